@@ -34,7 +34,8 @@ size_t mib(size_t bytes) {
   return bytes / kMib + (bytes % kMib > 0 ? 1 : 0);
 }
 
-// The memory that the ranks of each host need together, and the least that any of them reports as free.
+// Describes the shortage: the memory that the ranks of each host need together, and the least that any of
+// them reports as free.
 std::string shortage(const std::vector<std::string>& of_ranks) {
   struct Host {
     size_t need = 0, left = SIZE_MAX;
@@ -76,7 +77,7 @@ std::filesystem::path BackgroundSaver::finish() {
   return result_.get();
 }
 
-// Collective. Makes memory_ large enough for what `measure` says on each rank, or returns why that cannot be.
+// Collective. Makes memory_ as large as `measure` requires on each rank, or returns why that is not possible.
 std::string BackgroundSaver::make_room(FunctionRef<size_t()> measure) {
   size_t missing = 0;
   std::string problem = shortage(gather_texts(*world_, "copying the state", [&] {
@@ -89,7 +90,7 @@ std::string BackgroundSaver::make_room(FunctionRef<size_t()> measure) {
   for (const std::string& text : gather_texts(*world_, "copying the state", [&]() -> std::string {
          if (missing == 0) return {};
          try {
-           memory_ = Buffer();  // what it held is gone before it is made anew
+           memory_ = Buffer();  // free the old memory before allocating
            memory_ = Buffer(missing);
          } catch (const std::exception& error) {
            return fmt::format("on host {}: {}", host_name(), error.what());

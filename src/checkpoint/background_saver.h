@@ -19,7 +19,7 @@ namespace trifold {
 
 class BackgroundSaver {
  public:
-  // Returns how many bytes of memory this process can still allocate; 0: not known.
+  // Returns how many bytes of memory this process can still allocate; 0 if unknown.
   using FreeMemory = std::function<size_t()>;
 
   // Collective over `world`, which must outlive it. All calls of start are collective too.
@@ -30,12 +30,12 @@ class BackgroundSaver {
   BackgroundSaver(const BackgroundSaver&) = delete;
   BackgroundSaver& operator=(const BackgroundSaver&) = delete;
 
-  // As save_checkpoint; `mine` may change as soon as it returns. The outcome of the previous save must have
-  // been taken by finish(). Returns an empty text, or, the same on every rank, where memory is short: then
-  // the save is already finished, and `mine` was written without a copy.
+  // As save_checkpoint; `mine` may change as soon as this returns. The outcome of the previous save must have
+  // been taken with finish(). Returns an empty text, or, if memory is short, the reason, the same on every
+  // rank: then `mine` was written without a copy, and the save is already complete.
   std::string start(const std::filesystem::path& root, const CheckpointMeta& meta,
                     std::span<const NamedTensor> mine, const MeshCoords& coords, const SaveOptions& options);
-  // Whether a save was started whose outcome was not taken yet; and whether that save has ended.
+  // Whether the outcome of a started save has not been taken yet; and whether that save has ended.
   bool is_outstanding() const { return result_.valid(); }
   bool is_ready() const;
   // Waits for the outstanding save and returns the checkpoint it committed, or throws its error, on
@@ -49,7 +49,7 @@ class BackgroundSaver {
   std::unique_ptr<Communicator> world_;
   FreeMemory free_memory_;
   int exceptions_;  // in flight when this was constructed
-  Buffer memory_;   // of the copy; kept for the next
+  Buffer memory_;   // of the copy; reused by the next save
   std::future<std::filesystem::path> result_;
 };
 

@@ -9,7 +9,7 @@ namespace trifold {
 
 namespace {
 
-// The first byte that a rank sends is the kind of the rest.
+// The first byte of a rank's message says what the rest is.
 constexpr char kDone = 'd';
 constexpr char kFailed = 'f';
 constexpr char kBadInput = 'b';
@@ -31,7 +31,7 @@ std::vector<std::string> all_gather(Communicator& world, const std::string& mine
   std::vector<int64_t> sizes(ranks);
   auto my_size = static_cast<int64_t>(mine.size());
   world.all_gather({sizes.data(), DType::I64, {world.size()}}, {&my_size, DType::I64, {1}}, stream);
-  // All parts have the length of the longest.
+  // All parts are padded to the longest.
   const int64_t most = *std::max_element(sizes.begin(), sizes.end());
   std::string padded = mine;
   padded.resize(static_cast<size_t>(most));

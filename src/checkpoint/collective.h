@@ -10,9 +10,9 @@
 
 namespace trifold {
 
-// Collective. Runs `body` on every rank and returns the texts of all of them, in rank order. When any `body`
-// threw, every rank throws one SharedError that names the ranks and their messages; it is BadInput when all
-// of these were.
+// Collective. Runs `body` on every rank and returns the texts of all of them, in rank order. If any `body`
+// threw, every rank throws one SharedError that names the ranks and their messages; it is BadInput if all of
+// these were.
 std::vector<std::string> gather_texts(Communicator& world, const std::string& doing,
                                       FunctionRef<std::string()> body);
 

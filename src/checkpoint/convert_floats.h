@@ -1,4 +1,4 @@
-// Floating-point elements from one type to another.
+// Converts floating-point elements from one type to another.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ constexpr bool is_float(DType dtype) {
   return dtype == DType::F32 || dtype == DType::F64 || dtype == DType::BF16 || dtype == DType::F16;
 }
 
-// `count` elements, each rounded once, to nearest. Both types must be floating-point.
+// Converts `count` elements, each rounded once, to nearest. Both types must be floating-point.
 inline void convert_floats(void* to, DType to_type, const void* from, DType from_type, int64_t count) {
   dispatch_float(from_type, [&](auto from_zero) {
     dispatch_float(to_type, [&](auto to_zero) {

@@ -36,7 +36,7 @@ FirstStep first_step_of(const fs::path& checkpoint) {
   return {FirstStep::Outcome::NotFinite, std::move(why)};
 }
 
-// One short write; a kill in the middle leaves a file without a meaning. The run does not wait until it is on
+// One short write; a kill in the middle leaves a file that counts as unknown. Does not wait until it is on
 // the disk.
 void note_first_step(const fs::path& checkpoint, const FirstStep& first) {
   std::error_code missing;

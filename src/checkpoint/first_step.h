@@ -17,11 +17,11 @@ struct FirstStep {
   enum class Outcome { Unknown, Finite, NotFinite };
 
   Outcome outcome = Outcome::Unknown;
-  std::string why;  // not finite: what the run said
+  std::string why;  // if not finite: the reason that the run reported
 };
 
 FirstStep first_step_of(const std::filesystem::path& checkpoint);
-// A file that cannot be written leaves the outcome as it is.
+// Records the outcome. If the file cannot be written, the outcome stays as it is.
 void note_first_step(const std::filesystem::path& checkpoint, const FirstStep& first);
 
 // Follows a run from checkpoint to checkpoint and records the outcomes of their first steps. Every rank has
@@ -42,9 +42,9 @@ class FirstStepNotes {
 
  private:
   bool writes_;
-  int64_t step_ = -1;                 // of the newest checkpoint
-  std::filesystem::path checkpoint_;  // empty where it was noted, or must not be
-  int64_t finite_ = -1;               // the last step that was
+  int64_t step_ = -1;                 // of the latest checkpoint
+  std::filesystem::path checkpoint_;  // empty if its outcome was recorded, or must not be
+  int64_t finite_ = -1;               // the last step that was finite
 };
 
 }  // namespace trifold

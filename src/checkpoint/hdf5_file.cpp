@@ -27,7 +27,7 @@ class Lock {
   std::lock_guard<std::mutex> guard_;
 };
 
-// The innermost messages of HDF5's error stack: they give the cause, the outer ones only the callers.
+// The innermost messages of HDF5's error stack, which name the cause; the outer ones only name the callers.
 std::string reason() {
   std::vector<std::string> lines;
   const auto collect = [](unsigned, const H5E_error2_t* entry, void* to) -> herr_t {
@@ -46,7 +46,7 @@ Code ok(Code code, const char* doing) {
   return code;
 }
 
-// Owns one HDF5 identifier. Writers close it themselves, so that a failure is seen.
+// Owns one HDF5 identifier. Writers close it explicitly, so that failures are noticed.
 class Handle {
  public:
   using Closer = herr_t (*)(hid_t);
@@ -105,7 +105,7 @@ hid_t memory_type(DType dtype) {
   return -1;
 }
 
-// Shapes as HDF5 wants them; a scalar becomes [1].
+// Shapes as HDF5 expects them; a scalar becomes [1].
 std::vector<hsize_t> dims_of(const Shape& shape) {
   std::vector<hsize_t> dims(shape.extents().begin(), shape.extents().end());
   if (dims.empty()) dims.push_back(1);
@@ -131,14 +131,14 @@ Handle select(const Rect& block, const Rect& part) {
   return space;
 }
 
-// For a new dataset, group or file; without time stamps, so that equal saves make equal bytes.
+// For a new dataset, group or file: without time stamps, so that equal saves give equal bytes.
 Handle creation_properties(hid_t kind) {
   Handle properties(H5Pcreate(kind), H5Pclose, "make properties");
   ok(H5Pset_obj_track_times(properties, false), "switch time stamps off");
   return properties;
 }
 
-// Makes the groups of a dataset's path that are not there yet.
+// Creates the missing groups of a dataset's path.
 void make_groups(hid_t file, const std::string& dataset) {
   const Handle properties = creation_properties(H5P_GROUP_CREATE);
   for (size_t slash = dataset.find('/', 1); slash != std::string::npos;
@@ -156,7 +156,7 @@ Handle access_properties() {
   ok(H5Pset_libver_bounds(properties, H5F_LIBVER_V18, H5F_LIBVER_V110), "set version bounds");
   ok(H5Pset_fclose_degree(properties, H5F_CLOSE_STRONG), "set the way of closing");
   ok(H5Pset_file_locking(properties, false, true), "switch file locks off");
-  // Elements of larger datasets start at a page, where writing them costs least.
+  // Elements of larger datasets start at a page boundary, where writing them is cheapest.
   ok(H5Pset_alignment(properties, 1 << 16, 1 << 12), "align datasets");
   return properties;
 }
@@ -183,7 +183,7 @@ void set_missing_value(hid_t properties, DType dtype) {
   }
 }
 
-// Runs `body` under the lock; an Error gets the file, and the object in it, as its context.
+// Runs `body` under the lock; adds the file, and the object in it, to an Error as context.
 template <class Body>
 decltype(auto) locked(const std::filesystem::path& path, const std::string& object, Body&& body) {
   const Lock lock;

@@ -1,4 +1,4 @@
-// Hdf5File: the few things a checkpoint does with HDF5, each with every return code checked.
+// Hdf5File: the few HDF5 operations that checkpoints need, each with every return code checked.
 //
 // HDF5 has process-wide state and is not thread-safe in every build, so all calls are made under one
 // process-wide lock. The library does not print its errors; they become part of the Error. Files are created
@@ -21,8 +21,7 @@ namespace trifold {
 
 class Hdf5File {
  public:
-  // Where one box of a virtual dataset comes from. File names are relative to the folder of the virtual
-  // dataset.
+  // The source of one box of a virtual dataset. File names are relative to the folder of the virtual dataset.
   struct Source {
     Rect rect;
     std::string file;
@@ -65,7 +64,7 @@ class Hdf5File {
 
   std::filesystem::path path_;
   int64_t id_;                        // hid_t
-  std::unique_ptr<Hdf5Image> image_;  // of a file that is being made
+  std::unique_ptr<Hdf5Image> image_;  // of a new file
 };
 
 }  // namespace trifold

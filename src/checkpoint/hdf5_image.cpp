@@ -50,7 +50,7 @@ void Hdf5Image::write_to(const File& file) const {
 
 namespace {
 
-// What HDF5 sees of an image: a virtual file driver. HDF5 fills the first part in.
+// An image as HDF5 sees it: a file of a virtual file driver. HDF5 fills in the first part.
 struct OpenImage {
   H5FD_t driver;
   Hdf5Image* image;
@@ -60,7 +60,7 @@ struct OpenImage {
 OpenImage* opened(H5FD_t* file) { return reinterpret_cast<OpenImage*>(file); }
 const OpenImage* opened(const H5FD_t* file) { return reinterpret_cast<const OpenImage*>(file); }
 
-// No exception may pass through the library.
+// Keeps exceptions from passing through the library.
 template <class Body>
 herr_t guarded(Body&& body) {
   try {
@@ -119,7 +119,7 @@ hid_t image_driver() {
     driver.name = "trifold_image";
     driver.maxaddr = static_cast<haddr_t>(INT64_MAX);
     driver.fc_degree = H5F_CLOSE_STRONG;
-    driver.fapl_size = sizeof(void*);  // the pointer to an image, as its property
+    driver.fapl_size = sizeof(void*);  // the property is the pointer to an image
     driver.open = open_image;
     driver.close = close_image;
     driver.query = query_image;

@@ -19,7 +19,7 @@ class Hdf5Image {
   void read(int64_t at, void* to, size_t bytes) const;
   int64_t size() const { return size_; }
   void resize(int64_t size) { size_ = size; }
-  // Gives the file the size of the image, and writes the bytes that were written.
+  // Makes the file as long as the image, and writes the bytes that HDF5 has written.
   void write_to(const File& file) const;
 
  private:
@@ -30,8 +30,8 @@ class Hdf5Image {
   int64_t size_ = 0;
 };
 
-// Makes HDF5 keep the file that is created with these access properties (an hid_t) in `image`, which must
-// outlive the file. To be called under the lock of Hdf5File.
+// Makes HDF5 store the file that is created with these access properties (an hid_t) in `image`, which must
+// outlive the file. Must be called under the lock of Hdf5File.
 void keep_in_image(int64_t access_properties, Hdf5Image& image);
 
 }  // namespace trifold

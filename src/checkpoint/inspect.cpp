@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kBlockElements = int64_t{1} << 22;  // compared at a time
+constexpr int64_t kBlockElements = int64_t{1} << 22;  // compared at once
 
 // "hidden_size 128, num_layers 4": the fields of a JSON object on one line.
 std::string fields_text(const json& value) {
@@ -103,7 +103,7 @@ double value_at(const Buffer& block, DType dtype, int64_t index) {
 
 void add_element(TensorDifference& out, double a, double b) {
   ++out.elements_differing;
-  if (a == b || (std::isnan(a) && std::isnan(b))) return;  // other bits of the same value
+  if (a == b || (std::isnan(a) && std::isnan(b))) return;  // different bits of the same value
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const double distance = std::abs(a - b);
   const double size = std::max(std::abs(a), std::abs(b));
@@ -126,7 +126,7 @@ void add_block(TensorDifference& out, const Buffer& a, DType type_a, const Buffe
   }
 }
 
-// True when the tensors are equal to the last bit.
+// Whether the tensors are equal to the last bit.
 bool compare_tensor(TensorDifference& out, CheckpointReader& left, const TensorInfo& a,
                     CheckpointReader& right, const TensorInfo& b) {
   out.name = a.name;

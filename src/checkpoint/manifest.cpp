@@ -20,12 +20,12 @@ using nlohmann::json;
 
 constexpr std::string_view kFormat = "trifold-checkpoint";
 constexpr std::string_view kCrcKey = ",\n\"crc32\": \"";
-// Sizes above this are nonsense in a file and would overflow on the way.
+// Larger sizes in a file are certainly wrong and could overflow later.
 constexpr int64_t kMostElements = int64_t{1} << 56;
-// Of a manifest in text. Its boxes take most of it, about 100 bytes and 20 values each.
+// For the text of a manifest. Most of it is boxes, about 100 bytes and 20 values each.
 constexpr JsonLimits kManifestLimits{kMostManifestBytes, 32, int64_t{1} << 26};
 
-// Names of files and paths may hold bytes that are not UTF-8; they must not make a save fail.
+// Names of files and paths may contain bytes that are not UTF-8; they must not make a save fail.
 std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 std::string hex(uint32_t crc) { return fmt::format("{:08x}", crc); }
@@ -195,7 +195,7 @@ std::string to_text(const Manifest& manifest) {
   const CheckpointMeta& meta = manifest.meta;
   const std::string run =
       manifest.run_id.empty() ? "" : fmt::format("\"run_id\": {},\n", dump(manifest.run_id));
-  // Written by hand only as far as the line breaks: one field, file or tensor a line.
+  // Formatted here to control the line breaks: one field, file or tensor per line.
   std::string text = fmt::format(
       "{{\n\"format\": {},\n\"version\": {},\n\"save_id\": {},\n{}\"step\": {},\n\"consumed_samples\": {},\n"
       "\"crc_block_bytes\": {},\n\"model\": {},\n\"mesh\": {},\n\"config\": {},\n\"state\": {},\n\"files\": "

@@ -10,7 +10,7 @@ namespace trifold {
 
 namespace {
 
-// Block by block, so that a file of any size takes little memory.
+// Reads block by block, so that a file of any size takes little memory.
 void check_ends(const std::filesystem::path& path) {
   const File file(path, File::Mode::Read);
   const int64_t size = file.size();

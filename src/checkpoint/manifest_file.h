@@ -20,7 +20,7 @@ inline constexpr int64_t kMostManifestBytes = int64_t{1} << 30;
 // Throws unless `tail`, the last kManifestTailBytes of a manifest, belongs to text with this CRC before it.
 void check_manifest_tail(std::string_view tail, uint32_t crc_of_body);
 
-// Reads and checks the manifest in a file, as parse_manifest does. BadInput that names the file.
+// Reads and checks the manifest in a file, as parse_manifest does. Throws BadInput that names the file.
 Manifest read_manifest(const std::filesystem::path& path);
 
 }  // namespace trifold

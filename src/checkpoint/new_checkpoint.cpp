@@ -25,7 +25,7 @@ constexpr std::pair<SavePhase, std::string_view> kPhases[] = {
     {SavePhase::Committed, "committed"},         {SavePhase::LatestWritten, "latest-written"},
     {SavePhase::OldMovedAway, "old-moved-away"}, {SavePhase::Done, "done"}};
 
-// The file of virtual datasets that shows whole tensors to other tools.
+// The file of virtual datasets that presents whole tensors to other tools.
 void write_view(const fs::path& folder, Manifest& manifest) {
   const fs::path path = folder / kViewName;
   Hdf5File view = Hdf5File::create(path);
@@ -64,7 +64,7 @@ fs::path rename_to(const fs::path& folder, const fs::path& final_path) {
   return old;
 }
 
-// Structure and a manifest come on top of the elements.
+// The size with the structure of the files and the manifest, in addition to the elements.
 int64_t with_overhead(int64_t bytes) {
   constexpr int64_t kLeast = int64_t{1} << 20;
   return bytes + bytes / 20 + kLeast;

@@ -24,14 +24,14 @@ namespace trifold {
 // writes a file, the others by rank 0.
 enum class SavePhase {
   FolderMade,
-  LaidOut,      // the file has room for everything
-  HalfWritten,  // half of the boxes are in it
+  LaidOut,      // the file has space for everything
+  HalfWritten,  // half of the boxes have been written
   ShardWritten,
   ViewWritten,
   ManifestWritten,
-  Committed,  // the folder has its name
+  Committed,  // the folder has its final name
   LatestWritten,
-  OldMovedAway,  // a checkpoint that retention removes has lost its name
+  OldMovedAway,  // a checkpoint that retention removes has been renamed
   Done,
 };
 std::string_view name_of(SavePhase phase);  // "folder-made"
@@ -40,15 +40,15 @@ std::vector<SavePhase> save_phases();
 class SaveFolder;
 
 struct SaveOptions {
-  // The run that saves, for the manifest (checkpoint/run_identity.h); empty: not known.
+  // The identity of the saving run, for the manifest (checkpoint/run_identity.h); empty if unknown.
   std::string run_id = {};
-  // Of rank 0: the folder that the run has locked, checked before each save; null: it is created if it is
-  // missing.
+  // On rank 0: the folder that the run has locked, checked before each save; null: the folder is created if
+  // it is missing.
   const SaveFolder* folder = nullptr;
-  // This many of the newest good checkpoints are kept, at least 2; older ones are removed
-  // (checkpoint/save_folder.h). 0: all are kept.
+  // Keeps this many of the newest good checkpoints, at least 2, and removes older ones
+  // (checkpoint/save_folder.h). 0: keeps all.
   int retain = 0;
-  // It is the best of its folder from now on (kBestName), and stays whatever `retain` says.
+  // The checkpoint becomes the best of its folder (kBestName), and stays whatever `retain` says.
   bool is_best = false;
   // Called in every phase, so that tests can end a process there.
   std::function<void(SavePhase)> at_phase = {};
@@ -63,15 +63,15 @@ struct SaveOptions {
   }
 };
 
-// Merges the tables of the files of a checkpoint.
+// Merges the tables of contents of a checkpoint's files.
 class ManifestBuilder {
  public:
-  // `boxes` of `file`, one piece each, whose file number is set here. Throws where they disagree with those
+  // Adds `boxes` of `file`, one piece each, whose file number is set here. Throws if they disagree with boxes
   // of other files about a tensor.
   void add(const FileInfo& file, std::span<const TensorInfo> boxes);
-  // Throws unless the boxes hold every element of each tensor exactly once.
+  // Throws unless the boxes contain every element of each tensor exactly once.
   Manifest finish() const;
-  // Of the elements.
+  // Bytes of all elements.
   int64_t bytes() const;
 
  private:
@@ -81,26 +81,26 @@ class ManifestBuilder {
 
 class NewCheckpoint {
  public:
-  // Creates the temporary folder. Throws before it creates anything but `root` if the file system has less
-  // than `bytes` and a reserve, or if options.folder was moved. `options` must outlive
-  // this.
+  // Creates the temporary folder. If the file system has less space than `bytes` and a reserve, or
+  // options.folder was moved, throws before it creates anything except `root`. `options` must outlive this
+  // object.
   NewCheckpoint(const std::filesystem::path& root, int64_t step, int64_t bytes, const SaveOptions& options);
-  // Removes the temporary folder unless it was committed.
+  // Removes the temporary folder unless it has been committed.
   ~NewCheckpoint();
   NewCheckpoint(const NewCheckpoint&) = delete;
   NewCheckpoint& operator=(const NewCheckpoint&) = delete;
 
   const std::filesystem::path& folder() const { return folder_; }
 
-  // Copies `file` into the folder under its own name and syncs it; returns it, without boxes, for
-  // ManifestBuilder::add.
+  // Copies `file` into the folder under its own name and syncs it; returns its description, without boxes,
+  // for ManifestBuilder::add.
   FileInfo attach(const std::filesystem::path& file) const;
 
-  // After all shards are in the folder and on the disk: adds the view and the manifest (`tables` says what is
-  // in the shards) and commits. A checkpoint of the same step is replaced, at once where the file system can
-  // exchange two folders.
+  // To be called when all shards are in the folder and on the disk: adds the view and the manifest (`tables`
+  // describes the shards) and commits. A checkpoint of the same step is replaced, atomically if the file
+  // system can exchange two folders.
   void commit(const CheckpointMeta& meta, const ManifestBuilder& tables);
-  // Writes <root>/LATEST, a hint for people and scripts, where it is the best <root>/BEST, and applies
+  // Writes <root>/LATEST, a hint for people and scripts, and, if it is the best, <root>/BEST; then applies
   // retention. Errors say that the checkpoint itself is complete.
   void tidy_up();
 

@@ -9,7 +9,7 @@ namespace trifold {
 
 namespace {
 
-// The place of an element in the row-major block `box`.
+// The flat index of an element in the row-major block `box`.
 int64_t flat_index(const Rect& box, const Shape& at) {
   int64_t index = 0;
   for (int dim = 0; dim < at.rank(); ++dim) index = index * box.extent[dim] + at[dim] - box.offset[dim];
@@ -22,7 +22,7 @@ Shape last_corner(const Rect& rect) {
   return at;
 }
 
-// Reads one stored box block by block. Each block is checked before any of it is used.
+// Reads one stored box block by block. Each block is checked before any of its elements is used.
 class PieceReader {
  public:
   PieceReader(const File& file, const PieceRead& read)
@@ -44,7 +44,7 @@ class PieceReader {
     auto expected = blocks.begin();
     int64_t ahead = 0;
     for (const int64_t block : blocks) {
-      // The system itself reads ahead of blocks that follow each other, and asking for those makes it slower.
+      // The system itself reads ahead of consecutive blocks, and requesting those makes it slower.
       for (; expected != blocks.end() && ahead < kAhead; ++expected, ++ahead)
         if (!blocks.contains(*expected - 1))
           file_.expect(static_cast<size_t>(bytes_of(*expected)), place_of(*expected));
@@ -57,7 +57,7 @@ class PieceReader {
   }
 
  private:
-  // Blocks that the system may fetch while others are checked and copied.
+  // Blocks that the system may prefetch while others are checked and copied.
   static constexpr int64_t kAhead = 8;
 
   void take(int64_t block) {
@@ -80,7 +80,8 @@ class PieceReader {
   int64_t bytes_of(int64_t block) const { return std::min(kCrcBlock, elements_ * size_ - block * kCrcBlock); }
   int64_t place_of(int64_t block) const { return read_.piece->byte_offset + block * kCrcBlock; }
 
-  // Where the whole box lies in what is wanted, if it does and in one stretch: then nothing has to be copied.
+  // The destination of the whole box, if it is wanted as a whole and is contiguous there, so that nothing has
+  // to be copied; otherwise null.
   std::byte* place_in_wanted() const {
     const Rect& box = read_.piece->rect;
     if (read_.parts.size() != 1 || read_.parts.front().second != box) return nullptr;
@@ -101,7 +102,7 @@ class PieceReader {
                 file_.path().string(), read_.tensor->name, to_string(read_.piece->rect), block);
   }
 
-  // Copies `part` of `rect`, whose elements start at element `at` of the block.
+  // Copies `part` out of `rect`, whose elements start at element `at` of the block.
   void copy(const NamedTensor& wanted, const Rect& rect, int64_t at, const Rect& part) {
     const std::byte* from = block_.data() + static_cast<size_t>(at * size_);
     const DType to = wanted.data.dtype;
@@ -118,7 +119,7 @@ class PieceReader {
   DType dtype_;
   int64_t size_;      // of an element
   int64_t elements_;  // of the box
-  int64_t of_block_;  // elements of a block
+  int64_t of_block_;  // elements per block
   Buffer block_;
   Buffer converted_;
 };

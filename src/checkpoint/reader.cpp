@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMostListed = 20;  // problems in one message
+constexpr size_t kMostListed = 20;  // the most problems listed in one message
 
 std::string list_of(const std::vector<std::string>& problems) {
   std::string text;
@@ -81,7 +81,7 @@ const TensorInfo* CheckpointReader::find(const std::string& name) const {
 
 void CheckpointReader::load(std::span<const NamedTensor> wanted, FloatConversion conversion) {
   std::vector<std::string> problems;
-  // By file and place, so that the disk is read in order and each box once.
+  // Ordered by file and offset, so that the disk is read in order and each box once.
   std::map<std::pair<int, int64_t>, PieceRead> reads;
   for (const NamedTensor& box : wanted) {
     const TensorInfo* stored = find(box.spec.name);
@@ -125,7 +125,7 @@ std::string CheckpointReader::tensors_of(int file) const {
                            : fmt::format("tensor {} and {} more", names[0], names.size() - 1);
 }
 
-// Opens a shard and looks at all of it that is not elements, once.
+// Opens a shard; the first time, checks everything in it except the elements.
 File CheckpointReader::open_shard(int number) {
   const FileInfo& info = manifest_.files[static_cast<size_t>(number)];
   const std::string holds = tensors_of(number);
@@ -208,7 +208,7 @@ std::vector<std::string> differing_fields(const nlohmann::json& left, const nloh
                                           const std::string& left_name, const std::string& right_name) {
   using nlohmann::json;
   std::map<std::string, std::pair<std::string, std::string>>
-      fields;  // by path: the values, "nothing" when absent
+      fields;  // by path: the values, "nothing" if absent
   const auto collect = [&](const json& value, std::string std::pair<std::string, std::string>::*side) {
     const json flat = value.flatten();
     if (!flat.is_object()) return;

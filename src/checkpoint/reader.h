@@ -3,8 +3,7 @@
 // Nothing is trusted before it is checked: the manifest by its own CRC, each shard file by its size and the
 // CRC of the bytes that HDF5 wrote around the tensors, and every block of elements (kCrcBlock bytes) by its
 // own CRC before any of it is used. Only the needed blocks are read, by their offsets, without HDF5. The view
-// (view.h5) is never read. Reading is not collective; every rank may have a reader of its
-// own.
+// (view.h5) is never read. Reading is not collective; every rank may have its own reader.
 #pragma once
 
 #include <filesystem>
@@ -26,34 +25,34 @@ struct VerifyReport {
   int64_t files = 0;
   int64_t tensors = 0;
   int64_t bytes = 0;
-  std::vector<std::string> problems;  // one sentence each
+  std::vector<std::string> problems;  // one sentence for each
   bool ok() const { return problems.empty(); }
 };
 
 class CheckpointReader {
  public:
-  // `named` is the directory of one checkpoint, or a directory of checkpoints, of which the newest step with a
-  // valid manifest is taken (skipped() lists those that were passed over), or its file BEST, which names one
-  // (kBestName). BadInput if there is no checkpoint.
+  // `named` is the directory of one checkpoint, a directory of checkpoints, or its file BEST, which names one
+  // (kBestName). In a directory of checkpoints, the newest step with a valid manifest is chosen; skipped()
+  // lists newer ones that were passed over. BadInput if there is no checkpoint.
   explicit CheckpointReader(const std::filesystem::path& named);
 
   const std::filesystem::path& directory() const { return directory_; }
   const CheckpointMeta& meta() const { return manifest_.meta; }
   const Manifest& manifest() const { return manifest_; }
   const std::vector<TensorInfo>& tensors() const { return manifest_.tensors; }
-  const TensorInfo* find(const std::string& name) const;  // null when there is none
+  const TensorInfo* find(const std::string& name) const;  // null if there is none
   const std::vector<std::string>& skipped() const { return skipped_; }
 
-  // Fills the data of every wanted box. The dtype must be that of the stored tensor, or, where conversion is
+  // Fills the data of every wanted box. The dtype must be that of the stored tensor or, if conversion is
   // allowed, both must be floating-point types (rounded to nearest). One Error(BadInput) lists everything
-  // that is missing or does not fit before anything is read; a damaged file is an Error(BadInput) too, which
+  // that is missing or does not fit before anything is read; a damaged file is also an Error(BadInput), which
   // names file and tensor, and the data are then unspecified.
   void load(std::span<const NamedTensor> wanted, FloatConversion conversion = FloatConversion::Refuse);
 
-  // Whether every file exists in its full size; reads none of them.
+  // Whether every file exists with its full size; reads none of them.
   bool files_are_complete() const;
 
-  // Reads every byte of every file, the view included, and compares with sizes and checksums.
+  // Reads every byte of every file, the view included, and checks sizes and checksums.
   VerifyReport verify() const;
 
  private:

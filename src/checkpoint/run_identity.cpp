@@ -14,7 +14,7 @@ std::string id_of(const fs::path& checkpoint) {
   try {
     return CheckpointReader(checkpoint).manifest().run_id;
   } catch (const Error&) {
-    return {};  // whoever loads it says what is wrong
+    return {};  // loading it will report the problem
   }
 }
 
@@ -25,7 +25,7 @@ bool is_same_folder(const fs::path& one, const fs::path& other) {
 
 bool starts_in(const fs::path& root, const RunIdentity& run) {
   if (!run.from) return false;
-  // Of "d/step_10/" the parent is "d/step_10".
+  // The parent of "d/step_10/" is "d/step_10".
   const fs::path from = run.from->has_filename() ? *run.from : run.from->parent_path();
   return is_same_folder(from, root) || is_same_folder(fs::absolute(from).parent_path(), root);
 }

@@ -21,8 +21,8 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr int64_t kLengthBytes = 8;
-constexpr int64_t kMostHeaderBytes = 100'000'000;  // the format's own bound
-// Of a header: 200 000 tensors and more.
+constexpr int64_t kMostHeaderBytes = 100'000'000;  // the format's own limit
+// For a header: enough for more than 200 000 tensors.
 constexpr JsonLimits kHeaderLimits{kMostHeaderBytes, 32, 2'000'000};
 constexpr int64_t kMostSize = int64_t{1} << 56;
 constexpr std::string_view kMetadata = "__metadata__";
@@ -58,7 +58,7 @@ SafeTensor parse_tensor(const std::string& name, const JsonView& entry, int64_t 
   if (type == nullptr) bad_input("the type '{}' is not known", printable(tensor.dtype));
   tensor.shape = entry.at("shape").integers(0, kMostSize);
   int64_t bytes = type->bytes;
-  // Larger than the file is wrong whatever follows, and must not overflow on the way; unless a zero follows.
+  // Extents of a damaged file can overflow; such a shape is rejected even if another extent is 0.
   for (const int64_t extent : tensor.shape)
     if (__builtin_mul_overflow(bytes, extent, &bytes)) bad_input("its shape has too many elements");
   const std::vector<int64_t> offsets = entry.at("data_offsets").integers(0, kMostSize);
@@ -72,7 +72,7 @@ SafeTensor parse_tensor(const std::string& name, const JsonView& entry, int64_t 
   return tensor;
 }
 
-// Every byte once: they follow each other from the first to the last.
+// Checks that the tensors follow each other without gaps or overlaps, from the first byte to the last.
 void check_no_gaps(const std::vector<SafeTensor>& by_place, int64_t data_bytes) {
   int64_t at = 0;
   for (const SafeTensor& tensor : by_place) {
@@ -85,7 +85,7 @@ void check_no_gaps(const std::vector<SafeTensor>& by_place, int64_t data_bytes) 
   if (at != data_bytes) bad_input("{} bytes follow the last tensor", data_bytes - at);
 }
 
-// Receives the events of the parser, and rejects a name that the outermost object has twice.
+// Receives the parser's events, and rejects a name that occurs twice in the outermost object.
 class OuterNames final : public nlohmann::json_sax<json> {
  public:
   bool key(std::string& name) override {
@@ -110,8 +110,8 @@ class OuterNames final : public nlohmann::json_sax<json> {
   std::unordered_set<std::string> names_;
 };
 
-// JSON whose outermost object has no name twice: the library would silently keep the last one. (It can report
-// names while it builds the tree as well, but then takes quadratic time.)
+// Parses JSON whose outermost object has no name twice: the library would silently keep the last one. (It can
+// report names while it builds the tree as well, but then takes quadratic time.)
 json parse_once(std::string_view text) {
   json value = parse_json(text, {}, kHeaderLimits);
   if (!value.is_object()) bad_input("it is not a JSON object");
@@ -250,12 +250,12 @@ void SafetensorsModel::add_file(const fs::path& path) {
 
 SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::vector<SafeTensor> tensors)
     : file_(path, File::Mode::Create), tensors_(std::move(tensors)) {
-  // Written piece by piece: an ordered_json looks for a new member among all that it has.
+  // Written member by member: an ordered_json searches all its members for every new one.
   using nlohmann::ordered_json;
   const auto member = [](std::string_view name, const ordered_json& value) {
     return ordered_json(name).dump() + ":" + value.dump();
   };
-  std::string text = "{" + member(kMetadata, {{"format", "pt"}});  // readers ask for it: whose layout it is
+  std::string text = "{" + member(kMetadata, {{"format", "pt"}});  // readers require it: it names the layout
   std::set<std::string_view> names;
   int64_t at = 0;
   for (SafeTensor& tensor : tensors_) {

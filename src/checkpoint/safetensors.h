@@ -1,4 +1,4 @@
-// Safetensors, the files in which Hugging Face's libraries keep weights:
+// Safetensors, the file format in which Hugging Face's libraries store weights:
 //
 //   offset   bytes  content
 //   0        8      u64 N, little-endian
@@ -29,34 +29,35 @@ inline constexpr std::string_view kSafetensorsIndexName = "model.safetensors.ind
 
 struct SafeTensor {
   std::string name;
-  std::string dtype;  // as the format calls it: "F32", "BF16", "BOOL" ...
+  std::string dtype;  // the format's name: "F32", "BF16", "BOOL" ...
   std::vector<int64_t> shape;
   int64_t begin = 0, end = 0;  // bytes after the header
 
   int64_t bytes() const { return end - begin; }
 };
 
-// The format's name of a type, and back; nothing for a type that has no counterpart here.
+// The format's name of a type, and the reverse; empty for a type that has no counterpart here.
 std::string_view safetensors_name(DType dtype);
 std::optional<DType> dtype_of_safetensors(std::string_view name);
 
-// Parses the header of a file with `data_bytes` bytes after it. Tensors come in the order of their bytes.
+// Parses the header of a file with `data_bytes` bytes after it. Tensors are in the order of their bytes.
 // Every mistake (a name twice, an unknown type, sizes that do not fit, gaps, overlaps) is a BadInput that
 // starts with `where`.
 std::vector<SafeTensor> parse_safetensors_header(std::string_view json, int64_t data_bytes,
                                                  const std::string& where);
 
-// Reads an index: the file of each tensor. BadInput if it is not one, or names a file outside its folder.
+// Reads an index: the file of each tensor. BadInput if it is not an index, or names a file outside its
+// folder.
 std::map<std::string, std::string> parse_safetensors_index(std::string_view json, const std::string& where);
 
 // One file, open for reading.
 class SafetensorsFile {
  public:
-  // BadInput, naming the file, when it is missing or damaged. Reads the header only.
+  // Throws BadInput, naming the file, if it is missing or damaged. Reads the header only.
   explicit SafetensorsFile(const std::filesystem::path& path);
   const std::filesystem::path& path() const { return file_.path(); }
   const std::vector<SafeTensor>& tensors() const { return tensors_; }
-  // Bytes [offset, offset + bytes) of a tensor of this file.
+  // Reads bytes [offset, offset + bytes) of a tensor of this file.
   void read(const SafeTensor& tensor, int64_t offset, void* to, size_t bytes) const;
 
  private:
@@ -73,7 +74,7 @@ class SafetensorsModel {
     const SafeTensor* tensor;
   };
 
-  // `folder` holds model.safetensors or an index. BadInput if it has neither, or if files and index
+  // `folder` must contain model.safetensors or an index. BadInput if it has neither, or if files and index
   // disagree.
   explicit SafetensorsModel(const std::filesystem::path& folder);
   const std::map<std::string, Entry>& tensors() const { return tensors_; }
@@ -86,14 +87,14 @@ class SafetensorsModel {
   std::map<std::string, Entry> tensors_;
 };
 
-// Writes one file, whose tensors are known beforehand and whose elements come in any order.
+// Writes one file, whose tensors are known beforehand; their elements may be written in any order.
 class SafetensorsWriter {
  public:
-  // Creates the file, which must not exist, and its header. Sets the offsets of `tensors`.
+  // Creates the file, which must not exist, and writes its header. Sets the offsets of `tensors`.
   SafetensorsWriter(const std::filesystem::path& path, std::vector<SafeTensor> tensors);
-  // Bytes of tensor number `index`, from byte `offset` of it on.
+  // Writes bytes of tensor `index`, starting at byte `offset` of it.
   void write(size_t index, int64_t offset, const void* from, size_t bytes) const;
-  // To be called after the last byte: waits until all is on the disk.
+  // Must be called after the last byte: waits until everything is on the disk.
   void finish();
 
  private:

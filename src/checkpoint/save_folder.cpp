@@ -38,7 +38,7 @@ int64_t step_of_name(std::string_view name) {
 
 namespace {
 
-// Whether a name is one that only an unfinished save, or removal, leaves.
+// Whether the name belongs to the remains of an unfinished save or removal.
 bool is_remains(const std::string& name) {
   for (const std::string_view mark : {".tmp-", ".trash-"}) {
     const size_t at = name.find(mark);
@@ -69,7 +69,7 @@ std::string this_process() {
   return fmt::format("process {} on host {}", ::getpid(), host.data());
 }
 
-// What the holder of an open folder has written down; empty where nothing can be read.
+// What the run that locked an open folder has written about itself; empty if it cannot be read.
 std::string owner_of(int folder) {
   const int file = ::openat(folder, std::string(kOwnerName).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) return {};
@@ -80,7 +80,8 @@ std::string owner_of(int folder) {
   return std::string(line.substr(0, line.find('\n')));
 }
 
-// A hint for runs that are rejected: if it cannot be written, as on a full disk, that is no reason to stop.
+// Writes a hint for runs that are rejected later. If it cannot be written, as on a full disk, the run
+// continues.
 void write_owner(int folder) {
   const int file = ::openat(folder, std::string(kOwnerName).c_str(),
                             O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
@@ -90,16 +91,16 @@ void write_owner(int folder) {
   ::close(file);
 }
 
-// Errors by which a file system says that it has no locks.
+// Whether a file system reports with this error that it has no locks.
 bool means_no_locks(int error) {
   for (const int each : {ENOSYS, EOPNOTSUPP, ENOTSUP, ENOLCK, EINVAL, EBADF})
     if (error == each) return true;
   return false;
 }
 
-// Takes the lock of an open folder. BadInput where another process has it. Returns 0, or the error by which
-// the file system says that it has no locks. A mere check (check_not_taken) holds the lock for a moment,
-// which is waited for.
+// Takes the lock of an open folder. BadInput if another process has it. Returns 0, or the error by which the
+// file system reports that it has no locks. A mere check (check_not_taken) holds the lock for a moment; this
+// waits for it to be released.
 int take(int folder, const fs::path& root, int how, SaveFolder::Lock lock) {
   constexpr int kTries = 20;
   for (int tries = 1; lock(folder, how | LOCK_NB) != 0;) {
@@ -122,7 +123,7 @@ int take(int folder, const fs::path& root, int how, SaveFolder::Lock lock) {
 void check_not_taken(const fs::path& root) {
   const int folder = open_folder(root);
   try {
-    take(folder, root, LOCK_SH, ::flock);  // many may look at once
+    take(folder, root, LOCK_SH, ::flock);  // shared: several processes may check at once
   } catch (...) {
     ::close(folder);
     throw;
@@ -181,7 +182,7 @@ void SaveFolder::check_in_place() const {
 
 std::vector<std::pair<int64_t, fs::path>> checkpoints_in(const fs::path& root) {
   std::vector<std::pair<int64_t, fs::path>> found;
-  std::error_code error;  // a folder that is missing, or changes meanwhile
+  std::error_code error;  // the folder may be missing, or change meanwhile
   for (fs::directory_iterator entry(root, error), end; !error && entry != end; entry.increment(error)) {
     const int64_t step = step_of_name(entry->path().filename().string());
     std::error_code gone;
@@ -213,7 +214,7 @@ fs::path best_checkpoint(const fs::path& file) {
 
 namespace {
 
-// The name of the folder's best checkpoint; empty: there is none, or none that can be known.
+// The name of the folder's best checkpoint; empty if there is none, or it cannot be determined.
 std::string name_of_best(const fs::path& root) {
   std::error_code missing;
   if (!fs::is_regular_file(root / kBestName, missing)) return {};
@@ -230,7 +231,7 @@ void retire_checkpoints(const fs::path& root, const SaveOptions& options) {
   const std::string best = name_of_best(root);
   const int keep = std::max(2, options.retain);
   int good = 0;
-  bool has_proved = false;  // one that stays was trained on
+  bool has_proved = false;  // one that is kept is known to have been trained on
   for (const auto& [step, checkpoint] : checkpoints_in(root)) {
     const FirstStep::Outcome first = first_step_of(checkpoint).outcome;
     const bool proved = first == FirstStep::Outcome::Finite;

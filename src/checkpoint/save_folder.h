@@ -13,13 +13,13 @@
 
 namespace trifold {
 
-// The file that names the run which has locked the folder, as "process 4711 on host node7". The next run
-// overwrites the file of a killed one.
+// The file that names the run which has locked the folder, as "process 4711 on host node7". A killed run's
+// file is overwritten by the next run.
 inline constexpr std::string_view kOwnerName = "OWNER";
 
 // Locks a folder for one run. Two runs in one folder would remove each other's checkpoints, so the second is
-// rejected. The lock is the kernel's and ends with the process, however that ends. File systems without locks
-// are used without one, with a warning.
+// rejected. The lock is the kernel's and is released when the process ends, however it ends. File systems
+// without locks are used without one, with a warning.
 class SaveFolder {
  public:
   using Lock = int (*)(int folder, int how);  // as flock(2)
@@ -31,11 +31,11 @@ class SaveFolder {
   SaveFolder(const SaveFolder&) = delete;
   SaveFolder& operator=(const SaveFolder&) = delete;
 
-  // Throws if the path no longer leads to the locked folder, because that was moved, removed or replaced. To
-  // be called before each save, which would otherwise create the folder again, without its lock.
+  // Throws if the path no longer leads to the locked folder, because that was moved, removed or replaced.
+  // Must be called before each save, which would otherwise create the folder again, without a lock.
   void check_in_place() const;
 
-  // Warnings for the user that do not keep the run from saving.
+  // Warnings for the user that do not prevent the run from saving.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
@@ -49,23 +49,23 @@ class SaveFolder {
 // BadInput if another process has locked the folder `root`, which must exist.
 void check_not_taken(const std::filesystem::path& root);
 
-// The step of a folder called like a checkpoint; -1 for any other name.
+// The step in the name of a checkpoint's folder; -1 for any other name.
 int64_t step_of_name(std::string_view name);
 
-// Folders of `root` that are called like checkpoints, with their steps, newest first. None where `root` is
-// missing.
+// The checkpoint folders in `root`, by name, with their steps, newest first; empty if `root` is missing.
 std::vector<std::pair<int64_t, std::filesystem::path>> checkpoints_in(const std::filesystem::path& root);
 
-// Makes the checkpoint of `step` the best of the folder: <root>/BEST says its name, as "step_0000000010\n".
+// Makes the checkpoint of `step` the best of the folder: <root>/BEST contains its name, as
+// "step_0000000010\n".
 void mark_best(const std::filesystem::path& root, int64_t step);
-// The checkpoint that a file called BEST, in the folder of that checkpoint, names. BadInput for any other text.
+// The checkpoint named by a file BEST in the same folder. BadInput for any other text.
 std::filesystem::path best_checkpoint(const std::filesystem::path& file);
 
 // Removes the checkpoints older than the options.retain newest good ones, of which at least two are kept. A
-// checkpoint is good if its manifest is valid, its files exist in their full size, and its first step is not
-// known to have been non-finite. The newest one known to have been trained on
-// (checkpoint/first_step.h) is kept too, and so is the best. Each is renamed before its files are removed, so that a kill cannot
-// leave half a checkpoint. Folders that cannot be removed are reported to options.warn.
+// checkpoint is good if its manifest is valid, its files exist with their full size, and its first step is
+// not known to have been non-finite. The newest one known to have been trained on (checkpoint/first_step.h)
+// is kept too, and so is the best. Each is renamed before its files are removed, so that a kill cannot leave
+// half a checkpoint. Folders that cannot be removed are reported to options.warn.
 void retire_checkpoints(const std::filesystem::path& root, const SaveOptions& options);
 
 // The warning about an old checkpoint that could not be removed.

@@ -45,7 +45,7 @@ void ShardFile::append(size_t box, const void* data, size_t bytes) {
         "tensor {}, box {}: more than its {} bytes", boxes_[box].tensor, to_string(boxes_[box].rect),
         boxes_[box].bytes());
   const auto* from = static_cast<const char*>(data);
-  // A block goes to the file while it is still in the cache.
+  // Each block is written while it is still in the cache.
   for (size_t done = 0; done < bytes;) {
     const size_t part = std::min(bytes - done, static_cast<size_t>(kCrcBlock - crc.bytes() % kCrcBlock));
     const int64_t at = offsets_[box] + crc.bytes();

@@ -1,5 +1,5 @@
-// The kind of a stored tensor: its name is "<kind>/<parameter>" (checkpoint/writer.h). Weights are of the
-// kind "param", everything else is the state of an optimizer.
+// The kind of a stored tensor, which is the first part of its name "<kind>/<parameter>"
+// (checkpoint/writer.h). The kind of weights is "param"; all others are optimizer state.
 #pragma once
 
 #include <string_view>

@@ -13,8 +13,8 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// The description of a rank's boxes for the others: before the write without, after it with the facts of its
-// file.
+// The description of a rank's boxes for the other ranks: before the write without, after it with the
+// description of its file.
 struct ShardTable {
   std::vector<TensorInfo> boxes;  // one piece each
   FileInfo file;
@@ -71,7 +71,7 @@ ManifestBuilder put_together(std::span<const std::string> tables) {
   return all;
 }
 
-// Gives a box to its file block by block. Each is looked at while it is on its way through the cache: what is
+// Appends a box to its file block by block. Each block is checked while it is in the cache: a number that is
 // not finite can never be trained on, and must not become the newest good checkpoint.
 void append_finite(ShardFile& file, size_t index, const NamedTensor& box, int64_t step) {
   const auto* data = static_cast<const std::byte*>(box.data.data);
@@ -132,18 +132,18 @@ fs::path save_checkpoint(const fs::path& root, const CheckpointMeta& meta, std::
   const std::string doing = fmt::format("saving {}", final_path.string());
   const bool is_first = world.rank() == 0;
 
-  // Agree on what is to be written before anything is.
+  // Agree on the boxes before anything is written.
   std::vector<NamedTensor> boxes;
   std::vector<std::string> tables = gather_texts(world, doing, [&] {
     boxes = owned_boxes(mine, coords);
     return encode(table_of(boxes));
   });
-  std::optional<NewCheckpoint> checkpoint;  // of rank 0
+  std::optional<NewCheckpoint> checkpoint;  // on rank 0
   const fs::path folder =
       gather_texts(world, doing, [&]() -> std::string {
         if (!is_first) return {};
         const ManifestBuilder all = put_together(tables);
-        all.finish();  // looks for gaps and overlaps
+        all.finish();  // checks for gaps and overlaps
         return checkpoint.emplace(root, meta.step, all.bytes(), options).folder().string();
       }).front();
   tables = gather_texts(world, doing, [&] {

@@ -1,5 +1,5 @@
-// Saving a checkpoint: every rank writes the boxes it owns to a file of its own, rank 0 adds the manifest,
-// and the rename of the directory to its final name is the moment from which the checkpoint exists.
+// Saves a checkpoint: every rank writes the boxes it owns to its own file, rank 0 adds the manifest, and the
+// checkpoint exists from the moment its directory is renamed to its final name.
 #pragma once
 
 #include <filesystem>
@@ -12,8 +12,8 @@
 namespace trifold {
 
 // A box of a global tensor and its elements: `data` is the row-major block spec.local, whatever its shape.
-// Names start with what the numbers are: "param/...", "adam_m/...", "adam_v/...". A flat slice of a block is
-// given as one NamedTensor for each of its boxes (rects_of_range), which follow each other in its memory.
+// Names start with the kind: "param/...", "adam_m/...", "adam_v/...". A flat slice of a block is given as one
+// NamedTensor for each of its boxes (rects_of_range), which are consecutive in its memory.
 struct NamedTensor {
   ShardSpec spec;
   Tensor data;
@@ -32,7 +32,7 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, const C
                                       std::span<const NamedTensor> mine, Communicator& world,
                                       const MeshCoords& coords, const SaveOptions& options = {});
 
-// Those of `mine` that this rank writes: owned, and not empty. Throws for one that cannot be stored.
+// Those of `mine` that this rank writes: owned, and not empty. Throws if one cannot be stored.
 std::vector<NamedTensor> owned_boxes(std::span<const NamedTensor> mine, const MeshCoords& coords);
 
 }  // namespace trifold
