@@ -1,5 +1,5 @@
-// Operations that ops.h defines by others, made of those: entries for tables that have no faster ones. On the
-// processor a product takes so long that another pass over its result hardly shows, and the bits stay those
+// Operations that ops.h defines through others, composed of those: entries for tables without fused versions.
+// On the CPU a product takes so long that another pass over its result is negligible, and the bits are those
 // of the parts.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace trifold {
 
-// Table() is the raw table (ops/contract.h) whose entries they are made of, and which they are part of.
+// Table() is the raw table (ops/contract.h) whose entries are composed, and to which the result belongs.
 template <const OpTable& (*Table)()>
 struct Composed {
   static void affine(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias) {
@@ -69,7 +69,7 @@ struct Composed {
   }
 };
 
-// The products of linear layers that are a product and then another pass.
+// The products of linear layers that consist of a product and another pass.
 template <const OpTable& (*Table)()>
 void add_composed_epilogues(OpTable& ops) {
   ops.affine_add = Composed<Table>::affine_add;
@@ -86,7 +86,7 @@ void add_composed_products(OpTable& ops) {
   add_composed_epilogues<Table>(ops);
 }
 
-// Backward passes of norms that do more than one thing.
+// The backward passes of norms that combine several operations.
 template <const OpTable& (*Table)()>
 void add_composed_norms(OpTable& ops) {
   ops.layer_norm_backward_add = Composed<Table>::layer_norm_backward_add;

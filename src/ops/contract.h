@@ -1,9 +1,9 @@
-// The list of the operations of the OpTable, each with its check.
+// The list of all operations of the OpTable, each with its check.
 //
-// A back end makes a table of raw entries, which take their tensors as they are. with_contract() puts the
-// check of each operation in front of its entry, so shapes and types are checked in one place for all back
-// ends. Checks run when the operation is called, also on a Dry stream, and read no tensor's numbers. Entries
-// check the limits of their back end, such as the widest head that its kernels compute.
+// A back end makes a table of raw entries, which do not check their tensors. with_contract() puts the check
+// of each operation in front of its entry, so shapes and types are checked in one place for all back ends.
+// Checks run when the operation is called, also on a Dry stream, and do not read the tensors' elements.
+// Entries check the limits of their back end, such as the largest head width of its kernels.
 //
 // A new operation needs: its declaration with its formula (ops.h), its check (here and in contract_*.cpp),
 // and for each back end a kernel and an entry (launch_*.cpp, cuda/entries_*.cpp).
@@ -16,7 +16,7 @@
 
 namespace trifold {
 
-// The checks. Each throws an Error that names the operation, the tensor and what would be right.
+// The checks. Each throws an Error that names the operation, the tensor and the requirement.
 namespace contract {
 
 // contract_products.cpp
@@ -137,7 +137,7 @@ void dropout_add(const Tensor& y, const Tensor& residual, const Tensor& x, const
 
 }  // namespace contract
 
-// An entry of the OpTable and its check, a function of the entry's arguments without the stream.
+// An entry of the OpTable and its check, which takes the entry's arguments without the stream.
 template <auto Entry, auto Check>
 struct Operation {
   static constexpr auto kEntry = Entry;
@@ -222,7 +222,7 @@ static_assert(sizeof(OpTable) == sizeof(OpTable::name) + sizeof(OpTable::device)
                                      Operations::kCount * sizeof(OpTable::fill),
               "an operation of the OpTable is not in the list");
 
-// Entry of the table Raw() behind Check.
+// The entry of the table Raw(), preceded by Check.
 template <const OpTable& (*Raw)(), auto Entry, auto Check>
 struct Checked;
 template <const OpTable& (*Raw)(), class... Args, void (*OpTable::*Entry)(Stream&, Args...), auto Check>
@@ -233,8 +233,8 @@ struct Checked<Raw, Entry, Check> {
   }
 };
 
-// The table Raw() with every entry behind its check: what callers outside the back end get. Throws where an
-// entry is missing.
+// The table Raw() with every entry preceded by its check: the table for callers outside the back end. Throws
+// if an entry is missing.
 template <const OpTable& (*Raw)()>
 OpTable with_contract() {
   OpTable ops = Raw();

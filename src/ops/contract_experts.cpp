@@ -16,7 +16,7 @@ void expect_router(const char* op, const Tensor& logits, const Router& how) {
         how.choices, logits.last_dim());
 }
 
-// Of rows and choices, which are as many as `row` has.
+// Checks rows and choices, whose number is that of `row`.
 void expect_rows(const char* op, const Tensor& x, const Tensor& row) {
   expect_matrix(op, "x", x);
   expect(op, "row", row, DType::I32, x.row_count());

@@ -1,5 +1,5 @@
 // The contract of matrix products, the products of linear layers, and attention. Operations that are defined
-// by others have the checks of those.
+// through others have their checks.
 #include "ops/contract.h"
 #include "ops/expect.h"
 
@@ -24,7 +24,7 @@ void gemm(const Tensor& c, const Tensor& a, bool transpose_a, const Tensor& b, b
 
 namespace {
 
-// y = x w^T + bias, on behalf of `op`. With a bias, all of them have one type.
+// y = x w^T + bias, on behalf of `op`. With a bias, all have the same type.
 void expect_affine(const char* op, const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias) {
   gemm(y, x, false, w, true, 1, 0);
   if (bias.rank() == 0) return;
@@ -47,7 +47,7 @@ void affine_add(const Tensor& y, const Tensor& residual, const Tensor& x, const 
 void affine_gelu(const Tensor& y, const Tensor& z, const Tensor& x, const Tensor& w, const Tensor& bias) {
   expect_affine("affine_gelu", z, x, w, bias);
   expect("affine_gelu", "y", y, z.dtype, z.elements());
-  gemm(y, x, false, w, true, 1, 0);  // back ends may take the shape from y, too
+  gemm(y, x, false, w, true, 1, 0);  // y's shape must match too, because back ends may use it
 }
 
 void affine_backward_input(const Tensor& dx, const Tensor& dy, const Tensor& w, double beta) {
@@ -72,12 +72,12 @@ void linear(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bia
   expect("linear", "w", w, x.dtype, n * x.last_dim());
   expect("linear", "y", y, x.dtype, x.row_count() * n);
   expect("linear", "bias", bias, x.dtype, n);
-  gemm(y, x, false, w, true, 1, 0);  // of y not the number of elements alone
+  gemm(y, x, false, w, true, 1, 0);  // y's shape, not only its number of elements
 }
 
 namespace {
 
-// Queries of some positions, with keys and values of all.
+// Checks attention by queries of some positions with the keys and values of all.
 void expect_gathered(const char* op, const Attention& how, DType dtype) {
   check(how.rows.length() == how.seq, "{}: rows are of a sequence of {} positions, not of {}", op,
         how.rows.length(), how.seq);

@@ -61,7 +61,7 @@ void sort_lookups(std::span<const LookupOrder> orders, std::span<const BagLookup
 
 namespace {
 
-// Columns of the gradient, and what may come with every update.
+// Checks the columns of the gradient, and the optional tensors of every update.
 void expect_update(const char* op, const RowUpdate& update, const Tensor& dy) {
   const Tensor& table = update.table;
   const int64_t width = table.last_dim();
@@ -109,7 +109,7 @@ void row_gradients(const Tensor& dy, std::span<const RowUpdate> updates) {
 
 namespace {
 
-// y [B, width + pairs] of x [B, vectors * width].
+// y [B, width + pairs] for x [B, vectors * width].
 void expect_interaction(const char* op, const Tensor& x, const Tensor& y, int64_t width, bool self) {
   expect_matrix(op, "x", x);
   check(width >= 1 && x.last_dim() % width == 0, "{}: rows of {} numbers cannot hold vectors of {}", op,

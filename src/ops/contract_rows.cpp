@@ -129,7 +129,7 @@ void rotary(const Tensor& y, const Tensor& x, const Tensor& positions, const Rot
 
 namespace {
 
-// Rows of a table whose elements are dims [held, columns], or none at all.
+// Rows of a table [held, columns], or 0 for a tensor without dims.
 int64_t rows_held(const Tensor& table) { return table.rank() == 0 ? 0 : table.dim(0); }
 
 }  // namespace

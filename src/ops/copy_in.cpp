@@ -4,7 +4,7 @@ namespace trifold {
 
 namespace {
 
-constexpr size_t kAlignment = 256;  // what memory of a device is aligned to
+constexpr size_t kAlignment = 256;  // the alignment of device memory
 
 }  // namespace
 

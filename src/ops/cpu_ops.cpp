@@ -14,7 +14,7 @@ namespace {
 
 using cpu::KernelTable;
 
-// Entries that check nothing.
+// Raw entries, without checks.
 template <const KernelTable& Table>
 const OpTable& raw_ops() {
   static const OpTable kTable = [] {

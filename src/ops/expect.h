@@ -1,14 +1,14 @@
-// What checks of tensors (ops/contract.h) are made of.
+// The building blocks of checks of tensors (ops/contract.h).
 #pragma once
 
 #include "core/tensor.h"
 
 namespace trifold::contract {
 
-// Throws unless `tensor` (argument `name` of operation `op`) has this dtype and this many elements.
+// Throws unless `tensor` (argument `name` of operation `op`) has this dtype and this number of elements.
 void expect(const char* op, const char* name, const Tensor& tensor, DType dtype, int64_t elements);
 
-// Throws unless `tensor` is of floats.
+// Throws unless the elements of `tensor` are floating-point.
 void expect_float(const char* op, const char* name, const Tensor& tensor);
 
 // Throws unless `tensor` is a floating-point matrix, that is, has at least one dim.

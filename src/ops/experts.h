@@ -1,18 +1,18 @@
-// How tokens are given to experts (Shazeer et al., arXiv 1701.06538; Fedus et al., arXiv 2101.03961): what
-// the router's operations of the OpTable take besides tensors. Nothing here has a function with a body: the
-// kernels of every instruction set include it.
+// How tokens are assigned to experts (Shazeer et al., arXiv 1701.06538; Fedus et al., arXiv 2101.03961): the
+// arguments of the router's operations besides tensors. No function here has a body, because the kernels of
+// every instruction set include this header.
 //
 // A router scores E experts for every token and chooses k of them. A *choice* is one of the T k pairs of a
-// token and an expert it chose: choice c is of token c / k, whose experts stand in ascending order. A choice
-// has a *row* where all choices are sorted by expert, and by token within an expert: rows [first[e], first[e
-// + 1]) are the tokens of expert e, of which there may be none.
+// token and an expert it chose: choice c belongs to token c / k, whose experts are in ascending order. All
+// choices are sorted by expert, and by token within an expert, which gives each a *row*: rows [first[e],
+// first[e + 1]) are the tokens of expert e, possibly none.
 #pragma once
 
 #include <cstdint>
 
 namespace trifold {
 
-// What a choice weighs, from the logits z of its token; S are the experts that the token chose:
+// The gate (weight) of a choice, from the logits z of its token; S are the experts that the token chose:
 //   Chosen   exp(z_i) / the sum of exp(z) over S
 //   All      exp(z_i) / the sum of exp(z) over all experts
 //   Sigmoid  s_i / the sum of s over S, s = 1 / (1 + exp(-z)); with k = 1 s_i alone

@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "ops/launch_support.h"
 
-// From GNU OpenMP's omp.h, which a compiler with another OpenMP does not find.
+// From GNU OpenMP's omp.h, which is not found by a compiler with another OpenMP.
 extern "C" void omp_set_num_threads(int count);
 
 namespace trifold::cpu {
@@ -18,18 +18,17 @@ namespace {
 
 constexpr int64_t kTileRows = 512;
 constexpr int64_t kTileColumns = 768;
-constexpr int64_t kTiles = 16;  // wanted, so that many workers find work ...
-constexpr int64_t kTileProducts = int64_t{4}
-                                  << 20;  // ... but not with fewer multiplications a tile than this
-constexpr int64_t kUnit = 16;             // tiles are whole vectors
+constexpr int64_t kTiles = 16;                       // the target, so that many workers have work ...
+constexpr int64_t kTileProducts = int64_t{4} << 20;  // ... but a tile has at least this many multiplications
+constexpr int64_t kUnit = 16;                        // tiles are whole vectors
 
-// The smallest tile, in whole units, that still makes at most as many parts as `tile` does: equal parts.
+// The smallest tile of whole units that does not make more parts than `tile`: gives equal parts.
 int64_t even_tile(int64_t extent, int64_t tile) {
   const int64_t count = std::max<int64_t>(1, parts(extent, tile));
   return std::max(kUnit, parts(parts(extent, count), kUnit) * kUnit);
 }
 
-// c = beta * c, where a beta of 0 also clears what is not a number.
+// c = beta * c; a beta of 0 also clears NaNs and infinities.
 void scale_rows(float* c, int64_t c_stride, int64_t m, int64_t n, float beta) {
   for (int64_t i = 0; i < m; ++i)
     for (int64_t j = 0; j < n; ++j) c[i * c_stride + j] = beta == 0 ? 0 : beta * c[i * c_stride + j];
@@ -37,7 +36,7 @@ void scale_rows(float* c, int64_t c_stride, int64_t m, int64_t n, float beta) {
 
 }  // namespace
 
-// The number of OpenMP threads is a setting of the calling thread; ours do their own splitting.
+// The number of OpenMP threads is a setting of the calling thread; the pool splits the work itself.
 void use_one_openmp_thread() {
   static thread_local bool done = false;
   if (done) return;
@@ -45,9 +44,9 @@ void use_one_openmp_thread() {
   done = true;
 }
 
-// Large tiles repeat less packing of the operands; measured on a Zen 4 core, 512 x 768 reaches 98 % of what
-// the whole product does. Smaller products are halved along the longer side while that leaves enough work in
-// a tile.
+// Large tiles repeat less packing of the operands; measured on a Zen 4 core, 512 x 768 reaches 98 % of the
+// speed of the whole product. Smaller products are halved along the longer side while that leaves enough work
+// in a tile.
 Tiling tiling_for(int64_t m, int64_t n, int64_t k) {
   Tiling tile{even_tile(m, kTileRows), even_tile(n, kTileColumns)};
   while (parts(m, tile.rows) * parts(n, tile.columns) < kTiles) {
@@ -67,7 +66,7 @@ Tiling tiling_for(int64_t m, int64_t n, int64_t k) {
 void gemm_block(float* c, int64_t c_stride, Matrix<float> a, Matrix<float> b, int64_t m, int64_t n, int64_t k,
                 double alpha, double beta) {
   if (k == 0)
-    return scale_rows(c, c_stride, m, n, static_cast<float>(beta));  // oneDNN refuses empty operands
+    return scale_rows(c, c_stride, m, n, static_cast<float>(beta));  // oneDNN rejects empty operands
   use_one_openmp_thread();
   const dnnl_status_t status =
       dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, k, static_cast<float>(alpha),

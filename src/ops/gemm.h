@@ -9,8 +9,7 @@
 
 namespace trifold::cpu {
 
-// One operand: row i begins at data + i * stride. `transposed` says that its transpose takes part in the
-// product.
+// One operand: row i begins at data + i * stride. `transposed`: its transpose is used in the product.
 template <class T>
 struct Matrix {
   const T* data;
@@ -26,10 +25,10 @@ void gemm_block(float* c, int64_t c_stride, Matrix<float> a, Matrix<float> b, in
 void gemm_block(double* c, int64_t c_stride, Matrix<double> a, Matrix<double> b, int64_t m, int64_t n,
                 int64_t k, double alpha, double beta);
 
-// The same of 16-bit factors T, summed in f32, into C: T (rounded once) or f32.
+// The same for 16-bit factors T, summed in f32, into C: T (rounded once) or f32.
 //
-// gemm_block_native asks oneDNN for a product in T's own instructions and does it; false, with c untouched,
-// where the processor or the library has none. Descriptions of products are kept per thread.
+// gemm_block_native computes the product in oneDNN with T's own instructions; if the processor or the library
+// has none, it returns false and leaves c unchanged. Descriptions of products are kept per thread.
 // gemm_block_widened works everywhere: it converts the factors with `kernels`, a limited depth at a time, and
 // multiplies in f32.
 template <class C, class T>
@@ -44,9 +43,9 @@ template <class C, class T>
 void gemm_alone(const StorageKernels<T>& kernels, C* c, int64_t c_stride, Matrix<T> a, Matrix<T> b, int64_t m,
                 int64_t n, int64_t k, double alpha, double beta);
 
-// The product over a pool: c is cut into tiles by (m, n, k) alone, never by the number of workers, and every
-// worker computes some of them with gemm_block, so the result is the same bits on any pool. C and T are one
-// type, or C is f32 and T a 16-bit type.
+// The product over a pool: c is cut into tiles that depend on (m, n, k) alone, never on the number of
+// workers, and every worker computes some of them with gemm_block, so the result has the same bits on any
+// pool. C and T are one type, or C is f32 and T a 16-bit type.
 template <class C, class T>
 void gemm_tiled(ThreadPool& pool, const StorageKernels<T>& kernels, C* c, Matrix<T> a, Matrix<T> b, int64_t m,
                 int64_t n, int64_t k, double alpha, double beta);
@@ -58,7 +57,7 @@ struct Tiling {
 };
 Tiling tiling_for(int64_t m, int64_t n, int64_t k);
 
-// Tells OpenMP, on which oneDNN runs, that the calling thread works alone.
+// Sets OpenMP, on which oneDNN runs, to one thread for the calling thread.
 void use_one_openmp_thread();
 
 }  // namespace trifold::cpu

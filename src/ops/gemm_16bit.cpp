@@ -1,4 +1,5 @@
-// Products of 16-bit factors: through oneDNN where there are instructions for them, else through f32.
+// Products of 16-bit factors: through oneDNN if the processor has instructions for them, otherwise through
+// f32.
 #include <dnnl.h>
 
 #include <algorithm>
@@ -18,8 +19,8 @@ namespace trifold::cpu {
 
 namespace {
 
-constexpr size_t kMostProducts = 512;    // descriptions a thread keeps: far more than the shapes of a model
-constexpr int64_t kWidenedDepth = 1024;  // of factors that are converted at a time
+constexpr size_t kMostProducts = 512;    // kept by a thread: far more than the shapes of a model
+constexpr int64_t kWidenedDepth = 1024;  // of factors converted at a time
 constexpr size_t kScratchAlignment = 64;
 
 void succeed(dnnl_status_t status, const char* what) {
@@ -51,10 +52,10 @@ bool has_instructions(dnnl_data_type_t type) {
 #if defined(__x86_64__)
   if (type == dnnl_bf16) return __builtin_cpu_supports("avx512bf16") != 0;
 #endif
-  return type == dnnl_f16;  // which the library knows best; see `vectorised`
+  return type == dnnl_f16;  // only the library knows; see `vectorised`
 }
 
-// Everything about a product but its data.
+// All parameters of a product except its data.
 struct ProductKey {
   dnnl_data_type_t c_type, type;
   int64_t m, n, k, c_stride, a_stride, b_stride;
@@ -92,7 +93,7 @@ Attributes attributes(float alpha, float beta) {
   return result;
 }
 
-// One prepared product. Without a primitive, there is no fast way to do it.
+// One prepared product. Without a primitive, there is no fast implementation.
 struct Product {
   Primitive primitive;
   std::array<Memory, 4> memories;  // a, b, c, scratch
@@ -106,8 +107,8 @@ bool vectorised(const dnnl_primitive_desc* description) {
   return std::string_view(name).find("ref") == std::string_view::npos;
 }
 
-// A thread's engine, prepared products and scratch memory. A prepared product belongs to the thread: it
-// points at the data of its last use.
+// A thread's engine, prepared products and scratch memory. A prepared product belongs to the thread, because
+// it points to the data of its last use.
 class Products {
  public:
   Products() {
@@ -132,7 +133,7 @@ class Products {
     void* aligned = scratch_.data();
     size_t space = scratch_.size();
     std::align(kScratchAlignment, product.scratch_bytes, aligned, space);
-    // oneDNN takes what it only reads as mutable, too.
+    // oneDNN takes pointers to mutable data even for inputs.
     const std::array<void*, 4> data{const_cast<void*>(a), const_cast<void*>(b), c, aligned};
     constexpr std::array<int, 4> kRoles{DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_SCRATCHPAD};
     std::array<dnnl_exec_arg_t, 4> arguments{};
@@ -181,14 +182,14 @@ class Products {
   std::vector<std::byte> scratch_;
 };
 
-// A thread's memory for number `index` of what a widened product needs.
+// A thread's memory for operand `index` of a widened product.
 float* widening_memory(size_t index, int64_t count) {
   static thread_local std::array<std::vector<float>, 3> memory;
   if (memory[index].size() < static_cast<size_t>(count)) memory[index].resize(static_cast<size_t>(count));
   return memory[index].data();
 }
 
-// Rows [0, rows) of `columns` numbers each, as a dense f32 matrix.
+// Converts rows [0, rows) of `columns` numbers each into a dense f32 matrix.
 template <class T>
 Matrix<float> widen(const StorageKernels<T>& kernels, const T* from, int64_t stride, int64_t rows,
                     int64_t columns, bool transposed, size_t memory) {
@@ -197,8 +198,8 @@ Matrix<float> widen(const StorageKernels<T>& kernels, const T* from, int64_t str
   return {to, columns, transposed};
 }
 
-// Columns [begin, end) of op(matrix) where `along_rows`, else its rows: a part of the products' depth.
-// `extent` is its other side.
+// Converts columns [begin, end) of op(matrix) if `along_rows`, otherwise its rows: a part of the products'
+// depth. `extent` is the size of the other dim.
 template <class T>
 Matrix<float> widen_depth(const StorageKernels<T>& kernels, Matrix<T> matrix, bool along_rows, int64_t extent,
                           int64_t begin, int64_t end, size_t memory) {

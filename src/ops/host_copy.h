@@ -1,4 +1,4 @@
-// HostCopy: a tensor where the host can read it, for what is looked at seldom (checks, checkpoints, samples).
+// HostCopy: a tensor in memory that the host can read, for infrequent uses (checks, checkpoints, samples).
 #pragma once
 
 #include "ops/ops.h"
@@ -7,8 +7,8 @@ namespace trifold {
 
 class HostCopy {
  public:
-  // Waits until `stream` is past what it holds. `tensor` lives where those of `ops` do; on the host it is
-  // used as it is, and must outlive this.
+  // Waits until `stream` has computed the tensor. `tensor` must be on the device of `ops`; on the host it is
+  // used in place, and must outlive this object.
   HostCopy(const OpTable& ops, Stream& stream, Tensor tensor);
 
   const Tensor& tensor() const { return tensor_; }

@@ -2,11 +2,10 @@
 // instruction set.
 //
 // A kernel sees pointers and counts only; the launchers (ops/launch.h) take tensors, split work over a pool
-// and call kernels on the parts. Whatever is summed is summed by one kernel call in a fixed order, or by
-// fixed chunks that the launcher adds in order, so results do not depend on the number of threads. This
-// header is all that the per-instruction-set files share with the rest of the program. It must stay free of
-// functions with bodies: a function compiled there for AVX-512 must never be what the linker keeps for
-// everyone.
+// and call kernels on the parts. A sum is computed by one kernel call in a fixed order, or by fixed chunks
+// that the launcher adds in order, so results do not depend on the number of threads. This header is all that
+// the per-instruction-set files share with the rest of the program. It must not contain function bodies:
+// otherwise the linker might keep a function compiled for AVX-512 for the whole program.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +16,7 @@
 
 namespace trifold::cpu {
 
-// Numbers that change from step to step (ops/ops.h: Factor, Dropout::sample), to be asked for when the work
-// runs.
+// Numbers that change every step (ops/ops.h: Factor, Dropout::sample), read when the work runs.
 struct LateFactor {
   double constant = 1;
   const double* number = nullptr;  // or null
@@ -33,7 +31,7 @@ struct LateIndex {
   }
 };
 
-// The same of an update rule: all its numbers.
+// The same for an update rule: all its numbers.
 template <class Rule>
 struct LateRule {
   Rule rule{};
@@ -44,7 +42,7 @@ struct LateRule {
   }
 };
 
-// Dropout in the form kernels need: keep where word >= threshold, multiply what is kept.
+// Dropout in the form that kernels need: keep elements with word >= threshold, and multiply those.
 struct DropRule {
   bool active = false;
   uint32_t key_lo = 0;
@@ -53,7 +51,7 @@ struct DropRule {
   double multiplier = 1;
 };
 
-// Adam's moments and direction, with everything that does not depend on the element folded into constants.
+// Adam's moments and direction, with everything that is the same for all elements folded into constants.
 struct MomentRule {
   double grad_scale;
   double beta1, one_minus_beta1;
@@ -83,14 +81,14 @@ struct AdagradRule {
   double grad_scale, weight_decay, eps, lr;
 };
 
-// Where an update writes its result a second time, in the type that layers compute in.
-enum class CopyType : uint8_t { None, Same, Bfloat16, Float16 };  // the 16-bit ones of f32 alone
+// The type of an update's second output, the copy in which layers compute.
+enum class CopyType : uint8_t { None, Same, Bfloat16, Float16 };  // the 16-bit ones only for f32
 struct WeightCopy {
   CopyType type = CopyType::None;
   void* to = nullptr;
 };
 
-// Which of a row's columns are real vocabulary entries: column c is id first_id + c; columns from `held` on
+// The columns of a row that are real vocabulary entries: column c is id first_id + c; columns from `held` on
 // are padding.
 struct VocabularyPart {
   int64_t columns;
@@ -98,11 +96,11 @@ struct VocabularyPart {
   int64_t first_id;
 };
 
-// Most pairs of numbers that a head of `rotary` turns.
+// The most pairs of numbers that `rotary` rotates per head.
 constexpr int64_t kRotaryPairs = 512;
 
 // Rows of `columns` numbers, `x_stride` and `y_stride` apart: `heads` heads of `width` numbers, of which the
-// first 2 * pairs are turned by position * frequencies[pair], or back where `inverse`; the rest is copied.
+// first 2 * pairs are rotated by position * frequencies[pair], or back if `inverse`; the rest is copied.
 struct RotaryShape {
   int64_t x_stride, y_stride, columns;
   int64_t heads, width, pairs;
@@ -110,13 +108,13 @@ struct RotaryShape {
   bool inverse;
 };
 
-// One attention head of one sample: the queries of positions [first_query, first_query + queries), of which
-// rows are given, with keys of all positions. Rows of queries and their gradients are `query_stride` numbers
-// apart, those of keys, values and their gradients `key_stride`, and rows of outputs `out_stride`. `element` is
-// the global index of (this sample and head, query 0, key 0).
+// One attention head of one sample: the queries of positions [first_query, first_query + queries), whose rows
+// are given, with the keys of all positions. Rows of queries and their gradients are `query_stride` numbers
+// apart, those of keys, values and their gradients `key_stride`, and rows of outputs `out_stride`. `element`
+// is the global index of (this sample and head, query 0, key 0).
 struct HeadShape {
   int64_t seq;
-  int64_t keys;  // of seq, those that exist
+  int64_t keys;  // the valid ones, of seq
   int64_t first_query;
   int64_t queries;
   const int32_t* first_keys;  // the first key of each of seq queries, as in Attention, or null: 0
@@ -136,8 +134,8 @@ struct HeadInput {
   const T* value;
 };
 
-// Gradients of keys and values are rounded to T where they are complete, unless there is a place for them as
-// they are.
+// Gradients of keys and values are rounded to T when they are complete, unless there is memory for them in
+// the wide type.
 template <class T>
 struct HeadGradient {
   T* query;
@@ -158,7 +156,8 @@ constexpr int64_t kScoreScratch = kQueryBlock * (kKeyChunk + 16);
 // Elements of one partial sum of chunk_squares.
 constexpr int64_t kSquaresChunk = 256;
 
-// What the gradient of a router's logits is made of, [T, E], [T, k] or [T]; T is the type it is stored in.
+// The tensors from which the gradient of a router's logits is computed, [T, E], [T, k] or [T]; T is the type
+// in which it is stored.
 template <class T>
 struct RouterGradient {
   using Wide = Accumulate<T>;
@@ -175,8 +174,8 @@ struct RouterGradient {
   int64_t seq;
 };
 
-// Of activations, weights and their products. T is what tensors are stored in; `Wide` is what is computed
-// with, and the type of statistics and of the gradients of parameters.
+// Kernels for activations, weights and their products. T is the storage type of tensors; `Wide` is the type
+// of computation, of statistics and of the gradients of parameters.
 template <class T>
 struct StorageKernels {
   using Wide = Accumulate<T>;
@@ -202,7 +201,7 @@ struct StorageKernels {
                      int64_t columns, double eps);
   void (*layer_norm_backward)(T* dx, const T* dy, const T* x, const Wide* mean, const Wide* rstd,
                               const T* gain, int64_t rows, int64_t columns);
-  // Column sums work on columns [begin, end) of all rows: a strip belongs to one worker.
+  // Column sums process columns [begin, end) of all rows: a strip belongs to one worker.
   void (*layer_norm_backward_weight)(Wide* dgain, Wide* dbias, const T* dy, const T* x, const Wide* mean,
                                      const Wide* rstd, int64_t rows, int64_t columns, int64_t begin,
                                      int64_t end);
@@ -212,7 +211,7 @@ struct StorageKernels {
   void (*rms_norm_backward_weight)(Wide* dgain, const T* dy, const T* x, const Wide* rstd, int64_t rows,
                                    int64_t columns, int64_t begin, int64_t end);
   void (*column_sum)(Wide* db, const T* dy, int64_t rows, int64_t columns, int64_t begin, int64_t end);
-  // c[m, n] (rows c_stride apart) += bias, then where `relu` is set max(0, that).
+  // c[m, n] (rows c_stride apart) += bias, then max(0, c) if `relu` is set.
   void (*bias_relu)(T* c, int64_t c_stride, const T* bias, int64_t m, int64_t n, bool relu);
   // Columns [begin, end) of all rows.
   void (*relu_backward)(T* dx, Wide* db, const T* dy, const T* y, int64_t rows, int64_t columns,
@@ -224,7 +223,7 @@ struct StorageKernels {
 
   void (*embedding)(T* y, const T* table, const int32_t* ids, int64_t rows, int64_t columns, int64_t first_id,
                     int64_t held, bool accumulate);
-  // `order` lists the rows by id, those of one id ascending.
+  // `order` lists the rows by id, ascending within an id.
   void (*embedding_backward)(Wide* dtable, const T* dy, const int32_t* ids, const int32_t* order,
                              int64_t rows, int64_t columns, int64_t begin, int64_t end, int64_t first_id,
                              int64_t held);
@@ -237,7 +236,7 @@ struct StorageKernels {
 
   double (*sum_squares)(const T* x, int64_t n);
 
-  // Of a mixture of experts, as in ops.h. Tokens from `begin` to `end`; choices; tokens.
+  // For a mixture of experts, as in ops.h. [begin, end) are choices in gate_rows, otherwise tokens.
   void (*route_backward)(T* dlogits, const RouterGradient<T>& in, int64_t begin, int64_t end);
   void (*gate_rows)(T* y, const T* x, const Wide* gates, const int32_t* row, int64_t columns, int64_t begin,
                     int64_t end);
@@ -248,23 +247,23 @@ struct StorageKernels {
 
   void (*attention_forward)(T* out, Wide* lse, const HeadInput<T>& in, const HeadShape& shape,
                             const DropRule& rule, Wide* scratch);
-  // Assigns grad.query; assigns grad.key and grad.value where `assign` is set and adds to them otherwise.
-  // They are complete when `last` is set; heads that share them come one after another on one scratch.
+  // Assigns grad.query; assigns grad.key and grad.value if `assign` is set, otherwise adds to them. They are
+  // complete if `last` is set; heads that share them must come one after another with the same scratch.
   void (*attention_backward)(const HeadGradient<T>& grad, const T* dout, const T* out, const Wide* lse,
                              const HeadInput<T>& in, const HeadShape& shape, const DropRule& rule,
                              bool assign, bool last, Wide* scratch);
 };
 
-// Of statistics, gradients of parameters and the optimizer's state: never stored in 16 bits.
+// For statistics, gradients of parameters and optimizer state: never stored in 16 bits.
 template <class T>
 struct Kernels {
   void (*softmax_rescale)(T* sum, const T* local_max, const T* global_max, int64_t n);
   void (*cross_entropy)(T* loss, const T* max, const T* sum, const T* target, int64_t n);
   double (*weighted_sum)(const T* x, const float* weight, int64_t n);
-  // Tokens from `begin` to `end`; bias may be null.
+  // Tokens [begin, end); bias may be null.
   void (*route)(T* gates, int32_t* chosen, const T* logits, const T* bias, int64_t experts, const Router& how,
                 int64_t begin, int64_t end);
-  // Sequences from `begin` to `end`.
+  // Sequences [begin, end).
   void (*router_losses)(T* balance, T* z, int32_t* counts, const T* logits, int64_t experts, int64_t seq,
                         const Router& how, int64_t begin, int64_t end);
   void (*chunk_squares)(double* partials, const T* x, int64_t n);
@@ -276,7 +275,8 @@ struct Kernels {
   void (*lamb)(T* p, WeightCopy copy, const T* m, const T* v, int64_t n, const LambRule& rule);
 };
 
-// The touched rows of one table: views of ops/recommender.h as pointers. `dy` is at the first of its columns.
+// The touched rows of one table: the views of ops/recommender.h as pointers. `dy` points to the first of its
+// columns.
 template <class T>
 struct RowTask {
   T* table;
@@ -288,24 +288,24 @@ struct RowTask {
   const float* weight;  // or null
   const T* dy;
   T* squares;        // or null
-  const T* touched;  // 0: left alone; or null
+  const T* touched;  // 0: not updated; or null
   int64_t dy_stride;
   int64_t width;
-  int64_t whole_width;  // columns of a whole row; width unless the row is cut
+  int64_t whole_width;  // columns of a whole row; width unless columns are cut
 };
 
-// What is done with the gradient of a touched row; the first four as in SparseKind.
+// What to do with the gradient of a touched row; the first four as in SparseKind.
 enum class RowAction : uint8_t { Sgd, Adagrad, RowwiseAdagrad, Adam, Squares, Store };
 struct RowRule {
-  MomentRule moments;  // grad_scale and eps are of all actions
+  MomentRule moments;  // grad_scale and eps are used by all actions
   double lr;
-  double step_size;  // of Adam: lr / (1 - beta1^step)
+  double step_size;  // for Adam: lr / (1 - beta1^step)
 };
 
-// Of recommender models, in f32 and f64.
+// For recommender models, in f32 and f64.
 template <class T>
 struct RecommenderKernels {
-  // Bags [begin, end), whose rows of y are y_stride apart and begin at y for bag 0.
+  // Bags [begin, end), whose rows of y are y_stride apart; y is the row of bag 0.
   void (*embedding_bag)(T* y, int64_t y_stride, const T* table, int64_t width, const int32_t* ids,
                         const int32_t* offsets, const float* weights, int64_t begin, int64_t end);
   // Touched rows [begin, end); `gradient` has room for one row.
@@ -322,7 +322,7 @@ struct RecommenderKernels {
                               int64_t n, bool squared);
 };
 
-// Numbers of scratch of the interaction of `vectors` vectors of `width` numbers: the vectors transposed,
+// The numbers of scratch for the interaction of `vectors` vectors of `width` numbers: the transposed vectors,
 // padded to whole vectors of the widest registers, and the matrix of their products.
 constexpr int64_t kInteractionPad = 32;
 constexpr int64_t padded_vectors(int64_t vectors) {

@@ -1,9 +1,9 @@
-// Launchers: raw entries of the CPU's OpTable (ops/contract.h) but for their first argument, the kernels of
-// an instruction set. Each enqueues work that splits the operation over the stream's pool and calls the
-// kernels of `table` on the parts. ops.h says what they compute.
+// Launchers: raw entries of the CPU's OpTable (ops/contract.h), with one additional first argument, the
+// kernels of an instruction set. Each enqueues work that splits the operation over the stream's pool and
+// calls the kernels of `table` on the parts. ops.h defines the operations.
 //
-// How much one worker must at least get is measured in elements: waking a second worker costs about as much
-// as a few thousand additions.
+// The minimum work per worker is measured in elements: waking a second worker costs about as much as a few
+// thousand additions.
 #pragma once
 
 #include "core/error.h"
@@ -12,7 +12,7 @@
 
 namespace trifold::cpu {
 
-// A launcher with its first argument fixed: what an entry can point to.
+// A launcher with its first argument bound: the target of an entry's function pointer.
 template <const KernelTable& Table, auto Launcher>
 struct Bound;
 template <const KernelTable& Table, class... Args, void (*Launcher)(const KernelTable&, Stream&, Args...)>
@@ -20,7 +20,8 @@ struct Bound<Table, Launcher> {
   static void call(Stream& stream, Args... args) { Launcher(Table, stream, args...); }
 };
 
-// Sets an entry of `ops` to a launcher with the kernels of `table`, one of those that kernels.h declares.
+// Sets an entry of `ops` to a launcher with the kernels of `table`, which must be one of those declared in
+// kernels.h.
 template <auto Entry, auto Launcher>
 void bind(OpTable& ops, const KernelTable& table) {
 #if defined(__x86_64__)

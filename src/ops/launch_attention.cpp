@@ -1,4 +1,4 @@
-// Launchers of attention. One worker does a head of a sample wholly; going backward, all heads that share a
+// Launchers of attention. One worker computes a whole head of a sample; in backward, all heads that share a
 // key head, so that the gradients of keys and values are summed in one fixed order.
 #include <algorithm>
 #include <vector>
@@ -10,7 +10,7 @@ namespace trifold::cpu {
 
 namespace {
 
-// What the enqueued work keeps of an Attention.
+// The parts of an Attention that the enqueued work keeps.
 struct Heads {
   explicit Heads(const Attention& how)
       : batch(how.batch),
@@ -35,7 +35,7 @@ struct Heads {
 
   int64_t batch, seq;
   SequenceRows rows;  // of the queries
-  bool gathered;      // keys and values are in a matrix of their own
+  bool gathered;      // keys and values are in a separate matrix
   int64_t heads, kv_heads, head_dim, global_heads;
   bool causal;
   double scale;
@@ -43,7 +43,7 @@ struct Heads {
   const int32_t* first_keys;  // or null
 };
 
-// What kernels.h says a head needs.
+// The scratch that a head needs, according to kernels.h.
 int64_t scratch_of(const Heads& how, int64_t scores, int64_t blocks, int64_t panel_copies) {
   return scores * kScoreScratch +
          (blocks * kQueryBlock + panel_copies * ((how.seq + kPanel - 1) / kPanel * kPanel)) * how.head_dim;
@@ -69,7 +69,7 @@ HeadShape shape_of(const Heads& how, const LateIndex& first, int64_t sample, int
           .element = row * seq * seq};
 }
 
-// Where the first query of a run, and the first key and value of its head, lie in their matrices, counted in
+// The offsets of a run's first query, and of its head's first key and value, in their matrices, counted in
 // numbers.
 struct Offsets {
   int64_t query, key, value;
@@ -83,7 +83,7 @@ Offsets offsets_of(const Heads& how, int64_t sample, int64_t head, const RowRun&
           keys + (first_key + how.kv_heads + kv_head) * how.head_dim};
 }
 
-// The output's first row of a run, and its first log of the sum.
+// The offset of a run's first row of the output, and of its first log of the sum.
 int64_t out_offset(const Heads& how, int64_t sample, int64_t head, const RowRun& run) {
   return ((sample * how.rows.rows() + run.row) * how.heads + head) * how.head_dim;
 }
@@ -100,7 +100,7 @@ struct Forward {
   T* out;
   Accumulate<T>* lse;
   const T* qkv;
-  const T* keys;  // qkv, or keys and values of all positions
+  const T* keys;  // in qkv, or keys and values of all positions
 
   void head(int64_t sample, int64_t head) const {
     for (const RowRun& run : how.rows.runs()) {
@@ -127,7 +127,7 @@ struct Backward {
   const T* out;
   const Accumulate<T>* lse;
 
-  // All query heads that read one key head.
+  // Processes all query heads that share one key head.
   void group(int64_t sample, int64_t kv_head) const {
     const int64_t shared = how.heads / how.kv_heads;
     for (int64_t i = 0; i < shared; ++i) {

@@ -1,7 +1,7 @@
 // Launchers of lookups in embedding tables: forward, their order by row, and the update of touched rows.
 //
-// Work is cut into pieces of a fixed size, which the workers take one after another: what a piece computes
-// does not depend on who computes it, and tables of very different sizes still keep all workers busy.
+// Work is cut into pieces of fixed size, which the workers take dynamically: the result of a piece does not
+// depend on the worker, and tables of very different sizes still keep all workers busy.
 #include <atomic>
 #include <bit>
 #include <vector>
@@ -58,10 +58,10 @@ void embedding_bags(const KernelTable& table, Stream& stream, Tensor y, std::spa
 
 namespace {
 
-// Sorts by the upper halves of `keys`, which are below `rows`; equal ones keep their order. Counting sort by
-// one digit of the row after another, lowest first; returns where the result is: `keys` or `spare`.
+// Sorts by the upper halves of `keys`, which are below `rows`; equal keys keep their order. Counting sort by
+// one digit of the row at a time, lowest first; returns where the result is: `keys` or `spare`.
 uint64_t* sort_by_row(uint64_t* keys, uint64_t* spare, int64_t n, int64_t rows) {
-  constexpr int kMostBits = 11;  // a digit's counters stay in first-level cache
+  constexpr int kMostBits = 11;  // keeps a digit's counters in first-level cache
   const int bits = std::bit_width(static_cast<uint64_t>(std::max<int64_t>(1, rows - 1)));
   const int passes = (bits + kMostBits - 1) / kMostBits;
   const int digit = (bits + passes - 1) / passes;
@@ -82,7 +82,7 @@ uint64_t* sort_by_row(uint64_t* keys, uint64_t* spare, int64_t n, int64_t rows) 
   return keys;
 }
 
-// What is sorted is (row, bag), or (row, lookup) where the lookup has a weight to be found again.
+// Sorts (row, bag), or (row, lookup) if the lookup's weight must be found again.
 void sort_one(const LookupOrder& order, const BagLookup& lookup) {
   const int32_t* ids = lookup.ids.as<int32_t>();
   const int32_t* offsets = lookup.offsets.as<int32_t>();

@@ -107,7 +107,7 @@ void fill_rows(const KernelTable&, Stream& stream, Tensor y, Tensor row) {
 
 namespace {
 
-// y = f(x), one number at a time; `entry` names f in the table of a type.
+// y = f(x), elementwise; `entry` names f in the table of a type.
 template <class Entry>
 void map_one(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Entry entry) {
   dispatch_float(y.dtype, [&](auto zero) {
@@ -179,7 +179,7 @@ void tanh_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor d
 
 namespace {
 
-// y = residual + drop(x); a residual without memory of its own (see `dropout`) is left out.
+// y = residual + drop(x); a residual without memory (see `dropout`) is left out.
 void drop(const KernelTable& table, Stream& stream, Tensor y, const Tensor* residual, Tensor x,
           const DropRule& rule, const LateIndex& first) {
   dispatch_float(y.dtype, [&](auto zero) {

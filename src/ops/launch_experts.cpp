@@ -62,7 +62,7 @@ void route_backward(const KernelTable& table, Stream& stream, Tensor dlogits, Te
   });
 }
 
-// By counting: experts are few.
+// A counting sort: there are few experts.
 void sort_choices(const KernelTable&, Stream& stream, Tensor first, Tensor row, Tensor token, Tensor chosen) {
   stream.run([experts = first.elements() - 1, choices = chosen.last_dim(), count = chosen.elements(),
               begins = first.as<int32_t>(), place = row.as<int32_t>(), of = token.as<int32_t>(),
@@ -121,10 +121,10 @@ void sum_choices(const KernelTable& table, Stream& stream, Tensor y, Tensor x, T
 
 namespace {
 
-// Rows of a product: always as many, so that a library never chooses its way by how many tokens an expert
-// has. What is missing is filled up with zeros.
+// Rows of a product: always this many, so that a library never chooses its algorithm by the number of tokens
+// of an expert. Missing rows are filled with zeros.
 constexpr int64_t kBlockRows = 64;
-constexpr int64_t kDeepRows = 256;  // rows that are added up at a time, where there are so many
+constexpr int64_t kDeepRows = 256;  // rows that are summed at a time, if there are that many
 
 struct RowBlock {
   int64_t expert, begin, end;
@@ -143,7 +143,7 @@ RowBlock block_at(const int32_t* first, int64_t index) {
   return {e, begin, std::min<int64_t>(begin + kBlockRows, first[e + 1])};
 }
 
-// A worker's memory beside that of `scratch`, which products use.
+// A worker's memory, separate from that of `scratch`, which products use.
 template <class T, int Which>
 T* padding(int64_t count) {
   static thread_local std::vector<T> memory;
@@ -151,14 +151,14 @@ T* padding(int64_t count) {
   return memory.data();
 }
 
-// Rows [0, rows) of `columns` numbers, and zeros up to kBlockRows.
+// Copies rows [0, rows) of `columns` numbers, and zeros up to kBlockRows.
 template <class T>
 void fill_block(T* to, const T* from, int64_t stride, int64_t rows, int64_t columns) {
   for (int64_t r = 0; r < rows; ++r) std::copy_n(from + r * stride, columns, to + r * columns);
   std::fill_n(to + rows * columns, (kBlockRows - rows) * columns, T(0.0F));
 }
 
-// Columns [column, column + width) of y [R, n] in the rows of one block; x [R, k].
+// Columns [column, column + width) of y [R, n] for the rows of one block; x [R, k].
 template <class T>
 void block_product(const StorageKernels<T>& kernels, T* y, const T* x, const T* w, const RowBlock& block,
                    int64_t n, int64_t k, bool transposed, int64_t column, int64_t width) {
@@ -171,14 +171,14 @@ void block_product(const StorageKernels<T>& kernels, T* y, const T* x, const T* 
   if (rows == kBlockRows)
     return gemm_alone(kernels, out, n, Matrix<T>{in, k, false}, second, kBlockRows, width, k, 1, 0);
   T* padded = padding<T, 0>(kBlockRows * k);
-  T* result = padding<T, 1>(kBlockRows * n);  // of the same stride: that too could change how it is computed
+  T* result = padding<T, 1>(kBlockRows * n);  // of the same stride, which could affect bits too
   fill_block(padded, in, k, rows, k);
   gemm_alone(kernels, result, n, Matrix<T>{padded, k, false}, second, kBlockRows, width, k, 1, 0);
   for (int64_t r = 0; r < rows; ++r) std::copy_n(result + r * n, width, out + r * n);
 }
 
-// A tile of the gradient of one expert's weights, from its `rows` rows. The last few are filled up with
-// zeros: products of few shapes are prepared once each.
+// A tile of the gradient of one expert's weights, from its `rows` rows. The last rows are padded with zeros,
+// so that products of only a few shapes are prepared.
 template <class T>
 void tile_gradient(const StorageKernels<T>& kernels, Accumulate<T>* dw, int64_t stride, const T* dy,
                    int64_t dy_stride, const T* x, int64_t rows, int64_t m, int64_t n, bool accumulate) {
@@ -202,7 +202,7 @@ void tile_gradient(const StorageKernels<T>& kernels, Accumulate<T>* dw, int64_t 
     add(left, m, right, n, kBlockRows);
   }
   if (accumulate) return;
-  for (int64_t i = 0; i < m; ++i) std::fill_n(dw + i * stride, n, Accumulate<T>(0));  // no token came here
+  for (int64_t i = 0; i < m; ++i) std::fill_n(dw + i * stride, n, Accumulate<T>(0));  // it has no tokens
 }
 
 }  // namespace

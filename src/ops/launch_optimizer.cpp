@@ -8,7 +8,7 @@ namespace trifold::cpu {
 
 namespace {
 
-// Four or five arrays are read and three written for an element.
+// Each element reads four or five arrays and writes three.
 constexpr int64_t kUpdateGrain = kCheapGrain / 4;
 constexpr int64_t kChunkGrain = kCheapGrain / kNormChunk;
 static_assert(kSquaresChunk == kNormChunk);

@@ -27,8 +27,8 @@ void gemm(const KernelTable& table, Stream& stream, Tensor c, Tensor a, bool tra
 
 namespace {
 
-// The transpose of w [n, k], strips of whole vectors at a time. With its second factor the right way round
-// oneDNN's product is 5 to 20 % faster, and each tile would turn its part of the factor again.
+// Transposes w [n, k], strips of whole vectors at a time. oneDNN's product is 5 to 20 % faster if its second
+// factor is not transposed, and otherwise each tile would transpose its part of the factor again.
 template <class T>
 void transpose(ThreadPool& pool, T* out, const T* w, int64_t n, int64_t k) {
   constexpr int64_t kStrip = 16;
@@ -41,13 +41,14 @@ void transpose(ThreadPool& pool, T* out, const T* w, int64_t n, int64_t k) {
   });
 }
 
-// Whether [m, k] times the transpose of [n, k] is worth it: weights that many rows use and a cache holds.
+// Whether a product of [m, k] and the transpose of [n, k] is worth it: for weights that many rows use and
+// that fit a cache.
 bool worth_transposing(int64_t m, int64_t n, int64_t k) {
   constexpr int64_t kFewRows = 128, kMostNumbers = int64_t{1} << 20;
   return m >= kFewRows && n > 1 && n * k <= kMostNumbers;
 }
 
-// The second half of `linear`, in a pass of its own.
+// The second part of `linear`, as a separate pass.
 void bias_of_rows(const KernelTable& table, Stream& stream, Tensor y, Tensor bias, bool relu) {
   const int64_t columns = y.last_dim();
   dispatch_float(y.dtype, [&](auto zero) {
@@ -62,7 +63,7 @@ void bias_of_rows(const KernelTable& table, Stream& stream, Tensor y, Tensor bia
 
 }  // namespace
 
-// Bias and ReLU meet a tile of the product while it is still in the second-level cache. Products in 16 bits
+// Applies bias and ReLU to a tile of the product while it is still in the second-level cache. 16-bit products
 // have tiles of their own.
 void linear(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias, bool relu) {
   const int64_t m = x.row_count();

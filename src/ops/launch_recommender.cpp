@@ -8,7 +8,7 @@ void relu_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor d
                    bool accumulate) {
   const int64_t rows = y.row_count();
   const int64_t columns = y.last_dim();
-  // Strips of whole cache lines; few rows are not worth a second worker.
+  // Strips of whole cache lines; few rows do not justify a second worker.
   const int64_t wanted = kCheapGrain / std::max<int64_t>(1, rows);
   const int64_t grain = std::max<int64_t>(64, (wanted + 63) / 64 * 64);
   dispatch_float(y.dtype, [&](auto zero) {

@@ -1,5 +1,6 @@
-// What launchers share: choosing the kernels of a type (`kernels` of wide ones alone, `storage_kernels` of
-// all), sizes of parts, and, for the entries of CUDA too, arguments in the form that kernels take.
+// Functions that launchers share: the choice of kernels for a type (`kernels` for wide types only,
+// `storage_kernels` for all), sizes of parts and, also for the CUDA entries, arguments in the form that
+// kernels take.
 #pragma once
 
 #include <algorithm>
@@ -52,20 +53,20 @@ inline const RecommenderKernels<double>& recommender_kernels<double>(const Kerne
   return table.recommender_f64;
 }
 
-// Elements one worker must get, by the price of an element.
-constexpr int64_t kCheapGrain = 16384;  // an addition, bound by memory
+// The minimum elements per worker, by the cost of an element.
+constexpr int64_t kCheapGrain = 16384;  // an addition, limited by memory
 constexpr int64_t kMathGrain = 4096;    // an exponential, a Philox word
 
-// body(begin, end) over the elements, in parts of at least `grain`.
+// Calls body(begin, end) for parts of the elements, each of at least `grain`.
 template <class Body>
 void over_elements(Stream& stream, int64_t count, int64_t grain, Body body) {
   stream.run([pool = &stream.pool(), count, grain, body] { pool->parallel_for(count, grain, body); });
 }
 
-// How many parts of `part` cover `extent`.
+// The number of parts of size `part` that cover `extent`.
 inline int64_t parts(int64_t extent, int64_t part) { return (extent + part - 1) / part; }
 
-// Memory a worker keeps from call to call; it grows to what the largest call needs.
+// Memory that a worker keeps between calls; it grows to the largest request.
 template <class T>
 T* scratch(int64_t count) {
   static thread_local std::vector<T> memory;
@@ -73,12 +74,12 @@ T* scratch(int64_t count) {
   return memory.data();
 }
 
-// Rows of `columns` that hold about `elements` elements.
+// The number of rows of `columns` that hold about `elements` elements.
 inline int64_t row_grain(int64_t columns, int64_t elements) {
   return std::max<int64_t>(1, elements / std::max<int64_t>(1, columns));
 }
 
-// body(begin, end) over rows of `columns`; a worker gets at least `elements` elements.
+// Calls body(begin, end) for parts of rows of `columns`; a worker gets at least `elements` elements.
 template <class Body>
 void over_rows(Stream& stream, int64_t rows, int64_t columns, int64_t elements, Body body) {
   stream.run([pool = &stream.pool(), rows, grain = row_grain(columns, elements), body] {
@@ -86,7 +87,7 @@ void over_rows(Stream& stream, int64_t rows, int64_t columns, int64_t elements, 
   });
 }
 
-// body(begin, end) over columns, in strips of whole cache lines. Few rows are not worth a second worker.
+// Calls body(begin, end) for strips of columns of whole cache lines. Few rows do not justify a second worker.
 template <class Body>
 void over_columns(Stream& stream, int64_t rows, int64_t columns, Body body) {
   const int64_t wanted = kCheapGrain / std::max<int64_t>(1, rows);
@@ -94,7 +95,7 @@ void over_columns(Stream& stream, int64_t rows, int64_t columns, Body body) {
   stream.run([pool = &stream.pool(), columns, grain, body] { pool->parallel_for(columns, grain, body); });
 }
 
-// What sums over rows begin with where nothing is to be added to.
+// Clears the results of sums over rows, unless they are to be added to.
 template <class... T>
 void set_to_zero(int64_t begin, int64_t end, T*... sums) {
   (std::fill(sums + begin, sums + end, T(0)), ...);
@@ -105,25 +106,25 @@ using contract::expect;
 // ---- Arguments in the form that kernels take. An operation's arguments other than tensors are checked here,
 // ---- on behalf of `op`, while they are converted to that form.
 
-// The kernels' form of `how`; throws where the probability is not in [0, 1).
+// The kernels' form of `how`; throws if the probability is not in [0, 1).
 DropRule drop_rule(const char* op, const Dropout& how);
 LateIndex first_element(const char* op, const Dropout& how);
-// The row of probabilities, [samples, global_heads], where the first sample and head of `how` are.
+// The index, in probabilities of [samples, global_heads] rows, of the first sample and head of `how`.
 LateIndex first_head(const char* op, const Attention& how);
 LateFactor late(const char* op, const Factor& factor);
 
 VocabularyPart vocabulary_part(int64_t columns, int64_t first_id, int64_t vocab);
 RotaryShape rotary_shape(const Tensor& y, const Tensor& x, const Rotary& how);
 
-// Update rules with everything that does not depend on the element folded into constants; they throw where a
-// rule cannot be.
+// Update rules with everything that is the same for all elements folded into constants; they throw if a rule
+// is invalid.
 AdamWRule fold(const char* op, const AdamW& rule);
 LambRule fold(const char* op, const Lamb& rule);
 SgdRule fold(const char* op, const Sgd& rule);
 AdagradRule fold(const char* op, const Adagrad& rule);
 RowRule fold(const char* op, const SparseRule& rule);
 
-// That, or where the rule's numbers stand instead.
+// The folded rule, or the address of its numbers.
 template <class Rule>
 auto late(const char* op, const Rule& rule) {
   LateRule<decltype(fold(op, rule))> late{fold(op, rule)};
@@ -137,7 +138,7 @@ auto late(const char* op, const Rule& rule) {
 RowAction action_of(SparseKind kind);
 WeightCopy copy_of(const char* op, const Tensor& p, const Tensor& copy);
 
-// Partial sums of chunk_squares.
+// The number of partial sums of chunk_squares.
 inline int64_t chunks_of(int64_t elements) { return (elements + kNormChunk - 1) / kNormChunk; }
 
 }  // namespace trifold::cpu

@@ -1,6 +1,6 @@
-// OpTable: every arithmetic operation the engine may ask for, one typed function pointer each.
+// OpTable: every arithmetic operation of the engine, one typed function pointer each.
 //
-// A table is filled once per back end; one that lacks an operation is refused when it is made. Conventions:
+// A table is filled once per back end; making one that lacks an operation is an Error. Conventions:
 //   * `Stream&` first, then outputs, then inputs. Calls enqueue; they return before the work is done if the
 //     stream is asynchronous, and do nothing on a Dry stream, so no operation reads a tensor outside the
 //     enqueued work.
@@ -9,9 +9,9 @@
 //     (dgain, dbias, db, dtable) have its accumulate_type: f32 for the 16-bit types, which are computed with
 //     in f32; results are rounded once, to nearest even. Operations on statistics and optimizer states alone
 //     take f32 and f64. ids and labels are i32.
-//   * Activation gradients are assigned ("dx = "). Parameter gradients are added to what is there ("dw += ")
-//     where `accumulate` says so, and assigned elsewhere: then they need not be initialised.
-//   * An output may alias an input only where the comment says so.
+//   * Activation gradients are assigned ("dx = "). Parameter gradients are added ("dw += ") if `accumulate` is
+//     set, and otherwise assigned, so that they need not be initialised.
+//   * An output may alias an input only if the comment says so.
 //   * A result never depends on the number of threads: every sum has a fixed order.
 // Notation: R rows, C columns, V vocabulary entries held here, B samples, T positions, H heads, D head width.
 #pragma once
@@ -31,13 +31,13 @@ namespace trifold {
 
 enum class Reduce { Sum, Max };
 
-// Elements of a chunk of chunk_squares: the grain in which flat stores are cut over ranks.
+// Elements of a chunk of chunk_squares: the granularity at which flat buffers are cut over ranks.
 constexpr int64_t kNormChunk = 256;
 
-// Numbers that change from step to step need not travel with a launch: where they stand in memory the work
-// reads them when it runs, and the same launch is good for the next step (pipeline/block_graphs.h).
+// Numbers that change every step need not be passed with a launch: if they are in memory, the work reads them
+// when it runs, and the same launch serves the next step (pipeline/block_graphs.h).
 //
-// What something is multiplied by: constant, times number[0] where `number`, f64 [1], has memory.
+// A factor: constant, times number[0] if `number`, f64 [1], has memory.
 struct Factor {
   Factor(double times) : constant(times) {}  // NOLINT(google-explicit-constructor): a plain number is one
   Factor(double times, Tensor late) : constant(times), number(late) {}
@@ -45,14 +45,14 @@ struct Factor {
   Tensor number = {};
 };
 
-// Element e of a tensor is kept when its Philox word under `key`, at global element index `first_element +
-// e`, is at least probability * 2^32; kept elements are multiplied by 1 / (1 - probability). probability 0
-// keeps everything.
+// Element e of a tensor is kept if its Philox word under `key`, at global element index `first_element + e`,
+// is at least probability * 2^32; kept elements are multiplied by 1 / (1 - probability). Probability 0 keeps
+// all.
 struct Dropout {
   double probability = 0;
   PhiloxKey key;
   uint64_t first_element = 0;
-  // Where it has memory, i64 [1]: first_element is that much more, sample[0] * sample_elements.
+  // If it has memory, i64 [1]: sample[0] * sample_elements is added to first_element.
   Tensor sample = {};
   int64_t sample_elements = 0;
 };
@@ -61,30 +61,30 @@ struct Dropout {
 // `kv_heads` key heads, then `kv_heads` value heads, each of `head_dim` numbers; query head h uses key head h
 // / (heads / kv_heads).
 //
-// Where the positions of a sequence are cut over ranks (context parallelism), `rows` are those here: there are
-// rows.rows() rows of a sample instead of seq in qkv, out and lse. Keys and values of all positions
-// are then in `key_values`, and those in qkv are not read; backward makes what these queries add to their
-// gradients in `dkey_values`, and leaves those in dqkv alone. A query and its gradient have the bits that
-// they have where all positions are here, if runs of rows are multiples of 8.
+// If the positions of a sequence are cut over ranks (context parallelism), `rows` are those of this rank:
+// qkv, out and lse have rows.rows() rows per sample instead of seq. The keys and values of all positions are
+// then in `key_values`, and those in qkv are not read; backward writes the contributions of these queries to
+// their gradients to `dkey_values`, and does not write those in dqkv. A query and its gradient have the same
+// bits as with all positions on one rank if runs of rows are multiples of 8.
 struct Attention {
   int64_t batch = 0;
   int64_t seq = 0;    // positions of a sequence
-  int64_t heads = 0;  // held by this rank
+  int64_t heads = 0;  // on this rank
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
   bool causal = true;
   double scale = 1;  // usually 1 / sqrt(head_dim)
-  // Keys of each sample that exist, from its first on, in [1, seq]: nobody looks at those behind them, whose
-  // gradients, and those of their values, are zero. i32 [batch]; without memory: all of them.
+  // The number of valid keys of each sample, in [1, seq]: later keys are not seen by any query, and the
+  // gradients of these keys and their values are zero. i32 [batch]; without memory: all keys are valid.
   Tensor lengths = {};
-  // The first key that each query sees: with documents packed into a sample, where its own begins. At most the
-  // query's own index, and never falling from one query of a sample to the next; work outside it is skipped.
-  // Of causal attention without lengths. i32 [batch, seq]; without memory: 0.
+  // The first key that each query sees: if documents are packed into a sample, the beginning of its own. At
+  // most the query's own index, and non-decreasing within a sample; hidden keys are skipped. For causal
+  // attention without lengths. i32 [batch, seq]; without memory: 0.
   Tensor first_keys = {};
-  SequenceRows rows = {};   // without any: all
+  SequenceRows rows = {};   // empty: all
   Tensor key_values = {};   // [batch * seq, 2 kv_heads * D], with `rows`
-  Tensor dkey_values = {};  // the same in accumulate_type; of backward
-  int64_t queries() const { return rows.rows() > 0 ? rows.rows() : seq; }  // of a sample, here
+  Tensor dkey_values = {};  // the same in accumulate_type; for backward
+  int64_t queries() const { return rows.rows() > 0 ? rows.rows() : seq; }  // of a sample, on this rank
   // Dropout of the probabilities. The element of (sample b, head h, query i, key j) is, as a global index,
   // (((first_sample + b) * global_heads + first_head + h) * seq + i) * seq + j; dropout.first_element is not
   // used. (On CUDA in 16 bits the mask is cuDNN's own: ops/cuda/attention.h.)
@@ -92,16 +92,16 @@ struct Attention {
   int64_t first_sample = 0;
   int64_t first_head = 0;
   int64_t global_heads = 0;
-  Tensor sample = {};  // i64 [1], where it has memory: first_sample is sample[0] more
+  Tensor sample = {};  // i64 [1]; if it has memory, sample[0] is added to first_sample
 };
 
-// Which columns `rotary` reads and writes, and what it does to them. In row r, columns [y_column, y_column +
-// columns) of y become columns [x_column, x_column + columns) of x, where the first `heads` heads of
-// `head_dim` numbers are turned and the rest is copied. Of a head's numbers the first half of the first 2 *
-// frequencies.size() is paired with the second half: pair i is turned by position * frequencies[i] radians,
-// or back where `inverse` is set. So with heads 0 it moves columns from one matrix to another.
+// The columns that `rotary` reads and writes, and its transformation. In row r, columns [x_column, x_column +
+// columns) of x are written to columns [y_column, y_column + columns) of y: the first `heads` heads of
+// `head_dim` numbers are rotated and the rest is copied. In a head, the first half of the first 2 *
+// frequencies.size() numbers is paired with the second half: pair i is rotated by position * frequencies[i]
+// radians, or back if `inverse` is set. With heads 0 it copies columns from one matrix to another.
 struct Rotary {
-  std::span<const double> frequencies;  // outlives the work
+  std::span<const double> frequencies;  // must outlive the work
   int64_t head_dim = 0;
   int64_t heads = 0;
   int64_t columns = 0;
@@ -112,7 +112,7 @@ struct Rotary {
 
 struct OpTable {
   const char* name;  // "x86-64-v4", "x86-64-v3", "generic", "cuda": shown to people
-  // Where its tensors live and what its streams are made for; null is the host.
+  // The device of its tensors and streams; null is the host.
   Device* device;
 
   // ---- movement and elementwise ----
@@ -128,17 +128,17 @@ struct OpTable {
   // ---- matrix product: c = alpha * op(a) op(b) + beta * c, op transposing when its flag is set ----
   // c [M, N]; a [M, K] or, transposed, [K, M]; b [K, N] or, transposed, [N, K]. With beta 0, c need not be
   // initialised. c has the dtype of a and b, rounded once, or their accumulate_type. Tensors of more than two
-  // dims count as matrices [row_count, last dim].
+  // dims are treated as matrices [row_count, last dim].
   void (*gemm)(Stream&, Tensor c, Tensor a, bool transpose_a, Tensor b, bool transpose_b, double alpha,
                double beta);
 
-  // ---- the products of linear layers, with what stands beside them: each is the calls named behind it, one
-  // ---- after another, and on the processor has their bits; a back end may do them in one, round in between
-  // ---- less often, and take narrower factors on request.
+  // ---- the products of linear layers, fused with adjacent operations: each is defined by the calls after it,
+  // ---- in order, and on the CPU has their bits; another back end may fuse them, round less often in between,
+  // ---- and use narrower factors on request.
   // ---- x, dx [R, K]  w, dw [N, K]  bias, db [N]  y, dy [R, N]; a bias without memory is left out
   // y = x w^T + bias                       fill_rows(y, bias), gemm(y, x, w^T, beta 1)
   void (*affine)(Stream&, Tensor y, Tensor x, Tensor w, Tensor bias);
-  // y = residual + (x w^T + bias)          affine(y), add(y, residual, y).  residual [R, N]; y is no other
+  // y = residual + (x w^T + bias)          affine(y), add(y, residual, y).  residual [R, N]; not aliased by y
   void (*affine_add)(Stream&, Tensor y, Tensor residual, Tensor x, Tensor w, Tensor bias);
   // z = x w^T + bias, y = gelu(z)          affine(z), gelu(y, z)
   void (*affine_gelu)(Stream&, Tensor y, Tensor z, Tensor x, Tensor w, Tensor bias);
@@ -153,7 +153,7 @@ struct OpTable {
   // y = x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))
   void (*gelu)(Stream&, Tensor y, Tensor x);
   void (*gelu_backward)(Stream&, Tensor dx, Tensor dy, Tensor x);  // dx may be dy
-  // The form it approximates, with the normal distribution: y = x P(x), P(x) = (1 + erf(x / sqrt(2))) / 2.
+  // The exact form, with the normal distribution: y = x P(x), P(x) = (1 + erf(x / sqrt(2))) / 2.
   void (*gelu_erf)(Stream&, Tensor y, Tensor x);
   void (*gelu_erf_backward)(Stream&, Tensor dx, Tensor dy, Tensor x);  // dx may be dy
 
@@ -176,14 +176,14 @@ struct OpTable {
   void (*layer_norm)(Stream&, Tensor y, Tensor mean, Tensor rstd, Tensor x, Tensor gain, Tensor bias,
                      double eps);
   void (*layer_norm_backward)(Stream&, Tensor dx, Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor gain);
-  // dx = that + residual: layer_norm_backward(dx), add(dx, dx, residual), as for the products above.
-  // residual [R, C]; dx is no other
+  // dx = layer_norm_backward + residual: layer_norm_backward(dx), add(dx, dx, residual), fused as the
+  // products above. residual [R, C]; not aliased by dx
   void (*layer_norm_backward_add)(Stream&, Tensor dx, Tensor residual, Tensor dy, Tensor x, Tensor mean,
                                   Tensor rstd, Tensor gain);
   void (*layer_norm_backward_weight)(Stream&, Tensor dgain, Tensor dbias, Tensor dy, Tensor x, Tensor mean,
                                      Tensor rstd, bool accumulate);
-  // All of the backward in one: layer_norm_backward_add, or layer_norm_backward where `residual` has no
-  // memory, and layer_norm_backward_weight; a back end may add up in another order than these do apart.
+  // The whole backward: layer_norm_backward_add, or layer_norm_backward if `residual` has no memory, and
+  // layer_norm_backward_weight; a back end may sum in another order than the separate operations.
   void (*layer_norm_backward_all)(Stream&, Tensor dx, Tensor dgain, Tensor dbias, Tensor residual, Tensor dy,
                                   Tensor x, Tensor mean, Tensor rstd, Tensor gain, bool accumulate);
   // ---- root-mean-square norm over the last dim (Zhang & Sennrich, arXiv 1910.07467) ----
@@ -201,29 +201,29 @@ struct OpTable {
   void (*column_sum)(Stream&, Tensor db, Tensor dy, bool accumulate);
 
   // ---- rotary position embedding (Su et al., arXiv 2104.09864); its adjoint is its inverse ----
-  // x [R, X]  y [R, Y]  positions [R] i32, below 2^20; y may be x where the columns are the same
+  // x [R, X]  y [R, Y]  positions [R] i32, below 2^20; y may be x if the columns are the same
   void (*rotary)(Stream&, Tensor y, Tensor x, Tensor positions, const Rotary& how);
 
   // ---- table rows by id ----
-  // y[r, :] = table[ids[r] - first_id, :], or zeros where that row is not in this table; added to y when
+  // y[r, :] = table[ids[r] - first_id, :], or zeros if that row is not in this table; added to y if
   // `accumulate`. y [R, C]  table [V, C]  ids [R] i32
   void (*embedding)(Stream&, Tensor y, Tensor table, Tensor ids, int64_t first_id, bool accumulate);
-  // dtable[ids[r] - first_id, :] += dy[r, :]; ids outside the table are skipped. The rows of one id are added
-  // up apart, in increasing r, and their sum is added to the table: what stands there already changes no bit
-  // of it. order [R] i32: work space.
+  // dtable[ids[r] - first_id, :] += dy[r, :]; ids outside the table are skipped. The rows of one id are
+  // summed separately, in increasing r, and their sum is added to the table, so its bits do not depend on the
+  // table's previous content. order [R] i32: work space.
   void (*embedding_backward)(Stream&, Tensor dtable, Tensor dy, Tensor ids, Tensor order, int64_t first_id);
 
-  // ---- attention: never holds [H, T, T]; blocks over queries and keys (Dao et al., arXiv 2205.14135) ----
+  // ---- attention: never stores [H, T, T]; blocks over queries and keys (Dao et al., arXiv 2205.14135) ----
   // out [B*T, heads*D]  lse [B, heads, T] (log of the sum of exponentials)  qkv [B*T, (heads + 2 kv_heads)*D],
-  // T being how.queries()
+  // where T is how.queries()
   void (*attention)(Stream&, Tensor out, Tensor lse, Tensor qkv, const Attention& how);
   void (*attention_backward)(Stream&, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out, Tensor lse,
                              const Attention& how);
 
   // ---- cross entropy over a vocabulary that may be cut over ranks (Shoeybi et al., arXiv 1909.08053) ----
-  // This rank holds the logits of ids [first_id, first_id + V); columns with id >= vocab are padding and do
-  // not exist. max[r] = max_c logits; sum[r] = sum_c exp(logits - max); target[r] = logits[label], 0 when the
-  // label is not here. A rank whose columns are all padding gives max = lowest finite value and sum = 0.
+  // This rank holds the logits of ids [first_id, first_id + V); columns with id >= vocab are padding and are
+  // ignored. max[r] = max_c logits; sum[r] = sum_c exp(logits - max); target[r] = logits[label], 0 if the
+  // label is not on this rank. If all columns are padding, max = lowest finite value and sum = 0.
   void (*softmax_stats)(Stream&, Tensor max, Tensor sum, Tensor target, Tensor logits, Tensor labels,
                         int64_t first_id, int64_t vocab);
   // sum[r] *= exp(local_max[r] - global_max[r])
@@ -240,46 +240,47 @@ struct OpTable {
   void (*sum_squares)(Stream&, Tensor total, Tensor x);  // total f64 [1] += sum x^2
   void (*weighted_sum)(Stream&, Tensor total, Tensor x,
                        Tensor weight);  // total f64 [1] += sum x*w; weight f32
-  // partials[c] = sum of the squares of elements [c * kNormChunk, (c + 1) * kNormChunk) of x. Added up
-  // exactly (core/exact_sum.h) they give a norm that does not depend on how x was cut at chunks. Of f32 the
-  // bits are the same in every table; of f64 a table without fused multiply-add ("generic") rounds
-  // differently. partials f64 [ceil(n / kNormChunk)]  x [n]
+  // partials[c] = sum of the squares of elements [c * kNormChunk, (c + 1) * kNormChunk) of x. Added exactly
+  // (core/exact_sum.h), they give a norm that does not depend on how x was cut into chunks. For f32 the bits
+  // are the same in every table; for f64 a table without fused multiply-add ("generic") rounds differently.
+  // partials f64 [ceil(n / kNormChunk)]  x [n]
   void (*chunk_squares)(Stream&, Tensor partials, Tensor x);
 
-  // The digits of every number are added to their limbs: ExactSum().add_limbs(limbs) is then the sum without
-  // rounding, in any table and any order (core/exact_sum.h). limbs i64 [ExactSum::kLimbs], zero at first; x
+  // Adds the digits of every number to their limbs: ExactSum().add_limbs(limbs) is then the sum without
+  // rounding, in any table and any order (core/exact_sum.h). limbs i64 [ExactSum::kLimbs], initially zero; x
   // f64 [n], at most kMostExactAdditions
   void (*exact_sum)(Stream&, Tensor limbs, Tensor x);
 
-  // ---- optimizer: one pass over the memory of some elements, every one by itself ----
+  // ---- optimizer: one pass over memory, element by element ----
   // p (master weights), g and the rule's state have one dtype, f32 or f64, and one length; p and the state
-  // are updated in place. `copy` gets the new p in its own dtype, that of p or, of f32, a 16-bit one; a
-  // Tensor without memory (data null) is left out.
+  // are updated in place. `copy` receives the new p in its own dtype: that of p or, for f32, a 16-bit one;
+  // without memory (data null) it is left out.
   void (*adamw)(Stream&, Tensor p, Tensor copy, Tensor m, Tensor v, Tensor g, const AdamW& rule);
   // d = g grad_scale + weight_decay p;  b = momentum b + d;  p -= lr b. Without momentum (0), b has no
   // memory.
   void (*sgd)(Stream&, Tensor p, Tensor copy, Tensor b, Tensor g, const Sgd& rule);
   // d = g grad_scale + weight_decay p;  s += d^2;  p -= lr d / (sqrt(s) + eps)
   void (*adagrad)(Stream&, Tensor p, Tensor copy, Tensor s, Tensor g, const Adagrad& rule);
-  // LAMB comes in two phases, for its step is as long as two norms say, which may span ranks. The first moves
-  // m and v as Adam does and gives the chunks' squares (as chunk_squares does) of p and of the direction
+  // LAMB has two phases, because its step length depends on two norms, which may span ranks. The first
+  // updates m and v as Adam does and writes the chunks' squares (as chunk_squares does) of p and of the
+  // direction
   //   u = m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + eps) + weight_decay p;
-  // the second computes u again, from what the first left, instead of keeping it:  p -= lr trust_ratio u.
-  // The first does not look at lr and trust_ratio.
+  // the second recomputes u from the state that the first left:  p -= lr trust_ratio u.
+  // The first phase ignores lr and trust_ratio.
   // p_squares, u_squares f64 [ceil(n / kNormChunk)]
   void (*lamb_moments)(Stream&, Tensor p_squares, Tensor u_squares, Tensor m, Tensor v, Tensor p, Tensor g,
                        const Lamb& rule);
   void (*lamb)(Stream&, Tensor p, Tensor copy, Tensor m, Tensor v, const Lamb& rule);
 
-  // ---- recommender: linear, relu_backward, cross of every type, the rest f32 and f64 ----
-  // y = x w^T + bias, and where `relu` is set max(0, that).  y [R, N]  x [R, K]  w [N, K]  bias [N]
+  // ---- recommender: linear, relu_backward, cross for every type, the rest for f32 and f64 ----
+  // y = x w^T + bias; if `relu` is set, max(0, that).  y [R, N]  x [R, K]  w [N, K]  bias [N]
   void (*linear)(Stream&, Tensor y, Tensor x, Tensor w, Tensor bias, bool relu);
   // dx = dy where y > 0, else 0;  db += its column sums. dx may be dy.  y, dy, dx [R, N]  db [N]
   void (*relu_backward)(Stream&, Tensor dx, Tensor db, Tensor dy, Tensor y, bool accumulate);
-  // y[b, column + c] = sum of bag b's rows; zeros for an empty bag. Columns of y that belong to no lookup are
-  // left alone.  y [B, columns]
+  // y[b, column + c] = sum of bag b's rows; zeros for an empty bag. Columns of y without a lookup are not
+  // written.  y [B, columns]
   void (*embedding_bags)(Stream&, Tensor y, std::span<const BagLookup> lookups);
-  // Writes orders[i] from lookups[i] (its ids, offsets and weights).
+  // Computes orders[i] from lookups[i] (its ids, offsets and weights).
   void (*sort_lookups)(Stream&, std::span<const LookupOrder> orders, std::span<const BagLookup> lookups);
   // Backward of embedding_bags and the optimizer's step in one pass over the touched rows. dy [B, columns]
   void (*update_rows)(Stream&, Tensor dy, std::span<const RowUpdate> updates, const SparseRule& rule);
@@ -287,37 +288,38 @@ struct OpTable {
   void (*row_squares)(Stream&, Tensor dy, std::span<const RowUpdate> updates, double grad_scale);
   // update.table[row] = the row's gradient and update.state[row] = 1 for every touched row.  state [rows]
   void (*row_gradients)(Stream&, Tensor dy, std::span<const RowUpdate> updates);
-  // Every row b of x holds F vectors of `width` numbers. y[b] = [first vector, their dot products v_i . v_j
-  // for i ascending and in it j < i (j <= i with `self`)].  x [B, F * width]  y [B, width + F (F -+ 1) / 2]
+  // Every row b of x holds F vectors of `width` numbers. y[b] = [first vector, the dot products v_i . v_j for
+  // ascending i and, within i, j < i (j <= i with `self`)].  x [B, F * width]  y [B, width + F (F -+ 1) / 2]
   void (*dot_interaction)(Stream&, Tensor y, Tensor x, int64_t width, bool self);
   void (*dot_interaction_backward)(Stream&, Tensor dx, Tensor dy, Tensor x, int64_t width, bool self);
-  // A cross layer (Wang et al., "DCN V2", WWW 2021), u being its linear part: y = x0 * u + x, by element
+  // A cross layer (Wang et al., "DCN V2", WWW 2021), where u is its linear part: y = x0 * u + x, elementwise
   void (*cross)(Stream&, Tensor y, Tensor x0, Tensor u, Tensor x);
   // du = dy * x0;  dx0 += dy * u
   void (*cross_backward)(Stream&, Tensor du, Tensor dx0, Tensor dy, Tensor x0, Tensor u);
   void (*sigmoid)(Stream&, Tensor p, Tensor z);  // p = 1 / (1 + exp(-z))
-  // loss[r] = that of logit z[r] and labels[r].  labels [R] f32
+  // loss[r] = the loss of logit z[r] and labels[r].  labels [R] f32
   void (*click_loss)(Stream&, Tensor loss, Tensor z, Tensor labels, ClickLoss how);
   // dz[r] = weight[r] * scale * dloss/dz.  labels, weight [R] f32
   void (*click_loss_backward)(Stream&, Tensor dz, Tensor z, Tensor labels, Tensor weight, const Factor& scale,
                               ClickLoss how);
-  // Copies of columns between matrices of as many rows, in the order of the list.
+  // Copies columns between matrices with the same number of rows, in the order of the list.
   void (*copy_columns)(Stream&, Tensor y, Tensor x, std::span<const ColumnCopy> copies);
 
-  // ---- mixture of experts (ops/experts.h): T tokens, E experts, k choices a token, R = T k rows ----
+  // ---- mixture of experts (ops/experts.h): T tokens, E experts, k choices per token, R = T k rows ----
   // ---- logits, gates and their statistics have the accumulate_type; chosen, row, token, first, counts i32
-  // The k experts with the largest logits, or where there is a bias with the largest logistic function of the
+  // The k experts with the largest logits or, if there is a bias, with the largest logistic function of the
   // logit plus bias; of equal ones the first. logits [T, E]  bias [E] or no memory  gates, chosen [T, k]
   void (*route)(Stream&, Tensor gates, Tensor chosen, Tensor logits, Tensor bias, const Router& how);
-  // counts[b, e] = choices of expert e without a bias in sequence b, of `seq` tokens; with p the softmax of a
-  // token's logits, or their logistic functions divided by the sum of these,
+  // counts[b, e] = choices of expert e, ignoring the bias, in sequence b, of `seq` tokens; with p the softmax
+  // of a token's logits, or their logistic functions divided by their sum,
   //   balance[t] = E / (k seq) * sum over e of counts[b, e] p_e    (1 where the choices are spread evenly)
   //   z[t] = (log of the sum over e of exp(logit))^2               (Zoph et al., arXiv 2202.08906)
   // balance, z [T]  counts [T / seq, E]
   void (*router_losses)(Stream&, Tensor balance, Tensor z, Tensor counts, Tensor logits, int64_t seq,
                         const Router& how);
   // The gradient of the logits: that of the gates, plus weight[t] * loss times that of losses.balance *
-  // balance[t] + losses.z * z[t]; counts and choices have none.  dlogits [T, E]  dgates [T, k]  weight [T] f32
+  // balance[t] + losses.z * z[t]; counts and choices have no gradient.
+  // dlogits [T, E]  dgates [T, k]  weight [T] f32
   void (*route_backward)(Stream&, Tensor dlogits, Tensor dgates, Tensor gates, Tensor chosen, Tensor logits,
                          Tensor counts, Tensor weight, const Factor& loss, const RouterLosses& losses,
                          const Router& how);
@@ -328,17 +330,17 @@ struct OpTable {
   // dgates[c] = dy[row[c]] . x[row[c]];  dx[row[c]] = gates[c] * dy[row[c]]; dx may be dy
   void (*gate_rows_backward)(Stream&, Tensor dx, Tensor dgates, Tensor dy, Tensor x, Tensor gates,
                              Tensor row);
-  // y[t] = the sum of the rows of its choices, in their order; added to y when `accumulate`.
+  // y[t] = the sum of the rows of its choices, in their order; added to y if `accumulate`.
   // y [T, C]  x [R, C]  row [T, k]
   void (*sum_choices)(Stream&, Tensor y, Tensor x, Tensor row, bool accumulate);
-  // y[r] = x[r] w[e]^T, or x[r] w[e] where not `transposed`, e being the expert of row r. The bits of a row
+  // y[r] = x[r] w[e]^T, or x[r] w[e] if not `transposed`, where e is the expert of row r. The bits of a row
   // do not depend on the other rows.  w [E, N, K]; x [R, K], y [R, N] or, not transposed, x [R, N], y [R, K]
   void (*expert_product)(Stream&, Tensor y, Tensor x, Tensor w, Tensor first, bool transposed);
   // dw[e] += dy^T x over the rows of expert e.  dy [R, N]  x [R, K]  dw [E, N, K]
   void (*expert_product_weight)(Stream&, Tensor dw, Tensor dy, Tensor x, Tensor first, bool accumulate);
 };
 
-// The table of the best instruction set this processor has (x86-64-v4, -v3, else the compiler's baseline).
+// The table of the best instruction set of this processor (x86-64-v4, -v3, or the compiler's baseline).
 const OpTable& cpu_ops();
 
 // Every table this processor can run, best first: for tests and benchmarks.

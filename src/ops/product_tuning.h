@@ -1,6 +1,6 @@
-// ProductTuning: which of a library's ways to compute a matrix product a device takes. Left alone, it takes
-// the one that the library estimates to be the fastest. The ways differ in the order of their sums, so what
-// was chosen decides bits: choices are kept, and shared with other ranks and later runs (train/tune_products.h).
+// ProductTuning: the choice among a library's algorithms for the matrix products of a device. By default it
+// is the library's own estimate of the fastest. Algorithms differ in the order of their sums, so the choice
+// affects bits: choices are kept, and shared with other ranks and later runs (train/tune_products.h).
 #pragma once
 
 #include <span>
@@ -9,8 +9,8 @@
 
 namespace trifold {
 
-// One product and the way it is computed, as texts that mean something to the device alone. `product` names
-// all that decides which ways there are: types, shape, transposes, what is done beside it, alignments.
+// One product and its algorithm, as texts that are meaningful only to the device. `product` describes
+// everything on which the set of algorithms depends: types, shape, transposes, fused operations, alignments.
 struct ProductChoice {
   std::string product;
   std::string algorithm;
@@ -18,20 +18,20 @@ struct ProductChoice {
   auto operator<=>(const ProductChoice&) const = default;
 };
 
-// Of one device. Calls may come from any thread: ranks that are threads share a device.
+// For one device. Calls may come from any thread, because ranks that are threads share a device.
 class ProductTuning {
  public:
   virtual ~ProductTuning() = default;
 
-  // The kind of device and the version of the library that choices are good for.
+  // The kind of device and the version of the library for which choices are valid.
   virtual std::string made_for() const = 0;
-  // From now on, or no longer: a product that is met for the first time, and of which nothing is kept, is
-  // computed in each of the ways that the library proposes, and the fastest is kept. What it is added to is
-  // then worth nothing.
+  // Switches measuring on or off. While it is on, a product that occurs for the first time, and for which no
+  // choice is kept, is computed with each proposed algorithm, and the fastest is kept. Results that are
+  // accumulated meanwhile are invalid.
   virtual void measure(bool on) = 0;
-  // What is kept, ascending by product.
+  // The kept choices, ascending by product.
   virtual std::vector<ProductChoice> choices() const = 0;
-  // Keeps these and nothing else. Throws BadInput, and keeps what it kept, where an algorithm is none.
+  // Keeps these choices and no others. If one is not a valid algorithm, throws BadInput and changes nothing.
   virtual void use(std::span<const ProductChoice> choices) = 0;
 };
 

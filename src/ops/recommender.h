@@ -1,14 +1,14 @@
-// What the recommender operations of the OpTable take besides tensors: lookups in embedding tables, their
-// order by row, and the update of touched rows. All are views; whoever enqueues an operation keeps the
-// memory, and the lists of views, until the stream has passed it.
+// The arguments of the OpTable's recommender operations besides tensors: lookups in embedding tables, their
+// order by row, and the update of touched rows. All are views; callers must keep the memory, and the lists of
+// views, until the stream has passed the operation.
 //
 // An embedding bag is the (weighted) sum of some rows of a table (Naumov et al., arXiv 1906.00091). Bags of a
-// table are given as in every system: `ids` of all bags one after another, and `offsets`, so that bag b holds
-// ids [offsets[b], offsets[b + 1]). Rows are counted from the first that is held here; an id must be below
-// the rows of its table, and whoever makes ids checks them.
+// table are given in the usual form: the `ids` of all bags one after another, and `offsets`, such that bag b
+// contains ids [offsets[b], offsets[b + 1]). Ids are relative to the first row that is held here; they must
+// be below the rows of the table, which the source of the ids must check.
 //
 // Backward needs the same lookups by row: duplicates of a row are summed first, in the order of the bags, and
-// then the row is updated once. Different rows are different work, so the result does not depend on threads.
+// then the row is updated once. Different rows are independent, so the result does not depend on threads.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,13 @@ struct BagLookup {
   Tensor ids;          // [n] i32
   Tensor offsets;      // [B + 1] i32
   Tensor weights;      // [n] f32, or no memory: all 1
-  int64_t column = 0;  // of the output's rows, where the D numbers of a bag begin
+  int64_t column = 0;  // the first column in the output's rows for the D numbers of a bag
 };
 
 // The lookups of one table sorted by row. The first `count` entries of `row` are the touched rows, ascending;
-// row[s] is met begin[s + 1] - begin[s] times, in the bags bag[begin[s]..], ascending, with those weights.
+// row[s] occurs begin[s + 1] - begin[s] times, in the bags bag[begin[s]..], ascending, with those weights.
 struct LookupOrder {
-  int64_t rows = 0;  // of the table: how far ids go
+  int64_t rows = 0;  // of the table: the limit of ids
   Tensor row;        // [n] i32
   Tensor begin;      // [n + 1] i32
   Tensor bag;        // [n] i32
@@ -58,18 +58,19 @@ struct SparseRule {
   Tensor numbers = {};  // as other rules' (ops/update_rules.h)
 };
 
-// The tensors of one table's update. The gradient of bag b is columns [column, column + D) of row b of dy.
+// The tensors of one table's update. The gradient of bag b is in columns [column, column + D) of row b of dy.
 struct RowUpdate {
   Tensor table;   // [rows, D]
   Tensor state;   // s or m; none for Sgd
   Tensor second;  // v of Adam
   const LookupOrder* order = nullptr;
   int64_t column = 0;
-  // Of a row whose columns are cut over ranks: RowwiseAdagrad needs the squares of all of it, which
-  // row_squares gave here in parts and someone added up. [n], entry s for row[s]; none: the row is whole.
+  // For a row whose columns are cut over ranks: RowwiseAdagrad needs the squares of the whole row.
+  // row_squares computes this rank's part, and the caller sums the parts. [n], entry s for row[s]; no memory:
+  // the row is whole.
   Tensor squares;
-  int64_t whole_width = 0;  // columns of the whole row, where `squares` is given
-  // [n] of the table's type: where entry s is 0, row[s] counts as not touched. No memory: all are.
+  int64_t whole_width = 0;  // columns of the whole row, if `squares` is given
+  // [n] of the table's type: if entry s is 0, row[s] counts as not touched. No memory: all rows are touched.
   Tensor touched = {};
 };
 
@@ -78,8 +79,8 @@ struct ColumnCopy {
   int64_t to = 0;
   int64_t from = 0;
   int64_t width = 0;
-  bool add = false;  // to what is there
-  Tensor row_scale;  // [R] of the matrices' type: row r is multiplied by row_scale[r]; no memory: by 1
+  bool add = false;  // adds to the previous content
+  Tensor row_scale;  // [R] of the matrices' type: row r is multiplied by row_scale[r]; no memory: 1
 };
 
 // Loss of a click's logit z against its label y in [0, 1]:

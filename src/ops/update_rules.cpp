@@ -10,7 +10,7 @@ namespace cpu {
 
 namespace {
 
-// What AdamW and LAMB share: moments of the step's gradient, with what the step makes of the betas.
+// The part that AdamW and LAMB share: the moments, with the bias corrections of the step.
 template <class Rule>
 MomentRule moment_rule(const char* op, const Rule& rule) {
   check(rule.step >= 1, "{}: the first step is 1, not {}", op, rule.step);

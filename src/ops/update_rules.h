@@ -1,9 +1,9 @@
-// Update rules as the OpTable takes them, with their numbers of one step.
+// Update rules as arguments of the OpTable, with their numbers for one step.
 //
-// Those change from step to step, but need not come with a launch (see Factor in ops/ops.h): where a rule's
-// `numbers` has memory, f64 [kRuleNumbers], it holds what numbers_of gave for the rule of the step, and the
-// work reads it when it runs, instead of the fields. Of these only what says which tensors there are still
-// counts then: whether `momentum` is 0, and `kind` of a SparseRule.
+// These change every step, but need not be passed with a launch (see Factor in ops/ops.h): if a rule's
+// `numbers` has memory, f64 [kRuleNumbers], it holds the result of numbers_of for the step's rule, and the
+// work reads it when it runs, instead of the fields. Then only the fields that decide which tensors there are
+// still count: whether `momentum` is 0, and `kind` of a SparseRule.
 #pragma once
 
 #include <array>
@@ -33,10 +33,10 @@ struct Lamb {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
-  double weight_decay = 0;  // times the weight, part of the direction
+  double weight_decay = 0;  // times the weight, added to the direction
   int64_t step = 1;
   double grad_scale = 1;
-  double trust_ratio = 1;  // of the parameter; the second phase's alone
+  double trust_ratio = 1;  // of the parameter; used by the second phase only
   Tensor numbers = {};
 };
 
@@ -58,8 +58,8 @@ struct Adagrad {
   Tensor numbers = {};
 };
 
-// All that a rule comes to in a step, in an order of its own. Computed by the host, so that devices update
-// with its bits: their powers and roots may be others.
+// The numbers derived from a rule for a step, in an order of the rule's own. They are computed by the host,
+// because a device's powers and roots may have other bits.
 constexpr size_t kRuleNumbers = 10;
 using RuleNumbers = std::array<double, kRuleNumbers>;
 RuleNumbers numbers_of(const AdamW& rule);

@@ -20,7 +20,7 @@ namespace trifold::cuda {
 
 namespace {
 
-// What the calling thread has of cuDNN on one device.
+// The calling thread's cuDNN state for one device.
 class Engine {
  public:
   Engine() : handle_(make_handle()) {}
@@ -40,7 +40,7 @@ class Engine {
   std::map<std::pair<AttentionShape, bool>, Plan> plans_;
 };
 
-// Never destroyed: CUDA may be gone before threads are.
+// Never destroyed: CUDA may be shut down before threads end.
 Engine& engine_on(CudaQueue& queue) {
   static thread_local auto& all = *new std::map<int, Engine>();
   queue.device().use();
@@ -50,16 +50,15 @@ Engine& engine_on(CudaQueue& queue) {
 }
 
 bool is_plain(const Stream& stream, const Attention& how, DType dtype) {
-  if (how.rows.rows() > 0) return true;  // they refuse it
+  if (how.rows.rows() > 0) return true;  // plain kernels reject it
   if (!is_for_cudnn(how, dtype) || is_wrong_in_cudnn(how, cudnn_version())) return true;
-  if (stream.queue() == nullptr) return false;  // nothing is computed
+  if (stream.queue() == nullptr) return false;  // Dry: nothing is computed
   const CudaDevice& device = static_cast<CudaQueue&>(*stream.queue()).device();
   return is_missing_in_cudnn(how, device.properties().major);
 }
 
-// How the scores of one call are scaled, where its samples end, and what keys its dropout. cuDNN counts the
-// weights of a call from zero, so each call has a seed of its own: of the layer's key, its first sample and
-// its first head.
+// The scale, lengths and dropout of one call. cuDNN counts the weights of a call from zero, so each call has
+// its own seed, derived from the layer's key, its first sample and its first head.
 struct Numbers {
   Numbers(const char* op, const Attention& how)
       : scale(how.scale),
@@ -72,11 +71,11 @@ struct Numbers {
   cpu::DropRule key;
   cpu::LateIndex first;
   int64_t global_heads;
-  void* lengths;  // null: all keys exist
+  void* lengths;  // null: all keys are valid
 };
 
 AttentionShape shape_of(const char* op, const Attention& how, DType dtype, bool deterministic = true) {
-  static_cast<void>(cpu::drop_rule(op, how.dropout));  // refuses what is no probability
+  static_cast<void>(cpu::drop_rule(op, how.dropout));  // rejects invalid probabilities
   return {.batch = how.batch,
           .seq = how.seq,
           .heads = how.heads,
@@ -94,7 +93,7 @@ AttentionSize size_of_call(const AttentionShape& shape) {
           shape.width, shape.lengths, shape.deterministic, shape.dropout > 0};
 }
 
-// The first query, key and value of packed projections, as addresses.
+// The addresses of the first query, key and value in packed projections.
 struct Packed {
   void *query, *key, *value;
 };
@@ -110,14 +109,14 @@ struct Scalars {
   float keep, grow;
 };
 
-// What a plan is given: tensors by number.
+// The arguments of a plan: addresses of tensors by uid.
 class Arguments {
  public:
   void add(int64_t uid, void* address) {
     uids_.push_back(uid);
     addresses_.push_back(address);
   }
-  // What depends on the shape in both directions. `inputs` is where attention_inputs() are written.
+  // Adds what both directions need. `inputs` is the memory for attention_inputs().
   void add_common(CudaQueue& queue, const AttentionShape& shape, const Numbers& numbers, Scalars& scalars,
                   std::byte* inputs) {
     add(kScale, &scalars.scale);
@@ -148,7 +147,7 @@ class Arguments {
   std::vector<void*> addresses_;
 };
 
-// A part of a call in the call's tensors.
+// The addresses of a part's tensors within those of the call.
 class Within {
  public:
   Within(const AttentionShape& whole, const AttentionPart& part)
@@ -186,7 +185,7 @@ class Within {
   PartOffsets offsets_;
 };
 
-// The arguments in device memory follow cuDNN's own workspace.
+// In device memory, the arguments follow cuDNN's own workspace.
 void forward_part(CudaQueue& queue, const AttentionShape& shape, const Numbers& numbers, void* out, void* lse,
                   const Packed& in) {
   Engine& engine = engine_on(queue);
@@ -206,7 +205,7 @@ void forward_part(CudaQueue& queue, const AttentionShape& shape, const Numbers& 
 
 void forward(CudaQueue& queue, const AttentionShape& shape, const Numbers& numbers, void* out, void* lse,
              void* qkv) {
-  // Without a mask forward is one part: it needs no memory that grows with the square of the positions.
+  // Without dropout, forward is one part: its memory does not grow with the square of the positions.
   AttentionSize size = size_of_call(shape);
   size.deterministic = false;
   for (const AttentionPart& part : attention_parts(size)) {
@@ -219,7 +218,7 @@ struct BackwardTensors {
   void *dqkv, *dout, *qkv, *out, *lse;
 };
 
-// Versions of cuDNN differ in whether they write gradients of keys that do not exist, and of their values.
+// Clears the gradients of padding keys and values: versions of cuDNN differ in whether they write them.
 void clear_unseen(CudaQueue& queue, const AttentionShape& shape, const Numbers& numbers, void* dqkv) {
   const int64_t head = shape.width * static_cast<int64_t>(size_of(shape.dtype));
   clear_behind(static_cast<CudaStream>(queue.native()), dqkv, static_cast<const int32_t*>(numbers.lengths),
@@ -227,7 +226,7 @@ void clear_unseen(CudaQueue& queue, const AttentionShape& shape, const Numbers& 
   queue.check_launch("attention_backward");
 }
 
-// The sums that cuDNN keeps outside its own workspace follow the arguments.
+// Sums that cuDNN keeps outside its own workspace follow the arguments.
 void backward_part(CudaQueue& queue, const AttentionShape& shape, const Numbers& numbers,
                    const BackwardTensors& t, const Packed& gradient, const Packed& in) {
   Engine& engine = engine_on(queue);

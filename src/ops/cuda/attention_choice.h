@@ -1,5 +1,5 @@
-// Which attention on a device is cuDNN's, and which the plain kernels'. Both directions of one attention get
-// the same answer, for they share their dropout mask.
+// Which attention on a device cuDNN computes, and which the plain kernels. Both directions of one attention
+// give the same answer, because they share their dropout mask.
 #pragma once
 
 #include <cstddef>
@@ -8,31 +8,31 @@
 
 namespace trifold::cuda {
 
-// What cuDNN's engines take: 16 bits, heads of whole packs; backward wants more than one position. The graphs
-// here have no mask for documents.
+// The limits of cuDNN's engines: 16 bits, and heads of whole packs; backward needs more than one position.
+// The graphs here do not mask documents.
 inline bool is_for_cudnn(const Attention& how, DType dtype) {
   return accumulate_type(dtype) != dtype && how.head_dim % 8 == 0 && how.head_dim <= 256 && how.seq > 1 &&
          how.first_keys.data == nullptr;
 }
 
-// What its engines do not take on devices of a generation (`major`: of the compute capability), as those of
-// 9.19 say for devices that are described to them (tests/cuda/attention_graph_test.cpp): backward of heads
-// wider than 128 is Hopper's alone (forward has the same answer everywhere, though its engines would), and on
-// Blackwell's data center cards nothing drops weights.
+// The limits of its engines on some generations of devices (`major` of the compute capability), as version
+// 9.19 reports them for described devices (tests/cuda/attention_graph_test.cpp): backward of heads wider than
+// 128 exists only on Hopper (forward could do without this limit, but must give the same answer), and dropout
+// does not exist on Blackwell's data center cards.
 inline bool is_missing_in_cudnn(const Attention& how, int major) {
   constexpr int kHopper = 9, kBlackwell = 10;
   return (how.head_dim > 128 && major != kHopper) || (how.dropout.probability > 0 && major == kBlackwell);
 }
 
-// Versions (CUDNN_VERSION: 91900 is 9.19.0) whose results for it may be wrong.
-//   - Before 9.26, on Hopper: backward walks keys in tiles of 128 and takes the second half of a last tile
-//     that is half empty for keys, unless a mask hides them. Where a row's log-sum-exp is below -88 the
+// Versions (CUDNN_VERSION: 91900 is 9.19.0) whose results may be wrong.
+//   - Before 9.26, on Hopper: backward processes keys in tiles of 128 and treats the second half of a
+//     half-empty last tile as keys, unless a mask hides them. In rows whose log-sum-exp is below -88 the
 //     gradients become NaN. (NVIDIA/cudnn-frontend #628, pytorch #196678)
-//   - Up to 9.15.0: backward with a last tile that is not full reads behind its tensors, in CUDA graphs.
+//   - Up to 9.15.0: in CUDA graphs, backward with a partial last tile reads beyond the end of its tensors.
 //     (release notes of cudnn-frontend 1.16)
-//   - Before 9.10, with lengths: backward wants their mask a second time, behind the log-sum-exp, as
-//     cudnn-frontend builds it there. The graphs here do not.
-// That lengths hide the first two is likely, for their mask asks every key, but nobody has shown it.
+//   - Before 9.10, with lengths: backward needs their mask a second time, after the log-sum-exp, as
+//     cudnn-frontend builds it for these versions. The graphs here do not.
+// Lengths probably avoid the first two, because their mask checks every key, but this is unproven.
 inline bool is_wrong_in_cudnn(const Attention& how, size_t version) {
   if (version < 91000 && how.lengths.data != nullptr) return true;
   if (version <= 91500 && how.seq % 128 != 0) return true;

@@ -14,7 +14,7 @@ cudnnDataType_t cudnn_type_of(DType dtype) {
   fail("cuDNN's attention is for bf16 and f16, not {}", name_of(dtype));
 }
 
-// The layouts of all tensors of one shape. b batch, h heads, k key heads, s positions, d width.
+// The layouts of all tensors of one shape: b batch, h heads, k key heads, s positions, d width.
 struct Layouts {
   explicit Layouts(const AttentionShape& shape)
       : b(shape.batch),
@@ -36,7 +36,7 @@ struct Layouts {
   int64_t b, h, k, s, d, all, row;
 };
 
-// What masks scores, of those that the shape asks for.
+// The operands of the masks that the shape needs.
 struct Masks {
   Masks(Graph& graph, const AttentionShape& shape) {
     if (shape.causal || shape.lengths) low = graph.scalar(kMasked);
@@ -44,7 +44,7 @@ struct Masks {
     queries = graph.per_sample(shape.batch, kQueryLengths);
     keys = graph.per_sample(shape.batch, kKeyLengths);
   }
-  std::optional<Node> low, queries, keys;  // what becomes of masked ones; how many there are in each sample
+  std::optional<Node> low, queries, keys;  // the score of masked keys; how many there are in each sample
 };
 
 Node index_of(Graph& graph, const Layouts& at, Node scores, int64_t axis) {
@@ -65,7 +65,7 @@ Node masked_where_not(Graph& graph, const Layouts& at, const Masks& masks, Node 
   return masked;
 }
 
-// Scores of keys after the query become kMasked.
+// Sets the scores of keys after the query to kMasked.
 Node causal_mask(Graph& graph, const Layouts& at, const Masks& masks, Node scores) {
   const Node row = index_of(graph, at, scores, 2);
   const Node column = index_of(graph, at, scores, 3);
@@ -73,8 +73,8 @@ Node causal_mask(Graph& graph, const Layouts& at, const Masks& masks, Node score
   return masked_where_not(graph, at, masks, scores, seen);
 }
 
-// Scores of keys behind a sample's last become kMasked. No query is behind the last one; that it is asked is
-// what cuDNN's engines know.
+// Sets the scores of keys after a sample's end to kMasked. No query is after the end, but cuDNN's engines
+// only recognise the graph with the check of queries.
 Node padding_mask(Graph& graph, const Layouts& at, const Masks& masks, Node scores) {
   const Node row = index_of(graph, at, scores, 2);
   const Node column = index_of(graph, at, scores, 3);
@@ -84,7 +84,7 @@ Node padding_mask(Graph& graph, const Layouts& at, const Masks& masks, Node scor
   return masked_where_not(graph, at, masks, scores, seen);
 }
 
-// As cuDNN's engines know them, keys behind a sample's last are masked at once.
+// cuDNN's engines expect keys after a sample's end to be masked first.
 Node scaled_scores(Graph& graph, const Layouts& at, const Masks& masks, Node query, Node key, Node scale) {
   const Node product = graph.virtual_tensor(at.scores());
   const Node scores = graph.virtual_tensor(at.scores());
@@ -129,7 +129,7 @@ void key_gradient(Graph& graph, const Layouts& at, const Masks& masks, cudnnData
 
 }  // namespace
 
-// max and exp as softmax is defined; the order of the operations is the one cuDNN's engines know.
+// max and exp as in the definition of softmax, in the order of operations that cuDNN's engines recognise.
 Graph attention_forward_graph(const AttentionShape& shape) {
   const Layouts at(shape);
   const cudnnDataType_t type = cudnn_type_of(shape.dtype);

@@ -1,5 +1,5 @@
 // The parts of a call of attention that cuDNN computes one after the other (attention_group of workspace.h):
-// samples, or heads of a sample. A part reads and writes where it lies in the tensors of the whole call.
+// samples, or heads of a sample. A part reads and writes its own place in the tensors of the whole call.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace trifold::cuda {
 
 struct AttentionPart {
   int64_t samples = 0, heads = 0, kv_heads = 0;
-  int64_t sample = 0, head = 0, kv_head = 0;  // its first
+  int64_t sample = 0, head = 0, kv_head = 0;  // the first of each
 };
 
 inline std::vector<AttentionPart> attention_parts(const AttentionSize& whole, const AttentionGroup& group) {
@@ -31,8 +31,8 @@ inline std::vector<AttentionPart> attention_parts(const AttentionSize& whole) {
   return attention_parts(whole, attention_group(whole));
 }
 
-// Elements before a part's first: of queries, keys and values in the packed projections [batch * seq, (heads
-// + 2 kv_heads) * width], of the output [batch * seq, heads * width], of a number for each row [batch, heads,
+// Offsets of a part, in elements: of queries, keys and values in the packed projections [batch * seq, (heads
+// + 2 kv_heads) * width], of the output [batch * seq, heads * width], and of per-row numbers [batch, heads,
 // seq].
 struct PartOffsets {
   PartOffsets(const AttentionSize& whole, const AttentionPart& part) {

@@ -118,7 +118,7 @@ Node Graph::scalar(int64_t uid) {
   return add_tensor({{1, 1, 1, 1}, {1, 1, 1, 1}}, CUDNN_DATA_FLOAT, false, uid, true);
 }
 
-// An operation of this kind, with its setting and its tensors.
+// Adds an operation of this kind, with its settings and its tensors.
 void Graph::add(cudnnBackendDescriptorType_t kind, Setting setting, std::initializer_list<Operand> operands) {
   setting.value.finalize("describing an operation");
   Descriptor operation(kind);
@@ -231,7 +231,7 @@ Descriptor described_device(const std::string& json) {
 
 namespace {
 
-// What an engine says it would take; older libraries do not say.
+// The workspace that an engine reports; older libraries do not report it.
 std::optional<int64_t> workspace_of(const Descriptor& engine) {
   int64_t bytes = 0;
   int64_t count = 0;

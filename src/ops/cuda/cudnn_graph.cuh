@@ -2,8 +2,7 @@
 //
 // A Graph is built operation by operation, checked, and made into a Plan, which can be executed on any stream
 // of the device it was made for. Tensors have four dims; *virtual* ones exist only inside the fused kernel;
-// the others have a number (`uid`) under which a Plan is given their address. Descriptors are freed with the
-// Graph.
+// the others have a `uid`, by which a Plan gets their addresses. Descriptors are freed with the Graph.
 #pragma once
 
 #include <cudnn.h>
@@ -19,7 +18,7 @@
 
 namespace trifold::cuda {
 
-// One backend descriptor, owned.
+// Owns one backend descriptor.
 class Descriptor {
  public:
   explicit Descriptor(cudnnBackendDescriptorType_t type);
@@ -34,22 +33,22 @@ class Descriptor {
   void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t count,
            const void* values);
   void set(cudnnBackendAttributeName_t name, const Descriptor& value);
-  // Throws with cuDNN's own words.
+  // Throws with cuDNN's own message.
   void finalize(const char* what);
-  // The same as a status, for what may be refused.
+  // The same, but returns the status, for descriptors that may be rejected.
   cudnnStatus_t try_finalize();
 
  private:
   cudnnBackendDescriptor_t handle_ = nullptr;
 };
 
-// An operand: which descriptor of its graph it is.
+// An operand: the index of a descriptor in its graph.
 struct Node {
   size_t index = 0;
 };
 
-// Where not all of a product's tensors counts: how many of its rows (m), columns (n) and of the numbers that
-// it sums (k) do in each sample, by tensors of Graph::per_sample. What its result holds behind them differs
+// For products of which only a part is valid: how many rows (m), columns (n) and summed elements (k) are
+// valid in each sample, as tensors of Graph::per_sample. The content of the result beyond them differs
 // between versions.
 struct Extents {
   std::optional<Node> m, n, k;
@@ -64,7 +63,7 @@ class Graph {
  public:
   Node tensor(const Layout4& layout, cudnnDataType_t type, int64_t uid);
   Node virtual_tensor(const Layout4& layout, cudnnDataType_t type = CUDNN_DATA_FLOAT);
-  // A number of type float that the Plan is given a host pointer to.
+  // A float for which the Plan gets a host pointer.
   Node scalar(int64_t uid);
 
   void pointwise(cudnnPointwiseMode_t mode, Node x, Node y, const Node* b = nullptr, const Node* t = nullptr,
@@ -74,11 +73,11 @@ class Graph {
   void matmul(Node a, Node b, Node c, const Extents& extents = {});
   void reduce(cudnnReduceTensorOp_t how, Node x, Node y);
   void reshape(Node x, Node y);
-  // y = 1 with this probability, else 0, by Philox from two numbers of type i64 in device memory.
+  // y = 1 with this probability, otherwise 0, by Philox from two i64 numbers in device memory.
   void bernoulli(double probability, Node seed, Node offset, Node y);
-  // One number in device memory.
+  // A single number in device memory.
   Node single(cudnnDataType_t type, int64_t uid);
-  // An i32 for each sample in device memory, wherever an i32 may lie.
+  // One i32 per sample in device memory, with the alignment of an i32.
   Node per_sample(int64_t batch, int64_t uid);
 
   size_t operations() const { return operations_.size(); }
@@ -101,36 +100,36 @@ class Graph {
   const Descriptor& at(Node node) const { return tensors_[node.index]; }
 
   std::vector<Descriptor> tensors_;
-  std::vector<Descriptor> settings_;  // what operations refer to
+  std::vector<Descriptor> settings_;  // referred to by operations
   std::vector<Descriptor> operations_;
   int64_t next_uid_ = 1000;
 };
 
-// A device, of this machine (by handle) or one that is only described.
+// A device: of this machine (by handle), or only described.
 struct Target {
   cudnnHandle_t handle = nullptr;
   const Descriptor* properties = nullptr;
 };
 
-// The properties of a device from text as cuDNN writes it (JSON).
+// The properties of a device, from text in cuDNN's own form (JSON).
 Descriptor described_device(const std::string& json);
 
-// What cuDNN says to each engine it proposes for a graph, best first.
+// cuDNN's verdict on each engine that it proposes for a graph, best first.
 struct Verdict {
   cudnnStatus_t status;
   std::string message;
-  std::optional<int64_t> workspace;  // bytes it would take
-  std::optional<int64_t> engine;     // its number among those for such graphs
+  std::optional<int64_t> workspace;  // bytes it would need
+  std::optional<int64_t> engine;     // its number among the engines for such graphs
 };
 
-// A graph made executable by the first engine that takes it.
+// A graph made executable by the first engine that accepts it.
 class Plan {
  public:
-  // Throws when no engine takes it; the message holds what cuDNN said to each.
+  // Throws if no engine accepts it; the message contains cuDNN's verdict on each.
   Plan(const Graph& graph, const Target& target, const char* what);
 
   int64_t workspace() const { return workspace_; }
-  // uids and addresses (device memory, or host memory for scalars) of all tensors that are not virtual.
+  // Takes uids and addresses (device memory, or host memory for scalars) of all tensors that are not virtual.
   void execute(cudnnHandle_t handle, const std::vector<int64_t>& uids, const std::vector<void*>& addresses,
                void* workspace) const;
 
@@ -145,7 +144,7 @@ std::vector<Verdict> try_engines(const Graph& graph, const Target& target,
 
 // CUDNN_VERSION of the library that was found.
 size_t cudnn_version();
-// A handle of the calling thread's current device.
+// Creates a handle for the calling thread's current device.
 cudnnHandle_t make_handle();
 void use_stream(cudnnHandle_t handle, void* stream);
 

@@ -1,4 +1,4 @@
-// enqueue: how an entry of the CUDA OpTable puts a launch on a stream.
+// enqueue: how entries of the CUDA OpTable put launches on a stream.
 #pragma once
 
 #include <utility>
@@ -12,9 +12,9 @@ namespace trifold::cuda {
 // A cudaStream_t, without CUDA's headers.
 using CudaStream = CUstream_st*;
 
-// Calls launch(CudaStream), at once or on the stream's thread, with the stream's device current, and throws
-// an Error that names `op` when CUDA refused what it launched. On a Dry stream nothing happens. A stream of
-// the host (tests of emulated kernels) gives a null CudaStream.
+// Calls launch(CudaStream), immediately or on the stream's thread, with the stream's device current, and
+// throws an Error that names `op` if CUDA rejected the launch. Does nothing on a Dry stream. A host stream
+// (tests of emulated kernels) gives a null CudaStream.
 template <class Launch>
 void enqueue(Stream& stream, const char* op, Launch launch) {
   stream.enqueue([queue = stream.queue(), op, launch = std::move(launch)]() mutable {

@@ -1,5 +1,5 @@
-// Raw entries of the CUDA OpTable (ops/contract.h) that hand-written kernels compute (ops/cuda/kernels). Each
-// enqueues launches; ops/ops.h says what they compute.
+// Raw entries of the CUDA OpTable (ops/contract.h) that are computed by hand-written kernels
+// (ops/cuda/kernels). Each enqueues launches; ops/ops.h defines the operations.
 #pragma once
 
 #include "ops/ops.h"
@@ -13,10 +13,10 @@ void add_optimizer(OpTable& ops);
 void add_recommender(OpTable& ops);
 void add_experts(OpTable& ops);
 
-// y += bias, then where `relu` is set max(0, that): what `linear` has behind its product.
+// y += bias, then max(0, y) if `relu` is set: the second part of `linear`.
 void bias_relu(Stream& stream, Tensor y, Tensor bias, bool relu);
 
-// The plain products of product.cu and attention.cu: to check the libraries' against, and for f64 and f32.
+// The plain products of product.cu and attention.cu: to check the libraries against, and for f64 and f32.
 void plain_gemm(Stream& stream, Tensor c, Tensor a, bool transpose_a, Tensor b, bool transpose_b,
                 double alpha, double beta);
 void plain_attention(Stream& stream, Tensor out, Tensor lse, Tensor qkv, const Attention& how);

@@ -1,4 +1,5 @@
-// Plain products and attention on CUDA, for types that the libraries do not take and to check them against.
+// Plain products and attention on CUDA, for types that the libraries do not support, and to check the
+// libraries against.
 #include "ops/cuda/entries.h"
 #include "ops/cuda/entries_support.h"
 

@@ -1,5 +1,5 @@
-// Entries of the CUDA table: recommender models. Lists of views are read when the launch is put on the
-// stream, so they travel in the launch's arguments.
+// Entries of the CUDA table: recommender models. Lists of views are read when the launch is enqueued, and
+// passed in the launch's arguments.
 #include <algorithm>
 #include <vector>
 

@@ -6,7 +6,7 @@ namespace trifold::cuda {
 
 namespace {
 
-// Of a tensor that may be left out.
+// The elements of an optional tensor; null if it is left out.
 template <class T>
 T* pointer_of(const Tensor& tensor) {
   return tensor.data == nullptr ? nullptr : tensor.as<T>();
@@ -55,7 +55,7 @@ void layer_norm_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, Tensor 
 
 namespace {
 
-// Bytes that a sum over the rows of x needs.
+// The bytes of scratch for sums over the rows of x.
 size_t column_scratch_of(const Tensor& x, int64_t rows, int64_t columns) {
   return column_scratch(rows, columns, size_of(x.dtype));
 }
@@ -128,7 +128,7 @@ void rms_norm_backward_weight(Stream& stream, Tensor dgain, Tensor dy, Tensor x,
 
 namespace {
 
-// Of either norm; mean and dbias have no memory where it does not center. `columns` of x [rows, columns].
+// For both norms; mean and dbias have no memory if the norm does not center. x is [rows, columns].
 void norm_backward_all(Stream& stream, const char* op, const NormGradients& to, Tensor residual, Tensor dy,
                        Tensor x, Tensor mean, Tensor rstd, Tensor gain, bool accumulate) {
   const int64_t columns = gain.elements();
@@ -197,7 +197,7 @@ void embedding(Stream& stream, Tensor y, Tensor table, Tensor ids, int64_t first
   });
 }
 
-// `order`, the work space of the processor, is left alone: sorting takes more than it holds.
+// `order`, the CPU's work space, is not used: sorting needs more.
 void embedding_backward(Stream& stream, Tensor dtable, Tensor dy, Tensor ids, Tensor /*order*/,
                         int64_t first_id) {
   const int64_t rows = dy.row_count();

@@ -1,4 +1,4 @@
-// What the entries of the CUDA table share besides ops/launch_support.h.
+// Functions that the entries of the CUDA table share, in addition to ops/launch_support.h.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +12,10 @@
 
 namespace trifold::cuda {
 
-// Memory for a launch on a stream of the host, whose kernels are emulated: they have run when the launch
-// returns.
+// Memory for a launch on a host stream, whose kernels are emulated: they have run when the launch returns.
 void* host_workspace(size_t bytes);
 
-// As enqueue, for launches that need some memory: calls launch(CudaStream, scratch).
+// As enqueue, for launches that need scratch memory: calls launch(CudaStream, scratch).
 template <class Launch>
 void enqueue_with_scratch(Stream& stream, const char* op, size_t bytes, Launch launch) {
   stream.enqueue([queue = stream.queue(), op, bytes, launch = std::move(launch)]() mutable {

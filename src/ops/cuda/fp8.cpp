@@ -15,10 +15,10 @@ namespace {
 
 using cpu::Fp8;
 
-constexpr int64_t kUnit = 16;  // what cuBLASLt wants every extent to be a multiple of
+constexpr int64_t kUnit = 16;  // cuBLASLt requires every extent to be a multiple of this
 
-// One factor of a product, [extent, depth]. The numbers that are multiplied and added up must lie beside each
-// other; where they do not, the factor is transposed as it is rounded.
+// One factor of a product, [extent, depth]. Products sum over contiguous elements; if they are not
+// contiguous, the factor is transposed as it is rounded.
 struct Factor {
   Tensor tensor;
   bool transposed;
@@ -38,7 +38,7 @@ void expect_units(const char* op, const Factor& left, const Factor& right) {
   }
 }
 
-// Rounds a factor at `memory`.
+// Rounds a factor into `memory`.
 void narrow(CudaStream stream, std::byte* memory, const Factor& factor, const void** at, NarrowFactor* how) {
   auto* scale = reinterpret_cast<Fp8Scale*>(memory);
   auto* codes = reinterpret_cast<uint8_t*>(memory + kWorkspaceAlignment + kFp8Scratch);
@@ -48,7 +48,7 @@ void narrow(CudaStream stream, std::byte* memory, const Factor& factor, const vo
   *how = {factor.format, &scale->from};
 }
 
-// y [left's extent, right's extent] = left right^T + beta y, and a bias for every column where there is one.
+// y [left's extent, right's extent] = left right^T + beta y, plus a bias for every column if there is one.
 void product(const char* op, Stream& stream, Tensor y, const Factor& left, const Factor& right, Tensor bias,
              double beta) {
   expect_units(op, left, right);

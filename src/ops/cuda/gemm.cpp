@@ -9,10 +9,10 @@ namespace trifold::cuda {
 
 namespace {
 
-// A product of f32 factors is computed as Precision says; other types are not touched by it.
+// `Precision` applies to products of f32 factors; other types are not affected.
 
-// What cuBLASLt is asked for c = alpha op(a) op(b) + beta c. By columns the second factor comes first, and
-// what was transposed still is.
+// The product in cuBLASLt's terms for c = alpha op(a) op(b) + beta c. In its column-major order the factors
+// are swapped, and transposes stay as they are.
 template <F32Products Precision>
 Product product_of(Tensor c, Tensor a, bool transpose_a, Tensor b, bool transpose_b, double alpha,
                    double beta) {
@@ -44,7 +44,7 @@ Product with(Product product, Epilogue epilogue, void* bias, void* aux = nullptr
 
 bool is_16bit(DType dtype) { return accumulate_type(dtype) != dtype; }
 
-// Whether `product` was put on the stream.
+// Enqueues `product` if cuBLASLt has an algorithm for it; returns whether it did.
 bool taken(Stream& stream, const Product& product) {
   if (!is_taken(stream, product)) return false;
   enqueue_product(stream, product);
@@ -65,7 +65,7 @@ void affine(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias) {
   Composed<raw_ops<Precision>>::affine(stream, y, x, w, bias);
 }
 
-// The residual is what cuBLASLt calls c: read as the result is written.
+// The residual is cuBLASLt's matrix c, which is read as the result is written.
 template <F32Products Precision>
 void affine_add(Stream& stream, Tensor y, Tensor residual, Tensor x, Tensor w, Tensor bias) {
   Product product = product_of<Precision>(y, x, false, w, true, 1, 1);
@@ -98,7 +98,7 @@ void affine_backward_gelu(Stream& stream, Tensor dz, Tensor dy, Tensor w, Tensor
   Composed<raw_ops<Precision>>::affine_backward_gelu(stream, dz, dy, w, z);
 }
 
-// cuBLASLt assigns the gradient of the bias: what is added to comes from memory of its own.
+// cuBLASLt only assigns the gradient of the bias; to be added, it goes to separate memory first.
 template <F32Products Precision>
 void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x, bool accumulate) {
   const double beta = accumulate ? 1 : 0;

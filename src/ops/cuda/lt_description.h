@@ -1,5 +1,5 @@
-// Products in cuBLASLt's own terms: its functions, and its descriptions of a Product as owners. For
-// lt_product.cpp alone.
+// Products in cuBLASLt's own terms: its functions, and owners of its descriptions of a Product. Internal to
+// lt_product.cpp.
 #pragma once
 
 #include <cublasLt.h>
@@ -14,7 +14,7 @@
 
 namespace trifold::cuda::blas {
 
-// The functions of cuBLASLt that are used.
+// The cuBLASLt functions in use.
 struct Lt {
   Library library{fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR), "cuBLASLt"};
   decltype(cublasLtCreate)* create;
@@ -77,8 +77,8 @@ inline cudaDataType_t type_of(const NarrowFactor& factor, DType otherwise) {
   return factor.format == cpu::Fp8::E4M3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2;
 }
 
-// The power of two that an address is a multiple of, at most the 128 bytes that arenas align to: beyond them
-// it is a matter of chance, which should not choose algorithms.
+// The largest power of two that divides an address, at most the 128 bytes to which arenas align: beyond that,
+// alignment is accidental, and should not affect the choice of algorithms.
 inline uint32_t alignment_of(const void* pointer) {
   const auto bits = std::bit_cast<uintptr_t>(pointer) | 128U;
   return static_cast<uint32_t>(bits & -bits);
@@ -137,7 +137,7 @@ class Description {
           type_of(p.epilogue == Epilogue::BiasGradient ? p.result : p.factors));
     }
     if (p.is_narrow()) {
-      // Sums of gradients are kept exact; those of activations may be rounded on the way, as is usual.
+      // Sums of gradients are exact; those of activations may be rounded in between, as is usual.
       const bool forward = p.narrow_a.format == p.narrow_b.format;
       set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<int8_t>(forward ? 1 : 0));
       set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.narrow_a.scale);

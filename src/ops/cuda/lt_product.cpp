@@ -22,7 +22,7 @@ namespace {
 
 using namespace blas;
 
-constexpr int kMostWays = 8;  // of one product that are measured
+constexpr int kMostWays = 8;  // the most algorithms measured for one product
 
 std::string text_of(cudaDataType_t type) {
   switch (type) {
@@ -43,7 +43,7 @@ std::string text_of(cudaDataType_t type) {
   }
 }
 
-// 16 hexadecimal digits for each of its words.
+// 16 hexadecimal digits for each word.
 std::string text_of(const cublasLtMatmulAlgo_t& algorithm) {
   std::string text;
   for (const uint64_t word : algorithm.data) text += fmt::format("{:016x}", word);
@@ -101,7 +101,7 @@ class Engine final : public ProductTuning {
         "multiplying");
   }
 
-  // Best first; none: no algorithm does it.
+  // Best first; empty if no algorithm supports the product.
   std::vector<cublasLtMatmulHeuristicResult_t> propose(const Product& p, const Described& described,
                                                        int most) {
     const Preference preference(p);
@@ -110,7 +110,7 @@ class Engine final : public ProductTuning {
     const cublasStatus_t status =
         lt().heuristic(handle_, described.how.get(), described.a.get(), described.b.get(), described.d.get(),
                        described.d.get(), preference.get(), most, results.data(), &found);
-    // What it cannot do at all it may call an invalid value.
+    // Products that it does not support at all may be reported as an invalid value.
     if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE)
       lt().check_status(status, "choosing an algorithm");
     results.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<size_t>(found) : 0);
@@ -171,7 +171,7 @@ class Engine final : public ProductTuning {
                      alignment_of(p.d), alignment_of(p.bias), alignment_of(p.aux)} {}
     auto operator<=>(const Key&) const = default;
 
-    // Of ProductChoice.
+    // The text in a ProductChoice.
     std::string text() const {
       constexpr const char* kEpilogues[] = {"plain",         "bias",         "bias and ReLU",
                                             "bias and GELU", "GELU's slope", "bias gradient"};
@@ -183,7 +183,7 @@ class Engine final : public ProductTuning {
     }
   };
 
-  // None: no algorithm does it.
+  // Empty if no algorithm supports the product.
   std::optional<cublasLtMatmulAlgo_t> choose(const Product& p, const Described& described, CudaQueue& queue) {
     const Key key(p);
     const std::lock_guard lock(mutex_);
@@ -200,7 +200,7 @@ class Engine final : public ProductTuning {
     return chosen_.emplace(key, algorithm).first->second;
   }
 
-  // The way that took the least time, of those that are proposed; an earlier one unless it is clearly slower.
+  // The fastest of the proposed algorithms; a later one only if it is clearly faster.
   std::optional<cublasLtMatmulAlgo_t> fastest(const Product& p, const Described& described,
                                               CudaQueue& queue) {
     constexpr double kClearly = 0.99;
@@ -216,11 +216,11 @@ class Engine final : public ProductTuning {
     return best;
   }
 
-  // The least of several rounds.
+  // The minimum over several rounds.
   double seconds_of(const Product& p, const Described& described, const cublasLtMatmulAlgo_t& algorithm,
                     CudaQueue& queue) {
     constexpr int kRounds = 5;
-    constexpr int kTimes = 4;  // in a round: enough for its launches to be hidden
+    constexpr int kTimes = 4;  // runs per round: enough to hide launches
     run(p, described, algorithm, queue);
     double least = std::numeric_limits<double>::infinity();
     for (int round = 0; round < kRounds; ++round) {
@@ -238,10 +238,10 @@ class Engine final : public ProductTuning {
   mutable std::mutex mutex_;
   bool measures_ = false;
   std::map<Key, std::optional<cublasLtMatmulAlgo_t>> chosen_;
-  std::map<std::string, cublasLtMatmulAlgo_t> kept_;  // given or measured, by Key::text
+  std::map<std::string, cublasLtMatmulAlgo_t> kept_;  // set or measured, by Key::text
 };
 
-// One for each device, until the process ends.
+// One per device, until the process ends.
 Engine& engine_of(CudaDevice& device) {
   static std::mutex mutex;
   static auto& all = *new std::map<int, Engine>();
@@ -282,7 +282,7 @@ std::byte* factor_memory(CudaQueue& queue, size_t bytes) {
 bool is_taken(Stream& stream, const Product& product) {
   if (stream.mode() == Stream::Mode::Dry || product.m == 0 || product.n == 0) return true;
   if (stream.mode() == Stream::Mode::Worker) return false;
-  // Of a bias cuBLASLt asks no alignment, but its epilogues load whole vectors of it.
+  // cuBLASLt does not require an alignment of a bias, but its epilogues load whole vectors of it.
   constexpr uint32_t kVector = 16;
   if (alignment_of(product.bias) < kVector || alignment_of(product.aux) < kVector) return false;
   auto& queue = static_cast<CudaQueue&>(*stream.queue());

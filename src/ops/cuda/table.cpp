@@ -1,4 +1,4 @@
-// The CUDA table: each entry puts launches on the stream.
+// The CUDA table: each entry enqueues launches.
 #include "ops/cuda/table.h"
 
 #include "ops/contract.h"
@@ -9,7 +9,7 @@ namespace trifold::cuda {
 
 namespace {
 
-// Between any two of device, shared and host memory.
+// Copies between any two of device, shared and host memory.
 void copy(Stream& stream, Tensor y, Tensor x) {
   stream.enqueue([queue = stream.queue(), to = y.data, from = x.data, bytes = x.bytes()] {
     queue->copy(to, from, bytes);

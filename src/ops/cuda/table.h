@@ -6,7 +6,7 @@
 
 namespace trifold::cuda {
 
-// Its entries without their checks (ops/contract.h), of no device.
+// The raw entries, without checks (ops/contract.h) and without a device.
 template <F32Products Precision>
 const OpTable& raw_ops();
 

@@ -16,9 +16,9 @@ template <int Terms>
 }
 
 // Sine and cosine of an angle of at most 2^20 quarter turns. The nearest number n of quarter turns is found
-// by adding 1.5 * 2^52, which leaves it in the low bits too; pi/2 is taken off in three parts of 33 bits
-// each, so that n times each is exact. n says which of the two series is which, and the signs. The series
-// are Taylor's for |x| <= pi/4, in powers of x^2: the first term left out is below 1e-17.
+// by adding 1.5 * 2^52, which leaves it in the low bits too; n * pi/2 is subtracted in three parts of 33 bits
+// each, so that n times each is exact. n selects the series and the signs. The series are Taylor's for |x| <=
+// pi/4, in powers of x^2: the first omitted term is below 1e-17.
 [[gnu::always_inline]] HD inline void sine_and_cosine(double angle, double& sine, double& cosine) {
   constexpr double kSineSeries[] = {
       1.0,          -1.0 / 6,        1.0 / 120,          -1.0 / 5040,

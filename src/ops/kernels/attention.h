@@ -1,6 +1,6 @@
-// Forward attention of one head, blocked over queries and keys (Dao et al., arXiv 2205.14135). The softmax is
-// kept online: each chunk of keys raises the running maximum and sum of its queries and rescales what was
-// accumulated.
+// Forward attention of one head, blocked over queries and keys (Dao et al., arXiv 2205.14135), with an online
+// softmax: each chunk of keys updates the running maximum and sum of its queries and rescales the accumulated
+// output.
 #pragma once
 
 #include "ops/kernels/attention_blocks.h"
@@ -10,8 +10,8 @@
 namespace trifold::cpu {
 namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
 
-// Online softmax of a row with n visible scores: they become exp(score - max), those that end the group 0.
-// Brings max and sum up to date and returns what the output accumulated so far has to be multiplied by.
+// Online softmax of a row with n visible scores: they become exp(score - max), and those after them in the
+// group 0. Updates max and sum, and returns the factor for the output accumulated so far.
 template <class T>
 inline T softmax_row(T* row, int64_t n, T& max, T& sum) {
   end_row(row, n, kLowest<T>);

@@ -1,5 +1,5 @@
-// Backward attention of one head, over the same blocks as forward. Probabilities are made again from the saved
-// log of the sum.
+// Backward attention of one head, over the same blocks as forward. Probabilities are recomputed from the
+// saved log of the sum.
 #pragma once
 
 #include "ops/kernels/attention_blocks.h"
@@ -9,9 +9,9 @@
 namespace trifold::cpu {
 namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
 
-// p = exp(score - lse); the gradient of the score is p (dp - delta), dp the gradient of p through its
-// dropout. The scores become the dropped probabilities and dp the gradient; both are zero where a row's tile
-// or group reaches beyond what its query sees.
+// p = exp(score - lse); the gradient of the score is p (dp - delta), where dp is the gradient of p through
+// its dropout. The scores become the dropped probabilities and dp the gradient; both are zero where a row's
+// tile or group extends beyond the keys that its query sees.
 template <class T>
 void gradient_rows(T* scores, T* dscores, const T* lse, const T* delta, const ScoreBlock& block,
                    const HeadShape& shape, const DropRule& rule) {
@@ -51,7 +51,7 @@ void gradient_rows(T* scores, T* dscores, const T* lse, const T* delta, const Sc
   }
 }
 
-// What the blocks of one head's backward share. Three blocks of rows lie at `blocks`.
+// The state that the blocks of one head's backward share. `blocks` holds three blocks of rows.
 template <class T>
 struct BackwardHead {
   using Wide = Accumulate<T>;
@@ -110,10 +110,11 @@ inline void clear_rows(Rows<T> rows, int64_t begin, int64_t end, int64_t width) 
   }
 }
 
-// The last block of queries goes first. Where `assign` is set it assigns the gradients of keys and values, for
-// it sees every key that exists; if first_keys hide some from it, they are cleared before. All other blocks,
-// runs of queries and heads that share these keys add to them. Gradients of 16-bit types grow in scratch,
-// which stays from call to call, and are rounded when `last` is set, unless they have a place of their own.
+// The last block of queries is processed first. If `assign` is set, it assigns the gradients of keys and
+// values, because it sees every valid key; if first_keys hide some from it, they are cleared first. All other
+// blocks, runs of queries and heads that share these keys add to them. Gradients of 16-bit types accumulate
+// in scratch, which persists between calls, and are rounded when `last` is set, unless they have memory in
+// the wide type.
 template <class T>
 void attention_backward(const HeadGradient<T>& grad, const T* dout, const T* out, const Accumulate<T>* lse,
                         const HeadInput<T>& in, const HeadShape& shape, const DropRule& rule, bool assign,

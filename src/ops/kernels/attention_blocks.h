@@ -1,16 +1,15 @@
-// Blocks of attention's scores: which of them count, how keys and values are packed for them, and the small
-// products that make and use them. Queries are taken kQueryBlock at a time and keys kKeyChunk at a time, so
-// that the scores in memory are one such block.
+// Blocks of attention's scores: which of them are visible, how keys and values are packed for them, and the
+// small products that compute and use them. Queries are processed kQueryBlock at a time and keys kKeyChunk at
+// a time, so that only one such block of scores is in memory.
 //
 // Scores are products with transposed keys. Those are packed once per head into panels of kPanel keys, each
-// [width, kPanel] and contiguous, the last one filled up with zeros: then a tile of scores reads one short
-// stream, and no tile has a ragged edge. Under a causal mask, tiles and sums end at the diagonal; a sample of
-// fewer keys than positions ends at its last key; and where a query sees only the keys from first_keys on,
-// chunks, tiles and sums begin there, so that the work follows the lengths of the documents.
+// [width, kPanel] and contiguous, the last one padded with zeros: a tile of scores then reads one short
+// stream, and no tile has a ragged edge. Under a causal mask, tiles and sums end at the diagonal; in a sample
+// with fewer keys than positions they end at its last key; and if a query sees only the keys from first_keys
+// on, chunks, tiles and sums begin there, so that the work is proportional to the lengths of the documents.
 //
-// Everything inside is in Wide, the type that T is computed in. Where T is stored in 16 bits, rows are
-// widened into scratch before products and results are rounded from there once; otherwise they are used in
-// place.
+// All computation is in Wide, the type of T's arithmetic. If T has 16 bits, rows are widened into scratch
+// before products, and results are rounded from there once; otherwise they are used in place.
 #pragma once
 
 #include "ops/kernels.h"
@@ -22,24 +21,24 @@ namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
 
 inline int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// Rows are worked on in whole groups of kGroup scores. Tiles are no larger, and lie in one group of positions,
-// so no product reads a score outside the groups from the first to the last visible one.
+// Rows are processed in whole groups of kGroup scores. Tiles are no larger, and lie within one group of
+// positions, so no product reads a score outside the groups from the first to the last visible one.
 constexpr int64_t kGroup = 16;
 static_assert(kGroup % kTileRows == 0 && kQueryBlock % kGroup == 0 && kKeyChunk % kGroup == 0);
 
 inline int64_t whole_groups(int64_t n) { return (n + kGroup - 1) / kGroup * kGroup; }
 inline int64_t group_of(int64_t i) { return i / kGroup * kGroup; }
 
-// Queries are taken in blocks that begin at multiples of kQueryBlock. Where a run of them begins or ends
-// elsewhere, the blocks at its ends are cut at multiples of kTileRows, and then at the ends themselves, so that
-// the queries of a tile have their last visible keys in one group.
+// Queries are processed in blocks that begin at multiples of kQueryBlock. If a run of queries begins or ends
+// elsewhere, the blocks at its ends are cut at multiples of kTileRows, and then at the ends themselves, so
+// that the queries of a tile have their last visible keys in one group.
 //
-// The end of the block that begins at position `query`.
+// Returns the end of the block that begins at position `query`.
 inline int64_t end_of_block(const HeadShape& shape, int64_t query) {
   const int64_t step = query % kTileRows == 0 ? kQueryBlock : int64_t{kTileRows};
   return at_most((query / step + 1) * step, shape.first_query + shape.queries);
 }
-// The beginning of the one that ends at position `end`.
+// The beginning of the block that ends at position `end`.
 inline int64_t begin_of_block(const HeadShape& shape, int64_t end) {
   const int64_t begin = (end - 1) / kQueryBlock * kQueryBlock;
   if (begin >= shape.first_query) return begin;
@@ -52,29 +51,29 @@ struct ScoreBlock {
   int64_t rows, keys;
   int64_t query, key;
 
-  // The first chunk of keys that queries from `query` on may look at.
+  // The first chunk of keys that queries from `query` on may see.
   static int64_t first_chunk(const HeadShape& shape, int64_t query) {
     return shape.first_keys == nullptr ? 0 : shape.first_keys[query] / kKeyChunk * kKeyChunk;
   }
 
-  // How many keys of the block the query in row r may look at.
+  // How many keys of the block the query in row r may see.
   int64_t visible(const HeadShape& shape, int64_t r) const {
     if (!shape.causal) return keys;
     const int64_t limit = query + r + 1 - key;
     return limit < 0 ? 0 : at_most(limit, keys);
   }
-  // How many of the block's first keys the query in row r may not look at. It never falls with r.
+  // How many of the block's first keys are hidden from the query in row r; non-decreasing in r.
   int64_t hidden(const HeadShape& shape, int64_t r) const {
     if (shape.first_keys == nullptr) return 0;
     const int64_t before = shape.first_keys[query + r] - key;
     return before < 0 ? 0 : at_most(before, keys);
   }
-  // The first row that may look at key j of the block.
+  // The first row that may see key j of the block.
   int64_t first_row(const HeadShape& shape, int64_t j) const {
     const int64_t r = shape.causal ? key + j - query : 0;
     return r < 0 ? 0 : r;
   }
-  // The first row from `r` on that may not look at key j nor at any before it.
+  // The first row from `r` on that may see neither key j nor any earlier key.
   int64_t end_row(const HeadShape& shape, int64_t r, int64_t j) const {
     if (shape.first_keys == nullptr) return rows;
     while (r < rows && shape.first_keys[query + r] <= key + j) ++r;
@@ -86,8 +85,8 @@ struct ScoreBlock {
   }
 };
 
-// Rows of scores are a little further apart than kKeyChunk, so that a column of them does not fall into one
-// cache set.
+// The stride of rows of scores is a little larger than kKeyChunk, so that the elements of a column do not
+// fall into one cache set.
 constexpr int64_t kScoreStride = kKeyChunk + 16;
 
 // to[4, 4] = from[4, 4] transposed.
@@ -117,7 +116,7 @@ template <class T>
   __builtin_memcpy(to + 3 * to_stride, &d, sizeof d);
 }
 
-// Rows of numbers to compute with, `stride` apart.
+// Rows of numbers in the type of computation, `stride` apart.
 template <class Wide>
 struct Rows {
   Wide* data;
@@ -125,7 +124,7 @@ struct Rows {
   Wide* at(int64_t row) const { return data + row * stride; }
 };
 
-// `rows` rows of a stored matrix: its own, or a copy in `memory` [rows, width].
+// `rows` rows of a stored matrix: in place, or a copy in `memory` [rows, width].
 template <class T>
 inline Rows<const Accumulate<T>> widened(const T* from, int64_t stride, int64_t rows, int64_t width,
                                          Accumulate<T>* memory) {
@@ -141,7 +140,7 @@ inline Rows<const Accumulate<T>> widened(const T* from, int64_t stride, int64_t 
   }
 }
 
-// Where results for rows of `to` are made: there, or in `memory`, from where `store` rounds them.
+// The destination of results for rows of `to`: in place, or in `memory`, from which `store` rounds them.
 template <class T>
 inline Rows<Accumulate<T>> results_for(T* to, int64_t stride, int64_t width, Accumulate<T>* memory) {
   if constexpr (kIsWide<T>) {
@@ -160,7 +159,7 @@ inline void store(T* to, int64_t stride, Rows<Accumulate<T>> from, int64_t rows,
     }
 }
 
-// Panels of kPanel rows of `from`, a row for each key, transposed. `memory` is [kPanel, width].
+// Packs rows of `from`, one per key, into a panel of kPanel keys, transposed. `memory` is [kPanel, width].
 template <class T>
 void pack_panels(Accumulate<T>* panels, const T* from, const HeadShape& shape, Accumulate<T>* memory) {
   using Wide = Accumulate<T>;
@@ -181,7 +180,8 @@ void pack_panels(Accumulate<T>* panels, const T* from, const HeadShape& shape, A
   }
 }
 
-// scores[r, j] = alpha * left[r] . packed[j] for what the block's rows may see, rounded up to whole tiles.
+// scores[r, j] = alpha * left[r] . packed[j] for the visible keys of the block's rows, rounded up to whole
+// tiles.
 template <class T>
 void score_product(T* scores, Left<T> left, const T* packed, const ScoreBlock& block, const HeadShape& shape,
                    T alpha) {
@@ -203,7 +203,7 @@ void score_product(T* scores, Left<T> left, const T* packed, const ScoreBlock& b
   }
 }
 
-// c[r] = alpha * sum over visible j of scores[r, j] right[j], or added to c.
+// c[r] = alpha * sum over visible j of scores[r, j] right[j], or += that.
 template <class T>
 void weighted_rows(Rows<T> c, const T* scores, Rows<const T> right, const ScoreBlock& block,
                    const HeadShape& shape, T alpha, bool add) {
@@ -215,7 +215,7 @@ void weighted_rows(Rows<T> c, const T* scores, Rows<const T> right, const ScoreB
   }
 }
 
-// c[j] = alpha * sum over rows r that see j of scores[r, j] right[r], or added to c.
+// c[j] = alpha * sum over rows r that see j of scores[r, j] right[r], or += that.
 template <class T>
 void weighted_columns(Rows<T> c, const T* scores, Rows<const T> right, const ScoreBlock& block,
                       const HeadShape& shape, T alpha, bool add) {
@@ -229,8 +229,8 @@ void weighted_columns(Rows<T> c, const T* scores, Rows<const T> right, const Sco
   }
 }
 
-// Returns where the group of the first visible score of row r begins. The hidden scores of that group become
-// `value`; those before it that products of the row's tile read become 0.
+// Returns the begin of the group with the first visible score of row r. The hidden scores of that group
+// become `value`; earlier scores that products of the row's tile read become 0.
 template <class T>
 [[gnu::always_inline]] inline int64_t begin_row(T* row, const ScoreBlock& block, const HeadShape& shape,
                                                 int64_t r, T value) {
@@ -245,7 +245,7 @@ template <class T>
   return begin;
 }
 
-// Gives the scores from n to the end of their group this value.
+// Sets the scores from n to the end of their group to this value.
 template <class T>
 [[gnu::always_inline]] inline void end_row(T* row, int64_t n, T value) {
   const int64_t begin = n / kGroup * kGroup;

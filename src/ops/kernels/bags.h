@@ -1,8 +1,8 @@
-// Embedding bags: rows of a table summed, and the update of touched rows. Tables are far larger than a cache
-// and ids are spread over them, so both are as fast as the memory answers: rows are asked for well ahead of
-// their use, and into the second-level cache: its buffers for outstanding misses are two to four times those
-// of the first level, which on Zen 4 more than doubles the rate of random lines (docs/benchmarks.md). The way
-// from there to the first level is short enough for the processor to hide it.
+// Embedding bags: sums of rows of a table, and the update of touched rows. Tables are far larger than a cache
+// and ids are spread over them, so both are limited by memory latency: rows are prefetched well ahead of
+// their use, into the second-level cache, which has two to four times as many buffers for outstanding misses
+// as the first level; on Zen 4 this more than doubles the rate of random lines (docs/benchmarks.md). The
+// processor hides the latency from there to the first level.
 #pragma once
 
 #include "ops/kernels.h"
@@ -14,7 +14,7 @@ namespace trifold::cpu {
 namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
 
 constexpr int64_t kLine = 64;        // bytes of a cache line
-constexpr int64_t kLinesAhead = 96;  // asked for before they are read
+constexpr int64_t kLinesAhead = 96;  // prefetched before they are read
 constexpr int64_t kRowsAhead = 4;    // at least
 constexpr int64_t kBagsAhead = 8;    // of the output
 
@@ -29,11 +29,11 @@ template <class T>
 [[gnu::always_inline]] inline void prefetch_row(const T* row, int64_t width) {
   const auto* byte = reinterpret_cast<const char*>(row);
   for (int64_t at = 0; at < width * static_cast<int64_t>(sizeof(T)); at += kLine)
-    __builtin_prefetch(byte + at, 0, 2);  // for reading, into the second level
+    __builtin_prefetch(byte + at, 0, 2);  // for reading, into the second-level cache
 }
 
 // The sum of rows from[index[i]] for i in [first, last), each times weight[i], in registers. Rows are
-// `stride` numbers apart. What is read from now on is asked for by `ahead(i)`.
+// `stride` numbers apart. `ahead(i)` prefetches what will be read later.
 template <int Vectors, class T, class Ahead>
 [[gnu::always_inline]] inline void sum_rows_fixed(T* y, const T* from, int64_t stride, const int32_t* index,
                                                   const float* weight, int64_t first, int64_t last,
@@ -67,7 +67,7 @@ template <class T, class Ahead>
   }
 }
 
-// body(std::integral_constant-like) with the number of whole vectors of a row, 0 for a width without a
+// Calls body(std::integral_constant-like) with the number of whole vectors of a row, 0 for a width without a
 // special loop.
 template <class T, class Body>
 [[gnu::always_inline]] inline void with_vectors(int64_t width, Body body) {
@@ -111,7 +111,7 @@ template <class T>
   });
 }
 
-// Moves one row of `task` along its gradient g; s counts touched rows.
+// Updates one row of `task` by its gradient g; s counts touched rows.
 template <RowAction Action, class T>
 [[gnu::always_inline]] inline void apply_row(const RowTask<T>& task, const RowRule& rule, const T* g,
                                              int64_t s, int64_t width) {
@@ -155,7 +155,7 @@ template <RowAction Action, class T>
   }
 }
 
-// Asks for what row s of the update will read and write.
+// Prefetches what the update of row s will read and write.
 template <RowAction Action, class T>
 [[gnu::always_inline]] inline void prefetch_update(const RowTask<T>& task, int64_t s, int64_t width) {
   const int64_t row = task.row[s];
@@ -166,7 +166,7 @@ template <RowAction Action, class T>
   if constexpr (Action == RowAction::RowwiseAdagrad) __builtin_prefetch(task.state + row, 0, 2);
 }
 
-// Rows of memory that an update of a row reads.
+// The number of rows of memory that an update of a row reads.
 template <RowAction Action>
 constexpr int64_t rows_of_update() {
   return Action == RowAction::Adam                                             ? 4
@@ -174,8 +174,8 @@ constexpr int64_t rows_of_update() {
                                                                                : 2;
 }
 
-// A gradient of fixed width stays in registers: with one that went through memory, where its read waited for
-// the writes of the rows before it, an update of rows of one line took twice as long.
+// A gradient of fixed width stays in registers. When it went through memory, where its load waited for the
+// stores of earlier rows, updates of rows of one cache line took twice as long.
 template <RowAction Action, int Vectors, class T>
 inline void update_loop(const RowTask<T>& task, const RowRule& rule, T* any_width, int64_t begin,
                         int64_t end) {
@@ -188,8 +188,8 @@ inline void update_loop(const RowTask<T>& task, const RowRule& rule, T* any_widt
   const auto prefetch_gradient = [&](int64_t i) {
     prefetch_row(task.dy + int64_t{task.bag[i]} * task.dy_stride, width);
   };
-  // Where rows are left out, gradients are asked for with their rows: so many lookups on there may be none
-  // to read.
+  // If some rows are left out, their gradients are prefetched with the rows, because a fixed number of
+  // lookups ahead may contain none to read.
   const bool all = task.touched == nullptr;
   const auto prefetch_all_of = [&](int64_t s) {
     if (!updated(s)) return;

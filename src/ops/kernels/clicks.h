@@ -14,7 +14,7 @@ void bias_relu(T* c, int64_t c_stride, const T* bias, int64_t m, int64_t n, bool
   for (int64_t r = 0; r < m; ++r) {
     T* row = c + r * c_stride;
     if (relu) {
-      // Not `> 0 ? x : 0`: a NaN must stay one.
+      // Not `> 0 ? x : 0`: NaNs must be kept.
       Lane::each(n, [=](int64_t i) {
         const Accumulate<T> x = value(row[i]) + value(bias[i]);
         put(row[i], x < 0 ? Accumulate<T>(0) : x);

@@ -1,6 +1,6 @@
-// Sums over the rows of a matrix, in two stages of fixed extent: kRowChunk rows at a time are added in T, the
-// type of the totals (few enough that rounding stays small), and the chunks' sums are added in f64. One
-// worker sums a column wholly, so the order does not depend on how many workers there are.
+// Sums over the rows of a matrix, in two stages of fixed extent: kRowChunk rows at a time are summed in T,
+// the type of the totals (few enough that rounding errors stay small), and the chunks' sums are added in f64.
+// A column is summed by one worker, so the order does not depend on the number of workers.
 #pragma once
 
 #include "ops/kernels.h"

@@ -1,4 +1,4 @@
-// Dropout by Philox4x32-10: the same words as core/random.h, many counters at a time.
+// Dropout by Philox4x32-10: the same words as core/random.h, for many counters at a time.
 #pragma once
 
 #include "ops/kernels.h"
@@ -20,7 +20,7 @@ inline void philox_words(uint32_t* words, const DropRule& rule, uint64_t first, 
   }
 }
 
-constexpr int64_t kDropTile = 512;  // elements whose words are made at a time
+constexpr int64_t kDropTile = 512;  // elements whose words are generated at a time
 
 // Calls body(begin, count, words) for tiles that cover [0, n); words[i] belongs to element begin + i, whose
 // global index is first + begin + i.

@@ -68,7 +68,7 @@ void tanh_backward(T* dx, const T* dy, const T* y, int64_t n) {
   Lane::each(n, [=](int64_t i) { put(dx[i], value(dy[i]) * (1 - value(y[i]) * value(y[i]))); });
 }
 
-// Rows of x hold the gate, then what it is multiplied with.
+// Rows of x hold the gate, followed by its multiplicand.
 template <class T>
 void swiglu(T* y, const T* x, int64_t rows, int64_t columns) {
   for (int64_t r = 0; r < rows; ++r) {

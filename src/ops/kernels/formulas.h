@@ -1,5 +1,5 @@
-// The formulas of elementwise operations and update rules, one number at a time: what every back end applies
-// to its own vectors, warps or blocks of them.
+// The formulas of elementwise operations and update rules for single numbers, which every back end applies to
+// its own vectors, warps or blocks.
 #pragma once
 
 #include "ops/kernels.h"
@@ -44,7 +44,7 @@ struct GeluErf {
   }
 };
 
-// The gate g goes through g s, s the logistic function of g: d(g s)/dg = s + g s (1 - s).
+// The gate g is applied as g s, where s is the logistic function of g: d(g s)/dg = s + g s (1 - s).
 struct Swiglu {
   template <class T>
   [[gnu::always_inline]] HD static inline T forward(T g, T up) {
@@ -58,8 +58,8 @@ struct Swiglu {
   }
 };
 
-// The larger of two numbers; a NaN in b fails the first comparison and is taken, one in a is seen by the
-// second.
+// The larger of two numbers, NaN if either is: a NaN in b fails the first comparison, so b is taken; a NaN in
+// a is caught by the second.
 template <class T>
 [[gnu::always_inline]] HD inline T maximum_of(T a, T b) {
   const T most = a > b ? a : b;
@@ -133,7 +133,7 @@ struct Moments {
     m = beta1 * m + rest1 * grad;
     v = beta2 * v + rest2 * grad * grad;
   }
-  // The corrected root of the second moment, that directions are divided by.
+  // The bias-corrected root of the second moment, by which directions are divided.
   [[gnu::always_inline]] HD inline T root(T v) const { return root_of(v) * root_scale + eps; }
 };
 
@@ -145,7 +145,7 @@ struct AdamWStep {
   HD explicit AdamWStep(const AdamWRule& rule)
       : moments(rule.moments), decay(T(rule.decay)), step_size(T(rule.step_size)) {}
 
-  // The new weight; moves m and v.
+  // Returns the new weight; updates m and v.
   [[gnu::always_inline]] HD inline T operator()(T p, T& m, T& v, T g) const {
     moments.move(m, v, g);
     return p * decay - step_size * m / moments.root(v);
@@ -162,7 +162,7 @@ struct SgdStep {
         momentum(T(rule.momentum)),
         lr(T(rule.lr)) {}
 
-  // The new weight, without momentum and with it; the second moves b.
+  // Return the new weight, without momentum and with it; the second updates b.
   [[gnu::always_inline]] HD inline T operator()(T p, T g) const {
     return p - lr * (g * grad_scale + weight_decay * p);
   }
@@ -172,7 +172,7 @@ struct SgdStep {
   }
 };
 
-// Along a gradient that is scaled already: the new weight; adds to s.
+// Takes an already scaled gradient: returns the new weight; adds to s.
 template <class T>
 struct AdagradMove {
   T eps, lr;
@@ -191,13 +191,13 @@ struct AdagradStep {
   HD explicit AdagradStep(const AdagradRule& rule)
       : grad_scale(T(rule.grad_scale)), weight_decay(T(rule.weight_decay)), move{T(rule.eps), T(rule.lr)} {}
 
-  // The new weight; adds to s.
+  // Returns the new weight; adds to s.
   [[gnu::always_inline]] HD inline T operator()(T p, T& s, T g) const {
     return move(p, s, g * grad_scale + weight_decay * p);
   }
 };
 
-// Both phases of LAMB take the direction from here.
+// The direction of LAMB, used by both phases.
 template <class T>
 struct LambDirection {
   Moments<T> moments;

@@ -2,8 +2,8 @@
 // arXiv 2209.05433): factors of products that are summed in f32.
 //   E4M3  1 sign, 4 exponent, 3 mantissa bits, exponents biased by 7; largest number 448, no infinity
 //   E5M2  1 sign, 5 exponent, 2 mantissa bits, biased by 15; largest number 57344
-// Rounding is to nearest, ties to even. Beyond the largest number it gives that number (of infinity too), so
-// that what was scaled to the very edge stays there; NaN stays NaN.
+// Rounding is to nearest, ties to even. Numbers beyond the largest, infinity included, become the largest, so
+// that values scaled exactly to the limit stay there; NaN stays NaN.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ template <Fp8 Format>
   const uint32_t sign = word >> 24 & 0x80U;
   const uint32_t bits = word & 0x7fffffffU;
   const auto magnitude = __builtin_bit_cast(float, bits);
-  uint32_t code = 0x7f;  // NaN, which no comparison holds for
+  uint32_t code = 0x7f;  // NaN, for which every comparison is false
   if (magnitude >= F::kLargest) {
     code = F::kLargestCode;
   } else if (magnitude < F::kLargest && bits >= uint32_t{128 - F::kBias} << 23) {
@@ -65,7 +65,7 @@ template <Fp8 Format>
   const uint32_t exponent = (code & 0x7fU) >> F::kMantissa;
   const uint32_t sign = (code & 0x80U) << 24;
   float magnitude = 0;
-  if ((code & 0x7fU) > F::kLargestCode)  // E5M2's infinity among them, which rounding never makes
+  if ((code & 0x7fU) > F::kLargestCode)  // includes E5M2's infinity, which rounding never produces
     magnitude = __builtin_bit_cast(float, 0x7fc00000U);
   else if (exponent == 0)
     magnitude = static_cast<float>(mantissa) * (F::kRounding * 0x1p-23F);

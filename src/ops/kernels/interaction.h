@@ -9,8 +9,8 @@
 namespace trifold::cpu {
 namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
 
-// With V the F vectors of a sample as a matrix, Z = V V^T. V^T is laid out first, its rows padded to whole
-// registers; then rows of Z are made a few at a time, each as far as its diagonal.
+// With V the F vectors of a sample as a matrix, Z = V V^T. V^T is stored first, its rows padded to whole
+// registers; then rows of Z are computed a few at a time, each up to its diagonal.
 template <class T>
 void dot_interaction(T* y, const T* x, int64_t rows, int64_t vectors, int64_t width, bool self, T* scratch) {
   const int64_t padded = padded_vectors(vectors);
@@ -42,7 +42,7 @@ void dot_interaction(T* y, const T* x, int64_t rows, int64_t vectors, int64_t wi
   }
 }
 
-// dV = (S + S^T) V for the lower triangle S of dZ, and the first vector gets its own gradient besides.
+// dV = (S + S^T) V for the lower triangle S of dZ, plus the first vector's own gradient.
 template <class T>
 void dot_interaction_backward(T* dx, const T* dy, const T* x, int64_t rows, int64_t vectors, int64_t width,
                               bool self, T* scratch) {

@@ -1,10 +1,10 @@
 // Lane: the group of one CPU thread. A row functor lets its group walk a row (`each`) and reduce over it
 // (`sum`, `max`); the group of another back end would do the same with a warp or a block.
 //
-// Every function in this folder has internal linkage: this code is compiled once per instruction set, and a
-// function with external linkage would be merged by the linker into whichever copy it saw first. For the same
-// reason nothing here includes a header with inline functions, the standard library's included. tests/house
-// checks the result.
+// Every function in this folder has internal linkage: this code is compiled once per instruction set, and the
+// linker would merge functions with external linkage into whichever copy it saw first. For the same reason
+// nothing here includes a header with inline functions, not even of the standard library. tests/house checks
+// the result.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace trifold::cpu {
 namespace {  // NOLINT(google-build-namespaces): see above
 
 struct Lane {
-  // body(i) for i in [0, n), in any order.
+  // Calls body(i) for i in [0, n), in any order.
   template <class Body>
   [[gnu::always_inline]] static inline void each(int64_t n, Body body) {
 #pragma omp simd
@@ -24,7 +24,7 @@ struct Lane {
   }
 
   // The sum over i in [0, n) of value(at), where at(array) stands for array[i]; value is called with whole
-  // vectors, and with single numbers for the rest. Four sums are kept side by side; their order is fixed by n
+  // vectors, and with single numbers for the rest. Four partial sums are kept; their order depends on n
   // alone.
   template <class T, class Value>
   [[gnu::always_inline]] static inline T sum(int64_t n, Value value) {
@@ -44,7 +44,7 @@ struct Lane {
     return total;
   }
 
-  // The largest array[i], at least `start`; NaNs are passed over.
+  // The largest array[i], at least `start`; NaNs are ignored.
   template <class T, class Stored>
   [[gnu::always_inline]] static inline T max(int64_t n, T start, const Stored* array) {
     using Vectors = At<T>;

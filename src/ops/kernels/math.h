@@ -1,5 +1,5 @@
-// Scalar mathematics that a compiler can vectorise: exp for f32, and names common to f32 and f64. A GPU takes
-// its own library's functions, which are within two units in the last place.
+// Scalar mathematics that compilers can vectorise: exp for f32, and names common to f32 and f64. A GPU uses
+// its own library's functions, which are accurate to two units in the last place.
 #pragma once
 
 #include <cstdint>
@@ -111,9 +111,9 @@ template <class T>
   return x < 0 ? -size : size;
 }
 
-// P(x) of the normal distribution, relative to itself within 2e-8 and the rounding of f32; `bell` is
-// exp(-x^2 / 2). With t = 1 / (1 + |x| / sqrt(8)), P(-|x|) / bell is t times a smooth function of t in (0,
-// 1], here the polynomial of degree 10 with the least squares of relative errors.
+// P(x) of the normal distribution, with a relative error of 2e-8 plus the rounding of f32; `bell` is exp(-x^2
+// / 2). With t = 1 / (1 + |x| / sqrt(8)), P(-|x|) / bell is t times a smooth function of t in (0, 1],
+// approximated by the polynomial of degree 10 with the least squares of relative errors.
 [[gnu::always_inline]] HD inline float normal_below(float x, float bell) {
   const float size = x < 0 ? -x : x;
   const float t = 1.0F / (1.0F + size * 0.353553391F);

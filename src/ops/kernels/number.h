@@ -1,7 +1,7 @@
-// Number: how a kernel reads and writes one number of any floating-point type. `value` gives what it computes
-// with (f32 for the 16-bit types, else the number itself), `put` rounds a result to nearest, ties to even.
-// For a processor both are arithmetic without branches, so that a loop over them becomes vector code for
-// every instruction set; a GPU has instructions for them.
+// Number: how a kernel reads and writes one number of any floating-point type. `value` converts to the type
+// of computation (f32 for the 16-bit types, otherwise the type itself), `put` rounds a result to nearest,
+// ties to even. On the CPU both are branch-free arithmetic, so that a loop over them vectorises for every
+// instruction set; a GPU has instructions for them.
 #pragma once
 
 #include "core/float16.h"
@@ -10,15 +10,15 @@
 namespace trifold::cpu {
 namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
 
-// The numbers whose words (one each in 32 bits) these are; Word is uint32_t or a vector of them, Wide the
-// floats of the same size.
+// The floats with these bit patterns (one 16-bit number in each 32 bits); Word is uint32_t or a vector of
+// them, Wide the floats of the same size.
 template <class Wide, class Word>
 [[gnu::always_inline]] HD inline Wide widen_bfloat16(Word word) {
   return __builtin_bit_cast(Wide, word << 16);
 }
 
-// Exponent and mantissa move to their place in an f32 and the exponent's bias is put right by a
-// multiplication, which also normalises subnormals. Infinity and NaN need the largest exponent instead.
+// Exponent and mantissa are shifted to their position in an f32, and the exponent's bias is corrected by a
+// multiplication, which also normalises subnormals. Infinity and NaN instead get the largest exponent.
 template <class Wide, class Word>
 [[gnu::always_inline]] HD inline Wide widen_float16(Word word) {
   const Word magnitude = (word & 0x7fffU) << 13;
@@ -43,7 +43,7 @@ template <class Wide, class Word>
 [[gnu::always_inline]] HD inline void put(float& to, float x) { to = x; }
 [[gnu::always_inline]] HD inline void put(double& to, double x) { to = x; }
 
-// Adding just under half of the last kept bit, and that bit, carries exactly when rounding goes up.
+// Adding just under half of the last kept bit, plus that bit, carries exactly when rounding goes up.
 [[gnu::always_inline]] HD inline void put(Bfloat16& to, float x) {
 #if defined(__CUDA_ARCH__)
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(to.bits) : "f"(x));
@@ -55,8 +55,8 @@ template <class Wide, class Word>
 #endif
 }
 
-// The same for normal results, after the exponent's bias. For subnormal ones the f32 addition of 0.5 rounds
-// to their unit, 2^-24, and leaves the number of units in the low bits.
+// The same for normal results, after correcting the exponent's bias. For subnormal results, the f32 addition
+// of 0.5 rounds to their unit, 2^-24, and leaves the number of units in the low bits.
 [[gnu::always_inline]] HD inline void put(Float16& to, float x) {
 #if defined(__CUDA_ARCH__)
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to.bits) : "f"(x));
@@ -73,7 +73,7 @@ template <class Wide, class Word>
 #endif
 }
 
-// Whether numbers of this type are computed with as they are stored.
+// Whether numbers of this type are computed with in their storage type.
 template <class T>
 inline constexpr bool kIsWide = true;
 template <>

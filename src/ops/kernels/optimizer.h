@@ -9,9 +9,9 @@
 namespace trifold::cpu {
 namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
 
-// Sixteen sums side by side, in vectors of a width that does not depend on the instruction set, so that the
-// order of the additions does not either. The square of an f32 is exact in f64, so f32 gives the same bits on
-// every instruction set; squares of f64 are rounded where there is no fused multiply-add.
+// Sixteen parallel sums, in vectors of a width that does not depend on the instruction set, so neither does
+// the order of the additions. The square of an f32 is exact in f64, so f32 gives the same bits on every
+// instruction set; squares of f64 are rounded if there is no fused multiply-add.
 struct SquareSum {
   static constexpr int64_t kWidth = 8;
   using Eight [[gnu::vector_size(kWidth * sizeof(double))]] = double;
@@ -36,7 +36,7 @@ struct SquareSum {
   }
 };
 
-// The sum of squares of at most kChunk numbers; places beyond the last count as zeros.
+// The sum of squares of at most kChunk numbers; missing numbers count as zeros.
 template <class T>
 [[gnu::always_inline]] inline double square_sum(const T* x, int64_t n) {
   constexpr int64_t kStep = 2 * SquareSum::kWidth;
@@ -68,8 +68,8 @@ template <class T, class To, class Updated>
   });
 }
 
-// p[i] = updated(i) for i in [0, n), written a second time to `copy`. `updated` has several places to be
-// inlined in, and must be in all of them for loops to become vector code.
+// p[i] = updated(i) for i in [0, n), also written to `copy`. `updated` is called in several places, and must
+// be inlined in all of them for loops to vectorise.
 template <class T, class Updated>
 [[gnu::always_inline]] inline void update_weights(T* p, WeightCopy copy, int64_t n, Updated updated) {
   if (copy.type == CopyType::None) Lane::each(n, [=](int64_t i) { p[i] = updated(i); });

@@ -1,5 +1,5 @@
-// Small matrix products, a tile of registers at a time: the products inside attention. They are too small for
-// a library's call to pay, and a causal mask lets every tile stop at the diagonal.
+// Small matrix products, one tile of registers at a time: the products inside attention. They are too small
+// for calls of a library, and with a causal mask every tile can stop at the diagonal.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 namespace trifold::cpu {
 namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
 
-// A tile is kTileRows x 2 vectors of sums: enough of them to hide the latency of a fused multiply-add, few
-// enough for the register file of the instruction set.
+// A tile is kTileRows x 2 vectors of sums: enough to hide the latency of a fused multiply-add, few enough for
+// the register file of the instruction set.
 constexpr int kTileRows = kVectorBytes == 64 ? 8 : 4;
 
-// The left operand: element (row, k) is data[row * row_stride + k * k_stride], so that a transposed one costs
-// nothing.
+// The left operand: element (row, k) is data[row * row_stride + k * k_stride], so that transposing it is
+// free.
 template <class T>
 struct Left {
   const T* data;
@@ -22,7 +22,7 @@ struct Left {
   int64_t k_stride;
 };
 
-// c[Rows, Vectors * lanes] = alpha * left * right, or added to c. right is [depth, at least that wide].
+// c[Rows, Vectors * lanes] = alpha * left * right, or += that. right is [depth, at least that wide].
 template <int Rows, int Vectors, class T>
 [[gnu::always_inline]] inline void tile(T* c, int64_t c_stride, Left<T> left, const T* right,
                                         int64_t right_stride, int64_t depth, T alpha, bool add) {
@@ -64,7 +64,7 @@ inline void tile_rows(T* c, int64_t c_stride, Left<T> left, const T* right, int6
   }
 }
 
-// c[rows, columns] = alpha * left * right, or added to c; rows <= kTileRows, any number of columns.
+// c[rows, columns] = alpha * left * right, or += that; rows <= kTileRows, any number of columns.
 template <class T>
 inline void product(T* c, int64_t c_stride, Left<T> left, const T* right, int64_t right_stride, int64_t rows,
                     int64_t columns, int64_t depth, T alpha, bool add) {

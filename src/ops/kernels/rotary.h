@@ -1,7 +1,8 @@
-// Rotary position embedding: every row turns the pairs of its heads by angles that its position gives.
+// Rotary position embedding: every row rotates the pairs of its heads by angles that depend on its position.
 //
-// The angles of a row are the same for all its heads, so their sines and cosines are computed once a row, in
-// f64: a float's angle of some thousands of radians would be off by more than its fraction's last places.
+// The angles of a row are the same for all its heads, so their sines and cosines are computed once per row,
+// in f64: in f32, an angle of some thousands of radians would have errors far above the precision of its
+// sine.
 #pragma once
 
 #include "ops/kernels.h"

@@ -9,9 +9,9 @@
 namespace trifold::cpu {
 namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
 
-// Calls visit(slot, index) for the `wanted` largest of `count` numbers, the largest first; of equal ones the
-// first comes first. A number that was visited is one that is above the last, or equal and before it, so no
-// marks are kept. Where a NaN leaves too few numbers, any index takes the place of what is missing.
+// Calls visit(slot, index) for the `wanted` largest of `count` numbers, the largest first; of equal numbers,
+// the first comes first. A number has been visited if it is greater than the last one, or equal and before
+// it, so no marks are kept. If NaNs leave too few numbers, arbitrary indices fill the missing slots.
 template <class T, class Key, class Visit>
 HD inline void visit_largest(int64_t count, int64_t wanted, Key key, Visit visit) {
   T last = 0;
@@ -49,7 +49,7 @@ HD inline Spread<T> spread_of(const T* z, int64_t experts) {
   return spread;
 }
 
-// Keeps logistic functions that are all zero from being divided by zero.
+// Prevents division by zero if all logistic functions are zero.
 inline constexpr double kSmallestSum = 1e-20;
 
 template <class T>
@@ -93,7 +93,7 @@ HD inline void route_token(T* gates, int32_t* chosen, const T* z, const T* bias,
   gates_of(gates, chosen, z, experts, how);
 }
 
-// Scores that sum to 1, to hold against the counts of choices.
+// Scores that sum to 1, to be weighed with the counts of choices.
 template <class T>
 struct Scores {
   const T* z;
@@ -112,7 +112,7 @@ struct Scores {
   HD inline T operator()(int64_t i) const {
     return sigmoid ? sigmoid_of(z[i]) / divisor : spread.share(z[i]);
   }
-  // The sum of the scores times what was counted.
+  // The sum of the scores times the counts.
   HD inline T counted(const int32_t* counts, int64_t experts) const {
     T sum = 0;
     for (int64_t i = 0; i < experts; ++i) sum += static_cast<T>(counts[i]) * (*this)(i);
@@ -133,7 +133,7 @@ HD inline void token_losses(T& balance, T& z_loss, const T* z, const int32_t* co
   z_loss = log_sum * log_sum;
 }
 
-// The gradient of one token's logits. `in` is of all tokens, the token `t`.
+// The gradient of one token's logits. `in` has all tokens; `t` is the token.
 template <class T>
 HD inline void token_gradient(T* dlogits, const RouterGradient<T>& in, int64_t t) {
   using Wide = Accumulate<T>;
@@ -149,7 +149,7 @@ HD inline void token_gradient(T* dlogits, const RouterGradient<T>& in, int64_t t
   const Wide z_slope = static_cast<Wide>(2 * loss * in.losses.z) * scores.spread.log_sum();
   const Wide counted = scores.counted(counts, in.experts);
   const auto scale = static_cast<Wide>(how.scale);
-  Wide shared = 0;  // what the choices' gradients have in common
+  Wide shared = 0;  // the part that is common to the choices' gradients
   for (int64_t s = 0; s < how.choices; ++s) shared += dgates[s] * gates[s];
   const bool one_sigmoid = how.choices == 1;
   const Wide sum = one_sigmoid || !scores.sigmoid ? Wide(1) : sum_of_sigmoids(z, chosen, how.choices);
@@ -157,7 +157,7 @@ HD inline void token_gradient(T* dlogits, const RouterGradient<T>& in, int64_t t
   for (int64_t i = 0; i < in.experts; ++i) {
     const Wide p = scores.spread.share(z[i]);
     Wide d = z_slope * p;
-    Wide slope = p;  // of the scores that are balanced
+    Wide slope = p;  // of the balanced scores
     if (scores.sigmoid) {
       const Wide s = sigmoid_of(z[i]);
       slope = s * (1 - s) / scores.divisor;

@@ -28,8 +28,8 @@ void embedding(T* y, const T* table, const int32_t* ids, int64_t rows, int64_t c
   }
 }
 
-// Columns [begin, end) of every row: a strip of the table belongs to one worker. The rows of one id stand
-// together in `order`; their sum is made in `part` before it meets the table.
+// Columns [begin, end) of every row: a strip of the table belongs to one worker. The rows of one id are
+// adjacent in `order`; they are summed in `part`, which is then added to the table.
 template <class T>
 void embedding_backward(Accumulate<T>* dtable, const T* dy, const int32_t* ids, const int32_t* order,
                         int64_t rows, int64_t columns, int64_t begin, int64_t end, int64_t first_id,
@@ -55,8 +55,8 @@ void embedding_backward(Accumulate<T>* dtable, const T* dy, const int32_t* ids, 
 
 constexpr int64_t kLogitChunk = 1024;
 
-// One pass over a row: a chunk is read for its maximum and, still in the first-level cache, for its
-// exponentials.
+// One pass over a row: a chunk is read for its maximum and, while it is in the first-level cache, again for
+// its exponentials.
 template <class T>
 void softmax_stats(Accumulate<T>* max, Accumulate<T>* sum, Accumulate<T>* target, const T* logits,
                    const int32_t* labels, int64_t rows, const VocabularyPart& part) {

@@ -1,4 +1,4 @@
-// Simd: vectors of T as wide as the instruction set that this file is compiled for, by the compilers' vector
+// Simd: vectors of T as wide as the target instruction set of this compilation, by the compilers' vector
 // extension.
 #pragma once
 

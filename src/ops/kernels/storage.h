@@ -1,4 +1,4 @@
-// Storage: reading numbers of any floating-point type by whole vectors; one at a time is in number.h.
+// Storage: reading whole vectors of numbers of any floating-point type; single numbers are in number.h.
 #pragma once
 
 #include "ops/kernels/number.h"
@@ -7,7 +7,7 @@
 namespace trifold::cpu {
 namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
 
-// A vector of T from numbers that are stored as T or in 16 bits.
+// A vector of T from numbers stored as T or in 16 bits.
 template <class T>
 [[gnu::always_inline]] inline typename Simd<T>::Vector load_vector(const T* from) {
   typename Simd<T>::Vector result;
@@ -30,7 +30,7 @@ template <class T>
   return widen_float16<typename Simd<T>::Vector>(load_words(from));
 }
 
-// Reads a vector at position i of an array: what a value of a sum is computed from.
+// Reads a vector at position i of an array, for the terms of a sum.
 template <class T>
 struct At {
   int64_t i;

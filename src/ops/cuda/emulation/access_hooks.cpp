@@ -1,6 +1,6 @@
-// What code compiled with -fsanitize=thread calls before each load and store, in place of ThreadSanitizer's
-// run-time library, which is not linked: the accesses of emulated kernels go to the thread's race check, if
-// there is one. A hook that is missing here is an error of the linker.
+// The functions that code compiled with -fsanitize=thread calls before each load and store. They replace
+// ThreadSanitizer's run-time library, which is not linked, and pass the accesses of emulated kernels to the
+// thread's race check, if there is one. A missing hook is a linker error.
 #if defined(TRIFOLD_ACCESSES_ARE_SEEN)
 
 #include <cstring>

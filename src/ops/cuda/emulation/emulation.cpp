@@ -1,4 +1,4 @@
-// longjmp goes to another stack here, which its checked form takes for a mistake.
+// longjmp switches stacks here, which its checked form treats as an error.
 #undef _FORTIFY_SOURCE
 
 #include "ops/cuda/emulation/emulation.cuh"
@@ -35,22 +35,22 @@ constexpr unsigned kWarp = 32;
 
 enum class State : uint8_t { New, Ready, AtBlock, AtWarp, AtExchange, Done };
 
-// A stack that runs CUDA threads: one after another, unless one has to wait on it. It is entered by a context
-// and after that left and entered by jumps, which take no system call.
+// A stack that runs CUDA threads, one after another until one has to wait. It is first entered through a
+// context, and later left and re-entered with longjmp, which needs no system call.
 struct Fiber {
   ucontext_t context;
-  jmp_buf place;  // where it was left
+  jmp_buf place;  // where it was suspended
   bool entered = false;
   std::unique_ptr<char[]> stack{new char[kStackBytes]};
-  void* shadow = nullptr;  // what AddressSanitizer keeps of a stack that is left
+  void* shadow = nullptr;  // AddressSanitizer's state of a suspended stack
 };
 
 struct Thread {
   State state = State::New;
-  Fiber* fiber = nullptr;  // that it waits on
+  Fiber* fiber = nullptr;  // on which it waits
 };
 
-// The exchange slots of a warp: two sets in turn, for a fast lane may leave its next value before a slow one
+// The exchange slots of a warp, two alternating sets: a fast lane may write its next value before a slow one
 // has read.
 struct Warp {
   uint64_t slots[2][kWarp];
@@ -104,7 +104,7 @@ class Machine {
       }
   }
 
-  // Lets go what waits where all have arrived; false when every thread is done.
+  // Releases waiting threads if all have arrived; false if every thread is done.
   bool release() {
     const auto count = static_cast<unsigned>(threads_.size());
     unsigned at_block = 0;
@@ -175,7 +175,7 @@ class Machine {
     return *fibers_.back();
   }
 
-  // getcontext may return twice to a caller, as far as a compiler knows: nothing else is done here.
+  // A compiler must assume that getcontext returns twice, so nothing else is done here.
   static void prepare(Fiber& fiber) {
     getcontext(&fiber.context);
     fiber.context.uc_stack.ss_sp = fiber.stack.get();
@@ -204,7 +204,7 @@ class Machine {
     __sanitizer_start_switch_fiber(&mine->shadow, scheduler_stack_, scheduler_stack_bytes_);
 #endif
     if (_setjmp(mine->place) == 0) _longjmp(scheduler_, 1);
-    arrive(running_->shadow);  // whoever jumped here has made it the running one
+    arrive(running_->shadow);  // the resuming code has set running_
   }
 
   // Reports the change of stack to the sanitizer. The first time, the previous stack is the scheduler's.
@@ -229,7 +229,7 @@ class Machine {
   FunctionRef<void()>* body_ = nullptr;
   ShadowMemory* shadow_ = nullptr;
   std::vector<Thread> threads_;
-  std::vector<uint32_t> turn_;  // exchanges of each thread so far
+  std::vector<uint32_t> turn_;  // the number of exchanges of each thread so far
   std::vector<Warp> warps_;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Fiber*> idle_;

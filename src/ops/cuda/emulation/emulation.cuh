@@ -1,12 +1,12 @@
-// An emulation of CUDA's blocks and warps on one processor core, so that the kernels of ops/cuda/kernels run,
-// and are tested, where there is no GPU. launch.cuh includes this instead of CUDA's header when
-// TRIFOLD_CUDA_EMULATION is defined.
+// An emulation of CUDA's blocks and warps on one CPU core, so that the kernels of ops/cuda/kernels can be run
+// and tested without a GPU. launch.cuh includes this instead of CUDA's header if TRIFOLD_CUDA_EMULATION is
+// defined.
 //
-// Blocks run one after another; the threads of a block are fibers that give way to each other at barriers and
-// wherever a warp exchanges values. What it finds: wrong indices and sums, threads that miss a barrier
-// (an Error), and, because the order of threads between barriers can be changed (`thread_order`), most
-// missing barriers; a RaceCheck (race_check.h) finds all that a launch needs. What it cannot find: races
-// within one access, real memory ordering, speed.
+// Blocks run one after another; the threads of a block are fibers that yield to each other at barriers and at
+// warp exchanges. The emulation finds wrong indices and sums, threads that miss a barrier (an Error) and,
+// because the order of threads between barriers can be changed (`thread_order`), most missing barriers; a
+// RaceCheck (race_check.h) finds all that a launch needs. It cannot find races within one access, or problems
+// of real memory ordering and speed.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline
-// Blocks run one after another, so all may share one memory; fibers stay on their thread.
+// Blocks run one after another, so they can share one memory; fibers stay on their thread.
 #define __shared__ static thread_local
 #define __launch_bounds__(...)
 
@@ -49,19 +49,19 @@ struct Place {
 };
 extern thread_local Place place;  // of the running CUDA thread
 
-// Which thread of a block runs first between two barriers: 0 the first, 1 the last, others mixed. Results
-// must not depend on it.
+// Which thread of a block runs first between two barriers: 0 the first, 1 the last, other values a mixed
+// order. Results must not depend on it.
 extern thread_local int thread_order;
 
-// Runs `thread` for every thread of the grid. `kernel` is its name, for findings.
+// Runs `thread` for every thread of the grid. `kernel` is its name, for reports.
 void launch(dim3 grid, dim3 block, FunctionRef<void()> thread, const char* kernel = "a function");
 
-// Gives way until all threads of the block, or the 32 of the warp, are here too: barriers for memory as well.
+// Yields until all threads of the block, or the 32 of the warp, have arrived: barriers for memory as well.
 void await_block();
 void await_warp();
 
-// `bits` as the other lanes of the warp see them: every lane leaves its own, and reads after all have.
-// Slots are used in turn, so that one wait suffices. It orders no accesses to memory.
+// The `bits` of all lanes of the warp: every lane stores its own, and reads after all have stored. Slots are
+// used alternately, so one wait suffices. Does not order memory accesses.
 uint64_t* leave_for_warp(uint64_t bits);
 
 template <class T>

@@ -1,18 +1,18 @@
-// Race check: finds accesses of emulated kernels that no barrier orders.
+// RaceCheck: finds accesses of emulated kernels that are not ordered by a barrier.
 //
 // While a RaceCheck of the calling thread lives, every load and store of a kernel that the thread launches is
-// held against the earlier accesses of the same bytes in that launch. Two accesses race when at least one of
-// them writes, not both are atomic, and
-//   * they come from two threads of a block with no __syncthreads between them, nor, where both are of one
-//     warp, a __syncwarp. Shuffles and votes order no memory, as CUDA's manual says;
-//   * or they come from two blocks and touch global memory: nothing orders the blocks of a launch.
-// Whether the values that are written differ does not matter. Shared memory belongs to one block.
+// compared with earlier accesses to the same bytes in that launch. Two accesses race if at least one of them
+// is a write, they are not both atomic, and
+//   * they come from two threads of a block with no __syncthreads between them, nor, if both are in one warp, a
+//     __syncwarp. Shuffles and votes do not order memory, as CUDA's manual says;
+//   * or they come from two blocks and access global memory: the blocks of a launch are not ordered.
+// Whether the written values differ does not matter. Shared memory belongs to one block.
 //
-// Accesses are seen because the kernels are compiled with -fsanitize=thread while access_hooks.cpp takes the
-// place of ThreadSanitizer's run-time library. Not seen: what the compiler keeps in registers, and library
-// functions such as a memcpy that is not expanded in place.
+// Accesses are observed because the kernels are compiled with -fsanitize=thread, with access_hooks.cpp in
+// place of ThreadSanitizer's run-time library. Not observed: values that the compiler keeps in registers, and
+// library functions such as a memcpy that is not expanded inline.
 //
-// A launch takes about three times as long, and 72 bytes of memory for each four that its kernel touches.
+// A launch takes about three times as long, and 72 bytes of memory for every four that its kernel accesses.
 #pragma once
 
 #include <cstdint>
@@ -29,29 +29,29 @@ enum class AccessKind : uint8_t { Read, Write, Atomic };
 struct RaceAccess {
   AccessKind kind;
   unsigned block;    // blockIdx.y * gridDim.x + blockIdx.x
-  unsigned thread;   // of its block
-  const void* code;  // the instruction behind the access
+  unsigned thread;   // within its block
+  const void* code;  // the instruction after the access
 };
 
 struct Race {
-  std::string kernel;  // as its launch names it
-  bool shared;         // memory of a block; else global
+  std::string kernel;  // as named by its launch
+  bool shared;         // memory of a block; otherwise global
   const void* address;
   RaceAccess first, second;
 };
 
 class RaceCheck {
  public:
-  // Whether this build's kernels report what they access: builds with a sanitizer do not.
+  // Whether the kernels of this build report their accesses: builds with a sanitizer do not.
   static bool is_available();
 
-  // One at a time on a thread.
+  // At most one per thread at a time.
   RaceCheck();
   ~RaceCheck();
   RaceCheck(const RaceCheck&) = delete;
   RaceCheck& operator=(const RaceCheck&) = delete;
 
-  // Found so far, one for each pair of instructions, at most 20.
+  // The races found so far, one for each pair of instructions, at most 20.
   const std::vector<Race>& races() const;
 
  private:

@@ -11,13 +11,13 @@ namespace trifold::cuda::emulation {
 namespace {
 
 constexpr unsigned kWarp = 32;
-constexpr size_t kMostPages = 4096;  // 300 MB of shadow
+constexpr size_t kMostPages = 4096;  // 300 MB of shadow memory
 constexpr size_t kMostRaces = 20;
 
-// Programs are smaller than 2 GiB: places of code are kept as distances from here.
+// Programs are smaller than 2 GiB: code addresses are stored as offsets from here.
 const char* anchor() { return reinterpret_cast<const char*>(&launch); }
 
-// The thread-local variables of the calling thread, among which emulated __shared__ variables are.
+// Lists the thread-local variables of the calling thread, which include emulated __shared__ variables.
 int add_thread_locals(dl_phdr_info* info, size_t /*bytes*/, void* list) {
   for (int i = 0; i < info->dlpi_phnum; ++i) {
     const auto& header = info->dlpi_phdr[i];
@@ -118,7 +118,7 @@ bool ShadowMemory::is_ordered(const Access& before, const Access& now, bool shar
   const Segment& b = segment_of(now);
   if (a.block != b.block) return shared;
   if (before.thread == now.thread || a.block_barriers != b.block_barriers) return true;
-  // Of two accesses of a warp the earlier one's segment has ended, or they share it.
+  // Two accesses of a warp are ordered unless they are in the same segment.
   return a.warp == b.warp && before.segment != now.segment;
 }
 
@@ -135,9 +135,9 @@ void ShadowMemory::touch(Cell& cell, uintptr_t address, const Access& now) {
   cell.write = now;
 }
 
-// What is dropped here is ordered before every later write that is ordered behind what is kept: as long as
-// readers of two warps take turns between two barriers of the block, either is kept, and any writer would
-// race with one of them.
+// A read that is dropped here is ordered before every later write that is ordered after the reads that are
+// kept. While readers of two warps alternate between two barriers of the block, a read of either is kept, and
+// any writer would race with one of them.
 void ShadowMemory::remember_read(Cell& cell, const Access& now) const {
   if (is_current(cell.last)) {
     const Segment& a = segment_of(cell.last);

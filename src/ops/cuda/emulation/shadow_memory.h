@@ -1,10 +1,10 @@
-// ShadowMemory: what a RaceCheck knows of every word that a launch has touched.
+// ShadowMemory: what a RaceCheck records about every word that a launch has accessed.
 //
-// The emulation says where it is (launch, block, thread, barriers); access() is called before each load and
-// store. For each word, or each byte where smaller pieces were touched, it keeps the last write and of the
-// reads since then enough to find every reader that a later write is not ordered behind. Barriers cost
-// nothing: each access has the number of its segment, the time of one warp between two barriers, and segments
-// of earlier launches have smaller numbers.
+// The emulation reports its position (launch, block, thread, barriers); access() is called before each load
+// and store. For each word, or each byte if smaller pieces were accessed, it keeps the last write and enough
+// of the later reads to find every reader that is not ordered before a later write. Barriers are cheap: each
+// access has the number of its segment, the time of one warp between two barriers, and segments of earlier
+// launches have smaller numbers.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ class ShadowMemory {
  public:
   ShadowMemory();
 
-  // Of the calling thread; null while nothing is checked.
+  // That of the calling thread; null while nothing is checked.
   static thread_local ShadowMemory* active;
 
   void begin_launch(const char* kernel);
@@ -32,7 +32,7 @@ class ShadowMemory {
   void block_barrier();
   void warp_barrier(unsigned warp) { segment_of_warp_[warp] = 0; }
   void runs(unsigned thread) { thread_ = thread; }
-  // Memory of the thread alone: its stack.
+  // The stack of the running thread, which is private to it.
   void on_stack(const void* begin, size_t bytes);
 
   void access(const void* address, size_t bytes, AccessKind kind, const void* code);
@@ -41,18 +41,18 @@ class ShadowMemory {
  private:
   struct Access {
     uint32_t segment = 0;
-    int32_t code = 0;  // from anchor() on
+    int32_t code = 0;  // relative to anchor()
     uint16_t thread = 0;
     AccessKind kind = AccessKind::Read;
   };
-  // Of the reads since the write, and atomic accesses, which order each other: the last, and the last before
-  // it by another thread of its warp, by another warp of its block and by another block.
+  // Of the reads since the write, and of atomic accesses, which do not race with each other: the last, and
+  // the last before it by another thread of its warp, by another warp of its block and by another block.
   struct Cell {
     Access write, last, other_thread, other_warp, other_block;
   };
   struct Word {
     Cell whole;
-    std::unique_ptr<std::array<Cell, 4>> bytes;  // in place of `whole`, from the first access of a part on
+    std::unique_ptr<std::array<Cell, 4>> bytes;  // replaces `whole` after the first access of a part
   };
   static constexpr size_t kPageWords = 256;
   using Page = std::array<Word, kPageWords>;
@@ -79,14 +79,14 @@ class ShadowMemory {
   size_t stack_bytes_ = 0;
   uint32_t first_segment_ = 1;
   std::vector<Segment> segments_;                        // of this launch, from first_segment_ on
-  std::vector<uint32_t> segment_of_warp_;                // 0: begins with its next access
-  std::vector<std::pair<uintptr_t, uintptr_t>> shared_;  // where __shared__ variables of this thread are
+  std::vector<uint32_t> segment_of_warp_;                // 0: the next access begins one
+  std::vector<std::pair<uintptr_t, uintptr_t>> shared_;  // the ranges of this thread's __shared__ variables
   std::unordered_map<uintptr_t, std::unique_ptr<Page>> pages_;
   struct Recent {
     uintptr_t number = 0;
     Page* page = nullptr;
   };
-  std::array<Recent, 64> recent_{};             // of pages_, by the last bits of their number
+  std::array<Recent, 64> recent_{};             // of pages_, by the low bits of their number
   std::set<std::pair<int32_t, int32_t>> seen_;  // pairs of instructions
   std::vector<Race> races_;
 };

@@ -46,8 +46,8 @@ struct SwigluSlope {
   }
 };
 
-// Words are made four at a time, for four neighbouring elements of the whole tensor; a pack whose first
-// element is not the first of four makes the words it shares with its neighbours too.
+// Words are generated four at a time, for four consecutive elements of the whole tensor; a pack whose first
+// element is not the first of four also generates the words it shares with its neighbours.
 template <class T>
 __global__ void __launch_bounds__(kMapThreads)
     dropout_kernel(T* y, const T* residual, const T* x, int64_t n, cpu::LateIndex first, cpu::DropRule rule,

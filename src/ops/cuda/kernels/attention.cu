@@ -1,6 +1,6 @@
-// Plain softmax attention, to hold the library's against and to compute f64 and f32 with: a warp for each
-// query, or key, its lanes side by side over 32 keys, or queries, for scores and over columns for sums. Never
-// holds the scores of a whole row.
+// Plain softmax attention, to check the library against and for f64 and f32: one warp per query, or key,
+// whose lanes process 32 keys, or queries, at a time for scores, and columns for sums. Never stores the
+// scores of a whole row.
 #include "ops/cuda/kernels/group.cuh"
 #include "ops/cuda/kernels/kernels.h"
 #include "ops/kernels/formulas.h"
@@ -11,9 +11,9 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / kWarp;
-constexpr int kColumns = static_cast<int>(kPlainAttentionWidth) / kWarp;  // of a lane
+constexpr int kColumns = static_cast<int>(kPlainAttentionWidth) / kWarp;  // per lane
 
-// Where rows are: a query head's in qkv and in out, a key head's in qkv.
+// The offsets of rows: a query head's in qkv and in out, a key head's in qkv.
 struct Places {
   int64_t qkv_stride, out_stride;
   int64_t query, key, value, out;
@@ -30,12 +30,12 @@ __device__ inline Places places_of(const PlainAttention& how, int64_t b, int64_t
           (b * how.seq * how.heads + head) * how.head_dim};
 }
 
-// Keys of a sample that exist.
+// The number of valid keys of a sample.
 __device__ inline int64_t keys_of(const PlainAttention& how, int64_t b) {
   return how.lengths == nullptr ? how.seq : static_cast<int64_t>(how.lengths[b]);
 }
 
-// Keys that query i of a sample looks at.
+// The end of the keys that query i of a sample sees.
 __device__ inline int64_t keys_seen(const PlainAttention& how, int64_t b, int64_t i) {
   const int64_t all = keys_of(how, b);
   return how.causal && i + 1 < all ? i + 1 : all;
@@ -46,7 +46,7 @@ __device__ inline int64_t first_key(const PlainAttention& how, int64_t b, int64_
   return how.first_keys == nullptr ? 0 : static_cast<int64_t>(how.first_keys[b * how.seq + i]);
 }
 
-// What a probability is multiplied with: the inverse of the rate at which they are kept, or 0.
+// The factor of a probability under dropout: the inverse of the keep rate, or 0.
 template <class Wide>
 __device__ inline Wide kept(const PlainAttention& how, int64_t b, int64_t head, int64_t i, int64_t j) {
   if (!how.rule.active) return 1;
@@ -65,7 +65,7 @@ __device__ inline Accumulate<T> dot(const Accumulate<T>* a, const T* b, int64_t 
   return sum;
 }
 
-// sum[k] += of each of the 32 rows from `rows` on, factor[row] times its column lane + 32 k.
+// sum[k] += for each of the 32 rows from `rows` on, factor[row] times its column lane + 32 k.
 template <class T>
 __device__ inline void add_rows(Accumulate<T> (&sum)[kColumns], const Accumulate<T>* factor, const T* rows,
                                 int64_t stride, int64_t count, int64_t width) {
@@ -76,13 +76,14 @@ __device__ inline void add_rows(Accumulate<T> (&sum)[kColumns], const Accumulate
       if (lane + k * kWarp < width) sum[k] += factor[r] * value(rows[r * stride + lane + k * kWarp]);
 }
 
-// The row of a warp in shared memory, in the type of sums.
+// A warp's row in shared memory, in the type of sums.
 template <class T>
 __device__ inline void share(Accumulate<T>* to, const T* from, int64_t width) {
   for (int64_t c = threadIdx.x % kWarp; c < width; c += kWarp) to[c] = value(from[c]);
 }
 
-// The warp's number over all blocks, split: of `each` queries (or keys) of a head, and which sample and head.
+// The work item of a warp, from its number over all blocks: one of `each` queries (or keys) of a head, and
+// the sample and head.
 struct Item {
   int64_t at, head, sample;
   bool valid;
@@ -138,7 +139,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 // With P = exp(scale S - lse), its kept part D = kept P, and delta = dout . out: dS = P (kept dout . v -
-// delta). The two kernels below make P and dS of one query, or one key, 32 at a time.
+// delta). The two kernels below compute P and dS of one query, or one key, 32 at a time.
 template <class T>
 __global__ void __launch_bounds__(kThreads, 1)
     query_gradient_kernel(T* dqkv, const T* dout, const T* qkv, const T* out, const Accumulate<T>* lse,
@@ -212,7 +213,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     const Places at = places_of(how, item.sample, h);
     const Wide* log_sums = lse + (item.sample * how.heads + h) * how.seq;
     for (int64_t first = how.causal ? j : 0; first < how.seq; first += kWarp) {
-      if (first_key(how, item.sample, first) > j) break;  // nor does a later query see the key
+      if (first_key(how, item.sample, first) > j) break;  // no later query sees the key either
       const int64_t i = first + lane;
       Wide ds = 0;
       Wide p = 0;

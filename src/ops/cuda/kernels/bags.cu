@@ -50,7 +50,7 @@ void embedding_bags(CudaStream stream, std::span<const BagTask<W>> tasks, int64_
       widest = tasks[i].width > widest ? tasks[i].width : widest;
       whole = whole && packs<W>(tasks[i].width | y_stride, tasks[i].table, tasks[i].y);
     }
-    // The widest table's rows take most lanes; what the others' blocks lack no bag for ends at once.
+    // The grid fits the widest table; blocks beyond another table's bags end at once.
     const auto blocks = static_cast<unsigned>(parts(bags * lanes_of<W>(widest), kThreads));
     const auto kernel = whole ? bags_kernel<W, true> : bags_kernel<W, false>;
     TRIFOLD_LAUNCH(kernel, dim3(blocks, count), dim3(kThreads), 0, stream, some, bags, y_stride);

@@ -1,14 +1,14 @@
-// Device code that lookups in embedding tables and updates of touched rows share: sums of the rows that a list
-// names. A row is the work of as many lanes as it has packs, at most a warp; wider rows go in strips.
+// Device code that lookups in embedding tables and updates of touched rows share: sums of the rows in a list.
+// A row is processed by as many lanes as it has packs, at most a warp; wider rows are processed in strips.
 #pragma once
 
 #include "ops/cuda/kernels/group.cuh"
 
 namespace trifold::cuda {
 
-constexpr int kAhead = 4;  // rows that a lane asks for at once
+constexpr int kAhead = 4;  // rows that a lane loads at once
 
-// Rows to sum: those of `from` that lookups name, times their weights.
+// The rows to sum: those of `from` named by lookups, times their weights.
 template <class W>
 struct LookedUp {
   const W* from;
@@ -22,9 +22,9 @@ struct LookedUp {
   __device__ inline const W* at(int32_t row) const { return from + row * stride; }
 };
 
-// The sum of rows first, first + step, ... before last, each times its weight, at one pack of columns. The
-// indices of `Ahead` rows are read at once, then the rows, and then these are added. Whole: rows are whole
-// packs at addresses of packs.
+// The sum of rows first, first + step, ... before last, each times its weight, for one pack of columns. The
+// indices of `Ahead` rows are loaded at once, then the rows, and then the rows are added. Whole: rows consist
+// of whole, aligned packs.
 template <bool Whole, int Ahead, class W, class Rows>
 __device__ inline void sum_rows(W (&sum)[kPerPack<W>], const Rows& rows, int64_t first, int64_t last,
                                 int64_t step, int64_t column, int count) {
@@ -54,7 +54,7 @@ __device__ inline void sum_rows(W (&sum)[kPerPack<W>], const Rows& rows, int64_t
   }
 }
 
-// Lanes of a row of `width`, a power of two.
+// The number of lanes for a row of `width`, a power of two.
 template <class W>
 __host__ __device__ inline int lanes_of(int64_t width) {
   int lanes = 1;

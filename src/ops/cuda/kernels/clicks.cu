@@ -12,7 +12,7 @@ struct BiasRelu {
   template <class W>
   __device__ void operator()(W& y, W bias) const {
     const W sum = y + bias;
-    y = relu && sum < 0 ? W(0) : sum;  // a NaN stays one
+    y = relu && sum < 0 ? W(0) : sum;  // keeps NaNs
   }
 };
 struct CrossOf {
@@ -72,7 +72,7 @@ struct ScaledSum {
   }
 };
 
-// One number for a whole row: every column of the row reads the same.
+// One number per row, the same for all its columns.
 template <class T>
 struct OfRow {
   using Number = T;

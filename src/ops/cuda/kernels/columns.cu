@@ -1,5 +1,5 @@
-// Sums over the rows of a matrix in two stages of fixed extent: blocks add a part of the rows for a strip of
-// columns, and then the parts' sums are added in f64. How many parts there are depends on the shape alone.
+// Sums over the rows of a matrix in two stages of fixed extent: blocks sum a part of the rows for a strip of
+// columns, and then the parts' sums are added in f64. The number of parts depends on the shape alone.
 #include "ops/cuda/kernels/group.cuh"
 #include "ops/cuda/kernels/kernels.h"
 
@@ -8,13 +8,13 @@ namespace trifold::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kBlocks = 1024;  // wanted: enough for a GPU, few enough that their sums cost nothing
-constexpr int64_t kPartRows = 32;  // at least, however few the blocks
-constexpr int kLoads = 4;          // of a thread, under way at a time
-constexpr int kDown = 8;           // parts that a block of column_totals adds side by side
+constexpr int64_t kBlocks = 1024;  // the target: enough for a GPU, few enough that adding their sums is cheap
+constexpr int64_t kPartRows = 32;  // at least, even if that makes few blocks
+constexpr int kLoads = 4;          // in flight per thread
+constexpr int kDown = 8;           // parts that a block of column_totals adds in parallel
 
-// How a matrix is shared out: blocks of `lanes` packs of columns times `down` rows, each for a strip of
-// columns and part_rows rows.
+// The division of a matrix: blocks of `lanes` packs of columns times `down` rows, each for a strip of columns
+// and part_rows rows.
 struct Parts {
   int lanes, down;
   int64_t strips, part_rows, count;
@@ -41,7 +41,7 @@ struct PackPlace {
   __device__ inline int64_t offset() const { return row * columns + column; }
 };
 
-// What is summed: a pack of a row is loaded, and later its numbers are added to a and b.
+// The terms of a sum: a pack of a row is loaded, and later its numbers are added to a and b.
 template <class T>
 struct NormTerms {
   static constexpr int kSums = 2;
@@ -118,7 +118,7 @@ struct PlainTerms {
   }
 };
 
-// Writes dx besides.
+// Also writes dx.
 template <class T>
 struct ReluTerms {
   static constexpr int kSums = 1;
@@ -148,7 +148,7 @@ struct ReluTerms {
   }
 };
 
-// sums [parts][Terms::kSums][columns]. Whole: rows are whole packs.
+// sums [parts][Terms::kSums][columns]. Whole: rows consist of whole packs.
 template <class T, class Terms, bool Whole>
 __global__ void __launch_bounds__(kThreads)
     column_parts(Accumulate<T>* sums, Terms terms, int64_t rows, int64_t columns, int64_t part_rows) {
@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int i = 0; i < kPer; ++i) of_thread[s][thread * kPer + i] = sum[s][i];
   __syncthreads();
-  // Now a thread adds up whole columns, so that neighbours write neighbours.
+  // From here on a thread sums whole columns, so that adjacent threads write adjacent numbers.
   const int width = lanes * kPer;
   const int64_t strip = static_cast<int64_t>(blockIdx.x) * width;
   for (int s = 0; s < kSums; ++s)
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(kThreads)
     }
 }
 
-// total[k][c] = the parts' sums, or += them; the second block row is for the second total.
+// total[k][c] = the parts' sums, or += them; the second row of blocks computes the second total.
 template <class Wide>
 __global__ void __launch_bounds__(kWarp* kDown)
     column_totals(Wide* first, Wide* second, const Wide* sums, int64_t columns, int count, int kinds,

@@ -13,7 +13,7 @@ struct FillWith {
   __device__ void operator()(Wide& y) const { y = number; }
 };
 
-// Also between types: one side is f32, which every type is computed in or is.
+// Also converts: one side is f32, and every other type is computed in f32.
 struct Move {
   template <class Y, class X>
   __device__ void operator()(Y& y, X x) const {
@@ -24,7 +24,7 @@ struct Move {
 template <class Wide>
 struct ScaleBy {
   Wide factor;
-  cpu::LateFactor late;  // instead, where it has a number: made narrow once an element
+  cpu::LateFactor late;  // used instead if it has a number: rounded to the type once per element
   __device__ void operator()(Wide& y) const {
     y *= late.number == nullptr ? factor : static_cast<Wide>(late.now());
   }
@@ -72,7 +72,7 @@ void dropout_seed(CudaStream stream, int64_t* to, const cpu::DropRule& key, cons
   TRIFOLD_LAUNCH(dropout_seed_kernel, dim3(1), dim3(1), 0, stream, to, key, first);
 }
 
-// In the largest units that both addresses and the length are multiples of.
+// In the largest units that divide both addresses and the length.
 void copy_bytes(CudaStream stream, void* y, const void* x, int64_t bytes) {
   const uint64_t bits =
       reinterpret_cast<uint64_t>(y) | reinterpret_cast<uint64_t>(x) | static_cast<uint64_t>(bytes);

@@ -1,4 +1,4 @@
-// Table rows by id. Backward sorts the rows of dy by id first, so that every row of the table is the work of
+// Table rows by id. Backward first sorts the rows of dy by id, so that every row of the table is processed by
 // one warp (few rows of dy) or one block (many), and sums have a fixed order.
 #include "ops/cuda/kernels/group.cuh"
 #include "ops/cuda/kernels/sort.cuh"
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kThreads)
   numbers.store(out, count, aligned);
 }
 
-// Ids that are not held sort behind all others.
+// Ids that are not held are sorted after all others.
 __global__ void __launch_bounds__(kThreads)
     make_keys(uint64_t* keys, const int32_t* ids, int64_t rows, int64_t first_id, int64_t held) {
   const int64_t r = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kThreads)
   keys[r] = word << 32 | static_cast<uint64_t>(r);
 }
 
-// Rows of one id, as many as a warp adds up; more are a block's work.
+// The rows of one id that a warp sums; more are summed by a block.
 constexpr int64_t kFew = 32;
 
 __device__ inline int64_t id_at(const uint64_t* keys, int64_t i) {
@@ -55,13 +55,13 @@ __device__ inline int64_t row_at(const uint64_t* keys, int64_t i) {
   return static_cast<int64_t>(keys[i] & 0xffffffffU);
 }
 
-// Rows of dy that a thread asks for before it adds the first of them: few threads of an SM must keep the
+// Rows of dy that a thread loads before it adds the first of them: an SM has few threads, which must keep the
 // memory busy.
 constexpr int kAhead = 4;
 
-// The sum of the rows keys[first], keys[first + step], ... before `last`, at one pack of columns. The places
-// of kAhead rows are read at once, then the rows, and then these are added. Whole: rows are whole packs at
-// addresses of packs.
+// The sum of the rows keys[first], keys[first + step], ... before `last`, for one pack of columns. The
+// indices of kAhead rows are loaded at once, then the rows, and then the rows are added. Whole: rows consist
+// of whole, aligned packs.
 template <bool Whole, class T>
 __device__ inline void add_rows(Accumulate<T> (&sum)[kPerPack<T>], const T* dy, const uint64_t* keys,
                                 int64_t first, int64_t last, int64_t step, int64_t columns, int64_t column,
@@ -85,7 +85,7 @@ __device__ inline void add_rows(Accumulate<T> (&sum)[kPerPack<T>], const T* dy, 
   }
 }
 
-// One warp for each place of the sorted list and strip of columns; it has work where an id begins.
+// One warp for each position of the sorted list and strip of columns; it has work if an id begins there.
 template <class T, bool Whole>
 __global__ void __launch_bounds__(kThreads) add_few(Accumulate<T>* dtable, const T* dy, const uint64_t* keys,
                                                     int64_t rows, int64_t columns, int64_t held) {
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kThreads) add_few(Accumulate<T>* dtable, const
   if (count == 0) return;
   Wide* out = dtable + id * columns + column;
   Numbers<Wide, kPer> total;
-  total.template load<Whole>(out, count);  // arrives while the rows do
+  total.template load<Whole>(out, count);  // loaded while the rows are
   Wide sum[kPer] = {};
   add_rows<Whole>(sum, dy, keys, first, last, 1, columns, column, count);
 #pragma unroll
@@ -112,8 +112,8 @@ __global__ void __launch_bounds__(kThreads) add_few(Accumulate<T>* dtable, const
   total.template store<Whole>(out, count);
 }
 
-// One block for each kFew places and strip of columns: at most one id with more rows than that begins there.
-// Its warps take every eighth row, and then their sums are added in order.
+// One block for each kFew positions and strip of columns: at most one id with more rows than that begins
+// there. Its warps take every eighth row, and then their sums are added in order.
 template <class T, bool Whole>
 __global__ void __launch_bounds__(kThreads, 1)
     add_many(Accumulate<T>* dtable, const T* dy, const uint64_t* keys, int64_t rows, int64_t columns,
@@ -122,17 +122,17 @@ __global__ void __launch_bounds__(kThreads, 1)
   constexpr int kPer = kPerPack<T>;
   constexpr int kWarps = kThreads / kWarp;
   __shared__ Wide of_warp[kWarps][kWarp * kPer];
-  // The last place of these whose id is another one than that of the place before.
+  // The last position in this range at which an id begins.
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * kFew;
   const int64_t end = begin + kFew < rows ? begin + kFew : rows;
   int64_t first = end - 1;
   const int64_t id = id_at(keys, first);
-  if (id >= held || first + 1 >= rows || id_at(keys, first + 1) != id) return;  // it ends here: not many
+  if (id >= held || first + 1 >= rows || id_at(keys, first + 1) != id) return;  // the id ends here: few rows
   while (first > begin && id_at(keys, first - 1) == id) --first;
-  if (first == begin && first > 0 && id_at(keys, first - 1) == id) return;  // it began before
+  if (first == begin && first > 0 && id_at(keys, first - 1) == id) return;  // the id began earlier
   if (first + kFew >= rows || id_at(keys, first + kFew) != id) return;
   int64_t low = first + kFew;  // has the id
-  int64_t last = rows;         // has not, or is the end
+  int64_t last = rows;         // does not have it, or is the end
   while (last - low > 1) {
     const int64_t middle = low + (last - low) / 2;
     if (id_at(keys, middle) == id)
@@ -176,7 +176,7 @@ void embedding(CudaStream stream, T* y, const T* table, const int32_t* ids, int6
                  accumulate, packs<T>(columns, y, table));
 }
 
-// The keys twice, then what sorting them takes.
+// Two copies of the keys, then the scratch for sorting them.
 size_t embedding_scratch(int64_t rows) { return embedding_workspace(rows); }
 
 template <class T>

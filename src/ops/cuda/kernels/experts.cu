@@ -1,5 +1,5 @@
-// A mixture of experts: a thread routes a token, a warp finds the choices of an expert, and products take
-// tiles of shared memory, each of rows of one expert.
+// A mixture of experts: one thread routes a token, one warp finds the choices of an expert, and products use
+// tiles in shared memory, each with rows of one expert.
 #include "ops/cuda/kernels/group.cuh"
 #include "ops/cuda/kernels/kernels.h"
 #include "ops/cuda/kernels/pack.cuh"
@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kThreads, 1)
                    how);
 }
 
-// One warp for each expert of each sequence: `chosen` are the choices without a bias, in any order.
+// One warp for each expert of each sequence: `chosen` are the choices without the bias, in any order.
 __global__ void __launch_bounds__(kWarp)
     count_kernel(int32_t* counts, const int32_t* chosen, int64_t experts, int64_t choices) {
   const int32_t* own = chosen + blockIdx.y * choices;
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (t < tokens) cpu::token_gradient(dlogits + t * in.experts, in, t);
 }
 
-// first[e + 1] = the choices of expert e, and first[0] = 0.
+// first[e + 1] = the number of choices of expert e, and first[0] = 0.
 __global__ void __launch_bounds__(kWarp)
     count_choices(int32_t* first, const int32_t* chosen, int64_t choices) {
   int32_t count = 0;
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kWarp) add_up_choices(int32_t* first, int64_t 
   for (int64_t e = 0; e < experts; ++e) first[e + 1] += first[e];
 }
 
-// The warp of an expert goes over all choices and gives its own the next rows, in order.
+// The warp of an expert scans all choices and assigns the next rows to its own, in order.
 __global__ void __launch_bounds__(kWarp) place_choices(int32_t* row, int32_t* token, const int32_t* first,
                                                        const int32_t* chosen, int64_t choices, int64_t each) {
   const auto lane = threadIdx.x;
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kWarp) place_choices(int32_t* row, int32_t* to
   }
 }
 
-// A block for each choice.
+// One block per choice.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     gate_rows_kernel(T* y, const T* x, const Accumulate<T>* gates, const int32_t* row, int64_t columns) {
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kWarp)
   if (threadIdx.x == 0) dgates[blockIdx.x] = sum;
 }
 
-// A block for each token.
+// One block per token.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     sum_choices_kernel(T* y, const T* x, const int32_t* row, int64_t choices, int64_t columns,
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// blockIdx.x counts the tiles of rows of all experts one after another; there may be fewer than blocks.
+// blockIdx.x counts the tiles of rows of all experts one after another; there may be more blocks than tiles.
 template <class T>
 __global__ void __launch_bounds__(kTile* kTile)
     expert_product_kernel(T* y, const T* x, const T* w, const int32_t* first, int64_t experts, int64_t n,
@@ -214,7 +214,7 @@ template <class W>
 void router_losses(CudaStream stream, void* scratch, W* balance, W* z, int32_t* counts, const W* logits,
                    int64_t tokens, int64_t experts, int64_t seq, const Router& how) {
   if (tokens == 0) return;
-  // The gates are of no use here.
+  // The gates are not needed.
   auto* chosen = static_cast<int32_t*>(scratch);
   auto* gates = reinterpret_cast<W*>(chosen + 2 * tokens * how.choices);
   route<W>(stream, gates, chosen, logits, nullptr, tokens, experts, how);

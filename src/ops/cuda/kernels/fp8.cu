@@ -1,5 +1,5 @@
-// Factors of FP8 products: the largest magnitude of a tensor, the scale that brings it to the format's
-// largest number, and the tensor so scaled and rounded, as it lies or transposed.
+// Factors of FP8 products: the largest magnitude of a tensor, the scale that maps it to the format's largest
+// number, and the tensor scaled and rounded, as it is or transposed.
 #include "ops/cuda/kernels/group.cuh"
 #include "ops/cuda/kernels/kernels.h"
 #include "ops/kernels/fp8.h"
@@ -12,9 +12,9 @@ namespace trifold::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kTile = 64;  // rows and columns of a tile that is transposed
+constexpr int kTile = 64;  // rows and columns of a transposed tile
 
-// A NaN stays: no scale may hide it.
+// The larger number, or NaN if either is: no scale may hide a NaN.
 struct Larger {
   __device__ float operator()(float a, float b) const { return b <= a ? b != b ? b : a : a != a ? a : b; }
 };
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kThreads) largest_parts(float* most, const T* 
   if (threadIdx.x == 0) most[blockIdx.x] = largest[0];
 }
 
-// A tensor of zeros keeps them; one too small for a finite scale takes the largest there is.
+// A tensor of zeros stays zero; a tensor too small for a finite scale gets the largest finite one.
 __global__ void __launch_bounds__(kThreads)
     scale_of_largest(Fp8Scale* scale, const float* most, int count, float goal) {
   float largest[1] = {0};

@@ -1,6 +1,6 @@
-// Sums and maxima over the threads of a block that work on one row. A row's threads are the x extent of the
-// block, a multiple of 32; y counts the rows that a block works on at a time. All threads of the block must
-// take part, those without a row too. Every order is fixed by the extents alone.
+// Sums and maxima over the threads of a block that process one row. A row's threads are the x extent of the
+// block, a multiple of 32; y counts the rows that a block processes at a time. All threads of the block must
+// take part, including those without a row. Every order depends only on the extents.
 #pragma once
 
 #include "ops/cuda/kernels/pack.cuh"
@@ -51,10 +51,10 @@ __device__ inline void combine_row(T (&x)[Count], Combine combine) {
   __syncthreads();
 }
 
-// Most threads of a row: 128 registers are left for each.
+// The most threads per row, which leaves 128 registers for each.
 constexpr int kMostRowThreads = 512;
 
-// How the threads of blocks are shared out to rows: enough for a row that each has at most `held` packs.
+// The assignment of threads to rows: enough per row that each has at most `held` packs.
 struct RowBlocks {
   dim3 grid, block;
 };

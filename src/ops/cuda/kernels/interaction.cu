@@ -1,6 +1,6 @@
-// Pairwise dot products of the vectors of a sample, and their backward. A block does one sample: its vectors
-// are brought to shared memory a strip of columns at a time, and threads keep tiles of products in registers.
-// Samples of more than kMostVectors vectors take the plain kernels at the end.
+// Pairwise dot products of the vectors of a sample, and their backward. A block processes one sample: its
+// vectors are loaded into shared memory one strip of columns at a time, and threads keep tiles of products in
+// registers. Samples of more than kMostVectors vectors use the plain kernels at the end.
 #include "ops/cuda/kernels/group.cuh"
 #include "ops/cuda/kernels/kernels.h"
 
@@ -11,9 +11,9 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kMostVectors = 48;
 constexpr int kStrip = 64;                // columns in shared memory
-constexpr int kStripStride = kStrip + 4;  // neighbouring rows begin in other banks
+constexpr int kStripStride = kStrip + 4;  // adjacent rows begin in different banks
 constexpr int kTile = 4;                  // products of 4 vectors with 4 vectors
-constexpr int kSlices = 4;  // neighbouring lanes share a tile, each every fourth four of columns
+constexpr int kSlices = 4;  // adjacent lanes share a tile, each every fourth group of four columns
 
 template <class W>
 struct Vectors {
@@ -38,7 +38,7 @@ __device__ inline int64_t pair_place(int i, int j, bool self) {
   return static_cast<int64_t>(i) * (self ? i + 1 : i - 1) / 2 + j;
 }
 
-// Which tile of the lower triangle, counted by rows, is number t.
+// The tile with number t in the lower triangle, counted by rows.
 __device__ inline void tile_of(int t, int& row, int& column) {
   row = 0;
   while (t > row) {
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kThreads) interaction_kernel(W* y, const W* x,
     tile_of(t < tiles ? t : 0, row, column);
     W sum[kTile][kTile] = {};
     for (int s = 0; s < strips; ++s) {
-      __syncthreads();  // the strip before is read
+      __syncthreads();  // all reads of the previous strip are done
       strip.load(sample, vectors, width, static_cast<int64_t>(s) * kStrip, aligned);
       __syncthreads();
       for (int c = slice * 4; c < kStrip; c += kSlices * 4) {
@@ -99,14 +99,14 @@ __global__ void __launch_bounds__(kThreads) interaction_kernel(W* y, const W* x,
   }
 }
 
-// dV = (S + S^T) V for the lower triangle S of dZ, and the first vector gets its own gradient besides.
+// dV = (S + S^T) V for the lower triangle S of dZ, plus the first vector's own gradient.
 template <class W>
 __global__ void __launch_bounds__(kThreads)
     interaction_backward_kernel(W* dx, const W* dy, const W* x, int vectors, int64_t width, int64_t out_width,
                                 bool self, bool aligned) {
-  constexpr int kAcross = kStrip / 4;          // threads side by side, four columns each
-  constexpr int kDown = kThreads / kAcross;    // rows side by side
-  constexpr int kRows = kMostVectors / kDown;  // of a thread
+  constexpr int kAcross = kStrip / 4;          // threads across, four columns each
+  constexpr int kDown = kThreads / kAcross;    // rows in parallel
+  constexpr int kRows = kMostVectors / kDown;  // per thread
   __shared__ Vectors<W> strip;
   __shared__ W both[kMostVectors][kMostVectors + 1];  // S + S^T
   const W* sample = x + blockIdx.x * (vectors * width);
@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A thread for each number of y, or of dx.
+// One thread for each number of y, or of dx.
 template <class W>
 __global__ void __launch_bounds__(kThreads)
     plain_interaction(W* y, const W* x, int vectors, int64_t width, int64_t out_width, bool self) {

@@ -1,9 +1,9 @@
 // The hand-written CUDA kernels as functions that launch them: raw pointers and counts, in device memory
-// unless said otherwise. ops/ops.h says what the operations compute. T is any of double, float, Bfloat16,
-// Float16; Wide what it is computed in; W is double or float alone. Instantiations are in the .cu files.
+// unless stated otherwise. ops/ops.h defines the operations. T is any of double, float, Bfloat16, Float16;
+// Wide is the type of its computation; W is double or float only. Instantiations are in the .cu files.
 //
-// Some sums need `scratch`, device memory that this launch may use until the stream has passed it, of as many
-// bytes as the function beside it says.
+// Some sums need `scratch`, device memory that this launch may use until the stream has passed it; its size
+// in bytes is given by the function declared with each.
 #pragma once
 
 #include <cstddef>
@@ -25,11 +25,11 @@ using CudaStream = CUstream_st*;
 
 // ---- movement and elementwise (elementwise.cu) ----
 void copy_bytes(CudaStream stream, void* y, const void* x, int64_t bytes);
-// to[0] = 63 bits of the Philox words under `key` of the counter `first`, to[1] = 0: what keys the dropout of
-// a call of a library that counts elements from zero each time
+// to[0] = 63 bits of the Philox words under `key` of the counter `first`, to[1] = 0: the dropout seed of a
+// call of a library that counts elements from zero each time
 void dropout_seed(CudaStream stream, int64_t* to, const cpu::DropRule& key, const cpu::LateIndex& first);
-// y's rows are those of `batch` samples of `seq` positions: in those from position lengths[sample] on, bytes
-// from `first_byte` on become 0. All of y, row_bytes and first_byte are multiples of 16.
+// y has the rows of `batch` samples of `seq` positions: in rows from position lengths[sample] on, sets the
+// bytes from `first_byte` on to 0. The address y, row_bytes and first_byte are multiples of 16.
 void clear_behind(CudaStream stream, void* y, const int32_t* lengths, int64_t batch, int64_t seq,
                   int64_t row_bytes, int64_t first_byte);
 // T also int32_t
@@ -66,12 +66,12 @@ template <class T>
 void swiglu(CudaStream stream, T* y, const T* x, int64_t rows, int64_t columns);
 template <class T>
 void swiglu_backward(CudaStream stream, T* dx, const T* dy, const T* x, int64_t rows, int64_t columns);
-// y = residual + drop(x), or drop(x) where residual is null
+// y = residual + drop(x), or drop(x) if residual is null
 template <class T>
 void dropout(CudaStream stream, T* y, const T* residual, const T* x, int64_t n, const cpu::LateIndex& first,
              const cpu::DropRule& rule);
 
-// ---- norms (norms.cu); a null mean and bias make it the root-mean-square norm ----
+// ---- norms (norms.cu); with a null mean and bias, the root-mean-square norm ----
 template <class T>
 void norm(CudaStream stream, T* y, Accumulate<T>* mean, Accumulate<T>* rstd, const T* x, const T* gain,
           const T* bias, int64_t rows, int64_t columns, double eps);
@@ -80,8 +80,8 @@ void norm_backward(CudaStream stream, T* dx, const T* residual, const T* dy, con
                    const Accumulate<T>* mean, const Accumulate<T>* rstd, const T* gain, int64_t rows,
                    int64_t columns);
 
-// All three gradients in one pass over the rows; where rows are too long for that, norm_backward and
-// norm_backward_weight one after the other.
+// All three gradients in one pass over the rows; if rows are too long for that, norm_backward and
+// norm_backward_weight in sequence.
 size_t norm_gradient_scratch(int64_t rows, int64_t columns, size_t size_of_number);
 template <class T>
 void norm_gradients(CudaStream stream, void* scratch, T* dx, Accumulate<T>* dgain, Accumulate<T>* dbias,
@@ -89,13 +89,13 @@ void norm_gradients(CudaStream stream, void* scratch, T* dx, Accumulate<T>* dgai
                     const Accumulate<T>* rstd, const T* gain, int64_t rows, int64_t columns, bool accumulate);
 
 // ---- sums over rows (columns.cu) ----
-// first[c] = sums [count][kinds][columns] added up over `count` in f64, or += that; with two kinds the second
-// of each goes to `second`.
+// first[c] = the sum over `count` of sums [count][kinds][columns] in f64, or += that; with two kinds, the sum
+// of the second kind goes to `second`.
 template <class Wide>
 void add_parts(CudaStream stream, Wide* first, Wide* second, const Wide* sums, int64_t columns, int64_t count,
                int kinds, bool accumulate);
-// Of every sum over rows of `columns` numbers of that many bytes: two sums at most. A sum is added to what is
-// there where `accumulate` says so, and assigned elsewhere.
+// Scratch for any sum over rows of `columns` numbers of that many bytes; for at most two sums. A sum is added
+// to its destination if `accumulate` is set, otherwise assigned.
 size_t column_scratch(int64_t rows, int64_t columns, size_t size_of_number);
 template <class T>
 void norm_backward_weight(CudaStream stream, void* scratch, Accumulate<T>* dgain, Accumulate<T>* dbias,
@@ -166,7 +166,7 @@ void lamb(CudaStream stream, W* p, cpu::WeightCopy copy, const W* m, const W* v,
           const cpu::LateRule<cpu::LambRule>& rule);
 
 // ---- recommenders (clicks.cu) ----
-// y += bias, then where `relu` is set max(0, that)
+// y += bias, then max(0, y) if `relu` is set
 template <class T>
 void bias_relu(CudaStream stream, T* y, const T* bias, int64_t rows, int64_t columns, bool relu);
 template <class T>
@@ -180,7 +180,7 @@ void click_loss(CudaStream stream, W* loss, const W* z, const float* labels, int
 template <class W>
 void click_loss_backward(CudaStream stream, W* dz, const W* z, const float* labels, const float* weight,
                          const cpu::LateFactor& scale, int64_t n, bool squared);
-// Columns [0, width) of rows that are so far apart; times row_scale[r] unless that is null.
+// Columns [0, width) of rows with the given strides; times row_scale[r] unless that is null.
 template <class W>
 void copy_columns(CudaStream stream, W* y, int64_t y_stride, const W* x, int64_t x_stride, const W* row_scale,
                   int64_t rows, int64_t width, bool add);
@@ -201,13 +201,13 @@ struct BagTask {
   const int32_t* ids;
   const int32_t* offsets;
   const float* weights;  // or null
-  W* y;                  // at its first column
+  W* y;                  // points to its first column
   int64_t width;
 };
 template <class W>
 void embedding_bags(CudaStream stream, std::span<const BagTask<W>> tasks, int64_t bags, int64_t y_stride);
 
-// As LookupOrder and BagLookup (ops/recommender.h); weights may be null. `keys` and `spare` have n places.
+// As LookupOrder and BagLookup (ops/recommender.h); weights may be null. `keys` and `spare` have n elements.
 struct SortTask {
   uint64_t* keys;
   uint64_t* spare;
@@ -221,7 +221,7 @@ struct SortTask {
   int64_t* count;
   int64_t n;
   int64_t bags;
-  int64_t rows;  // ids are below
+  int64_t rows;  // the limit of ids
 };
 size_t sort_scratch(std::span<const SortTask> tasks);
 void sort_lookups(CudaStream stream, void* scratch, std::span<const SortTask> tasks);
@@ -232,22 +232,23 @@ struct UpdateTask {
   const int64_t* count;  // touched rows
   int64_t lookups;
 };
-// `scratch` is of update_workspace (ops/cuda/workspace.h).
+// `scratch` has update_workspace bytes (ops/cuda/workspace.h).
 template <class W>
 void update_rows(CudaStream stream, void* scratch, std::span<const UpdateTask<W>> tasks,
                  cpu::RowAction action, const cpu::LateRule<cpu::RowRule>& rule);
 
-// ---- products (product.cu, attention.cu): plain ones, to check the libraries' against ----
-// c = alpha op(a) op(b) + beta c, C being T or Accumulate<T>
+// ---- products (product.cu, attention.cu): plain ones, to check the libraries against ----
+// c = alpha op(a) op(b) + beta c, where C is T or Accumulate<T>
 template <class T, class C>
 void plain_gemm(CudaStream stream, C* c, const T* a, bool transpose_a, const T* b, bool transpose_b,
                 int64_t m, int64_t n, int64_t k, double alpha, double beta);
 
-// Attention as in ops.h; head_dim is at most kPlainAttentionWidth. Of dropout, `rule` has all but the index.
+// Attention as in ops.h; head_dim is at most kPlainAttentionWidth. `rule` describes the dropout except for
+// the index.
 constexpr int64_t kPlainAttentionWidth = 256;
 struct PlainAttention {
   int64_t batch, seq, heads, kv_heads, head_dim;
-  cpu::LateIndex first;  // row of [samples, global heads] of the first sample and head
+  cpu::LateIndex first;  // row in [samples, global heads] of the first sample and head
   int64_t global_heads;
   double scale;
   bool causal;
@@ -265,7 +266,7 @@ void plain_attention_backward(CudaStream stream, T* dqkv, const T* dout, const T
 template <class W>
 void route(CudaStream stream, W* gates, int32_t* chosen, const W* logits, const W* bias, int64_t tokens,
            int64_t experts, const Router& how);
-// scratch: router_workspace(tokens * choices), cuda/workspace.h
+// scratch: router_workspace(tokens * choices), ops/cuda/workspace.h
 template <class W>
 void router_losses(CudaStream stream, void* scratch, W* balance, W* z, int32_t* counts, const W* logits,
                    int64_t tokens, int64_t experts, int64_t seq, const Router& how);
@@ -290,14 +291,14 @@ void expert_product_weight(CudaStream stream, Accumulate<T>* dw, const T* dy, co
                            const int32_t* first, int64_t experts, int64_t m, int64_t n, bool accumulate);
 
 // ---- factors of FP8 products (fp8.cu) ----
-// What a tensor was multiplied by before it was rounded, and the inverse of that.
+// The factor by which a tensor was multiplied before it was rounded, and its inverse.
 struct Fp8Scale {
   float to, from;
 };
-// scale.to = the format's largest number / the largest magnitude of x [rows, columns], which is in device
-// memory and never leaves it; y = x scale.to rounded, [rows, columns], or [columns, rows] where `transposed`.
-// A NaN or infinity in x makes y NaN. Transposed, both extents are multiples of 16 and both addresses of
-// their packs.
+// scale.to = the format's largest number / the largest magnitude of x [rows, columns]; it is computed and
+// kept in device memory. y = x scale.to rounded, [rows, columns], or [columns, rows] if `transposed`. A NaN
+// or infinity in x makes y NaN. If transposed, both extents must be multiples of 16 and both addresses
+// aligned to their packs.
 void to_fp8(CudaStream stream, void* scratch, uint8_t* y, Fp8Scale* scale, const Bfloat16* x, int64_t rows,
             int64_t columns, bool transposed, cpu::Fp8 format);
 

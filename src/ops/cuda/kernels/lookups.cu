@@ -1,5 +1,5 @@
-// The order of lookups by row (LookupOrder): keys (row, bag) or (row, lookup) are sorted, and the places
-// where a new row begins are counted by tiles, the counts added up, and the lists written.
+// The order of lookups by row (LookupOrder): keys (row, bag) or (row, lookup) are sorted; then the positions
+// at which a new row begins are counted by tiles, the counts are summed, and the lists are written.
 #include <vector>
 
 #include "ops/cuda/kernels/group.cuh"
@@ -11,25 +11,25 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
-constexpr int kEach = 8;  // neighbours that a thread looks at
+constexpr int kEach = 8;  // consecutive keys per thread
 constexpr int kTile = kThreads * kEach;
-static_assert(kTile >= kSortTile);  // a list's tiles are counted where its digits were
+static_assert(kTile >= kSortTile);  // the tiles' counts reuse the memory of the digits' counts
 
 struct Tasks {
   SortTask at[kTablesAtOnce];
 };
 
-// A list's sorted keys, how many rows begin in each of its tiles, and, where lookups have weights, the bag
-// that each of them is in.
+// A list's sorted keys, the number of rows that begin in each of its tiles and, if lookups have weights, the
+// bag of each lookup.
 struct Starts {
   const uint64_t* keys[kTablesAtOnce];
   uint32_t* tiles[kTablesAtOnce];
   int32_t* bags[kTablesAtOnce];
 };
 
-// Calls visit(lookup, bag) for all lookups of 32 neighbouring bags, on one warp. They are neighbours as well:
-// the lanes read and write next to each other, and find each lookup's bag, the last whose offset is not
-// beyond it, in each other's registers.
+// Calls visit(lookup, bag) for all lookups of 32 consecutive bags, on one warp. Their lookups are consecutive
+// as well: adjacent lanes read and write adjacent elements, and find each lookup's bag, the last whose offset
+// is not beyond the lookup, in each other's registers.
 template <class Visit>
 __device__ inline void each_lookup(const SortTask& task, Visit visit) {
   const int64_t first = (static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp) * kWarp;
@@ -65,8 +65,8 @@ __device__ inline bool begins(const uint64_t* keys, int64_t i) {
   return i == 0 || keys[i] >> 32 != keys[i - 1] >> 32;
 }
 
-// Of this thread's kEach places, those where a row begins; `before` is how many begin at earlier places of
-// the tile. The last thread learns the tile's total that way.
+// Counts the positions, among this thread's kEach, at which a row begins; `before` receives the number at
+// earlier positions of the tile. For the last thread, the two add up to the tile's total.
 __device__ inline uint32_t count_starts(const uint64_t* keys, int64_t first, int64_t n, uint32_t& before) {
   __shared__ uint32_t of_warp[kWarps];
   uint32_t mine = 0;
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kThreads) count_rows(Tasks tasks, Starts start
   if (threadIdx.x == kThreads - 1) starts.tiles[blockIdx.y][blockIdx.x] = before + mine;
 }
 
-// One warp a list: tiles are few.
+// One warp per list: there are few tiles.
 __global__ void __launch_bounds__(kWarp) add_rows(Tasks tasks, Starts starts) {
   const SortTask& task = tasks.at[blockIdx.y];
   uint32_t* tiles = starts.tiles[blockIdx.y];
@@ -161,7 +161,7 @@ void sort_some(CudaStream stream, void* scratch, std::span<const SortTask> tasks
   const dim3 of_bags(static_cast<unsigned>(parts(bags, kThreads)), count);
   if (most > 0) TRIFOLD_LAUNCH(make_keys, of_bags, dim3(kThreads), 0, stream, all);
   sort_lists(stream, scratch, used);
-  // The digits' counts are done with: their memory is the tiles' now.
+  // The digits' counts are no longer needed; the tiles use their memory.
   Starts starts{};
   auto* tiles = static_cast<uint32_t*>(scratch);
   const bool in_spare = sorted_in_spare(sort_passes(used));

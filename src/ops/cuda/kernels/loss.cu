@@ -9,11 +9,11 @@ namespace trifold::cuda {
 namespace {
 
 constexpr int kStatsThreads = 512;
-constexpr int kStatsPacks = 4;  // of a thread: as many loads are under way at a time
+constexpr int kStatsPacks = 4;  // per thread: as many loads are in flight at a time
 
-// exp(distance) for distances of at most 0, as terms of a sum whose largest is 1. For logits of 16 bits two
-// instructions of a GPU, where expf has eight: a row of the vocabulary would take longer to add up than to
-// read. Their error, relative, is 2^-22 and 2^-24 times the distance: far below what rounded logits bring.
+// exp(distance) for distances of at most 0, as terms of a sum whose largest is 1. For 16-bit logits it takes
+// two instructions of a GPU, where expf takes eight, and a row of the vocabulary would take longer to sum
+// than to read. The relative error is 2^-22 plus 2^-24 times the distance: far below that of rounded logits.
 template <class T>
 __device__ inline Accumulate<T> term(Accumulate<T> distance) {
 #if defined(__CUDA_ARCH__)
@@ -26,13 +26,13 @@ __device__ inline Accumulate<T> term(Accumulate<T> distance) {
   return cpu::exp_of(distance);
 }
 
-// The largest of some numbers, and the sum of the exponentials of their distances from it.
+// The maximum of some numbers, and the sum of the exponentials of their distances from it.
 template <class T>
 struct Online {
   using Wide = Accumulate<T>;
   Wide most, total;
 
-  // Those of the first `count` of some packs.
+  // Of the first `count` numbers of some packs.
   template <class Some, int Packs>
   __device__ inline void add(const Some (&packs)[Packs], int count) {
     Wide now = most;
@@ -41,7 +41,7 @@ struct Online {
       if (k >= count) continue;
 #pragma unroll
       for (const T& x : packs[k].at)
-        now = cpu::larger(value(x), now);  // a NaN is passed over, and ends in the sum
+        now = cpu::larger(value(x), now);  // skips a NaN, which then shows in the sum
     }
     if (now > most) {
       total *= term<T>(most - now);
@@ -61,8 +61,8 @@ struct Single {
   T at[1];
 };
 
-// Whole packs of a row without a look at any single number, then what is left of it. Aligned: packs are at
-// addresses of packs.
+// Processes the whole packs of a row without checking single numbers, then the rest. Aligned: packs are at
+// aligned addresses.
 template <class T, bool Aligned>
 __global__ void __launch_bounds__(kStatsThreads)
     softmax_stats_kernel(Accumulate<T>* max, Accumulate<T>* sum, Accumulate<T>* target, const T* logits,

@@ -1,7 +1,7 @@
-// Maps: one kernel template for all operations that compute an element from the same element of other
-// arrays. Arrays are matrices of one number of rows and columns, each with its own distance from row to row
-// (0: the same row again); flat arrays are matrices of one row. A functor gets one number of each array, in
-// the order of the arrays and in the type it is computed in, those of Out and Both by reference.
+// Maps: one kernel template for all operations that compute an element from the same element of other arrays.
+// Arrays are matrices with the same number of rows and columns, each with its own row stride (0: the same row
+// for all); flat arrays are matrices of one row. A functor gets one number of each array, in the order of the
+// arrays and in the type of computation, those of Out and Both by reference.
 #pragma once
 
 #include "ops/cuda/kernels/pack.cuh"
@@ -41,7 +41,7 @@ struct MapShape {
   bool aligned;
 };
 
-// The numbers of all arrays at one place: N of each.
+// The numbers of all arrays at one position: N of each.
 template <int N, class... Arrays>
 struct Slots {
   __device__ inline void load(int64_t, int64_t, int, bool) {}
@@ -78,7 +78,7 @@ struct Slots<N, Array, Rest...> {
   }
 };
 
-// Bytes of the largest number, which decides how many are in a pack.
+// Bytes of the largest type, which decides the number of elements in a pack.
 template <class... Arrays>
 inline constexpr int kLargest = [] {
   int most = 0;
@@ -90,7 +90,7 @@ inline constexpr int kLargest = [] {
 }();
 
 constexpr int kMapThreads = 256;
-constexpr int kMapPacks = 2;  // of a thread: two loads of each array are under way at a time
+constexpr int kMapPacks = 2;  // per thread: two loads of each array are in flight at a time
 
 struct MapPlace {
   int64_t row, column;
@@ -101,7 +101,7 @@ __device__ inline MapPlace place_of(int64_t pack, const MapShape& shape, int per
   int64_t row = 0;
   int64_t column = pack;
   if (!shape.flat) {
-    // 32 bits are enough for what a division would take long with.
+    // A 64-bit division is slow; 32 bits usually suffice.
     row = shape.packs <= 0xffffffff ? static_cast<uint32_t>(pack) / shape.row_packs : pack / shape.row_packs;
     column = pack - row * shape.row_packs;
   }
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(kMapThreads, 1) map_kernel(F f, MapShape shape
 template <class Array>
 uint64_t alignment_bits(const Array& array, int per) {
   const uint64_t size = sizeof(typename Array::Number);
-  // An array of smaller numbers is moved in smaller words.
+  // An array of a smaller type is moved in smaller words.
   const uint64_t word = size * static_cast<uint64_t>(per) > 16 ? 16 : size * static_cast<uint64_t>(per);
   return (reinterpret_cast<uint64_t>(array.data) | (static_cast<uint64_t>(array.stride) * size)) % word;
 }

@@ -1,7 +1,7 @@
 // Layer norm and root-mean-square norm: dx and the gradients of gain and bias in one pass over the rows.
-// Blocks take runs of rows, whose number the shape alone decides; a thread adds up what its columns give to
-// the two gradients in registers, and the blocks' sums are added in f64 (columns.cu). So every order is
-// fixed.
+// Blocks process runs of rows, whose number depends on the shape alone; a thread accumulates its columns'
+// contributions to the two gradients in registers, and the blocks' sums are added in f64 (columns.cu). So
+// every order is fixed.
 #include "ops/cuda/kernels/group.cuh"
 #include "ops/cuda/kernels/kernels.h"
 
@@ -9,16 +9,16 @@ namespace trifold::cuda {
 
 namespace {
 
-constexpr int kFew = 2;                        // packs of a row that a thread has
-constexpr int kBlockThreads = 256;             // of a block whose rows are short
-constexpr int64_t kMostBlocks = 512;           // enough for a GPU; their sums are few beside the rows
-constexpr int64_t kPartNumbers = 2048 * 1024;  // of all blocks' sums, at most
+constexpr int kFew = 2;                        // packs of a row per thread
+constexpr int kBlockThreads = 256;             // for short rows
+constexpr int64_t kMostBlocks = 512;           // enough for a GPU; their sums are small compared to the rows
+constexpr int64_t kPartNumbers = 2048 * 1024;  // in all blocks' sums, at most
 
-// Columns that the threads of one block hold.
+// The columns that the threads of one block hold.
 template <class T>
 constexpr int64_t kMostColumns = int64_t{kMostRowThreads} * kFew* kPerPack<T>;
 
-// Blocks, and how many rows each goes over.
+// The number of blocks, and of rows that each processes.
 struct Runs {
   int64_t blocks, rows;
 };
@@ -32,7 +32,7 @@ Runs runs_of(int64_t rows, int64_t columns, int64_t together) {
   return {parts(rows, each), each};
 }
 
-// sums [blocks][Centered ? 2 : 1][columns]. Whole: rows are whole packs.
+// sums [blocks][Centered ? 2 : 1][columns]. Whole: rows consist of whole packs.
 template <class T, bool Centered, bool Whole>
 __global__ void __launch_bounds__(kMostRowThreads, 1)
     norm_gradients_kernel(T* dx, Accumulate<T>* sums, const T* residual, const T* dy, const T* x,
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
       dys[k].template store<Whole>(dx + at + k * step, count);
     }
   }
-  // Where a block works on several rows at a time, the first of them adds up what all have.
+  // If a block processes several rows at a time, the threads of the first add the sums of all.
   __shared__ Wide of_row[kBlockThreads * kFew * kPer];
   Wide* to = sums + static_cast<int64_t>(blockIdx.x) * kKinds * columns;
   const int width = kFew * step;
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
   }
 }
 
-// Threads of a row, and rows that a block works on at a time.
+// The threads of a row, and the rows that a block processes at a time.
 template <class T>
 RowBlocks blocks_of(int64_t columns) {
   return row_blocks<T>(1, columns, kFew);

@@ -1,7 +1,7 @@
-// Layer norm and root-mean-square norm: the threads of a row hold it in registers between its sums and its
-// results, so it is read once, and all its packs are asked for before the first is used: few threads of an SM
-// must keep the memory busy. What is beyond kHeld packs of each thread (rows of more than 16384 16-bit
-// numbers) is read again, pack by pack. Whole: rows are whole packs, see packs().
+// Layer norm and root-mean-square norm: the threads of a row keep it in registers between its sums and its
+// results, so it is read once. All its packs are loaded before the first is used, because an SM has few
+// threads, which must keep the memory busy. Elements beyond kHeld packs per thread (in rows of more than
+// 16384 16-bit numbers) are read again, pack by pack. Whole: rows consist of whole packs, see packs().
 #include "ops/cuda/kernels/group.cuh"
 #include "ops/cuda/kernels/kernels.h"
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kHeld = 4;
 
-// Packs of a row, those of this thread: body(pack number, first column, numbers of it).
+// Calls body(pack number, first column, count) for this thread's packs of a row.
 template <class T, bool Whole, class Body>
 __device__ inline void each_held(int columns, Body body) {
   constexpr int kPer = kPerPack<T>;
@@ -32,7 +32,7 @@ __device__ inline void each_pack(int columns, Body body) {
     body(kHeld, column, Whole || columns - column >= kPer ? kPer : columns - column);
 }
 
-// The packs of one array that a thread holds; without Keep, each is read when it is asked for.
+// A thread's packs of one array; without Keep, each is loaded when it is used.
 template <class T, bool Whole, bool Keep = true>
 struct HeldRow {
   const T* row;
@@ -43,7 +43,7 @@ struct HeldRow {
     each_held<T, Whole>(
         columns, [&](int k, int column, int count) { packs[k].template load<Whole>(row + column, count); });
   }
-  // Pack k, which begins at `column`: read again where it is not held.
+  // Pack k, which begins at `column`: loaded again if it is not kept.
   __device__ inline FullPack<T> pack(int k, int column, int count) const {
     if (Keep && k < kHeld) return packs[k];
     FullPack<T> beyond;
@@ -52,7 +52,7 @@ struct HeldRow {
   }
 };
 
-// Two blocks of the most threads: 64 registers, which ptxas reaches without spills where packs are whole.
+// Two blocks of the most threads: 64 registers, which ptxas achieves without spills if packs are whole.
 template <class T, bool Centered, bool Whole>
 __global__ void __launch_bounds__(kMostRowThreads, Whole ? 2 : 1)
     norm_kernel(T* y, Accumulate<T>* mean, Accumulate<T>* rstd, const T* x, const T* gain, const T* bias,
@@ -85,7 +85,8 @@ __global__ void __launch_bounds__(kMostRowThreads, Whole ? 2 : 1)
     combine_row(sum, Plus{});
   }
   const Wide inverse = 1 / cpu::root_of(sum[0] / static_cast<Wide>(columns) + eps);
-  // From the cache, where all rows but the first find them: to hold the biases too would take registers.
+  // Not kept in registers, of which there are too few for the biases too: all rows but the first find them in
+  // the cache.
   const HeldRow<T, Whole> gains_of(gain, mine);
   const HeldRow<T, Whole, false> biases_of(bias, mine);
   each_pack<T, Whole>(mine, [&](int k, int column, int count) {
@@ -107,8 +108,8 @@ __global__ void __launch_bounds__(kMostRowThreads, Whole ? 2 : 1)
   }
 }
 
-// With n = (x - mean) rstd and g = dy gain: dx = rstd (g - avg(g) - n avg(g n)), without avg(g) where the
-// norm does not center. A residual, where there is one, is added before dx is rounded.
+// With n = (x - mean) rstd and g = dy gain: dx = rstd (g - avg(g) - n avg(g n)), without avg(g) if the norm
+// does not center. A residual, if there is one, is added before dx is rounded.
 template <class T, bool Centered, bool Whole>
 __global__ void __launch_bounds__(kMostRowThreads, 1)
     norm_backward_kernel(T* dx, const T* residual, const T* dy, const T* x, const Accumulate<T>* mean,
@@ -142,7 +143,7 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
   combine_row(sums, Plus{});
   const Wide avg = sums[0] / static_cast<Wide>(columns);
   const Wide along = sums[1] / static_cast<Wide>(columns);
-  // To hold them from the start would take registers; where packs are not whole there are none for it here.
+  // Keeping them from the start would need more registers; if packs are not whole, there are none even here.
   const HeldRow<T, Whole, Whole> gains_again(gain, mine);
   const HeldRow<T, Whole, false> residuals(residual != nullptr ? residual + row * columns : nullptr, mine);
   each_pack<T, Whole>(mine, [&](int k, int column, int count) {

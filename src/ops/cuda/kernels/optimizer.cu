@@ -7,14 +7,14 @@ namespace trifold::cuda {
 
 namespace {
 
-// A rule as functors take it: asked for when they run.
+// A rule as functors hold it; its numbers are read at run time.
 template <template <class> class Step, class W, class Rule>
 struct Stepped {
   cpu::LateRule<Rule> rule;
   __device__ inline Step<W> step() const { return Step<W>(rule.now()); }
 };
 
-// The new weight goes to p and, with a copy, there too; the map rounds it to the copy's type.
+// The new weight is written to p and, if there is one, to the copy; the map rounds it to the copy's type.
 template <class W>
 struct AdamWMap : Stepped<cpu::AdamWStep, W, cpu::AdamWRule> {
   __device__ void operator()(W& p, W& m, W& v, W g) const { p = this->step()(p, m, v, g); }
@@ -65,7 +65,7 @@ struct LambMap : Stepped<LambStep, W, cpu::LambRule> {
   }
 };
 
-// The map over `arrays`, and the copy behind them where there is one.
+// Launches the map over `arrays`, followed by the copy if there is one.
 template <class W, class Map, class... Arrays>
 void update(CudaStream stream, int64_t n, const Map& f, cpu::WeightCopy copy, Arrays... arrays) {
   if (copy.type == cpu::CopyType::None) return map(stream, n, f, arrays...);

@@ -1,4 +1,4 @@
-// Pack: some neighbouring numbers of an array, read and written at once, computed with as f32 or f64.
+// Pack: some consecutive numbers of an array, read and written at once, and computed with as f32 or f64.
 #pragma once
 
 #include "ops/cuda/launch.cuh"
@@ -10,7 +10,7 @@ namespace trifold::cuda {
 using cpu::put;
 using cpu::value;
 
-// Whole numbers pass through arithmetic as they are.
+// Integers pass through arithmetic unchanged.
 __device__ inline int32_t value(int32_t x) { return x; }
 __device__ inline int64_t value(int64_t x) { return x; }
 __device__ inline void put(int32_t& to, int32_t x) { to = x; }
@@ -20,7 +20,7 @@ __device__ inline uint8_t value(uint8_t x) { return x; }
 __device__ inline void put(uint16_t& to, uint16_t x) { to = x; }
 __device__ inline void put(uint8_t& to, uint8_t x) { to = x; }
 
-// What one access moves.
+// The word that one access moves.
 template <int Bytes>
 struct WordOf;
 template <>
@@ -48,8 +48,8 @@ struct Numbers {
 
   alignas(Word) T at[N];
 
-  // All N numbers at `from`, whose address allows whole words. No branch: loads that follow each other in the
-  // source are under way together.
+  // Loads all N numbers at `from`, whose address must allow whole words. No branch: consecutive loads in the
+  // source are in flight together.
   __device__ inline void load(const T* from) {
     Word words[kWords];
 #pragma unroll
@@ -62,8 +62,8 @@ struct Numbers {
 #pragma unroll
     for (int i = 0; i < kWords; ++i) reinterpret_cast<Word*>(to)[i] = words[i];
   }
-  // The first `count` of N numbers at `from`; in whole words where `aligned` says that the address allows it.
-  // The branch that decides this waits for what was loaded before: a loop over packs takes load<Whole>.
+  // Loads the first `count` of N numbers at `from`; in whole words if `aligned` says that the address allows
+  // it. The branch that decides this waits for earlier loads: a loop over packs should use load<Whole>.
   __device__ inline void load(const T* from, int count, bool aligned) {
     if (aligned && count == N)
       load(from);
@@ -76,7 +76,7 @@ struct Numbers {
     else
       store<false>(to, count);
   }
-  // The same decided when the kernel is launched: where Whole, the address allows words and count is N.
+  // The same, decided at launch: if Whole, the address allows words and count is N.
   template <bool Whole>
   __device__ inline void load(const T* from, int count) {
     if constexpr (Whole) {
@@ -99,14 +99,14 @@ struct Numbers {
   }
 };
 
-// Numbers of T that 16 bytes hold.
+// The number of elements T in 16 bytes.
 template <class T>
 inline constexpr int kPerPack = 16 / static_cast<int>(sizeof(T));
 
 template <class T>
 using FullPack = Numbers<T, kPerPack<T>>;
 
-// Of `per` numbers from position `at` on, how many are before `end`.
+// Of `per` numbers from position `at` on, the count of those before `end`.
 __device__ inline int count_at(int64_t at, int64_t end, int per) {
   const int64_t left = end - at;
   return left >= per ? per : left > 0 ? static_cast<int>(left) : 0;

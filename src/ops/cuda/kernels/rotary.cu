@@ -1,4 +1,4 @@
-// Rotary position embedding. A block turns one row: its threads make the sines and cosines of the row's
+// Rotary position embedding. A block rotates one row: its threads compute the sines and cosines of the row's
 // angles once, in f64 as the CPU does, and then all heads use them.
 #include "ops/cuda/kernels/kernels.h"
 #include "ops/cuda/kernels/pack.cuh"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kRotaryThreads = 256;
 
-// As an argument of the launch: the table is the host's, and small.
+// Passed as an argument of the launch: the table is in host memory, and small.
 template <int Most>
 struct Frequencies {
   double at[Most];
@@ -94,7 +94,7 @@ template <class T>
 void rotary(CudaStream stream, T* y, const T* x, const int32_t* positions, int64_t rows,
             const cpu::RotaryShape& shape) {
   if (rows == 0 || shape.columns == 0) return;
-  constexpr int kUsual = 64;  // of heads of 128 numbers
+  constexpr int kUsual = 64;  // enough for heads of 128 numbers
   if (shape.pairs <= kUsual)
     launch<T, kUsual>(stream, y, x, positions, rows, shape);
   else

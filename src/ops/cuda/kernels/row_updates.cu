@@ -1,5 +1,5 @@
-// The update of touched rows of embedding tables. A row with few lookups is the work of the lanes of a row, one
-// with more of a warp; very many lookups are first summed in parts, a block's each.
+// The update of touched rows of embedding tables. A row with few lookups is processed by the lanes of a row,
+// one with more by a warp; very many lookups are first summed in parts, one block each.
 #include "ops/cuda/kernels/bags.cuh"
 #include "ops/cuda/kernels/kernels.h"
 #include "ops/cuda/workspace.h"
@@ -12,15 +12,15 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
 template <class W>
-constexpr int kManyAhead = 32 / static_cast<int>(sizeof(W));  // where a row has many lookups
+constexpr int kManyAhead = 32 / static_cast<int>(sizeof(W));  // for rows with many lookups
 
 template <class W>
 struct Updates {
   UpdateTask<W> at[kTablesAtOnce];
 };
 
-// Moves one element of a row, and its state, along its gradient d, grad_scale times the sum; `step` is
-// RowwiseAdagrad's own.
+// Updates one element of a row, and its state, by its gradient d = grad_scale times the sum; `step` is the
+// row's step for Sgd and RowwiseAdagrad.
 template <class W>
 struct ElementRule {
   cpu::RowAction action;
@@ -34,7 +34,7 @@ struct ElementRule {
         lr(static_cast<W>(rule.lr)),
         step_size(static_cast<W>(rule.step_size)) {}
 
-  // What of a row's elements is read and written.
+  // The parts of a row that are read and written.
   __device__ inline bool reads_table() const { return action != cpu::RowAction::Store; }
   __device__ inline bool has_state() const {
     return action == cpu::RowAction::Adagrad || action == cpu::RowAction::Adam;
@@ -67,7 +67,7 @@ __device__ inline bool needs_squares(cpu::RowAction action, bool given) {
   return action == cpu::RowAction::Squares || (action == cpu::RowAction::RowwiseAdagrad && !given);
 }
 
-// One pack of row `row` of a table, and of its state, moved along the sums.
+// Updates one pack of row `row` of a table, and of its state, by the sums.
 template <bool Whole, class W>
 __device__ inline void move_pack(const cpu::RowTask<W>& task, const ElementRule<W>& element,
                                  const W (&sum)[kPerPack<W>], int64_t at, int count, W step) {
@@ -85,9 +85,9 @@ __device__ inline void move_pack(const cpu::RowTask<W>& task, const ElementRule<
   if (element.has_second()) second.template store<Whole>(task.second + at, count);
 }
 
-// Updates touched row s. gather(sum, column, count) leaves the row's gradient at a pack of columns in `sum`;
-// `lanes` neighbouring lanes share the row, and all lanes of the warp come here. Lanes with `idle` set only
-// keep the others company, and gather.
+// Updates touched row s. gather(sum, column, count) stores the row's gradient for a pack of columns in `sum`;
+// `lanes` adjacent lanes share the row, and all lanes of the warp must call this. Lanes with `idle` set only
+// take part in gather and in synchronization.
 template <bool Whole, class W, class Gather>
 __device__ inline void update_row(const cpu::RowTask<W>& task, const ElementRule<W>& element, int64_t s,
                                   int lanes, bool idle, Gather gather) {
@@ -130,7 +130,7 @@ __device__ inline void update_row(const cpu::RowTask<W>& task, const ElementRule
   for (int64_t strip = 0; strip < strips; ++strip) {
     const int64_t column = first + strip * lanes * kPer;
     const int count = count_at(column, width, kPer);
-    if (!has_squares || strips > 1) gather(sum, column, count);  // else it is still there
+    if (!has_squares || strips > 1) gather(sum, column, count);  // otherwise still in `sum`
     if (!idle && count > 0) move_pack<Whole>(task, element, sum, row * width + column, count, step);
   }
 }
@@ -141,12 +141,12 @@ __device__ inline bool is_touched(const cpu::RowTask<W>& task, int64_t s) {
   return task.touched == nullptr || task.touched[s] != W(0);
 }
 
-// Lookups of a row that the lanes of a row add up by themselves, and those that a warp does.
+// The most lookups of a row that the lanes of a row sum themselves, and that a warp sums.
 constexpr int64_t kFew = 64;
 constexpr int64_t kPart = kUpdatePart;
 static_assert(kUpdatesAtOnce == kTablesAtOnce);
 
-// Two blocks at a time: for a third, ptxas would rather spill.
+// Two blocks at a time: for three, ptxas would spill.
 template <class W, bool Whole>
 __global__ void __launch_bounds__(kThreads, 2)
     update_few(Updates<W> updates, cpu::RowAction action, cpu::LateRule<cpu::RowRule> rule) {
@@ -165,11 +165,11 @@ __global__ void __launch_bounds__(kThreads, 2)
   });
 }
 
-// The last of `rows` touched rows whose lookups begin at or before `place`. The warp looks together, at 32
-// rows at a time.
+// The last of `rows` touched rows whose lookups begin at or before `place`. The lanes of the warp search
+// together, 32 rows at a time.
 __device__ inline int64_t row_over(const int32_t* begin, int64_t rows, int64_t place) {
   int64_t low = 0;
-  int64_t among = rows;  // it is one of [low, low + among)
+  int64_t among = rows;  // the row is in [low, low + among)
   while (among > 1) {
     const int64_t step = (among + kWarp - 1) / kWarp;
     const int64_t ahead = static_cast<int64_t>(threadIdx.x % kWarp) * step;
@@ -181,9 +181,9 @@ __device__ inline int64_t row_over(const int32_t* begin, int64_t rows, int64_t p
   return low;
 }
 
-// The lookups in parts of kPart, at fixed places of the list: of every row with more lookups than that, the
-// sum over each part it has a share of. At most two such rows share a part: one that is over its first place,
-// and one that begins later and goes on beyond it. sums [parts][2][width]
+// Sums lookups in parts of kPart, at fixed positions of the list: for every row with more lookups than that,
+// one sum for each part it overlaps. At most two such rows overlap a part: one that covers its first
+// position, and one that begins later and continues beyond the part. sums [parts][2][width]
 template <class W>
 __device__ inline W* part_sum(W* sums, int64_t part, bool begins_inside, int64_t width) {
   return sums + (2 * part + (begins_inside ? 1 : 0)) * width;
@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     sum_lookups(Updates<W> updates, W* sums, int64_t sums_of_table) {
   constexpr int kPer = kPerPack<W>;
   __shared__ W of_thread[kThreads * kPer];
-  __shared__ int64_t over[2];  // the rows over the first place and the last
+  __shared__ int64_t over[2];  // the rows that cover the first position and the last
   const cpu::RowTask<W>& task = updates.at[blockIdx.y].rows;
   const int64_t rows = *updates.at[blockIdx.y].count;
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * kPart;
@@ -236,12 +236,12 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-// What a warp adds up for a row: its lookups, or, where `parted`, the sums of its parts from the first on.
+// The terms that a warp sums for a row: its lookups or, if `parted`, the sums of its parts from the first on.
 template <class W>
 struct LookupsOrParts {
   LookedUp<W> rows;
   bool parted;
-  int32_t first;  // of the parts' sums; the others are at even places
+  int32_t first;  // of the parts' sums; the others are at even indices
   __device__ inline int32_t row(int64_t i) const {
     if (!parted) return rows.row(i);
     return i == 0 ? first : first / 2 * 2 + 2 * static_cast<int32_t>(i);
@@ -251,14 +251,14 @@ struct LookupsOrParts {
 };
 
 // One warp for each kFew lookups: at most one row with more of them begins there, the last. Groups of lanes
-// take lookups, or sums of parts, in turn; their sums are added in a fixed order, and the first moves the
-// row.
+// process lookups, or sums of parts, in turn; their sums are added in a fixed order, and the first group
+// updates the row.
 template <class W, bool Whole>
 __global__ void __launch_bounds__(kThreads, 2)
     update_many(Updates<W> updates, cpu::RowAction action, cpu::LateRule<cpu::RowRule> rule, const W* sums,
                 int64_t sums_of_table) {
   constexpr int kPer = kPerPack<W>;
-  __shared__ ElementRule<W> element;  // in registers it would halve the blocks at a time
+  __shared__ ElementRule<W> element;  // registers for it would halve the number of concurrent blocks
   if (threadIdx.x == 0) element = ElementRule<W>(action, rule.now());
   __syncthreads();
   const cpu::RowTask<W>& task = updates.at[blockIdx.y].rows;
@@ -291,7 +291,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   });
 }
 
-// Whether the rows that a task reads and writes are whole packs.
+// Whether the rows that a task reads and writes consist of whole packs.
 template <class W>
 bool whole_packs(const cpu::RowTask<W>& task, cpu::RowAction action) {
   const bool has_state = action == cpu::RowAction::Adagrad || action == cpu::RowAction::Adam;

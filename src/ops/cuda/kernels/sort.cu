@@ -8,13 +8,13 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
-constexpr int kRounds = 8;  // keys of a lane
+constexpr int kRounds = 8;  // keys per lane
 constexpr int kTile = kThreads * kRounds;
 constexpr int kMostDigit = 8;  // bits
 constexpr int kDigits = 1 << kMostDigit;
 static_assert(kTile == kSortTile && kDigits == kSortDigits);
 
-// A list in one pass. counts [kDigits][tiles]
+// The arguments of one pass over a list. counts [kDigits][tiles]
 struct Pass {
   const uint64_t* from;
   uint64_t* to;
@@ -31,15 +31,15 @@ __device__ inline int digit_of(uint64_t key, const Pass& pass) {
   return static_cast<int>(key >> pass.shift) & ((1 << pass.bits) - 1);
 }
 
-// A warp's keys of a tile are neighbours: round k has the lanes' keys side by side.
+// A warp's keys of a tile are contiguous: in each round, adjacent lanes have adjacent keys.
 __device__ inline int64_t key_place(int round) {
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   return static_cast<int64_t>(blockIdx.x) * kTile + (warp * kRounds + round) * kWarp + lane;
 }
 
-// Counts this warp's digits in `counts` and gives the rank of each key of this lane among the warp's keys of
-// the same digit. Keys beyond the end have the digit kDigits, which is not counted.
+// Counts this warp's digits in `counts` and computes the rank of each key of this lane among the warp's keys
+// with the same digit. Keys beyond the end have the digit kDigits, which is not counted.
 __device__ inline void rank_keys(uint32_t* counts, int (&digit)[kRounds], uint32_t (&rank)[kRounds],
                                  uint64_t (&key)[kRounds], const Pass& pass) {
   const unsigned lane = threadIdx.x % kWarp;
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kThreads) count_digits(Passes passes) {
   pass.counts[thread * tiles + blockIdx.x] = sum;
 }
 
-// counts become the places where each digit of each tile begins. One block a list.
+// Turns counts into the positions at which each digit of each tile begins. One block per list.
 __global__ void __launch_bounds__(kThreads) add_counts(Passes passes) {
   __shared__ uint32_t of_warp[kWarps];
   const Pass& pass = passes.at[blockIdx.y];
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kThreads) add_counts(Passes passes) {
   const int64_t last = first + each < length ? first + each : length;
   uint32_t sum = 0;
   for (int64_t i = first; i < last; ++i) sum += pass.counts[i];
-  uint32_t through = sum;  // of this lane and those below it
+  uint32_t through = sum;  // the sum over this lane and lower ones
   const unsigned lane = threadIdx.x % kWarp;
   for (unsigned d = 1; d < kWarp; d *= 2) {
     const uint32_t below = __shfl_up_sync(kAllLanes, through, d);

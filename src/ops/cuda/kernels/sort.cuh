@@ -1,6 +1,6 @@
-// A stable sort of 64-bit keys by some digits, of many lists at a time: what embedding gradients need, rows
-// by id and in their old order among equals. Least digit first; a pass counts the digits of tiles, adds up
-// the counts, and moves every key to its place.
+// A stable sort of 64-bit keys by some digits, of many lists at a time, for gradients of embeddings: rows by
+// id, and in their original order within an id. Least significant digit first; a pass counts the digits of
+// tiles, sums the counts, and moves every key to its position.
 #pragma once
 
 #include <span>
@@ -20,13 +20,14 @@ struct SortList {
   int bits;
 };
 
-// Passes over all lists: as many as the list with most bits needs; the others take smaller digits.
+// The number of passes over all lists: as many as the list with the most bits needs; the others use smaller
+// digits.
 int sort_passes(std::span<const SortList> lists);
 inline bool sorted_in_spare(int passes) { return passes % 2 == 1; }
-// At most kSortListsAtOnce lists; `scratch` is of sort_workspace (ops/cuda/workspace.h).
+// At most kSortListsAtOnce lists; `scratch` has sort_workspace bytes (ops/cuda/workspace.h).
 void sort_lists(CudaStream stream, void* scratch, std::span<const SortList> lists);
 
-// Bits that numbers below `limit` have.
+// The number of bits of numbers below `limit`.
 constexpr int bits_below(int64_t limit) {
   int bits = 1;
   while (bits < 31 && (int64_t{1} << bits) < limit) ++bits;

@@ -1,5 +1,5 @@
-// Sums to one number in f64, in two stages whose extents the count alone decides, and sums of squares by
-// chunk, in the very order of the CPU's (ops/kernels/optimizer.h: SquareSum).
+// Sums to one number in f64, in two stages whose extents depend on the count alone, and sums of squares by
+// chunk, in exactly the CPU's order (ops/kernels/optimizer.h: SquareSum).
 #include "ops/cuda/kernels/group.cuh"
 #include "ops/cuda/kernels/kernels.h"
 #include "ops/kernels/formulas.h"
@@ -77,9 +77,9 @@ void sum_all(CudaStream stream, void* scratch, double* total, const Terms& terms
 constexpr int64_t kExactParts = static_cast<int64_t>(kExactScratch / (kExactLimbs * sizeof(int64_t)));
 constexpr int kExactAtOnce = 4;
 
-// The digits of the numbers of one thread: four neighbouring ones in registers, for most numbers are about as
-// large as the one before, and the others' in the limbs of the block. Whole numbers, so the order of these
-// atomic additions changes nothing.
+// The digits of one thread's numbers: four consecutive ones in registers, because most numbers are about as
+// large as the previous one, and the others in the limbs of the block. They are integers, so the order of
+// these atomic additions does not matter.
 class DigitWindow {
  public:
   __device__ inline explicit DigitWindow(int64_t* limbs) : limbs_(limbs) {}
@@ -145,8 +145,8 @@ __global__ void __launch_bounds__(kSumThreads) exact_total(int64_t* limbs, const
   limbs[i] += sum;
 }
 
-// Sixteen lanes add up a chunk, each of them every sixteenth number in f64; lanes 8 to 15 are the upper half
-// of the CPU's sums, and then halves meet as they do there.
+// Sixteen lanes sum a chunk, each of them every sixteenth number in f64; lanes 8 to 15 are the upper half of
+// the CPU's sums, and the halves are combined as there.
 constexpr int kSlots = 16;
 constexpr int kSteps = static_cast<int>(cpu::kSquaresChunk) / kSlots;
 constexpr int kChunkThreads = 256;
@@ -177,8 +177,8 @@ __global__ void __launch_bounds__(kChunkThreads)
   if (slot == 0 && first < n) partials[chunk] = sum;
 }
 
-// Steps whose four arrays are read before the first of them is stored, for a store may change what is read
-// after it.
+// Steps whose four arrays are loaded before the first of them is stored, because the compiler must assume
+// that a store changes what is loaded after it.
 constexpr int kLambSteps = 4;
 
 template <class W>
