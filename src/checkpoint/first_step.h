@@ -36,8 +36,8 @@ class FirstStepNotes {
   void at(int64_t step, std::filesystem::path checkpoint);
   // Loss and gradients of step `step` were finite, and the weights updated.
   void finite(int64_t step);
-  // Those of `step` were not. True if it was the first step after the checkpoint that was noted last. If not
-  // all ranks know of it, those that do (`alone`) write.
+  // Loss or gradients of step `step` were not finite. Returns true if it was the first step after the
+  // checkpoint noted last. If not all ranks know of it, those that do (`alone`) write.
   bool not_finite(int64_t step, const std::string& why, bool alone = false);
 
  private:

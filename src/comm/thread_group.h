@@ -92,7 +92,7 @@ struct ThreadOffer {
   const int64_t* in_rows = nullptr;
   int color = 0;  // split
   int key = 0;
-  ThreadGroup* made = nullptr;  // split: the new group of this rank, written by the first rank of it
+  ThreadGroup* made = nullptr;  // split: the new group of this rank, written by that group's first rank
 };
 
 class ThreadGroup {

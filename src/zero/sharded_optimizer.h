@@ -95,7 +95,7 @@ class ShardedOptimizer {
   FileMemory file_;  // holds the same instead
   // For rules that need norms, by parameter: sums for the weights and the directions, and the resulting
   // ratios.
-  Buffer squares_;  // f64, for the largest segment, twice
+  Buffer squares_;  // f64 [2, chunks of the largest segment]
   std::vector<ExactSum> sums_;
   std::vector<int64_t> limbs_;
   std::vector<double> ratios_;
