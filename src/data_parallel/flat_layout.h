@@ -28,8 +28,8 @@ constexpr int64_t kUnitElements = int64_t{4} << 20;  // a unit has at least this
 // after them. `blocks` are the model's blocks of the stage, ascending.
 std::vector<int> unit_ends(const ParamList& params, const std::vector<int>& blocks, int64_t unit_elements);
 
-// The number of slices into which gradients summed over the axes `data` are sharded: `group` for kDataAxes,
-// and 1 for any other set, whose gradients every rank holds whole.
+// The number of slices that gradients summed over the axes `data` are sharded into: `group` for kDataAxes,
+// and 1 for any other set, which every rank holds whole.
 inline int slices_of(AxisSet data, int group) { return data == kDataAxes ? group : 1; }
 
 class FlatLayout {
@@ -44,7 +44,7 @@ class FlatLayout {
   struct Unit {
     int lowest_block = kCopyOfTied;  // the block that completes it
     AxisSet data;                    // its gradients are summed over these axes last, and sharded over them
-    int slices = 1;                  // equal parts, one for each rank that shares the unit
+    int slices = 1;                  // equal parts, one for each rank that shares it
     int64_t begin = 0;               // elements of the flat buffers
     int64_t end = 0;
     int64_t shard_begin = 0;  // of one rank's slice, in buffers that hold slices only
@@ -64,8 +64,8 @@ class FlatLayout {
     int64_t shard = 0;  // index into a buffer of slices; valid only if the segment belongs to one rank
   };
 
-  // The layout of the parameters in `list`. `stages` are the model's blocks of each stage of this rank,
-  // ascending; units are sharded over `group` ranks of the data axes.
+  // Of the parameters in `list`. `stages` are the model's blocks of each stage of this rank, ascending; its
+  // units are sharded over `group` ranks of the data axes.
   FlatLayout(ParamList list, const std::vector<std::vector<int>>& stages, int64_t unit_elements, int group);
 
   const ParamList& params() const { return params_; }

@@ -36,8 +36,7 @@ GradLayout GradLayout::passing(const FlatLayout& layout, const std::vector<std::
   return result;
 }
 
-// For sums between groups, contributions are received in the memory of the slice, and its parts may need
-// padding.
+// Between groups contributions arrive where a slice lies, and the parts of the slice may be filled up.
 void GradLayout::add_work(const FlatLayout& layout, int groups) {
   if (groups > kGrain)
     bad_input("gradients travel in bf16 between at most {} groups of data-parallel ranks, and there are {}",

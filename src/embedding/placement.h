@@ -26,7 +26,7 @@ struct EmbeddingTable {
   std::string name;
   int64_t rows = 0;
   int64_t width = 0;  // columns
-  int max_ids = 1;    // per sample
+  int max_ids = 1;    // of one sample
 };
 
 // Part p of a table is on rank (first_rank + p) mod ranks.

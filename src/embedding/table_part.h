@@ -1,8 +1,8 @@
 // TablePart: the rectangle of an embedding table that a rank holds, with its optimizer's state, in memory
 // that operations read.
 //
-// Initial values are uniform in +-1/sqrt(rows), keyed by (seed, table, row, column), so they are the same in
-// every placement.
+// Initial values are uniform in +-1/sqrt(rows), keyed by (seed, table, row, column): the same in every
+// placement.
 #pragma once
 
 #include <string>

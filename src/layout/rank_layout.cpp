@@ -118,7 +118,7 @@ double RankLayout::data_traffic(const RankPlan& row, const GradLayout& gradients
   const auto reduce = [&](int index) {
     const FlatLayout::Unit& unit = flat_.units()[static_cast<size_t>(index)];
     bytes += (zero.optimizer ? 1 : 2) * pass(unit.slices, unit.elements(), wire);
-    // The sums of a transient unit are sent between the groups once per step.
+    // Sums of a unit that passes travel between the groups once a step.
     const int groups = slices_of(unit.data, sharing_.groups);
     if (!between_copies[static_cast<size_t>(index)])
       bytes += 2 * pass(groups, to_copies(unit.slice_elements(), groups), wire);

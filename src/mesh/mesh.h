@@ -102,15 +102,14 @@ int place_along(AxisSet axes, const MeshCoords& coords, const MeshSizes& sizes);
 inline SequenceRows rows_here(int64_t length, const MeshSizes& sizes, const MeshCoords& coords) {
   return SequenceRows::zig_zag(length, coords[Axis::Cp], sizes[Axis::Cp]);
 }
-// "dp1.pp0.tp3", with ".cp1" unless the context coordinate is 0: for messages.
+// "dp1.pp0.tp3", with ".cp1" for other context ranks than the first: for messages.
 std::string label_of(const MeshCoords& coords);
 
 class Mesh {
  public:
-  // Collective over `world`, whose size must be sizes.ranks() and which must outlive the mesh. Splits the
-  // communicators of the tensor, data and pipeline axes and of their pairs now (kDataAxes count as one axis),
-  // and that of the context axis if it is cut; for any other set all ranks must call `comm` in the same
-  // order.
+  // Collective over `world`, whose size must be sizes.ranks(). `world` must outlive the mesh. Splits the
+  // communicators of the tensor, data and pipeline axes and of their pairs at once (kDataAxes count as one),
+  // and that of the context axis where it is cut; any other set has to be asked for by every rank in the same order.
   Mesh(Communicator& world, const MeshSizes& sizes);
 
   // The mesh as the rank at `coords` of the dense grid would see it, without starting ranks: nothing is

@@ -9,7 +9,7 @@
 namespace trifold {
 
 MeshSizes mesh_sizes(const MeshConfig& config);
-// The mesh as checkpoints describe it; the context axis appears only if it is cut.
+// What a checkpoint says of the mesh it was written on; the context axis only where it is cut.
 nlohmann::json to_json(const MeshSizes& sizes);
 
 }  // namespace trifold

@@ -16,7 +16,7 @@ class DenseLayer final : public Layer {
  public:
   struct Form {
     bool relu = true;
-    bool first = false;  // dx is not needed: it is not computed, and backward_input returns no tensor
+    bool first = false;  // nothing asks for dx: it is not computed, and backward_input returns no tensor
   };
   DenseLayer(BlockBuilder& builder, const std::string& name, int64_t in, int64_t out, Form form);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [B, in] -> [B, out]
@@ -31,8 +31,8 @@ class DenseLayer final : public Layer {
   SlotId x_, y_, dz_;
 };
 
-// Dense layers in sequence, named <name>.0, <name>.1, ...; all have a ReLU, except the last if `linear_end`
-// is set.
+// Dense layers one after another, named <name>.0, <name>.1, ...; all with ReLU but, where `linear_end` is
+// set, the last.
 class Mlp final : public Layer {
  public:
   // widths[0] is the width of the input. `first`: the gradient of the input is not needed.

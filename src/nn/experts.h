@@ -4,9 +4,9 @@
 //   z = x Wr^T,  y_t = sum over the choices i of t of g_ti down_i(activation(up_i(x_t))).
 //
 // No token is dropped, and every rank holds all experts, so a micro-batch of T tokens always has T k rows and
-// memory is known before the run. Rows are sorted by expert, and one product multiplies them with the weights
-// of all experts; an expert may have no rows. The gates are applied before the second projection, so its
-// result need not be saved. Cheap steps, gathered inputs and activations, are recomputed in backward.
+// memory is known before the run. Rows are sorted by expert and meet one product with all experts' weights;
+// an expert may have none. The gates are applied before the second projection, which keeps its result from
+// having to be saved. What only moves rows is done again in backward: gathered inputs, and activations.
 //
 // Besides the loss of the model, the router has two losses for each token, with the same weights as the
 // model's loss (OpTable::router_losses): `balance`, counted over the token's own sequence, so that no mesh or
@@ -28,7 +28,7 @@ struct ExpertsShape {
 class Experts final : public Layer {
  public:
   // Parameters <name>.router.weight [E, C], <name>.experts.up.weight [E, F, C], or [E, 2F, C] = [gate | up]
-  // for Swiglu, and <name>.experts.down.weight [E, C, F]. Throws if the tensor axis has more than one rank.
+  // of Swiglu, and <name>.experts.down.weight [E, C, F]. Throws where the tensor axis has more than one rank.
   Experts(BlockBuilder& builder, const std::string& name, const ExpertsShape& shape, int64_t width,
           int64_t ffn, ActivationKind activation, Init up, Init down);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;  // [T, C] -> [T, C]
@@ -42,11 +42,11 @@ class Experts final : public Layer {
   void set_input(Saved& saved, Tensor x) const { saved[x_] = x; }
 
  private:
-  // Takes the tensors to keep for an input x, except the output.
+  // What is kept of an input x but the output.
   void take_kept(Run& run, Tensor x, Saved& saved) const;
-  // The forward of the saved input, into y [T, C].
+  // The forward of the input that was kept, into y [T, C].
   void mix(Run& run, Tensor y, Saved& saved) const;
-  // Computes gates, the order of rows, and the router's losses from saved[logits_].
+  // Gates, the order of rows, and the router's losses, of saved[logits_].
   void route(Run& run, Saved& saved) const;
   // activation(u), in `to` [T k, F].
   void activate(Run& run, Tensor to, Saved& saved) const;

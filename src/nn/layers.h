@@ -122,7 +122,7 @@ struct AttentionHeads {
 // of its sample except the padding after batch.lengths.
 enum class AttentionSight { Causal, Both };
 
-// How context-parallel ranks divide attention: nn/gathered_keys.h or nn/exchanged_heads.h.
+// How ranks that positions are cut over share them for attention: nn/gathered_keys.h, nn/exchanged_heads.h.
 enum class ContextSharing { GatherKeys, ExchangeHeads };
 
 // Softmax attention over packed projections, [R, (local + 2 local_kv) * head_dim] -> [R, local * head_dim].

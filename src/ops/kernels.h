@@ -108,13 +108,13 @@ struct RotaryShape {
   bool inverse;
 };
 
-// One attention head of one sample: the queries of positions [first_query, first_query + queries), whose rows
-// are given, with the keys of all positions. Rows of queries and their gradients are `query_stride` numbers
-// apart, those of keys, values and their gradients `key_stride`, and rows of outputs `out_stride`. `element`
-// is the global index of (this sample and head, query 0, key 0).
+// One attention head of one sample: the queries of positions [first_query, first_query + queries), of which
+// rows are given, with keys of all positions. Rows of queries and their gradients are `query_stride` numbers
+// apart, those of keys, values and their gradients `key_stride`, and rows of outputs `out_stride`. `element` is
+// the global index of (this sample and head, query 0, key 0).
 struct HeadShape {
   int64_t seq;
-  int64_t keys;  // the valid ones, of seq
+  int64_t keys;  // of seq, those that exist
   int64_t first_query;
   int64_t queries;
   const int32_t* first_keys;  // the first key of each of seq queries, as in Attention, or null: 0
@@ -134,8 +134,8 @@ struct HeadInput {
   const T* value;
 };
 
-// Gradients of keys and values are rounded to T when they are complete, unless there is memory for them in
-// the wide type.
+// Gradients of keys and values are rounded to T where they are complete, unless there is a place for them as
+// they are.
 template <class T>
 struct HeadGradient {
   T* query;
@@ -247,8 +247,8 @@ struct StorageKernels {
 
   void (*attention_forward)(T* out, Wide* lse, const HeadInput<T>& in, const HeadShape& shape,
                             const DropRule& rule, Wide* scratch);
-  // Assigns grad.query; assigns grad.key and grad.value if `assign` is set, otherwise adds to them. They are
-  // complete if `last` is set; heads that share them must come one after another with the same scratch.
+  // Assigns grad.query; assigns grad.key and grad.value where `assign` is set and adds to them otherwise.
+  // They are complete when `last` is set; heads that share them come one after another on one scratch.
   void (*attention_backward)(const HeadGradient<T>& grad, const T* dout, const T* out, const Wide* lse,
                              const HeadInput<T>& in, const HeadShape& shape, const DropRule& rule,
                              bool assign, bool last, Wide* scratch);

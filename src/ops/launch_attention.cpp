@@ -35,7 +35,7 @@ struct Heads {
 
   int64_t batch, seq;
   SequenceRows rows;  // of the queries
-  bool gathered;      // keys and values are in a separate matrix
+  bool gathered;      // keys and values are in a matrix of their own
   int64_t heads, kv_heads, head_dim, global_heads;
   bool causal;
   double scale;
@@ -69,7 +69,7 @@ HeadShape shape_of(const Heads& how, const LateIndex& first, int64_t sample, int
           .element = row * seq * seq};
 }
 
-// The offsets of a run's first query, and of its head's first key and value, in their matrices, counted in
+// Where the first query of a run, and the first key and value of its head, lie in their matrices, counted in
 // numbers.
 struct Offsets {
   int64_t query, key, value;
@@ -100,7 +100,7 @@ struct Forward {
   T* out;
   Accumulate<T>* lse;
   const T* qkv;
-  const T* keys;  // in qkv, or keys and values of all positions
+  const T* keys;  // qkv, or keys and values of all positions
 
   void head(int64_t sample, int64_t head) const {
     for (const RowRun& run : how.rows.runs()) {

@@ -61,11 +61,11 @@ struct Dropout {
 // `kv_heads` key heads, then `kv_heads` value heads, each of `head_dim` numbers; query head h uses key head h
 // / (heads / kv_heads).
 //
-// If the positions of a sequence are cut over ranks (context parallelism), `rows` are those of this rank:
-// qkv, out and lse have rows.rows() rows per sample instead of seq. The keys and values of all positions are
-// then in `key_values`, and those in qkv are not read; backward writes the contributions of these queries to
-// their gradients to `dkey_values`, and does not write those in dqkv. A query and its gradient have the same
-// bits as with all positions on one rank if runs of rows are multiples of 8.
+// Where the positions of a sequence are cut over ranks (context parallelism), `rows` are those here: there are
+// rows.rows() rows of a sample instead of seq in qkv, out and lse. Keys and values of all positions
+// are then in `key_values`, and those in qkv are not read; backward makes what these queries add to their
+// gradients in `dkey_values`, and leaves those in dqkv alone. A query and its gradient have the bits that
+// they have where all positions are here, if runs of rows are multiples of 8.
 struct Attention {
   int64_t batch = 0;
   int64_t seq = 0;    // positions of a sequence
@@ -81,10 +81,10 @@ struct Attention {
   // most the query's own index, and non-decreasing within a sample; hidden keys are skipped. For causal
   // attention without lengths. i32 [batch, seq]; without memory: 0.
   Tensor first_keys = {};
-  SequenceRows rows = {};   // empty: all
+  SequenceRows rows = {};   // without any: all
   Tensor key_values = {};   // [batch * seq, 2 kv_heads * D], with `rows`
-  Tensor dkey_values = {};  // the same in accumulate_type; for backward
-  int64_t queries() const { return rows.rows() > 0 ? rows.rows() : seq; }  // of a sample, on this rank
+  Tensor dkey_values = {};  // the same in accumulate_type; of backward
+  int64_t queries() const { return rows.rows() > 0 ? rows.rows() : seq; }  // of a sample, here
   // Dropout of the probabilities. The element of (sample b, head h, query i, key j) is, as a global index,
   // (((first_sample + b) * global_heads + first_head + h) * seq + i) * seq + j; dropout.first_element is not
   // used. (On CUDA in 16 bits the mask is cuDNN's own: ops/cuda/attention.h.)

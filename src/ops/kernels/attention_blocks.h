@@ -51,7 +51,7 @@ struct ScoreBlock {
   int64_t rows, keys;
   int64_t query, key;
 
-  // The first chunk of keys that queries from `query` on may see.
+  // The first chunk of keys that queries from `query` on may look at.
   static int64_t first_chunk(const HeadShape& shape, int64_t query) {
     return shape.first_keys == nullptr ? 0 : shape.first_keys[query] / kKeyChunk * kKeyChunk;
   }
