@@ -27,9 +27,9 @@ constexpr int kDiskTimeouts = 6;
 // Adds the file that `thread` is waiting for the disk to write.
 void add_disk(RankReport& report, const HostThread& thread);
 
-// Whether a wait that timed out is due to the disk: all ranks answer, and of the ranks that do not wait for
-// another one, of which there is at least one, all wait for the disk. A wait of the background saver
-// (`of_saver`) ignores the other threads: the saver of some rank must be waiting for the disk.
+// Whether a wait that timed out is due to the disk: all ranks answer, at least one rank does not wait for
+// another, and all such ranks wait for the disk. A wait of the background saver (`of_saver`) ignores the
+// other threads: the saver of some rank must be waiting for the disk.
 bool waits_for_disk(const std::vector<RankReport>& reports, bool of_saver);
 
 // Texts for `doing`: the duration of a wait, or the time since a call.

@@ -95,7 +95,7 @@ void over_columns(Stream& stream, int64_t rows, int64_t columns, Body body) {
   stream.run([pool = &stream.pool(), columns, grain, body] { pool->parallel_for(columns, grain, body); });
 }
 
-// Clears the results of sums over rows, unless they are to be added to.
+// Clears the results of sums over rows that are assigned, not added to.
 template <class... T>
 void set_to_zero(int64_t begin, int64_t end, T*... sums) {
   (std::fill(sums + begin, sums + end, T(0)), ...);
@@ -124,7 +124,7 @@ SgdRule fold(const char* op, const Sgd& rule);
 AdagradRule fold(const char* op, const Adagrad& rule);
 RowRule fold(const char* op, const SparseRule& rule);
 
-// The folded rule, or the address of its numbers.
+// The folded rule, with the address of its numbers if they are in memory.
 template <class Rule>
 auto late(const char* op, const Rule& rule) {
   LateRule<decltype(fold(op, rule))> late{fold(op, rule)};

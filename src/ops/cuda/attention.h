@@ -15,7 +15,7 @@
 // A graph is built when its shape first occurs (about half a second) and kept by the calling thread, because
 // cuDNN's plans and handles belong to one thread. Backward uses the deterministic engine, which needs a
 // workspace of batch * heads * seq * seq * 2 bytes; if that is large, it computes in groups of samples or
-// heads (attention_group of workspace.h). In any order, the gradients of queries are accumulated in f32,
+// heads (attention_group of workspace.h). If not deterministic, gradients of queries accumulate in f32,
 // batch * heads * seq * head_dim * 4 bytes.
 #pragma once
 

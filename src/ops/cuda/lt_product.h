@@ -23,7 +23,7 @@ namespace trifold::cuda {
 class CudaDevice;
 class CudaQueue;
 
-// An operation on the product before it is stored, or in addition to it.
+// An operation fused with the product: applied before it is stored, or computed in addition.
 enum class Epilogue : uint8_t {
   None,
   Bias,          // d + bias[m]
