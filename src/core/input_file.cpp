@@ -32,7 +32,7 @@ class Descriptor {
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   int number() const { return number_; }
-  int let_go() {
+  int release() {
     const int number = number_;
     number_ = -1;
     return number;
@@ -60,7 +60,7 @@ int open_input_file(const std::string& path) {
   if (file.number() < 0) bad_input("{}: cannot be opened: {}", path, std::strerror(errno));
   const mode_t mode = status_of(file.number(), path).st_mode;
   if (!S_ISREG(mode)) bad_input("{}: is {}, not a regular file", path, kind_of(mode));
-  return file.let_go();
+  return file.release();
 }
 
 std::string read_input_file(const std::string& path, int64_t most_bytes) {

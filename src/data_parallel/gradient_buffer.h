@@ -59,7 +59,7 @@ class GradientBuffer final : public GradSink {
   void reduce_tied(Stream& stream) override;
 
   // Whether this rank has only its slice of each unit's sums; the layout says which ranks have the others.
-  bool shared_out() const { return options_.slices; }
+  bool is_sharded() const { return options_.slices; }
   // How many ranks have different slices of the sums of a parameter; 1 if each has all of them.
   int slices(ParamId id) const { return options_.slices ? unit_at(layout_.unit_of(id)).slices : 1; }
   // The segments of a unit whose sums are on this rank: those of its slice, or all.

@@ -84,7 +84,7 @@ void for_each_global_element(const Shape& global, const Rect& box, Visit&& visit
 }
 
 // Calls draw(box, index of its first element) for boxes of whole rows (first dim) that together are `box`.
-void share_out(const Rect& box, ThreadPool& pool, FunctionRef<void(const Rect& part, int64_t place)> draw) {
+void draw_in_parts(const Rect& box, ThreadPool& pool, FunctionRef<void(const Rect& part, int64_t place)> draw) {
   constexpr int64_t kElements = 4096;  // per thread, at least
   if (box.extent.rank() == 0 || box.elements() == 0) return draw(box, 0);
   const int64_t row = box.elements() / box.extent[0];
@@ -117,7 +117,7 @@ void initialise(const ParamSpec& spec, Tensor weight, uint64_t seed, ThreadPool&
         std::fill_n(out, weight.elements(), T(1));
         break;
       case Init::Kind::Normal:
-        share_out(spec.shard.local, pool, [&](const Rect& part, int64_t place) {
+        draw_in_parts(spec.shard.local, pool, [&](const Rect& part, int64_t place) {
           T* next = out + place;
           for_each_global_element(spec.shard.global, part, [&](int64_t element) {
             *next++ = element < last

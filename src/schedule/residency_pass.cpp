@@ -101,7 +101,7 @@ class Given {
         gather(action.stage);
       } else if (action.kind == ActionKind::Reshard) {
         stages_.erase(action.stage);
-        let_go(action.stage);
+        release(action.stage);
       } else {
         // A Step changes the weights, so later reads need them gathered again.
         if (action.kind == ActionKind::Step) drop(units_of(action.stage));
@@ -129,7 +129,7 @@ class Given {
   }
 
   // Releases the units of a stage, except those that other gathered stages share.
-  void let_go(int stage) {
+  void release(int stage) {
     std::set<WeightUnit> units = units_of(stage);
     for (int other : stages_)
       for (const WeightUnit& unit : units_of(other)) units.erase(unit);

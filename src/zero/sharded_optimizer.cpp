@@ -31,7 +31,7 @@ ShardedOptimizer::ShardedOptimizer(const FlatLayout& layout, const Mesh& mesh, P
       dtype_(accumulate_type(dtype)),
       masters_(dtype_ != dtype),
       parts_(parts_of(*rule_, dtype)),
-      elements_(grads.shared_out() ? layout.shard_elements() : layout.elements()),
+      elements_(grads.is_sharded() ? layout.shard_elements() : layout.elements()),
       numbers_(ops, layout.params().size()) {
   const size_t bytes = parts_ * static_cast<size_t>(elements_) * size_of(dtype_);
   if (weights.state_on_host())
@@ -64,7 +64,7 @@ ShardedOptimizer::ShardedOptimizer(const FlatLayout& layout, const Mesh& mesh, P
 
 Tensor ShardedOptimizer::part(size_t index, const FlatLayout::Segment& segment) const {
   const int64_t begin =
-      static_cast<int64_t>(index) * elements_ + (grads_.shared_out() ? segment.shard : segment.flat);
+      static_cast<int64_t>(index) * elements_ + (grads_.is_sharded() ? segment.shard : segment.flat);
   const Tensor all{
       file_.bytes() > 0 ? file_.data() : buffer_.data(), dtype_, {static_cast<int64_t>(parts_) * elements_}};
   return all.rows(begin, begin + segment.count);
@@ -195,7 +195,7 @@ void ShardedOptimizer::step(int version, StepValues values, Stream& stream) {
   for (size_t i = 0; i < segments_.size(); ++i) {
     const size_t unit = file_.bytes() > 0 ? i : segments_.size() - 1 - i;
     update_unit(unit, version, values, stream);
-    if (grads_.shared_out()) weights_.publish(layout_.units()[unit], version, stream);
+    if (grads_.is_sharded()) weights_.publish(layout_.units()[unit], version, stream);
   }
   weights_.end_update(stream);
 }
@@ -218,7 +218,7 @@ void ShardedOptimizer::refresh_weights(Stream& stream) {
         ops_.convert(stream, weights_.owned(segment), part(0, segment));
         if (file_.bytes() > 0) stream.synchronize();
       });
-    if (grads_.shared_out()) weights_.publish(layout_.units()[unit], 0, stream);
+    if (grads_.is_sharded()) weights_.publish(layout_.units()[unit], 0, stream);
   }
   weights_.finish(stream);
 }

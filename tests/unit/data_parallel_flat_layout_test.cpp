@@ -38,7 +38,7 @@ void add_every_kind(ParamList& params, BlockBuilder& builder, int number) {
 struct Layout {
   MeshSizes sizes;
   int group = 1;            // data-parallel ranks that share out
-  bool shared_out = false;  // or each holds all
+  bool is_sharded = false;  // or each holds all
   bool sequence_parallel = false;
 };
 
@@ -57,8 +57,8 @@ std::map<std::string, std::vector<Rect>> counted(const Layout& in, std::map<std:
     params.hold_blocks(mine);
     const FlatLayout layout(params, {mine}, 1, in.group);
     for (const FlatLayout::Unit& unit : layout.units()) {
-      const int slices = in.shared_out ? unit.slices : 1;
-      const auto slice = in.shared_out
+      const int slices = in.is_sharded ? unit.slices : 1;
+      const auto slice = in.is_sharded
                              ? std::optional(place_along(unit.data, mesh.coords(), in.sizes) % slices)
                              : std::nullopt;
       for (const FlatLayout::Segment& segment : layout.segments(unit, slice)) {
@@ -89,14 +89,14 @@ TEST(FlatLayout, EveryElementIsCountedOnce) {
       {{Axis::Tp, 2}, {Axis::Cp, 3}, {Axis::Dp, 2}, {Axis::Pp, 2}, {Axis::Etp, 2}, {Axis::Ep, 3}}};
   for (const MeshSizes& sizes : meshes)
     for (const bool sequence_parallel : {false, true})
-      for (const bool shared_out : {false, true})
+      for (const bool is_sharded : {false, true})
         for (int group = 1; group <= sizes.ranks(kDataAxes); ++group) {
           if (sizes.ranks(kDataAxes) % group != 0) continue;
           SCOPED_TRACE(fmt::format(
               "tp {} cp {} dp {} pp {}, groups of {}, shared out {}, sequence parallel {}", sizes[Axis::Tp],
-              sizes[Axis::Cp], sizes[Axis::Dp], sizes[Axis::Pp], group, shared_out, sequence_parallel));
+              sizes[Axis::Cp], sizes[Axis::Dp], sizes[Axis::Pp], group, is_sharded, sequence_parallel));
           std::map<std::string, Shape> shapes;
-          const auto boxes = counted({sizes, group, shared_out, sequence_parallel}, shapes);
+          const auto boxes = counted({sizes, group, is_sharded, sequence_parallel}, shapes);
           EXPECT_EQ(shapes.size(), static_cast<size_t>(14 * sizes[Axis::Pp]));
           for (const auto& [name, shape] : shapes) {
             ASSERT_TRUE(boxes.contains(name)) << name;
