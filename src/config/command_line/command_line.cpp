@@ -28,7 +28,7 @@ bool gives(Words words, std::string_view option) {
       if (std::any_of(entries.begin(), entries.end(),
                       [&](const FileEntry& entry) { return entry.name == option; }))
         return true;
-    } catch (const Error&) {  // reported when its values are read
+    } catch (const Error&) {  // reported when the option's values are read
       return false;
     }
   }

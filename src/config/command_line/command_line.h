@@ -1,4 +1,4 @@
-// The whole command line: from argc and argv to what the program is to do.
+// Parses the whole command line, from argv to the request that the program carries out.
 #pragma once
 
 #include <span>

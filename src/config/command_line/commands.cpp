@@ -14,7 +14,7 @@ using Words = std::span<const std::string>;
 
 constexpr bool kOneProcess = true;
 
-// What the table says of a command, with what follows from its configuration.
+// A table entry: the given fields, and the functions that follow from the type of the configuration.
 template <class Config>
 CommandInfo command(CommandInfo info, bool one_process = false, std::string_view instead_of = {},
                     std::string_view when_given = {}) {

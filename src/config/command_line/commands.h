@@ -18,19 +18,17 @@
 
 namespace trifold {
 
-// Of every configuration:
+// Functions that every configuration has:
 //
-// options_of: its options, bound to its fields; the table points into `config`.
+// options_of: the command's options, bound to the fields of `config`; the table points into `config`.
 //
-// problems: everything that is wrong with it, each with its options and with what would be right (problem.h);
-// empty when it can run. Nothing is read from disk: whether files exist is checked by the rooms
-// that open them.
+// problems: every mistake in the configuration, with the options concerned and what would be right (problem.h); empty
+// if it can run. Nothing is read from disk: whether files exist is checked by the rooms that open them.
 //
 // resolve: the configuration with its derived values filled in: ffn_hidden_size, max_position_embeddings,
-// data_parallel_size, global_batch_size, the schedule with its stages of a rank and window, and
-// lr_decay_iters (and train_iters of a benchmark). What depends on the host or on files stays unset:
-// threads_per_rank, vocab_size, tokenizer_type. A value that was given is never changed. Throws
-// Error(BadInput) listing all problems.
+// data_parallel_size, global_batch_size, the schedule with its stages per rank and window, and lr_decay_iters (and
+// train_iters of a benchmark). Values that depend on the host or on files stay unset: threads_per_rank, vocab_size,
+// tokenizer_type. Given values are never changed. Throws Error(BadInput) listing all problems.
 OptionTable options_of(PretrainConfig& config);
 std::vector<Problem> problems(const PretrainConfig& config);
 PretrainConfig resolve(PretrainConfig config);
@@ -107,7 +105,7 @@ using Request = std::variant<TextRequest, PretrainConfig, FinetuneConfig, Genera
                              TokenizeConfig, PreprocessConfig, RecommendConfig, PlanRecommenderConfig,
                              PlanLinesConfig, ScoreConfig, EvaluateRecommenderConfig>;
 
-// What the command line is read in.
+// The environment in which the command line is read.
 struct Environment {
   int terminal_width = 80;  // columns, for --help
   int mpi_processes = 0;    // size of the MPI world when the program was started by mpirun; 0: it was not
@@ -118,12 +116,12 @@ struct CommandInfo {
   std::string_view summary;  // one line
   std::string_view usage;    // what follows "trifold NAME"
   std::vector<std::string_view> examples;
-  // It works on one text or one folder, where several processes would do the same over each other.
+  // The command works on one text or one folder; several processes would overwrite each other's output.
   bool one_process = false;
-  // Where this option is given to the command `instead_of`, this one is meant.
+  // The command `instead_of` with the option `when_given` means this command.
   std::string_view instead_of = {}, when_given = {};
 
-  // The words after the name as a request. Throws Error(BadInput) that lists everything that is wrong.
+  // Turns the words after the name into a request. Throws Error(BadInput) that lists every mistake.
   Request (*read)(const CommandInfo& info, std::span<const std::string> words,
                   const Environment& environment) = nullptr;
   // Calls `body` with the table of its options, bound to a configuration of defaults that lives during the
@@ -132,7 +130,7 @@ struct CommandInfo {
 };
 
 const std::vector<CommandInfo>& commands();
-// Throws Error when there is no such command.
+// Throws Error if there is no such command.
 const CommandInfo& command_info(std::string_view name);
 // `with_table` of a command. Throws Error when it has no options or does not exist.
 void with_default_table(std::string_view command, FunctionRef<void(const OptionTable&)> body);

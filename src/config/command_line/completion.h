@@ -5,8 +5,8 @@
 
 namespace trifold {
 
-// A bash script that completes the commands, their options, the allowed values of choices and file names. To
-// be loaded with: source <(trifold completion bash)
+// A bash script that completes the commands, their options, the allowed values of choices and file names. Load it with:
+// source <(trifold completion bash)
 std::string bash_completion();
 
 }  // namespace trifold

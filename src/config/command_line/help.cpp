@@ -15,7 +15,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-// A required option that has no default is a "required" one; a numeric 0 or an empty text is no default then.
+// A required option has no default, even if its field holds a numeric 0 or an empty text.
 bool has_default(const Option& option) {
   return value_words(option) && !is_flag(option) && !(option.required && range_problem(option));
 }

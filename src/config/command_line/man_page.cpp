@@ -70,7 +70,7 @@ finds them by their name.
 The documentation.
 )";
 
-// Text that roff prints as it is. A long list of choices may be broken after each '|'.
+// Text escaped so that roff prints it unchanged. A long list of choices may be broken after each '|'.
 std::string escaped(std::string_view text) {
   constexpr std::array<std::pair<char, std::string_view>, 7> kEscapes = {{{'\\', "\\e"},
                                                                           {'-', "\\-"},

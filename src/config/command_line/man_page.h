@@ -1,4 +1,4 @@
-// The manual page, made from the table of the commands and their options, so that it always matches --help.
+// The manual page, generated from the table of commands and their options, so that it always matches --help.
 #pragma once
 
 #include <string>

@@ -68,7 +68,7 @@ OptionTable options_of(ModelConfig& config) {
 
 namespace {
 
-// Of commands that write a checkpoint anew.
+// For commands that rewrite a checkpoint.
 void add_dtype(OptionTable& table, std::optional<DType>& dtype) {
   table.add("dtype", &dtype, "Data type of all tensors, rounded to nearest.").absent("as they are");
 }
@@ -76,7 +76,7 @@ void add_max_memory(OptionTable& table, double& mebibytes) {
   table.add("max-memory", &mebibytes, "Memory to use in MiB, besides the file cache.").range(8, 1 << 30);
 }
 
-// Of commands that read a checkpoint, which may name its tokenizer.
+// For commands that read a checkpoint, which may name its tokenizer.
 void add_tokenizer_of_model(OptionTable& table, std::optional<TokenizerType>& type,
                             std::optional<std::string>& model) {
   table.group("Tokenizer");
@@ -109,7 +109,7 @@ OptionTable options_of(FinetuneConfig& config) {
       .absent("at the end");
   add_early_stop(table, run.eval.early_stop_patience);
   add_log(table, run.log);
-  // Without training data there is neither.
+  // Without training data there are neither iterations nor a learning rate.
   table.change("train-iters").optional().range(0, kMaxCount);
   table.change("lr").optional().at_least(0);
   return table;

@@ -37,7 +37,7 @@ po::options_description boost_options(const OptionTable& table) {
   return result;
 }
 
-// What Boost found, and the values of flags written as --flag=value: to Boost a flag has none.
+// The words that Boost found, and the values of flags written as --flag=value, for which Boost allows none.
 struct GivenWords {
   std::vector<po::option> options;
   std::map<std::string, std::string> flag_values;
@@ -149,9 +149,9 @@ class Reader {
     }
   }
 
-  // --lr --min-lr 0: Boost takes "--min-lr" as the value of --lr. Returns the option --min-lr then.
+  // --lr --min-lr 0: Boost takes "--min-lr" as the value of --lr. Returns the option --min-lr in such a case.
   const Option* option_taken_as_value(const po::option& word) const {
-    const bool adjacent = word.original_tokens.size() < 2;  // --lr=--min-lr is meant
+    const bool adjacent = word.original_tokens.size() < 2;  // --lr=--min-lr is intended
     if (word.unregistered || adjacent || word.value.empty() || !word.value[0].starts_with("--"))
       return nullptr;
     const std::string name = word.value[0].substr(2, word.value[0].find('=') - 2);

@@ -1,4 +1,4 @@
-// The options of `trifold preprocess`, and what is wrong with them as a whole.
+// The options of `trifold preprocess`, and the checks of their combinations.
 #include <utility>
 
 #include "config/command_line/option_tables.h"

@@ -1,5 +1,5 @@
-// read_command: the words after the name of a command, to its configuration. Only the table of the commands
-// (commands.cpp) uses it, once for each.
+// read_command turns the words after a command's name into its configuration. Only the table of commands (commands.cpp)
+// uses it, once per command.
 #pragma once
 
 #include <map>
@@ -28,7 +28,7 @@ MeshConfig* mesh_of(Config&) {
   return nullptr;
 }
 
-// Under MPI the number of ranks is that of the processes.
+// Under MPI the number of ranks is the number of processes.
 template <class Config>
 void take_processes(Config& config, int processes, Parsed& parsed) {
   MeshConfig* mesh = mesh_of(config);
@@ -52,9 +52,9 @@ const OptimizerConfig* optimizer_of(const Config&) {
   return nullptr;
 }
 
-// An option that the optimizer does not use is a mistake on the command line whatever its value, the default
-// included. A file may come from --print-config, which writes every option: there the value decides
-// (validate.cpp).
+// On the command line, an option that the optimizer does not use is a mistake even with its default value. A
+// configuration file may have been written by --print-config, which lists every option; there only a value other than
+// the default is a mistake (validate.cpp).
 template <class Config>
 void check_unused(const Config& config, Parsed& parsed) {
   const OptimizerConfig* optimizer = optimizer_of(config);
@@ -67,7 +67,7 @@ void check_unused(const Config& config, Parsed& parsed) {
     }
 }
 
-// Words that belong to no option: the folder of `inspect`, a mistake everywhere else.
+// Positional words: the folder of `inspect`, a mistake in every other command.
 template <class Config>
 void take_positional(Config&, Parsed& parsed) {
   for (const std::string& word : parsed.positional)
@@ -80,8 +80,8 @@ inline void take_positional(InspectConfig& config, Parsed& parsed) {
                                           parsed.positional[i]));
 }
 
-// What is wrong with the words, and what is wrong with the values as a whole; nothing twice: a value that
-// could not be read is not also reported as missing.
+// Mistakes in the words and in the configuration as a whole, each reported once: a value that could not be read is not
+// also reported as missing.
 std::vector<std::string> all_problems(const Parsed& parsed, const std::vector<Problem>& whole);
 
 // Replaces `config` by its resolved form and notes which of its values were derived.
@@ -90,7 +90,7 @@ void resolve_noting(Config& config, const OptionTable& table, std::map<std::stri
   std::vector<const Option*> unset;
   for (const Option& option : table.options())
     if (!value_words(option)) unset.push_back(&option);
-  config = resolve(std::move(config));  // the table's pointers stay good: same object
+  config = resolve(std::move(config));  // the table's pointers stay valid: same object
   for (const Option* option : unset)
     if (value_words(*option)) origins[option->name] = "derived: " + option->when_absent;
 }

@@ -1,4 +1,4 @@
-// The options of `trifold recommend`, and what is wrong with them as a whole.
+// The options of `trifold recommend`, and the checks of their combinations.
 #include <algorithm>
 
 #include "config/command_line/option_tables.h"
@@ -250,8 +250,8 @@ void check_tables(Problems& problems, const ClickDataConfig& data) {
         .right("give one for all, or one for each");
 }
 
-// What describes synthetic clicks, beside data from a file. What a plan measures is synthetic whatever the
-// training data are: `measured`.
+// Rejects options of synthetic clicks if the data come from a file. `measured`: a plan measures steps, which use
+// synthetic clicks whatever the training data are.
 void check_synthetic(Problems& problems, const ClickDataConfig& data, bool measured) {
   constexpr const char* kSynthetic = "synthetic";
   if (data.train_data == kSynthetic) return;
@@ -272,7 +272,7 @@ void check_synthetic(Problems& problems, const ClickDataConfig& data, bool measu
           .right("leave one of them out");
 }
 
-// Options that change nothing because of another.
+// Options that another option makes ineffective.
 void check_unused(Problems& problems, const RecommendConfig& config) {
   const DlrmConfig& model = config.model;
   const DlrmConfig plain;
@@ -344,7 +344,7 @@ RecommendConfig filled(RecommendConfig config) {
   return config;
 }
 
-// What a search does not do with one of its candidates.
+// Options that apply to a single plan and not to a search.
 void check_recommender_search(Problems& problems, const PlanRecommenderConfig& config) {
   if (!config.search) return;
   if (config.measure_steps > 0)
@@ -378,7 +378,7 @@ std::vector<Problem> problems(const PlanRecommenderConfig& config) {
   Problems own(options_of(copy));
   check_recommender_search(own, config);
   std::vector<Problem> list = problems_of(copy.run, config.measure_steps > 0);
-  // The options of the run are in both tables.
+  // The options of `run` are in both tables.
   for (Problem& problem : own.take())
     if (std::find(list.begin(), list.end(), problem) == list.end()) list.push_back(std::move(problem));
   return list;

@@ -11,7 +11,7 @@ namespace {
 
 // ---- Rules ----
 
-// Tensor ranks talk twice in every layer: they share a node, and divide what they cut.
+// Tensor ranks communicate in every layer, so they share a node; they must divide the dims that they shard.
 std::vector<int64_t> tensor_candidates(const SearchJob& job, const Layout&) {
   const ModelConfig& model = job.run.model;
   const int64_t keys = key_heads(model);
@@ -34,7 +34,7 @@ std::vector<int64_t> pipeline_candidates(const SearchJob& job, const Layout& bef
   return sizes;
 }
 
-// Every order of one rank computes the same; several stages a rank need as many layers.
+// With one pipeline rank all schedules compute the same; several stages per rank need as many layers.
 std::vector<int64_t> schedule_candidates(const SearchJob& job, const Layout& before) {
   const int64_t ranks = before[SearchAxis::Pipeline];
   if (ranks == 1) return {static_cast<int64_t>(Schedule::OneFOneB)};
@@ -47,7 +47,7 @@ std::vector<int64_t> schedule_candidates(const SearchJob& job, const Layout& bef
   return schedules;
 }
 
-// Several: numbers that divide the layers, or the layers and one or both of the ends, evenly.
+// With several: numbers that evenly divide the layers, or the layers plus one or both ends (embedding, head).
 std::vector<int64_t> stages_candidates(const SearchJob& job, const Layout& before) {
   const auto schedule = static_cast<Schedule>(before[SearchAxis::Schedule]);
   if (needs_two_chunks(schedule)) return {2};
@@ -105,8 +105,7 @@ std::vector<int64_t> recompute_candidates(const SearchJob&, const Layout&) {
 
 // ---- Options ----
 
-// Layers of a stage are what is set where the options did that before and it is possible: only one of the two
-// may be given.
+// Sets layers per stage if the options gave that before and it is possible; only one of the two options may be given.
 void write_stages(const Layout& layout, PretrainConfig& run) {
   PipelineConfig& pipeline = run.pipeline;
   const int64_t stages = layout[SearchAxis::Stages];

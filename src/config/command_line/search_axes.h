@@ -1,10 +1,10 @@
-// The space in which a search for a layout looks (`trifold plan --search`, `pretrain --auto-layout`): one
-// table of its axes, each with the options it chooses, its candidates and the rule that narrows them. Another
-// axis (context or expert ranks) is another value of SearchAxis and another entry.
+// The search space for layouts (`trifold plan --search`, `pretrain --auto-layout`): one table of axes, each with the
+// options it sets, its candidates and the rule that narrows them. A new axis (context or expert ranks) is a new value
+// of SearchAxis and a new entry.
 //
-// Axes are chosen in the order of the table, so a rule may look at what was chosen before it. Rules keep out
-// what cannot run and what nobody wants, such as tensor ranks on several nodes; they need not be complete,
-// because `problems` has the last word on a configuration.
+// Axes are chosen in the order of the table, so a rule may depend on the axes before its own. Rules exclude layouts
+// that cannot run or are never worthwhile, such as tensor ranks on several nodes; they need not be complete, because
+// `problems` checks every resulting configuration.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ namespace trifold {
 
 inline constexpr size_t kSearchAxes = std::size(Names<SearchAxis>::kAll);
 
-// A value for each axis: a number, or the number of a choice.
+// A value for each axis: a number, or the index of a choice.
 class Layout {
  public:
   int64_t& operator[](SearchAxis axis) { return values_[static_cast<size_t>(axis)]; }
@@ -33,13 +33,13 @@ class Layout {
   std::array<int64_t, kSearchAxes> values_{};
 };
 
-// What is to be laid out. `run` may be unresolved, but its model, --ranks and --global-batch-size count.
+// The run to lay out. `run` may be unresolved; its model, --ranks and --global-batch-size are used.
 struct SearchJob {
   const PretrainConfig& run;
   int64_t devices_per_node = 1;
   std::vector<Schedule> schedules = {};
 
-  // Those that the axes divide among them: the context axis is as the options say.
+  // The ranks that the searched axes divide; the context axis is fixed by the options.
   int64_t ranks() const { return run.mesh.ranks / run.mesh.context_parallel_size; }
   int64_t data(const Layout& layout) const {
     return ranks() / (layout[SearchAxis::Tensor] * layout[SearchAxis::Pipeline]);
@@ -53,7 +53,7 @@ struct SearchAxisInfo {
   SearchAxis axis;
   std::vector<std::string_view> options;  // canonical names
   int64_t neutral;                        // stands for the axis while nothing is chosen
-  // The values to try after what `before` has for the axes before this one; none: a dead end.
+  // The values to try, given the choices of `before` for earlier axes; empty: a dead end.
   std::vector<int64_t> (*candidates)(const SearchJob& job, const Layout& before);
   void (*write)(const Layout& layout, PretrainConfig& run);
   int64_t (*read)(const PretrainConfig& run);
@@ -64,23 +64,22 @@ std::span<const SearchAxisInfo> search_axes();
 // The axes that `config` leaves to the search.
 std::vector<SearchAxis> axes_searched(const PlanConfig& config);
 std::vector<SearchAxis> all_search_axes();
-// The schedules it may choose among: those that --search-schedules names, or else 1f1b, interleaved, zb-h1,
-// zb-h2 and zb-v. gpipe keeps more than 1f1b and is no faster; the pairs of dualpipe-v need a device that
-// computes two things at once.
+// The candidate schedules: those of --search-schedules, or else 1f1b, interleaved, zb-h1, zb-h2 and zb-v. gpipe needs
+// more memory than 1f1b and is no faster; the pairs of dualpipe-v need a device that computes two things at once.
 std::vector<Schedule> schedules_searched(const PlanConfig& config);
 
-// Forgets what the options of these axes say, and the data-parallel size, which follows from the others.
+// Resets the options of these axes, and the data-parallel size, which follows from the others.
 void open_axes(PretrainConfig& run, std::span<const SearchAxis> axes);
 // The values that a run has on all axes.
 Layout layout_of(const PretrainConfig& run);
 // Sets the options of these axes, and the data-parallel size. `run` is not resolved.
 void write_layout(const Layout& layout, std::span<const SearchAxis> axes, PretrainConfig& run);
-// The same as words of a command line.
+// The same as command-line words.
 std::vector<std::string> layout_words(const Layout& layout, std::span<const SearchAxis> axes,
                                       PretrainConfig run);
 
-// Adds what a search over these axes cannot work with: a missing global batch, a schedule from a file, stages
-// that are given one by one. `option` asks for the search: "search" or "auto-layout".
+// Adds a problem for whatever a search over these axes cannot handle: a missing global batch, a schedule from a file,
+// stages that are given one by one. `option` is the option that starts the search: "search" or "auto-layout".
 void check_search(const PretrainConfig& run, std::span<const SearchAxis> axes, std::string_view option,
                   Problems& problems);
 

@@ -1,5 +1,5 @@
-// Options that people know from other programs (Hugging Face's Trainer, torchrun, DeepSpeed, nanoGPT,
-// Megatron-LM in older versions), and what they are called here.
+// Options of other programs (Hugging Face's Trainer, torchrun, DeepSpeed, nanoGPT, older versions of Megatron-LM) and
+// their names here.
 #pragma once
 
 #include <string_view>
@@ -8,11 +8,11 @@ namespace trifold {
 
 struct Synonym {
   std::string_view theirs;  // canonical spelling, without "--"
-  std::string_view ours;    // the option that does it; empty where there is none
-  std::string_view note;    // what else there is to say; may be empty
+  std::string_view ours;    // the equivalent option; empty if there is none
+  std::string_view note;    // further advice; may be empty
 };
 
-// What the option `name` of another program is here; null where it is not known.
+// The entry for the option `name` of another program; null if it is not known.
 const Synonym* synonym_of(std::string_view name);
 
 }  // namespace trifold

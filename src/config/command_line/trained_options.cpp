@@ -1,4 +1,4 @@
-// The options of commands that use a trained recommender, and what is wrong with them as a whole.
+// The options of commands that use a trained recommender, and the checks of their combinations.
 #include <utility>
 
 #include "config/command_line/commands.h"
@@ -10,7 +10,7 @@ namespace trifold {
 
 namespace {
 
-constexpr double kMostRanks = 1024;  // more would each wait for all others, with little to compute
+constexpr double kMostRanks = 1024;  // more ranks would only wait for each other
 
 void add_trained(OptionTable& table, TrainedRecommenderConfig& run) {
   table.group("Checkpoint and data");

@@ -10,7 +10,7 @@
 namespace trifold {
 namespace {
 
-// Named here without advice: leave the option out.
+// Without advice: leave the option out.
 constexpr std::string_view kUnavailable[] = {
     // parallelism
     "microbatch-group-size-per-virtual-pipeline-stage", "hierarchical-context-parallel-sizes",
@@ -52,7 +52,7 @@ constexpr std::string_view kUnavailable[] = {
     "data-parallel-random-init", "no-check-for-nan-in-loss-and-grad", "check-for-spiky-loss", "rerun-mode",
     "fake-process-group", "workers", "partitions"};
 
-// Named with advice.
+// With advice.
 constexpr std::pair<std::string_view, std::string_view> kAdvice[] = {
     {"train-samples", "give --train-iters instead"},
     {"lr-decay-samples", "give --lr-decay-iters instead"},

@@ -1,4 +1,4 @@
-// Options that people know from Megatron-LM, or from Trifold's plans, and that this version does not have.
+// Options of Megatron-LM, or planned for Trifold, that this version does not have.
 #pragma once
 
 #include <optional>
@@ -7,9 +7,8 @@
 
 namespace trifold {
 
-// A sentence about the option `name` (canonical spelling, without "--"), or nullopt when it is not one of
-// them:
-// "--bf16 is not available in this version of Trifold", and what to do instead where there is something.
+// A sentence about the option `name` (canonical spelling, without "--"): "--NAME is not available in this version of
+// Trifold", with an alternative if there is one; nullopt for any other name.
 std::optional<std::string> unavailable(std::string_view name);
 
 }  // namespace trifold

@@ -1,4 +1,4 @@
-// The choices that a configuration is made of: enums, and the names of their values on the command line.
+// The enums in configurations, with the names of their values on the command line.
 #pragma once
 
 #include "config/fields/named.h"
@@ -49,7 +49,7 @@ struct Names<GeluKind> {
   static constexpr Named<GeluKind> kAll[] = {{GeluKind::Tanh, "tanh"}, {GeluKind::Erf, "erf"}};
 };
 
-// How the router of a mixture of experts scores them.
+// How the router of a mixture of experts turns logits into scores.
 enum class RouterScore { Softmax, Sigmoid };
 template <>
 struct Names<RouterScore> {
@@ -185,7 +185,7 @@ struct Names<BenchPart> {
       {BenchPart::Comm, "comm"}, {BenchPart::Blocks, "blocks"}, {BenchPart::Hardware, "hardware"}};
 };
 
-// Of the file that --schedule-csv names.
+// The format of the file that --schedule-csv names.
 enum class PlanFormat { Trifold, Torch, TorchComms };
 template <>
 struct Names<PlanFormat> {
@@ -194,7 +194,7 @@ struct Names<PlanFormat> {
                                                {PlanFormat::TorchComms, "torch-comms"}};
 };
 
-// What a search for a layout chooses, in the order in which it does (config/command_line/search_axes.h).
+// The axes of a layout search, in the order in which they are chosen (config/command_line/search_axes.h).
 enum class SearchAxis { Tensor, Pipeline, Schedule, Stages, MicroBatch, SequenceParallel, Zero, Recompute };
 template <>
 struct Names<SearchAxis> {

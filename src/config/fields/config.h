@@ -1,7 +1,7 @@
-// What the user asked for: one typed struct per subject; those of recommenders are in
+// The user's configuration: one typed struct per subject; those of recommenders are in
 // config/fields/recommend_config.h. Field names are the option names with underscores; names and defaults are
 // Megatron-LM's where it has the option (config/command_line/option_tables.cpp binds them and holds the help texts).
-// `std::optional` marks a value that is derived from others when it is not given.
+// A `std::optional` is derived from other values if it is not given; a trailing comment says from which.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct ModelConfig {
   int64_t num_attention_heads = 0;         // required
   std::optional<int64_t> ffn_hidden_size;  // stays unset until a run is resolved; see inner_width
   std::optional<int64_t> kv_channels;      // stays unset; see head_width
-  bool group_query_attention = false;      // num_query_groups key and value heads, not one a head
+  bool group_query_attention = false;      // num_query_groups key and value heads instead of one per head
   int64_t num_query_groups = 1;
   bool qk_layernorm = false;
   int64_t seq_length = 0;                          // required
@@ -30,8 +30,8 @@ struct ModelConfig {
   PositionEmbedding position_embedding_type = PositionEmbedding::LearnedAbsolute;
   double rotary_base = 10000;
   double rotary_percent = 1.0;
-  // How rope is stretched beyond the positions it was trained with (models/rotary_frequencies.h), at most one
-  // of three ways: as Llama 3.1 does, ...
+  // Scaling of RoPE beyond the trained positions (models/rotary_frequencies.h), at most one of three kinds: as Llama
+  // 3.1 does, ...
   bool use_rope_scaling = false;
   double rope_scaling_factor = 8.0;
   double rotary_seq_len_interpolation_factor = 1;  // ... all pairs alike, ...
@@ -49,9 +49,10 @@ struct ModelConfig {
   GeluKind gelu = GeluKind::Tanh;
   bool disable_bias_linear = false;
   double init_method_std = 0.02;
-  std::optional<int64_t> num_experts;          // a mixture, in the place of every feed-forward network
+  std::optional<int64_t> num_experts;          // a mixture of experts replaces every feed-forward network
   std::optional<int64_t> moe_ffn_hidden_size;  // stays unset; see expert_width
-  std::optional<int64_t> moe_shared_expert_intermediate_size;  // of a network for all tokens beside them
+  std::optional<int64_t>
+      moe_shared_expert_intermediate_size;  // width of a network that all tokens pass in addition
   int64_t moe_router_topk = 2;
   RouterScore moe_router_score_function = RouterScore::Softmax;
   bool moe_router_pre_softmax = false;
@@ -66,15 +67,15 @@ struct ModelConfig {
 
 inline bool has_task_head(const ModelConfig& config) { return config.bert_head != HeadKind::Pretraining; }
 
-// Numbers of an attention head; key and value heads, as many as attention heads unless these share them; the
-// inner width of the feed-forward network, --ffn-hidden-size or what follows from hidden_size; and that of each
-// expert, --moe-ffn-hidden-size or the same.
+// Derived sizes: the width of an attention head; the number of key and value heads (that of attention heads unless
+// query groups share them); the inner width of the feed-forward network (--ffn-hidden-size, or derived from
+// hidden_size); the inner width of an expert (--moe-ffn-hidden-size, or the former).
 int64_t head_width(const ModelConfig& config);
 int64_t key_heads(const ModelConfig& config);
 int64_t inner_width(const ModelConfig& config);
 int64_t expert_width(const ModelConfig& config);
 
-// Which blocks each pipeline stage has (config/rules/pipeline_cut.h).
+// The blocks of each pipeline stage (config/rules/pipeline_cut.h).
 struct StageCutConfig {
   PipelineCut pipeline_cut = PipelineCut::Cost;
   std::optional<std::string> pipeline_model_parallel_layout;  // every stage, as Megatron-LM spells it
@@ -96,9 +97,9 @@ struct MeshConfig {
   int ranks = 1;  // ranks as threads of this process; under MPI the number of processes
   int tensor_model_parallel_size = 1;
   int pipeline_model_parallel_size = 1;
-  int context_parallel_size = 1;  // ranks that the positions of each sample are cut over
+  int context_parallel_size = 1;  // ranks over which the positions of each sample are sharded
   ContextExchange cp_comm_type = ContextExchange::AllGather;
-  // Activations between the tensor-parallel regions are cut by rows over the tensor axis (arXiv 2205.05198).
+  // Activations between the tensor-parallel regions are sharded by rows over the tensor axis (arXiv 2205.05198).
   bool sequence_parallel = false;
   RecomputeGranularity recompute_granularity = RecomputeGranularity::None;
   StageCutConfig cut;
@@ -106,7 +107,7 @@ struct MeshConfig {
   std::optional<int> ranks_per_node;      // ranks that share a node, in order; default: by host name
   std::optional<int> threads_per_rank;    // the cores of the host, divided among its ranks
   ComputeDevice device = ComputeDevice::Auto;
-  bool enable_cuda_graph = false;  // blocks' work in training steps as graphs (pipeline/block_graphs.h)
+  bool enable_cuda_graph = false;  // capture the work of blocks in CUDA graphs (pipeline/block_graphs.h)
   // A file with the algorithms of matrix products on CUDA devices (train/tune_products.h); "off": none.
   std::string tune_products = "off";
   bool no_deterministic_mode = false;  // faster attention on CUDA devices, with other bits in every run
@@ -114,15 +115,16 @@ struct MeshConfig {
   std::optional<double> memory_limit;  // GiB that a rank may use; the host's memory / its ranks
 };
 
-// In which order the micro-batches of a step go through the stages of the model (config/fields/schedule.h).
+// The order in which micro-batches pass through the stages of the model (config/fields/schedule.h).
 struct PipelineConfig {
-  std::optional<ScheduleChoice> schedule;  // 1f1b, or interleaved where a rank has several stages
-  // Two ways to say how many stages a rank has, of which at most one is given; stages_per_rank of
-  // config/fields/pipeline_choice.h reads them. A schedule from a file says itself where its stages are.
+  std::optional<ScheduleChoice> schedule;  // 1f1b, or interleaved if a rank has several stages
+  // Two ways to give the number of stages per rank, at most one of which is used; see stages_per_rank in
+  // config/fields/pipeline_choice.h. A schedule from a file defines its own stages.
   std::optional<int64_t> num_layers_per_virtual_pipeline_stage;
   std::optional<int> num_virtual_stages_per_pipeline_rank;
-  // Of schedule auto: micro-batches whose activations a rank may keep at once (absent: twice the pipeline
-  // ranks), and the file of `bench --what blocks --json` with the times of the blocks (absent: flops).
+  // For schedule auto: the number of micro-batches whose activations a rank may keep at once (absent: twice the
+  // pipeline ranks), and a file of `bench --what blocks --json` with measured block times (absent: estimated from
+  // flops).
   std::optional<int> schedule_max_in_flight;
   std::optional<std::string> schedule_costs;
   // Asynchronous schedules only: global batches between two drains of the pipeline.
@@ -132,10 +134,10 @@ struct PipelineConfig {
 struct BatchConfig {
   int64_t micro_batch_size = 0;              // required
   std::optional<int64_t> global_batch_size;  // micro_batch_size * data-parallel size
-  // Steps of the run. Required for pretrain unless train_epochs is given; resolve_length works it out then.
+  // Steps of the run. Required for pretrain unless train_epochs is given; resolve_length then computes it.
   int64_t train_iters = 0;
   std::optional<int64_t> train_epochs;  // passes over the training data, each sample exactly once in each
-  // Derived, no option: samples of these passes. The last global batch has what is left of them.
+  // Derived, no option: samples in these passes. The last global batch may be smaller.
   std::optional<int64_t> train_samples;
   std::optional<int64_t> exit_interval;         // stop after the first step divisible by this
   std::optional<double> exit_duration_in_mins;  // stop after the first step that ends later than this
@@ -166,20 +168,20 @@ struct OptimizerConfig {
   double adagrad_eps = 1e-10;
 };
 
-// In which type weights and activations are; at most one of the three, none of them: f32. For 16-bit types
-// gradients of parameters, master weights and the optimizer's state are f32 (core/dtype.h, accumulate_type).
+// The type of weights and activations: at most one of the flags, or f32 if none is set. With 16-bit types, gradients of
+// parameters, master weights and the optimizer's state are f32 (core/dtype.h, accumulate_type).
 struct PrecisionConfig {
   bool bf16 = false;
   bool fp16 = false;
-  // Products of linear layers from factors rounded to 8 bits (ops/cuda/fp8.h); with bf16, on CUDA devices.
+  // Matrix products of linear layers with operands rounded to 8 bits (ops/cuda/fp8.h); with bf16, on CUDA devices.
   bool fp8 = false;
-  // Products of f32 from factors rounded to TF32 (ops/cuda/gemm.h); on CUDA devices.
+  // f32 matrix products with operands rounded to TF32 (ops/cuda/gemm.h); on CUDA devices.
   bool tf32 = false;
-  bool f64 = false;  // everything in double precision: for checks of the mathematics
-  // Gradients, added up in f32 on every rank, travel over the data axis in bf16 (data_parallel/data_sums.h).
+  bool f64 = false;  // everything in double precision, to check the mathematics
+  // Gradients are accumulated in f32 on every rank but sent over the data axis in bf16 (data_parallel/data_sums.h).
   bool grad_reduce_in_bf16 = false;
-  // The loss is multiplied by a scale before backward so that small gradients stay above the smallest f16
-  // number: a fixed one, or one that follows the gradients (optim/loss_scaler.h).
+  // The loss is multiplied by a scale before the backward pass so that small gradients do not underflow in f16: a fixed
+  // scale, or one adjusted to the gradients (optim/loss_scaler.h).
   std::optional<double> loss_scale;
   double initial_loss_scale = 4294967296.0;  // 2^32
   double min_loss_scale = 1.0;
@@ -189,7 +191,7 @@ struct PrecisionConfig {
 
 // The type of weights and activations.
 DType compute_type(const PrecisionConfig& config);
-// The type in which gradients travel over the data axis.
+// The type in which gradients are sent over the data axis.
 DType reduce_type(const PrecisionConfig& config);
 
 struct DataConfig {
@@ -197,16 +199,16 @@ struct DataConfig {
   std::string split = "969,30,1";      // training, validation, test
   std::optional<TokenizerType> tokenizer_type;  // byte for text, none for .bin/.idx
   std::optional<std::string> tokenizer_model;   // file of the SentencePiece model, or a tokenizer.json
-  // Of documents packed into a sample, each but the last up to its end-of-document token (text/samples.h).
+  // For several documents packed into a sample, each but the last up to its end-of-document token (text/samples.h).
   bool eod_mask_loss = false;
   bool reset_position_ids = false;
   bool reset_attention_mask = false;
-  // Of BERT's pairs (tasks/bert_samples.h).
+  // For BERT's sentence pairs (tasks/bert_samples.h).
   double mask_prob = 0.15;
   double short_seq_prob = 0.1;
   bool whole_word_masking = false;
   bool split_sentences = false;
-  std::string json_key = "text";  // field of a JSON line that holds its text
+  std::string json_key = "text";  // field of a JSON line with the text
   OnBadRecord on_bad_record = OnBadRecord::Stop;
   int64_t max_bad_records = 1000;  // skip: the run ends when more than this many were skipped
 };
@@ -215,41 +217,39 @@ struct CheckpointConfig {
   std::optional<std::string> save;
   std::optional<int64_t> save_interval;  // also saved at the end
   std::optional<std::string> load;       // missing is an error
-  bool auto_resume = false;              // go on from what is in `save`, where there is something
+  bool auto_resume = false;              // continue from the checkpoint in `save`, if there is one
   bool finetune = false;                 // take the weights of `load` only
   bool async_save = false;               // write while training goes on
-  std::optional<int> save_retain;        // newest good checkpoints that stay; all of them
-  bool save_best = false;                // save after each evaluation that is the best so far, and mark it
+  std::optional<int> save_retain;        // number of newest good checkpoints to keep; all of them
+  bool save_best = false;  // save and mark the model after each evaluation that is the best so far
   OnSaveError on_save_error = OnSaveError::Stop;
   bool allow_changed_data = false;  // resume although the data differ from those of the checkpoint
-  // Steps between comparisons of the copies of weights and optimizer state; 0: never. Absent: before each
-  // save.
+  // Steps between comparisons of replicated weights and optimizer state; 0: never. Absent: before each save.
   std::optional<int64_t> check_replicas;
 };
 
 struct EvalConfig {
   std::optional<int64_t> eval_interval;  // absent: no evaluation while training
   int64_t eval_iters = 100;
-  std::optional<int64_t> early_stop_patience;  // evaluations in a row that are no better; absent: no limit
+  std::optional<int64_t> early_stop_patience;  // evaluations in a row without improvement; absent: no limit
 };
 
 struct LogConfig {
   int64_t log_interval = 100;
   std::optional<std::string> log_json;
-  int64_t check_overlap = 0;  // the first so many steps are computed twice (run/overlap_check.h)
+  int64_t check_overlap = 0;  // the first check_overlap steps are computed twice (run/overlap_check.h)
 };
 
-// What data-parallel ranks share out (zero/zero_stage.h), and how they talk.
+// What data-parallel ranks shard (zero/zero_stage.h), and how they communicate.
 struct ZeroConfig {
   int zero_stage = 0;
-  std::optional<int64_t> zero_min_unit_params;  // of what is reduced, published and gathered at once: 4 Mi
-  // Data-parallel ranks that share slices; ranks of other groups hold the same slices. Absent: all.
+  std::optional<int64_t> zero_min_unit_params;  // smallest unit (docs/glossary.md), in parameters; 4 Mi
+  // Data-parallel ranks that shard the state among them; every such group holds a full copy. Absent: all ranks.
   std::optional<GroupSize> zero_group_size;
   Offload offload;  // of the optimizer state, and of sharded weights
   bool offloads() const { return offload.to != Offload::To::None; }
   bool offloads_to_host() const { return offload.to == Offload::To::Host; }
-  std::optional<ReducePolicy>
-      zero_reduce;  // each where gradients are shared out and a step has one micro-batch
+  std::optional<ReducePolicy> zero_reduce;  // each if gradients are sharded and a step has one micro-batch
 };
 
 struct PretrainConfig {
@@ -266,8 +266,8 @@ struct PretrainConfig {
   EvalConfig eval;
   LogConfig log;
   uint64_t seed = 1234;
-  // A device (plan/hardware.h) for which the layout is chosen before the run begins; what is chosen stays
-  // open when such a configuration is resolved (config/command_line/search_axes.h).
+  // A device (plan/hardware.h) for which the layout is chosen before the run begins; the searched options stay unset
+  // when such a configuration is resolved (config/command_line/search_axes.h).
   std::optional<std::string> auto_layout;
 };
 
@@ -276,12 +276,12 @@ struct PretrainConfig {
 struct FinetuneConfig {
   PretrainConfig run;
   std::optional<FinetuneTask> task;       // required
-  std::optional<std::string> train_data;  // absent: a tuned model is only evaluated
+  std::optional<std::string> train_data;  // absent: a finetuned model is only evaluated
   std::optional<std::string> valid_data;
   std::optional<std::string> predictions;  // file for the answers to valid_data
-  std::optional<int64_t> seq_length;       // the checkpoint's, as the next two
+  std::optional<int64_t> seq_length;       // the checkpoint's, like the next two
   std::optional<double> hidden_dropout, attention_dropout;
-  int64_t doc_stride = 128;  // squad, as all that follow
+  int64_t doc_stride = 128;  // squad only, like all that follow
   int64_t max_query_length = 64;
   int64_t max_answer_length = 30;
   double null_score_diff_threshold = 0;
@@ -292,11 +292,11 @@ struct GenerateConfig {
   std::string load;  // required: directory of the checkpoint
   std::optional<TokenizerType> tokenizer_type;
   std::optional<std::string> tokenizer_model;  // file of the SentencePiece model, or a tokenizer.json
-  std::string prompt;                          // may be empty: the text then starts from nothing
+  std::string prompt;                          // may be empty
   int64_t max_new_tokens = 256;
   double temperature = 1.0;  // 0: always the most likely token
   int64_t top_k = 0;         // 0: all tokens
-  double top_p = 1.0;        // keep the likeliest tokens that together reach this probability
+  double top_p = 1.0;        // keep the most likely tokens that together reach this probability
   int64_t num_samples = 1;
   uint64_t seed = 1234;
   std::optional<int> threads_per_rank;  // all cores of the host
@@ -308,7 +308,7 @@ struct EvaluateConfig {
   DataConfig data;   // data_path is required
   Split part = Split::Valid;
   std::optional<int64_t>
-      eval_iters;  // batches of micro_batch_size * data-parallel size sequences; all of the part
+      eval_iters;  // batches of micro_batch_size * data-parallel size sequences; the whole split
   int64_t micro_batch_size = 4;
   MeshConfig mesh;
   std::optional<std::string> log_json;
@@ -325,28 +325,27 @@ struct InspectConfig {
 struct ReshardConfig {
   std::string load;  // required
   std::string save;  // required
-  MeshConfig mesh;   // its sizes and sequence_parallel; ranks above 1 must agree, else they follow
+  MeshConfig mesh;   // sizes and sequence_parallel; `ranks` above 1 must agree with the sizes
   PipelineConfig pipeline;
   ZeroConfig zero;
   std::optional<int> files;    // instead of a mesh
-  std::optional<DType> dtype;  // of everything; as it is
+  std::optional<DType> dtype;  // of all tensors; unchanged
   bool no_save_optim = false;  // weights only
   double max_memory = 256;     // MiB
 };
 
-// `trifold convert`: which way follows from what `load` is.
+// `trifold convert`: the direction follows from what `load` is.
 struct ConvertConfig {
   std::string load;            // required: a checkpoint, or a folder with config.json and safetensors files
   std::string save;            // required
-  std::optional<DType> dtype;  // of everything; as it is
+  std::optional<DType> dtype;  // of all tensors; unchanged
   double max_file_size = 5;    // GB (1e9 bytes) of a safetensors file
-  std::optional<int64_t> seq_length;  // of the checkpoint that is written; all positions the model has
+  std::optional<int64_t> seq_length;  // of the checkpoint that is written; all positions of the model
   double max_memory = 256;            // MiB
 };
 
-// `trifold bench`: `run` holds GPT-2 124M (12 layers, width 768, 12 heads, 50257 tokens) unless told
-// otherwise; its train_iters becomes warmup_iters + iters when the configuration is resolved. It reads no
-// data.
+// `trifold bench`: `run` holds GPT-2 124M (12 layers, width 768, 12 heads, 50257 tokens) by default; its train_iters
+// becomes warmup_iters + iters when the configuration is resolved. It reads no data.
 struct BenchConfig {
   BenchConfig();
 
@@ -358,9 +357,8 @@ struct BenchConfig {
 };
 
 // `trifold plan`: the forecast of `run`, computed without starting ranks. Takes the options of pretrain; data, steps
-// and learning rate are not needed. The costs are one rank's; their defaults are about what a GPU of the
-// machine of arXiv 2104.04473 reaches: half of an A100's 312 TFLOP/s, NVLink inside a node, one 200 Gbit/s
-// adapter a GPU between nodes.
+// and learning rate are not needed. The costs are those of one rank; the defaults are roughly those of a GPU in arXiv
+// 2104.04473: half of an A100's 312 TFLOP/s, NVLink inside a node, one 200 Gbit/s adapter a GPU between nodes.
 struct PlanConfig {
   PlanConfig();
 
@@ -371,21 +369,22 @@ struct PlanConfig {
   std::optional<std::string> json;
   double peak_gflops = 150'000;        // GFLOP/s of matrix products
   double tensor_link_bandwidth = 250;  // GB/s (1e9 bytes) between ranks that share a layer
-  double link_bandwidth = 25;          // GB/s between stages, and between copies of the model
+  double link_bandwidth = 25;          // GB/s between stages and between data-parallel replicas
   double link_latency = 5;             // microseconds of a message
   std::optional<std::string> costs;    // file that `bench --what blocks --json` wrote
-  // A device by name or file instead of the five above (plan/hardware.h), changes to it, and what is assumed
-  // of the program that runs the step (plan/software.h), each as "KEY=VALUE".
+  // A device by name or file instead of the five values above (plan/hardware.h), changes to it, and assumptions about
+  // the program that runs the step (plan/software.h), each as "KEY=VALUE".
   std::optional<std::string> hardware;
   std::vector<std::string> hardware_set;
   std::vector<std::string> assume;
-  // Find the best layout instead of planning the one of `run`, and what may be chosen (config/command_line/search_axes.h).
+  // Find the best layout instead of planning the layout of `run`, and the axes to search
+  // (config/command_line/search_axes.h).
   bool search = false;
   std::vector<SearchAxis> search_over;           // empty: all of them
   std::vector<ScheduleChoice> search_schedules;  // empty: those of schedules_searched
 };
 
-// `trifold plan --lines FILE`: many plans in one process, a line of `plan` options each.
+// `trifold plan --lines FILE`: many plans in one process, one line of `plan` options each.
 struct PlanLinesConfig {
   std::string lines;         // required
   bool closed_form = false;  // step times alone, without memory and simulation

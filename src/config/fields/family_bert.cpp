@@ -1,4 +1,4 @@
-// BERT: what its options mean and exclude.
+// BERT: its properties, and the options that it excludes.
 #include <utility>
 
 #include "config/fields/model_family.h"
@@ -8,7 +8,7 @@ namespace trifold {
 
 namespace {
 
-// Options that make another model of a GPT have no part in BERT as it was published.
+// Options for variants of a GPT do not apply to BERT as published.
 void check_bert(const ModelConfig& model, Problems& problems) {
   const ModelConfig defaults;
   const std::pair<const char*, bool> options[] = {

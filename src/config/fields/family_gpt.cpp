@@ -1,4 +1,4 @@
-// GPT-2 and Llama: what their options mean and exclude.
+// GPT-2 and Llama: their properties, and the options that they exclude.
 #include "config/fields/model_family.h"
 #include "config/rules/validate.h"
 

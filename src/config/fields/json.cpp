@@ -46,7 +46,7 @@ std::vector<std::string> json_words(const nlohmann::json& value) {
   return words;
 }
 
-// A number must come as a number: "12" in quotes was not written by us.
+// A number must come as a number: "12" in quotes was not written by Trifold.
 void check_type(const Option& option, const nlohmann::json& value) {
   const bool text = std::holds_alternative<std::string*>(option.field) || !option.allowed.empty() ||
                     std::holds_alternative<ValueField>(option.field) ||
@@ -60,13 +60,12 @@ void check_type(const Option& option, const nlohmann::json& value) {
 
 void read_option(const Option& option, const nlohmann::json& json) {
   const std::string key = json_key(option);
-  // An option that is not there is younger than the file. Defaults are what was done before there were
-  // options.
+  // A missing option was introduced after the file was written; its default is the behaviour of that time.
   if (!json.contains(key) && !option.required) return;
   if (!json.contains(key)) bad_input("'{}' is missing", key);
   try {
     const bool none = json[key].is_null() || (json[key].is_array() && json[key].empty());
-    if (!none) {  // unset, as it is in a new configuration
+    if (!none) {  // null leaves it unset, as in a new configuration
       check_type(option, json[key]);
       set_value(option, json_words(json[key]));
     }

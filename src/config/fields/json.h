@@ -1,5 +1,5 @@
-// Configurations as JSON: what a checkpoint remembers of its model and tokenizer, and the record of a whole
-// run. Keys are option names with underscores; an unset value is null. Numbers keep their exact value.
+// Configurations as JSON: the model and tokenizer that a checkpoint stores, and the record of a whole run. Keys are
+// option names with underscores; an unset value is null. Numbers keep their exact value.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -21,11 +21,11 @@ nlohmann::json tokenizer_to_json(const DataConfig& data);
 // The inverse of to_json. Throws Error(BadInput) naming the field that is missing, unknown, of the wrong type
 // or out of range.
 ModelConfig model_from_json(const nlohmann::json& json);
-// Sets the fields of tokenizer_to_json in `data` and leaves the others alone. Throws as model_from_json does.
+// Sets the fields of tokenizer_to_json in `data` and leaves the others unchanged. Throws as model_from_json does.
 void tokenizer_from_json(const nlohmann::json& json, DataConfig& data);
 
-// Sets what decides the predictions of a recommender, its model and precision, and how its data were read, to
-// what `json`, a value of to_json(RecommendConfig), says; the rest stays. Throws as model_from_json does.
+// Sets the fields that decide a recommender's predictions (model, precision, how its data were read) from `json`, a
+// value of to_json(RecommendConfig), and leaves the others unchanged. Throws as model_from_json does.
 void recommender_from_json(const nlohmann::json& json, RecommendConfig& config);
 
 // The fields in which two models differ, one line each: "hidden_size is 128 in the checkpoint, 256 asked

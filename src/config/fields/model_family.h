@@ -1,6 +1,6 @@
-// What follows from the family of a model for options and for code that works with every family. Each family
-// has a file of its own (family_<name>.cpp) and an entry in the table of model_family.cpp; nothing else asks
-// which family a model is of. Its blocks, data and names are in models/language_family.h.
+// The properties of a model family that options and family-independent code need. Each family has a file of its own
+// (family_<name>.cpp) and an entry in the table of model_family.cpp; nothing else tests a model's family. The blocks,
+// data and names of families are in models/language_family.h.
 #pragma once
 
 #include "config/fields/config.h"
@@ -10,19 +10,20 @@ namespace trifold {
 
 struct ModelFamily {
   ModelType type;
-  // A position sees itself and those before it, and the model guesses what comes next; otherwise all see all.
+  // Each position attends to itself and earlier positions, and the model predicts the next token; otherwise every
+  // position attends to all.
   bool causal;
-  // Its batches have pairs, whose losses are weighed by the pairs of a whole step: they are counted before it
+  // Batches have sentence pairs, whose losses are weighted by the number of pairs in a whole step, counted before it
   // begins.
   bool has_pairs;
-  // Projections into the residual stream start smaller, by the number of them, as in GPT-2; blocks that
-  // normalize the sum have no need of it.
+  // Projections into the residual stream are initialised smaller the more of them there are, as in GPT-2; blocks that
+  // normalize the sum do not need it.
   bool scales_residual_init;
-  // Its encoder can be tuned for a task (trifold finetune).
+  // The encoder can be finetuned for a task (trifold finetune).
   bool has_tasks;
-  // It can be trained on data sets of tokens (.bin/.idx), not on text only.
+  // The model can be trained on tokenized data sets (.bin/.idx), not only on text.
   bool reads_token_files;
-  // Adds what contradicts the family: in the options of the model, and in those of its data.
+  // Add problems for options of the model, and of its data, that the family excludes.
   void (*check_model)(const ModelConfig& model, Problems& problems);
   void (*check_data)(const DataConfig& data, Problems& problems);
 };

@@ -1,5 +1,5 @@
-// Enums whose values have names: what stands on the command line, in configuration files, in checkpoints and
-// in messages. A specialisation of Names beside the enum lists them, in the order in which --help shows them.
+// Enums whose values have names, used on the command line, in configuration files, in checkpoints and in messages. A
+// specialisation of Names next to the enum lists them, in the order in which --help shows them.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@ struct Named {
   std::string_view name;
 };
 
-// `static constexpr Named<E> kAll[]` for an enum with names; every value that an option may have is in it.
+// `static constexpr Named<E> kAll[]` for an enum with names; it contains every value that an option may have.
 template <class E>
 struct Names;
 
@@ -31,7 +31,7 @@ constexpr std::string_view name_of(E value) {
   return "?";
 }
 
-// The value that is called exactly that.
+// The value with exactly this name.
 template <HasNames E>
 constexpr std::optional<E> value_named(std::string_view name) {
   for (const Named<E>& entry : Names<E>::kAll)

@@ -52,7 +52,7 @@ bool same_part(std::string_view a, std::string_view b) {
   return a == b || (std::min(a.size(), b.size()) >= 4 && edit_distance(a, b) <= 1);
 }
 
-// How many of the parts of two names are the same, of all there are; 0 where only common ones are.
+// The fraction of parts that two names share; 0 if they share only common ones.
 double shared_parts(std::string_view word, std::string_view name) {
   const std::vector<std::string_view> left = parts_of(word), right = parts_of(name);
   size_t shared = 0;
@@ -68,7 +68,7 @@ double shared_parts(std::string_view word, std::string_view name) {
 
 // 0: not alike, 1: as alike as can be.
 double likeness_by_letters(std::string_view word, std::string_view name) {
-  // Names are often cut short; of several the shortest was meant.
+  // Names are often abbreviated; the shortest match was probably meant.
   if (word.size() >= 2 && name.starts_with(word))
     return 0.9 - 0.001 * static_cast<double>(name.size() - word.size());
   if (word.size() >= 4 && name.ends_with(word)) return 0.8;

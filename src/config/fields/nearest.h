@@ -1,4 +1,4 @@
-// Known names that a person may have meant by an unknown one.
+// Suggestions for an unknown name: known names that the user may have meant.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +12,9 @@ namespace trifold {
 // The least number of letters to insert, delete, replace or swap with their neighbour to get from `a` to `b`.
 size_t edit_distance(std::string_view a, std::string_view b);
 
-// Those of `names` that are like `word`, the most alike first, at most three; none where nothing is. A name
-// is like `word` when a few typing errors lie between them (a quarter of its letters at most), when it begins
-// with `word` or contains it whole, or when the parts between hyphens are mostly the same in any order. Where
-// typing errors explain the word, its parts are not looked at.
+// The names most similar to `word`, best first, at most three. A name is similar if it differs by a few typing errors
+// (at most a quarter of its letters), if it begins with `word` or contains it, or if most of the parts between hyphens
+// are the same in any order. Parts are compared only if no name is within a few typing errors.
 std::vector<std::string> similar(std::string_view word, std::span<const std::string> names);
 
 // "--a", "--a or --b", "--a, --b or --c"; each name after `dashes`.

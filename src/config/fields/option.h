@@ -1,7 +1,6 @@
 // Option: one option of a command, bound to the field of the configuration it sets; OptionTable: all of a
-// command's options in the order of its help. Everything the command line does (parsing, help, completion,
-// --print-config, JSON, range checks) reads this one table, so that none of them can know an option the
-// others do not.
+// command's options in the order of its help. Parsing, help, completion, --print-config, JSON and range checks all read
+// this one table, so an option is known to all of them or to none.
 //
 // A table points into the configuration it was made for and must not outlive it.
 #pragma once
@@ -23,7 +22,7 @@
 
 namespace trifold {
 
-// A type with a text of its own: an enum with names (config/fields/named.h), or a value (config/fields/values.h).
+// A type with its own text form: an enum with names (config/fields/named.h), or a value (config/fields/values.h).
 template <class T>
 concept HasText = HasNames<T> || requires(const T& value, std::string_view word) {
   { T::parse(word) } -> std::same_as<T>;
@@ -40,7 +39,8 @@ class ValueField {
   template <HasText T>
   ValueField(std::vector<T>* field) : field_(field), type_(&kType<T, std::vector<T>>) {}  // NOLINT
 
-  // BadInput for a word that is no such value. One word, unless it is a list.
+  // Sets the field; exactly one word unless it is a list. Throws Error(BadInput) for a word that is not a value of the
+  // type.
   void set(std::span<const std::string> words) const { type_->set(field_, words); }
   std::vector<std::string> words() const { return type_->words(field_); }  // none: unset
   std::vector<std::string> names() const { return type_->names(); }        // empty: any text may be a value
@@ -84,11 +84,11 @@ struct Option {
   std::vector<std::string> suggested = {};  // completed with these, but other text is possible too
   std::string when_absent = "";             // what holds when an optional field is not set
   Range bounds = {};
-  std::string instead = "";  // another option that makes a required one needless
+  std::string instead = "";  // another option that may be given instead of a required one
   bool required = false;
-  bool path = false;   // completed with file names
-  bool local = false;  // says where a rank finds something on its host, or how it uses that: ranks may differ
-  bool incidental = false;  // says where and how a run happens, not what it computes
+  bool path = false;        // completed with file names
+  bool local = false;       // about a rank's host (paths, threads): may differ between ranks
+  bool incidental = false;  // about where and how a run executes, not what it computes
 
   // Builders, used as table.add(...).range(1, 10).also("x").
   Option& need(std::string other = "");             // must be given, or the option called `other` instead
@@ -96,10 +96,10 @@ struct Option {
   Option& positive();                               // value > 0
   Option& at_least(double low);                     // value >= low
   Option& fraction();                               // 0 <= value < 1
-  Option& one_of(std::vector<std::string> names);   // a choice of these names; an enum's are known
+  Option& one_of(std::vector<std::string> names);   // a choice of these names; not needed for an enum
   Option& files(std::string what);                  // names files
   Option& suggest(std::vector<std::string> names);  // suggested
-  Option& optional();                               // need not be given after all
+  Option& optional();                               // undoes `need`
   Option& also(std::string alias);                  // another spelling
   Option& absent(std::string text);                 // when_absent
   Option& takes(std::string what);                  // argument
@@ -111,11 +111,11 @@ class OptionTable {
  public:
   // Starts a group; the options added next belong to it.
   void group(std::string title) { group_ = std::move(title); }
-  // Adds an option; the reference is good until the next add.
+  // Adds an option; the reference is valid until the next add.
   Option& add(std::string name, Field field, std::string help);
 
   std::span<const Option> options() const { return options_; }
-  // The option of that name, for a table that wants it a little different; an Error when there is none.
+  // The option of that name, to be modified in this table. Throws Error if there is none.
   Option& change(std::string_view name);
   // The option with this canonical name or alias, underscores taken as hyphens; null when there is none.
   const Option* find(std::string_view name) const;
@@ -132,13 +132,12 @@ bool is_list(const Option& option);
 // names the option and the word and says what would be right. A range is not checked here: see range_problem.
 void set_value(const Option& option, std::span<const std::string> words);
 
-// The field as words that set_value takes back to exactly the same value; nullopt when it is unset.
+// The field as words from which set_value restores exactly the same value; nullopt if it is unset.
 std::optional<std::vector<std::string>> value_words(const Option& option);
 // The same as one text, for messages; empty when unset.
 std::string value_text(const Option& option);
 
-// What is wrong with the field's value by itself: out of range, not one of the choices, or required and
-// missing.
+// The mistake in the field's value by itself: out of range, not one of the choices, or required and missing.
 std::optional<Problem> range_problem(const Option& option);
 
 // "at least 1", "above 0", "at least 0 and below 1": the bounds in words; empty when there are none.
@@ -146,7 +145,7 @@ std::string describe(const Range& range, bool whole);
 
 // `name` with underscores replaced by hyphens.
 std::string hyphenated(std::string_view name);
-// A choice as choices are compared: hyphenated and in lower case, since Megatron-LM itself mixes WSD and
+// The form in which choices are compared: hyphenated and in lower case, since Megatron-LM itself mixes WSD and
 // minus_sqrt.
 std::string folded(std::string_view choice);
 
@@ -181,7 +180,7 @@ std::string text(const T& value) {
     return value.text();
 }
 
-// What a field holds, alone, optional or as a list.
+// The value of a field: single, optional or a list.
 template <HasText T, class Holder>
 struct Held {
   static constexpr bool kList = std::is_same_v<Holder, std::vector<T>>;

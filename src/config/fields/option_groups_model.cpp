@@ -1,11 +1,11 @@
-// What is trained, on what.
+// Options of the model and its data.
 #include "config/fields/option_groups.h"
 
 namespace trifold {
 
 namespace {
 
-// What makes a Llama of a GPT.
+// The options that turn a GPT-2 into a Llama.
 void add_architecture(OptionTable& table, ModelConfig& model) {
   table.add("position-embedding-type", &model.position_embedding_type,
             "Position encoding: learned embeddings, rotary embeddings (rope), or none.");

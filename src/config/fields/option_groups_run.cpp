@@ -1,4 +1,4 @@
-// How it is trained, and where.
+// Options of training and of the machines.
 #include "config/fields/option_groups.h"
 
 #include "config/fields/pipeline_choice.h"

@@ -1,4 +1,4 @@
-// What of a run is saved, evaluated and told.
+// Options of saving, evaluating and reporting.
 #include <utility>
 
 #include "config/fields/option_groups.h"

@@ -39,11 +39,11 @@ void fill_pipeline(PretrainConfig& config) {
   PipelineConfig& pipeline = config.pipeline;
   if (schedule_from_file(pipeline)) return;
   const Schedule schedule = *chosen_schedule(pipeline);
-  if (!pipeline.num_layers_per_virtual_pipeline_stage)  // only one of the two may stand in a configuration
+  if (!pipeline.num_layers_per_virtual_pipeline_stage)  // a configuration may have only one of the two
     pipeline.num_virtual_stages_per_pipeline_rank =
         stages_per_rank(pipeline, config.model.num_layers, config.mesh.pipeline_model_parallel_size);
   pipeline.schedule = schedule;
-  const bool length_known = config.batch.train_iters > 0;  // not yet where --train-epochs says it
+  const bool length_known = config.batch.train_iters > 0;  // not yet known with --train-epochs
   if (is_async(schedule) && !pipeline.async_window && length_known)
     pipeline.async_window = std::min(kDefaultWindow, config.batch.train_iters);
 }

@@ -1,4 +1,4 @@
-// What a PipelineConfig means: the schedule, and how many stages a rank has.
+// Interprets a PipelineConfig: the schedule, and the number of stages per rank.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,17 @@ namespace trifold {
 // The names of all schedules, in order.
 std::vector<std::string> known_schedules();
 
-// The schedule comes from a file (its name ends in .csv).
+// Whether the schedule comes from a file (its name ends in .csv).
 bool schedule_from_file(const PipelineConfig& pipeline);
 
-// The schedule, which follows from the stages of a rank where it is not named; nullopt when it comes from a
-// file.
+// The schedule, derived from the stages per rank if it is not given; nullopt if it comes from a file.
 std::optional<Schedule> chosen_schedule(const PipelineConfig& pipeline);
 
-// Stages of each rank; nullopt where --num-layers-per-virtual-pipeline-stage does not divide the layers. For
-// a schedule from a file it is what the options say, 1 where they say nothing.
+// Stages per rank; nullopt if --num-layers-per-virtual-pipeline-stage does not divide the layers. For a schedule from a
+// file, the number that the options give, or 1.
 std::optional<int> stages_per_rank(const PipelineConfig& pipeline, int64_t num_layers, int pipeline_ranks);
 
-// Fills in schedule, stages of a rank and window. The configuration must have no problems.
+// Fills in schedule, stages per rank and window. The configuration must have no problems.
 void fill_pipeline(PretrainConfig& config);
 
 }  // namespace trifold

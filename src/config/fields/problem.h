@@ -1,5 +1,5 @@
-// Problem: a mistake in the values of a configuration, in three parts: the options that it is about, what is
-// wrong, and what would be right. It is printed as one line in one place: text_of.
+// Problem: a mistake in the values of a configuration, in three parts: the options concerned, what is wrong, and what
+// would be right. text_of alone formats it, as one line.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 namespace trifold {
 
 struct Problem {
-  // Names without "--" of the options whose values make the mistake, the one to change first where there is
-  // one. Empty only for words that belong to no option.
+  // Names without "--" of the options whose values conflict, beginning with the one to change, if there is one. Empty
+  // only for words that belong to no option.
   std::vector<std::string> options;
   std::string wrong;     // with the value seen: "--ranks 8 is not divisible by --ranks-per-node 3"
   std::string right;     // "6 and 9 are"; "leave it out"
-  bool missing = false;  // a required number that is 0, as it is when it is not given
+  bool missing = false;  // a required number is 0, which usually means it was not given
 
   friend bool operator==(const Problem&, const Problem&) = default;
 };
@@ -24,10 +24,10 @@ struct Problem {
 std::string text_of(const Problem& problem);
 std::vector<std::string> texts_of(std::span<const Problem> problems);
 
-// "128 and 132 are", "4 is": the multiples of `unit` around `value`, which is none.
+// "128 and 132 are", "4 is": the multiples of `unit` nearest to `value`, which is not one.
 std::string multiples_around(int64_t value, int64_t unit);
 
-// Throws Error(BadInput) when `list` is not empty: one problem as it is, several as a list of lines.
+// Throws Error(BadInput) when `list` is not empty: one problem unchanged, several as a list of lines.
 void throw_problems(const std::vector<std::string>& list);
 void throw_problems(const std::vector<Problem>& list);
 

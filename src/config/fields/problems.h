@@ -21,8 +21,8 @@
 
 namespace trifold {
 
-// Values that are wrong by themselves are found first, through the table; comparisons between values then ask
-// `sound`, so that one mistake is reported once, and sums and products cannot overflow.
+// Values that are wrong by themselves are found first, through the table. Checks that relate several values first ask
+// `sound`, so that a mistake is reported once and arithmetic on checked values cannot overflow.
 class Problems {
  public:
   explicit Problems(const OptionTable& table) {
@@ -37,7 +37,7 @@ class Problems {
     return std::none_of(names.begin(), names.end(), [&](const char* name) { return wrong_.count(name) > 0; });
   }
 
-  // The last part of a problem; adds it to the list.
+  // Expects the last part of a problem, then adds it to the list.
   class Wrong {
    public:
     template <class... Args>
@@ -84,14 +84,14 @@ class Problems {
   std::set<std::string> wrong_;
 };
 
-// What is wrong with the options one by one, to which a command adds what contradicts what. By value, because a
-// table of options refers to the fields of a configuration that may change.
+// The mistakes in single options, to which a command adds contradictions between options. Taken by value, because the
+// option table needs a configuration that it may modify.
 template <class Config>
 Problems problems_of_options(Config config) {
   return Problems(options_of(config));
 }
 
-// For resolve() of a command where nothing follows from what it was given.
+// resolve() for a command without derived values.
 template <class Config>
 Config without_problems(Config config) {
   throw_problems(problems(config));

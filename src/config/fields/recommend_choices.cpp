@@ -81,7 +81,7 @@ std::string TablePlacements::text() const {
 
 namespace {
 
-// Takes the name that `rest` begins with, and the comma behind it. Nothing where a quote is not closed.
+// Takes the first name off `rest`, with the comma after it. nullopt if a quote is not closed.
 std::optional<std::string> take_name(std::string_view& rest) {
   std::string name;
   if (!rest.starts_with('"')) {
@@ -97,7 +97,7 @@ std::optional<std::string> take_name(std::string_view& rest) {
     name += rest.substr(0, end);
     rest.remove_prefix(end + 1);
     if (!rest.starts_with('"')) break;
-    name.push_back('"');  // it came twice
+    name.push_back('"');  // a doubled quote stands for one
     rest.remove_prefix(1);
   }
   if (!rest.empty() && !rest.starts_with(',')) return std::nullopt;
@@ -166,7 +166,7 @@ BagColumns BagColumns::parse(std::string_view text) {
   const std::string shown = printable(std::string(text));
   BagColumns bags;
   for (const std::string& word : ColumnNames::parse(text).names) {
-    const size_t colon = word.rfind(':', word.size() - 2);  // which may be the separator, too
+    const size_t colon = word.rfind(':', word.size() - 2);  // the separator itself may be a colon
     if (colon == std::string::npos || colon == 0)
       bad_input("'{}' is no column with the character between its texts, like genres:| or tags:space", shown);
     bags.columns.push_back(
@@ -198,7 +198,7 @@ struct Comparison {
   std::string_view sign;
   LabelRule::Is is;
 };
-// The longest first.
+// Longest first, so that >= is not read as >.
 constexpr Comparison kComparisons[] = {{">=", LabelRule::Is::GreaterEqual}, {"<=", LabelRule::Is::LessEqual},
                                        {"==", LabelRule::Is::Equal},        {"!=", LabelRule::Is::Unequal},
                                        {">", LabelRule::Is::Greater},       {"<", LabelRule::Is::Less}};

@@ -1,5 +1,5 @@
-// The choices that the configurations of recommenders are made of: enums with the names of their values on
-// the command line, as in choices.h, and values with a text of their own, as in values.h.
+// The enums in configurations of recommenders, with the names of their values as in choices.h, and values with their
+// own text form as in values.h.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace trifold {
 
 // ---- Clicks ----
 
-// What is done to a dense number x of a file; NaN stands for a missing one (clicks/click_transform.h).
+// The transform of a dense number x from a file; NaN stands for a missing one (clicks/click_transform.h).
 enum class DenseTransform {
   None,    // x; missing 0
   Log1p,   // ln(max(x, 0) + 1); missing 0. facebookresearch/dlrm, MLPerf
@@ -43,7 +43,7 @@ struct Names<IdPolicy> {
       {IdPolicy::Error, "error"}, {IdPolicy::Modulo, "modulo"}, {IdPolicy::Clip, "clip"}};
 };
 
-// How preprocessing makes ids of hashes: numbered as they are first seen, or taken modulo a number.
+// How preprocessing turns hashes into ids: numbered in order of first appearance, or modulo a number.
 enum class IdSource { Dictionary, Hash };
 template <>
 struct Names<IdSource> {
@@ -52,7 +52,7 @@ struct Names<IdSource> {
 
 // ---- The model ----
 
-// Of the vectors of a sample: products of pairs, side by side, or a cross network.
+// Interaction of a sample's vectors: pairwise dot products, concatenation, or a cross network.
 enum class InteractionKind { Dot, Cat, Cross };
 template <>
 struct Names<InteractionKind> {
@@ -60,14 +60,14 @@ struct Names<InteractionKind> {
       {InteractionKind::Dot, "dot"}, {InteractionKind::Cat, "cat"}, {InteractionKind::Cross, "cross"}};
 };
 
-// What a bag of ids gives.
+// How the rows of a bag of ids are combined.
 enum class Pooling { Sum, Mean };
 template <>
 struct Names<Pooling> {
   static constexpr Named<Pooling> kAll[] = {{Pooling::Sum, "sum"}, {Pooling::Mean, "mean"}};
 };
 
-// Cross entropy of the logit, or the square of probability minus label.
+// Binary cross entropy of the logit, or the squared difference of probability and label.
 enum class ClickLossKind { Bce, Mse };
 template <>
 struct Names<ClickLossKind> {
@@ -84,7 +84,7 @@ struct Names<TableOptimizer> {
                                                    {TableOptimizer::Adam, "adam"}};
 };
 
-// Where the rows of a table are (embedding/placement.h).
+// How a table is distributed over ranks (embedding/placement.h).
 enum class PlacementKind : uint8_t { Table, Row, Column, Replicated };
 template <>
 struct Names<PlacementKind> {
@@ -94,7 +94,7 @@ struct Names<PlacementKind> {
                                                   {PlacementKind::Replicated, "replicated"}};
 };
 
-// How predictions are written.
+// The file format of predictions.
 enum class ScoreFormat { Csv, Jsonl };
 template <>
 struct Names<ScoreFormat> {
@@ -119,7 +119,7 @@ class NumberList {
   std::string spelled_;  // as it was given
 };
 
-// --table-rows: of each table, or as the data say.
+// --table-rows: the rows of each table, or those given by the data.
 struct TableRows {
   std::optional<NumberList> list;  // absent: those of the data
 
@@ -127,7 +127,7 @@ struct TableRows {
   std::string text() const;
 };
 
-// --placement: one kind for all tables or one for each, or as the planner finds best.
+// --placement: one kind for all tables, one for each, or the planner's choice.
 struct TablePlacements {
   std::vector<PlacementKind> kinds;  // empty: auto
 
@@ -136,7 +136,7 @@ struct TablePlacements {
   bool is_auto() const { return kinds.empty(); }
 };
 
-// Names of columns, separated by commas; one that has commas stands between quotes.
+// Names of columns, separated by commas; a name with commas is quoted.
 struct ColumnNames {
   std::vector<std::string> names;
 
@@ -144,7 +144,7 @@ struct ColumnNames {
   std::string text() const;
 };
 
-// Columns whose fields hold any number of texts, each with the character between these, as genres:|,tags:space.
+// Columns with any number of texts per field, each with its separator, as in genres:|,tags:space.
 struct BagColumns {
   struct Column {
     std::string name;
@@ -165,15 +165,15 @@ struct Separator {
   std::string text() const;
 };
 
-// Which samples count as clicked: a column of 0 and 1 (or false and true), or one that is compared with a value,
-// as in rating>=4 or income==>50K. Numbers are compared as such; == and != also compare texts.
+// Defines which samples count as clicked: a column of 0 and 1 (or false and true), or a comparison of a column with a
+// value, as in rating>=4 or income==>50K. Numbers are compared as such; == and != also compare texts.
 struct LabelRule {
   enum class Is { True, Equal, Unequal, Less, LessEqual, Greater, GreaterEqual };
 
   std::string column;
   Is is = Is::True;
-  std::string value;             // but for True
-  std::optional<double> number;  // of the value, where it is one
+  std::string value;             // unused for True
+  std::optional<double> number;  // `value` as a number, if it is one
 
   static LabelRule parse(std::string_view text);
   std::string text() const;

@@ -1,5 +1,5 @@
-// What the user asked the commands for recommenders for: `trifold recommend`, its plan, `preprocess`, `score`
-// and `evaluate`. As in config.h, field names are the option names with underscores.
+// The user's configuration of the commands for recommenders: `trifold recommend`, its plan, `preprocess`, `score` and
+// `evaluate`. As in config.h, field names are the option names with underscores.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ struct ClickDataConfig {
   std::optional<std::string> valid_data;  // a file or a folder
   // auto | synthetic | one of click_formats() (clicks/click_files.h)
   std::string data_format = "auto";
-  // What is absent follows from the data where they say it. Otherwise rows must be given (1000 of synthetic
-  // clicks), and there are 13 dense features.
+  // Absent values come from the data if they contain them. Otherwise rows must be given (default for synthetic clicks:
+  // 1000), and there are 13 dense features.
   std::optional<TableRows> table_rows;
-  std::optional<NumberList> table_max_ids;  // of one sample, of each table; 1
+  std::optional<NumberList> table_max_ids;  // per sample, for each table; 1
   std::optional<int64_t> dense_features;
   std::optional<DenseTransform> dense_transform;  // that of the format
   std::optional<IdPolicy> id_policy;              // error
@@ -28,7 +28,7 @@ struct ClickDataConfig {
   double synthetic_zipf = 1.05;
   double synthetic_missing = 0;
   bool synthetic_constant = false;
-  int64_t valid_samples = 0;  // the last of the training data, where there is no other
+  int64_t valid_samples = 0;  // the last samples of the training data, if there is no other validation data
 };
 
 struct DlrmConfig {
@@ -70,8 +70,8 @@ struct PreprocessConfig {
   std::vector<std::string> input;    // required: files or folders
   std::string output;                // required
   std::string data_format = "auto";  // auto | tsv | csv | csv-hex
-  // What the columns of a CSV file with any header are; none of them: the header's names say it, or the columns
-  // are Criteo's.
+  // The columns of a CSV file with any header. If none of these is given, the header's names decide, or the columns are
+  // Criteo's.
   std::optional<LabelRule> label;
   std::optional<ColumnNames> dense, sparse;
   std::optional<BagColumns> bag;
@@ -97,38 +97,37 @@ struct RecommendConfig {
   ClickDataConfig data;
   DlrmConfig model;
   ClickTrainingConfig training;
-  LrConfig lr;                // of the MLPs; the tables' follow it
-  PrecisionConfig precision;  // bf16 (of the MLPs and the cross network), tf32 and f64 count
+  LrConfig lr;                // of the MLPs; those of the tables are derived from it
+  PrecisionConfig precision;  // bf16 (for the MLPs and the cross network), tf32 and f64 are used
   EmbeddingPlacementConfig placement;
   MeshConfig mesh;  // ranks, threads_per_rank, device and the time-out count
-  ZeroConfig zero;  // zero_stage, at most 2, counts
+  ZeroConfig zero;  // only zero_stage is used, at most 2
   CheckpointConfig checkpoint;
   LogConfig log;
   uint64_t seed = 1234;
 };
 
-// `trifold plan-recommender`: the forecast of `run`, computed without starting ranks. The costs are one rank's; their
-// defaults are about what a socket of a server of 2023 with 32 cores reaches.
+// `trifold plan-recommender`: the forecast of `run`, computed without starting ranks. The costs are those of one rank;
+// the defaults are roughly those of one socket of a 2023 server with 32 cores.
 struct PlanRecommenderConfig {
   RecommendConfig run;
   double peak_gflops = 2000;      // GFLOP/s of matrix products
-  double memory_bandwidth = 150;  // GB/s (1e9 bytes) of rows at random places
+  double memory_bandwidth = 150;  // GB/s (1e9 bytes) for reading random rows
   double link_bandwidth = 25;     // GB/s between ranks
   double link_latency = 5;        // microseconds of a message
-  int64_t measure_steps = 0;      // steps to train here, beside the prediction for this host
+  int64_t measure_steps = 0;      // steps to train here, to compare with the prediction for this host
   std::optional<std::string> svg;
   std::optional<std::string> json;
-  bool search = false;  // for placement, ranks and exchange, instead of planning those of `run`
+  bool search = false;  // search placement, ranks and exchange instead of planning those of `run`
 };
 
-// What commands that use a trained recommender have in common: the model and its precision are those of the
-// checkpoint.
+// The common part of commands that use a trained recommender. Model and precision come from the checkpoint.
 struct TrainedRecommenderConfig {
   std::string load;  // required
   std::string data;  // required: a file or a folder
   // auto | one of click_formats() (clicks/click_files.h)
   std::string data_format = "auto";
-  std::optional<IdPolicy> id_policy;  // that of the run that trained the model
+  std::optional<IdPolicy> id_policy;  // that of the training run
   int64_t global_batch_size = 4096;
   EmbeddingPlacementConfig placement;
   MeshConfig mesh;  // ranks, threads_per_rank, device and the time-out count
@@ -138,13 +137,13 @@ struct TrainedRecommenderConfig {
 struct ScoreConfig {
   TrainedRecommenderConfig run;
   std::string output;                        // required; "-": standard output
-  std::optional<ScoreFormat> output_format;  // by the name of the output
+  std::optional<ScoreFormat> output_format;  // chosen by the name of the output
 };
 
 // `trifold evaluate` of a recommender
 struct EvaluateRecommenderConfig {
   TrainedRecommenderConfig run;
-  std::optional<std::string> group_by;  // table whose first id is the key of GAUC and of the metrics at k
+  std::optional<std::string> group_by;  // table whose first id groups samples for GAUC and the metrics at k
   std::optional<NumberList> metric_at_k;
   std::optional<std::string> json;
 };

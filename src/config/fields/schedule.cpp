@@ -37,9 +37,9 @@ bool takes_any_chunks(Schedule schedule) {
   return schedule == Schedule::Interleaved || schedule == Schedule::Auto;
 }
 
-// DualPipe-V's middle phase pairs forwards of one direction with backwards of the other and needs 2 p
-// micro-batches to be there at all. 2BW holds two weight versions only when a global batch is at least as
-// long as the pipeline. The others run with any number, some of them with more idle time.
+// DualPipe-V's middle phase pairs forwards of one direction with backwards of the other; it exists only with at least 2
+// p micro-batches. 2BW holds two weight versions only when a global batch is at least as long as the pipeline. The
+// others run with any number, though some idle more.
 int min_micros(Schedule schedule, int ranks, int /*chunks*/) {
   if (schedule == Schedule::DualPipeV) return 2 * ranks;
   if (schedule == Schedule::PipeDream2BW) return ranks;

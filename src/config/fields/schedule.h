@@ -1,5 +1,5 @@
-// The micro-batch schedules that can be chosen, and what each asks of a configuration. The plans themselves
-// are made in schedule/schedules.h; this is the part that options need.
+// The micro-batch schedules that can be chosen, and what each requires of a configuration. schedule/schedules.h makes
+// the plans; this header has the part that options need.
 #pragma once
 
 #include <optional>
@@ -19,7 +19,7 @@ enum class Schedule : unsigned char {
   DualPipeV,     // DeepSeek's DualPipe folded into a V
   PipeDream,     // asynchronous, a weight version for each micro-batch in flight (Narayanan et al., 2019)
   PipeDream2BW,  // asynchronous, two weight versions (Narayanan et al., 2020)
-  Auto           // the order that is fastest for given costs (schedule/automatic.h)
+  Auto           // the fastest order found for given costs (schedule/automatic.h)
 };
 
 // "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "pipedream", "pipedream-2bw",
@@ -35,9 +35,8 @@ bool takes_any_chunks(Schedule schedule);  // interleaved, auto; the others have
 // The fewest micro-batches of one global batch that the schedule can run with.
 int min_micros(Schedule schedule, int ranks, int chunks);
 
-// Empty when the schedule can run like that, else one line: what is wrong and what would do. `ranks` is the
-// pipeline-parallel size, `chunks` the model chunks of each rank, `micros` the micro-batches of a global
-// batch.
+// Empty if the schedule can run with these numbers, else one line: what is wrong and what would be right. `ranks` is
+// the pipeline-parallel size, `chunks` the model chunks of each rank, `micros` the micro-batches of a global batch.
 std::string schedule_problem(Schedule schedule, int ranks, int chunks, int micros);
 
 }  // namespace trifold

@@ -1,6 +1,6 @@
-// Values of options that are more than one number or one name. Each is made from its text once, when the
-// command line or a file is read, and has `text` to be shown; parse throws Error(BadInput) with what stands
-// behind the name of the option in a message: "'x' is not possible: ...".
+// Option values that are more than a number or a name. Each is parsed once, when the command line or a file is read,
+// and `text` gives it back for display. parse throws Error(BadInput) with the part of the message that follows the
+// option's name: "'x' is not possible: ...".
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace trifold {
 
 // --schedule: one of the schedules, or a file of actions, whose name ends in .csv.
 struct ScheduleChoice {
-  Schedule schedule = Schedule::OneFOneB;  // where `file` is empty
+  Schedule schedule = Schedule::OneFOneB;  // used if `file` is empty
   std::string file;
 
   ScheduleChoice(Schedule chosen)
@@ -22,9 +22,9 @@ struct ScheduleChoice {
   bool from_file() const { return !file.empty(); }
 };
 
-// --zero-group-size: a number of ranks, or those of a node.
+// --zero-group-size: a number of ranks, or the ranks of a node.
 struct GroupSize {
-  int ranks = 0;  // 0: those of a node (run/nodes.h)
+  int ranks = 0;  // 0: the ranks of a node (run/nodes.h)
 
   static GroupSize parse(std::string_view text);
   std::string text() const;

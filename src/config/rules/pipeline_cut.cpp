@@ -123,7 +123,7 @@ StageLayers from_layout(const std::string& layout) {
   return result;
 }
 
-// Divides what is left of the layers among the stages without a number of their own, marked by -1.
+// Divides the remaining layers among the stages without a given number, marked by -1.
 std::optional<Problem> divide_rest(std::vector<int>& stages, int64_t num_layers, const StageCutConfig& cut) {
   const int64_t extra = (cut.account_for_embedding_in_pipeline_split ? 1 : 0) +
                         (cut.account_for_loss_in_pipeline_split ? 1 : 0);

@@ -1,5 +1,5 @@
-// Which transformer layers each pipeline stage has, where options say so. Without such options the blocks of
-// the model are divided by cost (models/stages.h).
+// The transformer layers of each pipeline stage as given by options. Without such options the blocks of the model are
+// divided by cost (models/stages.h).
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,18 @@
 namespace trifold {
 
 // The layers of every stage, in the order of the model: the first stage also has the embedding, the last the
-// head with its loss. `layers` is not to be used where there is a `problem`.
+// head with its loss. `layers` is not valid if there is a `problem`.
 struct StageLayers {
   std::vector<int> layers;
   std::optional<Problem> problem;
 };
 
-// What `cut` asks for, with `chunks` stages on each of `ranks` pipeline ranks. `cut.given()` must hold.
+// Evaluates `cut` for `chunks` stages on each of `ranks` pipeline ranks. `cut.given()` must hold.
 //
 // The layout is Megatron-LM's: E embedding, t a layer, L loss, | between stages, commas are ignored, and
-// (...)*N or t*N repeats: "Et|(tt|)*6t|L". Numbers of the first and the last rank are divided among its
-// stages; what is left is divided evenly, more to earlier stages. An embedding or a loss that is counted as a
-// layer leaves its stage one layer less.
+// (...)*N or t*N repeats: "Et|(tt|)*6t|L". Layer counts given for the first and the last rank are divided among that
+// rank's stages; the remaining layers are divided evenly, with any excess on earlier stages. An embedding or a loss
+// that is counted as a layer leaves its stage one layer less.
 StageLayers stage_layers(const StageCutConfig& cut, int64_t num_layers, int ranks, int chunks);
 
 }  // namespace trifold

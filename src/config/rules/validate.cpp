@@ -72,7 +72,7 @@ void check_costs(const PlanConfig& config, Problems& problems) {
           .right("leave it out");
 }
 
-// What belongs to a search, or to one plan.
+// Options that apply only to a search, or only to a single plan.
 void check_plan_search(const PlanConfig& config, Problems& problems) {
   if (!config.search) {
     if (!config.search_over.empty())
@@ -101,7 +101,7 @@ void check_plan_search(const PlanConfig& config, Problems& problems) {
   check_search(config.run, axes, "search", problems);
 }
 
-// What can be said of a run whose layout is still to be chosen. Its batch is held against each layout.
+// The run with a neutral layout, for checks that hold for every layout; the search checks the batch against each one.
 PretrainConfig without_layout(PretrainConfig run) {
   open_axes(run, all_search_axes());
   run.batch.global_batch_size.reset();
@@ -124,7 +124,7 @@ void fill_run(PretrainConfig& config) {
     config.lr.lr_decay_iters = config.batch.train_iters;
 }
 
-// What a training run needs whatever it trains on, and a plan or benchmark of it as well.
+// The checks that training runs on any data, plans and benchmarks have in common.
 void check_layout(const PretrainConfig& config, Problems& problems) {
   check_model(config.model, problems);
   check_precision(config.precision, problems);

@@ -1,5 +1,5 @@
-// Checks of a configuration as a whole, and the values that follow from others: beside `problems` and
-// `resolve` of each command (commands.h).
+// Checks of a configuration as a whole and derived values, in addition to `problems` and `resolve` of each command
+// (commands.h).
 #pragma once
 
 #include <optional>
@@ -10,25 +10,23 @@
 
 namespace trifold {
 
-// The first option of documents in a sample that is given: to be refused where samples have none.
+// The first given option about documents in a sample, if any; rejected where samples have no documents.
 std::optional<std::string> given_option_of_documents(const DataConfig& data);
 
-// The first option of BERT's pairs that has another value than its default: to be refused for other models.
+// The first option about BERT's sentence pairs that differs from its default, if any; rejected for other models.
 std::optional<std::string> given_option_of_pairs(const DataConfig& data);
 
-// Where a run stands: what it has done before.
+// Progress of a run that is resumed.
 struct RunPosition {
   int64_t steps = 0;
   int64_t consumed_samples = 0;
 };
 
-// For a resolved configuration with train_epochs: `samples` is what those passes give in all. Fills in
-// train_samples and train_iters, and what follows from them: lr_decay_iters and async_window where they are
-// not given. Throws like resolve.
+// For a resolved configuration with train_epochs: `samples` is the total over those passes. Fills in train_samples and
+// train_iters, and from them lr_decay_iters and async_window if they are not given. Throws like resolve.
 PretrainConfig resolve_length(PretrainConfig config, int64_t samples, const RunPosition& from);
 
-// "--adam-beta1 has no effect with --optimizer sgd: ..." for an option that only other optimizers use;
-// nullopt for every other option.
+// "--adam-beta1 has no effect with --optimizer sgd: ..." for an option that only other optimizers use, else nullopt.
 std::optional<Problem> unused_by_optimizer(const std::string& option, const OptimizerConfig& optimizer);
 
 }  // namespace trifold

@@ -1,4 +1,4 @@
-// What contradicts what in commands that neither train from scratch nor plan, and the values that follow.
+// Checks and derived values of commands that neither train from scratch nor plan.
 #include <fmt/format.h>
 
 #include <set>
@@ -20,8 +20,7 @@ void check_folders(const std::string& load, const std::string& save, Problems& p
     problems.about("save", "load").wrong("--save {} is the folder of --load", save).right("give another");
 }
 
-// What belongs to a run, where there is none: all that is neither of the task, nor of the mesh, nor named
-// here.
+// Rejects training options where nothing is trained: all except those of the task, of the mesh, and those listed here.
 void check_evaluation_only(const FinetuneConfig& config, Problems& problems) {
   static const std::set<std::string_view> kUsed{"task",
                                                 "valid-data",
@@ -70,7 +69,7 @@ void check_squad_options(const FinetuneConfig& config, Problems& problems) {
           .right("leave it out");
 }
 
-// With temperature 0 nothing is drawn.
+// With temperature 0 nothing is sampled.
 void check_sampling(const GenerateConfig& config, Problems& problems) {
   const GenerateConfig defaults;
   const std::pair<const char*, bool> options[] = {{"top-k", config.top_k != defaults.top_k},
@@ -86,7 +85,7 @@ void check_sampling(const GenerateConfig& config, Problems& problems) {
 
 }  // namespace
 
-// What can be said before the model is known; resolve(PretrainConfig) says the rest when it is.
+// The checks that do not need the model; resolve(PretrainConfig) does the others once it is known.
 std::vector<Problem> problems(const FinetuneConfig& config) {
   Problems problems = problems_of_options(config);
   check_mesh(config.run.mesh, problems);
@@ -156,7 +155,7 @@ std::vector<Problem> problems(const InspectConfig& config) {
 
 InspectConfig resolve(InspectConfig config) { return without_problems(std::move(config)); }
 
-// The mesh is looked at with the model, which is in the checkpoint.
+// The mesh is checked later, against the model in the checkpoint.
 std::vector<Problem> problems(const ReshardConfig& config) {
   Problems problems = problems_of_options(config);
   const bool mesh = config.mesh.tensor_model_parallel_size > 1 || config.mesh.context_parallel_size > 1 ||

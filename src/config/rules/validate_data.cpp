@@ -22,7 +22,7 @@ std::optional<double> as_number(const std::string& text) {
 }
 
 // Megatron-LM's rule: an odd number of words is paths only; an even number is pairs of weight and path,
-// unless no word in a weight's place is a number.
+// unless none of the words in the places of weights is a number.
 void check_blend(const std::vector<std::string>& words, Problems& problems) {
   if (words.size() % 2 != 0) return;
   size_t numbers = 0;
@@ -46,8 +46,8 @@ void check_blend(const std::vector<std::string>& words, Problems& problems) {
     problems.about("data-path").wrong("--data-path: all weights are 0").right("give numbers above 0");
 }
 
-// The shares of a split like "969,30,1", missing ones 0; empty when the text is not a split. Separators are
-// those that Megatron-LM's users write.
+// The shares of a split like "969,30,1", missing ones 0; empty when the text is not a split. The separators are those
+// that users of Megatron-LM write.
 std::vector<double> split_shares(const std::string& split) {
   constexpr std::string_view kSeparators = ", \t/:";
   std::vector<double> shares;

@@ -13,11 +13,11 @@ namespace trifold {
 void check_tokenizer(std::optional<TokenizerType> type, const std::optional<std::string>& model,
                      Problems& problems);
 void check_data(const DataConfig& data, Problems& problems);
-// The share of a part of the data that `reader` reads must not be 0; `options` are those that ask for it.
+// A split of the data that `reader` reads must not have a share of 0; `options` are those that require the split.
 void check_part(const DataConfig& data, Split split, const std::string& reader,
                 std::vector<std::string> options, Problems& problems);
 void check_checkpoint(const CheckpointConfig& config, Problems& problems);
-// What evaluations decide, of a run that makes them while it trains, or makes none: `evaluates`.
+// Checks the options that depend on evaluations; `evaluates`: the run evaluates while it trains.
 void check_best(const CheckpointConfig& config, const std::optional<int64_t>& early_stop_patience,
                 bool evaluates, Problems& problems);
 

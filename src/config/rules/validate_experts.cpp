@@ -1,4 +1,4 @@
-// Rules of the options of a mixture of experts.
+// Checks of the options of a mixture of experts.
 #include <utility>
 
 #include "config/fields/number.h"

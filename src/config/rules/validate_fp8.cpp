@@ -7,7 +7,7 @@ namespace trifold {
 
 namespace {
 
-constexpr int64_t kUnit = 16;  // what the extents of a product in 8 bits are multiples of
+constexpr int64_t kUnit = 16;  // extents of 8-bit products are multiples of this
 
 }  // namespace
 
@@ -64,7 +64,7 @@ void check_fp8(const PretrainConfig& config, Problems& problems) {
            model.ffn_hidden_size ? "columns (--ffn-hidden-size)" : "columns (--ffn-hidden-size, by default)",
            inner_width(model));
   whole({"fp8", "seq-length"}, "rows of a sample (--seq-length)",
-        model.seq_length);  // the last micro-batch may hold one
+        model.seq_length);  // the last micro-batch may hold one sample
 }
 
 }  // namespace trifold

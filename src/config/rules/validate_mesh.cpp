@@ -12,7 +12,7 @@ bool sound_sizes(const Problems& problems) {
 
 namespace {
 
-// Of one copy of the model, with the copies of its weights that context ranks are; at most 2^60.
+// Ranks of one copy of the model, context ranks included; at most 2^60.
 int64_t ranks_of_copy(const MeshConfig& mesh) {
   return int64_t{mesh.tensor_model_parallel_size} * mesh.context_parallel_size *
          mesh.pipeline_model_parallel_size;
@@ -138,7 +138,7 @@ void check_tensor(const PretrainConfig& config, Problems& problems) {
   if (!config.mesh.sequence_parallel ||
       !problems.sound({"seq-length", "micro-batch-size", "context-parallel-size"}))
     return;
-  // At most 2^60. Where the context axis does not divide them, it says so itself.
+  // At most 2^60. Positions that the context axis does not divide are reported by its own check.
   const int64_t rows = model.seq_length * config.batch.micro_batch_size / config.mesh.context_parallel_size;
   if (rows % tensor != 0)
     problems
@@ -157,7 +157,7 @@ void check_tensor(const PretrainConfig& config, Problems& problems) {
 
 namespace {
 
-// What a tensor rank has of the heads is cut once more. Where tensor ranks do not divide them, that is said.
+// Each tensor rank's heads are sharded once more. Heads that tensor ranks do not divide are reported elsewhere.
 void check_exchanged_heads(const PretrainConfig& config, Problems& problems) {
   if (!problems.sound({"num-attention-heads", "num-query-groups", "tensor-model-parallel-size"})) return;
   const int64_t tensor = config.mesh.tensor_model_parallel_size;
@@ -219,7 +219,8 @@ void check_reduce_each(const PretrainConfig& config, const std::optional<Schedul
         .right("give --zero-reduce once, or a synchronous schedule such as 1f1b");
 }
 
-// Between groups a slice is cut into as many parts, each of one element at least (DataSums); slices have 256.
+// Between groups a slice is cut into one part per group, each of at least one element (DataSums); slices have at least
+// 256.
 constexpr int64_t kMostGroupsInBf16 = 256;
 void check_reduce_in_bf16(const PretrainConfig& config, Problems& problems) {
   const int64_t data = gradient_ranks(config.mesh);

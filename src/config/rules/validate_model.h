@@ -6,9 +6,9 @@
 
 namespace trifold {
 
-void check_experts(const ModelConfig& model, Problems& problems);  // a part of check_model
+void check_experts(const ModelConfig& model, Problems& problems);  // part of check_model
 void check_model(const ModelConfig& model, Problems& problems);
-// A stage of an asynchronous pipeline counts the labels of tokens, of which a task has none.
+// Task heads exclude asynchronous schedules, whose stages count token labels; a task has none.
 void check_task_head(const PretrainConfig& config, Problems& problems);
 void check_precision(const PrecisionConfig& precision, Problems& problems);
 

@@ -8,13 +8,13 @@
 namespace trifold {
 namespace {
 
-// Layers, ranks and the two options that say how many stages a rank has.
+// Layers, ranks and the two options for the number of stages per rank are valid by themselves.
 bool sound_stages(const Problems& problems) {
   return problems.sound({"num-layers", "pipeline-model-parallel-size",
                          "num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank"});
 }
 
-// The options that the number of stages of a rank comes from, for messages.
+// The options that determine the number of stages per rank, for messages.
 std::string stages_origin(const PipelineConfig& pipeline, int chunks) {
   if (pipeline.num_virtual_stages_per_pipeline_rank)
     return fmt::format("--num-virtual-stages-per-pipeline-rank {}", chunks);
@@ -24,7 +24,7 @@ std::string stages_origin(const PipelineConfig& pipeline, int chunks) {
   return fmt::format("{} stage{} a rank", chunks, chunks == 1 ? "" : "s");
 }
 
-// Returns whether the stages of a rank are known.
+// Returns whether the number of stages per rank is known.
 bool check_stage_options(const PretrainConfig& config, Problems& problems) {
   const PipelineConfig& pipeline = config.pipeline;
   const auto& layers = pipeline.num_layers_per_virtual_pipeline_stage;
@@ -69,7 +69,7 @@ void check_enough_layers(const PretrainConfig& config, int chunks, Problems& pro
       .right("give at least {} layers{}", stages, fewer);
 }
 
-// The options that say which layers a stage has.
+// The options that assign layers to stages.
 void check_cut(const PretrainConfig& config, int chunks, Problems& problems) {
   const StageCutConfig& cut = config.mesh.cut;
   const bool numbers = cut.decoder_first_pipeline_num_layers || cut.decoder_last_pipeline_num_layers;
@@ -182,7 +182,7 @@ void check_asynchronous(const PretrainConfig& config, Schedule schedule, Problem
   PretrainConfig filled = config;
   filled.pipeline.num_virtual_stages_per_pipeline_rank = 1;
   fill_pipeline(filled);
-  if (!filled.pipeline.async_window) return;  // looked at again when the length of the run is known
+  if (!filled.pipeline.async_window) return;  // checked again once the length of the run is known
   const int64_t window = *filled.pipeline.async_window;
   check_interval("eval-interval", config.eval.eval_interval, window, problems);
   check_interval("save-interval", config.checkpoint.save_interval, window, problems);

@@ -14,7 +14,7 @@ namespace trifold {
 
 namespace {
 
-// Options that have nothing to say to some optimizers, and the optimizers that use them.
+// Options that only some optimizers use, and these optimizers.
 struct OptimizerOption {
   std::string_view name;
   double OptimizerConfig::*value;
@@ -65,7 +65,7 @@ void check_wsd(const LrConfig& lr, int64_t decay, Problems& problems) {
         .right("give at most {}", decay);
 }
 
-// Of a parabola, whose fall has a beginning of its own.
+// Checks of parabolic decay, which has a start of its own.
 void check_parabola(const LrConfig& lr, Problems& problems) {
   if ((lr.lr_decay_start > 0) != (lr.lr_decay_iters.value_or(0) > 0))
     problems.about("lr-decay-start", "lr-decay-iters")
@@ -99,7 +99,7 @@ void check_lr(const LrConfig& lr, int64_t train_iters, Problems& problems) {
     problems.about("min-lr", "lr-decay-style")
         .wrong("--min-lr {} has no effect with --lr-decay-style constant", format_double(lr.min_lr))
         .right("leave it out, or give another style");
-  // A warm-up that is a fraction of them reads them whatever the style.
+  // A warm-up given as a fraction needs lr_decay_iters in every style.
   if (lr.lr_decay_style == LrDecayStyle::Constant && lr.lr_decay_iters && !lr.lr_warmup_fraction)
     problems.about("lr-decay-iters", "lr-decay-style")
         .wrong("--lr-decay-iters {} has no effect with --lr-decay-style constant", *lr.lr_decay_iters)
@@ -117,14 +117,14 @@ void check_lr(const LrConfig& lr, int64_t train_iters, Problems& problems) {
     problems.about("lr-decay-start", "lr-decay-style")
         .wrong("--lr-decay-start {} has no effect", lr.lr_decay_start)
         .right("it needs --lr-decay-style parabola");
-  if (lr.lr_decay_iters == 0) {  // which recommenders may give, for a parabola without a fall
+  if (lr.lr_decay_iters == 0) {  // allowed for recommenders: a parabola without decay
     if (problems.sound({"lr-decay-iters"}))
       problems.about("lr-decay-iters")
           .wrong("--lr-decay-iters 0 leaves no step for the decay")
           .right("give at least 1, or leave it out");
     return;
   }
-  if (train_iters == 0 && !lr.lr_decay_iters) return;  // looked at again when the length of the run is known
+  if (train_iters == 0 && !lr.lr_decay_iters) return;  // checked again once the length of the run is known
   const int64_t decay = lr.lr_decay_iters.value_or(train_iters);
   check_warmup(lr, decay, problems);
   check_wsd(lr, decay, problems);

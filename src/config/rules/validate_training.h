@@ -9,9 +9,9 @@
 namespace trifold {
 
 void check_lr(const LrConfig& lr, int64_t train_iters, Problems& problems);
-// Here a value that is not the default counts as given; the command line knows better.
+// A value that is not the default counts as given; the command line distinguishes the two (read_command.h).
 void check_optimizer(const OptimizerConfig& optimizer, Problems& problems);
-// --check-overlap where nothing overlaps.
+// Rejects --check-overlap where nothing overlaps.
 void check_overlap(const LogConfig& log, const MeshConfig& mesh, Problems& problems);
 void check_length(const BatchConfig& batch, Problems& problems);
 
