@@ -37,7 +37,7 @@ class PlainReader final : public ByteReader {
 class GzipReader final : public ByteReader {
  public:
   explicit GzipReader(const std::string& path) : path_(path), file_(path), input_(kInput) {
-    // 15: the largest window; 16: with the frame of gzip.
+    // 15: the largest window; 16: gzip framing.
     check(inflateInit2(&state_, 15 + 16) == Z_OK, "{}: zlib has no memory", path);
   }
   ~GzipReader() override { inflateEnd(&state_); }
@@ -71,7 +71,7 @@ class GzipReader final : public ByteReader {
   }
 
  private:
-  // Tapes and block devices fill what is behind the last member with zeros, up to the end of a block.
+  // Tapes and block devices pad the file after the last member with zeros up to the end of a block.
   bool skip_zeros() {
     const uInt before = state_.avail_in;
     while (state_.avail_in > 0 && *state_.next_in == 0) {
@@ -97,7 +97,7 @@ class GzipReader final : public ByteReader {
   std::vector<char> input_;
   z_stream state_{};
   bool inside_ = true;  // a member has begun and not ended
-  int64_t zeros_ = 0;   // between and behind members
+  int64_t zeros_ = 0;   // between and after members
 };
 
 class ZstdReader final : public ByteReader {

@@ -51,7 +51,7 @@ int flags_of(File::Mode mode) {
   return O_RDWR;
 }
 
-// Calls visit(begin, end) for every stretch of a file of `size` bytes that is not one of `regions`.
+// Calls visit(begin, end) for every gap between `regions` in a file of `size` bytes.
 template <class Visit>
 void for_each_gap(const File& file, std::span<const KnownRegion> regions, Visit&& visit) {
   const int64_t size = file.size();
@@ -198,7 +198,7 @@ void write_text(const std::filesystem::path& path, std::string_view text) {
 
 std::filesystem::path end_of_links(const std::filesystem::path& path) {
   namespace fs = std::filesystem;
-  constexpr int kMostLinks = 40;  // as the kernel follows
+  constexpr int kMostLinks = 40;  // the kernel's limit
   std::error_code error;
   fs::path end = fs::absolute(path);
   for (int links = 0; fs::is_symlink(end, error); ++links) {
@@ -232,7 +232,7 @@ void FileReplacement::write(std::string_view bytes) {
   written_ += static_cast<int64_t>(bytes.size());
 }
 
-// Some file systems refuse to change permissions: the new file then has those of any new one.
+// Some file systems refuse to change permissions; the file then keeps the default ones.
 void FileReplacement::finish() {
   namespace fs = std::filesystem;
   out_.sync();

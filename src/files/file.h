@@ -16,8 +16,8 @@ namespace trifold {
 class File {
  public:
   enum class Mode {
-    Read,      // a file that the user names: an Error in opening it is BadInput
-    ReadBack,  // a file that this program has written: an Error in opening it is a Failure, as below
+    Read,      // a file named by the user: failing to open it is BadInput
+    ReadBack,  // a file written by this program: failing to open it is a Failure, as below
     Change,    // writes into an existing file
     Create,    // must not exist
   };
@@ -30,7 +30,7 @@ class File {
 
   const std::filesystem::path& path() const { return path_; }
   int64_t size() const;
-  // Exactly `bytes` bytes at `offset`; an earlier end of the file is an Error.
+  // Reads exactly `bytes` bytes at `offset`; throws Error if the file ends earlier.
   void read(void* to, size_t bytes, int64_t offset) const;
   void write(const void* from, size_t bytes, int64_t offset) const;
   // Announces that these bytes will be read soon, so that the system can prefetch them.
@@ -39,7 +39,7 @@ class File {
   // Reserves disk space for the first `bytes` bytes where the file system can, so that a full disk is found
   // before anything is written.
   void reserve(int64_t bytes) const;
-  // Waits until the content is on the disk; other ranks see that (core/host_thread.h).
+  // Waits until the content is on the disk; the wait is visible to other ranks (core/host_thread.h).
   void sync() const;
   void close();
 
@@ -51,13 +51,13 @@ class File {
 // CRC-32 as in zlib, gzip and PNG.
 uint32_t crc_of_memory(const void* data, size_t bytes);
 
-// The checksum of bytes that come piece by piece, and of each block of `block` bytes of them.
+// The checksum of bytes added piece by piece, and of each block of `block` bytes.
 class BlockCrc {
  public:
   explicit BlockCrc(size_t block) : block_(block) {}
   void add(const void* data, size_t bytes);
   int64_t bytes() const { return bytes_; }
-  // Of each block so far; the last one may be short.
+  // The checksum of each block so far; the last block may be short.
   std::vector<uint32_t> blocks() const;
   uint32_t whole() const;
 
@@ -86,19 +86,19 @@ uint32_t crc_of_rest(const File& file, std::span<const KnownRegion> around);
 // The CRC of bytes [begin, begin + bytes) as they are in the file now.
 uint32_t crc_of_file_range(const File& file, int64_t begin, int64_t bytes);
 
-// The content of a text file; one larger than `most_bytes` is an Error.
+// The content of a text file. Throws Error if it is larger than `most_bytes`.
 std::string read_text(const std::filesystem::path& path, int64_t most_bytes);
 
 // Writes a new file and waits until it is on the disk.
 void write_text(const std::filesystem::path& path, std::string_view text);
 
-// The file that a path leads to through symbolic links, absolute; it need not be there.
+// The absolute path of the file that a path leads to through symbolic links; the file need not exist.
 std::filesystem::path end_of_links(const std::filesystem::path& path);
 
-// Replaces the content of a file, or makes the file, piece by piece. Readers see the old content or the new one
-// whole, also after a crash: the bytes go into a new file beside it, which takes its name when it is on the
-// disk. The file keeps its permissions where the file system can, and a symbolic link names the new file.
-// Unless `finish` returns, the old content is untouched and the new file is removed.
+// Replaces the content of a file, or makes the file, piece by piece. Readers see either the old or the new content as a
+// whole, even after a crash: the bytes go to a new file in the same folder, which is renamed once it is on the disk.
+// Permissions are kept if the file system can, and symbolic links are followed. Unless `finish` returns, the old
+// content is untouched and the new file is removed.
 class FileReplacement {
  public:
   explicit FileReplacement(const std::filesystem::path& path);
@@ -107,7 +107,7 @@ class FileReplacement {
   FileReplacement& operator=(const FileReplacement&) = delete;
 
   void write(std::string_view bytes);
-  // Once, after the last piece.
+  // Call once, after the last piece.
   void finish();
 
  private:
@@ -116,7 +116,7 @@ class FileReplacement {
   int64_t written_ = 0;
 };
 
-// The same with the whole content at once.
+// The same for content that is in memory.
 void replace_text(const std::filesystem::path& path, std::string_view text);
 
 // Waits until a file, or the list of names in a directory, is on the disk.

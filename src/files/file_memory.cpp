@@ -17,7 +17,7 @@ namespace trifold {
 
 namespace {
 
-// Closes the file when it goes: the mapping stays.
+// Closes the file on destruction; the mapping stays.
 class OpenFile {
  public:
   explicit OpenFile(const std::string& folder) {
@@ -83,13 +83,13 @@ FileMemory& FileMemory::operator=(FileMemory&& other) noexcept {
   return *this;
 }
 
-// Advice is for whole pages. To read more than was asked for does no harm.
+// madvise takes whole pages; reading a little more does no harm.
 void FileMemory::expect(size_t begin, size_t end) const {
   const size_t first = begin / page_bytes() * page_bytes();
   if (first < end) madvise(data_ + first, end - first, MADV_WILLNEED);
 }
 
-// To give up a neighbour's part of a page costs it a minor fault.
+// Releasing a page that a neighbour shares costs it a minor fault.
 void FileMemory::release(size_t begin, size_t end) const {
   const size_t first = begin / page_bytes() * page_bytes();
   if (first < end) madvise(data_ + first, end - first, MADV_DONTNEED);

@@ -1,10 +1,10 @@
-// FileMemory: memory whose home is a file on disk, mapped whole. What is used is brought in page by page, and
-// given up again when the user says so; until then it counts as resident memory of the process.
+// FileMemory: memory backed by a mapped file on disk. Pages are loaded when they are touched and count as resident
+// memory of the process until they are released.
 //
-// The file is made exclusively and loses its name at once, so it is gone when the process ends, however that
-// is. Its space is taken from the disk before it is used: a full disk is an Error here and no signal later (a
-// file system that copies on write does not promise that). Pages given up stay in the kernel's cache while
-// memory is plenty; the kernel writes them back and drops them when it is not.
+// The file is created exclusively and unlinked at once, so it disappears when the process ends, however it ends. Its
+// disk space is allocated in advance: a full disk is an Error here instead of a signal later (copy-on-write file
+// systems do not guarantee that). Released pages stay in the page cache while memory is plenty; under pressure the
+// kernel writes them back and drops them.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,13 @@
 
 namespace trifold {
 
-// BadInput unless files can be made in the folder that --offload names.
+// BadInput unless files can be created in the folder that --offload names.
 void check_offload_folder(const std::string& folder);
 
 class FileMemory {
  public:
   FileMemory() = default;
-  // All zero. BadInput when the folder is not there, cannot be written to, or has not that much space.
+  // Initialised to zero. BadInput if the folder does not exist, is not writable or lacks the space.
   FileMemory(const std::string& folder, size_t bytes);
   ~FileMemory();
   FileMemory(FileMemory&& other) noexcept;
@@ -29,9 +29,9 @@ class FileMemory {
   std::byte* data() const { return data_; }
   size_t bytes() const { return bytes_; }
 
-  // Starts reading bytes [begin, end), which are needed soon. Nothing waits for it.
+  // Starts reading bytes [begin, end), which are needed soon, without waiting.
   void expect(size_t begin, size_t end) const;
-  // Bytes [begin, end) are not needed soon: they are resident no more, and keep their values.
+  // Bytes [begin, end) are not needed soon: they keep their values but are no longer resident.
   void release(size_t begin, size_t end) const;
 
  private:

@@ -20,7 +20,7 @@ std::vector<fs::path> files_below(const std::string& folder,
       at.disable_recursion_pending();
       continue;
     }
-    // What is gone by now, or a link to nothing, is no file; what cannot be looked at is a mistake below.
+    // A file that has vanished, or a dangling link, is skipped; other errors are reported below.
     std::error_code unknown;
     if (at->is_symlink(unknown) && at->is_directory(unknown)) on_folder_link(at->path());
     if (at->is_regular_file(unknown)) found.push_back(at->path());

@@ -9,8 +9,8 @@
 
 namespace trifold {
 
-// All regular files below a folder, ordered by path, but those whose name, or a folder's on the way, begins
-// with a point. Links to folders are not followed, but reported. BadInput for a folder that cannot be read.
+// All regular files below a folder, ordered by path, except hidden ones (a name on the path begins with a dot). Links
+// to folders are not followed, but reported. BadInput for a folder that cannot be read.
 std::vector<std::filesystem::path> files_below(
     const std::string& folder, FunctionRef<void(const std::filesystem::path&)> on_folder_link);
 

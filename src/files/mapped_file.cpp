@@ -15,7 +15,7 @@ namespace trifold {
 
 namespace {
 
-// Closes the descriptor; a mapping lives on without it.
+// Closes the descriptor; the mapping stays valid without it.
 struct Descriptor {
   int fd = -1;
   ~Descriptor() {

@@ -19,14 +19,14 @@ inline constexpr int64_t kLongestMappedLine = int64_t{1} << 26;
 
 class MappedLines {
  public:
-  // `remedy` ends the message about a line that is too long: what the lines of such a file should be. The
-  // file must outlive the reader.
+  // `remedy` ends the message about a line that is too long: it says what the lines of such a file should be. The file
+  // must outlive the reader.
   MappedLines(const MappedFile& file, std::string remedy, int64_t longest = kLongestMappedLine);
 
   // The next line without its LF; nothing at the end of the file. BadInput, naming file and line, for a line
   // longer than `longest` bytes.
   std::optional<std::string_view> next();
-  int64_t number() const { return number_; }  // of the line that came last, from 1
+  int64_t number() const { return number_; }  // of the last line returned, from 1
   int64_t bytes_read() const { return at_; }
 
  private:

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view kNpyMagic = "\x93NUMPY";
 
-// The text behind `key` in the header, a Python dictionary; empty where it is not there.
+// The text after `key` in the header, a Python dictionary; empty if the key is missing.
 std::string_view value_of_key(std::string_view header, std::string_view key) {
   const size_t at = header.find(fmt::format("'{}':", key));
   if (at == std::string_view::npos) return {};
@@ -28,7 +28,7 @@ std::string_view value_of_key(std::string_view header, std::string_view key) {
   return header;
 }
 
-// "(3, 13), ..." -> 3, 13. Nothing for what is no tuple of sizes.
+// "(3, 13), ..." -> 3, 13. nullopt for anything but a tuple of sizes.
 std::optional<std::vector<int64_t>> sizes_of(std::string_view text) {
   const size_t end = text.find(')');
   if (!text.starts_with('(') || end == std::string_view::npos) return std::nullopt;

@@ -22,10 +22,10 @@ class NpyFile {
   // "2000 x 13"
   std::string shape_text() const;
 
-  // The number at this place, which counts along the rows. Places below shape()'s product are there.
+  // The number at this place, counted in C order; `place` must be below the product of shape().
   double number(int64_t place) const;
-  // The same as a whole number without a sign: negative integers count modulo 2 to their bits, which restores
-  // hashes of 32 bits that were stored with one. Nothing for floats that are not whole, or negative.
+  // The same as an unsigned integer: negative integers wrap modulo 2^bits, which restores 32-bit hashes that were
+  // stored as signed. nullopt for floats that are negative or not whole.
   std::optional<uint64_t> whole(int64_t place) const;
 
  private:

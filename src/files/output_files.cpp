@@ -19,7 +19,7 @@ namespace {
 
 bool writable(const fs::path& path) { return access(path.c_str(), W_OK) == 0; }
 
-// What no file system takes is found here rather than when the first file is made.
+// Finds names that no file system accepts here rather than when the first file is created.
 void check_lengths(const std::string& option, const std::string& path) {
   constexpr size_t kRoom = 128;  // for the names of files within a folder
   if (path.size() + kRoom > PATH_MAX)
@@ -74,7 +74,7 @@ bool is_printed_to(const fs::path& file) {
   return false;
 }
 
-// The links of /proc to pipes and sockets are of names that lead nowhere.
+// Links in /proc to pipes and sockets have targets that do not exist as paths.
 bool is_replaceable(const fs::path& path) {
   std::error_code ignored;
   const fs::file_status old = fs::status(path, ignored);

@@ -1,4 +1,4 @@
-// Files that the user names for output: looked at before anything is written, and written.
+// Files that the user names for output: checks before anything is written, and writing.
 #pragma once
 
 #include <fstream>
@@ -10,20 +10,20 @@
 
 namespace trifold {
 
-// BadInput, naming `option`, unless a file of this name can be made or appended to. Makes nothing.
+// BadInput, naming `option`, unless a file of this name can be created or appended to. Creates nothing.
 void check_writable_file(const std::string& option, const std::string& path);
 
-// BadInput, naming `option`, unless the folder is there and can be written to, or can be made. Makes nothing.
+// BadInput, naming `option`, unless the folder is writable or can be created. Creates nothing.
 void check_writable_folder(const std::string& option, const std::string& path);
 
-// A file that is written piece by piece and replaces what was there as a whole (files/file.h), so that a
-// crash leaves no half of it. What is no ordinary file, or is printed to, as /dev/stdout, is written to at
-// once; so is a file in a folder that takes no new one. Errors name `option`.
+// A file that is written piece by piece and then replaces the old one as a whole (files/file.h), so that a crash leaves
+// no partial file. Written in place instead: special files, files that the program prints to (/dev/stdout), and files
+// in a folder that cannot take a new one. Errors name `option`.
 class OutputFile {
  public:
   OutputFile(const std::string& option, const std::string& path);
   void write(std::string_view text);
-  // Once, after the last piece; without it an ordinary file stays as it was.
+  // Call once, after the last piece; without it a regular file stays as it was.
   void finish();
 
  private:
@@ -35,7 +35,7 @@ class OutputFile {
   std::ofstream plain_;
 };
 
-// The same with the whole text at once.
+// The same for text that is in memory.
 void write_file(const std::string& option, const std::string& path, const std::string& text);
 
 }  // namespace trifold

@@ -14,8 +14,7 @@ class RawFile {
 
   // BadInput, naming the path, when it cannot be opened. Create replaces an older file.
   RawFile(const std::string& path, Mode mode);
-  // A new file without a name, in the system's folder for temporary ones (TMPDIR), that is gone when it is
-  // closed.
+  // A new unnamed file in the system's temporary folder (TMPDIR), which disappears when it is closed.
   static RawFile temporary();
   ~RawFile();
   RawFile(RawFile&& other) noexcept;
@@ -25,7 +24,7 @@ class RawFile {
 
   const std::string& path() const { return path_; }
   int64_t size() const;
-  // All bytes, or Failure with the reason of the system (a full disk, say).
+  // Writes all bytes, or throws Failure with the system's reason (a full disk, say).
   void write(std::span<const std::byte> bytes, int64_t offset);
   void read(std::span<std::byte> bytes, int64_t offset) const;
 
