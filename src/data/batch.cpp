@@ -27,7 +27,7 @@ Batch first_samples(const Batch& whole, int64_t count) {
 // Rows only move towards the beginning, so none is overwritten before it has moved.
 void cut_rows(Batch& batch, const SequenceRows& rows) {
   const Shape whole{batch.samples(), rows.length()};
-  if (batch.tokens.shape != whole)  // not `check`: its texts would be made for every batch
+  if (batch.tokens.shape != whole)  // not `check`, whose message arguments would be built for every batch
     fail("rows of sequences of {} positions cannot be cut from a batch of {}", rows.length(),
          to_string(batch.tokens.shape));
   if (rows.whole()) return;
@@ -49,8 +49,8 @@ void cut_rows(Batch& batch, const SequenceRows& rows) {
 
 namespace {
 
-// Samples [from, b). The model computes them like any other; without loss weight they add exact zeros to the
-// loss and to every gradient.
+// Samples [from, b). The model computes them like any others; with a loss weight of 0 they add exact zeros to the loss
+// and to every gradient.
 void pad(Batch& batch, int64_t from) {
   const int64_t length = batch.seq_length();
   const int64_t begin = from * length;

@@ -1,4 +1,4 @@
-// Batch: the tokens of one micro-batch, and DataSource: their source.
+// Batch: the tokens of one micro-batch. DataSource: where batches come from.
 //
 // The training order is a pure function of the seed, and the position in it is one integer, the number of
 // samples consumed so far; so the global batch does not depend on the mesh, and resume needs nothing else.
@@ -14,11 +14,11 @@
 
 namespace trifold {
 
-// What only the blocks of one kind of model read of a batch; they derive from it.
+// Base of additional data of a batch that only the blocks of one kind of model read.
 struct BatchPart {};
 
-// Views. For models that predict the next token `tokens[b, t + 1]` is `labels[b, t]`; for BERT the labels are
-// the tokens before some were masked, and the fields of pairs are filled in too (tasks/bert_samples.h).
+// All tensors are views. For models that predict the next token `tokens[b, t + 1]` is `labels[b, t]`; for BERT the
+// labels are the tokens before some were masked, and the fields of pairs are filled in too (tasks/bert_samples.h).
 struct Batch {
   Tensor tokens;       // i32 [b, T]
   Tensor labels;       // i32 [b, T]
@@ -26,78 +26,76 @@ struct Batch {
   Tensor loss_weight;  // f32 [b, T], 1 where the label counts, 0 where it does not
 
   // The position in the sample at which the document of each token begins; attention does not look beyond it.
-  // Without memory where documents may see each other (DataSource::separates_documents). Of all positions, also
-  // where `rows` are only some.
+  // Without memory if documents may see each other (DataSource::separates_documents). Always of all positions, even if
+  // `rows` are only some.
   Tensor document_begin;  // i32 [b, positions]
 
   // Pairs of sentences; other sources do not set them and other models do not read them.
   Tensor token_types;  // i32 [b, T], 0 in the first sentence, 1 in the second
   Tensor lengths;      // i32 [b], tokens before the padding, at least 1
   Tensor pair_labels;  // i32 [b], 1 where the second sentence does not follow the first; or a class
-  Tensor pair_weight;  // f32 [b], 1, and 0 for a sample that is padding
-  // Of questions whose answer is a part of the sample (tasks/task_samples.h).
+  Tensor pair_weight;  // f32 [b], 1, or 0 for a sample that is padding
+  // For questions whose answer is a part of the sample (tasks/task_samples.h).
   Tensor answer_begin, answer_end;  // i32 [b], its first and last token
   // The factor of a pair's loss: counted labels divided by pairs, both of the whole global batch, so that
   // after the division by the labels each of the two losses is a mean.
   double pair_scale = 1;
 
-  // Which positions of each sample are here: T of them, all unless context parallelism cuts samples (cut_rows).
-  // Without any it is all.
+  // The positions of each sample in this batch: T of them, all unless context parallelism cuts samples (cut_rows).
+  // Empty: all.
   SequenceRows rows;
 
   int64_t first_sample = 0;  // global index of sample 0; sample b has index first_sample + b
 
-  const BatchPart* part = nullptr;  // of the model's own kind, where it has one; not owned
+  const BatchPart* part = nullptr;  // for the model's kind, if it needs one; not owned
 
-  // Only on a device: operations read these at run time instead of the numbers above, which would be
-  // arguments of their launches (pipeline/device_batches.h).
+  // Only on a device: kernels read these at run time instead of the numbers above, which would be fixed arguments of
+  // their launches (pipeline/device_batches.h).
   Tensor sample;        // i64 [1], first_sample
   Tensor loss_factors;  // f64 [3], Run::loss_scale, that times pair_scale, pair_scale
 
   int64_t samples() const { return tokens.dim(0); }
   int64_t seq_length() const { return tokens.dim(1); }  // T, of the positions here
   SequenceRows held_rows() const { return rows.rows() > 0 ? rows : SequenceRows(seq_length()); }
-  // All of them, in this order.
+  // All tensors, in this order.
   std::array<Tensor*, 11> tensors() {
     return {&document_begin, &tokens,      &labels,      &positions,    &loss_weight, &token_types,
             &lengths,        &pair_labels, &pair_weight, &answer_begin, &answer_end};
   }
 };
 
-// A batch whose tensors have shapes and no memory. It has no document_begin.
+// A batch whose tensors have shapes but no memory. It has no document_begin.
 Batch batch_without_memory(int64_t samples, int64_t seq_length);
 
 class DataSource {
  public:
   virtual ~DataSource() = default;
   virtual int64_t seq_length() const = 0;
-  // Samples this source can give: consumed samples beyond it are an Error.
+  // The number of samples; reading beyond it is an Error.
   virtual int64_t samples() const = 0;
-  // Whether it cuts samples into documents that do not see each other: it fills document_begin then.
+  // Whether samples are cut into documents that do not see each other; then `read` fills document_begin.
   virtual bool separates_documents() const { return false; }
   // Fills the tensors of `batch` with samples [first_sample, first_sample + b). A pure function,
   // callable from several threads at a time.
   virtual void read(Batch& batch, int64_t first_sample) const = 0;
   // Starts the slow preparations for reading sample `first_sample` and waits for them for about `patience`.
-  // Returns whether `read` will then return at once, be it with an error. Callable from several threads at a
-  // time.
+  // Returns whether `read` will now return at once, if only with an error. Callable from several threads at a time.
   virtual bool make_ready(int64_t /*first_sample*/, std::chrono::milliseconds /*patience*/) const {
     return true;
   }
-  // A bookmark that a checkpoint keeps so that a run resuming at `sample` finds it quickly, and the call that
-  // restores it. It only saves time: the samples are the same without. Empty if none is needed. BadInput if
-  // the bookmark is of other data.
+  // A bookmark that a checkpoint keeps so that a run resuming at `sample` finds it quickly (empty if none is needed),
+  // and the call that restores it. It only saves time; the samples are the same without it. BadInput if the bookmark
+  // belongs to other data.
   virtual std::string bookmark(int64_t /*sample*/) const { return {}; }
   virtual void open_at(const std::string& /*bookmark*/) const {}
 };
 
-// Its first `count` samples, as views.
+// The first `count` samples of a batch, as views.
 Batch first_samples(const Batch& whole, int64_t count);
 
-// Leaves these positions of each sample of a batch that has all of them, in place: what follows in the memory
-// of its tensors is of no use. This is where context parallelism cuts samples. Labels come from the source, so
-// they are those of the next position even where that is another rank's; where documents begin stays known of
-// all positions. With all positions it does nothing.
+// Keeps only these positions of each sample, for context parallelism. Works in place on a batch that has all positions;
+// the rest of its tensors' memory is unused afterwards. Labels come from the source, so they are right even if the next
+// position belongs to another rank; document_begin stays complete. Does nothing if `rows` are all positions.
 void cut_rows(Batch& batch, const SequenceRows& rows);
 
 // Fills `batch` with samples [first_sample, first_sample + b), of which those from `end` on do not exist:

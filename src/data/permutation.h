@@ -2,8 +2,8 @@
 //
 // A Feistel network: each round adds a function of one half to the other, which can be undone whatever the
 // function is, so the whole is a permutation (Luby and Rackoff, "How to construct pseudorandom permutations",
-// 1988; four rounds). It permutes a power of four, less than four times the count; a result beyond the count
-// is sent through again until it falls inside ("cycle walking"), which keeps it a permutation.
+// 1988; four rounds). It permutes a power of four, less than four times the count; a result beyond the count is
+// permuted again until it falls inside ("cycle walking"), which keeps it a permutation.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
 // ReadAhead: a thread that reads the next micro-batches while the current one is being computed.
 //
-// The order is known beforehand: one data-parallel rank reads micro-batch i of the run at sample
-// first_sample + i * stride, where stride = micro_batch_size * data-parallel size; for a plan that takes the
-// micro-batches of a step in another order, that order is given. So no batch is requested or discarded, and
-// the batches are those that DataSource::read would give.
+// The order is known beforehand: a data-parallel rank reads micro-batch i of the run at sample first_sample + i *
+// stride, where stride = micro_batch_size * data-parallel size, or in the order given for plans that permute the
+// micro-batches of a step. So nothing is requested, no batch is discarded, and the batches equal those of
+// DataSource::read.
 #pragma once
 
 #include <chrono>
@@ -41,11 +41,11 @@ struct ReadOrder {
   int64_t stride = 0;            // between the first samples of successive micro-batches
   int64_t micro_batch_size = 0;  // samples in each
   int64_t count = 0;             // micro-batches in all
-  // Samples from here on do not exist; micro-batches have padding in their place (data/batch.h).
+  // Samples from here on do not exist; micro-batches are padded instead (data/batch.h).
   int64_t end = std::numeric_limits<int64_t>::max();
-  // Of each sample, where it is cut (cut_rows); without any: all.
+  // The positions to keep of each sample (cut_rows); empty: all.
   SequenceRows rows = {};
-  // The order inside each run of that many micro-batches (a step), a permutation; empty: ascending.
+  // The order of the micro-batches within each step, a permutation; empty: ascending.
   std::vector<int> permutation = {};
 };
 
@@ -55,21 +55,20 @@ class ReadAhead {
   // `get` returns stays valid until `get` has been called `held` more times (1: until the next call).
   // `source` must outlive this object. All memory, ahead + held batches, is allocated here.
   ReadAhead(const DataSource& source, const ReadOrder& order, int held = 1, int ahead = 2);
-  // The next batch. An error met while reading it is thrown here, after the batches before it, and again by
-  // every later call. Failure when it does not come within `timeout` (calling again goes on waiting) or after
-  // the last batch.
+  // The next batch. An error in reading it is thrown here, once all earlier batches were returned, and again by every
+  // later call. Failure when it does not come within `timeout` (calling again goes on waiting) or after the last batch.
   const Batch& get(std::chrono::milliseconds timeout = std::chrono::minutes(10));
 
  private:
-  int64_t first_sample(int64_t index) const;  // of the index-th batch given out
+  int64_t first_sample(int64_t index) const;  // of the index-th batch returned
   size_t slot(int64_t index) const { return static_cast<size_t>(index) % slots_.size(); }
   void read(int64_t index);
 
   const DataSource& source_;
   ReadOrder order_;
   std::vector<BatchBuffer> slots_;  // batch i is in slot i % size
-  std::vector<Batch> cut_;          // what of each slot's batch is given out
-  SlotReader reader_;               // last: its thread uses the others
+  std::vector<Batch> cut_;          // the part of each slot's batch that is returned
+  SlotReader reader_;               // last member: its thread uses the others
 };
 
 }  // namespace trifold

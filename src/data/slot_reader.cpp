@@ -29,14 +29,13 @@ SlotReader::~SlotReader() {
   thread_.join();
 }
 
-// Item i may overwrite its slot once item i - slots has been given back: when `held` items after it were
-// taken.
+// Item i may overwrite its slot once item i - slots is no longer in use: when `held` later items were taken.
 void SlotReader::read_loop() {
   for (int64_t i = 0; i < count_; ++i) {
     {
       std::unique_lock lock(mutex_);
       const int64_t free_from = i - slots_ + 1 + held_;
-      // The thread belongs to this object, whose destructor ends the wait: it cannot hang by itself.
+      // No time-out is needed: the destructor of this object, which owns the thread, ends the wait.
       changed_.wait(lock, [&] { return stopping_ || taken_ >= free_from; });
       if (stopping_) return;
     }

@@ -27,9 +27,9 @@ class SlotReader {
 
   int slots() const { return slots_; }
 
-  // The index of the next item, once it is filled. An error met while filling it is thrown here, after the
-  // items before it, and again by every later call. Failure when it does not come within `timeout` (calling
-  // again goes on waiting) or after the last one.
+  // The index of the next item, once it is filled. An error in filling it is thrown here, once all earlier items were
+  // returned, and again by every later call. Failure when it does not come within `timeout` (calling again goes on
+  // waiting) or after the last one.
   int64_t get(std::chrono::milliseconds timeout);
 
  private:
@@ -43,7 +43,7 @@ class SlotReader {
   std::mutex mutex_;
   std::condition_variable changed_;
   int64_t read_ = 0;   // items filled
-  int64_t taken_ = 0;  // items given out
+  int64_t taken_ = 0;  // items returned
   bool stopping_ = false;
   std::exception_ptr error_;
   std::thread thread_;
