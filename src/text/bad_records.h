@@ -1,5 +1,5 @@
-// BadRecords: records of the data that cannot be read, skipped and counted up to a limit. A record counts
-// once, however often it is met.
+// BadRecords: records of the data that cannot be read, skipped and counted up to a limit. A record counts once, however
+// often it is read.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@ namespace trifold {
 // All functions may be called from several threads at a time.
 class BadRecords {
  public:
-  // As --on-bad-record and --max-bad-records say.
+  // Takes the policy and limit from --on-bad-record and --max-bad-records.
   explicit BadRecords(const DataConfig& config)
       : skips_(config.on_bad_record == OnBadRecord::Skip), most_(config.max_bad_records) {}
 
   bool skips() const { return skips_; }
-  // Whether the number of the record's line is worth reading its file again up to there.
+  // Whether a message about the next record needs its line number, for which the file must be read again.
   bool wants_line() const;
-  // Counts the record at byte `offset` of `file`; `why` is what is wrong with it, its place included.
-  // BadInput when that is one more than the limit.
+  // Counts the record at byte `offset` of `file`; `why` says where and what is wrong. BadInput when the limit is
+  // exceeded.
   void add(const std::string& file, int64_t offset, const std::string& why);
   // A message about the records skipped since the last call; a long list is cut.
   std::vector<std::string> take_news();
@@ -35,7 +35,7 @@ class BadRecords {
   mutable std::mutex mutex_;
   std::set<std::pair<std::string, int64_t>> places_;
   std::vector<std::string> news_;
-  int64_t untold_ = 0;  // more than news_ has room for
+  int64_t untold_ = 0;  // records that did not fit into news_
 };
 
 }  // namespace trifold

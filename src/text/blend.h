@@ -9,15 +9,14 @@
 
 namespace trifold {
 
-// What --data-path says: one path or several, and how much of the samples each gives (absent: all of each,
-// once).
+// The parsed --data-path: one or more paths, and each one's share of the samples (absent: all of each, once).
 struct DataPaths {
   std::vector<std::string> paths;
-  std::optional<std::vector<double>> weights;  // one a path, sum 1
+  std::optional<std::vector<double>> weights;  // one per path, sum 1
 };
 
-// Megatron-LM's rule: an odd count is paths only; an even count is weight, path, weight, path ... unless none
-// of the supposed weights is a number, then it is paths only too. BadInput if only some are numbers, for a
+// Megatron-LM's rule: an odd number of words is paths only; an even number is weight, path, weight, path ... unless
+// none of the supposed weights is a number, which makes them all paths. BadInput if only some are numbers, for a
 // negative weight, for weights that are all 0, and for no path at all.
 DataPaths parse_data_paths(std::span<const std::string> words);
 
@@ -27,8 +26,8 @@ struct BlendIndices {
   std::vector<int64_t> sample;
 };
 
-// Greedy and without randomness: sample i comes from the data set that is furthest behind its share of i
-// samples, weight * max(i, 1) - taken; the first of equals. `weights` sum to 1.
+// Greedy and deterministic: sample i comes from the data set that is furthest behind its share of i samples, weight *
+// max(i, 1) - taken; the first of equals. `weights` sum to 1.
 BlendIndices blend_by_weight(std::span<const double> weights, int64_t samples);
 
 // The same with each data set's size as its weight, where an exhausted data set is skipped: every sample of

@@ -144,7 +144,7 @@ StreamOptions Corpus::stream_options(std::shared_ptr<const StreamFiles> files, S
   options.split = split;
   options.seq_length = seq_length;
   options.seed = seed;
-  // Each stream has threads of its own.
+  // Each stream has its own threads.
   options.threads = std::clamp(available_cores() / 2 / static_cast<int>(files_.size()), 1, kMostThreads);
   return options;
 }

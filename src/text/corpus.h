@@ -1,4 +1,4 @@
-// Corpus: what --data-path names, opened and checked, and the data sources made of it.
+// Corpus: the data of --data-path, opened and checked; it creates the data sources.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@
 namespace trifold {
 
 // The tokenizer that `config` names or implies: without --tokenizer-type text is read as bytes;
-// where all paths are .bin/.idx prefixes there is none, and the result is null.
+// if all paths are .bin/.idx prefixes there is none, and the result is null.
 std::unique_ptr<Tokenizer> open_tokenizer(const DataConfig& config);
 
 class Corpus final : public TrainingText {
@@ -32,39 +32,38 @@ class Corpus final : public TrainingText {
   // Opens every path of `config`: a prefix of .bin/.idx files where one of those exists, else text. Text is
   // streamed (text/stream_samples.h) from folders, JSON lines, packed files and files larger than kWholeText;
   // paths without weights that are all streamed are one corpus. A smaller plain text file is read whole
-  // (text/text_samples.h). Token ids must be in [0, vocab_size): looked at here, but for .bin files larger
-  // than kScanLimit, whose tokens are checked as they are read. BadInput for every mistake in the files and
-  // options.
+  // (text/text_samples.h). Token ids must be in [0, vocab_size): checked here, except for .bin files larger than
+  // kScanLimit, whose tokens are checked as they are read. BadInput for every mistake in the files and options.
   Corpus(const DataConfig& config, int64_t vocab_size);
 
-  static constexpr int64_t kScanLimit = int64_t{1} << 30;  // bytes of .bin looked through at the start
+  static constexpr int64_t kScanLimit = int64_t{1} << 30;  // bytes of .bin checked at the start
   static constexpr int64_t kWholeText = int64_t{1} << 26;
 
-  // False when --split gives the part nothing.
+  // False if the split is empty.
   bool has(Split split) const override { return !split_.empty(split); }
-  // Whether some of it is streamed: how many samples there are is not known then.
+  // Whether some of the data are streamed; the number of samples is then unknown.
   bool streams() const override;
-  // Tokens in one part, all paths together. Failure for a corpus that is streamed.
+  // Tokens in one split, over all paths. Failure for a corpus that is streamed.
   int64_t tokens(Split split) const;
 
-  // The samples of one part in training order, at least `samples_needed` (split.h has Megatron-LM's numbers);
-  // a part that is smaller is repeated in epochs. The source shares the open files with the corpus and may
-  // outlive it; several ranks may share one source. BadInput when the part is too small for one sample.
+  // The samples of one split in training order, at least `samples_needed` (split.h has Megatron-LM's rule); a smaller
+  // split is repeated in epochs. The source shares the open files with the corpus and may outlive it; several ranks may
+  // share one source. BadInput if the split is too small for one sample.
   //
-  // Blends follow Megatron-LM: with weights, each path gives its share of the samples. Without, every sample
-  // of every path is drawn once, in proportion to their sizes; where that is less than `samples_needed`
-  // (Megatron-LM stops there), those proportions serve as weights and the paths are repeated.
+  // Blends follow Megatron-LM: with weights, each path contributes its share of the samples. Without, every sample of
+  // every path is drawn once, interleaved in proportion to their sizes; if that is less than `samples_needed` (where
+  // Megatron-LM stops), the proportions serve as weights and the paths are repeated.
   std::unique_ptr<DataSource> source(Split split, int64_t seq_length, int64_t samples_needed,
                                      uint64_t seed) const override;
 
-  // `passes` passes over one part, every sample of every path exactly once in each (text/passes.h). A text
-  // file is cut at the same places in every pass; tokens at the end of a path that do not fill a sample are
-  // left out. BadInput when the paths have weights: shares of samples are not passes; and for several passes
-  // of a corpus that is streamed. One pass of such a corpus has `most` samples at most (text/stream_pass.h).
+  // `passes` passes over one split, every sample of every path exactly once in each (text/passes.h). A text file is cut
+  // at the same places in every pass; tokens at the end of a path that do not fill a sample are left out. BadInput if
+  // the paths have weights, since shares of samples are not passes, or for several passes over a streamed corpus. One
+  // pass over such a corpus has at most `most` samples (text/stream_pass.h).
   std::unique_ptr<DataSource> passes(Split split, int64_t seq_length, int64_t passes, uint64_t seed,
                                      int64_t most = std::numeric_limits<int64_t>::max()) const override;
   bool weighted() const override { return paths_.weights.has_value(); }
-  // What its sources skip.
+  // The records that the sources skip.
   std::shared_ptr<BadRecords> bad_records() const override { return bad_; }
 
  private:
@@ -72,9 +71,9 @@ class Corpus final : public TrainingText {
                             std::shared_ptr<const StreamFiles>>;
 
   void open_paths();
-  // BadInput where an option needs the end of documents and the tokenizer has no token for it.
+  // BadInput if an option needs the ends of documents and the tokenizer has no token for them.
   void find_documents(const DataConfig& config);
-  // BadInput where --json-key or --on-bad-record has no effect.
+  // BadInput if --json-key or --on-bad-record has no effect.
   void check_json_options() const;
   StreamOptions stream_options(std::shared_ptr<const StreamFiles> files, Split split, int64_t seq_length,
                                uint64_t seed) const;
@@ -94,12 +93,12 @@ class Corpus final : public TrainingText {
   int64_t vocab_size_;
   std::string json_key_;
   std::shared_ptr<BadRecords> bad_;
-  std::shared_ptr<const Tokenizer> tokenizer_;  // null where all paths are .bin/.idx prefixes
+  std::shared_ptr<const Tokenizer> tokenizer_;  // null if all paths are .bin/.idx prefixes
   std::vector<File> files_;
   DocumentRules documents_;
 };
 
-// A corpus used for one source.
+// Opens a corpus for a single source.
 std::unique_ptr<DataSource> open_data(const DataConfig& config, Split split, int64_t seq_length,
                                       int64_t samples_needed, uint64_t seed, int64_t vocab_size);
 

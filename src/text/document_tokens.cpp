@@ -55,7 +55,7 @@ void DocumentTokens::add(std::string_view text, const RawDocument& document, std
   if (ids.size() > before && tokenizer_.eod()) ids.push_back(*tokenizer_.eod());
 }
 
-// Text that a tokenizer cannot take is found by its place.
+// Errors about text that a tokenizer cannot take name its place.
 void DocumentTokens::encode(std::string_view text, const RawDocument& document, std::vector<int32_t>& ids) {
   try {
     if (document.file->kind == TextKind::JsonLines) {

@@ -1,4 +1,4 @@
-// From a document as it stands in a file to its tokens.
+// DocumentTokens: converts a document in a file to tokens.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,16 @@
 
 namespace trifold {
 
-// Not for several threads at a time: each has its own.
+// Not thread-safe: each thread has its own.
 class DocumentTokens {
  public:
-  // `json_key` is the field of a JSON line that holds its text. `tokenizer` must outlive this object.
-  // `bad`, where it is given, must too.
+  // `json_key` is the field of a JSON line that holds its text. `tokenizer`, and `bad` if given, must outlive this
+  // object.
   DocumentTokens(const Tokenizer& tokenizer, std::string json_key, BadRecords* bad = nullptr);
 
-  // Appends the tokens of `document`, a piece of `text`, and the token that ends a document where the
-  // tokenizer has one. BadInput, naming file and line, for what is not JSON or has no such field, and for
-  // text that is not UTF-8, unless its bytes are the tokens. A line of JSON that cannot be used has no
-  // tokens where `bad` skips such.
+  // Appends the tokens of `document`, a piece of `text`, and the end-of-document token if the tokenizer has one.
+  // BadInput, naming file and line, for invalid JSON, a missing field, or text that is not UTF-8 (unless bytes are the
+  // tokens). If `bad` skips such lines, they have no tokens instead.
   void add(std::string_view text, const RawDocument& document, std::vector<int32_t>& ids);
 
  private:
@@ -36,7 +35,7 @@ class DocumentTokens {
   DocumentEncoder encoder_;
 };
 
-// "<file>:<line>" of a byte, for messages: the file is read again up to it.
+// "<file>:<line>" of a byte, for messages; reads the file again up to there.
 std::string place_in_file(const StreamFile& file, int64_t offset);
 
 }  // namespace trifold

@@ -14,7 +14,7 @@ namespace trifold {
 class GptSamples : public Samples {
  public:
   // Sequences [part.begin, part.end) of `dataset`, for at least `num_samples` samples (absent: one epoch).
-  // BadInput when the part holds too few tokens for one sample, or when `seed` needs more than 32 bits.
+  // BadInput if the part has too few tokens for one sample, or if `seed` needs more than 32 bits.
   GptSamples(std::shared_ptr<const IndexedDataset> dataset, Interval part, Split split, int64_t seq_length,
              std::optional<int64_t> num_samples, uint64_t seed, int64_t vocab_size);
 

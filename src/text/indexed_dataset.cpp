@@ -18,7 +18,7 @@ bool exists(const std::string& path) {
   return stat(path.c_str(), &status) == 0;
 }
 
-// Opens `<prefix><suffix>` after making sure that both files are there, so that one message names both.
+// Opens `<prefix><suffix>` after checking that both files exist, so that one message names both.
 MappedFile open_part(const std::string& prefix, const char* suffix) {
   const bool has_index = exists(prefix + ".idx");
   const bool has_data = exists(prefix + ".bin");
@@ -185,7 +185,7 @@ void IndexedDataset::read(int64_t sequence, int64_t offset, std::span<int32_t> o
 
 void IndexedDataset::check_tokens(int64_t vocab_size) const {
   if (!is_signed(type_) && max_token(type_) < vocab_size) return;
-  constexpr int64_t kBlock = 1 << 16;  // tokens between two looks at the result
+  constexpr int64_t kBlock = 1 << 16;  // tokens between two checks of the result
   for (int64_t begin = 0; begin < tokens_; begin += kBlock) {
     const int64_t end = std::min(begin + kBlock, tokens_);
     const uint64_t largest = with_type(type_, [&](auto zero) {
@@ -207,7 +207,7 @@ void IndexedDataset::check_tokens(int64_t vocab_size) const {
 }
 
 // Finds the last document that starts at or before the token, by bisection over the documents' first tokens;
-// empty documents share their start with the next one, which is why the last is the right one.
+// empty documents share their start with the next one, so the last one is right.
 void IndexedDataset::report_token(int64_t position, int64_t vocab_size) const {
   const auto start_of = [&](int64_t document) {
     const int64_t sequence = document_index(document);

@@ -40,14 +40,14 @@ class IndexedDataset {
   int64_t tokens() const { return tokens_; }
   int64_t length(int64_t sequence) const;          // in tokens
   int64_t first_token(int64_t sequence) const;     // tokens of all sequences before it
-  int64_t document_index(int64_t document) const;  // its first sequence; documents() itself gives sequences()
+  int64_t document_index(int64_t document) const;  // its first sequence; for documents(): sequences()
 
   // Copies tokens [offset, offset + out.size()) of `sequence` to `out`. BadInput when one of them is outside
   // [0, vocab_size); it names the file, the document, the offset in it, the id and the vocabulary.
   void read(int64_t sequence, int64_t offset, std::span<int32_t> out, int64_t vocab_size) const;
 
-  // Looks at every token of the file and throws the same error for the first one outside [0, vocab_size).
-  // Runs at the speed of the disk; returns at once where the token type cannot hold such an id.
+  // Checks every token of the file and throws the same error for the first one outside [0, vocab_size). Runs at the
+  // speed of the disk; returns at once if the token type cannot hold such an id.
   void check_tokens(int64_t vocab_size) const;
 
  private:

@@ -42,7 +42,7 @@ IndexedWriter::IndexedWriter(const std::string& prefix, TokenType type)
 
 IndexedWriter::~IndexedWriter() {
   data_.close();
-  std::error_code ignored;  // after finish() both names are gone
+  std::error_code ignored;  // after finish() neither file exists
   std::filesystem::remove(data_name_, ignored);
   std::filesystem::remove(index_name_, ignored);
 }
@@ -98,8 +98,7 @@ void IndexedWriter::finish() {
   data_.close();
   check(!data_.fail(), "{}: writing failed: {}", data_name_, std::strerror(errno));
   write_index();
-  // An old index must not meet the new data, not even for a moment: it goes first, and the new one comes
-  // last.
+  // An old index must never be combined with new data: it is removed first, and the new one is renamed last.
   std::error_code ignored;
   std::filesystem::remove(prefix_ + ".idx", ignored);
   rename_file(data_name_, prefix_ + ".bin");

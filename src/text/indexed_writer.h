@@ -1,8 +1,8 @@
 // IndexedWriter: writes Megatron-LM's indexed format (indexed_dataset.h), byte for byte as Megatron-LM does.
 //
-// Tokens go to disk as they come; memory holds only 4 bytes a sequence and 8 bytes a document. The files
-// appear under their names in `finish`, the .idx last, so a reader finds either a complete data set or none.
-// A writer destroyed before that (an error, say) leaves nothing behind.
+// Tokens go to disk as they come; memory holds only 4 bytes per sequence and 8 bytes per document. The files appear
+// under their names in `finish`, the .idx last, so a reader finds either a complete data set or none. A writer
+// destroyed before that (after an error, say) leaves no files.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,7 @@ class IndexedWriter {
   void add(std::span<const int32_t> tokens);
   // Closes the open sequence, empty or not.
   void end_sequence();
-  // Closes the document: all sequences since the last one was closed (none is allowed; the open one must be
-  // closed).
+  // Closes the document, which has all sequences since the last document (possibly none). No sequence may be open.
   void end_document();
   // Completes both files and gives them their names, replacing older ones. Call once, after the last
   // document.

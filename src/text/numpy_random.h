@@ -1,4 +1,4 @@
-// NumpyRandom: the shuffle of NumPy's legacy RandomState, which Megatron-LM's sample order is made with.
+// NumpyRandom: the shuffle of NumPy's legacy RandomState, which defines Megatron-LM's sample order.
 //
 // The generator is MT19937 seeded with one 32-bit number, exactly std::mt19937. A number in [0, i] is drawn
 // by masking: the low bits of a 32-bit draw (two draws, the high word first, when i needs more than 32 bits),

@@ -26,7 +26,7 @@ void BlendedSamples::read(int64_t index, std::span<int32_t> out) const {
   parts_[static_cast<size_t>(blend_.dataset[i])]->read(blend_.sample[i], out);
 }
 
-// The first sample of a list that comes at `index` or later; none where no more comes.
+// The first sample of a list that is used at `index` or later; nullopt if none is.
 std::optional<int64_t> BlendedSamples::next_of(size_t part, int64_t index) const {
   const auto at = blend_.dataset.begin() + std::min<int64_t>(index, std::ssize(blend_.dataset));
   const auto next = std::find(at, blend_.dataset.end(), static_cast<int16_t>(part));
@@ -47,7 +47,7 @@ std::string BlendedSamples::bookmark(int64_t index) const {
   bool any = false;
   for (size_t k = 0; k < parts_.size(); ++k) {
     int64_t place = 0;
-    // Where no more of a list comes, a longer run would go on behind its last.
+    // After the last use of a list, a longer run would continue after that sample.
     const auto last = std::find(blend_.dataset.rbegin(), blend_.dataset.rend(), static_cast<int16_t>(k));
     if (const auto next = next_of(k, index))
       place = *next;
@@ -77,7 +77,7 @@ SampleSource::SampleSource(std::unique_ptr<Samples> samples, int64_t seq_length,
   check(!any || documents.end, "documents have rules, but no token ends one");
 }
 
-// Sample `sample` of the batch, whose tokens are there.
+// Applies the document rules to sample `sample` of the batch, whose tokens are already read.
 void SampleSource::read_documents(Batch& batch, int64_t sample) const {
   const int64_t row = sample * seq_length_;
   const int32_t* tokens = batch.tokens.as<int32_t>() + row;
@@ -106,7 +106,7 @@ void SampleSource::read(Batch& batch, int64_t first_sample) const {
         "samples [{}, {}) were asked for, the data source has {}", first_sample, first_sample + count,
         samples());
   batch.first_sample = first_sample;
-  static thread_local std::vector<int32_t> text;  // allocated once, not in every step
+  static thread_local std::vector<int32_t> text;  // allocated once per thread
   text.resize(static_cast<size_t>(seq_length_) + 1);
   for (int64_t b = 0; b < count; ++b) {
     samples_->read(first_sample + b, text);

@@ -1,5 +1,5 @@
-// Samples: a numbered list of pieces of text, each seq_length tokens and the label of the last. The sources
-// of data/batch.h are built over it.
+// Samples: an indexed list of pieces of text, each of seq_length tokens and the label of the last. The sources of
+// data/batch.h are built on it.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +21,13 @@ class Samples {
   // Copies the seq_length + 1 tokens of sample `index`, in [0, count()), to `out`. A pure function, callable
   // from several threads at a time. BadInput for a token outside the vocabulary.
   virtual void read(int64_t index, std::span<int32_t> out) const = 0;
-  // As those of DataSource.
+  // As the functions of DataSource.
   virtual bool make_ready(int64_t /*index*/, std::chrono::milliseconds /*patience*/) const { return true; }
   virtual std::string bookmark(int64_t /*index*/) const { return {}; }
   virtual void open_at(const std::string& /*bookmark*/) const {}
 };
 
-// Several lists mixed by a blend (text/blend.h).
+// Several lists, mixed according to a blend (text/blend.h).
 class BlendedSamples : public Samples {
  public:
   // Failure when the blend asks a list for more samples than it has.
@@ -36,7 +36,7 @@ class BlendedSamples : public Samples {
   int64_t count() const override { return static_cast<int64_t>(blend_.sample.size()); }
   void read(int64_t index, std::span<int32_t> out) const override;
   bool make_ready(int64_t index, std::chrono::milliseconds patience) const override;
-  std::string bookmark(int64_t index) const override;  // one of each list
+  std::string bookmark(int64_t index) const override;  // one for each list
   void open_at(const std::string& bookmark) const override;
 
  private:
@@ -46,17 +46,17 @@ class BlendedSamples : public Samples {
   BlendIndices blend_;
 };
 
-// What the documents of a sample mean, with Megatron-LM's options. A document ends with the token `end`; what
+// The treatment of documents within a sample, with Megatron-LM's options. A document ends with the token `end`; what
 // follows it in the sample begins another, of which the first token is at least the label of `end`.
 struct DocumentRules {
-  std::optional<int32_t> end;       // without it, none of the others
+  std::optional<int32_t> end;       // absent: the other fields are unset
   bool mask_loss = false;           // the label of an `end` does not count: it belongs to another document
   bool restart_positions = false;   // positions count from 0 in each document
-  bool separate_attention = false;  // documents do not see each other
+  bool separate_attention = false;  // attention does not cross documents
 };
 
-// The DataSource of a list of samples: tokens and labels are the same text shifted by one, positions count
-// from 0 in each sample and every label counts, but for what the rules of documents say.
+// The DataSource of a list of samples: tokens and labels are the same text shifted by one, positions count from 0 in
+// each sample and every label counts, unless the document rules change that.
 class SampleSource : public DataSource {
  public:
   SampleSource(std::unique_ptr<Samples> samples, int64_t seq_length, const DocumentRules& documents = {});

@@ -1,4 +1,4 @@
-// Splits: which contiguous part of a data set is for training, which for validation and which for the test.
+// Splits: the contiguous parts of a data set for training, validation and test.
 #pragma once
 
 #include <array>
@@ -23,19 +23,19 @@ class SplitFractions {
   // The shares in percent, "96.9,3,0.1": the same for all ways of writing them.
   std::string text() const;
   bool empty(Split split) const;
-  // Whether a unit drawn uniformly from [0, 1) belongs to the part.
+  // Whether `draw`, uniform in [0, 1), falls into the split.
   bool takes(Split split, double draw) const;
-  // Part of `count` units (sequences of an indexed data set, tokens of a text file); bounds are rounded half to
-  // even, as Megatron-LM does.
+  // Part of `count` units (sequences of an indexed data set, tokens of a text file); bounds are rounded half to even,
+  // as in Megatron-LM.
   Interval of(Split split, int64_t count) const;
 
  private:
   std::array<double, 4> bounds_{};
 };
 
-// How many samples a run takes from each part, by Megatron-LM's rule: an evaluation takes `eval_iters` global
-// batches, runs every `eval_interval` steps and once more at the end. An `eval_interval` of 0 means no
-// evaluation while training.
+// The samples that a run takes from each split, by Megatron-LM's rule: an evaluation takes `eval_iters` global batches,
+// runs every `eval_interval` steps and once more at the end. An `eval_interval` of 0 means no evaluation while
+// training.
 int64_t samples_needed(Split split, int64_t train_iters, int64_t eval_interval, int64_t eval_iters,
                        int64_t global_batch_size);
 

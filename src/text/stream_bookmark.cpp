@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kUnreadable = "the checkpoint's place in the streamed text cannot be read";
 
-// What makes the stream, and the options that say it.
+// Everything that identifies the stream.
 nlohmann::json identity(const StreamOptions& options) {
   return {{"tokenizer", options.tokenizer->fingerprint()},
           {"split", options.fractions.text()},

@@ -12,7 +12,7 @@ namespace trifold {
 
 std::string write_bookmark(const BlockStart& start, const StreamOptions& options);
 
-// BadInput, naming what differs, where the bookmark is another stream's; Failure where it cannot be read.
+// BadInput, naming the difference, if the bookmark belongs to another stream; Failure if it cannot be parsed.
 BlockStart read_bookmark(const std::string& bookmark, const StreamOptions& options);
 
 }  // namespace trifold

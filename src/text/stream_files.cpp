@@ -37,7 +37,7 @@ TextKind text_kind(std::string_view path) {
              : TextKind::Plain;
 }
 
-// Better refused than trained on.
+// Files of other kinds are rejected rather than trained on.
 void refuse_others(const std::string& path) {
   static const std::array<std::string_view, 22> kOthers{
       ".xz",  ".bz2", ".lz4", ".zip", ".7z",  ".tar", ".tgz",  ".parquet", ".arrow",       ".bin", ".idx",
@@ -50,7 +50,7 @@ void refuse_others(const std::string& path) {
           path, ending, kKinds);
 }
 
-// Where, at or after `at`, the part before ends.
+// The end of the part before `at`: the first possible border at or after `at`.
 int64_t boundary(const RawFile& file, const StreamFile& of, int64_t at) {
   if (at == 0 || at >= of.size) return std::min(at, of.size);
   const int64_t limit = of.kind == TextKind::JsonLines ? StreamFiles::kLongestLine : StreamFiles::kSearch;

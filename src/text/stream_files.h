@@ -1,9 +1,9 @@
-// StreamFiles: the text files of a corpus that is streamed, and the parts in which they are read.
+// StreamFiles: the text files of a streamed corpus, and the parts in which they are read.
 //
-// Plain text and JSON lines, uncompressed or packed by gzip or zstd. An uncompressed file is cut into parts
-// of about kPart bytes that are read in any order; a packed one can only be read from its beginning and is
-// one part. Neighbouring parts meet after the first line end at or after the nominal cut (plain text without
-// one for kSearch bytes: between two characters), which each of them finds by itself.
+// Files are plain text or JSON lines, uncompressed or packed by gzip or zstd. An uncompressed file is cut into parts of
+// about kPart bytes that are read in any order; a packed one can only be read from its beginning and is one part.
+// Neighbouring parts meet after the first line end at or after the nominal cut (plain text without a line end for
+// kSearch bytes: between two characters), so the border is found from the file alone.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ enum class TextKind { Plain, JsonLines };
 
 struct StreamFile {
   std::string path;
-  std::string name;  // below the folder that was given: the same on every machine
-  int64_t size = 0;  // bytes, packed where it is
+  std::string name;  // relative to the given folder: the same on every machine
+  int64_t size = 0;  // bytes on disk
   TextKind kind = TextKind::Plain;
   Packing packing = Packing::None;
   int64_t first_part = 0;
@@ -28,9 +28,8 @@ struct StreamFile {
 
 class StreamFiles {
  public:
-  // Each path is a file or a folder, of which all files below it are taken, but those whose name begins with
-  // a point and empty ones. BadInput for a path that does not exist, a folder without text, and a file of
-  // another kind.
+  // Each path is a file, or a folder with all files below it except hidden and empty ones. BadInput for a path that
+  // does not exist, a folder without text, and a file of another kind.
   explicit StreamFiles(const std::vector<std::string>& paths);
 
   static constexpr int64_t kPart = int64_t{1} << 18;
@@ -42,7 +41,7 @@ class StreamFiles {
   int64_t bytes() const { return bytes_; }
   // The file of a part.
   const StreamFile& file_of(int64_t part) const;
-  // Changes when a file is added, removed, renamed or has another size.
+  // Changes if a file is added, removed, renamed or resized.
   const std::string& fingerprint() const { return fingerprint_; }
 
  private:
@@ -56,12 +55,11 @@ class StreamFiles {
   std::string fingerprint_;
 };
 
-// Whether --data-path streams a file of this name whatever its size: JSON lines, and what is packed.
+// Whether --data-path streams a file of this name whatever its size: JSON lines and packed files.
 bool is_stream_name(const std::string& path);
 
-// The bytes of part `part` of a file that is not packed, put behind `text`; `offset` becomes the place of the
-// first in the file. Nothing where a line longer than a part covers it. BadInput for a line longer than
-// kLongestLine.
+// Appends the bytes of part `part` of an unpacked file to `text` and sets `offset` to the position of the first in the
+// file. Appends nothing if a line longer than a part covers it. BadInput for a line longer than kLongestLine.
 void read_part(const StreamFile& of, int64_t part, std::string& text, int64_t& offset);
 
 }  // namespace trifold

@@ -1,6 +1,6 @@
 // StreamPass: the first samples of one pass over a streamed corpus, for evaluation, which reads them
-// repeatedly. They are made once, when the first is needed, and kept in a temporary file (four bytes a token,
-// kLargest at most), so memory stays bounded.
+// repeatedly. They are made once, when the first is needed, and kept in a temporary file (four bytes per token, at most
+// kLargest bytes), so memory stays bounded.
 #pragma once
 
 #include <chrono>
@@ -28,8 +28,8 @@ class StreamPass : public Samples {
   // The file has `largest` bytes at most.
   StreamPass(const StreamOptions& options, int64_t most, int64_t largest = kLargest);
 
-  // BadInput for a pass of less than one sample or of more than kLargest; so does read. An error met while
-  // the samples are made is thrown by every call.
+  // BadInput (also from `read`) for a pass of less than one sample or of more than kLargest. An error in making the
+  // samples is thrown by every call.
   int64_t count() const override;
   void read(int64_t index, std::span<int32_t> out) const override;
   bool make_ready(int64_t index, std::chrono::milliseconds patience) const override;
@@ -45,9 +45,11 @@ class StreamPass : public Samples {
   int64_t largest_;
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
-  mutable bool is_making_ = false;  // a thread is: what follows is its alone; after that nobody changes it
-  mutable bool is_made_ = false;    // all samples, or there is an error
-  mutable std::unique_ptr<TokenBlocks> blocks_;  // until the samples are made
+  mutable bool is_making_ =
+      false;  // a thread is making the samples: the members below are its alone until it is done,
+              // then constant
+  mutable bool is_made_ = false;                 // done, successfully or with an error
+  mutable std::unique_ptr<TokenBlocks> blocks_;  // null once the samples are made
   mutable std::unique_ptr<RawFile> file_;        // seq_length + 1 tokens of four bytes for each sample
   mutable int64_t made_ = 0;
   mutable std::exception_ptr error_;

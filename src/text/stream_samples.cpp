@@ -17,7 +17,7 @@ class StreamSamples::Maker {
   ~Maker() {
     stopping_ = true;
     {
-      const std::lock_guard lock(mutex_);  // the thread is either waiting or will see it
+      const std::lock_guard lock(mutex_);  // so the thread is either waiting or will see the flag
     }
     changed_.notify_all();
     if (thread_.joinable()) thread_.join();
@@ -57,8 +57,7 @@ class StreamSamples::Maker {
   static constexpr size_t kStarts = 64;
   static constexpr std::chrono::minutes kPatience{10};
 
-  // The block that holds sample `index`; null where it is not made within `patience`, or an error came
-  // before.
+  // The block that holds sample `index`; null if it is not made within `patience`, or an error occurred before.
   std::shared_ptr<const TokenBlock> wait_for_block(int64_t index, std::chrono::milliseconds patience,
                                                    std::unique_lock<std::mutex>& lock) {
     if (!thread_.joinable()) thread_ = std::thread([this] { make_blocks(); });
@@ -72,7 +71,7 @@ class StreamSamples::Maker {
     changed_.notify_all();
     wait_for(changed_, lock, patience, [&] { return (found = find(index)) != nullptr || error_; });
     waiting_.erase(place);
-    changed_.notify_all();  // the thread goes on, for others or ahead
+    changed_.notify_all();  // the thread continues, for others or ahead
     return found;
   }
 
@@ -82,7 +81,7 @@ class StreamSamples::Maker {
     return nullptr;
   }
 
-  // Places where blocks begin, in order; the first, the beginning of all, always stays.
+  // The known starts of blocks, in order; the very first is never removed.
   const BlockStart& start_before(int64_t index) const {
     auto found = starts_.begin();
     for (auto at = starts_.begin(); at != starts_.end() && at->first_sample <= index; ++at) found = at;
@@ -95,8 +94,8 @@ class StreamSamples::Maker {
     if (starts_.size() > kStarts) starts_.erase(starts_.begin() + 1);
   }
 
-  // What is to be made next, if anything: a sample somebody waits for, else the block behind the one read
-  // last. Who waits for a block that is there takes it first: making another could throw it away again.
+  // Whether there is something to make: a sample that a reader waits for, else the block after the one read last. A
+  // reader that waits for an available block takes it first, since making another could evict it.
   bool work_left() const {
     if (error_) return false;
     if (!waiting_.empty())
@@ -105,8 +104,7 @@ class StreamSamples::Maker {
     return !made_.empty() && latest_ >= made_.back()->first_sample();
   }
 
-  // Begins elsewhere where the first sample that is waited for is before what will be made, or a known block
-  // begins nearer to it.
+  // Moves to another start if the first awaited sample is before the next block, or if a known start is closer to it.
   void choose_start() {
     if (waiting_.empty()) return;
     const int64_t index = *waiting_.begin();
@@ -114,10 +112,10 @@ class StreamSamples::Maker {
     if (index >= blocks_.start().first_sample && start.block <= blocks_.start().block) return;
     made_.clear();
     blocks_.go_to(start);
-    latest_ = index;  // reading ahead begins anew; who is further on says so with the next sample
+    latest_ = index;  // reading ahead restarts; readers further ahead raise it with their next sample
   }
 
-  // The oldest go; the two made last, one of which somebody may have waited for, stay.
+  // Evicts the oldest blocks, but never the last two, one of which a reader may have waited for.
   void forget() {
     size_t bytes = 0;
     for (const auto& block : made_) bytes += block->bytes();
@@ -148,7 +146,7 @@ class StreamSamples::Maker {
       lock.lock();
       reached_ = blocks_.start().first_sample;
       error_ = error;
-      if (block) remember(blocks_.start());  // so that what was made for a reader far ahead is not lost
+      if (block) remember(blocks_.start());  // so that work for a reader far ahead is not lost
       if (block && block->end_sample() > block->first_sample()) made_.push_back(std::move(block));
       forget();
       changed_.notify_all();

@@ -4,7 +4,7 @@
 
 namespace trifold {
 
-// Positions run to seq_length inclusive: the label of the last position is one token further.
+// Positions run to seq_length inclusive: the last one is the label of the last input.
 int32_t SyntheticTokens::token(int64_t sample, int64_t position) const {
   const auto element = static_cast<uint64_t>(sample * (seq_length_ + 1) + position);
   const uint64_t word = philox_word(key_, element);

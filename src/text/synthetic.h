@@ -25,8 +25,8 @@ class SyntheticTokens final : public DataSource {
   PhiloxKey key_;
 };
 
-// The same as pairs for BERT: samples of all lengths, of which about one token in seven is masked (token 0
-// stands in its place), the first always. Whether the second sentence follows is the last bit of a token.
+// The same as sentence pairs for BERT: samples of all lengths, in which about one token in seven is masked (replaced by
+// token 0), the first always. The last bit of a token decides whether the second sentence follows.
 class SyntheticPairs final : public DataSource {
  public:
   SyntheticPairs(int64_t seq_length, int64_t vocab_size, uint64_t seed)

@@ -75,7 +75,7 @@ TextSamples::TextSamples(std::shared_ptr<const TextTokens> text, Interval part, 
         text_->path(), part_name(split), part.size(), text_->count(), seq_length + 1, seq_length);
   windows_ = (part.size() - 1) / seq_length;
   if (split == Split::Train && !fixed_cut) {
-    // One window an epoch is given up, if there are two, to let the cut move by its length.
+    // Gives up one window per epoch, if there are at least two, so that the cut can shift by up to a window's length.
     if (windows_ > 1) --windows_;
     max_shift_ = part.size() - 1 - windows_ * seq_length;
   }
@@ -83,7 +83,7 @@ TextSamples::TextSamples(std::shared_ptr<const TextTokens> text, Interval part, 
 }
 
 PhiloxKey TextSamples::key_of_epoch(std::string_view purpose, int64_t epoch) const {
-  std::array<char, 64> name;  // reading a sample allocates nothing
+  std::array<char, 64> name;  // so that reading a sample allocates nothing
   const auto end = fmt::format_to_n(name.data(), name.size(), "text {}, epoch {}", purpose, epoch);
   return philox_key(seed_, {name.data(), end.size});
 }

@@ -3,12 +3,12 @@
 // --split cuts the *token stream* into contiguous parts: 90,10 holds out the last tenth. A part is cut into
 // windows of seq_length + 1 tokens, neighbours sharing one token, and the windows are shuffled in every
 // epoch. For training the cut is shifted by a pseudo-random distance each epoch, so that epochs over a small
-// text differ: a window then starts anywhere, not only at multiples of seq_length. Validation and test use
-// the same cut always, so their losses compare.
+// text differ: a window then starts anywhere, not only at multiples of seq_length. Validation and test always use the
+// same cut, so their losses are comparable.
 //
-// This order is Trifold's own, not Megatron-LM's (which has no text files): a pure function of the seed that
-// does not depend on how many samples are asked for. It needs no memory: the shuffle is a keyed permutation,
-// computed.
+// This order is Trifold's own, not Megatron-LM's (which has no text files): a pure function of the seed that does not
+// depend on the number of samples requested. It needs no memory: the shuffle is a keyed permutation
+// (data/permutation.h).
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@
 
 namespace trifold {
 
-// The tokens of a text file. Bytes are read from the mapped file as they are needed; with another tokenizer
-// the file is encoded once, line by line, into 4 bytes a token of memory.
+// The tokens of a text file. Bytes are read from the mapped file as needed; with another tokenizer the file is encoded
+// once, line by line, into 4 bytes of memory per token.
 class TextTokens {
  public:
   // `tokenizer` is used only while constructing; a null pointer stands for bytes. BadInput when the file is
@@ -49,8 +49,8 @@ class TextTokens {
 class TextSamples : public Samples {
  public:
   // Tokens [part.begin, part.end) of `text`; count() is at least `num_samples`, in whole epochs. BadInput
-  // when the part is too short for one sample. `fixed_cut`: the cut is never shifted, not in training either,
-  // so that every epoch has the same samples.
+  // when the part is too short for one sample. `fixed_cut`: the cut is not shifted in training either, so that every
+  // epoch has the same samples.
   TextSamples(std::shared_ptr<const TextTokens> text, Interval part, Split split, int64_t seq_length,
               int64_t num_samples, uint64_t seed, bool fixed_cut = false);
 
@@ -61,7 +61,7 @@ class TextSamples : public Samples {
   int64_t start_of(int64_t index) const;
 
  private:
-  // Of what is random about an epoch.
+  // The random key of an epoch, for one purpose.
   PhiloxKey key_of_epoch(std::string_view purpose, int64_t epoch) const;
 
   std::shared_ptr<const TextTokens> text_;

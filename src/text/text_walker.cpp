@@ -23,8 +23,7 @@ bool TextWalker::takes(const StreamFile& file, int64_t offset) const {
   return fractions_.takes(split_, draw);
 }
 
-// The documents of text[begin, end), which stands from `offset` on in the file. Of plain text it is one
-// document.
+// Adds the documents in text[begin, end), which begins at `offset` in the file. Plain text is one document.
 void TextWalker::add_documents(const StreamFile& file, size_t begin, int64_t offset, std::string& text,
                                std::vector<RawDocument>& documents) const {
   if (file.kind == TextKind::Plain) {
@@ -40,9 +39,8 @@ void TextWalker::add_documents(const StreamFile& file, size_t begin, int64_t off
   }
 }
 
-// Where the documents that are given out next end, in what was read of a packed file; 0: more must be read.
-// It depends on the bytes alone, not on how many have been read, or else a run that was resumed would cut
-// them otherwise.
+// The end of the next documents within the bytes read from a packed file; 0: more must be read. It depends only on the
+// bytes, not on how many have been read, so that a resumed run cuts them alike.
 size_t TextWalker::end_of_document(const StreamFile& file, std::string_view open) {
   const auto part = static_cast<size_t>(StreamFiles::kPart);
   const auto search = static_cast<size_t>(StreamFiles::kSearch);

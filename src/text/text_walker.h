@@ -1,10 +1,8 @@
-// TextWalker: the texts of a streamed corpus, one after the other, in an order that is a pure function of the
-// seed and the files.
+// TextWalker visits the texts of a streamed corpus in an order that is a pure function of the seed and the files.
 //
-// An epoch is every part (text/stream_files.h) once, in a pseudo-random order of its own. A part of plain
-// text is one document, and so is each line of JSON; packed plain text is cut into documents of the same
-// size. A document belongs to training, validation or test by a hash of the name of its file and its place
-// there: always to the same, whatever the seed.
+// An epoch visits every part (text/stream_files.h) once, in its own pseudo-random order. A part of plain text is one
+// document, and so is each line of JSON; packed plain text is cut into documents of the same size. A hash of its file's
+// name and its position there assigns each document to training, validation or test, independently of the seed.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +15,14 @@
 
 namespace trifold {
 
-// Where reading goes on: `part` counts in the order of the epoch, `offset` is for packed files only.
+// Where reading continues: `part` counts in the order of the epoch, `offset` is for packed files only.
 struct StreamPlace {
   int64_t epoch = 0;
   int64_t part = 0;
   int64_t offset = 0;  // bytes, unpacked
 };
 
-// One document, as it stands in the file: [begin, end) of a text, byte `offset` on of a file.
+// One document before tokenization: [begin, end) of a text, which begins at byte `offset` of a file.
 struct RawDocument {
   size_t begin;
   size_t end;
@@ -40,9 +38,8 @@ class TextWalker {
   const StreamPlace& place() const { return place_; }
   void go_to(const StreamPlace& place);
 
-  // Appends the next bytes of the epoch to `text` and the documents in them to `documents`: a part, or some
-  // hundred kilobytes of a packed file. False when the epoch has ended: the place is then the beginning of
-  // the next.
+  // Appends the next bytes of the epoch to `text` and the documents in them to `documents`: a part, or some hundred
+  // kilobytes of a packed file. False at the end of the epoch; the place is then the beginning of the next.
   bool read_more(std::string& text, std::vector<RawDocument>& documents);
 
  private:
@@ -59,7 +56,7 @@ class TextWalker {
   uint64_t seed_;
   StreamPlace place_;
   std::unique_ptr<ByteReader> packed_;  // of the current part; its next byte is place_.offset + open_.size()
-  std::string open_;                    // read, and not yet given out
+  std::string open_;                    // read, but not yet returned
 };
 
 }  // namespace trifold

@@ -12,7 +12,7 @@ namespace {
 constexpr int kDoublings = 3;
 // A corpus of a few bytes would be opened hundreds of thousands of times for a block.
 constexpr int kEpochsOfBlock = 1 << 14;
-constexpr size_t kShare = size_t{1} << 16;  // bytes of text that a thread takes at a time
+constexpr size_t kShare = size_t{1} << 16;  // bytes of text per task of a thread
 
 template <class T>
 std::vector<T> narrow(const std::vector<int32_t>& tokens) {
@@ -123,9 +123,8 @@ void TokenBlocks::read_documents(const std::atomic<bool>& stop) {
   }
 }
 
-// A block may have no token, the last of an epoch for example, whose documents may all be of other parts; a
-// whole epoch without one is a mistake. All epochs have the same tokens, so one that has some will do for
-// all.
+// A block may have no token: all its documents may belong to other splits. A whole epoch without one is a mistake. All
+// epochs have the same tokens, so checking one is enough.
 void TokenBlocks::check_tokens(bool any) {
   if (any) epoch_has_tokens_ = true;
   if (any || !epoch_ended_ || options_.one_pass) return;

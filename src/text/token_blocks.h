@@ -4,9 +4,9 @@
 // megabytes of text; a small corpus is repeated within a block. Several threads tokenize them. All tokens
 // form one row, with the end of each document marked if the tokenizer has a token for it, and the row is cut
 // into windows of seq_length + 1 tokens, of which neighbours share one. The windows of a block are shuffled.
-// Tokens that do not fill a window are put before the next block, so no token is lost. Blocks grow from 1 to
-// 8 MiB: the first is ready soon, later ones mix samples well. Every sample is a pure function of (seed,
-// files, tokenizer, seq_length); `first_block` is for tests, which have less text.
+// Tokens that do not fill a window are prepended to the next block, so no token is lost. Blocks grow from 1 to 8 MiB:
+// the first is ready quickly, later ones mix samples well. Every sample is a pure function of (seed, files, tokenizer,
+// seq_length); `first_block` is for tests, which have less text.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@ struct StreamOptions {
   std::shared_ptr<const StreamFiles> files;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::string json_key = "text";
-  std::shared_ptr<BadRecords> bad;  // null: they end the stream
+  std::shared_ptr<BadRecords> bad;  // null: a bad record ends the stream
   SplitFractions fractions{"1"};
   Split split = Split::Train;
   int64_t seq_length = 0;
@@ -37,10 +37,10 @@ struct StreamOptions {
   int threads = 1;                       // that make tokens
   bool one_pass = false;                 // a block ends with the epoch
   size_t first_block = size_t{1} << 20;  // bytes of text; blocks double from there, three times;
-  // fewer where the corpus is that of a few bytes, many times
+  // fewer if a tiny corpus is repeated many times
 };
 
-// Where a block begins: all that is needed to make it.
+// Where a block begins: everything needed to make it.
 struct BlockStart {
   StreamPlace place;
   int64_t block = 0;           // counted over all epochs
@@ -50,7 +50,7 @@ struct BlockStart {
 
 class TokenBlock {
  public:
-  // `tokens` are kept in as few bytes as `vocab_size` allows.
+  // Stores `tokens` in as few bytes as `vocab_size` allows.
   TokenBlock(const BlockStart& start, const StreamOptions& options, const std::vector<int32_t>& tokens);
 
   int64_t first_sample() const { return first_sample_; }
@@ -72,14 +72,14 @@ class TokenBlocks {
   // Reads and tokenizes a first document, so that mistakes in files and options are reported at once.
   explicit TokenBlocks(const StreamOptions& options);
 
-  // Of the block that `next` makes.
+  // The start of the block that `next` makes.
   const BlockStart& start() const { return start_; }
   void go_to(const BlockStart& start);
 
-  // The next block, which may have no sample; null when `stop` was set meanwhile. BadInput when there is no
-  // token for this part of the split. After an Error `go_to` must come before the next call.
+  // The next block, which may have no sample; null if `stop` was set meanwhile. BadInput if this split has no token.
+  // After an Error, call `go_to` before the next call.
   std::unique_ptr<TokenBlock> next(const std::atomic<bool>& stop);
-  // Whether the block made last reached the end of an epoch.
+  // Whether the last block reached the end of an epoch.
   bool epoch_ended() const { return epoch_ended_; }
 
  private:
@@ -93,7 +93,7 @@ class TokenBlocks {
   ThreadPool pool_;
   BlockStart start_;
   bool epoch_ended_ = false;
-  // In the epoch that is being read; true where its beginning was not seen.
+  // Whether the epoch being read has documents so far; true if its beginning was not read.
   bool epoch_has_documents_ = false;
   bool epoch_has_tokens_ = false;
   std::string text_;

@@ -71,10 +71,10 @@ constexpr int64_t max_token(TokenType type) {
   return 0;
 }
 
-// True when negative ids can be stored (never valid, so they must be looked for).
+// True if negative ids can be stored; they are never valid and must be checked for.
 constexpr bool is_signed(TokenType type) { return type != TokenType::U8 && type != TokenType::U16; }
 
-// What Megatron-LM's preprocessing picks: two bytes where the vocabulary leaves room, four otherwise.
+// The choice of Megatron-LM's preprocessing: two bytes if the vocabulary is small enough, four otherwise.
 constexpr TokenType token_type_for_vocabulary(int64_t vocab_size) {
   return vocab_size < 65500 ? TokenType::U16 : TokenType::I32;
 }

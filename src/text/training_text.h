@@ -16,18 +16,18 @@ class TrainingText {
  public:
   virtual ~TrainingText() = default;
 
-  // False when --split gives the part nothing.
+  // False if the split is empty.
   virtual bool has(Split split) const = 0;
-  // Whether paths have weights: a single pass over all of them has no meaning then.
+  // Whether paths have weights; passes over the data are then undefined.
   virtual bool weighted() const { return false; }
-  // Whether some of it is streamed: how many samples there are is not known then.
+  // Whether some of the data are streamed; the number of samples is then unknown.
   virtual bool streams() const { return false; }
-  // What its sources skip; null: nothing.
+  // The records that the sources skip; null: none.
   virtual std::shared_ptr<BadRecords> bad_records() const { return nullptr; }
-  // At least `samples_needed` samples of a part, which is repeated where it is smaller.
+  // At least `samples_needed` samples of a split, which is repeated if it is smaller.
   virtual std::unique_ptr<DataSource> source(Split split, int64_t seq_length, int64_t samples_needed,
                                              uint64_t seed) const = 0;
-  // `passes` passes over one part; of one that is streamed at most `most` samples.
+  // `passes` passes over one split; at most `most` samples if it is streamed.
   virtual std::unique_ptr<DataSource> passes(Split split, int64_t seq_length, int64_t passes, uint64_t seed,
                                              int64_t most = std::numeric_limits<int64_t>::max()) const = 0;
 };
