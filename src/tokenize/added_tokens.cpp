@@ -49,7 +49,7 @@ AddedTokens::AddedTokens(const nlohmann::json& json,
       if (content.empty()) return;
       const auto known = vocabulary.find(content);
       const int32_t id = known != vocabulary.end() ? known->second : id_in(entry);
-      if (!ids_.emplace(content, id).second) return;  // named twice: the first counts
+      if (!ids_.emplace(content, id).second) return;  // named twice: the first wins
       if (entry.flag("special", false)) special_.insert(id);
       const bool later = entry.flag("normalized", true);
       const std::string text = later ? normalizer(content) : content;
@@ -74,7 +74,7 @@ const AddedTokens::Token* AddedTokens::token_at(const Tokens& tokens, std::strin
 
 std::vector<TextPart> AddedTokens::find(const Tokens& tokens, std::string_view text) {
   std::vector<TextPart> parts;
-  size_t open = 0;  // what is before has been given out
+  size_t open = 0;  // everything before it has been returned
   for (size_t at = 0; at < text.size();) {
     const Token* token = token_at(tokens, text, at);
     if (token == nullptr) {

@@ -1,5 +1,5 @@
 // AddedTokens: the "added_tokens" of a Hugging Face tokenizer.json, such as "<|endoftext|>" or "[MASK]":
-// texts that are tokens wherever they occur.
+// texts that always become one token.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@
 
 namespace trifold {
 
-// A part of a text: one token, or, without an id, text still to be cut.
+// A part of a text: one token, or, without an id, text still to be tokenized.
 struct TextPart {
   std::string_view text;
   std::optional<int32_t> id;
@@ -24,17 +24,17 @@ struct TextPart {
 
 class AddedTokens {
  public:
-  // `json` is the value of "added_tokens". A token that `vocabulary` has too keeps the id it has there.
+  // `json` is the value of "added_tokens". A token that is also in `vocabulary` keeps the id it has there.
   AddedTokens(const nlohmann::json& json, const std::unordered_map<std::string, int32_t>& vocabulary,
               const TextNormalizer& normalizer);
 
-  // The parts of a text as it was given, with the tokens that are looked for in it.
+  // The parts of a raw text, cut at the tokens that are matched before normalisation.
   std::vector<TextPart> find_raw(std::string_view text) const { return find(raw_, text); }
-  // The parts of a text that was normalised, with the tokens that are looked for only then.
+  // The parts of a normalised text, cut at the tokens that are matched after normalisation.
   std::vector<TextPart> find_normalized(std::string_view text) const { return find(normalized_, text); }
 
   const std::unordered_map<std::string, int32_t>& ids() const { return ids_; }
-  // How each is written where text is made of ids: normalised, where it is looked for so.
+  // The text of each token for decoding; normalised for tokens that are matched so.
   const std::unordered_map<int32_t, std::string>& texts() const { return texts_; }
   bool is_special(int32_t id) const { return special_.contains(id); }
 
@@ -46,7 +46,7 @@ class AddedTokens {
     bool takes_before;  // with the white space before it
     bool takes_behind;
   };
-  // By their first byte, the longest first.
+  // Indexed by first byte, longest first.
   using Tokens = std::array<std::vector<Token>, 256>;
 
   static std::vector<TextPart> find(const Tokens& tokens, std::string_view text);

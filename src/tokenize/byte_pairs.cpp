@@ -32,7 +32,7 @@ uint64_t key_of(int32_t left, int32_t right) {
   return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
 }
 
-// What words became, remembered: most of a text is made of few words.
+// A cache of encoded words: most of a text consists of few words.
 struct WordMemory {
   static constexpr size_t kLongestWord = 48;
   static constexpr size_t kWords = size_t{1} << 15;
@@ -137,7 +137,7 @@ const BytePairs::Merge* BytePairs::merge_of(int32_t left, int32_t right) const {
   return found == merges_.end() ? nullptr : &found->second;
 }
 
-// Bytes that the vocabulary lacks become the unknown token, or nothing where there is none.
+// Bytes that the vocabulary lacks become the unknown token, or nothing if there is none.
 void BytePairs::symbols_of(std::string_view word, std::vector<int32_t>& ids) const {
   bool after_unknown = false;
   for (char c : word) {
@@ -151,8 +151,8 @@ void BytePairs::symbols_of(std::string_view word, std::vector<int32_t>& ids) con
   }
 }
 
-// The symbols are a linked list; a heap has the merges that are possible, the first of the list on top, the
-// leftmost of equals. What a merge made impossible is found out of date when it comes up.
+// The symbols are a linked list; a heap holds the possible merges, ordered by rank in the list, then from left to
+// right. Entries that an earlier merge invalidated are discarded when they reach the top.
 void BytePairs::merge(std::vector<int32_t>& ids) const {
   struct Symbol {
     int32_t id;

@@ -1,6 +1,6 @@
 // BytePairs: byte-level byte-pair encoding (Sennrich et al., "Neural machine translation of rare words with
-// subword units", 2016; on bytes as in GPT-2): a word starts as its bytes, and the adjacent pair that comes
-// first in a list of merges is merged, until no pair of the list is left.
+// subword units", 2016; on bytes as in GPT-2): a word starts as its bytes; the adjacent pair that comes first in a list
+// of merges is merged, until the word contains no pair of the list.
 #pragma once
 
 #include <array>
@@ -16,17 +16,16 @@ namespace trifold {
 
 class JsonView;
 
-// How a vocabulary writes bytes: each as a character that can be printed (GPT-2's table). Bytes 33..126,
+// The printable character that stands for a byte in a vocabulary (GPT-2's table). Bytes 33..126,
 // 161..172 and 174..255 stand for the characters of these numbers, the others for 256, 257, ... in order.
 char32_t character_of_byte(uint8_t byte);
-// The bytes that a token of such a vocabulary stands for; one with a character outside the table stands for
-// itself.
+// The bytes of a token in such a vocabulary; a token with a character outside the table stands for itself.
 std::string bytes_of_token(std::string_view token);
 
 class BytePairs {
  public:
-  // `model` is the "model" of a tokenizer.json, of type BPE. BadInput for a merge of what is not in the
-  // vocabulary and for options that byte-level models do not have.
+  // `model` is the "model" of a tokenizer.json, of type BPE. BadInput for a merge of tokens that are not in the
+  // vocabulary, and for options that byte-level models do not have.
   explicit BytePairs(const nlohmann::json& model);
 
   const std::unordered_map<std::string, int32_t>& vocabulary() const { return vocabulary_; }
@@ -50,7 +49,7 @@ class BytePairs {
   std::array<std::optional<int32_t>, 256> bytes_;
   std::optional<int32_t> unknown_;
   bool fuse_unknown_ = false;
-  bool whole_words_ = false;  // a word that is in the vocabulary is not merged
+  bool whole_words_ = false;  // a word in the vocabulary is one token without merging
   uint64_t instance_;         // distinguishes cached words of this object from those of others
 };
 

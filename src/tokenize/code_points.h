@@ -9,7 +9,7 @@
 
 namespace trifold {
 
-// Reads the numbers that tools/reference/unicode_tables.py packed: five bits to a digit, the lowest first.
+// Reads the numbers that tools/reference/unicode_tables.py packed: five bits per digit, lowest first.
 class PackedNumbers {
  public:
   explicit PackedNumbers(std::string_view text) : text_(text) {}
@@ -23,13 +23,13 @@ class PackedNumbers {
 class CodePointSet {
  public:
   CodePointSet() = default;
-  // Where the set begins and ends by turns, packed as differences.
+  // Alternating begins and ends of ranges, packed as differences.
   explicit CodePointSet(std::string_view packed);
   explicit CodePointSet(std::vector<char32_t> boundaries) : boundaries_(std::move(boundaries)) {}
 
   bool contains(char32_t c) const;
   const std::vector<char32_t>& boundaries() const { return boundaries_; }
-  // The ranges as they stand between the [ ] of a regular expression of ICU: "\x{30}-\x{39}...".
+  // The ranges as written inside the [ ] of an ICU regular expression: "\x{30}-\x{39}...".
   std::string ranges() const;
 
  private:

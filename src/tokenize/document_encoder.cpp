@@ -8,7 +8,7 @@ namespace trifold {
 
 namespace {
 
-// Bytes of `text`, which is longer than `longest`, up to the last line end in these, or else between words.
+// The size of the longest beginning of `text` within `longest` bytes that ends at a line end, or else between words.
 size_t lines_that_fit(std::string_view text, size_t longest) {
   const size_t size = text.substr(0, longest).rfind('\n') + 1;
   return size > 0 ? size : cut_before(text, longest);
@@ -31,7 +31,7 @@ void DocumentEncoder::encode_pieces(std::vector<int32_t>& ids) {
   while (rest.size() > kPiece) {
     size_t size = safe_cut(rest.substr(0, kLongestPiece), std::max(searched_, kPiece));
     if (size == 0) {
-      searched_ = rest.size() - 1;  // what follows a line end there is not known yet
+      searched_ = rest.size() - 1;  // the character after a line end there is not known yet
       if (rest.size() <= kLongestPiece) break;
       size = lines_that_fit(rest, kLongestPiece);
     }
@@ -53,7 +53,7 @@ void DocumentEncoder::add(std::string_view text, std::vector<int32_t>& ids) {
     return;
   }
   open_ += text;
-  // Looking for a cut in every line that is added would be looking at the same text again and again.
+  // Searching for a cut whenever a line is added would scan the same text again and again.
   if (open_.size() > 4 * kPiece) encode_pieces(ids);
 }
 

@@ -1,12 +1,12 @@
-// DocumentEncoder: a document of any length to tokens, in bounded memory.
+// DocumentEncoder tokenizes a document of any length in bounded memory.
 //
-// Bytes and SentencePiece models take the parts that a caller makes, usually lines; one longer than
-// tokenize/text_lines.h allows is cut after the last of its lines that fit. The tokens of a Hugging Face
-// tokenizer depend on more than a line, so it gets large pieces, cut where no word can span the cut: at a
-// line end between an ASCII character and an ASCII letter or digit, after the line end or before it as
-// Tokenizer::line_cut() says. So the tokens are those of the whole document; a prefix ("add_prefix_space") is
-// put only before the first piece. A text without such a place for kLongestPiece bytes, or whose tokenizer
-// does not allow cuts at lines, is cut every kLongestPiece bytes, as long lines are (tokenize/text_lines.h).
+// Bytes and SentencePiece models take the parts that the caller passes, usually lines; a part longer than
+// tokenize/text_lines.h allows is cut after the last of its lines that fit. A Hugging Face tokenizer's result depends
+// on more than a line, so it gets large pieces, cut where no word can span the cut: at a line end between an ASCII
+// character and an ASCII letter or digit, after the line end or before it as Tokenizer::line_cut() says. The tokens are
+// therefore those of the whole document; a prefix ("add_prefix_space") is put only before the first piece. A text
+// without such a cut for kLongestPiece bytes, or whose tokenizer does not allow cuts at lines, is cut every
+// kLongestPiece bytes, like long lines (tokenize/text_lines.h).
 #pragma once
 
 #include <cstdint>
@@ -23,18 +23,18 @@ class DocumentEncoder {
   // `tokenizer` must outlive this object.
   explicit DocumentEncoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
-  static constexpr size_t kPiece = size_t{1} << 14;         // a piece has at least so many bytes
-  static constexpr size_t kLongestPiece = size_t{1} << 20;  // and at most
+  static constexpr size_t kPiece = size_t{1} << 14;         // least bytes of a piece
+  static constexpr size_t kLongestPiece = size_t{1} << 20;  // most bytes of a piece
 
-  // Takes the next part of the document, which may end between any two characters; a tokenizer that reads
-  // lines is given the part as it is. Appends the tokens that are certain by now to `ids`.
+  // Takes the next part of the document, which may end between any two characters (a tokenizer that reads lines gets
+  // the part unchanged). Appends the tokens that are final by now to `ids`.
   void add(std::string_view text, std::vector<int32_t>& ids);
-  // Appends the tokens of what is left; the next text begins another document.
+  // Appends the remaining tokens; the next `add` begins another document.
   void finish(std::vector<int32_t>& ids);
   bool holds_text() const { return !open_.empty(); }
 
  private:
-  // Where `text` may be cut, at byte `from` at the earliest; 0: nowhere.
+  // The position, at least `from`, where `text` may be cut; 0: nowhere.
   size_t safe_cut(std::string_view text, size_t from) const;
   void encode_pieces(std::vector<int32_t>& ids);
 

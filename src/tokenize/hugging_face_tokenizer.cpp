@@ -15,7 +15,7 @@ namespace trifold {
 namespace {
 
 constexpr int64_t kMostTokens = int64_t{1} << 24;
-// The largest files there are have 260 000 tokens and 580 000 merges.
+// The largest known files have 260 000 tokens and 580 000 merges.
 constexpr JsonLimits kTokenizerLimits{int64_t{64} << 20, 64, 3'000'000};
 
 const nlohmann::json& part_of(const nlohmann::json& json, const char* name) {
@@ -24,7 +24,7 @@ const nlohmann::json& part_of(const nlohmann::json& json, const char* name) {
   return found == json.end() ? kNothing : *found;
 }
 
-// Old files do not name the type of their model.
+// Old files omit the type of the model.
 std::string type_of(const nlohmann::json& model) {
   if (model.contains("type")) return JsonView(model, "model").at("type").text();
   return model.contains("merges") ? "BPE" : model.contains("max_input_chars_per_word") ? "WordPiece" : "?";
@@ -49,7 +49,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
     text.replace(at, from.size(), to);
 }
 
-// English as it is written: no space before a mark or a contraction.
+// Removes spaces before punctuation and English contractions.
 void tidy(std::string& text) {
   static const std::array<std::array<std::string_view, 2>, 11> kPairs{{{" .", "."},
                                                                        {" ?", "?"},
@@ -122,7 +122,7 @@ void HuggingFaceTokenizer::name_tokens() {
   for (const auto& [id, text] : added_.texts()) tokens_[static_cast<size_t>(id)] = text;
 }
 
-// Byte-level models are decoded by their bytes whatever the file says; pieces are joined as BERT's are.
+// Byte-level models are decoded by bytes whatever the file says; word pieces are joined as in BERT.
 void HuggingFaceTokenizer::read_decoder(const nlohmann::json& decoder) {
   if (!decoder.is_object()) return;
   const JsonView view(decoder, "decoder");

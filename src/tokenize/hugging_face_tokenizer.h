@@ -1,8 +1,8 @@
 // HuggingFaceTokenizer: a tokenizer.json of Hugging Face's `tokenizers` library, of two kinds: byte-level BPE
 // (GPT-2, Llama 3, Qwen) and WordPiece (BERT). The ids are those of the library's encode(text,
 // add_special_tokens=False): tokens that a "post_processor" would put around a text, truncation and padding
-// are left out, because training cuts the text itself. The texts of special tokens become these tokens
-// wherever they occur in the text, as there.
+// are left out, because training cuts the text itself. As in the library, the texts of special tokens become these
+// tokens wherever they occur.
 #pragma once
 
 #include <memory>
@@ -22,8 +22,8 @@ namespace trifold {
 
 class HuggingFaceTokenizer : public Tokenizer {
  public:
-  // BadInput, naming the file, when it is missing, is not a tokenizer.json, or is of a kind that is not
-  // supported; the message says what is.
+  // BadInput, naming the file, when it is missing, is not a tokenizer.json, or is of an unsupported kind; the message
+  // lists the supported ones.
   explicit HuggingFaceTokenizer(const std::string& file);
 
   int64_t vocab_size() const override { return std::ssize(tokens_); }
@@ -35,11 +35,11 @@ class HuggingFaceTokenizer : public Tokenizer {
   // BadInput for text that is not UTF-8.
   void encode(std::string_view text, std::vector<int32_t>& ids) const override;
   void encode_piece(std::string_view text, bool& inside, std::vector<int32_t>& ids) const override;
-  // Special tokens are left out; bytes that make no character become U+FFFD.
+  // Special tokens are left out; invalid bytes become U+FFFD.
   std::string decode(std::span<const int32_t> ids) const override;
 
  private:
-  // What was read of a tokenizer.json.
+  // The parsed content of a tokenizer.json.
   struct Model;
   explicit HuggingFaceTokenizer(const Model& model);
 

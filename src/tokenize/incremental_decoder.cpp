@@ -9,7 +9,7 @@ namespace trifold {
 namespace {
 
 constexpr std::string_view kReplacementText = "\xEF\xBF\xBD";
-// Of a character of four bytes three may be there, which some tokenizers decode as a U+FFFD each.
+// Up to three bytes of a four-byte character may have arrived; some tokenizers decode each as U+FFFD.
 constexpr int kMostIncomplete = 3;
 
 }  // namespace

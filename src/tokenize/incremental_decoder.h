@@ -1,6 +1,6 @@
-// IncrementalDecoder: the text of token ids that come one by one, in pieces that are whole characters. A
-// character may be split over tokens; its bytes are held back until the last one has come. Bytes that make no
-// character become U+FFFD, each maximal subpart one (replace_invalid_utf8).
+// IncrementalDecoder: decodes token ids one by one into pieces of whole characters. A character may be split over
+// tokens; its bytes are held back until it is complete. Invalid bytes become U+FFFD, one per maximal subpart
+// (replace_invalid_utf8).
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace trifold {
 
 class IncrementalDecoder {
  public:
-  // `before`: ids that come before the first added one. Their text counts as given out, except a character
-  // that is not complete at their end. `tokenizer` must outlive this.
+  // `before`: ids that precede the first added one. Their text counts as returned, except an incomplete character at
+  // its end. `tokenizer` must outlive this.
   IncrementalDecoder(const Tokenizer& tokenizer, std::span<const int32_t> before);
 
   // The text that `id` completes; empty while a character is incomplete. BadInput for an id outside the
@@ -30,7 +30,7 @@ class IncrementalDecoder {
 
   const Tokenizer& tokenizer_;
   std::vector<int32_t> ids_;
-  size_t given_ = 0;  // bytes of the text that were given out
+  size_t given_ = 0;  // bytes of the text that were returned
 };
 
 // The bytes of `text` (valid UTF-8, decoded from a prefix of a sequence of ids) that no later id can change:

@@ -43,7 +43,7 @@ void decompose(char32_t c, bool compatible, std::u32string& out) {
   out.push_back(c);
 }
 
-// Marks in the order of their classes; those of one class stay as they are.
+// Sorts marks by combining class, stably.
 void order_marks(std::u32string& text) {
   for (auto begin = text.begin(); begin != text.end();) {
     const auto end = std::find_if(begin, text.end(), [](char32_t c) { return combining_class(c) == 0; });
@@ -69,7 +69,7 @@ void compose(std::u32string& text) {
   constexpr size_t kNone = std::u32string::npos;
   size_t starter = kNone;
   size_t size = 0;
-  int last = -1;  // the class of the character before, when that is none of a starter it would compose with
+  int last = -1;  // combining class of the previous character if it blocks composition, else -1
   for (const char32_t c : text) {
     const int mark = combining_class(c);
     const bool blocked = last >= mark && last != -1;
@@ -88,8 +88,8 @@ void compose(std::u32string& text) {
 
 using CodePoints = std::bitset<0x110000>;
 
-// The characters that may change, or change what is before them. Text before any other one is normalised by
-// itself.
+// Characters that may change, or change those before them. Text before any other character can be normalised
+// separately.
 CodePoints unsafe_characters(NormalForm form) {
   const NormalizationTables& tables = NormalizationTables::get();
   CodePoints unsafe;
@@ -148,9 +148,9 @@ std::string normalized(std::string_view text, NormalForm form) {
   const CodePoints& unsafe = unsafe_in(form);
   std::string out;
   out.reserve(text.size());
-  size_t safe = 0;       // the last character that cannot change by itself begins here
-  size_t given = 0;      // bytes that are in `out`
-  bool changes = false;  // something behind `safe` may
+  size_t safe = 0;       // the last safe character begins here
+  size_t given = 0;      // bytes already in `out`
+  bool changes = false;  // something after `safe` may change
   for (size_t at = 0; at < text.size();) {
     const size_t begin = at;
     if (unsafe.test(next_character(text, at))) {

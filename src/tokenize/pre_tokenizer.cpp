@@ -14,20 +14,19 @@ namespace trifold {
 namespace {
 
 // The words of GPT-2: contractions of English, then letters, digits or others with at most one space before
-// them, then white space, of which the last is left to a word behind it.
+// them, then white space, whose last character is left to a following word.
 constexpr const char* kWordsOfGpt2 =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// Where a matcher may turn back is kept on a stack: some 30 bytes for a character of a long blank. ICU's own
-// limit of 8 MB ends there in the middle of a training.
+// The matcher keeps backtracking states on a stack, about 30 bytes per character of a long blank. With ICU's default
+// limit of 8 MB a training run could fail midway.
 constexpr int32_t kMostStackBytes = 1 << 28;
-// ICU counts by 10000 ways tried: some seconds for one text, where a common pattern takes a millisecond per
-// 10 KB of it.
+// In units of 10000 matcher steps: some seconds for one text; a common pattern takes a millisecond per 10 KB.
 constexpr int32_t kMostTime = 20000;
-// For lines of some dozen bytes, of which hundreds are tried at the start: about a millisecond each.
+// For lines of some dozen bytes, hundreds of which are tried at construction: about a millisecond each.
 constexpr int32_t kMostTimeOfLine = 5;
 
-// Bytes of UTF-8 that UTF-16 units [begin, end) have.
+// The size in UTF-8 of UTF-16 units [begin, end).
 size_t utf8_size(const icu::UnicodeString& text, int32_t begin, int32_t end) {
   size_t size = 0;
   for (int32_t i = begin; i < end; ++i) {
@@ -147,7 +146,7 @@ std::unique_ptr<icu::RegexMatcher> PreTokenizer::matcher_of(const Stage& stage) 
 }
 
 void PreTokenizer::find_characters(const Stage& stage, std::string_view text, std::vector<Part>& parts) {
-  size_t open = 0;  // where what does not match begins
+  size_t open = 0;  // where the unmatched text begins
   for (size_t at = 0; at < text.size();) {
     const size_t begin = at;
     if (!stage.matches(next_character(text, at))) continue;
@@ -158,8 +157,8 @@ void PreTokenizer::find_characters(const Stage& stage, std::string_view text, st
   if (open < text.size()) parts.push_back({open, text.size(), false});
 }
 
-// ICU counts in UTF-16; the places in UTF-8 are counted along. A match of nothing is a part, for what it
-// joins; one right behind a match is none, as in the library.
+// ICU counts in UTF-16 units; UTF-8 positions are tracked alongside. An empty match is a part (it matters to the
+// behaviors that join), except right after another match, as in the library.
 void PreTokenizer::find_pattern(const Stage& stage, icu::RegexMatcher& matcher, std::string_view text,
                                 std::vector<Part>& parts) {
   const icu::UnicodeString wide =
@@ -191,7 +190,7 @@ void PreTokenizer::find_pattern(const Stage& stage, icu::RegexMatcher& matcher, 
   add(wide.length(), false);
 }
 
-// Joins or drops the parts as the behavior says.
+// Joins or drops parts according to the stage's behavior.
 void PreTokenizer::arrange(const Stage& stage, std::vector<Part>& parts) {
   if (stage.invert)
     for (Part& part : parts) part.match = !part.match;
@@ -259,8 +258,7 @@ Words PreTokenizer::cut(std::string_view text, bool goes_on) const {
   return words;
 }
 
-// Whether texts that are cut where line_cut_ says, and otherwise are as different as lines of text are, have
-// the words of their pieces.
+// Tries a variety of texts, cut as line_cut_ allows: whether the words of the pieces are those of the whole.
 bool PreTokenizer::cuts_lines() const {
   for (char end = 0; end < 0x7F; ++end) {
     if (!may_end_line(end)) continue;

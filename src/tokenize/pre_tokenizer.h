@@ -1,5 +1,5 @@
-// PreTokenizer: the "pre_tokenizer" of a Hugging Face tokenizer.json: where text is cut into words before the
-// model makes tokens of each.
+// PreTokenizer: the "pre_tokenizer" of a Hugging Face tokenizer.json: it cuts text into words, which the model then
+// splits into tokens.
 #pragma once
 
 #include <unicode/regex.h>
@@ -17,7 +17,7 @@
 
 namespace trifold {
 
-// Words as views: of the text that was cut, or of `changed`.
+// Words as views into the text that was cut, or into `changed`.
 struct Words {
   std::vector<std::string_view> views;
   std::deque<std::string> changed;
@@ -25,32 +25,31 @@ struct Words {
 
 class PreTokenizer {
  public:
-  // `json` is the value of "pre_tokenizer", null included: then a text is one word. BadInput for a kind that
-  // is not one of ByteLevel, Split, Digits, BertPreTokenizer, Whitespace, WhitespaceSplit, Punctuation and
-  // Sequence, for a pattern that tokenize/ruby_pattern.h or ICU cannot read, and for one that takes long on a
-  // line of text.
+  // `json` is the value of "pre_tokenizer", null included: then the whole text is one word. BadInput for a kind that is
+  // not one of ByteLevel, Split, Digits, BertPreTokenizer, Whitespace, WhitespaceSplit, Punctuation and Sequence, for a
+  // pattern that tokenize/ruby_pattern.h or ICU cannot read, and for one that is slow on a line of text.
   explicit PreTokenizer(const nlohmann::json& json);
 
-  // Whether words are to be seen as bytes, each written as a character of its own in the vocabulary.
+  // Whether words are sequences of bytes, each written as one character in the vocabulary.
   bool is_byte_level() const { return byte_level_; }
-  // `text` must be UTF-8 and stay while the words are used. No word is empty. An Error that names the pattern
-  // when one would take too long or too much memory.
-  // `goes_on`: the text is the next piece of one that was cut where line_cut() says; it gets a space put
-  // before it only where the whole text would have one.
+  // `text` must be UTF-8 and outlive the words. No word is empty. Throws Error, naming the pattern, if matching would
+  // take too long or too much memory.
+  // `goes_on`: the text continues one that was cut as line_cut() allows; a space is put before it only where the whole
+  // text would have one.
   Words cut(std::string_view text, bool goes_on = false) const;
-  // Where the words of the pieces are those of the whole, found by trying.
+  // The cuts at which the words of the pieces are those of the whole text, determined by experiment.
   LineCut line_cut() const { return line_cut_; }
 
  private:
-  // What becomes of the matches of a pattern and of what is between them.
+  // The treatment of the matches of a pattern and of the text between them.
   enum class Behavior { Isolated, Removed, MergedWithPrevious, MergedWithNext, Contiguous };
   struct Stage {
     std::string source = {};                                     // of the pattern, for messages
     std::shared_ptr<const icu::RegexPattern> pattern = nullptr;  // else single characters:
     bool (*matches)(char32_t) = nullptr;
     Behavior behavior = Behavior::Isolated;
-    bool invert = false;        // matches and what is between them change places
-    bool prefix_space = false;  // not a cut: a space is put before a word that has none
+    bool invert = false;        // matches and the text between them swap roles
+    bool prefix_space = false;  // no cut: puts a space before a word that has none
   };
   struct Part {
     size_t begin;
@@ -75,10 +74,10 @@ class PreTokenizer {
   bool cuts_lines() const;
 
   std::vector<Stage> stages_;
-  int32_t most_time_;  // for a text: what ICU calls steps
+  int32_t most_time_;  // time limit per text, in ICU's steps
   bool byte_level_ = false;
   LineCut line_cut_ = LineCut::None;
-  bool prefix_is_once_ = true;  // no space is put where a text was cut
+  bool prefix_is_once_ = true;  // no space is added where a text was cut
 };
 
 }  // namespace trifold

@@ -13,7 +13,7 @@ namespace trifold {
 
 namespace {
 
-constexpr int kDeepest = 200;  // groups and sets in one another
+constexpr int kDeepest = 200;  // nesting of groups and sets
 constexpr int kMostTimes = 100000;
 constexpr std::string_view kQuantifiers = "?*+{";
 constexpr const char* kAny = R"([\x{0}-\x{10FFFF}])";
@@ -21,7 +21,7 @@ constexpr const char* kAny = R"([\x{0}-\x{10FFFF}])";
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Outside of sets a few numbers of Latin-1 are word characters too.
+// Outside sets a few numerals of Latin-1 are word characters too.
 const CodePointSet& words(bool in_set) { return *class_of_patterns(in_set ? R"([\w])" : R"(\w)"); }
 
 class Translator {
@@ -35,7 +35,7 @@ class Translator {
   }
 
  private:
-  // What stands in a set: one character, or a set of its own.
+  // An item of a set: one character, or a nested set.
   struct Item {
     std::optional<char32_t> character;
     std::string set = {};
@@ -58,7 +58,7 @@ class Translator {
     return next_character(pattern_, at_);
   }
 
-  // All up to the ) of the group, or the end.
+  // Everything up to the ) of the group, or the end.
   std::string alternatives() {
     if (++depth_ > kDeepest) refuse(fmt::format("more than {} groups or sets in one another", kDeepest));
     const bool any = dot_is_any_;
@@ -83,7 +83,7 @@ class Translator {
     }
   }
 
-  // Literals without a quantifier that are one character where case does not matter.
+  // Literals without a quantifier that are case-equivalent to one character.
   std::optional<std::string> literal_sequence() {
     constexpr std::string_view kSigns = "()[]{}.^$?*+|\\";
     const size_t begin = at_;
@@ -107,7 +107,7 @@ class Translator {
     return interval();
   }
 
-  // "{2}", "{2,}", "{,3}" or "{2,3}", the last three with or without a '?'; else nothing, and '{' is a '{'.
+  // "{2}", "{2,}", "{,3}" or "{2,3}", the last three with or without a '?'; else empty, and '{' is literal.
   std::string interval() {
     const size_t begin = at_;
     if (!take("{")) return "";
@@ -188,8 +188,9 @@ class Translator {
     return open + inside + ")";
   }
 
-  // "(?im-im:...)", or "(?im-im)" for what is left of the group around. What "m" does is written out: ICU's
-  // counterpart takes \r\n for one character.
+  // "(?im-im:...)", or "(?im-im)" for the rest of the enclosing group. The effect of "m" is spelled out, since ICU's
+  // counterpart takes \r
+  // for one character.
   std::string options() {
     const bool any = dot_is_any_;
     const bool folds = folds_;
@@ -211,7 +212,7 @@ class Translator {
     return out;
   }
 
-  // After a '\'. What stands only outside of sets is not looked for.
+  // After a '\'. Constructs that exist only outside sets are not handled here.
   Item escape() {
     const char32_t c = next("an escape");
     switch (c) {
@@ -262,7 +263,7 @@ class Translator {
     return {c};
   }
 
-  // A character by its number, of up to `most` digits; behind them stands `close`.
+  // A character by its code of up to `most` digits, followed by `close`.
   char32_t code(int base, int most, std::string_view close) {
     static const std::string kDigits = "0123456789abcdef";
     char32_t value = 0;
@@ -292,9 +293,9 @@ class Translator {
     return out;
   }
 
-  // `bracket`: it is written "[:name:]", which two names make another set.
+  // `bracket`: written "[:name:]", where two names denote a different set.
   std::string named(std::string_view written_name, bool no, bool bracket) const {
-    if (folds_) refuse("a property inside of (?i");  // one may match several characters there
+    if (folds_) refuse("a property inside of (?i");  // it might match several characters there
     std::string name;
     for (const char c : written_name)
       if (c != ' ' && c != '-' && c != '_') name += is_letter(c) ? static_cast<char>(c | 0x20) : c;
@@ -303,7 +304,7 @@ class Translator {
     return pattern_of(no ? "^" : "", *found);
   }
 
-  // After a '[', up to its ']'. Each operand of && gets a set of its own.
+  // After a '[', up to its ']'. Each operand of && becomes a nested set.
   std::string set() {
     if (++depth_ > kDeepest) refuse(fmt::format("more than {} groups or sets in one another", kDeepest));
     const std::string open = take("^") ? "[^" : "[";
@@ -331,13 +332,13 @@ class Translator {
     if (!rest().starts_with("-") || rest().starts_with("-]")) return one();
     const size_t begin = at_++;
     const Item high = item();
-    if (!high.character) {  // "[a-\d]": the '-' is one
+    if (!high.character) {  // "[a-\d]": the '-' is literal
       at_ = begin;
       return one();
     }
     if (*high.character < *low.character) refuse("a range that is empty");
     std::string out = pattern_of(*low.character) + "-" + pattern_of(*high.character);
-    if (folds_)  // all of ASCII, as item() makes sure
+    if (folds_)  // all ASCII, as item() ensures
       for (char32_t c = *low.character; c <= *high.character; ++c) out += folded_items(c);
     return out;
   }
@@ -357,7 +358,8 @@ class Translator {
     }
     if (take("[")) return {std::nullopt, set()};
     const char32_t c = next("a set");
-    if (folds_ && c >= 0x80) refuse("a character beyond ASCII in a set inside of (?i");  // the same
+    if (folds_ && c >= 0x80)
+      refuse("a character beyond ASCII in a set inside of (?i");  // for the same reason
     if (c != '\\') return {c};
     if (take("b")) return {U'\b'};
     return escape();
@@ -366,8 +368,8 @@ class Translator {
   std::string_view pattern_;
   size_t at_ = 0;
   int depth_ = 0;
-  bool dot_is_any_ = false;  // inside of (?m
-  bool folds_ = false;       // inside of (?i
+  bool dot_is_any_ = false;  // inside (?m
+  bool folds_ = false;       // inside (?i
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SentenceTokens: plain text as tokens, with the borders of its documents and sentences. Documents are
-// separated by blank lines; a line is a sentence, or, with `split_lines`, as many as it has ends of
-// sentences: '.', '!' or '?', perhaps closing quotes or brackets, then white space. That rule knows no
-// abbreviations ("Dr. Brown" becomes two); for better results put one sentence on a line.
+// separated by blank lines; a line is a sentence, or, with `split_lines`, is split at ends of sentences: '.', '!' or
+// '?', optional closing quotes or brackets, then white space. That rule knows no abbreviations ("Dr. Brown" becomes
+// two); for better results put one sentence on a line.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +22,14 @@ class SentenceTokens {
  public:
   struct Options {
     bool split_lines = false;
-    bool words = false;  // note where words begin
+    bool words = false;  // record where words begin
   };
   explicit SentenceTokens(Options options) : options_(options) {}
 
   // Adds a file. All its tokens are held in memory, 4 bytes each. Documents without a token are left out.
-  // Noting words, a SentencePiece model is given the words one by one, which is how its pieces fall unless it
-  // was trained with pieces that cross white space; of bytes, a run of letters and digits, or of bytes beyond
-  // ASCII, is a word, and every other byte is one. BadInput when the file cannot be read,
-  // or is not UTF-8 and `tokenizer` needs that.
+  // To record words, a SentencePiece model gets them one by one, which changes nothing unless it was trained with
+  // pieces that cross white space; with bytes, a run of letters and digits, or of non-ASCII bytes, is a word, and so is
+  // every other byte. BadInput when the file cannot be read, or is not UTF-8 and `tokenizer` needs that.
   void add(const std::string& path, const Tokenizer& tokenizer);
 
   int64_t documents() const { return static_cast<int64_t>(first_sentence_.size()) - 1; }
@@ -38,8 +37,7 @@ class SentenceTokens {
     const auto at = static_cast<size_t>(document);
     return {first_sentence_[at], first_sentence_[at + 1]};
   }
-  // Where a sentence begins among the tokens, which is where the one before it ends; also of the one past the
-  // last.
+  // The first token of a sentence, which is the end of the previous one; also valid for one past the last.
   int64_t begin(int64_t sentence) const { return first_token_[static_cast<size_t>(sentence)]; }
   std::span<const int32_t> tokens() const { return tokens_; }
   bool starts_word(int64_t token) const { return word_start_[static_cast<size_t>(token)]; }
@@ -50,7 +48,7 @@ class SentenceTokens {
 
   Options options_;
   std::vector<int32_t> tokens_;
-  std::vector<bool> word_start_;  // empty unless words are noted
+  std::vector<bool> word_start_;  // empty unless words are recorded
   std::vector<int64_t> first_token_{0};
   std::vector<int64_t> first_sentence_{0};
 };

@@ -7,7 +7,7 @@ namespace trifold {
 size_t cut_before(std::string_view text, size_t longest) {
   const size_t space = text.substr(0, longest).rfind(' ');
   if (space != std::string_view::npos) return space + 1;
-  size_t cut = longest;  // the bytes 10xxxxxx continue a character; one has at most three of them
+  size_t cut = longest;  // bytes 10xxxxxx continue a character, which has at most three of them
   while (cut > 0 && longest - cut < 4 && (static_cast<unsigned char>(text[cut]) & 0xC0U) == 0x80U) --cut;
   return cut > 0 ? cut : longest;
 }

@@ -1,4 +1,4 @@
-// Cutting text for a tokenizer that must not see all of it at once.
+// Cuts text for tokenizers that must not get all of it at once.
 #pragma once
 
 #include <string_view>
@@ -7,18 +7,18 @@
 
 namespace trifold {
 
-// Calls body(line) for each line of `text`, its line end included. A line longer than `longest` bytes comes
-// in pieces that end after a space where there is one, and never inside a UTF-8 character.
+// Calls body(line) for each line of `text`, its line end included. A line longer than `longest` bytes comes in pieces
+// that end after a space if there is one, and never inside a UTF-8 character.
 void for_each_line(std::string_view text, size_t longest, FunctionRef<void(std::string_view)> body);
 
 // Where to cut `text`, which is longer than `longest` and has no line end before that, by the same rule.
 size_t cut_before(std::string_view text, size_t longest);
 
-// Where a text may be cut at a line end that may_end_line() precedes and may_begin_line() follows so that its
-// pieces have the words of the whole.
+// Where a text may be cut, at a line end between may_end_line() and may_begin_line() characters, so that the pieces
+// have the same words as the whole.
 enum class LineCut { None, BeforeLineEnd, AfterLineEnd };
 
-// A mark that may close a token like "<mask>", which could take the white space behind it, is left out.
+// Excludes marks that may close a token like "<mask>", which could include the white space after it.
 constexpr bool may_end_line(char c) { return c > ' ' && c < 0x7F && c != '>' && c != ']'; }
 
 constexpr bool may_begin_line(char c) {

@@ -68,7 +68,7 @@ void TextNormalizer::add_bert(const nlohmann::json& json) {
   const bool lowercase = view.flag("lowercase", true);
   if (view.flag("clean_text", true)) steps_.push_back(Step::Clean);
   if (view.flag("handle_chinese_chars", true)) steps_.push_back(Step::SpaceIdeographs);
-  // Without a word about accents they go where capitals go.
+  // By default accents are stripped if text is lower-cased.
   if (view.flag("strip_accents", lowercase)) {
     steps_.push_back(Step::Nfd);
     steps_.push_back(Step::DropNonspacingMarks);

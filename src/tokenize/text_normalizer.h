@@ -1,4 +1,4 @@
-// TextNormalizer: the "normalizer" of a Hugging Face tokenizer.json: what happens to text before it is cut.
+// TextNormalizer: the "normalizer" of a Hugging Face tokenizer.json: changes text before it is cut into words.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,8 +10,8 @@ namespace trifold {
 
 class TextNormalizer {
  public:
-  // `json` is the value of "normalizer", null included: then text stays as it is. BadInput for a kind that is
-  // not one of NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, BertNormalizer and Sequence.
+  // `json` is the value of "normalizer", null included: then text is unchanged. BadInput for a kind that is not one of
+  // NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, BertNormalizer and Sequence.
   explicit TextNormalizer(const nlohmann::json& json);
 
   // `text` must be UTF-8.
@@ -27,7 +27,7 @@ class TextNormalizer {
     Lowercase,
     DropMarks,            // categories M*
     DropNonspacingMarks,  // category Mn
-    Clean,                // controls go, white space becomes ' '
+    Clean,                // removes controls, white space becomes ' '
     SpaceIdeographs,
   };
 

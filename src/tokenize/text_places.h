@@ -10,9 +10,9 @@
 
 namespace trifold {
 
-// Tokens, each with the bytes [begin, end) of the text that it stands for: the byte itself for bytes; for a
-// SentencePiece model the word between white space that it belongs to; otherwise the run of letters and
-// digits, or the punctuation mark, that it belongs to. These are passed to the tokenizer one by one.
+// Tokens, each with the bytes [begin, end) of the unit of text that it belongs to: a byte for bytes, a word between
+// white space for a SentencePiece model, otherwise a run of letters and digits or a punctuation mark. The units are
+// passed to the tokenizer one by one.
 struct PlacedTokens {
   std::vector<int32_t> ids;
   std::vector<Interval> bytes;

@@ -24,7 +24,7 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
   // Ids are in [0, vocab_size()).
   virtual int64_t vocab_size() const = 0;
-  // The id that ends a document, where the tokenizer has one.
+  // The id that ends a document, if the tokenizer has one.
   virtual std::optional<int32_t> eod() const = 0;
   // Whether text should be passed line by line; otherwise in pieces as large as possible
   // (tokenize/document_encoder.h).
@@ -37,8 +37,8 @@ class Tokenizer {
   virtual std::string fingerprint() const = 0;
   // Appends the ids of `text` to `ids`.
   virtual void encode(std::string_view text, std::vector<int32_t>& ids) const = 0;
-  // The same for the next piece of a text. `inside`: whether the previous piece ended in plain text; false
-  // before the first. It is updated for the next piece.
+  // The same for the next piece of a text. `inside` says whether the previous piece ended in plain text (false before
+  // the first) and is updated.
   virtual void encode_piece(std::string_view text, bool& inside, std::vector<int32_t>& ids) const {
     encode(text, ids);
     inside = true;
@@ -47,13 +47,13 @@ class Tokenizer {
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
 };
 
-// "<kind> <hash>" of a model's file as it was read.
+// "<kind> <hash>" of the content of a model's file.
 std::string model_fingerprint(std::string_view kind, std::string_view content);
 
 // BadInput for an id outside [0, vocab_size).
 void check_ids(std::span<const int32_t> ids, int64_t vocab_size);
 
-// Every byte is its own token: 256 of them, none of which ends a document.
+// Every byte is a token: 256 of them, none of which ends a document.
 class ByteTokenizer : public Tokenizer {
  public:
   int64_t vocab_size() const override { return 256; }
@@ -84,8 +84,8 @@ class SentencePieceTokenizer : public Tokenizer {
   std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;
 };
 
-// The tokenizer of --tokenizer-type and --tokenizer-model. BadInput for a model that is missing where it is
-// needed or given where it is not.
+// The tokenizer of --tokenizer-type and --tokenizer-model. BadInput for a required model that is missing, or one that
+// is given but not used.
 std::unique_ptr<Tokenizer> make_tokenizer(TokenizerType type, const std::optional<std::string>& model_file);
 
 }  // namespace trifold

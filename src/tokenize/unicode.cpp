@@ -1,6 +1,6 @@
 #include "tokenize/unicode.h"
 
-#include <unicode/utf8.h>  // macros alone: nothing of the library's data
+#include <unicode/utf8.h>  // macros only, none of the library's data
 
 #include <algorithm>
 #include <array>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr char32_t kReplacement = 0xFFFD;
 
-// The character at `at`, or a negative number, `at` then being behind the bytes that could have begun one.
+// The character at `at`, or a negative number, with `at` after the bytes that could have begun one.
 UChar32 decode(std::string_view text, size_t& at) {
   const auto* bytes = reinterpret_cast<const uint8_t*>(text.data());
   const auto size = static_cast<int64_t>(text.size());

@@ -15,29 +15,28 @@ namespace trifold {
 // surrogates, no overlong forms, nothing beyond U+10FFFF).
 std::optional<size_t> invalid_utf8(std::string_view text);
 
-// BadInput where `text` is not UTF-8, saying what to do; `place` names where a byte of it stands.
+// BadInput, with advice, if `text` is not UTF-8; `place` names the location of a byte for the message.
 void expect_utf8(std::string_view text, FunctionRef<std::string(size_t)> place);
-// The same of a whole file: names the line. Does not keep the file's pages in memory.
+// The same for a whole file; the message names the line. Does not keep the file's pages in memory.
 void expect_utf8_of_file(const MappedFile& file);
 
-// `text` with U+FFFD in place of every longest run of bytes that could have begun a character, as the Unicode
-// standard recommends (section 3.9, "substitution of maximal subparts").
+// `text` with U+FFFD for every maximal invalid run of bytes that could have begun a character, as the Unicode standard
+// recommends (section 3.9, "substitution of maximal subparts").
 std::string replace_invalid_utf8(std::string_view text);
 
-// The character at byte `at` of valid UTF-8, which must not be its end; moves `at` behind it.
+// The character at byte `at` of valid UTF-8, which must not be its end; moves `at` past it.
 char32_t next_character(std::string_view text, size_t& at);
 // The character that ends before byte `at`, which must not be 0.
 char32_t character_before(std::string_view text, size_t at);
 void append_character(std::string& text, char32_t character);
 
-// Properties, normal forms and small letters as Hugging Face's `tokenizers` has them
-// (tokenize/unicode_tables.h).
+// Properties, normal forms and lower case as in Hugging Face's `tokenizers` (tokenize/unicode_tables.h).
 bool is_white_space(char32_t c);      // the property White_Space
 bool is_number(char32_t c);           // decimal digits, letter-like numbers and others: categories N*
 bool is_word_character(char32_t c);   // \w: letters, marks, decimal digits, connectors, joiners
 bool is_mark(char32_t c);             // categories M*
 bool is_nonspacing_mark(char32_t c);  // category Mn
-// Of ASCII, what is not a letter, digit or control; else categories P*.
+// In ASCII everything but letters, digits, spaces and controls; beyond it categories P*.
 bool is_punctuation_of_bert(char32_t c);
 // Controls, formats, private use (categories Cc, Cf, Co) and U+FFFD, without tab and line ends.
 bool is_removed_by_bert(char32_t c);
@@ -45,7 +44,7 @@ bool is_ideograph_of_bert(char32_t c);  // the blocks of Chinese characters that
 
 enum class NormalForm { Nfc, Nfd, Nfkc, Nfkd };
 std::string normalized(std::string_view text, NormalForm form);  // tokenize/normal_form.cpp
-// Every character by itself, so a sigma at the end of a word is like any other.
+// Without context: a final sigma is like any other.
 std::string lower_case(std::string_view text);
 
 }  // namespace trifold

@@ -32,8 +32,8 @@ WordPieces::WordPieces(const nlohmann::json& model)
   unknown_ = found->second;
 }
 
-// Only the sizes that tokens have are tried, so a long word takes no longer than many short ones. All tokens
-// are whole characters, and what begins with a character and equals one of them ends with a character.
+// Only sizes of existing tokens are tried, so a long word takes no longer than many short ones. Tokens consist of whole
+// characters, so a match from a character's first byte ends at a character's end.
 std::unordered_map<std::string, int32_t>::const_iterator WordPieces::longest_start(
     std::string_view rest, std::string_view lead) const {
   std::string piece(lead);

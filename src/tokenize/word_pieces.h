@@ -24,12 +24,12 @@ class WordPieces {
   void encode(std::string_view word, std::vector<int32_t>& ids) const;
 
  private:
-  // The longest token that is `lead` and a beginning of `rest`, more than nothing of it.
+  // The longest token that consists of `lead` and a non-empty prefix of `rest`.
   std::unordered_map<std::string, int32_t>::const_iterator longest_start(std::string_view rest,
                                                                          std::string_view lead) const;
 
   std::unordered_map<std::string, int32_t> vocabulary_;
-  std::vector<size_t> sizes_;  // that tokens have, in bytes, the largest first
+  std::vector<size_t> sizes_;  // of tokens, in bytes, largest first
   std::string prefix_;
   int32_t unknown_ = 0;
   int64_t longest_word_ = 100;  // characters
