@@ -24,7 +24,8 @@ BertTokens::BertTokens(const Tokenizer& tokenizer) : BertTokens(tokenizer.vocab_
     tokenizer.encode(text, own);
     if (own.size() != before + 1) return;
   }
-  if (std::set<int32_t>(own.begin(), own.end()).size() != own.size()) return;  // unknown words, all of them
+  if (std::set<int32_t>(own.begin(), own.end()).size() != own.size())
+    return;  // the texts are not tokens of their own
   pad = own[0];
   cls = own[1];
   sep = own[2];
@@ -85,7 +86,7 @@ BertSamples::Piece BertSamples::piece(int64_t first, int64_t end) const {
 
 namespace {
 
-// `length` of its tokens, cut off at both ends.
+// Cuts tokens off both ends so that `length` remain.
 template <class Piece, class Draws>
 void shorten(Piece& piece, int64_t length, Draws& draws) {
   if (piece.length <= length) return;
@@ -114,14 +115,14 @@ BertSamples::Pair BertSamples::draw_pair(int64_t index, Draws& draws) const {
   pair.first = piece(chunk.first, cut);
   pair.random = sentences == 1 || draws.real() < 0.5;
   pair.second = pair.random ? draw_other(chunk.document, length - pair.first.length, draws) : piece(cut, end);
-  // The shorter keeps its tokens as long as it has no more than half.
+  // The shorter one keeps its tokens if it has no more than half.
   const int64_t half = length / 2;
   shorten(pair.first, std::max(length - half, length - pair.second.length), draws);
   shorten(pair.second, length - pair.first.length, draws);
   return pair;
 }
 
-// A document's sentences from some on; at least one, whatever `length` is.
+// Sentences of a document from a random one on; at least one, whatever `length` is.
 BertSamples::Piece BertSamples::draw_other(int64_t document, int64_t length, Draws& draws) const {
   int64_t other = draws.below(static_cast<int64_t>(documents_.size()) - 1);
   if (other >= document) ++other;
@@ -130,13 +131,13 @@ BertSamples::Piece BertSamples::draw_other(int64_t document, int64_t length, Dra
   return piece(first, enough(first, all.end, length));
 }
 
-// A unit is what is chosen together: a token, or a word. tokens[0] is [CLS], the first piece follows it.
+// A unit is chosen as a whole: a token, or a word. tokens[0] is [CLS], followed by the first piece.
 void BertSamples::mask(std::span<int32_t> tokens, std::span<float> weights, const Pair& pair,
                        Draws& draws) const {
   struct Unit {
     int64_t begin, length;
   };
-  static thread_local std::vector<Unit> units;  // kept from sample to sample
+  static thread_local std::vector<Unit> units;  // memory reused between samples
   units.clear();
   int64_t at = 1;
   for (const Piece& piece : {pair.first, pair.second}) {

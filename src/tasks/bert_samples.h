@@ -1,18 +1,18 @@
-// BertSamples: pairs of sentences with masked tokens, as BERT is trained on (Devlin et al., NAACL 2019,
-// sections 3.1 and A.1), a pure function of (seed, index of the sample).
+// BertSamples: pairs of sentences with masked tokens, on which BERT is trained (Devlin et al., NAACL 2019, sections 3.1
+// and A.1). Samples are a pure function of (seed, sample index).
 //
-// Documents are cut into chunks of whole sentences, each as many as reach the length of a sample or the end
-// of the document. A sample is a chunk: in a pass every chunk comes once, in an order of the pass's own. The
-// chunk is cut between two of its sentences. Half of the time the part after the cut is the second sentence
-// of the pair; otherwise (and always if the chunk has only one sentence) that is text of another document,
-// and the rest of the chunk is skipped in this pass. A fraction of the samples is shorter, of a length drawn
-// uniformly. Samples that are too long lose tokens at both ends of the longer sentence.
+// Documents are cut into chunks of whole sentences: each has as many as reach the length of a sample or the end of the
+// document. A sample is a chunk; every pass visits each chunk once, in a new order. The chunk is cut between two of its
+// sentences. Half of the time the part after the cut is the second sentence of the pair; otherwise (and always if the
+// chunk has only one sentence) the second is text of another document, and the rest of the chunk is skipped in this
+// pass. A fraction of the samples is shorter, of a length drawn uniformly. Samples that are too long lose tokens at
+// both ends of the longer sentence.
 //
 //   [CLS] first [SEP] second [SEP] [PAD] ...        without pairs:  [CLS] chunk [SEP] [PAD] ...
 //
-// Then max(1, mask_probability x real tokens) of the tokens that are none of these four are chosen: 8 of 10
-// become [MASK], 1 a random token, 1 stays; their labels count, no others do. With whole words, words are
-// chosen until their tokens are at least as many. Every pass draws anew.
+// Of the other tokens max(1, mask_probability x real tokens) are then chosen: 8 of 10 become [MASK], 1 a random token,
+// 1 stays. Only their labels count. With whole-word masking, words are chosen until they have at least that many
+// tokens. Every pass draws anew.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@
 
 namespace trifold {
 
-// The four special tokens of BERT: the tokenizer's own, if it has one token for each of the texts [PAD],
-// [CLS], [SEP] and [MASK], as that of a BERT does; otherwise ids after the tokenizer's vocabulary.
+// The four special tokens of BERT: the tokenizer's own if it has one token for each of the texts [PAD], [CLS], [SEP]
+// and [MASK], otherwise ids after the tokenizer's vocabulary.
 struct BertTokens {
   explicit BertTokens(int64_t of_tokenizer);
   explicit BertTokens(const Tokenizer& tokenizer);
@@ -48,8 +48,8 @@ struct BertRules {
 
 class BertSamples final : public DataSource {
  public:
-  // Of the given documents of `text`, `passes` times over. BadInput where they hold no sample, or where
-  // pairs are wanted of a single document.
+  // Samples from the given documents of `text`, `passes` times over. BadInput if they give no sample, or if pairs are
+  // wanted but there is only one document.
   BertSamples(std::shared_ptr<const SentenceTokens> text, std::vector<int64_t> documents, BertTokens special,
               BertRules rules, int64_t passes, uint64_t seed);
 
@@ -72,11 +72,11 @@ class BertSamples final : public DataSource {
     Piece first, second;
     bool random = false;  // the second does not follow the first
   };
-  // Numbers drawn one after another for one sample.
+  // The random numbers of one sample, drawn one after another.
   class Draws {
    public:
     Draws(PhiloxKey key, int64_t sample) : key_(key), at_(static_cast<uint64_t>(sample) << kBits) {}
-    static constexpr int kBits = 24;  // of the number of draws of a sample
+    static constexpr int kBits = 24;  // that count the draws of a sample
     int64_t below(int64_t n);         // in [0, n)
     double real();                    // in [0, 1)
 
@@ -85,7 +85,7 @@ class BertSamples final : public DataSource {
     uint64_t at_;
   };
 
-  // As many sentences from `first` on as reach `length` tokens, ending before `end`: one past the last.
+  // The end of the shortest run of sentences from `first` that has `length` tokens, at most `end`.
   int64_t enough(int64_t first, int64_t end, int64_t length) const;
   Piece piece(int64_t first, int64_t end) const;
   Pair draw_pair(int64_t index, Draws& draws) const;
@@ -103,22 +103,22 @@ class BertSamples final : public DataSource {
   std::vector<Chunk> chunks_;
 };
 
-// What --data-path names, for BERT: plain text files, read and tokenized when it is made.
+// The data of --data-path for BERT: plain text files, read and tokenized on construction.
 class BertCorpus final : public TrainingText {
  public:
-  // BadInput for files that are not plain text, weights, a vocabulary too small for the tokenizer.
+  // BadInput for files that are not plain text, for weights, and for a vocabulary too small for the tokenizer.
   BertCorpus(const DataConfig& config, int64_t vocab_size, bool pairs);
 
-  // False when --split gives the part no document.
+  // False if the split contains no document.
   bool has(Split split) const override { return !documents_of(split).empty(); }
-  // At least `samples_needed` samples of a part, in as many passes as that takes.
+  // At least `samples_needed` samples of a split, in as many passes as that takes.
   std::unique_ptr<DataSource> source(Split split, int64_t seq_length, int64_t samples_needed,
                                      uint64_t seed) const override;
   std::unique_ptr<DataSource> passes(Split split, int64_t seq_length, int64_t passes, uint64_t seed,
                                      int64_t most = std::numeric_limits<int64_t>::max()) const override;
 
  private:
-  // Of every file its share, as --split says.
+  // The documents of a split: its share of every file.
   std::vector<int64_t> documents_of(Split split) const;
 
   SplitFractions split_;
@@ -128,7 +128,7 @@ class BertCorpus final : public TrainingText {
   std::vector<Interval> files_;  // their documents
 };
 
-// Tokens of a model's vocabulary that a BERT over this tokenizer needs.
+// The vocabulary size that a BERT with this tokenizer needs.
 int64_t bert_vocabulary(const Tokenizer& tokenizer);
 
 }  // namespace trifold

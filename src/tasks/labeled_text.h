@@ -1,6 +1,6 @@
-// Texts with a class each:
+// Texts labeled with a class:
 //   name.tsv    columns separated by tabs, named in the first line: text, optionally text_b, and label
-//   otherwise   a JSON object a line with these fields; a label may be a number
+//   otherwise   one JSON object per line with these fields; a label may be a number
 #pragma once
 
 #include <optional>
@@ -15,10 +15,10 @@ struct LabeledText {
   std::string label;
 };
 
-// BadInput, naming file and line, for what cannot be read, and for a file without a text.
+// BadInput, naming file and line, for lines that cannot be read, and for a file without texts.
 std::vector<LabeledText> read_labeled_texts(const std::string& path);
 
-// The labels that occur, each once, in ascending order: of numbers by value, otherwise of bytes.
+// The distinct labels in ascending order: by value if all are numbers, otherwise by bytes.
 std::vector<std::string> classes_of(const std::vector<LabeledText>& texts);
 
 }  // namespace trifold

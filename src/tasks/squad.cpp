@@ -10,10 +10,10 @@ namespace {
 
 using nlohmann::json;
 
-// Ten times SQuAD 2.0.
+// Ten times the size of SQuAD 2.0.
 constexpr JsonLimits kSquadLimits{int64_t{512} << 20, 32, 20'000'000};
 
-// Where the characters of a text begin; the last is its end.
+// The byte positions of the characters of a text, and its end.
 std::vector<int64_t> character_places(const std::string& text) {
   std::vector<int64_t> places;
   for (size_t i = 0; i < text.size(); ++i)

@@ -8,7 +8,7 @@ namespace trifold {
 
 namespace {
 
-// As Python's str.split() and \b see them, on which SQuAD's own scores rest.
+// As in Python's str.split() and \b, which SQuAD's own script uses.
 bool is_space(char32_t c) { return is_white_space(c) || (0x1C <= c && c <= 0x1F); }
 bool parts_words(char32_t c) { return !is_word_character(c) && !is_number(c); }
 

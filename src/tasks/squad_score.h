@@ -11,14 +11,14 @@
 
 namespace trifold {
 
-// Lower-case, without the signs of ASCII, without the words a, an and the, with single spaces. Letters beyond
-// ASCII are made lower-case where they are Latin, Greek or Cyrillic.
+// The text in lower case, without ASCII punctuation, without the words a, an and the, with single spaces. Beyond ASCII,
+// Latin, Greek and Cyrillic letters are made lower-case.
 std::string normalised_answer(std::string_view text);
 
-// 1 or 0 whether the two are the same once normalised.
+// 1 if the two are the same once normalised, else 0.
 double exact_match(std::string_view given, std::string_view right);
-// The harmonic mean of precision and recall over the words, each counted as often as it stands. Where one has
-// no word: 0, or with `empty_counts`, as version 2 has it, 1 if both have none.
+// The harmonic mean of precision and recall over words, counted with repetition. If a text has no word the result is 0,
+// or with `empty_counts` (version 2) 1 if both have none.
 double word_f1(std::string_view given, std::string_view right, bool empty_counts);
 
 struct SquadScore {
@@ -26,7 +26,7 @@ struct SquadScore {
   double answerable_f1 = 0, no_answer_f1 = 0;  // version 2: of those with and without an answer
 };
 
-// `given` holds the text of each question's id; a question that is not there scores 0, as in version 1.
+// `given` maps question ids to answers; a question without an answer there scores 0, as in version 1.
 SquadScore score_answers(const Squad& squad, const std::map<std::string, std::string>& given);
 
 }  // namespace trifold

@@ -9,7 +9,7 @@ namespace trifold {
 
 namespace {
 
-// Tokens [first, last] of a text that hold its bytes [begin, end); empty (last before first) where none do.
+// Tokens [first, last] of a text that hold its bytes [begin, end); empty (last before first) if none do.
 Interval tokens_of_bytes(const PlacedTokens& tokens, int64_t begin, int64_t end) {
   const auto& places = tokens.bytes;
   const auto first =
@@ -18,7 +18,7 @@ Interval tokens_of_bytes(const PlacedTokens& tokens, int64_t begin, int64_t end)
   return {first - places.begin(), past - places.begin() - 1};
 }
 
-// How much of what is around it a window shows of a token: the shorter side counts, longer windows win ties.
+// How much of a token's surroundings a window shows: the shorter side counts, longer windows win ties.
 double shown_around(const AnswerWindow& window, int64_t token) {
   constexpr double kTie = 0.01;
   const int64_t before = token - window.first;
@@ -26,7 +26,7 @@ double shown_around(const AnswerWindow& window, int64_t token) {
   return static_cast<double>(std::min(before, behind)) + kTie * static_cast<double>(window.count);
 }
 
-// The windows of one question.
+// Marks the best window of each token, for the windows of one question.
 void mark_best(std::span<AnswerWindow> windows) {
   for (AnswerWindow& window : windows)
     for (int64_t token = window.first; token < window.first + window.count; ++token) {

@@ -1,5 +1,5 @@
-// SQuAD's questions as samples: a context longer than a sample becomes several that overlap, each with the
-// whole question before it (Devlin et al., NAACL 2019).
+// SQuAD's questions as samples: a context longer than a sample becomes several overlapping windows, each preceded by
+// the whole question (Devlin et al., NAACL 2019).
 #pragma once
 
 #include <span>
@@ -15,29 +15,29 @@ namespace trifold {
 struct WindowRules {
   int64_t seq_length = 384;
   int64_t stride = 128;    // tokens between the beginnings of two windows
-  int64_t max_query = 64;  // tokens of a question that are kept
+  int64_t max_query = 64;  // tokens kept of a question
 };
 
-// A question with a part of its context.
+// A question with part of its context.
 struct AnswerWindow {
   size_t question = 0;     // index into Squad::questions
-  int64_t first = 0;       // token of the context that stands first in the window
-  int64_t count = 0;       // of the context's tokens
-  int64_t offset = 0;      // where in the sample the first stands
-  std::vector<bool> best;  // of each, whether no other window shows more of what is around it
+  int64_t first = 0;       // the first context token in the window
+  int64_t count = 0;       // number of context tokens
+  int64_t offset = 0;      // position of the first in the sample
+  std::vector<bool> best;  // for each token, whether no other window shows more of its surroundings
 };
 
 class SquadWindows {
  public:
-  // A sample's answer is the first that people gave, in the tokens that hold it; [CLS] where the window does
-  // not hold all of it, and where there is none.
+  // The answer of a sample is the question's first reference answer, as the tokens that hold it; [CLS] if there is none
+  // or the window does not hold all of it.
   SquadWindows(const Squad& squad, const Tokenizer& tokenizer, const BertTokens& special,
                const WindowRules& rules);
 
   const std::vector<AnswerWindow>& windows() const { return windows_; }
-  // One for each window.
+  // One sample per window.
   const std::vector<TaskSample>& samples() const { return samples_; }
-  // The text of the context that tokens [first, last] of it stand for.
+  // The text of context tokens [first, last].
   std::string text(const Squad& squad, size_t question, int64_t first, int64_t last) const;
 
  private:
@@ -48,13 +48,13 @@ class SquadWindows {
   std::vector<TaskSample> samples_;
 };
 
-// The best answer of a question: the pair of a first token and a last, not before it and at most `longest`
-// tokens in all, with the largest sum of logits over all windows in which the first is shown best.
+// The best answer of a question: the span of at most `longest` tokens with the largest sum of begin and end logits,
+// over all windows that show its first token best.
 struct BestAnswer {
   std::string text;
   double score = 0;       // sum of its two logits
-  double null_score = 0;  // the least sum of [CLS]'s logits of a window
-  bool found = false;     // some pair was possible
+  double null_score = 0;  // the smallest sum of [CLS] logits over the windows
+  bool found = false;     // there was a valid span
 };
 
 // `logits` holds 2 x seq_length numbers for each window: those of the beginnings, then of the ends.

@@ -1,4 +1,4 @@
-// TaskSamples: the samples for tuning a BERT: texts or pairs of texts, each with its label or answer.
+// TaskSamples: samples for finetuning BERT: texts or pairs of texts, each with its label or answer.
 //
 //   [CLS] first [SEP] [PAD] ...        [CLS] first [SEP] second [SEP] [PAD] ...
 #pragma once
@@ -18,24 +18,24 @@ namespace trifold {
 
 struct TaskSample {
   std::vector<int32_t> tokens;  // without padding
-  int32_t second = 0;           // where the second text begins; tokens.size() where there is none
+  int32_t second = 0;           // where the second text begins; tokens.size() if there is none
   int32_t label = 0;            // class, or 0
-  int32_t begin = 0, end = 0;   // first and last token of the answer; [CLS] where there is none
+  int32_t begin = 0, end = 0;   // first and last token of the answer; [CLS] if there is none
 };
 
-// [CLS] first [SEP], and second [SEP] where it is given.
+// [CLS] first [SEP], and second [SEP] if given.
 TaskSample join_texts(std::span<const int32_t> first, const std::span<const int32_t>* second,
                       const BertTokens& special);
 
-// Tokens that do not fit are left out, one by one, at the end of the longer text. `classes` numbers the
-// labels. BadInput for a label that is none of them.
+// Tokens that do not fit are removed one by one from the end of the longer text. A label's number is its index in
+// `classes`; BadInput for any other label.
 std::vector<TaskSample> class_samples(const std::vector<LabeledText>& texts,
                                       const std::vector<std::string>& classes, const Tokenizer& tokenizer,
                                       const BertTokens& special, int64_t seq_length);
 
 class TaskSamples final : public DataSource {
  public:
-  // `passes` times through the samples: each time in another order, or, not `shuffled`, as they are.
+  // Goes through the samples `passes` times, in a new order each time, or unchanged if not `shuffled`.
   TaskSamples(std::vector<TaskSample> samples, int32_t pad, int64_t seq_length, int64_t passes, bool shuffled,
               uint64_t seed);
 
