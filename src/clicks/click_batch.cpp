@@ -14,7 +14,7 @@ namespace {
 // Every array starts on a cache line.
 int64_t padded(int64_t elements) { return (elements + 15) / 16 * 16; }
 
-// The room for the ids of so many samples; a part's ids begin behind the room of all samples before it.
+// The memory for the ids of `samples` samples; a part's ids begin after the memory of all samples before it.
 int64_t capacity(const ClickTable& table, int64_t samples) { return samples * table.max_ids; }
 
 constexpr int64_t kSmallestPart = 256;  // samples; waking a worker for fewer takes longer than reading them
@@ -102,7 +102,7 @@ void ClickBatchBuffer::fill(int64_t first_sample, int64_t samples, int64_t real,
   close_gaps(parts);
 }
 
-// Bags that are not full leave room behind the ids of a part: those of the next ones move there.
+// Bags that are not full leave a gap after a part's ids; the ids of later parts move there.
 void ClickBatchBuffer::close_gaps(std::span<const ClickPart> parts) {
   for (size_t t = 0; t < ids_.size(); ++t) {
     int64_t end = 0;
@@ -123,7 +123,8 @@ void ClickBatchBuffer::close_gaps(std::span<const ClickPart> parts) {
 
 ClickPart::ClickPart(ClickBatchBuffer& buffer, int64_t begin, int64_t end)
     : buffer_(&buffer), begin_(begin), end_(end) {
-  used_.reserve(buffer.schema_.tables.size() + 64 / sizeof(int64_t));  // no cache line with another part's
+  used_.reserve(buffer.schema_.tables.size() +
+                64 / sizeof(int64_t));  // shares no cache line with another part's
   for (const ClickTable& table : buffer.schema_.tables) used_.push_back(capacity(table, begin));
 }
 

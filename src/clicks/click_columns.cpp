@@ -10,7 +10,7 @@ namespace trifold {
 
 namespace {
 
-// Files are little-endian, as are all machines this runs on; nothing in them is aligned.
+// Files are little-endian, like all supported machines; nothing in them is aligned.
 template <class T>
 T load(const std::byte* at) {
   T value;
@@ -120,7 +120,7 @@ ColumnClicks::ColumnClicks(const ColumnFiles& files, const ClickSchema& schema, 
   }
 }
 
-// Column by column: the loads of one column do not depend on each other, so many are under way at a time.
+// Column by column: the loads of one column are independent, so many are in flight at a time.
 void ColumnClicks::fill(std::span<const int64_t> positions, ClickPart& out) const {
   for (size_t i = 0; i < positions.size(); ++i) {
     const auto label = static_cast<uint8_t>(labels_.bytes()[static_cast<size_t>(positions[i])]);

@@ -1,14 +1,14 @@
 // Files of clicks in binary form, mapped into memory: readers of fixed records and of columns.
 //
-// MLPerf and facebookresearch/dlrm `.bin`: no header, one record of 160 bytes a sample: 40 little-endian i32,
-// the label, 13 counts (no logarithm taken yet), 26 ids.
+// MLPerf and facebookresearch/dlrm `.bin`: no header, one record of 160 bytes per sample: 40 little-endian i32, the
+// label, 13 raw counts, 26 ids.
 //
-// HugeCTR "raw": no header, one record a sample: the label (f32), the dense numbers (f32, or u32 counts),
-// then for each table as many u32 ids as it has places (`max_ids`, always all of them).
+// HugeCTR "raw": no header, one record per sample: the label (f32), the dense numbers (f32, or u32 counts), then
+// exactly `max_ids` u32 ids for each table.
 //
-// Split binary (NVIDIA's DLRM): for each part ("train", "test") one file a column group, all in the order of
-// the samples: labels (one byte), dense numbers (f16 or f32, [samples, dense]), and for each table one
-// integer a sample. `feature_spec.yaml` says which.
+// Split binary (NVIDIA's DLRM): for each part ("train", "test") one file per column group, all in sample order: labels
+// (one byte), dense numbers (f16 or f32, [samples, dense]), and for each table one integer per sample.
+// `feature_spec.yaml` names the files.
 //
 // Preprocessed clicks (clicks/click_format.h) are columns too.
 #pragma once
@@ -35,7 +35,7 @@ inline constexpr RecordLayout kMlperfBin{false, RecordDense::I32};
 inline constexpr RecordLayout kHugeCtrRaw{true, RecordDense::F32};
 inline constexpr RecordLayout kHugeCtrRawCounts{true, RecordDense::U32};
 
-// Transformations that a reader applies. They must not need a pass over the data (as LogMin does).
+// Transformations that a reader applies. They must not need a pass over the data, as LogMin would.
 struct ClickRules {
   DenseTransform transform = DenseTransform::None;
   IdPolicy policy = IdPolicy::Error;
@@ -50,7 +50,7 @@ class RecordClicks final : public ClickSource {
 
   const ClickSchema& schema() const override { return schema_; }
   int64_t samples() const override { return samples_; }
-  // BadInput for a label that is not 0 or 1 and a dense number that is not finite, too.
+  // Also throws BadInput for a label that is not 0 or 1 and for a dense number that is not finite.
   void fill(std::span<const int64_t> positions, ClickPart& out) const override;
 
  private:
@@ -68,21 +68,20 @@ class RecordClicks final : public ClickSource {
 struct IdColumn {
   std::string path;
   int bytes = 4;
-  // A file of u64: how many ids the samples up to and with this one have. Empty: each has one.
+  // A file of u64: for each sample the number of ids up to and including it. Empty: each sample has one id.
   std::string ends = {};
 };
 
 struct ColumnFiles {
   std::string labels;  // one byte each, 0 or 1
-  std::string dense;   // [samples, dense]; empty where the schema has no dense feature
+  std::string dense;   // [samples, dense]; empty if the schema has no dense feature
   DType dense_type = DType::F32;
   std::vector<IdColumn> ids;  // one for each table
 };
 
 class ColumnClicks final : public ClickSource {
  public:
-  // BadInput when the files do not all have the same number of samples. Bags have at most as many ids as the
-  // schema says.
+  // BadInput if the files differ in their number of samples. Bags have at most the schema's max_ids ids.
   ColumnClicks(const ColumnFiles& files, const ClickSchema& schema, const ClickRules& rules);
 
   const ClickSchema& schema() const override { return schema_; }
@@ -91,7 +90,7 @@ class ColumnClicks final : public ClickSource {
 
  private:
   void fill_ids(int table, std::span<const int64_t> positions, ClickPart& out) const;
-  // The ids of a sample, in the file of its table.
+  // The ids of a sample: a range in the file of the table.
   struct Bag {
     int64_t first;
     int count;
@@ -106,14 +105,14 @@ class ColumnClicks final : public ClickSource {
   std::unique_ptr<MappedFile> dense_;
   DType dense_type_;
   std::vector<MappedFile> ids_;
-  std::vector<std::unique_ptr<MappedFile>> ends_;  // of each table; null: one id a sample
+  std::vector<std::unique_ptr<MappedFile>> ends_;  // for each table; null: one id per sample
   std::vector<int> id_bytes_;
   int64_t samples_ = 0;
 };
 
 // The files and the schema of one part of a folder that has a feature_spec.yaml: channels named label,
-// numerical and categorical, and sources of type split_binary with one file each. BadInput, with file and line
-// where there is one, for anything else.
+// numerical and categorical, and sources of type split_binary with one file each. BadInput, with file and line if
+// known, for anything else.
 struct SplitBinary {
   ColumnFiles files;
   ClickSchema schema;

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// One number stands for all.
+// A single number applies to all tables.
 std::vector<int64_t> for_each_table(std::vector<int64_t> numbers, size_t tables, const std::string& path,
                                     std::string_view option) {
   if (numbers.size() == 1) numbers.resize(tables, numbers[0]);

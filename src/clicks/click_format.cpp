@@ -69,7 +69,7 @@ class Reader {
   const std::string& path_;
 };
 
-constexpr int64_t kMostBagIds = 1 << 20;  // as many as a line of text can hold
+constexpr int64_t kMostBagIds = 1 << 20;  // the most that a line of text can hold
 constexpr int64_t kMany = std::numeric_limits<int64_t>::max();
 
 ClickFolder::Table read_table(const json& object, const std::string& path) {
@@ -249,7 +249,7 @@ std::unique_ptr<ColumnClicks> open_click_folder(const std::string& folder) {
     files.ids.push_back({clicks.ids_file(folder, t), table.id_bytes,
                          table.bag ? clicks.ends_file(folder, t) : std::string()});
   }
-  schema.dense_transform = name_of(clicks.transform);  // taken already
+  schema.dense_transform = name_of(clicks.transform);  // already applied
   if (clicks.transform == DenseTransform::LogMin)
     schema.dense_transform += fmt::format(" with the minimum {}", clicks.least);
   auto source = std::make_unique<ColumnClicks>(files, schema, ClickRules{});

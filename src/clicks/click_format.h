@@ -1,17 +1,17 @@
 // Preprocessed clicks: a folder that `trifold preprocess` writes.
 //
-//   clicks.json    what is in it and how it was made: the schema below, and the sources
-//   labels.bin     one byte a sample, 0 or 1
+//   clicks.json    content and origin: the schema below, and the sources
+//   labels.bin     one byte per sample, 0 or 1
 //   dense.bin      f32 [samples, dense], transformed
-//   C1.ids ...     for each table: one id a sample, unsigned, in 1, 2 or 4 bytes, whichever hold its rows; of a
+//   C1.ids ...     for each table: one unsigned id per sample, in 1, 2 or 4 bytes as its rows require; of a
 //                  table of bags the ids of each sample, one bag after the other
-//   C1.ends ...    for each table of bags: how many ids the samples up to and with this one have, u64
+//   C1.ends ...    for each table of bags: per sample the number of ids up to and including it, u64
 //   C1.dict ...    where ids come from a dictionary: the hash of id 2, 3, ... (ids 0 and 1: see
 //                  preprocess/number_ids.h), unsigned, in 4 bytes, or in 8 where one of them needs more
 //
-// All numbers are little-endian. Columns lie in files of their own, so a rank may read only its tables. The
-// folder gets its name when it is complete. clicks.json has version 3 where there are bags, 2 where a dictionary
-// has hashes of 8 bytes, else 1: earlier programs do not read these.
+// All numbers are little-endian. Each column has its own file, so a rank may read only its tables. The folder gets its
+// name once it is complete. clicks.json has version 3 if there are bags, 2 if a dictionary has hashes of 8 bytes, else
+// 1; earlier programs reject versions that they do not know.
 #pragma once
 
 #include <cstdint>
@@ -30,17 +30,17 @@ struct ClickFolder {
     std::string name;
     int64_t rows = 0;
     int id_bytes = 4;
-    bool bag = false;                        // any number of ids a sample, else one
+    bool bag = false;                        // any number of ids per sample, else one
     int64_t most_ids = 1;                    // of a sample
-    int dictionary_bytes = 4;                // of a hash in it: 4 or 8
+    int dictionary_bytes = 4;                // of a hash in the dictionary: 4 or 8
     bool dictionary = true;                  // else ids are hashes modulo the rows
-    std::optional<uint32_t> dictionary_crc;  // of the dictionary's file; older folders do not say it
+    std::optional<uint32_t> dictionary_crc;  // of the dictionary's file; absent in older folders
   };
   struct Source {
     std::string file;
     int64_t lines = 0;
     int64_t malformed = 0;
-    int64_t samples = 0;  // lines that were taken
+    int64_t samples = 0;  // accepted lines
   };
 
   int64_t samples = 0;
@@ -48,11 +48,11 @@ struct ClickFolder {
   int dense = 0;
   DenseTransform transform = DenseTransform::Log1p;
   double least = 0;                   // m of LogMin
-  IdBase base = IdBase::Hexadecimal;  // of the text's ids; older folders do not say it
-  uint64_t hash_seed = 0;             // of IdBase::Text
-  int64_t max_ind_range = 0;          // hashes were taken modulo it before the dictionary; 0: as they are
-  int64_t frequency_threshold = 1;    // times a value was seen at least to get an id of its own
-  double drop_negatives = 0;          // share of the samples without a click that was left out
+  IdBase base = IdBase::Hexadecimal;  // of the text's ids; absent in older folders
+  uint64_t hash_seed = 0;             // for IdBase::Text
+  int64_t max_ind_range = 0;          // hashes were reduced modulo this before the dictionary; 0: unchanged
+  int64_t frequency_threshold = 1;    // occurrences that a value needed for an id of its own
+  double drop_negatives = 0;          // share of samples without a click that were dropped
   std::vector<Table> tables;
   std::vector<Source> sources;
 
@@ -62,7 +62,7 @@ struct ClickFolder {
   std::string ids_file(const std::string& folder, int table) const;
   std::string ends_file(const std::string& folder, int table) const;
   std::string dictionary_file(const std::string& folder, int table) const;
-  // CRC-32 of that file.
+  // CRC-32 of a table's dictionary file.
   uint32_t dictionary_checksum(const std::string& folder, int table) const;
   // ClickTable::mapping of a table of this folder.
   std::string mapping(const std::string& folder, int table) const;
@@ -71,8 +71,7 @@ struct ClickFolder {
 void write_click_folder(const ClickFolder& clicks, const std::string& folder);
 // BadInput, naming the file and the key, for a manifest that is missing or damaged.
 ClickFolder read_click_folder(const std::string& folder);
-// BadInput, naming the file, for a dictionary of the folder that is missing, or has another size or checksum
-// than clicks.json says.
+// BadInput, naming the file, for a dictionary that is missing, or whose size or checksum differs from clicks.json.
 void check_dictionaries(const ClickFolder& clicks, const std::string& folder);
 // The samples of a folder.
 std::unique_ptr<ColumnClicks> open_click_folder(const std::string& folder);

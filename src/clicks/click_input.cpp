@@ -20,13 +20,14 @@ constexpr size_t kMarkBytes = 3;                     // of a byte order mark
 
 bool is_click_text(const fs::path& path) {
   fs::path name = path.filename();
-  if (name.extension() == ".npy") return name.string().ends_with("_labels.npy");  // which stands for three
+  if (name.extension() == ".npy")
+    return name.string().ends_with("_labels.npy");  // stands for all three files
   if (packing_of(name.string()) != Packing::None) name.replace_extension();
   const std::string ending = name.extension().string();
   return ending == ".csv" || ending == ".tsv" || ending == ".txt" || name.string().starts_with("day_");
 }
 
-// As many bytes as there are, at most those of `out`.
+// Reads until `out` is full or the file ends; returns the number of bytes.
 size_t read_as_much(ByteReader& reader, std::span<char> out) {
   size_t done = 0;
   while (done < out.size()) {
@@ -58,7 +59,7 @@ std::string_view ClickInput::beginning() const {
   return without_mark(text);
 }
 
-// Unpacks until so many bytes wait, if there are as many; false at the end.
+// Unpacks until `bytes` bytes are waiting or the file ends; false at the end.
 bool ClickInput::fill(size_t bytes) {
   waiting_.erase(0, given_);
   given_ = 0;
@@ -93,7 +94,7 @@ std::optional<ClickInput::Window> ClickInput::next(size_t bytes) {
   given_ = static_cast<size_t>(text.data() + text.size() - waiting_.data());
   at_ += static_cast<int64_t>(text.size());
   window.text = text;
-  window.share = more ? 0 : 1;  // how much is packed behind what is unpacked is not known
+  window.share = more ? 0 : 1;  // the amount still packed is not known
   return window;
 }
 

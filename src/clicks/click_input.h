@@ -1,4 +1,4 @@
-// ClickInput: a text file to preprocess, packed by gzip or zstd or not, which is read once, window by window.
+// ClickInput reads a text file to preprocess, which may be packed by gzip or zstd, once, window by window.
 //
 //   ClickInput input(path);
 //   input.beginning();                              for its layout
@@ -23,17 +23,17 @@ class ClickInput {
   explicit ClickInput(const std::string& path);
 
   const std::string& path() const { return path_; }
-  int64_t size() const { return size_; }  // as it is on the disk
-  // Its first bytes, whole lines where it has any, behind a byte order mark.
+  int64_t size() const { return size_; }  // on the disk
+  // The first bytes after any byte order mark, cut to whole lines if possible.
   std::string_view beginning() const;
 
   struct Window {
-    std::string_view text;   // until the next call of `next`
-    int64_t first_byte = 0;  // of all the text, unpacked
-    double share = 0;        // of the file that has been read with it, about
+    std::string_view text;   // valid until the next call of `next`
+    int64_t first_byte = 0;  // position in the unpacked text
+    double share = 0;        // approximate share of the file read so far, this window included
   };
-  // The next lines, `bytes` of them or somewhat more; nothing at the end. Where a line is longer than any may be
-  // (kLongestClickLine) the window ends inside it. BadInput for a packed file that is damaged or cut off.
+  // The next lines, about `bytes` bytes; nullopt at the end. If a line exceeds kLongestClickLine the window ends inside
+  // it. BadInput for a packed file that is damaged or truncated.
   std::optional<Window> next(size_t bytes);
 
  private:
@@ -41,21 +41,20 @@ class ClickInput {
 
   std::string path_;
   int64_t size_ = 0;
-  std::optional<MappedFile> file_;      // of what is not packed
+  std::optional<MappedFile> file_;      // for files that are not packed
   std::unique_ptr<ByteReader> reader_;  // else
-  std::string waiting_;                 // unpacked, from byte given_ on not given out yet
+  std::string waiting_;                 // unpacked; from byte given_ on not yet returned
   size_t given_ = 0;
-  int64_t at_ = 0;        // of the text, the end of the last window
-  int64_t released_ = 0;  // of the text, what the system may forget
+  int64_t at_ = 0;        // end of the last window in the text
+  int64_t released_ = 0;  // end of the released part of the text
 };
 
-// The files that the paths name, in their order: a file itself; of a folder all text of clicks in it and its
-// folders (.csv, .tsv, .txt, day_*, packed or not; of arrays NAME_labels.npy), by path. BadInput for a path that does not exist, and a
-// folder without such a file.
+// The files that the paths name, in their order: a file itself; for a folder all click files in it and its subfolders
+// (.csv, .tsv, .txt, day_*, packed or not; for arrays NAME_labels.npy), by path. BadInput for a path that does not
+// exist, and for a folder without such files.
 std::vector<std::string> click_inputs(const std::vector<std::string>& paths);
 
-// The first line of `text` that starts at `at` or later, after 0. Where a line is too long to be read, a place
-// inside it.
+// The start of the first line of `text` at `at` or later, after 0; a position inside the line if it is too long.
 size_t click_line_start(std::string_view text, size_t at);
 
 }  // namespace trifold

@@ -37,7 +37,7 @@ namespace {
 
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
-// BadInput for what is no text in UTF-8, by the first bytes.
+// BadInput if the first bytes are not UTF-8 text.
 void check_text(const std::string& path, std::string_view text) {
   if (text.empty()) bad_input("{}: the file is empty", path);
   expect_plain_text(text.substr(0, 16), path);
@@ -57,7 +57,7 @@ std::string_view without_mark(std::string_view text) {
 
 namespace {
 
-// Whether more of the first lines can be read with `other` alone than with `layout` alone.
+// Whether more of the first lines can be read only with `other` than only with `layout`.
 bool fits_better(const TextLayout& other, const TextLayout& layout, std::string_view text) {
   std::vector<float> dense(static_cast<size_t>(std::max(layout.dense, other.dense)));
   std::vector<uint64_t> ids(static_cast<size_t>(std::max(layout.tables, other.tables)));
@@ -65,7 +65,7 @@ bool fits_better(const TextLayout& other, const TextLayout& layout, std::string_
   int better = 0;
   for (int i = 0; i < 1000 && !text.empty(); ++i) {
     const std::optional<std::string_view> line = take_line(text);
-    if (!line) break;  // the readers of the file say which line it is
+    if (!line) break;  // the readers report this line
     const bool first = parse_line(layout, *line, out);
     const bool second = parse_line(other, *line, out);
     better += static_cast<int>(second) - static_cast<int>(first);
@@ -139,7 +139,7 @@ TextLayout csv_layout(std::string_view header, IdBase base, const std::string& p
         "becomes clicks with trifold preprocess --label COLUMN --sparse COLUMN,... (and --dictionaries-of "
         "CLICKS for a model that was trained on CLICKS)",
         path);
-  // Only columns at the end may be left out of a line, and never the label or a number.
+  // Only columns at the end may be left out of a line, never the label or a number.
   layout.least_fields = 1;
   for (size_t c = 0; c < layout.columns.size(); ++c)
     if (layout.columns[c].kind == TextColumn::Kind::Label ||

@@ -1,4 +1,4 @@
-// The layout of a text file of clicks (clicks/click_text.h): Criteo's, or what the header of a CSV file says.
+// The layout of a text file of clicks (clicks/click_text.h): Criteo's, or that of a CSV file's header.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace trifold {
 
-// What the columns of a CSV file are, by the names in its header.
+// The roles of columns of a CSV file, by the names in its header.
 struct NamedColumns {
   LabelRule label;
   std::vector<std::string> dense, sparse;  // in the order of the features and of the tables
@@ -25,14 +25,13 @@ struct NamedColumns {
 TextLayout criteo_layout(bool labels);
 
 // The layout of a file. `format` is "tsv", Criteo's with labels unless the first lines clearly have none;
-// "csv", or "csv-hex"; or "auto": csv where the first line has commas and no tab, else tsv. BadInput for an
-// empty file; one that is compressed or no UTF-8; a header without a column of ids, with a gap in the
-// numbering (I1, I3) or a column twice; a csv whose ids look hexadecimal; or a first line that is too long.
+// "csv", or "csv-hex"; or "auto": csv if the first line has commas and no tab, else tsv. BadInput for an empty file;
+// one that is compressed or not UTF-8; a header without a column of ids, with a gap in the numbering (I1, I3) or a
+// duplicate column; a csv whose ids look hexadecimal; or a first line that is too long.
 TextLayout find_layout(const MappedFile& file, std::string_view format = "auto");
 
-// The same for the beginning of the text of the file `path`, behind its byte order mark. `columns`: the file has
-// a header with these. BadInput then for a header that lacks one of them or has it twice, and for one with
-// another separator.
+// The same for the beginning of the text of the file `path`, after its byte order mark. With `columns` the file has a
+// header with these names; BadInput if the header lacks one of them, has it twice, or uses another separator.
 TextLayout find_layout(const std::string& path, std::string_view text, std::string_view format,
                        const std::optional<NamedColumns>& columns);
 
@@ -40,10 +39,10 @@ TextLayout find_layout(const std::string& path, std::string_view text, std::stri
 // '_'.
 std::string table_name_of(std::string_view column);
 
-// BadInput, naming the columns there are, unless there are labels.
+// BadInput, listing the columns, unless there are labels.
 void check_labels(const TextLayout& layout, const std::string& path);
 
-// What a file says, behind its byte order mark.
+// The text of a file after its byte order mark.
 std::string_view text_of(const MappedFile& file);
 std::string_view without_mark(std::string_view text);
 

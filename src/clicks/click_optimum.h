@@ -1,5 +1,5 @@
-// ScoreDistribution: how the score of a planted model is distributed, as masses on a grid; from it follows
-// what the best model can reach (the method: clicks/click_synthetic.h).
+// ScoreDistribution: the distribution of a planted model's score, as masses on a grid; it determines the best possible
+// metrics (the method: clicks/click_synthetic.h).
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,11 @@ namespace trifold {
 
 double logistic(double z);
 
-// What the best model reaches on samples without end.
+// The metrics of the best possible model on infinitely many samples.
 struct ClickOptimum {
   double auc = 0.5;
   double log_loss = 0;  // natural logarithm
-  double bias = 0;      // what is added to every score
+  double bias = 0;      // added to every score
 };
 
 class ScoreDistribution {
@@ -25,16 +25,16 @@ class ScoreDistribution {
   ScoreDistribution() { add(0, 1); }  // all mass at 0, the neutral element of `convolve`
   explicit ScoreDistribution(Empty) {}
 
-  // Adds mass at a value, split over the two grid points around it so that the mean is kept.
+  // Adds mass at a value, split over the two nearest grid points so that the mean is kept.
   void add(double value, double mass);
-  // Adds `share` of another one.
+  // Adds another distribution, times `share`.
   void mix(const ScoreDistribution& other, double share);
-  // That of the sum of two independent scores.
+  // The distribution of the sum of two independent scores.
   void convolve(const ScoreDistribution& other);
 
   double mass() const;
-  // For labels that are 1 with probability sigmoid(bias + score): the bias that makes `positive_rate` of all
-  // labels 1, and what ranking and predicting by the score reach then. The mass must be 1.
+  // For labels that are 1 with probability sigmoid(bias + score): the bias that makes a share `positive_rate` of labels
+  // 1, and the metrics of ranking and predicting by the score. The mass must be 1.
   ClickOptimum optimum(double positive_rate) const;
 
  private:

@@ -37,8 +37,8 @@ ClickOrder::ClickOrder(int64_t samples, std::optional<uint64_t> seed, int64_t bl
         samples, block, window);
 }
 
-// Blocks have `block_` samples but for the last, which lacks some. `gap_place` is where the permutation of
-// the blocks puts that one: places after it begin that much earlier.
+// All blocks have `block_` samples except the last, which may have fewer. `gap_place` is its position in the
+// permutation of the blocks: later positions begin earlier by the missing samples.
 void ClickOrder::positions(int64_t epoch, int64_t first, std::span<int64_t> positions) const {
   check(0 <= first && first + std::ssize(positions) <= samples_,
         "samples [{}, {}) were asked for, an epoch has {}", first, first + std::ssize(positions), samples_);

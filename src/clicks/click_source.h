@@ -1,5 +1,5 @@
-// ClickSource: a numbered list of click samples in the order they are stored in; ClickOrder: the order they
-// are trained in; ClickFeed: both together, which is what a training loop asks for batches.
+// ClickSource: an indexed list of click samples in stored order; ClickOrder: the training order; ClickFeed: both
+// combined, from which a training loop reads its batches.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ class ClickSource {
   virtual ~ClickSource() = default;
   virtual const ClickSchema& schema() const = 0;
   virtual int64_t samples() const = 0;
-  // Fills sample i of `out` with stored sample positions[i], for all of its samples. Positions must be in
-  // [0, samples()). BadInput, naming file, sample or line, column and limit, for an id outside its table.
+  // Fills each sample i of `out` with stored sample positions[i]. Positions must be in [0, samples()). BadInput, naming
+  // file, sample or line, column and limit, for an id outside its table.
   virtual void fill(std::span<const int64_t> positions, ClickPart& out) const = 0;
 
   // Stored samples [first, first + count), and padding up to `batch_samples` (default: none).
@@ -39,12 +39,12 @@ class ClickSlice final : public ClickSource {
   int64_t end_;
 };
 
-// Which stored sample is the k-th of epoch e: a pure function of (seed, e, k), so resume needs one number.
+// Maps sample k of epoch e to a stored sample: a pure function of (seed, e, k), so resuming needs one number.
 //
 // The stored samples are cut into blocks of neighbours. Each epoch has its own permutation of the blocks;
-// then windows of consecutive blocks are shuffled sample by sample. A mapped file is so read in pieces of a
-// block (some 160 KB of Criteo), of which a window (some 160 MB) is in memory at a time, where a uniform
-// permutation would read a page for every sample. A set that fits one window is shuffled uniformly.
+// then windows of consecutive blocks are shuffled sample by sample. So a mapped file is read a block at a time (some
+// 160 KB of Criteo) and a window (some 160 MB) is in memory, whereas a uniform permutation would read a page for every
+// sample. A data set that fits into one window is shuffled uniformly.
 class ClickOrder {
  public:
   static constexpr int64_t kBlock = 1024;   // samples
@@ -64,15 +64,15 @@ class ClickOrder {
   int64_t window_;
 };
 
-// The global batches of an endless run over a source: epoch after epoch, each in an order of its own. The
-// last batch of an epoch is as short as it is, and trained like any other.
+// The global batches of an endless run over a source: epoch after epoch, each in its own order. The last batch of an
+// epoch may be short; it is trained like any other.
 class ClickFeed {
  public:
   // Without a seed the stored order. `source` must outlive it.
   ClickFeed(const ClickSource& source, std::optional<uint64_t> seed, int64_t global_batch);
 
   int64_t batches_per_epoch() const { return (source_.samples() + global_ - 1) / global_; }
-  // Of global batch `step`, which counts from 0, over all ranks.
+  // Samples of global batch `step` (counted from 0) over all ranks.
   int64_t real_samples(int64_t step) const;
   // Fills `out` with samples [rank * share, (rank + 1) * share) of global batch `step`; those beyond its end
   // are padding.

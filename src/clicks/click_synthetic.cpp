@@ -209,7 +209,7 @@ double SyntheticClicks::fill_dense(int64_t sample, int64_t slot, ClickPart& out)
   return score;
 }
 
-// Word 0 of a sample says whether the bag is missing, word 1 its length, then come ids, then weights.
+// Word 0 of a sample decides whether the bag is missing, word 1 its length; ids follow, then weights.
 double SyntheticClicks::fill_bag(int table, int64_t sample, int64_t slot, ClickPart& out, int& sign) const {
   const ClickTable& spec = schema_.table(table);
   const Plant& plant = plants_[static_cast<size_t>(table)];
@@ -221,7 +221,7 @@ double SyntheticClicks::fill_bag(int table, int64_t sample, int64_t slot, ClickP
   }
   const auto words_each = static_cast<uint64_t>(2 + 2 * spec.max_ids);
   const uint64_t first = static_cast<uint64_t>(sample) * ((words_each + 3) / 4 * 4);
-  std::array<uint32_t, 4> block = philox(plant.draw, first / 4);  // the one read last
+  std::array<uint32_t, 4> block = philox(plant.draw, first / 4);  // the last block computed
   uint64_t block_number = first / 4;
   const auto word = [&](uint64_t index) {
     if ((first + index) / 4 != block_number) block = philox(plant.draw, block_number = (first + index) / 4);

@@ -1,8 +1,8 @@
-// SyntheticClicks: random clicks from a planted model whose best reachable AUC is known. For benchmarks,
-// tests and the quickstart: a pure function of (seed, sample).
+// SyntheticClicks: random clicks from a planted model whose best possible AUC is known. For benchmarks, tests and the
+// quickstart: a pure function of (seed, sample).
 //
 // Features, all independent of each other:
-//   dense d     count c = floor(3 u / (1 - u)), u uniform: heavy-tailed as counts of events are; stored as
+//   dense d     count c = floor(3 u / (1 - u)), u uniform: heavy-tailed like counts of events; stored as
 //               x = ln(c + 1)
 //   table t     ids by a Zipf law: rank r of [0, rows) has the probability of [r, r+1) under the density
 //               (x + 1)^-zipf; ranks are scattered over the rows by a fixed affine map. A table with max_ids
@@ -15,12 +15,12 @@
 //
 // a and g are multiples of 1/256.
 //
-// No model can rank better than z, the Bayes score. Its distribution f is a convolution of the independent
-// parts (each pair: a mixture of four), made on a grid of 1/256; then
+// No model can rank better than z, the Bayes score. Its distribution f is the convolution of the independent parts
+// (each pair: a mixture of four), computed on a grid of 1/256; then
 //   best AUC = P(z+ > z-) + P(z+ = z-) / 2,  z+ ~ f sigma / rate, z- ~ f (1 - sigma) / (1 - rate),
-// that is, of the population, not of a sample. Tables fall on the grid exactly; dense numbers are split
-// linearly, which moves the AUC by less than 1e-4. Ranks beyond the first 2^18 of a table are taken together:
-// their effects are then those of the uniform law.
+// which is the AUC of the population, not of a sample. Effects of tables lie exactly on the grid; those of dense
+// numbers are split linearly, which changes the AUC by less than 1e-4. Ranks beyond the first 2^18 of a table are
+// treated together, as if their effects were uniformly distributed.
 #pragma once
 
 #include <cstdint>
@@ -44,13 +44,13 @@ struct SyntheticClickSpec {
   double dense_effect = 0.2;
   double pair_effect = 0.3;
   double missing = 0;     // in [0, 1)
-  bool weighted = false;  // ids carry weights in [0.5, 1.5), which the planted model does not look at
+  bool weighted = false;  // ids carry weights in [0.5, 1.5), which the planted model ignores
   bool constant = false;  // all features are the same in every sample: no model reaches more than 0.5
 };
 
 class SyntheticClicks final : public ClickSource {
  public:
-  // BadInput for a schema or rates that make no sense. Takes up to some tenths of a second.
+  // BadInput for an invalid schema or rates. Takes up to some tenths of a second.
   explicit SyntheticClicks(SyntheticClickSpec spec);
 
   const ClickSchema& schema() const override { return schema_; }
@@ -58,11 +58,11 @@ class SyntheticClicks final : public ClickSource {
   void fill(std::span<const int64_t> positions, ClickPart& out) const override;
 
   const ClickOptimum& optimum() const { return optimum_; }
-  // The planted scores z of samples [first, first + count): the best prediction there is.
+  // The planted scores z of samples [first, first + count): the best possible prediction.
   std::vector<double> scores(int64_t first, int64_t count) const;
 
  private:
-  // A table as it is drawn from and as it acts.
+  // How a table's ids are drawn, and their effects.
   struct Plant {
     PhiloxKey draw;    // ids of the samples
     PhiloxKey effect;  // of the ids
@@ -70,11 +70,11 @@ class SyntheticClicks final : public ClickSource {
     int64_t factor = 1;  // row = (rank * factor + shift) mod rows
     int64_t shift = 0;
     double scale = 0;  // largest |a|
-    double top = 0;    // of the Zipf law's distribution function before it is normalised
-    double pair = 0;   // g; 0 where the table has no partner
+    double top = 0;    // unnormalised Zipf distribution function at the last rank
+    double pair = 0;   // g; 0 if the table has no partner
     bool second = false;
   };
-  // How the score of a bag is distributed, by the sign of its first id; the shares add up to 1.
+  // The distribution of a bag's score, by the sign of its first id; the shares add up to 1.
   struct SignedScores {
     ScoreDistribution plus, minus, none;
   };

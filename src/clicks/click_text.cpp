@@ -55,7 +55,7 @@ bool parse_id(IdBase base, const char* begin, const char* end, uint64_t& value) 
   return error == std::errc() && stop == end;
 }
 
-// A hash of exactly eight digits that ends at `separator` or `end`; moves `at` there. False: another id.
+// A hash of exactly eight digits that ends at `separator` or `end`; moves `at` there. False: some other form of id.
 bool parse_hash8(const char*& at, const char* end, char separator, uint64_t& value) {
   uint32_t hash = 0;
   if (end - at < 8 || (end - at > 8 && at[8] != separator) || !parse_hex8(at, hash)) return false;
@@ -81,8 +81,8 @@ bool parse_label(const char* begin, const char* end, int& label) {
   return text == "0.0" || text == "1.0";
 }
 
-// A whole number of up to 9 digits that ends at `separator` or `end`; moves `at` there. False: another way to
-// write a number, or none.
+// A whole number of up to 9 digits that ends at `separator` or `end`; moves `at` there. False: another notation, or not
+// a number.
 bool parse_whole(const char*& at, const char* end, char separator, float& value) {
   const char* p = at;
   const bool minus = p < end && *p == '-';
@@ -105,8 +105,8 @@ const char* field_end(const char* begin, const char* end, char separator) {
   return found != nullptr ? static_cast<const char*>(found) : end;
 }
 
-// The field that begins at `at`, which moves to the separator behind it or to the end. It may stand between
-// quotes, and then hold separators and quotes (which come twice).
+// The field that begins at `at`, which moves to the next separator or to the end. It may be quoted, and then contain
+// separators and doubled quotes.
 TextField next_field(const char*& at, const char* end, char separator, bool quotes) {
   const char* const begin = at;
   const bool opens = quotes && begin < end && *begin == '"';
@@ -144,7 +144,7 @@ bool parse_number_or_flag(std::string_view text, float& value) {
   return is_true(text) || is_false(text);
 }
 
-// Whether the rule holds for a text; nothing where it cannot be said.
+// Whether the rule holds for a text; nullopt if that is undecidable.
 std::optional<bool> holds(const LabelRule& rule, std::string_view text) {
   using enum LabelRule::Is;
   if (rule.is == True) {
@@ -179,7 +179,7 @@ uint64_t hash_of(std::string_view text, bool quoted, uint64_t seed) {
   if (quoted && text.find("\"\"") != std::string_view::npos) {
     for (size_t i = 0; i < text.size(); ++i) {
       plain.push_back(text[i]);
-      if (text[i] == '"') ++i;  // its double
+      if (text[i] == '"') ++i;  // the second of two
     }
     text = plain;
   }
@@ -263,8 +263,8 @@ std::vector<TextField> fields_of(std::string_view line, char separator, bool quo
   }
 }
 
-// Most fields are short whole numbers and hashes of exactly eight digits: those are read in place; all others
-// by their ends.
+// Most fields are short integers and hashes of exactly eight digits, which are parsed in place; for all others the end
+// is found first.
 bool parse_line(const TextLayout& layout, std::string_view line, ClickLine& out) {
   std::fill(out.dense, out.dense + layout.dense, kMissing);
   std::fill(out.ids, out.ids + layout.tables, uint64_t{0});

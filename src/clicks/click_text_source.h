@@ -1,8 +1,8 @@
-// TextClicks: training straight from text, Criteo's TSV or a CSV file with a header (clicks/click_text.h).
+// TextClicks: reads samples directly from text, Criteo's TSV or a CSV file with a header (clicks/click_text.h).
 //
-// The file is mapped and read once when it is opened, to know where its lines are and which are malformed:
-// 4 bytes of memory a line. Lines are parsed each time a sample is asked for; preprocessing
-// (preprocess/preprocess.h) makes data sets that are smaller, faster to read and have ids without collisions.
+// The file is mapped and scanned once when it is opened, to find its lines and the malformed ones: 4 bytes of memory
+// per line. Lines are parsed each time a sample is read; preprocessing (preprocess/preprocess.h) makes data sets that
+// are smaller, faster to read and have ids without collisions.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ namespace trifold {
 
 class TextClicks final : public ClickSource {
  public:
-  // `rows`: of each table; one number stands for all. Hashes are taken modulo the rows unless the policy is
-  // another one. Malformed lines are skipped and listed by report(). `format` as for find_layout. BadInput
-  // when the file has no labels where `needs_labels` says so, no good line, or another number of tables.
+  // `rows`: of each table, or one number for all. Hashes are taken modulo the rows unless another policy is given.
+  // Malformed lines are skipped and listed by report(). `format` as for find_layout. BadInput if the file has no labels
+  // although `needs_labels` is set, no valid line, or another number of tables.
   TextClicks(const std::string& path, std::vector<int64_t> rows, const ClickRules& rules,
              std::string_view format = "auto", bool needs_labels = true);
 
@@ -41,8 +41,8 @@ class TextClicks final : public ClickSource {
   ClickRules rules_;
   TextReport report_;
   int64_t samples_ = 0;
-  std::vector<int64_t> groups_;   // where each group of kGroup samples begins
-  std::vector<uint32_t> starts_;  // of each sample, behind the beginning of its group
+  std::vector<int64_t> groups_;   // start of each group of kGroup samples
+  std::vector<uint32_t> starts_;  // of each sample, relative to its group's start
 };
 
 }  // namespace trifold

@@ -1,7 +1,7 @@
-// Transforms of dense numbers and of ids between a file and a batch.
+// Transforms of dense numbers and ids from a file to a batch.
 //
-// Data sets and published results differ in both, silently, so each rule has a name that is stored with its
-// results.
+// Data sets and published results differ in both without saying so; therefore each transform has a name, which is
+// stored with the results.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace trifold {
 
-// BadInput that lists the names for another one.
+// BadInput, listing the names, for an unknown one.
 DenseTransform parse_dense_transform(std::string_view name);
 
 // `least` is m of LogMin. Never NaN, never infinite for a finite x.
@@ -34,17 +34,17 @@ inline float transform_dense(DenseTransform transform, float x, float least = 0)
   return 0;
 }
 
-// ClickTable::mapping of ids that are numbers of a file.
+// ClickTable::mapping for ids that are numbers in a file.
 std::string mapping_of(IdPolicy policy);
 
-// Where an id stands, for the message.
+// The location of an id, for messages.
 struct IdPlace {
   std::string_view file;
   std::string_view unit;  // "sample" (counted from 0) or "line" (from 1)
   int64_t number;
 };
 
-// `id` as it stands in the file.
+// Throws BadInput about an id outside its table; `id` is its text in the file.
 [[noreturn]] void report_id(const IdPlace& place, const ClickTable& table, std::string_view id);
 [[noreturn]] void report_id(const IdPlace& place, const ClickTable& table, uint64_t id);
 

@@ -12,7 +12,7 @@ bool is_number_text(std::string_view mapping) {
   return mapping.empty() || mapping == "modulo" || mapping == "clip";
 }
 
-// Ids that are all inside their table are the same under every policy.
+// Ids that are all within their table are the same under every policy.
 bool same_mapping(std::string_view a, std::string_view b) {
   if (a == b || a == kUnknownMapping || b == kUnknownMapping) return true;
   return is_number_text(a) && is_number_text(b) && (a.empty() || b.empty());

@@ -1,11 +1,11 @@
 // Compatibility of two sources of clicks: a model that was trained on one can be trained on, or evaluated
-// with, another only if row k of a table stands for the same value in both.
+// with, another only if row k of a table means the same value in both.
 //
-// How values became the ids of a table is written as a text, ClickTable::mapping:
+// ClickTable::mapping describes how values were mapped to the ids of a table:
 //   ""                     the numbers of the file are the ids
-//   "modulo", "clip"       the same, brought into the table as the policy for ids says
+//   "modulo", "clip"       the same, brought into range by the policy for ids
 //   "dictionary 1c291ca3"  numbered by a dictionary with that CRC-32
-//   "unknown"              a folder whose dictionary is missing: it is not compared
+//   "unknown"              a folder whose dictionary is missing: not compared
 #pragma once
 
 #include <string>
@@ -24,8 +24,8 @@ struct NamedSchema {
 };
 
 // A sentence for each difference: dense features and their transform, the number of tables, and for each
-// table its rows, its name where the same tables come in another order, how its ids were made, and more ids
-// in a sample of `other` than of `first`.
+// table its rows, its name if the same tables come in another order, its mapping, and a larger max_ids in `other` than
+// in `first`.
 std::vector<std::string> click_differences(const NamedSchema& first, const NamedSchema& other);
 
 }  // namespace trifold

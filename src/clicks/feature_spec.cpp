@@ -1,4 +1,4 @@
-// feature_spec.yaml of NVIDIA's DLRM to column files and a schema.
+// Converts feature_spec.yaml of NVIDIA's DLRM to column files and a schema.
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -40,7 +40,7 @@ class Spec {
       result.schema.tables.push_back({name, rows, 1});
       result.files.ids.push_back({file_of(name, 1), integer_bytes(text(entry, "dtype"), name)});
     }
-    result.schema.dense_transform = "log3";  // NVIDIA's tools have taken ln(x + 3) already
+    result.schema.dense_transform = "log3";  // NVIDIA's tools have already applied ln(x + 3)
     try {
       check_schema(result.schema);
     } catch (Error& error) {

@@ -80,7 +80,7 @@ class YamlReader {
   }
 
  private:
-  // A list or map whose end has not been read.
+  // A list or map whose end has not been read yet.
   struct Open {
     json value;
     std::string anchor;
@@ -135,7 +135,7 @@ class YamlReader {
     if (values_ > kMostValues) problem("more than {} values", kMostValues);
   }
 
-  // Whatever walks a value calls itself for each level.
+  // Limits the nesting, since code that walks a value is recursive.
   void nest(size_t levels) const {
     if (open_.size() + levels > kMostLevels) problem("nested more than {} levels deep", kMostLevels);
   }

@@ -1,4 +1,4 @@
-// YAML as tools write it to describe data, read with libyaml.
+// Reads YAML that describes data, with libyaml.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -7,9 +7,9 @@
 
 namespace trifold {
 
-// The only document of `text` as JSON; all scalars are strings, and an empty value is "". BadInput
-// "<name>:<line>: ..." for text that is no YAML, and for keys that are no scalars or appear twice, tags and
-// merge keys. With aliases expanded, nesting is limited to 100 levels and the content to a million values.
+// The only document of `text` as JSON; all scalars are strings, and an empty value is "". BadInput "<name>:<line>: ..."
+// for invalid YAML, for keys that are not scalars or appear twice, and for tags and merge keys. After expanding
+// aliases, nesting is limited to 100 levels and the content to a million values.
 nlohmann::json parse_yaml(std::string_view text, const std::string& name);
 
 }  // namespace trifold
