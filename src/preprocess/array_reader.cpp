@@ -61,7 +61,7 @@ class ArrayReader final : public ClickReader {
     return labels.substr(0, labels.size() - kLabelsEnding.size()).append(ending);
   }
 
-  // Of an array [samples, columns].
+  // The columns of an array [samples, columns].
   int columns_of(const NpyFile& array) const {
     if (array.shape().size() != 2 || array.shape()[0] != samples_ || array.shape()[1] > 1 << 20)
       bad_input("{}: its shape is {}, that of {} is {}: a row for each sample is needed", array.path(),
@@ -84,7 +84,7 @@ class ArrayReader final : public ClickReader {
     }
   }
 
-  // NaN stands for a missing one.
+  // NaN stands for a missing number.
   float dense_number(int64_t sample, int column) const {
     const auto x = static_cast<float>(dense_.number(sample * layout_.dense + column));
     if (std::isinf(x))

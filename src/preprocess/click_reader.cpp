@@ -31,7 +31,7 @@ class TextReader final : public ClickReader {
   ClickInput input_;
   const PreprocessOptions& options_;
   TextLayout layout_;
-  bool has_header_;  // still to come
+  bool has_header_;  // the header has not been read yet
   double share_ = 0;
 };
 

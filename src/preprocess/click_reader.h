@@ -1,9 +1,9 @@
-// ClickReader: one input of preprocessing, whatever its format, which becomes pieces of samples
+// ClickReader: one input of preprocessing, whatever its format. It produces pieces of samples
 // (preprocess/parse_clicks.h), several at a time.
 //
 //   text    a text file (clicks/click_input.h)
-//   arrays  of NumPy, as TorchRec's tools write them: <name>_labels.npy [n] or [n, 1], <name>_dense.npy [n, d] and
-//           <name>_sparse.npy [n, tables]. The file of the labels stands for all three.
+//   arrays  NumPy arrays as TorchRec's tools write them: <name>_labels.npy [n] or [n, 1], <name>_dense.npy [n, d] and
+//           <name>_sparse.npy [n, tables]. The labels file stands for all three.
 #pragma once
 
 #include <cstdint>
@@ -20,22 +20,21 @@ namespace trifold {
 class ClickReader {
  public:
   virtual ~ClickReader() = default;
-  // What its columns are.
+  // The columns of the input.
   virtual const TextLayout& layout() const = 0;
   // Bytes on the disk.
   virtual int64_t size() const = 0;
-  // How the first line or sample is counted in messages.
+  // The number of the first line or sample in messages.
   virtual int64_t first_line() const = 0;
-  // Fills the pieces, as many as the pool has workers, with the next samples; false at the end. BadInput for what
-  // is damaged.
+  // Fills the pieces, one per worker of the pool, with the next samples; false at the end. BadInput for damaged input.
   virtual bool next(std::span<ClickPiece> pieces, ThreadPool& pool, const DropRule& drop) = 0;
-  // Of the input, what next() has read, about.
+  // The approximate share of the input that next() has read.
   virtual double share() const = 0;
 };
 
-// BadInput for a file that is missing or has no layout of clicks. `options` must outlive the reader.
+// BadInput for a file that is missing or does not hold clicks. `options` must outlive the reader.
 std::unique_ptr<ClickReader> open_click_reader(const std::string& path, const PreprocessOptions& options);
-// The same for the file of the labels of arrays.
+// Whether `path` is the labels file of arrays.
 bool is_array_input(const std::string& path);
 std::unique_ptr<ClickReader> open_array_reader(const std::string& labels, const PreprocessOptions& options);
 

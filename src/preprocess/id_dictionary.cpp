@@ -10,7 +10,7 @@ namespace trifold {
 namespace {
 
 constexpr size_t kAhead = 16;   // keys prefetched
-constexpr size_t kBatch = 256;  // keys for which room is made at a time
+constexpr size_t kBatch = 256;  // keys for which memory is reserved at a time
 constexpr int kFirstBits = 10;
 
 }  // namespace

@@ -1,8 +1,8 @@
-// IdDictionary: numbers keys of 32 or 64 bits in the order they are first seen, and counts them.
+// IdDictionary numbers keys of 32 or 64 bits in order of first appearance, and counts them.
 //
-// An open-addressing hash table of (key, number), 8 bytes a slot for keys of 32 bits and 16 for those of 64,
-// at most half full. Batched lookups prefetch the slots of later keys, because each lookup in a table larger
-// than the cache is a cache miss. Key 0 always has number 0.
+// An open-addressing hash table of (key, number), 8 bytes per slot for 32-bit keys and 16 for 64-bit ones, at most half
+// full. Batched lookups prefetch the slots of later keys, because each lookup in a table larger than the cache is a
+// cache miss. Key 0 always has number 0.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +20,12 @@ class IdDictionary {
   IdDictionary();
 
   uint32_t size() const { return static_cast<uint32_t>(keys_.size()); }
-  // Of the table and the lists as they are now.
+  // Current size of the table and the lists.
   size_t bytes() const;
 
-  // numbers[i] = number of keys[i], which gets the next number where it is new; counts each key, to at most
-  // 2^32 - 1.
+  // numbers[i] = number of keys[i]; a new key gets the next number. Counts each key, up to 2^32 - 1.
   void add(std::span<const Key> keys, uint32_t* numbers);
-  // The same without adding or counting: kAbsent for a key that has no number.
+  // The same without adding or counting: kAbsent for an unknown key.
   void find(std::span<const Key> keys, uint32_t* numbers) const;
 
   Key key(uint32_t number) const { return keys_[number]; }

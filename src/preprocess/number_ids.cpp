@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kChunk = int64_t{1} << 18;  // values read at a time
 constexpr int kMostPartitions = 1 << 12;
 
-// A value that stays, and the sample it was first seen in.
+// A frequent value, and the sample of its first appearance.
 struct Kept {
   uint64_t first;
   uint64_t key;
@@ -31,7 +31,7 @@ int64_t values_of(const RawFile& file) {
   return file.size() / static_cast<int64_t>(sizeof(T));
 }
 
-// Which of `count` (a power of two) partitions a key belongs to: independent of its place in a dictionary.
+// The partition of a key among `count` (a power of two), independent of its slot in a dictionary.
 uint32_t partition_of(uint64_t wide, int count) {
   const auto key = static_cast<uint32_t>(wide ^ (wide >> 32));
   uint32_t mixed = (key ^ (key >> 16)) * 0x85ebca6bU;
@@ -73,7 +73,7 @@ class Appender {
   int64_t written_ = 0;
 };
 
-// The hashes of a dictionary, in its own width.
+// Writes the hashes of a dictionary, in its width.
 class DictionaryWriter {
  public:
   DictionaryWriter(const std::string& path, int bytes) {
@@ -151,7 +151,7 @@ class Scratch {
   std::vector<std::string> paths_;
 };
 
-// Writes a file of u32 ids again in their final width.
+// Rewrites a file of u32 ids in their final width.
 void narrow(const RawFile& from, const std::string& to, int bytes,
             const std::function<void(std::span<uint32_t>)>& change) {
   RawFile out(to, RawFile::Mode::Create);
@@ -193,8 +193,7 @@ class Numbering {
  private:
   int64_t threshold() const { return std::max<int64_t>(1, job_.threshold); }
 
-  // One pass that numbers all values, one that leaves out the rare ones; nothing when memory does not
-  // suffice.
+  // One pass numbers all values, another drops the rare ones; nullopt if memory does not suffice.
   std::optional<IdColumnResult> number_at_once() {
     IdDictionary<Key> all;
     numbers_ = scratch_.file("numbers");
@@ -276,7 +275,7 @@ class Numbering {
       if (!fits) return;
       select(keys, partition, count, selected, places);
       some.add(selected, numbers.data());
-      for (size_t i = 0; i < selected.size(); ++i)  // new numbers come in order
+      for (size_t i = 0; i < selected.size(); ++i)  // new numbers are consecutive
         if (numbers[i] == first_seen.size()) first_seen.push_back(static_cast<uint64_t>(first) + places[i]);
       fits = some.bytes() + first_seen.capacity() * sizeof(uint64_t) <= job_.memory;
     });
@@ -291,7 +290,7 @@ class Numbering {
     return true;
   }
 
-  // Writes the dictionary; returns the number of partitions it took.
+  // Writes the dictionary; returns the number of partitions used.
   int count_in_partitions() {
     for (int count = 2; count <= kMostPartitions; count *= 2) {
       int partition = 0;
@@ -322,8 +321,8 @@ class Numbering {
     dictionary.flush();
   }
 
-  // Writes the ids of all samples to the file numbers_, as u32; as many passes as the dictionary has parts
-  // that fit. Returns their number.
+  // Writes the ids of all samples to the file numbers_, as u32; with one pass for each part of the dictionary that fits
+  // into memory. Returns the number of passes.
   int apply(const RawFile& dictionary, const IdColumnResult& result) {
     constexpr int64_t kBytesEach =
         sizeof(Key) == 4 ? 40 : 80;  // of an entry, at worst just after the table grew
@@ -366,7 +365,7 @@ class Numbering {
   RawFile keys_;
   Scratch scratch_;
   std::string numbers_;
-  uint64_t largest_ = 0;  // key in the dictionary, where it was made in partitions
+  uint64_t largest_ = 0;  // key of the dictionary, if it was made in partitions
 };
 
 }  // namespace

@@ -1,13 +1,13 @@
-// The second half of preprocessing: a column of hashes, of 32 or 64 bits, becomes a column of ids.
+// The second half of preprocessing: turns a column of 32-bit or 64-bit hashes into a column of ids.
 //
 //   id 0   a missing value (hash 0)
 //   id 1   a value that is rare (seen less often than the threshold), or not in a given dictionary
-//   2 ...  all others, in the order they are first seen: the dictionary
+//   2 ...  all others, in order of first appearance: the dictionary
 //
-// Memory stays below a limit however many values there are. A dictionary that grows beyond it is made in
-// partitions instead: each pass over the column counts only the values whose hash falls into its partition
-// and writes those that stay, with the sample they were first seen in, to a file; merged by that sample these
-// files give the same dictionary. Another pass for each partition writes its ids.
+// Memory stays below a limit however many values there are. A dictionary that would exceed it is made in partitions:
+// each pass over the column counts only the values whose hash falls into its partition and writes the frequent ones,
+// with the sample of their first appearance, to a file; merging these files by that sample gives the same dictionary.
+// Another pass for each partition writes its ids.
 #pragma once
 
 #include <cstdint>
@@ -17,31 +17,30 @@
 namespace trifold {
 
 struct IdColumnJob {
-  std::string keys;          // file of hashes, one a sample
+  std::string keys;          // file of hashes, one per sample
   int key_bytes = 4;         // of each of them: 4 or 8
-  std::string scratch;       // prefix of the names of temporary files
-  std::string ids;           // file to write: ids of id_bytes each
-  std::string dictionary;    // file of hashes: that of id 2, 3, ...; written, or, where `given`, read
-  std::optional<int> given;  // bytes of a hash in a dictionary that is there: 4, or 8 if keys have 8
-  int64_t threshold = 1;     // times a value must be seen
-  size_t memory = 0;         // bytes for the dictionary, about
+  std::string scratch;       // prefix for names of temporary files
+  std::string ids;           // output file: ids of id_bytes each
+  std::string dictionary;    // file with the hashes of id 2, 3, ...; written, or read if `given`
+  std::optional<int> given;  // bytes of a hash in an existing dictionary: 4, or 8 if keys have 8
+  int64_t threshold = 1;     // occurrences that a value needs for an id
+  size_t memory = 0;         // approximate bytes for the dictionary
 };
 
 struct IdColumnResult {
   int64_t rows = 0;  // ids are below it
   int id_bytes = 4;
-  int dictionary_bytes = 4;  // of a hash in the dictionary: 4 where all fit
-  int partitions = 1;        // 1: the dictionary fitted
+  int dictionary_bytes = 4;  // of a hash in the dictionary: 4 if all fit
+  int partitions = 1;        // 1: the dictionary fit into memory
 };
 
-// Bytes of an id where there are that many rows: 1, 2 or 4.
+// Bytes of an id of a table with that many rows: 1, 2 or 4.
 int id_bytes_for(int64_t rows);
 
-// BadInput or Failure that names the file for one that cannot be read or written; temporary files are
-// removed.
+// BadInput or Failure, naming the file, if one cannot be read or written; temporary files are removed.
 IdColumnResult number_ids(const IdColumnJob& job);
 
-// The same for ids that are hashes, of 4 bytes, modulo `rows`: no dictionary.
+// The same for ids that are 4-byte hashes modulo `rows`, without a dictionary.
 IdColumnResult number_hashed_ids(const IdColumnJob& job, int64_t rows);
 
 }  // namespace trifold

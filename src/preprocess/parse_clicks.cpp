@@ -8,10 +8,10 @@ namespace trifold {
 
 namespace {
 
-// Most dense numbers are small and whole: their transforms are looked up.
+// Most dense numbers are small integers; their transforms are looked up.
 constexpr int kTransformedNumbers = 4096;
 
-// The least number of all samples is not known yet: LogMin is taken in a pass of its own.
+// The least number of all samples is not known yet: LogMin takes a separate pass.
 DenseTransform transform_of(const PreprocessOptions& options) {
   return options.transform == DenseTransform::LogMin ? DenseTransform::None : options.transform;
 }

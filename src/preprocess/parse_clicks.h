@@ -1,4 +1,4 @@
-// The first half of preprocessing: text files to labels, dense numbers and, for each table, hashes.
+// The first half of preprocessing: turns text files into labels, dense numbers and, for each table, hashes.
 #pragma once
 
 #include <cstdint>
@@ -16,27 +16,27 @@
 
 namespace trifold {
 
-// A piece of text as columns.
+// A piece of the input as columns.
 struct ClickPiece {
   int64_t lines = 0;
   int64_t malformed = 0;
   std::vector<std::pair<int64_t, std::string>> problems;  // line in the piece, from 0; at most ten
-  std::optional<int64_t> too_long;  // a line in the piece, from 0; what follows it was not read
+  std::optional<int64_t> too_long;  // a line in the piece, from 0; the rest was not read
   std::vector<uint8_t> labels;
   std::vector<float> dense;                    // [samples, dense]
   std::vector<std::vector<uint64_t>> keys;     // for each table
-  std::vector<std::vector<uint32_t>> lengths;  // for each table of bags: how many of its keys each sample has
-  float least = 0;                             // of all dense numbers
+  std::vector<std::vector<uint32_t>> lengths;  // for each table of bags: number of keys of each sample
+  float least = 0;                             // least of all dense numbers
   int64_t samples() const { return std::ssize(labels); }
 };
 
-// Which samples without a click are left out.
+// Decides which samples without a click are dropped.
 struct DropRule {
   double share = 0;
   PhiloxKey key;
 };
 
-// Adds samples to a piece, with what the options do to them. A sample begins with room for its dense numbers:
+// Adds samples to a piece and applies the options to them. A sample begins with memory for its dense numbers:
 //
 //   float* dense = builder.open();         then either
 //   builder.close(label, at, ids, bags);   or
@@ -49,7 +49,7 @@ class PieceBuilder {
 
   float* open();  // for layout.dense numbers; NaN stands for a missing one
   void discard();
-  // `at`, the sample's place in its input, decides whether it is left out; `ids` has room for all tables, those of
+  // `at`, the sample's position in its input, decides whether it is dropped; `ids` has an entry for every table, ids of
   // bags are in `bags`.
   void close(int label, int64_t at, std::span<const uint64_t> ids,
              std::span<const std::vector<uint64_t>> bags);
@@ -61,20 +61,19 @@ class PieceBuilder {
   ClickPiece& piece_;
   size_t dense_;      // numbers of a sample
   size_t first_bag_;  // tables before the first of bags
-  uint64_t range_;    // of the ids; 0: all
+  uint64_t range_;    // limit of the ids; 0: none
   DenseTransform transform_;
-  std::vector<float> transformed_;  // small whole numbers
+  std::vector<float> transformed_;  // transforms of small integers
 };
 
-// Parses whole lines. `first_byte` is that of the text in its file.
+// Parses whole lines. `first_byte` is the position of the text in its file.
 void parse_piece(const TextLayout& layout, std::string_view text, int64_t first_byte,
                  const PreprocessOptions& options, const DropRule& drop, ClickPiece& piece);
 
 // Writes pieces to the files of a folder, one after the other.
 class ClickColumnWriter {
  public:
-  // Table t's hashes go to key_file(t), in key_bytes each: 4, which all must fit, or 8. `clicks` names the files
-  // of the folder.
+  // Table t's hashes go to key_file(t), in key_bytes each: 8, or 4 if all fit. `clicks` names the files of the folder.
   ClickColumnWriter(const std::string& folder, const TextLayout& layout, int key_bytes,
                     const ClickFolder& clicks);
 
@@ -99,7 +98,7 @@ class ClickColumnWriter {
   RawFile labels_;
   RawFile dense_;
   std::vector<RawFile> keys_;
-  std::vector<RawFile> ends_;  // of the tables of bags, which are the last
+  std::vector<RawFile> ends_;  // for the tables of bags, which are the last ones
   std::vector<int64_t> keys_written_;
   int64_t samples_ = 0;
 };

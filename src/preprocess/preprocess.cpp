@@ -21,9 +21,10 @@ namespace trifold {
 
 namespace {
 
-constexpr int64_t kJudgedLines = 1'000'000;  // after which an input with too many malformed ones is given up
+constexpr int64_t kJudgedLines =
+    1'000'000;  // after these, an input with too many malformed lines is rejected
 
-// The folder on its way; removed unless it is complete.
+// The unfinished folder; removed unless it is completed.
 class PartialFolder {
  public:
   explicit PartialFolder(const std::string& target) : target_(target), path_(target + ".partial") {
@@ -62,7 +63,7 @@ class Job {
       given_ = read_click_folder(*options.dictionaries_of);
       check_dictionaries(*given_, *options.dictionaries_of);
     }
-    // Each is open for its layout only, and again when its turn comes: there may be thousands.
+    // Each is opened for its layout, closed, and reopened later: there may be thousands.
     for (const std::string& path : click_inputs(options.inputs)) add_layout(path);
     describe(result_.folder);
   }
@@ -111,7 +112,7 @@ class Job {
     if (o.frequency_threshold < 0) bad_input("a frequency threshold of {}", o.frequency_threshold);
   }
 
-  // Criteo's hashes have 32 bits, and so has what is left of any id modulo a range.
+  // Criteo's hashes have 32 bits, and so has any id modulo a range.
   int key_bytes() const { return layout_.base == IdBase::Hexadecimal || options_.max_ind_range > 0 ? 4 : 8; }
 
   void add_layout(const std::string& path) {
@@ -235,7 +236,7 @@ class Job {
     }
   }
 
-  // Each worker takes the next table. Which one does not change the result.
+  // Each worker takes the next table; the assignment does not affect the result.
   void number_tables(const std::string& path, const ClickColumnWriter& writer) {
     std::atomic<int> next{0};
     std::atomic<int> done{0};

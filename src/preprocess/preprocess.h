@@ -1,9 +1,10 @@
-// preprocess: text or arrays of clicks (preprocess/click_reader.h) to the columns of clicks/click_format.h, `trifold preprocess`.
+// `trifold preprocess`: converts text or arrays of clicks (preprocess/click_reader.h) to the columns of
+// clicks/click_format.h.
 //
-// Two passes. The first parses the text in pieces, one a core, and writes labels, transformed dense numbers
-// and, in temporary files, the hashes of each table. The second turns the hashes of each table into ids
-// (preprocess/number_ids.h), several tables at a time. The result does not depend on the number of threads
-// nor on the memory, and memory does not grow with the input.
+// Two passes. The first parses the text in pieces, one per core, and writes labels, transformed dense numbers and, in
+// temporary files, the hashes of each table. The second turns the hashes of each table into ids
+// (preprocess/number_ids.h), several tables at a time. The result depends neither on the number of threads nor on the
+// memory limit, and memory does not grow with the input.
 #pragma once
 
 #include <cstdint>
@@ -21,19 +22,19 @@ namespace trifold {
 
 struct PreprocessOptions {
   std::vector<std::string> inputs;  // files, or folders of them (clicks/click_input.h), one after the other
-  std::string output;               // folder to make; it must not exist
-  std::string format = "auto";      // as for find_layout
+  std::string output;               // folder to create; it must not exist
+  std::string format = "auto";      // see find_layout
   std::optional<NamedColumns> columns;  // the same
   DenseTransform transform = DenseTransform::Log1p;
-  // Hashes are taken modulo this before anything else; 0: as they are.
+  // Hashes are taken modulo this before anything else; 0: unchanged.
   int64_t max_ind_range = 0;
   bool hash_ids = false;                       // ids are hashes modulo max_ind_range: no dictionary
-  int64_t frequency_threshold = 1;             // times a value must be seen to get an id of its own
-  std::optional<std::string> dictionaries_of;  // folder whose dictionaries, and m of LogMin, are taken over
-  double drop_negatives = 0;  // share of the samples without a click to leave out, chosen by the seed
+  int64_t frequency_threshold = 1;             // occurrences that a value needs for an id of its own
+  std::optional<std::string> dictionaries_of;  // folder whose dictionaries, and m of LogMin, are reused
+  double drop_negatives = 0;                   // share of samples without a click to drop, chosen by the seed
   uint64_t seed = 1234;
   size_t memory = size_t{1} << 30;  // bytes for dictionaries, of all threads together
-  double max_malformed = 0.01;      // share of malformed lines beyond which the input is refused
+  double max_malformed = 0.01;      // share of malformed lines above which the input is rejected
 };
 
 struct PreprocessProgress {
@@ -48,14 +49,13 @@ struct PreprocessResult {
   ClickFolder folder;
   TextReport report;
   int64_t input_bytes = 0;
-  int partitioned_tables = 0;  // whose dictionary did not fit into the memory at once
+  int partitioned_tables = 0;  // tables whose dictionary did not fit into memory at once
   double parse_seconds = 0;
   double number_seconds = 0;
 };
 
-// BadInput, and nothing is left behind, for options that contradict each other, an input that is missing, has
-// no labels, no good line or too many malformed ones (the message shows the first ten), inputs of different
-// layouts, or an output that exists.
+// BadInput, leaving no files, for contradictory options, an input that is missing, has no labels, no valid line or too
+// many malformed ones (the message shows the first ten), inputs of different layouts, or an output that exists.
 PreprocessResult preprocess(const PreprocessOptions& options, ThreadPool& pool,
                             FunctionRef<void(const PreprocessProgress&)> progress);
 

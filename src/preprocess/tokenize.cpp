@@ -25,7 +25,7 @@ constexpr int64_t kLongestSequence = int64_t{1} << 30;
 constexpr int64_t kProgressBytes = int64_t{1} << 20;
 constexpr int64_t kReadBytesKept = int64_t{1} << 24;
 
-// One .bin/.idx pair on its way.
+// One .bin/.idx pair being written.
 class Output {
  public:
   Output(const std::string& prefix, const Tokenizer& tokenizer, bool append_eod)
@@ -70,7 +70,7 @@ class Output {
 
   IndexedWriter writer_;
   DocumentEncoder encoder_;
-  std::optional<int32_t> eod_;  // put behind every document
+  std::optional<int32_t> eod_;  // appended to every document
   bool document_has_tokens_ = false;
   int64_t empty_documents_ = 0;
   std::vector<int32_t> ids_;
@@ -84,7 +84,7 @@ bool is_json(const TokenizeOptions& options) {
 
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == std::string_view::npos; }
 
-// The job: the input walked line by line into the outputs.
+// The job: reads the input line by line and writes the outputs.
 class TokenizeJob {
  public:
   TokenizeJob(const TokenizeOptions& options, const Tokenizer& tokenizer,

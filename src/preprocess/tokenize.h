@@ -1,4 +1,4 @@
-// tokenize: text or JSON lines to the indexed format, `trifold tokenize`.
+// `trifold tokenize`: converts text or JSON lines to the indexed format.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 namespace trifold {
 
 enum class TextFormat {
-  Auto,       // JsonLines for names ending in .json or .jsonl, else Text
+  Auto,       // JsonLines if the name ends in .json or .jsonl, else Text
   Text,       // plain text
-  JsonLines,  // one JSON object a line; each is one document
+  JsonLines,  // one JSON object per line; each is one document
 };
 
-// What becomes one document of a plain text file. --split later cuts between documents, so a file that is one
+// The unit of a plain text file that becomes one document. --split later cuts between documents, so a file that is one
 // document cannot be divided.
 enum class DocumentUnit {
   File,
@@ -48,13 +48,12 @@ struct TokenizeResult {
   int64_t empty_documents = 0;  // left out, because they have no token
 };
 
-// Writes one .bin/.idx pair for each key ("text" for plain text). Tokens are u16 where the vocabulary is
-// smaller than 65500 and i32 otherwise. The input is read as a stream: memory holds the longest line and a
-// few bytes a document. `progress` is called about every megabyte of input and once at the end.
+// Writes one .bin/.idx pair for each key ("text" for plain text). Tokens are u16 if the vocabulary is smaller than
+// 65500 and i32 otherwise. The input is streamed: memory holds the longest line and a few bytes per document.
+// `progress` is called about every megabyte of input and once at the end.
 //
-// BadInput, and nothing is written, for a missing or empty input, an input without any token, a line that is
-// not a JSON object or lacks a key (with file and line), a missing output folder, or append_eod with a
-// tokenizer that has none.
+// BadInput, writing nothing, for a missing or empty input, an input without any token, a line that is not a JSON object
+// or lacks a key (with file and line), a missing output folder, or append_eod with a tokenizer that has none.
 TokenizeResult tokenize(const TokenizeOptions& options, const Tokenizer& tokenizer,
                         FunctionRef<void(const TokenizeProgress&)> progress);
 
