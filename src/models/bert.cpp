@@ -65,7 +65,7 @@ void affine(Run& run, Tensor y, Tensor x, ParamId weight, ParamId bias) {
   run.ops.gemm(run.stream, y, x, false, run.weight(weight), true, 1.0, 1.0);
 }
 
-// The first row of sample i of those that are here.
+// The first row of sample i among those on this rank.
 Tensor first_row(Tensor x, const Run& run, int64_t row, int64_t i) {
   const int64_t at = row + i * run.batch->seq_length();
   return x.rows(at, at + 1);
@@ -161,7 +161,7 @@ BertHead::BertHead(BlockBuilder& builder, const ModelConfig& config, ParamId tok
                   PooledHead::Form{});
 }
 
-// The loss is done with the norm's result when it returns.
+// The loss no longer needs the norm's result when it returns.
 Tensor BertHead::forward(Run& run, Tensor x, Saved& saved) const {
   if (pair_) pair_->forward(run, x, saved);
   const Tensor y = activation_.forward(run, dense_.forward(run, x, saved), saved);

@@ -1,11 +1,10 @@
-// BERT (Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", NAACL 2019): what it has that
-// other models here do not. Its input is a pair of sentences, some of whose tokens are masked
-// (tasks/bert_samples.h). Its loss is the mean over the masked tokens of the whole global batch of the cross
-// entropy of guessing them, plus the mean over its pairs of that of telling whether the second sentence
-// follows the first.
+// BERT (Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", NAACL 2019): its layers that other
+// models do not share. The input is a pair of sentences with masked tokens (tasks/bert_samples.h). The loss is the sum
+// of two mean cross entropies over the global batch: of predicting the masked tokens, and of predicting for each pair
+// whether the second sentence follows the first.
 //
-// R = rows of the micro-batch that are here (samples * positions, or a slice of them under sequence
-// parallelism), C = width, V = padded vocabulary, n = samples whose first row is here.
+// R = rows of the micro-batch on this rank (samples * positions, or a slice of them under sequence parallelism), C =
+// width, V = padded vocabulary, n = samples whose first row is on this rank.
 #pragma once
 
 #include <optional>
@@ -18,7 +17,7 @@
 
 namespace trifold {
 
-// First block: vectors of token, position and sentence added up, norm, dropout. {} -> [R, C]
+// First block: the sum of token, position and sentence embeddings, norm, dropout. {} -> [R, C]
 class BertEmbedding final : public Layer {
  public:
   BertEmbedding(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab);
@@ -35,18 +34,18 @@ class BertEmbedding final : public Layer {
   Norm norm_;
 };
 
-// Samples whose first row is among `rows` rows from `begin` on of a micro-batch: the first of them, how many,
-// and at which of these rows it begins.
+// Samples whose first row is among `rows` rows from `begin` on of a micro-batch: the first, their number, and the row
+// at which the first begins.
 struct SamplesOfRows {
   int64_t first, count, row;
 };
 SamplesOfRows samples_of_rows(int64_t seq_length, int64_t begin, int64_t rows);
 
-// A class of each sample, from its first row:
+// Classifies each sample from its first row:
 //   pooled = drop(tanh(x W^T + b)), logits = pooled U^T + c, cross entropy with batch.pair_labels.
 // Parameters pooler.{weight, bias} [C, C], [C] and <name>.{weight, bias} [classes, C], [classes]. Adds the
-// losses, weighted by batch.pair_weight, to run.loss_sum: times batch.pair_scale, unless they are `alone`.
-// Not a Layer: its gradient is that of a few rows, which it adds to the whole.
+// losses, weighted by batch.pair_weight, to run.loss_sum: times batch.pair_scale, unless it is the only loss (`alone`).
+// Not a Layer: its input gradient covers only a few rows, which it adds to the full gradient.
 class PooledHead {
  public:
   // "pair": whether the second sentence follows the first.
@@ -68,7 +67,7 @@ class PooledHead {
   }
   bool drops(const Run& run) const { return form_.dropout > 0 && run.training; }
   Dropout mask(const Run& run, const Here& here, int64_t width) const;
-  // logits [n, classes] become their gradient where a backward follows. total f64 [1] += the weighted losses
+  // logits [n, classes] become their gradient if a backward pass follows. total f64 [1] += the weighted losses
   void find_losses(Run& run, Tensor logits, const Here& here, Tensor total) const;
 
   Form form_;
@@ -79,9 +78,8 @@ class PooledHead {
   SlotId x_, pooled_, dropped_, dlogits_, dz_;
 };
 
-// Last block: logits of all tokens = norm(gelu(dense(x))) E^T + bias, E being the token embedding, and the
-// losses. Parameters head.dense.{weight, bias}, head.norm.{gain, bias}, head.bias [V], and those of
-// PooledHead.
+// Last block: logits of all tokens = norm(gelu(dense(x))) E^T + bias, with E the token embedding, and the losses.
+// Parameters head.dense.{weight, bias}, head.norm.{gain, bias}, head.bias [V], and those of PooledHead.
 class BertHead final : public Layer {
  public:
   // `pairs`: with the PooledHead. `chunk_rows` as in VocabCrossEntropy.

@@ -1,8 +1,7 @@
-// Heads that a trained BERT is tuned with for a task (Devlin et al., NAACL 2019, section 4): the last block
-// in place of BertHead. Their losses are means over the samples: each adds the samples' weights to
-// run.weight_sum.
+// Heads for finetuning BERT on a task (Devlin et al., NAACL 2019, section 4): the last block in place of BertHead.
+// Their losses are means over the samples: each adds the samples' weights to run.weight_sum.
 //
-// R = rows of the micro-batch that are here, C = width, b = samples, T = positions.
+// R = rows of the micro-batch on this rank, C = width, b = samples, T = positions.
 #pragma once
 
 #include <string_view>
@@ -17,12 +16,12 @@ struct ShownResult {
   std::string_view layer, what;
   bool operator==(const ShownResult&) const = default;
 };
-inline constexpr ShownResult kClassLogits{"classes", "logits"};       // [samples here, classes]
+inline constexpr ShownResult kClassLogits{"classes", "logits"};       // [samples on this rank, classes]
 inline constexpr ShownResult kAnswerBegin{"answer", "begin logits"};  // [b, T]
 inline constexpr ShownResult kAnswerEnd{kAnswerBegin.layer, "end logits"};
 
-// Which class a sample is of, batch.pair_labels: from the pooled first row, dropped out, as PooledHead does
-// it. Parameters pooler.{weight, bias} and classes.{weight, bias} [classes, C], [classes].
+// Predicts the class of a sample (batch.pair_labels) from the pooled first row after dropout, with PooledHead.
+// Parameters pooler.{weight, bias} and classes.{weight, bias} [classes, C], [classes].
 class ClassHead final : public Layer {
  public:
   ClassHead(BlockBuilder& builder, const ModelConfig& config);
@@ -35,10 +34,10 @@ class ClassHead final : public Layer {
   SlotId x_;
 };
 
-// Where in a sample an answer begins and ends: two logits for each row, x . w_begin and x . w_end, of which
-// softmax goes over the positions of the sample, all of them. The loss is the mean of the two cross entropies
-// with batch.answer_begin and batch.answer_end. Parameter answer.weight [2, C]; a bias would add the same to
-// all positions, which softmax does not see.
+// Predicts where in a sample an answer begins and ends: two logits for each row, x . w_begin and x . w_end, each with a
+// softmax over all positions of the sample. The loss is the mean of the two cross entropies with batch.answer_begin and
+// batch.answer_end. Parameter answer.weight [2, C]; there is no bias, because the softmax over positions would cancel
+// it.
 class SpanHead final : public Layer {
  public:
   SpanHead(BlockBuilder& builder, const ModelConfig& config);
@@ -48,8 +47,8 @@ class SpanHead final : public Layer {
   void backward_weight(Run& run, Saved& saved) const override;
 
  private:
-  // Logits [b, T] of one of the ends, which become their gradient where a backward follows. total f64 [1] +=
-  // the weighted losses
+  // Logits [b, T] of one end, which become their gradient if a backward pass follows. total f64 [1] += the weighted
+  // losses
   void find_losses(Run& run, Tensor logits, Tensor labels, Tensor total) const;
 
   Region region_;

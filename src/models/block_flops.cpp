@@ -21,7 +21,7 @@ BlockFlops flops_of_layer(const ModelConfig& config, RecomputeGranularity recomp
       2 * t * (c * (2 * query + key_value) + mlp * c * (networks * f + shared) + c * router);
   const double attention = seen * 4 * t * t * query;  // queries with keys, probabilities with values
   BlockFlops flops{projections + attention, projections + 2 * attention, projections};
-  // Selective recomputation repeats norms and activations: no product.
+  // Selective recomputation repeats norms and activations, no products.
   if (recompute == RecomputeGranularity::Full) flops.input += flops.forward;
   return flops;
 }
@@ -32,8 +32,8 @@ double flops_of_vocabulary_loss(const ModelConfig& config, int64_t padded_vocab)
 }
 
 // Each linear pair has one sum in forward (of its output) and one in backward (of the gradient of its input).
-// Sequence parallelism makes a gather and a scatter of each, which move as much, and gathers the inputs of
-// the two column-parallel layers once more for their weight gradients (half a sum each).
+// Sequence parallelism splits each into an all-gather and a reduce-scatter, which move as much, and gathers the inputs
+// of the two column-parallel layers once more for their weight gradients (half a sum each).
 TensorSums sums_of_layer(const MeshConfig& layout) {
   TensorSums sums{2, 2, layout.sequence_parallel ? 1.0 : 0.0};
   if (layout.recompute_granularity == RecomputeGranularity::Full) sums.input += 2;

@@ -15,7 +15,7 @@ int64_t DlrmShape::interaction_width() const {
 
 namespace {
 
-// `x` in another type, where it is of another.
+// `x` converted to `dtype`, if it has another type.
 Tensor converted(Run& run, Arena& arena, Tensor x, DType dtype) {
   if (x.dtype == dtype) return x;
   const Tensor y = arena.take(dtype, x.shape);
@@ -31,7 +31,7 @@ std::vector<int64_t> widths(int64_t in, const std::vector<int64_t>& rest) {
 
 const DlrmBatch& batch_of(const Run& run) { return static_cast<const DlrmBatch&>(*run.batch->part); }
 
-// [B, D] of the dense numbers.
+// The bottom MLP: dense numbers -> [B, D].
 class Bottom : public Layer {
  public:
   Bottom(BlockBuilder& builder, const DlrmShape& shape)
@@ -136,11 +136,11 @@ class Top : public Layer {
   }
 
   DlrmShape shape_;
-  CrossNetwork cross_;  // without layers where the interaction is another one
+  CrossNetwork cross_;  // without layers for other interactions
   Mlp mlp_;
   SlotId logits_;
   ColumnCopy vector_;  // of the bottom MLP: the first columns of the features
-  // Without it: the products alone, and back. The operation puts them behind a copy of the first vector.
+  // Without a bottom MLP: the products alone, and back. The operation puts them after a copy of the first vector.
   ColumnCopy products_, products_back_;
 };
 
@@ -152,13 +152,13 @@ double products_of(const std::vector<int64_t>& widths) {
   return products;
 }
 
-// Nobody asks for the gradient of the dense numbers.
+// The gradient of the dense numbers is not needed.
 BlockFlops bottom_flops(const DlrmShape& shape) {
   const double products = products_of(widths(shape.dense, shape.bottom));
   return {2 * products, 2 * (products - static_cast<double>(shape.dense * shape.bottom[0])), 2 * products};
 }
 
-// Both factors of a dot interaction have gradients, and a cross network has weights.
+// Both operands of a dot interaction have gradients, and a cross network has weights.
 BlockFlops top_flops(const DlrmShape& shape) {
   const double mlp = products_of(widths(shape.interaction_width(), shape.top));
   const auto vectors = static_cast<double>(shape.vectors());

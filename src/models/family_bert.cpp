@@ -36,15 +36,15 @@ const char* bert_head_rows(const ModelConfig& config) {
   return has_task_head(config) ? nullptr : "head.bias";
 }
 
-// The few rows of the pooler do not count, and of a task's head nothing else than these or two columns.
+// The pooler's few rows are ignored; a task's head has nothing but these, or two columns.
 double bert_head_cost(const ModelConfig& config, int64_t padded_vocab) {
   if (has_task_head(config)) return 4.0 * static_cast<double>(config.seq_length * config.hidden_size);
   const int64_t columns = padded_vocab + config.hidden_size;
   return 2.0 * static_cast<double>(config.seq_length * config.hidden_size * columns);
 }
 
-// Besides the products with the vocabulary: the dense layer, the pooler and classifier on one row of a
-// sample, the two columns of a span.
+// In addition to the products with the vocabulary: the dense layer, the pooler and classifier on one row per sample,
+// and the two columns of a span head.
 BlockFlops bert_head_flops(const ModelConfig& config, int64_t padded_vocab) {
   const auto c = static_cast<double>(config.hidden_size);
   const auto rows = static_cast<double>(config.seq_length);

@@ -54,7 +54,7 @@ class OneNetwork final : public FeedForward {
   RowLinear down_;
 };
 
-// Experts, and perhaps a network beside them that computes every token.
+// Experts, and optionally a shared network for every token.
 class ManyNetworks final : public FeedForward {
  public:
   ManyNetworks(BlockBuilder& builder, const std::string& name, const TransformerShape& shape)
@@ -70,7 +70,7 @@ class ManyNetworks final : public FeedForward {
     return experts_.forward_added(run, add, residual, x, shared, saved);
   }
 
-  // Both read the input, which is computed again once.
+  // Both read the input, which is recomputed once.
   Tensor walk_back(Run& run, Run& again, Tensor dy, FunctionRef<Tensor()> input, Saved& saved,
                    bool with_weights) const override {
     const Tensor x = selective_ ? input() : Tensor{};

@@ -53,7 +53,7 @@ GptHead::GptHead(BlockBuilder& builder, const ModelConfig& config, ParamId token
       loss_(builder, "head", head_weight(builder, config, tokens, padded_vocab), *config.vocab_size,
             chunk_rows) {}
 
-// The loss is done with the norm's result when it returns.
+// The loss no longer needs the norm's result when it returns.
 Tensor GptHead::forward(Run& run, Tensor x, Saved& saved) const {
   const Arena::Mark mark = run.scratch.mark();
   const Tensor y = run.scratch.take(run.dtype, x.shape);

@@ -1,6 +1,6 @@
-// Models that predict the next token, GPT-2 and Llama: token embedding, with learned positions added where
-// the configuration has them, transformer blocks, final norm, output head, which is tied to the token
-// embedding unless the configuration unties it.
+// Models that predict the next token, GPT-2 and Llama: token embedding, plus learned positions if configured,
+// transformer blocks, final norm, and an output head, which is tied to the token embedding unless the configuration
+// unties it.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ class GptHead final : public Layer {
   Tensor backward_input(Run& run, Tensor no_gradient, Saved& saved) const override;
   void backward_weight(Run& run, Saved& saved) const override;
   Tensor backward(Run& run, Tensor no_gradient, Saved& saved) const override;
-  // x [R, C], of which rows [begin, end) are wanted -> [end - begin, V/tp]
+  // The logits of rows [begin, end) of x [R, C] -> [end - begin, V/tp]
   Tensor logits(Run& run, Tensor x, int64_t begin, int64_t end, Saved& saved) const;
 
  private:
@@ -50,7 +50,7 @@ class GptHead final : public Layer {
 // tensor-parallel size.
 int64_t padded_vocab_size(const ModelConfig& config, int tensor_parallel);
 
-// What normalises activations.
+// The kind of norm.
 NormKind norm_kind(const ModelConfig& config);
 
 // The form of GELU.

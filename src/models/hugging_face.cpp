@@ -17,7 +17,7 @@ const HuggingFaceFamily& family_of(const ModelConfig& model) {
   return language_family(model).hugging_face(model);
 }
 
-// The names of an entry, those of every expert one after another.
+// The names of an entry, expanded for every expert in order.
 std::vector<std::string> expanded(const std::vector<std::string_view>& names, int64_t experts) {
   const bool each = !names.empty() && names.front().find('*') != std::string_view::npos;
   std::vector<std::string> result;
@@ -57,7 +57,7 @@ WeightMap map_of(const std::string& ours, const Shape& shape, const TensorNames&
   fail("the parameter {} has no name in transformers", ours);
 }
 
-// All rules of a training run hold for the model, whatever mesh.
+// Resolves the model by the rules of a training run, independently of a mesh.
 ModelConfig resolved(ModelConfig model) {
   PlanConfig plan;
   plan.run.model = std::move(model);

@@ -8,7 +8,7 @@ using nlohmann::json;
 
 constexpr const char* kPairTensor = "cls.seq_relationship.weight";
 
-// A model that was tuned for a task says so, and what its classes are called; two without names are usual.
+// A finetuned model names its task and its classes; the default is two unnamed classes.
 void read_task(ConfigReader& from, ModelConfig& model) {
   const json kind = from.has("architectures") ? from.at("architectures") : json::array();
   if (kind == json({"BertForQuestionAnswering"})) model.bert_head = HeadKind::Span;
@@ -88,8 +88,8 @@ std::vector<std::string> bert_misses(const ModelConfig& model) {
       {{head_width(model) * model.num_attention_heads == model.hidden_size, "no other --kv-channels"}});
 }
 
-// The decoder is the embedding once more, a bias of answers would shift all places alike, and older files
-// hold poolers that nothing uses.
+// The decoder repeats the embedding, a bias of answers would shift all positions alike, and older files hold unused
+// poolers.
 bool bert_ignores(const std::string& theirs, const ModelConfig& model) {
   const bool pools =
       model.bert_head == HeadKind::Classes || (!has_task_head(model) && !model.bert_no_binary_head);

@@ -11,8 +11,8 @@ namespace {
 
 using nlohmann::json;
 
-// transformers takes the loss over the routers of all layers together, where an even use of the experts costs
-// their number a token, instead of adding up one loss for each layer, where it costs 1.
+// transformers computes one loss over the routers of all layers, which for evenly used experts equals the number of
+// experts per token; we add up one loss per layer, each of which equals 1.
 double layers_by_choices(const ModelConfig& model) {
   return static_cast<double>(model.num_layers) / static_cast<double>(model.moe_router_topk);
 }
@@ -22,7 +22,7 @@ ModelConfig read_experts(ConfigReader& from, const char* experts, double rotary_
   if (!from.has("rope_theta") && !from.has("rope_parameters")) model.rotary_base = rotary_base;
   if (!from.has("rms_norm_eps")) model.norm_epsilon = norm_epsilon;
   model.num_experts = from.size(experts);
-  constexpr double kMostNetworks = 1 << 20;  // each has tensors of its own
+  constexpr double kMostNetworks = 1 << 20;  // each has its own tensors
   if (static_cast<double>(*model.num_experts) * static_cast<double>(model.num_layers) > kMostNetworks)
     from.problem(fmt::format("'{}' is {}: in {} layers that are more than {} experts", experts,
                              *model.num_experts, model.num_layers, kMostNetworks));
@@ -97,7 +97,7 @@ json qwen3_json(const ModelConfig& model) {
   return config;
 }
 
-// Llama's names, but with those of experts in the place of a feed-forward network's.
+// Llama's names, with those of experts in place of the feed-forward network's.
 TensorNames names_of(std::vector<TensorNames::Entry> experts) {
   TensorNames names = llama_family().names;
   std::erase_if(names.in_block,

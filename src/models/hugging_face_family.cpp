@@ -13,7 +13,8 @@ using nlohmann::json;
 int64_t ConfigReader::size(const char* key, std::optional<int64_t> absent) {
   if (!has(key) && absent) return *absent;
   const json value = has(key) ? config_[key] : json();
-  constexpr int64_t kMost = int64_t{1} << 40;  // more makes no model, and would overflow in products
+  constexpr int64_t kMost = int64_t{1}
+                            << 40;  // larger sizes are not realistic and could overflow in products
   if (value.is_number_unsigned() && value.get<uint64_t>() <= uint64_t{kMost}) return value.get<int64_t>();
   problems_.push_back(value.is_null() ? fmt::format("'{}' is missing", key)
                                       : fmt::format("'{}' is {}; a whole number from 0 to {} is needed", key,

@@ -1,5 +1,5 @@
-// What transformers calls the models of one family, their tensors and the fields of their config.json. Only
-// hugging_face.cpp and the families use it.
+// The names that transformers uses for the models of one family, their tensors and the fields of their config.json.
+// Only hugging_face.cpp and the families use this.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,7 +12,7 @@
 
 namespace trifold {
 
-// The fields of a config.json. Problems are collected, so that one look shows all of them.
+// The fields of a config.json. Problems are collected, so that all are reported at once.
 class ConfigReader {
  public:
   explicit ConfigReader(const nlohmann::json& config) : config_(config) {}
@@ -20,11 +20,11 @@ class ConfigReader {
   bool has(const char* key) const { return config_.contains(key) && !config_[key].is_null(); }
   const nlohmann::json& at(const char* key) const { return config_[key]; }
 
-  // Where there is no such field: `absent`, or a problem.
+  // If the field is missing: `absent`, or a problem.
   int64_t size(const char* key, std::optional<int64_t> absent = {});
   double number(const char* key, double absent);
   bool flag(const char* key, bool absent);
-  // Where only some values can be computed here.
+  // For fields of which only some values are supported.
   void must_be(const char* key, const std::vector<nlohmann::json>& supported, const nlohmann::json& absent);
   void problem(std::string text) { problems_.push_back(std::move(text)); }
   // BadInput with all problems, if there are any.
@@ -35,8 +35,8 @@ class ConfigReader {
   std::vector<std::string> problems_;
 };
 
-// The names of their tensors. Those in a block come after "block.<n>." and "h.<n>."; those of a head have no
-// prefix. A list with a '*' stands for one such list for each expert, numbered from 0.
+// The names of tensors, ours and theirs. Those in a block are prefixed by "block.<n>." and "h.<n>."; those of a head
+// have no prefix. A list with a '*' stands for one such list per expert, numbered from 0.
 struct TensorNames {
   struct Entry {
     std::string_view ours;
@@ -52,14 +52,14 @@ struct HuggingFaceFamily {
   const char* type;  // its 'model_type'
   TensorNames names;
   ModelConfig (*read)(ConfigReader& from);
-  nlohmann::json (*write)(const ModelConfig& model);  // what is not the same in all families
-  // What such a model has and this one has not, if anything: "--swiglu", "no --qk-layernorm".
+  nlohmann::json (*write)(const ModelConfig& model);  // the fields that differ between families
+  // The options that such a model implies and `model` lacks: "--swiglu", "no --qk-layernorm".
   std::vector<std::string> (*missing)(const ModelConfig& model);
-  // A tensor that holds no parameter.
+  // Whether a tensor holds no parameter.
   bool (*ignores)(const std::string& theirs, const ModelConfig& model);
   // The class of transformers that opens the model: AutoModelFor<...>.
   const char* (*auto_class)(const ModelConfig& model);
-  // A tensor without which a model of theirs has no head for pairs; null: none.
+  // A tensor that is present only with a head for pairs; null: the family has none.
   const char* pair_tensor = nullptr;
 };
 
@@ -69,14 +69,14 @@ const HuggingFaceFamily& mixtral_family();
 const HuggingFaceFamily& qwen3_moe_family();
 const HuggingFaceFamily& bert_family();
 
-// A Llama's fields, which other families have too.
+// The fields of Llama, which other families share.
 ModelConfig read_llama(ConfigReader& from);
 nlohmann::json llama_json(const ModelConfig& model);
 
-// "gelu" is erf's form there.
+// In transformers "gelu" is the erf form.
 void read_gelu(ConfigReader& from, const char* key, const char* absent, ModelConfig& model);
 const char* gelu_name(const ModelConfig& model);
-// Of a list of what is needed, what does not hold.
+// The texts of a list of requirements that do not hold.
 std::vector<std::string> not_met(const std::vector<std::pair<bool, const char*>>& needs);
 
 }  // namespace trifold

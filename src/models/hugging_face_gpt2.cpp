@@ -16,7 +16,7 @@ ModelConfig read_gpt2(ConfigReader& from) {
   model.vocab_size = from.size("vocab_size");
   model.norm_epsilon = from.number("layer_norm_epsilon", 1e-5);
   model.init_method_std = from.number("initializer_range", 0.02);
-  // One number here for the embedding and for what is added to the residual stream.
+  // Trifold has one rate for the embedding and for additions to the residual stream.
   model.hidden_dropout = from.number("resid_pdrop", 0.1);
   if (from.number("embd_pdrop", 0.1) != model.hidden_dropout)
     from.problem("'embd_pdrop' and 'resid_pdrop' differ; give both the same value");
@@ -56,7 +56,7 @@ std::vector<std::string> gpt2_misses(const ModelConfig& model) {
        {head_width(model) * model.num_attention_heads == model.hidden_size, "no other --kv-channels"}});
 }
 
-// Masks, and the head where it is the embedding.
+// Masks, and a tied head.
 bool gpt2_ignores(const std::string& theirs, const ModelConfig& model) {
   if (theirs == "lm_head.weight") return !model.untie_embeddings_and_output_weights;
   return theirs.ends_with(".attn.bias") || theirs.ends_with(".attn.masked_bias");

@@ -42,7 +42,7 @@ void read_yarn(ConfigReader& rope, double original_positions, ModelConfig& model
   if (!rope.flag("truncate", true)) report("only a true 'truncate' is supported");
 }
 
-// Newer versions of the library keep all of it in 'rope_parameters', older ones in two fields.
+// Newer versions of the library keep everything in 'rope_parameters', older ones in two fields.
 void read_rotary(ConfigReader& from, ModelConfig& model) {
   model.rotary_base = from.number("rope_theta", 10000);
   const char* key = from.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
@@ -150,7 +150,7 @@ std::vector<std::string> llama_misses(const ModelConfig& model) {
        {model.hidden_dropout == 0, "--hidden-dropout 0"}});
 }
 
-// Tables of angles, and the head where it is the embedding.
+// Tables of angles, and a tied head.
 bool llama_ignores(const std::string& theirs, const ModelConfig& model) {
   if (theirs == "lm_head.weight") return !model.untie_embeddings_and_output_weights;
   return theirs.ends_with(".rotary_emb.inv_freq");

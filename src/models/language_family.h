@@ -1,7 +1,7 @@
-// LanguageFamily: what one family of language models consists of: its blocks, its data, its vocabulary and
-// its names in the files of Hugging Face. Each family has a file of its own (family_<name>.cpp) and an entry
-// in the table of language_family.cpp; its options and their rules are in config/fields/model_family.h. Nothing else
-// asks which family a model is of (tools/count_model_kinds.py).
+// LanguageFamily describes one family of language models: its blocks, its data, its vocabulary and its names in the
+// files of Hugging Face. Each family has a file of its own (family_<name>.cpp) and an entry in the table of
+// language_family.cpp; its options and their rules are in config/fields/model_family.h. Nothing else tests a model's
+// family (tools/count_model_kinds.py).
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,9 @@ namespace trifold {
 struct LanguageFamily {
   ModelType type;
 
-  // ---- Blocks, as make_model puts them together ----
+  // ---- Blocks, assembled by make_model ----
 
-  // The first block, into `layer`; returns the weight of the token embedding.
+  // Makes the first block, into `layer`, and returns the weight of the token embedding.
   ParamId (*make_embedding)(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab,
                             std::unique_ptr<Layer>& layer);
   std::unique_ptr<Layer> (*make_layer)(BlockBuilder& builder, const std::string& name,
@@ -32,22 +32,22 @@ struct LanguageFamily {
   // `chunk_rows` as in VocabCrossEntropy.
   std::unique_ptr<Layer> (*make_head)(BlockBuilder& builder, const ModelConfig& config, ParamId tokens,
                                       int64_t padded_vocab, int64_t chunk_rows);
-  // A parameter of the head that has a row for each token beside the output weight; null: none.
+  // A parameter of the head, other than the output weight, that has a row for each token; null: none.
   const char* (*head_rows)(const ModelConfig& config);
-  // What the head counts for in the balance of stages and in MFU: flops of its forward for one sample.
+  // The head's cost when stages are balanced and in MFU: flops of its forward pass for one sample.
   double (*head_cost)(const ModelConfig& config, int64_t padded_vocab);
-  // Of its products for one sample, as a plan counts them.
+  // Flops of the head's products for one sample, as a plan counts them.
   BlockFlops (*head_flops)(const ModelConfig& config, int64_t padded_vocab);
 
   // ---- Data ----
 
-  // Tokens that a model over this tokenizer needs, and what a message says of those beyond the tokenizer's.
+  // The vocabulary size that a model with this tokenizer needs, and how messages explain tokens beyond the tokenizer's.
   int64_t (*vocabulary)(const Tokenizer& tokenizer);
   const char* own_tokens;
-  // The token that fills up a sample, where the family has one.
+  // The padding token, if the family has one.
   std::optional<int32_t> (*pad_token)(const Tokenizer& tokenizer);
-  // The vocabulary of `model` must be known. BadInput for every mistake in the files, and for options that
-  // mean nothing to the family.
+  // The vocabulary of `model` must be known. BadInput for every mistake in the files, and for options that do not apply
+  // to the family.
   std::unique_ptr<TrainingText> (*open_text)(const ModelConfig& model, const DataConfig& data);
   std::unique_ptr<DataSource> (*synthetic)(const ModelConfig& model, uint64_t seed);
 
@@ -58,7 +58,7 @@ struct LanguageFamily {
 
 const LanguageFamily& language_family(const ModelConfig& config);
 
-// Samples without files that the model can read.
+// Synthetic samples of the form that the model reads.
 std::unique_ptr<DataSource> synthetic_data(const ModelConfig& model, uint64_t seed);
 
 }  // namespace trifold

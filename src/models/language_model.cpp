@@ -42,8 +42,8 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
   shape.score_scale = rotary_score_scale(config);
   shape.norm_eps = config.norm_epsilon;
   shape.init_std = config.init_method_std;
-  // GPT-2 scales the projections into the residual stream by the number of them, two a layer; BERT, which
-  // normalises their sum, does not.
+  // GPT-2 scales the initial projections into the residual stream by their number, two per layer; BERT, which
+  // normalises the sum, does not.
   shape.output_init_std = config.init_method_std;
   if (family_of_model(config).scales_residual_init)
     shape.output_init_std /= std::sqrt(2.0 * static_cast<double>(config.num_layers));
@@ -54,8 +54,8 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
   return shape;
 }
 
-// The embedding has no matrix products; its cost is that of moving its rows, at the flops a machine does
-// while it moves an element a few times.
+// The embedding has no matrix products; its cost is that of moving its rows, expressed in the flops that a machine does
+// in the time.
 double embedding_cost(const ModelConfig& config) {
   constexpr double kFlopsPerElement = 64;
   return kFlopsPerElement * static_cast<double>(config.seq_length * config.hidden_size);

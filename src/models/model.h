@@ -1,5 +1,5 @@
-// Model: a list of blocks. A block is the unit a pipeline can be cut at, gradients are reduced by, and memory
-// is counted by; its layer is const after construction.
+// Model: a list of blocks. A block is never cut by the pipeline; gradients are reduced and memory is counted in whole
+// blocks. Its layer is const after construction.
 #pragma once
 
 #include <cstddef>
@@ -11,15 +11,15 @@
 
 namespace trifold {
 
-// What a block is in its model. Blocks of one kind have the same layers, so they take the same time.
+// The role of a block in its model. Blocks of one kind have the same layers, so they take the same time.
 enum class BlockKind : uint8_t { Embedding, Layer, Head };
 constexpr size_t kBlockKinds = 3;
 
 // "embedding", "layer" or "head": its name in files of measured times.
 const char* name_of(BlockKind kind);
 
-// Flops of one sample in F, I and W (schedule/action.h), recomputation included. Causal attention counts half
-// of its square.
+// Flops of one sample in F, I and W (schedule/action.h), recomputation included. Causal attention counts half of the T
+// x T scores.
 struct BlockFlops {
   double forward = 0;
   double input = 0;   // gradient of the input
@@ -34,9 +34,8 @@ struct TensorSums {
   double weight = 0;
 };
 
-// What a rank has a part in sending over the context axis for each position of a micro-batch, in F and in I,
-// counted in numbers of which it sends (ranks - 1) / ranks itself; `sums` are gradients in the type of sums. And
-// in how many collectives.
+// Context-axis traffic of a rank in F and I, in numbers per position of a micro-batch, of which the rank itself sends
+// (ranks - 1) / ranks, and the number of collectives. `sums` are gradients in the type of sums.
 struct ContextNumbers {
   double forward = 0, input = 0, sums = 0;
   int forward_calls = 0, input_calls = 0;
@@ -48,7 +47,7 @@ struct Block {
   int slots = 0;     // tensors it saves for one micro-batch
   double flops = 0;  // of matrix products in one forward of one sample
   double cost = 0;   // of one forward of one sample, in flops: what stages are balanced by
-  // What plans count: matrix products, and for an embedding, which has none, its moves as in `cost`.
+  // Flops as plans count them: matrix products; for an embedding, which has none, its data movement as in `cost`.
   BlockFlops parts = {};
   TensorSums tensor_sums = {};
   ContextNumbers context = {};
@@ -58,13 +57,13 @@ struct Model {
   ParamList params;
   std::vector<Block> blocks;  // first reads tokens, last computes the loss
 
-  // An activation between two blocks has 1 / row_parts of the micro-batch's rows on this rank: more than 1
-  // under sequence parallelism.
+  // An activation between two blocks has 1 / row_parts of the micro-batch's rows on this rank; above 1 under sequence
+  // parallelism.
   int row_parts = 1;
 
-  // Matrix-product flops of one training step per sample: forward plus twice that for backward. Causal
-  // attention counts half of its square, the padded vocabulary counts whole, recomputation does not count
-  // (Megatron-LM's convention).
+  // Matrix-product flops of one training step per sample: forward plus twice that for backward. By Megatron-LM's
+  // convention causal attention counts half of the T x T scores, the padded vocabulary counts in full, and
+  // recomputation does not count.
   double train_flops_per_sample() const;
   // The blocks that are layers, by their places in `blocks`.
   std::vector<int> layers() const;

@@ -24,8 +24,8 @@ PostNormBlock::PostNormBlock(BlockBuilder& builder, const std::string& name, con
       add2_(builder, name + ".mlp.dropout", shape.hidden_dropout),
       norm2_(builder, name + ".norm2", shape.width, shape.norm, shape.norm_eps) {}
 
-// As in TransformerBlock::forward, what is only read here is taken from scratch: the results of the two
-// projections always, those of norm1 and of the activation where backward computes them again.
+// As in TransformerBlock::forward, tensors that are read only here are taken from scratch: the results of the two
+// projections always, those of norm1 and of the activation if backward recomputes them.
 Tensor PostNormBlock::forward(Run& run, Tensor x, Saved& saved) const {
   const Arena::Mark mark = run.scratch.mark();
   const auto release = [&] {

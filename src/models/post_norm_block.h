@@ -1,5 +1,5 @@
-// The transformer block that normalises last, as it was published (Vaswani et al., arXiv 1706.03762) and as
-// BERT has it:
+// The transformer block with post-normalisation, as first published (Vaswani et al., arXiv 1706.03762) and used by
+// BERT:
 //   h = norm1(x + drop(attention(x))),  y = norm2(h + drop(mlp(h))).
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace trifold {
 
-// Attention looks at the whole sample. Parameters are named as TransformerBlock's; `recompute_selective`
-// computes norm1 and the activation again, for the second norm's result is what the next block keeps.
+// Attention is not causal. Parameters are named as in TransformerBlock; `recompute_selective` recomputes norm1 and the
+// activation only, since the next block keeps the second norm's result.
 class PostNormBlock final : public Layer {
  public:
   PostNormBlock(BlockBuilder& builder, const std::string& name, const TransformerShape& shape);

@@ -8,7 +8,7 @@ namespace trifold {
 
 namespace {
 
-// Radians a position as Llama 3.1 stretches them.
+// Radians per position with the scaling of Llama 3.1.
 double stretched_by_turns(double radians, double factor) {
   constexpr double kOriginalPositions = 8192, kSlow = 1, kFast = 4;
   const double turns = kOriginalPositions * radians / (2 * std::numbers::pi);
@@ -16,7 +16,7 @@ double stretched_by_turns(double radians, double factor) {
   return radians * (kept + (1 - kept) / factor);
 }
 
-// The blend of YaRN: which of `pairs` pairs stay (1), are stretched (0), or are between.
+// The blend of YaRN: the weight by which each of `pairs` pairs stays unchanged: 1 unchanged, 0 scaled, or between.
 class YarnBlend {
  public:
   YarnBlend(const ModelConfig& config, int64_t pairs)
@@ -30,7 +30,7 @@ class YarnBlend {
   }
 
  private:
-  // The index, not whole, of a pair that turns so many times in the original positions.
+  // The fractional index of a pair that turns so many times in the original positions.
   static double pair_that_turns(const ModelConfig& config, int64_t pairs, double turns) {
     const auto positions = static_cast<double>(config.original_max_position_embeddings);
     return static_cast<double>(pairs) * std::log(positions / (turns * 2 * std::numbers::pi)) /

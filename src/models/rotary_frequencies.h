@@ -1,9 +1,9 @@
 // The angles of rotary position embedding (Su et al., arXiv 2104.09864): pair i of the first 2n numbers of a
-// head turns by base^(-i/n) radians a position. A model reaches beyond the positions it was trained with, L,
-// if pairs turn more slowly; `factor` times as far in each of these ways:
+// head turns by base^(-i/n) radians a position. A model extends beyond the L positions it was trained with if pairs
+// turn more slowly. Each of these ways reaches `factor` times as far:
 //
 //   linear      (Chen et al., arXiv 2306.15595) every pair turns `factor` times as slowly;
-//   Llama 3.1   (arXiv 2407.21783) of L = 8192: pairs that turn fewer than once in L do so, pairs that turn
+//   Llama 3.1   (arXiv 2407.21783) with L = 8192: pairs that turn fewer than once in L do so, pairs that turn
 //               more than four times stay, those between are blended by their turns;
 //   YaRN        (Peng et al., arXiv 2309.00071) pairs that turn fewer than beta_slow times in L do so, pairs
 //               that turn more than beta_fast times stay, those between are blended by their index. Queries
@@ -17,10 +17,10 @@
 
 namespace trifold {
 
-// Of a resolved configuration, one for each pair that is turned.
+// The angles of a resolved configuration, one per rotated pair.
 std::vector<double> rotary_frequencies(const ModelConfig& config);
 
-// What the scores of attention are multiplied by besides 1 / sqrt(head width): c^2 of YaRN, otherwise 1.
+// The factor of attention scores in addition to 1 / sqrt(head width): c^2 for YaRN, otherwise 1.
 double rotary_score_scale(const ModelConfig& config);
 
 }  // namespace trifold

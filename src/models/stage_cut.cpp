@@ -15,8 +15,8 @@ std::vector<StageRange> cut_stages(const MeshConfig& mesh, const Model& model, i
   const StageLayers given =
       stage_layers(mesh.cut, static_cast<int64_t>(layers.size()), ranks, stages / ranks);
   if (given.problem) bad_input("{}", text_of(*given.problem));
-  // A stage ends where the next one's first layer is, or behind the last layer. Blocks before the first layer
-  // are the first stage's, blocks behind the last layer the last stage's.
+  // A stage ends before the first layer of the next one, or after the last layer. Blocks before the first layer belong
+  // to the first stage, blocks after the last layer to the last stage.
   std::vector<StageRange> cut;
   size_t done = 0;  // layers of the stages so far
   int begin = 0;

@@ -1,4 +1,4 @@
-// The blocks of each pipeline stage of a model, as a configuration asks for.
+// The blocks of each pipeline stage of a model, according to a configuration.
 #pragma once
 
 #include <span>
@@ -10,8 +10,8 @@
 
 namespace trifold {
 
-// Divided among `stages` stages by cost, or as `mesh.cut` says. BadInput where it does not fit the model or
-// that number of stages.
+// Divides the blocks among `stages` stages by cost, or as `mesh.cut` says. BadInput if that does not fit the model or
+// the number of stages.
 std::vector<StageRange> cut_stages(const MeshConfig& mesh, const Model& model, int stages);
 
 // Layers of each stage, [stage].

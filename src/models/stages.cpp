@@ -9,7 +9,7 @@ namespace trifold {
 
 namespace {
 
-// How good a cut of the first blocks into some stages is; smaller is better, the worst stage counts first.
+// The quality of a cut of the first blocks into some stages; smaller is better, and the worst stage counts first.
 struct Score {
   double worst = std::numeric_limits<double>::infinity();
   double squares = std::numeric_limits<double>::infinity();

@@ -33,9 +33,9 @@ TransformerBlock::TransformerBlock(BlockBuilder& builder, const std::string& nam
       feed_forward_(make_feed_forward(builder, name + ".mlp", shape)),
       add2_(builder, name + ".mlp.dropout", shape.hidden_dropout) {}
 
-// What only the next operation reads is taken from scratch: the results of the two projections into the
-// residual stream always, those of the norms and of the activation where backward computes them again. Where
-// scratch is also what is kept in, it is the caller who releases it.
+// Tensors that only the next operation reads are taken from scratch: the results of the two projections into the
+// residual stream always, those of the norms and of the activation if backward recomputes them. If kept tensors are in
+// scratch too, the caller releases it.
 Tensor TransformerBlock::forward(Run& run, Tensor x, Saved& saved) const {
   const Arena::Mark mark = run.scratch.mark();
   const auto release = [&] {

@@ -1,5 +1,5 @@
-// The transformer block that normalises first, of GPT-2 (Radford et al., "Language models are unsupervised
-// multitask learners", 2019) and Llama (Touvron et al., arXiv 2302.13971):
+// The transformer block with pre-normalisation, of GPT-2 (Radford et al., "Language models are unsupervised multitask
+// learners", 2019) and Llama (Touvron et al., arXiv 2302.13971):
 //   h = x + drop(attention(norm1(x))),  y = h + drop(mlp(norm2(h))),  mlp = down(activation(up(.))).
 #pragma once
 
@@ -20,13 +20,13 @@ struct TransformerShape {
   int64_t heads = 0;
   int64_t kv_heads = 0;  // as many, or a divisor of it
   int64_t head_dim = 0;  // usually width / heads
-  int64_t ffn = 0;       // F, of each expert where there are some; Swiglu has F gates and F numbers gated
+  int64_t ffn = 0;       // F, of each expert, if there are experts; Swiglu has F gates and F gated numbers
   ExpertsShape experts = {};
-  int64_t shared_ffn = 0;  // of the network that computes every token beside the experts; 0: there is none
+  int64_t shared_ffn = 0;  // of the shared network that every token also passes; 0: none
   NormKind norm = NormKind::Layer;
   ActivationKind activation = ActivationKind::Gelu;
   bool bias = true;                             // of the linear layers
-  bool head_norm = false;                       // of queries and keys, head by head
+  bool head_norm = false;                       // norm of queries and keys, per head
   std::vector<double> rotary_frequencies = {};  // see QueryKeyValueShape
   double score_scale = 1;                       // see AttentionCore
   double norm_eps = 1e-5;
@@ -35,20 +35,20 @@ struct TransformerShape {
   double hidden_dropout = 0;
   double attention_dropout = 0;
   ContextSharing context_sharing = ContextSharing::GatherKeys;
-  // Keep the results of matrix products and of attention, but compute the norms and the activation again in
-  // backward: cheap to compute, and a third of what is kept. (Attention itself never keeps its T x T
-  // probabilities, which are what arXiv 2205.05198 recomputes under this name.)
+  // Keep the results of matrix products and attention but recompute the norms and the activation in backward: cheap to
+  // compute, and a third of the kept memory. (Attention itself never keeps its T x T probabilities, which arXiv
+  // 2205.05198 recomputes under this name.)
   bool recompute_selective = false;
 };
 
-// The projections that attention begins with, of a block of this shape.
+// The query, key and value projections of a block of this shape.
 QueryKeyValueShape projections_of(const TransformerShape& shape);
 
 class TransformerBlock final : public Layer {
  public:
   // Parameters are named <name>.norm1, <name>.attention.out and what QueryKeyValue makes of
   // <name>.attention, <name>.norm2, <name>.mlp.{up,down} or, with experts, what Experts makes of
-  // <name>.mlp, and <name>.mlp.shared.{up,down} where a network computes every token beside them.
+  // <name>.mlp, and <name>.mlp.shared.{up,down} for a shared network.
   TransformerBlock(BlockBuilder& builder, const std::string& name, const TransformerShape& shape);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [R, C] -> [R, C]
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [R, C] -> [R, C]
@@ -56,9 +56,9 @@ class TransformerBlock final : public Layer {
   Tensor backward(Run& run, Tensor dy, Saved& saved) const override;
 
  private:
-  // One walk for both backward forms: with the gradients of weights and without. Activation gradients and
-  // recomputed tensors that live no longer than the half of the block they belong to then lie in scratch, or
-  // else in flow, where backward_weight finds them later.
+  // One walk for both backward forms: with the gradients of weights and without. With the weights, activation gradients
+  // and recomputed tensors live only within their half of the block and lie in scratch; otherwise they lie in flow,
+  // where backward_weight finds them later.
   Tensor walk_back(Run& run, Tensor dy, Saved& saved, bool with_weights) const;
 
   TransformerBlock(BlockBuilder& builder, const std::string& name, const TransformerShape& shape,
