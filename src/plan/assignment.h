@@ -1,4 +1,4 @@
-// "KEY=VALUE", as options that take several of them are given.
+// Parses "KEY=VALUE", the form of options that set one of several values.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace trifold {
 
-// Key and value. Throws Error(BadInput) naming `option` where there is no '=' between two texts.
+// Key and value. Throws Error(BadInput) naming `option` unless there is an '=' between two non-empty texts.
 std::pair<std::string, std::string> split_assignment(const char* option, const std::string& assignment);
 
 // The finite number that `value` is. Throws Error(BadInput) naming `key`.

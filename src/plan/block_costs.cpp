@@ -10,9 +10,9 @@ namespace trifold {
 
 namespace {
 
-constexpr double kSeparateKernels = 1.825;  // bytes of elementwise operations that are kernels of their own
+constexpr double kSeparateKernels = 1.825;  // bytes of elementwise operations in separate kernels
 constexpr double kBatchedRate = 0.55;       // of batched products of heads, relative to linear layers
-constexpr double kBackwardWork = 2.5;       // of fused attention: five products, not two
+constexpr double kBackwardWork = 2.5;       // of fused attention: five products instead of two
 
 PartSeconds operator+(const PartSeconds& a, const PartSeconds& b) {
   return {a.forward + b.forward, a.input + b.input, a.weight + b.weight};
@@ -41,8 +41,8 @@ class Costs {
     return parts;
   }
 
-  // Both products of the MLP, or of all experts, among which tokens are spread evenly and fill up tiles, with
-  // their router.
+  // Both products of the MLP, or those of all experts with their router; tokens are assumed to spread evenly over
+  // experts and are padded to tiles.
   PartSeconds mlp_products() const {
     constexpr double kTileRows = 64;
     const double inner = work_.inner / work_.tensor;
@@ -102,7 +102,7 @@ class Costs {
   PartSeconds layer_passes() const {
     const double whole = work_.rows() * work_.hidden / (work_.sequence_parallel ? work_.tensor : 1);
     const double inner = work_.rows() * (work_.choices * work_.inner + work_.shared) / work_.tensor;
-    // Rows of experts are gathered and added up, and gathered again in backward.
+    // Rows for experts are gathered and added up, and gathered again in backward.
     const double moved = work_.experts > 0 ? work_.rows() * work_.choices * work_.hidden : 0;
     const bool drops = work_.hidden_dropout;
     const double forward =
@@ -118,7 +118,7 @@ class Costs {
     return 2 * gather_seconds(hardware_, software_, tensor_ring(hardware_, work_), bytes);
   }
 
-  // What is left of `sums` seconds of collectives when `share` of them runs behind `hiding` seconds of work.
+  // The exposed part of `sums` seconds of collectives if a share of them overlaps with `hiding` seconds of work.
   double left(double sums, double hiding, double share) const {
     const double behind = std::min(share * sums, hiding);
     return sums - behind + hardware_.contention * behind;
@@ -145,8 +145,8 @@ class Costs {
     return cost;
   }
 
-  // Key and value heads travel around the context axis, and their gradients back; or projections and outputs
-  // are exchanged in forward, their gradients in backward.
+  // Key and value heads are sent around the context axis, and their gradients back; or projections and outputs are
+  // exchanged in forward, their gradients in backward.
   void add_context(BlockCost& cost, const PartSeconds& core) const {
     if (work_.context < 2) return;
     const double keys = 2 * std::max(1.0, work_.key_heads / work_.tensor);

@@ -1,5 +1,5 @@
-// Seconds of one micro-batch in each kind of block of a language model, on one rank: what the simulator and
-// the closed form (step_time.h) are made from.
+// Seconds of one micro-batch in each kind of block of a language model, on one rank: the common input of the simulator
+// and the closed form (step_time.h).
 #pragma once
 
 #include "plan/hardware.h"
@@ -8,8 +8,7 @@
 
 namespace trifold {
 
-// Of one part of a step: forward, gradient of the input (with what is recomputed for it), gradient of the
-// weights.
+// Seconds of a micro-batch's three parts: forward, gradient of the input (with recomputation), gradient of the weights.
 struct PartSeconds {
   double forward = 0;
   double input = 0;
@@ -19,7 +18,7 @@ struct PartSeconds {
   double all() const { return forward + input + weight; }
 };
 
-// `compute` is without tensor collectives, `tensor` what is left of them beside computation.
+// `compute` is without tensor collectives; `tensor` is the part of these that does not overlap with computation.
 struct BlockCost {
   PartSeconds compute;
   PartSeconds tensor;

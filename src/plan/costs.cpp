@@ -24,7 +24,7 @@ double activation_elements(const PretrainConfig& config) {
          static_cast<double>(config.model.hidden_size);
 }
 
-// What a rank sends over the context axis for one micro-batch in one block.
+// The bytes that a rank sends over the context axis for one micro-batch in one block.
 struct ContextBytes {
   double forward = 0, input = 0;
 };
@@ -62,7 +62,7 @@ PlanCosts counted_costs(const PlanConfig& config, const Model& model) {
   return costs;
 }
 
-// A layer waits for its weights where they are sharded, beside its own computation.
+// With sharded weights a layer also waits for its weights.
 BlockSeconds block_seconds(const BlockCost& cost, const GatherSeconds& gathers) {
   const PartSeconds all = cost.all();
   return {all.forward + gathers.forward, all.input + gathers.backward, all.weight, 0};
@@ -90,7 +90,8 @@ PlanCosts forecast_costs(const PlanConfig& config, const Model& model) {
     costs.blocks.push_back(block_seconds(cost_of(blocks, block.kind),
                                          block.kind == BlockKind::Layer ? gathers : GatherSeconds{}));
   costs.message_latency = work.pipeline > 1 ? stage_message_seconds(hardware, software, work) : 0;
-  costs.bytes_per_second = std::numeric_limits<double>::infinity();  // the bytes are in message_latency
+  costs.bytes_per_second =
+      std::numeric_limits<double>::infinity();  // the time of the bytes is in message_latency
   if (!software.overlap_messages) costs.waited_message = costs.message_latency;
   return costs;
 }
@@ -104,7 +105,7 @@ double seconds_from(const JsonView& json, const char* name) {
   return seconds;
 }
 
-// Files of before B was measured have no b.
+// Older files, from before B was measured, have no b.
 BlockSeconds block_from(const JsonView& json) {
   return {seconds_from(json, "f"), seconds_from(json, "i"), seconds_from(json, "w"),
           json.has("b") ? seconds_from(json, "b") : 0.0};

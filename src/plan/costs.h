@@ -1,5 +1,5 @@
-// What the parts of a step cost in seconds on one rank, for the simulator: from counts and rates, from the
-// figures of a device (--hardware), or from the times that `bench --what blocks` measured.
+// The costs, in seconds on one rank, of the parts of a step, for the simulator. They come from counts and rates, from a
+// device's figures (--hardware), or from times measured by `bench --what blocks`.
 #pragma once
 
 #include <cstddef>
@@ -29,21 +29,21 @@ struct PlanCosts {
   double message_latency = 0;        // seconds
   double bytes_per_second = 0;       // between stages, and between copies of the model
   double update_seconds = 0;         // of one parameter
-  double waited_message = 0;         // a stage waits so long for a message that nothing hides
+  double waited_message = 0;         // seconds that a stage waits for a message that is not overlapped
   std::optional<HardwareForecast>
-      forecast;  // of --hardware: what a stage does once a step is its once_seconds
+      forecast;  // of --hardware; its once_seconds gives the once-per-step work of a stage
 };
 
-// `model` is that of config.run on one place of its mesh. BadInput for a --costs file that cannot be read or
+// `model` is the model of config.run for one position in its mesh. BadInput for a --costs file that cannot be read or
 // was measured with other sizes.
 PlanCosts make_plan_costs(const PlanConfig& config, const Model& model);
 
-// The costs for which --schedule auto is made: those of --schedule-costs, or else what is counted with the
-// defaults of `trifold plan`. Depends on `run` and that file alone, so all ranks and `trifold plan` make one
-// schedule. BadInput as above.
+// The costs for which --schedule auto is optimised: those of --schedule-costs, or else counts at the default rates of
+// `trifold plan`. They depend only on `run` and that file, so all ranks and `trifold plan` get the same schedule.
+// BadInput as above.
 PlanCosts make_schedule_costs(const PretrainConfig& run, const Model& model);
 
-// What the stages compute and the messages between them take.
+// The times of computation in the stages and of messages between them.
 CostModel computing_costs(const PretrainConfig& run, const CutModel& model, const PlanCosts& costs);
 
 // Bytes that a rank sends over the tensor axis for one micro-batch in one block, forward and backward.

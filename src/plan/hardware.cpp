@@ -86,7 +86,7 @@ Hardware h100(std::string name, double memory_gbytes, double memory_gib) {
   return hardware;
 }
 
-// Shares as an H100's: not measured.
+// The shares are those of an H100, not measured.
 Hardware b200() {
   Hardware hardware = h100("b200", 8000, 180);
   hardware.tflops = 2250;
@@ -96,8 +96,8 @@ Hardware b200() {
   return hardware;
 }
 
-// A socket with 32 cores of a server of 2023, and one 200 Gbit/s adapter for two of them. A product is not
-// bound by waves of tiles there.
+// A 32-core socket of a 2023 server, and one 200 Gbit/s adapter for two sockets. Products are not limited by waves of
+// tiles.
 Hardware cpu() {
   Hardware hardware = a100("cpu", 300, 256);
   hardware.tflops = 3;

@@ -38,7 +38,7 @@ OnceSeconds once_seconds(const HardwareForecast& forecast, double weights, bool 
                                        weights * (work.zero_stage > 0 ? work.element_bytes : gradient));
   OnceSeconds once;
   once.step = update_seconds(hardware, work, weights);
-  if (work.zero_stage == 3 && work.pipeline == 1) return once;  // layer by layer, beside computation
+  if (work.zero_stage == 3 && work.pipeline == 1) return once;  // layer by layer, overlapped with computation
   once.reduce = each ? scatter : scatter + gather;
   if (each && work.zero_stage < 3) once.step += gather;
   if (software.overlap_gradients || each) return once;

@@ -7,7 +7,7 @@
 
 namespace trifold {
 
-// The device and the program that a plan is for.
+// The device and the program for which a plan is made.
 struct PlannedMachine {
   Hardware hardware;
   Software software;
@@ -22,7 +22,7 @@ struct HardwareForecast {
   BlockCosts costs;
   StepTime closed_form;
 
-  // Whether a rank that holds so many bytes fits the device.
+  // Whether a rank that needs `bytes` bytes fits the device.
   bool fits(size_t bytes) const { return static_cast<double>(bytes) <= hardware.usable_bytes(); }
 };
 
@@ -30,15 +30,15 @@ struct HardwareForecast {
 // says. BadInput for a device, a figure or an assumption that does not exist.
 HardwareForecast make_forecast(const PlanConfig& config, const Model& model);
 
-// What a stage with `weights` weights (on one tensor rank) does once a step.
+// The once-per-step work of a stage with `weights` weights (on one tensor rank).
 struct OnceSeconds {
-  double reduce = 0;  // sums of gradients, which may run behind the last backward
-  double step = 0;    // what follows the last backward
+  double reduce = 0;  // sums of gradients, which may overlap with the last backward
+  double step = 0;    // the work after the last backward
 };
-// `each`: gradients are reduced after each micro-batch; `reduce` is then that of one.
+// `each`: gradients are reduced after each micro-batch; `reduce` is then per micro-batch.
 OnceSeconds once_seconds(const HardwareForecast& forecast, double weights, bool each);
 
-// Seconds in which `ranks` pipeline ranks next to each other sum `bytes`.
+// Seconds in which `ranks` neighbouring pipeline ranks sum `bytes`.
 double tied_sum_seconds(const HardwareForecast& forecast, double bytes);
 
 }  // namespace trifold

@@ -8,7 +8,7 @@ namespace trifold {
 
 namespace {
 
-// What a product may be cut into, with the rate each reaches relative to the largest.
+// The tile sizes of products, with the rate that each reaches relative to the largest.
 struct Tile {
   double rows, columns, rate;
 };
@@ -43,7 +43,7 @@ double shape_efficiency(const Hardware& hardware, const ProductShape& product) {
     double tiles =
         product.batch * std::ceil(product.rows / tile.rows) * std::ceil(product.columns / tile.columns);
     double inner = product.inner;
-    if (tiles < hardware.processors) {  // the inner dimension is split, so that no multiprocessor idles
+    if (tiles < hardware.processors) {  // split along the inner dimension, so that no multiprocessor idles
       const double splits = std::max(1.0, std::floor(hardware.processors / tiles));
       tiles *= splits;
       inner /= splits;
@@ -53,7 +53,7 @@ double shape_efficiency(const Hardware& hardware, const ProductShape& product) {
     const double useful = product.batch * product.rows * product.columns * (product.inner / inner);
     best = std::max(best, tile.rate * useful / covered * inner / (inner + hardware.product_depth));
   }
-  // A processor of one wave has no tiles to fill.
+  // A device with one processor has no waves of tiles.
   if (hardware.processors == 1) best = product.inner / (product.inner + hardware.product_depth);
   return best * alignment(product);
 }
@@ -76,7 +76,7 @@ double product_8bit_seconds(const Hardware& hardware, const ProductShape& produc
 double pass_seconds(const Hardware& hardware, double bytes) { return bytes / hardware.memory_rate(); }
 
 double fused_attention_seconds(const Hardware& hardware, const AttentionWork& attention, double share) {
-  constexpr double kHalfRateRows = 900;  // samples this long reach half of the rate
+  constexpr double kHalfRateRows = 900;  // sequences of this length reach half of the rate
   const double work = 4 * attention.batch * attention.rows * attention.columns * attention.width *
                       (attention.causal ? 0.5 : 1.0);
   const double reached = share * attention.columns / (attention.columns + kHalfRateRows) *

@@ -1,5 +1,4 @@
-// Seconds of the kernels that a training step is made of, on one device. Formulas and constants:
-// docs/planning.md.
+// Times in seconds of the kernels of a training step, on one device. Formulas and constants: docs/planning.md.
 #pragma once
 
 #include "plan/hardware.h"
@@ -16,7 +15,7 @@ struct ProductShape {
 // and a short inner dimension leaves less to compute for each number loaded.
 double shape_efficiency(const Hardware& hardware, const ProductShape& product);
 
-// With factors of 16 bits (or 32, which cost twice), and with factors that are rounded to 8 bits first.
+// With 16-bit operands (or 32-bit ones, which cost twice), and with operands that are rounded to 8 bits first.
 double product_seconds(const Hardware& hardware, const ProductShape& product, double element_bytes = 2);
 double product_8bit_seconds(const Hardware& hardware, const ProductShape& product);
 

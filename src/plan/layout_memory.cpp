@@ -101,13 +101,13 @@ PerLayers larger(const PerLayers& a, const PerLayers& b) {
 
 // ---- One rank ----
 
-// What a rank holds of a layout.
+// The memory of one rank of a layout.
 class RankNeeds {
  public:
   RankNeeds(const PretrainConfig& run, const std::vector<int>& layers, const std::vector<StageFlight>& flight)
       : run_(run), layers_(layers), flight_(flight), stages_(static_cast<int>(layers.size())) {}
 
-  // `whole`: what B needs beside, where there are any.
+  // `whole`: the additional needs of B, if the schedule has B.
   double activations(const BlockNeeds& blocks, const BlockNeeds* whole) const {
     double bytes = 0, flow = 0, scratch = 0;
     for (const StageFlight& use : flight_) {
@@ -128,7 +128,7 @@ class RankNeeds {
     const double elements = weights(blocks);
     const bool ends_meet = holds(0) && holds(stages_ - 1) && blocks.tied > 0;
     const double slice = elements / zero.group;
-    const double passing = 2 * unit(blocks) + end(blocks);  // units that are there at one time
+    const double passing = 2 * unit(blocks) + end(blocks);  // units in memory at one time
     const DType dtype = compute_type(run_.precision);
     const auto bytes = [](double count, size_t each) { return count * static_cast<double>(each); };
     const double held = zero.stage.parameters ? slice + passing : elements;
@@ -148,10 +148,9 @@ class RankNeeds {
                        [&](const StageFlight& use) { return use.stage == stage; });
   }
 
-  // The input of a micro-batch in flight is a message, or, where the stage before is here too, what that one
-  // keeps as its output. So is the gradient of its output until its last backward. Outputs and the
-  // gradients of inputs are on their way out one at a time, another gradient on its way in, and the executor
-  // allocates two more than its plan needs.
+  // The input of a micro-batch in flight is a message, or, if the previous stage is on this rank too, that stage's kept
+  // output. The same holds for the gradient of its output until its last backward. One output or input gradient is
+  // being sent at a time, one gradient is being received, and the executor allocates two more than its plan needs.
   double messages() const {
     if (stages_ == 1) return 0;
     double count = 2;
@@ -180,7 +179,7 @@ class RankNeeds {
     return layer * std::min(enough, most);
   }
 
-  // Of the larger end that is here: the two are never needed at one time.
+  // The larger of the ends on this rank: the two are never needed at the same time.
   double end(const BlockNeeds& blocks) const {
     return std::max(holds(0) ? blocks.first.weights.none : 0,
                     holds(stages_ - 1) ? blocks.last.weights.none : 0);
@@ -193,7 +192,7 @@ class RankNeeds {
 };
 
 ZeroSharing sharing_of(const PretrainConfig& run) {
-  // The nodes of thousands of ranks are listed only where they are asked for.
+  // The nodes of thousands of ranks are listed only if needed.
   if (run.zero.zero_group_size && run.zero.zero_group_size->follows_nodes()) return zero_sharing(run);
   return zero_sharing(run.zero, mesh_sizes(run.mesh), {});
 }
@@ -215,7 +214,7 @@ ScheduleFlight flight_of(const Plan& plan) {
     struct Count {
       int slots = 0, helds = 0;
     };
-    std::map<int, std::pair<Count, Count>> stages;  // now, and the most
+    std::map<int, std::pair<Count, Count>> stages;  // current and highest count
     for (const Action& action : row) {
       if (!is_compute(action.kind)) continue;
       auto& [now, most] = stages[action.stage];

@@ -1,11 +1,11 @@
-// LayoutMemory: what the worst rank of a layout needs, in microseconds instead of the milliseconds to seconds
-// of plan_ranks, for a search that looks at thousands of layouts of one model (plan/layout_search.h).
+// LayoutMemory estimates the memory of the worst rank of a layout in microseconds (plan_ranks takes milliseconds to
+// seconds), for a search over thousands of layouts of one model (plan/layout_search.h).
 //
-// Nothing is modelled anew. What a stage keeps for a micro-batch grows by the same bytes with each of its
-// layers: RankLayout walks three stages of one and of two layers dry, once for each tensor size, micro-batch
-// and way of keeping, and the rest follows. How many micro-batches a stage has in flight is counted in the
-// rows of the schedule. Estimated are the messages under way at once (the walk of a whole plan counts them)
-// and, where weights or gradients come and go, which units are in memory at one time. That is a few percent
+// It uses the same counting as a plan. The memory that a stage keeps for a micro-batch is linear in its layers:
+// RankLayout dry-runs three stages with one and with two layers, once for each tensor size, micro-batch and
+// recomputation, and the rest is extrapolated. The micro-batches in flight on a stage are counted in the rows of the
+// schedule. Only two quantities are estimated: the messages in flight at once (the dry run of a whole plan counts
+// them), and, if weights or gradients are sharded, the units in memory at one time. The error is a few percent
 // (tests/unit/plan_layout_memory_test.cpp); the layouts that a search proposes are planned exactly.
 #pragma once
 
@@ -24,8 +24,8 @@ namespace trifold {
 
 // A quantity of a stage with n layers.
 struct PerLayers {
-  double none = 0;   // of a stage without layers
-  double layer = 0;  // what each adds
+  double none = 0;   // for a stage without layers
+  double layer = 0;  // added by each layer
   double of(double layers) const { return none + layers * layer; }
 };
 
@@ -34,17 +34,17 @@ struct StageNeeds {
   PerLayers keep, held, flow, scratch, weights;
 };
 
-// Of the first stage with the embedding, one in the middle, and the last with the head.
+// Needs of the first stage with the embedding, a middle one, and the last with the head.
 struct BlockNeeds {
   StageNeeds first, middle, last;
   double message = 0;  // bytes
-  double tied = 0;     // elements of the weight that the ends share; 0: none
+  double tied = 0;     // elements of the weight that both ends share; 0: none
 
-  // Of stage `index` of `stages`, which may be the only one.
+  // Needs of stage `index` of `stages`, which may be the only one.
   StageNeeds stage(int index, int stages) const;
 };
 
-// The most micro-batches that a stage has in flight, and between I and W, at once.
+// The most micro-batches that a stage has in flight at once, and the most between I and W.
 struct StageFlight {
   int stage = 0;
   int slots = 0;
@@ -57,13 +57,13 @@ struct ScheduleFlight {
 };
 
 ScheduleFlight flight_of(const Plan& plan);
-// The same of a synchronous schedule, in which micro-batches beyond a few times the ranks change nothing.
+// The same for a synchronous schedule, where micro-batches beyond a few times the ranks change nothing.
 ScheduleFlight schedule_flight(Schedule schedule, int ranks, int chunks, int micros);
 
 class LayoutMemory {
  public:
-  // Bytes of the rank that needs most. `run` is resolved but for options that do not matter to memory; all
-  // calls give the same model. `layers`: of each stage. The schedule must be synchronous.
+  // Bytes of the rank that needs most. `run` is resolved except for options that do not affect memory; all calls must
+  // pass the same model. `layers`: per stage. The schedule must be synchronous.
   size_t most_bytes(const PretrainConfig& run, const std::vector<int>& layers);
 
  private:

@@ -57,7 +57,7 @@ class Searcher {
              schedules_searched(config)} {
     const double usable = machine_.hardware.usable_bytes();
     limit_ = std::min(usable, config_.run.mesh.memory_limit.value_or(usable / kGibibyte) * kGibibyte);
-    config_.run.mesh.memory_limit.reset();  // what does not fit is left out, not refused
+    config_.run.mesh.memory_limit.reset();  // layouts that do not fit are left out, not rejected
     config_.search = false;
     config_.search_over.clear();
     config_.search_schedules.clear();
@@ -99,7 +99,7 @@ class Searcher {
     layout[info.axis] = given;
   }
 
-  // Axes that are given may not go together with those that are chosen.
+  // Given axes may not be compatible with the chosen ones.
   bool is_a_mesh(const Layout& layout) const {
     const int64_t model = layout[SearchAxis::Tensor] * layout[SearchAxis::Pipeline];
     return model > 0 && config_.run.mesh.ranks % model == 0;
@@ -128,7 +128,7 @@ class Searcher {
     fastest = std::min(fastest, candidate.time.all());
   }
 
-  // Asked once for all layouts of a mesh, a schedule and a number of stages.
+  // Computed once for all layouts of a mesh, a schedule and a number of stages.
   bool can_run(const Layout& layout) {
     const auto key = std::tuple{layout[SearchAxis::Tensor], layout[SearchAxis::Pipeline],
                                 layout[SearchAxis::Schedule], layout[SearchAxis::Stages]};
@@ -149,7 +149,7 @@ class Searcher {
         .first->second;
   }
 
-  // Null where the layers cannot be divided as asked for.
+  // Null if the layers cannot be divided as requested.
   const std::vector<int>* stage_layers_of(const PretrainConfig& run) {
     const Workload work = make_workload(run, 0);
     const auto key = std::tuple{static_cast<int>(work.tensor), work.pipeline, work.chunks};
@@ -168,7 +168,7 @@ class Searcher {
     return known->second.empty() ? nullptr : &known->second;
   }
 
-  // Empty where ZeRO cannot shard as the options ask.
+  // Empty if ZeRO cannot shard as the options request.
   std::optional<size_t> bytes_of(const PretrainConfig& run, const std::vector<int>& layers) {
     try {
       return memory_.most_bytes(run, layers);
@@ -214,7 +214,7 @@ class Searcher {
     found_.meshes = first_of_each(all, mesh_of_layout);
     const std::vector<EstimatedLayout> families = first_of_each(all, family_of_layout);
     std::vector<FoundLayout> exact;
-    // Estimates of memory may be a little too low: then the next ones are looked at.
+    // Estimates of memory may be slightly too low; then the next layouts are tried.
     for (size_t begin = 0; begin < families.size() && exact.empty(); begin += kSimulatedLayouts) {
       const size_t end = std::min(families.size(), begin + kSimulatedLayouts);
       simulate_each({families.begin() + static_cast<std::ptrdiff_t>(begin),
@@ -265,7 +265,7 @@ class Searcher {
       return found;
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::BadInput) throw;
-      return std::nullopt;  // something that the rules of the space do not know forbids it
+      return std::nullopt;  // excluded by something that the rules of the space do not cover
     }
   }
 
@@ -277,8 +277,8 @@ class Searcher {
     return flops / (seconds * run.mesh.ranks * peak);
   }
 
-  // Memory, where the same mesh has a faster layout that does not fit; and what takes most of the step
-  // besides computation, where that is worth a word.
+  // "memory" if the same mesh has a faster layout that does not fit, and the largest part of the step other than
+  // computation, if it is significant.
   std::string bound_of(const EstimatedLayout& estimate, double bubble) const {
     constexpr double kWorthSaying = 0.05;
     const StepTime& time = estimate.time;

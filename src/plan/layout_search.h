@@ -1,10 +1,10 @@
-// The fastest layouts of a run on a device, found without running any: `trifold plan --search` and `pretrain
+// Finds the fastest layouts of a run on a device without running any: `trifold plan --search` and `pretrain
 // --auto-layout`.
 //
-// Every point of the space (config/command_line/search_axes.h) is estimated: memory by LayoutMemory, what does not fit is
-// left out; the time of a step in closed form (plan/step_time.h). The twenty fastest that differ in more than
-// ZeRO stage, recomputation and sequence parallelism are planned exactly and simulated. Forecasts that are
-// closer than 2 % are taken for equal: less memory comes first then, fewer tensor ranks next.
+// Every point of the space (config/command_line/search_axes.h) is estimated: memory by LayoutMemory, which excludes
+// layouts that do not fit, and the time of a step in closed form (plan/step_time.h). The twenty fastest that differ in
+// more than ZeRO stage, recomputation and sequence parallelism are planned exactly and simulated. Forecasts within 2 %
+// count as equal; ties go to less memory, then to fewer tensor ranks.
 #pragma once
 
 #include <cstddef>
@@ -18,18 +18,17 @@
 
 namespace trifold {
 
-// Forecasts that differ by less are one.
+// Forecasts that differ by less are equal.
 inline constexpr double kSearchTie = 0.02;
 
-// What a layout is compared by.
+// The values by which layouts are compared.
 struct LayoutRank {
-  double seconds = 0;  // of a step
+  double seconds = 0;  // per step
   double bytes = 0;    // of the rank that needs most
   int64_t tensor = 1;
 };
-// The order of `ranks`, best first, as indices. The fastest and all that tie with it come first, ordered by
-// memory in steps of 2 % of `limit` bytes, then tensor ranks, then time; then the fastest of the rest and its
-// ties, and so on.
+// The order of `ranks`, best first, as indices. The fastest and its ties come first, ordered by memory in steps of 2 %
+// of `limit` bytes, then tensor ranks, then time; then the fastest of the rest and its ties, and so on.
 std::vector<size_t> order_of_layouts(const std::vector<LayoutRank>& ranks, double limit);
 
 struct EstimatedLayout {
@@ -47,7 +46,7 @@ struct FoundLayout {
   double bubble = 0;
   size_t bytes = 0;  // exact
   double mfu = 0;
-  std::string bound;  // what keeps it from being faster: "memory, bubble 12 %"
+  std::string bound;  // what limits its speed: "memory, bubble 12 %"
 };
 
 struct LayoutSearch {
@@ -61,11 +60,11 @@ struct LayoutSearch {
   std::vector<EstimatedLayout> meshes;  // the best estimate of each mesh that fits, best first
 };
 
-// `config` is resolved with its `search` set, and has a vocabulary. BadInput where nothing can run, or
-// nothing fits: with what needs least.
+// `config` is resolved with its `search` set, and has a vocabulary. BadInput if no layout can run, or none fits; the
+// message then gives the layout that needs least.
 LayoutSearch search_layouts(const PlanConfig& config);
 
-// The best of it for a run that asks for --auto-layout; resolved, and without that option.
+// The best layout for a run with --auto-layout; resolved, and without that option.
 struct ChosenLayout {
   PretrainConfig run;
   FoundLayout found;

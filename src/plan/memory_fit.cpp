@@ -43,8 +43,8 @@ size_t most_of(const std::vector<MemoryReport>& ranks) {
   return ranks[place_of_most(ranks)].predicted_total();
 }
 
-// What the `count` ranks of the run that need least, or most, need together. All places of the pipeline have
-// as many ranks.
+// The total needs of the `count` ranks of the run that need least, or most. All positions of the pipeline have equally
+// many ranks.
 size_t sum_of(const std::vector<MemoryReport>& ranks, size_t world, size_t count, bool of_most) {
   std::vector<size_t> needs;
   for (const MemoryReport& rank : ranks) needs.push_back(rank.predicted_total());
@@ -60,12 +60,12 @@ size_t sum_of(const std::vector<MemoryReport>& ranks, size_t world, size_t count
   return sum;
 }
 
-// The memory that ranks find.
+// The memory available to ranks.
 struct Room {
   double gib = 0;             // for `ranks` of them together
   size_t ranks = 1;           // that share it
-  const char* more = "";      // where as many ranks more find as much again; empty: wherever they are
-  bool can_be_apart = false;  // ranks that share it now can have as much each
+  const char* more = "";      // what provides as much again for as many ranks more; empty: nothing is shared
+  bool can_be_apart = false;  // ranks that share it now could have as much each
 
   bool fits(const PretrainConfig& config, const std::vector<MemoryReport>& needs) const {
     const auto world = static_cast<size_t>(config.mesh.ranks);
@@ -74,13 +74,13 @@ struct Room {
   Room apart() const { return {gib, 1, more}; }
 };
 
-// A run that is like the one refused but for the options named.
+// A variant of the rejected run, which differs in the named options.
 struct Other {
   std::string options;
   PretrainConfig config;
 };
 
-// Down to as many micro-batches as can be planned in a moment.
+// Down to the number of micro-batches that can be planned quickly.
 std::vector<Other> smaller_micro_batches(const PretrainConfig& config) {
   constexpr int64_t kMostMicroBatches = 1 << 16;
   std::vector<Other> list;
@@ -121,7 +121,7 @@ std::vector<Other> sequence_parallel(const PretrainConfig& config) {
   return {std::move(other)};
 }
 
-// As many hosts, or devices, more as ranks: those on one stay as many.
+// More hosts or devices in proportion to ranks: the number of ranks on each stays the same.
 std::vector<Other> more_ranks(const PretrainConfig& config, const Room& room) {
   constexpr int kMostTimes = 64;
   std::vector<Other> list;
@@ -144,7 +144,7 @@ std::vector<Other> more_ranks(const PretrainConfig& config, const Room& room) {
 using Kind = std::vector<Other> (*)(const PretrainConfig&);
 constexpr Kind kKinds[] = {smaller_micro_batches, recomputations, sequence_parallel, zero_stages};
 
-// What the run needs, if there can be such a run.
+// The needs of the run, if it is valid.
 std::optional<std::vector<MemoryReport>> try_plan(const PretrainConfig& config) {
   try {
     return memory_of(config);
@@ -153,7 +153,7 @@ std::optional<std::vector<MemoryReport>> try_plan(const PretrainConfig& config) 
   }
 }
 
-// The first of the list that fits, with what it needs.
+// The first of the list that fits, with its needs.
 std::optional<std::string> first_that_fits(const std::vector<Other>& list, const Room& room) {
   for (const Other& other : list) {
     const auto ranks = try_plan(other.config);
@@ -163,7 +163,7 @@ std::optional<std::string> first_that_fits(const std::vector<Other>& list, const
   return std::nullopt;
 }
 
-// The run with all that each kind can do: the last of each list that can be planned.
+// The run with all kinds of changes at their strongest: the last of each list that can be planned.
 Other all_together(const PretrainConfig& config) {
   Other all{"", config};
   for (const Kind kind : kKinds) {
@@ -176,7 +176,7 @@ Other all_together(const PretrainConfig& config) {
   return all;
 }
 
-// The run as it is, but for a device for each rank.
+// The run with a device for each rank.
 std::vector<Other> ranks_apart(const PretrainConfig& config) {
   return {{fmt::format("a device for each rank (mpirun -n {})", config.mesh.ranks), config}};
 }
@@ -213,7 +213,7 @@ std::string parts_of(const MemoryReport& memory) {
                      memory.workspace == 0 ? "" : ", work space " + bytes_text(memory.workspace));
 }
 
-// Under a launcher that does not say how many ranks it starts on a host, this one only.
+// 1 under a launcher that does not tell how many ranks it starts on a host.
 size_t ranks_here(const PretrainConfig& config) {
   if (!mpi_launch_size()) return static_cast<size_t>(config.mesh.ranks);
   return static_cast<size_t>(mpi_launch_size_on_host().value_or(1));
@@ -250,7 +250,7 @@ void check_shared_device(const PretrainConfig& config, const std::vector<MemoryR
             parts_of(most), what_would_fit(config, {gib(device), world, "devices", world > 1}));
 }
 
-// Each process has a device of its own; which one of its host is not known yet.
+// Each process has a device of its own; which of the host's devices is not known yet.
 void check_own_device(const PretrainConfig& config, const std::vector<MemoryReport>& ranks) {
   const MeshSizes sizes = mesh_sizes(config.mesh);
   const std::optional<int> rank = mpi_launch_rank();

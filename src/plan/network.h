@@ -1,4 +1,4 @@
-// Seconds of collectives and messages by where their ranks are: inside a node, or on several.
+// Times in seconds of collectives and messages, depending on whether their ranks share a node.
 #pragma once
 
 #include "plan/hardware.h"
@@ -14,14 +14,14 @@ struct Ring {
   double nodes() const { return ranks / in_node; }
 };
 
-// The rings of a mesh whose ranks are counted tensor fastest, then context, data and pipeline, and fill nodes
-// one after the other.
+// The rings of a mesh whose ranks are numbered tensor fastest, then context, data and pipeline, and fill one node after
+// the other.
 Ring tensor_ring(const Hardware& hardware, const Workload& work);
 Ring context_ring(const Hardware& hardware, const Workload& work);
 // Ranks that hold the same weights: data and context ranks.
 Ring data_ring(const Hardware& hardware, const Workload& work);
 
-// A gather or a scatter of `bytes` in all over the ring; a sum is one of each.
+// An all-gather or reduce-scatter of `bytes` in total over the ring; an all-reduce is one of each.
 double gather_seconds(const Hardware& hardware, const Software& software, const Ring& ring, double bytes);
 
 // A message of `bytes` from a stage to the next.

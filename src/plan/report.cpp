@@ -126,7 +126,7 @@ class Builder {
           add_reduce(order_.compute, shape_.blocks, shape_.bucket_ends, tied, shape_.each), Pairs::Together);
       report_.overlapped_seconds = simulate(together, shape_, cost).makespan / order_.batches;
     } catch (const Error& error) {
-      if (error.kind() != ErrorKind::BadInput) throw;  // a pair waits for itself, by way of other ranks
+      if (error.kind() != ErrorKind::BadInput) throw;  // a pair waits for itself through other ranks
     }
   }
 
@@ -145,7 +145,8 @@ class Builder {
     report_.tokens = *run_.batch.global_batch_size * run_.model.seq_length;
   }
 
-  // What the trainer of a rank will allocate, and send over the data axis, with a plan that reduces so.
+  // The memory that a rank's trainer will allocate, and its traffic over the data axis, with a plan of this reduction
+  // policy.
   struct RankUse {
     MemoryReport memory;
     double data_bytes = 0;
@@ -166,7 +167,7 @@ class Builder {
     return use;
   }
 
-  // The other policy has a plan of its own.
+  // The other policy has its own plan.
   void compare_reductions() {
     if (!can_reduce_each(run_)) return;
     for (const ReducePolicy policy : {ReducePolicy::Once, ReducePolicy::Each}) {
@@ -206,8 +207,8 @@ class Builder {
                             sizes_.ranks(kDataAxes), costs_.bytes_per_second, costs_.message_latency);
       };
       const double sum = sum_seconds(size_of(reduce_type(run_.precision)));
-      // After each micro-batch gradients go half of an all-reduce's way; the weights come back after the
-      // update.
+      // After each micro-batch gradients are reduce-scattered, half of an all-reduce; the weights are gathered after
+      // the update.
       const bool each = reduces_each(run_);
       cost.reduce = each ? sum / 2 : sum;
       cost.step = static_cast<double>(mine.weights) * costs_.update_seconds +
@@ -229,7 +230,7 @@ class Builder {
     return 0;
   }
 
-  // In a step, of what the blocks send in a micro-batch.
+  // Bytes per step, from the bytes that the blocks send per micro-batch.
   double traffic_of(int rank, const std::vector<double>& bytes) const {
     double sum = 0;
     for (const Stage& stage : layouts_[static_cast<size_t>(rank)].stages())
@@ -244,8 +245,8 @@ class Builder {
   StepOrder order_;
   CutModel model_;
   PlanCosts costs_;
-  std::vector<RankLayout> layouts_;  // of each pipeline rank, the first of its stage
-  CountedActivations own_;           // where none are given
+  std::vector<RankLayout> layouts_;  // of the first rank of each pipeline stage
+  CountedActivations own_;           // used if none are given
   CountedActivations& counted_;
   PlanShape shape_;
   PlanReport report_;

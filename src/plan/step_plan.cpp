@@ -18,7 +18,7 @@ namespace trifold {
 
 namespace {
 
-// Calls `body`; an Error of its about a plan from a file begins with the file.
+// Calls `body`; its Errors about a plan from a file begin with the file's name.
 template <class Body>
 auto about_file(const std::string& file, Body&& body) {
   try {
@@ -43,7 +43,7 @@ int count_micros(const Plan& plan) {
   return largest + 1;
 }
 
-// A plan from a file against the rest of the configuration.
+// Checks a plan from a file against the rest of the configuration.
 void check_fit(const PretrainConfig& config, const StepOrder& order) {
   const int ranks = config.mesh.pipeline_model_parallel_size;
   const size_t rows = order.compute.size();
@@ -79,8 +79,9 @@ std::vector<int> ranks_of_stages(const Plan& plan) {
   return ranks;
 }
 
-// Stages are cut the same wherever they lie, so their costs are known before that is chosen. First and last
-// layers by number are those of the first and last rank, which have both ends of the model only in a loop.
+// Stages are cut in the same way wherever they are placed, so their costs are known before the placement. Given numbers
+// of first and last layers refer to the first and last rank, which have both ends of the model only in a loop
+// placement.
 AutomaticSchedule automatic_schedule(const PretrainConfig& config, int ranks, int chunks, int micros) {
   std::vector<int> looped;
   for (int stage = 0; stage < ranks * chunks; ++stage) looped.push_back(stage % ranks);
@@ -127,7 +128,9 @@ StepOrder step_order(const PretrainConfig& config, int batches) {
     order.batches = batches;
     order.compute = make_async(schedule, ranks, order.micros, batches);
   } else if (ranks == 1 && chunks == 1) {
-    order.compute = one_stage(order.micros);  // every order of one rank computes the same; this keeps least
+    order.compute =
+        one_stage(order.micros);  // with one rank every order computes the same; this one needs least
+                                  // memory
   } else if (schedule == Schedule::Auto) {
     AutomaticSchedule found = automatic_schedule(config, ranks, chunks, order.micros);
     order.compute = std::move(found.plan);
@@ -141,7 +144,7 @@ StepOrder step_order(const PretrainConfig& config, int batches) {
 
 bool can_reduce_each(const PretrainConfig& config) {
   const std::optional<Schedule> schedule = chosen_schedule(config.pipeline);
-  // The ranks of a node are at least 2 where there are several, so nodes need not be known here.
+  // A node with several ranks has at least 2, so the nodes need not be known here.
   const ZeroSharing zero = zero_sharing(config.zero, mesh_sizes(config.mesh), {});
   return zero.stage.gradients && !(schedule && is_async(*schedule));
 }

@@ -1,4 +1,4 @@
-// The plan of a training step, from the configuration to what the executors run.
+// Makes the plan of a training step from the configuration, ready for the executors.
 #pragma once
 
 #include <cstdint>
@@ -20,41 +20,40 @@ struct StepOrder {
   int batches = 1;                 // global batches the plan covers: more than 1 for asynchronous schedules
   int micros = 0;                  // of one global batch on one data-parallel rank
   bool async = false;              // updates happen inside the plan
-  std::string file;                // that the plan comes from; empty: generated
+  std::string file;                // source of the plan; empty: generated
   std::optional<AutomaticChoice> automatic = {};  // of --schedule auto
 };
 
-// The global batch as the user's configuration gives it, in micro-batches per data-parallel rank.
+// The configured global batch, in micro-batches per data-parallel rank.
 int micros_per_step(const PretrainConfig& config);
 
-// Global batches from step `done` on that one plan covers: more than 1 only for asynchronous schedules, whose
-// pipeline drains at the multiples of --async-window and at the end.
+// The global batches, from step `done` on, that one plan covers: more than 1 only for asynchronous schedules, whose
+// pipeline drains at multiples of --async-window and at the end.
 int batches_of_plan(const PretrainConfig& config, int64_t done);
 
-// Generated, or read from the file that --schedule names; `batches` is for asynchronous schedules. BadInput
-// when the file cannot be read or is for another number of ranks or stages, and for a file of costs that is
-// wrong.
+// The order, generated or read from the file that --schedule names; `batches` is for asynchronous schedules. BadInput
+// if the file cannot be read or is for another number of ranks or stages, or if the file of costs has mistakes.
 StepOrder step_order(const PretrainConfig& config, int batches = 1);
 
 // Whether gradients can be reduced after each micro-batch: if data-parallel ranks shard them and updates are
 // not inside the plan.
 bool can_reduce_each(const PretrainConfig& config);
-// Whether they are: where they can be, as --zero-reduce says; unless it says, where a step has one
-// micro-batch, which gives the bits of a reduction after the last.
+// Whether they are: if they can be, as --zero-reduce says; by default only if a step has one micro-batch, where both
+// policies give the same bits.
 bool reduces_each(const PretrainConfig& config);
 
-// How a step sums its gradients, after each micro-batch or once.
+// How a step sums its gradients: after each micro-batch or once.
 Reduction reduction_of(const PretrainConfig& config, bool each);
 
-// What the complete plan of that order is checked against. `each`: gradients are reduced after each
-// micro-batch, but for the unit of a weight that is tied to one on another rank.
+// The shape against which the complete plan of that order is checked. `each`: gradients are reduced after each
+// micro-batch, except for the unit of a weight that is tied to one on another rank.
 PlanShape plan_shape(const StepOrder& order, const CutModel& model, int64_t unit_elements, bool each);
 
 // Adds reductions, updates and messages, and checks the result.
 Plan complete_plan(const StepOrder& order, const PlanShape& shape);
 
-// BadInput when the schedule comes from, or is made with the costs in, a file that cannot be read, does not
-// fit the configuration or gives no plan that can run. Starts no rank: for before anything is written.
+// BadInput if the file of a schedule, or of the costs for --schedule auto, cannot be read, does not fit the
+// configuration or gives no plan that can run. Starts no rank; call it before anything is written.
 void check_schedule_file(const PretrainConfig& config);
 
 }  // namespace trifold

@@ -15,7 +15,7 @@ namespace trifold {
 
 namespace {
 
-// Up to here every action is a box of its own.
+// Up to this number every action is a separate box.
 constexpr size_t kMostBoxes = 12'000;
 
 std::string escaped(const std::string& text) {
@@ -53,7 +53,7 @@ double tick_step(double span, int count) {
 
 class Picture {
  public:
-  // `scope` is in front of its styles where it shares a document: a selector of an element around it.
+  // `scope` prefixes its styles if it shares a document: a selector of an enclosing element.
   Picture(const Simulation& simulation, const PictureText& text, std::string scope = "")
       : simulation_(simulation), text_(text), scope_(std::move(scope)) {
     for (const TimelineEntry& entry : simulation.timeline) {
@@ -68,15 +68,15 @@ class Picture {
   double width() const { return kLeft + plot_ + kRight; }
   double height() const { return bottom() + kBelow; }
   double makespan() const { return std::max(simulation_.makespan, 1e-12); }
-  double most() const { return detailed_ ? 2000.0 : 2800.0; }  // pixels of time
-  double scale() const { return scale_; }                      // pixels a second
+  double most() const { return detailed_ ? 2000.0 : 2800.0; }  // width of the time axis in pixels
+  double scale() const { return scale_; }                      // pixels per second
   void use_scale(double scale) {
     scale_ = scale;
     plot_ = scale * makespan();
     place_rows();
   }
 
-  // All but the paper.
+  // Draws everything but the background.
   std::string draw() {
     styles();
     titles();
@@ -199,7 +199,7 @@ class Picture {
       const size_t chunk = chunk_of(entry);
       const double left = x(entry.begin);
       const double width = std::max((entry.end - entry.begin) * scale_, in_band(look) ? 1.5 : 0.5);
-      const double gap = width > 3 ? 0.8 : 0;  // a hair of paper between neighbours
+      const double gap = width > 3 ? 0.8 : 0;  // a hairline between neighbours
       const double above = y(static_cast<size_t>(entry.rank)) + (in_band(look) ? row_ + 1 : 0);
       print("<rect class=\"{}{} box\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\"{}>",
             look_info(look).name, chunk, left, above, width - gap, in_band(look) ? band_ : row_,
@@ -210,7 +210,7 @@ class Picture {
     }
   }
 
-  // The micro-batch in its box, where it fits.
+  // The micro-batch's number in its box, if it fits.
   void number(const TimelineEntry& entry, Look look, size_t chunk, double left, double above, double width) {
     if (entry.action.micro == Action::kAll || row_ < 14) return;
     const std::string micro = std::to_string(entry.action.micro);
@@ -219,8 +219,8 @@ class Picture {
           is_dark(shade(look, chunk, chunks_)) ? " style=\"fill:#fff\"" : "", micro);
   }
 
-  // Coordinates are tenths of a pixel in whole numbers, so that a box takes about ten letters; boxes of one
-  // colour that touch are one.
+  // Coordinates are tenths of a pixel in whole numbers, so that a box takes about ten characters; touching boxes of one
+  // colour are merged.
   void paths() {
     struct Line {
       std::string text;
@@ -254,7 +254,7 @@ class Picture {
     }
   }
 
-  // A text, colours, and a text behind them, of which the first may be empty.
+  // A text (which may be empty), colours, and a text after them.
   struct LegendItem {
     std::string before;
     std::vector<std::string> colors;
@@ -279,7 +279,8 @@ class Picture {
     return items;
   }
 
-  // Calls place(item, x, line) for every item; a new line begins where the picture ends. Returns the lines.
+  // Calls place(item, x, line) for every item; starts a new line at the edge of the picture. Returns the number of
+  // lines.
   template <class Place>
   int lay_out_legend(Place place) const {
     double at = kMargin;

@@ -1,9 +1,9 @@
-// A drawing of a simulated step: one row a pipeline rank, or a line of work of each rank, time to the right.
+// Draws a simulated step: one row per pipeline rank, or one per line of work of a rank, with time to the right.
 //
 // Every action is one <rect> with a <title> (its text form and its times) that viewers show under the
-// pointer; computation stands in the row, messages and reductions in a thin band below it. Where there are
-// too many to be seen one by one, the boxes of a row and colour become one <path>, and messages are left out.
-// Colours: schedule/action_colors.h.
+// pointer; computation is in the row, messages and reductions in a thin band below it. If there are too many to be seen
+// individually, the boxes of a row and colour become one <path>, and messages are left out. Colours:
+// schedule/action_colors.h.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ namespace trifold {
 struct PictureText {
   std::string title;                    // one line
   std::string subtitle;                 // one line
-  std::vector<std::string> lines = {};  // what the rows are instead of ranks
+  std::vector<std::string> lines = {};  // labels of the rows, instead of ranks
 };
 
 // The text of an SVG file, complete with title, legend and time axis.
@@ -27,7 +27,7 @@ struct Timeline {
   PictureText text;
 };
 
-// The same of several steps, one below the other on one scale of time, so that their lengths compare.
+// The same for several steps, one below the other on a common time scale, so that their lengths can be compared.
 std::string timelines_svg(const std::vector<Timeline>& timelines);
 
 }  // namespace trifold

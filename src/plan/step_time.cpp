@@ -9,7 +9,7 @@ namespace trifold {
 
 namespace {
 
-// A pipeline rank: what one micro-batch costs in all of its stages.
+// The cost of one micro-batch in all stages of a pipeline rank.
 struct RankCost {
   PartSeconds compute, tensor;
   double gathers = 0;  // of sharded weights, in a micro-batch
@@ -69,7 +69,7 @@ class Closed {
       if (stage == 0) take(cost, costs_.embedding, work_.embedding_weights(), 1);
       take(cost, costs_.layer, work_.layer_weights(), layers);
       const bool last = stage + 1 == static_cast<int>(work_.stage_layers.size());
-      // A tied weight is on the last rank once more, where that is another rank.
+      // A tied weight is also on the last rank, if that is another rank.
       if (last) take(cost, costs_.head, work_.tied && work_.pipeline == 1 ? 0 : work_.head_weights(), 1);
     }
     if (shards_weights() && work_.pipeline == 1)
@@ -77,7 +77,7 @@ class Closed {
     return cost;
   }
 
-  // Stages of schedules in the form of a V go back over the ranks.
+  // The stages of V-shaped schedules return over the ranks.
   int stage_of(int rank, int chunk) const {
     const bool back = needs_two_chunks(work_.schedule) && chunk == 1;
     return back ? 2 * work_.pipeline - 1 - rank : chunk * work_.pipeline + rank;
@@ -101,7 +101,7 @@ class Closed {
     return gather_seconds(hardware_, software_, data_ring(hardware_, work_), bytes);
   }
 
-  // The first gather hides behind nothing, nor do the embedding's.
+  // The first gather overlaps with nothing, nor do those of the embedding.
   double once_a_step(const RankCost& rank) const {
     if (work_.pipeline > 1) return gather(rank.weights * work_.element_bytes);
     const double ends = work_.embedding_weights() + (work_.tied ? 0 : work_.head_weights());
@@ -121,7 +121,7 @@ class Closed {
       case Schedule::ZbH2:
       case Schedule::ZbV:
       case Schedule::DualPipeV:
-      case Schedule::Auto:  // with the activations of zb-h2, which it may keep unless it is limited
+      case Schedule::Auto:  // with the activations of zb-h2, which it may keep unless limited
         return std::max(0.0, 1 - 3 * share);
       case Schedule::PipeDream:
       case Schedule::PipeDream2BW:
@@ -195,7 +195,7 @@ double data_seconds(const Hardware& hardware, const Software& software, const Wo
     constexpr double kNeverHidden = 0.15;
     return software.overlap_gradients ? std::max(sums - hiding, kNeverHidden * sums) : sums;
   };
-  // After each micro-batch: the weights come back once, after the update, which nothing hides.
+  // After each micro-batch: the weights are gathered once, after the update, without overlap.
   return work.reduces_each ? work.micros * left(scatter) + gather : left(scatter + gather);
 }
 

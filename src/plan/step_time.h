@@ -1,5 +1,5 @@
-// The time of a training step in closed form: what a search ranks layouts by. The simulator
-// (schedule/simulate.h) runs the same costs through the actions of a plan.
+// The time of a training step in closed form, by which a search ranks layouts. The simulator (schedule/simulate.h) runs
+// the same costs through the actions of a plan.
 #pragma once
 
 #include <utility>
@@ -9,14 +9,14 @@
 
 namespace trifold {
 
-// Seconds; `all()` is the step.
+// In seconds; `all()` is the whole step.
 struct StepTime {
   double compute = 0;   // of the slowest pipeline rank, without tensor collectives
-  double tensor = 0;    // tensor collectives that are not hidden
-  double weights = 0;   // gathering of sharded weights that is not hidden
+  double tensor = 0;    // tensor collectives that do not overlap
+  double weights = 0;   // gathers of sharded weights that do not overlap
   double bubble = 0;    // waiting for other stages
   double messages = 0;  // between stages
-  double data = 0;      // sums of gradients and gathers of updated weights that are not hidden
+  double data = 0;      // sums of gradients and gathers of updated weights that do not overlap
   double update = 0;
 
   double all() const { return compute + tensor + weights + bubble + messages + data + update; }
@@ -28,8 +28,9 @@ std::vector<std::pair<const char*, double>> named_parts(const StepTime& time);
 // `work.stage_layers` must have pipeline * chunks entries.
 StepTime step_time(const Hardware& hardware, const Software& software, const Workload& work);
 
-// What gathering sharded weights (ZeRO stage 3) adds to a layer of one micro-batch: a gather runs beside the
-// layer's forward, a gather and a scatter of gradients beside its backward. 0 without sharded weights.
+// The time that gathering sharded weights (ZeRO stage 3) adds to a layer of one micro-batch: an all-gather overlaps
+// with the layer's forward; an all-gather and a reduce-scatter of gradients overlap with its backward. 0 without
+// sharded weights.
 struct GatherSeconds {
   double forward = 0, backward = 0;
   double all() const { return forward + backward; }
@@ -37,11 +38,11 @@ struct GatherSeconds {
 GatherSeconds layer_gathers(const Hardware& hardware, const Software& software, const Workload& work,
                             const BlockCost& layer);
 
-// Of one message between stages.
+// Seconds of one message between stages.
 double stage_message_seconds(const Hardware& hardware, const Software& software, const Workload& work);
 
-// The parts of a step that happen once, of the pipeline rank that holds `weights` weights.
-// Sums of gradients and gathers of weights; `backward` seconds of the last backward can hide them.
+// The once-per-step parts, for a pipeline rank that holds `weights` weights.
+// Sums of gradients and gathers of weights; they may overlap with the `backward` seconds of the last backward.
 double data_seconds(const Hardware& hardware, const Software& software, const Workload& work, double weights,
                     double backward);
 double update_seconds(const Hardware& hardware, const Workload& work, double weights);

@@ -20,11 +20,11 @@ struct Workload {
   double key_heads = 0;
   double head_width = 0;
   double inner = 0;    // width inside the MLP, or inside each expert
-  double experts = 0;  // that share a block's tokens; 0: one MLP
-  double choices = 1;  // experts of a token
-  double shared = 0;   // width of an MLP for all tokens beside them
+  double experts = 0;  // per block; 0: one MLP
+  double choices = 1;  // experts per token
+  double shared = 0;   // width of an additional MLP for all tokens
   bool gated = false;  // SwiGLU: two products into the inner width
-  bool causal = true;  // BERT's square counts whole
+  bool causal = true;  // false (BERT): all T x T scores count
   bool hidden_dropout = false;
   bool attention_dropout = false;
   double sequence = 0;
@@ -32,11 +32,12 @@ struct Workload {
   bool tied = true;       // the head multiplies with the token embedding
   bool positions = true;  // learned positions
 
-  // The mesh. `context` ranks cut the rows of a sample.
+  // The mesh. `context` ranks shard the rows of a sample.
   double tensor = 1;
   double context = 1;
-  bool exchanges_heads = false;  // over the context axis: not keys and values, but heads (--cp-comm-type a2a)
-  bool hides_context = false;    // keys and values travel behind attention: not the engine's, other programs'
+  bool exchanges_heads = false;  // the context axis exchanges heads instead of gathering keys and values
+                                 // (--cp-comm-type a2a)
+  bool hides_context = false;  // sending keys and values overlaps with attention; only other programs do this
   double data = 1;
   int pipeline = 1;
   int chunks = 1;  // stages of a pipeline rank
@@ -47,11 +48,11 @@ struct Workload {
   double micros = 1;  // micro-batches of a step on one pipeline
   Schedule schedule = Schedule::OneFOneB;
   int zero_stage = 0;
-  bool reduces_each = false;  // gradients are summed after each micro-batch, not once a step
+  bool reduces_each = false;  // gradients are summed after each micro-batch, not once per step
   RecomputeGranularity recompute = RecomputeGranularity::None;
   bool products_in_8bit = false;
   double element_bytes = 2;     // of a weight and of an activation
-  double gradient_bytes = 4;    // of a gradient on the network
+  double gradient_bytes = 4;    // per gradient on the network
   bool copy_of_weights = true;  // the update works on 32-bit masters
 
   std::vector<int> stage_layers;  // transformer layers of each stage; pipeline * chunks of them
@@ -66,10 +67,10 @@ struct Workload {
 // `run` must be resolved. `stage_layers` stays empty.
 Workload make_workload(const PretrainConfig& run, double padded_vocabulary);
 
-// Where `software` says that another program cuts rows over ranks, `work` is that program's.
+// If `software` describes another program with context parallelism, adapts `work` to it.
 void assume_context(const Software& software, Workload& work);
 
-// Transformer layers of each stage where the layers are divided evenly; stages further ahead take one more.
+// Transformer layers of each stage if the layers are divided evenly; earlier stages take one more.
 std::vector<int> even_layers(int layers, int stages);
 
 }  // namespace trifold

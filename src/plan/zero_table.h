@@ -1,6 +1,6 @@
-// What each ZeRO stage makes a rank hold of parameters, gradients and optimizer state: what this engine would
-// allocate, beside the formula of Rajbhandari et al., "ZeRO: Memory optimizations toward training trillion
-// parameter models" (SC 2020), section 3.
+// The memory of parameters, gradients and optimizer state that a rank holds under each ZeRO stage: what this engine
+// would allocate, and the formula of Rajbhandari et al., "ZeRO: Memory optimizations toward training trillion parameter
+// models" (SC 2020), section 3.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ struct ZeroBytes {
 };
 
 // The paper's formula for `parameters` parameters of a rank and `shared` ranks that shard: with weights
-// of w bytes, gradients of as many, and k bytes of optimizer state a parameter, (2 w + k) Psi for stage 0, of
-// which stage 1 divides k, stage 2 also the gradients' w and stage 3 the weights' w too.
+// of w bytes, gradients of as many, and k bytes of optimizer state per parameter, stage 0 takes (2 w + k) Psi; stage 1
+// divides k, stage 2 also the w of gradients and stage 3 also the w of weights by `shared`.
 ZeroBytes zero_formula(int stage, double parameters, int shared, double weight_bytes, double optimizer_bytes);
 
 struct ZeroTableRow {
@@ -31,12 +31,12 @@ struct ZeroTableRow {
 struct ZeroTable {
   int shared = 1;                  // data-parallel ranks that shard
   double weight_bytes = 0;         // of a parameter
-  double gradient_bytes = 0;       // as this engine accumulates it; the formula takes that of a weight
+  double gradient_bytes = 0;       // as this engine accumulates it; the formula uses that of a weight
   double optimizer_bytes = 0;      // of a parameter, masters included
   std::vector<ZeroTableRow> rows;  // of the stages that the schedule allows
 };
 
-// `config` must be resolved, its vocabulary included. `counted` has rows of its plan that are counted already.
+// `config` must be resolved, its vocabulary included. `counted` caches rows of its plan.
 ZeroTable make_zero_table(const PlanConfig& config, CountedActivations counted = {});
 
 }  // namespace trifold
