@@ -1,4 +1,4 @@
-// From the options of a recommender to its samples.
+// Opens the samples that a recommender's options describe.
 #pragma once
 
 #include <memory>
@@ -12,26 +12,25 @@
 namespace trifold {
 
 struct ClickData {
-  std::vector<std::unique_ptr<ClickSource>> owned;  // what the two below may be parts of
+  std::vector<std::unique_ptr<ClickSource>> owned;  // sources of which the two below may be parts
   const ClickSource* train = nullptr;
-  const ClickSource* valid = nullptr;  // null: nothing to evaluate on
-  std::optional<double> best_auc;      // of synthetic clicks: what no model can exceed on average
+  const ClickSource* valid = nullptr;  // null: no validation data
+  std::optional<double> best_auc;      // for synthetic clicks: the most that a model can reach on average
   std::vector<std::string> notes;      // for people: malformed lines
 
-  // That of both: bags have as many ids as the longest of either.
+  // The schema of both: max_ids are the larger of the two.
   ClickSchema schema() const;
 };
 
-// BadInput for files that are missing or wrong, options that do not agree with them, and samples to evaluate
-// on that mean something else than those to train on.
+// BadInput for files that are missing or damaged, options that contradict them, and validation samples that are not
+// compatible with the training samples.
 ClickData open_clicks(const ClickDataConfig& config, uint64_t seed);
 
-// The samples of train_data for a trained model, as ClickData::train: the test part of split-binary data, and
-// text that may have no labels. BadInput as above.
+// The samples of train_data for a trained model, as ClickData::train: the test part of split-binary data, or text,
+// which need not have labels. BadInput as above.
 ClickData open_clicks_to_score(const ClickDataConfig& config);
 
-// The schema that the options name, without a look at any file: 1000 rows and 13 dense features where they
-// are not given.
+// The schema given by the options, without reading files: 1000 rows and 13 dense features where they are not given.
 ClickSchema schema_of_options(const ClickDataConfig& config);
 
 }  // namespace trifold

@@ -1,6 +1,6 @@
-// ClickMetrics: how good the predictions of clicks are, over all samples and all ranks, exactly.
+// ClickMetrics computes exact metrics of click predictions over all samples of all ranks.
 //
-// Of samples with label y in {0, 1}, logit z and p = sigmoid(z):
+// For samples with label y in {0, 1}, logit z and p = sigmoid(z):
 //
 //   AUC                  (pairs of a clicked and an unclicked sample with z higher for the clicked one
 //                        + half of the pairs with equal z) / all such pairs
@@ -11,11 +11,10 @@
 //   accuracy             share of samples with (z > 0) == (y == 1)
 //   calibration          sum of p / number of clicks; 1 is right on average
 //
-// All of them are the same to the last bit however the samples are dealt out to ranks and batches: pairs are
-// counted in whole numbers over exactly sorted scores, and the sums are made without rounding
-// (core/exact_sum.h). Ranks sort their own scores; a histogram of the leading bits cuts all scores into as
-// many ranges as there are ranks, which exchange them all to all, so no rank holds more than its share. Equal
-// scores travel as one row of counts.
+// All are bit-identical however samples are distributed over ranks and batches: pairs are counted as integers over
+// exactly sorted scores, and sums are computed without rounding (core/exact_sum.h). Ranks sort their own scores; a
+// histogram of the leading bits divides all scores into one range per rank, which the ranks exchange in an all-to-all,
+// so no rank holds more than its share. Equal scores are sent as one row of counts.
 #pragma once
 
 #include <cstdint>
@@ -40,20 +39,20 @@ struct ClickScores {
 
 class ClickMetrics {
  public:
-  // Takes in a batch: logits (f32 or f64; compared as f32), labels (f32, 0 or 1) and weights (f32), as many
-  // of each. Samples of weight 0 are skipped, all others count once. Failure for a logit that is not finite,
-  // with `first_sample` + its place, and for other labels. Keeps 8 bytes a sample.
+  // Adds a batch: logits (f32 or f64; compared as f32), labels (f32, 0 or 1) and weights (f32), one of each per sample.
+  // Samples of weight 0 are skipped, all others count once. Failure for a logit that is not finite, naming sample
+  // `first_sample` + its index, and for other labels. Keeps 8 bytes per sample.
   void add(const Tensor& logits, const Tensor& labels, const Tensor& weights, int64_t first_sample = 0);
 
-  // The scores of what all ranks took in since the last call, the same on every rank. Collective; forgets the
-  // samples.
+  // The scores of the samples that all ranks added since the last call, the same on every rank. Clears the samples.
+  // Collective.
   ClickScores finish(Communicator& ranks, Stream& stream);
 
  private:
   template <class T>
   void add_all(const T* logits, const Tensor& labels, const Tensor& weights, int64_t first_sample);
 
-  std::vector<uint64_t> scores_;  // the bits of a logit, in the order of its value, and its label behind them
+  std::vector<uint64_t> scores_;  // sortable bits of a logit, followed by its label
   ExactSum loss_;
   ExactSum predicted_;
   int64_t clicks_ = 0;

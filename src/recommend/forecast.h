@@ -1,7 +1,7 @@
-// Forecast of a recommender's step, computed without starting ranks: where its tables are, what travels, how long a step
-// takes; and the same measured on this host.
+// Forecast of a recommender's step, computed without starting ranks: table placement, traffic and step time; and the
+// same measured on this host.
 //
-// A step, by its parts (embedding/step_marks.h), of the rank that has most of each; b = samples of a rank:
+// A step by its parts (embedding/step_marks.h), for the rank that has most of each; b = samples per rank:
 //   lookups           bytes that they move / memory bandwidth
 //   bottom, top,
 //   weight gradients  floating-point operations of matrix products / rate, and what is made between them,
@@ -14,8 +14,8 @@
 //                     owners and that of the weights back), five passes over what a rank updates / memory
 //                     bandwidth
 //   step              of the simulated plan (schedule/table_step.h): lookups + max(bottom, vectors) + top +
-//                     max(weight gradients, gradients) + update + dense update; with the fetch of the next
-//                     batch where no core is spare for it
+//                     max(weight gradients, gradients) + update + dense update; plus the fetch of the next batch if no
+//                     core is spare for it
 #pragma once
 
 #include <array>
@@ -27,10 +27,10 @@
 
 namespace trifold {
 
-// What a rank can do, while all ranks do the same.
+// The rates of one rank while all ranks do the same.
 struct RankRates {
-  double flops = 0;            // of matrix products, in a second
-  double memory = 0;           // bytes a second, of rows at random places
+  double flops = 0;            // of matrix products, per second
+  double memory = 0;           // bytes per second, for random rows
   double link = 0;             // bytes a second, out of a rank
   double latency = 0;          // seconds of a message
   double fetch_of_sample = 0;  // seconds to read a sample, send its ids and sort them
@@ -43,7 +43,7 @@ struct StepTimes {
   double operator[](StepPart part) const { return parts[static_cast<size_t>(part)]; }
 };
 
-// A step as its plan, and when a rank would do what of it.
+// The plan of a step and its simulation on a rank.
 struct PlannedStep {
   StepTimes times;
   RankPlan row;
@@ -52,7 +52,7 @@ struct PlannedStep {
   double flops_of_sample = 0;  // of matrix products, forward and backward
 };
 
-// `spare_core`: the next batch is fetched behind the step.
+// `spare_core`: fetching the next batch overlaps with the step.
 PlannedStep predict_step(const RecommenderSetup& setup, const std::vector<RankLoad>& loads,
                          const RankRates& rates, bool spare_core);
 
@@ -63,22 +63,22 @@ struct RecommendPlan {
   std::vector<RecommenderMemory> memory;  // of each rank
   RankRates rates;
   PlannedStep step;
-  // Of this host, with measure_steps; the prediction is then with the rates measured here.
+  // Measured on this host, with measure_steps; the prediction then uses the rates measured here.
   std::optional<StepTimes> measured;
   std::string host;  // "2 thread ranks, 1 thread each, x86-64-v3"
   // Bytes that rank 0 sent in a step to other ranks: counted, and by the loads.
   double counted_vectors = 0, formula_vectors = 0;
 };
 
-// The tables and dense features that the options say, where they have rows, or else the data, which are opened
-// for them; `run` then has them too, so that what is measured on synthetic clicks does.
+// The tables and dense features given by the options if they have rows, or else by the data, which are opened. They are
+// also written to `run`, so that a measurement on synthetic clicks uses them.
 ClickSchema schema_to_plan(RecommendConfig& run);
 
-// The forecast alone, of tables that are known. BadInput as below.
+// Only the forecast, for a known schema. BadInput as below.
 RecommendPlan plan_on_schema(const PlanRecommenderConfig& config, const ClickSchema& schema);
 
-// Rows that are not given are those of --train-data, which are opened for them. BadInput where a rank needs
-// more than --memory-limit (place_tables.h).
+// Rows that are not given are read from --train-data. BadInput if a rank needs more than --memory-limit
+// (place_tables.h).
 RecommendPlan make_recommend_plan(const PlanRecommenderConfig& given);
 
 }  // namespace trifold

@@ -1,20 +1,19 @@
-// GroupMetrics: how well predictions rank the samples of each group, such as a user's, exactly.
+// GroupMetrics computes exact ranking metrics within groups of samples, such as those of a user.
 //
 //   GAUC           the mean of the groups' AUC (recommend/click_metrics.h), each weighted by its number of samples,
 //                  over the groups that have clicked and unclicked samples (Zhou et al., "Deep interest network
 //                  for click-through rate prediction", KDD 2018)
-//   NDCG@k         the mean, over the groups that have a click, of DCG@k / that of the best order, where
-//                  DCG@k = sum of y / log2(1 + place) over places 1 ... k by descending score (Järvelin &
-//                  Kekäläinen, "Cumulated gain-based evaluation of IR techniques", TOIS 2002)
+//   NDCG@k the mean, over the groups that have a click, of DCG@k / that of the best order, where DCG@k = sum of y /
+//                  log2(1 + place) over places 1 ... k by descending score (Järvelin & Kekäläinen, "Cumulated
+//                  gain-based evaluation of IR techniques", TOIS 2002)
 //   hit rate@k     the share of these groups that have a click in the first k places
 //
-// Samples with equal scores are in no order: NDCG@k and hit rate@k are the mean over all orders that they could
-// have (McSherry & Najork, "Computing information retrieval performance measures efficiently in the presence of
-// tied scores", ECIR 2008). A group of fewer than k samples counts with those it has.
+// Samples with equal scores are unordered: NDCG@k and hit rate@k are means over all their possible orders (McSherry &
+// Najork, "Computing information retrieval performance measures efficiently in the presence of tied scores", ECIR
+// 2008). A group of fewer than k samples counts with all of them.
 //
-// The results are the same to the last bit however the samples are divided among ranks and batches: every group
-// is brought to one rank, its samples are counted in whole numbers, and the means are made without rounding
-// (core/exact_sum.h).
+// The results are bit-identical however samples are distributed over ranks and batches: every group is gathered on one
+// rank, its samples are counted as integers, and means are computed without rounding (core/exact_sum.h).
 #pragma once
 
 #include <cstdint>
@@ -27,7 +26,7 @@
 
 namespace trifold {
 
-// Of the first k places.
+// Metrics of the first k places.
 struct TopScores {
   int64_t k = 0;
   std::optional<double> ndcg;      // needs a group with a click
@@ -39,7 +38,7 @@ struct GroupScores {
   int64_t groups = 0;          // with samples of both labels
   int64_t samples = 0;         // in these groups
   int64_t clicked_groups = 0;  // with a click
-  std::vector<TopScores> top;  // one for each k asked for, in that order
+  std::vector<TopScores> top;  // one for each requested k, in that order
 };
 
 class GroupMetrics {
@@ -47,14 +46,14 @@ class GroupMetrics {
   // `places`: the k of NDCG@k and hit rate@k, each 1 or more; may be empty.
   explicit GroupMetrics(std::vector<int64_t> places = {}) : places_(std::move(places)) {}
 
-  // Takes in a batch, as ClickMetrics::add does; the group of a sample is the first id of its bag, of which
-  // `lengths` (i32, of each sample) and `ids` (i32, one bag after the other) hold all. Samples with an empty
-  // bag belong to no group and are skipped. Keeps 8 bytes a sample.
+  // Adds a batch, as ClickMetrics::add does; the group of a sample is the first id of its bag in `lengths` (i32, one
+  // per sample) and `ids` (i32, one bag after the other). Samples with an empty bag belong to no group and are skipped.
+  // Keeps 8 bytes per sample.
   void add(const Tensor& logits, const Tensor& labels, const Tensor& weights, const Tensor& lengths,
            const Tensor& ids);
 
-  // The scores of what all ranks took in since the last call, the same on every rank. Collective; forgets the
-  // samples.
+  // The scores of the samples that all ranks added since the last call, the same on every rank. Clears the samples.
+  // Collective.
   GroupScores finish(Communicator& ranks, Stream& stream);
 
  private:

@@ -1,5 +1,4 @@
-// Where the tables of a recommender go, so that every rank's memory is enough for all that it holds
-// (recommender_memory.h).
+// Places the tables of a recommender so that everything a rank holds fits its memory (recommender_memory.h).
 #pragma once
 
 #include "config/fields/recommend_config.h"
@@ -7,11 +6,10 @@
 
 namespace trifold {
 
-// Fills in setup.placement for `ranks` ranks; all else of `setup` must be there. The planner's choice
-// (--placement auto) is kept where it fits --memory-limit; if it does not, it chooses again with the room
-// that is left beside what a rank needs for the exchanges of the first, and at last every table is cut by
-// rows. BadInput where a rank needs more than its limit, with what it needs that for, and how many ranks
-// would do.
+// Fills in setup.placement for `ranks` ranks; the rest of `setup` must be complete. The planner's choice (--placement
+// auto) is kept if it fits --memory-limit. If not, the planner chooses again with the memory that the exchanges of its
+// first choice leave, and finally shards every table by rows. BadInput if a rank needs more than its limit; the message
+// gives the needs by purpose and the number of ranks that would suffice.
 void place_tables(RecommenderSetup& setup, const RecommendConfig& config, int ranks);
 
 }  // namespace trifold

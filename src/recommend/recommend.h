@@ -1,5 +1,5 @@
-// `trifold recommend`: from a configuration to a trained recommender. `prepare` runs once a process and finds
-// everything that is wrong with the user's files; `recommend` runs on every rank.
+// `trifold recommend`: from a configuration to a trained recommender. `prepare` runs once per process and finds every
+// mistake in the user's files; `recommend` runs on every rank.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@ struct ClickEvaluation {
   double seconds = 0;
 };
 
-// Of a recommender, whose parameters include the tables'.
+// The start report of a recommender; its parameters include the tables.
 struct RecommendReport : StartReport {
   int64_t steps_per_epoch = 0;
   int64_t train_samples = 0;
@@ -37,7 +37,7 @@ struct RecommendReport : StartReport {
   std::optional<double> best_auc;
   RecommenderMemory memory;  // of rank 0
   std::vector<std::string> notes;
-  // The placement, for a table.
+  // The placement, to be shown as a table.
   std::vector<EmbeddingTable> tables;
   std::vector<TablePlacement> placement;
   std::vector<RankLoad> loads;
@@ -51,8 +51,8 @@ class RecommendObserver : public SaveObserver {
   virtual void on_target(int64_t step, double auc, double target) = 0;
 };
 
-// Collective over `world`. `observer` is called on rank 0. A non-zero `signal` on any rank ends the
-// run after the step all ranks are in.
+// Collective over `world`. `observer` is called on rank 0. A non-zero `signal` on any rank ends the run after the
+// current step of all ranks.
 RunEnd recommend(Communicator& world, const RecommendJob& job, RecommendObserver& observer,
                  const std::atomic<int>& signal);
 

@@ -1,19 +1,18 @@
-// Recommender: one rank of a DLRM: its MLPs, a copy on every rank whose gradients are summed over all of
-// them, and its part of the embedding tables, with what moves ids and vectors between ranks. The ranks may
-// shard the optimizer state and the summed gradients of the MLPs (zero/zero_stage.h).
+// Recommender: one rank of a DLRM: its copy of the MLPs, whose gradients are summed over all ranks, its part of the
+// embedding tables, and the exchange of ids and vectors between ranks. The ranks may shard the optimizer state and the
+// summed gradients of the MLPs (zero/zero_stage.h).
 //
-// A batch is fetched first: read, its ids sent to the ranks that hold the rows, and sorted. That needs no
-// weights, so with a spare core it runs on a thread of its own while the step before computes. Then the
-// executor (pipeline/executor.h) runs the step, whose plan is that of schedule/table_step.h: it computes the
-// model's blocks, and what the other actions do is here.
+// A batch is fetched first: read, its ids sent to the ranks that hold the rows, and sorted. That needs no weights, so
+// with a spare core it runs on its own thread during the previous step. Then the executor (pipeline/executor.h) runs
+// the step by the plan of schedule/table_step.h: it computes the model's blocks; the other actions are implemented
+// here.
 //
-// The loss is the mean over the real samples of the global batch, and so are all gradients, on every number
-// of ranks.
+// Loss and gradients are means over the real samples of the global batch, for any number of ranks.
 //
-// On a device the tables, the MLPs, their state and what a batch brings are there; batches come in on a
-// stream of their own. A step of one rank, or of ranks over NCCL, waits for its sum of losses alone, with the
-// backward on its way: the host is back before the updates are done. With ranks as threads the host carries
-// what travels, so it also waits for the gradients before the updates.
+// With a device the tables, the MLPs, their state and the batch are in device memory; batches are copied on their own
+// stream. With one rank, or with ranks over NCCL, a step waits only for the sum of losses while the backward pass is in
+// flight: the host returns before the updates are done. With ranks as threads the host moves the data between ranks, so
+// it also waits for the gradients before the updates.
 #pragma once
 
 #include <functional>
@@ -39,7 +38,7 @@ struct RecommenderSetup {
   DlrmShape model;
   ClickSchema schema;
   std::vector<TablePlacement> placement;
-  int64_t global_batch = 0;  // shared out evenly, rounded up: padding fills the rest
+  int64_t global_batch = 0;  // divided evenly, rounded up; the rest is padding
   DType dtype = DType::F32;  // of tables and their optimizer's state, vectors, features, logits: f32 or f64
   bool bf16 = false;         // weights and activations of the MLPs and the cross network; f32 masters
   OptimizerConfig dense_optimizer;
@@ -49,16 +48,16 @@ struct RecommenderSetup {
   bool mean = false;     // bags are averaged
   bool bf16_exchange = false;
   bool training = true;
-  int64_t check_overlap = 0;  // the first so many steps are computed twice (run/overlap_check.h)
-  bool overlap = true;        // fetch on a thread of its own where a core is spare
+  int64_t check_overlap = 0;  // the first check_overlap steps are computed twice (run/overlap_check.h)
+  bool overlap = true;        // fetch on a separate thread if a core is spare
   uint64_t seed = 0;
-  std::optional<int> threads;  // of this rank; a fair share of the host
+  std::optional<int> threads;  // of this rank; default: a fair share of the host's cores
   ComputeDevice device = ComputeDevice::Auto;
-  bool tf32 = false;  // f32 products on a device from factors rounded to TF32
+  bool tf32 = false;  // f32 products on a device with operands rounded to TF32
   StepMarks marks;    // of this rank
 
-  // What they mean for one of so many ranks: its samples of a global batch, its lookups, its tables, and the
-  // bytes of what else of a batch goes to a device.
+  // Derived values for one of `ranks` ranks: its samples of a global batch, its lookups, its tables, and the bytes of
+  // the rest of a batch that go to a device.
   int64_t samples(int ranks) const { return (global_batch + ranks - 1) / ranks; }
   DType dense_dtype() const { return bf16 ? DType::BF16 : dtype; }
   LookupOptions lookups(int ranks) const;
@@ -66,9 +65,9 @@ struct RecommenderSetup {
   size_t batch_room(int ranks) const;
 };
 
-// Of the plan of its step.
+// The shape of the step's plan.
 TableStepShape step_shape(const RecommenderSetup& setup);
-// With which part of the step an action is measured and planned; nothing of those that only wait for all
+// The part of the step to which an action belongs in measurements and plans; nullopt for actions that only wait for all
 // ranks.
 std::optional<StepPart> part_of(const Action& action, const TableStepShape& step);
 
@@ -85,19 +84,18 @@ class Recommender {
   // Samples of this rank in a global batch; rank r has those from r * samples() on.
   int64_t samples() const { return samples_; }
 
-  // Fetches a batch; `read` fills it, on whatever thread. At most one may be fetched and not used.
-  // Collective.
+  // Fetches a batch; `read` fills it, on any thread. At most one batch may be fetched but not used. Collective.
   using Read = std::function<void(ClickBatchBuffer&)>;
   void fetch(Read read);
 
   // Trains on the oldest fetched batch. `real` are the samples of the global batch that are not padding.
-  // `step` counts from 1. Returns the mean loss before the update, the same on all ranks. Where that or
-  // grad_norm() is not finite nothing is changed: the step is computed once more, and all ranks throw the
-  // same error (Agreed), which names the first number that is not finite (run/finite_search.h). Collective.
-  // `next` is called as soon as a batch may be fetched.
+  // `step` counts from 1. Returns the mean loss before the update, the same on all ranks. If that or grad_norm() is not
+  // finite, nothing is changed: the step is computed again, and all ranks throw the same error (Agreed), which names
+  // the first number that is not finite (run/finite_search.h). `next` is called as soon as the next batch may be
+  // fetched. Collective.
   double train(int64_t real, int64_t step, double dense_lr, double sparse_lr,
                const std::function<void()>& next);
-  // Of the MLPs' gradient in the last step, before clipping; 0 where nothing is clipped.
+  // Norm of the MLPs' gradient in the last step, before clipping; 0 without clipping.
   double grad_norm() const { return grad_norm_; }
   // Logits [samples(), 1] of the oldest fetched batch, and the batch, both on the host: valid until the next
   // call of `score` or `train`, and for the batch until two more are fetched.
@@ -108,15 +106,15 @@ class Recommender {
   };
   Scored score();
 
-  // All weights and optimizer states, for a checkpoint, where they live (run/tensors_on_host.h); after
+  // All weights and optimizer states for a checkpoint, in the memory where they live (run/tensors_on_host.h); after
   // loading into them call `loaded`.
   std::vector<NamedTensor> checkpoint_tensors(bool to_load);
   void loaded();
 
-  // Shows every step to `watch`, null for nobody, also when one is computed a second time.
+  // Shows every step, repeated ones included, to `watch`; null: none.
   void watch(StepWatch* watch) { watch_ = watch; }
 
-  // Compares what several ranks hold alike, weights and state, as run/replica_check.h says. Collective.
+  // Compares replicated weights and state (run/replica_check.h). Collective.
   void check_replicas(const std::string& when);
 
   RecommenderMemory memory() const;
@@ -126,10 +124,10 @@ class Recommender {
   const Mesh& mesh() const { return mesh_; }
   const OpTable& ops() const { return ops_; }
   Stream& compute() { return compute_; }
-  // Waits for all that is under way, a batch that is being fetched included.
+  // Waits for all work in flight, including the fetch of a batch.
   void synchronize();
   int threads() const { return pool_.size(); }
-  // Whether batches are fetched on a thread of its own.
+  // Whether batches are fetched on a separate thread.
   bool fetches_ahead() const { return fetch_worker_.has_value(); }
   // Bytes this rank has sent so far: ids, vectors and gradients of vectors (each way counted).
   struct Traffic {
@@ -142,21 +140,21 @@ class Recommender {
   struct Fetched {
     // `pool` fills the clicks.
     Fetched(const OpTable& ops, const RecommenderSetup& setup, int ranks, ThreadPool& pool);
-    // Brings what operations read of `clicks` to where they read it.
+    // Copies what operations read of `clicks` to their memory.
     void send(const OpTable& ops, Stream& stream);
 
     ClickBatchBuffer clicks;
-    DlrmBatch rows;  // of clicks, for operations
+    DlrmBatch rows;  // `clicks` as operations see them
     CopyIn written;
     std::unique_ptr<LookupBatch> lookups;
-    Event summed;  // the losses of this rank
+    Event summed;  // the sum of this rank's losses
     Event ready;
-    Event used;  // by all that was enqueued with it
+    Event used;  // by all work enqueued with the batch
   };
   class Search;
   class Marks;
 
-  // A step, or the forward of one, under way.
+  // A step, or a forward pass, in progress.
   struct StepState {
     Fetched& fetched;
     const std::function<void()>* next = nullptr;  // fetches the next batch
@@ -168,21 +166,20 @@ class Recommender {
   };
 
   Fetched& oldest();
-  // What the blocks take of a batch.
+  // The batch as blocks read it.
   Batch batch_of(const Fetched& fetched) const;
-  // Has the executor do actions of a step.
+  // Runs actions of a step on the executor.
   void run(const RankPlan& row, StepState& state);
-  // What an action does that is of no block.
+  // Executes an action that does not belong to a block.
   void execute(const Action& action, StepState& state);
   double mean_loss(const StepState& state);
-  // Once the gradients are on their way: finishes their sums and returns their norm. Collective.
+  // Completes the sums of the gradients in flight and returns their norm. Collective.
   double norm_of_gradients();
-  // Computes what is before the update of a step once more, of the same batch, shown to `watch`.
+  // Repeats a step up to its update on the same batch, shown to `watch`.
   StepState repeat(const StepState& state, StepWatch& watch);
-  // Repeats it with nothing at the same time; an Error where a bit differs.
+  // Repeats it without any overlap; throws Error if a bit differs.
   void repeat_without_overlap(const StepState& state);
-  // Computes the step once more to find out why its loss or norm is not finite. Collective; an Error of kind
-  // Agreed.
+  // Repeats the step to find out why its loss or norm is not finite; throws an Error of kind Agreed. Collective.
   [[noreturn]] void explain(const StepState& failed);
   std::vector<Stream*> streams();
 
@@ -193,7 +190,7 @@ class Recommender {
   Mesh mesh_;
   ThreadPool pool_, comm_pool_, fetch_pool_;
   Stream compute_, comm_;
-  std::optional<Stream> fetch_worker_;  // absent: fetching is done by compute_
+  std::optional<Stream> fetch_worker_;  // absent: compute_ does the fetching
   std::unique_ptr<Communicator> id_comm_, vector_comm_;
   Placement placement_;
   Model model_;
@@ -203,12 +200,12 @@ class Recommender {
   ParamStore weights_;
   GradientBuffer grads_;
   ShardedOptimizer optimizer_;
-  std::optional<GradNorm> norm_;  // where gradients are clipped
+  std::optional<GradNorm> norm_;  // only with clipping
   double grad_norm_ = 0;
   StepWatch* watch_ = nullptr;
   int64_t checked_ = 0;                  // steps that were repeated without overlap
   RankPlan gradients_row_, update_row_;  // the actions of a step, to the norm and from there
-  StepNumbers numbers_;                  // the rule of the tables; the factor of the loss
+  StepNumbers numbers_;                  // the rule of the tables, the factor of the loss
   std::unique_ptr<IdExchange> ids_;
   std::unique_ptr<EmbeddingTables> tables_;
   StepMemory memory_;

@@ -1,4 +1,4 @@
-// From the options of a recommender to the setup of its ranks.
+// Turns the options of a recommender into the setup of its ranks.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,11 +10,11 @@
 
 namespace trifold {
 
-// What the configuration asks for on `ranks` ranks, the placement worked out. BadInput where it cannot be.
+// The setup of the configuration on `ranks` ranks, with the placement of tables. BadInput if that is not possible.
 RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSchema& schema, int ranks);
 PlacementInput placement_input(const RecommendConfig& config, int ranks);
 
-// The model of a checkpoint's metadata: what must agree for its tensors to fit.
+// The model in a checkpoint's metadata: everything that must agree for its tensors to fit.
 nlohmann::json recommender_model(const RecommendConfig& config, const ClickSchema& schema);
 
 }  // namespace trifold

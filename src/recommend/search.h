@@ -1,9 +1,9 @@
-// `trifold plan --search` of a recommender: on how many ranks, with which placement of the tables, and with
-// vectors in which numbers a step is forecast to be shortest (recommend_plan.h) within --memory-limit.
+// `trifold plan --search` for a recommender: finds the number of ranks, the placement of tables and the type of vectors
+// with the shortest forecast step (recommend/forecast.h) within --memory-limit.
 //
-// Candidates: --ranks and the powers of two below, each kind of placement and the planner's choice, and where
-// they travel between ranks, vectors in f32 and, unless the options say so already, in bf16. Of candidates
-// that put every table in the same places, the first stays.
+// Candidates: --ranks and smaller powers of two; each kind of placement and the planner's choice; and, if vectors are
+// sent between ranks, f32 and bf16 vectors (only bf16 if the options ask for it). Of candidates with the same placement
+// of every table only the first is kept.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@
 namespace trifold {
 
 struct FoundRecommender {
-  RecommendConfig run;             // with what was chosen
-  std::vector<std::string> words;  // the options of that
+  RecommendConfig run;             // with the chosen values
+  std::vector<std::string> words;  // the same as options
   double step_seconds = 0;
   size_t bytes = 0;  // of the rank that needs most
   double imbalance = 1;
-  std::string bound;  // what keeps it from being faster: "memory, gradients 41 %"
+  std::string bound;  // what limits its speed: "memory, gradients 41 %"
 };
 
 struct RecommenderSearch {
@@ -29,7 +29,8 @@ struct RecommenderSearch {
   std::vector<FoundRecommender> best;  // at most ten
 };
 
-// `config` is resolved. BadInput where nothing can run, or nothing fits: with what needs least.
+// `config` is resolved. BadInput if no candidate can run, or none fits; the message then gives the one that needs
+// least.
 RecommenderSearch search_recommender(const PlanRecommenderConfig& config);
 
 }  // namespace trifold

@@ -1,7 +1,7 @@
 // TrainedRecommender: a recommender's checkpoint opened for predictions, with the samples to predict. Model and
-// precision are the checkpoint's; ranks and the placement of the tables are free.
+// precision come from the checkpoint; ranks and the placement of the tables may differ.
 //
-//   const TrainedRecommender job = open_recommender(config);          once a process: finds what is wrong
+//   const TrainedRecommender job = open_recommender(config);          once per process: finds mistakes
 //   predict_clicks(world, job, signal, take, finish);                 on every rank
 #pragma once
 
@@ -19,29 +19,29 @@
 namespace trifold {
 
 struct TrainedRecommender {
-  RecommendConfig config;  // the options of the checkpoint that decide predictions, and those asked for now
-  ClickData data;          // what is predicted is `train`
+  RecommendConfig config;  // the checkpoint's options that decide predictions, and those given now
+  ClickData data;          // the samples to predict are `train`
   std::string directory;   // of the checkpoint
   int64_t step = 0;
 
   const ClickSource& samples() const { return *data.train; }
 };
 
-// BadInput for a checkpoint that is missing, damaged or none of a recommender, data that mean something else
-// than those it was trained on, and ranks that cannot hold it.
+// BadInput for a checkpoint that is missing, damaged or not of a recommender, for data that are not compatible with its
+// training data, and for ranks that cannot hold it.
 TrainedRecommender open_recommender(const TrainedRecommenderConfig& asked);
 
-// What the processes of a command must agree on, beside its options.
+// Adds what the processes of a command must agree on in addition to options.
 void add_terms(RunTerms& terms, const TrainedRecommender& job);
 
-// Computes the logits of the samples of `feed`, one global batch after the other, and shows `take` each batch:
-// on every rank its own samples. False where `signal` asked a rank to stop before the end. Collective.
+// Computes the logits of the samples of `feed`, one global batch after the other, and passes each batch to `take`, on
+// every rank its own samples. False if `signal` stopped it before the end. Collective.
 bool score_feed(Communicator& world, Recommender& model, const ClickFeed& feed,
                 const std::atomic<int>& signal, FunctionRef<void(const Recommender::Scored& scored)> take);
 
 // Builds the model, loads its weights, and calls `take` with the global batches of all samples in their stored
-// order, as score_feed does, and then `finish`; the stream, of the host, is for their collectives. False where
-// `signal` stopped it before `finish`. An error on one rank aborts the others. Collective.
+// order, as score_feed does, and then `finish`; the stream, a host stream, is for their collectives. False if `signal`
+// stopped it before `finish`. An error on one rank aborts the others. Collective.
 using TakeScores = FunctionRef<void(const Recommender::Scored& scored, Stream& stream)>;
 bool predict_clicks(Communicator& world, const TrainedRecommender& job, const std::atomic<int>& signal,
                     TakeScores take, FunctionRef<void(Stream& stream)> finish);
