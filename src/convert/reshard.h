@@ -1,6 +1,5 @@
-// Resharding: a checkpoint as a run on another mesh would have saved it, without such a run. No rank, no
-// model's memory: the target's boxes are computed from planned meshes, and elements pass through a small
-// buffer.
+// Resharding: rewrites a checkpoint as a run on another mesh would have saved it. It starts no ranks and needs no
+// memory for the model: the target's boxes are computed from planned meshes, and elements pass through a small buffer.
 #pragma once
 
 #include <filesystem>
@@ -18,19 +17,19 @@ namespace trifold {
 using ShardLayout = std::vector<std::vector<ShardBox>>;
 
 // Where a run of `model` on the mesh, pipeline and ZeRO stage of `target` stores tensors of these kinds
-// ("param", "adam_m", ...; "param" first): one list for each rank, empty for ranks that own nothing. BadInput
-// where the model cannot be cut like that.
+// ("param", "adam_m", ...; "param" first): one list for each rank, empty for ranks that own nothing. BadInput if the
+// model cannot be sharded like that.
 ShardLayout layout_of_run(const ModelConfig& model, const ReshardConfig& target,
                           const std::vector<std::string>& kinds, DType dtype);
 
-// All tensors cut into `files` parts of about the same size, whatever mesh.
+// All tensors cut into `files` parts of about equal size, independently of a mesh.
 ShardLayout layout_of_files(const std::vector<TensorInfo>& tensors, int files);
 
-// Writes the checkpoint `from` as the configuration says under config.save; returns its folder. Equal to the
-// last bit, shard files and view, to what a run on the target mesh would have saved. Memory:
-// config.max_memory MiB beyond tables of boxes. A kill leaves a temporary folder and no checkpoint. It is a
-// checkpoint of the same run: BadInput where config.save holds those of another, or a run is saving there.
-// `warn` gets what the user should know although the checkpoint was written.
+// Writes the checkpoint `from` under config.save as configured; returns its folder. Shard files and view are
+// bit-identical to those that a run on the target mesh would have saved. Memory: config.max_memory MiB beyond tables of
+// boxes. A kill leaves a temporary folder but no checkpoint. The result belongs to the same run: BadInput if
+// config.save holds checkpoints of another run, or if a run is saving there. `warn` gets notes for the user about a
+// checkpoint that was written.
 std::filesystem::path reshard(CheckpointReader& from, const ReshardConfig& config,
                               const std::function<void(std::string)>& warn = {});
 

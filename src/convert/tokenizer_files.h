@@ -1,5 +1,5 @@
-// The files of a tokenizer that lie beside a model in Hugging Face's folder. `trifold convert` keeps them in
-// the checkpoint, and writes them beside the model again.
+// The tokenizer files next to a model in Hugging Face's folder. `trifold convert` keeps them in the checkpoint, and
+// writes them next to an exported model.
 #pragma once
 
 #include <filesystem>
@@ -14,15 +14,16 @@ namespace trifold {
 inline constexpr const char* kTokenizerJson = "tokenizer.json";
 inline constexpr const char* kSentencePieceModel = "tokenizer.model";
 
-// Those that lie in `folder`. BadInput for one that is no regular file or larger than any tokenizer.
+// The tokenizer files in `folder`. BadInput for one that is not a regular file or is too large for a tokenizer.
 std::vector<std::filesystem::path> tokenizer_files_in(const std::filesystem::path& folder);
 
-// Names the tokenizer among `files` in `data` (the name alone): tokenizer.json, or tokenizer.model where that
-// is missing or of a kind that is not supported. Returns why the first cannot be used; empty where it can, or
-// is not there. Bytes that `data` names stay: the model was trained with them.
+// Sets the tokenizer in `data` to one of `files` (without folder): tokenizer.json, or tokenizer.model if the former is
+// missing or of an unsupported kind. Returns why tokenizer.json cannot be used; empty if it can, or is missing. A byte
+// tokenizer in `data` is kept: the model was trained with it.
 std::string name_tokenizer(const std::vector<std::filesystem::path>& files, DataConfig& data);
 
-// The files to write beside a model made of `checkpoint`, whose tokenizer is that of `data`, and their names.
+// The tokenizer files, with their names, to write next to a model exported from `checkpoint`, whose tokenizer is that
+// of `data`.
 struct FileToWrite {
   std::filesystem::path from;
   std::string name;

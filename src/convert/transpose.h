@@ -1,4 +1,4 @@
-// Transposing a matrix of elements of any size.
+// Transposes a matrix of elements of any size.
 #pragma once
 
 #include <cstddef>
