@@ -1,5 +1,5 @@
-// AttentionCall: the attention of a configured model on one micro-batch, on one rank of the tensor axis, with
-// the tensors that it works on. Benchmarks time it.
+// AttentionCall runs the attention of a configured model on one micro-batch, on one rank of the tensor axis, and owns
+// its tensors. Benchmarks time it.
 #pragma once
 
 #include <vector>
@@ -11,11 +11,11 @@ namespace trifold {
 
 class AttentionCall {
  public:
-  // Allocates on the device of `ops`, and fills inputs with zeros. Both must outlive this.
+  // Allocates on the device of `ops`, and fills inputs with zeros. `ops` and `stream` must outlive this object.
   AttentionCall(const OpTable& ops, Stream& stream, const PretrainConfig& run);
 
-  // From now on every sample holds documents that do not see each other, on average `mean` tokens long, from
-  // half of that to half as much again in turn. The last one ends with the sample.
+  // From now on every sample consists of documents that do not attend to each other, on average `mean` tokens long,
+  // with lengths cycling from half to one and a half times that. The last one ends with the sample.
   void cut_into_documents(int64_t mean);
 
   const Attention& shape() const { return how_; }
