@@ -1,6 +1,6 @@
-// BestEvaluation: the best evaluation of a run so far, and how many later ones were no better. By it a run
-// marks its best checkpoint (--save-best) and ends early (--early-stop-patience). It is part of the state that
-// checkpoints hold, so that a run that was stopped and goes on decides as one that was not.
+// BestEvaluation tracks the best evaluation of a run so far and the number of later ones that were no better, for
+// --save-best and --early-stop-patience. It is part of the checkpointed state, so that a resumed run decides like an
+// uninterrupted one.
 #pragma once
 
 #include <cstdint>
@@ -20,20 +20,20 @@ class BestEvaluation {
   // `metric` names the values in messages: "AUC".
   BestEvaluation(std::string metric, Better better) : metric_(std::move(metric)), better_(better) {}
 
-  // Takes the value of the evaluation after step `step`. One that is absent, not finite, or equal to the best is
-  // no better.
+  // Takes the value of the evaluation after step `step`. A value that is absent, not finite, or equal to the best is no
+  // better.
   void add(int64_t step, std::optional<double> value);
 
-  int64_t last_step() const { return last_step_; }  // of the last evaluation; 0: there was none
-  int64_t best_step() const { return best_step_; }  // of the best; 0: there was none
+  int64_t last_step() const { return last_step_; }  // of the last evaluation; 0: none
+  int64_t best_step() const { return best_step_; }  // of the best; 0: none
   int64_t misses() const { return misses_; }        // evaluations after the best
-  // Whether a run with this patience ends now; without one it never does.
+  // Whether a run with this patience ends now; without a patience it never does.
   bool ends_early(const std::optional<int64_t>& patience) const { return patience && misses_ >= *patience; }
   // "3 evaluations after the best AUC, 0.77720 after step 900, were no better"
   std::string text() const;
 
   nlohmann::json state() const;
-  // Takes over what state() returned; BadInput for anything else.
+  // Restores a value of state(); BadInput for anything else.
   void restore(const JsonView& state);
 
  private:

@@ -1,6 +1,5 @@
-// What a checkpoint says of the data it was trained on: a fingerprint of them (text/data_fingerprint.h), and
-// the place in them where the data source knows one. A checkpoint that was written before fingerprints were
-// kept has none and goes on with any data.
+// The part of a checkpoint that identifies its training data: a fingerprint (text/data_fingerprint.h), and the position
+// in the data if the source has bookmarks. Older checkpoints have no fingerprint and resume with any data.
 #pragma once
 
 #include <string>
@@ -14,8 +13,8 @@ namespace trifold {
 // Puts the fingerprint into the state of a checkpoint that is being saved.
 void note_data(CheckpointMeta& meta, const DataFingerprint& data);
 
-// How `data` differ from those of the checkpoint, for a message; empty where they do not, and where the
-// checkpoint does not say. BadInput when what it says cannot be read.
+// How `data` differ from those of the checkpoint, for a message; empty if they do not, or if the checkpoint has no
+// fingerprint. BadInput if the fingerprint cannot be read.
 std::string data_difference(const CheckpointMeta& meta, const DataFingerprint& data);
 
 // BadInput, naming the first difference, unless the data are the same or `may_differ`. `name` is the
@@ -23,12 +22,12 @@ std::string data_difference(const CheckpointMeta& meta, const DataFingerprint& d
 void check_training_data(const CheckpointMeta& meta, const std::string& name, const DataFingerprint& data,
                          bool may_differ);
 
-// Where in the data the run of a checkpoint was (data/batch.h); empty where the samples consumed say it all.
-// BadInput when it cannot be read.
+// The bookmark of a checkpoint's run in its data (data/batch.h); empty if the number of consumed samples suffices.
+// BadInput if it cannot be read.
 std::string data_bookmark(const CheckpointMeta& meta);
 
-// Opens `source` at that place. BadInput where the place is one in other data; with `may_differ` the samples
-// are counted from the beginning of these data then, which takes longer.
+// Opens `source` at that position. BadInput if the bookmark belongs to other data; with `may_differ` the samples are
+// then counted from the beginning of these data, which takes longer.
 void open_at_place(const CheckpointMeta& meta, const DataSource& source, bool may_differ);
 
 }  // namespace trifold

@@ -8,8 +8,8 @@ namespace trifold {
 
 namespace {
 
-// Places of one block in one direction: its weights, what its layers show, the gradients of its parameters.
-// Before those of going forward are some for what it is given.
+// Places of one block in one direction: its weights, the tensors its layers show, the gradients of its parameters. In
+// the forward direction places for the block's inputs precede them.
 constexpr int64_t kPlacesOfBlock = 1 << 20;
 constexpr int64_t kFirstGradient = kPlacesOfBlock / 2;
 

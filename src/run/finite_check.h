@@ -1,7 +1,7 @@
-// FiniteCheck: where the first number of a step that is infinite or NaN comes from. A step whose loss or
-// gradients are not finite is computed once more, from the same weights and samples and so with the same bits,
-// while this shows a FiniteSearch everything that layers show: weights, outputs, gradients of activations, and
-// the gradients of parameters behind every block. Places are the blocks forward, then backward.
+// FiniteCheck finds the origin of the first infinite or NaN number of a step. A step whose loss or gradients are not
+// finite is computed again from the same weights and samples, and so with the same bits, while FiniteCheck passes
+// everything that layers show to a FiniteSearch: weights, outputs, gradients of activations, and after every block the
+// gradients of its parameters. Places are the blocks forward, then backward.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@
 
 namespace trifold {
 
-// What a step is made of. References must outlive the check.
+// The parts of a step. References must outlive the check.
 struct FiniteCheckParts {
   Communicator& world;
   const Mesh& mesh;
@@ -26,7 +26,7 @@ struct FiniteCheckParts {
   const FlatLayout& layout;
   const GradientBuffer& grads;
   Stream& compute;
-  std::string_view data;            // what samples are counted in: "the training data"
+  std::string_view data;            // the data in which samples are counted: "the training data"
   bool names_micro_batches = true;  // false: a step has one
 };
 
@@ -40,29 +40,29 @@ class FiniteCheck : public StepWatch {
   void see(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream) final;
   void end(Stream& stream) override;
 
-  // After the step: looks at the gradients as they were summed over the ranks, and returns what all ranks throw:
-  // an Error (Agreed) that says whether the loss or else the norm of step `step` is not finite, and where the
-  // first such number appears. `of_norm` is added to a norm: " with the loss scale 8". Collective over the world.
+  // After the step: checks the gradients summed over ranks, and returns the Error (Agreed) for all ranks to throw: it
+  // says whether the loss or the norm of step `step` is not finite, and where the first such number appears. `of_norm`
+  // is appended to a norm: " with the loss scale 8". Collective over the world.
   Error error(int64_t step, double loss, double norm, std::string_view of_norm = {});
 
  protected:
-  // Looks at what a layer shows.
+  // Checks a tensor that a layer shows.
   virtual void look(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream);
   FiniteSearch& search() { return search_; }
-  // Before all that is shown of this block going forward; `before` places are free there. Block 0: the inputs.
+  // Moves to the places before this block's forward pass, of which `before` are free. Block 0: the inputs.
   void go_before(int block, int64_t before);
 
  private:
   FiniteCheckParts parts_;
   FiniteSearch search_;
-  std::vector<bool> bad_gradients_;  // by parameter: reported once, by the micro-batch that made it bad
+  std::vector<bool> bad_gradients_;  // per parameter: reported once, by the micro-batch that caused it
   Action action_{};
   int block_ = 0;
-  int64_t row_samples_ = 0;  // samples of the batch, where each is a row of what layers show; else 0
+  int64_t row_samples_ = 0;  // samples of the batch if each is a row of shown tensors; else 0
 };
 
-// Throws an Error that names the first of the gradients summed here that is not finite, if there is one;
-// `where` begins its text. For asynchronous schedules, whose steps cannot be repeated.
+// Throws an Error that names the first gradient summed on this rank that is not finite, if there is one; `where` begins
+// its text. For asynchronous schedules, whose steps cannot be repeated.
 void check_sums_finite(const FiniteCheckParts& parts, const std::string& where);
 
 }  // namespace trifold

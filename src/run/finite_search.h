@@ -1,9 +1,9 @@
-// FiniteSearch: the first number of a step that is infinite or NaN, found among everything that the ranks of
-// a run show while the step is computed once more.
+// FiniteSearch finds the first infinite or NaN number of a step among all tensors that the ranks show while the step is
+// repeated.
 //
-// "First" is meant in the direction in which data flows: whoever shows tensors numbers their places in that
-// direction. Nothing before the first place is bad, so the cause is there, on whatever rank and whenever it
-// was computed. Of one place in the model the first sample counts.
+// "First" refers to the flow of data: callers number places in that direction. Everything before the first bad place is
+// finite, so the cause is there, whatever the rank and the time of its computation. Within one place the first sample
+// counts.
 #pragma once
 
 #include <cstdint>
@@ -19,39 +19,38 @@ namespace trifold {
 
 class FiniteSearch {
  public:
-  // Samples that tensors are of.
+  // The samples to which tensors belong.
   struct Samples {
     int64_t first = -1;
-    int64_t count = 0;  // 0: they are of no samples
-    int micro = -1;     // the micro-batch; -1: a step has one only
+    int64_t count = 0;  // 0: not about samples
+    int micro = -1;     // the micro-batch; -1: a step has only one
   };
 
-  // `data` is what samples are counted in: "the training data". References must outlive the object.
+  // `data` names the data in which samples are counted: "the training data". References must outlive the object.
   FiniteSearch(Communicator& world, const Mesh& mesh, const OpTable& ops, std::string_view data);
 
-  // Of what is looked at from now on.
+  // The samples of the tensors checked from now on.
   void set_samples(const Samples& samples) { samples_ = samples; }
-  // The next place; each look moves one on.
+  // Sets the place of the next tensor; each check advances by one.
   void go_to(int64_t place) { place_ = place; }
   int64_t place() const { return place_; }
 
-  // Looks at a tensor, complete as of now on `stream`; `what` is "the output of block.1.norm1".
+  // Checks a tensor that is complete at this point of `stream`; `what` is "the output of block.1.norm1".
   void look(std::string_view what, Tensor tensor, Stream& stream);
-  // The same of columns [begin, end) of a matrix that has a row for each of the samples.
+  // The same for columns [begin, end) of a matrix with one row per sample.
   void look_at_rows(std::string_view what, Tensor matrix, int64_t begin, int64_t end, Stream& stream);
-  // The same of a tensor on the host, wherever operations run.
+  // The same for a tensor on the host, wherever operations run.
   void look_on_host(std::string_view what, Tensor tensor);
 
-  // What the ranks found, in a sentence or two without a full stop; the same on every rank. Collective over
-  // the world.
+  // The ranks' findings in a sentence or two without a full stop, the same on every rank. Collective over the world.
   std::string verdict(Stream& stream);
 
  private:
-  // A number that is not finite and where it was met. Travels between ranks as it is.
+  // A number that is not finite, and its place. Sent between ranks as bytes.
   struct Finding {
     static constexpr size_t kTextBytes = 192;
 
-    int64_t place = 0;  // in the flow of data; later is larger
+    int64_t place = 0;  // larger is later in the flow of data
     int64_t first_sample = 0;
     int64_t samples = 0;
     int64_t rank = 0;
@@ -62,7 +61,7 @@ class FiniteSearch {
     bool before(const Finding& other) const;
   };
 
-  // What a number at the next place would be.
+  // A Finding at the next place.
   Finding next() const;
   void note(Finding finding, std::string_view what, const Tensor& tensor, int64_t index);
   std::string describe(const Finding& finding) const;
@@ -76,11 +75,11 @@ class FiniteSearch {
   Finding first_;
 };
 
-// "nan", "inf" or "-inf": a NaN's sign means nothing. Other numbers as they are.
+// "nan", "inf" or "-inf" (the sign of a NaN is ignored); other numbers as usual.
 std::string not_finite_text(double value);
-// The same of an element of a tensor on the host.
+// The same for an element of a tensor on the host.
 std::string not_finite_text(const Tensor& tensor, int64_t index);
-// Index of the first element that is infinite or NaN. The tensor must be complete, and the host's.
+// Index of the first element that is infinite or NaN. The tensor must be complete and on the host.
 std::optional<int64_t> first_not_finite(Tensor tensor);
 
 }  // namespace trifold

@@ -32,8 +32,7 @@ int spare_cores(Communicator& world, int threads) {
 
 double measure_gemm(const OpTable& ops, Stream& stream, DType dtype, int64_t m, int64_t n, int64_t k,
                     double seconds) {
-  // Random numbers; of a large matrix the first ones again and again, for drawing takes longer than
-  // measuring.
+  // Random numbers, repeated in a large matrix, because drawing takes longer than measuring.
   const auto make = [&](int64_t rows, int64_t cols, const char* name) {
     Buffer buffer(static_cast<size_t>(rows * cols) * size_of(dtype));
     const PhiloxKey key = philox_key(1, name);
@@ -56,8 +55,8 @@ double measure_gemm(const OpTable& ops, Stream& stream, DType dtype, int64_t m, 
   const Buffer a = make(m, k, "a");
   const Buffer b = make(k, n, "b");
   const Buffer c(static_cast<size_t>(m * n) * size_of(dtype), ops.device);
-  // Behind each other, as in training: a device would stand still while the host hears that one is done. In
-  // f64 one may take a second.
+  // Enqueued back to back, as in training: a device would idle if the host waited for each one. In f64 a product may
+  // take a second.
   const int64_t together = ops.device == nullptr || dtype == DType::F64 ? 1 : 8;
   const auto some = [&] {
     for (int64_t i = 0; i < together; ++i)
@@ -78,7 +77,7 @@ double measure_gemm(const OpTable& ops, Stream& stream, DType dtype, int64_t m, 
 
 double measure_peak(Communicator& world, const OpTable& ops, Stream& stream, DType dtype) {
   world.barrier();
-  const int64_t size = ops.device != nullptr ? 8192 : 768;  // large enough to fill it
+  const int64_t size = ops.device != nullptr ? 8192 : 768;  // large enough to fill the device
   double rate = measure_gemm(ops, stream, dtype, size, size, size, dtype == DType::F64 ? 0.1 : 0.25);
   Stream host = stream.host();
   world.all_reduce({&rate, DType::F64, {1}}, Reduce::Sum, host);

@@ -1,4 +1,4 @@
-// What a rank must know about the machine it shares with others.
+// Information about the machine that a rank shares with others.
 #pragma once
 
 #include "comm/communicator.h"
@@ -12,7 +12,7 @@ int ranks_on_host(Communicator& world);
 // The cores of this host divided by its ranks, at least 1. Collective.
 int fair_threads(Communicator& world);
 
-// The cores of this host that its ranks leave when each uses `threads`. Collective.
+// The cores of this host that are left if each of its ranks uses `threads`. Collective.
 int spare_cores(Communicator& world, int threads);
 
 // Rate of matrix products in `dtype` in flop/s, measured for about `seconds` with random data on the stream's
@@ -20,8 +20,7 @@ int spare_cores(Communicator& world, int threads);
 double measure_gemm(const OpTable& ops, Stream& stream, DType dtype, int64_t m, int64_t n, int64_t k,
                     double seconds);
 
-// The sum over ranks of what each measures at the same time: what the cores of this run can do at most.
-// Collective.
+// The sum over ranks of rates measured at the same time: the peak of this run's cores. Collective.
 double measure_peak(Communicator& world, const OpTable& ops, Stream& stream, DType dtype);
 
 }  // namespace trifold

@@ -21,7 +21,7 @@ std::string ended_early(const RunStart& start, const RunLimits& limits) {
   const CheckpointReader reader(*start.from);
   const std::string name = reader.directory().string();
   const JsonView state(reader.meta().state, name);
-  BestEvaluation best("", BestEvaluation::Better::Higher);  // which is better does not matter here
+  BestEvaluation best("", BestEvaluation::Better::Higher);  // the direction does not matter here
   if (state.has("best")) best.restore(state.at("best"));
   if (!best.ends_early(limits.early_stop_patience)) return {};
   if (!start.may_fall_back)

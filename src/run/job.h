@@ -1,5 +1,5 @@
-// What runs of all kinds (`pretrain`, `finetune`, `recommend`) have in common before and after their steps:
-// a job, which is made once a process and finds what is wrong with the user's files, and how a run ends.
+// The common parts of all kinds of runs (`pretrain`, `finetune`, `recommend`) before and after their steps: a job,
+// which is made once per process and finds mistakes in the user's files, and how a run ends.
 #pragma once
 
 #include <functional>
@@ -19,16 +19,17 @@ namespace trifold {
 
 enum class RunEnd {
   Done,         // all steps, the target, --exit-interval or --exit-duration-in-mins
-  Interrupted,  // a signal: the checkpoint is saved, where --save says so
-  NotBegun,     // a signal before the first step: there is nothing to save
+  Interrupted,  // a signal; a checkpoint is saved if --save is given
+  NotBegun,     // a signal before the first step; there is nothing to save
 };
 
-// After which step a run ends.
+// The conditions that end a run.
 struct RunLimits {
   int64_t last_step = 0;
-  std::optional<int64_t> exit_interval;         // or the first step that it divides
-  std::optional<double> exit_duration_in_mins;  // or the first that ends later than this after the start
-  // Or as many evaluations in a row that were no better than the best before them.
+  std::optional<int64_t> exit_interval;  // ends at the first step that it divides
+  std::optional<double>
+      exit_duration_in_mins;  // ends at the first step that finishes later than this after the start
+  // Ends after as many evaluations in a row without a new best.
   std::optional<int64_t> early_stop_patience;
 };
 
@@ -36,23 +37,23 @@ struct RunJob {
   DataFingerprint fingerprint;  // of the training data
   RunStart start;
   RunLimits limits;
-  RunTerms terms;                          // what it must have in common with the jobs of other ranks
-  Clock::time_point began = Clock::now();  // what exit_duration_in_mins counts from
-  std::string finished;  // --auto-resume found that nothing is left to train: why; else empty
+  RunTerms terms;                                // must be the same for the jobs of all ranks
+  Clock::time_point began = Clock::now();        // start of exit_duration_in_mins
+  std::string finished;                          // why --auto-resume found nothing left to train, else empty
   std::function<void(SavePhase)> at_save_phase;  // called at every phase of every save; for tests
   RunProbe* probe = nullptr;                     // for tests
 
-  // Adds to the terms the options, and the checkpoint that the run goes on from.
+  // Adds the options, and the checkpoint from which the run continues, to the terms.
   void add_terms(const OptionTable& options);
 };
 
-// What `finished` says of a run that has done all its steps.
+// The text of `finished` for a run that has done all its steps.
 std::string all_steps_done(int64_t steps);
-// The same of one that `limits` ended early, as the checkpoint at `start` says; empty: they did not. BadInput
-// where the user asked to go on from that checkpoint.
+// The same for a run that `limits` ended early, according to the checkpoint at `start`; empty if they did not. BadInput
+// if the user explicitly asked to continue from that checkpoint.
 std::string ended_early(const RunStart& start, const RunLimits& limits);
 
-// Collects what is wrong with the files of a run, so that the user sees all mistakes at once.
+// Collects the mistakes in the files of a run, so that the user sees all at once.
 class Preparation {
  public:
   // Runs `part`, and keeps the text of a BadInput that it throws.
@@ -65,10 +66,10 @@ class Preparation {
       problems_.emplace_back(error.what());
     }
   }
-  // That checkpoints and the log can be written. `first_step` as in check_save.
+  // Checks that checkpoints and the log can be written. `first_step` as in check_save.
   void check_outputs(const RunStart& start, const CheckpointConfig& checkpoint, const LogConfig& log,
                      std::optional<int64_t> first_step);
-  // BadInput where something was wrong.
+  // BadInput if there were mistakes.
   void finish() const { throw_problems(problems_); }
 
  private:

@@ -19,7 +19,7 @@ std::function<void(SavePhase)> save_listener(const RunJob& job, int rank) {
   };
 }
 
-// The next steps. Where they are not finite, that is written down, so that a run that is started again knows.
+// Trains the next steps. If they are not finite, that is recorded for a restarted run.
 void advance(TrainingRun& run, RunSaver& saver, const LoadedStart& loaded, const std::atomic<int>& signal) {
   try {
     if (run.advance(signal)) saver.step_was_finite();
@@ -39,7 +39,7 @@ std::array<double, n> of_rank_0(Communicator& world, std::array<double, n> numbe
   return numbers;
 }
 
-// Whether the run has lasted as long as it may; the clock of rank 0 decides for all.
+// Whether the run has reached its time limit, by the clock of rank 0.
 bool is_late(Communicator& world, const RunJob& job) {
   const std::optional<double>& minutes = job.limits.exit_duration_in_mins;
   if (!minutes) return false;
@@ -56,7 +56,7 @@ LoadedStart start(Communicator& world, TrainingRun& run, const RunJob& job, RunS
   return loaded;
 }
 
-// The rest of a step where the run is evaluated, or of the start.
+// The evaluation at the start or after a step, and its consequences.
 class Evaluations {
  public:
   Evaluations(Communicator& world, TrainingRun& run, const RunJob& job, const CheckpointConfig& checkpoint,
@@ -68,13 +68,13 @@ class Evaluations {
         saver_(saver),
         observer_(observer) {}
 
-  // Whether the run goes on from a checkpoint that was saved on a signal before the evaluation of its step,
-  // which decides something.
+  // Whether the run continues from a checkpoint that was saved on a signal before the evaluation of its step, and
+  // decisions depend on it.
   bool lacks_one() const {
     const int64_t done = run_.state().steps_done();
     return (keeps_best_ || patience_) && done > 0 && run_.evaluation_due() && run_.best().last_step() < done;
   }
-  // Whether the run ends because of it.
+  // Returns whether the run ends because of it.
   bool make(const std::atomic<int>& signal) {
     Evaluation evaluation;
     if (!run_.stop_agreed()) evaluation = run_.evaluate(signal);
@@ -137,7 +137,7 @@ RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const 
     reach(RunPart::Evaluate);
     return evaluations.make(signal);
   };
-  evaluations.keep_best();  // a kill may have come before the folder said so
+  evaluations.keep_best();  // a kill may have come before the folder was marked
   if (evaluations.lacks_one() && evaluation_ends_run()) {
     saver.finish();
     return RunEnd::Done;
@@ -156,7 +156,8 @@ RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const 
     if (due(checkpoint.save_interval)) {
       reach(RunPart::Save);
       saver.save();
-      run.poll_stop(signal);  // a save may take long: do not begin another step, and save once more
+      run.poll_stop(
+          signal);  // a save may take long: a signal during it must not start another step and a second save
     }
     if (run.stop_agreed()) continue;
     if (due(job.limits.exit_interval) || is_late(world, job)) break;

@@ -1,6 +1,5 @@
-// The loop of every training run, whatever is trained: it loads where the job says so, trains step by step,
-// evaluates and saves when that is due, and ends after the last step, at the limits of the job, or on a
-// signal.
+// The loop of every training run, whatever is trained: it loads the job's checkpoint, trains step by step, evaluates
+// and saves when due, and ends after the last step, at the limits of the job, or on a signal.
 #pragma once
 
 #include <atomic>
@@ -21,19 +20,19 @@ struct Evaluation {
   bool at_target = false;       // the run has reached its target and ends
 };
 
-// What a run trains: one rank's part of it. All calls are collective unless they say otherwise. Reports of
-// its own go to an observer that it knows.
+// One rank's part of a training run. All calls are collective unless they say otherwise. Implementations send
+// further reports to their own observer.
 class TrainingRun {
  public:
   virtual ~TrainingRun() = default;
-  // What checkpoints hold. Not collective.
+  // The state that checkpoints hold. Not collective.
   virtual Savable& state() = 0;
-  // Goes on from the checkpoint at, or the newest one under, `path`. Returns what differs from the run that
-  // wrote it, a line each. An Error on all ranks or on none; another checkpoint may then be loaded.
+  // Continues from the checkpoint at, or the newest one under, `path`. Returns the differences from the run that wrote
+  // it, one line each. Throws on all ranks or on none; after an Error another checkpoint may be loaded.
   virtual std::vector<std::string> load(const std::string& path) = 0;
-  // The state is complete and the first step comes next: reports what the run is.
+  // Called when the state is complete, before the first step: reports the run's description.
   virtual void begin(std::vector<std::string> changes, std::vector<std::string> processes) = 0;
-  // Waits until samples can be read; false, on all ranks, once one of them sees its signal before that.
+  // Waits until samples can be read; returns false on all ranks if one of them sees its signal first.
   virtual bool wait_for_data(const std::atomic<int>& /*signal*/) { return true; }
 
   // Trains the next step, or several that belong together, and reports them. Returns whether one of them
@@ -51,7 +50,7 @@ class TrainingRun {
   virtual BestEvaluation& best() = 0;
   // True on all ranks once one of them has seen its signal. Not collective.
   virtual bool stop_agreed() const = 0;
-  // Asks again, after a save for example.
+  // Checks the signal again, for example after a save.
   virtual void poll_stop(const std::atomic<int>& signal) = 0;
   // Shows the actions and tensors of every step to `watch`, which must outlive the run. Not collective.
   virtual void watch(StepWatch& watch) = 0;

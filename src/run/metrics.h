@@ -15,37 +15,37 @@
 
 namespace trifold {
 
-// One training step; all but times and rates are the same on every rank. Losses are means over the tokens of
-// the global batch, of a recommender over its samples, before the update.
+// One training step; everything but times and rates is the same on every rank. Losses are means over the tokens (for a
+// recommender, the samples) of the global batch, before the update.
 struct StepReport {
   int64_t step = 0;  // counts from 1
   int64_t consumed_samples = 0;
   int64_t samples = 0;  // of this step; padding does not count
   double loss = 0;
-  double grad_norm = 0;  // before clipping; of a recommender's MLPs, and 0 where they are not clipped
-  double lr = 0;         // of a recommender's MLPs
+  double grad_norm = 0;  // before clipping; for a recommender that of the MLPs, 0 without clipping
+  double lr = 0;         // for a recommender that of the MLPs
   double step_seconds = 0;
-  // From here on of transformers only.
-  // Of a mixture of experts, means over the tokens and the blocks, without their coefficients: 1 where all experts
-  // are used alike, and the square of the routers' logits (nn/experts.h).
+  // From here on only for transformers.
+  // For a mixture of experts, means over tokens and blocks, without coefficients: the balance loss, 1 if all experts
+  // are used equally, and the z-loss of the routers' logits (nn/experts.h).
   std::optional<double> router_balance;
   double router_z = 0;
   double loss_scale = 1;
-  double next_loss_scale = 1;   // of the step after it
+  double next_loss_scale = 1;   // of the next step
   int64_t tokens = 0;           // of this step, all ranks; padding does not count
-  int64_t sent_bytes = 0;       // by all ranks together (comm/communicator.h says how they are counted)
+  int64_t sent_bytes = 0;       // by all ranks together, counted as in comm/communicator.h
   int64_t left_node_bytes = 0;  // of these, to a rank on another node
   double tokens_per_second = 0;
-  // Model flops per second (matrix products; causal attention counts half, recomputation not at all, samples
-  // that end early by the share of their tokens) as a share of the matrix-product rate measured on these same
-  // cores when the run started.
+  // Model flops per second (matrix products; causal attention counts half, recomputation not at all, shorter samples in
+  // proportion to their tokens) as a share of the matrix-product rate measured on these same cores when the run
+  // started.
   double mfu = 0;
   bool skipped = false;
 
   double samples_per_second() const { return static_cast<double>(samples) / step_seconds; }
 };
 
-// What else is measured of a model's answers, by name.
+// Further metrics of a model's answers, by name.
 using Scores = std::vector<std::pair<std::string, double>>;
 
 struct EvalReport {
@@ -53,7 +53,7 @@ struct EvalReport {
   double loss = 0;
   int64_t tokens = 0;
   double seconds = 0;
-  const char* unit = "tokens";  // what the loss is the mean over
+  const char* unit = "tokens";  // the loss is the mean over these
 };
 
 // A run of whole passes over the training data.
@@ -63,10 +63,10 @@ struct PassesReport {
   int64_t last_batch = 0;  // samples of the last global batch
 };
 
-// What a run of any kind is, reported once before the first step.
+// The description of a run of any kind, reported once before the first step.
 struct StartReport {
   std::string mesh;                    // "dp 2 x pp 1 x tp 1, thread ranks, 1 thread each"
-  std::vector<std::string> processes;  // that run the ranks, where these are several (run/nodes.h)
+  std::vector<std::string> processes;  // the processes of the ranks, if there are several (run/nodes.h)
   std::string operations;              // instruction set of the operation table
   // What a resumed run does differently from the one that wrote the checkpoint, a line each.
   std::vector<std::string> changes;
@@ -76,25 +76,25 @@ struct StartReport {
   int64_t last_step = 0;
 };
 
-// The same of a transformer.
+// The same for a transformer.
 struct RunReport : StartReport {
   double peak_flops = 0;  // measured matrix-product rate of all ranks together, flop/s
   std::vector<StageReport> stages;
   std::vector<MemoryReport> memory;  // of each pipeline rank
   PassesReport passes;
-  // Of one evaluation, and what --eval-iters says: more than the validation part has is cut. 0: none.
+  // Samples of one evaluation, and of --eval-iters before it is limited to the validation split. 0: none.
   int64_t eval_samples = 0;
   int64_t eval_samples_asked = 0;
-  std::string plan;  // text form, one line a rank
+  std::string plan;  // text form, one line per rank
 };
 
-// Observes checkpoints, and what goes wrong, in any kind of run.
+// Observes checkpoints and warnings in any kind of run.
 class SaveObserver {
  public:
   virtual ~SaveObserver() = default;
-  // After the commit: the checkpoint is on the disk.
+  // Called after the commit: the checkpoint is on the disk.
   virtual void on_saved(int64_t step, const std::string& directory) = 0;
-  // The run ends here: as many evaluations as --early-stop-patience says were no better than the best.
+  // The run ends here because of --early-stop-patience.
   virtual void on_early_stop(const BestEvaluation& /*best*/) {}
   // Something is wrong, but the run goes on.
   virtual void on_warning(const std::string& text) = 0;
@@ -105,7 +105,7 @@ class RunObserver : public SaveObserver {
   virtual void on_start(const RunReport& report) = 0;
   virtual void on_step(const StepReport& report) = 0;
   virtual void on_eval(const EvalReport& report) = 0;
-  // After the on_eval of the same step, where the data are of a task.
+  // Called after the on_eval of the same step if the data are those of a task.
   virtual void on_scores(int64_t /*step*/, const Scores& /*scores*/) {}
 };
 

@@ -12,7 +12,7 @@ namespace trifold {
 
 namespace {
 
-// Of every rank.
+// The process of every rank.
 std::vector<RankProcess> gather_processes(Communicator& world) {
   struct Plain {
     int64_t pid;
@@ -30,7 +30,7 @@ std::vector<RankProcess> gather_processes(Communicator& world) {
   return processes;
 }
 
-// "ranks 0-3 are pids 12-15", for ranks and processes that both follow each other.
+// "ranks 0-3 are pids 12-15", for consecutive ranks with consecutive pids.
 std::string run_text(int first_rank, int64_t first_pid, int count) {
   if (count == 1) return fmt::format("rank {} is pid {}", first_rank, first_pid);
   return fmt::format("ranks {}-{} are pids {}-{}", first_rank, first_rank + count - 1, first_pid,

@@ -1,5 +1,5 @@
-// --check-overlap: a step computed twice, as always and with nothing at the same time, must give the same
-// bits; what differs was read or written too early or too late.
+// --check-overlap: a step computed twice, normally and without any overlap, must give the same bits; a difference means
+// that something was read or written too early or too late.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +12,11 @@
 
 namespace trifold {
 
-// Lets nothing overlap: after each action waits for all streams of the rank. A plan whose messages were put
-// in by add_communication cannot deadlock that way (schedule/passes.h).
+// Prevents all overlap: waits for all streams of the rank after each action. A plan whose messages were inserted by
+// add_communication cannot deadlock that way (schedule/passes.h).
 class OneByOne final : public StepWatch {
  public:
-  // For all streams of the rank.
+  // `streams`: all streams of the rank.
   OneByOne(std::vector<Stream*> streams, StepWatch* inner) : StepWatch(inner), streams_(std::move(streams)) {}
 
   void after(const Action& action) override;
@@ -25,14 +25,14 @@ class OneByOne final : public StepWatch {
   std::vector<Stream*> streams_;
 };
 
-// What a step gave: its loss, and the reduced gradients that are summed on this rank.
+// The results of a step: its loss, and the reduced gradients summed on this rank.
 class OverlapCheck {
  public:
-  // Copies the gradients; they must be complete as of now on `stream`. References must outlive the object.
+  // Copies the gradients, which must be complete at this point of `stream`. References must outlive the object.
   OverlapCheck(const OpTable& ops, Stream& stream, const FlatLayout& layout, const GradientBuffer& grads,
                const LossSums& loss);
 
-  // Throws an Error that names what differs first now, element, parameter and unit; `step` begins its text.
+  // Throws an Error that names the first difference, with element, parameter and unit; `step` begins its text.
   void compare(const LossSums& loss, const std::string& step) const;
 
  private:

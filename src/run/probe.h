@@ -8,18 +8,18 @@
 
 namespace trifold {
 
-// What a rank is about to do; Updated: what it has just done.
+// What a rank is about to do, except Updated, which it has just done.
 enum class RunPart { Load, Step, Updated, Evaluate, Save };
 
 // Functions are called by the ranks' threads, several at a time.
 class RunProbe {
  public:
   virtual ~RunProbe() = default;
-  // On rank `rank`, which trains `state`. For Load the weights are not there yet.
+  // Called on rank `rank`, which trains `state`. At Load there are no weights yet.
   virtual void reach(RunPart part, int rank, Savable& state) = 0;
-  // A save of this rank is in that phase.
+  // A save of this rank has reached that phase.
   virtual void reach(SavePhase phase, int rank) = 0;
-  // What is shown every block that this rank computes; null: nobody.
+  // The watch that sees every block this rank computes; null: none.
   virtual StepWatch* watch(int rank) = 0;
 };
 

@@ -1,4 +1,4 @@
-// Ranks as messages name them.
+// The names of ranks in messages.
 #pragma once
 
 #include <span>

@@ -36,8 +36,7 @@ bool is_abort(const std::exception_ptr& error) {
   }
 }
 
-// The first error that any rank met; the others are aborted and fail because of it. Their errors may come
-// here before it does.
+// The first error of any rank; the others are aborted and fail because of it. Their errors may arrive here first.
 class FirstError {
  public:
   void take(int rank, ThreadWorld& world) {
@@ -76,13 +75,13 @@ class FirstError {
   bool is_consequence_ = false;
 };
 
-// The ranks begin by finding out which of them share a node.
+// Ranks first determine which of them share a node.
 void start_rank(Communicator& world, const MeshConfig& config, FunctionRef<void(Communicator&)> rank_main) {
   world.set_nodes(nodes_of_ranks(world, config.ranks_per_node));
   rank_main(world);
 }
 
-// Waits for threads that say when they are done.
+// Waits for threads that report when they are done.
 class Finish {
  public:
   void one_is_done() {
@@ -92,7 +91,7 @@ class Finish {
     }
     changed_.notify_all();
   }
-  // How many are done after this time, or as soon as all of `count` are.
+  // The number done after this time, or as soon as all `count` are.
   int wait(int count, std::chrono::milliseconds time) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, time, [&] { return done_ == count; });
@@ -105,16 +104,16 @@ class Finish {
   int done_ = 0;
 };
 
-// How long threads may take to end after one has found in vain that another does not come.
+// Time for threads to end after one of them timed out waiting for another.
 constexpr std::chrono::seconds kUnwinding{2};
 
-// Returns when `count` threads are done, or says why not and ends the process: a thread that hangs cannot be
-// joined, and nothing it uses can be freed. From when the world was aborted, or a thread is done, the others
-// have a time-out too, which each that comes to its end renews.
+// Returns when `count` threads are done, or reports the reason and ends the process: a hanging thread cannot be joined,
+// and nothing it uses can be freed. Once the world is aborted or a thread is done, the others have a time-out, which
+// restarts whenever a thread ends.
 void wait_or_end(Finish& finish, int count, const ThreadWorld& world, std::chrono::milliseconds timeout,
                  FirstError& first, LastWords last_words) {
   std::optional<WaitClock> clock;
-  bool ending = false;  // the clock counts since an abort
+  bool ending = false;  // the clock runs since an abort
   std::chrono::milliseconds look(100);
   for (int done = 0, before = 0; (done = finish.wait(count, look)) < count; before = done) {
     const bool aborted = world.aborted();
@@ -135,7 +134,7 @@ void wait_or_end(Finish& finish, int count, const ThreadWorld& world, std::chron
   }
 }
 
-// What all ranks throw when the checks of some have failed; `texts` by rank, empty where all is well.
+// The text that all ranks throw if the checks of some failed; `texts` by rank, empty on success.
 std::string problems_text(const std::vector<std::string>& texts, const std::vector<std::string>& places) {
   const auto same = [&](const std::string& text) { return text == texts.front(); };
   if (std::all_of(texts.begin(), texts.end(), same)) return texts.front();
@@ -186,7 +185,7 @@ void Ranks::agree(FunctionRef<void()> checks) {
     problem = error.what();
     is_bad_input = false;
   }
-  // What there is to say about a rank begins with its kind.
+  // A text about a rank begins with the kind of error.
   std::vector<std::string> texts = gather_texts(*world_, "checking the start of the ranks", [&] {
     return problem.empty() ? std::string() : (is_bad_input ? "b" : "f") + problem;
   });
@@ -235,8 +234,7 @@ void Ranks::run_threads(const MeshConfig& config, std::chrono::milliseconds time
   }
   if (last_words_ != nullptr) wait_or_end(finish, started, world, timeout, first, last_words_);
   for (std::thread& thread : threads) thread.join();
-  if (world.timed_out())
-    throw Error(world.why(), ErrorKind::Aborted);  // all ranks came to know it in some action
+  if (world.timed_out()) throw Error(world.why(), ErrorKind::Aborted);  // learnt by all ranks in some action
   check(started == ranks, "only {} of --ranks {} threads could be started on this machine", started, ranks);
   first.rethrow();
 }

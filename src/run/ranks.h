@@ -1,4 +1,4 @@
-// Starting ranks: threads of this process, or this process as one rank of an MPI world.
+// Starts ranks: threads of this process, or this process as one rank of an MPI world.
 #pragma once
 
 #include <chrono>
@@ -14,32 +14,30 @@ namespace trifold {
 
 class RunTerms;
 
-// The ranks that live in this process, from the start of the program on: under an MPI launcher MPI starts
-// before anything is checked, because ranks that were started wait in MPI_Init for one that gives up before.
+// The ranks of this process, created at the start of the program: under an MPI launcher MPI is initialised before
+// anything is checked, because the other ranks would wait in MPI_Init for one that fails before it.
 class Ranks {
  public:
-  // Threads, or what the launcher started. `last_words` are said where a rank does not come any more and
-  // cannot be waited for, before the process ends with status 1; null: errors only, and threads are waited
-  // for. Collective over an MPI launcher's processes, if there are any and `launched` is true.
+  // Threads, or the launcher's processes. `last_words` is called before the process ends with status 1 because a rank
+  // hangs and cannot be waited for; if null, errors are only thrown and threads are always waited for. Collective over
+  // an MPI launcher's processes, if there are any and `launched` is true.
   explicit Ranks(std::chrono::milliseconds timeout = kDefaultCommTimeout, LastWords last_words = nullptr,
                  bool launched = true);
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
 
-  // Runs `checks` once a process, which may throw, and agrees on how they went: when they failed somewhere,
-  // all processes throw one SharedError, BadInput where it is on each that failed. Collective over the
-  // processes.
+  // Runs `checks`, which may throw, once per process and agrees on the outcome: if they failed somewhere, all processes
+  // throw one SharedError, which is BadInput if every failure was. Collective over the processes.
   void agree(FunctionRef<void()> checks);
 
-  // Compares what the processes are to do (run/terms.h), as agree_on does; threads of one process share
-  // it. Collective over the processes.
+  // Compares the terms of the processes (run/terms.h) with agree_on; threads of one process share them. Collective over
+  // the processes.
   void compare(const RunTerms& terms);
 
-  // Runs `rank_main` once for every rank that lives in this process and returns when all have returned:
-  // config.ranks threads, or under a launcher this process. The first error that is not the consequence of
-  // another rank's aborts the other ranks and is rethrown here with the rank it came from; BadInput and a
-  // SharedError are rethrown as they are, and so is an Agreed error, under MPI on the first rank; to tell it
-  // once, it is of kind Aborted on the others.
+  // Runs `rank_main` once for every rank of this process (config.ranks threads, or one under a launcher) and returns
+  // when all have returned. The first error that is not a consequence of another rank's aborts the other ranks and is
+  // rethrown here with the rank it came from. BadInput, a SharedError and an Agreed error are rethrown unchanged; under
+  // MPI an Agreed error is Aborted on all ranks but the first, so that it is reported once.
   void run(const MeshConfig& config, FunctionRef<void(Communicator& world)> rank_main);
 
  private:
@@ -52,15 +50,15 @@ class Ranks {
   std::unique_ptr<Communicator> world_;  // of an MPI launcher; null without one
 };
 
-// The time-out that a configuration asks for.
+// The time-out of a configuration.
 std::chrono::milliseconds timeout_of(const MeshConfig& config);
 
-// Ranks::run for programs that check nothing before, with time-outs that are errors.
+// Ranks::run for programs without checks before it; time-outs are errors.
 void run_on_ranks(const MeshConfig& config, FunctionRef<void(Communicator& world)> rank_main);
 
-// Runs `work`; an error that not all ranks share aborts the other ranks before it goes on. For work that
-// leaves messages under way: they use memory that the error's way up frees, so destructors wait for them, and
-// without the abort the other ranks would let them wait for ever.
+// Runs `work`; an error that not all ranks share aborts the other ranks before it is rethrown. For work that leaves
+// messages in flight: unwinding frees the memory that they use, so destructors wait for them, and without the abort
+// would wait for the other ranks for ever.
 void abort_on_error(Communicator& world, FunctionRef<void()> work);
 
 }  // namespace trifold

@@ -37,10 +37,10 @@ uint64_t add_halves(uint64_t a, uint64_t b) {
   return (uint64_t{high} << 32) | low;
 }
 
-// The hash of a piece is the sum (of halves) of those of its chunks of kGrain elements, each mixed with its
-// place in the rank's box: that of a box is the sum of those of its pieces, however it is cut.
+// The hash of a piece is the sum (by halves) of the hashes of its chunks of kGrain elements, each mixed with its
+// position in the rank's box: the hash of a box is the sum over its pieces, however it is cut.
 uint64_t hash_of(const HeldCopy& copy, const OpTable& ops, Stream& stream) {
-  constexpr int64_t kWindow = int64_t{1} << 24;  // elements brought from a device at a time
+  constexpr int64_t kWindow = int64_t{1} << 24;  // elements copied from a device at a time
   const int64_t count = copy.values.elements();
   const size_t size = size_of(copy.values.dtype);
   std::atomic<uint32_t> low{0}, high{0};
@@ -63,10 +63,10 @@ uint64_t hash_of(const HeldCopy& copy, const OpTable& ops, Stream& stream) {
   return (uint64_t{high} << 32) | low;
 }
 
-// A sum over all ranks that is 0 where copies agree. The first copy of a piece adds its hash once for each of
-// the others, which take theirs away; a use of a tied weight adds its own, the other use takes its own away.
-// Pieces are spread over buckets, so that names need to travel only for the buckets that are not 0. The
-// halves of a number are summed modulo 2^32, apart, in 64 bits: no sum overflows.
+// A sum over all ranks that is 0 if copies agree. The first copy of a piece adds its hash once for each of the others,
+// which subtract theirs; one use of a tied weight adds its hash, the other subtracts. Pieces are spread over buckets,
+// so that names are exchanged only for the buckets that are not 0. The halves of a number are summed separately modulo
+// 2^32, in 64 bits, so no sum overflows.
 class Balance {
  public:
   static constexpr size_t kBuckets = 256;
@@ -101,9 +101,9 @@ uint64_t tie_key(const HeldCopy& copy) { return key_of("tied " + copy.tied, 0); 
 
 // ---- who differs ----
 
-// What a rank says of a copy in a bucket that is not 0: a line "hash key use bad name", where `use` is 0 for
-// a copy, and 1 or 2 for a use of a tied weight, whose hashes are added up. `bad` is "-", or the place and
-// value of the first element that is not finite ("17=nan").
+// A rank's description of a copy in a bucket that is not 0: a line "hash key use bad name", where `use` is 0 for a
+// copy, and 1 or 2 for a use of a tied weight, whose hashes are added up. `bad` is "-", or the place and value of the
+// first element that is not finite ("17=nan").
 struct Voice {
   int rank = 0;
   uint64_t hash = 0;
@@ -157,7 +157,7 @@ std::map<uint64_t, Votes> votes_of(const std::vector<std::string>& texts) {
   return votes;
 }
 
-// "rank 3 differs from ranks 1, 5, 7", or nothing.
+// "rank 3 differs from ranks 1, 5, 7", or empty.
 std::string disagreement(const std::vector<Voice>& copies) {
   std::map<uint64_t, std::vector<int>> holders;
   for (const Voice& voice : copies) holders[voice.hash].push_back(voice.rank);
@@ -197,7 +197,7 @@ std::string disagreement(const std::array<std::vector<Voice>, 2>& uses) {
 }
 
 std::string verdict(const std::vector<std::string>& texts) {
-  std::map<std::string, std::vector<std::string>> names;  // by what is wrong
+  std::map<std::string, std::vector<std::string>> names;  // by kind of disagreement
   for (const auto& [key, votes] : votes_of(texts))
     for (const std::string& wrong : {disagreement(votes.copies), disagreement(votes.uses)})
       if (!wrong.empty()) names[wrong].push_back(votes.name + votes.not_finite);
@@ -269,7 +269,7 @@ class Collector {
   Collector(const Mesh& mesh, const ParamList& params)
       : mesh_(mesh), params_(params), compares_uses_(mesh.world().sums_in_rank_order()) {}
 
-  // `slices`: of how many ranks that share the values out this one has a slice.
+  // `slices`: the number of ranks over which the values are sharded.
   void add(std::string_view kind, const FlatLayout::Segment& segment, int slices, Tensor values) {
     const ParamSpec& param = params_[segment.id];
     HeldCopy copy;
@@ -285,14 +285,14 @@ class Collector {
   std::vector<HeldCopy> take() { return std::move(held_); }
 
  private:
-  // The gradients of the two uses are added once, and each use then sums its own over the data axis. These
-  // are the same sums where a back end adds in the order of the ranks; elsewhere the order may depend on
-  // where the numbers lie, which differs.
+  // The gradients of the two uses are added once, and each use then sums its own over the data axis. These sums are
+  // equal if a back end adds in the order of the ranks; otherwise the order may depend on the position of the numbers
+  // in memory, which differs.
   void tie(HeldCopy& copy, std::string_view kind, ParamId id) const {
     copy.is_use = params_[id].tied_to.has_value();
     if (!compares_uses_ || (!copy.is_use && !used_elsewhere(params_, id))) return;
     const ShardSpec& original = params_[params_[id].tied_to.value_or(id)].shard;
-    // By its place too: every tensor rank holds another part.
+    // Including its place: every tensor rank holds another part.
     copy.tied = fmt::format("{}/{}", kind, original.name);
     if (original.local.elements() != original.global.elements())
       copy.tied += fmt::format(" from row {} on", original.local.offset[0]);

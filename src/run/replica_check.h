@@ -1,7 +1,6 @@
-// Comparison of what several ranks hold alike: weights and optimizer state that the mesh replicates. Copies
-// have the same bits by construction, because every rank of a group applies the same sums to the same
-// numbers; copies that differ mean that a rank's memory or arithmetic has failed, and which of them is saved
-// is undefined.
+// Compares replicas of weights and optimizer state between ranks. They have the same bits by construction, because
+// every rank of a group applies the same sums to the same numbers; a difference means that a rank's memory or
+// arithmetic has failed, and it would be undefined which copy is saved.
 #pragma once
 
 #include <cstdint>
@@ -16,30 +15,30 @@ namespace trifold {
 // One rank's copy of a piece of a tensor.
 struct HeldCopy {
   std::string name;      // "adam_m/block.3.norm.gain"
-  uint64_t place = 0;    // key of the piece in its tensor: the same on all ranks that hold it
-  int64_t first = 0;     // where the piece begins in the rank's box: a multiple of kGrain elements
+  uint64_t place = 0;    // key of the piece in its tensor, the same on all ranks that hold it
+  int64_t first = 0;     // start of the piece in the rank's box, a multiple of kGrain elements
   int copies = 1;        // of the piece, over all ranks
   bool is_first = true;  // exactly one of the copies is the first
-  Tensor values;         // where the operations read them
+  Tensor values;         // in the memory of the operations
   // A second use of a tensor on another rank: the pieces of both uses have the same values, though they may
-  // be cut differently. `tied` is the name that both go by, empty for none; `is_use` says which this is.
+  // be cut differently. `tied` is the common name of both, empty for none; `is_use` tells which use this is.
   std::string tied = {};
   bool is_use = false;
 };
 
-// The part of a tensor that `rect` is, and of that the elements from `first` on, as a key.
+// A key for elements [first, first + count) of box `rect`.
 uint64_t place_of(const Rect& rect, int64_t first, int64_t count);
 
-// Collective over `world`. Throws an Error of kind Agreed on all ranks when copies differ; it names the
-// tensors and the ranks: those in the minority where there is a majority, else all that hold a copy. `when`
-// begins its text ("step 40"). Each rank reads its copies once; one small sum over the ranks decides, and
-// only where that finds a difference do names travel. `stream` is that of `ops`, past what wrote the copies.
+// Collective over `world`. Throws an Error of kind Agreed on all ranks when copies differ; it names the tensors and the
+// ranks: those in the minority if there is a majority, else all that hold a copy. `when` begins its text ("step 40").
+// Each rank reads its copies once; one small sum over the ranks decides, and names are exchanged only if it finds a
+// difference. `stream` is the stream of `ops` on which the copies were written.
 void compare_copies(Communicator& world, const OpTable& ops, Stream& stream,
                     const std::vector<HeldCopy>& held, const std::string& when);
 
 // The copies that a rank holds of a model's parameters: weights, masters and optimizer state, where the
 // specification of a parameter (mesh/shard_spec.h), the data-parallel groups or a tie between stages
-// replicate them. Waits on `stream` for weights that are on their way.
+// replicate them. Waits on `stream` for weights in flight.
 std::vector<HeldCopy> held_copies(const Mesh& mesh, const FlatLayout& layout, ParamStore& weights,
                                   const ShardedOptimizer& optimizer, const GradientBuffer& grads,
                                   Stream& stream);

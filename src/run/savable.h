@@ -1,4 +1,4 @@
-// What a RunSaver needs of a run, whatever is trained: the state to save.
+// The interface through which a RunSaver saves the state of any run.
 #pragma once
 
 #include <string>
@@ -15,15 +15,14 @@ class Savable {
   virtual int64_t steps_done() const = 0;
   // Writes a checkpoint of this step under `root` and returns its directory. Collective.
   virtual std::string save(const std::string& root, const SaveOptions& options) = 0;
-  // The same while training goes on: returns as soon as this rank's part is copied. Collective. What
-  // BackgroundSaver::start says.
+  // The same while training goes on: returns as soon as this rank's part is copied. Collective. See
+  // BackgroundSaver::start.
   virtual std::string save_in_background(BackgroundSaver& saver, const std::string& root,
                                          const SaveOptions& options) = 0;
-  // Compares what several ranks hold alike of the state, as run/replica_check.h says; `when` begins the
-  // text of the Error. Collective.
+  // Compares the replicated state between ranks (run/replica_check.h); `when` begins the text of the Error. Collective.
   virtual void check_replicas(const std::string& when) = 0;
-  // The weights and the optimizer's states that this rank holds, complete and where they live: what load fills.
-  // For tests that change one.
+  // The weights and the optimizer's states that this rank holds, complete and in place, as filled by a load. For tests
+  // that change one.
   virtual std::vector<NamedTensor> held_tensors() = 0;
 
  protected:

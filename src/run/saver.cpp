@@ -26,7 +26,7 @@ RunSaver::RunSaver(Communicator& world, Savable& run, const CheckpointConfig& co
   if (config.async_save) background_.emplace(world, [] { return free_memory(); });
 }
 
-// Once the folder is locked, another run that has come and gone since the options were looked at is seen.
+// Checked again with the folder locked, in case another run has used it since the options were checked.
 void RunSaver::take_folder(const RunStart& start) {
   folder_.emplace(*config_.save);
   const RunIdentity run = identity_of(start);
@@ -45,7 +45,7 @@ void RunSaver::tell_warnings() {
 
 void RunSaver::failed(const Error& error) {
   if (config_.on_save_error == OnSaveError::Stop || error.kind() == ErrorKind::Aborted)
-    throw;  // what is being handled
+    throw;  // the exception being handled
   if (observer_ != nullptr) observer_->on_warning(fmt::format("nothing was saved: {}", error.what()));
   tell_warnings();
 }
@@ -164,7 +164,7 @@ void RunSaver::finish() {
   save_now();
 }
 
-// Notes are for checkpoints in the folder of --save alone: others are not this run's to touch.
+// Notes are made only in the folder of --save; this run must not change others.
 void RunSaver::loaded(const RunStart& start) {
   if (!config_.save || !start.from || start.part != LoadPart::All) return;
   namespace fs = std::filesystem;

@@ -1,5 +1,5 @@
-// RunSaver: the checkpoints of one run, as its options say: at once or in the background, how many stay, and
-// whether a save that fails ends the run.
+// RunSaver writes the checkpoints of a run according to its options: in the foreground or background, how many to keep,
+// and whether a failed save ends the run.
 #pragma once
 
 #include <functional>
@@ -17,34 +17,34 @@ namespace trifold {
 
 class RunSaver {
  public:
-  // Collective. Takes the folder of --save, where there is one, for the run that begins at `start`: BadInput
-  // where another process holds it, or it holds checkpoints of another run. Without one nothing is ever
-  // saved. References must outlive it. `observer` is null on all ranks but 0.
+  // Collective. Locks the folder of --save, if given, for the run that begins at `start`: BadInput if another process
+  // holds it, or it has checkpoints of another run. Without --save nothing is ever saved. References must outlive this
+  // object. `observer` is null on all ranks but 0.
   RunSaver(Communicator& world, Savable& run, const CheckpointConfig& config, const RunStart& start,
            SaveObserver* observer, std::function<void(SavePhase)> at_phase);
 
-  // Collective. Every --check-replicas steps compares what several ranks hold alike. `save` and `finish` do
-  // so as well, unless that was done after this step or --check-replicas is 0: copies that differ are an
-  // Error before anything is written, whatever --on-save-error says.
+  // Collective. Compares replicas every --check-replicas steps. `save` and `finish` do so as well, unless it was done
+  // after this step or --check-replicas is 0: a difference is an Error before anything is written, whatever
+  // --on-save-error is.
   void check_when_due();
-  // Collective. Saves this step, unless that was done. A failure is an Error on all ranks, or with
-  // --on-save-error continue a warning.
+  // Collective. Saves this step, unless it is saved already. A failure is an Error on all ranks, or a warning with
+  // --on-save-error continue.
   void save();
-  // Collective. Saves this step, unless that was done, and marks its checkpoint as the best of the folder
+  // Collective. Saves this step, unless it is saved already, and marks its checkpoint as the best of the folder
   // (kBestName). Fails as `save` does.
   void save_best();
-  // Tells of a save in the background that has come to its end. To be called every step; does not wait.
+  // Reports a background save that has ended. Call every step; does not wait.
   void poll();
   // Collective. Saves this step and waits for everything outstanding; failures are Errors.
   void finish();
 
-  // Each checkpoint records how the first step from it ended (checkpoint/first_step.h), so the run reports here
-  // that its state is loaded,
+  // Each checkpoint records how the first step from it ended (checkpoint/first_step.h). The run reports here that its
+  // state is loaded,
   void loaded(const RunStart& start);
   // that the last step was finite and changed the weights,
   void step_was_finite();
-  // or that step `step` failed with `error`. Returns the error to throw instead, which says what follows for the
-  // next run. Collective where the error is Agreed: it waits for a save in the background then.
+  // or that step `step` failed with `error`. Returns the error to throw instead, which adds the consequences for the
+  // next run. Collective if the error is Agreed: it then waits for a background save.
   Error not_finite(int64_t step, const Error& error, const LoadedStart& loaded);
 
  private:
@@ -65,7 +65,7 @@ class RunSaver {
   const CheckpointConfig& config_;
   SaveObserver* observer_;
   std::mutex mutex_;
-  std::vector<std::string> warnings_;  // of the thread that saves, until this one tells them; under mutex_
+  std::vector<std::string> warnings_;  // of the saving thread, not yet reported; guarded by mutex_
   SaveOptions options_;
   std::optional<SaveFolder> folder_;  // of rank 0
   std::optional<BackgroundSaver> background_;
@@ -76,8 +76,8 @@ class RunSaver {
   bool outstanding_is_best_ = false;
 };
 
-// For a run that was found to have nothing left to do: removes what a kill behind its last save has left in
-// the folder of --save. Where another process holds the folder, that is for it to do.
+// For a run with nothing left to do: removes what a kill after its last save left in the folder of --save, unless
+// another process holds the folder.
 void tidy_save_folder(const CheckpointConfig& config);
 
 }  // namespace trifold

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder whose newest checkpoint is ahead of this run would go on showing that one to every reader.
+// If the folder's newest checkpoint is ahead of this run, every reader would keep taking that one.
 void check_newest(const CheckpointConfig& config, int64_t first_step) {
   const std::string& save = *config.save;
   if (checkpoints_in(save).empty()) return;
@@ -34,7 +34,7 @@ void check_newest(const CheckpointConfig& config, int64_t first_step) {
       save, newest, first_step, save);
 }
 
-// A folder that has lost its checkpoints is no new one: to begin at step 1 again would hide the loss.
+// A folder that has lost its checkpoints is not a new one: starting at step 1 again would hide the loss.
 void check_not_emptied(const std::string& save) {
   const std::filesystem::path latest = std::filesystem::path(save) / kLatestName;
   std::error_code missing;
@@ -49,13 +49,13 @@ void check_not_emptied(const std::string& save) {
       latest.string(), save, printable(name.substr(0, name.find('\n'))), latest.string());
 }
 
-// Whether two paths, which need not be there, are written in different ways at most.
+// Whether two paths, which need not exist, denote the same place, however they are written.
 bool are_alike(const std::string& one, const std::string& other) {
   const auto plain = [](const std::string& path) { return (fs::absolute(path) / "").lexically_normal(); };
   return plain(one) == plain(other);
 }
 
-// A line that goes on from its own folder has nothing there when it is started for the first time.
+// A command that loads from its own --save folder finds nothing there at its first launch.
 void check_not_first_launch(const CheckpointConfig& config) {
   if (!config.load || !config.save || config.finetune || !are_alike(*config.load, *config.save)) return;
   std::error_code missing;
@@ -106,7 +106,7 @@ void check_save(const CheckpointConfig& config, const RunStart& start, std::opti
     check_owner(save, identity_of(start));
     check_newest(config, *first_step);
   } catch (const Error&) {
-    check_not_taken(save);  // says that a run saves there at this moment, which comes first
+    check_not_taken(save);  // reports first that a run is saving there now
     throw;
   }
 }
@@ -135,14 +135,14 @@ RunPosition position_of(const RunStart& start) {
     const CheckpointReader reader(*start.from);
     return {reader.meta().step, reader.meta().consumed_samples};
   } catch (const Error&) {
-    return {};  // check_start says what is wrong
+    return {};  // check_start reports the mistake
   }
 }
 
 namespace {
 
-// The checkpoints of a folder in the order in which they are tried, each behind a character that says whether
-// its first step is known to have been not finite, and ended by a zero byte, which no path holds.
+// The checkpoints of a folder in the order in which they are tried. Each is preceded by a character that tells whether
+// its first step is known to have been not finite, and followed by a zero byte, which no path contains.
 constexpr char kTry = '+';
 constexpr char kTryLast = '-';
 
@@ -170,7 +170,7 @@ LoadedStart load_start(const RunStart& start, Communicator& world,
     loaded.changes = load(*start.from);
     return loaded;
   }
-  // The list of rank 0 counts: folders that come or go meanwhile must not divide the ranks.
+  // All ranks use the list of rank 0: folders that appear or vanish meanwhile must not lead them apart.
   const std::string list =
       gather_texts(world, "looking for checkpoints", [&] {
         return world.rank() == 0 ? checkpoints_to_try(*start.from, loaded.warnings) : std::string();

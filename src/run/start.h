@@ -1,5 +1,5 @@
-// Where a run starts: from random weights, from the checkpoint of --load, or, with --auto-resume, from the
-// newest usable one it has saved itself.
+// Where a run starts: from random weights, from the checkpoint of --load, or, with --auto-resume, from its own newest
+// usable checkpoint.
 #pragma once
 
 #include <optional>
@@ -17,43 +17,43 @@ namespace trifold {
 enum class LoadPart {
   All,      // to continue the run
   Weights,  // to begin another run with the same weights
-  Encoder,  // the weights without those of the head of a task, which stay as they are
+  Encoder,  // the weights except those of a task's head, which are not changed
 };
 
 struct RunStart {
   std::optional<std::string> from;  // one checkpoint or a folder of them; absent: random weights
   LoadPart part = LoadPart::All;
-  bool may_fall_back = false;  // to an older checkpoint, where the newest is damaged
+  bool may_fall_back = false;  // to an older checkpoint if the newest is damaged
 };
 
-// The start that the options and the folders ask for. A folder whose checkpoints are all damaged is no reason
-// to begin anew: loading from it reports the damage.
+// The start that follows from the options and the folders. A folder whose checkpoints are all damaged does not lead to
+// a new start: loading from it reports the damage.
 RunStart choose_start(const CheckpointConfig& config);
 
-// Which run it is: that of the checkpoint it goes on from, or a new one.
+// The run's identity: that of the checkpoint it continues, or a new one.
 RunIdentity identity_of(const RunStart& start);
 
-// BadInput where --save cannot be written to, or does not fit to the start: where it holds checkpoints of
-// another run, or newer ones than the step the run begins after (absent: not known, something else is wrong).
+// BadInput if --save is not writable or does not match the start: it holds checkpoints of another run, or newer ones
+// than the step after which the run begins (absent: unknown because of other mistakes).
 void check_save(const CheckpointConfig& config, const RunStart& start, std::optional<int64_t> first_step);
 
-// BadInput where the run goes on from the newest checkpoint of the folder that --load names, and the first
-// step from that one is known to have been not finite (checkpoint/first_step.h): the same step would fail
-// again. A checkpoint that --load names itself is taken as it is, and --auto-resume passes it over.
+// BadInput if the run continues from the newest checkpoint of the folder of --load, and the first step from it is known
+// to have been not finite (checkpoint/first_step.h): the same step would fail again. A checkpoint that --load names
+// directly is accepted, and --auto-resume skips such checkpoints.
 void check_not_marked(const RunStart& start, const CheckpointConfig& config);
 
-// The place in the data where the run goes on; the beginning where nothing can be read.
+// The progress from which the run continues; the beginning if nothing can be read.
 RunPosition position_of(const RunStart& start);
 
 struct LoadedStart {
-  std::vector<std::string> changes;   // what is different now, as `load` says
-  std::vector<std::string> warnings;  // on rank 0: what was wrong with checkpoints that were passed over
+  std::vector<std::string> changes;   // differences, as returned by `load`
+  std::vector<std::string> warnings;  // on rank 0: why checkpoints were skipped
   std::vector<int64_t> passed_over;   // steps of those whose first step was not finite
 };
 
-// Collective. Loads what `start` says with `load`, which throws on all ranks or on none and returns what is
-// different now. Where it may fall back, checkpoints whose first step was not finite
-// (checkpoint/first_step.h) come last.
+// Collective. Loads the checkpoint of `start` with `load`, which throws on all ranks or on none and returns the
+// differences. If it may fall back, checkpoints whose first step was not finite (checkpoint/first_step.h) are tried
+// last.
 LoadedStart load_start(const RunStart& start, Communicator& world,
                        FunctionRef<std::vector<std::string>(const std::string& path)> load);
 

@@ -1,5 +1,5 @@
-// TensorsOnHost: what is saved or loaded, where files are written from and read to. On the processor these
-// are the tensors themselves; those of a device get memory of the host beside them, all at once.
+// TensorsOnHost gives host access to tensors that are saved or loaded. Tensors of the processor are used directly; for
+// those of a device it allocates host memory, all at once.
 #pragma once
 
 #include <vector>
@@ -11,12 +11,12 @@ namespace trifold {
 
 class TensorsOnHost {
  public:
-  // `tensors` live where those of `ops` do, and are last written by work on `stream`. All must outlive this.
+  // `tensors` are in the memory of `ops`, and were last written by work on `stream`. All must outlive this object.
   TensorsOnHost(std::vector<NamedTensor> tensors, const OpTable& ops, Stream& stream);
 
-  // The same boxes on the host; of a device, of unspecified content before `fetch`.
+  // The same boxes on the host; for a device their content is unspecified before `fetch`.
   std::vector<NamedTensor>& tensors() { return here_; }
-  // Brings what the device has, or gives it what was read; complete when they return.
+  // Copies from the device, or back to it; complete on return.
   void fetch() { copy(here_, there_); }
   void put_back() { copy(there_, here_); }
 

@@ -23,8 +23,8 @@ namespace trifold {
 
 namespace {
 
-// The identity that the linker gave the program, a checksum of its contents, as hexadecimal digits; empty
-// where the linker gave none.
+// The identity that the linker gave the program, a checksum of its contents, as hexadecimal digits; empty if the linker
+// gave none.
 std::string build_id() {
   std::string id;
   const auto look = [](dl_phdr_info* object, size_t, void* result) {
@@ -51,7 +51,7 @@ std::string build_id() {
   return id;
 }
 
-// Of names and values with their ends, so that text that moves from one to another changes it.
+// Covers names and values with their ends, so that text moved from one to another changes it.
 int64_t digest(std::span<const Term> terms) {
   uint32_t crc = 0;
   uint32_t bytes = 0;
@@ -71,7 +71,7 @@ bool all_alike(Communicator& world, int64_t mine) {
   return std::all_of(all.begin(), all.end(), [&](int64_t other) { return other == all[0]; });
 }
 
-// What ranks say of a term, by value: how it is shown first, and who says it.
+// The ranks' values of a term: by value its first shown form, and the ranks that have it.
 struct Says {
   std::string shown;
   std::vector<int> ranks;
