@@ -16,7 +16,7 @@ namespace trifold {
 
 namespace {
 
-// A run of ours writes a resolved model: what follows from other fields is there, and all fits together.
+// Our runs write resolved models: derived fields are present and consistent.
 void check_resolved(ModelConfig& model) {
   const std::pair<const char*, bool> needed[] = {
       {"vocab_size", model.vocab_size.has_value()},
@@ -60,7 +60,7 @@ void read_tokenizer_of(const CheckpointReader& reader, DataConfig& data) {
     if (!std::string_view(error.what()).starts_with(where)) error.add_context(where + ": state");
     throw;
   }
-  // What a run names is absolute; a file kept in the checkpoint is named alone.
+  // A run stores absolute paths; a file kept in the checkpoint is stored by name only.
   if (data.tokenizer_model) data.tokenizer_model = (reader.directory() / *data.tokenizer_model).string();
 }
 
@@ -112,7 +112,7 @@ void compare_checkpoint_model(nlohmann::json stored, nlohmann::json wanted, Load
                  "rotary_seq_len_interpolation_factor", "rope_type", "rotary_scaling_factor",
                  "original_max_position_embeddings", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"});
   if (part == LoadPart::Encoder) free.insert(free.end(), {"bert_head", "class_names", "bert_no_binary_head"});
-  // A field that is younger than the checkpoint: what was done before there was a choice.
+  // A field newer than the checkpoint: its default is the earlier behaviour.
   const nlohmann::json defaults = to_json(ModelConfig());
   if (stored.is_object())
     for (const auto& field : defaults.items())

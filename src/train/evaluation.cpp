@@ -19,7 +19,7 @@ void count_labels(const DataSource& source, BatchBuffer& buffer, int64_t first, 
 
 namespace {
 
-// Calls body(first) for each block of this rank that begins before `end`. All ranks have as many rounds.
+// Calls body(first) for each block of this rank that begins before `end`. All ranks have equally many rounds.
 void for_each_block(const Mesh& mesh, int64_t block, int64_t end, StopPoll& poll,
                     FunctionRef<void(int64_t)> body) {
   for (int64_t round = 0; round < end && !poll.stops(); round += mesh.size(Axis::Dp) * block)

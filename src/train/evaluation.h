@@ -12,43 +12,42 @@
 
 namespace trifold {
 
-// What the losses of a range of samples are divided by. For BERT's, whose second loss has another divisor
-// than the first (Batch::pair_scale), it must be known before they are computed.
+// The divisors of the losses of a range of samples. BERT's two losses have different ones (Batch::pair_scale), which
+// must be known before the losses are computed.
 struct LabelCount {
   double labels = 0;  // sum of the loss weights
   double pairs = 0;   // sum of the pairs' weights
-  double tokens = 0;  // that are no padding
+  double tokens = 0;  // without padding
   double pair_scale() const { return pairs > 0 ? labels / pairs : 0; }
 };
 
-// Reads samples [first, first + those of the buffer) of which those from `end` on do not exist, and adds them
-// to `count`. Only for sources of pairs.
+// Reads samples from `first` on into `buffer`, of which those from `end` on do not exist, and adds them to `count`.
+// Only for sources of pairs.
 void count_labels(const DataSource& source, BatchBuffer& buffer, int64_t first, int64_t end,
                   LabelCount& count);
-// Over samples [0, end), read as forward_samples reads them. Collective. Of no use where `poll` stopped.
+// Counts samples [0, end), read as by forward_samples. Collective. The result is not valid if `poll` stopped it.
 LabelCount count_all_labels(Replica& replica, const DataSource& source, BatchBuffer& buffer, int64_t end,
                             StopPoll& poll);
 // Adds up each rank's counts over the data axis. Collective.
 void sum_over_data_ranks(Replica& replica, std::span<LabelCount> counts);
 
-// This rank's share of the loss sums over samples [0, end): blocks of micro-batch size go to the
-// data-parallel ranks in turn, the last block may be smaller. `buffer` holds one micro-batch, `pair_scale` is
-// that of all samples; `watch`, where it is given, sees them computed. `poll` is asked before each round of
-// blocks, and ends it.
+// This rank's share of the loss sums over samples [0, end): blocks of micro-batch size go to the data-parallel ranks in
+// turn, the last block may be smaller. `buffer` holds one micro-batch, `pair_scale` is that of all samples; `watch`, if
+// given, observes the computation. `poll` is called before each round of blocks and may end it.
 LossSums forward_samples(Executor& executor, const Mesh& mesh, const DataSource& source, BatchBuffer& buffer,
                          int64_t end, StopPoll& poll, double pair_scale = 1, StepWatch* watch = nullptr);
 
-// Makes of each rank's sums those over the data and pipeline axes; each sample is counted once whatever the
-// mesh. Collective.
+// Turns each rank's sums into those over the data and pipeline axes; each sample counts once whatever the mesh.
+// Collective.
 void sum_over_ranks(Replica& replica, std::span<LossSums> sums);
 
-// The sums over samples [0, samples) of all ranks; nothing where `poll` stopped. Collective.
+// The sums over samples [0, samples) of all ranks; nullopt if `poll` stopped it. Collective.
 std::optional<LossSums> loss_sums(Replica& replica, Executor& executor, const DataSource& source,
                                   BatchBuffer& buffer, int64_t samples, bool has_pairs, StopPoll& poll,
                                   StepWatch* watch = nullptr);
 
 // Mean loss over the first `samples` samples. Builds the executor it needs. `has_pairs`: the model is a
-// BERT. Nothing where `signal`, if it is given, asked a rank to stop meanwhile. Collective.
+// BERT. nullopt if `signal` (may be null) stopped it. Collective.
 std::optional<LossSums> evaluate_model(Replica& replica, const DataSource& source, int64_t micro_batch_size,
                                        int64_t samples, bool has_pairs = false, StepWatch* watch = nullptr,
                                        const std::atomic<int>* signal = nullptr);

@@ -21,13 +21,13 @@ HeadKind head_of(FinetuneTask task) {
   return task == FinetuneTask::Squad ? HeadKind::Span : HeadKind::Classes;
 }
 
-// The checkpoint the run starts from: its own, where it is taken up again.
+// The checkpoint from which the run starts: its own if it resumes.
 std::string checkpoint_of(const CheckpointConfig& config) {
   if (config.auto_resume && config.save && !checkpoints_in(*config.save).empty()) return *config.save;
   return *config.load;
 }
 
-// The model of the task. A tuned one keeps its classes; for the others the training data name them.
+// The model of the task. A finetuned model keeps its classes; otherwise the training data define them.
 ModelConfig tuned_model(const FinetuneConfig& config, const CheckpointModel& from) {
   ModelConfig model = from.model;
   if (!family_of_model(model).has_tasks)
@@ -66,7 +66,7 @@ std::unique_ptr<DataSource> source_of(const TaskData& data, const Tokenizer& tok
                                        shuffled, seed);
 }
 
-// As many passes as the run is long.
+// Opens as many passes as the run is long.
 void open_training(PretrainJob& job, const TaskData& data, const Tokenizer& tokenizer) {
   PretrainConfig& config = job.config;
   const auto once = static_cast<int64_t>(data.samples().size());
@@ -84,7 +84,7 @@ void tell_scores(const FinetuneJob& job, const std::vector<double>& logits, int6
   write_file("--predictions", *job.config.predictions, job.valid->predictions(logits));
 }
 
-// Loss and scores without a run. Interrupted where a signal came before they were known.
+// Loss and scores without training. Interrupted if a signal came before they were computed.
 RunEnd evaluate_only(Communicator& world, FinetuneJob& job, RunObserver& observer,
                      const std::atomic<int>& signal) {
   const CheckpointModel from = describe_checkpoint(job.checkpoint);
@@ -119,7 +119,7 @@ FinetuneJob prepare(FinetuneConfig config) {
   }
   DataConfig& data = config.run.data;
   inherit_tokenizer(data, from, true);
-  // The tuned checkpoint names it, and may be used from another folder.
+  // The finetuned checkpoint stores this path and may be used from another folder.
   if (data.tokenizer_model) data.tokenizer_model = std::filesystem::absolute(*data.tokenizer_model).string();
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(*data.tokenizer_type, data.tokenizer_model);
   if (bert_vocabulary(*tokenizer) > *job.model.vocab_size)

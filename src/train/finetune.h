@@ -1,5 +1,5 @@
-// `trifold finetune`: a BERT that was trained before, tuned for a task, or asked about it. A run like that of
-// `pretrain` (train/pretrain.h), of another model: the trained one with the task's head in place of its own.
+// `trifold finetune`: finetunes a pretrained BERT for a task, or evaluates a finetuned one. The run is that of
+// `pretrain` (train/pretrain.h) with the trained model, whose head is replaced by the task's.
 #pragma once
 
 #include <memory>
@@ -14,20 +14,19 @@ namespace trifold {
 
 struct FinetuneJob {
   FinetuneConfig config;
-  ModelConfig model;                       // the tuned one
-  std::string checkpoint;                  // what it starts from
+  ModelConfig model;                       // with the task's head
+  std::string checkpoint;                  // the checkpoint to start from
   std::unique_ptr<TaskData> valid;         // null without --valid-data
   std::unique_ptr<DataSource> valid_once;  // its samples in order
   std::optional<PretrainJob> run;          // absent without --train-data
-  RunTerms terms;                          // what it must have in common with the jobs of other ranks
+  RunTerms terms;                          // must be the same for the jobs of all ranks
 };
 
-// Reads the files and looks into the checkpoint. BadInput before anything is written.
+// Reads the files and the checkpoint's description. BadInput before anything is written.
 FinetuneJob prepare(FinetuneConfig config);
 
-// Collective over `world`: trains, where the job does, and measures with the validation data: every
-// --eval-interval steps and at the end. Predictions of the last are written by rank 0. References are kept
-// while it runs.
+// Collective over `world`: trains, if the job has training data, and evaluates on the validation data every
+// --eval-interval steps and at the end. Rank 0 writes the last predictions. References must stay valid while it runs.
 RunEnd finetune(Communicator& world, FinetuneJob& job, RunObserver& observer, const std::atomic<int>& signal);
 
 }  // namespace trifold

@@ -14,7 +14,7 @@ namespace trifold {
 
 namespace {
 
-// The order of the samples is another one in a run of whole passes. `name` is the checkpoint's.
+// A run of whole passes has another order of samples. `name` is the checkpoint's.
 void check_length(const PretrainConfig& config, const CheckpointMeta& meta, const std::string& name) {
   const bool passes = meta.config.contains("train_epochs") && !meta.config["train_epochs"].is_null();
   const BatchConfig& batch = config.batch;
@@ -22,7 +22,7 @@ void check_length(const PretrainConfig& config, const CheckpointMeta& meta, cons
     bad_input(
         "{} was trained with --{}, which takes the samples in another order: resume with it, not with --{}",
         name, passes ? "train-epochs" : "train-iters", passes ? "train-iters" : "train-epochs");
-  if (batch.train_epochs && !batch.train_samples) return;  // the data are at fault, which is reported already
+  if (batch.train_epochs && !batch.train_samples) return;  // a mistake in the data, which is already reported
   if (meta.step < batch.train_iters) return;
   if (batch.train_epochs)
     bad_input("{} has done all of --train-epochs {} already; more would leave something to train", name,

@@ -1,4 +1,4 @@
-// Where the run of a language model starts: what run_start.h leaves to the kind of model.
+// Where the run of a language model starts: the part of run/start.h that depends on the kind of model.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace trifold {
 
-// As choose_start. A model with the head of a task takes only the weights before the head from a checkpoint
-// without one.
+// As choose_start in run/start.h. A model with a task's head takes only the weights before the head from a checkpoint
+// without such a head.
 RunStart choose_start(const CheckpointConfig& config, const ModelConfig& model);
 
 // Checks the start before any rank runs. BadInput for a checkpoint of another model, batch, order of the data
@@ -23,9 +23,8 @@ int64_t check_start(const RunStart& start, const PretrainConfig& config, const D
 // True when `start` continues a run of this configuration that has done all its steps.
 bool is_finished(const RunStart& start, const PretrainConfig& config);
 
-// Collective. BadInput when `train` is streamed text that is not the same in every process, on another host
-// for example: each makes the whole stream and takes its share, so the run would see some samples twice and
-// others never.
+// Collective. BadInput if `train` is streamed text that differs between processes, for example on another host: each
+// process makes the whole stream and takes its share, so the run would see some samples twice and others never.
 void check_same_data(Communicator& world, const DataSource& train);
 
 }  // namespace trifold

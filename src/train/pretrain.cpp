@@ -27,9 +27,9 @@ void resolve_vocabulary(ModelConfig& model, DataConfig& data) {
       bad_input("--vocab-size is needed: a .bin/.idx data set does not record the size of its vocabulary");
     return;
   }
-  // A checkpoint remembers the model's file, and may be used from another folder.
+  // A checkpoint stores the path of the tokenizer's model and may be used from another folder.
   if (data.tokenizer_model) data.tokenizer_model = std::filesystem::absolute(*data.tokenizer_model).string();
-  if (!data.tokenizer_type) data.tokenizer_type = TokenizerType::Byte;  // the only one that needs no naming
+  if (!data.tokenizer_type) data.tokenizer_type = TokenizerType::Byte;  // the only one that needs no file
   const LanguageFamily& family = language_family(model);
   const int64_t needed = family.vocabulary(*tokenizer);
   if (!model.vocab_size) model.vocab_size = needed;
@@ -40,15 +40,14 @@ void resolve_vocabulary(ModelConfig& model, DataConfig& data) {
 
 namespace {
 
-// Text becomes bytes where no tokenizer is named. That is not what a model that is trained further knows,
-// unless its own tokens were bytes.
+// Without a tokenizer text is read as bytes, which is wrong for a loaded model unless it was trained on bytes.
 void expect_named_tokenizer(const RunStart& start, const DataConfig& data) {
   if (!start.from || data.tokenizer_type || open_tokenizer(data) == nullptr) return;
   std::optional<CheckpointModel> from;
   try {
     from = describe_checkpoint(*start.from);
   } catch (const Error&) {
-    return;  // check_start says what is wrong, or falls back
+    return;  // check_start reports the mistake, or falls back
   }
   const std::optional<TokenizerType> type = from->data.tokenizer_type;
   if (type == TokenizerType::Byte) return;
@@ -62,7 +61,7 @@ void expect_named_tokenizer(const RunStart& start, const DataConfig& data) {
       from->directory, named);
 }
 
-// Whole passes say how long the run is.
+// Whole passes determine the length of the run.
 void open_passes(PretrainJob& job, const TrainingText& corpus) {
   PretrainConfig& config = job.config;
   if (corpus.weighted())
@@ -80,8 +79,8 @@ void open_passes(PretrainJob& job, const TrainingText& corpus) {
   config = resolve_length(config, job.train->samples(), position_of(job.start));
 }
 
-// Once through the validation part, so that no sample counts twice; a blend with weights has no such pass and
-// gives the shares that --eval-iters asks for.
+// One pass over the validation split, so that no sample counts twice; a weighted blend has no such pass and gives the
+// samples that --eval-iters asks for.
 std::unique_ptr<DataSource> open_validation(const PretrainConfig& config, const TrainingText& corpus) {
   if (!corpus.has(Split::Valid))
     bad_input(
@@ -115,7 +114,7 @@ PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&
   job.config = std::move(config);
   const CheckpointConfig& checkpoint = job.config.checkpoint;
   Preparation files;
-  std::optional<int64_t> first_step;  // unknown while something is wrong with the start
+  std::optional<int64_t> first_step;  // unknown if the start has mistakes
   files.attempt([&] { check_device(job.config.mesh); });
   files.attempt([&] { job.start = choose_start(checkpoint, job.config.model); });
   if (!job.start.from) first_step = 0;
@@ -210,7 +209,7 @@ class PretrainRun final : public TrainingRun {
   RunObserver* observer_;
   const Measure& measure_;
   Trainer trainer_;
-  std::string told_;  // of what graphs could not do
+  std::string told_;  // note on failed captures that was already reported
 };
 
 bool PretrainRun::advance(const std::atomic<int>& signal) {

@@ -61,8 +61,8 @@ void Replica::connect_pipeline() {
   if (at_end && first != last) ties_ = std::move(ends);
 }
 
-// A device's messages may connect their ranks first, on the host (comm/meet.h): backward ones must not keep
-// it from the forward ones they depend on.
+// A device's messages may connect their ranks first, on the host (comm/meet.h): backward messages must not block the
+// forward ones on which they depend.
 void Replica::meet_neighbours() {
   const std::vector<int>& ranks = place_.rank_of_stage;
   std::set<int> before, behind;

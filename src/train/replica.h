@@ -1,6 +1,5 @@
-// Replica: what one rank needs to run its part of a model: its place in the mesh and in the pipeline, its
-// cores and streams, the model and the weights. Training, evaluation, sampling and benchmarks are built on
-// it.
+// Replica: everything one rank needs to run its part of a model: its position in the mesh and the pipeline, its cores
+// and streams, the model and the weights. Training, evaluation, sampling and benchmarks are built on it.
 #pragma once
 
 #include <memory>
@@ -17,12 +16,11 @@ namespace trifold {
 
 class Replica {
  public:
-  // Collective over `world`, which must outlive the replica. `model` and `mesh` must be resolved. Weights
-  // are zero until something loads them or an optimizer gives them their initial values. `seed` keys dropout.
-  // `rank_of_stage` says where each stage of the pipeline is; empty: one stage on each pipeline rank.
-  // BadInput if the model has fewer blocks than there are stages. `weight_versions` of each pipeline rank as
-  // in ParamStore; empty: one each. `precision` selects the products of a device; the type of weights is
-  // `dtype`.
+  // Collective over `world`, which must outlive the replica. `model` and `mesh` must be resolved. Weights are zero
+  // until they are loaded or an optimizer initialises them. `seed` keys dropout. `rank_of_stage` gives the pipeline
+  // rank of each stage; empty: one stage on each pipeline rank. BadInput if the model has fewer blocks than there are
+  // stages. `weight_versions` of each pipeline rank as in ParamStore; empty: one each. `precision` selects the kind of
+  // products on a device; the type of weights is `dtype`.
   Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig& model, DType dtype, uint64_t seed,
           std::vector<int> rank_of_stage = {}, const ZeroConfig& zero = {},
           const std::vector<int>& weight_versions = {}, const PrecisionConfig& precision = {});
@@ -32,16 +30,15 @@ class Replica {
   const OpTable& ops() const { return ops_; }
   Stream& compute() { return compute_; }
   Stream& comm() { return comm_; }
-  // For the collectives of tensor parallelism that layers hide behind computation (Run::side). It has a
-  // queue of its own on a device, and a thread of its own where a core is spare. Elsewhere it is compute()
-  // itself: a thread without a core of its own hides nothing, and waking it costs up to a tenth of the step
-  // of a small model.
+  // For tensor-parallel collectives that overlap with computation (Run::side). It has its own queue on a device, and
+  // its own thread if a core is spare. Otherwise it is compute() itself: without a spare core a thread overlaps
+  // nothing, and waking it costs up to a tenth of a small model's step.
   Stream& side() { return own_side_ ? *own_side_ : compute_; }
   DType dtype() const { return dtype_; }
-  // Makes the device memory that operations of compute() take beside their tensors (layout/device_workspace.h)
-  // now, while no other rank waits for this one's device.
+  // Allocates the device workspace of compute()'s operations (layout/device_workspace.h) now, while no other rank waits
+  // for this one's device.
   void reserve_workspace(size_t bytes);
-  // The whole model, its stages, and what of it this rank holds.
+  // The whole model, its stages, and the part that this rank holds.
   const Model& model() const { return cut_.model; }
   const CutModel& cut() const { return cut_; }
   const RankLayout& layout() const { return layout_; }
@@ -49,20 +46,20 @@ class Replica {
   const ParamStore& weights() const { return *weights_; }
   int threads() const { return pool_.size(); }
   const PipelinePlace& place() const { return place_; }
-  // All that this rank puts work on.
+  // All streams on which this rank enqueues work.
   std::vector<Stream*> streams();
-  // A row of this rank with the gathering of weights that ZeRO stage 3 needs; unchanged where the weights are
-  // resident. Makes the memory for them.
+  // A plan row of this rank with the weight gathers that ZeRO stage 3 needs, for which it allocates memory; unchanged
+  // if the weights are resident.
   RankPlan with_residency(const RankPlan& row);
-  // With whom this rank shares its parameters out.
+  // The ranks with which this rank shards its parameters.
   const DataGroups& groups() const { return *groups_; }
-  // Over the two ranks that share a tied weight; null where this rank has no part in it.
+  // Over the two ranks that share a tied weight; null if this rank is not one of them.
   Communicator* ties() { return ties_.get(); }
   // "dp 2 x pp 1 x tp 1, thread ranks, 1 thread each"
   std::string description() const;
 
  private:
-  // A stream of its own for messages.
+  // A separate stream for messages.
   struct Worker {
     Worker(Stream::Mode mode, Device* device) : stream(mode, pool, device, QueueUse::Communicating) {}
     ThreadPool pool{1};

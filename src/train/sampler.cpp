@@ -22,7 +22,7 @@ int64_t draw_token(std::span<const double> logits, const SamplingRule& rule, dou
   for (size_t i = 0; i < order.size(); ++i)
     weight[i] = std::exp((logit(order[i]) - logit(order[0])) / rule.temperature);
   const double all = std::accumulate(weight.begin(), weight.end(), 0.0);
-  // Keep the shortest prefix of the ordered tokens that holds top_p of the probability.
+  // Keep the shortest prefix of the ordered tokens whose probability reaches top_p.
   double kept = 0;
   size_t count = 0;
   while (count < weight.size() && kept < rule.top_p * all) kept += weight[count++];

@@ -13,22 +13,21 @@ namespace trifold {
 struct SamplingRule {
   double temperature = 1;  // 0 takes the most likely token
   int64_t top_k = 0;       // only the k most likely tokens; 0: all
-  double top_p = 1;        // only the most likely tokens that together have this probability
+  double top_p = 1;        // only the most likely tokens that together reach this probability
 };
 
-// Draws an index from softmax(logits / temperature) cut down by top_k and top_p; `uniform` in [0, 1) decides.
-// A pure function; ties are broken towards the lower index.
+// Draws an index from softmax(logits / temperature) restricted by top_k and top_p; `uniform` in [0, 1) decides. A pure
+// function; ties are broken towards the lower index.
 int64_t draw_token(std::span<const double> logits, const SamplingRule& rule, double uniform);
 
 class Sampler {
  public:
-  // `replica` must have one rank and outlive the sampler; `model` resolved. Only ids below `vocab` are drawn:
-  // the tokenizer's, where the model has more.
+  // `replica` must have one rank and outlive the sampler; `model` resolved. Only ids below `vocab`, the tokenizer's
+  // size, are drawn; the model may have more.
   Sampler(Replica& replica, const ModelConfig& model, int64_t vocab);
 
-  // The token that follows `tokens` (at least one); of a longer text the last seq_length tokens count
-  // (positions beyond it were never trained). `position` numbers the draws of one text: the same (seed,
-  // position) draws the same.
+  // The token that follows `tokens` (at least one); only the last seq_length tokens are used, since later positions
+  // were never trained. `position` numbers the draws of a text: the same (seed, position) gives the same draw.
   int32_t next(std::span<const int32_t> tokens, const SamplingRule& rule, uint64_t seed, uint64_t position);
 
  private:

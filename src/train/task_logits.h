@@ -1,4 +1,4 @@
-// What the head of a tuned BERT says of samples, brought together from the ranks.
+// Gathers the logits that a finetuned BERT's head gives for samples from all ranks.
 #pragma once
 
 #include <vector>
@@ -10,11 +10,10 @@
 
 namespace trifold {
 
-// Numbers that the head of a model gives for a sample: a logit for each class, or for each position two,
-// those of the beginnings first.
+// The number of logits per sample: one for each class, or two for each position, those of the beginnings first.
 int64_t logits_of_sample(const ModelConfig& model);
 
-// Takes them from the head while samples are computed: one object for each rank and list of samples.
+// Collects the logits while samples are computed: one object for each rank and list of samples.
 class TaskLogits final : public StepWatch {
  public:
   TaskLogits(Replica& replica, const ModelConfig& model, int64_t samples);
@@ -29,7 +28,7 @@ class TaskLogits final : public StepWatch {
   void after(const Action& action) override;
 
  private:
-  // Rows of `tensor` become numbers [at, at + columns) of samples from `first` on.
+  // Stores the rows of `tensor` as logits [at, at + columns) of samples from `first` on.
   void keep(Tensor tensor, int64_t first, int64_t at, Stream& stream);
 
   Replica& replica_;

@@ -75,15 +75,15 @@ class SquadData final : public TaskData {
     return scores;
   }
 
-  // What SQuAD's own script reads: {"id": "text", ...}
+  // The format that SQuAD's own script reads: {"id": "text", ...}
   std::string predictions(std::span<const double> logits) const override {
     const nlohmann::json all = texts(logits);
     return all.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   }
 
  private:
-  // Of each question's id. Where some questions have no answer, none is given if that scores better by more
-  // than the threshold.
+  // The answer text for each question's id. If questions may be unanswerable, the answer is empty if the null score
+  // exceeds the best by more than the threshold.
   std::map<std::string, std::string> texts(std::span<const double> logits) const {
     std::map<std::string, std::string> texts;
     const std::vector<BestAnswer> answers = best_answers(squad_, windows_, logits, seq_length_, longest_);

@@ -1,4 +1,4 @@
-// The tasks a BERT can be tuned for: their samples, and how good its answers are.
+// The finetuning tasks for BERT: their samples and metrics.
 #pragma once
 
 #include <memory>
@@ -13,19 +13,18 @@
 
 namespace trifold {
 
-// A file of a task, read and made into samples.
+// The samples of a task's file.
 class TaskData {
  public:
   virtual ~TaskData() = default;
   virtual const std::vector<TaskSample>& samples() const = 0;
-  // Of the model's logits of each sample (train/task_logits.h): what is measured, by name; and as JSON what
-  // it answers.
+  // From the model's logits for each sample (train/task_logits.h): the metrics by name, and the predictions as JSON.
   virtual Scores scores(std::span<const double> logits) const = 0;
   virtual std::string predictions(std::span<const double> logits) const = 0;
 };
 
-// The file `path` for the task of `config`. `model` is the tuned one: of a classifier it names the classes.
-// BadInput for what is wrong in the file.
+// The file `path` for the task of `config`. `model` is the finetuned one; for a classifier it names the classes.
+// BadInput for mistakes in the file.
 std::unique_ptr<TaskData> read_task(const std::string& path, const FinetuneConfig& config,
                                     const ModelConfig& model, const Tokenizer& tokenizer);
 

@@ -20,7 +20,7 @@ namespace trifold {
 
 namespace {
 
-// Of each pipeline rank.
+// Weight versions of each pipeline rank.
 std::vector<int> versions_of_ranks(const StepOrder& order) {
   std::vector<int> versions;
   for (const RankPlan& row : order.compute) versions.push_back(weight_versions(row));
@@ -52,7 +52,7 @@ Trainer::Trainer(Communicator& world, const PretrainConfig& config, const DataSo
   make_executor();
 }
 
-// With what this rank's row needs beyond those of the others.
+// Including the additions that this rank's row needs.
 Plan Trainer::make_plan() {
   Plan plan = complete_plan(
       order_, plan_shape(order_, replica_.cut(), unit_elements(config_.zero), reduces_each(config_)));
@@ -73,15 +73,15 @@ void Trainer::make_executor() {
   if (replica_.ops().device != nullptr && replica_.world().size() > 1) rehearse(graphs ? 2 : 1);
 }
 
-// Before graphs are captured, which hold the algorithms of their products.
+// Must precede the capture of graphs, which contain the algorithms of their products.
 void Trainer::tune_products() {
   ProductMeasuring products(replica_.world(), products_of(replica_.world()), config_.mesh.tune_products);
   rehearse(1);
   if (const std::string note = products.finish(); !note.empty()) product_note_ = note;
 }
 
-// Loading a kernel, allocating memory and making a graph may wait for the whole device, and so for
-// collectives on it that wait for other ranks, which may wait for this one. The data are of no matter.
+// Loading a kernel, allocating memory and instantiating a graph may wait for the whole device, and so for collectives
+// that wait for other ranks, which may wait for this one. The data do not matter.
 void Trainer::rehearse(int times) {
   Batch& batch = valid_batch_.batch();
   std::fill_n(batch.lengths.as<int32_t>(), batch.lengths.elements(),
@@ -89,7 +89,7 @@ void Trainer::rehearse(int times) {
   const auto give_batch = [&](int) { return batch; };
   const auto no_step = [](const Action&) {};
   abort_on_error(replica_.world(), [&] {
-    // The second time graphs are captured. Each begins as a step does, with no gradient begun.
+    // Graphs are captured the second time. Each rehearsal begins like a step, without accumulated gradients.
     for (int time = 0; time < times; ++time) {
       grads_.restart(replica_.compute());
       executor_->rehearse(row(), {config_.seed, 1.0, true, give_batch, no_step, order_.micros, nullptr});
@@ -243,14 +243,14 @@ void Trainer::run_plan(const std::atomic<int>* signal) {
 
 double Trainer::update(const LossSums& sums) {
   Stream& stream = replica_.compute();
-  // Gradients are of the sum over all tokens, times the loss scale; a mean over the tokens that count needs
-  // this factor (1 without a mask and a scale).
+  // Gradients are those of the sum over all tokens, times the loss scale; this factor turns them into those of the mean
+  // over counted tokens (1 without a mask and a scale).
   const double mean_factor = static_cast<double>(tokens_per_step()) / sums.weight / scaler_.scale();
   ExactSum squares;
   norm_.add_squares(squares, stream);
   const double norm = mean_factor * norm_.norms({&squares, 1}, stream).front();
   const bool overflow = !std::isfinite(norm);
-  // The loss is scaled only after it was found: no scale is to blame for it.
+  // The loss is scaled only after it was computed, so a scale cannot be the cause.
   if (!std::isfinite(sums.loss) || (overflow && scaler_.at_least_scale()))
     explain(sums.loss / sums.weight, norm);
   scaler_.update(overflow);

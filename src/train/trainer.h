@@ -37,29 +37,27 @@ class Trainer final : public Savable {
   ~Trainer() override;
 
   // One step: all micro-batches of this rank, gradients summed over the data axis, clipping, update. With an
-  // asynchronous schedule the steps up to the next drain of the pipeline. When `signal` is not zero on some
-  // rank at the end of it, stop_agreed() becomes true on all ranks. The reports are valid until the next
-  // call. From the third step on nothing is allocated (tests/parity/allocation_test.cpp).
+  // asynchronous schedule, all steps up to the next drain of the pipeline. If `signal` is not zero on some rank at the
+  // end, stop_agreed() becomes true on all ranks. The reports are valid until the next call. From the third step on
+  // nothing is allocated (tests/parity/allocation_test.cpp).
   std::span<const StepReport> advance(const std::atomic<int>* signal = nullptr);
-  // The same; the last report.
+  // The same; returns the last report.
   StepReport step(const std::atomic<int>* signal = nullptr) { return advance(signal).back(); }
   // True on every rank once one of them has seen its signal.
   bool stop_agreed() const { return stop_agreed_; }
-  // Before the next step: waits until its first samples can be read, which takes long where a stream has to
-  // go over what was consumed before. False, on all ranks, once one of them sees its signal meanwhile.
-  // Collective.
+  // Before the next step: waits until its first samples can be read, which takes long if a stream must skip the samples
+  // consumed before. False on all ranks if one of them sees its signal meanwhile. Collective.
   bool wait_for_data(const std::atomic<int>& signal);
-  // Mean loss over eval_iters global batches of the validation data, always the same samples; at most all it
-  // has, each once.
+  // Mean loss over eval_iters global batches of the validation data, always the same samples; at most every sample
+  // once.
   EvalReport evaluate();
-  // The same, but abandoned within seconds, on all ranks, once one of them sees its signal: nothing then, and
-  // stop_agreed() is true.
+  // The same, but abandoned within seconds if a rank sees its signal: returns nullopt on all ranks, and stop_agreed()
+  // is true.
   std::optional<EvalReport> evaluate(const std::atomic<int>* signal);
-  // The same over all samples of another source of such samples, which `watch` sees computed.
+  // The same over all samples of another source, observed by `watch`.
   std::optional<EvalReport> evaluate(const DataSource& source, StepWatch& watch,
                                      const std::atomic<int>* signal = nullptr);
-  // Asks whether a signal has come since the step, during a save for example; stop_agreed() has the answer.
-  // Collective.
+  // Checks whether a signal has come since the step, for example during a save; updates stop_agreed(). Collective.
   void poll_stop(const std::atomic<int>& signal);
 
   // Writes a checkpoint of this step under `root` and returns its directory. Collective.
@@ -71,34 +69,31 @@ class Trainer final : public Savable {
                                  const SaveOptions& options) override;
 
   // Continues from the newest checkpoint under (or the one at) `path`, of the same model on any mesh and in
-  // any type (rounded to nearest where that is narrower); or takes weights only. Returns what differs
-  // from the configuration the checkpoint was written with, a line each. Collective: a failure of one rank, a
-  // damaged file say, is an Error on all, and another checkpoint may then be loaded.
+  // any type (rounded to nearest where that is narrower); or takes weights only. Returns the differences from the
+  // configuration that wrote the checkpoint, one line each. Collective: a failure of one rank (a damaged file, say) is
+  // an Error on all; then another checkpoint may be loaded.
   std::vector<std::string> load(const std::string& path, LoadPart part = LoadPart::All);
 
-  // Shows every step to `watch`, null for nobody, also when one is computed a second time: for tests that
-  // make one go wrong.
+  // Shows every step, repeated ones included, to `watch` (null: none): for tests that make a step fail.
   void watch(StepWatch* watch) { watch_ = watch; }
 
-  // Measures the matrix-product rate that MFU is a share of, and keeps the largest seen; until then MFU is 0.
-  // Collective.
+  // Measures the matrix-product rate to which MFU refers, and keeps the largest one; until then MFU is 0. Collective.
   double measure_peak();
 
-  // What --enable-cuda-graph could not capture so far on some rank, and why; empty: nothing. The same on all
-  // ranks: of the lowest that was refused something, or else that has a note.
+  // What --enable-cuda-graph could not capture so far, and why; empty: it captured everything. The same on all ranks:
+  // the note of the lowest rank with a failed capture, or else of the lowest with a note.
   const std::string& capture_note() const { return capture_note_; }
 
-  // What checkpoints say of the training data from now on, and a loaded one is compared with.
+  // Sets the fingerprint of the training data, which checkpoints store and loaded checkpoints are compared with.
   void describe_data(const DataFingerprint& data) { data_ = &data; }
 
   // The evaluations of the run, which are part of its state; run_loop adds to them.
   BestEvaluation& best() { return best_; }
 
-  // What --tune-products measured, on rank 0; empty: the file had everything.
+  // A note on what --tune-products measured, on rank 0; empty: the file had everything.
   const std::string& product_note() const { return product_note_; }
 
-  // After advance() threw: the step, counted from 1, whose loss or gradients were not finite, where that was
-  // why.
+  // After advance() threw: the step, counted from 1, whose loss or gradients were not finite, if that was the reason.
   std::optional<int64_t> failed_step() const { return failed_step_; }
 
   int64_t steps_done() const override { return steps_done_; }
@@ -115,36 +110,35 @@ class Trainer final : public Savable {
 
   Plan make_plan();
   void make_executor();
-  // On a device: what a step does for the first time, without other ranks that wait for it meanwhile.
+  // On a device: performs the first-time work of a step while no other rank waits for this one.
   void rehearse(int times);
   // --tune-products.
   void tune_products();
   void run_plan(const std::atomic<int>* signal);
-  // Makes the plan that covers `batches` global batches, unless it is there.
+  // Makes the plan for `batches` global batches, unless it exists.
   void prepare(int batches);
   // The micro-batches of this rank from here to the end of the run.
   ReadOrder read_order() const;
-  // Computes the gradients of the plan, reduced, and sums_, summed over the ranks.
+  // Computes the plan's reduced gradients, and sums_, summed over the ranks.
   void compute(ReadAhead& batches, StepWatch* watch);
-  // Fills counts_ for the global batches of the next plan, reading them once more: what BERT's losses must
-  // know of a whole global batch before its first micro-batch is computed. Collective.
+  // Fills counts_ for the global batches of the next plan by reading them in advance: BERT's losses need the counts of
+  // a whole global batch before its first micro-batch. Collective.
   void count_ahead();
-  // The same for the micro-batches of the last step once more, before its update.
+  // Repeats the computation of the last step's micro-batches, before its update.
   void repeat(StepWatch& watch);
-  // Repeats it with nothing at the same time; an Error where a bit differs.
+  // Repeats it without any overlap; throws Error if a bit differs.
   void repeat_without_overlap();
-  // Clips and applies the reduced gradients; returns their norm. Where that is not finite and the loss scale
-  // is being searched for, the weights are left alone, on all ranks: the norm is the same on each. Where the
-  // scale is not to blame that is an Error.
+  // Clips and applies the reduced gradients; returns their norm. If it is not finite and the loss scale is dynamic, the
+  // weights are left unchanged on all ranks (the norm is the same on each). If the scale cannot be the cause, throws
+  // Error.
   double update(const LossSums& sums);
   FiniteCheckParts finite_check_parts();
-  // Computes the step once more to find out why its loss or norm is not finite. Collective; an Error of kind
-  // Agreed.
+  // Repeats the step to find out why its loss or norm is not finite; throws an Error of kind Agreed. Collective.
   [[noreturn]] void explain(double loss, double norm);
   double rate_of(int64_t step) const;  // counts from 0
-  // Updates made before step `step`: what learning rate and optimizer count, as in Megatron-LM.
+  // Updates made before step `step`, which learning rate and optimizer count, as in Megatron-LM.
   int64_t updates_before(int64_t step) const { return step - skipped_; }
-  // Places in a global batch; the last of a run with --train-epochs may not fill them all.
+  // Tokens of a full global batch; the last batch of a run with --train-epochs may have fewer.
   int64_t tokens_per_step() const;
   // Samples of the global batch after the `ahead` next ones.
   int64_t samples_of_batch(int64_t ahead) const;
@@ -153,20 +147,20 @@ class Trainer final : public Savable {
   int64_t eval_samples() const;
   std::optional<EvalReport> evaluate(const DataSource& source, int64_t samples, bool has_pairs,
                                      const std::atomic<int>* signal, StepWatch* watch);
-  // What all ranks know after a plan: whether one of them was asked to stop, so that all do after the same
-  // step, and what all have sent since `before`, which is this rank's count.
+  // The state shared by all ranks after a plan: whether one of them was asked to stop, so that all stop after the same
+  // step, and the bytes that all have sent since `before`, this rank's earlier count.
   struct Agreement {
     bool stop = false;
     Traffic traffic;
-    bool noted = false;  // some rank's executor has another note than when they were shared last
+    bool noted = false;  // some rank's executor has a new note since they were last shared
   };
   Agreement agree(bool stop, const Traffic& before);
-  // Makes capture_note_ of all ranks' notes. Collective.
+  // Computes capture_note_ from all ranks' notes. Collective.
   void share_notes();
   std::vector<MemoryReport> memory_of_pipeline();
   std::vector<NamedTensor> checkpoint_tensors(bool to_load);
   CheckpointMeta checkpoint_meta() const;
-  // Adds to `changes` what is different with the data.
+  // Opens the data at the checkpoint's position; adds differences of the data to `changes`.
   void resume_at(const CheckpointMeta& meta, std::vector<std::string>& changes);
   std::vector<std::string> changes_since(const CheckpointMeta& meta) const;
 
@@ -187,10 +181,10 @@ class Trainer final : public Savable {
   const DataSource* valid_;
   const DataFingerprint* data_ = nullptr;
   BestEvaluation best_{"loss", BestEvaluation::Better::Lower};
-  std::unique_ptr<Window> window_;      // where the schedule is asynchronous
+  std::unique_ptr<Window> window_;      // only with an asynchronous schedule
   std::unique_ptr<ReadAhead> batches_;  // made at the first step, when the position is known
   std::vector<LossSums> sums_;          // of the global batches of the last plan
-  std::vector<LabelCount> counts_;      // the same; of a BERT only
+  std::vector<LabelCount> counts_;      // the same; only for BERT
   std::vector<StepReport> reports_;     // of its steps
   BatchBuffer valid_batch_;
   StepWatch* watch_ = nullptr;
@@ -203,7 +197,7 @@ class Trainer final : public Savable {
   std::optional<int64_t> failed_step_;
   std::string capture_note_;
   std::string product_note_;
-  std::string shared_note_;  // this rank's, when they were shared last
+  std::string shared_note_;  // this rank's note when they were last shared
 };
 
 }  // namespace trifold

@@ -1,6 +1,5 @@
-// The trainer's checkpoints: which tensors a run consists of, and what else it must remember. Learning rate
-// and dropout follow from the number of steps, the place in the data from the samples consumed: these two are
-// all.
+// The trainer's checkpoints: the tensors of a run, and its other state. Learning rate and dropout follow from the
+// number of steps, the position in the data from the samples consumed, so these two numbers suffice.
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -43,7 +42,7 @@ CheckpointMeta Trainer::checkpoint_meta() const {
   meta.mesh = to_json(replica_.mesh().sizes());
   meta.config = to_json(config_);
   meta.state = {{"tokenizer", tokenizer_to_json(config_.data)},
-                // Of what is saved: masters, where the weights are in 16 bits.
+                // The type of saved weights: masters, if the weights have 16 bits.
                 {"dtype", std::string(name_of(accumulate_type(replica_.dtype())))},
                 {"skipped_steps", skipped_},
                 {"best", best_.state()},
@@ -99,7 +98,7 @@ bool updates_inside_pipeline(const nlohmann::json& config) {
 
 namespace {
 
-// The head of a task, a model's last block, starts anew but for what the checkpoint has of it: the pooler,
+// A task's head, the model's last block, is newly initialised except for parameters in the checkpoint: the pooler,
 // unless the BERT was trained without pairs.
 void leave_out_head(std::vector<NamedTensor>& wanted, const ParamList& params, const CheckpointReader& from) {
   const auto specs = params.specs();
@@ -125,7 +124,7 @@ std::vector<std::string> Trainer::load(const std::string& path, LoadPart part) {
               reader->meta().consumed_samples == reader->meta().step * *config_.batch.global_batch_size,
           "{} was trained with another global batch size", reader->directory().string());
     TensorsOnHost host(checkpoint_tensors(true), replica_.ops(), replica_.compute());
-    host.fetch();  // what the checkpoint leaves out stays
+    host.fetch();  // tensors missing in the checkpoint keep their values
     std::vector<NamedTensor> wanted = host.tensors();
     if (part != LoadPart::All)
       std::erase_if(wanted, [](const NamedTensor& tensor) { return !is_weight(tensor.spec.name); });
@@ -150,7 +149,7 @@ void Trainer::resume_at(const CheckpointMeta& meta, std::vector<std::string>& ch
   const JsonView state(meta.state, "the checkpoint's state");
   skipped_ = state.has("skipped_steps") ? state.at("skipped_steps").integer(0) : 0;
   if (state.has("best")) best_.restore(state.at("best"));
-  // A search that the other run did not make has found nothing.
+  // A run without a dynamic loss scale has no state to restore.
   if (state.has("loss_scaler") && state.at("loss_scaler").flag("dynamic", false)) {
     const JsonView scaler = state.at("loss_scaler");
     scaler_.restore({scaler.at("scale").number(), scaler.at("steps_without_overflow").integer(0),

@@ -52,7 +52,7 @@ void Trainer::report_steps(std::span<const double> norms, double loss_scale, dou
 void Trainer::share_notes() {
   Communicator& world = replica_.world();
   shared_note_ = executor_->capture_note();
-  // Before each note how much it counts.
+  // Each note is preceded by its weight.
   const std::vector<std::string> notes = gather_texts(world, "comparing captured graphs", [&] {
     const char* weight = shared_note_.empty() ? "0" : executor_->capture_refused() ? "2" : "1";
     return weight + shared_note_;
@@ -60,7 +60,7 @@ void Trainer::share_notes() {
   const auto first =
       std::max_element(notes.begin(), notes.end(),
                        [](const std::string& a, const std::string& b) { return a.front() < b.front(); });
-  if (first->front() == '0') return;  // of another plan with an executor of its own: the note stays as it is
+  if (first->front() == '0') return;  // from another plan with its own executor: the note is unchanged
   capture_note_ = first->substr(1);
   if (world.size() > 1) capture_note_ = fmt::format("rank {}: {}", first - notes.begin(), capture_note_);
 }

@@ -20,7 +20,7 @@ using Json = nlohmann::json;
 constexpr int64_t kFormat = 1;
 constexpr const char* kOption = "--tune-products";
 
-// What the checksum is of.
+// The content that the checksum covers.
 std::string content(const ProductTable& table) {
   std::string text = table.made_for + "\n";
   for (const ProductChoice& choice : table.choices) text += choice.product + "\n" + choice.algorithm + "\n";
@@ -70,7 +70,7 @@ ProductTable parse_products(const std::string& text, const std::string& where) {
 ProductMeasuring::ProductMeasuring(Communicator& world, ProductTuning& tuning, std::string file)
     : world_(world), tuning_(tuning), file_(std::move(file)) {
   const std::string where = std::string(kOption) + " " + file_;
-  // Rank 0's is the table of the file, those of the others are empty.
+  // Rank 0 has the table of the file, the others are empty.
   const std::vector<std::string> tables = gather_texts(world_, "reading " + where, [&] {
     ProductTable table{tuning_.made_for(), {}};
     if (world_.rank() != 0) return to_text(table);
@@ -100,7 +100,7 @@ ProductMeasuring::ProductMeasuring(Communicator& world, ProductTuning& tuning, s
   known_ = first.choices.size();
   tuning_.use(first.choices);
   tuning_.measure(true);
-  world_.barrier();  // ranks that are threads share a device: nobody measures before all have arrived
+  world_.barrier();  // thread ranks share a device: no rank measures before all have arrived
 }
 
 ProductMeasuring::~ProductMeasuring() { tuning_.measure(false); }

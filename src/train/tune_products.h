@@ -1,10 +1,9 @@
 // --tune-products FILE: the algorithms of matrix products are measured once and kept in a file, so that later
 // runs take the same ones and have the same bits.
 //
-// The file is JSON and says for which kind of device, and which version of the library, it was made. All
-// ranks take the same choices: those of the file, which rank 0 reads, and of a product that is not in it,
-// what the lowest rank measured that has the product. Rank 0 then writes the file anew where something was
-// added.
+// The file is JSON and records the kind of device and the version of the library for which it was made. All ranks use
+// the same choices: those of the file, which rank 0 reads, and for products not in it those measured by the lowest rank
+// that has the product. Rank 0 rewrites the file if something was added.
 #pragma once
 
 #include <string>
@@ -21,29 +20,29 @@ struct ProductTable {
 };
 
 std::string to_text(const ProductTable& table);
-// BadInput, beginning with `where`, where the text is none of to_text, or damaged.
+// BadInput, beginning with `where`, if the text was not written by to_text or is damaged.
 ProductTable parse_products(const std::string& text, const std::string& where);
 
-// One of each rank, between two collective steps of its life: the constructor, after which products that are
-// met are measured, and `finish`. Where `finish` is not reached nothing is measured any longer.
+// One object per rank. Between the constructor and `finish`, both collective, every new product is measured.
+// Destruction without `finish` also ends the measuring.
 class ProductMeasuring {
  public:
-  // Collective. BadInput on all ranks where the file is not one of to_text, or ranks have different kinds of
-  // devices. A file that was made for another kind of device counts as none.
+  // Collective. BadInput on all ranks if the file was not written by to_text, or if ranks have different kinds of
+  // devices. A file made for another kind of device is ignored.
   ProductMeasuring(Communicator& world, ProductTuning& tuning, std::string file);
   ~ProductMeasuring();
   ProductMeasuring(const ProductMeasuring&) = delete;
   ProductMeasuring& operator=(const ProductMeasuring&) = delete;
 
-  // Collective. Merges the choices of all ranks. Returns the message that rank 0 shows; empty if the file had
-  // all of them.
+  // Collective. Merges the choices of all ranks. Returns the message for rank 0 to show; empty if the file had all
+  // choices.
   std::string finish();
 
  private:
   Communicator& world_;
   ProductTuning& tuning_;
   std::string file_;
-  std::string was_made_for_;  // on rank 0: what the file says, where that is another kind of device
+  std::string was_made_for_;  // on rank 0: the device of the file, if it is of another kind
   size_t known_ = 0;          // choices in the file
 };
 
