@@ -79,7 +79,7 @@ std::vector<AttentionBench> bench_attention(Communicator& world, const BenchConf
     stream.synchronize();
     return seconds_since(start);
   };
-  // By turns, so that both meet the same machine.
+  // Alternating, so that both run under the same conditions.
   std::array<std::vector<double>, 2> forward, backward;
   for (int64_t i = 0; i < config.warmup_iters + config.iters; ++i)
     for (const size_t kind : {size_t{0}, size_t{1}}) {

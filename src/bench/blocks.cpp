@@ -18,12 +18,12 @@ namespace trifold {
 
 namespace {
 
-// Layers timed in a row. One alone would find its weights and activations in a cache that a stage of several
-// layers has long overwritten, or not find what the layer before it left.
+// Layers timed in a row. A single layer would find its weights and activations in caches that a stage of several layers
+// overwrites, or miss what the previous layer leaves there.
 constexpr int64_t kLayersInARow = 3;
 
-// Every rank has the kinds of blocks that stages have: embedding, a few layers, head. Ranks that would be a
-// pipeline are copies here, so that all are as busy as they would be.
+// Every rank has the kinds of blocks that stages have: embedding, a few layers, head. Pipeline ranks become replicas
+// here, so that all are as busy as in the run.
 PretrainConfig small_stack(PretrainConfig run) {
   run.model.num_layers = std::min(run.model.num_layers, kLayersInARow);
   run.mesh.data_parallel_size = *run.mesh.data_parallel_size * run.mesh.pipeline_model_parallel_size;
@@ -34,7 +34,7 @@ PretrainConfig small_stack(PretrainConfig run) {
 constexpr size_t kF = 0, kI = 1, kW = 2, kB = 3, kParts = 4;
 using BlockSamples = std::array<std::array<std::vector<double>, kParts>, kBlockKinds>;  // by kind of block
 
-// Blocks [from, to), which follow each other and are of one kind.
+// Consecutive blocks [from, to) of one kind.
 struct BlockRange {
   BlockKind kind;
   size_t from, to;
@@ -50,7 +50,7 @@ std::vector<BlockRange> ranges_of(const Model& model) {
   return ranges;
 }
 
-// A micro-batch with its backward taken apart, and one with a whole one.
+// One micro-batch with a split backward, and one with a whole one.
 RankPlan both_backwards() {
   return {{ActionKind::F, 0, Action::kAll, 0},
           {ActionKind::I, 0, Action::kAll, 0},
@@ -83,7 +83,7 @@ class BlockTimer {
     grads_.restart(replica_.compute());
   }
 
-  // One micro-batch forward and back, whole or taken apart, with memory used as the executor uses it.
+  // One micro-batch forward and back, whole or split, with memory used as by the executor.
   void pass(bool apart, BlockSamples& samples) {
     keep_.reset();
     held_.reset();
@@ -109,7 +109,7 @@ class BlockTimer {
     });
   }
 
-  // Seconds a parameter: what a step does besides its plan.
+  // Seconds per parameter of the work of a step outside its plan.
   double update() {
     Stream& stream = replica_.compute();
     const double seconds = timed([&] {
@@ -173,7 +173,7 @@ class BlockTimer {
   GradNorm norm_;
   ActivationMemory memory_;
   Arena keep_, held_;
-  std::array<Arena, 2> flows_;  // of B: dy is in the one, dx goes to the other
+  std::array<Arena, 2> flows_;  // of B: dy is in one, dx goes to the other
   Arena scratch_;
   BatchBuffer batch_;
 };

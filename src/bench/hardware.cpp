@@ -14,7 +14,7 @@ namespace trifold {
 
 namespace {
 
-// What a rank reaches while all ranks do the same. Each member function is collective.
+// Measures the rates of a rank while all ranks do the same. Each member function is collective.
 class HardwareTimer {
  public:
   HardwareTimer(Communicator& world, const BenchConfig& config)
@@ -44,8 +44,8 @@ class HardwareTimer {
     return value / world_.size();
   }
 
-  // Seconds of one call of `work`, which puts something on the stream: the median of several times, each of
-  // as many calls as take a while.
+  // Seconds of one call of `work`, which enqueues on the stream: the median of several measurements, each of enough
+  // calls to be accurate.
   template <class Work>
   double seconds_of(Work work) {
     constexpr double kLong = 0.05;
@@ -69,7 +69,7 @@ class HardwareTimer {
     return Buffer(static_cast<size_t>(elements) * each, ops_.device);
   }
 
-  // Copies of what no cache holds; and a copy of next to nothing, which takes as long as it takes to begin.
+  // Copies too large for caches, and a tiny copy, which measures the launch overhead.
   void memory() {
     constexpr int64_t kLarge = int64_t{32} << 20;
     const size_t each = size_of(DType::F32);
@@ -104,7 +104,7 @@ class HardwareTimer {
     const double depth = (large - flat) / std::max(flat / kFlat - large / deep, 1e-9);
     hardware_.product_depth = std::clamp(depth, 0.0, deep);
     hardware_.product_share = 1;
-    // Rates are those of factors of two bytes; wider ones take as much longer.
+    // Rates are for two-byte operands; wider ones take proportionally longer.
     const double of_two_bytes = static_cast<double>(size_of(dtype_)) / 2;
     const ProductShape shape{deep, deep, deep};
     hardware_.tflops = 1e-12 * large * of_two_bytes / shape_efficiency(hardware_, shape);
@@ -112,13 +112,13 @@ class HardwareTimer {
     hardware_.product_share_8bit = 0;
   }
 
-  // The model's own, of one micro-batch on a tensor rank.
+  // The model's attention for one micro-batch on a tensor rank.
   void attention() {
     AttentionCall call(ops_, stream_, run_);
     const Attention& how = call.shape();
     const double forward = seconds_of([&] { call.forward(); });
     const double backward = seconds_of([&] { call.backward(); });
-    // Against the forecast of a rate of the peak.
+    // Relative to the forecast at peak rate.
     const AttentionWork work{static_cast<double>(how.batch * how.heads), static_cast<double>(how.seq),
                              static_cast<double>(how.seq), static_cast<double>(how.head_dim), true};
     constexpr double kBackwardWork = 2.5;
@@ -129,7 +129,7 @@ class HardwareTimer {
     hardware_.attention_backward = kBackwardWork * (forward - launch) / std::max(backward - launch, 1e-9);
   }
 
-  // Seconds of an exchange between two ranks. Of an odd number the last one has nobody to talk to.
+  // Seconds of an exchange between two ranks. With an odd number of ranks the last one has no partner.
   double exchange(size_t bytes) {
     constexpr int64_t kTimes = 20;
     const int with_peer = world_.size() / 2 * 2;

@@ -1,4 +1,4 @@
-// From a checkpoint to transformers' files.
+// Converts a checkpoint to transformers' files.
 #include "convert/convert.h"
 
 #include <algorithm>
@@ -104,7 +104,7 @@ class Exporter {
                  static_cast<size_t>(rows * size()));
   }
 
-  // Elements of a parameter, in memory order, to read_.
+  // Reads elements of a parameter, in memory order, into read_.
   void load(const WeightMap& map, int64_t first, int64_t count) {
     std::vector<NamedTensor> wanted;
     int64_t at = 0;
@@ -142,7 +142,7 @@ std::string library_type(DType dtype) {
 json config_of(const ModelConfig& model, const CheckpointReader& from, const DataConfig& data, DType dtype) {
   json config = to_hugging_face(model);
   config["torch_dtype"] = library_type(dtype);
-  // The library's own numbers are those of another vocabulary.
+  // The library's default ids belong to another vocabulary.
   std::optional<int32_t> end;
   std::unique_ptr<Tokenizer> tokenizer;
   if (data.tokenizer_type) tokenizer = make_tokenizer(*data.tokenizer_type, data.tokenizer_model);
@@ -150,7 +150,7 @@ json config_of(const ModelConfig& model, const CheckpointReader& from, const Dat
   config["bos_token_id"] = config["eos_token_id"] = end ? json(*end) : json();
   if (tokenizer)
     if (const auto pad = language_family(model).pad_token(*tokenizer)) config["pad_token_id"] = *pad;
-  // Those of a model that came from the library stay as they were there.
+  // The ids of a model imported from the library are kept.
   const json& state = from.meta().state;
   const auto kept = state.find(kKeptFields);
   if (kept != state.end())
@@ -171,7 +171,7 @@ void write_index(const fs::path& folder, const std::vector<std::vector<const Wri
   write_text(folder / kSafetensorsIndexName, index.dump(2) + "\n");
 }
 
-// A folder that gets its name when it is complete, and is removed when it is not.
+// A folder that gets its name when it is complete, and is removed otherwise.
 class NewFolder {
  public:
   explicit NewFolder(const fs::path& path)

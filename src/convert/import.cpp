@@ -1,4 +1,4 @@
-// From transformers' files to a checkpoint.
+// Converts transformers' files to a checkpoint.
 #include <algorithm>
 #include <set>
 
@@ -28,7 +28,7 @@ constexpr std::string_view kLettersAndDigits =
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 constexpr JsonLimits kConfigLimits{int64_t{1} << 24};
 
-// What a model of ours left there when it was exported.
+// Reads the fields that our own export added.
 void take_own_fields(const json& config, ModelConfig& model, DataConfig& data, const std::string& where) {
   if (!config.contains(kOwnFields)) return;
   const JsonView own = JsonView(config).at(kOwnFields);
@@ -40,7 +40,7 @@ void take_own_fields(const json& config, ModelConfig& model, DataConfig& data, c
   }
 }
 
-// BadInput that says what to do where the weights are in PyTorch's own format alone.
+// BadInput, with advice, if the weights are only in PyTorch's own format.
 void expect_safetensors(const fs::path& folder, const json& config) {
   std::error_code ignored;
   const auto has = [&](std::string_view name) { return fs::exists(folder / name, ignored); };
@@ -64,8 +64,8 @@ void expect_safetensors(const fs::path& folder, const json& config) {
       folder.string(), name, kind, quoted, quoted);
 }
 
-// The tensor of a file that holds a part of a map. Files of a model without a head leave the prefix out; the
-// first BERTs have other names for the two vectors of a norm.
+// The tensor of a file that holds a part of a map. Files of a model without a head leave the prefix out; the first BERT
+// files have other names for the two vectors of a norm.
 const SafetensorsModel::Entry* find_part(const SafetensorsModel& files, const std::string& name,
                                          const std::string& prefix) {
   const std::pair<std::string_view, std::string_view> older[] = {{"LayerNorm.weight", "LayerNorm.gamma"},
@@ -83,8 +83,7 @@ const SafetensorsModel::Entry* find_part(const SafetensorsModel& files, const st
   return nullptr;
 }
 
-// Where each part of each parameter is, in the order of the maps; everything that does not fit is reported at
-// once.
+// The location of each part of each parameter, in the order of the maps; all mismatches are reported at once.
 struct Sources {
   std::vector<std::vector<SafetensorsModel::Entry>> parts;
   std::set<std::string> types;
@@ -131,7 +130,7 @@ Sources find_all(const SafetensorsModel& files, const std::vector<WeightMap>& ma
   return sources;
 }
 
-// Passes parameters on, some rows at a time.
+// Copies parameters, some rows at a time.
 class Importer {
  public:
   Importer(ShardFile& to, DType dtype, int64_t bytes) : to_(to), dtype_(dtype), bytes_(bytes) {}
@@ -225,7 +224,7 @@ CheckpointMeta meta_of(const ModelConfig& model, const DataConfig& data, const j
   return meta;
 }
 
-// The same may be converted again, but not below what a run has saved: that is what a reader would take.
+// A conversion may be repeated, but not into the folder of a run, whose newer checkpoints readers would take instead.
 void check_target(const std::string& save) {
   const auto there = checkpoints_in(save);
   if (!there.empty() && there.front().first > 0)

@@ -21,7 +21,7 @@ namespace trifold {
 
 namespace {
 
-// A run on the target mesh, as far as it decides where things are stored.
+// A run on the target mesh, complete enough to decide where tensors are stored.
 PretrainConfig run_on(const ModelConfig& model, const ReshardConfig& target) {
   PlanConfig plan;
   PretrainConfig& run = plan.run;
@@ -31,7 +31,7 @@ PretrainConfig run_on(const ModelConfig& model, const ReshardConfig& target) {
   run.zero = target.zero;
   run.mesh.data_parallel_size = target.mesh.data_parallel_size.value_or(1);
   run.mesh.ranks = mesh_sizes(run.mesh).ranks();
-  // So many micro-batches that every schedule has enough.
+  // Enough micro-batches for every schedule.
   run.batch.micro_batch_size = 1;
   run.batch.global_batch_size =
       int64_t{2} * run.mesh.pipeline_model_parallel_size * *run.mesh.data_parallel_size;
@@ -46,7 +46,7 @@ bool saves_something(const MeshCoords& coords, const MeshSizes& sizes, const Zer
   return counts_here(everywhere, coords, sizes, zero.stage.optimizer ? zero.group : 1);
 }
 
-// What a rank stores: as Trainer::checkpoint_tensors.
+// The boxes that a rank stores, as in Trainer::checkpoint_tensors.
 std::vector<ShardBox> boxes_of_rank(const RankLayout& layout, const std::vector<std::string>& kinds,
                                     DType dtype) {
   std::vector<ShardBox> boxes;
@@ -60,8 +60,8 @@ std::vector<ShardBox> boxes_of_rank(const RankLayout& layout, const std::vector<
   return boxes;
 }
 
-// Passes the elements of tensors from a checkpoint to the boxes of new files. A chunk of a tensor, in memory
-// order, is read once, and each target box takes its part of it: those parts come in the box's own order.
+// Copies the elements of tensors from a checkpoint to the boxes of new files. Each chunk of a tensor, in memory order,
+// is read once, and each target box takes its part; the parts arrive in the box's own order.
 class Passage {
  public:
   Passage(CheckpointReader& from, std::vector<ShardFile>& files, int64_t bytes)
@@ -146,8 +146,8 @@ CheckpointMeta meta_of(const CheckpointReader& from, const ReshardConfig& config
   return meta;
 }
 
-// The result is the same state of the same run, so its folder must be that run's. Where nothing says which
-// run it is, the same step may be written again.
+// The result is the same state of the same run, so its folder must be that run's. If the run is unknown, the same step
+// may be rewritten.
 void check_target(const CheckpointReader& from, const std::string& save) {
   const RunIdentity run{from.manifest().run_id, from.directory()};
   const auto there = checkpoints_in(save);
@@ -156,7 +156,7 @@ void check_target(const CheckpointReader& from, const std::string& save) {
   if (!run.id.empty() || !again) check_owner(save, run);
 }
 
-// What is left for buffers of elements when the reader's block and the tables are paid for.
+// The memory left for element buffers after the reader's block and the tables.
 int64_t buffer_bytes(double max_memory) {
   constexpr double kMiB = 1 << 20;
   return static_cast<int64_t>(std::clamp(max_memory * 0.5, 1.0, 64.0) * kMiB);

@@ -17,7 +17,7 @@ std::string format_of(const ClickDataConfig& config, const std::string& path) {
   return path == kSynthetic ? kSynthetic : find_click_format(path);
 }
 
-// Empty where the data are asked.
+// Empty if the data define them.
 std::vector<int64_t> given_rows(const ClickDataConfig& config) {
   if (!config.table_rows || !config.table_rows->list) return {};
   return config.table_rows->list->numbers();

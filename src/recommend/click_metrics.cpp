@@ -14,7 +14,7 @@ namespace trifold {
 
 namespace {
 
-// Equal scores of this rank: the bits of the score, and how many samples of each label have it.
+// Equal scores of this rank: the bits of the score, and the number of samples of each label with it.
 struct Tie {
   int64_t key;
   int64_t counts;  // clicks << 32 | others
@@ -100,7 +100,7 @@ std::vector<Tie> exchange(Communicator& ranks, std::vector<Tie> ties, Stream& st
   return here;
 }
 
-// Twice the number of pairs (other, click) in the right order, ties half, of the ranges of all ranks.
+// Twice the number of pairs (other, click) in the right order (ties count half) over the ranges of all ranks.
 double ranked_twice(Communicator& ranks, const std::vector<Tie>& ties, Stream& stream) {
   const auto size = static_cast<size_t>(ranks.size());
   std::vector<int64_t> others(size, 0);
@@ -108,7 +108,7 @@ double ranked_twice(Communicator& ranks, const std::vector<Tie>& ties, Stream& s
   sum_over(ranks, others, stream);
   int64_t below = 0;
   for (int r = 0; r < ranks.rank(); ++r) below += others[static_cast<size_t>(r)];
-  // Whole numbers below 2^126, as four digits of which sums over 2^31 ranks fit.
+  // Integers below 2^126, as four digits whose sums over 2^31 ranks do not overflow.
   unsigned __int128 ranked = 0;
   for (size_t i = 0; i < ties.size();) {
     int64_t clicks = 0;
@@ -146,7 +146,7 @@ void ClickMetrics::add_all(const T* logits, const Tensor& labels, const Tensor& 
           label[i]);
     const bool click = label[i] == 1;
     scores_.push_back(uint64_t{sortable_score(static_cast<float>(z))} << 1 | (click ? 1U : 0U));
-    const double tail = std::exp(-std::abs(z));  // of the less likely side: never overflows
+    const double tail = std::exp(-std::abs(z));  // of the less likely label: never overflows
     loss_.add(std::max(click ? -z : z, 0.0) + std::log1p(tail));
     predicted_.add((z >= 0 ? 1 : tail) / (1 + tail));
     clicks_ += click ? 1 : 0;

@@ -38,7 +38,7 @@ void compare_with_record(const CheckpointReader& reader, const std::string& data
   const json record = member(reader.meta().state, "clicks");
   const json tables = member(model, "tables");
   const json mappings = member(record, "mappings");
-  if (!tables.is_array()) return;  // of another model: reported with its other fields
+  if (!tables.is_array()) return;  // a different model: reported with its other fields
   ClickSchema stored;
   stored.dense = static_cast<int>(told<int64_t>(model, "dense").value_or(schema.dense));
   stored.dense_transform = told<std::string>(record, "dense_transform").value_or(schema.dense_transform);

@@ -10,7 +10,7 @@ namespace trifold {
 
 namespace {
 
-// Numbers that a chain of layers makes for one sample.
+// The number of activations that a chain of layers computes for one sample.
 double outputs_of(const std::vector<int64_t>& widths) {
   return static_cast<double>(std::accumulate(widths.begin(), widths.end(), int64_t{0}));
 }
@@ -40,8 +40,8 @@ void predict_dense(StepTimes& times, const DlrmShape& shape, const DenseFlops& f
   part(StepPart::WeightGradients, flops.top.weight + flops.bottom_backward(), 2 * bottom + top);
 }
 
-// A part that covers several actions is divided among them in proportion to their flops; what is
-// predicted and measured of it has its reductions.
+// A part that covers several actions is divided among them in proportion to their flops; its predicted and measured
+// time includes its reductions.
 double seconds_of(const Action& action, const TableStepShape& step, const DenseFlops& flops,
                   const StepTimes& times) {
   const std::optional<StepPart> part = part_of(action, step);

@@ -23,7 +23,9 @@ int64_t packed(int32_t group, double logit, bool click) {
 int64_t group_of(int64_t sample) {  // 31 bits, of which the highest is the sign of `sample`
   return static_cast<int64_t>(static_cast<uint64_t>(sample) >> kGroupShift);
 }
-int64_t score_of(int64_t sample) { return sample >> 1; }  // and the group's, which are equal within it
+int64_t score_of(int64_t sample) {
+  return sample >> 1;
+}  // the group's bits are included, but equal within a group
 bool is_click(int64_t sample) { return (sample & 1) != 0; }
 
 Tensor rows_of(std::span<int64_t> values) {
@@ -58,7 +60,7 @@ struct EqualScores {
   int64_t samples() const { return clicks + others; }
 };
 
-// Those of a group, whose samples ascend, from the highest score down.
+// The equal scores of a group, whose samples are ascending, from the highest score down.
 void rank_group(std::span<const int64_t> samples, std::vector<EqualScores>& ranking) {
   ranking.clear();
   for (size_t i = samples.size(); i-- > 0;) {
@@ -76,7 +78,7 @@ EqualScores total_of(std::span<const EqualScores> ranking) {
   return total;
 }
 
-// Nothing where all samples have one label.
+// nullopt if all samples have the same label.
 std::optional<double> auc_of(std::span<const EqualScores> ranking) {
   const EqualScores total = total_of(ranking);
   if (total.clicks == 0 || total.others == 0) return std::nullopt;
@@ -121,7 +123,7 @@ double ndcg_of(std::span<const EqualScores> ranking, int64_t k, Discounts& disco
 double hit_of(std::span<const EqualScores> ranking, int64_t k) {
   for (const EqualScores& equal : ranking) {
     const int64_t taken = std::min(k, equal.samples());
-    if (equal.clicks > 0) {  // the first that are clicked: `taken` of the samples are drawn
+    if (equal.clicks > 0) {  // the highest score with clicks: `taken` of its samples are drawn
       if (taken > equal.others) return 1;
       double miss = 1;
       for (int64_t i = 0; i < taken; ++i)

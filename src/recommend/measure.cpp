@@ -18,7 +18,7 @@ namespace {
 constexpr int kWarmUpSteps = 3;
 constexpr double kMeasureSeconds = 0.2;  // of each rate
 
-// The mean seconds of `body`, run for kMeasureSeconds after once to warm up.
+// The mean seconds of `body`, run for kMeasureSeconds after one warm-up call.
 template <class Body>
 double mean_seconds(Body body) {
   body();
@@ -32,7 +32,7 @@ double mean_seconds(Body body) {
   return seconds / static_cast<double>(count);
 }
 
-// Bytes a second of single rows of `width` numbers, from a table larger than caches.
+// Bytes per second for single rows of `width` numbers, from a table larger than caches.
 double measure_rows(const OpTable& ops, Stream& stream, DType dtype, int64_t width) {
   constexpr int64_t kTableBytes = int64_t{256} << 20, kBags = 1 << 16;
   const auto size = static_cast<int64_t>(size_of(dtype));
@@ -61,7 +61,7 @@ double measure_rows(const OpTable& ops, Stream& stream, DType dtype, int64_t wid
   return static_cast<double>(kBags * (4 + 2 * width * size)) / seconds;
 }
 
-// Seconds of an all to all of `numbers` to each other rank, where the stream is.
+// Seconds of an all-to-all of `numbers` numbers to each other rank, in the stream's memory.
 double measure_exchange(Communicator& comm, Stream& stream, Device* device, int64_t numbers) {
   const auto ranks = static_cast<int64_t>(comm.size());
   const Buffer in(static_cast<size_t>(numbers * ranks) * 4, device), out(in.bytes(), device);
@@ -109,7 +109,7 @@ class PartClock {
     const int64_t now = Clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
     sums_[at].fetch_add(begins ? -now : now);
   }
-  // Of parts that are not under way.
+  // Total of the part, which must not be running.
   double seconds(StepPart part) const {
     return 1e-9 * static_cast<double>(sums_[static_cast<size_t>(part)].load());
   }
@@ -129,11 +129,11 @@ double run_steps(Communicator& world, Recommender& model, const ClickFeed& feed,
     });
   };
   Clock::time_point start;
-  // Between steps nothing runs: what is fetched for the next one is fetched within this one.
+  // Nothing runs between steps: the next batch is fetched within the step.
   fetch(0);
   for (int64_t step = 0; step < steps; ++step) {
     if (step == kWarmUpSteps) {
-      model.synchronize();  // a part that is under way has no time yet
+      model.synchronize();  // a running part has no time yet
       counts();
       world.barrier();
       start = Clock::now();
@@ -147,7 +147,7 @@ double run_steps(Communicator& world, Recommender& model, const ClickFeed& feed,
   return seconds_since(start) / static_cast<double>(config.measure_steps);
 }
 
-// The seconds of each part; of what begins within a step, on a device too, for its marks wait for the device.
+// The seconds of each part that begins within a step; valid on a device too, because its marks wait for the device.
 StepTimes time_parts(Communicator& world, const PlanRecommenderConfig& config, RecommenderSetup setup,
                      const ClickFeed& feed) {
   PartClock clock;
@@ -161,13 +161,12 @@ StepTimes time_parts(Communicator& world, const PlanRecommenderConfig& config, R
   read_clock(times);
   const auto count = static_cast<double>(config.measure_steps);
   for (size_t i = 0; i < times.parts.size(); ++i) times.parts[i] = (times.parts[i] - before.parts[i]) / count;
-  // One batch of those of the counted steps was fetched before them.
+  // One batch of the counted steps was fetched before them.
   times[StepPart::Fetch] *= count / std::max(1.0, count - 1);
   return times;
 }
 
-// The step is measured without marks, as it runs: on a device each of them waits for what is under way, so
-// that nothing hides behind anything.
+// The step is measured without marks: on a device each mark waits for all work in flight, so nothing would overlap.
 void measure_rank(Communicator& world, const PlanRecommenderConfig& config, const ClickData& data,
                   RecommendMeasurement& result) {
   const RecommenderSetup setup = recommender_setup(config.run, data.schema(), world.size());

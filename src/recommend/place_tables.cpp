@@ -29,7 +29,7 @@ Choice choice_of(std::vector<PlacementKind> kinds, size_t tables, int ranks) {
   return choice;
 }
 
-// --memory-limit against what the ranks of a placement need.
+// Compares --memory-limit with the needs of the ranks under a placement.
 class MemoryLimit {
  public:
   MemoryLimit(const RecommenderSetup& setup, const std::vector<EmbeddingTable>& tables, bool on_device,
@@ -59,8 +59,8 @@ class MemoryLimit {
   size_t bytes_;
 };
 
-// With every table cut by rows a rank's part of each falls with the number of ranks, but not the exchanges of
-// the global batch's vectors: there may be no such number.
+// If every table is sharded by rows, a rank's part falls with the number of ranks, but the exchange of the global
+// batch's vectors does not: there may be no such number.
 std::string MemoryLimit::ranks_that_would_do(int ranks) const {
   static const int kMostRanks = 1024;
   const int most = static_cast<int>(std::min<int64_t>(setup_.global_batch, kMostRanks));
@@ -110,7 +110,7 @@ void place_tables(RecommenderSetup& setup, const RecommendConfig& config, int ra
     needs = limit.needs(setup.placement, ranks);
   };
   if (choose && !limit.allows(needs)) {
-    // What a rank needs beside its tables follows from where they are.
+    // What a rank needs in addition to its tables depends on their placement.
     size_t beside = 0;
     for (const RecommenderMemory& rank : needs)
       beside = std::max(beside, rank.total() - rank.tables - rank.table_state);

@@ -41,8 +41,8 @@ LrConfig table_rates(const RecommendConfig& config) {
   return rates;
 }
 
-// What can be said about the start before any rank runs; returns the steps that are done. Which samples a
-// step has follows from the seed and their number.
+// Checks the start before any rank runs; returns the number of steps done. The samples of a step follow from the seed
+// and their number.
 int64_t check_start(RecommendJob& job) {
   const RecommendConfig& config = job.config;
   const CheckpointReader reader(*job.start.from);
@@ -82,7 +82,7 @@ RecommendJob prepare(RecommendConfig config) {
   job.config = std::move(config);
   const RecommendConfig& c = job.config;
   Preparation files;
-  std::optional<int64_t> first_step;  // unknown while something is wrong with the start
+  std::optional<int64_t> first_step;  // unknown if the start has mistakes
   files.attempt([&] { check_device(c.mesh); });
   files.attempt([&] {
     job.start = choose_start(c.checkpoint);
@@ -95,7 +95,7 @@ RecommendJob prepare(RecommendConfig config) {
     const ClickFeed feed(*job.data.train, c.seed, c.training.global_batch_size);
     job.limits = {last_step(c, feed.batches_per_epoch()), c.training.exit_interval,
                   c.training.exit_duration_in_mins, c.training.early_stop_patience};
-    LrSchedule(c.lr, c.training.global_batch_size, job.limits.last_step);  // whether it has one
+    LrSchedule(c.lr, c.training.global_batch_size, job.limits.last_step);  // checks that there is one
     if (!job.start.from) return;
     first_step = check_start(job);
     const int64_t last = job.limits.last_step;
@@ -202,7 +202,7 @@ class RecommendRun final : public TrainingRun, Savable {
   ClickFeed feed_;
   std::optional<ClickFeed> valid_feed_;
   LrSchedule rates_, table_rates_;
-  Recommender model_;  // after the feeds: what it fetches reads from them
+  Recommender model_;  // after the feeds, from which it fetches
   int64_t done_ = 0;
   bool is_fetched_ = false;  // the batch of the next step
   bool stop_agreed_ = false;
@@ -263,14 +263,14 @@ bool RecommendRun::advance(const std::atomic<int>& signal) {
   step.samples = feed_.real_samples(done_);
   step.consumed_samples = step.step * config_.training.global_batch_size;
   step.lr = rates_.at(done_);
-  // An evaluation between two steps needs the place that the next batch would take.
+  // An evaluation between two steps needs the buffer of the next batch.
   is_fetched_ = step.step < job_.limits.last_step && !evaluates_after(step.step);
   try {
     step.loss = model_.train(step.samples, step.step, step.lr, table_rates_.at(done_), [&] {
       if (is_fetched_) fetch(feed_, step.step);
     });
   } catch (const Error& error) {
-    // What all ranks find together is that it is not finite.
+    // An Agreed error means that the step is not finite.
     if (error.kind() == ErrorKind::Agreed) failed_step_ = step.step;
     throw;
   }

@@ -115,7 +115,7 @@ void Recommender::synchronize() {
   for (Stream* stream : streams()) stream->synchronize();
 }
 
-// Whatever is under way uses this object's memory.
+// Work in flight uses this object's memory.
 Recommender::~Recommender() {
   for (Stream* stream : streams()) try {
       stream->synchronize();

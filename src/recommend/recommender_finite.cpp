@@ -1,11 +1,11 @@
-// Where the first number of a recommender's step that is infinite or NaN is.
+// Finds the first infinite or NaN number of a recommender's step.
 #include "recommend/recommender.h"
 #include "run/finite_check.h"
 
 namespace trifold {
 
-// Looks at what a recommender has beside its blocks as well: the inputs, and the vectors of each table, which
-// the top block is given.
+// Also checks what a recommender has besides its blocks: the inputs, and the vectors of each table, which are inputs of
+// the top block.
 class Recommender::Search final : public FiniteCheck {
  public:
   Search(Recommender& model, const Fetched& fetched)

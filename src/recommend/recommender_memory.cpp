@@ -56,13 +56,13 @@ StepMemory measure_step(const RecommenderSetup& setup, const Model& model, const
   return memory;
 }
 
-// A thread that fetches has a queue of its own, and so a work space of its own.
+// A fetching thread has its own queue and hence its own workspace.
 DeviceExtras device_extras(const RecommenderSetup& setup, const Placement& placement, int rank,
                            const ParamList& params) {
   const int ranks = placement.ranks();
   const LookupMemory lookups = lookup_memory(placement, rank, setup.lookups(ranks));
   const size_t sorting = setup.training ? lookups.sorting : 0;
-  // The rules' of each parameter and of the tables, and the factor of the loss; sent each step.
+  // The numbers of the update rules of each parameter and of the tables, and the factor of the loss; sent in each step.
   const size_t numbers = static_cast<size_t>(params.size() + 2) * sizeof(RuleNumbers);
   const size_t read_back =
       sizeof(LossSums) + static_cast<size_t>(setup.samples(ranks)) * size_of(setup.dtype);
@@ -77,7 +77,7 @@ std::vector<RecommenderMemory> memory_of_ranks(const RecommenderSetup& setup, co
                                                bool on_device) {
   const int ranks = placement.ranks();
   std::vector<RecommenderMemory> memory;
-  // The MLPs are the same on all.
+  // The MLPs are the same on all ranks.
   const Mesh mesh({{Axis::Dp, ranks}}, {});
   const Model model = make_dlrm(setup.model, mesh, setup.seed);
   const ZeroSharing zero = dense_sharing(setup, ranks);

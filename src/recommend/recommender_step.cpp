@@ -1,4 +1,4 @@
-// The step of a recommender: what each action of its plan does.
+// The step of a recommender: the implementation of each action of its plan.
 #include <cmath>
 #include <cstring>
 
@@ -36,7 +36,7 @@ std::optional<StepPart> part_of(const Action& action, const TableStepShape& step
   }
 }
 
-// Tells the setup's marks of the parts of a step; on a device each waits for what is under way.
+// Calls the setup's marks at the parts of a step; on a device each waits for work in flight.
 class Recommender::Marks final : public StepWatch {
  public:
   Marks(Recommender& model, StepWatch* inner) : StepWatch(inner), model_(model) {}

@@ -93,7 +93,7 @@ bool score(Communicator& world, const ScoreJob& job, const std::atomic<int>& sig
   Buffer all_logits, all_labels;
   int64_t first = 0;
   const auto take = [&](const Recommender::Scored& scored, Stream& stream) {
-    // Rank r has samples r * share, r * share + 1, ... of the batch; padding comes behind its last.
+    // Rank r has samples r * share, r * share + 1, ... of the batch; padding follows the last one.
     const int64_t all = scored.logits.elements() * world.size();
     if (all_logits.bytes() == 0) {
       all_logits = Buffer(static_cast<size_t>(all) * size_of(scored.logits.dtype));

@@ -22,7 +22,7 @@ constexpr size_t kShownRecommenders = 10;
 constexpr double kBytesOfGib = 1024.0 * 1024.0 * 1024.0;
 constexpr double kNoTime = std::numeric_limits<double>::infinity();
 
-// The part of a step that takes longest, and how much of it.
+// The part of a step that takes longest, and its share.
 std::string longest_part(const StepTimes& times) {
   const auto longest = std::max_element(times.parts.begin(), times.parts.end());
   return fmt::format("{} {:.0f} %", kStepPartNames[static_cast<size_t>(longest - times.parts.begin())],
@@ -75,7 +75,7 @@ class RecommenderSearcher {
     return counts;
   }
 
-  // On one rank all are the same.
+  // On one rank all placements are the same.
   static std::vector<TablePlacements> placements(int ranks) {
     std::vector<TablePlacements> all{{}};
     if (ranks > 1)
@@ -94,8 +94,7 @@ class RecommenderSearcher {
     one.run.mesh.ranks = ranks;
     one.run.placement.placement = placement;
     one.run.placement.bf16_exchange = bf16;
-    std::optional<PlannedRecommender> candidate =
-        planned(one);  // the planner keeps to the limit where it can
+    std::optional<PlannedRecommender> candidate = planned(one);  // the planner keeps to the limit if it can
     one.run.placement.memory_limit.reset();
     const std::optional<PlannedRecommender> unlimited = planned(one);
     if (!unlimited) return;
@@ -111,7 +110,7 @@ class RecommenderSearcher {
     if (is_new) fitting_.push_back(std::move(candidate->found));
   }
 
-  // Nothing where it cannot run.
+  // nullopt if it cannot run.
   std::optional<PlannedRecommender> planned(const PlanRecommenderConfig& one) {
     try {
       const RecommendPlan plan = plan_on_schema(one, schema_);
@@ -133,7 +132,7 @@ class RecommenderSearcher {
 
   bool fits(const FoundRecommender& found) const { return static_cast<double>(found.bytes) <= limit_; }
 
-  // Where every table is.
+  // Identifies the placement of every table.
   static std::vector<int> key_of(int ranks, bool bf16, const std::vector<TablePlacement>& places) {
     std::vector<int> key{ranks, bf16 ? 1 : 0};
     for (const TablePlacement& place : places)

@@ -20,14 +20,14 @@ namespace trifold {
 
 namespace {
 
-// The format of the data; text whose name alone is known is read as the training data were.
+// The format of the data; text in an undetermined format is read like the training data.
 std::string format_to_read(const TrainedRecommenderConfig& asked, const std::string& trained_on) {
   if (asked.data_format != "auto") return asked.data_format;
   const std::string found = find_click_format(asked.data);
   return found == "text" && is_text_format(trained_on) ? trained_on : found;
 }
 
-// How the data are read: as those the model was trained on. Folders know their tables themselves.
+// The data are read like the training data of the model; folders define their own tables.
 void describe_samples(ClickDataConfig& data, const TrainedRecommenderConfig& asked,
                       const CheckpointReader& reader) {
   data.train_data = asked.data;
@@ -47,8 +47,8 @@ void describe_samples(ClickDataConfig& data, const TrainedRecommenderConfig& ask
     data.dense_transform = value_named<DenseTransform>(state.at("clicks").text("dense_transform", "none"));
 }
 
-// BadInput unless the checkpoint has the weights of the model in their shapes: said before memory for them is
-// allocated, because what a damaged checkpoint says of its model may have any size.
+// BadInput unless the checkpoint has the model's weights in their shapes. Checked before memory is allocated, because a
+// damaged checkpoint may claim a model of any size.
 void check_weights(const CheckpointReader& reader, const RecommenderSetup& setup) {
   const DlrmShape& shape = setup.model;
   const size_t layers = shape.bottom.size() + shape.top.size() +
