@@ -1,4 +1,4 @@
-// How well clicks are predicted, for people and as JSON: the same from `recommend` and `evaluate`.
+// Formats the metrics of click predictions for people and as JSON, the same for `recommend` and `evaluate`.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,16 +9,16 @@
 
 namespace trifold::launch {
 
-// "0.8123", or "-" for what the samples do not define.
+// "0.8123", or "-" if the samples do not define the score.
 std::string score_text(const std::optional<double>& value);
-// The same with all digits; null.
+// The same with all digits, or null.
 nlohmann::json score_json(const std::optional<double>& value);
 
 // "log loss 0.52  normalised entropy 0.9  accuracy 0.8  calibration 1.01": all but the AUC.
 std::string scores_text(const ClickScores& scores);
 
-// Adds auc, log_loss, normalised_entropy, accuracy, calibration and samples to `object`, each with `prefix` in
-// front of its name; null for what the samples do not define.
+// Adds auc, log_loss, normalised_entropy, accuracy, calibration and samples to `object`, each name preceded by
+// `prefix`; null if the samples do not define it.
 void add_scores(nlohmann::ordered_json& object, const ClickScores& scores, const std::string& prefix = "");
 
 }  // namespace trifold::launch

@@ -1,5 +1,4 @@
-// The commands of the program: each prints for people and returns an exit status. Errors are thrown, main
-// reports them.
+// The commands of the program: each prints its output and returns an exit status. Errors are thrown; main reports them.
 #pragma once
 
 #include "config/fields/recommend_config.h"
@@ -7,7 +6,7 @@
 
 namespace trifold::launch {
 
-// Exit statuses, as the command line promises them.
+// The documented exit statuses.
 inline constexpr int kDone = 0;
 inline constexpr int kFailed = 1;
 inline constexpr int kBadInput = 2;

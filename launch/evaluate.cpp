@@ -24,17 +24,17 @@ namespace trifold::launch {
 
 namespace {
 
-// What is evaluated.
+// The model and the samples to evaluate.
 struct Evaluation {
   CheckpointModel checkpoint;
   std::unique_ptr<DataSource> source;
-  std::shared_ptr<BadRecords> bad_records;  // what it skips; null: nothing
-  int64_t wanted = 0;                       // samples asked for
-  int64_t samples = 0;                      // of those, what the source has
-  RunTerms terms;                           // what it must have in common with those of other ranks
+  std::shared_ptr<BadRecords> bad_records;  // records that the source skips; null: none
+  int64_t wanted = 0;                       // samples requested
+  int64_t samples = 0;                      // of those, the samples that exist
+  RunTerms terms;                           // must be the same on all ranks
 };
 
-// BadInput for whatever is wrong with the files and options.
+// BadInput for mistakes in files and options.
 Evaluation prepare(const EvaluateConfig& config) {
   Evaluation job;
   CheckpointModel& checkpoint = job.checkpoint = describe_checkpoint(config.load);

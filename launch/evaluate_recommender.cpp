@@ -61,7 +61,7 @@ struct ClickResults {
   std::optional<GroupScores> groups;
 };
 
-// Nothing where a signal stopped it. Collective.
+// nullopt if a signal stopped it. Collective.
 std::optional<ClickResults> measure(Communicator& world, const RecommenderEvaluation& job,
                                     const std::atomic<int>& signal) {
   ClickResults results;
@@ -110,7 +110,7 @@ int run(const EvaluateRecommenderConfig& config, Ranks& ranks) {
   const std::atomic<int>& signal = catch_signals();
   const auto start = Clock::now();
   bool is_reporter = false;             // the process of rank 0
-  std::optional<ClickResults> results;  // set there
+  std::optional<ClickResults> results;  // set in the process of rank 0
   ranks.run(config.run.mesh, [&](Communicator& world) {
     const std::optional<ClickResults> mine = measure(world, job, signal);
     if (world.rank() != 0) return;

@@ -87,7 +87,7 @@ Spec parse(const char* text) {
   while (true) std::this_thread::sleep_for(std::chrono::hours(1));
 }
 
-// Of the calling thread: how much longer its next fsync takes.
+// Additional duration of the calling thread's next fsync.
 thread_local int64_t fsync_delay = 0;
 
 int slow_fsync(int file) {
@@ -157,7 +157,7 @@ class Watch final : public StepWatch {
   bool forward_ = false;
 };
 
-// Fails where it reads samples of one place on the data axis.
+// Fails when it reads samples of one position on the data axis.
 class FaultyData final : public DataSource {
  public:
   FaultyData(std::unique_ptr<DataSource> inner, const Spec& spec, const PretrainConfig& config)
@@ -186,7 +186,7 @@ class FaultyData final : public DataSource {
   int64_t place_, places_;
 };
 
-// Fails where it reads the first sample of the rank in a global batch of the first epoch.
+// Fails when it reads the rank's first sample in a global batch of the first epoch.
 class FaultyClicks final : public ClickSource {
  public:
   FaultyClicks(const ClickSource& inner, const Spec& spec, const RecommendConfig& config)

@@ -45,7 +45,7 @@ void print_sample(Sampler& sampler, const Tokenizer& tokenizer, const GenerateCo
   const std::string prompt = replace_invalid_utf8(config.prompt);
   show(std::string_view(prompt).substr(0, stable_size(prompt)));
   if (tokens.empty())
-    tokens = {tokenizer.eod().value_or('\n')};  // something the model has seen texts begin after; not shown
+    tokens = {tokenizer.eod().value_or('\n')};  // a token after which training texts begin; not shown
   const SamplingRule rule{config.temperature, config.top_k, config.top_p};
   for (int64_t i = 0; i < config.max_new_tokens; ++i) {
     const auto position = static_cast<uint64_t>(sample * config.max_new_tokens + i);

@@ -1,5 +1,5 @@
-// `trifold`: reads the command line and runs one command. Text that was asked for goes to stdout, progress
-// and errors go to stderr.
+// `trifold`: reads the command line and runs one command. Requested text goes to stdout, progress and errors go to
+// stderr.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/ioctl.h>
@@ -33,14 +33,15 @@ int terminal_width() {
   return 80;
 }
 
-// Whoever starts the program may close a standard stream (nohup by hand, a daemon). The next file that is opened would
-// get its number, and what is printed would end up in that file.
+// The parent process may have closed a standard stream (a daemon, say). The next opened file would get its number, and
+// printed text would end up in that file.
 void reserve_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (fcntl(stream, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) < 0) return;
 }
 
-// The status of a command that ended with `status`, once what it printed has arrived: the text was what was asked for.
+// The exit status of a command that ended with `status`, after flushing its output; a failed write is a failure,
+// because the text was the purpose.
 int after_output(int status) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
   launch::say(
@@ -49,20 +50,20 @@ int after_output(int status) {
   return status == launch::kDone ? launch::kFailed : status;
 }
 
-// A message may quote what a file holds, which must not reach the terminal as it is.
+// A message may quote a file's content, which must not reach the terminal unescaped.
 void tell(const std::exception& error) {
   launch::say(stderr, fmt::format("trifold: {}\n", printable_message(error.what())));
 }
 
-// Of several processes, the one that failed reports why; the others end because of it.
+// With several processes only the one that failed reports the error.
 bool is_told_elsewhere(const Error& error) {
   if (mpi_launch_size().value_or(1) == 1) return false;
   const auto* shared = dynamic_cast<const SharedError*>(&error);
   return error.kind() == ErrorKind::Aborted || (shared != nullptr && !shared->reports());
 }
 
-// Said by whatever thread finds that a rank does not come any more. What follows is the end of the job, at
-// which a launcher drops what it has not passed on yet.
+// Called by the thread that finds a rank hanging. The job ends next, and a launcher then drops output that it has not
+// passed on.
 void say_last_words(const char* why) {
   if (*why == 0) return;
   launch::say(stderr, fmt::format("trifold: {}\n", printable_message(why)));
@@ -85,8 +86,8 @@ std::chrono::milliseconds timeout_for(const Command& command) {
     return kDefaultCommTimeout;
 }
 
-// The ranks of a launcher start before any of them may fail, because the others would wait for it: with what
-// its command line asks for, or with `wrong`, why it could not be read.
+// All ranks of a launcher start before any of them may fail, because the others would wait for it: with the request of
+// its command line, or with `wrong`, the reason why it could not be read.
 int run_with_others(const Request& request, const std::exception_ptr& wrong, int processes) {
   const bool on_ranks = std::visit([](const auto& c) { return OnRanks<std::decay_t<decltype(c)>>; }, request);
   const auto timeout = std::visit([](const auto& command) { return timeout_for(command); }, request);

@@ -9,12 +9,12 @@
 
 namespace trifold::launch {
 
-// A line that sums up the tables, and one for each rank where there are several.
+// A summary line, and one for each rank if there are several.
 std::vector<std::string> placement_lines(const std::vector<EmbeddingTable>& tables,
                                          const std::vector<TablePlacement>& placement,
                                          const std::vector<RankLoad>& loads);
 
-// What a rank's memory is for: "tables 3.00 GiB, their state 0, ...".
+// A rank's memory by purpose: "tables 3.00 GiB, their state 0, ...".
 std::string parts_text(const RecommenderMemory& memory);
 
 }  // namespace trifold::launch

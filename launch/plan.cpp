@@ -30,7 +30,7 @@ std::string seconds_text(double seconds) {
   return fmt::format("{:.3f} us", 1e6 * seconds);
 }
 
-// All ranks when they are few, else the first, the middle and the last, and the one that needs most memory.
+// All ranks if they are few, else the first, the middle and the last, and the one that needs most memory.
 std::set<size_t> shown_ranks(const PlanReport& report) {
   std::set<size_t> ranks;
   const size_t count = report.memory.size();
@@ -86,7 +86,7 @@ void print_reductions(const PlanReport& report) {
 
 std::string gigabytes(double bytes) { return fmt::format("{:.3g} GB", bytes / 1e9); }
 
-// What each stage of ZeRO would hold. Decimal GB, as in the paper.
+// The memory under each stage of ZeRO. Decimal GB, as in the paper.
 void print_zero(const ZeroTable& table) {
   if (table.shared == 1) return;
   fmt::print(

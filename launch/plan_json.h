@@ -8,7 +8,7 @@
 
 namespace trifold::launch {
 
-// All of a report. Bytes and FLOP are of a step, times are in seconds.
+// The whole report. Bytes and FLOP are per step, times in seconds.
 nlohmann::ordered_json to_json(const PlanReport& report, const ZeroTable& zero);
 
 // The parts of a step's time in closed form, by name.

@@ -1,4 +1,4 @@
-// Forecasts of many runs in one process, a line of options each.
+// Forecasts of many runs in one process, one line of options each.
 #include <fmt/core.h>
 
 #include <nlohmann/json.hpp>

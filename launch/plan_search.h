@@ -1,4 +1,4 @@
-// `trifold plan --search`: what is printed of a search for a layout, and written to --json.
+// `trifold plan --search`: runs the search for a layout, prints the result and writes --json.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace trifold::launch {
 // Returns the command's exit status. The file of --json can be written to.
 int run_search(const PlanConfig& config);
 
-// What --auto-layout of `config` chose, for people.
+// A description of the layout that --auto-layout chose.
 std::string chosen_layout_text(const PretrainConfig& config, const FoundLayout& found);
 
 }  // namespace trifold::launch

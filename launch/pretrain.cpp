@@ -13,7 +13,7 @@ namespace trifold::launch {
 
 namespace {
 
-// With the layout that --auto-layout chooses. Every process finds the same one; the first says which.
+// The configuration with the layout that --auto-layout chooses. Every process finds the same one; the first prints it.
 PretrainConfig laid_out(const PretrainConfig& config) {
   if (!config.auto_layout) return config;
   PretrainConfig open = config;

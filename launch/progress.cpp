@@ -22,14 +22,14 @@ nlohmann::json number(double value) {
   return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
 }
 
-// The first line, its middle left out where it is long.
+// The first line, with its middle left out if it is long.
 std::string shortened(const std::string& plan) {
   std::string line = plan.substr(0, plan.find('\n'));
   if (line.size() <= 100) return line;
   return line.substr(0, 60) + " ... " + line.substr(line.size() - 35);
 }
 
-// What the pipeline rank that needs most needs, and the least that one does.
+// The memory of the pipeline ranks that need most and least.
 std::string memory_text(const std::vector<MemoryReport>& ranks) {
   const auto less = [](const MemoryReport& a, const MemoryReport& b) {
     return a.predicted_total() < b.predicted_total();

@@ -1,6 +1,6 @@
 // Progress of a run, for a person and a file: ProgressLines for runs of any kind, Progress for language
-// models. On a terminal one line is updated in place; otherwise a plain line is printed every log_interval
-// steps. The JSON log has one object a step with full-precision numbers.
+// models. On a terminal one line is updated in place; otherwise a plain line is printed every log_interval steps. The
+// JSON log has one object per step with full-precision numbers.
 #pragma once
 
 #include <chrono>
@@ -15,14 +15,14 @@
 
 namespace trifold::launch {
 
-// Appends JSON objects to a file, one a line, each flushed as it is written.
+// Appends JSON objects to a file, one per line, flushing each.
 class JsonLog {
  public:
   // BadInput when the file cannot be opened.
   explicit JsonLog(const std::string& path);
   void write(const StepReport& report);
-  // `part` names the data: "valid" gives the key valid_loss. What the loss is the mean over is
-  // there too, "tokens" as a rule: with the size of the text it makes bits per byte.
+  // `part` names the data: "valid" gives the key valid_loss. The count over which the loss is the mean is included,
+  // usually "tokens"; with the size of the text it gives bits per byte.
   void write(const EvalReport& report, const std::string& part = "valid");
   void write(int64_t step, const Scores& scores);
   // One object, without a line break.
@@ -51,12 +51,12 @@ class ProgressLines {
   void begin(const StartReport& report, std::string_view ranks);
   int64_t last_step() const { return last_step_; }
   void print_line(const std::string& text);  // stays
-  // The line of a step: stays every log_interval steps and after the last one; others are shown on a terminal
-  // until the next. Returns whether it stays.
+  // The line of a step: printed permanently every log_interval steps and after the last one; others are shown on a
+  // terminal until the next. Returns whether it is permanent.
   bool show_step(int64_t step, const std::string& text);
   // "1:02:03", until the last step.
   std::string remaining(int64_t step) const;
-  // Appends what `object` returns to the JSON log, where there is one.
+  // Appends the result of `object` to the JSON log, if there is one.
   template <class Object>
   void write_json(Object&& object) {
     if (json_) json_->write(object().dump());
@@ -72,7 +72,7 @@ class ProgressLines {
   bool terminal_;
   bool line_open_ = false;
   std::optional<JsonLog> json_;
-  std::string unshown_;  // the last step, when no line of it stays; else empty
+  std::string unshown_;  // the last step, if its line was not printed permanently; else empty
   int64_t first_step_ = 1;
   int64_t last_step_ = 0;
   std::chrono::steady_clock::time_point start_;
@@ -94,7 +94,7 @@ class Progress final : public RunObserver, public ProgressLines {
   std::string describe(const StepReport& report) const;
 };
 
-// Prints one to stderr, for commands that have no progress to show.
+// Prints a warning to stderr, for commands without progress.
 void print_warning(const std::string& text);
 
 }  // namespace trifold::launch

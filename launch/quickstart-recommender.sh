@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # From a fresh machine to a trained recommender in a few minutes: installs what is missing, builds the program, trains a
-# small DLRM on synthetic clicks over two ranks, its embedding tables spread over both, and draws its AUC beside the best
-# that these clicks allow.
+# small DLRM on synthetic clicks over two ranks, its embedding tables spread over both, and draws its AUC next to the
+# best that these clicks allow.
 #
 #   launch/quickstart-recommender.sh [OUT]    OUT: a new folder for the results; default quickstart_recommender
 set -euo pipefail

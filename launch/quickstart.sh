@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 
 headline() { printf '\n== %s\n' "$*"; }
 
-# The folder for the results: the wanted one where given, else the first free one.
+# The folder for the results: the given one, else the first free one.
 new_folder() {
   local folder=${1:-quickstart_out} number=2
   if [[ -n ${1:-} && -e $1 ]]; then

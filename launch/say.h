@@ -1,5 +1,5 @@
-// Telling a person how a run goes. Nobody has to listen: where the terminal is gone, or the pipe closed, the
-// text is lost and the run goes on. fmt::print would throw.
+// Prints messages about a run. If the terminal is gone or the pipe closed, the text is lost and the run continues;
+// fmt::print would throw.
 #pragma once
 
 #include <cstdio>

@@ -14,7 +14,7 @@ namespace trifold::launch {
 
 namespace {
 
-// Says what a run that a signal ended leaves; its exit status.
+// Reports what an interrupted run leaves behind; returns its exit status.
 int told_of_interruption(RunEnd end, const CheckpointConfig& checkpoint) {
   if (end == RunEnd::NotBegun) {
     say(stderr, "trifold: stopped on a signal before the first step; run the same command to begin again\n");

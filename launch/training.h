@@ -1,4 +1,4 @@
-// What the commands that train (`pretrain`, `finetune`, `recommend`) do around their run.
+// The common frame of the commands that train (`pretrain`, `finetune`, `recommend`).
 #pragma once
 
 #include "config/fields/config.h"
@@ -9,8 +9,8 @@
 
 namespace trifold::launch {
 
-// Runs `train` on the ranks of `mesh`, unless nothing is left to do, and says how it ended. `train` gets what
-// catch_signals() returns, and returns the same on every rank. Returns the command's exit status.
+// Runs `train` on the ranks of `mesh`, unless nothing is left to do, and reports how it ended. `train` gets the result
+// of catch_signals(), and must return the same on every rank. Returns the command's exit status.
 int train_on_ranks(Ranks& ranks, RunJob& job, const MeshConfig& mesh, const CheckpointConfig& checkpoint,
                    ProgressLines& progress,
                    FunctionRef<RunEnd(Communicator& world, const std::atomic<int>& signal)> train);
