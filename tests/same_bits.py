@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Records what about sixty short runs compute, to show that a change to the code changed no result.
+"""Records the results of about seventy short runs, to show that a change to the code did not affect them.
 
-  same_bits.py record PROGRAM RECORD.json [PATTERN]   runs them all, or those whose names contain PATTERN
-  same_bits.py compare BEFORE.json AFTER.json         lists the differences; status 1 when there are any
+  same_bits.py record PROGRAM RECORD.json [PATTERN]   runs all, or those whose names contain PATTERN
+  same_bits.py compare BEFORE.json AFTER.json         lists the differences; status 1 if there are any
 
 The record of a run holds each loss, gradient norm and learning rate to the last bit, the checksum of each tensor of its
 last checkpoint (of weights and optimizer state, whatever the mesh that wrote them), and its exit status. The record of a
@@ -42,7 +42,7 @@ MESHES = {
     "zero2": ["--dp", 4, "--zero-stage", 2],
     "zero3": ["--dp", 2, "--pp", 2, "--zero-stage", 3],
 }
-# More of GPT than of the other families.
+# More runs of GPT than of the other families.
 VARIANTS = {
     "interleaved": ["--pp", 2, "--schedule", "interleaved", "--num-virtual-stages-per-pipeline-rank", 2],
     "zb_h1": ["--pp", 2, "--schedule", "zb-h1"],

@@ -1,4 +1,4 @@
-"""Eight ranks that are not alike: other options or data on one of them, or a copy of a weight that has drifted.
+"""Eight ranks of which one differs: in options or data, or by a drifted copy of a weight.
 
   agreement_test.py                    a short selection, seconds
   TRIFOLD_FAULT_MATRIX=1 ...           ten differences and ten drifts, of threads and of processes, and many clean steps

@@ -43,7 +43,7 @@ class BadInput(ProgramTest):
         self.refused("--micro-batch-size", 10**8, "--global-batch-size", 10**8, words=["GiB of memory", "--micro-batch-size"])
 
     def test_cuda_where_there_is_none(self):
-        # No module where it was not built; else a module that finds no driver.
+        # No module if it was not built; else a module that finds no driver.
         if shutil.which("nvidia-smi"):
             self.skipTest("this machine has a driver")
         message = self.refused("--device", "cuda", words=["CUDA", "--device cpu"])

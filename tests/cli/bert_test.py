@@ -1,4 +1,5 @@
-"""BERT from the command line: it learns, goes on in a second phase of longer samples, and refuses what does not apply."""
+"""BERT from the command line: it learns, continues in a second phase with longer samples, and rejects options that do
+not apply."""
 
 import unittest
 
@@ -41,7 +42,7 @@ class Bert(ProgramTest):
         one, two = self.log("one.jsonl"), self.log("two.jsonl")
         self.assertEqual([two[0]["step"], two[0]["consumed_samples"], two[0]["lr"]], [1, 8, 1e-3])
         self.assertLess(two[0]["loss"], one[0]["loss"] - 0.15)  # it starts from what the first has learned
-        # A run that was stopped goes on to the last bit.
+        # A stopped run resumes bit by bit.
         self.pretrain(*plain, *phase2, "--train-iters", 14, "--lr-decay-iters", 14, "--load", "one", "--finetune",
                       "--log-json", "whole.jsonl")
         self.pretrain(*plain, *phase2, "--train-iters", 14, "--lr-decay-iters", 14, "--load", "one", "--finetune",

@@ -1,4 +1,4 @@
-"""Click data from the command line: what files say, what is given beside it, and what may not be mixed."""
+"""Click data from the command line: properties of files, additional options, and combinations that are rejected."""
 
 import json
 import random
@@ -52,7 +52,7 @@ class Clicks(ProgramTest):
             self.recommend("--train-data", "train", "--valid-data", "valid", *where)
         self.preprocess("train.csv", "again", "--dense-transform", "log3")
         self.refused("--train-data", "train", "--valid-data", "again", words=["dense transform: log3 in again, log1p in train"])
-        # Another dictionary of as many rows.
+        # Another dictionary with as many rows.
         self.clicks("moved.csv", range(30, 40))
         self.preprocess("moved.csv", "moved")
         self.refused("--train-data", "train", "--valid-data", "moved", words=["table C1: ids are those of dictionary"])

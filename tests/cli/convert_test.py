@@ -1,4 +1,4 @@
-"""`trifold convert`: what was trained here becomes a model of Hugging Face's format, comes back, and is trained on."""
+"""`trifold convert`: a model trained here is converted to Hugging Face's format and back, and training continues."""
 
 import json
 import math
@@ -34,7 +34,7 @@ class Convert(ProgramTest):
         self.assertEqual(self.loss("run"), self.loss("back"))
         # The tokenizer came back too.
         self.trifold("generate", "--load", "back", "--max-new-tokens", 3)
-        # On with training, with the options that convert named, another length and dropout.
+        # Continues training with the options that convert printed, another length and dropout.
         self.pretrain("--load", "back", "--finetune", "--train-iters", 3, "--log-interval", 1, "--log-json", "log.jsonl",
                       "--seq-length", 16, "--max-position-embeddings", 32, "--hidden-dropout", "0.1")
         self.assertLess(self.losses()[0], math.log(256) - 0.5)
@@ -73,7 +73,7 @@ class Convert(ProgramTest):
         self.assertIn("tokenizer are next to it", out)
         model = self.folder / "model"
         self.assertEqual((model / "tokenizer.json").read_bytes(), tokenizer)
-        # As others write it: with ids of its own, and nothing of ours.
+        # As other programs write it: with its own ids, and without our fields.
         config = json.loads((model / "config.json").read_text())
         del config["trifold"]
         ids = {"bos_token_id": 5, "eos_token_id": [0, 7], "pad_token_id": 3}
@@ -97,7 +97,7 @@ class Convert(ProgramTest):
         file = self.folder / "two" / "step_0000000000" / "tokenizer.json"
         file.write_bytes(tokenizer.replace(b"a", b"b", 1))
         self.trifold("inspect", "two", "--verify", status=1)
-        # A tokenizer of a kind that is not supported is kept all the same.
+        # A tokenizer of an unsupported kind is kept too.
         (model / "tokenizer.json").write_text('{"model": {"type": "Unigram"}}')
         out, _ = self.trifold("convert", "--load", "model", "--save", "odd")
         self.assertIn("cannot be used here", out)

@@ -1,4 +1,4 @@
-"""Runs that are killed, and disks that are full: what was committed stays, and the run goes on bit for bit.
+"""Killed runs and full disks: committed checkpoints survive, and the run resumes bit by bit.
 
   crash_test.py                    a short version, minutes
   TRIFOLD_CRASH_ROUNDS=200 ...     the long one; TRIFOLD_CRASH_SEED=N another one. A failure names its seed and round.
@@ -47,7 +47,7 @@ class Crash(KillTest):
         modes = {"at_once": ranks, "behind": [*ranks, "--async-save"]}
         for reference, more in modes.items():
             self.complete(self.line(reference, *more, steps=12))
-        # Most of the time goes by in waiting for the disk, so several runs go on at a time.
+        # Most of the time is spent waiting for the disk, so several runs are active at a time.
         cases = [(phase, more, reference) for reference, more in modes.items() for phase in PHASES]
         with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
             for case, done in [(case, pool.submit(self.kill_at, *case)) for case in cases]:
@@ -57,13 +57,13 @@ class Crash(KillTest):
     def limited(self, policy, number, limits, before):
         """No file may have more bytes than that: an error, no crash, and what is committed stays."""
         save, limit = f"{policy}{number}", limits[number]
-        # By a program, not between fork and exec: this process has threads.
+        # Set by a program, not between fork and exec, because this process has threads.
         status, text = self.complete(self.line(save, "--ranks", "2", "--on-save-error", policy, steps=8),
                                      ["prlimit", f"--fsize={limit}:{limit}"], status=None)
         self.assertEqual(status, 1, text)
         self.assertIn(f"saving {save}/step_", text)
         self.assertIn("File too large", text)
-        # With 'continue' the run gets to its end, and only the last save ends it.
+        # With 'continue' the run reaches its end, and only the failed last save ends it with an error.
         self.assertEqual("WARNING" in text, policy == "continue", text)
         self.assertEqual(self.committed(save), before)
         for step in before:

@@ -1,4 +1,5 @@
-"""The Debian package: cpack makes it from what is built, it names every package it needs, and it runs where it is unpacked."""
+"""The Debian package: cpack makes it from the build folder, it names every package it needs, and it runs from where it
+is unpacked."""
 
 import os
 import pathlib

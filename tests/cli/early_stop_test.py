@@ -1,4 +1,4 @@
-"""Runs that mark their best checkpoint and end when evaluations are no better, and what remains of that across kills."""
+"""Runs that mark their best checkpoint and end when evaluations are no better, also across kills."""
 
 import os
 import unittest
@@ -7,7 +7,7 @@ from program import CLICKS, ProgramTest
 
 
 class EarlyStop(ProgramTest):
-    # Learning rates at which the AUC of a few thousand clicks soon falls again.
+    # Learning rates at which the AUC on a few thousand clicks soon falls again.
     LINE = (*[word for pair in zip(CLICKS[::2], CLICKS[1::2]) if "lr" not in pair[0] for word in pair], "--lr", 0.5,
             "--embedding-lr", 1.0, "--lr-decay-style", "constant", "--train-epochs", 30, "--eval-interval", 5)
 
@@ -34,7 +34,7 @@ class EarlyStop(ProgramTest):
         self.assertEqual(last, best + 20)
         self.assertLess(last, 600)
         self.assertIn(f"early stop  4 evaluations after the best AUC, {aucs[best]:.5f} after step {best}, were no better", told)
-        # Retention spares the best.
+        # Retention keeps the best.
         self.assertEqual(self.best(), f"step_{best:010}\n")
         self.assertEqual(self.checkpoints(), [f"step_{step:010}" for step in (best, last - 1, last)])
         out, _ = self.trifold("inspect", "d/BEST")
@@ -45,7 +45,7 @@ class EarlyStop(ProgramTest):
         _, told = self.recommend("--load", "d", "--early-stop-patience", 4, status=2)
         self.assertIn("give more than --early-stop-patience 4 to train on", told)
 
-        # With more patience the run goes on as one that had it from the beginning.
+        # With more patience the run continues like one that had it from the beginning.
         more = ("--early-stop-patience", 6, "--save-best", "--log-json")
         _, parts = self.recommend("--save", "d", "--auto-resume", *more, "log.jsonl")
         _, whole = self.recommend("--save", "whole", *more, "whole.jsonl")

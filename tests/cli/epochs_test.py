@@ -1,4 +1,4 @@
-"""Runs of whole passes over the data, and evaluations that are cut to what the validation part has."""
+"""Runs of whole passes over the data, and evaluations that are limited to the validation split."""
 
 import unittest
 

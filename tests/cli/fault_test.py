@@ -1,4 +1,4 @@
-"""Faults of one rank among eight: whoever is at fault is named, and all is over within the time-out plus 5 s.
+"""Faults of one rank among eight: the faulty rank is named, and all processes end within the time-out plus 5 s.
 
   fault_test.py                    a short selection, seconds
   TRIFOLD_FAULT_MATRIX=1 ...       every fault in every phase, of threads and of processes, and 10 000 clean steps
@@ -24,7 +24,7 @@ GRACE = 5  # seconds within which all must be gone after that
 START = 60  # seconds that eight processes may take to start on a loaded machine
 MESHES = {"data": ["--zero-stage", 1], "tensor": ["--tp", 2], "pipeline": ["--pp", 2],
           "all": ["--tp", 2, "--pp", 2]}
-# Phase: the mesh it is tried on, and the step, or how often the rank comes there.
+# Phase: the mesh for it, and the step, or the number of times that the rank gets there.
 PHASES = {"start": ("data", 1), "data": ("data", 2), "load": ("data", 1), "forward": ("all", 2), "tensor": ("tensor", 2),
           "backward": ("all", 2), "pipeline": ("pipeline", 2), "reduce": ("all", 2), "update": ("all", 3),
           "evaluate": ("all", 2), "save": ("all", 2), "half-written": ("data", 2)}
@@ -139,7 +139,7 @@ class FaultTest(ProgramTest):
     def check_fault(self, kind, phase, mpi, rank=3):
         mesh, step = PHASES[phase]
         outcome = self.run_fault(self.line(mesh=mesh), mpi, f"{rank}:{kind}:{phase}:{step}")
-        # Of a process that was killed the launcher tells; it knows no rank.
+        # The launcher reports a killed process; it does not know the rank.
         self.expect_end(outcome, None if kind == "kill" else rank, early=phase in EARLY, first=kind != "error")
         expected = [2] if phase in ("update", "half-written") else []
         self.assertEqual(self.good_saves(), expected, outcome.text)
@@ -308,8 +308,8 @@ class Faults(FaultMatrix, FaultTest):
         self.assertEqual(outcome.status, 0, outcome.text)
 
 
-# Kind, phase, mesh and step of numbers that are not finite, and which rank finds them: the one that has them where it
-# writes them (with ZeRO each rank writes its slice), else all of them in the loss of the next step.
+# Kind, phase, mesh and step of numbers that are not finite, and which rank finds them: the rank that writes them (with
+# ZeRO each rank writes its slice), else all ranks in the loss of the next step.
 NOT_FINITE = [("nan-weight", "update", "data", 2), ("nan-weight", "evaluate", "data", 2), ("nan-weight", "save", "data", 2),
               ("nan-moment", "update", "data", 2), ("nan-moment", "save", "data", 2), ("nan-weight", "update", "data", 3),
               ("nan-weight", "update", "tensor", 2), ("nan-weight", "save", "pipeline", 2),
@@ -326,7 +326,7 @@ class NotFinite(FaultTest):
             self.assertRegex(outcome.text, rf"rank {rank}: after step {step}, element \d+ of tensor \S+, box .*, is nan"
                              rf"|step {step}: .*rank {rank} differs from .* \(element \d+ on rank {rank} is nan\)")
             self.assertEqual(self.good_saves(), list(range(2, step, 2)))
-        # A run goes on from everything that was committed.
+        # A run resumes from everything that was committed.
         saves = self.good_saves()
         for save in saves:
             line = self.line("--train-iters", save + 1, "--load", f"d/step_{save:010}", save=f"from_{save}")

@@ -1,4 +1,4 @@
-"""A BERT tuned for a task from the command line: it learns, on any mesh, goes on where it stopped, and answers."""
+"""A BERT finetuned from the command line: it learns on any mesh, resumes where it stopped, and predicts."""
 
 import json
 import random
@@ -62,7 +62,7 @@ class Finetune(ProgramTest):
                 self.assertLess(abs(a - b), 2e-4 * a + 1e-5, name)
         self.assertEqual(losses[:10], self.losses("row.jsonl"))
         self.assertGreater(self.scores("one.jsonl", "accuracy")[-1], 0.95)
-        # Asked again, without training, on another mesh: the same answers.
+        # Evaluated again without training on another mesh: the same answers.
         labels = [json.loads(line)["label"] for line in (self.folder / "one.out").read_text().splitlines()]
         self.assertEqual(len(labels), 61)
         for mesh in (["--ranks", 4, "--tp", 2, "--sequence-parallel"], meshes["row"], []):

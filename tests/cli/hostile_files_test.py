@@ -1,4 +1,4 @@
-"""Files that are damaged or made to do harm: status 2 and a harmless message, quickly and in little memory."""
+"""Damaged or malicious files: status 2 and a harmless message, quickly and in little memory."""
 
 import gzip
 import json

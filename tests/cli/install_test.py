@@ -1,4 +1,4 @@
-"""What `cmake --install` makes runs where it is moved to, with the libraries that lie in it."""
+"""A tree made by `cmake --install` runs wherever it is moved, with its own libraries."""
 
 import os
 import pathlib

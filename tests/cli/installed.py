@@ -1,4 +1,4 @@
-"""Checks of an installed tree, whatever put it there: the program runs with what lies next to it."""
+"""Checks of an installed tree, whatever put it there: the program runs with the files next to it."""
 
 import gzip
 import os
@@ -8,7 +8,7 @@ import subprocess
 
 import program
 
-# What every Linux host has in a version of its own: glibc's and the kernel's.
+# Libraries that every Linux host has in its own version: glibc's and the kernel's.
 HOST_LIBRARIES = r"^(lib(c|m|dl|rt|pthread|util|resolv|anl)\.so|/lib.*/ld-linux|linux-vdso)"
 
 

@@ -1,4 +1,4 @@
-"""What tests of runs that are killed have in common: starting, killing and going on, and a look at what is left."""
+"""Helpers for tests of killed runs: starting, killing and resuming them, and inspecting what is left."""
 
 import os
 import pathlib
@@ -116,7 +116,7 @@ class KillTest(ProgramTest):
     def kill_at(self, phase, more, reference):
         """Killed in this phase of a save: what was committed is there, and the run goes on to the same end."""
         save = f"{phase}_{reference}"
-        # The fourth save: there are old ones, and one goes.
+        # The fourth save: there are old ones, and one is removed.
         writers = 2 if phase in ("laid-out", "half-written", "shard-written") else 1
         times = 4 if phase != "old-moved-away" else 2
         when = f"{phase}:{(times - 1) * writers + 1}"

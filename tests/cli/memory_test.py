@@ -1,4 +1,4 @@
-"""The peak of a process against what `trifold plan` says of its ranks."""
+"""The memory peak of a process against the plan of its ranks."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from program import TEXT, TRIFOLD, ProgramTest
 
 MODEL = ("--num-layers 6 --hidden-size 512 --num-attention-heads 8 --seq-length 256 --vocab-size 16384 "
          "--micro-batch-size 2 --zero-min-unit-params 1000000").split()
-# What a process has before a model: the program, its libraries, threads, the benchmark of matrix products.
+# The memory of a process before the model: the program, its libraries, threads, the benchmark of matrix products.
 BASE = 48 << 20
 
 

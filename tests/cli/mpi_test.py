@@ -12,7 +12,7 @@ MPIEXEC = os.environ.get("MPIEXEC", "")
 @unittest.skipUnless(MPIEXEC and "NOTFOUND" not in MPIEXEC, "mpiexec is missing")
 class Mpi(ProgramTest):
     def mpi(self, ranks):
-        # Open MPI will not run as root, nor more ranks than cores, unless told; MPICH does not read these.
+        # By default Open MPI refuses to run as root, and more ranks than cores; MPICH ignores these variables.
         os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                           OMPI_MCA_rmaps_base_oversubscribe="1")
         return [MPIEXEC, "-n", str(ranks)]
@@ -31,7 +31,7 @@ class Mpi(ProgramTest):
             self.assertIn(words, message)
         self.assertFalse((self.folder / "d").exists())
 
-    # What the launcher tells of a process that was killed is its pid.
+    # The launcher reports the pid of a killed process.
     def test_the_start_says_which_process_is_which_rank(self):
         note = 'echo $$ > pid_${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; exec "$@"'
         _, text = self.pretrain("--train-iters", 1, "--global-batch-size", 6,
@@ -59,7 +59,7 @@ class Mpi(ProgramTest):
         self.assertEqual(len(self.losses("mpi.jsonl")), 10)
         self.assertEqual(self.losses("threads.jsonl"), self.losses("mpi.jsonl"))
 
-    # What is sharded changes no bit, and neither does where the ranks live.
+    # Neither sharding nor the kind of ranks changes a bit.
     def check_zero_stages(self, ranks, *arguments):
         run = ["--train-iters", 5, "--num-layers", 4, "--global-batch-size", 8, "--hidden-dropout", 0.1,
                "--zero-min-unit-params", 4000, *arguments]
@@ -93,7 +93,7 @@ class Mpi(ProgramTest):
         for one, part in zip(self.losses("whole.jsonl"), self.losses("parts.jsonl")):
             self.assertLess(abs(one - part), 1e-11 * one)
 
-    # Eight processes that poll on two cores: few steps, and no haste.
+    # Eight polling processes on two cores: few steps, and a generous time limit.
     def check_mesh(self, *arguments):
         run = ["--train-iters", 3, "--num-layers", 8, "--global-batch-size", 16, "--eval-interval", 3, "--eval-iters", 1,
                "--hidden-dropout", 0.1, "--f64", "--distributed-timeout-minutes", 3]

@@ -1,4 +1,4 @@
-"""Runs on pipeline and tensor meshes from the command line: the same numbers, and files that fit each other."""
+"""Runs on pipeline and tensor meshes from the command line: the same numbers, and compatible files."""
 
 import signal
 import subprocess

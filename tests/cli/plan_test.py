@@ -1,4 +1,4 @@
-"""`trifold plan`, and plans as files: what it prints and writes, and what it refuses."""
+"""`trifold plan`, and plans as files: its output, and what it rejects."""
 
 import json
 import os
@@ -59,7 +59,7 @@ class Plan(ProgramTest):
             self.assertIn(f"hardware    {name}", out)
             self.assertIn("the plan fits", out)
             self.assertTrue(plan["closed_form"]["fits"])
-            # The simulator and the closed form are two readings of the same costs.
+            # The simulator and the closed form use the same costs.
             self.assertLess(abs(plan["closed_form"]["step_seconds"] / plan["step_seconds"] - 1), 0.1)
         self.assertGreater(seconds["a100-80gb"], 1.5 * seconds["h100"])
         out, _ = self.trifold("plan", *big, "--hardware", "h100", "--hardware-set", "memory-gib=8")
@@ -111,7 +111,7 @@ class Plan(ProgramTest):
         for place, found in enumerate(search["layouts"][:3], 1):
             self.assertRegex(picture, rf">{place}\. tp {found['tensor_model_parallel_size']} ")
         self.assertEqual(picture.count("<g class=\"timeline"), 3)
-        # The rest stays as its options say.
+        # The other options are kept.
         out, _ = self.trifold("plan", *model, "--tp", 2, "--pp", 4, "--micro-batch-size", 1, "--search",
                               "--search-over", "schedule,stages")
         self.assertGreater(out.count("tp 2 pp 4 dp 2"), 2)
@@ -273,7 +273,7 @@ class Plan(ProgramTest):
         self.refused(*MODEL, "--what", "hardware,gemm", "--json", "more.json", words=["--what hardware", "alone"],
                      command=lambda *a, **o: self.trifold("bench", *a, **o))
 
-    # The rank that needs most, what for, and what would fit; nothing is written.
+    # The rank that needs most, for what, and what would fit; nothing is written.
     def test_a_run_that_does_not_fit_is_refused(self):
         run = ["--num-layers", 4, "--global-batch-size", 16, *PIPELINE, "--train-iters", 2, "--micro-batch-size", 8,
                "--save", "d"]

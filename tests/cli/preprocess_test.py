@@ -1,4 +1,5 @@
-"""Tables of people's own columns become clicks: `preprocess` with a map of the columns, and a model trained on them."""
+"""Tables with arbitrary columns become clicks: `preprocess` with options for the columns, and a model trained on the
+result."""
 
 import csv
 import gzip
@@ -176,7 +177,7 @@ class Preprocess(ProgramTest):
         self.assertEqual(self.bags("rare")[1]["genres_token_seq"], [[2, 3], [], [3, 1, 3], [2]])
         self.preprocess("movies.csv", "hash", "--threads", 1, "--ids", "hash", "--max-ind-range", 1000, columns=columns)
         self.assertEqual(self.bags("hash")[1]["tags"], [[hash_of("new") % 1000, hash_of("old") % 1000], [hash_of("old") % 1000], [], []])
-        # Later data: longer bags, and texts that were not seen.
+        # Later data: longer bags, and unseen texts.
         self.write("later.csv", "y,user,genres:token_seq,tags\n1,u9,Drama|Comedy|Action|Comedy,old\n")
         self.preprocess("later.csv", "later", "--threads", 1, "--dictionaries-of", "rare", columns=columns)
         self.assertEqual(self.bags("later")[1]["genres_token_seq"], [[1, 3, 2, 3]])
@@ -289,7 +290,7 @@ class Preprocess(ProgramTest):
         out, _ = self.trifold("evaluate", "--load", "run", "--data", "test", "--ranks", 2, "--threads-per-rank", 1)
         self.assertIn(f"AUC {auc:.4f}", out)
 
-        # Bags of one text are as a column of one.
+        # Bags of one text equal a column with one text.
         self.write("ids.csv", "y,user,item\n" + "".join(f"{draw.randrange(2)},u{draw.randrange(9)},{draw.randrange(9)}\n" for _ in range(500)))
         self.preprocess("ids.csv", "plain", columns=("--label", "y", "--sparse", "user,item"))
         self.preprocess("ids.csv", "bag", columns=("--label", "y", "--sparse", "user", "--bag", "item:|"))
@@ -298,7 +299,7 @@ class Preprocess(ProgramTest):
                          "--threads-per-rank", 1, "--log-json", f"{data}.jsonl")
         self.assertEqual(self.losses("bag.jsonl"), self.losses("plain.jsonl"))
 
-        # Damage is told with the file and the sample.
+        # Damage is reported with file and sample.
         ends = self.folder / "train" / "words.ends"
         whole = ends.read_bytes()
         for damaged, words in ((whole[:-8], "words.ends: has 23992 bytes; 3000 samples of 8 bytes need 24000"),
@@ -362,7 +363,7 @@ class Preprocess(ProgramTest):
                      "--top-mlp", "8-1", "--global-batch-size", 100, "--train-epochs", 4, "--lr", 0.3, "--threads-per-rank", 1, "--log-json", "log.jsonl",
                      "--save", "run")
         trained = next(line for line in self.log() if "valid_auc" in line)
-        # The best possible ranks by what income follows from.
+        # The best possible model ranks by the variables that determine income.
         self.assertGreater(trained["valid_auc"], 0.78)
         out, _ = self.trifold("evaluate", "--load", "run", "--data", "test", "--group-by", "home_country", "--threads-per-rank", 1)
         self.assertIn(f"AUC {trained['valid_auc']:.4f}", out)

@@ -1,4 +1,4 @@
-"""Running the trifold program in tests: a scratch folder, short configurations, and what a run wrote."""
+"""Runs the trifold program in tests: a scratch folder, short configurations, and the output of a run."""
 
 import json
 import os
@@ -12,11 +12,11 @@ TRIFOLD = os.environ["TRIFOLD"]
 TEXT = pathlib.Path(os.environ["TRIFOLD_ROOT"]) / "data" / "tinyshakespeare.txt"
 GOLDEN = pathlib.Path(os.environ["TRIFOLD_ROOT"]) / "tests" / "golden"
 
-# A GPT that trains in a blink; every test adds what it is about.
+# A GPT that trains in a moment; every test adds its own options.
 SMALL = ("--num-layers 2 --hidden-size 32 --num-attention-heads 2 --seq-length 32 --micro-batch-size 2 "
          "--global-batch-size 4 --lr 1e-3 --lr-decay-style constant --split 90,10,0 --threads-per-rank 1").split()
 
-# A recommender that does.
+# A recommender that does too.
 CLICKS = ("--table-rows 300-200-50-3 --synthetic-samples 6000 --valid-samples 1000 --dense-features 4 --bottom-mlp 8-4 "
           "--embedding-dim 4 --top-mlp 8-1 --global-batch-size 250 --lr 0.2 --embedding-optimizer rowwise-adagrad "
           "--embedding-lr 0.05 --threads-per-rank 1").split()

@@ -1,5 +1,5 @@
-"""Recommenders that are killed, as crash_test.py does it with language models: what was committed stays, nothing else is
-left, and the run goes on bit for bit.
+"""Killed recommenders, like language models in crash_test.py: committed checkpoints survive, nothing else is left, and
+the run resumes bit by bit.
 
   recommend_crash_test.py          a short version, seconds
   TRIFOLD_CRASH_ROUNDS=100 ...     the long one; TRIFOLD_CRASH_SEED=N another one

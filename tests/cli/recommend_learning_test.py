@@ -1,4 +1,4 @@
-"""The quickstart's recommender learns what its clicks can teach: minutes, so of the label long."""
+"""The quickstart's recommender reaches the quality that its clicks allow. Takes minutes, hence the label long."""
 
 import os
 import pathlib

@@ -59,7 +59,7 @@ class Recommend(ProgramTest):
         self.assertEqual(self.losses("parts.jsonl"), self.losses("whole.jsonl"))
         out, _ = self.trifold("inspect", "whole", "--diff", "d")
         self.assertIn("are bitwise equal", out)
-        # The masters are f32: the run may go on without rounding.
+        # The masters are f32, so the run can continue without rounding.
         self.recommend("--optimizer", "adam", "--lr", 0.01, "--load", "d", "--train-iters", 22)
         _, told = self.recommend("--bf16", "--f64", status=2)
         self.assertIn("--bf16 and --f64 exclude each other", told)
@@ -148,7 +148,7 @@ class Recommend(ProgramTest):
         self.assertEqual(told.count("CUDA cannot be used here") + told.count("cannot be loaded"), 1, told)
 
     def test_learns_what_synthetic_clicks_teach(self):
-        # 90 % of the excess over 0.5 in a second; recommend_learning_test.py goes on to 97 %.
+        # 90 % of the excess over 0.5 within a second; recommend_learning_test.py continues to 97 %.
         self.recommend(*("--table-rows 200-100-30-10 --embedding-dim 8 --bottom-mlp 16-8 --top-mlp 32-1 "
                          "--synthetic-samples 120000 --valid-samples 20000 --global-batch-size 500 --optimizer adam "
                          "--embedding-optimizer adam --embedding-lr 0.01 --lr 0.01 --lr-decay-start 66 --lr-decay-iters 135 "
@@ -168,7 +168,7 @@ class Recommend(ProgramTest):
             self.assertIn(message, told)
 
     def test_a_number_that_is_not_finite_is_named(self):
-        # A rate of 1e45 is infinite in f32: one step breaks what it is of.
+        # A rate of 1e45 is infinite in f32: one step makes its parameters infinite.
         cases = (("--lr", "--embedding-lr", r"on rank 0 \(.*\), element \d+ of the weight (bottom|top)\.\d\.weight"),
                  ("--embedding-lr", "--lr", r"in sample \d+ of the epoch on rank \d \(.*\), element \d+ of the vectors of "
                                             r"table "))
@@ -259,7 +259,7 @@ class Recommend(ProgramTest):
 
     @unittest.skipUnless(MPIEXEC and "NOTFOUND" not in MPIEXEC, "mpiexec is missing")
     def test_three_mpi_processes(self):
-        # Open MPI will not run as root, nor more ranks than cores, unless told; MPICH does not read these.
+        # By default Open MPI refuses to run as root, and more ranks than cores; MPICH ignores these variables.
         os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                           OMPI_MCA_rmaps_base_oversubscribe="1", PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe")
         self.recommend("--log-json", "one.jsonl")

@@ -1,4 +1,5 @@
-"""What a run goes on from: data that changed, states that are not finite, signals during an evaluation, broken records."""
+"""Resuming with changed data, from states that are not finite, after signals during an evaluation, and with broken
+records."""
 
 import json
 import os
@@ -112,11 +113,11 @@ class NotFinite(Resume):
     def test_a_state_whose_first_step_is_not_finite_is_passed_over(self):
         run = ("--save", "d", "--save-retain", 2, "--auto-resume")
         self.pretrain("--train-iters", 4, "--save-interval", 1, *run)
-        # Finite numbers, from which no step can be made.
+        # Finite numbers from which no finite step is possible.
         _, message = self.pretrain("--train-iters", 8, "--save-interval", 1, "--lr", "1e30", *run, status=1)
         self.assertIn("first step after the checkpoint of step 5", message)
         self.assertEqual(self.steps(), [4, 5])
-        # --load of the folder does not take it silently; a checkpoint that is named is taken.
+        # --load of the folder does not load it silently; a checkpoint that is named is loaded.
         _, message = self.pretrain("--train-iters", 8, "--load", "d", "--save", "e", status=2)
         self.assertRegex(message, r"--load d: the first step from d/step_0000000005, its newest checkpoint, was not finite "
                          r"\(step 6[^)]*.*\): give --load d/step_0000000004 to go on .*, or give --load d/step_0000000005 to")
@@ -201,7 +202,7 @@ class BadRecords(Resume):
         self.run_on(*skip, "--max-bad-records", 3)
         _, message = self.run_on(*skip, "--max-bad-records", 2, status=2)
         self.assertIn("3 records of the data could not be read, and --max-bad-records allows 2", message)
-        # The order is that of the same text without them, and a run that goes on keeps to it.
+        # The order is that of the same text without them, also in a resumed run.
         self.run_on(*skip, "--exit-interval", 25, "--save", "d", "--log-json", "parts.jsonl")
         self.run_on(*skip, "--load", "d", "--log-json", "parts.jsonl")
         self.assertEqual(self.losses("whole.jsonl"), self.losses("parts.jsonl"))

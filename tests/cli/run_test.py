@@ -177,7 +177,7 @@ class Run(ProgramTest):
         self.assertIn("step", out)
 
     def test_a_standard_stream_that_is_closed_leaves_the_files_alone(self):
-        # A file that gets the number of the closed stream would hold the lines of progress.
+        # A file that got the number of the closed stream would receive the progress lines.
         for number, streams in enumerate(("2>&-", "1>&- 2>&-", "0<&- 1>&- 2>&-")):
             save, log = f"d{number}", f"{number}.jsonl"
             closed = ("sh", "-c", f'exec "$@" {streams}', "sh")

@@ -40,7 +40,7 @@ class SaveFolder(KillTest):
     def test_two_jobs_cannot_share_a_folder(self):
         for first in ("pretrain", "recommend"):
             saved, unsaved = f"saved_{first}", f"unsaved_{first}"
-            # One has saved already; the other has not.
+            # One has already saved, the other has not.
             jobs = [self.started(self.line(saved, "--save-interval", "2", "--save-retain", "2", steps=LONG, command=first),
                                  lambda folder=saved: self.committed(folder)),
                     self.started(self.line(unsaved, steps=LONG, command=first),
@@ -55,7 +55,7 @@ class SaveFolder(KillTest):
                 self.assertIsNone(job.poll())
                 job.kill()
                 job.wait()
-            # What is left is still another run's, and the first job's own line goes on with it.
+            # The remaining checkpoints still belong to another run, and the first job's command resumes it.
             self.refused(self.line(saved), f"--save {saved} holds checkpoints of another run")
 
     def test_a_folder_is_for_one_run(self):
@@ -64,13 +64,13 @@ class SaveFolder(KillTest):
                 d, other = command, command + "_other"
                 self.complete(self.line(d, steps=3, command=command))
                 self.complete(self.line(other, steps=5, command=command))
-                # A fresh run; one that goes on from elsewhere; with more steps or less.
+                # A fresh run; one that continues from elsewhere; with more steps or fewer.
                 for line in (self.line(d, steps=2, command=command), self.line(d, steps=9, command=command),
                              self.line(d, "--load", other, steps=9, command=command)):
                     self.refused(line, f"--save {d} holds checkpoints of another run, the newest of step 3",
                                  "another --save", f"--auto-resume or --load {d}")
                 self.assertEqual(self.committed(d), [3])
-                # The run itself, wherever it was copied to.
+                # The same run, wherever it was copied.
                 shutil.copytree(self.folder / d, self.folder / (d + "_copy"))
                 self.complete(self.line(d, "--load", d, steps=4, command=command))
                 self.complete(self.line(d, "--auto-resume", steps=5, command=command))

@@ -1,4 +1,4 @@
-"""What a trained recommender predicts: `score` and `evaluate` from the command line."""
+"""Predictions of a trained recommender: `score` and `evaluate` from the command line."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""A corpus of several gigabytes: how soon the first step is done, and how much memory the stream takes."""
+"""A corpus of several gigabytes: the time to the first step, and the memory of the stream."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from program import TEXT, TRIFOLD, ProgramTest
 
 GIGABYTES = 3
 TOKENIZER = TEXT.parent.parent / "tests" / "golden" / "hf_tokenizers" / "gpt2.json"
-# Hardly a model: what the process holds and does is the stream.
+# A tiny model, so that memory and time are those of the stream.
 MODEL = ("--num-layers 1 --hidden-size 16 --num-attention-heads 1 --seq-length 256 --micro-batch-size 64 --lr 1e-3 "
          "--lr-decay-style constant --threads-per-rank 1").split()
 

@@ -1,4 +1,4 @@
-"""Text that is streamed, from the command line: folders, packed files, ranks, kills, mistakes."""
+"""Streamed text from the command line: folders, packed files, ranks, kills, mistakes."""
 
 import gzip
 import json
@@ -71,7 +71,7 @@ class Stream(ProgramTest):
         _, message = self.stream(*more, "--load", "d", "--seed", 7, status=2)
         self.assertIn("another --seed", message)
         self.assertNotIn("starts after step", message)  # of which nothing is known then
-        # Without a tokenizer text would be bytes.
+        # Without a tokenizer text would be read as bytes.
         for start in (("--save", "d"), ("--finetune", "--save", "e")):
             _, message = self.pretrain("--train-iters", 4, "--load", "d", *start, data=self.corpus, status=2)
             self.assertIn(f"was trained with the tokenizer {TOKENIZER}, and text would become bytes here", message)

@@ -1,4 +1,4 @@
-"""Checkpoints as other people's tools see them: h5py through view.h5, and the reader of docs/checkpoint_format.md.
+"""Checkpoints as other tools see them: h5py through view.h5, and the reader of docs/checkpoint_format.md.
 
 Run by a Python that has NumPy and h5py (Debian: python3-numpy, python3-h5py).
 """
@@ -63,7 +63,7 @@ class View(ProgramTest):
         return loaded
 
     def train(self):
-        # Positions make a tensor of 4 MiB: several blocks.
+        # The positions are a tensor of 4 MiB: several blocks.
         self.pretrain("--train-iters", 2, "--ranks", 4, "--tp", 2, "--zero-stage", 1, "--hidden-size", 128,
                       "--max-position-embeddings", 8192, "--save", "d")
         return "d/step_0000000002"
@@ -71,7 +71,7 @@ class View(ProgramTest):
     def test_every_tensor_in_every_tool(self):
         first = self.check(self.train())
         self.assertTrue(any(name.startswith("adam_v/") and array.max() > 0 for name, array in first.items()))
-        # In 16 bits, and cut in another way: the words are the upper halves, rounded.
+        # In 16 bits, and sharded differently: the words are the upper halves, rounded.
         self.trifold("reshard", "--load", "d", "--save", "half", "--files", 3, "--dtype", "bf16", "--no-save-optim")
         half = self.check("half/step_0000000002")
         for name, words in half.items():

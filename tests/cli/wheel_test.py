@@ -1,4 +1,4 @@
-"""The Python wheel: tools/wheel.sh makes it from what is built, and pip installs a program that runs."""
+"""The Python wheel: tools/wheel.sh makes it from the build folder, and pip installs a working program."""
 
 import importlib.util
 import os
@@ -31,7 +31,7 @@ class Wheel(installed.InstalledTest):
         libraries = package.with_name("trifold.libs")
         for line in self.run_there("ldd", package / "bin" / "trifold").splitlines():
             name, _, rest = line.strip().partition(" => ")
-            # Those that every host of this kind of wheel has, as PEP 600 lists them, and those in it.
+            # The libraries that PEP 600 guarantees on every host of this kind of wheel, and those in the wheel.
             if not re.match(installed.HOST_LIBRARIES + r"|^lib(gcc_s|stdc\+\+|z)\.so", name):
                 self.assertTrue(pathlib.Path(rest.split(" ")[0]).resolve().is_relative_to(libraries.resolve()), line)
 

@@ -1,9 +1,9 @@
 // How fast checkpoints are written and read: `checkpoint_bench FOLDER [megabytes] [ranks] [rounds]`. FOLDER
-// must be on the disk in question; what is made in it is removed.
+// must be on the disk in question; files created in it are removed.
 //
 // Every round writes the same bytes with dd (conv=fsync) and as a checkpoint, reads them with dd and as a
-// checkpoint, after the system has forgotten the files, and copies the state in memory as --async-save does.
-// Printed are the rates of each, and the medians of the rounds' ratios.
+// checkpoint, after dropping the files from the page cache, and copies the state in memory as --async-save does.
+// Prints the rates of each, and the medians of the rounds' ratios.
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// What the suites of communicator.h are written with.
+// Helpers for the suites of communicator.h.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -29,13 +29,13 @@ struct Values {
   std::vector<T> data;
 };
 
-// Element i of rank `rank`, for tests that recognise where a number came from. Exact in every dtype.
+// Element i of rank `rank`, for tests that identify the origin of a number. Exact in every dtype.
 template <class T>
 T stamp(int rank, size_t i) {
   return static_cast<T>((static_cast<size_t>(rank) * 31 + i * 7 + 1) % 100);
 }
 
-// A number whose sums depend on their order, and fit into 16 bits however many ranks there are.
+// A number whose sums depend on their order, and fit into 16 bits for any number of ranks.
 template <class T>
 T awkward(int rank, size_t i) {
   return static_cast<T>(std::sin(1.0 + rank * 12.9898 + static_cast<double>(i) * 78.233) *
@@ -58,9 +58,8 @@ T in_rank_order(int size, size_t i, Reduce how, Make make) {
   return sum;
 }
 
-// Whether `result` is the sum over ranks: in rank order to the last bit, in 16 bits too, where an exact sum
-// of two that is rounded once is what f32 gives; or, where the back end promises no order, but for the
-// rounding.
+// Whether `result` is the sum over ranks: bit by bit in rank order (also in 16 bits, where an exact sum of two, rounded
+// once, equals the result through f32), or within rounding if the back end promises no order.
 template <class T, class Make>
 bool is_sum(const Communicator& comm, T result, size_t i, Make make) {
   if (comm.sums_in_rank_order()) {
@@ -82,15 +81,15 @@ bool is_sum(const Communicator& comm, T result, size_t i, Make make) {
   return std::abs(static_cast<double>(result) - sum) <= comm.size() * unit * sizes;
 }
 
-// What NCCL cannot promise: it does not compare the ranks' calls, nor know who has not come
-// (comm/cuda/nccl_comm.h). Tests of that skip on it.
+// False for NCCL, which does not compare the ranks' calls and cannot name missing ranks (comm/cuda/nccl_comm.h). Tests
+// of that skip on it.
 inline bool compares_calls(const Communicator& comm) {
   if (comm.backend() != "nccl") return true;
   [] { GTEST_SKIP() << "NCCL does not compare the ranks' calls"; }();
   return false;
 }
 
-// Whether there are so many ranks; where a rank takes a GPU of its own their want is no matter of course.
+// Whether there are `wanted` ranks; skips the test otherwise, as may happen if every rank needs its own GPU.
 inline bool has_ranks(const Communicator& comm, int wanted) {
   if (comm.size() >= wanted) return true;
   if (comm.backend() == "nccl")

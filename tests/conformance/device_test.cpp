@@ -1,6 +1,6 @@
-// The communicator's contract for tensors on a device: over ranks that are threads and share it, and over
-// NCCL. NCCL wants a GPU for each rank: as many as there are when mpiexec starts this program, and one
-// without it. What a machine does not have is skipped with the reason.
+// The communicator's contract for tensors on a device: with thread ranks that share it, and with NCCL. NCCL needs a GPU
+// for each rank: one per process under mpiexec, else a single one. Tests that the machine cannot run are skipped with
+// the reason.
 #include <string_view>
 
 #include "comm/mpi_module.h"

@@ -5,9 +5,8 @@
 //   backward  the gradient of every bag read, sorted pairs written and read once for each pass over them,
 //             touched rows read and written, and the cache lines that hold their state
 // The limit is a sum of two arrays into a third (STREAM's "add", three transfers a number), in the same run.
-// So is the rate of single cache lines at random places, each asked for long before it is read: no lookup of
-// rows that are not in a cache can do better. Ends with status 1 where a case is below kLeastShare of the
-// limit.
+// The rate of random single cache lines, prefetched long before they are read, is measured too: no lookup of uncached
+// rows can be faster. Exits with status 1 if a case is below kLeastShare of the limit.
 #include <algorithm>
 #include <bit>
 #include <chrono>

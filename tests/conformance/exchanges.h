@@ -1,4 +1,4 @@
-// Exchanges between pairs of ranks, groups split off, and streams.
+// Exchanges between pairs of ranks, split groups, and streams.
 #pragma once
 
 #include "comm/meet.h"
@@ -48,8 +48,8 @@ TYPED_TEST_P(ExchangeConformance, ExchangeCrossedPairsInOrder) {
 }
 
 // Rank 0 lists its receives from rank 1 first, but rank 1 answers only after a chain that ends at rank 0's
-// other transfer: an exchange that completed its transfers in the order listed would wait for ever. They have
-// met, for over NCCL only first messages wait for each other.
+// other transfer: an exchange that completed its transfers in the order listed would deadlock. The ranks meet first,
+// because over NCCL first messages wait for each other.
 TYPED_TEST_P(ExchangeConformance, ExchangeCompletesInAnyOrder) {
   this->run([](Communicator& comm) {
     if (comm.size() < 3) return;
@@ -116,7 +116,7 @@ TYPED_TEST_P(ExchangeConformance, SplitByColorAndKey) {
     Values<int32_t> mine(1, comm.rank()), all(members.size());
     group->all_gather(all.tensor(), mine.tensor(), stream);
     EXPECT_EQ(all.data, members);
-    // Equal keys keep the order of the ranks; a group can be split again; the parent goes on working.
+    // Equal keys keep the order of the ranks; a group can be split again; the parent remains usable.
     const auto again = group->split(0, 0);
     EXPECT_EQ(again->rank(), group->rank());
     Values<int64_t> one(1, 1);
@@ -153,7 +153,7 @@ TYPED_TEST_P(ExchangeConformance, WorkerStreamOverlapsOtherCommunicators) {
   });
 }
 
-// The row counts and the list of transfers may go away before the stream gets to them.
+// The row counts and the list of transfers may be destroyed before the stream reaches the call.
 TYPED_TEST_P(ExchangeConformance, ArgumentListsAreCopied) {
   this->run([](Communicator& comm) {
     OwnStream worker(Stream::Mode::Worker);

@@ -1,4 +1,4 @@
-// Mismatched calls, ranks that do not come, abort: an Error on every rank, never a hang.
+// Mismatched calls, missing ranks, abort: an Error on every rank, never a hang.
 #pragma once
 
 #include "conformance/communicator_support.h"
@@ -36,7 +36,7 @@ TYPED_TEST_P(FailureConformance, MismatchIsTheSameErrorOnEveryRankAndTheWorldGoe
     text = error_of([&] { comm.broadcast(four.tensor(), odd ? 1 : 0, stream); });
     EXPECT_CONTAINS(text, "broadcast(root 1)");
 
-    // What only one rank can see is an Error on all.
+    // A mistake that only one rank can see is an Error on all.
     text = error_of([&] { comm.all_gather(odd ? five.tensor() : four.tensor(), ints.tensor(), stream); });
     EXPECT_CONTAINS(text, "calls all_gather");
     text = error_of([&] { comm.broadcast(four.tensor(), odd ? comm.size() : 0, stream); });
@@ -92,7 +92,7 @@ TYPED_TEST_P(FailureConformance, ReducingBytesIsRefused) {
   });
 }
 
-// A process that ends takes its messages with it: after a failure give the others the time to hear of it.
+// When a process ends its messages are lost: after a failure, gives the others time to receive them.
 inline void linger(const Communicator& comm) {
   if (comm.backend() != "thread") std::this_thread::sleep_for(2 * kShort);
 }
@@ -106,7 +106,7 @@ TYPED_TEST_P(FailureConformance, TimeoutNamesTheRanksThatDidNotCome) {
         const int late = comm.size() - 1;
         if (comm.rank() == late) {
           std::this_thread::sleep_for(2 * kShort);
-          // The others are gone: their memory must not be touched any more.
+          // The others have ended: their memory must not be touched any more.
           error_of([&] { comm.all_reduce(four.tensor(), Reduce::Sum, stream); });
           return;
         }
@@ -155,7 +155,7 @@ TYPED_TEST_P(FailureConformance, AbortWakesEveryoneAlsoInGroups) {
     } else {
       twin->all_reduce(other.tensor(), Reduce::Sum, worker);
       const auto text = error_of([&] {
-        if (comm.rank() == 1)  // its group would go on, but it waits for rank 0
+        if (comm.rank() == 1)  // its group could continue, but it waits for rank 0
           comm.exchange(std::vector<Transfer>{receive(0, four.tensor())}, stream);
         else
           group->barrier();

@@ -1,5 +1,5 @@
-// FP8 by its definition: every code, roundings against a search among all codes, and the kernels that scale
-// and round a tensor, under the emulation.
+// FP8 against its definition: every code, rounding against a search among all codes, and the kernels that scale and
+// round a tensor, under the emulation.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -2,10 +2,10 @@
 // table's own copy reaches in the same run. On a GPU every line should be at least 0.8.
 //
 //   op_bench cuda [DIVISOR]                on the first GPU
-//   op_bench cpu [DIVISOR]                 on this machine's processor; sizes are divided by DIVISOR (default
-//   1) op_bench cuda DIVISOR OPERATION...     these alone, once each and not timed, for a profiler
+//   op_bench cpu [DIVISOR]                 on this machine's processor; DIVISOR (default 1) divides the sizes
+//   op_bench cuda DIVISOR OPERATION...     only these, once each and not timed, for a profiler
 //
-// Exit status: 0; 1 where there is no GPU; 2 for arguments that are none of these.
+// Exit status: 0; 1 if there is no GPU; 2 for invalid arguments.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

@@ -1,5 +1,5 @@
 // Conformance of an OpTable: every entry, on several shapes and types, against the processor's table in f64.
-// One list of cases serves every back end: the emulated CUDA kernels, and a real device where there is one.
+// One list of cases serves every back end: the emulated CUDA kernels, and a real device if there is one.
 #pragma once
 
 #include <functional>
@@ -52,7 +52,7 @@ class OpRun {
     bool exact;
     Values values;
   };
-  // Waits for the stream and brings the results to the host.
+  // Waits for the stream and copies the results to the host.
   std::vector<Result> results();
 
  private:
@@ -73,7 +73,7 @@ class OpRun {
 struct OpCase {
   std::string name;
   std::vector<size_t> entries;  // offsets in OpTable of the entries it calls
-  bool wide_only = false;       // f32 and f64 alone
+  bool wide_only = false;       // f32 and f64 only
   double slack = 1;             // times the tolerance of the type
   std::function<void(OpRun&)> body;
 };
@@ -82,7 +82,7 @@ std::vector<OpCase> op_cases();              // everything a language model need
 std::vector<OpCase> sum_op_cases();          // of which these are a part,
 std::vector<OpCase> update_op_cases();       // and these,
 std::vector<OpCase> experts_op_cases();      // and these,
-std::vector<OpCase> recommender_op_cases();  // and what a recommender does
+std::vector<OpCase> recommender_op_cases();  // and those of recommenders
 
 template <class Member>
 size_t entry(Member OpTable::*member) {
@@ -96,7 +96,7 @@ std::vector<size_t> entries(Members... members) {
 }
 
 using Body = std::function<void(OpRun&)>;
-// Calls body(run, n) for numbers of elements with and without ends.
+// Calls body(run, n) for numbers of elements that fill vectors and that do not.
 Body each_count(const std::function<void(OpRun&, int64_t)>& body);
 
 // Runs `test` with `ops` on `stream` in every type and compares; fails the current GoogleTest test.
@@ -105,10 +105,10 @@ void check_case(const OpCase& test, const OpTable& ops, Stream& stream);
 // Names the entries of OpTable that no case calls: none.
 void expect_every_entry_has_a_case();
 
-// What a sum that `accumulate`s is added to; one that does not never reads the NaNs that are there.
+// The initial values of a result: given ones if the operation accumulates, else NaNs, which it must not read.
 Values before_sum(const Values& values, bool accumulate);
 
-// Standard normal numbers, and whole numbers below `limit`.
+// Standard normal numbers, and integers below `limit`.
 Values normal(int64_t count, uint64_t seed);
 Values whole(int64_t count, uint64_t seed, int64_t limit);
 

@@ -1,4 +1,4 @@
-// Cases of what language models need.
+// Cases of operations for language models.
 #include <array>
 #include <cmath>
 

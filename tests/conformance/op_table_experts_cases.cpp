@@ -1,4 +1,4 @@
-// Cases of what a mixture of experts needs.
+// Cases of operations for mixtures of experts.
 #include "conformance/op_table.h"
 
 namespace trifold::conformance {

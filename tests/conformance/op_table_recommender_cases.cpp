@@ -1,4 +1,4 @@
-// Cases of what recommender models need.
+// Cases of operations for recommenders.
 #include <memory>
 
 #include "conformance/op_table.h"

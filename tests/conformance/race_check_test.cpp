@@ -1,4 +1,4 @@
-// The emulation's race check finds every kernel of racy_kernels.h that lacks a barrier, and none that has it.
+// The emulation's race check reports every kernel of racy_kernels.h that lacks a barrier, and no other.
 #include <gtest/gtest.h>
 
 #include <array>

@@ -1,26 +1,26 @@
-// Kernels that lack a barrier, each beside the same kernel that has it: for tests of the race check.
+// Kernels that lack a barrier, each with a correct variant, for tests of the race check.
 #pragma once
 
 #include <cstdint>
 
 namespace trifold::conformance {
 
-// `right` is the kernel without the mistake. All have blocks of 64 threads.
+// `right` selects the correct variant. All have blocks of 64 threads.
 
 // to[0] = the sum of from[0..64), through shared memory; the mistake: no __syncthreads before the sum.
 void sum_through_shared(bool right, float* to, const float* from);
 // to[i] = from[i ^ 1], through shared memory within a warp; the mistake: a shuffle in place of __syncwarp.
 void swap_neighbours(bool right, float* to, const float* from);
-// A tile of shared memory is filled twice; the mistake: threads still read it when the second time begins.
+// A tile of shared memory is filled twice; the mistake: threads still read it when the second fill begins.
 void fill_twice(bool right, float* to, const float* from);
 // Three blocks; the mistake: all write to[0..64).
 void one_place_for_all_blocks(bool right, float* to);
-// All threads write the same number to to[0]; the right one leaves it to the first.
+// All threads write the same number to to[0]; in the right variant only the first does.
 void everyone_writes(bool right, float* to);
 // Adds 1 to a counter in shared memory; the mistake: an ordinary addition.
 void count_threads(bool right, int64_t* to);
-// Every thread writes a byte of its own and, behind a barrier, reads the words of others: no mistake. `right`
-// false has no barrier.
+// Every thread writes its own byte and, after a barrier, reads the words of others: no mistake. `right` false has no
+// barrier.
 void bytes_of_words(bool right, uint8_t* to);
 
 }  // namespace trifold::conformance

@@ -1,10 +1,10 @@
-// Staged: a communicator of ranks whose tensors live on a device, for suites whose tensors are the host's.
+// Staged: runs a device's communicator in suites whose tensors are on the host.
 //
-// Every call takes its tensors to the device, is made there, on a queue of its own, and brings back what they
-// hold then; parts of one tensor are parts of one there. The call has run when the stream of the host is past
-// it. An abort on the way wakes the queue without a word, and the next call tells (comm/cuda/nccl_comm.h): an
-// empty exchange asks. What is on the device stays until this goes: to free memory is to wait for the whole
-// device, and so for kernels of other communicators, whose other ranks may wait for this one.
+// Every call copies its tensors to the device, runs there on its own queue, and copies the results back; parts of one
+// tensor remain parts of one. The call is complete when the host's stream has passed it. An abort in the middle wakes
+// the queue silently and is reported by the next call (comm/cuda/nccl_comm.h), for which an empty exchange is made.
+// Device memory is kept until destruction: freeing it would wait for the whole device, and so for kernels of other
+// communicators, whose other ranks may wait for this one.
 #pragma once
 
 #include <deque>
@@ -20,7 +20,7 @@ namespace trifold::test {
 
 class Staged final : public Communicator {
  public:
-  // Both outlive it.
+  // Both must outlive this object.
   Staged(Communicator& inner, const OpTable& ops) : inner_(inner), ops_(ops) {}
   Staged(std::unique_ptr<Communicator> inner, const OpTable& ops)
       : owned_(std::move(inner)), inner_(*owned_), ops_(ops) {}
@@ -73,8 +73,8 @@ class Staged final : public Communicator {
   }
 
  private:
-  // Calls body(communicator, tensors on the device, queue) where `stream` comes to it. A tensor that is a
-  // part of another comes after it.
+  // Calls body(communicator, tensors on the device, queue) when `stream` reaches it. A tensor that is a part of another
+  // must follow it.
   template <class Body>
   void stage(Stream& stream, std::vector<Tensor> tensors, Body body) {
     if (stream.mode() == Stream::Mode::Dry) return body(inner_, tensors, stream);
@@ -90,7 +90,7 @@ class Staged final : public Communicator {
     });
   }
 
-  // Its copy on the device, in that of the tensor before it which it is a part of.
+  // The copy on the device, inside that of an earlier tensor of which it is a part.
   Tensor place(const Tensor& tensor, const std::vector<Tensor>& here, const std::vector<Tensor>& there,
                Stream& queue) {
     const auto* begin = static_cast<const std::byte*>(tensor.data);
@@ -112,7 +112,7 @@ class Staged final : public Communicator {
   std::unique_ptr<Communicator> owned_;
   Communicator& inner_;
   const OpTable& ops_;
-  std::mutex mutex_;  // of the buffers: calls come from several streams
+  std::mutex mutex_;  // for the buffers: calls come from several streams
   std::deque<Buffer> buffers_;
 };
 

@@ -1,6 +1,6 @@
-// cuDNN takes the attention graphs for an H200 that is only described: no GPU is needed. Its engines compile
-// (NVRTC) up to the point where the result would be loaded into the driver. That the graphs compute what they
-// should takes a GPU (tests/gpu.sh).
+// cuDNN accepts the attention graphs for an H200 that is only described, without a GPU. Its engines compile (NVRTC) up
+// to the point where the result would be loaded into the driver. Checking the graphs' results needs a GPU
+// (tests/gpu.sh).
 #include <gtest/gtest.h>
 
 #include <algorithm>

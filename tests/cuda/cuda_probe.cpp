@@ -1,5 +1,5 @@
-// What products, attention and the output's loss cost on the first GPU in the ways that they can be computed,
-// for tests/gpu.sh: what the choice between these ways is to be made by.
+// Measures the available implementations of products, attention and the output loss on the first GPU, for tests/gpu.sh:
+// the basis for choosing between them.
 //
 //   cuda_probe [--seconds N] [--json FILE]
 //

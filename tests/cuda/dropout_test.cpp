@@ -1,7 +1,6 @@
-// Dropout inside attention. A device in 16 bits has masks of its own (ops/cuda/attention.h), so they are read
-// off: with queries of zeros every weight of a row is the same number, and values that are the rows of a unit
-// matrix show in the result which of them were kept; outputs' gradients that are such rows show the same of
-// the backward pass.
+// Dropout inside attention. A device in 16 bits has its own masks (ops/cuda/attention.h), which are read from results:
+// with zero queries all weights of a row are equal, and with the rows of a unit matrix as values the result shows which
+// weights were kept; with such rows as output gradients the backward pass shows the same.
 #include "cuda/products.h"
 
 namespace trifold::test {

@@ -1,11 +1,10 @@
-// The five products of the table of --fp8 against f64 products of the same factors, rounded to 8 bits by the
-// formats' definition (ops/kernels/fp8.h).
+// The five products of the table of --fp8 against f64 products of the same operands, rounded to 8 bits by the formats'
+// definition (ops/kernels/fp8.h).
 //
 // Tensor cores may keep few digits of a sum of 8-bit products: those of Hopper 14 bits (DeepSeek-V3, arXiv
-// 2412.19437, section 3.3.2). So the first test has factors whose products have one right answer to the last
-// bit. Their largest number is 14 (in E5M2 7), which makes the scale a power of two; the magnitudes of the
-// others lie from 8 (from 4), where the format has whole numbers alone and bf16 many between them; and so few
-// are summed that no sum reaches 2^13.
+// 2412.19437, section 3.3.2). So the first test has operands whose products are exact. Their largest number is 14 (in
+// E5M2 7), which makes the scale a power of two; the magnitudes of the others lie from 8 (from 4), where the format has
+// whole numbers alone and bf16 many between them; and so few are summed that no sum reaches 2^13.
 #include "support/fp8.h"
 #include "cuda/products.h"
 

@@ -1,5 +1,5 @@
-// A make-believe NCCL, whose functions behave as NCCL's do where its communicators do not block: ranks are
-// threads, a kernel is a number in a stream that stays until it is let go or aborted.
+// A make-believe NCCL that behaves like NCCL with non-blocking communicators: ranks are threads, a kernel is a number
+// in a stream, present until it is released or aborted.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 #include "comm/cuda/nccl_table.cuh"
 #include "comm/cuda/stream_marks.cuh"
 
-// Where the ranks of one communicator meet at their first collective.
+// The meeting of a communicator's ranks at their first collective.
 struct Meeting {
   std::mutex mutex;
   std::condition_variable changed;
@@ -34,9 +34,9 @@ struct ncclComm {
   std::atomic<bool> told_to_end{false};
   std::atomic<bool> freed{false};
   bool connected = false;
-  std::atomic<int> asks_left{0};  // until what is in progress is done
+  std::atomic<int> asks_left{0};  // until the operation in progress is done
   Meeting* meeting = nullptr;
-  std::atomic<CUstream_st*> stream{nullptr};  // of the kernels that it has enqueued
+  std::atomic<CUstream_st*> stream{nullptr};  // stream of its enqueued kernels
   std::thread job;
 
   void join() {
@@ -46,14 +46,14 @@ struct ncclComm {
 
 namespace trifold::test {
 
-// What tests look at, and what never goes away before the end of a test.
+// State for tests to inspect, which lives until the end of a test.
 struct Believe {
   std::mutex mutex;
   std::vector<std::unique_ptr<ncclComm>> all;
-  std::atomic<int> touched_freed{0};  // calls on communicators that are gone
+  std::atomic<int> touched_freed{0};  // calls on destroyed communicators
   std::atomic<int> hung{0};           // aborts that waited for another communicator's kernels
   std::chrono::milliseconds split_takes{20};
-  int sum_takes_asks = 0;  // a collective is in progress until it was asked for as many times
+  int sum_takes_asks = 0;  // a collective stays in progress until polled this many times
 
   ncclComm* add() {
     const std::lock_guard lock(mutex);
@@ -61,7 +61,7 @@ struct Believe {
     return all.back().get();
   }
 };
-// Of the test that runs.
+// The state of the running test.
 extern std::unique_ptr<Believe> believe;
 
 class BelieveMarks final : public cuda::StreamMarks {

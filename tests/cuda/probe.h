@@ -1,5 +1,5 @@
-// What cuda_probe measures, in which order and within which time, and how it reports it. What a device does
-// is behind ProbeDevice, so that all of this is tested without one.
+// The measurements of cuda_probe, their order and time limit, and the report. The device is behind ProbeDevice, so that
+// all of this can be tested without one.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,8 @@ struct Model {
   static constexpr int64_t kVocabulary = 50304;  // padded
 };
 
-// What a product does beside multiplying: adds a bias; keeps that and has GELU of it as well; multiplies by
-// GELU's slope; sums a bias' gradient into f32 beside gradients in f32 that are added to; or its result is
-// f32, written or added.
+// The epilogue of a product: adds a bias; keeps that sum and also returns its GELU; multiplies by GELU's slope; sums a
+// bias' gradient in f32 while accumulating the weight gradient in f32; or gives an f32 result, written or added.
 enum class Variant : uint8_t { Plain, Bias, GeluAux, DGelu, BiasGradient, F32, F32Added };
 std::string name_of(Variant variant);
 
@@ -40,18 +39,18 @@ struct ProductCase {
 
 // The most valuable model first.
 const std::vector<Model>& models();
-// Of the four linear layers of a block: forward, the gradients of inputs, and those of weights.
+// The products of a block's four linear layers: forward, gradients of inputs, gradients of weights.
 std::vector<ProductCase> products_of(const Model& model);
 // Rows of the output's logits that are in memory at once.
 const std::vector<int64_t>& loss_chunks();
 
-// Seconds of one call each; all throw where the device cannot do it.
+// Each returns the seconds of one call; all throw if the device cannot do it.
 class ProbeDevice {
  public:
   virtual ~ProbeDevice() = default;
   virtual std::string name() = 0;
   virtual double copy(int64_t bytes) = 0;
-  // By each of the algorithms that are proposed for it, best first by their own estimate; none: it has none.
+  // Seconds for each proposed algorithm, best first by its own estimate; empty: there is none.
   virtual std::vector<double> product(const ProductCase& each, int most_algorithms) = 0;
   // The same result by a plain product and operations after it.
   virtual double unfused(const ProductCase& each) = 0;
@@ -62,21 +61,22 @@ class ProbeDevice {
 };
 
 struct Probe {
-  double seconds;                                   // until which everything is left out
+  double seconds;                                   // time limit, after which measurements are left out
   std::function<double()> clock;                    // seconds since the probe began
-  std::function<void(const nlohmann::json&)> save;  // what is known so far: after each model
+  std::function<void(const nlohmann::json&)> save;  // saves the report so far, after each model
 };
 
 // The report:
 //   device, seconds, left_out    (how many measurements the time was too short for)
 //   copies     [{bytes, seconds, bytes_per_second}]
-//   products   [{model, layer, variant, m, n, k, seconds: [of each algorithm], best, flops_per_second,
-//   unfused}] attention  [{model, forward, backward, backward_deterministic}] loss       [{model, rows,
-//   seconds}] failures   [{what, why}]     of measurements that the device refused; the others go on
+//   products   [{model, layer, variant, m, n, k, seconds: [of each algorithm], best, flops_per_second, unfused}]
+//   attention  [{model, forward, backward, backward_deterministic}]
+//   loss       [{model, rows, seconds}]
+//   failures   [{what, why}]     measurements that the device rejected; the others continue
 nlohmann::json run(ProbeDevice& device, const Probe& probe);
 
-// A few lines for people: what the first algorithm costs beside the best of eight, fusing, the attention's
-// choice, and the best chunk, of each model.
+// A few lines for people: for each model the cost of the first algorithm relative to the best of eight, of fusing, of
+// the choice of attention, and the best chunk.
 std::vector<std::string> summary(const nlohmann::json& report);
 
 }  // namespace trifold::probe

@@ -1,5 +1,5 @@
-// What the tests of a device's products and attention are written with: the same numbers there and on the
-// processor. Without a device the tests skip with the reason.
+// Helpers for the tests of a device's products and attention: the same numbers there and on the processor. Without a
+// device the tests skip with the reason.
 #pragma once
 
 #include <gtest/gtest.h>

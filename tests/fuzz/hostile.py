@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Damaged and hostile files against the program as a person runs it: every kind of file that a command reads.
+"""Runs the program on damaged and hostile files, of every kind that a command reads.
 
     tests/fuzz/hostile.py TRIFOLD [--inputs 20000] [--rules 4000] [--jobs 2] [--only NAME] [--seed 1] [--keep FOLDER]
 
 First come inputs made by rules (deep, huge, empty, wrong types, pipes, devices), then random mutations of good ones,
 until there are `--inputs` of both. Each run must end with status 0 or 2, never by a signal, within 10 s of processor
 time, with at most 256 MiB more memory than a good input of its kind takes, and must print nothing that controls a
-terminal. What breaks a rule is shown and its folder kept; then the exit status is 1.
+terminal. Violations are shown and their folders kept; then the exit status is 1.
 """
 
 import argparse
@@ -126,7 +126,7 @@ def trials_of(targets, inputs, most_rules, seed):
     print(f"{len(trials)} inputs by rules, {max(0, inputs - len(trials))} mutations, {len(targets)} kinds", flush=True)
     generator = random.Random(seed)
     while len(trials) < inputs:
-        # Cheap kinds come more often.
+        # Cheap kinds are chosen more often.
         weights = [1 / (0.02 + target.seconds) for target in targets]
         target = generator.choices(targets, weights)[0]
         trials.append(Trial(target, "mutated", mutated(target), generator.randrange(1 << 30)))

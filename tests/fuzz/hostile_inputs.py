@@ -1,4 +1,4 @@
-"""Changes to good files: those that rules make, and random ones. A change takes a path and a random generator."""
+"""Changes to good files, by rules and at random. A change takes a path and a random generator."""
 
 import gzip
 import json

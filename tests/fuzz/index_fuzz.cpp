@@ -1,5 +1,5 @@
-// .idx of an indexed data set. The first two bytes give the size of the .bin beside it; of what is accepted
-// every token is read.
+// .idx of an indexed data set. The first two bytes give the size of the .bin file; if the pair is accepted every token
+// is read.
 #include <unistd.h>
 
 #include <cstdint>

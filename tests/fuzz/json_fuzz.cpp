@@ -1,5 +1,4 @@
-// JSON of files: limits before parsing, and every value taken as every type. The first byte chooses the
-// limits.
+// JSON files: limits before parsing, and every value read as every type. The first byte chooses the limits.
 #include <cstdint>
 #include <string_view>
 

@@ -1,5 +1,5 @@
-// manifest.json of a checkpoint. A text with a wrong checksum is refused at its end, so every input is tried
-// with a right one too.
+// manifest.json of a checkpoint. A wrong checksum is rejected at the end, so every input is also tried with a correct
+// one.
 #include <cstdint>
 #include <string>
 

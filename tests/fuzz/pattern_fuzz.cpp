@@ -1,5 +1,5 @@
-// Regular expressions of a tokenizer.json: the translation to ICU's dialect, and words that are cut with what
-// is accepted, which together are the text.
+// Regular expressions of a tokenizer.json: the translation to ICU's dialect; words cut by an accepted pattern must
+// together be the text.
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>

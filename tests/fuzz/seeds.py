@@ -1,4 +1,4 @@
-"""Writes good inputs for the fuzzers to start from: seeds.py FOLDER TRIFOLD. A folder for each fuzzer."""
+"""Writes good inputs as seeds for the fuzzers, a folder for each fuzzer: seeds.py FOLDER TRIFOLD."""
 
 import json
 import pathlib
@@ -49,7 +49,7 @@ def manifest(folder, trifold):
     text = (scratch / "step_0000000001" / "manifest.json").read_bytes()
     subprocess.run(["rm", "-r", scratch], check=True)
     (folder / "manifest").write_bytes(text)
-    # A small one: most of what is changed in it matters.
+    # A small file, in which most changes matter.
     value = json.loads(text)
     small = {key: value[key] for key in ("format", "version", "save_id", "step", "consumed_samples", "crc_block_bytes")}
     piece = {"file": 0, "offset": [0], "extent": [4], "byte_offset": 8, "crc32": "00000000"}

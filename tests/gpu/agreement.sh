@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# That the card computes what the processor does, for tests/gpu.sh.
+# Checks that the GPU computes the same as the processor, for tests/gpu.sh.
 # shellcheck disable=SC2154,SC2317  # variables of tests/gpu.sh and parts.sh; functions called through part()
 
 # The tests of the processor, on the device: TRIFOLD_TEST_DEVICE says where they run.
@@ -14,7 +14,7 @@ count_gpus() {
   fi
 }
 
-# What communicators promise, over as many ranks as there are GPUs; one rank where there is no MPI to start more.
+# The contract of communicators, with as many ranks as there are GPUs; one rank without an MPI to start more.
 over_nccl() {
   local gpus start=()
   gpus=$(count_gpus)

@@ -53,7 +53,7 @@ part() {
   fi
 }
 
-# However the run ends.
+# Runs however the script ends.
 finish() {
   printf 'in all %d s, %d parts, of which %d failed\n' "$SECONDS" "$parts" "${#failed[@]}"
   if ((${#failed[@]})); then printf '   %s\n' "${failed[@]}"; fi

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Recommenders on the card: their losses beside the processor's, and their speed; for tests/gpu.sh.
+# Recommenders on the GPU: their losses compared with the processor's, and their speed; for tests/gpu.sh.
 # shellcheck disable=SC2154,SC2317  # variables of tests/gpu.sh and parts.sh; functions called through part()
 
 # Random clicks as MLPerf stores them: 2^20 samples of 160 bytes. Dense numbers are below 256, as most of the

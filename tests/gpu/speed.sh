@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What the card reaches: products, kernels and training steps, for tests/gpu.sh.
+# Measures the speed of the GPU: products, kernels and training steps, for tests/gpu.sh.
 # shellcheck disable=SC2154,SC2317  # variables of tests/gpu.sh and parts.sh; functions called through part()
 
 found_libraries() {

@@ -1,4 +1,4 @@
-"""The layer check catches what it is for, this tree passes it, and its table is the one in docs/architecture.md."""
+"""The layer check finds violations, this tree passes it, and its table is the one in docs/architecture.md."""
 
 import re
 import sys

@@ -1,9 +1,8 @@
-"""After the command line was read, every choice is an enum or a number: nothing compares one with text, looks a name up or
-decides by a part of a name. The rules below are counted over the sources: each finds nothing there, and finds what it is
-for in the example beside it.
+"""Once the command line is parsed, every choice is an enum or a number: no code compares a choice with text, looks up a
+name or decides by part of a name. Each rule below finds nothing in the sources, and finds the violation in its example.
 
-    tests/house/choices_test.py [-v]     counts; fails where something is found
-    tests/house/choices_test.py --count [ROOT]   prints the number for each rule, of another tree too
+    tests/house/choices_test.py [-v]     counts; fails if something is found
+    tests/house/choices_test.py --count [ROOT]   prints the number for each rule, also for another tree
 """
 
 import re
@@ -13,15 +12,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# What a run can choose, as fields, variables and parameters are called.
+# The choices of a run, by the names of fields, variables and parameters.
 CHOICES = ("schedule|zero_stage|stage|zero_group_size|group_size|groups|offload|device|style|lr_decay_style|optimizer|reduction|"
            "recompute|policy|on_bad_record|on_save_error|tokenizer_type|model_type|position_embedding_type|normalization|gelu|"
            "bert_head|head|task|precision|interaction|pooling|loss|embedding_optimizer|placement|dense_transform|id_policy|ids|"
            "bottom_mlp|top_mlp|table_rows|table_max_ids")
 TEXT = r"(?:const std::string&|std::string_view|const char\*|std::string)"
 
-# name -> (what is counted, an example of it). Reading text belongs to the rooms config, to what reads files of others
-# (Hugging Face's), and to the plan files of pipeline.
+# name -> (what is counted, an example of it). Reading text belongs to the room config, to readers of other programs'
+# files (Hugging Face's), and to plan files.
 RULES = {
     "compared with text": (
         re.compile(rf'(?:\.|->)(?:{CHOICES})(?:\.value_or\("[^"]*"\))? ?[=!]= ?"'), 'if (config.device == "cuda") return;'),
@@ -36,14 +35,14 @@ RULES = {
         'if (name.starts_with("param/")) return;'),
 }
 
-# What looks like a choice and is none.
+# Code that looks like a choice but is none.
 EXCEPTIONS = {
     "src/plan/report.h": "the name of the schedule, as a report shows it",
     "src/zero/param_store.h": "the folder that files are in",
     "src/preprocess/number_ids.h": "the file that ids are written to",
 }
 
-# Files whose business is text.
+# Files whose purpose is text.
 READERS = re.compile(r"^src/(?:config/(?!fields/(?:recommend_)?config\.h)|models/hugging_face|schedule/torch_schedule|ops/|comm/|core/)|^launch/fault_test|"
                      r"^src/(?:tokenize/|preprocess/|clicks/|text/text_)")
 

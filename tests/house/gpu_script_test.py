@@ -1,4 +1,5 @@
-"""tests/gpu.sh without a GPU: beside programs that stand in for those it runs, it keeps its clock and its reports."""
+"""tests/gpu.sh without a GPU: with stand-ins for the programs it runs, it keeps its time limits and writes its
+reports."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""tools/kernel_gates.py finds kernels that are worse than their row. The kernels are compiled here, so it takes nvcc.
+"""tools/kernel_gates.py finds kernels that are worse than their row. The kernels are compiled here, so it needs nvcc.
 
 usage: kernel_gates_test.py NVCC (may be empty)
 """

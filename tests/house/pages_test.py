@@ -1,5 +1,5 @@
-"""The pages for people are true where a program can tell: links lead somewhere, files that are named exist, commands that
-are shown have the options that they are shown with, and the README is short."""
+"""Checks the pages as far as a program can: links have targets, named files exist, shown commands have the options they
+are shown with, and the README is short."""
 
 import re
 import unittest
@@ -60,7 +60,7 @@ def commands(text):
     for line in joined.splitlines():
         match = re.match(r"\s{4,}(?:\$ )?(?:mpirun -n \d+ )?trifold ([a-z-]+)\b(.*)", line)
         if match:
-            # What follows four blanks or a '#' explains the line.
+            # Text after four blanks or a '#' explains the line.
             yield match.group(1), re.split(r"\s{4,}|\s#", match.group(2))[0]
 
 

@@ -1,4 +1,4 @@
-"""tools/plot_loss.py reads what a run writes, and draws a picture of the kind asked for."""
+"""tools/plot_loss.py reads the log of a run and draws a picture of the requested kind."""
 
 import json
 import shutil

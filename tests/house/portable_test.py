@@ -1,4 +1,4 @@
-"""The project stands alone: its presets parse, its scripts can be run, and no file names a place outside it."""
+"""The project is self-contained: its presets parse, its scripts are executable, and no file names a path outside it."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Someone's home or work folder: right on one machine only.
+# A home or work folder, which exists on one machine only.
 MACHINE_PATH = re.compile(r"(?<![\w.$}/-])/(?:home|root|Users|work|mnt|scratch)/[\w./-]+")
 UPWARDS = re.compile(r"(?<![\w.])(?:\.\./)+[\w-]+")
 RUN_BY_HAND = ["launch/quickstart.sh", "tests/run.sh", ".ci/run", "tools/install_dependencies.sh", "tools/format.sh",

@@ -1,6 +1,6 @@
-"""Problems of a configuration (src/config/fields/problems.h) are typed: every one that a check adds names its options, which exist,
-among them every option that it speaks of as wrong. Unit tests look at problems as they are made; this reads the sources, so
-that no check is missed.
+"""Problems of a configuration (src/config/fields/problems.h) are typed: every problem names its options, which exist,
+including every option that its text calls wrong. Unit tests check problems as they are made; this test reads the
+sources, so that no check is missed.
 
     tests/house/problems_test.py [-v]
 """

@@ -1,8 +1,8 @@
-// What a make-believe device was asked to compute: how often each operation, and the bytes of its tensors.
-// A tensor that is read and written counts twice, as memory that a kernel moves; what caches save does not.
+// Counts the operations that a make-believe device was asked to compute, and the bytes of their tensors. A tensor that
+// is read and written counts twice, as memory traffic without caches.
 //
-// While it counts alone, large operations are not done and large copies move nothing: so a step of a model of
-// any size can be counted within seconds. What its numbers are then means nothing.
+// In counting-only mode large operations and copies are skipped, so that a step of a model of any size can be counted
+// within seconds. Its numbers are then meaningless.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ namespace trifold::test {
 
 class Counts {
  public:
-  // Of this process.
+  // The instance of this process.
   static Counts& instance();
 
   // One operation: `signature` names its type, that of its entry among others (entry_of).
@@ -43,9 +43,9 @@ class Counts {
   };
 
   void count_alone(bool alone) { alone_ = alone; }
-  // Whether something of so many bytes is left undone.
+  // Whether an operation on so many bytes is skipped.
   bool leaves_out(size_t bytes) const { return alone_.load() && bytes > kSmall; }
-  // Calls and bytes since the last time, as lines "name calls bytes"; both begin again at zero.
+  // Calls and bytes since the last call, as lines "name calls bytes"; resets both.
   std::string take();
 
  private:

@@ -1,12 +1,10 @@
-// A make-believe device: memory that the host cannot touch and queues that run behind its back, made of the
-// processor. What is right on it reads and writes a device's tensors through operations and copies alone, and
-// orders them by streams and events alone. Its arithmetic is the processor's, so runs must give the same
-// bits.
+// A make-believe device: memory that the host cannot touch and queues that run asynchronously, implemented on the
+// processor. Code that works on it accesses a device's tensors only through operations and copies, and orders them only
+// by streams and events. Its arithmetic is the processor's, so runs must give the same bits.
 //
-// As with CUDA no thread allocates while it captures.
+// As with CUDA, a thread must not allocate during capture.
 //
-// An allocation is one piece of memory mapped twice: under the address that everyone is given it may not be
-// touched at all; the device uses the other.
+// An allocation is mapped twice: at the published address it is inaccessible; the device uses the other address.
 #pragma once
 
 #include <atomic>
@@ -33,25 +31,25 @@ class MakeBelieveDevice final : public Device {
   void release_shared(void* memory) noexcept override;
   std::unique_ptr<DeviceQueue> make_queue(QueueUse use) override;
 
-  // The calling thread's capture number `capture` from now (1: its next) fails when piece `piece` of its
-  // work is put (1: the first), or has not come to that at its end; of piece 0, at its end. 0: none fails.
+  // The calling thread's `capture`-th capture from now (1: the next) fails at the `piece`-th piece of work (1: the
+  // first), or at its end if it has fewer pieces or `piece` is 0. `capture` 0: none fails.
   static void refuse_capture(int64_t capture, int64_t piece);
 
   // Times that graphs were launched, on all queues.
   int64_t graph_launches() const { return graph_launches_; }
-  // What it was asked for: how often so far, and the bytes that were not given back.
+  // Requests so far, and bytes not yet freed.
   struct Asked {
     int64_t times = 0;
     size_t device = 0, shared = 0;
-    int64_t workspaces = 0;  // times that one was made or grew
-    int64_t captures = 0;    // times that a graph was written down
+    int64_t workspaces = 0;  // times that one was allocated or grew
+    int64_t captures = 0;    // graphs captured
     int64_t urgent = 0;      // queues made for communication
   };
   Asked asked() const;
 
   // The tensor where the device itself reads it. Throws for memory that the device cannot reach.
   Tensor real(Tensor tensor) const;
-  // The same for an address; null where it is ordinary host memory.
+  // The same for an address; null for ordinary host memory.
   void* real(const void* address) const;
 
  private:
@@ -65,7 +63,7 @@ class MakeBelieveDevice final : public Device {
   void wait_for_queues() noexcept;
 
   mutable std::mutex mutex_;
-  std::map<const std::byte*, Block> blocks_;  // by the address that was given out
+  std::map<const std::byte*, Block> blocks_;  // by published address
   int64_t asked_ = 0;                         // times
   std::set<MakeBelieveQueue*> queues_;
   std::atomic<int64_t> graph_launches_ = 0, workspaces_ = 0, captures_ = 0, urgent_queues_ = 0;
@@ -79,9 +77,9 @@ class MakeBelieveQueue final : public DeviceQueue {
   MakeBelieveQueue& operator=(const MakeBelieveQueue&) = delete;
 
   MakeBelieveDevice& device() { return device_; }
-  // Where the device's work runs.
+  // The stream on which the device's work runs.
   Stream& worker() { return worker_; }
-  // Does `work`, which puts some of the device's work there, or writes it down for a graph.
+  // Enqueues `work` on the device, or records it for a graph.
   void put(std::function<void()> work);
 
   void* native() override { return &worker_; }
@@ -102,7 +100,7 @@ class MakeBelieveQueue final : public DeviceQueue {
   MakeBelieveDevice& device_;
   ThreadPool pool_{1};
   Stream worker_{Stream::Mode::Worker, pool_};
-  std::vector<Buffer> workspaces_;  // the last one is given; the others are for graphs, where there are any
+  std::vector<Buffer> workspaces_;  // the last one is current; earlier ones are kept for graphs
   bool wrote_graphs_ = false;
   bool capturing_ = false;
   std::vector<std::function<void()>> captured_;

@@ -1,6 +1,5 @@
-// Training on a device whose memory the host cannot touch, and whose work runs behind its back, gives the
-// bits of training on the processor: whatever is read, written or ordered past the streams shows here,
-// without a GPU.
+// Training on a device whose memory the host cannot touch, and whose work is asynchronous, gives the bits of training
+// on the processor: accesses that bypass the streams are found here without a GPU.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
-// What a device waits for as a whole, memory, kernels that are loaded, graphs that are made, is done before
-// ranks wait for each other. See device_test.cpp.
+// Work that waits for the whole device (allocating, loading kernels, instantiating graphs) is done before ranks wait
+// for each other. See device_test.cpp.
 #include <set>
 #include <sstream>
 

@@ -1,4 +1,4 @@
-// The products of --fp8 (ops/cuda/fp8.h) on the processor: factors rounded to 8 bits, sums in f32.
+// The products of --fp8 (ops/cuda/fp8.h) on the processor: operands rounded to 8 bits, sums in f32.
 #pragma once
 
 #include "ops/ops.h"

@@ -1,6 +1,5 @@
-// --enable-cuda-graph: steps whose blocks are launched as they were written down have the bits of steps
-// without. On the make-believe device every number that came with a launch is the one it came with, so one
-// that changes from step to step and is not read from the device's memory shows here.
+// --enable-cuda-graph: steps with replayed blocks have the bits of steps without. The make-believe device replays
+// launches with their captured arguments, so a per-step number that is not read from device memory is found here.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// A run that the memory of its device cannot hold is refused before anything of it is made. The device has as
-// much as the test says.
+// A run that does not fit its device's memory is rejected before anything is allocated. The test sets the size of the
+// memory.
 #include "plan/memory_fit.h"
 
 #include <algorithm>

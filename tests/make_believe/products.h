@@ -1,5 +1,5 @@
-// How a make-believe device chooses the algorithms of its products: it has eight names of ways for each, all
-// of which compute the same, and which of them is the fastest is made up of the product's name.
+// The choice of algorithms for products on a make-believe device: each product has eight names of algorithms, all of
+// which compute the same; the product's name determines which counts as the fastest.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@ namespace trifold::test {
 
 class Products final : public ProductTuning {
  public:
-  // Of this process.
+  // The instance of this process.
   static Products& instance();
 
   std::string made_for() const override;

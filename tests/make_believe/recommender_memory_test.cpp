@@ -1,5 +1,4 @@
-// What recommenders ask a device for: what their plans say, and all of it before the second step. See
-// device_test.cpp.
+// The device memory of recommenders is that of their plans, all allocated before the second step. See device_test.cpp.
 #include <algorithm>
 #include <atomic>
 

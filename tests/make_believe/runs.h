@@ -1,4 +1,4 @@
-// Runs on the device of the module in TRIFOLD_MODULE_PATH, held against the processor's.
+// Compares runs on the device of the module in TRIFOLD_MODULE_PATH with runs on the processor.
 #pragma once
 
 #include <dlfcn.h>

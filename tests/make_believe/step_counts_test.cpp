@@ -1,5 +1,5 @@
-// How often a step of a large model calls the device, and the bytes of what it calls it for: counted without
-// computing, of models of a few layers; each layer more adds the same.
+// The number of device calls of a large model's step, and their bytes, counted without computing for models of a few
+// layers; every further layer adds the same.
 #include <map>
 #include <sstream>
 

@@ -1,4 +1,4 @@
-// Tensors that an operation takes beside its own, in f32, until the stream is past it.
+// Temporary f32 tensors of an operation, kept until the stream has passed it.
 #pragma once
 
 #include <deque>
@@ -15,7 +15,7 @@ class Temporaries {
     buffers_->emplace_back(static_cast<size_t>(shape.elements()) * sizeof(float));
     return buffers_->back().tensor(DType::F32, shape);
   }
-  // A copy of `tensor`, of f32 or 16 bits, behind which `change` is called with its numbers.
+  // A copy of `tensor`, of f32 or 16 bits; `change` is then called with its numbers.
   template <class Change>
   Tensor changed(Stream& stream, Tensor tensor, const Change& change) {
     const Tensor wide = take(tensor.shape);
@@ -26,7 +26,7 @@ class Temporaries {
     stream.run([wide, change] { change(std::span(wide.as<float>(), static_cast<size_t>(wide.elements()))); });
     return wide;
   }
-  // Behind the last use.
+  // Call after the last use.
   void release(Stream& stream) const {
     stream.run([held = buffers_] {});
   }

@@ -1,5 +1,4 @@
-// The products of --tf32 (ops/cuda/gemm.h) on the processor: factors of f32 rounded to 10 bits of mantissa,
-// sums in f32.
+// The products of --tf32 (ops/cuda/gemm.h) on the processor: f32 operands rounded to 10 bits of mantissa, sums in f32.
 #pragma once
 
 #include "ops/ops.h"

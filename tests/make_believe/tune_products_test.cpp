@@ -1,5 +1,4 @@
-// --tune-products on a device whose products have ways of which each is as good as the others: what is
-// measured, kept and taken again.
+// --tune-products on a device with equivalent algorithms for each product: what is measured, kept and reused.
 #include <unistd.h>
 
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Updates whose launches were written down once move weights as each later step says: what changes from step
-// to step stands in the device's memory (optim/step_numbers.h), none of it comes with a launch.
+// Replayed updates follow the numbers of each step: these are in device memory (optim/step_numbers.h), none is an
+// argument of a launch.
 
 #include <cmath>
 #include <memory>

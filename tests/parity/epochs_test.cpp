@@ -1,4 +1,4 @@
-// Runs of whole passes: the last global batch has what is left, on every mesh and under every schedule.
+// Runs of whole passes: the last global batch may be smaller, on every mesh and under every schedule.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -1,8 +1,8 @@
-// One place in the matrix of meshes, schedules and modes, and what must hold there.
+// One case in the matrix of meshes, schedules and modes, and its checks.
 //
 // A run on pp x dp x cp x tp ranks gives the bits of the run with the same dp, cp, tp and sequence parallelism
-// on one stage, whatever the schedule and whatever is computed a second time; and, within rounding, the curve of one
-// rank. A curve is all losses, all gradient norms and the loss on validation data at the end.
+// on one stage, whatever the schedule and the recomputation; and, within rounding, the curve of one rank. A curve is
+// all losses, all gradient norms and the loss on validation data at the end.
 #pragma once
 
 #include <map>
@@ -39,7 +39,7 @@ struct MatrixCase {
   int micros = 4;  // of each data-parallel rank
   MatrixModel model;
   RecomputeGranularity recompute = RecomputeGranularity::None;
-  int zero_stage = 0;  // of this run alone: it changes no bit
+  int zero_stage = 0;  // of this run only: it changes no bit
 };
 
 std::string name_of(const MatrixMesh& mesh);

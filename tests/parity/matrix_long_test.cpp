@@ -1,6 +1,6 @@
 // The whole matrix: every way to place 8 ranks x every synchronous schedule x several numbers of
-// micro-batches x sequence parallelism x dropout x f32 and f64, with every kind of recomputation where there
-// is dropout to repeat. A GPT all of it; a Llama and a BERT with dropout.
+// micro-batches x sequence parallelism x dropout x f32 and f64, with every kind of recomputation if there is dropout to
+// repeat. All of it for a GPT; with dropout only for a Llama and a BERT.
 #include <gtest/gtest.h>
 
 #include "parity/matrix.h"

@@ -1,4 +1,4 @@
-// --offload: state in a file changes no bit of a run, and is not in memory.
+// --offload: state in a file changes no bit of a run, and does not take memory.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// What tests of the recommender share: batches made by hand, and values of a model by name.
+// Helpers for tests of the recommender: hand-made batches, and values of a model by name.
 #pragma once
 
 #include <cstring>
@@ -12,15 +12,15 @@
 
 namespace trifold::test {
 
-// The samples of a global batch, as a test writes them down.
+// The samples of a global batch, as written in a test.
 struct Clicks {
   std::vector<std::vector<float>> dense;                 // of each sample
   std::vector<std::vector<std::vector<int32_t>>> ids;    // of each sample and table
-  std::vector<std::vector<std::vector<float>>> weights;  // as ids; empty where ids have none
+  std::vector<std::vector<std::vector<float>>> weights;  // like ids; empty if ids have none
   std::vector<float> labels;
   int64_t count() const { return static_cast<int64_t>(labels.size()); }
 
-  // Samples [first, first + samples), what is beyond the end being padding.
+  // Samples [first, first + samples), padded beyond the end.
   void read(int64_t first, int64_t samples, ClickBatchBuffer& out) const {
     const int64_t real = std::clamp<int64_t>(count() - first, 0, samples);
     out.fill(first, samples, real, [&](ClickPart& part) {

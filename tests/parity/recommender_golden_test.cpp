@@ -1,5 +1,5 @@
-// DLRM against what others computed: the debug run printed with the reference implementation, and ten steps
-// of small models in PyTorch. And its gradients against finite differences.
+// DLRM against results of other programs: the debug run printed with the reference implementation, and ten steps of
+// small models in PyTorch. And its gradients against finite differences.
 #include <gtest/gtest.h>
 
 #include <fstream>

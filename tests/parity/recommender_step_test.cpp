@@ -1,5 +1,4 @@
-// A step of the recommender: what travels hides behind what is computed; numbers that are not finite are
-// named.
+// A step of the recommender: communication overlaps with computation; numbers that are not finite are named.
 #include <gtest/gtest.h>
 
 #include <atomic>

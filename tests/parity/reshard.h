@@ -1,4 +1,4 @@
-// Saved on one mesh, loaded on another: every tensor keeps its bits, and training goes on along the curve.
+// Saved on one mesh, loaded on another: every tensor keeps its bits, and training continues along the curve.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -98,14 +98,14 @@ class Reshard : public ::testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  // Where a run of this layout that stopped half-way is saved; made when first asked for.
+  // The folder of a checkpoint from half-way through a run of this layout; made on first use.
   std::string saved_on(const ReshardLayout& layout, const PretrainConfig& base) {
     const std::string path = (folder_ / name_of(layout)).string();
     if (!std::filesystem::exists(path)) train(config_of(layout, base), kSavedAfter, "", path);
     return path;
   }
 
-  // Loads `from`, saves at once, compares all tensors, and goes on to the end.
+  // Loads `from`, saves at once, compares all tensors, and continues to the end.
   void check_pair(const std::string& from, const ReshardLayout& to, const PretrainConfig& base,
                   const Curve& whole, double tolerance) {
     const PretrainConfig config = config_of(to, base);

@@ -1,4 +1,4 @@
-// Stop anywhere, go on: the same losses to the last bit; on another mesh, the same within rounding.
+// Stop anywhere and resume: the same losses bit by bit; on another mesh, the same within rounding.
 #include <gtest/gtest.h>
 
 #include "support/compare.h"

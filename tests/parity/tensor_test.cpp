@@ -1,5 +1,5 @@
-// The same curve however the rows, the heads and the vocabulary are cut over the tensor axis, and the same
-// bits whatever is computed a second time.
+// The same curve however rows, heads and vocabulary are sharded over the tensor axis, and the same bits with any
+// recomputation.
 #include <gtest/gtest.h>
 
 #include <limits>

@@ -1,4 +1,4 @@
-// ZeRO: what is shared out over data-parallel ranks changes no bit of the curve.
+// ZeRO: sharding over data-parallel ranks changes no bit of the curve.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// ZeRO: what ranks hold and send, by shard, by node and as the paper counts it.
+// ZeRO: the memory and traffic of ranks, by shard, by node and by the paper's formula.
 #include <algorithm>
 #include <array>
 #include <mutex>

@@ -1,4 +1,4 @@
-// How far two arrays of numbers are apart, for tests.
+// The distance between two arrays of numbers, for tests.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The first device of tests that skip where there is none.
+// The first device, for tests that skip if there is none.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace trifold::test {
 
-// Its table; null where there is no device, and then `why` says so.
+// Its operation table; null if there is no device, with the reason in `why`.
 inline const OpTable* device_ops(std::string& why, const CudaTable& which = {}) {
   try {
     return &cuda_ops(0, which);

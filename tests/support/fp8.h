@@ -1,5 +1,5 @@
-// A tensor rounded to 8 bits as the table of --fp8 does it, in plain words: scaled so that its largest number
-// becomes the format's, rounded by the formats' definition, scaled back.
+// A tensor rounded to 8 bits as the table of --fp8 does it, step by step: scaled so that its largest number becomes the
+// format's, rounded by the formats' definition, scaled back.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The golden files of tests/golden as structs: what PyTorch computed, for Trifold to be compared with.
+// The golden files of tests/golden as structs: PyTorch's results, with which Trifold is compared.
 //
 //   gpt_torch.json     ten training steps of a small GPT   (tools/reference/gpt_torch.py writes it)
 //   llama_torch.json, llama_scaled_torch.json  the same of two Llamas  (tools/reference/llama_torch.py)
@@ -6,7 +6,7 @@
 //   layers_torch.json  single operations                   (tools/reference/layers_torch.py writes it)
 //   optimizers_torch.json  twenty steps of update rules    (tools/reference/optimizers_torch.py writes it)
 //
-// Everything is f64 and was computed in f64; the values read here are the very doubles PyTorch had.
+// Everything is f64 and was computed in f64; the values read here are exactly PyTorch's doubles.
 #pragma once
 
 #include <cstdint>

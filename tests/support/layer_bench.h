@@ -1,5 +1,5 @@
-// LayerBench: one layer alone, in f64, cut over the ranks of a tensor axis, with everything a Run needs: for
-// checks of its mathematics. The tests speak of global tensors; the bench cuts and assembles them.
+// LayerBench: a single layer, in f64, sharded over the ranks of a tensor axis, with everything a Run needs: for checks
+// of its mathematics. The tests speak of global tensors; the bench cuts and assembles them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -90,8 +90,8 @@ class LayerBench {
     return add_over_ranks(Values{sum})[0];
   }
 
-  // Backward of the last forward, once for each; gradients of parameters are assigned and then
-  // summed over the ranks. `split` runs the two halves apart.
+  // Backward of the last forward, once for each; gradients of parameters are assigned and then summed over the ranks.
+  // `split` runs the two halves separately.
   Values backward(const Values& dy, bool split) {
     flow_.reset();
     Run run = make_run();

@@ -12,17 +12,16 @@ namespace trifold::test {
 struct RanksOptions {
   std::chrono::milliseconds timeout{20'000};  // of every wait inside the world
   std::chrono::milliseconds watchdog{
-      30'000};                   // after this a report on what each rank waits for goes to stderr
-  const OpTable* ops = nullptr;  // of the device whose tensors they share; null: of none
+      30'000};                   // after this a report of what each rank waits for is printed to stderr
+  const OpTable* ops = nullptr;  // of the device on which they share tensors; null: none
 };
 
 // Calls rank_main(comm) on `count` threads, one per rank, and returns when all have returned. The first
-// exception aborts the world, so the other ranks do not wait in vain, and is rethrown here; theirs are
-// dropped.
+// exception aborts the world, so that the other ranks do not wait, and is rethrown here; other exceptions are dropped.
 void run_ranks(int count, const std::function<void(Communicator&)>& rank_main,
                const RanksOptions& options = {});
 
-// A stream with cores of its own.
+// A stream with its own cores.
 class OwnStream {
  public:
   explicit OwnStream(Stream::Mode mode = Stream::Mode::Inline, int threads = 1)

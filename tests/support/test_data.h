@@ -1,4 +1,4 @@
-// Where the files are that tests read: golden values, small tokenizers, descriptions of devices.
+// The location of files that tests read: golden values, small tokenizers, descriptions of devices.
 #pragma once
 
 #include <cstdlib>
@@ -6,9 +6,8 @@
 
 namespace trifold::test {
 
-// The folder `tests` of the source tree, or a copy of it: the environment variable TRIFOLD_TEST_DATA says
-// where a program finds it that runs on another machine than it was built on; without the variable it is
-// where it was built.
+// The folder `tests` of the source tree, or a copy of it: TRIFOLD_TEST_DATA names it for a program that runs on another
+// machine than it was built on; by default it is the source tree of the build.
 inline std::string test_data() {
   const char* folder = std::getenv("TRIFOLD_TEST_DATA");
   return folder != nullptr ? folder : TRIFOLD_TEST_DATA;

@@ -71,24 +71,24 @@ inline PretrainConfig scheduled(PretrainConfig config, const std::string& schedu
   return config;
 }
 
-// What one run showed, from rank 0.
+// The results of a run, from rank 0.
 struct Curve {
   std::vector<double> losses;
   std::vector<double> grad_norms;
-  std::vector<double> balances, router_sizes;  // of routers, where there are any
-  std::optional<double> valid_loss;            // after the last step, where it was asked for
+  std::vector<double> balances, router_sizes;  // of routers, if there are any
+  std::optional<double> valid_loss;            // after the last step, if requested
 };
 
-// What else a run does.
+// Further options of a run.
 struct TrainOptions {
-  int64_t stop_after = 0;  // steps in all; 0: as the configuration says
+  int64_t stop_after = 0;  // total steps; 0: as configured
   std::string load = {};   // where they are given
   std::string save = {};
   bool evaluate = false;  // at the end
 };
 
-// The run on the device that TRIFOLD_TEST_DEVICE names ("cuda"), where that is set and the test does not say
-// itself where it runs: so tests/gpu.sh repeats tests of the processor on a GPU.
+// The run on the device of TRIFOLD_TEST_DEVICE ("cuda"), if that is set and the test does not choose a device:
+// tests/gpu.sh repeats tests of the processor on a GPU in this way.
 inline PretrainConfig on_test_device(PretrainConfig config) {
   const char* device = std::getenv("TRIFOLD_TEST_DEVICE");
   if (device != nullptr && config.mesh.device == ComputeDevice::Auto)
@@ -96,7 +96,7 @@ inline PretrainConfig on_test_device(PretrainConfig config) {
   return config;
 }
 
-// Data of few distinct tokens: something to learn.
+// Data with few distinct tokens, so that there is something to learn.
 inline std::unique_ptr<DataSource> few_tokens(ModelConfig model) {
   model.vocab_size = 7;
   return synthetic_data(model, 11);
@@ -128,8 +128,7 @@ inline Curve train(const PretrainConfig& asked, const TrainOptions& options) {
   return curve;
 }
 
-// Trains until `stop_after` steps are done (0: all), loading from and saving to `load` and `save` where they
-// are given.
+// Trains until `stop_after` steps are done (0: all), loading from and saving to `load` and `save` if given.
 inline Curve train(const PretrainConfig& config, int64_t stop_after = 0, const std::string& load = "",
                    const std::string& save = "") {
   return train(config, TrainOptions{stop_after, load, save, false});

@@ -1,5 +1,5 @@
-// What the checkpoint tests share: a folder that cleans up after itself, ranks as threads that can only
-// gather, and sharded tensors with known values.
+// Helpers for checkpoint tests: a folder that removes itself, ranks as threads that can only gather, and sharded
+// tensors with known values.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ inline testing::AssertionResult has(const std::string& text, const std::string& 
   return testing::AssertionFailure() << "\"" << text << "\" does not say \"" << part << "\"";
 }
 
-// Calls body(comm) on `count` ranks and returns the error messages of the ranks, empty where there was none.
+// Calls body(comm) on `count` ranks and returns the error messages of the ranks, empty for no error.
 inline std::vector<std::string> on_ranks(int count, const std::function<void(Communicator&)>& body) {
   std::vector<std::string> errors(static_cast<size_t>(count));
   run_ranks(count, [&](Communicator& comm) {
@@ -63,7 +63,7 @@ inline std::vector<std::string> on_ranks(int count, const std::function<void(Com
   return errors;
 }
 
-// Boxes of tensors in memory of their own. Element values depend on the name and the global index only.
+// Boxes of tensors in their own memory. Element values depend on the name and the global index only.
 class Boxes {
  public:
   NamedTensor& add(const std::string& name, DType dtype, const Shape& global, const Rect& local,
@@ -81,7 +81,7 @@ class Boxes {
   }
   std::span<const NamedTensor> all() const { return tensors_; }
 
-  // Elements that are not what `add_filled` would put there.
+  // The number of elements that differ from those of `add_filled`.
   int64_t wrong() const {
     int64_t count = 0;
     for (const NamedTensor& tensor : tensors_)

@@ -1,5 +1,5 @@
-// What is written down about the first step after a checkpoint, and that retention heeds it; and that nothing
-// that is not finite is saved.
+// The record of the first step after a checkpoint, its effect on retention, and that no state that is not finite is
+// saved.
 #include "checkpoint/first_step.h"
 
 #include <fstream>

@@ -1,4 +1,4 @@
-// Random command lines and files: each ends in a request or in an Error(BadInput), and in nothing else.
+// Random command lines and files: each gives a request or an Error(BadInput), never anything else.
 #include <gtest/gtest.h>
 
 #include <random>

@@ -1,4 +1,4 @@
-// The space of a search: candidates, rules, and the way to options and back.
+// The search space: candidates, rules, and conversion to options and back.
 #include "config/command_line/search_axes.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // The command line is a contract: tests/golden/options.txt lists every option with its spellings and default.
-// Where a change is meant, write the file anew with
+// If a change is intended, rewrite the file with
 //   TRIFOLD_UPDATE_GOLDEN=1 build/release/tests/unit_config --gtest_filter='ConfigSurface.*'
 #include <gtest/gtest.h>
 

@@ -63,8 +63,8 @@ inline void expect_lacks(const std::string& text, const std::string& part) {
   EXPECT_EQ(text.find(part), std::string::npos) << "'" << part << "' is in:\n" << text;
 }
 
-// That every problem of `config` has its parts, and names options that there are, all of those that it speaks
-// of as wrong among them.
+// Expects every problem of `config` to have all its parts and to name existing options, including all those that its
+// text calls wrong.
 template <class Config>
 void expect_whole(Config config) {
   const OptionTable table = options_of(config);
@@ -82,7 +82,7 @@ void expect_whole(Config config) {
   }
 }
 
-// A file with this content that is removed again.
+// A temporary file with this content.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const std::string& content)

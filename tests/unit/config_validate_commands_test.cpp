@@ -1,4 +1,4 @@
-// What is checked of the commands besides pretrain.
+// Checks of the commands other than pretrain.
 #include <gtest/gtest.h>
 
 #include "config/rules/validate.h"

@@ -1,4 +1,4 @@
-// Checks of what is laid out over ranks: each mistake by itself, told once, with what would be right.
+// Checks of the layout over ranks: each mistake alone, reported once, with what would be right.
 #include "config/rules/validate_mesh.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Ids are held against the rows of the tables that are here, whatever placement and batch they come in.
+// Ids are checked against the rows of their tables, whatever the placement and the batch.
 #include "embedding/id_exchange.h"
 
 #include <gtest/gtest.h>

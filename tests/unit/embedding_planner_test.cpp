@@ -1,4 +1,4 @@
-// Where the planner puts tables: memory, balance, and what travels.
+// The planner's placement of tables: memory, balance and traffic.
 #include "embedding/planner.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What ranks hold, without starting any: together they save every element of a model once, on every mesh.
+// The layouts of ranks, without starting any: together they save every element of a model once, on every mesh.
 #include "layout/rank_layout.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,4 @@
-// BlockFlops against the matrix products that a block's layers ask for when they are walked without
-// computing.
+// BlockFlops against the matrix products that a block's layers request in a dry run.
 #include <gtest/gtest.h>
 
 #include "core/tensor.h"

@@ -1,4 +1,4 @@
-// Stages by numbers of layers, in models whose ends are more than one block.
+// Stages by numbers of layers, in models with more than one block at an end.
 #include "models/stage_cut.h"
 
 #include <gtest/gtest.h>

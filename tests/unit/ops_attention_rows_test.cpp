@@ -1,4 +1,4 @@
-// Attention of some positions of a sequence, with keys and values of all: what context-parallel ranks compute.
+// Attention of some positions of a sequence to keys and values of all, as on context-parallel ranks.
 #include <map>
 
 #include "unit/ops_support.h"

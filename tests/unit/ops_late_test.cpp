@@ -1,5 +1,5 @@
-// Numbers that operations read when they run (Factor, Dropout::sample, Attention::sample) do what the same
-// numbers do that are told at once, bit by bit.
+// Numbers that operations read at run time (Factor, Dropout::sample, Attention::sample) have the same effect, bit by
+// bit, as numbers passed as arguments.
 #include <array>
 
 #include "unit/ops_support.h"

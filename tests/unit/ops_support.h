@@ -1,4 +1,4 @@
-// What the tests of ops share: tensors made from f64 values, every (table, dtype, pool size) there is, and
+// Helpers for tests of ops: tensors made from f64 values, every combination of table, dtype and pool size, and
 // comparison with a reference and by finite differences.
 #pragma once
 
@@ -37,7 +37,7 @@ class Host {
     for (size_t i = 0; i < values.size(); ++i) set(i, values[i]);
   }
 
-  operator Tensor() const { return tensor_; }  // NOLINT(google-explicit-constructor): made to be an argument
+  operator Tensor() const { return tensor_; }  // NOLINT(google-explicit-constructor): meant as an argument
   Values values() const {
     Values result(static_cast<size_t>(tensor_.elements()));
     for (size_t i = 0; i < result.size(); ++i) result[i] = get(i);
@@ -90,7 +90,7 @@ class Host {
   Tensor tensor_;
 };
 
-// A stream with a pool of its own.
+// A stream with its own pool.
 struct Machine {
   explicit Machine(int workers) : pool(workers), stream(Stream::Mode::Inline, pool) {}
   ThreadPool pool;
@@ -113,8 +113,8 @@ inline double distance(const Values& got, const Values& expected) {
 
 using Operation = std::function<Outputs(const OpTable& ops, Stream& stream, DType dtype)>;
 
-// Runs `operation` with every table, in f32 and f64, on pools of 1, 2 and 3 workers: each output must be near
-// the reference's, and the same bits whatever the pool.
+// Runs `operation` with every table, in f32 and f64, on pools of 1, 2 and 3 workers: each output must be close to the
+// reference and have the same bits for every pool.
 inline void check_everywhere(const Outputs& reference, const Operation& operation,
                              double f32_tolerance = 2e-6, double f64_tolerance = 1e-13) {
   for (const OpTable* ops : all_cpu_ops()) {

@@ -1,4 +1,4 @@
-// The search for a layout: what it finds is what the plan says of it, fits, and is in order.
+// The search for a layout: its results agree with their plans, fit, and are in order.
 #include "plan/layout_search.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What `trifold plan` says, against the runs it is about and against published numbers.
+// The report of `trifold plan` against real runs and published numbers.
 #include "plan/report.h"
 
 #include <gtest/gtest.h>

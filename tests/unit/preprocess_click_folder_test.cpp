@@ -1,4 +1,4 @@
-// The folders that preprocess writes, opened: what fits them, what is damaged, and other files of clicks.
+// Opening folders written by preprocess: agreement with options, damage, and other click files.
 #include <cstdint>
 #include <filesystem>
 #include <string>

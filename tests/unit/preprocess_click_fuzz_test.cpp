@@ -1,5 +1,5 @@
-// Damaged files of every format of clicks: each is read to its end or refused with an Error(BadInput), and
-// whatever is read obeys the schema. Under the address sanitizer reading outside a file shows.
+// Damaged files of every format of clicks: each is read to its end or rejected with an Error(BadInput), and everything
+// read obeys the schema. AddressSanitizer detects reads outside a file.
 #include <cmath>
 #include <cstring>
 #include <random>

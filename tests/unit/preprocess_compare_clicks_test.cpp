@@ -1,4 +1,4 @@
-// When two sources of clicks mean the same.
+// When two sources of clicks are compatible.
 #include "clicks/compare_clicks.h"
 
 #include "clicks/click_files.h"

@@ -1,4 +1,4 @@
-// What the tests of preprocessing share: a run with few options.
+// Helpers for tests of preprocessing: a run with few options.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Tables under --memory-limit: what fits is not refused, and what is said when nothing does is true.
+// Tables under --memory-limit: placements that fit are not rejected, and the message is true if none fits.
 #include "recommend/place_tables.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Steps computed once with overlap and once without have the same bits on every mesh, and a curve is not
-// changed by looking; a race is found out.
+// Steps computed once with overlap and once without have the same bits on every mesh, the check does not change a
+// curve, and a race is found.
 #include "run/overlap_check.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Waiting for data while signals are heard.
+// Waiting for data while reacting to signals.
 #include "run/stop_poll.h"
 
 #include <gtest/gtest.h>

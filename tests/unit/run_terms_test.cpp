@@ -1,4 +1,4 @@
-// Ranks that were asked for different things find it out, and every one of them says what differs, and where.
+// Ranks with different options or data detect it, and each of them reports what differs and where.
 #include "run/terms.h"
 
 #include <gtest/gtest.h>

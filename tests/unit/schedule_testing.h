@@ -1,4 +1,4 @@
-// What the tests of plans share.
+// Helpers for tests of plans.
 #pragma once
 
 #include <fstream>
@@ -23,8 +23,8 @@ inline std::string golden_text(const std::string& name) {
   return text.str();
 }
 
-// A plan with one block a stage, its reductions (after the last micro-batch or after each), messages and
-// Steps, and what to check it against.
+// A plan with one block per stage, its reductions (after the last micro-batch or after each), messages and Steps, and
+// the shape to check it against.
 struct Complete {
   Plan plan;
   PlanShape shape;

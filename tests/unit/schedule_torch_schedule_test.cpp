@@ -1,4 +1,4 @@
-// Files that PyTorch 2.15 wrote (tools/reference/torch_schedules.py), and what is written for it.
+// Schedule files written by PyTorch 2.15 (tools/reference/torch_schedules.py), and those written for it.
 #include "schedule/torch_schedule.h"
 
 #include <gtest/gtest.h>

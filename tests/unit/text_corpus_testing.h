@@ -1,4 +1,4 @@
-// What the tests of corpora share: small data sets and the tokens of their samples.
+// Helpers for tests of corpora: small data sets and the tokens of their samples.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ inline DataConfig config_of(std::vector<std::string> paths, std::string split = 
   return config;
 }
 
-// A text in which the token at position i tells i: two bytes of position in steps of two.
+// A text in which the token at position i identifies i: two bytes of position in steps of two.
 inline std::string counting_text(int64_t tokens) {
   std::string text;
   for (int64_t i = 0; i < tokens; ++i)

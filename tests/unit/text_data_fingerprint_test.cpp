@@ -1,4 +1,4 @@
-// The fingerprint of a run's data: what changes it, what does not, and how much is read for it.
+// The fingerprint of a run's data: what changes it, what does not, and how much is read.
 #include "text/data_fingerprint.h"
 
 #include <gtest/gtest.h>

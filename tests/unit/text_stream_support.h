@@ -1,4 +1,4 @@
-// What the tests of streamed text share: corpora of every kind of file, and the options to stream them.
+// Helpers for tests of streamed text: corpora of every kind of file, and the options to stream them.
 #pragma once
 
 #include <zlib.h>
@@ -57,7 +57,7 @@ inline std::string json_lines(uint64_t seed, size_t bytes) {
   return text;
 }
 
-// About 1.5 MB of every kind in a folder, several blocks of `options_of`. Little JSON: a sanitizer slows its
+// About 1.5 MB of every kind in a folder, several blocks of `options_of`. Little JSON, because sanitizers slow its
 // parser most.
 inline void write_corpus(const TempDir& dir) {
   std::filesystem::create_directories(dir.file("corpus/below/.hidden"));

@@ -1,5 +1,5 @@
-// What can go wrong with streamed text: readers that are far apart, parts without text, bookmarks of other
-// streams, errors that come again, long documents, odd files.
+// What can go wrong with streamed text: readers far apart, parts without text, bookmarks of other streams, repeated
+// errors, long documents, odd files.
 #include <algorithm>
 #include <array>
 #include <barrier>

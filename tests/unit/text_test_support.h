@@ -1,4 +1,4 @@
-// What the tests of the text room share: small data sets, with the files of support/files.h.
+// Helpers for tests of the text room: small data sets, with the files of support/files.h.
 #pragma once
 
 #include <string>

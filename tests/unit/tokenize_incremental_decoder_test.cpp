@@ -1,4 +1,4 @@
-// Text that is decoded token by token comes in whole characters, and is the text of all tokens in the end.
+// Decoding token by token gives whole characters, and in the end the text of all tokens.
 #include "tokenize/incremental_decoder.h"
 
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
-// What a pre_tokenizer cuts text into, against Hugging Face's library: patterns.json and the play's ids come
-// from tools/reference/hugging_face_tokenizers.py.
+// The words of a pre_tokenizer against Hugging Face's library: patterns.json and the play's ids come from
+// tools/reference/hugging_face_tokenizers.py.
 #include "tokenize/pre_tokenizer.h"
 
 #include <chrono>

@@ -1,5 +1,5 @@
 // Every code point against Hugging Face's `tokenizers`: tools/reference/hugging_face_tokenizers.py wrote the
-// hashes. Nothing here may depend on the Unicode version of a library of the host.
+// hashes. The results must not depend on the Unicode version of the host's libraries.
 #include "tokenize/unicode.h"
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// A failure on one rank of a pipeline ends all ranks, soon, and what is told is what went wrong where.
+// A failure on one rank of a pipeline soon ends all ranks, and the message says what went wrong where.
 #include <gtest/gtest.h>
 
 #include <chrono>
