@@ -4,18 +4,18 @@
     tools/best_layouts.py build/release/launch/trifold [--case TEXT] [--goals]
 
 Each row of tests/golden/best_configurations.csv names a run of tests/golden/published_runs.csv. The search gets its
-model, devices, global batch and program (as tools/published_runs.py describes them), and is free in what that program
-had: none had zero-bubble schedules, Megatron-LM no sharded weights and gradients and until 2022 no sequence parallelism,
-DeepSpeed's pipeline neither. Memory is counted as Trifold needs it: runs of programs that kept the scores of attention
-recompute as they were published, because nothing else would fit them. Runs with context-parallel ranks, which the
-search does not choose, are left out. Printed
-for each case: layouts looked at, those that fit, the seconds it took, the place of the published mesh (tp, pp, dp)
-among the meshes found, each by its best layout, and the regret: how much longer the published layout is forecast to
-take than the best one found, both in closed form and with layers cut by cost.
+model, devices, global batch and program (as tools/published_runs.py describes them), and may use the features of that
+program: none had zero-bubble schedules; Megatron-LM had no sharded weights and gradients, and until 2022 no sequence
+parallelism; DeepSpeed's pipeline had neither. Memory is counted as Trifold needs it: runs of programs that kept the
+scores of attention recompute as they were published, because nothing else would fit them. Runs with context-parallel
+ranks, which the search does not choose, are left out. Printed for each case: layouts examined, those that fit, the
+seconds taken, the rank of the published mesh (tp, pp, dp) among the meshes found, each by its best layout, and the
+regret: how much longer the published layout is forecast to take than the best one found, both in closed form and with
+layers cut by cost.
 
-A run of kind `tuned` was the best of what its authors or vendors measured; one of kind `chosen` was chosen by a rule or
-without a search. The last lines count: tuned meshes among the five best, and regrets of at most 10 %. Then the BLOOM
-team's measured meshes on 384 devices: how much slower the one with the least forecast was than the fastest.
+A run of kind `tuned` was the best of several measured by its authors or vendors; one of kind `chosen` was chosen by a
+rule or without a search. The last lines count: tuned meshes among the five best, and regrets of at most 10 %. Then the
+BLOOM team's measured meshes on 384 devices: how much slower the one with the least forecast was than the fastest.
 
 --goals: exit status 1 unless 90 % of the tuned meshes are among the five best, 95 % of the regrets at most 10 % and
 BLOOM's first choice within 3 %. All cases take minutes.

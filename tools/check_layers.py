@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Checks that the rooms of the house depend only downwards.
+"""Checks that rooms depend only on lower rooms.
 
 Rooms and their levels are the table below, the same as in docs/architecture.md. Checked, with file:line messages:
   - a file includes headers of its own room or of rooms of a lower level, nothing else;
-  - an own header is included with the room in front ("core/error.h"), never by a path relative to the file;
+  - a header of the project is included with its room in front ("core/error.h"), never by a path relative to the file;
   - every folder under src is a known room;
   - a room's CMakeLists.txt names only lower rooms, in trifold_room(... ROOMS ...) or anywhere else.
 
@@ -14,7 +14,7 @@ import re
 import sys
 from pathlib import Path
 
-# room -> level. An arrow goes to the same room or to a room of a lower level.
+# room -> level. A dependency goes to the same room or to a room of a lower level.
 LEVELS = {
     "core": 0,
     "ops": 1, "config": 1, "files": 1,
@@ -31,7 +31,7 @@ LEVELS = {
     "launch": 12,
 }
 
-# (from, to): the arrows between rooms of one level that are allowed all the same.
+# (from, to): the allowed exceptions between rooms of one level.
 EXCEPTIONS = {("zero", "data_parallel")}
 
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}

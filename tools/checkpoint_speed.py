@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""How fast checkpoints are saved, loaded and resharded on a disk, against plain copies of the same bytes.
+"""Measures how fast checkpoints are saved, loaded and resharded on a disk, relative to plain copies of the same bytes.
 
     tools/checkpoint_speed.py BUILD FOLDER [ROUNDS]
 
 BUILD is a build folder with the programs trifold and checkpoint_bench (cmake --build BUILD --target trifold
-checkpoint_bench); FOLDER is on the disk in question and has 8 GB of room. Exit status: 0 where every ratio is as docs/benchmarks.md
-asks, else 1.
+checkpoint_bench); FOLDER is on the disk in question and has 8 GB of free space. Exit status: 0 if every ratio meets
+docs/benchmarks.md, else 1.
 """
 
 import os

@@ -1,25 +1,25 @@
 #!/usr/bin/env python3
-"""In how many places outside the families' own files a decision is taken by the kind of model.
+"""Counts the places outside the families' own files that decide by the kind of model.
 
 A family of models has its files, whose names contain it (bert, gpt, gpt2, llama), and an entry in the tables of
-config/fields/model_family.cpp and models/language_family.cpp. Everything else asks the table what it needs. Usage:
+config/fields/model_family.cpp and models/language_family.cpp. All other code uses the tables. Usage:
 count_model_kinds.py [--most N] [ROOT]
 
-Prints each place, and their number. With --most the exit status is 1 where there are more than N.
+Prints each place, and their number. With --most the exit status is 1 if there are more than N.
 """
 import argparse
 import pathlib
 import re
 import sys
 
-# What asks for the kind of model, each with an example.
+# Patterns of code that tests the kind of model, each with an example.
 PATTERNS = {
     r"\bis_(?:bert|gpt|llama)\(": "if (is_bert(model)) return;",
     r"\bModelType::\w+": "model.model_type == ModelType::Bert",
     r"\bmodel_type\s*[=!]=": "if (config.model_type != other)",
     r"\bswitch \([\w.]*model_type\)": "switch (config.model_type) {",
 }
-# Files of one family, and the tables; where the enum and its names are.
+# Files of one family, the tables, and the files of the enum and its names.
 OWN = re.compile(r"(?:^|[/_])(?:bert|gpt|gpt2|llama)(?:[._]|$)|/(?:model|language)_family\.|^src/config/fields/(?:choices|config)\.h$")
 
 

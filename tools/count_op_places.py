@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""In how many places an operation of the OpTable is written down, outside kernels and tests.
+"""Counts the places in which an operation of the OpTable is written down, outside kernels and tests.
 
-A place is a file of src/ops, but for those of kernels (the folders, and the header of the CPU's), that declares the
-operation or its check, defines one of them or puts it into a table; who calls an operation is not counted.
+A place is a file of src/ops, except those of kernels (the folders, and the header of the CPU's), that declares the
+operation or its check, defines one of them or puts it into a table; callers are not counted.
 
 Usage: count_op_places.py [--list] [--most N] [SOURCE_FOLDER]
 
 Prints the largest number and the operations that have it, with --list each operation with its files. With --most the
-exit status is 1 where an operation has more places than N.
+exit status is 1 if an operation has more than N places.
 """
 import argparse
 import pathlib

@@ -4,7 +4,7 @@
 Levels come from tools/check_layers.py, the idea of a room from the first line of its CMakeLists.txt ("# core: errors, ...").
 
     tools/draw_rooms.py           writes the picture
-    tools/draw_rooms.py --check   exit status 1 where the picture in docs is not that of today's rooms
+    tools/draw_rooms.py --check   exit status 1 if the picture in docs is out of date
 """
 
 import re

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Holds the machine code of every CUDA kernel against the table of gates, tests/cuda/kernel_gates.txt.
+"""Checks the machine code of every CUDA kernel against the table of gates, tests/cuda/kernel_gates.txt.
 
 usage: kernel_gates.py [--list] [--resources-only] [--gates FILE] MODULE
 
-MODULE is a built trifold_cuda.so. For each kernel and architecture in it: registers and shared memory decide how many
-warps a multiprocessor holds, the stack must be as small as the table says, and of the kernels that stream, the
-disassembly tells how many 16-byte loads of a thread are asked for before the first of them is used. A kernel without a
-row fails, and so does a row without a kernel. --list prints what each row's kernels reach; --resources-only leaves the disassembly out.
+MODULE is a built trifold_cuda.so. For each kernel and architecture in it: registers and shared memory determine the
+warps per multiprocessor, the stack must be as small as the table says, and for streaming kernels the disassembly gives
+the number of a thread's 16-byte loads that are issued before the first is used. A kernel without a row fails, and so
+does a row without a kernel. --list prints the values of each row's kernels; --resources-only skips the disassembly.
 
 cuobjdump and nvdisasm of CUDA 12.8 or newer are looked for on PATH, in /usr/local/cuda/bin, in build/kernel_tools, where
 tests/run.sh installs them, and among Python's packages (pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm).
-Exit status: 1 when a gate is broken; 0 otherwise, also where it says that it skipped.
+Exit status: 1 if a gate is broken; 0 otherwise, also if the check reports that it was skipped.
 """
 import argparse
 import collections
@@ -28,7 +28,7 @@ from kernel_resources import readable
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 GATES = ROOT / "tests/cuda/kernel_gates.txt"
 
-# Of a multiprocessor, by architecture: bytes of shared memory and what each block takes of them besides its own.
+# Of a multiprocessor, by architecture: bytes of shared memory, and how many each block takes in addition to its own.
 # (From 9.0 on cuobjdump counts the latter among its own.) All have 65536 registers and hold 64 warps and 32 blocks.
 SHARED = {"sm_80": (164 << 10, 1024), "sm_90a": (228 << 10, 0), "sm_100": (228 << 10, 0)}
 REGISTERS, MOST_WARPS, MOST_BLOCKS = 65536, 64, 32

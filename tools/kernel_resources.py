@@ -4,9 +4,9 @@
 usage: kernel_resources.py BUILD [--most-registers N] [--most-spills BYTES] [--list]
 
 BUILD is a configured build folder with the CUDA module. The compile commands of its .cu files are run once more, into a
-temporary folder; after a build with ccache that takes a second, for what ptxas said is kept with the object. Prints one
-line for each kernel and type, the most over its architectures (with --list each architecture), and exits with 1 when a
-bound is broken.
+temporary folder; after a build with ccache that takes a second, because ptxas' output is cached with the object. Prints
+one line for each kernel and type, the most over its architectures (with --list each architecture), and exits with 1
+when a bound is broken.
 """
 import argparse
 import collections
@@ -25,7 +25,8 @@ SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 USED = re.compile(r"Used (\d+) registers")
 SHARED = re.compile(r"(\d+) bytes smem")
 
-# Kernels that others are checked against: as many registers as a thread can have, for nobody waits for them.
+# Kernels against which others are checked: they may use as many registers as a thread can have, since their speed does
+# not matter.
 PLAIN_FILES = {"attention": 255}
 
 Usage = collections.namedtuple("Usage", "registers spills shared")

@@ -22,7 +22,7 @@ TERMINALS = {
     ".png": "pngcairo size 1440,810 enhanced font 'DejaVu Sans,15' fontscale 1.1 linewidth 1.4 background '#ffffff'",
 }
 
-# The inks, the quiet grid behind them, and what is drawn in which order: raw, smoothed, validation.
+# The colours, the light grid behind them, and the drawing order: raw, smoothed, validation.
 SCRIPT = """
 set terminal {terminal}
 set output {picture}

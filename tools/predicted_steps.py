@@ -6,12 +6,11 @@
 
 For each layout: `bench --what blocks` times the parts of a step, `plan --costs` predicts the step from them, and
 `bench --what step` measures it; the three are repeated, and the medians of prediction and measurement are compared.
-The last column is the prediction of `plan --hardware` from one `bench --what hardware`, which knows nothing of the
-model but its attention. Ranks are threads of one process or two processes under mpiexec.
+The last column is the prediction of `plan --hardware` from one `bench --what hardware`, which depends on the model only
+through its attention. Ranks are threads of one process or two processes under mpiexec.
 
-Meant for a machine with nothing else to do: what other work takes in one of the two measurements and not in the other
-is counted as error. The load average is printed. --most P: exit status 1 when a prediction from measured blocks is
-more than P percent off.
+Meant for an idle machine: other work during only one of the two measurements counts as error. The load average is
+printed. --most P: exit status 1 when a prediction from measured blocks is more than P percent off.
 """
 
 import argparse

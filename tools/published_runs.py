@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares the planner's step times with training runs that were published.
+"""Compares the planner's step times with published training runs.
 
     tools/published_runs.py build/release/launch/trifold [--rows FILE.csv] [--source TEXT] [--simulate]
                             [--most PERCENT] [--rows-out FILE.csv] [--show]
@@ -11,11 +11,12 @@ as many devices in another way and were measured to differ by more than 5 %. The
 
 The last column counts how often the forecast is right about whether a run fits in the memory of its devices: all rows
 ran but those whose notes say OOM. Bytes are what Trifold needs for the same layout. Not counted are runs with
-context-parallel ranks, which are planned as an assumption about their program, and those of which it is not known what they recomputed.
+context-parallel ranks, which are planned as an assumption about their program, and those whose recomputation is not
+known.
 
 The default forecasts in closed form, and estimates bytes. --simulate runs every plan through the simulator instead (minutes).
 --most P: exit status 1 when the average over the sources is above P percent or under 98 % of the rows are planned.
-What a run's program did follows from its source and columns alone; nothing is fitted here.
+The behaviour of a run's program follows only from its source and columns; nothing is fitted here.
 """
 
 import argparse

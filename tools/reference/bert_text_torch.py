@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""BERT on a real text in PyTorch, on the batches that Trifold trains on: its losses beside those of a log.
+"""BERT on a real text in PyTorch, on the batches that Trifold trains on: its losses next to those of a log.
 
     trifold pretrain --model-type bert --data-path TEXT --split 1,0,0 --num-layers 2 --hidden-size 64 --num-attention-heads 4 \
       --seq-length 64 --micro-batch-size 32 --train-iters 400 --lr 3e-3 --lr-warmup-iters 40 --lr-decay-style cosine --log-json LOG
     python3 tools/reference/bert_text_torch.py TEXT LOG
 
-Needs Debian's python3-torch. It shares no code with Trifold: samples and initial weights are worked out here from the
-same seed as tasks/bert_samples.h and core/random.h say. The text is read as bytes, a sentence a line, a blank line between
-documents. Options after LOG, with the defaults above: --steps, --layers, --width, --heads, --length, --batch, --lr,
+Needs Debian's python3-torch. It shares no code with Trifold: samples and initial weights are computed here from the
+same seed, by the definitions in tasks/bert_samples.h and core/random.h. The text is read as bytes, a sentence a line, a
+blank line between documents. Options after LOG, with the defaults above: --steps, --layers, --width, --heads, --length,
+--batch, --lr,
 --warmup, --seed, --f64.
 """
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A small BERT in PyTorch, in double precision: ten training steps to compare Trifold with.
+"""A small BERT in PyTorch, in double precision: ten training steps, with which Trifold is compared.
 
     python3 tools/reference/bert_torch.py tests/golden/bert_torch.json
     python3 tools/reference/bert_torch.py tests/golden/bert_classes_torch.json classes
@@ -15,9 +15,9 @@ beyond the length masked; logits of the tokens norm(gelu(dense(x))) E^T + bias; 
 tanh(pooler(first row)). Loss: cross entropy over all masked tokens of the global batch, mean, plus that of the pairs,
 mean. gelu is the tanh form.
 
-Two heads that a trained BERT is tuned with, on a smaller model of the same samples; their losses are means over the
-samples. classes: which of three classes, labels[1] % 3, from tanh(pooler(first row)). span: where an answer begins and
-ends, 1 + labels[2] % (length - 1) and up to two places behind; softmax over all positions; the mean of both.
+Two finetuning heads, on a smaller model with the same samples; their losses are means over the samples. classes: which
+of three classes, labels[1] % 3, from tanh(pooler(first row)). span: where an answer begins and ends, 1 + labels[2] %
+(length - 1) and up to two places behind; softmax over all positions; the mean of both.
 """
 
 import math
@@ -210,7 +210,7 @@ def check():
     loss_of(p, batches[0]).backward()
     their_loss(batches[0]).backward()
     grads = {name: value.grad for name, value in p.items()}
-    # That of a key's bias is zero but for rounding: what is smaller than a millionth of the largest counts as that.
+    # The gradient of a key's bias is zero except for rounding: values below a millionth of the largest count as zero.
     least = 1e-6 * max(value.grad.abs().max().item() for value in named.values())
     print("gradients", max(((ours(grads) - named[name].grad).abs().max() / max(named[name].grad.abs().max().item(), least))
                            .item() for name, ours in pairs))

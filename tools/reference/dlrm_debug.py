@@ -1,8 +1,8 @@
 """Writes tests/golden/dlrm_debug.json: the debug run printed in the README of facebookresearch/dlrm (MIT licence).
 
 The README prints, with five digits, the initial parameters and three batches of a tiny DLRM, and the loss of each step.
-This script keeps those numbers and adds what plain arithmetic in double precision makes of them: the losses, and the
-parameters after the last step. The printed losses are met to 5e-6, the rounding of what was printed.
+This script keeps those numbers and adds the results of plain arithmetic in double precision: the losses, and the
+parameters after the last step. They agree with the printed losses to 5e-6, the rounding of the latter.
 
 usage: dlrm_debug.py PRINTED.json    with the printed numbers: tables, bottom_weights, bottom_bias, top_weights, top_bias,
                                      dense, indices, targets, printed_losses, lr

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""DLRM in PyTorch, to compare Trifold with: golden losses, and how fast it trains.
+"""DLRM in PyTorch, with which Trifold is compared: golden losses and training speed.
 
     python3 tools/reference/dlrm_torch.py golden tests/golden/dlrm_torch.json
     python3 tools/reference/dlrm_torch.py bench [--threads N] [--batch 2048] [--steps 30] [--max-rows N]
@@ -22,10 +22,10 @@ gradients of the first step and, after the last step, all parameters.
 `bench` trains the Kaggle configuration of the reference implementation (33.8 million rows of 16 numbers, 13-512-256-64-16,
 512-256-1, one id a table) with sparse gradients and SGD in f32 on random ids, and prints samples per second. Debian's
 PyTorch takes the matrix products of the system's BLAS: with the reference BLAS it is twenty times slower than with
-libopenblas0-pthread, so the rate of a product is printed beside it. --also COMMAND runs that command next, on the same
-cores: Trifold's run of the same configuration. PyTorch's batches lie in memory as finished tensors before the clock
-starts. So that neither side pays for drawing ids, --write FILE puts the same samples into a file of MLPerf records
-(160 bytes each), which that command reads, shuffles and checks while the clock runs.
+libopenblas0-pthread, so the rate of a product is printed too. --also COMMAND runs that command next, on the same cores:
+Trifold's run of the same configuration. PyTorch's batches are complete tensors in memory before the clock starts. So
+that neither side pays for generating ids, --write FILE puts the same samples into a file of MLPerf records (160 bytes
+each), which that command reads, shuffles and checks while the clock runs.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""JSON for golden files: short, one entry a line, every number with the 17 digits that give the same double back."""
+"""JSON for golden files: compact, one entry per line, every number with the 17 digits that restore the same double."""
 
 import json
 

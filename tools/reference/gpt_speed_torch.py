@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training throughput of a GPT-2 in PyTorch on a GPU, for tests/gpu.sh: what Trifold's is compared with.
+"""Training throughput of a GPT-2 in PyTorch on a GPU, for tests/gpu.sh, with which Trifold's is compared.
 
     python3 tools/reference/gpt_speed_torch.py --layers 12 --width 768 --heads 12 --batch 32 [--steps 10] [--largest]
         [--bf16-parameters] [--max-autotune]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A small GPT-2 in PyTorch, in double precision: ten training steps to compare Trifold with.
+"""A small GPT-2 in PyTorch, in double precision: ten training steps, with which Trifold is compared.
 
     python3 tools/reference/gpt_torch.py tests/golden/gpt_torch.json
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/hf_tokenizers: small tokenizer.json files, and what Hugging Face's `tokenizers` makes of odd texts.
+"""Writes tests/golden/hf_tokenizers: small tokenizer.json files, and the results of Hugging Face's `tokenizers` for odd
+texts.
 
 Run from the top level, with `tokenizers` installed (pip install tokenizers):
     python3 tools/reference/hugging_face_tokenizers.py                               writes the files
@@ -80,7 +81,7 @@ def llama3():
     tokenizer.normalizer = normalizers.NFC()
     data = json.loads(tokenizer.to_str())
     data["model"]["ignore_merges"] = True
-    # Words that no merges lead to.
+    # Words that no merges produce.
     for word in ("Ġmotherless", "ĠĊĊĠ", "123"):
         data["model"]["vocab"].setdefault(word, 900 + len(word))
     return Tokenizer.from_str(json.dumps(data))
@@ -153,7 +154,7 @@ CL100K = (r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\
 O200K = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
          r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
          r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
-# What the dialects of regular expressions differ in, and what they agree on.
+# Differences and common features of the dialects of regular expressions.
 PATTERNS = (
     LLAMA, CL100K, O200K, r"^", r"$", r"^\w+", r"\w+$", r"^$", r"\s+$", r"\A\w+", r"\w+\s*\z", r"[^\n]+\Z", r".", r".+", r"(?m:.+)",
     r"(?m:.)", r"(?m)o.", r"(?-m:.+)", r"(?i-m:T.)", r"\h+", r"\H+", r"[\h_]+", r"\p{N}{1,3}+|\p{L}+", r"\p{L}{2}+", r"\d{2}?",
@@ -166,7 +167,7 @@ PATTERNS = (
     r"[^\p{P}\p{S}]+", r"(?i)ss|k|s", r"(?i)THE|[A-C]", r"(?i:[^t]+)", r"(?i:[a-z]+)", r"(?im:T.)|(?m-i:h.)", r"((?m)\s.)|l.", r"(?m:[^e].)", r"a(?i)B|C", r"(x|(?i)T|h)e",
     r"(?i:é)", r"(l)(?<name>o)", r"a|", r"|a", r"l*", r"(?:l*)*", r"(?=l)", r"o(?=r)|(?!\w)", r"\/|\#|\-|\ ", r"#x", r"漢+", r"[漢あ]", r"[^\S\n]+",
     r"[\S&&\W]+", r"\W+", r"\D+", r"[^\w]", r"[^\h]", r"[\r\n]+", r"'s|'t", r"")
-# Sets of characters, which are tried on every character that is assigned.
+# Sets of characters, which are tried on every assigned character.
 SETS = [rf"\p{{{name}}}" for name in (
     "Alnum Alpha Blank Cntrl Digit Graph Lower Print Punct Space Upper XDigit Word ASCII Any L Ll Lm Lo Lt Lu M Mc Me Mn N Nd Nl No "
     "P Pc Pd Pe Pf Pi Po Ps S Sc Sk Sm So Z Zl Zp Zs C Cc Cf Letter Number Punctuation Symbol Mark Separator White_Space Alphabetic "

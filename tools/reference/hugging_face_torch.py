@@ -1,6 +1,6 @@
-"""Logits of a GPT-2, Llama or BERT in Hugging Face's format, in PyTorch: what `trifold convert` is compared with.
+"""Logits of a GPT-2, Llama or BERT in Hugging Face's format, in PyTorch, with which `trifold convert` is compared.
 
-The folder is read here by hand (config.json, safetensors, NumPy), so nothing of transformers is needed.
+The folder is read here by hand (config.json, safetensors, NumPy), so transformers is not needed.
 
   hugging_face_torch.py make             writes tests/golden/hf_gpt2, hf_llama, hf_mixtral, hf_qwen3_moe and hf_bert: small random models and their logits
   hugging_face_torch.py logits FOLDER    prints the logits of a fixed text of ids as JSON, in f64
@@ -265,7 +265,7 @@ def bert_shapes(c):
 
 def make():
     torch.manual_seed(5)
-    # As the first GPT-2 was released: names without a prefix, and the mask of attention among the tensors.
+    # Like the first release of GPT-2: names without a prefix, and the mask of attention among the tensors.
     gpt2 = {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "activation_function": "gelu_new", "n_layer": 2,
             "n_embd": 24, "n_head": 3, "n_positions": 16, "n_ctx": 16, "vocab_size": 67, "layer_norm_epsilon": 1e-4,
             "resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1, "initializer_range": 0.02}
@@ -280,7 +280,7 @@ def make():
              "attention_bias": False, "mlp_bias": False, "tie_word_embeddings": False, "initializer_range": 0.02}
     tensors = list(random_tensors(llama_shapes(llama), torch.bfloat16).items())
     write_golden("hf_llama", llama, [dict(tensors[:9]), dict(tensors[9:])])
-    # As the first BERT was released: gelu with erf, the norms' gamma and beta, the decoder and positions written too.
+    # Like the first release of BERT: gelu with erf, the norms' gamma and beta, the decoder and positions written too.
     bert = {"architectures": ["BertForPreTraining"], "model_type": "bert", "hidden_act": "gelu", "num_hidden_layers": 2,
             "hidden_size": 24, "num_attention_heads": 3, "intermediate_size": 40, "max_position_embeddings": 16,
             "type_vocab_size": 2, "vocab_size": 67, "layer_norm_eps": 1e-12, "hidden_dropout_prob": 0.1,

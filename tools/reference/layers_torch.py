@@ -3,8 +3,8 @@
 
     python3 tools/reference/layers_torch.py tests/golden/layers_torch.json
 
-Needs Debian's python3-torch. Every case is a list of named tensors; `dy` is the gradient that flows in and `dNAME` the
-gradient that comes out for NAME. Numbers that are no tensors (epsilon, head count ...) are tensors of shape [].
+Needs Debian's python3-torch. Every case is a list of named tensors; `dy` is the incoming gradient and `dNAME` the
+resulting gradient of NAME. Numbers that are not tensors (epsilon, head count ...) are tensors of shape [].
 """
 
 import math

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Small Llamas in PyTorch, in double precision: ten training steps of each to compare Trifold with.
+"""Small Llamas in PyTorch, in double precision: ten training steps of each, with which Trifold is compared.
 
     python3 tools/reference/llama_torch.py plain tests/golden/llama_torch.json
     python3 tools/reference/llama_torch.py scaled tests/golden/llama_scaled_torch.json
@@ -8,7 +8,7 @@
 Needs Debian's python3-torch. It shares no code with Trifold; the files are as gpt_torch.py describes. `plain` is the
 family as it was published: root-mean-square norms, rotary embedding of whole heads, SwiGLU, key heads shared by two
 query heads, no biases, a head of its own. `scaled` has what only some members have: heads wider than width / heads, one
-key head, queries and keys normalised, half of each head turned and that with the stretched angles of Llama 3.1.
+key head, queries and keys normalised, half of each head rotated, with the scaled angles of Llama 3.1.
 
 Per block x += attention(norm1(x)), x += down(silu(gate) * up) of norm2(x); a final norm; logits over the first
 `vocab_size` entries of the head. Numbers i and i + n/2 of the first n of a head are a pair, turned by position *

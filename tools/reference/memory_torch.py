@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Peak memory of training a GPT-2 in PyTorch, on a CPU in f32: what Trifold's memory is compared with.
+"""Peak memory of training a GPT-2 in PyTorch, on a CPU in f32, with which Trifold's memory is compared.
 
     python3 tools/reference/memory_torch.py [--micro-batch-size 4] [--keep-grads] [--limit-gib X]
 
-Needs Debian's python3-torch and, or it takes minutes, libopenblas0. The model is the plain one that people write (GPT-2 124M unless told otherwise: tied
-head, no dropout, attention as two products and a softmax, mean cross entropy over whole logits), trained with AdamW on
-random tokens for three steps. Prints one JSON object; bytes:
+Needs Debian's python3-torch and, or it takes minutes, libopenblas0. The model is a straightforward implementation
+(GPT-2 124M by default: tied head, no dropout, attention as two products and a softmax, mean cross entropy over whole
+logits), trained with AdamW on random tokens for three steps. Prints one JSON object; bytes:
     base    resident before the model is made (the interpreter and its libraries)
     states  parameters, gradients and the two moments: 16 a parameter
     peak    the most that was resident at any time

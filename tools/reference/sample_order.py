@@ -30,8 +30,8 @@ def sample_order(sizes, num_samples, length, seed):
     else:
         order = numpy.tile(documents, epochs)
         random.shuffle(order)
-    # Where each token of the concatenated stream sits; a sample starts at every `length`-th token, but is said to
-    # start in the sequence that holds that token as the last token of the sample before it.
+    # The position of each token of the concatenated stream; a sample starts at every `length`-th token, but counts as
+    # starting in the sequence that holds that token as the last token of the previous sample.
     ends = numpy.cumsum([sizes[d] for d in order])
     count = (epochs * per_epoch - 1) // length
     starts = [[0, 0]]
@@ -57,7 +57,7 @@ def main():
     cases = [sample_order(sizes, n, length, seed)
              for n, length, seed in [(None, 32, 1234), (100, 32, 1234), (250, 32, 1234), (370, 32, 5),
                                      (380, 32, 5), (500, 64, 4294967295)]]
-    # The last epoch stands apart when less than 80 % of its samples are needed: both sides of that bound.
+    # The last epoch is shuffled separately if less than 80 % of its samples are needed: both sides of that bound.
     per_epoch = (sum(sizes) - 1) // 32
     bound = per_epoch + int(0.80 * per_epoch)
     cases += [sample_order(sizes, bound - 1, 32, 7), sample_order(sizes, bound, 32, 7)]

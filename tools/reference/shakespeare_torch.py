@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A GPT-2 on a text file, byte by byte, in plain PyTorch: what Trifold's first real training run is measured against.
+"""A GPT-2 on a text file, byte by byte, in plain PyTorch, with which Trifold's first real training run was compared.
 
     python3 tools/reference/shakespeare_torch.py TEXT [--steps 2000] [--threads 2] [--seed 1]
 
@@ -8,7 +8,7 @@ dropout, AdamW (beta 0.9 and 0.99, weight decay 0.1 on weights only), gradient n
 up over 100 steps to 1e-3 and falling to 1e-4 by cosine over the run. The last tenth of the text is held out.
 
 Every 250 steps it prints the mean loss of 20 batches of 12 random held-out windows; at the end the loss over the whole
-held-out part in windows that do not overlap, and the time it took. The time means something only with an optimised BLAS
+held-out part in windows that do not overlap, and the time it took. The time is meaningful only with an optimised BLAS
 (Debian: libopenblas0; its threads are OPENBLAS_NUM_THREADS): the reference BLAS is several times slower.
 """
 

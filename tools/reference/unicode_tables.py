@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes src/tokenize/unicode_tables.inc: what Hugging Face's `tokenizers` knows of characters, asked of the package itself.
+"""Writes src/tokenize/unicode_tables.inc: the character properties of Hugging Face's `tokenizers`, determined from the
+package itself.
 
 Run from the top level, with `tokenizers` installed (pip install tokenizers==0.23.3); Perl's Unicode::UCD lists the names of properties:
     python3 tools/reference/unicode_tables.py            takes some minutes
@@ -8,8 +9,8 @@ The package has the tables of several Unicode versions, which docs/unicode.md na
 punctuation and controls of BERT (unicode_categories), small letters, numbers and words (Rust and its regex crate), classes of patterns (Oniguruma).
 tools/reference/hugging_face_tokenizers.py writes the hashes that the tests compare with, over all code points.
 
-Numbers are packed as in source maps: digits of 5 bits, the lowest first, 32 added to all but the last, each as one of kDigits. A set is the list of
-the code points where it begins and ends by turns, as differences.
+Numbers are packed as in source maps: digits of 5 bits, the lowest first, 32 added to all but the last, each as one of
+kDigits. A set is the list of the code points where its ranges begin and end, as differences.
 """
 import pathlib
 import re
@@ -169,7 +170,7 @@ def fold_classes():
     small = changed_by(normalizers.Lowercase())
     for code in EVERY:
         folded = chr(code).casefold()
-        # Python may not know a younger letter.
+        # Python may not know a newer letter.
         if folded == chr(code) and code in small and unicodedata.category(folded) == "Cn":
             other = small[code]
             folded = other if not pre_tokenizers.Split(Regex(f"(?i:{other})"), "removed").pre_tokenize_str(folded) else folded

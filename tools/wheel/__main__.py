@@ -1,4 +1,4 @@
-"""`python -m trifold`, where the folder of scripts is not in PATH."""
+"""`python -m trifold`, if the folder of scripts is not in PATH."""
 
 from trifold import main
 
