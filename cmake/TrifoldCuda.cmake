@@ -1,6 +1,6 @@
 # Finds what the CUDA module needs: nvcc 12.8 or newer and the headers of cuBLASLt, cuDNN and NCCL. Sets TRIFOLD_CUDA_FOUND;
 # without it everything else builds as before. The libraries themselves are not linked: the module opens them at run
-# time (src/core/cuda/library.h), so it loads, and says what is missing, wherever it is put.
+# time (src/core/cuda/library.h), so it loads on any host and reports what is missing.
 set(TRIFOLD_CUDA_FOUND FALSE)
 
 function(trifold_no_cuda reason)

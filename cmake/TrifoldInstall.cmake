@@ -35,7 +35,7 @@ install(DIRECTORY launch/configs/ DESTINATION share/trifold/configs COMPONENT pr
 install(FILES README.md CONTRIBUTING.md LICENSE DESTINATION share/doc/trifold COMPONENT program)
 install(DIRECTORY docs DESTINATION share/doc/trifold COMPONENT program)
 
-# The program itself writes its manual page and its completion, so that neither can be older than its options.
+# The program itself writes its manual page and completion, so that they always match its options.
 set(generated ${PROJECT_BINARY_DIR}/installed)
 install(CODE "
   file(MAKE_DIRECTORY \"${generated}\")

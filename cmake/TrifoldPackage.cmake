@@ -15,7 +15,7 @@ if(NOT mail)
   set(mail "trifold@${host}")
 endif()
 
-# What Debian's policy asks of a package besides its files.
+# Further requirements of Debian's policy for a package.
 set(debian ${PROJECT_BINARY_DIR}/debian)
 string(TIMESTAMP year "%Y" UTC)
 file(WRITE ${debian}/copyright "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/

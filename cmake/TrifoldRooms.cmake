@@ -16,17 +16,17 @@ endif()
 add_library(trifold_options INTERFACE)
 target_compile_options(trifold_options INTERFACE -Wall -Wextra -Werror -Wshadow -Wnon-virtual-dtor)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  # gcc 12 sees overlapping copies in every "text" + std::string (GCC bug 105651, put right in 13).
+  # gcc 12 reports overlapping copies in every "text" + std::string (GCC bug 105651, fixed in 13).
   target_compile_options(trifold_options INTERFACE -Wno-restrict)
 endif()
-# A joined build compiles a whole room at once, a large one in two or three parts: most of the time of a small part
-# would go into reading the same headers again.
+# A joined build compiles a whole room at once, a large one in two or three parts: a small part would spend most of its
+# time reading the same headers again.
 if(NOT DEFINED CMAKE_UNITY_BUILD_BATCH_SIZE)
   set(CMAKE_UNITY_BUILD_BATCH_SIZE 40)
 endif()
 if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # A file that is included by the joined one is no header: its nested classes may use what it keeps to itself. And it
-  # hides nothing of its neighbours, whose names it does not see elsewhere.
+  # A source file included by the joined one is not a header: its nested classes may use types of anonymous namespaces,
+  # and shadowing between files is harmless.
   target_compile_options(trifold_options INTERFACE -Wno-subobject-linkage -Wno-shadow)
 endif()
 if(TRIFOLD_SANITIZE)
@@ -34,8 +34,8 @@ if(TRIFOLD_SANITIZE)
   target_link_options(trifold_options INTERFACE -fsanitize=${TRIFOLD_SANITIZE})
 endif()
 
-# trifold_quick_to_compile(TARGET [LEVEL]): code whose time goes into what it calls is optimised less, which makes its build
-# quicker and its run hardly slower: not at all under a sanitizer; at LEVEL, such as -O1, in a release build.
+# trifold_quick_to_compile(TARGET [LEVEL]): code that spends its time in callees is optimised less, which speeds up its
+# build and hardly slows it down: not at all under a sanitizer; at LEVEL, such as -O1, in a release build.
 function(trifold_quick_to_compile target)
   if(TRIFOLD_SANITIZE)
     target_compile_options(${target} PRIVATE -O0)
@@ -45,8 +45,8 @@ function(trifold_quick_to_compile target)
 endfunction()
 
 # trifold_room(NAME [FOLDERS folders...] [ROOMS lower rooms...] [LIBS outside libraries...]): one static library of all
-# .cpp files in the calling folder and in these folders of it. Linking only the rooms named here is what keeps an upward
-# include from linking.
+# .cpp files in the calling folder and in these subfolders. Only the rooms named here are linked, so that an upward
+# include fails to link.
 function(trifold_room name)
   cmake_parse_arguments(arg "" "" "FOLDERS;ROOMS;LIBS" ${ARGN})
   list(TRANSFORM arg_FOLDERS REPLACE "(.+)" "${CMAKE_CURRENT_SOURCE_DIR}/\\1/*.cpp")
