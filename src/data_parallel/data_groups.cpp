@@ -18,7 +18,7 @@ DataGroups::DataGroups(const Mesh& mesh, int group, const ParamList& params) {
 void DataGroups::add(const Mesh& mesh, AxisSet data, int group) {
   if (groups_.contains(data)) return;
   Communicator& axis = mesh.comm(data);
-  const int sharing = slices_of(data, group);
+  const int sharing = slices_of(data, mesh.sizes(), group);
   check(sharing >= 1 && axis.size() % sharing == 0, "{} data-parallel ranks cannot be cut into groups of {}",
         axis.size(), sharing);
   Groups& made = groups_[data];

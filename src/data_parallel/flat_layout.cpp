@@ -23,6 +23,12 @@ std::vector<ParamId> owned_by(const ParamList& params, int block) {
 
 }  // namespace
 
+int slices_of(AxisSet data, const MeshSizes& sizes, int group) {
+  const int groups = sizes.ranks(kDataAxes) / group;
+  const int ranks = sizes.ranks(data);
+  return ranks % groups == 0 ? ranks / groups : 1;
+}
+
 std::vector<int> unit_ends(const ParamList& params, const std::vector<int>& blocks, int64_t unit_elements) {
   std::vector<int> ends;
   int64_t elements = 0;
@@ -36,8 +42,9 @@ std::vector<int> unit_ends(const ParamList& params, const std::vector<int>& bloc
 }
 
 FlatLayout::FlatLayout(ParamList list, const std::vector<std::vector<int>>& stages, int64_t unit_elements,
-                       int group)
+                       const MeshSizes& sizes, int group)
     : params_(std::move(list)),
+      sizes_(sizes),
       group_(group),
       offsets_(static_cast<size_t>(params_.size()), 0),
       unit_of_(static_cast<size_t>(params_.size()), -1) {
@@ -91,7 +98,8 @@ void FlatLayout::add_unit(int lowest_block, AxisSet data, std::vector<ParamId> i
   Unit unit;
   unit.lowest_block = lowest_block;
   unit.data = data;
-  unit.slices = slices_of(data, group_);
+  unit.slices = slices_of(data, sizes_, group_);
+  unit.groups = sizes_.ranks(data) / unit.slices;
   unit.begin = elements_;
   unit.shard_begin = shard_elements_;
   for (ParamId id : ids) {

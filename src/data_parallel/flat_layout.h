@@ -28,9 +28,10 @@ constexpr int64_t kUnitElements = int64_t{4} << 20;  // a unit has at least this
 // after them. `blocks` are the model's blocks of the stage, ascending.
 std::vector<int> unit_ends(const ParamList& params, const std::vector<int>& blocks, int64_t unit_elements);
 
-// The number of slices that gradients summed over the axes `data` are sharded into: `group` for kDataAxes,
-// and 1 for any other set, which every rank holds whole.
-inline int slices_of(AxisSet data, int group) { return data == kDataAxes ? group : 1; }
+// The number of slices that gradients summed over the axes `data` are sharded into, where those of kDataAxes are
+// sharded over groups of `group` ranks: the ranks along `data` are cut into as many groups. Where that is not
+// possible it is 1, and every rank holds all of them.
+int slices_of(AxisSet data, const MeshSizes& sizes, int group);
 
 class FlatLayout {
  public:
@@ -45,6 +46,7 @@ class FlatLayout {
     int lowest_block = kCopyOfTied;  // the block that completes it
     AxisSet data;                    // its gradients are summed over these axes last, and sharded over them
     int slices = 1;                  // equal parts, one for each rank that shares it
+    int groups = 1;                  // of ranks along `data` that each hold all slices
     int64_t begin = 0;               // elements of the flat buffers
     int64_t end = 0;
     int64_t shard_begin = 0;  // of one rank's slice, in buffers that hold slices only
@@ -65,8 +67,9 @@ class FlatLayout {
   };
 
   // Of the parameters in `list`. `stages` are the model's blocks of each stage of this rank, ascending; its
-  // units are sharded over `group` ranks of the data axes.
-  FlatLayout(ParamList list, const std::vector<std::vector<int>>& stages, int64_t unit_elements, int group);
+  // units are sharded over `group` ranks of the data axes of a mesh of `sizes`.
+  FlatLayout(ParamList list, const std::vector<std::vector<int>>& stages, int64_t unit_elements,
+             const MeshSizes& sizes, int group);
 
   const ParamList& params() const { return params_; }
   const std::vector<Unit>& units() const { return units_; }
@@ -107,6 +110,7 @@ class FlatLayout {
   void find_units_of_blocks();
 
   ParamList params_;
+  MeshSizes sizes_;
   int group_;
   std::vector<Unit> units_;
   std::vector<int64_t> offsets_;  // of each parameter

@@ -29,8 +29,8 @@ class GradLayout {
   // index, in any order.
   static GradLayout passing(const FlatLayout& layout, const std::vector<std::pair<int, int>>& together);
 
-  // Adds work space for sums in bf16 over the ranks that share slices, and over so many groups of them.
-  void add_work(const FlatLayout& layout, int groups);
+  // Adds work space for sums in bf16 over the ranks that share slices, and over the groups of them.
+  void add_work(const FlatLayout& layout);
 
   // The size of the one buffer that holds everything, in elements.
   int64_t elements() const { return elements_; }

@@ -25,7 +25,7 @@ std::vector<Stage> stages_on(int pipeline_rank, const CutModel& model) {
 }
 
 FlatLayout flat_layout(const CutModel& model, const std::vector<Stage>& stages, int64_t unit_elements,
-                       int group) {
+                       const MeshSizes& sizes, int group) {
   std::vector<std::vector<int>> blocks;
   std::vector<int> held;
   for (const Stage& stage : stages) {
@@ -34,7 +34,7 @@ FlatLayout flat_layout(const CutModel& model, const std::vector<Stage>& stages, 
   }
   ParamList params = model.model.params;
   params.hold_blocks(held);
-  return {std::move(params), blocks, unit_elements, group};
+  return {std::move(params), blocks, unit_elements, sizes, group};
 }
 
 }  // namespace
@@ -47,7 +47,7 @@ RankLayout::RankLayout(const CutModel& model, const MeshSizes& sizes, const Mesh
       config_(zero),
       sharing_(sharing),
       stages_(stages_on(coords[Axis::Pp], model)),
-      flat_(flat_layout(model, stages_, unit_elements(zero), sharing.group)) {}
+      flat_(flat_layout(model, stages_, unit_elements(zero), sizes, sharing.group)) {}
 
 PipelinePlace RankLayout::place() const {
   PipelinePlace place;
@@ -65,7 +65,7 @@ std::vector<FlatLayout::Segment> RankLayout::owned(const FlatLayout::Unit& unit)
 
 bool RankLayout::saves(ParamId id) const {
   const ParamSpec& param = params()[id];
-  const int slices = sharing_.stage.optimizer ? slices_of(param.shard.data_axes(), sharing_.group) : 1;
+  const int slices = sharing_.stage.optimizer ? slices_of(param.shard.data_axes(), sizes_, sharing_.group) : 1;
   return !param.tied_to && counts_here(param.shard, coords_, sizes_, slices);
 }
 
@@ -83,7 +83,7 @@ GradLayout RankLayout::gradients(const RankPlan& row, const Reduction& how) cons
       how.each ? GradLayout::passing(flat_, units_reduced_together(row, flat_, stages_,
                                                                    static_cast<int>(model_->stages.size())))
                : GradLayout::whole(flat_, how.micros);
-  if (how.wire == DType::BF16) result.add_work(flat_, sharing_.groups);
+  if (how.wire == DType::BF16) result.add_work(flat_);
   return result;
 }
 
@@ -119,9 +119,8 @@ double RankLayout::data_traffic(const RankPlan& row, const GradLayout& gradients
     const FlatLayout::Unit& unit = flat_.units()[static_cast<size_t>(index)];
     bytes += (zero.optimizer ? 1 : 2) * pass(unit.slices, unit.elements(), wire);
     // Sums of a unit that passes travel between the groups once a step.
-    const int groups = slices_of(unit.data, sharing_.groups);
     if (!between_copies[static_cast<size_t>(index)])
-      bytes += 2 * pass(groups, to_copies(unit.slice_elements(), groups), wire);
+      bytes += 2 * pass(unit.groups, to_copies(unit.slice_elements(), unit.groups), wire);
     between_copies[static_cast<size_t>(index)] = gradients.passes(index);
   };
   const IndicesOfUnits indices = indices_of_units(flat_, stages_);

@@ -122,7 +122,9 @@ int place_along(AxisSet axes, const MeshCoords& coords, const MeshSizes& sizes) 
 
 std::string label_of(const MeshCoords& coords) {
   const std::string context = coords[Axis::Cp] > 0 ? fmt::format(".cp{}", coords[Axis::Cp]) : "";
-  return fmt::format("dp{}{}.pp{}.tp{}", coords[Axis::Dp], context, coords[Axis::Pp], coords[Axis::Tp]);
+  const std::string expert = coords[Axis::Ep] > 0 ? fmt::format(".ep{}", coords[Axis::Ep]) : "";
+  return fmt::format("dp{}{}.pp{}.tp{}{}", coords[Axis::Dp], context, coords[Axis::Pp], coords[Axis::Tp],
+                     expert);
 }
 
 Mesh::Mesh(Communicator& world, const MeshSizes& sizes) : world_(&world), sizes_(sizes) {
@@ -135,7 +137,8 @@ Mesh::Mesh(Communicator& world, const MeshSizes& sizes) : world_(&world), sizes_
   for (const AxisSet axes :
        {tensor, kDataAxes, pipeline, kStageAxes, tensor | pipeline, kDataAxes | pipeline})
     comm(axes);
-  if (sizes[Axis::Cp] > 1) comm({Axis::Cp});
+  for (const Axis axis : {Axis::Cp, Axis::Ep})
+    if (sizes[axis] > 1) comm({axis});
 }
 
 Mesh::Mesh(const MeshSizes& sizes, const MeshCoords& coords)

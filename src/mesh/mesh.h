@@ -28,7 +28,7 @@ enum class Axis : uint8_t {
   Tp,   // tensor
   Cp,   // context: positions of a sequence
   Dp,   // data
-  Etp,  // tensor, of experts: no run cuts this or the next axis yet
+  Etp,  // tensor, of experts: no run cuts this axis yet
   Ep,   // expert
   Edp,  // data, of experts
   Pp    // pipeline
@@ -102,14 +102,16 @@ int place_along(AxisSet axes, const MeshCoords& coords, const MeshSizes& sizes);
 inline SequenceRows rows_here(int64_t length, const MeshSizes& sizes, const MeshCoords& coords) {
   return SequenceRows::zig_zag(length, coords[Axis::Cp], sizes[Axis::Cp]);
 }
-// "dp1.pp0.tp3", with ".cp1" for other context ranks than the first: for messages.
+// "dp1.pp0.tp3", with ".cp1" for other context ranks than the first, and ".ep1" for other expert ranks: for
+// messages.
 std::string label_of(const MeshCoords& coords);
 
 class Mesh {
  public:
   // Collective over `world`, whose size must be sizes.ranks(). `world` must outlive the mesh. Splits the
   // communicators of the tensor, data and pipeline axes and of their pairs at once (kDataAxes count as one),
-  // and that of the context axis where it is cut; any other set has to be asked for by every rank in the same order.
+  // and those of the context and the expert axis where they are cut; any other set has to be asked for by every
+  // rank in the same order.
   Mesh(Communicator& world, const MeshSizes& sizes);
 
   // The mesh as the rank at `coords` of the dense grid would see it, without starting ranks: nothing is

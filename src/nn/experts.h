@@ -3,18 +3,28 @@
 // token to k of E feed-forward networks, whose outputs it weighs and adds up:
 //   z = x Wr^T,  y_t = sum over the choices i of t of g_ti down_i(activation(up_i(x_t))).
 //
-// No token is dropped, and every rank holds all experts, so a micro-batch of T tokens always has T k rows and
-// memory is known before the run. Rows are sorted by expert and meet one product with all experts' weights;
-// an expert may have none. The gates are applied before the second projection, which keeps its result from
-// having to be saved. What only moves rows is done again in backward: gathered inputs, and activations.
+// No token is dropped: a micro-batch of T tokens has T k rows. Rows are sorted by expert and meet one product
+// with all experts' weights; an expert may have none. The gates are applied before the second projection, which
+// keeps its result from having to be saved. What only moves rows is done again in backward: gathered inputs, and
+// activations.
+//
+// Where experts are spread over ranks (nn/exchanged_rows.h), a row meets its expert on that expert's rank, which
+// sorts what has arrived as if each row was a token with one choice. A row's bits do not depend on the others,
+// and a token's rows are added up where the token is, so outputs and their gradients have the bits of ranks that
+// hold all experts; gradients of the experts' weights are sums over the rows of all ranks at once, in another
+// order. Rows cross the ranks five times: forward and back, gradients forward and back, and inputs once more for
+// the weights. Memory is known before the run as the most that can be needed: all rows of all ranks that one
+// rank's experts can get.
 //
 // Besides the loss of the model, the router has two losses for each token, with the same weights as the
 // model's loss (OpTable::router_losses): `balance`, counted over the token's own sequence, so that no mesh or
 // micro-batch changes it, and `z`.
 #pragma once
 
+#include <optional>
 #include <string>
 
+#include "nn/exchanged_rows.h"
 #include "nn/layers.h"
 
 namespace trifold {
@@ -28,7 +38,8 @@ struct ExpertsShape {
 class Experts final : public Layer {
  public:
   // Parameters <name>.router.weight [E, C], <name>.experts.up.weight [E, F, C], or [E, 2F, C] = [gate | up]
-  // of Swiglu, and <name>.experts.down.weight [E, C, F]. Throws where the tensor axis has more than one rank.
+  // of Swiglu, and <name>.experts.down.weight [E, C, F]; the experts' are cut over the expert axis. Throws where
+  // that does not divide them, or the tensor axis has more than one rank.
   Experts(BlockBuilder& builder, const std::string& name, const ExpertsShape& shape, int64_t width,
           int64_t ffn, ActivationKind activation, Init up, Init down);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;  // [T, C] -> [T, C]
@@ -42,22 +53,44 @@ class Experts final : public Layer {
   void set_input(Saved& saved, Tensor x) const { saved[x_] = x; }
 
  private:
-  // What is kept of an input x but the output.
+  // Rows sorted by expert: where each expert's begin, the row of each choice, and the token of each row.
+  struct Order {
+    SlotId first, row, token;
+  };
+
+  // Of an input x, all that is kept but the output: the router's part is computed, for the others there is
+  // memory.
   void take_kept(Run& run, Tensor x, Saved& saved) const;
   // The forward of the input that was kept, into y [T, C].
   void mix(Run& run, Tensor y, Saved& saved) const;
   // Gates, the order of rows, and the router's losses, of saved[logits_].
   void route(Run& run, Saved& saved) const;
-  // activation(u), in `to` [T k, F].
+  // What arrives from the ranks that share the experts: how much, in which order, and its gates.
+  void take_arriving(Run& run, int64_t tokens, Saved& saved) const;
+  // What the experts here see of x [T, C]: all of it, or in `arena` the rows that arrive.
+  Tensor dispatched(Run& run, Arena& arena, Tensor x, const Saved& saved) const;
+  // y[t] = the sum of the rows of its choices, added to y when `accumulate`; `rows` are those of the experts
+  // here, sorted.
+  void combine(Run& run, Tensor y, Tensor rows, const Saved& saved, bool accumulate) const;
+  // The gradients of the gates here, [T k, 1] in scratch, of those of the experts' gates.
+  Tensor gates_back(Run& run, Tensor dgates, const Saved& saved) const;
+  // activation(u), in `to` [rows, F].
   void activate(Run& run, Tensor to, Saved& saved) const;
-  Tensor take_rows(Run& run, const Saved& saved, int64_t columns) const;  // from scratch
+  // [rows of the experts here, columns], from scratch.
+  Tensor take_rows(Run& run, const Saved& saved, int64_t columns) const;
 
   std::string name_;
   ExpertsShape shape_;
   int64_t ffn_;
   ActivationKind activation_;
+  std::optional<ExchangedRows> exchange_;  // where the experts are spread over ranks
   ParamId router_, up_, down_;
-  SlotId x_, logits_, gates_, chosen_, counts_, first_, row_, token_, inner_, dy_, dlogits_, dinner_;
+  SlotId x_, logits_, gates_, chosen_, counts_;
+  Order own_;         // of the choices of the tokens here
+  SlotId arriving_;   // of `exchange_`: how many rows of each expert arrive from each rank
+  Order here_;        // of the rows of the experts here; own_ where all experts are here
+  SlotId gates_here_;  // of these rows; gates_ where all experts are here
+  SlotId inner_, dy_, dlogits_, dinner_;
 };
 
 }  // namespace trifold

@@ -30,6 +30,11 @@ ParamId BlockBuilder::sharded(const std::string& name, const Shape& global, int 
   return add(name, global, local, kStageAxes, kStageAxes, init, decay, copies);
 }
 
+ParamId BlockBuilder::of_experts(const std::string& name, const Shape& global, Init init, bool decay) {
+  const Rect local = even_part(global, 0, mesh_.coord(Axis::Ep), mesh_.size(Axis::Ep));
+  return add(name, global, local, {Axis::Etp, Axis::Edp}, kExpertDataAxes, init, decay);
+}
+
 ParamId BlockBuilder::tied(ParamId of, const std::string& use) {
   ParamSpec spec = params_[of];
   spec.shard.name += "@" + use;

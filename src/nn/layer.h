@@ -168,6 +168,9 @@ class BlockBuilder {
   // (ShardSpec::tensor_copies), and its gradient is a partial sum over them.
   ParamId sharded(const std::string& name, const Shape& global, int dim, Init init, bool decay,
                   int64_t pieces = 0);
+  // A parameter of experts, its first dim, cut evenly over the expert axis. Where it is used all tokens of the
+  // ranks along that axis have come together, so its gradient is summed over the others alone.
+  ParamId of_experts(const std::string& name, const Shape& global, Init init, bool decay);
   // A second use of `of` (see ParamSpec::tied_to), named "<name of it>@<use>".
   ParamId tied(ParamId of, const std::string& use);
   SlotId slot() { return {slots_++}; }

@@ -63,7 +63,7 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
       model_(make_dlrm(setup.model, mesh_, setup.seed)),
       zero_(dense_sharing(setup, world.size())),
       groups_(mesh_, zero_.group, model_.params),
-      layout_(model_.params, {blocks_of(model_)}, 1, zero_.group),
+      layout_(model_.params, {blocks_of(model_)}, 1, mesh_.sizes(), zero_.group),
       weights_(layout_, groups_, ops_, setup.dense_dtype(), ParamStore::Options{}, comm_),
       grads_(layout_, dense_gradients(layout_, zero_), groups_, ops_, accumulate_type(setup.dense_dtype()),
              {.slices = zero_.stage.optimizer}, comm_),

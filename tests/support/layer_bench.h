@@ -55,7 +55,7 @@ class LayerBench {
     layer_ = make(builder);
     slots_ = builder.slots();
     groups_ = std::make_unique<DataGroups>(mesh_, 1, params_);
-    layout_ = std::make_unique<FlatLayout>(params_, std::vector<std::vector<int>>{{0}}, 1, 1);
+    layout_ = std::make_unique<FlatLayout>(params_, std::vector<std::vector<int>>{{0}}, 1, mesh_.sizes(), 1);
     weights_ =
         std::make_unique<ParamStore>(*layout_, *groups_, cpu_ops(), DType::F64, ParamStore::Options{}, side_);
     grads_ = std::make_unique<GradientBuffer>(*layout_, GradLayout::whole(*layout_), *groups_, cpu_ops(),

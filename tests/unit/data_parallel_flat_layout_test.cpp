@@ -55,7 +55,7 @@ std::map<std::string, std::vector<Rect>> counted(const Layout& in, std::map<std:
       if (block / 2 == mesh.coord(Axis::Pp)) mine.push_back(block);
     }
     params.hold_blocks(mine);
-    const FlatLayout layout(params, {mine}, 1, in.group);
+    const FlatLayout layout(params, {mine}, 1, in.sizes, in.group);
     for (const FlatLayout::Unit& unit : layout.units()) {
       const int slices = in.is_sharded ? unit.slices : 1;
       const auto slice = in.is_sharded

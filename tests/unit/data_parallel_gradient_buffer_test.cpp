@@ -34,7 +34,7 @@ TEST(GradientBuffer, SumsEachGradientOverItsPartialAxes) {
       const ParamList params = two_kinds(mesh, sequence_parallel);
       for (const int64_t unit_elements : {int64_t{1}, int64_t{1} << 20}) {
         const std::vector<int> blocks{0, 1};
-        const FlatLayout layout(params, {blocks}, unit_elements, 2);
+        const FlatLayout layout(params, {blocks}, unit_elements, mesh.sizes(), 2);
         const DataGroups groups(mesh, 2, params);
         GradientBuffer grads(layout, GradLayout::whole(layout), groups, cpu_ops(), DType::F64, {}, comm);
         grads.restart(compute);
@@ -79,7 +79,7 @@ TEST(GradientBuffer, SharesOutOnlyWhatTheDataRanksHoldAlike) {
       own.shard.local = even_part(own.shard.global, 0, mesh.coord(Axis::Dp), 2);
       own.shard.replicated = own.shard.partial = {Axis::Tp};
       params.add(own);
-      const FlatLayout layout(params, {{0}}, 1, 2);
+      const FlatLayout layout(params, {{0}}, 1, mesh.sizes(), 2);
       ASSERT_EQ(layout.units().size(), 2U);
       const DataGroups groups(mesh, 2, params);
       GradientBuffer grads(layout, GradLayout::whole(layout), groups, cpu_ops(), DType::F64,
@@ -112,7 +112,7 @@ TEST(GradientBuffer, OnlyWhatNobodyWroteBecomesZero) {
   run_ranks(1, [](Communicator& world) {
     const Mesh mesh(world, {{Axis::Dp, 1}});
     const ParamList params = two_kinds(mesh, false);
-    const FlatLayout layout(params, {{0, 1}}, int64_t{1} << 20, 1);
+    const FlatLayout layout(params, {{0, 1}}, int64_t{1} << 20, mesh.sizes(), 1);
     const DataGroups groups(mesh, 1, params);
     OwnStream stream;
     GradientBuffer grads(layout, GradLayout::whole(layout), groups, cpu_ops(), DType::F64, {}, stream);
@@ -150,7 +150,7 @@ TEST(GradientBuffer, OnlyWhatNobodyWroteBecomesZero) {
 TEST(FlatLayout, ParametersThatAreUpdatedAlikeFollowEachOther) {
   const Mesh mesh(MeshSizes{}, MeshCoords{});
   const ParamList params = two_kinds(mesh, false);
-  const FlatLayout layout(params, {{0, 1}}, int64_t{1} << 20, 1);
+  const FlatLayout layout(params, {{0, 1}}, int64_t{1} << 20, mesh.sizes(), 1);
   ASSERT_EQ(layout.units().size(), 1U);
   const std::vector<FlatLayout::Segment> all = layout.segments(layout.units()[0], {});
   ASSERT_EQ(all.size(), 8U);

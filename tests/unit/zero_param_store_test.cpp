@@ -17,7 +17,7 @@ TEST(ParamStore, BlocksWaitForTheirOwnWeightsAlone) {
     ParamList params;
     for (const int block : {0, 1})
       BlockBuilder(params, mesh, block, 1).replicated(std::to_string(block), {512}, {}, true);
-    const FlatLayout layout(params, {{0, 1}}, 1, 2);
+    const FlatLayout layout(params, {{0, 1}}, 1, mesh.sizes(), 2);
     const DataGroups groups(mesh, 2, params);
     OwnStream compute;
     OwnStream comm(Stream::Mode::Worker);
@@ -59,7 +59,7 @@ TEST(ParamStore, GathersWhatIsSharedOutAndWhatIsNot) {
     own.shard.global = {2, 300};
     own.shard.local = even_part(own.shard.global, 0, mesh.coord(Axis::Dp), 2);
     params.add(own);
-    const FlatLayout layout(params, {{0}}, 1, 2);
+    const FlatLayout layout(params, {{0}}, 1, mesh.sizes(), 2);
     const DataGroups groups(mesh, 2, params);
     OwnStream compute;
     OwnStream comm(Stream::Mode::Worker);
