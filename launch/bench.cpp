@@ -84,7 +84,8 @@ Json show(const BlockBench& bench, const BenchConfig& config) {
             {"seq_length", run.model.seq_length},
             {"micro_batch_size", run.batch.micro_batch_size},
             {"tensor_model_parallel_size", run.mesh.tensor_model_parallel_size},
-            {"context_parallel_size", run.mesh.context_parallel_size}};
+            {"context_parallel_size", run.mesh.context_parallel_size},
+            {"expert_model_parallel_size", run.mesh.expert_model_parallel_size}};
   for (size_t kind = 0; kind < kBlockKinds; ++kind) {
     const char* name = name_of(static_cast<BlockKind>(kind));
     const BlockBench::Times& times = bench.kinds[kind];

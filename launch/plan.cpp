@@ -61,16 +61,18 @@ void print_ranks(const PlanReport& report) {
     fmt::print("  {} of each is work space of cuBLASLt and cuDNN on its device\n",
                bytes_text(report.memory[0].workspace));
   fmt::print("traffic     bytes that a rank sends in a step\n");
-  const auto line = [&](const auto& rank, const auto& tensor, const auto& context, const auto& pipeline,
-                        const auto& data) {
-    fmt::print("  {:>9}  {:>11} {}{:>11} {:>11}\n", rank, tensor,
-               report.context > 1 ? fmt::format("{:>11} ", context) : "", pipeline, data);
+  const auto line = [&](const auto& rank, const auto& tensor, const auto& context, const auto& experts,
+                        const auto& pipeline, const auto& data) {
+    fmt::print("  {:>9}  {:>11} {}{}{:>11} {:>11}\n", rank, tensor,
+               report.context > 1 ? fmt::format("{:>11} ", context) : "",
+               report.experts > 1 ? fmt::format("{:>11} ", experts) : "", pipeline, data);
   };
-  line("rank", "tensor", "context", "pipeline", "data");
+  line("rank", "tensor", "context", "experts", "pipeline", "data");
   for (const size_t rank : shown) {
     const TrafficReport& traffic = report.traffic[rank];
     const auto text = [](double bytes) { return bytes_text(static_cast<size_t>(bytes)); };
-    line(rank, text(traffic.tensor), text(traffic.context), text(traffic.pipeline), text(traffic.data));
+    line(rank, text(traffic.tensor), text(traffic.context), text(traffic.experts), text(traffic.pipeline),
+         text(traffic.data));
   }
 }
 
@@ -164,9 +166,11 @@ std::string automatic_text(const AutomaticChoice& choice) {
 void print_report(const PlanConfig& config, const PlanReport& report, const ZeroTable& zero) {
   const int64_t ranks = int64_t{report.tensor} * report.context * report.data * report.pipeline;
   const std::string context = report.context > 1 ? fmt::format(" x cp {}", report.context) : "";
+  const std::string experts =
+      report.experts > 1 ? fmt::format(", experts of each layer on ep {}", report.experts) : "";
   const BatchConfig& batch = config.run.batch;
-  fmt::print("mesh        dp {}{} x pp {} x tp {} = {} ranks\n", report.data, context, report.pipeline,
-             report.tensor, ranks);
+  fmt::print("mesh        dp {}{} x pp {} x tp {} = {} ranks{}\n", report.data, context, report.pipeline,
+             report.tensor, ranks, experts);
   fmt::print(
       "model       {} parameters, {} FLOP a step (forward and backward; causal attention counted half, "
       "recomputation not counted)\n",

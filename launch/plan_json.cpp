@@ -52,6 +52,7 @@ Json rank_json(const PlanReport& report, size_t rank) {
           {"sent_bytes",
            {{"tensor", traffic.tensor},
             {"context", traffic.context},
+            {"experts", traffic.experts},
             {"pipeline", traffic.pipeline},
             {"data", traffic.data}}}};
 }
@@ -97,6 +98,7 @@ nlohmann::ordered_json to_json(const PlanReport& report, const ZeroTable& zero) 
   Json all = {
       {"tensor_model_parallel_size", report.tensor},
       {"context_parallel_size", report.context},
+      {"expert_model_parallel_size", report.experts},
       {"data_parallel_size", report.data},
       {"pipeline_model_parallel_size", report.pipeline},
       {"parameters", report.parameters},

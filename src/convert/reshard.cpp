@@ -39,11 +39,14 @@ PretrainConfig run_on(const ModelConfig& model, const ReshardConfig& target) {
   return resolve(std::move(plan)).run;
 }
 
-// Whether the rank saves anything: every parameter is replicated over the data axes.
-bool saves_something(const MeshCoords& coords, const MeshSizes& sizes, const ZeroSharing& zero) {
-  ShardSpec everywhere;
-  everywhere.replicated = kDataAxes;
-  return counts_here(everywhere, coords, sizes, zero.stage.optimizer ? zero.group : 1);
+// Whether the rank may save anything, of whatever stage.
+bool saves_something(const ParamList& params, const MeshCoords& coords, const MeshSizes& sizes,
+                     const ZeroSharing& zero) {
+  const auto specs = params.specs();
+  return std::any_of(specs.begin(), specs.end(), [&](const ParamSpec& spec) {
+    const int slices = zero.stage.optimizer ? slices_of(spec.shard.data_axes(), sizes, zero.group) : 1;
+    return counts_here(spec.shard, coords, sizes, slices);
+  });
 }
 
 // The boxes that a rank stores, as in Trainer::checkpoint_tensors.
@@ -170,17 +173,18 @@ ShardLayout layout_of_run(const ModelConfig& model, const ReshardConfig& target,
   const StepOrder order = step_order(run);
   const MeshSizes sizes = mesh_sizes(run.mesh);
   const ZeroSharing zero = zero_sharing(run);
-  std::vector<CutModel> models;  // of each tensor rank: only the tensor axis cuts parameters
-  for (int tensor = 0; tensor < sizes[Axis::Tp]; ++tensor)
-    models.emplace_back(run.model, run.mesh, Mesh(sizes, {{Axis::Tp, tensor}}), run.seed,
-                        order.rank_of_stage);
+  std::map<std::pair<int, int>, CutModel> models;  // by place on the axes that cut parameters
   ShardLayout layout;
   for (int rank = 0; rank < sizes.ranks(); ++rank) {
     const MeshCoords coords = coords_of(rank, sizes);
     layout.emplace_back();
-    if (!saves_something(coords, sizes, zero)) continue;
-    const auto tensor = static_cast<size_t>(coords[Axis::Tp]);
-    layout.back() = boxes_of_rank(RankLayout(models[tensor], sizes, coords, run.zero, zero), kinds, dtype);
+    const std::pair place{coords[Axis::Tp], place_along({Axis::Etp, Axis::Ep}, coords, sizes)};
+    const CutModel& here = models
+                               .try_emplace(place, run.model, run.mesh, Mesh(sizes, coords), run.seed,
+                                            order.rank_of_stage)
+                               .first->second;
+    if (!saves_something(here.model.params, coords, sizes, zero)) continue;
+    layout.back() = boxes_of_rank(RankLayout(here, sizes, coords, run.zero, zero), kinds, dtype);
   }
   return layout;
 }

@@ -42,7 +42,9 @@ CutModel::Elements CutModel::elements_of(size_t stage) const {
     if (!uses(spec)) continue;
     const int64_t elements = (spec.shard.local.elements() + kGrain - 1) / kGrain * kGrain;
     sum.gradients += elements;
-    if (!spec.tied_to || !uses(model.params[*spec.tied_to])) sum.weights += elements;
+    if (spec.tied_to && uses(model.params[*spec.tied_to])) continue;
+    sum.weights += elements;
+    if (spec.shard.data_axes() == kExpertDataAxes) sum.experts += elements;
   }
   return sum;
 }

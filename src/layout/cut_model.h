@@ -29,6 +29,7 @@ struct CutModel {
   struct Elements {
     int64_t weights = 0;
     int64_t gradients = 0;
+    int64_t experts = 0;  // of the weights, those that are cut over the expert axis
   };
   Elements elements_of(size_t stage) const;
 

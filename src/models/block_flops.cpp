@@ -59,4 +59,19 @@ ContextNumbers context_of_layer(const ModelConfig& config, const MeshConfig& lay
   return numbers;
 }
 
+// The rows of a token and their gates go to the experts in F and come back, as do their gradients in I. In W the
+// rows go once more. Numbers of rows are collectives too (nn/experts.h).
+ExpertNumbers experts_of_layer(const ModelConfig& config, const MeshConfig& layout) {
+  if (layout.expert_model_parallel_size == 1 || !config.num_experts) return {};
+  const auto choices = static_cast<double>(config.moe_router_topk);
+  const double rows = choices * static_cast<double>(config.hidden_size);
+  ExpertNumbers numbers{2 * rows, 2 * rows, rows, choices, choices, 4, 3, 1};
+  if (layout.recompute_granularity == RecomputeGranularity::Full) {
+    numbers.input += numbers.forward;
+    numbers.input_gates += numbers.forward_gates;
+    numbers.input_calls += numbers.forward_calls;
+  }
+  return numbers;
+}
+
 }  // namespace trifold

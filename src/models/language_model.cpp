@@ -96,7 +96,8 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
                             .cost = flops,
                             .parts = flops_of_layer(config, layout.recompute_granularity),
                             .tensor_sums = sums_of_layer(layout),
-                            .context = context_of_layer(config, layout)});
+                            .context = context_of_layer(config, layout),
+                            .experts = experts_of_layer(config, layout)});
   }
 
   BlockBuilder last(model.params, mesh, index, seed, layout.sequence_parallel);

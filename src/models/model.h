@@ -41,6 +41,14 @@ struct ContextNumbers {
   int forward_calls = 0, input_calls = 0;
 };
 
+// The same over the expert axis, where tokens choose every expert as often: rows of activations and gates. What
+// ranks tell each other of how many rows there are is not counted.
+struct ExpertNumbers {
+  double forward = 0, input = 0, weight = 0;
+  double forward_gates = 0, input_gates = 0;  // in the type of sums
+  int forward_calls = 0, input_calls = 0, weight_calls = 0;
+};
+
 struct Block {
   std::unique_ptr<Layer> layer;
   BlockKind kind = BlockKind::Layer;
@@ -51,6 +59,7 @@ struct Block {
   BlockFlops parts = {};
   TensorSums tensor_sums = {};
   ContextNumbers context = {};
+  ExpertNumbers experts = {};
 };
 
 struct Model {

@@ -49,10 +49,11 @@ class Costs {
     const double gates = work_.gated ? 2 : 1;
     if (work_.experts == 0)
       return linear(work_.hidden, gates * inner, true) + linear(inner, work_.hidden, true);
-    const double rows = std::ceil(work_.rows() * work_.choices / work_.experts / kTileRows) * kTileRows;
+    const double here = work_.experts / work_.expert;  // which rows of all ranks that share experts meet
+    const double rows = std::ceil(work_.rows() * work_.choices / here / kTileRows) * kTileRows;
     PartSeconds sum = linear(work_.hidden, work_.experts, false) +
-                      linear(rows, work_.hidden, gates * inner, work_.experts, false) +
-                      linear(rows, inner, work_.hidden, work_.experts, false);
+                      linear(rows, work_.hidden, gates * inner, here, false) +
+                      linear(rows, inner, work_.hidden, here, false);
     if (work_.shared > 0)
       sum = sum + linear(work_.hidden, gates * work_.shared, true) + linear(work_.shared, work_.hidden, true);
     return sum;
@@ -142,7 +143,19 @@ class Costs {
       cost.tensor.input += software_.recompute_fraction * cost.tensor.forward;
     }
     add_context(cost, core);
+    add_exchange(cost);
     return cost;
+  }
+
+  // Rows are sent to their experts and back in forward, their gradients in backward, and the rows once more for the
+  // weight gradients. A rank sends the same fraction of its rows as in a ring all-gather.
+  void add_exchange(BlockCost& cost) const {
+    if (work_.expert < 2) return;
+    const double bytes = work_.element_bytes * work_.rows() * work_.choices * work_.hidden;
+    const double once = gather_seconds(hardware_, software_, expert_ring(hardware_, work_), bytes);
+    cost.tensor.forward += 2 * once;
+    cost.tensor.input += (work_.recompute == RecomputeGranularity::Full ? 4 : 2) * once;
+    cost.tensor.weight += once;
   }
 
   // Key and value heads are sent around the context axis, and their gradients back; or projections and outputs are

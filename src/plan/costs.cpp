@@ -36,6 +36,19 @@ ContextBytes context_bytes_of(const PretrainConfig& config, const ContextNumbers
   return {each * numbers.forward * bytes, each * (numbers.input * bytes + numbers.sums * of_sums)};
 }
 
+// What a rank sends to those that share its experts.
+struct ExpertBytes {
+  double forward = 0, input = 0, weight = 0;
+};
+ExpertBytes expert_bytes_of(const PretrainConfig& config, const ExpertNumbers& numbers) {
+  const double ranks = config.mesh.expert_model_parallel_size;
+  const double each = (ranks - 1) / ranks * positions(config);
+  const auto bytes = static_cast<double>(element_bytes(config));
+  const auto of_gates = static_cast<double>(size_of(accumulate_type(compute_type(config.precision))));
+  return {each * (numbers.forward * bytes + numbers.forward_gates * of_gates),
+          each * (numbers.input * bytes + numbers.input_gates * of_gates), each * numbers.weight * bytes};
+}
+
 PlanCosts counted_costs(const PlanConfig& config, const Model& model) {
   const PretrainConfig& run = config.run;
   PlanCosts costs;
@@ -55,9 +68,18 @@ PlanCosts counted_costs(const PlanConfig& config, const Model& model) {
     const double keys_forward =
         moved.forward / costs.bytes_per_second + block.context.forward_calls * latency;
     const double keys_input = moved.input / costs.bytes_per_second + block.context.input_calls * latency;
-    costs.blocks.push_back({flops.forward * per_flop + sums.forward * sum + keys_forward,
-                            flops.input * per_flop + sums.input * sum + keys_input,
-                            flops.weight * per_flop + sums.weight * sum, 0});
+    const ExpertBytes rows = expert_bytes_of(run, block.experts);
+    const auto rows_seconds = [&](double sent, int calls) {
+      return sent / costs.bytes_per_second +
+             calls * (run.mesh.expert_model_parallel_size - 1) * costs.message_latency;
+    };
+    costs.blocks.push_back({flops.forward * per_flop + sums.forward * sum + keys_forward +
+                                rows_seconds(rows.forward, block.experts.forward_calls),
+                            flops.input * per_flop + sums.input * sum + keys_input +
+                                rows_seconds(rows.input, block.experts.input_calls),
+                            flops.weight * per_flop + sums.weight * sum +
+                                rows_seconds(rows.weight, block.experts.weight_calls),
+                            0});
   }
   return costs;
 }
@@ -131,6 +153,9 @@ PlanCosts read_measured(const std::string& file, const PretrainConfig& run, cons
   const int context = run.mesh.context_parallel_size;
   if (context > 1 || blocks.has("context_parallel_size"))
     check_measured(blocks, "context_parallel_size", context);
+  const int experts = run.mesh.expert_model_parallel_size;
+  if (experts > 1 || blocks.has("expert_model_parallel_size"))
+    check_measured(blocks, "expert_model_parallel_size", experts);
   PlanCosts costs;
   costs.message_latency = seconds_from(blocks, "message_latency");
   costs.bytes_per_second = blocks.at("bytes_per_second").number();
@@ -213,6 +238,15 @@ std::vector<double> context_bytes(const PretrainConfig& config, const Model& mod
   for (const Block& block : model.blocks) {
     const ContextBytes moved = context_bytes_of(config, block.context);
     bytes.push_back(moved.forward + moved.input);
+  }
+  return bytes;
+}
+
+std::vector<double> expert_bytes(const PretrainConfig& config, const Model& model) {
+  std::vector<double> bytes;
+  for (const Block& block : model.blocks) {
+    const ExpertBytes moved = expert_bytes_of(config, block.experts);
+    bytes.push_back(moved.forward + moved.input + moved.weight);
   }
   return bytes;
 }

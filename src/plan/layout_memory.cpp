@@ -38,8 +38,9 @@ Plan walked_plan(bool split) {
 PretrainConfig three_stages(PretrainConfig run, bool two_layers) {
   run.model.num_layers = two_layers ? 2 * kWalkedStages : kWalkedStages;
   run.mesh.pipeline_model_parallel_size = kWalkedStages;
-  run.mesh.data_parallel_size = 1;
-  run.mesh.ranks = kWalkedStages * run.mesh.tensor_model_parallel_size * run.mesh.context_parallel_size;
+  run.mesh.data_parallel_size = run.mesh.expert_model_parallel_size;
+  run.mesh.ranks = kWalkedStages * run.mesh.tensor_model_parallel_size * run.mesh.context_parallel_size *
+                   *run.mesh.data_parallel_size;
   run.mesh.cut = {};
   run.mesh.cut.pipeline_model_parallel_layout = two_layers ? "Ett|tt|ttL" : "Et|t|tL";
   run.zero = {};
@@ -48,7 +49,7 @@ PretrainConfig three_stages(PretrainConfig run, bool two_layers) {
 
 struct WalkedStages {
   std::array<ActivationMemory, kWalkedStages> memory;
-  std::array<int64_t, kWalkedStages> weights{};
+  std::array<int64_t, kWalkedStages> weights{}, experts{};
   int64_t tied = 0;
 };
 
@@ -62,7 +63,9 @@ WalkedStages walk(const PretrainConfig& run, bool split) {
     const RankLayout layout(model, sizes, MeshCoords{{Axis::Pp, rank}}, run.zero, ZeroSharing{});
     walked.memory[at] = layout.activations(plan[at], run.batch.micro_batch_size, run.model.seq_length,
                                            compute_type(run.precision));
-    walked.weights[at] = model.elements_of(at).weights;
+    const CutModel::Elements elements = model.elements_of(at);
+    walked.weights[at] = elements.weights;
+    walked.experts[at] = elements.experts;
   }
   for (const ParamSpec& spec : model.model.params.specs())
     if (spec.tied_to) walked.tied += spec.shard.local.elements();
@@ -78,7 +81,8 @@ StageNeeds needs_of(const WalkedStages& one, const WalkedStages& two, size_t sta
     return line_through(static_cast<double>(x), static_cast<double>(y));
   };
   return {line(a.stages[0].keep, b.stages[0].keep), line(a.stages[0].held, b.stages[0].held),
-          line(a.flow, b.flow), line(a.scratch, b.scratch), line(one.weights[stage], two.weights[stage])};
+          line(a.flow, b.flow), line(a.scratch, b.scratch), line(one.weights[stage], two.weights[stage]),
+          line(one.experts[stage], two.experts[stage])};
 }
 
 BlockNeeds walk_blocks(const PretrainConfig& run, bool split) {
@@ -127,7 +131,10 @@ class RankNeeds {
   double flat(const BlockNeeds& blocks, const ZeroSharing& zero) const {
     const double elements = weights(blocks);
     const bool ends_meet = holds(0) && holds(stages_ - 1) && blocks.tied > 0;
-    const double slice = elements / zero.group;
+    const double of_experts = experts(blocks);
+    const double slice =
+        (elements - of_experts) / zero.group +
+        of_experts / slices_of(kExpertDataAxes, mesh_sizes(run_.mesh), zero.group);
     const double passing = 2 * unit(blocks) + end(blocks);  // units in memory at one time
     const DType dtype = compute_type(run_.precision);
     const auto bytes = [](double count, size_t each) { return count * static_cast<double>(each); };
@@ -170,6 +177,13 @@ class RankNeeds {
     return elements - (stages_ > 1 && holds(0) && holds(stages_ - 1) ? blocks.tied : 0);
   }
 
+  double experts(const BlockNeeds& blocks) const {
+    double elements = 0;
+    for (const StageFlight& use : flight_)
+      elements += blocks.stage(use.stage, stages_).experts.of(layers_of_stage(use.stage));
+    return elements;
+  }
+
   // Layers of a stage are one unit until it is large enough.
   double unit(const BlockNeeds& blocks) const {
     const double layer = blocks.middle.weights.layer;
@@ -203,7 +217,8 @@ StageNeeds BlockNeeds::stage(int index, int stages) const {
   if (stages > 1) return index == 0 ? first : index + 1 == stages ? last : middle;
   StageNeeds all{both_ends(first.keep, middle.keep, last.keep), both_ends(first.held, middle.held, last.held),
                  larger(first.flow, last.flow), larger(first.scratch, last.scratch),
-                 both_ends(first.weights, middle.weights, last.weights)};
+                 both_ends(first.weights, middle.weights, last.weights),
+                 both_ends(first.experts, middle.experts, last.experts)};
   all.weights.none -= tied;  // one weight, used twice
   return all;
 }
@@ -242,9 +257,13 @@ ScheduleFlight schedule_flight(Schedule schedule, int ranks, int chunks, int mic
 }
 
 const BlockNeeds& LayoutMemory::blocks(const PretrainConfig& run, bool split) {
-  const BlockKey key{run.mesh.tensor_model_parallel_size, run.mesh.context_parallel_size,
-                     run.batch.micro_batch_size,          run.mesh.sequence_parallel,
-                     run.mesh.recompute_granularity,      split};
+  const BlockKey key{run.mesh.tensor_model_parallel_size,
+                     run.mesh.context_parallel_size,
+                     run.mesh.expert_model_parallel_size,
+                     run.batch.micro_batch_size,
+                     run.mesh.sequence_parallel,
+                     run.mesh.recompute_granularity,
+                     split};
   const auto found = blocks_.find(key);
   if (found != blocks_.end()) return found->second;
   return blocks_.emplace(key, walk_blocks(run, split)).first->second;

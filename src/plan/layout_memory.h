@@ -29,9 +29,9 @@ struct PerLayers {
   double of(double layers) const { return none + layers * layer; }
 };
 
-// Bytes, and elements of weights.
+// Bytes, and elements of weights, those of experts among them.
 struct StageNeeds {
-  PerLayers keep, held, flow, scratch, weights;
+  PerLayers keep, held, flow, scratch, weights, experts;
 };
 
 // Needs of the first stage with the embedding, a middle one, and the last with the head.
@@ -67,7 +67,7 @@ class LayoutMemory {
   size_t most_bytes(const PretrainConfig& run, const std::vector<int>& layers);
 
  private:
-  using BlockKey = std::tuple<int, int, int64_t, bool, RecomputeGranularity, bool>;
+  using BlockKey = std::tuple<int, int, int, int64_t, bool, RecomputeGranularity, bool>;
   using FlightKey = std::tuple<Schedule, int, int, int>;
 
   const BlockNeeds& blocks(const PretrainConfig& run, bool split);

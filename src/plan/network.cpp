@@ -21,6 +21,10 @@ Ring context_ring(const Hardware& hardware, const Workload& work) {
   return ring_of(hardware, work.context, work.tensor);
 }
 
+Ring expert_ring(const Hardware& hardware, const Workload& work) {
+  return ring_of(hardware, work.expert, work.tensor * work.context);
+}
+
 Ring data_ring(const Hardware& hardware, const Workload& work) {
   return ring_of(hardware, work.data * work.context, work.tensor);
 }

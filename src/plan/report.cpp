@@ -58,7 +58,8 @@ class Builder {
       const RankUse use = use_of(rank, report_.plan, reduces_each(run_));
       report_.memory.push_back(use.memory);
       report_.traffic.push_back({traffic_of(rank, tensor_bytes(run_, model_.model)),
-                                 traffic_of(rank, context_bytes(run_, model_.model)), 0,
+                                 traffic_of(rank, context_bytes(run_, model_.model)),
+                                 traffic_of(rank, expert_bytes(run_, model_.model)), 0,
                                  use.data_bytes / order_.batches});
     }
     check_memory_limit(run_, report_.memory);
@@ -134,6 +135,7 @@ class Builder {
     report_.tensor = sizes_[Axis::Tp];
     report_.context = sizes_[Axis::Cp];
     report_.data = sizes_[Axis::Dp];
+    report_.experts = sizes_[Axis::Ep];
     report_.pipeline = sizes_[Axis::Pp];
     report_.parameters = model_.model.params.global_elements();
     report_.schedule = run_.pipeline.schedule->text();

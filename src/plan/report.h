@@ -31,6 +31,7 @@ namespace trifold {
 struct TrafficReport {
   double tensor = 0;
   double context = 0;
+  double experts = 0;  // where tokens choose every expert as often
   double pipeline = 0;
   double data = 0;
 };
@@ -46,6 +47,7 @@ struct ReductionReport {
 
 struct PlanReport {
   int tensor = 1, context = 1, data = 1, pipeline = 1;
+  int experts = 1;         // data-parallel ranks that share experts
   int64_t parameters = 0;  // of the model; tied ones once
   std::string schedule;
   std::optional<AutomaticChoice> automatic;  // for --schedule auto

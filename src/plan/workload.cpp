@@ -9,7 +9,7 @@ double Workload::layer_weights() const {
   const double attention = hidden * head_width * (2 * heads + 2 * key_heads);
   const double mlp = hidden * inner * (gated ? 3 : 2);
   if (experts > 0)
-    return (attention + experts * mlp + mlp / inner * shared) / tensor + (2 + experts) * hidden;
+    return (attention + experts / expert * mlp + mlp / inner * shared) / tensor + (2 + experts) * hidden;
   return (attention + mlp) / tensor + 2 * hidden;
 }
 
@@ -46,6 +46,7 @@ Workload make_workload(const PretrainConfig& run, double padded_vocabulary) {
   work.context = mesh.context_parallel_size;
   work.exchanges_heads = mesh.cp_comm_type == ContextExchange::AllToAll;
   work.data = mesh.data_parallel_size.value_or(1);
+  work.expert = mesh.expert_model_parallel_size;
   work.pipeline = mesh.pipeline_model_parallel_size;
   work.sequence_parallel = mesh.sequence_parallel;
   work.recompute = mesh.recompute_granularity;

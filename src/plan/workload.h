@@ -39,6 +39,7 @@ struct Workload {
                                  // (--cp-comm-type a2a)
   bool hides_context = false;  // sending keys and values overlaps with attention; only other programs do this
   double data = 1;
+  double expert = 1;  // data-parallel ranks that share the experts of a layer
   int pipeline = 1;
   int chunks = 1;  // stages of a pipeline rank
   bool sequence_parallel = false;
@@ -58,7 +59,7 @@ struct Workload {
   std::vector<int> stage_layers;  // transformer layers of each stage; pipeline * chunks of them
 
   double rows() const { return micro_batch * sequence / context; }  // of a micro-batch on one rank
-  // Weights of one layer, of the embedding and of the head, on one tensor rank.
+  // Weights of one layer, of the embedding and of the head, on one rank.
   double layer_weights() const;
   double embedding_weights() const;
   double head_weights() const;

@@ -105,7 +105,8 @@ void inherit_tokenizer(DataConfig& data, const CheckpointModel& from, bool is_te
 void compare_checkpoint_model(nlohmann::json stored, nlohmann::json wanted, LoadPart part) {
   std::vector<const char*> free{"make_vocab_size_divisible_by"};
   if (part != LoadPart::All)
-    free.insert(free.end(), {"seq_length", "hidden_dropout", "attention_dropout", "init_method_std"});
+    free.insert(free.end(), {"seq_length", "hidden_dropout", "attention_dropout", "init_method_std",
+                             "moe_aux_loss_coeff", "moe_z_loss_coeff"});
   if (part != LoadPart::All && wanted.is_object() && wanted.value("position_embedding_type", "") == "rope")
     free.insert(free.end(),
                 {"max_position_embeddings", "rotary_base", "use_rope_scaling", "rope_scaling_factor",

@@ -19,11 +19,12 @@ void count_labels(const DataSource& source, BatchBuffer& buffer, int64_t first, 
 
 namespace {
 
-// Calls body(first) for each block of this rank that begins before `end`. All ranks have equally many rounds.
-void for_each_block(const Mesh& mesh, int64_t block, int64_t end, StopPoll& poll,
+// Calls body(first) for the block of this rank in each round. All ranks have equally many rounds; in the last one a
+// block may begin at or after `end`.
+void for_each_round(const Mesh& mesh, int64_t block, int64_t end, StopPoll& poll,
                     FunctionRef<void(int64_t)> body) {
   for (int64_t round = 0; round < end && !poll.stops(); round += mesh.size(Axis::Dp) * block)
-    if (const int64_t first = round + mesh.coord(Axis::Dp) * block; first < end) body(first);
+    body(round + mesh.coord(Axis::Dp) * block);
 }
 
 }  // namespace
@@ -31,8 +32,9 @@ void for_each_block(const Mesh& mesh, int64_t block, int64_t end, StopPoll& poll
 LabelCount count_all_labels(Replica& replica, const DataSource& source, BatchBuffer& buffer, int64_t end,
                             StopPoll& poll) {
   LabelCount count;
-  for_each_block(replica.mesh(), buffer.batch().samples(), end, poll,
-                 [&](int64_t first) { count_labels(source, buffer, first, end, count); });
+  for_each_round(replica.mesh(), buffer.batch().samples(), end, poll, [&](int64_t first) {
+    if (first < end) count_labels(source, buffer, first, end, count);
+  });
   if (!poll.stopped()) sum_over_data_ranks(replica, {&count, 1});
   return count;
 }
@@ -48,9 +50,11 @@ LossSums forward_samples(Executor& executor, const Mesh& mesh, const DataSource&
                          int64_t end, StopPoll& poll, double pair_scale, StepWatch* watch) {
   const int64_t block = buffer.batch().samples();
   LossSums sums;
-  for_each_block(mesh, block, end, poll, [&](int64_t first) {
-    Batch batch = first_samples(buffer.batch(), std::min(block, end - first));
-    source.read(batch, first);
+  for_each_round(mesh, block, end, poll, [&](int64_t first) {
+    // Ranks that share experts go forward together: one without samples computes padding, which does not count.
+    if (first >= end && mesh.size(Axis::Ep) == 1) return;
+    Batch batch = first_samples(buffer.batch(), std::clamp<int64_t>(end - first, 1, block));
+    read_padded(source, batch, first, end);
     cut_rows(batch, rows_here(source.seq_length(), mesh.sizes(), mesh.coords()));
     batch.pair_scale = pair_scale;
     const LossSums part = executor.evaluate(batch, watch);

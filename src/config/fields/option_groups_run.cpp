@@ -50,6 +50,13 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
            "Attention over context ranks: gather keys and values, or exchange heads.")
       .of_execution();
   table
+      .add("expert-model-parallel-size", &mesh.expert_model_parallel_size,
+           "Data-parallel ranks that share the experts of each layer, and send each other the tokens of these; "
+           "needs --num-experts; not on CUDA devices.")
+      .range(1, kMaxRanks)
+      .also("ep")
+      .of_execution();
+  table
       .add(
           "sequence-parallel", &mesh.sequence_parallel,
           "Shard along the sequence the activations that tensor ranks would otherwise replicate; needs --tp.")

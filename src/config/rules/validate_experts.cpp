@@ -46,4 +46,16 @@ void check_experts(const ModelConfig& model, Problems& problems) {
         .right("leave one of them out");
 }
 
+// Of one chosen expert the softmax over the chosen is 1, whatever the router says.
+void check_router_training(const ModelConfig& model, Problems& problems) {
+  if (!problems.sound({"num-experts", "moe-router-topk"}) || !model.num_experts) return;
+  if (model.moe_router_topk == 1 && model.moe_router_score_function == RouterScore::Softmax &&
+      !model.moe_router_pre_softmax)
+    problems.about("moe-router-topk", "moe-router-pre-softmax", "moe-router-score-function")
+        .wrong(
+            "--moe-router-topk 1 trains no router: the softmax over one chosen expert is always 1 and has no "
+            "gradient")
+        .right("give --moe-router-pre-softmax, --moe-router-score-function sigmoid, or --moe-router-topk 2");
+}
+
 }  // namespace trifold

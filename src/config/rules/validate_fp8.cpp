@@ -36,6 +36,11 @@ void check_fp8(const PretrainConfig& config, Problems& problems) {
         .wrong("--fp8 needs --device cuda, because processors have no products in 8 bits")
         .right("give both, or neither");
   const ModelConfig& model = config.model;
+  if (model.num_experts)
+    return problems.about("fp8", "num-experts")
+        .wrong("--fp8 is not possible with --num-experts {}: products of experts are not computed in 8 bits",
+               *model.num_experts)
+        .right("leave out one of them");
   const bool sound =
       problems.sound({"hidden-size", "num-attention-heads", "num-query-groups", "ffn-hidden-size",
                       "seq-length", "micro-batch-size", "tensor-model-parallel-size"});

@@ -93,9 +93,10 @@ void check_batch(const BatchConfig& batch, const MeshConfig& mesh, Problems& pro
         .right("{}", multiples_around(*batch.global_batch_size, unit));
 }
 
-// Every rank holds all experts and routes whole samples.
-void check_experts_mesh(const PretrainConfig& config, Problems& problems) {
-  if (!config.model.num_experts || !problems.sound({"num-experts"})) return;
+namespace {
+
+// A rank routes whole samples.
+void check_experts_of_samples(const PretrainConfig& config, Problems& problems) {
   const std::pair<const char*, int> axes[] = {
       {"tensor-model-parallel-size", config.mesh.tensor_model_parallel_size},
       {"context-parallel-size", config.mesh.context_parallel_size}};
@@ -103,11 +104,69 @@ void check_experts_mesh(const PretrainConfig& config, Problems& problems) {
     if (problems.sound({option}) && ranks > 1)
       problems.about("num-experts", option)
           .wrong(
-              "--num-experts {} is not possible with --{} {}: neither experts nor their samples are cut over "
-              "ranks",
+              "--num-experts {} is not possible with --{} {}: neither an expert nor the samples of experts are "
+              "cut over ranks",
               *config.model.num_experts, option, ranks)
-          .right("give --{} 1; pipeline stages, data-parallel ranks and --zero-stage spread the model",
-                 option);
+          .right(
+              "give --{} 1; pipeline stages, data-parallel ranks, --expert-model-parallel-size and --zero-stage "
+              "spread the model",
+              option);
+}
+
+// Rows, of which the products of experts have 32-bit numbers: all that can arrive on a rank.
+void check_expert_rows(const PretrainConfig& config, Problems& problems) {
+  constexpr int64_t kMost = (int64_t{1} << 31) - 1;
+  const ModelConfig& model = config.model;
+  if (!problems.sound({"micro-batch-size", "seq-length", "moe-router-topk"})) return;
+  const int64_t ranks = config.mesh.expert_model_parallel_size;
+  const int64_t choices = std::min(model.moe_router_topk, *model.num_experts / ranks);
+  int64_t rows = 0;
+  if (__builtin_mul_overflow(config.batch.micro_batch_size, model.seq_length, &rows) ||
+      __builtin_mul_overflow(rows, std::max(model.moe_router_topk, ranks * choices), &rows))
+    rows = INT64_MAX;
+  if (rows > kMost)
+    problems
+        .about("micro-batch-size", "seq-length", "moe-router-topk", "num-experts",
+               "expert-model-parallel-size")
+        .wrong(
+            "--micro-batch-size {} x --seq-length {} tokens may give the experts of a rank more than {} rows: "
+            "--moe-router-topk {}, --num-experts {}, --expert-model-parallel-size {}",
+            config.batch.micro_batch_size, model.seq_length, kMost, model.moe_router_topk, *model.num_experts,
+            ranks)
+        .right("give a smaller --micro-batch-size");
+}
+
+}  // namespace
+
+void check_experts_mesh(const PretrainConfig& config, Problems& problems) {
+  if (!problems.sound({"num-experts", "expert-model-parallel-size"})) return;
+  const int ranks = config.mesh.expert_model_parallel_size;
+  if (!config.model.num_experts) {
+    if (ranks > 1)
+      problems.about("expert-model-parallel-size", "num-experts")
+          .wrong("--expert-model-parallel-size {} has no effect", ranks)
+          .right("it needs --num-experts");
+    return;
+  }
+  check_experts_of_samples(config, problems);
+  check_expert_rows(config, problems);
+  if (ranks == 1) return;
+  if (*config.model.num_experts % ranks != 0)
+    problems.about("num-experts", "expert-model-parallel-size")
+        .wrong("--num-experts {} is not divisible by --expert-model-parallel-size {}",
+               *config.model.num_experts, ranks)
+        .right("{}", multiples_around(*config.model.num_experts, ranks));
+  if (config.mesh.device == ComputeDevice::Cuda)
+    problems.about("expert-model-parallel-size", "device")
+        .wrong("--expert-model-parallel-size {} is not possible with --device cuda yet", ranks)
+        .right("give --device cpu, or leave it out: every rank holds all experts of its blocks then");
+  if (!sound_sizes(problems)) return;
+  const int64_t data = data_parallel_size(config.mesh);
+  if (data % ranks != 0)
+    problems
+        .about("expert-model-parallel-size", "ranks", "data-parallel-size", "pipeline-model-parallel-size")
+        .wrong("--expert-model-parallel-size {} does not divide the data-parallel size {}", ranks, data)
+        .right("give a divisor of it: data-parallel ranks share the experts");
 }
 
 void check_tensor(const PretrainConfig& config, Problems& problems) {

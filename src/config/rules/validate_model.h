@@ -7,6 +7,8 @@
 namespace trifold {
 
 void check_experts(const ModelConfig& model, Problems& problems);  // part of check_model
+// Settings with which a router would not learn.
+void check_router_training(const ModelConfig& model, Problems& problems);
 void check_model(const ModelConfig& model, Problems& problems);
 // Task heads exclude asynchronous schedules, whose stages count token labels; a task has none.
 void check_task_head(const PretrainConfig& config, Problems& problems);
