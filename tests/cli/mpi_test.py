@@ -59,6 +59,16 @@ class Mpi(ProgramTest):
         self.assertEqual(len(self.losses("mpi.jsonl")), 10)
         self.assertEqual(self.losses("threads.jsonl"), self.losses("mpi.jsonl"))
 
+    def test_ranks_that_share_experts_give_the_losses_of_threads(self):
+        run = ["--train-iters", 10, "--num-experts", 8, "--disable-bias-linear", "--hidden-dropout", 0.1,
+               "--global-batch-size", 8, "--ep", 4, "--zero-stage", 1]
+        self.pretrain(*run, "--ranks", 4, "--log-json", "threads.jsonl")
+        self.pretrain(*run, "--log-json", "mpi.jsonl", "--save", "d", prefix=self.mpi(4))
+        self.assertEqual(len(self.losses("mpi.jsonl")), 10)
+        self.assertEqual(self.losses("threads.jsonl"), self.losses("mpi.jsonl"))
+        run[run.index("--ep") + 1] = 2
+        self.pretrain(*run, "--train-iters", 12, "--load", "d", "--ranks", 2)
+
     # Neither sharding nor the kind of ranks changes a bit.
     def check_zero_stages(self, ranks, *arguments):
         run = ["--train-iters", 5, "--num-layers", 4, "--global-batch-size", 8, "--hidden-dropout", 0.1,

@@ -74,6 +74,12 @@ std::vector<Case> cases() {
   add("sequence", on_mesh(run, 1, 2), [](PretrainConfig& config) { config.mesh.sequence_parallel = true; });
   add("context", scheduled(on_mesh(run, 1, 1, 2, 2), "1f1b"),
       [](PretrainConfig& config) { config.model.hidden_dropout = config.model.attention_dropout = 0.1; });
+  add("experts", scheduled(on_mesh(run, 2, 1, 2), "zb-h1"), [](PretrainConfig& config) {
+    config.model.num_experts = 4;
+    config.model.disable_bias_linear = true;
+    config.mesh.expert_model_parallel_size = 2;
+    config.zero.zero_stage = 1;
+  });
   add("pipeline", scheduled(on_mesh(run, 1, 1, 2), "1f1b"), nothing);
   add("interleaved", scheduled(on_mesh(run, 1, 1, 2), "interleaved", 2), nothing);
   add("zero_bubble", scheduled(on_mesh(run, 1, 1, 2), "zb-h1"), nothing);

@@ -42,6 +42,7 @@ PretrainConfig config_of(const MatrixCase& c, const MatrixMesh& mesh) {
   config.precision.f64 = c.model.f64;
   config.mesh.sequence_parallel = mesh.sequence_parallel;
   config.mesh.cp_comm_type = mesh.exchange;
+  config.mesh.expert_model_parallel_size = mesh.ep;
   config.mesh.distributed_timeout_minutes = 5;  // many ranks share few cores
   config.batch.micro_batch_size = 1;
   config.batch.global_batch_size = int64_t{c.micros} * c.mesh.dp;
@@ -72,8 +73,8 @@ void expect_close(const Curve& mesh, const Curve& one, double tolerance) {
 
 std::string name_of(const MatrixMesh& mesh) {
   const char* exchange = mesh.exchange == ContextExchange::AllToAll ? "_a2a" : "";
-  return fmt::format("pp{}_dp{}_cp{}{}_tp{}{}", mesh.pp, mesh.dp, mesh.cp, exchange, mesh.tp,
-                     mesh.sequence_parallel ? "_sequence" : "");
+  return fmt::format("pp{}_dp{}_cp{}{}_tp{}{}{}", mesh.pp, mesh.dp, mesh.cp, exchange, mesh.tp,
+                     mesh.sequence_parallel ? "_sequence" : "", mesh.ep > 1 ? fmt::format("_ep{}", mesh.ep) : "");
 }
 
 namespace {
@@ -97,6 +98,7 @@ const Curve& Matrix::reference(const MatrixCase& c, const MatrixMesh& mesh) {
   const Key key{mesh.dp,
                 mesh.cp,
                 mesh.exchange,
+                mesh.ep,
                 mesh.tp,
                 mesh.sequence_parallel,
                 c.micros * c.mesh.dp,
@@ -123,7 +125,8 @@ void Matrix::check(const MatrixCase& c) {
   const Curve& one = reference(c, {});
   expect_close(curve, one, c.model.f64 ? 1e-11 : 2e-5);
   expect_bits(curve,
-              reference(c, {1, c.mesh.dp, c.mesh.tp, c.mesh.sequence_parallel, c.mesh.cp, c.mesh.exchange}));
+              reference(c, {1, c.mesh.dp, c.mesh.tp, c.mesh.sequence_parallel, c.mesh.cp, c.mesh.exchange,
+                            c.mesh.ep}));
   EXPECT_LT(curve.losses.back(), 0.95 * curve.losses.front()) << "nothing was learnt";
 }
 

@@ -191,5 +191,31 @@ TEST(Matrix, Experts) {
   });
 }
 
+// Spread over ranks they are the same experts.
+TEST(Matrix, ExpertsOnManyRanks) {
+  MatrixModel exact{7, 0.2, true};
+  exact.experts = 8;
+  MatrixModel llama{7, 0.0, true};
+  llama.experts = 20;
+  llama.key_heads = 2;
+  const auto mesh = [](int pp, int dp, int ep) {
+    MatrixMesh result{pp, dp, 1};
+    result.ep = ep;
+    return result;
+  };
+  check_all({
+      {mesh(1, 2, 2), "1f1b", 1, 2, exact, kNone, 0},
+      {mesh(1, 8, 8), "1f1b", 1, 2, exact, kSelective, 1},
+      {mesh(1, 8, 4), "1f1b", 1, 2, exact, kNone, 3},
+      {mesh(2, 4, 4), "1f1b", 1, 2, llama, kFull, 2},
+      {mesh(2, 4, 2), "gpipe", 1, 4, exact, kSelective, 1},
+      {mesh(2, 2, 2), "zb-v", 2, 5, llama, kNone, 2},
+      {mesh(2, 4, 4), "zb-h2", 1, 6, exact, kSelective, 1},
+      {mesh(4, 2, 2), "interleaved", 2, 4, llama, kSelective, 3},
+      {mesh(4, 2, 2), "zb-h1", 1, 8, exact, kFull, 2},
+      {mesh(4, 2, 2), "dualpipe-v", 2, 8, exact, kNone, 1},
+  });
+}
+
 }  // namespace
 }  // namespace trifold::test

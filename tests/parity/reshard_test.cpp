@@ -107,6 +107,64 @@ TEST_F(Reshard, TheToolWritesTheFilesOfADirectSave) {
   }
 }
 
+TEST_F(Reshard, ExpertsMoveBetweenRanks) {
+  PretrainConfig base = run();
+  base.model.num_experts = 8;
+  base.model.disable_bias_linear = true;
+  base.model.moe_ffn_hidden_size = 24;
+  const auto with = [&](int ep) {
+    PretrainConfig config = base;
+    config.mesh.expert_model_parallel_size = ep;
+    return config;
+  };
+  const ReshardLayout f64{8, 1, 1, 1, "1f1b", 1, false, 16, "f64"};
+  const Curve whole = train(config_of({1, 1, 1, 0, "1f1b", 1, false, 16, "f64"}, base));
+  const std::string from = (folder_ / "ep4").string();
+  train(config_of(f64, with(4)), kSavedAfter, "", from);
+  const std::pair<ReshardLayout, int> targets[] = {{{1, 1, 1, 0, "1f1b", 1, false, 16, "f64"}, 1},
+                                                   {{2, 1, 2, 3, "1f1b", 1, false, 16, "f64"}, 2},
+                                                   {{8, 1, 1, 2, "1f1b", 1, false, 16, "f64"}, 8},
+                                                   {{4, 1, 2, 1, "zb-v", 2, false, 16, "f64"}, 4}};
+  for (const auto& [target, ep] : targets) {
+    SCOPED_TRACE(name_of(target) + fmt::format(" ep{}", ep));
+    check_pair(from, target, with(ep), whole, 1e-11);
+  }
+}
+
+TEST_F(Reshard, TheToolSpreadsExperts) {
+  PretrainConfig base = run();
+  base.model.num_experts = 8;
+  base.model.disable_bias_linear = true;
+  base.model.moe_ffn_hidden_size = 24;
+  base.mesh.expert_model_parallel_size = 4;
+  const std::string from = saved_on({4, 1, 2, 1}, base);
+  const std::pair<ReshardLayout, int> targets[] = {
+      {{1, 1, 1}, 1}, {{8, 1, 1, 0}, 2}, {{8, 1, 1, 3}, 4}, {{8, 1, 1, 1}, 8}, {{2, 1, 4, 1, "zb-h1"}, 2}};
+  for (const auto& [target, ep] : targets) {
+    SCOPED_TRACE(name_of(target) + fmt::format(" ep{}", ep));
+    base.mesh.expert_model_parallel_size = ep;
+    const PretrainConfig config = config_of(target, base);
+    const std::string direct = (folder_ / "direct").string();
+    const std::string tool = (folder_ / "tool").string();
+    for (const std::string& path : {direct, tool}) std::filesystem::remove_all(path);
+    const SyntheticTokens data(config.model.seq_length, 7, 11);
+    run_on_ranks(config.mesh, [&](Communicator& world) {
+      Trainer trainer(world, config, data, nullptr);
+      trainer.load(from);
+      trainer.save(direct);
+    });
+    CheckpointReader reader(from);
+    reshard(reader, tool_config(target, base, from, tool));
+    const auto expected = hdf5_files_in(direct);
+    const auto written = hdf5_files_in(tool);
+    ASSERT_EQ(written.size(), expected.size());
+    for (const auto& [name, bytes] : expected) {
+      ASSERT_TRUE(written.contains(name)) << name;
+      EXPECT_TRUE(written.at(name) == bytes) << name << " differs";
+    }
+  }
+}
+
 TEST_F(Reshard, TheToolCutsIntoFilesChangesTypesAndDropsTheOptimizer) {
   const PretrainConfig base = run();
   const std::string from = saved_on(layouts_of_8()[9], base);

@@ -57,6 +57,38 @@ const std::vector<Case>& cases() {
          c.model.num_experts = 4, c.model.disable_bias_linear = true;
          c.model.moe_router_pre_softmax = true, c.model.moe_router_score_function = RouterScore::Sigmoid;
        }},
+      {"--moe-router-topk 1 trains no router: the softmax over one chosen expert is always 1 and has no gradient: "
+       "give --moe-router-pre-softmax",
+       [](C& c) {
+         c.model.num_experts = 4, c.model.disable_bias_linear = true, c.model.moe_router_topk = 1;
+       }},
+      {"--fp8 is not possible with --num-experts 4",
+       [](C& c) {
+         c.model.num_experts = 4, c.model.disable_bias_linear = true;
+         c.precision.bf16 = c.precision.fp8 = true, c.mesh.device = ComputeDevice::Cuda;
+       }},
+      {"--expert-model-parallel-size 2 has no effect: it needs --num-experts",
+       [](C& c) { c.mesh.ranks = c.mesh.expert_model_parallel_size = 2; }},
+      {"--num-experts 6 is not divisible by --expert-model-parallel-size 4: 4 and 8 are",
+       [](C& c) {
+         c.model.num_experts = 6, c.model.disable_bias_linear = true;
+         c.mesh.ranks = c.mesh.expert_model_parallel_size = 4;
+       }},
+      {"--expert-model-parallel-size 4 does not divide the data-parallel size 2: give a divisor of it",
+       [](C& c) {
+         c.model.num_experts = 4, c.model.disable_bias_linear = true;
+         c.mesh.ranks = 2, c.mesh.expert_model_parallel_size = 4;
+       }},
+      {"--expert-model-parallel-size 2 is not possible with --device cuda yet",
+       [](C& c) {
+         c.model.num_experts = 4, c.model.disable_bias_linear = true;
+         c.mesh.ranks = c.mesh.expert_model_parallel_size = 2, c.mesh.device = ComputeDevice::Cuda;
+       }},
+      {"tokens may give the experts of a rank more than 2147483647 rows: --moe-router-topk 2, --num-experts 4",
+       [](C& c) {
+         c.model.num_experts = 4, c.model.disable_bias_linear = true;
+         c.batch.micro_batch_size = int64_t{1} << 26, c.batch.global_batch_size.reset();
+       }},
       {"--num-experts 4 is not possible with --tensor-model-parallel-size 2",
        [](C& c) {
          c.model.num_experts = 4, c.model.disable_bias_linear = true;

@@ -28,6 +28,7 @@ struct MemoryCase {
   RecomputeGranularity recompute = RecomputeGranularity::None;
   bool untied = false;
   int context = 1;
+  int experts = 1;  // ranks that share experts, of which there are 8 then
 };
 
 // 12 layers of width 1024 in bf16: 200 million parameters.
@@ -43,6 +44,12 @@ PlanConfig plan_of_case(const MemoryCase& layout) {
   run.precision.bf16 = true;
   run.mesh.ranks = layout.tensor * layout.pipeline * layout.data * layout.context;
   run.mesh.context_parallel_size = layout.context;
+  if (layout.experts > 1) {
+    run.mesh.expert_model_parallel_size = layout.experts;
+    run.model.num_experts = 8;
+    run.model.disable_bias_linear = true;
+    run.model.moe_ffn_hidden_size = 512;
+  }
   run.mesh.tensor_model_parallel_size = layout.tensor;
   run.mesh.pipeline_model_parallel_size = layout.pipeline;
   run.mesh.sequence_parallel = layout.sequence_parallel;
@@ -98,6 +105,8 @@ TEST(LayoutMemory, IsThatOfThePlan) {
       {"zero 3, untied, tensor", 2, 1, 8, Schedule::OneFOneB, 1, 1, 2, true, 3, kFull, true},
       {"context ranks", 1, 1, 1, Schedule::OneFOneB, 1, 4, 4, false, 1, kSelective, false, 4},
       {"context, tensor, pipeline", 2, 2, 2, Schedule::ZbH1, 1, 2, 8, true, 1, kFull, false, 2},
+      {"experts", 1, 1, 8, Schedule::OneFOneB, 1, 1, 2, false, 1, kSelective, false, 1, 4},
+      {"experts, pipeline", 1, 2, 4, Schedule::ZbH1, 1, 1, 4, false, 2, kFull, true, 1, 4},
   };
   for (const MemoryCase& layout : cases) {
     const PlanConfig config = plan_of_case(layout);
