@@ -33,10 +33,12 @@ double flops_of_vocabulary_loss(const ModelConfig& config, int64_t padded_vocab)
 
 // Each linear pair has one sum in forward (of its output) and one in backward (of the gradient of its input).
 // Sequence parallelism splits each into an all-gather and a reduce-scatter, which move as much, and gathers the inputs
-// of the two column-parallel layers once more for their weight gradients (half a sum each).
-TensorSums sums_of_layer(const MeshConfig& layout) {
-  TensorSums sums{2, 2, layout.sequence_parallel ? 1.0 : 0.0};
-  if (layout.recompute_granularity == RecomputeGranularity::Full) sums.input += 2;
+// of the two column-parallel layers once more for their weight gradients (half a sum each). Experts are not a pair of
+// tensor-parallel linear layers.
+TensorSums sums_of_layer(const ModelConfig& config, const MeshConfig& layout) {
+  const double pairs = config.num_experts && !config.moe_shared_expert_intermediate_size ? 1 : 2;
+  TensorSums sums{pairs, pairs, layout.sequence_parallel ? pairs / 2 : 0.0};
+  if (layout.recompute_granularity == RecomputeGranularity::Full) sums.input += pairs;
   return sums;
 }
 
@@ -62,14 +64,18 @@ ContextNumbers context_of_layer(const ModelConfig& config, const MeshConfig& lay
 // The rows of a token and their gates go to the experts in F and come back, as do their gradients in I. In W the
 // rows go once more. Numbers of rows are collectives too (nn/experts.h).
 ExpertNumbers experts_of_layer(const ModelConfig& config, const MeshConfig& layout) {
-  if (layout.expert_model_parallel_size == 1 || !config.num_experts) return {};
+  if (!config.num_experts) return {};
   const auto choices = static_cast<double>(config.moe_router_topk);
   const double rows = choices * static_cast<double>(config.hidden_size);
-  ExpertNumbers numbers{2 * rows, 2 * rows, rows, choices, choices, 4, 3, 1};
+  ExpertNumbers numbers;
+  if (layout.expert_model_parallel_size > 1) numbers = {2 * rows, 2 * rows, rows, choices, choices, 4, 3, 1};
+  numbers.tensor_forward = static_cast<double>(*config.num_experts);
+  numbers.tensor_input = choices;
   if (layout.recompute_granularity == RecomputeGranularity::Full) {
     numbers.input += numbers.forward;
     numbers.input_gates += numbers.forward_gates;
     numbers.input_calls += numbers.forward_calls;
+    numbers.tensor_input += numbers.tensor_forward;
   }
   return numbers;
 }

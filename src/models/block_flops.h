@@ -16,7 +16,7 @@ BlockFlops flops_of_layer(const ModelConfig& config, RecomputeGranularity recomp
 double flops_of_vocabulary_loss(const ModelConfig& config, int64_t padded_vocab);
 
 // Tensor collectives of a transformer block.
-TensorSums sums_of_layer(const MeshConfig& layout);
+TensorSums sums_of_layer(const ModelConfig& config, const MeshConfig& layout);
 ContextNumbers context_of_layer(const ModelConfig& config, const MeshConfig& layout);
 ExpertNumbers experts_of_layer(const ModelConfig& config, const MeshConfig& layout);
 

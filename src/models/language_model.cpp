@@ -95,7 +95,7 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
                             .flops = flops,
                             .cost = flops,
                             .parts = flops_of_layer(config, layout.recompute_granularity),
-                            .tensor_sums = sums_of_layer(layout),
+                            .tensor_sums = sums_of_layer(config, layout),
                             .context = context_of_layer(config, layout),
                             .experts = experts_of_layer(config, layout)});
   }

@@ -8,6 +8,8 @@ Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsSh
       shape_(shape),
       ffn_(ffn),
       activation_(activation),
+      parts_(builder.sequence_parallel() ? builder.mesh().size(Axis::Tp) : 1),
+      part_(builder.row_part()),
       exchange_(builder.mesh().size(Axis::Ep) > 1
                     ? std::optional<ExchangedRows>(
                           std::in_place, builder.mesh(), name, shape.experts, shape.router.choices)
@@ -25,13 +27,26 @@ Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsSh
       own_{builder.slot(), builder.slot(), builder.slot()},
       arriving_(builder.slot()),
       here_(exchange_ ? Order{builder.slot(), builder.slot(), builder.slot()} : own_),
-      gates_here_(exchange_ ? builder.slot() : gates_),
+      gates_here_(builder.slot()),
       inner_(builder.slot()),
       dy_(builder.slot()),
       dlogits_(builder.slot()),
       dinner_(builder.slot()) {
-  check(builder.mesh().size(Axis::Tp) == 1, "{}: experts cannot be cut over {} tensor-parallel ranks", name,
+  check(builder.mesh().size(Axis::Tp) == parts_,
+        "{}: {} tensor-parallel ranks would all send the same rows to experts without sequence parallelism", name,
         builder.mesh().size(Axis::Tp));
+}
+
+Tensor Experts::own(Tensor all) const {
+  const int64_t rows = all.dim(0) / parts_;
+  return all.rows(part_ * rows, (part_ + 1) * rows);
+}
+
+Tensor Experts::gathered(Run& run, Arena& arena, Tensor mine) const {
+  if (parts_ == 1) return mine;
+  const Tensor all = arena.take(mine.dtype, {mine.dim(0) * parts_, mine.dim(1)});
+  run.mesh.comm({Axis::Tp}).all_gather(all, mine, run.stream);
+  return all;
 }
 
 Tensor Experts::take_rows(Run& run, const Saved& saved, int64_t columns) const {
@@ -48,7 +63,8 @@ void Experts::activate(Run& run, Tensor to, Saved& saved) const {
 void Experts::route(Run& run, Saved& saved) const {
   const Tensor logits = saved[logits_];
   run.ops.route(run.stream, saved[gates_], saved[chosen_], logits, {}, shape_.router);
-  run.ops.sort_choices(run.stream, saved[own_.first], saved[own_.row], saved[own_.token], saved[chosen_]);
+  run.ops.sort_choices(run.stream, saved[own_.first], saved[own_.row], saved[own_.token],
+                       own(saved[chosen_]));
   if (!run.has_backward()) return;
   const Arena::Mark mark = run.scratch.mark();
   const Tensor balance = run.scratch.take(logits.dtype, {logits.row_count()});
@@ -67,16 +83,19 @@ void Experts::take_kept(Run& run, Tensor x, Saved& saved) const {
   const int64_t choices = shape_.router.choices;
   const DType wide = accumulate_type(run.dtype);
   saved[x_] = x;
-  saved[logits_] = run.keep.take(wide, {tokens, shape_.experts});
-  saved[gates_] = run.keep.take(wide, {tokens, choices});
-  saved[chosen_] = run.keep.take(DType::I32, {tokens, choices});
+  saved[logits_] = run.keep.take(wide, {tokens * parts_, shape_.experts});
+  saved[gates_] = run.keep.take(wide, {tokens * parts_, choices});
+  saved[chosen_] = run.keep.take(DType::I32, {tokens * parts_, choices});
   saved[counts_] = run.keep.take(DType::I32, {run.batch->samples(), shape_.experts});
   saved[own_.first] = run.keep.take(DType::I32, {shape_.experts + 1});
   saved[own_.row] = run.keep.take(DType::I32, {tokens, choices});
   saved[own_.token] = run.keep.take(DType::I32, {tokens * choices});
-  run.ops.gemm(run.stream, saved[logits_], x, false, run.weight(router_), true, 1, 0);
-  run.show(name_ + ".router", "output", saved[logits_]);
+  const Tensor logits = own(saved[logits_]);
+  run.ops.gemm(run.stream, logits, x, false, run.weight(router_), true, 1, 0);
+  run.show(name_ + ".router", "output", logits);
+  if (parts_ > 1) run.mesh.comm({Axis::Tp}).all_gather(saved[logits_], logits, run.stream);
   route(run, saved);
+  saved[gates_here_] = own(saved[gates_]);
   if (exchange_) take_arriving(run, tokens, saved);
   saved[inner_] = run.keep.take(run.dtype, {saved[here_.token].elements(), run.weight(up_).dim(1)});
 }
@@ -99,7 +118,7 @@ void Experts::take_arriving(Run& run, int64_t tokens, Saved& saved) const {
   exchange_->find_experts(run, expert, counts);
   run.ops.sort_choices(run.stream, saved[here_.first], saved[here_.row], saved[here_.token], expert);
   run.ops.fill(run.stream, sorted_gates, 1.0);
-  run.ops.gate_rows(run.stream, sorted_gates, sorted_gates, saved[gates_], saved[own_.row]);
+  run.ops.gate_rows(run.stream, sorted_gates, sorted_gates, own(saved[gates_]), saved[own_.row]);
   exchange_->send(run, saved[gates_here_], sorted_gates, counts, saved[own_.first]);
   run.scratch.release(mark);
 }
@@ -129,13 +148,13 @@ void Experts::combine(Run& run, Tensor y, Tensor rows, const Saved& saved, bool 
 Tensor Experts::gates_back(Run& run, Tensor dgates, const Saved& saved) const {
   if (!exchange_) return dgates;
   const Shape shape{saved[own_.token].elements(), 1};
-  const Tensor own = run.scratch.take(dgates.dtype, shape);
+  const Tensor mine = run.scratch.take(dgates.dtype, shape);
   const Arena::Mark mark = run.scratch.mark();
   const Tensor sorted = run.scratch.take(dgates.dtype, shape);
   exchange_->send_back(run, sorted, dgates, saved[arriving_], saved[own_.first]);
-  run.ops.embedding(run.stream, own, sorted, saved[own_.row], 0, false);
+  run.ops.embedding(run.stream, mine, sorted, saved[own_.row], 0, false);
   run.scratch.release(mark);
-  return own;
+  return mine.reshape(saved[own_.row].shape);
 }
 
 void Experts::mix(Run& run, Tensor y, Saved& saved) const {
@@ -178,7 +197,8 @@ Tensor Experts::forward_added(Run& run, const DropoutAdd& add, Tensor residual, 
 
 Tensor Experts::backward_input(Run& run, Tensor dy, Saved& saved) const {
   const Tensor dx = run.flow.take(run.dtype, dy.shape);
-  saved[dlogits_] = run.flow.take(run.dtype, saved[logits_].shape);
+  const Tensor dlogits = run.flow.take(run.dtype, saved[logits_].shape);
+  saved[dlogits_] = own(dlogits);
   saved[dinner_] = run.flow.take(run.dtype, saved[inner_].shape);
   saved[dy_] = dispatched(run, run.flow, dy, saved);
 
@@ -195,9 +215,10 @@ Tensor Experts::backward_input(Run& run, Tensor dy, Saved& saved) const {
                      : activation_ == ActivationKind::GeluErf ? run.ops.gelu_erf_backward
                                                               : run.ops.gelu_backward;
   slope(run.stream, saved[dinner_], da, saved[inner_]);
-  run.ops.route_backward(run.stream, saved[dlogits_], gates_back(run, dgates, saved), saved[gates_],
-                         saved[chosen_], saved[logits_], saved[counts_], run.batch->loss_weight.flat(),
-                         run.loss_factor(), shape_.losses, shape_.router);
+  const Tensor dgates_of_all = gathered(run, run.scratch, gates_back(run, dgates, saved));
+  run.ops.route_backward(run.stream, dlogits, dgates_of_all, saved[gates_], saved[chosen_], saved[logits_],
+                         saved[counts_], run.batch->loss_weight.flat(), run.loss_factor(), shape_.losses,
+                         shape_.router);
   run.show(name_ + ".router", "gradient of the output", saved[dlogits_]);
   run.ops.gemm(run.stream, dx, saved[dlogits_], false, run.weight(router_), false, 1, 0);
   run.ops.expert_product(run.stream, rows, saved[dinner_], run.weight(up_), saved[here_.first], false);

@@ -16,6 +16,10 @@
 // the weights. Memory is known before the run as the most that can be needed: all rows of all ranks that one
 // rank's experts can get.
 //
+// Under sequence parallelism a tensor rank has some of the rows, and its experts are those of the expert grid: it
+// sends its own rows. Router losses are of whole sequences, so tensor ranks gather each other's logits, and going
+// back the gradients of each other's gates; all of them route all rows, and use the gates of their own.
+//
 // Besides the loss of the model, the router has two losses for each token, with the same weights as the
 // model's loss (OpTable::router_losses): `balance`, counted over the token's own sequence, so that no mesh or
 // micro-batch changes it, and `z`.
@@ -39,7 +43,7 @@ class Experts final : public Layer {
  public:
   // Parameters <name>.router.weight [E, C], <name>.experts.up.weight [E, F, C], or [E, 2F, C] = [gate | up]
   // of Swiglu, and <name>.experts.down.weight [E, C, F]; the experts' are cut over the expert axis. Throws where
-  // that does not divide them, or the tensor axis has more than one rank.
+  // that does not divide them, or activations between linear layers are whole on several tensor ranks.
   Experts(BlockBuilder& builder, const std::string& name, const ExpertsShape& shape, int64_t width,
           int64_t ffn, ActivationKind activation, Init up, Init down);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;  // [T, C] -> [T, C]
@@ -63,6 +67,9 @@ class Experts final : public Layer {
   void take_kept(Run& run, Tensor x, Saved& saved) const;
   // The forward of the input that was kept, into y [T, C].
   void mix(Run& run, Tensor y, Saved& saved) const;
+  // The tokens here of what is there for those of all tensor ranks, and back.
+  Tensor own(Tensor all) const;
+  Tensor gathered(Run& run, Arena& arena, Tensor mine) const;
   // Gates, the order of rows, and the router's losses, of saved[logits_].
   void route(Run& run, Saved& saved) const;
   // What arrives from the ranks that share the experts: how much, in which order, and its gates.
@@ -72,7 +79,7 @@ class Experts final : public Layer {
   // y[t] = the sum of the rows of its choices, added to y when `accumulate`; `rows` are those of the experts
   // here, sorted.
   void combine(Run& run, Tensor y, Tensor rows, const Saved& saved, bool accumulate) const;
-  // The gradients of the gates here, [T k, 1] in scratch, of those of the experts' gates.
+  // The gradients of the gates of the choices here, [T, k], of those of the experts' rows; from scratch.
   Tensor gates_back(Run& run, Tensor dgates, const Saved& saved) const;
   // activation(u), in `to` [rows, F].
   void activate(Run& run, Tensor to, Saved& saved) const;
@@ -83,13 +90,14 @@ class Experts final : public Layer {
   ExpertsShape shape_;
   int64_t ffn_;
   ActivationKind activation_;
+  int parts_, part_;                       // of the rows of a micro-batch, over tensor ranks
   std::optional<ExchangedRows> exchange_;  // where the experts are spread over ranks
   ParamId router_, up_, down_;
   SlotId x_, logits_, gates_, chosen_, counts_;
   Order own_;         // of the choices of the tokens here
   SlotId arriving_;   // of `exchange_`: how many rows of each expert arrive from each rank
   Order here_;        // of the rows of the experts here; own_ where all experts are here
-  SlotId gates_here_;  // of these rows; gates_ where all experts are here
+  SlotId gates_here_;  // of these rows, or of the choices of the tokens here
   SlotId inner_, dy_, dlogits_, dinner_;
 };
 

@@ -49,13 +49,16 @@ class Costs {
     const double gates = work_.gated ? 2 : 1;
     if (work_.experts == 0)
       return linear(work_.hidden, gates * inner, true) + linear(inner, work_.hidden, true);
+    // Each of the tensor ranks has some of the rows, and its experts whole.
     const double here = work_.experts / work_.expert;  // which rows of all ranks that share experts meet
-    const double rows = std::ceil(work_.rows() * work_.choices / here / kTileRows) * kTileRows;
-    PartSeconds sum = linear(work_.hidden, work_.experts, false) +
-                      linear(rows, work_.hidden, gates * inner, here, false) +
-                      linear(rows, inner, work_.hidden, here, false);
-    if (work_.shared > 0)
-      sum = sum + linear(work_.hidden, gates * work_.shared, true) + linear(work_.shared, work_.hidden, true);
+    const double own_rows = work_.rows() / work_.tensor;
+    const double rows = std::ceil(own_rows * work_.choices / here / kTileRows) * kTileRows;
+    PartSeconds sum = linear(own_rows, work_.hidden, work_.experts, 1, false) +
+                      linear(rows, work_.hidden, gates * work_.inner, here, false) +
+                      linear(rows, work_.inner, work_.hidden, here, false);
+    const double shared = work_.shared / work_.tensor;
+    if (shared > 0)
+      sum = sum + linear(work_.hidden, gates * shared, true) + linear(shared, work_.hidden, true);
     return sum;
   }
 
@@ -104,7 +107,8 @@ class Costs {
     const double whole = work_.rows() * work_.hidden / (work_.sequence_parallel ? work_.tensor : 1);
     const double inner = work_.rows() * (work_.choices * work_.inner + work_.shared) / work_.tensor;
     // Rows for experts are gathered and added up, and gathered again in backward.
-    const double moved = work_.experts > 0 ? work_.rows() * work_.choices * work_.hidden : 0;
+    const double moved =
+        work_.experts > 0 ? work_.rows() / work_.tensor * work_.choices * work_.hidden : 0;
     const bool drops = work_.hidden_dropout;
     const double forward =
         pass(20 + (drops ? 2 : 0), whole) + pass(work_.gated ? 6 : 4, inner) + pass(8, moved);
@@ -132,7 +136,8 @@ class Costs {
     const PartSeconds once = cost.compute;
     const double exposed = 1 - software_.tensor_overlap;
     const double sum = tensor_sum();
-    cost.tensor = {2 * sum * exposed, 2 * sum * exposed, 0};
+    const double pairs = work_.experts > 0 && work_.shared == 0 ? 1 : 2;  // of linear layers
+    cost.tensor = {pairs * sum * exposed, pairs * sum * exposed, 0};
     // With sequence parallelism the inputs of the two column-parallel layers are gathered again.
     cost.tensor.input = left(cost.tensor.input, once.weight, software_.backward_overlap);
     if (work_.recompute == RecomputeGranularity::Selective)

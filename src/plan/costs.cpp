@@ -42,7 +42,7 @@ struct ExpertBytes {
 };
 ExpertBytes expert_bytes_of(const PretrainConfig& config, const ExpertNumbers& numbers) {
   const double ranks = config.mesh.expert_model_parallel_size;
-  const double each = (ranks - 1) / ranks * positions(config);
+  const double each = (ranks - 1) / ranks * positions(config) / config.mesh.tensor_model_parallel_size;
   const auto bytes = static_cast<double>(element_bytes(config));
   const auto of_gates = static_cast<double>(size_of(accumulate_type(compute_type(config.precision))));
   return {each * (numbers.forward * bytes + numbers.forward_gates * of_gates),
@@ -228,7 +228,10 @@ std::vector<double> tensor_bytes(const PretrainConfig& config, const Model& mode
   std::vector<double> bytes;
   for (const Block& block : model.blocks) {
     const TensorSums& sums = block.tensor_sums;
-    bytes.push_back((sums.forward + sums.input + sums.weight) * sum);
+    const double gathered = (tensor - 1.0) / tensor * positions(config) *
+                            (block.experts.tensor_forward + block.experts.tensor_input) *
+                            static_cast<double>(size_of(accumulate_type(compute_type(config.precision))));
+    bytes.push_back((sums.forward + sums.input + sums.weight) * sum + gathered);
   }
   return bytes;
 }

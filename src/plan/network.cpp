@@ -22,7 +22,7 @@ Ring context_ring(const Hardware& hardware, const Workload& work) {
 }
 
 Ring expert_ring(const Hardware& hardware, const Workload& work) {
-  return ring_of(hardware, work.expert, work.tensor * work.context);
+  return ring_of(hardware, work.expert, 1);
 }
 
 Ring data_ring(const Hardware& hardware, const Workload& work) {

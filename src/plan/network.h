@@ -18,7 +18,7 @@ struct Ring {
 // the other.
 Ring tensor_ring(const Hardware& hardware, const Workload& work);
 Ring context_ring(const Hardware& hardware, const Workload& work);
-// Data-parallel ranks next to each other that share experts.
+// Ranks next to each other that share experts.
 Ring expert_ring(const Hardware& hardware, const Workload& work);
 // Ranks that hold the same weights: data and context ranks.
 Ring data_ring(const Hardware& hardware, const Workload& work);

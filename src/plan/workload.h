@@ -39,7 +39,7 @@ struct Workload {
                                  // (--cp-comm-type a2a)
   bool hides_context = false;  // sending keys and values overlaps with attention; only other programs do this
   double data = 1;
-  double expert = 1;  // data-parallel ranks that share the experts of a layer
+  double expert = 1;  // ranks next to each other that share the experts of a layer
   int pipeline = 1;
   int chunks = 1;  // stages of a pipeline rank
   bool sequence_parallel = false;

@@ -109,6 +109,32 @@ TEST(Experts, CurvesAgreeOnEveryMesh) {
   }
 }
 
+// With tensor ranks beside them, which cut sequences in parts and send their own rows.
+TEST(Experts, TensorRanksSendTheirRows) {
+  for (const bool shared : {false, true}) {
+    PretrainConfig base = expert_run(1, 1, true);
+    if (shared) base.model.moe_shared_expert_intermediate_size = 16;
+    const Curve one = train_and_evaluate(base);
+    struct Mesh {
+      int dp, tp, pp, ep, zero;
+    };
+    for (const Mesh mesh : {Mesh{1, 2, 1, 1, 0}, {1, 4, 1, 4, 0}, {2, 2, 1, 2, 1}, {2, 2, 1, 4, 3},
+                            {2, 4, 1, 8, 2}, {2, 2, 2, 4, 1}}) {
+      SCOPED_TRACE(fmt::format("dp {} tp {} pp {} ep {} zero {}", mesh.dp, mesh.tp, mesh.pp, mesh.ep, mesh.zero));
+      PretrainConfig config = on_mesh(base, mesh.dp, mesh.tp, mesh.pp);
+      config.mesh.sequence_parallel = true;
+      config.mesh.expert_model_parallel_size = mesh.ep;
+      config.zero.zero_stage = mesh.zero;
+      const Curve cut = train_and_evaluate(config);
+      EXPECT_LT(relative_error(cut.losses, one.losses), 1e-11);
+      EXPECT_LT(relative_error(cut.grad_norms, one.grad_norms), 1e-10);
+      EXPECT_LT(relative_error(cut.balances, one.balances), 1e-11);
+      EXPECT_LT(relative_error(cut.router_sizes, one.router_sizes), 1e-11);
+      EXPECT_LT(relative_error(*cut.valid_loss, *one.valid_loss), 1e-11);
+    }
+  }
+}
+
 TEST(Experts, StagesOfZeroAndGroupsChangeNoBit) {
   for (const int ep : {2, 4}) {
     const PretrainConfig config = expert_run(8, ep, false);
@@ -232,6 +258,31 @@ TEST(Experts, APlanForetellsWhatTheyHoldAndSend) {
     });
     EXPECT_NEAR(sent / 4 / report.traffic[0].experts, 1, 0.1);
   }
+}
+
+// Tensor ranks gather logits of routers, and gradients of gates.
+TEST(Experts, APlanForetellsWhatTensorRanksSend) {
+  for (const bool shared : {false, true})
+    for (const auto recompute : {RecomputeGranularity::None, RecomputeGranularity::Full}) {
+      PretrainConfig config = on_mesh(expert_run(1, 1, false), 2, 2);
+      config.mesh.sequence_parallel = true;
+      config.mesh.expert_model_parallel_size = 4;
+      config.mesh.recompute_granularity = recompute;
+      if (shared) config.model.moe_shared_expert_intermediate_size = 16;
+      config.zero.zero_stage = 1;
+      PlanConfig plan;
+      plan.run = config;
+      const PlanReport report = make_plan_report(resolve(plan));
+      const std::unique_ptr<DataSource> data = few_tokens(config.model);
+      run_on_ranks(config.mesh, [&](Communicator& world) {
+        Trainer trainer(world, config, *data, nullptr);
+        const Communicator& ranks = trainer.replica().mesh().comm({Axis::Tp});
+        const int64_t before = ranks.bytes_sent();
+        trainer.step();
+        EXPECT_EQ(trainer.memory().predicted_activations, report.memory[0].predicted_activations);
+        EXPECT_NEAR(static_cast<double>(ranks.bytes_sent() - before) / report.traffic[0].tensor, 1, 0.02);
+      });
+    }
 }
 
 }  // namespace

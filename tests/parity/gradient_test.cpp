@@ -38,16 +38,18 @@ struct Case {
   LayerBench::Make make;
   Placed input;           // none: the layer reads the batch
   Placed output;          // none: the layer computes the loss itself
-  bool one_rank = false;  // it cannot be cut over the tensor axis
+  bool experts = false;  // ranks may share some; they must have other rows then, and on a tensor axis
 };
 
 struct MeshCase {
   const char* name;
   int tp;
   bool sequence_parallel;
+  int sharing = 1;  // ranks that share experts
 };
 
-constexpr MeshCase kMeshes[] = {{"OneRank", 1, false}, {"Tp2", 2, false}, {"Tp2Sequence", 2, true}};
+constexpr MeshCase kMeshes[] = {
+    {"OneRank", 1, false}, {"Tp2", 2, false}, {"Tp2Sequence", 2, true}, {"Tp2Experts", 2, true, 2}};
 
 Placed stream(int64_t width) { return {Placed::Cut::Stream, {kRows, width}}; }
 Placed columns(int64_t width) { return {Placed::Cut::Columns, {kRows, width}}; }
@@ -145,10 +147,10 @@ std::unique_ptr<Experts> experts(BlockBuilder& b, int64_t count, const Router& r
                                    activation, kNormal, kNormal);
 }
 
-// 10 tokens among 7 experts: most get one or none.
+// 10 tokens among 8 experts: most get one or none.
 TransformerShape mixture_shape(bool selective) {
   TransformerShape shape = llama_shape(2, selective);
-  shape.experts = {7, {2, RouterGate::Chosen, 1}, kRouterLosses};
+  shape.experts = {8, {2, RouterGate::Chosen, 1}, kRouterLosses};
   shape.hidden_dropout = 0.2;
   return shape;
 }
@@ -250,12 +252,12 @@ std::vector<Case> cases() {
        rows, rows, true},
       {"Experts",
        [](B& b) {
-         return experts(b, 3, {1, RouterGate::All, 1}, ActivationKind::Gelu);
+         return experts(b, 6, {1, RouterGate::All, 1}, ActivationKind::Gelu);
        },
        rows, rows, true},
       {"Experts",
        [](B& b) {
-         return experts(b, 5, {3, RouterGate::Sigmoid, 2.5}, ActivationKind::GeluErf);
+         return experts(b, 6, {3, RouterGate::Sigmoid, 2.5}, ActivationKind::GeluErf);
        },
        rows, rows, true},
       {"TransformerBlock", [](B& b) { return transformer(b, mixture_shape(false)); }, rows, rows, true},
@@ -312,7 +314,8 @@ class Check {
  public:
   Check(const Case& c, const MeshCase& mesh, Communicator& world)
       : case_(c),
-        bench_(world, mesh.sequence_parallel, c.make, c.input, c.output, kSamples, kPositions, kVocab),
+        bench_(world, mesh.sequence_parallel, c.make, c.input, c.output, kSamples, kPositions, kVocab,
+               mesh.sharing),
         x_(values(c.input, "x")),
         dy_(values(c.output, "dy")) {}
 
@@ -373,7 +376,7 @@ class EveryLayer : public ::testing::TestWithParam<std::tuple<size_t, MeshCase>>
 TEST_P(EveryLayer, AgreesWithFiniteDifferences) {
   const Case c = cases()[std::get<0>(GetParam())];
   const MeshCase& mesh = std::get<1>(GetParam());
-  if (c.one_rank && mesh.tp > 1) return;
+  if (c.experts ? mesh.tp > 1 && !mesh.sequence_parallel : mesh.sharing > 1) return;
   run_ranks(mesh.tp, [&](Communicator& world) { Check(c, mesh, world).run(); });
 }
 

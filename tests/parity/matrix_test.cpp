@@ -214,6 +214,8 @@ TEST(Matrix, ExpertsOnManyRanks) {
       {mesh(4, 2, 2), "interleaved", 2, 4, llama, kSelective, 3},
       {mesh(4, 2, 2), "zb-h1", 1, 8, exact, kFull, 2},
       {mesh(4, 2, 2), "dualpipe-v", 2, 8, exact, kNone, 1},
+      {{2, 2, 2, true, 1, ContextExchange::AllGather, 4}, "zb-h1", 1, 4, exact, kSelective, 1},
+      {{2, 1, 4, true, 1, ContextExchange::AllGather, 2}, "1f1b", 1, 4, exact, kFull},
   });
 }
 

@@ -39,10 +39,11 @@ class LayerBench {
   using Make = std::function<std::unique_ptr<Layer>(BlockBuilder&)>;
   using Values = std::vector<double>;  // a whole tensor
 
-  // Collective over `world`, the ranks of the tensor axis. `vocab` bounds the random token ids of the batch.
+  // Collective over `world`, the ranks of the tensor axis, of which `sharing` share experts. `vocab` bounds the
+  // random token ids of the batch.
   LayerBench(Communicator& world, bool sequence_parallel, const Make& make, const Placed& input,
-             const Placed& output, int64_t samples, int64_t seq_length, int64_t vocab)
-      : mesh_(world, {{Axis::Tp, world.size()}}),
+             const Placed& output, int64_t samples, int64_t seq_length, int64_t vocab, int sharing = 1)
+      : mesh_(world, {{Axis::Tp, world.size()}, {Axis::Ep, sharing}}),
         sequence_parallel_(sequence_parallel),
         input_(input),
         output_(output),

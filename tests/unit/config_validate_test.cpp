@@ -74,7 +74,8 @@ const std::vector<Case>& cases() {
          c.model.num_experts = 6, c.model.disable_bias_linear = true;
          c.mesh.ranks = c.mesh.expert_model_parallel_size = 4;
        }},
-      {"--expert-model-parallel-size 4 does not divide the data-parallel size 2: give a divisor of it",
+      {"--expert-model-parallel-size 4 does not divide the 2 ranks of a pipeline stage, which are data-parallel: "
+       "give a divisor of them",
        [](C& c) {
          c.model.num_experts = 4, c.model.disable_bias_linear = true;
          c.mesh.ranks = 2, c.mesh.expert_model_parallel_size = 4;
@@ -89,7 +90,7 @@ const std::vector<Case>& cases() {
          c.model.num_experts = 4, c.model.disable_bias_linear = true;
          c.batch.micro_batch_size = int64_t{1} << 26, c.batch.global_batch_size.reset();
        }},
-      {"--num-experts 4 is not possible with --tensor-model-parallel-size 2",
+      {"--num-experts 4 with --tensor-model-parallel-size 2, but without --sequence-parallel: all tensor ranks",
        [](C& c) {
          c.model.num_experts = 4, c.model.disable_bias_linear = true;
          c.mesh.ranks = c.mesh.tensor_model_parallel_size = 2;

@@ -99,7 +99,7 @@ struct MeshConfig {
   int pipeline_model_parallel_size = 1;
   int context_parallel_size = 1;  // ranks over which the positions of each sample are sharded
   ContextExchange cp_comm_type = ContextExchange::AllGather;
-  int expert_model_parallel_size = 1;  // data-parallel ranks that share the experts of a layer
+  int expert_model_parallel_size = 1;  // ranks of a pipeline stage that share the experts of a layer
   // Activations between the tensor-parallel regions are sharded by rows over the tensor axis (arXiv 2205.05198).
   bool sequence_parallel = false;
   RecomputeGranularity recompute_granularity = RecomputeGranularity::None;

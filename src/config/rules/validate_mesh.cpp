@@ -95,29 +95,35 @@ void check_batch(const BatchConfig& batch, const MeshConfig& mesh, Problems& pro
 
 namespace {
 
-// A rank routes whole samples.
+// A rank routes rows that no other rank has, of samples whose positions are all on its tensor ranks.
 void check_experts_of_samples(const PretrainConfig& config, Problems& problems) {
-  const std::pair<const char*, int> axes[] = {
-      {"tensor-model-parallel-size", config.mesh.tensor_model_parallel_size},
-      {"context-parallel-size", config.mesh.context_parallel_size}};
-  for (const auto& [option, ranks] : axes)
-    if (problems.sound({option}) && ranks > 1)
-      problems.about("num-experts", option)
-          .wrong(
-              "--num-experts {} is not possible with --{} {}: neither an expert nor the samples of experts are "
-              "cut over ranks",
-              *config.model.num_experts, option, ranks)
-          .right(
-              "give --{} 1; pipeline stages, data-parallel ranks, --expert-model-parallel-size and --zero-stage "
-              "spread the model",
-              option);
+  const int64_t experts = *config.model.num_experts;
+  const int context = config.mesh.context_parallel_size;
+  if (problems.sound({"context-parallel-size"}) && context > 1)
+    problems.about("num-experts", "context-parallel-size")
+        .wrong(
+            "--num-experts {} is not possible with --context-parallel-size {}: routers count the choices of "
+            "whole samples",
+            experts, context)
+        .right(
+            "give --context-parallel-size 1; pipeline stages, data-parallel ranks, tensor ranks with "
+            "--sequence-parallel, --expert-model-parallel-size and --zero-stage spread the model");
+  const int tensor = config.mesh.tensor_model_parallel_size;
+  if (problems.sound({"tensor-model-parallel-size"}) && tensor > 1 && !config.mesh.sequence_parallel)
+    problems.about("num-experts", "tensor-model-parallel-size", "sequence-parallel")
+        .wrong(
+            "--num-experts {} with --tensor-model-parallel-size {}, but without --sequence-parallel: all tensor "
+            "ranks would compute the experts of the same tokens",
+            experts, tensor)
+        .right("give --sequence-parallel too");
 }
 
 // Rows, of which the products of experts have 32-bit numbers: all that can arrive on a rank.
 void check_expert_rows(const PretrainConfig& config, Problems& problems) {
   constexpr int64_t kMost = (int64_t{1} << 31) - 1;
   const ModelConfig& model = config.model;
-  if (!problems.sound({"micro-batch-size", "seq-length", "moe-router-topk"})) return;
+  if (!problems.sound({"micro-batch-size", "seq-length", "moe-router-topk", "tensor-model-parallel-size"}))
+    return;
   const int64_t ranks = config.mesh.expert_model_parallel_size;
   const int64_t choices = std::min(model.moe_router_topk, *model.num_experts / ranks);
   int64_t rows = 0;
@@ -161,12 +167,16 @@ void check_experts_mesh(const PretrainConfig& config, Problems& problems) {
         .wrong("--expert-model-parallel-size {} is not possible with --device cuda yet", ranks)
         .right("give --device cpu, or leave it out: every rank holds all experts of its blocks then");
   if (!sound_sizes(problems)) return;
+  const int64_t tensor = config.mesh.tensor_model_parallel_size;
   const int64_t data = data_parallel_size(config.mesh);
-  if (data % ranks != 0)
+  if (tensor * data % ranks != 0)
     problems
-        .about("expert-model-parallel-size", "ranks", "data-parallel-size", "pipeline-model-parallel-size")
-        .wrong("--expert-model-parallel-size {} does not divide the data-parallel size {}", ranks, data)
-        .right("give a divisor of it: data-parallel ranks share the experts");
+        .about("expert-model-parallel-size", "ranks", "data-parallel-size", "pipeline-model-parallel-size",
+               "tensor-model-parallel-size")
+        .wrong("--expert-model-parallel-size {} does not divide the {} ranks of a pipeline stage, {}", ranks,
+               tensor * data,
+               tensor == 1 ? "which are data-parallel" : fmt::format("tensor {} x data {}", tensor, data))
+        .right("give a divisor of them: they share the experts");
 }
 
 void check_tensor(const PretrainConfig& config, Problems& problems) {
