@@ -179,10 +179,9 @@ ShardLayout layout_of_run(const ModelConfig& model, const ReshardConfig& target,
     const MeshCoords coords = coords_of(rank, sizes);
     layout.emplace_back();
     const std::pair place{coords[Axis::Tp], place_along({Axis::Etp, Axis::Ep}, coords, sizes)};
-    const CutModel& here = models
-                               .try_emplace(place, run.model, run.mesh, Mesh(sizes, coords), run.seed,
-                                            order.rank_of_stage)
-                               .first->second;
+    const CutModel& here =
+        models.try_emplace(place, run.model, run.mesh, Mesh(sizes, coords), run.seed, order.rank_of_stage)
+            .first->second;
     if (!saves_something(here.model.params, coords, sizes, zero)) continue;
     layout.back() = boxes_of_rank(RankLayout(here, sizes, coords, run.zero, zero), kinds, dtype);
   }

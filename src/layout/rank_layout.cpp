@@ -65,7 +65,8 @@ std::vector<FlatLayout::Segment> RankLayout::owned(const FlatLayout::Unit& unit)
 
 bool RankLayout::saves(ParamId id) const {
   const ParamSpec& param = params()[id];
-  const int slices = sharing_.stage.optimizer ? slices_of(param.shard.data_axes(), sizes_, sharing_.group) : 1;
+  const int slices =
+      sharing_.stage.optimizer ? slices_of(param.shard.data_axes(), sizes_, sharing_.group) : 1;
   return !param.tied_to && counts_here(param.shard, coords_, sizes_, slices);
 }
 

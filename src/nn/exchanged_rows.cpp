@@ -22,9 +22,9 @@ const int32_t* read_by_host(Stream& stream, const Tensor& numbers) {
 RowsOfRanks rows_arriving_from(const int32_t* counts, int ranks, int64_t experts) {
   RowsOfRanks rows;
   for (int rank = 0; rank < ranks; ++rank)
-    rows.push_back(counts == nullptr ? 0
-                                     : std::accumulate(counts + rank * experts, counts + (rank + 1) * experts,
-                                                       int64_t{0}));
+    rows.push_back(counts == nullptr
+                       ? 0
+                       : std::accumulate(counts + rank * experts, counts + (rank + 1) * experts, int64_t{0}));
   return rows;
 }
 

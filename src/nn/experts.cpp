@@ -11,8 +11,8 @@ Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsSh
       parts_(builder.sequence_parallel() ? builder.mesh().size(Axis::Tp) : 1),
       part_(builder.row_part()),
       exchange_(builder.mesh().size(Axis::Ep) > 1
-                    ? std::optional<ExchangedRows>(
-                          std::in_place, builder.mesh(), name, shape.experts, shape.router.choices)
+                    ? std::optional<ExchangedRows>(std::in_place, builder.mesh(), name, shape.experts,
+                                                   shape.router.choices)
                     : std::nullopt),
       router_(builder.replicated(name + ".router.weight", {shape.experts, width}, up, true)),
       up_(builder.of_experts(name + ".experts.up.weight",
@@ -33,8 +33,8 @@ Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsSh
       dlogits_(builder.slot()),
       dinner_(builder.slot()) {
   check(builder.mesh().size(Axis::Tp) == parts_,
-        "{}: {} tensor-parallel ranks would all send the same rows to experts without sequence parallelism", name,
-        builder.mesh().size(Axis::Tp));
+        "{}: {} tensor-parallel ranks would all send the same rows to experts without sequence parallelism",
+        name, builder.mesh().size(Axis::Tp));
 }
 
 Tensor Experts::own(Tensor all) const {
@@ -241,8 +241,7 @@ void Experts::backward_weight(Run& run, Saved& saved) const {
   activate(run, a, saved);
   run.ops.gate_rows(run.stream, a, a, saved[gates_here_], saved[here_.row]);
   run.ops.embedding(run.stream, rows, saved[dy_], saved[here_.token], 0, false);
-  run.ops.expert_product_weight(run.stream, run.grad(down_), rows, a, saved[here_.first],
-                                run.adds_to(down_));
+  run.ops.expert_product_weight(run.stream, run.grad(down_), rows, a, saved[here_.first], run.adds_to(down_));
   run.scratch.release(mark);
 }
 

@@ -94,9 +94,9 @@ class Experts final : public Layer {
   std::optional<ExchangedRows> exchange_;  // where the experts are spread over ranks
   ParamId router_, up_, down_;
   SlotId x_, logits_, gates_, chosen_, counts_;
-  Order own_;         // of the choices of the tokens here
-  SlotId arriving_;   // of `exchange_`: how many rows of each expert arrive from each rank
-  Order here_;        // of the rows of the experts here; own_ where all experts are here
+  Order own_;          // of the choices of the tokens here
+  SlotId arriving_;    // of `exchange_`: how many rows of each expert arrive from each rank
+  Order here_;         // of the rows of the experts here; own_ where all experts are here
   SlotId gates_here_;  // of these rows, or of the choices of the tokens here
   SlotId inner_, dy_, dlogits_, dinner_;
 };

@@ -73,13 +73,13 @@ PlanCosts counted_costs(const PlanConfig& config, const Model& model) {
       return sent / costs.bytes_per_second +
              calls * (run.mesh.expert_model_parallel_size - 1) * costs.message_latency;
     };
-    costs.blocks.push_back({flops.forward * per_flop + sums.forward * sum + keys_forward +
-                                rows_seconds(rows.forward, block.experts.forward_calls),
-                            flops.input * per_flop + sums.input * sum + keys_input +
-                                rows_seconds(rows.input, block.experts.input_calls),
-                            flops.weight * per_flop + sums.weight * sum +
-                                rows_seconds(rows.weight, block.experts.weight_calls),
-                            0});
+    costs.blocks.push_back(
+        {flops.forward * per_flop + sums.forward * sum + keys_forward +
+             rows_seconds(rows.forward, block.experts.forward_calls),
+         flops.input * per_flop + sums.input * sum + keys_input +
+             rows_seconds(rows.input, block.experts.input_calls),
+         flops.weight * per_flop + sums.weight * sum + rows_seconds(rows.weight, block.experts.weight_calls),
+         0});
   }
   return costs;
 }

@@ -80,8 +80,11 @@ StageNeeds needs_of(const WalkedStages& one, const WalkedStages& two, size_t sta
   const auto line = [](auto x, auto y) {
     return line_through(static_cast<double>(x), static_cast<double>(y));
   };
-  return {line(a.stages[0].keep, b.stages[0].keep), line(a.stages[0].held, b.stages[0].held),
-          line(a.flow, b.flow), line(a.scratch, b.scratch), line(one.weights[stage], two.weights[stage]),
+  return {line(a.stages[0].keep, b.stages[0].keep),
+          line(a.stages[0].held, b.stages[0].held),
+          line(a.flow, b.flow),
+          line(a.scratch, b.scratch),
+          line(one.weights[stage], two.weights[stage]),
           line(one.experts[stage], two.experts[stage])};
 }
 
@@ -215,8 +218,10 @@ ZeroSharing sharing_of(const PretrainConfig& run) {
 
 StageNeeds BlockNeeds::stage(int index, int stages) const {
   if (stages > 1) return index == 0 ? first : index + 1 == stages ? last : middle;
-  StageNeeds all{both_ends(first.keep, middle.keep, last.keep), both_ends(first.held, middle.held, last.held),
-                 larger(first.flow, last.flow), larger(first.scratch, last.scratch),
+  StageNeeds all{both_ends(first.keep, middle.keep, last.keep),
+                 both_ends(first.held, middle.held, last.held),
+                 larger(first.flow, last.flow),
+                 larger(first.scratch, last.scratch),
                  both_ends(first.weights, middle.weights, last.weights),
                  both_ends(first.experts, middle.experts, last.experts)};
   all.weights.none -= tied;  // one weight, used twice

@@ -21,9 +21,7 @@ Ring context_ring(const Hardware& hardware, const Workload& work) {
   return ring_of(hardware, work.context, work.tensor);
 }
 
-Ring expert_ring(const Hardware& hardware, const Workload& work) {
-  return ring_of(hardware, work.expert, 1);
-}
+Ring expert_ring(const Hardware& hardware, const Workload& work) { return ring_of(hardware, work.expert, 1); }
 
 Ring data_ring(const Hardware& hardware, const Workload& work) {
   return ring_of(hardware, work.data * work.context, work.tensor);

@@ -92,7 +92,8 @@ TEST(Experts, OnlyTheirWeightsGradientsAreSummedInAnotherOrder) {
         EXPECT_EQ(first_difference<double>(mine, values), kSame) << name;
       else
         EXPECT_LT(relative_error(mine, values), 1e-12) << name;
-      EXPECT_GT(std::accumulate(values.begin(), values.end(), 0.0, [](double sum, double x) { return sum + x * x; }),
+      EXPECT_GT(std::accumulate(values.begin(), values.end(), 0.0,
+                                [](double sum, double x) { return sum + x * x; }),
                 0)
           << name;
     }
@@ -118,9 +119,14 @@ TEST(Experts, TensorRanksSendTheirRows) {
     struct Mesh {
       int dp, tp, pp, ep, zero;
     };
-    for (const Mesh mesh : {Mesh{1, 2, 1, 1, 0}, {1, 4, 1, 4, 0}, {2, 2, 1, 2, 1}, {2, 2, 1, 4, 3},
-                            {2, 4, 1, 8, 2}, {2, 2, 2, 4, 1}}) {
-      SCOPED_TRACE(fmt::format("dp {} tp {} pp {} ep {} zero {}", mesh.dp, mesh.tp, mesh.pp, mesh.ep, mesh.zero));
+    for (const Mesh mesh : {Mesh{1, 2, 1, 1, 0},
+                            {1, 4, 1, 4, 0},
+                            {2, 2, 1, 2, 1},
+                            {2, 2, 1, 4, 3},
+                            {2, 4, 1, 8, 2},
+                            {2, 2, 2, 4, 1}}) {
+      SCOPED_TRACE(
+          fmt::format("dp {} tp {} pp {} ep {} zero {}", mesh.dp, mesh.tp, mesh.pp, mesh.ep, mesh.zero));
       PretrainConfig config = on_mesh(base, mesh.dp, mesh.tp, mesh.pp);
       config.mesh.sequence_parallel = true;
       config.mesh.expert_model_parallel_size = mesh.ep;
@@ -161,7 +167,8 @@ TEST(Experts, GroupsAndReductionsOfEachMicroBatchAgree) {
         config.zero.zero_stage = 2;
         config.zero.zero_group_size = GroupSize{group};
         config.zero.zero_reduce = policy;
-        EXPECT_LT(relative_error(train(config).losses, one.losses), 1e-11) << "ep " << ep << " group " << group;
+        EXPECT_LT(relative_error(train(config).losses, one.losses), 1e-11)
+            << "ep " << ep << " group " << group;
       }
 }
 

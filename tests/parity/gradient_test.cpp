@@ -36,8 +36,8 @@ const Init kNormal{Init::Kind::Normal, 0.5};
 struct Case {
   std::string layer;  // class name
   LayerBench::Make make;
-  Placed input;           // none: the layer reads the batch
-  Placed output;          // none: the layer computes the loss itself
+  Placed input;          // none: the layer reads the batch
+  Placed output;         // none: the layer computes the loss itself
   bool experts = false;  // ranks may share some; they must have other rows then, and on a tensor axis
 };
 

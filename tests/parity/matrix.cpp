@@ -74,7 +74,8 @@ void expect_close(const Curve& mesh, const Curve& one, double tolerance) {
 std::string name_of(const MatrixMesh& mesh) {
   const char* exchange = mesh.exchange == ContextExchange::AllToAll ? "_a2a" : "";
   return fmt::format("pp{}_dp{}_cp{}{}_tp{}{}{}", mesh.pp, mesh.dp, mesh.cp, exchange, mesh.tp,
-                     mesh.sequence_parallel ? "_sequence" : "", mesh.ep > 1 ? fmt::format("_ep{}", mesh.ep) : "");
+                     mesh.sequence_parallel ? "_sequence" : "",
+                     mesh.ep > 1 ? fmt::format("_ep{}", mesh.ep) : "");
 }
 
 namespace {
@@ -124,9 +125,8 @@ void Matrix::check(const MatrixCase& c) {
   ASSERT_EQ(curve.losses.size(), 20U);
   const Curve& one = reference(c, {});
   expect_close(curve, one, c.model.f64 ? 1e-11 : 2e-5);
-  expect_bits(curve,
-              reference(c, {1, c.mesh.dp, c.mesh.tp, c.mesh.sequence_parallel, c.mesh.cp, c.mesh.exchange,
-                            c.mesh.ep}));
+  expect_bits(curve, reference(c, {1, c.mesh.dp, c.mesh.tp, c.mesh.sequence_parallel, c.mesh.cp,
+                                   c.mesh.exchange, c.mesh.ep}));
   EXPECT_LT(curve.losses.back(), 0.95 * curve.losses.front()) << "nothing was learnt";
 }
 

@@ -57,7 +57,8 @@ const std::vector<Case>& cases() {
          c.model.num_experts = 4, c.model.disable_bias_linear = true;
          c.model.moe_router_pre_softmax = true, c.model.moe_router_score_function = RouterScore::Sigmoid;
        }},
-      {"--moe-router-topk 1 trains no router: the softmax over one chosen expert is always 1 and has no gradient: "
+      {"--moe-router-topk 1 trains no router: the softmax over one chosen expert is always 1 and has no "
+       "gradient: "
        "give --moe-router-pre-softmax",
        [](C& c) {
          c.model.num_experts = 4, c.model.disable_bias_linear = true, c.model.moe_router_topk = 1;
@@ -74,7 +75,8 @@ const std::vector<Case>& cases() {
          c.model.num_experts = 6, c.model.disable_bias_linear = true;
          c.mesh.ranks = c.mesh.expert_model_parallel_size = 4;
        }},
-      {"--expert-model-parallel-size 4 does not divide the 2 ranks of a pipeline stage, which are data-parallel: "
+      {"--expert-model-parallel-size 4 does not divide the 2 ranks of a pipeline stage, which are "
+       "data-parallel: "
        "give a divisor of them",
        [](C& c) {
          c.model.num_experts = 4, c.model.disable_bias_linear = true;
@@ -85,12 +87,14 @@ const std::vector<Case>& cases() {
          c.model.num_experts = 4, c.model.disable_bias_linear = true;
          c.mesh.ranks = c.mesh.expert_model_parallel_size = 2, c.mesh.device = ComputeDevice::Cuda;
        }},
-      {"tokens may give the experts of a rank more than 2147483647 rows: --moe-router-topk 2, --num-experts 4",
+      {"tokens may give the experts of a rank more than 2147483647 rows: --moe-router-topk 2, --num-experts "
+       "4",
        [](C& c) {
          c.model.num_experts = 4, c.model.disable_bias_linear = true;
          c.batch.micro_batch_size = int64_t{1} << 26, c.batch.global_batch_size.reset();
        }},
-      {"--num-experts 4 with --tensor-model-parallel-size 2, but without --sequence-parallel: all tensor ranks",
+      {"--num-experts 4 with --tensor-model-parallel-size 2, but without --sequence-parallel: all tensor "
+       "ranks",
        [](C& c) {
          c.model.num_experts = 4, c.model.disable_bias_linear = true;
          c.mesh.ranks = c.mesh.tensor_model_parallel_size = 2;

@@ -51,7 +51,8 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
       .of_execution();
   table
       .add("expert-model-parallel-size", &mesh.expert_model_parallel_size,
-           "Ranks of a pipeline stage that share the experts of each layer, and send each other the tokens of these; "
+           "Ranks of a pipeline stage that share the experts of each layer, and send each other the tokens "
+           "of these; "
            "needs --num-experts; not on CUDA devices.")
       .range(1, kMaxRanks)
       .also("ep")

@@ -112,7 +112,8 @@ void check_experts_of_samples(const PretrainConfig& config, Problems& problems) 
   if (problems.sound({"tensor-model-parallel-size"}) && tensor > 1 && !config.mesh.sequence_parallel)
     problems.about("num-experts", "tensor-model-parallel-size", "sequence-parallel")
         .wrong(
-            "--num-experts {} with --tensor-model-parallel-size {}, but without --sequence-parallel: all tensor "
+            "--num-experts {} with --tensor-model-parallel-size {}, but without --sequence-parallel: all "
+            "tensor "
             "ranks would compute the experts of the same tokens",
             experts, tensor)
         .right("give --sequence-parallel too");
@@ -135,7 +136,8 @@ void check_expert_rows(const PretrainConfig& config, Problems& problems) {
         .about("micro-batch-size", "seq-length", "moe-router-topk", "num-experts",
                "expert-model-parallel-size")
         .wrong(
-            "--micro-batch-size {} x --seq-length {} tokens may give the experts of a rank more than {} rows: "
+            "--micro-batch-size {} x --seq-length {} tokens may give the experts of a rank more than {} "
+            "rows: "
             "--moe-router-topk {}, --num-experts {}, --expert-model-parallel-size {}",
             config.batch.micro_batch_size, model.seq_length, kMost, model.moe_router_topk, *model.num_experts,
             ranks)
