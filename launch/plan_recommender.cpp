@@ -206,7 +206,7 @@ int run(const PlanRecommenderConfig& config) {
   fmt::print(
       "model       {} tables with {:.0f} rows of {} numbers, {} with their state; {} parameters in MLPs, "
       "{:.3g} MFLOP a sample\n",
-      plan.placement.tables().size(), rows, config.run.model.embedding_dim, bytes_of(bytes),
+      plan.placement.tables().size(), rows, plan.setup.model.row(), bytes_of(bytes),
       plan.step.dense_parameters, plan.step.flops_of_sample / 1e6);
   fmt::print("batch       {} samples over {} rank{}\n", plan.setup.global_batch, plan.placement.ranks(),
              plan.placement.ranks() == 1 ? "" : "s");

@@ -77,6 +77,8 @@ RECOMMENDERS = {
     "adagrad": ["--ranks", 2, "--placement", "table", "--embedding-optimizer", "adagrad", "--optimizer", "adagrad"],
     "sgd": ["--embedding-optimizer", "sgd"],
     "cross": ["--ranks", 2, "--interaction", "cross", "--cross-layers", 2, "--cross-rank", 3],
+    "deepfm": ["--ranks", 2, "--interaction", "fm", "--wide"],
+    "wide_deep": ["--interaction", "cat", "--wide"],
     "f64": ["--ranks", 2, "--f64"],
     "bf16_exchange": ["--ranks", 2, "--bf16-exchange"],
 }

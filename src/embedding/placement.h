@@ -27,6 +27,7 @@ struct EmbeddingTable {
   int64_t rows = 0;
   int64_t width = 0;  // columns
   int max_ids = 1;    // of one sample
+  int weights = 0;    // the last so many columns are first-order weights (models/dlrm.h), which begin as 0
 };
 
 // Part p of a table is on rank (first_rank + p) mod ranks.

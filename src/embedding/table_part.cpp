@@ -65,6 +65,7 @@ void TablePart::write_initial(int64_t first, Tensor rows, Stream& stream) const 
   const PhiloxKey key = philox_key(options_.seed, weight_name(table_));
   const double bound = std::sqrt(1.0 / static_cast<double>(table_.rows));
   const int64_t columns = rows.last_dim();
+  const int64_t vector = table_.width - table_.weights;
   dispatch_wide_float(options_.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = rows.as<T>();
@@ -72,9 +73,10 @@ void TablePart::write_initial(int64_t first, Tensor rows, Stream& stream) const 
       for (int64_t r = begin; r < end; ++r)
         for (int64_t c = 0; c < columns; ++c) {
           const int64_t row = rect_.offset[0] + first + r;
-          const int64_t element = row * table_.width + rect_.offset[1] + c;
+          const int64_t column = rect_.offset[1] + c;
+          const int64_t element = row * vector + column;
           const double unit = (philox_word(key, static_cast<uint64_t>(element)) + 0.5) / 4294967296.0;
-          out[r * columns + c] = static_cast<T>(bound * (2 * unit - 1));
+          out[r * columns + c] = column < vector ? static_cast<T>(bound * (2 * unit - 1)) : T(0);
         }
     });
   });

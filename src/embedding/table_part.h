@@ -2,7 +2,7 @@
 // that operations read.
 //
 // Initial values are uniform in +-1/sqrt(rows), keyed by (seed, table, row, column): the same in every
-// placement.
+// placement, and with first-order weights (EmbeddingTable::weights), which begin as 0, behind them or not.
 #pragma once
 
 #include <string>

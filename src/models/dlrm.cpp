@@ -7,10 +7,14 @@
 
 namespace trifold {
 
-int64_t DlrmShape::interaction_width() const {
-  if (interaction != InteractionKind::Dot) return features();
+int64_t DlrmShape::pairs() const {
   const int64_t n = vectors();
-  return (has_bottom() ? width : 0) + (self ? n * (n + 1) / 2 : n * (n - 1) / 2);
+  return self ? n * (n + 1) / 2 : n * (n - 1) / 2;
+}
+
+int64_t DlrmShape::interaction_width() const {
+  if (interaction != InteractionKind::Dot) return side_by_side();
+  return (has_bottom() ? width : 0) + pairs();
 }
 
 namespace {
@@ -31,36 +35,78 @@ std::vector<int64_t> widths(int64_t in, const std::vector<int64_t>& rest) {
 
 const DlrmBatch& batch_of(const Run& run) { return static_cast<const DlrmBatch&>(*run.batch->part); }
 
-// The bottom MLP: dense numbers -> [B, D].
+// The bottom block: dense numbers -> [B, E], the bottom MLP's vector and, with `wide`, a linear function of the numbers.
 class Bottom : public Layer {
  public:
   Bottom(BlockBuilder& builder, const DlrmShape& shape)
-      : mlp_(builder, "bottom", widths(shape.dense, shape.bottom), false, true) {}
+      : shape_(shape),
+        mlp_(builder, "bottom", widths(shape.dense, shape.bottom), false, true),
+        x_(builder.slot()),
+        dlinear_(builder.slot()) {
+    vector_.width = shape.width;
+    linear_from_.from = linear_to_.to = shape.width;
+    linear_from_.width = linear_to_.width = 1;
+    if (shape.wide) linear_ = builder.replicated("wide.weight", {1, shape.dense}, {Init::Kind::Zeros}, true);
+  }
 
   Tensor forward(Run& run, Tensor /*x*/, Saved& saved) const override {
     const DlrmBatch& batch = batch_of(run);
-    const Tensor vector = mlp_.forward(run, converted(run, run.keep, batch.dense, run.dtype), saved);
-    return converted(run, run.keep, vector, batch.features.dtype);
+    const DType dtype = batch.features.dtype;
+    const Tensor x = converted(run, run.keep, batch.dense, run.dtype);
+    const Tensor vector = converted(run, run.keep, mlp_.forward(run, x, saved), dtype);
+    if (!shape_.wide) return vector;
+    saved[x_] = x;
+    const Tensor linear = run.keep.take(run.dtype, {x.row_count(), 1});
+    run.ops.gemm(run.stream, linear, x, false, run.weight(linear_), true, 1, 0);
+    run.show("wide", "output", linear);
+    const Tensor both = run.keep.take(dtype, {x.row_count(), shape_.row()});
+    run.ops.copy_columns(run.stream, both, vector, {&vector_, 1});
+    run.ops.copy_columns(run.stream, both, converted(run, run.keep, linear, dtype), {&linear_to_, 1});
+    return both;
   }
+
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override {
-    return mlp_.backward_input(run, converted(run, run.flow, dy, run.dtype), saved);
+    Tensor dvector = dy;
+    if (shape_.wide) {
+      const Tensor dlinear = run.flow.take(dy.dtype, {dy.row_count(), 1});
+      run.ops.copy_columns(run.stream, dlinear, dy, {&linear_from_, 1});
+      saved[dlinear_] = converted(run, run.flow, dlinear, run.dtype);
+      dvector = run.flow.take(dy.dtype, {dy.row_count(), shape_.width});
+      run.ops.copy_columns(run.stream, dvector, dy, {&vector_, 1});
+    }
+    return mlp_.backward_input(run, converted(run, run.flow, dvector, run.dtype), saved);
   }
-  void backward_weight(Run& run, Saved& saved) const override { mlp_.backward_weight(run, saved); }
+
+  void backward_weight(Run& run, Saved& saved) const override {
+    mlp_.backward_weight(run, saved);
+    if (shape_.wide)
+      run.ops.gemm(run.stream, run.grad(linear_), saved[dlinear_], true, saved[x_], false, 1,
+                   run.adds_to(linear_) ? 1 : 0);
+  }
 
  private:
+  DlrmShape shape_;
   Mlp mlp_;
+  ParamId linear_;
+  SlotId x_, dlinear_;
+  ColumnCopy vector_, linear_from_, linear_to_;
 };
 
-// The vectors' interaction, the top MLP and the loss: the bottom's [B, D], if there is one, -> [B, 1].
+// The vectors' interaction, the top MLP, what is added to its logit, and the loss: the bottom's [B, E], if there
+// is one, -> [B, 1].
 class Top : public Layer {
  public:
   Top(BlockBuilder& builder, const DlrmShape& shape)
       : shape_(shape),
-        cross_(builder, "cross", shape.features(), shape.cross_rank,
+        cross_(builder, "cross", shape.side_by_side(), shape.cross_rank,
                shape.interaction == InteractionKind::Cross ? shape.cross_layers : 0),
         mlp_(builder, "top", widths(shape.interaction_width(), shape.top), true, false),
+        vectors_(builder.slot()),
         logits_(builder.slot()) {
     vector_.width = shape.width;
+    bottom_.width = shape.row();
+    weight_.to = shape.width;
+    weight_.width = 1;
     if (shape.has_bottom() || shape.interaction != InteractionKind::Dot) return;
     products_ = {0, shape.width, shape.interaction_width(), false, {}};
     products_back_ = {shape.width, 0, shape.interaction_width(), false, {}};
@@ -68,10 +114,12 @@ class Top : public Layer {
 
   Tensor forward(Run& run, Tensor x, Saved& saved) const override {
     const DlrmBatch& batch = batch_of(run);
-    if (shape_.has_bottom()) run.ops.copy_columns(run.stream, batch.features, x, {&vector_, 1});
-    Tensor y = converted(run, run.keep, interaction(run, batch.features), run.dtype);
+    if (shape_.has_bottom()) run.ops.copy_columns(run.stream, batch.features, x, {&bottom_, 1});
+    const Tensor vectors = saved[vectors_] = vectors_of(run, batch.features);
+    Tensor y = converted(run, run.keep, interaction(run, vectors), run.dtype);
     y = mlp_.forward(run, cross_.forward(run, y, saved), saved);
     saved[logits_] = converted(run, run.keep, y, batch.features.dtype);
+    add_terms(run, saved[logits_], batch.features, vectors);
     if (run.has_backward())
       add_losses(run, saved[logits_]);
     else
@@ -79,18 +127,26 @@ class Top : public Layer {
     return saved[logits_];
   }
 
-  // Leaves the gradients of all features in the batch, and returns those of the bottom's vector.
+  // Leaves the gradients of all features in the batch, and returns those of what the bottom made.
   Tensor backward_input(Run& run, Tensor /*dy*/, Saved& saved) const override {
     const DlrmBatch& batch = batch_of(run);
     const Tensor dlogits = run.flow.take(saved[logits_].dtype, saved[logits_].shape);
     run.ops.click_loss_backward(run.stream, dlogits, saved[logits_], batch.labels, batch.weights,
                                 run.loss_factor(), shape_.loss);
-    Tensor dx = mlp_.backward_input(run, converted(run, run.flow, dlogits, run.dtype), saved);
-    interaction_backward(run, cross_.backward_input(run, dx, saved), batch);
+    const Tensor& vectors = saved[vectors_];
+    const Tensor dvectors =
+        shape_.wide ? run.flow.take(vectors.dtype, vectors.shape) : batch.feature_gradients;
+    // Before the MLP's, which may overwrite what it is given.
+    const Tensor dproducts = products_backward(run, dlogits, vectors);
+    if (shape_.wide) weights_backward(run, batch.feature_gradients, dlogits);
+    const Tensor dx = mlp_.backward_input(run, converted(run, run.flow, dlogits, run.dtype), saved);
+    interaction_backward(run, dvectors, cross_.backward_input(run, dx, saved), vectors);
+    if (shape_.interaction == InteractionKind::Fm) run.ops.add(run.stream, dvectors, dvectors, dproducts);
+    if (shape_.wide) copy_each(run, batch.feature_gradients, dvectors, vector_);
     if (!shape_.has_bottom()) return {};
-    const Tensor dvector = run.flow.take(dlogits.dtype, {dlogits.row_count(), shape_.width});
-    run.ops.copy_columns(run.stream, dvector, batch.feature_gradients, {&vector_, 1});
-    return dvector;
+    const Tensor dbottom = run.flow.take(dlogits.dtype, {dlogits.row_count(), shape_.row()});
+    run.ops.copy_columns(run.stream, dbottom, batch.feature_gradients, {&bottom_, 1});
+    return dbottom;
   }
 
   void backward_weight(Run& run, Saved& saved) const override {
@@ -108,38 +164,117 @@ class Top : public Layer {
     if (batch.summed != nullptr) *batch.summed = run.stream.record();
   }
 
-  Tensor interaction(Run& run, const Tensor& features) const {
-    if (shape_.interaction != InteractionKind::Dot) return features;
+  // ---- Weights behind the vectors ----
+
+  // Copies columns of each vector of each sample.
+  void copy_each(Run& run, const Tensor& y, const Tensor& x, const ColumnCopy& copy) const {
+    const int64_t all = x.row_count() * shape_.vectors();
+    run.ops.copy_columns(run.stream, y.reshape({all, y.elements() / all}),
+                         x.reshape({all, x.elements() / all}), {&copy, 1});
+  }
+
+  // [B, V D] of the features, which are that themselves where no weights stand between.
+  Tensor vectors_of(Run& run, const Tensor& features) const {
+    if (!shape_.wide) return features;
+    const Tensor vectors = run.keep.take(features.dtype, {features.row_count(), shape_.side_by_side()});
+    copy_each(run, vectors, features, vector_);
+    return vectors;
+  }
+
+  // ---- Terms of the logit beside the MLP's: sums of some columns of a matrix ----
+
+  // [columns] of 0 and 1: 1 where the features have a weight.
+  Tensor weight_columns(Run& run, DType dtype) const {
+    const Tensor columns = run.scratch.take(dtype, {shape_.vectors(), shape_.row()});
+    const Tensor ones = run.scratch.take(dtype, {shape_.vectors(), 1});
+    run.ops.fill(run.stream, columns, 0);
+    run.ops.fill(run.stream, ones, 1);
+    run.ops.copy_columns(run.stream, columns, ones, {&weight_, 1});
+    return columns.flat();
+  }
+  // The same of what dot_interaction makes: 1 where that has a product.
+  Tensor product_columns(Run& run, DType dtype) const {
+    const Tensor columns = run.scratch.take(dtype, {shape_.width + shape_.pairs()});
+    run.ops.fill(run.stream, columns.flat(0, shape_.width), 0);
+    run.ops.fill(run.stream, columns.flat(shape_.width, columns.elements()), 1);
+    return columns;
+  }
+
+  // logits += those columns of x.
+  static void add_columns(Run& run, const Tensor& logits, const Tensor& x, const Tensor& columns) {
+    run.ops.gemm(run.stream, logits, x, false, columns.reshape({columns.elements(), 1}), false, 1, 1);
+  }
+  // dx = dlogits there, and elsewhere 0.
+  static void spread(Run& run, const Tensor& dx, const Tensor& dlogits, const Tensor& columns) {
+    run.ops.gemm(run.stream, dx, dlogits, false, columns.reshape({1, columns.elements()}), false, 1, 0);
+  }
+
+  void add_terms(Run& run, const Tensor& logits, const Tensor& features, const Tensor& vectors) const {
+    const Arena::Mark mark = run.scratch.mark();
+    if (shape_.wide) add_columns(run, logits, features, weight_columns(run, features.dtype));
+    if (shape_.interaction == InteractionKind::Fm) {
+      const Tensor products =
+          run.scratch.take(vectors.dtype, {vectors.row_count(), shape_.width + shape_.pairs()});
+      run.ops.dot_interaction(run.stream, products, vectors, shape_.width, shape_.self);
+      add_columns(run, logits, products, product_columns(run, vectors.dtype));
+    }
+    run.scratch.release(mark);
+    if (shape_.wide || shape_.interaction == InteractionKind::Fm) run.show("terms", "output", logits);
+  }
+
+  // What comes to the vectors from the sum of their products; nothing where there is none.
+  Tensor products_backward(Run& run, const Tensor& dlogits, const Tensor& vectors) const {
+    if (shape_.interaction != InteractionKind::Fm) return {};
+    const Tensor dvectors = run.flow.take(vectors.dtype, vectors.shape);
+    const Arena::Mark mark = run.scratch.mark();
+    const Tensor dproducts =
+        run.scratch.take(vectors.dtype, {vectors.row_count(), shape_.width + shape_.pairs()});
+    spread(run, dproducts, dlogits, product_columns(run, vectors.dtype));
+    run.ops.dot_interaction_backward(run.stream, dvectors, dproducts, vectors, shape_.width, shape_.self);
+    run.scratch.release(mark);
+    return dvectors;
+  }
+
+  void weights_backward(Run& run, const Tensor& dfeatures, const Tensor& dlogits) const {
+    const Arena::Mark mark = run.scratch.mark();
+    spread(run, dfeatures, dlogits, weight_columns(run, dfeatures.dtype));
+    run.scratch.release(mark);
+  }
+
+  // ---- The top MLP's input ----
+
+  Tensor interaction(Run& run, const Tensor& vectors) const {
+    if (shape_.interaction != InteractionKind::Dot) return vectors;
     const auto take = [&](int64_t columns) {
-      return run.keep.take(features.dtype, {features.row_count(), columns});
+      return run.keep.take(vectors.dtype, {vectors.row_count(), columns});
     };
     const Tensor all = take(products_.from + shape_.interaction_width());
-    run.ops.dot_interaction(run.stream, all, features, shape_.width, shape_.self);
+    run.ops.dot_interaction(run.stream, all, vectors, shape_.width, shape_.self);
     if (shape_.has_bottom()) return all;
     const Tensor products = take(shape_.interaction_width());
     run.ops.copy_columns(run.stream, products, all, {&products_, 1});
     return products;
   }
 
-  void interaction_backward(Run& run, Tensor dx, const DlrmBatch& batch) const {
-    const Tensor& gradients = batch.feature_gradients;
+  void interaction_backward(Run& run, const Tensor& dvectors, Tensor dx, const Tensor& vectors) const {
     if (shape_.interaction != InteractionKind::Dot)
-      return (dx.dtype == gradients.dtype ? run.ops.copy : run.ops.convert)(run.stream, gradients, dx);
-    dx = converted(run, run.flow, dx, gradients.dtype);
+      return (dx.dtype == dvectors.dtype ? run.ops.copy : run.ops.convert)(run.stream, dvectors, dx);
+    dx = converted(run, run.flow, dx, dvectors.dtype);
     if (!shape_.has_bottom()) {
       const Tensor padded = run.flow.take(dx.dtype, {dx.row_count(), shape_.width + dx.last_dim()});
       run.ops.fill(run.stream, padded, 0);
       run.ops.copy_columns(run.stream, padded, dx, {&products_back_, 1});
       dx = padded;
     }
-    run.ops.dot_interaction_backward(run.stream, gradients, dx, batch.features, shape_.width, shape_.self);
+    run.ops.dot_interaction_backward(run.stream, dvectors, dx, vectors, shape_.width, shape_.self);
   }
 
   DlrmShape shape_;
   CrossNetwork cross_;  // without layers for other interactions
   Mlp mlp_;
-  SlotId logits_;
-  ColumnCopy vector_;  // of the bottom MLP: the first columns of the features
+  SlotId vectors_, logits_;
+  ColumnCopy vector_, weight_;  // of a row of a table
+  ColumnCopy bottom_;           // the first columns of the features
   // Without a bottom MLP: the products alone, and back. The operation puts them after a copy of the first vector.
   ColumnCopy products_, products_back_;
 };
@@ -154,23 +289,22 @@ double products_of(const std::vector<int64_t>& widths) {
 
 // The gradient of the dense numbers is not needed.
 BlockFlops bottom_flops(const DlrmShape& shape) {
-  const double products = products_of(widths(shape.dense, shape.bottom));
-  return {2 * products, 2 * (products - static_cast<double>(shape.dense * shape.bottom[0])), 2 * products};
+  const double mlp = products_of(widths(shape.dense, shape.bottom));
+  const double linear = shape.wide ? static_cast<double>(shape.dense) : 0;
+  return {2 * (mlp + linear), 2 * (mlp - static_cast<double>(shape.dense * shape.bottom[0])),
+          2 * (mlp + linear)};
 }
 
 // Both operands of a dot interaction have gradients, and a cross network has weights.
 BlockFlops top_flops(const DlrmShape& shape) {
-  const double mlp = products_of(widths(shape.interaction_width(), shape.top));
-  const auto vectors = static_cast<double>(shape.vectors());
-  if (shape.interaction == InteractionKind::Dot) {
-    const double pairs = vectors * vectors * static_cast<double>(shape.width);
-    return {2 * (mlp + pairs), 2 * (mlp + 2 * pairs), 2 * mlp};
-  }
-  const double cross = shape.interaction == InteractionKind::Cat
-                           ? 0
-                           : 2.0 * shape.cross_layers * static_cast<double>(shape.features()) *
-                                 static_cast<double>(shape.cross_rank);
-  return {2 * (mlp + cross), 2 * (mlp + cross), 2 * (mlp + cross)};
+  double weights = products_of(widths(shape.interaction_width(), shape.top));
+  double pairs = 0;
+  if (shape.interaction == InteractionKind::Cross)
+    weights += 2.0 * shape.cross_layers * static_cast<double>(shape.side_by_side()) *
+               static_cast<double>(shape.cross_rank);
+  if (shape.interaction == InteractionKind::Dot || shape.interaction == InteractionKind::Fm)
+    pairs = static_cast<double>(shape.vectors() * shape.side_by_side());
+  return {2 * (weights + pairs), 2 * (weights + 2 * pairs), 2 * weights};
 }
 
 template <class Layers>
@@ -192,8 +326,8 @@ Model make_dlrm(const DlrmShape& shape, const Mesh& mesh, uint64_t seed) {
         "the bottom MLP ends with {} numbers, the embedding vectors have {}",
         shape.bottom.empty() ? 0 : shape.bottom.back(), shape.width);
   check(!shape.top.empty() && shape.top.back() == 1, "the top MLP must end with one number");
-  check(shape.interaction_width() > 0, "the vectors of {} tables and no dense features have no products",
-        shape.tables);
+  check(shape.interaction_width() > 0 && (shape.interaction != InteractionKind::Fm || shape.pairs() > 0),
+        "the vectors of {} tables and no dense features have no products", shape.tables);
   Model model;
   if (shape.has_bottom()) add_block<Bottom>(model, shape, mesh, seed, bottom_flops(shape));
   add_block<Top>(model, shape, mesh, seed, top_flops(shape));

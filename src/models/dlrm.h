@@ -1,10 +1,23 @@
-// DLRM (Naumov et al., arXiv 1906.00091): a bottom MLP turns the dense numbers into a vector, embedding bags turn each
-// table's ids into vectors; their interaction and a top MLP give the logit of a click. Everything is data parallel but
-// the tables, which are elsewhere (room embedding): this model takes the bags' vectors as input.
+// DLRM (Naumov et al., arXiv 1906.00091) and related models: a bottom MLP turns the dense numbers into a vector,
+// embedding bags turn each table's ids into vectors; their interaction and a top MLP give the logit of a click.
+// Everything is data parallel but the tables, which are elsewhere (room embedding): this model takes the bags' vectors
+// as input.
 //
-// B = samples of this rank, F = tables, D = width of the vectors. `features` [B, (F + 1) D] holds for each sample the
-// bottom MLP's vector and then those of the tables in order. Without dense numbers there is no bottom MLP: features are
-// [B, F D], and only the tables' vectors interact.
+//   interaction   input of the top MLP                    added to its logit                    model
+//   Dot           [first vector, pairwise dot products]                                         DLRM
+//   Cat           all vectors, concatenated
+//   Cross         the output of a cross network                                                 DCN V2
+//   Fm            all vectors, concatenated               the sum of all pairwise products
+//
+// With `wide` the logit has a first-order term as well: the sum of one weight per id, pooled like the vectors of its
+// bag, and a linear function of the dense numbers. Cat with it is Wide & Deep (Cheng et al., DLRS 2016), Fm with it is
+// DeepFM (Guo et al., IJCAI 2017): the second-order term is that of a factorization machine over the vectors that the
+// MLP takes, including that of the dense numbers.
+//
+// B = samples of this rank, F = tables, D = width of the vectors; E = D, or D + 1 with `wide`: a row of a table is the
+// vector of its id, then the weight. `features` [B, (F + 1) E] holds for each sample the output of the bottom block and
+// then those of the tables in order. Without dense numbers there is no bottom block: features are [B, F E], and only
+// the tables' vectors interact.
 //
 // It has two blocks, or only the second, each a stage of the step's plan (schedule/table_step.h), so that communication
 // overlaps with them:
@@ -35,14 +48,18 @@ struct DlrmShape {
   std::vector<int64_t> top;     // widths after the interaction; the last is 1
   InteractionKind interaction = InteractionKind::Dot;
   bool self = false;     // Dot: also products of vectors with themselves
+  bool wide = false;     // a first-order term
   int cross_layers = 3;  // Cross
   int64_t cross_rank = 512;
   ClickLoss loss = ClickLoss::Logistic;
 
   bool has_bottom() const { return dense > 0; }
   int64_t vectors() const { return tables + (has_bottom() ? 1 : 0); }
-  int64_t features() const { return vectors() * width; }
-  int64_t interaction_width() const;
+  int64_t row() const { return width + (wide ? 1 : 0); }  // E
+  int64_t features() const { return vectors() * row(); }
+  int64_t side_by_side() const { return vectors() * width; }  // numbers of all vectors
+  int64_t pairs() const;                                      // whose products are taken; Dot and Fm
+  int64_t interaction_width() const;                          // of the top MLP's input
 };
 
 // The inputs of the blocks (Batch::part), and where they leave results that are not activations.

@@ -31,12 +31,14 @@ void predict_dense(StepTimes& times, const DlrmShape& shape, const DenseFlops& f
   const double bottom = shape.has_bottom() ? outputs_of(shape.bottom) : 0, top = outputs_of(shape.top);
   const double meeting_numbers = static_cast<double>(shape.features()) *
                                  (shape.interaction == InteractionKind::Cross ? 2 * shape.cross_layers : 1);
+  const double products =
+      shape.interaction == InteractionKind::Fm ? static_cast<double>(shape.width + shape.pairs()) : 0;
   const auto part = [&](StepPart which, double count, double numbers) {
     times[which] = b * (count / rates.flops + numbers * size / rates.memory);
   };
   part(StepPart::Bottom, flops.bottom.forward, 2 * bottom);
   part(StepPart::Top, flops.top.forward + flops.top.input,
-       4 * top + 2 * meeting_numbers + 2 * static_cast<double>(shape.interaction_width()));
+       4 * top + 2 * meeting_numbers + 2 * (static_cast<double>(shape.interaction_width()) + products));
   part(StepPart::WeightGradients, flops.top.weight + flops.bottom_backward(), 2 * bottom + top);
 }
 
@@ -120,7 +122,7 @@ PlannedStep predict_step(const RecommenderSetup& setup, const std::vector<RankLo
 RecommendPlan plan_on_schema(const PlanRecommenderConfig& config, const ClickSchema& schema) {
   const int ranks = config.run.mesh.ranks;
   RecommenderSetup setup = recommender_setup(config.run, schema, ranks);
-  Placement placement(embedding_tables(schema, config.run.model.embedding_dim), setup.placement, ranks,
+  Placement placement(embedding_tables(schema, setup.model.width, setup.model.wide), setup.placement, ranks,
                       setup.model.has_bottom() ? 1 : 0);
   std::vector<RankLoad> loads = loads_of(placement, placement_input(config.run, ranks));
   std::vector<RecommenderMemory> memory =

@@ -97,7 +97,8 @@ void MemoryLimit::refuse(const std::vector<RecommenderMemory>& needs) const {
 }  // namespace
 
 void place_tables(RecommenderSetup& setup, const RecommendConfig& config, int ranks) {
-  const std::vector<EmbeddingTable> tables = embedding_tables(setup.schema, config.model.embedding_dim);
+  const std::vector<EmbeddingTable> tables =
+      embedding_tables(setup.schema, setup.model.width, setup.model.wide);
   const TablePlacements& wanted = config.placement.placement;
   const bool choose = wanted.is_auto();
   PlacementInput input = placement_input(config, ranks);

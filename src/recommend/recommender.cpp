@@ -16,10 +16,11 @@ TableStepShape step_shape(const RecommenderSetup& setup) {
   return {.has_bottom = setup.model.has_bottom(), .clips = setup.clip_grad > 0};
 }
 
-std::vector<EmbeddingTable> embedding_tables(const ClickSchema& schema, int64_t width) {
+std::vector<EmbeddingTable> embedding_tables(const ClickSchema& schema, int64_t width, bool wide) {
   std::vector<EmbeddingTable> tables;
+  const int weights = wide ? 1 : 0;
   for (const ClickTable& table : schema.tables)
-    tables.push_back({table.name, table.rows, width, table.max_ids});
+    tables.push_back({table.name, table.rows, width + weights, table.max_ids, weights});
   return tables;
 }
 
@@ -58,8 +59,8 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
       comm_(comm_mode(world), comm_pool_, ops_.device, QueueUse::Communicating),
       id_comm_(world.split(0, world.rank())),
       vector_comm_(world.split(0, world.rank())),
-      placement_(embedding_tables(setup.schema, setup.model.width), setup.placement, world.size(),
-                 setup.model.has_bottom() ? 1 : 0),
+      placement_(embedding_tables(setup.schema, setup.model.width, setup.model.wide), setup.placement,
+                 world.size(), setup.model.has_bottom() ? 1 : 0),
       model_(make_dlrm(setup.model, mesh_, setup.seed)),
       zero_(dense_sharing(setup, world.size())),
       groups_(mesh_, zero_.group, model_.params),

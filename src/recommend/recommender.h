@@ -71,7 +71,8 @@ TableStepShape step_shape(const RecommenderSetup& setup);
 // ranks.
 std::optional<StepPart> part_of(const Action& action, const TableStepShape& step);
 
-std::vector<EmbeddingTable> embedding_tables(const ClickSchema& schema, int64_t width);
+// Of vectors of `width` numbers; with `wide`, each with a weight behind it.
+std::vector<EmbeddingTable> embedding_tables(const ClickSchema& schema, int64_t width, bool wide = false);
 
 class Recommender {
  public:

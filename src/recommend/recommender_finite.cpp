@@ -30,7 +30,7 @@ class Recommender::Search final : public FiniteCheck {
   void look(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream) override {
     if (layer != "tables") return FiniteCheck::look(layer, what, tensor, stream);
     const ClickSchema& schema = model_.setup_.schema;
-    const int64_t width = model_.setup_.model.width;
+    const int64_t width = model_.setup_.model.row();
     go_before(static_cast<int>(model_.model_.blocks.size()) - 1, schema.table_count());
     search().set_samples({batch_.first_sample, model_.samples_});
     for (int t = 0; t < schema.table_count(); ++t) {

@@ -30,7 +30,7 @@ PipelinePlace step_place(const RecommenderSetup& setup, const Model& model) {
     place.stages.push_back({index, {{block.layer.get(), block.slots, index}}});
     place.rank_of_stage.push_back(0);
   }
-  place.width = setup.model.width;
+  place.width = setup.model.row();
   place.forward_row = table_forward(step_shape(setup));
   return place;
 }

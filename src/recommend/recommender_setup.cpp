@@ -30,6 +30,7 @@ DlrmShape model_shape(const DlrmConfig& config, const ClickSchema& schema) {
   shape.top = config.top_mlp.numbers();
   shape.interaction = config.interaction;
   shape.self = config.interaction_self;
+  shape.wide = config.wide;
   shape.cross_layers = config.cross_layers;
   shape.cross_rank = config.cross_rank;
   shape.loss = config.loss == ClickLossKind::Mse ? ClickLoss::Squared : ClickLoss::Logistic;
@@ -44,20 +45,23 @@ nlohmann::json recommender_model(const RecommendConfig& config, const ClickSchem
     tables.push_back({{"name", table.name}, {"rows", table.rows}});
   const DlrmConfig& model = config.model;
   const bool crosses = model.interaction == InteractionKind::Cross;
-  return {{"kind", "dlrm"},
-          {"dense", schema.dense},
-          {"embedding_dim", model.embedding_dim},
-          {"bottom_mlp", schema.dense > 0 ? model.bottom_mlp.numbers() : std::vector<int64_t>{}},
-          {"top_mlp", model.top_mlp.numbers()},
-          {"interaction", name_of(model.interaction)},
-          {"interaction_self", model.interaction_self},
-          {"cross_layers", crosses ? model.cross_layers : 0},
-          {"cross_rank", crosses ? model.cross_rank : 0},
-          {"pooling", name_of(model.pooling)},
-          {"optimizer", name_of(config.training.optimizer)},
-          {"embedding_optimizer", name_of(config.training.embedding_optimizer)},
-          {"f64", config.precision.f64},
-          {"tables", tables}};
+  nlohmann::json json = {
+      {"kind", "dlrm"},
+      {"dense", schema.dense},
+      {"embedding_dim", model.embedding_dim},
+      {"bottom_mlp", schema.dense > 0 ? model.bottom_mlp.numbers() : std::vector<int64_t>{}},
+      {"top_mlp", model.top_mlp.numbers()},
+      {"interaction", name_of(model.interaction)},
+      {"interaction_self", model.interaction_self},
+      {"cross_layers", crosses ? model.cross_layers : 0},
+      {"cross_rank", crosses ? model.cross_rank : 0},
+      {"pooling", name_of(model.pooling)},
+      {"optimizer", name_of(config.training.optimizer)},
+      {"embedding_optimizer", name_of(config.training.embedding_optimizer)},
+      {"f64", config.precision.f64},
+      {"tables", tables}};
+  if (model.wide) json["wide"] = true;  // checkpoints are older than it
+  return json;
 }
 
 PlacementInput placement_input(const RecommendConfig& config, int ranks) {
@@ -67,8 +71,9 @@ PlacementInput placement_input(const RecommendConfig& config, int ranks) {
   input.global_batch = config.training.global_batch_size;
   input.number_bytes = static_cast<int>(size_of(dtype));
   input.travel_bytes = config.placement.bf16_exchange ? 2 : input.number_bytes;
-  input.state_bytes_of_row = static_cast<int64_t>(state_bytes_of_row(
-      sparse_kind(config.training.embedding_optimizer), config.model.embedding_dim, dtype));
+  input.state_bytes_of_row = static_cast<int64_t>(
+      state_bytes_of_row(sparse_kind(config.training.embedding_optimizer),
+                         config.model.embedding_dim + (config.model.wide ? 1 : 0), dtype));
   if (config.placement.memory_limit)
     input.memory_of_rank = static_cast<int64_t>(*config.placement.memory_limit * (1 << 30));
   return input;
@@ -78,10 +83,12 @@ RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSch
   const ClickTrainingConfig& training = config.training;
   RecommenderSetup setup;
   setup.model = model_shape(config.model, schema);
-  if (setup.model.interaction_width() == 0)
+  const bool is_fm = setup.model.interaction == InteractionKind::Fm;
+  if (setup.model.interaction_width() == 0 || (is_fm && setup.model.pairs() == 0))
     bad_input(
         "the data have no dense features and one table, whose vector has no other to meet: give "
-        "--interaction cat, or --interaction-self");
+        "--interaction cat{}",
+        is_fm ? "" : ", or --interaction-self");
   setup.schema = schema;
   setup.global_batch = training.global_batch_size;
   setup.dtype = config.precision.f64 ? DType::F64 : DType::F32;

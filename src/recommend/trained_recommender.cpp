@@ -64,7 +64,7 @@ void check_weights(const CheckpointReader& reader, const RecommenderSetup& setup
   };
   if (layers > reader.tensors().size())
     bad_input("{}: its model has {} layers, but it has {} tensors", name, layers, reader.tensors().size());
-  for (const EmbeddingTable& table : embedding_tables(setup.schema, shape.width))
+  for (const EmbeddingTable& table : embedding_tables(setup.schema, shape.width, shape.wide))
     expect(weight_name(table), {table.rows, table.width});
   const Mesh planned({{Axis::Dp, 1}}, {});
   const Model model = make_dlrm(shape, planned, 0);

@@ -152,7 +152,7 @@ class Clicks(ProgramTest):
     def test_without_dense_features(self):
         self.write("n.csv", "label,C1,C2\n" + "".join(f"{i % 2},{i % 10},{i % 3}\n" for i in range(200)))
         rows = ("--train-data", "n.csv", "--table-rows", "10-3", "--valid-samples", 40)
-        for interaction in ("dot", "cat", "cross"):
+        for interaction in ("dot", "cat", "cross", "fm"):
             self.recommend(*rows, "--interaction", interaction, "--log-json", f"{interaction}.jsonl")
         whole = self.losses("cat.jsonl")
         run = (*rows, "--interaction", "cat", "--ranks", 2, "--placement", "row,column", "--log-json", "parts.jsonl")
@@ -168,6 +168,7 @@ class Clicks(ProgramTest):
         self.assertIn("predicted", told)
         self.recommend("--dense-features", 0, "--table-rows", "10-3", "--synthetic-samples", 400, "--valid-samples", 40)
         self.refused("--dense-features", 0, "--table-rows", "10", words=["give --interaction cat, or --interaction-self"])
+        self.refused("--dense-features", 0, "--table-rows", "10", "--interaction", "fm", words=["whose vector has no other to meet"])
 
 
 if __name__ == "__main__":

@@ -97,7 +97,8 @@ TEST(DeviceMemory, RecommendersAskForNothingAfterTheirFirstStep) {
 void expect_foretold(const RecommendConfig& config, const ClickSchema& schema, bool overlap) {
   RecommenderSetup setup = recommender_setup(config, schema, config.mesh.ranks);
   setup.overlap = overlap;
-  const Placement placement(embedding_tables(schema, setup.model.width), setup.placement, config.mesh.ranks);
+  const Placement placement(embedding_tables(schema, setup.model.width, setup.model.wide), setup.placement,
+                            config.mesh.ranks);
   const bool on_device = config.mesh.device == ComputeDevice::Cuda;
   const std::vector<RecommenderMemory> planned = memory_of_ranks(setup, placement, on_device);
   size_t total = 0, pinned = 0;
@@ -132,6 +133,8 @@ TEST(DeviceMemory, PlansOfRecommendersAreByteForByteWhatADeviceIsAskedFor) {
           RecommendConfig config = on_ranks(ranks, placement);
           config.mesh.device = value_named<ComputeDevice>(device).value();
           config.model.pooling = other ? Pooling::Mean : Pooling::Sum;
+          config.model.interaction = other ? InteractionKind::Fm : InteractionKind::Dot;
+          config.model.wide = other;
           config.placement.bf16_exchange = other && ranks > 1;
           config.precision.f64 = !other;
           config.precision.bf16 = other && ranks > 1;

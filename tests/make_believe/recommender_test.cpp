@@ -153,12 +153,13 @@ TEST_F(DeviceRecommender, EveryOptimizer) {
 
 TEST_F(DeviceRecommender, EveryModel) {
   for (const InteractionKind interaction :
-       {InteractionKind::Dot, InteractionKind::Cat, InteractionKind::Cross}) {
+       {InteractionKind::Dot, InteractionKind::Cat, InteractionKind::Cross, InteractionKind::Fm}) {
     SCOPED_TRACE(name_of(interaction));
     RecommendConfig config = small_recommender();
     config.mesh.ranks = 2;
     config.model.interaction = interaction;
     config.model.cross_rank = 4;
+    config.model.wide = interaction == InteractionKind::Fm || interaction == InteractionKind::Cat;
     config.model.pooling = Pooling::Mean;
     config.model.loss = interaction == InteractionKind::Cat ? ClickLossKind::Mse : ClickLossKind::Bce;
     config.precision.f64 = interaction == InteractionKind::Dot;

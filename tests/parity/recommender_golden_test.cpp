@@ -108,10 +108,8 @@ RecommenderSetup torch_setup(const Json& config) {
   setup.model.width = config.at("embedding_dim");
   setup.model.bottom = config.at("bottom").get<std::vector<int64_t>>();
   setup.model.top = config.at("top").get<std::vector<int64_t>>();
-  const std::string interaction = config.at("interaction");
-  setup.model.interaction = interaction == "dot"   ? InteractionKind::Dot
-                            : interaction == "cat" ? InteractionKind::Cat
-                                                   : InteractionKind::Cross;
+  setup.model.interaction = value_named<InteractionKind>(config.at("interaction").get<std::string>()).value();
+  setup.model.wide = config.value("wide", false);
   setup.model.self = config.at("self_interaction");
   setup.model.cross_layers = config.value("cross_layers", 0);
   setup.model.cross_rank = config.value("cross_rank", 0);
@@ -195,20 +193,29 @@ struct Shape4 {
   bool self, mean, weighted;
   ClickLoss loss;
   int dense = 3;
+  bool wide = false;
 };
 
 TEST(RecommenderGradient, EveryParameterByFiniteDifferences) {
-  for (const Shape4& shape : {Shape4{InteractionKind::Dot, false, false, false, ClickLoss::Logistic},
-                              Shape4{InteractionKind::Dot, true, true, true, ClickLoss::Squared},
-                              Shape4{InteractionKind::Cat, false, false, true, ClickLoss::Logistic},
-                              Shape4{InteractionKind::Cross, false, true, false, ClickLoss::Logistic},
-                              Shape4{InteractionKind::Dot, true, false, false, ClickLoss::Logistic, 0},
-                              Shape4{InteractionKind::Cat, false, true, true, ClickLoss::Logistic, 0},
-                              Shape4{InteractionKind::Cross, false, false, false, ClickLoss::Logistic, 0}}) {
+  for (const Shape4& shape :
+       {Shape4{InteractionKind::Dot, false, false, false, ClickLoss::Logistic},
+        Shape4{InteractionKind::Dot, true, true, true, ClickLoss::Squared},
+        Shape4{InteractionKind::Cat, false, false, true, ClickLoss::Logistic},
+        Shape4{InteractionKind::Cross, false, true, false, ClickLoss::Logistic},
+        Shape4{InteractionKind::Dot, true, false, false, ClickLoss::Logistic, 0},
+        Shape4{InteractionKind::Cat, false, true, true, ClickLoss::Logistic, 0},
+        Shape4{InteractionKind::Cross, false, false, false, ClickLoss::Logistic, 0},
+        Shape4{InteractionKind::Fm, false, false, true, ClickLoss::Logistic},
+        Shape4{InteractionKind::Fm, false, true, true, ClickLoss::Squared, 3, true},
+        Shape4{InteractionKind::Fm, false, false, false, ClickLoss::Logistic, 0, true},
+        Shape4{InteractionKind::Cat, false, true, false, ClickLoss::Logistic, 3, true},
+        Shape4{InteractionKind::Dot, true, false, true, ClickLoss::Logistic, 0, true},
+        Shape4{InteractionKind::Cross, false, false, false, ClickLoss::Squared, 3, true}}) {
     RecommenderSetup setup;
     setup.model = {.dense = shape.dense, .tables = 2, .width = 3, .bottom = {6, 3}, .top = {9, 1}};
     setup.model.interaction = shape.kind;
     setup.model.self = shape.self;
+    setup.model.wide = shape.wide;
     setup.model.cross_layers = 2;
     setup.model.cross_rank = 2;
     setup.schema.dense = shape.dense;
@@ -248,6 +255,7 @@ TEST(RecommenderGradient, EveryParameterByFiniteDifferences) {
     Recommender model(*comm, setup);
     Values start;
     collect(model, start);
+    EXPECT_EQ(start.contains("param/wide.weight"), shape.wide && shape.dense > 0);
     for (auto& [name, values] : start) {  // larger tables; positive biases keep most of the ReLUs alive
       const double shift = name.find("bias") == std::string::npos ? 0.0 : 0.7;
       for (double& value : values) value = shift + 0.6 * philox_normal(philox_key(8, name), at++);

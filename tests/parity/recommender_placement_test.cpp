@@ -207,10 +207,55 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, Placements,
                                          std::tuple{SparseKind::RowwiseAdagrad, true},
                                          std::tuple{SparseKind::Adam, false}));
 
+// A weight behind each vector: cut by columns it is alone on a rank, or with the vector's last numbers.
+TEST(RecommenderPlacement, FirstOrderTermsOnEveryRankCount) {
+  for (const InteractionKind interaction : {InteractionKind::Fm, InteractionKind::Cat})
+    for (const SparseKind kind : {SparseKind::RowwiseAdagrad, SparseKind::Adam}) {
+      RecommenderSetup setup = setup_for(kind, DType::F64, true);
+      setup.model.interaction = interaction;
+      setup.model.wide = true;
+      const double lr = kind == SparseKind::Adam ? 0.01 : 0.05;
+      setup.placement = everywhere(PlacementKind::Table, 1);
+      const Result alone = train(1, setup, lr);
+      EXPECT_EQ(alone.values.at("param/embedding.users.weight").size(), 300U * 7);
+      EXPECT_EQ(alone.values.at("param/wide.weight").size(), 5U);
+      for (const int ranks : {2, 4, 7})
+        for (const auto& placement :
+             {mixed(ranks), everywhere(PlacementKind::Row, ranks), everywhere(PlacementKind::Column, ranks),
+              everywhere(PlacementKind::Replicated, ranks)}) {
+          SCOPED_TRACE(fmt::format("{} ranks, {}", ranks, name_of(interaction)));
+          setup.placement = placement;
+          const Gap distance = gap(train(ranks, setup, lr), alone);
+          EXPECT_LE(distance.losses, 1e-11);
+          EXPECT_LE(distance.values, 1e-10);
+        }
+    }
+}
+
+// With and without them the vectors begin as the same numbers, and the weights as 0.
+TEST(RecommenderPlacement, FirstOrderWeightsBeginAsZeroBehindTheSameVectors) {
+  RecommenderSetup setup = setup_for(SparseKind::Sgd, DType::F32, false);
+  setup.placement = everywhere(PlacementKind::Table, 1);
+  const auto start = [&](bool wide) {
+    setup.model.wide = wide;
+    Values values;
+    run_ranks(1, [&](Communicator& world) { collect(*std::make_unique<Recommender>(world, setup), values); });
+    return values;
+  };
+  const Values plain = start(false), wide = start(true);
+  for (const char* table : {"users", "items", "tiny", "pages", "hour"}) {
+    const std::string name = fmt::format("param/embedding.{}.weight", table);
+    const std::vector<double>&narrow = plain.at(name), &more = wide.at(name);
+    for (size_t i = 0; i < more.size(); ++i)
+      EXPECT_EQ(more[i], i % 7 == 6 ? 0.0 : narrow[i / 7 * 6 + i % 7]) << name << " element " << i;
+  }
+  for (const double weight : wide.at("param/wide.weight")) EXPECT_EQ(weight, 0);
+}
+
 // No bottom MLP: the tables' vectors lie at the beginning of the features, on every placement.
 TEST(RecommenderPlacement, WithoutDenseFeatures) {
   for (const InteractionKind interaction :
-       {InteractionKind::Dot, InteractionKind::Cat, InteractionKind::Cross}) {
+       {InteractionKind::Dot, InteractionKind::Cat, InteractionKind::Cross, InteractionKind::Fm}) {
     RecommenderSetup setup = setup_for(SparseKind::RowwiseAdagrad, DType::F64, true);
     setup.schema.dense = 0;
     setup.model.dense = 0;
@@ -351,7 +396,7 @@ TEST(RecommenderZero, EachStageHoldsLess) {
 // on every number of ranks.
 TEST(RecommenderPrecision, MlpsInBf16TrainLikeF32) {
   for (const InteractionKind interaction :
-       {InteractionKind::Dot, InteractionKind::Cat, InteractionKind::Cross})
+       {InteractionKind::Dot, InteractionKind::Cat, InteractionKind::Cross, InteractionKind::Fm})
     for (const int ranks : {1, 2, 4}) {
       SCOPED_TRACE(fmt::format("interaction {}, {} ranks", static_cast<int>(interaction), ranks));
       RecommenderSetup setup = setup_for(SparseKind::Adagrad, DType::F32, false);

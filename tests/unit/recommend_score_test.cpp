@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <filesystem>
@@ -220,6 +221,53 @@ TEST_F(ScoreTest, TakesTextWithoutLabels) {
   EXPECT_EQ(i, expected.size());
   const std::string json = text_of("unlabeled.csv", 1, "auto", ScoreFormat::Jsonl);
   EXPECT_EQ(json.rfind("{\"sample\":0,\"probability\":0.", 0), 0U) << json.substr(0, 60);
+}
+
+// DeepFM: ln(max(x, 0) + 1) of the numbers, bottom MLP; vectors of 4 and a weight behind each; top MLP over the
+// vectors side by side. What is added to its logit is computed as the papers write it: the weights and a linear
+// function of the numbers, and half of the square of the vectors' sum minus the sum of their squares.
+double deepfm_probability(Weights& weights, const Sample& sample) {
+  const std::vector<double> numbers{std::log1p(sample.dense[0]), std::log1p(sample.dense[1])};
+  const std::vector<double> linear_weights = weights.of("wide.weight");
+  double logit = linear_weights[0] * numbers[0] + linear_weights[1] * numbers[1];
+  std::vector<double> x = linear(weights, "bottom.1", linear(weights, "bottom.0", numbers, true), true);
+  for (int t = 0; t < kTables; ++t) {
+    const std::vector<double> table = weights.of("embedding.C" + std::to_string(t + 1) + ".weight");
+    const auto row = table.begin() + sample.ids[t] * 5;
+    x.insert(x.end(), row, row + 4);
+    logit += row[4];
+  }
+  for (size_t d = 0; d < 4; ++d) {
+    double sum = 0, squares = 0;
+    for (size_t v = 0; v <= kTables; ++v) {
+      sum += x[4 * v + d];
+      squares += x[4 * v + d] * x[4 * v + d];
+    }
+    logit += (sum * sum - squares) / 2;
+  }
+  logit += linear(weights, "top.1", linear(weights, "top.0", x, true), false)[0];
+  return 1 / (1 + std::exp(-logit));
+}
+
+TEST_F(ScoreTest, DeepFmEqualsThePapersFormulasOnEveryPlacement) {
+  RecommendConfig asked = config();
+  asked.model.interaction = InteractionKind::Fm;
+  asked.model.wide = true;
+  asked.lr.lr = 0.1;
+  train(asked);
+  Weights weights(folder_ / "run");
+  std::vector<double> expected;
+  for (const Sample& sample : samples_) expected.push_back(deepfm_probability(weights, sample));
+  const auto [least, most] = std::minmax_element(expected.begin(), expected.end());
+  EXPECT_GT(*most - *least, 0.1) << "the model tells no samples apart: nothing would be compared";
+  for (const int ranks : {1, 3})
+    for (const char* placement : {"auto", "row", "column", "replicated"}) {
+      const std::vector<double> scores =
+          probabilities_of(text_of("clicks.csv", ranks, placement, ScoreFormat::Csv));
+      ASSERT_EQ(scores.size(), expected.size());
+      for (size_t i = 0; i < scores.size(); ++i)
+        EXPECT_NEAR(scores[i], expected[i], 1e-6) << ranks << " ranks, " << placement << ", sample " << i;
+    }
 }
 
 // Precision and model are read from the checkpoint.

@@ -12,7 +12,11 @@ embeddings for each table, summed or averaged, zeros where it is empty; then
           (`self_interaction`: with the diagonal: (0,0), (1,0), (1,1) ...)
     cat   [x, e1 .. eF]
     cross x0 = [x, e1 .. eF]; x <- x0 * (W (V x) + b) + x, `cross_layers` times, V of rank `cross_rank`
-and the top MLP, ReLU after every layer but the last, which gives one logit. Loss: mean over the batch of the binary cross
+    fm    as cat, and the sum of the pairs is added to the logit
+and the top MLP, ReLU after every layer but the last, which gives one logit. `wide`: rows of a table have one number more, a
+weight, of which each bag gives a sum or mean as of its vectors; these of all tables and a linear function of the dense
+numbers (wide.weight) are added to the logit. Wide & Deep (arXiv 1606.07792) is cat with it, DeepFM (arXiv 1703.04247) fm
+with it. Loss: mean over the batch of the binary cross
 entropy of the logits. All in double precision for the golden file. Update: SGD, or Adagrad (accumulator from 0,
 w -= lr * g / (sqrt(sum) + eps)) on every parameter; rows that a batch does not touch stay as they are.
 
@@ -56,6 +60,10 @@ CASES = {
     "cat_sgd": {"interaction": "cat", "top": [1], "bottom": [4]},
     "cross_adagrad": {"interaction": "cross", "cross_layers": 2, "cross_rank": 3, "optimizer": "adagrad", "lr": 0.02,
                       "eps": 1e-8},
+    "wide_deep_adagrad": {"interaction": "cat", "wide": True, "optimizer": "adagrad", "lr": 0.05},
+    "deepfm_sgd": {"interaction": "fm", "wide": True, "pooling": "mean", "lr": 0.1},
+    "deepfm_no_dense": {"interaction": "fm", "wide": True, "dense": 0, "bottom": [], "lr": 0.1},
+    "dot_wide": {"wide": True, "lr": 0.2},
 }
 
 
@@ -67,7 +75,7 @@ def mix(h):
 
 
 def interaction_width(config):
-    dim, vectors = config["embedding_dim"], len(config["rows"]) + 1
+    dim, vectors = config["embedding_dim"], len(config["rows"]) + (1 if config["dense"] else 0)
     if config["interaction"] == "dot":
         return dim + vectors * (vectors + (1 if config["self_interaction"] else -1)) // 2
     return dim * vectors
@@ -75,7 +83,8 @@ def interaction_width(config):
 
 def parameter_list(config):
     """(name, shape, scale) of every parameter, in the order of the file. Linear weights are [outputs, inputs]."""
-    entries = [(f"tables.{t}", [rows, config["embedding_dim"]], 1.5) for t, rows in enumerate(config["rows"])]
+    columns = config["embedding_dim"] + (1 if config.get("wide") else 0)
+    entries = [(f"tables.{t}", [rows, columns], 1.5) for t, rows in enumerate(config["rows"])]
 
     def mlp(name, inputs, widths):
         for layer, width in enumerate(widths):
@@ -90,6 +99,8 @@ def parameter_list(config):
         entries.append((f"cross.{layer}.w", [width, config["cross_rank"]], 0.75))
         entries.append((f"cross.{layer}.bias", [width], 0.5))
     mlp("top", width, config["top"])
+    if config.get("wide") and config["dense"]:
+        entries.append(("wide.weight", [1, config["dense"]], 1.5))
     return entries
 
 
@@ -133,25 +144,36 @@ def mlp(p, name, x, layers, last_relu):
 
 def logits(config, p, batch):
     dense = torch.tensor(batch["dense"], dtype=torch.float64).reshape(config["batch"], config["dense"])
-    x = mlp(p, "bottom", dense, len(config["bottom"]), True)
-    vectors = [x]
+    dim = config["embedding_dim"]
+    vectors = []
+    first_order = torch.zeros(config["batch"], 1, dtype=torch.float64)
+    if config["dense"]:
+        vectors.append(mlp(p, "bottom", dense, len(config["bottom"]), True))
+        if config.get("wide"):
+            first_order = F.linear(dense, p["wide.weight"])
     for t, (lengths, ids) in enumerate(zip(batch["lengths"], batch["ids"])):
         starts = torch.cumsum(torch.tensor([0] + lengths[:-1]), 0)
-        vectors.append(F.embedding_bag(torch.tensor(ids, dtype=torch.int64), p[f"tables.{t}"], starts,
-                                       mode=config["pooling"]))
+        bag = F.embedding_bag(torch.tensor(ids, dtype=torch.int64), p[f"tables.{t}"], starts, mode=config["pooling"])
+        vectors.append(bag[:, :dim])
+        if config.get("wide"):
+            first_order = first_order + bag[:, dim:]
     flat = torch.cat(vectors, dim=1)
+    second_order = 0
     if config["interaction"] == "dot":
         stack = torch.stack(vectors, dim=1)
         products = stack @ stack.transpose(1, 2)
         rows, columns = torch.tril_indices(len(vectors), len(vectors), 0 if config["self_interaction"] else -1)
-        flat = torch.cat([x, products[:, rows, columns]], dim=1)
+        flat = torch.cat([vectors[0], products[:, rows, columns]], dim=1)
+    elif config["interaction"] == "fm":
+        stack = torch.stack(vectors, dim=1)  # (Rendle, 2010): half of the square of the sum minus the sum of the squares
+        second_order = 0.5 * (stack.sum(1) ** 2 - (stack ** 2).sum(1)).sum(1, keepdim=True)
     elif config["interaction"] == "cross":
         cross = flat
         for layer in range(config["cross_layers"]):
             inner = F.linear(F.linear(cross, p[f"cross.{layer}.v"]), p[f"cross.{layer}.w"], p[f"cross.{layer}.bias"])
             cross = flat * inner + cross
         flat = cross
-    return mlp(p, "top", flat, len(config["top"]), False).squeeze(1)
+    return (mlp(p, "top", flat, len(config["top"]), False) + first_order + second_order).squeeze(1)
 
 
 def flat_list(tensor):

@@ -83,10 +83,15 @@ void add_model(OptionTable& table, DlrmConfig& model) {
   table.add("bottom-mlp", &model.bottom_mlp, "Widths of the bottom MLP; the last is --embedding-dim.")
       .takes("N-N-...");
   table.add("top-mlp", &model.top_mlp, "Widths of the top MLP; the last is 1.").takes("N-N-...");
-  table.add("interaction", &model.interaction,
-            "Feature interaction: pairwise dot products, concatenation, or a cross network.");
+  table.add(
+      "interaction", &model.interaction,
+      "Feature interaction: pairwise dot products, concatenation, a cross network, or concatenation with "
+      "the sum of the pairwise products added to the logit (fm: DeepFM).");
   table.add("interaction-self", &model.interaction_self,
             "dot: include the product of each vector with itself.");
+  table.add("wide", &model.wide,
+            "Add a first-order term to the logit: a weight for each id, kept behind its vector, and for each "
+            "dense feature (the wide part of Wide & Deep and DeepFM).");
   table.add("cross-layers", &model.cross_layers, "Layers of the cross network.").range(1, 100);
   table.add("cross-rank", &model.cross_rank, "Rank of the matrices of the cross network.").range(1, 1 << 20);
   table.add("pooling", &model.pooling, "Pooling of a bag of ids: the sum or the mean of its vectors.");

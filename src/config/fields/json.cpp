@@ -145,9 +145,9 @@ void tokenizer_from_json(const nlohmann::json& json, DataConfig& data) {
 
 void recommender_from_json(const nlohmann::json& json, RecommendConfig& config) {
   static constexpr const char* kOptions[] = {
-      "embedding-dim",       "bottom-mlp", "top-mlp", "interaction",   "interaction-self",
-      "cross-layers",        "cross-rank", "pooling", "loss",          "optimizer",
-      "embedding-optimizer", "bf16",       "f64",     "table-max-ids", "id-policy"};
+      "embedding-dim", "bottom-mlp", "top-mlp", "interaction", "interaction-self",    "wide", "cross-layers",
+      "cross-rank",    "pooling",    "loss",    "optimizer",   "embedding-optimizer", "bf16", "f64",
+      "table-max-ids", "id-policy"};
   const OptionTable table = options_of(config);
   try {
     if (!json.is_object()) bad_input("JSON type object is needed, not {}", json.type_name());

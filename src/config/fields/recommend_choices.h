@@ -52,12 +52,15 @@ struct Names<IdSource> {
 
 // ---- The model ----
 
-// Interaction of a sample's vectors: pairwise dot products, concatenation, or a cross network.
-enum class InteractionKind { Dot, Cat, Cross };
+// Interaction of a sample's vectors: pairwise dot products, concatenation, a cross network, or a factorization machine
+// in addition to the MLP (models/dlrm.h).
+enum class InteractionKind { Dot, Cat, Cross, Fm };
 template <>
 struct Names<InteractionKind> {
-  static constexpr Named<InteractionKind> kAll[] = {
-      {InteractionKind::Dot, "dot"}, {InteractionKind::Cat, "cat"}, {InteractionKind::Cross, "cross"}};
+  static constexpr Named<InteractionKind> kAll[] = {{InteractionKind::Dot, "dot"},
+                                                    {InteractionKind::Cat, "cat"},
+                                                    {InteractionKind::Cross, "cross"},
+                                                    {InteractionKind::Fm, "fm"}};
 };
 
 // How the rows of a bag of ids are combined.

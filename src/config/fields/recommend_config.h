@@ -37,6 +37,7 @@ struct DlrmConfig {
   NumberList top_mlp = {512, 256, 1};
   InteractionKind interaction = InteractionKind::Dot;
   bool interaction_self = false;
+  bool wide = false;
   int cross_layers = 3;
   int64_t cross_rank = 512;
   Pooling pooling = Pooling::Sum;
