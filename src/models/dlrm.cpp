@@ -40,7 +40,7 @@ class Bottom : public Layer {
  public:
   Bottom(BlockBuilder& builder, const DlrmShape& shape)
       : shape_(shape),
-        mlp_(builder, "bottom", widths(shape.dense, shape.bottom), false, true),
+        mlp_(builder, "bottom", widths(shape.dense, shape.bottom), false, true, shape.dropout),
         x_(builder.slot()),
         dlinear_(builder.slot()) {
     vector_.width = shape.width;
@@ -100,7 +100,7 @@ class Top : public Layer {
       : shape_(shape),
         cross_(builder, "cross", shape.side_by_side(), shape.cross_rank,
                shape.interaction == InteractionKind::Cross ? shape.cross_layers : 0),
-        mlp_(builder, "top", widths(shape.interaction_width(), shape.top), true, false),
+        mlp_(builder, "top", widths(shape.interaction_width(), shape.top), true, false, shape.dropout),
         vectors_(builder.slot()),
         logits_(builder.slot()) {
     vector_.width = shape.width;

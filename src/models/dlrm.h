@@ -52,6 +52,7 @@ struct DlrmShape {
   int cross_layers = 3;  // Cross
   int64_t cross_rank = 512;
   ClickLoss loss = ClickLoss::Logistic;
+  double dropout = 0;  // of the hidden layers of both MLPs
 
   bool has_bottom() const { return dense > 0; }
   int64_t vectors() const { return tables + (has_bottom() ? 1 : 0); }

@@ -20,21 +20,27 @@ DenseLayer::DenseLayer(BlockBuilder& builder, const std::string& name, int64_t i
       in_(in),
       out_(out),
       form_(form),
+      key_(philox_key(builder.seed(), name + ".dropout")),
       weight_(builder.replicated(name + ".weight", {out, in}, weight_init(in, out), true)),
       bias_(builder.replicated(name + ".bias", {out}, bias_init(out), false)),
       x_(builder.slot()),
       y_(builder.slot()),
-      dz_(builder.slot()) {}
+      dz_(builder.slot()) {
+  check(form.dropout == 0 || form.relu, "{}: dropout of an output without ReLU is not implemented", name);
+}
 
 Tensor DenseLayer::forward(Run& run, Tensor x, Saved& saved) const {
   saved[x_] = x;
   saved[y_] = run.keep.take(run.dtype, {x.row_count(), out_});
   run.ops.linear(run.stream, saved[y_], x, run.weight(weight_), run.weight(bias_), form_.relu);
+  if (drops(run)) drop_activation(run, saved[y_], saved[y_], form_.dropout, key_, 0);
   run.show(name_, "output", saved[y_]);
   return saved[y_];
 }
 
+// What was dropped is 0 in the saved y, like what ReLU held back: only the factor of the rest is missing there.
 Tensor DenseLayer::backward_input(Run& run, Tensor dy, Saved& saved) const {
+  if (drops(run)) drop_activation(run, dy, dy, form_.dropout, key_, 0);
   if (form_.relu)
     run.ops.relu_backward(run.stream, dy, run.grad(bias_), dy, saved[y_], run.adds_to(bias_));
   else
@@ -53,12 +59,13 @@ void DenseLayer::backward_weight(Run& run, Saved& saved) const {
 }
 
 Mlp::Mlp(BlockBuilder& builder, const std::string& name, std::span<const int64_t> widths, bool linear_end,
-         bool first) {
+         bool first, double dropout) {
   check(widths.size() >= 2, "{} has no layer", name);
   for (size_t i = 0; i + 1 < widths.size(); ++i)
-    layers_.emplace_back(
-        builder, fmt::format("{}.{}", name, i), widths[i], widths[i + 1],
-        DenseLayer::Form{.relu = !linear_end || i + 2 < widths.size(), .first = first && i == 0});
+    layers_.emplace_back(builder, fmt::format("{}.{}", name, i), widths[i], widths[i + 1],
+                         DenseLayer::Form{.relu = !linear_end || i + 2 < widths.size(),
+                                          .first = first && i == 0,
+                                          .dropout = i + 2 < widths.size() ? dropout : 0});
 }
 
 Tensor Mlp::forward(Run& run, Tensor x, Saved& saved) const {

@@ -10,13 +10,16 @@
 
 namespace trifold {
 
-// y = max(0, x W^T + b), or without the maximum. Parameters <name>.weight [out, in] and <name>.bias [out].
-// The gradient of the bias is added by backward_input, which reads dy anyway.
+// y = max(0, x W^T + b), or without the maximum; in training some numbers of y are dropped. Parameters
+// <name>.weight [out, in] and <name>.bias [out]. The gradient of the bias is added by backward_input, which reads
+// dy anyway. Dropout (Srivastava et al., JMLR 2014) is keyed by (layer, sample of the run, number), so it does
+// not depend on the ranks.
 class DenseLayer final : public Layer {
  public:
   struct Form {
     bool relu = true;
     bool first = false;  // nothing asks for dx: it is not computed, and backward_input returns no tensor
+    double dropout = 0;  // of y, with `relu`
   };
   DenseLayer(BlockBuilder& builder, const std::string& name, int64_t in, int64_t out, Form form);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [B, in] -> [B, out]
@@ -24,20 +27,23 @@ class DenseLayer final : public Layer {
   void backward_weight(Run& run, Saved& saved) const override;
 
  private:
+  bool drops(const Run& run) const { return form_.dropout > 0 && run.training; }
+
   std::string name_;
   int64_t in_, out_;
   Form form_;
+  PhiloxKey key_;
   ParamId weight_, bias_;
   SlotId x_, y_, dz_;
 };
 
 // Dense layers one after another, named <name>.0, <name>.1, ...; all with ReLU but, where `linear_end` is
-// set, the last.
+// set, the last. `dropout` is of the outputs of all layers but the last.
 class Mlp final : public Layer {
  public:
   // widths[0] is the width of the input. `first`: the gradient of the input is not needed.
   Mlp(BlockBuilder& builder, const std::string& name, std::span<const int64_t> widths, bool linear_end,
-      bool first);
+      bool first, double dropout = 0);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;
   void backward_weight(Run& run, Saved& saved) const override;

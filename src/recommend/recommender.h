@@ -161,6 +161,7 @@ class Recommender {
     const std::function<void()>* next = nullptr;  // fetches the next batch
     int64_t real = 0;
     double dense_lr = 0;
+    int64_t first_sample = 0;  // of the run, that is here: what dropout is keyed by
     SparseRule rule = {};
     StepWatch* watch = nullptr;
     double loss = 0;  // the mean over all ranks
@@ -168,7 +169,7 @@ class Recommender {
 
   Fetched& oldest();
   // The batch as blocks read it.
-  Batch batch_of(const Fetched& fetched) const;
+  Batch batch_of(const StepState& state) const;
   // Runs actions of a step on the executor.
   void run(const RankPlan& row, StepState& state);
   // Executes an action that does not belong to a block.

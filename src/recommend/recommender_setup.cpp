@@ -31,6 +31,7 @@ DlrmShape model_shape(const DlrmConfig& config, const ClickSchema& schema) {
   shape.interaction = config.interaction;
   shape.self = config.interaction_self;
   shape.wide = config.wide;
+  shape.dropout = config.dropout;
   shape.cross_layers = config.cross_layers;
   shape.cross_rank = config.cross_rank;
   shape.loss = config.loss == ClickLossKind::Mse ? ClickLoss::Squared : ClickLoss::Logistic;
@@ -96,7 +97,7 @@ RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSch
   setup.check_overlap = config.log.check_overlap;
   setup.zero_stage = config.zero.zero_stage;
   setup.dense_optimizer.optimizer = training.optimizer;
-  setup.dense_optimizer.weight_decay = 0;
+  setup.dense_optimizer.weight_decay = training.weight_decay;
   setup.dense_optimizer.sgd_momentum = 0;
   setup.dense_optimizer.adagrad_eps = setup.dense_optimizer.adam_eps = training.eps;
   setup.clip_grad = training.clip_grad;

@@ -112,18 +112,18 @@ void Recommender::execute(const Action& action, StepState& state) {
   }
 }
 
-Batch Recommender::batch_of(const Fetched& fetched) const {
+Batch Recommender::batch_of(const StepState& state) const {
   Batch batch;
   batch.tokens = {nullptr, DType::I32, {samples_, 1}};
-  batch.first_sample = fetched.clicks.batch().first_sample;
+  batch.first_sample = state.first_sample;
   batch.loss_factors = numbers_.row(1);
-  batch.part = &fetched.rows;
+  batch.part = &state.fetched.rows;
   return batch;
 }
 
 void Recommender::run(const RankPlan& row, StepState& state) {
   const double scale = 1.0 / static_cast<double>(state.real);
-  const auto batch = [&](int) { return batch_of(state.fetched); };
+  const auto batch = [&](int) { return batch_of(state); };
   const auto others = [&](const Action& action) { execute(action, state); };
   executor_->enqueue(row, {setup_.seed, scale, true, batch, others, 0, state.watch});
 }
@@ -168,6 +168,7 @@ double Recommender::train(int64_t real, int64_t step, double dense_lr, double sp
                     .next = &next,
                     .real = real,
                     .dense_lr = dense_lr,
+                    .first_sample = (step - 1) * setup_.global_batch + world_.rank() * samples_,
                     .watch = setup_.marks ? &marks : watch_};
     state.rule = setup_.sparse;
     state.rule.lr = sparse_lr;
@@ -192,7 +193,7 @@ Recommender::Scored Recommender::score() {
   abort_on_error(world_, [&] {
     StepState state{.fetched = oldest()};
     const auto others = [&](const Action& action) { execute(action, state); };
-    executor_->evaluate(batch_of(state.fetched), nullptr, others);
+    executor_->evaluate(batch_of(state), nullptr, others);
     scored = {state.fetched.rows.scores, &state.fetched.clicks.batch()};
     state.fetched.used = {};
   });

@@ -238,6 +238,11 @@ std::vector<Case> cases() {
          return std::make_unique<Mlp>(b, "m", std::array<int64_t, 4>{kWidth, 9, 8, 3}, true, false);
        },
        rows, stream(3)},
+      {"Mlp",
+       [](B& b) {
+         return std::make_unique<Mlp>(b, "m", std::array<int64_t, 4>{kWidth, 9, 8, 3}, true, false, 0.4);
+       },
+       rows, stream(3)},
       {"CrossNetwork", [](B& b) { return std::make_unique<CrossNetwork>(b, "c", kWidth, 4, 3); }, rows, rows},
       {"TransformerBlock", [](B& b) { return transformer(b, block_shape(0.0)); }, rows, rows},
       {"TransformerBlock", [](B& b) { return transformer(b, block_shape(0.2)); }, rows, rows},

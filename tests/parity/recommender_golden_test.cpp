@@ -124,7 +124,7 @@ RecommenderSetup torch_setup(const Json& config) {
   setup.dense_optimizer.optimizer =
       value_named<OptimizerKind>(config.at("optimizer").get<std::string>()).value();
   setup.dense_optimizer.sgd_momentum = 0;
-  setup.dense_optimizer.weight_decay = 0;
+  setup.dense_optimizer.weight_decay = config.value("weight_decay", 0.0);
   setup.dense_optimizer.adagrad_eps = config.at("eps");
   setup.sparse.kind = config.at("optimizer") == "sgd" ? SparseKind::Sgd : SparseKind::Adagrad;
   setup.sparse.eps = config.at("eps");

@@ -18,7 +18,8 @@ weight, of which each bag gives a sum or mean as of its vectors; these of all ta
 numbers (wide.weight) are added to the logit. Wide & Deep (arXiv 1606.07792) is cat with it, DeepFM (arXiv 1703.04247) fm
 with it. Loss: mean over the batch of the binary cross
 entropy of the logits. All in double precision for the golden file. Update: SGD, or Adagrad (accumulator from 0,
-w -= lr * g / (sqrt(sum) + eps)) on every parameter; rows that a batch does not touch stay as they are.
+w -= lr * g / (sqrt(sum) + eps)) on every parameter; rows that a batch does not touch stay as they are. `weight_decay` is
+PyTorch's L2 penalty, of the weights outside the tables.
 
 `golden` writes for each case the configuration, the batches, the formula of the initial parameters, all ten losses, the
 gradients of the first step and, after the last step, all parameters.
@@ -60,10 +61,10 @@ CASES = {
     "cat_sgd": {"interaction": "cat", "top": [1], "bottom": [4]},
     "cross_adagrad": {"interaction": "cross", "cross_layers": 2, "cross_rank": 3, "optimizer": "adagrad", "lr": 0.02,
                       "eps": 1e-8},
-    "wide_deep_adagrad": {"interaction": "cat", "wide": True, "optimizer": "adagrad", "lr": 0.05},
+    "wide_deep_adagrad": {"interaction": "cat", "wide": True, "optimizer": "adagrad", "lr": 0.05, "weight_decay": 0.1},
     "deepfm_sgd": {"interaction": "fm", "wide": True, "pooling": "mean", "lr": 0.1},
     "deepfm_no_dense": {"interaction": "fm", "wide": True, "dense": 0, "bottom": [], "lr": 0.1},
-    "dot_wide": {"wide": True, "lr": 0.2},
+    "dot_wide": {"wide": True, "lr": 0.2, "weight_decay": 0.05},
 }
 
 
@@ -184,10 +185,13 @@ def run_case(changes):
     config = {**BASE, **changes}
     p = initial(config)
     batches = make_batches(config)
+    decays = [value for name, value in p.items() if not name.startswith("tables.") and not name.endswith("bias")]
+    others = [value for name, value in p.items() if name.startswith("tables.") or name.endswith("bias")]
+    groups = [{"params": decays, "weight_decay": config.get("weight_decay", 0)}, {"params": others}]
     if config["optimizer"] == "sgd":
-        optimizer = torch.optim.SGD(p.values(), lr=config["lr"])
+        optimizer = torch.optim.SGD(groups, lr=config["lr"])
     else:
-        optimizer = torch.optim.Adagrad(p.values(), lr=config["lr"], eps=config["eps"])
+        optimizer = torch.optim.Adagrad(groups, lr=config["lr"], eps=config["eps"])
     losses = []
     first_gradients = {}
     for batch in batches:

@@ -95,6 +95,7 @@ void add_model(OptionTable& table, DlrmConfig& model) {
   table.add("cross-layers", &model.cross_layers, "Layers of the cross network.").range(1, 100);
   table.add("cross-rank", &model.cross_rank, "Rank of the matrices of the cross network.").range(1, 1 << 20);
   table.add("pooling", &model.pooling, "Pooling of a bag of ids: the sum or the mean of its vectors.");
+  table.add("dropout", &model.dropout, "Dropout of the outputs of the MLPs' hidden layers.").fraction();
   table.add("loss", &model.loss,
             "Loss: binary cross entropy (bce), or squared error of the probability (mse).");
 }
@@ -124,6 +125,12 @@ void add_training(OptionTable& table, RecommendConfig& config) {
   table.add("embedding-optimizer", &training.embedding_optimizer,
             "Update rule of the embedding rows that a step uses.");
   table.add("eps", &training.eps, "adagrad, adam: added to the root in the denominator.").positive();
+  table
+      .add("weight-decay", &training.weight_decay,
+           "L2 penalty of the weights, not the biases, of the MLPs and the cross network: times the weight, "
+           "added "
+           "to its gradient, or for adam, as AdamW does, to its step. Embedding rows have none.")
+      .at_least(0);
   table
       .add("clip-grad", &training.clip_grad,
            "Clip the gradients of the MLPs and the cross network to this global norm; 0: no clipping. "

@@ -41,6 +41,7 @@ struct DlrmConfig {
   int cross_layers = 3;
   int64_t cross_rank = 512;
   Pooling pooling = Pooling::Sum;
+  double dropout = 0;  // of the hidden layers of the MLPs
   ClickLossKind loss = ClickLossKind::Bce;
 };
 
@@ -54,6 +55,7 @@ struct ClickTrainingConfig {
   OptimizerKind optimizer = OptimizerKind::Sgd;  // of the MLPs: sgd, adagrad or adam
   TableOptimizer embedding_optimizer = TableOptimizer::Sgd;
   double eps = 1e-8;
+  double weight_decay = 0;               // of the MLPs' weights
   double clip_grad = 0;                  // of the MLPs' gradient; 0 switches clipping off
   std::optional<int64_t> eval_interval;  // absent or 0: only at the end
   std::optional<double> target_auc;
