@@ -41,6 +41,29 @@ LrConfig table_rates(const RecommendConfig& config) {
   return rates;
 }
 
+// BadInput that lists the fields in which the model of the checkpoint is not that of the options.
+void expect_model(const CheckpointReader& reader, const RecommendConfig& config, const ClickSchema& schema) {
+  const std::vector<std::string> fields = differing_fields(
+      reader.meta().model, recommender_model(config, schema), "in the checkpoint", "requested");
+  if (fields.empty()) return;
+  bad_input(
+      "{} has another model than the options ask for:\n  {}\nModel options that are left out are its own",
+      reader.directory().string(), fmt::join(fields, "\n  "));
+}
+
+// Model options that were not given are those of the checkpoint that the run begins with.
+void take_model(RecommendConfig& config, const std::string& path) {
+  const CheckpointReader reader(path);
+  if (!is_recommender(reader)) return;  // check_start says so
+  try {
+    inherit_model(reader.meta().config, config);
+    throw_problems(model_problems(config));
+  } catch (Error& error) {
+    error.add_context(reader.directory().string());
+    throw;
+  }
+}
+
 // Checks the start before any rank runs; returns the number of steps done. The samples of a step follow from the seed
 // and their number.
 int64_t check_start(RecommendJob& job) {
@@ -48,11 +71,11 @@ int64_t check_start(RecommendJob& job) {
   const CheckpointReader reader(*job.start.from);
   const CheckpointMeta& meta = reader.meta();
   const std::string name = reader.directory().string();
-  if (!meta.model.contains("kind"))
+  if (!is_recommender(reader))
     bad_input("{} is a checkpoint of a language model: trifold pretrain --load goes on with it", name);
   check_not_marked(job.start, config.checkpoint);
   compare_with_record(reader, config.data.train_data, job.data.schema());
-  compare_models(meta.model, recommender_model(config, job.data.schema()));
+  expect_model(reader, config, job.data.schema());
   const JsonView state(meta.state, name);
   const int64_t batch = state.has("global_batch_size") ? state.at("global_batch_size").integer(0) : 0;
   if (batch != config.training.global_batch_size)
@@ -89,6 +112,7 @@ RecommendJob prepare(RecommendConfig config) {
     if (!job.start.from) first_step = 0;
   });
   files.attempt([&] {
+    if (job.start.from) take_model(job.config, *job.start.from);
     job.data = open_clicks(c.data, c.seed);
     job.fingerprint = fingerprint_of(c.data, c.seed);
     recommender_setup(c, job.data.schema(), c.mesh.ranks);

@@ -93,13 +93,18 @@ void load(Communicator& world, Recommender& model, const std::string& directory)
 
 }  // namespace
 
+bool is_recommender(const CheckpointReader& reader) {
+  const nlohmann::json& model = reader.meta().model;
+  return model.is_object() && model.contains("kind");
+}
+
 TrainedRecommender open_recommender(const TrainedRecommenderConfig& asked) {
   const CheckpointReader reader(asked.load);
   const CheckpointMeta& meta = reader.meta();
   TrainedRecommender job;
   job.directory = reader.directory().string();
   job.step = meta.step;
-  if (!meta.model.is_object() || !meta.model.contains("kind"))
+  if (!is_recommender(reader))
     bad_input(
         "{} is a checkpoint of a language model, not of a recommender: trifold evaluate --data-path measures "
         "it, and trifold generate samples from it",

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <string>
 
+#include "checkpoint/reader.h"
 #include "clicks/click_source.h"
 #include "config/fields/recommend_config.h"
 #include "core/function_ref.h"
@@ -26,6 +27,9 @@ struct TrainedRecommender {
 
   const ClickSource& samples() const { return *data.train; }
 };
+
+// Whether a checkpoint is one of a recommender.
+bool is_recommender(const CheckpointReader& reader);
 
 // BadInput for a checkpoint that is missing, damaged or not of a recommender, for data that are not compatible with its
 // training data, and for ranks that cannot hold it.

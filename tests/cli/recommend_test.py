@@ -64,6 +64,30 @@ class Recommend(ProgramTest):
         _, told = self.recommend("--bf16", "--f64", status=2)
         self.assertIn("--bf16 and --f64 exclude each other", told)
 
+    def test_a_checkpoint_brings_its_model(self):
+        model = ("--interaction", "cross", "--cross-layers", 2, "--cross-rank", 3, "--dropout", 0.2, "--optimizer", "adagrad",
+                 "--weight-decay", 0.01, "--lr", 0.05)
+        self.recommend(*model, "--ranks", 2, "--log-json", "whole.jsonl")
+        self.recommend(*model, "--train-iters", 9, "--save", "d", "--log-json", "parts.jsonl")
+        options = ("--bottom-mlp", "--top-mlp", "--embedding-dim", "--embedding-optimizer", "--lr")
+        data = [word for name, value in zip(SMALL[::2], SMALL[1::2]) if name not in options for word in (name, value)]
+        run = (*data, "--weight-decay", 0.01, "--lr", 0.05, "--load", "d")
+        self.trifold("recommend", *run, "--ranks", 3, "--log-json", "parts.jsonl")
+        whole, parts = self.losses("whole.jsonl"), self.losses("parts.jsonl")
+        self.assertEqual(len(parts), len(whole))
+        for one, other in zip(whole, parts):
+            self.assertLess(abs(one - other), 2e-5 * one)
+        self.trifold("recommend", *run, "--cross-layers", 2, "--eps", 1e-8)
+        for more, words in ((("--interaction", "dot"), ["interaction: in the checkpoint \"cross\", requested \"dot\"",
+                                                        "Model options that are left out are its own"]),
+                            (("--top-mlp", "9-1"), ["top_mlp.0: in the checkpoint 8, requested 9"]),
+                            (("--embedding-dim", 8), ["--bottom-mlp 8-4 does not end with --embedding-dim 8"]),
+                            (("--interaction-self",), ["--interaction-self has no effect with --interaction cross"]),
+                            (("--optimizer", "sgd"), ["optimizer: in the checkpoint \"adagrad\", requested \"sgd\""])):
+            _, told = self.trifold("recommend", *run, *more, status=2)
+            for text in words:
+                self.assertIn(text, told)
+
     def test_stops_when_its_time_is_over(self):
         line = ("--train-iters", 10_000_000, "--save", "d")
         _, told = self.recommend(*line, "--exit-duration-in-mins", 0.001)

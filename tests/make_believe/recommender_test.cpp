@@ -159,6 +159,8 @@ TEST_F(DeviceRecommender, EveryModel) {
     config.mesh.ranks = 2;
     config.model.interaction = interaction;
     config.model.cross_rank = 4;
+    config.model.dropout = interaction == InteractionKind::Cross ? 0.25 : 0;
+    config.training.weight_decay = 0.01;
     config.model.wide = interaction == InteractionKind::Fm || interaction == InteractionKind::Cat;
     config.model.pooling = Pooling::Mean;
     config.model.loss = interaction == InteractionKind::Cat ? ClickLossKind::Mse : ClickLossKind::Bce;

@@ -252,6 +252,36 @@ TEST(RecommenderPlacement, FirstOrderWeightsBeginAsZeroBehindTheSameVectors) {
   for (const double weight : wide.at("param/wide.weight")) EXPECT_EQ(weight, 0);
 }
 
+// What is dropped follows from the sample, not from the rank that has it; and nothing is dropped in scores.
+TEST(RecommenderDropout, DropsTheSameOnEveryRankCount) {
+  RecommenderSetup setup = setup_for(SparseKind::Sgd, DType::F64, false);
+  setup.model.bottom = {9, 8, 6};
+  setup.model.top = {12, 11, 1};
+  setup.placement = everywhere(PlacementKind::Table, 1);
+  const Result plain = train(1, setup, 0.1);
+  setup.model.dropout = 0.3;
+  const Result alone = train(1, setup, 0.1);
+  EXPECT_GT(gap(alone, plain).losses, 1e-3);
+  for (const int ranks : {2, 3, 8}) {
+    setup.placement = mixed(ranks);
+    const Gap distance = gap(train(ranks, setup, 0.1), alone);
+    EXPECT_LE(distance.losses, 1e-11) << ranks << " ranks";
+    EXPECT_LE(distance.values, 1e-10) << ranks << " ranks";
+  }
+  std::vector<double> scores[2];
+  for (const bool drops : {false, true}) {
+    setup.model.dropout = drops ? 0.3 : 0;
+    setup.placement = everywhere(PlacementKind::Table, 1);
+    run_ranks(1, [&](Communicator& world) {
+      Recommender model(world, setup);
+      model.fetch([&](ClickBatchBuffer& out) { make_batch(setup.schema, 0).read(0, kBatch, out); });
+      const Tensor logits = model.score().logits;
+      for (int64_t i = 0; i < kBatch; ++i) scores[drops ? 1 : 0].push_back(element(logits, i));
+    });
+  }
+  EXPECT_EQ(scores[0], scores[1]);
+}
+
 // No bottom MLP: the tables' vectors lie at the beginning of the features, on every placement.
 TEST(RecommenderPlacement, WithoutDenseFeatures) {
   for (const InteractionKind interaction :

@@ -82,6 +82,36 @@ TEST(ConfigJson, TokenizersComeBack) {
                   "tokenizer: 'tokenizer_type': JSON type number is not possible");
 }
 
+TEST(ConfigJson, ARecommenderInheritsWhatWasNotGiven) {
+  RecommendConfig stored;
+  stored.model.embedding_dim = 8;
+  stored.model.bottom_mlp = {32, 8};
+  stored.model.interaction = InteractionKind::Fm;
+  stored.model.wide = true;
+  stored.model.dropout = 0.25;
+  stored.training.optimizer = OptimizerKind::Adam;
+  stored.training.embedding_optimizer = TableOptimizer::RowwiseAdagrad;
+  stored.precision.bf16 = true;
+  stored.lr.lr = 0.5;
+  const json written = to_json(stored);
+  RecommendConfig asked;
+  asked.model.dropout = 0.5;              // not its default: given
+  asked.given = {"interaction", "seed"};  // the first with its default
+  inherit_model(written, asked);
+  EXPECT_EQ(asked.model.embedding_dim, 8);
+  EXPECT_EQ(asked.model.bottom_mlp.text(), "32-8");
+  EXPECT_TRUE(asked.model.wide);
+  EXPECT_EQ(asked.training.optimizer, OptimizerKind::Adam);
+  EXPECT_EQ(asked.training.embedding_optimizer, TableOptimizer::RowwiseAdagrad);
+  EXPECT_EQ(asked.model.interaction, InteractionKind::Dot);
+  EXPECT_EQ(asked.model.dropout, 0.5);
+  EXPECT_FALSE(asked.precision.bf16) << "a run may round otherwise than the one before";
+  EXPECT_EQ(asked.lr.lr, RecommendConfig().lr.lr);
+  json damaged = written;
+  damaged["embedding_dim"] = -1;
+  EXPECT_THROW(inherit_model(damaged, asked), Error);
+}
+
 TEST(ConfigJson, ListsDifferencesFieldByField) {
   ModelConfig other = model();
   EXPECT_TRUE(model_differences(model(), other).empty());

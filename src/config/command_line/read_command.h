@@ -52,6 +52,13 @@ const OptimizerConfig* optimizer_of(const Config&) {
   return nullptr;
 }
 
+// A configuration whose values may also come from a checkpoint remembers which were given.
+inline void note_given(RecommendConfig& config, const Parsed& parsed) {
+  for (const auto& [name, origin] : parsed.origins) config.given.insert(name);
+}
+template <class Config>
+void note_given(Config&, const Parsed&) {}
+
 // On the command line, an option that the optimizer does not use is a mistake even with its default value. A
 // configuration file may have been written by --print-config, which lists every option; there only a value other than
 // the default is a mistake (validate.cpp).
@@ -107,6 +114,7 @@ Request read_command(const CommandInfo& info, std::span<const std::string> argum
   }
   take_processes(config, environment.mpi_processes, parsed);
   take_positional(config, parsed);
+  note_given(config, parsed);
   check_unused(config, parsed);
   throw_problems(all_problems(parsed, problems(config)));
   resolve_noting(config, table, parsed.origins);

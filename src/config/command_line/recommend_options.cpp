@@ -315,14 +315,23 @@ void check_length(Problems& problems, const ClickTrainingConfig& training) {
 
 namespace {
 
+void check_model(Problems& problems, const RecommendConfig& config) {
+  check_widths(problems, config.model, config.data.dense_features.value_or(1) > 0);
+  check_unused(problems, config);
+  check_precision(config.precision, problems);
+  if (config.placement.bf16_exchange && config.precision.f64)
+    problems.about("bf16-exchange", "f64")
+        .wrong("--bf16-exchange has no place in a run with --f64")
+        .right("leave one of them out");
+}
+
 std::vector<Problem> problems_of(const RecommendConfig& config, bool measured) {
   RecommendConfig copy = config;
   Problems problems(options_of(copy));
-  check_widths(problems, config.model, config.data.dense_features.value_or(1) > 0);
+  if (!config.checkpoint.load) check_model(problems, config);
   check_tables(problems, config.data);
   check_length(problems, config.training);
   check_lr(config.lr, config.training.train_iters.value_or(0), problems);
-  check_unused(problems, config);
   const ClickDataConfig& data = config.data;
   check_synthetic(problems, data, measured);
   if (data.valid_data && data.valid_samples > 0)
@@ -338,12 +347,7 @@ std::vector<Problem> problems_of(const RecommendConfig& config, bool measured) {
     problems.about("target-auc", "valid-data", "valid-samples")
         .wrong("--target-auc needs samples to evaluate on")
         .right("give --valid-data or --valid-samples");
-  check_precision(config.precision, problems);
   check_tf32(config.precision, config.mesh, problems);
-  if (config.placement.bf16_exchange && config.precision.f64)
-    problems.about("bf16-exchange", "f64")
-        .wrong("--bf16-exchange has no place in a run with --f64")
-        .right("leave one of them out");
   check_checkpoint(config.checkpoint, problems);
   check_best(config.checkpoint, config.training.early_stop_patience,
              has_valid && config.training.eval_interval.value_or(0) > 0, problems);
@@ -383,6 +387,13 @@ RecommendConfig without_data(RecommendConfig config) {
 }  // namespace
 
 std::vector<Problem> problems(const RecommendConfig& config) { return problems_of(config, false); }
+
+std::vector<Problem> model_problems(const RecommendConfig& config) {
+  RecommendConfig copy = config;
+  Problems problems(options_of(copy));
+  check_model(problems, config);
+  return problems.take();
+}
 
 std::vector<Problem> problems(const PlanRecommenderConfig& config) {
   PlanRecommenderConfig copy = config;

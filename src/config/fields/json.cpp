@@ -143,18 +143,43 @@ void tokenizer_from_json(const nlohmann::json& json, DataConfig& data) {
   }
 }
 
-void recommender_from_json(const nlohmann::json& json, RecommendConfig& config) {
-  static constexpr const char* kOptions[] = {
-      "embedding-dim", "bottom-mlp", "top-mlp", "interaction", "interaction-self",    "wide", "cross-layers",
-      "cross-rank",    "pooling",    "loss",    "optimizer",   "embedding-optimizer", "bf16", "f64",
-      "table-max-ids", "id-policy"};
-  const OptionTable table = options_of(config);
+namespace {
+
+// What a recommender is: its layers, and what is trained with them.
+constexpr const char* kRecommenderOptions[] = {
+    "embedding-dim", "bottom-mlp", "top-mlp",   "interaction", "interaction-self",
+    "wide",          "dropout",    "optimizer", "pooling",     "embedding-optimizer",
+    "cross-layers",  "cross-rank", "loss",      "f64"};
+// How it computes, and how its data are read.
+constexpr const char* kUseOptions[] = {"bf16", "table-max-ids", "id-policy"};
+
+void read_options(const OptionTable& table, std::span<const char* const> names, const nlohmann::json& json) {
   try {
     if (!json.is_object()) bad_input("JSON type object is needed, not {}", json.type_name());
-    for (const char* name : kOptions) read_option(*table.find(name), json);
+    for (const char* name : names) read_option(*table.find(name), json);
   } catch (Error& error) {
     error.add_context("config");
     throw;
+  }
+}
+
+}  // namespace
+
+void recommender_from_json(const nlohmann::json& json, RecommendConfig& config) {
+  const OptionTable table = options_of(config);
+  read_options(table, kRecommenderOptions, json);
+  read_options(table, kUseOptions, json);
+}
+
+void inherit_model(const nlohmann::json& json, RecommendConfig& config) {
+  RecommendConfig plain;
+  RecommendConfig stored;
+  const OptionTable table = options_of(config), defaults = options_of(plain), from = options_of(stored);
+  read_options(from, kRecommenderOptions, json);
+  for (const char* name : kRecommenderOptions) {
+    const Option& option = *table.find(name);
+    if (!config.given.contains(name) && value_words(option) == value_words(*defaults.find(name)))
+      set_value(option, *value_words(*from.find(name)));
   }
 }
 

@@ -28,6 +28,11 @@ void tokenizer_from_json(const nlohmann::json& json, DataConfig& data);
 // value of to_json(RecommendConfig), and leaves the others unchanged. Throws as model_from_json does.
 void recommender_from_json(const nlohmann::json& json, RecommendConfig& config);
 
+// Sets the options of the model and of the optimizers whose state a checkpoint has, but for those that were given,
+// to what `json`, a value of to_json(RecommendConfig), says. An option that is in config.given, or that has not its
+// default value, was given. Throws as model_from_json does.
+void inherit_model(const nlohmann::json& json, RecommendConfig& config);
+
 // The fields in which two models differ, one line each: "hidden_size is 128 in the checkpoint, 256 asked
 // for". Compare resolved configurations, so that a derived value equals the same value given.
 std::vector<std::string> model_differences(const ModelConfig& checkpoint, const ModelConfig& asked);

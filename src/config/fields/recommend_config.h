@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -108,6 +109,10 @@ struct RecommendConfig {
   CheckpointConfig checkpoint;
   LogConfig log;
   uint64_t seed = 1234;
+
+  // No option: the names of those that were given, where the command line was read. A model option that was not
+  // comes from the checkpoint that the run loads (inherit_model in json.h).
+  std::set<std::string> given;
 };
 
 // `trifold plan-recommender`: the forecast of `run`, computed without starting ranks. The costs are those of one rank;

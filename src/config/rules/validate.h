@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "config/command_line/commands.h"
 #include "config/fields/problem.h"
@@ -25,6 +26,11 @@ struct RunPosition {
 // For a resolved configuration with train_epochs: `samples` is the total over those passes. Fills in train_samples and
 // train_iters, and from them lr_decay_iters and async_window if they are not given. Throws like resolve.
 PretrainConfig resolve_length(PretrainConfig config, int64_t samples, const RunPosition& from);
+
+// The problems with the model and the precision of a recommender. A run that loads a checkpoint takes options that were
+// not given from it (inherit_model in fields/json.h), so `problems` leaves these checks out for its configuration, and
+// callers make them afterwards.
+std::vector<Problem> model_problems(const RecommendConfig& config);
 
 // "--adam-beta1 has no effect with --optimizer sgd: ..." for an option that only other optimizers use, else nullopt.
 std::optional<Problem> unused_by_optimizer(const std::string& option, const OptimizerConfig& optimizer);
