@@ -3,13 +3,16 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "config/fields/json.h"
 #include "config/fields/model_family.h"
+#include "convert/export_onnx.h"
 #include "files/output_files.h"
 #include "launch/commands.h"
 #include "launch/progress.h"
 #include "models/hugging_face.h"
+#include "recommend/trained_recommender.h"
 
 namespace trifold::launch {
 
@@ -41,9 +44,18 @@ void tell(const Converted& done) {
 }  // namespace
 
 int run(const ConvertConfig& config) {
+  const bool from_hugging_face = is_hugging_face_folder(config.load);
+  std::optional<CheckpointReader> checkpoint;
+  if (!from_hugging_face) checkpoint.emplace(config.load);
+  if (checkpoint && is_recommender(*checkpoint)) {
+    const ExportedOnnx done = export_onnx(*checkpoint, config);
+    fmt::print("{} -> {}: {} tables, {:.1f} MB, ONNX\n", done.from, done.to, done.tables,
+               static_cast<double>(done.bytes) / 1e6);
+    return kDone;
+  }
   check_writable_folder("--save", config.save);
-  if (!is_hugging_face_folder(config.load)) {
-    CheckpointReader from(config.load);
+  if (checkpoint) {
+    CheckpointReader& from = *checkpoint;
     const Converted done = export_model(from, config);
     tell(done);
     fmt::print("It opens with transformers.AutoModelFor{}.from_pretrained(\"{}\"); {}.\n",

@@ -5,6 +5,7 @@
 #include "checkpoint/collective.h"
 #include "checkpoint/reader.h"
 #include "clicks/click_files.h"
+#include "clicks/click_transform.h"
 #include "config/fields/json.h"
 #include "config/rules/validate.h"
 #include "core/read_json.h"
@@ -27,6 +28,25 @@ std::string format_to_read(const TrainedRecommenderConfig& asked, const std::str
   return found == "text" && is_text_format(trained_on) ? trained_on : found;
 }
 
+bool has_transform(const CheckpointReader& reader) {
+  return JsonView(reader.meta().state, reader.directory().string()).has("clicks");
+}
+
+// The checkpoint's description of the samples that its model was trained on.
+ClickSchema stored_schema(const CheckpointReader& reader) {
+  const std::string name = reader.directory().string();
+  const JsonView model(reader.meta().model, name);
+  ClickSchema schema;
+  model.at("tables").each([&](const JsonView& table) {
+    schema.tables.push_back(
+        {table.at("name").text(), table.at("rows").integer(1, ClickTable::kMaxRows), 1, {}});
+  });
+  schema.dense = static_cast<int>(model.at("dense").integer(0, 1 << 20));
+  if (has_transform(reader))
+    schema.dense_transform = JsonView(reader.meta().state, name).at("clicks").text("dense_transform", "none");
+  return schema;
+}
+
 // The data are read like the training data of the model; folders define their own tables.
 void describe_samples(ClickDataConfig& data, const TrainedRecommenderConfig& asked,
                       const CheckpointReader& reader) {
@@ -35,16 +55,12 @@ void describe_samples(ClickDataConfig& data, const TrainedRecommenderConfig& ask
   const bool is_folder = data.data_format == "clicks" || data.data_format == "split-binary";
   if (asked.id_policy || data.data_format == "clicks") data.id_policy = asked.id_policy;
   if (is_folder) return data.table_max_ids.reset();
-  const std::string name = reader.directory().string();
-  const JsonView model(reader.meta().model, name);
+  const ClickSchema schema = stored_schema(reader);
   std::vector<int64_t> rows;
-  model.at("tables").each(
-      [&](const JsonView& table) { rows.push_back(table.at("rows").integer(1, ClickTable::kMaxRows)); });
+  for (const ClickTable& table : schema.tables) rows.push_back(table.rows);
   if (!rows.empty()) data.table_rows = TableRows{NumberList(std::move(rows))};
-  data.dense_features = model.at("dense").integer(0, 1 << 20);
-  const JsonView state(reader.meta().state, name);
-  if (state.has("clicks"))
-    data.dense_transform = value_named<DenseTransform>(state.at("clicks").text("dense_transform", "none"));
+  data.dense_features = schema.dense;
+  if (has_transform(reader)) data.dense_transform = value_named<DenseTransform>(schema.dense_transform);
 }
 
 // BadInput unless the checkpoint has the model's weights in their shapes. Checked before memory is allocated, because a
@@ -128,6 +144,24 @@ TrainedRecommender open_recommender(const TrainedRecommenderConfig& asked) {
   compare_models(meta.model, recommender_model(config, schema));
   check_weights(reader, recommender_setup(config, schema, asked.mesh.ranks));
   return job;
+}
+
+StoredRecommender stored_recommender(const CheckpointReader& reader) {
+  const std::string name = reader.directory().string();
+  StoredRecommender stored;
+  try {
+    recommender_from_json(reader.meta().config, stored.config);
+    throw_problems(problems(stored.config));
+    const ClickSchema schema = stored_schema(reader);
+    check_schema(schema);
+    stored.setup = recommender_setup(stored.config, schema, 1);
+    stored.transform = parse_dense_transform(schema.dense_transform);
+  } catch (Error& error) {
+    if (!std::string_view(error.what()).starts_with(name)) error.add_context(name);
+    throw;
+  }
+  check_weights(reader, stored.setup);
+  return stored;
 }
 
 void add_terms(RunTerms& terms, const TrainedRecommender& job) {

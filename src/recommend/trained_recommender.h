@@ -31,6 +31,15 @@ struct TrainedRecommender {
 // Whether a checkpoint is one of a recommender.
 bool is_recommender(const CheckpointReader& reader);
 
+// The description that a recommender's checkpoint has of itself, for one rank, without data.
+struct StoredRecommender {
+  RecommendConfig config;  // the options that decide predictions
+  RecommenderSetup setup;
+  DenseTransform transform = DenseTransform::None;  // of the numbers it was trained on
+};
+// BadInput if its model is invalid or its weights do not belong to the model.
+StoredRecommender stored_recommender(const CheckpointReader& reader);
+
 // BadInput for a checkpoint that is missing, damaged or not of a recommender, for data that are not compatible with its
 // training data, and for ranks that cannot hold it.
 TrainedRecommender open_recommender(const TrainedRecommenderConfig& asked);

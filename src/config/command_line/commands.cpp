@@ -110,10 +110,13 @@ const std::vector<CommandInfo>& commands() {
           kOneProcess),
       command<ConvertConfig>(
           {"convert",
-           "convert a checkpoint to a Hugging Face model (GPT-2, Llama, Mixtral, Qwen3-MoE, BERT), or back",
+           "convert a checkpoint to a Hugging Face model (GPT-2, Llama, Mixtral, Qwen3-MoE, BERT), or back; "
+           "a "
+           "recommender to ONNX",
            "--load DIR --save DIR [options]",
            {"trifold convert --load out --save gpt2-mine --dtype bf16    # then open it in transformers",
-            "trifold convert --load gpt2 --save out    # the model for further training"}},
+            "trifold convert --load gpt2 --save out    # the model for further training",
+            "trifold convert --load run/dlrm --save dlrm.onnx"}},
           kOneProcess),
       command<BenchConfig>(
           {"bench",

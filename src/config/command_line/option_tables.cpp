@@ -195,7 +195,11 @@ OptionTable options_of(ConvertConfig& config) {
            "Folder of a checkpoint, or of a Hugging Face model: config.json and safetensors files.")
       .need()
       .files("DIR");
-  table.add("save", &config.save, "Folder for the converted model.").need().files("DIR");
+  table
+      .add("save", &config.save,
+           "Folder for the converted model; for a recommender a file that ends in .onnx.")
+      .need()
+      .files("DIR");
   add_dtype(table, config.dtype);
   table
       .add("max-file-size", &config.max_file_size,

@@ -1,0 +1,205 @@
+#include "convert/export_onnx.h"
+
+#include <filesystem>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "config/fields/recommend_choices.h"
+#include "convert/onnx_file.h"
+#include "embedding/table_part.h"
+#include "files/output_files.h"
+#include "recommend/trained_recommender.h"
+
+namespace trifold {
+
+namespace {
+
+// Fills `into` with rows of a stored weight.
+void read_rows(CheckpointReader& from, const std::string& name, const Shape& shape, int64_t first,
+               int64_t count, float* into) {
+  Rect rect = Rect::whole(shape);
+  rect.offset[0] = first;
+  rect.extent[0] = count;
+  ShardSpec spec;
+  spec.name = name;
+  spec.global = shape;
+  spec.local = rect;
+  const NamedTensor box{spec, {into, DType::F32, rect.extent}};
+  from.load({&box, 1}, FloatConversion::Allow);
+}
+
+// The graph of a model of the family of models/dlrm.h, part by part.
+class RecommenderGraph {
+ public:
+  RecommenderGraph(CheckpointReader& from, const StoredRecommender& stored, OnnxFile& file)
+      : from_(from), stored_(stored), shape_(stored.setup.model), file_(file) {}
+
+  void build() {
+    if (shape_.has_bottom()) take_dense();
+    for (const EmbeddingTable& table : embedding_tables(stored_.setup.schema, shape_.width, shape_.wide))
+      take_bag(table);
+    const std::string flat =
+        vectors_.size() == 1 ? vectors_[0] : file_.add("Concat", vectors_, {{"axis", 1}});
+    std::string logit = mlp("top", interaction(flat), shape_.top.size(), true);
+    if (shape_.interaction == InteractionKind::Fm)
+      terms_.push_back(file_.add("ReduceSum", {pairs(flat), file_.integers({1})}, {{"keepdims", 1}}));
+    for (const std::string& term : terms_) logit = file_.add("Add", {logit, term});
+    logit = file_.add("Reshape", {logit, file_.integers({-1})});
+    file_.output("logit");
+    file_.output("probability");
+    file_.name_as("logit", logit);
+    file_.name_as("probability", file_.add("Sigmoid", {logit}));
+  }
+
+ private:
+  // A weight of the checkpoint, by its name there.
+  std::string weight(const std::string& name) {
+    const std::string stored = "param/" + name;
+    const Shape shape = from_.find(stored)->global;
+    return file_.weight(name, shape, [this, stored, shape](int64_t first, int64_t count, float* into) {
+      read_rows(from_, stored, shape, first, count, into);
+    });
+  }
+
+  // x w^T, and a bias where there is one.
+  std::string product(const std::string& x, const std::string& w,
+                      const std::optional<std::string>& bias = {}) {
+    std::vector<std::string> inputs{x, weight(w)};
+    if (bias) inputs.push_back(weight(*bias));
+    return file_.add("Gemm", inputs, {{"transB", 1}});
+  }
+
+  std::string mlp(const std::string& name, std::string x, size_t layers, bool linear_end) {
+    for (size_t i = 0; i < layers; ++i) {
+      const std::string layer = fmt::format("{}.{}", name, i);
+      x = product(x, layer + ".weight", layer + ".bias");
+      if (!linear_end || i + 1 < layers) x = file_.add("Relu", {x});
+    }
+    return x;
+  }
+
+  void take_dense() {
+    file_.input("dense", false, shape_.dense);
+    const std::string x = transformed("dense");
+    vectors_.push_back(mlp("bottom", x, shape_.bottom.size(), false));
+    if (shape_.wide) terms_.push_back(product(x, "wide.weight"));
+  }
+
+  // As transform_dense (clicks/click_transform.h), a missing number counting as 0.
+  std::string transformed(const std::string& raw) {
+    const std::string zero = file_.number(0.0F);
+    const std::string x = file_.add("Where", {file_.add("IsNaN", {raw}), zero, raw});
+    switch (stored_.transform) {
+      case DenseTransform::None:
+        return x;
+      case DenseTransform::Log1p:
+        return logarithm(file_.add("Max", {x, zero}), 1);
+      case DenseTransform::Log3: {
+        const std::string inside = file_.add("Greater", {x, file_.number(-3.0F)});
+        const std::string known = file_.add("Where", {inside, x, file_.number(-2.0F)});
+        const std::string there = file_.add("Not", {file_.add("IsNaN", {raw})});
+        return file_.add("Where", {file_.add("And", {inside, there}), logarithm(known, 3), zero});
+      }
+      case DenseTransform::LogMin:
+        break;
+    }
+    bad_input(
+        "{}: its dense numbers were transformed by logmin, whose least number the checkpoint does not have",
+        from_.directory().string());
+  }
+  std::string logarithm(const std::string& x, float more) {
+    return file_.add("Log", {file_.add("Add", {x, file_.number(more)})});
+  }
+
+  // Rows of ids below 0 are multiplied by 0.
+  void take_bag(const EmbeddingTable& table) {
+    const std::string ids = "ids." + table.name;
+    file_.input(ids, true, -1);
+    const std::string zero = file_.integers({0}), one = file_.integers({1}), two = file_.integers({2});
+    constexpr int64_t kFloat = 1;
+    const std::string there = file_.add("Cast", {file_.add("GreaterOrEqual", {ids, zero})}, {{"to", kFloat}});
+    const std::string rows =
+        file_.add("Gather", {weight(weight_name(table)), file_.add("Max", {ids, zero})}, {{"axis", 0}});
+    const std::string real = file_.add("Mul", {rows, file_.add("Unsqueeze", {there, two})});
+    std::string bag = file_.add("ReduceSum", {real, one}, {{"keepdims", 0}});
+    if (stored_.setup.mean) {
+      const std::string count = file_.add("ReduceSum", {there, one}, {{"keepdims", 1}});
+      bag = file_.add("Div", {bag, file_.add("Max", {count, file_.number(1.0F)})});
+    }
+    if (shape_.wide) {
+      terms_.push_back(columns(bag, shape_.width, shape_.row()));
+      bag = columns(bag, 0, shape_.width);
+    }
+    vectors_.push_back(bag);
+  }
+
+  std::string columns(const std::string& x, int64_t begin, int64_t end) {
+    return file_.add("Slice", {x, file_.integers({begin}), file_.integers({end}), file_.integers({1})});
+  }
+
+  // Products of pairs, in the order of dot_interaction (ops/ops.h).
+  std::string pairs(const std::string& flat) {
+    const int64_t count = shape_.vectors();
+    const std::string stack = file_.add("Reshape", {flat, file_.integers({-1, count, shape_.width})});
+    const std::string turned = file_.add("Transpose", {stack}, {}, {{"perm", {0, 2, 1}}});
+    const std::string all = file_.add("MatMul", {stack, turned});
+    std::vector<int64_t> places;
+    for (int64_t i = 0; i < count; ++i)
+      for (int64_t j = 0; j < i + (shape_.self ? 1 : 0); ++j) places.push_back(i * count + j);
+    const std::string square = file_.add("Reshape", {all, file_.integers({-1, count * count})});
+    return file_.add("Gather", {square, file_.integers(places)}, {{"axis", 1}});
+  }
+
+  std::string interaction(const std::string& flat) {
+    if (shape_.interaction == InteractionKind::Dot) {
+      if (!shape_.has_bottom()) return pairs(flat);
+      return file_.add("Concat", {vectors_[0], pairs(flat)}, {{"axis", 1}});
+    }
+    if (shape_.interaction != InteractionKind::Cross) return flat;
+    std::string x = flat;
+    for (int l = 0; l < shape_.cross_layers; ++l) {
+      const std::string layer = fmt::format("cross.{}", l);
+      const std::string u = product(product(x, layer + ".v"), layer + ".w", layer + ".bias");
+      x = file_.add("Add", {file_.add("Mul", {flat, u}), x});
+    }
+    return x;
+  }
+
+  CheckpointReader& from_;
+  const StoredRecommender& stored_;
+  const DlrmShape& shape_;
+  OnnxFile& file_;
+  std::vector<std::string> vectors_;  // [batch, D], the bottom MLP's first
+  std::vector<std::string> terms_;    // [batch, 1], of the logit
+};
+
+}  // namespace
+
+ExportedOnnx export_onnx(CheckpointReader& from, const ConvertConfig& config) {
+  const std::string name = from.directory().string();
+  if (std::filesystem::path(config.save).extension() != ".onnx")
+    bad_input(
+        "{} is a checkpoint of a recommender, which becomes one file in the ONNX format: --save {} does not "
+        "end in .onnx",
+        name, config.save);
+  check_writable_file("--save", config.save);
+  if (config.dtype || config.seq_length)
+    bad_input("--{} has no effect on a recommender, whose file has numbers in f32: leave it out",
+              config.dtype ? "dtype" : "seq-length");
+  const StoredRecommender stored = stored_recommender(from);
+  OnnxFile onnx;
+  RecommenderGraph(from, stored, onnx).build();
+  onnx.note("checkpoint", from.directory().filename().string());
+  onnx.note("dense_transform", std::string(name_of(stored.transform)));
+  ExportedOnnx done{name, config.save, stored.setup.schema.table_count(), 0};
+  OutputFile file("--save", config.save);
+  onnx.write([&](std::string_view bytes) {
+    file.write(bytes);
+    done.bytes += std::ssize(bytes);
+  });
+  file.finish();
+  return done;
+}
+
+}  // namespace trifold

@@ -1,0 +1,31 @@
+// A trained recommender as a file in the ONNX format, for programs that only predict.
+//
+//   dense         f32 [batch, dense]   numbers as they were before the transform of the training data, which the
+//                                      graph has in it; NaN is a missing one. Not there without dense features
+//   ids.<table>   i64 [batch, any]     the ids of a sample's bag, each below the rows of the table; -1 fills up
+//                                      the bags that are shorter than the widest
+//   logit         f32 [batch]
+//   probability   f32 [batch]
+//
+// Everything is computed in f32. Ids have no weights. Its notes (metadata_props) say which checkpoint it was.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "checkpoint/reader.h"
+#include "config/fields/config.h"
+
+namespace trifold {
+
+struct ExportedOnnx {
+  std::string from, to;
+  int64_t tables = 0;
+  int64_t bytes = 0;
+};
+
+// Writes config.save, a name that ends in .onnx. BadInput for another name, for options that have no effect here,
+// and for a checkpoint that is damaged or whose weights take 2 GiB or more.
+ExportedOnnx export_onnx(CheckpointReader& from, const ConvertConfig& config);
+
+}  // namespace trifold

@@ -1,0 +1,73 @@
+// OnnxFile: a model in the ONNX format (ONNX 1.8: operator set 13, IR version 7), which onnxruntime and other
+// programs compute. Operations are added in the order in which they are computed; each makes one tensor, known by
+// its name. Weights stay where they are until the file is written, a piece at a time.
+//
+// The format is protocol buffers: numbered fields, each a number of variable length or bytes behind their length.
+// A file has less than 2 GiB, which is as long as such a message may be.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace trifold {
+
+// A message of protocol buffers that is being put together.
+class ProtoMessage {
+ public:
+  ProtoMessage& number(int field, uint64_t value);
+  ProtoMessage& bytes(int field, std::string_view value);  // a text, or another message
+  // Says that a field of so many bytes begins, which the caller writes behind the text.
+  ProtoMessage& begin_bytes(int field, size_t count);
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+class OnnxFile {
+ public:
+  using Write = std::function<void(std::string_view bytes)>;
+  // Rows [first, first + count) of a weight as f32, without gaps; a vector's rows are its numbers.
+  using ReadRows = std::function<void(int64_t first, int64_t count, float* into)>;
+
+  // Input and output have any number of rows, "batch". -1 is a width that may change from call to call.
+  void input(const std::string& name, bool is_ids, int64_t width);
+  void output(const std::string& name);  // f32 [batch]
+  void note(const std::string& key, const std::string& value);
+
+  std::string weight(const std::string& name, const Shape& shape, ReadRows read);
+  std::string integers(const std::vector<int64_t>& values);  // a constant, i64 [n]
+  std::string number(float value);                           // a constant, [1]
+
+  // The name of what it makes. `numbers` and `lists` are attributes.
+  using Number = std::pair<const char*, int64_t>;
+  using List = std::pair<const char*, std::vector<int64_t>>;
+  std::string add(const char* operation, const std::vector<std::string>& inputs,
+                  std::initializer_list<Number> numbers = {}, const std::vector<List>& lists = {});
+  // Gives a tensor the name of an output.
+  void name_as(const std::string& output, const std::string& tensor);
+
+  // BadInput where it would be too long.
+  void write(const Write& write) const;
+
+ private:
+  struct Weight {
+    ProtoMessage head;  // all but the numbers
+    Shape shape;
+    ReadRows read;
+  };
+
+  ProtoMessage graph_;  // nodes, inputs, outputs, constants
+  std::vector<Weight> weights_;
+  std::vector<std::pair<std::string, std::string>> notes_;
+  int64_t next_ = 0;
+};
+
+}  // namespace trifold

@@ -1,0 +1,202 @@
+"""A recommender as a file in the ONNX format predicts what `score` predicts. The file is read and computed here, from the
+format's description, and by onnxruntime where this Python has it.
+
+Run by a Python that has NumPy (Debian: python3-numpy).
+"""
+
+import csv
+import math
+import random
+import struct
+import unittest
+
+import numpy as np
+
+from program import ProgramTest
+
+try:
+    import onnxruntime
+except ImportError:
+    onnxruntime = None
+
+MODEL = ("--table-rows 30-20-7 --table-max-ids 1-1-1 --embedding-dim 4 --bottom-mlp 8-4 --top-mlp 9-1 --global-batch-size 100 --lr 0.2 "
+         "--threads-per-rank 1 --train-epochs 4 --embedding-optimizer rowwise-adagrad --embedding-lr 0.1").split()
+FLOAT, INT64 = 1, 7
+
+
+def fields(message):
+    """[(number, value)] of a message of protocol buffers: numbers, and bytes."""
+    found, at = [], 0
+
+    def varint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = message[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+    while at < len(message):
+        key = varint()
+        if key & 7 == 0:
+            found.append((key >> 3, varint()))
+        elif key & 7 == 2:
+            length = varint()
+            found.append((key >> 3, message[at:at + length]))
+            at += length
+        else:
+            raise ValueError(f"wire type {key & 7}")
+    if at != len(message):
+        raise ValueError("a message that ends too early")
+    return found
+
+
+def all_of(message, number):
+    return [value for field, value in fields(message) if field == number]
+
+
+def one_of(message, number):
+    (value,) = all_of(message, number)
+    return value
+
+
+def signed(value):
+    return struct.unpack("<q", struct.pack("<Q", value))[0]
+
+
+def tensor_of(message):
+    shape = all_of(message, 1)
+    return one_of(message, 8).decode(), np.frombuffer(one_of(message, 9),
+                                                      {FLOAT: "<f4", INT64: "<i8"}[one_of(message, 2)]).reshape(shape)
+
+
+def pieces(x, starts, ends, axes):
+    return x[tuple(slice(starts[list(axes).index(d)], ends[list(axes).index(d)]) if d in axes else slice(None)
+                   for d in range(x.ndim))]
+
+
+OPERATIONS = {
+    "Add": lambda a, b: a + b,
+    "And": lambda a, b: a & b,
+    "Cast": lambda x, to: x.astype({FLOAT: np.float32}[to]),
+    "Concat": lambda *parts, axis: np.concatenate(parts, axis),
+    "Div": lambda a, b: a / b,
+    "Gather": lambda x, ids, axis: np.take(x, ids, axis),
+    "Gemm": lambda x, w, bias=np.float32(0), transB=0: x @ (w.T if transB else w) + bias,
+    "Greater": lambda a, b: a > b,
+    "GreaterOrEqual": lambda a, b: a >= b,
+    "Identity": lambda x: x,
+    "IsNaN": np.isnan,
+    "Log": np.log,
+    "MatMul": lambda a, b: a @ b,
+    "Max": np.maximum,
+    "Mul": lambda a, b: a * b,
+    "Not": lambda x: ~x,
+    "ReduceSum": lambda x, axes, keepdims: x.sum(tuple(axes), keepdims=bool(keepdims)),
+    "Relu": lambda x: np.maximum(x, 0),
+    "Reshape": lambda x, shape: x.reshape(shape),
+    "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "Slice": pieces,
+    "Transpose": lambda x, perm: x.transpose(perm),
+    "Unsqueeze": lambda x, axes: np.expand_dims(x, tuple(axes)),
+    "Where": np.where,
+}
+
+
+class OnnxModel:
+    def __init__(self, data):
+        self.notes = {one_of(note, 1).decode(): one_of(note, 2).decode() for note in all_of(data, 14)}
+        self.version = one_of(one_of(data, 8), 2)
+        graph = one_of(data, 7)
+        self.nodes = all_of(graph, 1)
+        self.weights = dict(tensor_of(tensor) for tensor in all_of(graph, 5))
+        self.inputs = [one_of(info, 1).decode() for info in all_of(graph, 11)]
+        self.outputs = [one_of(info, 1).decode() for info in all_of(graph, 12)]
+
+    def run(self, inputs):
+        values = {**self.weights, **inputs}
+        for node in self.nodes:
+            attributes = {}
+            for attribute in all_of(node, 5):
+                kind = one_of(attribute, 20)
+                name = one_of(attribute, 1).decode()
+                attributes[name] = signed(one_of(attribute, 3)) if kind == 2 else [signed(v) for v in all_of(attribute, 8)]
+            result = OPERATIONS[one_of(node, 4).decode()](*(values[name.decode()] for name in all_of(node, 1)), **attributes)
+            values[one_of(node, 2).decode()] = result
+        return [values[name] for name in self.outputs]
+
+
+class Onnx(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        draw = random.Random(3)
+        rows = []
+        for _ in range(900):
+            user, item, day = draw.randrange(30), draw.randrange(20), draw.randrange(7)
+            label = int(draw.random() < 0.2 + 0.4 * (user % 2) + 0.3 * (item % 3 == 0))
+            rows.append([label, draw.choice(["", "-4", "0", "2", "7.5", "130"]), draw.randrange(9), user, item, day])
+        self.rows = rows
+        (self.folder / "clicks.csv").write_text("label,I1,I2,C1,C2,C3\n" + "".join(",".join(map(str, row)) + "\n" for row in rows))
+        (self.folder / "ids.csv").write_text("label,C1,C2,C3\n" + "".join(",".join(map(str, [row[0], *row[3:]])) + "\n" for row in rows))
+
+    def compare(self, *model, data="clicks.csv"):
+        self.trifold("recommend", "--train-data", data, *MODEL, *model, "--save", "run")
+        self.trifold("score", "--load", "run", "--data", data, "--output", "scores.csv", "--threads-per-rank", 1)
+        with open(self.folder / "scores.csv", encoding="ascii") as file:
+            expected = [float(row["probability"]) for row in csv.DictReader(file)]
+        self.assertGreater(max(expected) - min(expected), 0.2)
+        out, _ = self.trifold("convert", "--load", "run", "--save", "model.onnx")
+        data = (self.folder / "model.onnx").read_bytes()
+        self.assertIn(f"run/step_0000000036 -> model.onnx: 3 tables, {len(data) / 1e6:.1f} MB, ONNX", out)
+        onnx = OnnxModel(data)
+        self.assertEqual((onnx.version, onnx.outputs), (13, ["logit", "probability"]))
+        self.assertEqual(onnx.notes["checkpoint"], "step_0000000036")
+        inputs = {f"ids.C{t + 1}": np.array([[row[3 + t]] for row in self.rows], np.int64) for t in range(3)}
+        # Bags that are not full look the same.
+        inputs["ids.C2"] = np.concatenate([np.full((900, 1), -1), inputs["ids.C2"], np.full((900, 2), -1)], axis=1)
+        if "dense" in onnx.inputs:
+            inputs["dense"] = np.array([[math.nan if x == "" else float(x) for x in row[1:3]] for row in self.rows], np.float32)
+        self.assertEqual(sorted(onnx.inputs), sorted(inputs))
+        logit, probability = onnx.run(inputs)
+        self.assertEqual(logit.shape, (900,))
+        self.assertLess(np.abs(probability - expected).max(), 2e-6)
+        if onnxruntime is not None:
+            session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+            self.assertLess(np.abs(session.run(["probability"], inputs)[0] - expected).max(), 1e-5)
+        return onnx
+
+    def test_dlrm(self):
+        self.compare("--dense-transform", "log1p")
+        self.compare("--interaction-self", "--f64", "--dense-transform", "log3")
+
+    def test_dcnv2(self):
+        self.compare("--interaction", "cross", "--cross-layers", 2, "--cross-rank", 3, "--pooling", "mean", "--dense-transform", "none",
+                     "--lr", 0.01)
+
+    def test_wide_and_deep(self):
+        self.compare("--interaction", "cat", "--wide", "--ranks", 2, "--placement", "row,column,replicated")
+
+    def test_deepfm(self):
+        onnx = self.compare("--interaction", "fm", "--wide", "--top-mlp", "12-6-1", "--pooling", "mean")
+        self.assertEqual(onnx.weights["embedding.C1.weight"].shape, (30, 5))
+
+    def test_without_dense_features(self):
+        for model in (["--interaction", "dot"], ["--interaction", "fm", "--wide"]):
+            onnx = self.compare(*model, "--dense-features", 0, data="ids.csv")
+            self.assertNotIn("dense", onnx.inputs)
+
+    def test_what_cannot_be_written(self):
+        self.trifold("recommend", "--train-data", "clicks.csv", *MODEL, "--save", "run")
+        for more, words in ((["--save", "out"], "run/step_0000000036 is a checkpoint of a recommender, which becomes one file in the "
+                                                "ONNX format: --save out does not end in .onnx"),
+                            (["--save", "m.onnx", "--dtype", "bf16"], "--dtype has no effect on a recommender"),
+                            (["--save", "none/m.onnx"], "--save")):
+            _, told = self.trifold("convert", "--load", "run", *more, status=2)
+            self.assertIn(words, told)
+        self.assertFalse([name for name in self.files() if "onnx" in name])
+
+
+if __name__ == "__main__":
+    unittest.main()
