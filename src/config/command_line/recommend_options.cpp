@@ -315,7 +315,7 @@ void check_length(Problems& problems, const ClickTrainingConfig& training) {
 
 namespace {
 
-void check_model(Problems& problems, const RecommendConfig& config) {
+void check_recommender(Problems& problems, const RecommendConfig& config) {
   check_widths(problems, config.model, config.data.dense_features.value_or(1) > 0);
   check_unused(problems, config);
   check_precision(config.precision, problems);
@@ -328,7 +328,7 @@ void check_model(Problems& problems, const RecommendConfig& config) {
 std::vector<Problem> problems_of(const RecommendConfig& config, bool measured) {
   RecommendConfig copy = config;
   Problems problems(options_of(copy));
-  if (!config.checkpoint.load) check_model(problems, config);
+  if (!config.checkpoint.load) check_recommender(problems, config);
   check_tables(problems, config.data);
   check_length(problems, config.training);
   check_lr(config.lr, config.training.train_iters.value_or(0), problems);
@@ -391,7 +391,7 @@ std::vector<Problem> problems(const RecommendConfig& config) { return problems_o
 std::vector<Problem> model_problems(const RecommendConfig& config) {
   RecommendConfig copy = config;
   Problems problems(options_of(copy));
-  check_model(problems, config);
+  check_recommender(problems, config);
   return problems.take();
 }
 
