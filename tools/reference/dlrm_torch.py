@@ -3,6 +3,7 @@
 
     python3 tools/reference/dlrm_torch.py golden tests/golden/dlrm_torch.json
     python3 tools/reference/dlrm_torch.py bench [--threads N] [--batch 2048] [--steps 30] [--max-rows N]
+    python3 tools/reference/dlrm_torch.py learn --train a.csv --valid b.csv --interaction fm --wide [--seeds 1 2 3]
 
 Needs Debian's python3-torch. It shares no code with Trifold.
 
@@ -31,6 +32,10 @@ libopenblas0-pthread, so the rate of a product is printed too. --also COMMAND ru
 Trifold's run of the same configuration. PyTorch's batches are complete tensors in memory before the clock starts. So
 that neither side pays for generating ids, --write FILE puts the same samples into a file of MLPerf records (160 bytes
 each), which that command reads, shuffles and checks while the clock runs.
+
+`learn` trains the model of the golden file in f32 on CSV files with the header label,I1..,C1.., one decimal id a column, and
+prints the AUC on --valid after each seed. Initial values are the engine's: U(-1, 1) / sqrt(rows) for vectors, 0 for weights behind
+them, N(0, 2 / (in + out)) for matrices and N(0, 1 / out) for biases of the MLPs.
 """
 
 import argparse
@@ -145,21 +150,27 @@ def mlp(p, name, x, layers, last_relu):
 
 def logits(config, p, batch):
     dense = torch.tensor(batch["dense"], dtype=torch.float64).reshape(config["batch"], config["dense"])
+    bags = [(torch.tensor(ids, dtype=torch.int64), torch.cumsum(torch.tensor([0] + lengths[:-1]), 0))
+            for lengths, ids in zip(batch["lengths"], batch["ids"])]
+    return model_logits(config, p, dense, bags)
+
+
+def model_logits(config, p, dense, bags):
+    """Of `dense` [batch, numbers] and a pair (ids, where each sample's begin) for every table."""
     dim = config["embedding_dim"]
     vectors = []
-    first_order = torch.zeros(config["batch"], 1, dtype=torch.float64)
+    first_order = 0
+    second_order = 0
     if config["dense"]:
         vectors.append(mlp(p, "bottom", dense, len(config["bottom"]), True))
         if config.get("wide"):
             first_order = F.linear(dense, p["wide.weight"])
-    for t, (lengths, ids) in enumerate(zip(batch["lengths"], batch["ids"])):
-        starts = torch.cumsum(torch.tensor([0] + lengths[:-1]), 0)
-        bag = F.embedding_bag(torch.tensor(ids, dtype=torch.int64), p[f"tables.{t}"], starts, mode=config["pooling"])
+    for t, (ids, starts) in enumerate(bags):
+        bag = F.embedding_bag(ids, p[f"tables.{t}"], starts, mode=config["pooling"])
         vectors.append(bag[:, :dim])
         if config.get("wide"):
             first_order = first_order + bag[:, dim:]
     flat = torch.cat(vectors, dim=1)
-    second_order = 0
     if config["interaction"] == "dot":
         stack = torch.stack(vectors, dim=1)
         products = stack @ stack.transpose(1, 2)
@@ -301,6 +312,69 @@ def bench(options):
         subprocess.run(shlex.split(options.also), check=True)
 
 
+def read_clicks(path):
+    """(log(1 + I) [n, dense], ids [n, tables], labels [n])"""
+    with open(path, encoding="ascii") as file:
+        header = file.readline().strip().split(",")
+        rows = torch.tensor([[float(x or 0) for x in line.split(",")] for line in file])
+    dense = sum(name.startswith("I") for name in header)
+    return torch.log1p(rows[:, 1:1 + dense].clamp(min=0)), rows[:, 1 + dense:].long(), rows[:, 0]
+
+
+def learned(config):
+    values = {}
+    for name, shape, _ in parameter_list(config):
+        if name.startswith("tables."):
+            value = (2 * torch.rand(shape) - 1) * shape[0] ** -0.5
+            if config["wide"]:
+                value[:, -1] = 0
+        elif name == "wide.weight" or name.startswith("cross.") and name.endswith("bias"):
+            value = torch.zeros(shape)
+        else:
+            value = torch.randn(shape) * ((2 / sum(shape)) ** 0.5 if len(shape) == 2 else shape[0] ** -0.5)
+        values[name] = value.requires_grad_()
+    return values
+
+
+def area_under_curve(scores, labels):
+    """Equal scores count half."""
+    _, place, counts = torch.unique(scores, return_inverse=True, return_counts=True)
+    ranks = (torch.cumsum(counts, 0) - (counts - 1) / 2)[place].double()
+    clicked = labels > 0.5
+    positive, negative = int(clicked.sum()), int((~clicked).sum())
+    return (ranks[clicked].sum().item() - positive * (positive + 1) / 2) / (positive * negative)
+
+
+def learn(options):
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    train, valid = read_clicks(options.train), read_clicks(options.valid)
+    config = {"dense": train[0].shape[1], "embedding_dim": options.embedding_dim, "rows": options.rows, "bottom": options.bottom,
+              "top": options.top, "interaction": options.interaction, "self_interaction": False, "wide": options.wide,
+              "pooling": "sum", "cross_layers": options.cross_layers if options.interaction == "cross" else 0,
+              "cross_rank": options.cross_rank}
+    areas = []
+    for seed in options.seeds:
+        torch.manual_seed(seed)
+        p = learned(config)
+        optimizer = torch.optim.Adagrad(p.values(), lr=options.lr, eps=1e-8)
+        for _ in range(options.epochs):
+            for chosen in torch.randperm(len(train[2])).split(options.batch):
+                optimizer.zero_grad()
+                result = model_logits(config, p, train[0][chosen], [(ids, torch.arange(len(chosen))) for ids in train[1][chosen].T])
+                F.binary_cross_entropy_with_logits(result, train[2][chosen]).backward()
+                optimizer.step()
+        with torch.no_grad():
+            scores = model_logits(config, p, valid[0], [(ids, torch.arange(len(valid[2]))) for ids in valid[1].T])
+        areas.append(area_under_curve(scores, valid[2]))
+        print(f"seed {seed}: AUC {areas[-1]:.5f}", flush=True)
+    print(f"{options.interaction}{' wide' if options.wide else ''}: mean AUC {sum(areas) / len(areas):.5f} of {len(areas)} seeds")
+
+
+def numbers(text):
+    return [int(word) for word in text.split("-")]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
@@ -314,9 +388,27 @@ def main():
     speed.add_argument("--write", metavar="FILE", help="write their samples as MLPerf records")
     speed.add_argument("--max-rows", type=int, default=1 << 30, help="cut the tables, where memory is short")
     speed.add_argument("--also", metavar="COMMAND", help="run this afterwards")
+    area = commands.add_parser("learn")
+    area.add_argument("--train", required=True)
+    area.add_argument("--valid", required=True)
+    area.add_argument("--rows", type=numbers, required=True)
+    area.add_argument("--interaction", choices=["dot", "cat", "cross", "fm"], default="dot")
+    area.add_argument("--wide", action="store_true")
+    area.add_argument("--embedding-dim", type=int, default=16)
+    area.add_argument("--bottom", type=numbers, default=[64, 16])
+    area.add_argument("--top", type=numbers, default=[64, 32, 1])
+    area.add_argument("--cross-layers", type=int, default=2)
+    area.add_argument("--cross-rank", type=int, default=16)
+    area.add_argument("--batch", type=int, default=256)
+    area.add_argument("--epochs", type=int, default=3)
+    area.add_argument("--lr", type=float, default=0.05)
+    area.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    area.add_argument("--threads", type=int, default=0)
     options = parser.parse_args()
     if options.command == "golden":
         golden(options.path)
+    elif options.command == "learn":
+        learn(options)
     else:
         bench(options)
 
