@@ -57,9 +57,13 @@ void take_model(RecommendConfig& config, const std::string& path) {
   if (!is_recommender(reader)) return;  // check_start says so
   try {
     inherit_model(reader.meta().config, config);
-    throw_problems(model_problems(config));
+    RecommendConfig checked = config;
+    const JsonView model(reader.meta().model, reader.directory().string());
+    if (!checked.data.dense_features) checked.data.dense_features = model.at("dense").integer(0, 1 << 20);
+    throw_problems(model_problems(checked));
   } catch (Error& error) {
-    error.add_context(reader.directory().string());
+    const std::string name = reader.directory().string();
+    if (!std::string_view(error.what()).starts_with(name)) error.add_context(name);
     throw;
   }
 }

@@ -47,6 +47,14 @@ ClickSchema stored_schema(const CheckpointReader& reader) {
   return schema;
 }
 
+// The options of the checkpoint that decide predictions. Without dense features there is no bottom MLP to check.
+void read_options_of(const CheckpointReader& reader, const ClickSchema& schema, RecommendConfig& config) {
+  recommender_from_json(reader.meta().config, config);
+  RecommendConfig checked = config;
+  checked.data.dense_features = schema.dense;
+  throw_problems(problems(checked));
+}
+
 // The data are read like the training data of the model; folders define their own tables.
 void describe_samples(ClickDataConfig& data, const TrainedRecommenderConfig& asked,
                       const CheckpointReader& reader) {
@@ -127,10 +135,9 @@ TrainedRecommender open_recommender(const TrainedRecommenderConfig& asked) {
         job.directory);
   RecommendConfig& config = job.config;
   try {
-    recommender_from_json(meta.config, config);
-    throw_problems(problems(config));
+    read_options_of(reader, stored_schema(reader), config);
   } catch (Error& error) {
-    error.add_context(job.directory);
+    if (!std::string_view(error.what()).starts_with(job.directory)) error.add_context(job.directory);
     throw;
   }
   describe_samples(config.data, asked, reader);
@@ -150,10 +157,9 @@ StoredRecommender stored_recommender(const CheckpointReader& reader) {
   const std::string name = reader.directory().string();
   StoredRecommender stored;
   try {
-    recommender_from_json(reader.meta().config, stored.config);
-    throw_problems(problems(stored.config));
     const ClickSchema schema = stored_schema(reader);
     check_schema(schema);
+    read_options_of(reader, schema, stored.config);
     stored.setup = recommender_setup(stored.config, schema, 1);
     stored.transform = parse_dense_transform(schema.dense_transform);
   } catch (Error& error) {

@@ -162,6 +162,12 @@ class Clicks(ProgramTest):
         self.assertEqual(len(parts), len(whole))
         for one, other in zip(whole, parts):
             self.assertLess(abs(one - other), 2e-5 * one)
+        # Nobody checks the widths of a bottom MLP that there is not.
+        few = (*rows, "--global-batch-size", 50, "--threads-per-rank", 1)
+        self.trifold("recommend", *few, "--dense-features", 0, "--embedding-dim", 6, "--train-iters", 2, "--save", "w")
+        self.trifold("recommend", *few, "--train-iters", 3, "--load", "w")
+        out, _ = self.trifold("score", "--load", "w", "--data", "n.csv", "--output", "-")
+        self.assertEqual(len(out.splitlines()), 201)
         self.preprocess("n.csv", "n")
         self.recommend("--train-data", "n", "--valid-samples", 40)
         told, _ = self.trifold("plan", "--dense-features", 0, "--table-rows", "10-3", "--embedding-dim", 8, "--ranks", 2)
