@@ -239,7 +239,10 @@ TEST(RecommenderPlacement, FirstOrderWeightsBeginAsZeroBehindTheSameVectors) {
   const auto start = [&](bool wide) {
     setup.model.wide = wide;
     Values values;
-    run_ranks(1, [&](Communicator& world) { collect(*std::make_unique<Recommender>(world, setup), values); });
+    run_ranks(1, [&](Communicator& world) {
+      Recommender model(world, setup);
+      collect(model, values);
+    });
     return values;
   };
   const Values plain = start(false), wide = start(true);
