@@ -23,8 +23,8 @@ program  nlohmann-json3-dev            JSON lines, manifests
 program  libfmt-dev                    text
 program  libsentencepiece-dev          tokenizer models
 program  libisal-dev                   checksums
-program  zlib1g-dev                    checksums of parts joined, compressed text
-program  libzstd-dev                   compressed text
+program  zlib1g-dev                    checksums of parts joined, text in gzip files
+program  libarchive-dev                text in zstd, xz and bzip2 files
 program  libyaml-dev                   descriptions of click logs in YAML
 program  libicu-dev                    Unicode: characters, normalisation, patterns of tokenizers
 program  python3                       loss curves, the project's own checks
@@ -42,6 +42,7 @@ tests    python3-h5py                  opens them as other people's tools do
 tests    python3-pip                   gets the programs that take the machine code of kernels apart
 tests    patchelf                      programs that run where they are put, for tools/gpu_bundle.sh
 tests    zstd                          packs them
+tests    libzstd-dev                   unpacks them where no zstd is
 tests    groff-base                    the manual page as its reader sees it
 tests    dpkg-dev                      dependencies of the Debian package
 tests    python3-venv                  installs the Python wheel

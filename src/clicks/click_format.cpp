@@ -1,7 +1,5 @@
 #include "clicks/click_format.h"
 
-#include <zlib.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -12,7 +10,7 @@
 #include "core/printable.h"
 #include "core/read_json.h"
 #include "core/stored_name.h"
-#include "files/raw_file.h"
+#include "files/file.h"
 
 namespace trifold {
 
@@ -122,16 +120,7 @@ std::string ClickFolder::dictionary_file(const std::string& folder, int table) c
 }
 
 uint32_t ClickFolder::dictionary_checksum(const std::string& folder, int table) const {
-  const RawFile file(dictionary_file(folder, table), RawFile::Mode::Read);
-  std::vector<std::byte> block(size_t{1} << 20);
-  const int64_t size = file.size();
-  uLong crc = 0;
-  for (int64_t at = 0; at < size; at += std::ssize(block)) {
-    const auto part = std::span(block).first(static_cast<size_t>(std::min(std::ssize(block), size - at)));
-    file.read(part, at);
-    crc = crc32_z(crc, reinterpret_cast<const Bytef*>(part.data()), part.size());
-  }
-  return static_cast<uint32_t>(crc);
+  return crc_of_file(File(dictionary_file(folder, table), File::Mode::Read));
 }
 
 std::string ClickFolder::mapping(const std::string& folder, int table) const {
@@ -225,7 +214,7 @@ void check_dictionaries(const ClickFolder& clicks, const std::string& folder) {
     const ClickFolder::Table& table = clicks.tables[static_cast<size_t>(t)];
     if (!table.dictionary) continue;
     const std::string path = clicks.dictionary_file(folder, t);
-    const int64_t size = RawFile(path, RawFile::Mode::Read).size();
+    const int64_t size = File(path, File::Mode::Read).size();
     const int64_t expected = (table.rows - 2) * table.dictionary_bytes;
     if (size != expected)
       bad_input("{}: has {} bytes; the {} rows of table {} need {}: one of the files was changed", path, size,

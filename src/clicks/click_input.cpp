@@ -22,7 +22,7 @@ bool is_click_text(const fs::path& path) {
   fs::path name = path.filename();
   if (name.extension() == ".npy")
     return name.string().ends_with("_labels.npy");  // stands for all three files
-  if (packing_of(name.string()) != Packing::None) name.replace_extension();
+  name = without_packing(name.string());
   const std::string ending = name.extension().string();
   return ending == ".csv" || ending == ".tsv" || ending == ".txt" || name.string().starts_with("day_");
 }
@@ -117,9 +117,9 @@ std::vector<std::string> click_inputs(const std::vector<std::string>& paths) {
       if (is_click_text(file)) files.push_back(file.string());
     if (files.size() == before)
       bad_input(
-          "{}: is a folder without text of clicks: no name in it ends in .csv, .tsv or .txt (.gz, .zst), or "
-          "in _labels.npy",
-          path);
+          "{}: is a folder without text of clicks: no name in it ends in .csv, .tsv or .txt, "
+          "optionally followed by {}, or in _labels.npy",
+          path, kPackedEndings);
   }
   return files;
 }

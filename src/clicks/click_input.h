@@ -1,4 +1,4 @@
-// ClickInput reads a text file to preprocess, which may be packed by gzip or zstd, once, window by window.
+// ClickInput reads a text file to preprocess, which may be compressed, once, window by window.
 //
 //   ClickInput input(path);
 //   input.beginning();                              for its layout

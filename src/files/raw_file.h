@@ -24,6 +24,8 @@ class RawFile {
 
   const std::string& path() const { return path_; }
   int64_t size() const;
+  // For libraries that read by themselves; this object keeps ownership.
+  int descriptor() const { return descriptor_; }
   // Writes all bytes, or throws Failure with the system's reason (a full disk, say).
   void write(std::span<const std::byte> bytes, int64_t offset);
   void read(std::span<std::byte> bytes, int64_t offset) const;

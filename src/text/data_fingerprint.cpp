@@ -1,12 +1,11 @@
 #include "text/data_fingerprint.h"
 
-#include <zlib.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "files/crc32.h"
 #include "files/files_below.h"
 #include "files/raw_file.h"
 #include "text/blend.h"
@@ -18,10 +17,6 @@ namespace trifold {
 namespace {
 
 namespace fs = std::filesystem;
-
-uint32_t add_to_crc(uint32_t crc, const void* data, size_t bytes) {
-  return static_cast<uint32_t>(crc32_z(crc, static_cast<const Bytef*>(data), bytes));
-}
 
 void add_path(const std::string& path, std::vector<std::string>& files) {
   if (is_indexed_prefix(path)) {
@@ -50,7 +45,7 @@ void add_content(const RawFile& file, int64_t size, int64_t blocks, DataPart& pa
                                                   (static_cast<double>(k) / static_cast<double>(blocks - 1)));
     const auto bytes = static_cast<size_t>(std::min(DataFingerprint::kBlock, size - at));
     file.read(std::span(block).first(bytes), at);
-    part.crc = add_to_crc(part.crc, block.data(), bytes);
+    part.crc = crc32_of(part.crc, block.data(), bytes);
   }
 }
 
@@ -58,7 +53,7 @@ void add_file(const std::string& path, bool sampled, int64_t blocks, bool groupe
   const RawFile file(path, RawFile::Mode::Read);
   const int64_t size = file.size();
   part.bytes += size;
-  if (grouped) part.crc = add_to_crc(part.crc, &size, sizeof size);
+  if (grouped) part.crc = crc32_of(part.crc, &size, sizeof size);
   if (sampled) add_content(file, size, blocks, part);
 }
 
@@ -121,7 +116,7 @@ DataFingerprint fingerprint_of(const ClickDataConfig& config, uint64_t seed) {
       config.table_rows ? config.table_rows->text() : "1000",
       config.table_max_ids ? config.table_max_ids->text() : "1", config.synthetic_zipf,
       config.synthetic_missing, config.synthetic_constant, seed);
-  return {{{text, 0, 0, add_to_crc(0, text.data(), text.size())}}};
+  return {{{text, 0, 0, crc32_of(0, text.data(), text.size())}}};
 }
 
 std::string difference(const DataFingerprint& before, const DataFingerprint& now) {

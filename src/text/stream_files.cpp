@@ -16,19 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kKinds =
-    "plain text and JSON lines (.jsonl, .ndjson, .json), also packed as .gz or .zst";
-
-std::string_view without_packing(std::string_view path) {
-  switch (packing_of(path)) {
-    case Packing::Gzip:
-      return path.substr(0, path.size() - 3);
-    case Packing::Zstd:
-      return path.substr(0, path.size() - 4);
-    case Packing::None:
-      break;
-  }
-  return path;
-}
+    "plain text and JSON lines (.jsonl, .ndjson, .json), also compressed (.gz, .zst, .xz or .bz2)";
 
 TextKind text_kind(std::string_view path) {
   const std::string_view name = without_packing(path);
@@ -39,9 +27,9 @@ TextKind text_kind(std::string_view path) {
 
 // Files of other kinds are rejected rather than trained on.
 void refuse_others(const std::string& path) {
-  static const std::array<std::string_view, 22> kOthers{
-      ".xz",  ".bz2", ".lz4", ".zip", ".7z",  ".tar", ".tgz",  ".parquet", ".arrow",       ".bin", ".idx",
-      ".npy", ".npz", ".pdf", ".h5",  ".png", ".jpg", ".jpeg", ".gif",     ".safetensors", ".pt",  ".o"};
+  static const std::array<std::string_view, 20> kOthers{
+      ".lz4", ".zip", ".7z", ".tar", ".tgz", ".parquet", ".arrow", ".bin",         ".idx", ".npy",
+      ".npz", ".pdf", ".h5", ".png", ".jpg", ".jpeg",    ".gif",   ".safetensors", ".pt",  ".o"};
   const std::string_view name = without_packing(path);
   for (const std::string_view ending : kOthers)
     if (name.ends_with(ending))

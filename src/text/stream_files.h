@@ -1,6 +1,6 @@
 // StreamFiles: the text files of a streamed corpus, and the parts in which they are read.
 //
-// Files are plain text or JSON lines, uncompressed or packed by gzip or zstd. An uncompressed file is cut into parts of
+// Files are plain text or JSON lines, uncompressed or compressed. An uncompressed file is cut into parts of
 // about kPart bytes that are read in any order; a packed one can only be read from its beginning and is one part.
 // Neighbouring parts meet after the first line end at or after the nominal cut (plain text without a line end for
 // kSearch bytes: between two characters), so the border is found from the file alone.

@@ -1,10 +1,12 @@
 """Tables with arbitrary columns become clicks: `preprocess` with options for the columns, and a model trained on the
 result."""
 
+import bz2
 import csv
 import gzip
 import io
 import json
+import lzma
 import math
 import random
 import shutil
@@ -107,10 +109,13 @@ class Preprocess(ProgramTest):
         self.write("parts/b.csv", text_of(rows[150:]))
         self.write("parts/a.csv.gz", gzip.compress(text_of(rows[:150]).encode()))
         self.write("parts/README.md", "not clicks")
+        text = text_of(rows).encode()
+        self.write("adult.csv.xz", lzma.compress(text[:3000]) + lzma.compress(text[3000:]))
+        self.write("adult.csv.bz2", bz2.compress(text[:3000]) + bz2.compress(text[3000:]))
         turned = [row[::-1] for row in rows]
         self.write("turned.csv", text_of(turned, header=HEADER[::-1]))
         self.write("blanks.csv", text_of(rows).replace("\r\n", " \n"))
-        cases = {"tabs.tsv": ("--separator", "tab"), "points.txt": ("--separator", ";"), "adult.csv.gz": (), "parts": (), "turned.csv": (),
+        cases = {"tabs.tsv": ("--separator", "tab"), "points.txt": ("--separator", ";"), "adult.csv.gz": (), "adult.csv.xz": (), "adult.csv.bz2": (), "parts": (), "turned.csv": (),
                  "blanks.csv": ("--threads", 1)}
         if shutil.which("zstd"):
             subprocess.run(["zstd", "-q", self.folder / "adult.csv"], check=True)
@@ -349,9 +354,11 @@ class Preprocess(ProgramTest):
         self.write("empty/x.md", "")
         _, told = self.preprocess("empty", "out", status=2)
         self.assertIn("empty: is a folder without text of clicks", told)
-        self.write("cut.csv.gz", gzip.compress(good.encode() * 3)[:-20])
-        _, told = self.preprocess("cut.csv.gz", "out", status=2)
-        self.assertIn("cut.csv.gz", told)
+        for name, packed in (("gz", gzip.compress), ("xz", lzma.compress), ("bz2", bz2.compress)):
+            bytes_there = packed(good.encode() * 3)[:-20]
+            self.write("cut.csv." + name, bytes_there)
+            _, told = self.preprocess("cut.csv." + name, "out", status=2)
+            self.assertRegex(told, rf"cut\.csv\.{name}: the \w+ file is truncated: it ends at byte {len(bytes_there)}, in the middle")
         self.assertFalse((self.folder / "out").exists() or (self.folder / "out.partial").exists())
 
     def test_one_line_to_preprocess_and_one_to_train(self):

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import lzma
 import signal
 import subprocess
 import time
@@ -20,8 +21,9 @@ class Stream(ProgramTest):
         text = TEXT.read_text(encoding="utf-8")
         (self.corpus / "play.txt").write_text(text[:500000])
         with gzip.open(self.corpus / "play.jsonl.gz", "wt", compresslevel=1) as packed:
-            for part in text[500000:].split("\n\n"):
+            for part in text[500000:900000].split("\n\n"):
                 packed.write(json.dumps({"text": part}) + "\n")
+        (self.corpus / "play.txt.xz").write_bytes(lzma.compress(text[900000:].encode(), preset=1))
 
     def stream(self, *arguments, **options):
         return self.pretrain("--tokenizer-type", "huggingface", "--tokenizer-model", TOKENIZER, *arguments,

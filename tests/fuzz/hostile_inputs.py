@@ -1,7 +1,9 @@
 """Changes to good files, by rules and at random. A change takes a path and a random generator."""
 
+import bz2
 import gzip
 import json
+import lzma
 import os
 import re
 import struct
@@ -10,6 +12,7 @@ import zlib
 NUMBERS = [b"-1", b"0", b"1e999", b"-1e308", b"1.5", b"72057594037927936", b"9223372036854775807", b"9223372036854775808",
            b"18446744073709551616", b"4294967296", b"2147483648", b"1000000000000", b"nan", b"0x10", b"00"]
 TOKENS = [b"null", b"true", b"[]", b"{}", b'""', b'"x"', b"[[[[1]]]]", b'{"a": {}}', b'"\\u0000"', b'"\\ud800"']
+PACKERS = {"gzip": gzip, "xz": lzma, "bzip2": bz2}
 NASTY = [b"\x1b[2J\x1b]0;x\x07", b"\xff\xfe", b"\x00", b"\xe2\x80\xae", b"\xc0\xaf", b"\r\n", b"\t", b"\xef\xbb\xbf", b"%s%n", b"../" * 8]
 
 
@@ -25,16 +28,16 @@ def sealed(target, content):
         return resigned(content)
     if target.seal == "safetensors":
         return struct.pack("<Q", len(content)) + content
-    if target.seal == "gzip":
-        return gzip.compress(content, 1)
+    if target.seal in PACKERS:
+        return PACKERS[target.seal].compress(content)
     return content
 
 
 def opened(target, data):
     if target.seal == "safetensors":
         return data[8:8 + struct.unpack("<Q", data[:8])[0]]
-    if target.seal == "gzip":
-        return gzip.decompress(data)
+    if target.seal in PACKERS:
+        return PACKERS[target.seal].decompress(data)
     return data
 
 

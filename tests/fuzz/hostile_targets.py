@@ -1,7 +1,9 @@
 """The kinds of files that commands read: for each a folder of good ones, which of them is changed, and the command."""
 
+import bz2
 import gzip
 import json
+import lzma
 import pathlib
 import random
 import shutil
@@ -24,7 +26,7 @@ class Target:
         self.is_json = how.get("is_json", False)
         self.is_text = how.get("is_text", self.is_json)
         self.lines = how.get("lines", False)        # one JSON object a line
-        self.seal = how.get("seal", "")             # manifest, safetensors, gzip
+        self.seal = how.get("seal", "")             # manifest, safetensors, gzip, xz, bzip2
         self.most_places = how.get("most_places", 12)  # fields that get values of other types
         self.memory = self.seconds = 0
 
@@ -116,6 +118,10 @@ def texts(maker):
     train = ["pretrain", *GPT, "--train-iters", 1, "--data-path"]
     maker.add("text", files, "t.txt", *train, "t.txt", is_text=True)
     maker.add("text_gz", files, "t.txt.gz", *train, "t.txt.gz", is_text=True, seal="gzip")
+    (files / "t.txt.xz").write_bytes(lzma.compress(text.encode()))
+    (files / "t.jsonl.bz2").write_bytes(bz2.compress(lines.encode()))
+    maker.add("text_xz", files, "t.txt.xz", *train, "t.txt.xz", is_text=True, seal="xz")
+    maker.add("json_lines_bz2", files, "t.jsonl.bz2", *train, "t.jsonl.bz2", is_json=True, lines=True, seal="bzip2")
     maker.add("json_lines", files, "t.jsonl", *train, "t.jsonl", is_json=True, lines=True)
     maker.add("json_lines_gz", files, "t.jsonl.gz", *train, "t.jsonl.gz", is_json=True, lines=True, seal="gzip")
     if shutil.which("zstd"):

@@ -1,9 +1,6 @@
 // Helpers for tests of streamed text: corpora of every kind of file, and the options to stream them.
 #pragma once
 
-#include <zlib.h>
-#include <zstd.h>
-
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -11,6 +8,7 @@
 #include <vector>
 
 #include "core/random.h"
+#include "support/packed.h"
 #include "support/test_data.h"
 #include "text/samples.h"
 #include "text/token_blocks.h"
@@ -20,19 +18,6 @@ namespace trifold::test {
 
 inline const std::string kPieces = test_data() + "/data/shakespeare_400.model";
 inline constexpr int64_t kLength = 64;
-
-inline void write_gzip(const std::string& path, std::string_view content) {
-  gzFile file = gzopen(path.c_str(), "wb");
-  ASSERT_EQ(gzwrite(file, content.data(), static_cast<unsigned>(content.size())),
-            static_cast<int>(content.size()));
-  gzclose(file);
-}
-
-inline void write_zstd(const std::string& path, std::string_view content) {
-  std::string packed(ZSTD_compressBound(content.size()), '\0');
-  packed.resize(ZSTD_compress(packed.data(), packed.size(), content.data(), content.size(), 1));
-  write_file(path, packed);
-}
 
 // Pseudo-random lines of words.
 inline std::string lines(uint64_t seed, size_t bytes) {
@@ -65,8 +50,8 @@ inline void write_corpus(const TempDir& dir) {
     write_file(dir.file(fmt::format("corpus/small_{}.txt", i)), lines(static_cast<uint64_t>(i), 3000));
   write_file(dir.file("corpus/below/large.c"), lines(10, 600000));
   write_file(dir.file("corpus/below/lines.jsonl"), json_lines(11, 100000));
-  write_gzip(dir.file("corpus/packed.jsonl.gz"), json_lines(12, 125000));
-  write_zstd(dir.file("corpus/packed.txt.zst"), lines(13, 550000));
+  write_packed(dir.file("corpus/packed.jsonl.gz"), json_lines(12, 125000));
+  write_packed(dir.file("corpus/packed.txt.zst"), lines(13, 550000));
   write_file(dir.file("corpus/below/.hidden/x"), "not to be read");
   write_file(dir.file("corpus/.hidden.parquet"), "nor this");
   write_file(dir.file("corpus/empty.txt"), "");

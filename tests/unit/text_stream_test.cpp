@@ -25,8 +25,7 @@ using test::sample;
 using test::TempDir;
 using test::write_corpus;
 using test::write_file;
-using test::write_gzip;
-using test::write_zstd;
+using test::write_packed;
 
 // How often each byte comes in one pass: every window but its last token, which the next one has too, and
 // what is left.
@@ -81,7 +80,7 @@ TEST(Stream, TextWithoutLineEndsIsCutBetweenCharacters) {
   std::string text;
   while (text.size() < 300000) text += "\xe6\x9d\xb1\xe4\xba\xac";
   write_file(dir.file("wide.txt"), text);
-  write_zstd(dir.file("packed.txt.zst"), text);
+  write_packed(dir.file("packed.txt.zst"), text);
   for (const char* name : {"wide.txt", "packed.txt.zst"}) {
     StreamOptions options = options_of(dir.file(name));
     std::array<int64_t, 256> expected{};
@@ -231,7 +230,7 @@ TEST(Stream, AnErrorIsReady) {
 
 TEST(Stream, APackedCorpusOfTwoBytesIsNotOpenedWithoutEnd) {
   const TempDir dir;
-  write_gzip(dir.file("tiny.txt.gz"), "ab");
+  write_packed(dir.file("tiny.txt.gz"), "ab");
   const StreamSamples samples(options_of(dir.file("tiny.txt.gz")));
   EXPECT_EQ(sample(samples, 700)[0] + sample(samples, 700)[1], 'a' + 'b');
 }
@@ -277,7 +276,7 @@ TEST_F(Mistakes, InJsonNameFileAndLine) {
   expect_has(read("bad.jsonl"), place + "the field \"text\" is not a string");
   write_file(dir_.file("bad.jsonl"), good + "[1]\n");
   expect_has(read("bad.jsonl"), place + "is not a JSON object");
-  write_gzip(dir_.file("bad.jsonl.gz"), good + "{\"text\": \"\xff\"}\n");
+  write_packed(dir_.file("bad.jsonl.gz"), good + "{\"text\": \"\xff\"}\n");
   expect_has(read("bad.jsonl.gz"), fmt::format("bad.jsonl.gz:{}: is not JSON", number(good)));
 }
 
@@ -287,36 +286,33 @@ TEST_F(Mistakes, InUtf8NameFileAndLine) {
   const auto line = 1 + std::count(good.begin(), good.end(), '\n');
   expect_has(read("latin.txt", false),
              fmt::format("latin.txt:{}: a byte of value 233 is not UTF-8; convert", line));
-  write_zstd(dir_.file("latin.txt.zst"), good + "caf\xe9 au lait\n" + good);
+  write_packed(dir_.file("latin.txt.zst"), good + "caf\xe9 au lait\n" + good);
   expect_has(read("latin.txt.zst", false), fmt::format("latin.txt.zst:{}: a byte of value 233", line));
   const StreamSamples bytes(options_of(dir_.file("latin.txt")));  // whose tokens are bytes
   sample(bytes, 2500);
 }
 
 TEST_F(Mistakes, InPackedFilesAreNamed) {
-  write_gzip(dir_.file("whole.txt.gz"), lines(1, 125000));
-  const std::string gzip = read_file(dir_.file("whole.txt.gz"));
-  write_file(dir_.file("cut.txt.gz"), gzip.substr(0, gzip.size() / 2));
-  expect_has(read("cut.txt.gz"), "cut.txt.gz: the gzip file is truncated");
-  write_file(dir_.file("text.txt.gz"), "this is plain text");
-  expect_has(read("text.txt.gz"), "text.txt.gz: is a damaged gzip file");
-  std::string damaged = gzip;
-  for (size_t i = 0; i < 50; ++i) damaged[gzip.size() / 2 + i] = 'x';
-  write_file(dir_.file("damaged.txt.gz"), damaged);
-  expect_has(read("damaged.txt.gz"), "damaged.txt.gz: is a damaged gzip file");
-  write_zstd(dir_.file("whole.txt.zst"), lines(1, 125000));
-  const std::string zstd = read_file(dir_.file("whole.txt.zst"));
-  write_file(dir_.file("cut.txt.zst"), zstd.substr(0, zstd.size() / 2));
-  expect_has(read("cut.txt.zst"), "cut.txt.zst: the zstd file is truncated");
-  write_file(dir_.file("text.txt.zst"), "this is plain text");
-  expect_has(read("text.txt.zst"), "text.txt.zst: is a damaged zstd file");
-  // Members and frames behind each other are one text.
-  write_file(dir_.file("twice.txt.gz"), gzip + gzip);
-  write_file(dir_.file("twice.txt.zst"), zstd + zstd);
   std::array<int64_t, 256> expected{};
   count_text(expected, lines(1, 125000) + lines(1, 125000));
-  EXPECT_EQ(bytes_of_pass(options_of(dir_.file("twice.txt.gz"))), expected);
-  EXPECT_EQ(bytes_of_pass(options_of(dir_.file("twice.txt.zst"))), expected);
+  for (const auto& [ending, kind] :
+       {std::pair{".gz", "gzip"}, {".zst", "zstd"}, {".xz", "xz"}, {".bz2", "bzip2"}}) {
+    SCOPED_TRACE(kind);
+    const auto named = [ending = ending](const char* name) { return std::string(name) + ".txt" + ending; };
+    write_packed(dir_.file(named("whole")), lines(1, 125000));
+    const std::string whole = read_file(dir_.file(named("whole")));
+    write_file(dir_.file(named("cut")), whole.substr(0, whole.size() / 2));
+    expect_has(read(named("cut")), fmt::format("{}: the {} file is truncated", named("cut"), kind));
+    write_file(dir_.file(named("text")), "this is plain text");
+    expect_has(read(named("text")), fmt::format("{}: is a damaged {} file", named("text"), kind));
+    std::string damaged = whole;
+    for (size_t i = 0; i < 50; ++i) damaged[whole.size() / 2 + i] = 'x';
+    write_file(dir_.file(named("damaged")), damaged);
+    expect_has(read(named("damaged")), fmt::format("{}: is a damaged {} file", named("damaged"), kind));
+    // Members, frames and streams that follow each other are one text.
+    write_file(dir_.file(named("twice")), whole + whole);
+    EXPECT_EQ(bytes_of_pass(options_of(dir_.file(named("twice")))), expected);
+  }
 }
 
 TEST_F(Mistakes, InFoldersAreToldAtOnce) {

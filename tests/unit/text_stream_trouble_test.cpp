@@ -25,7 +25,7 @@ using test::sample;
 using test::TempDir;
 using test::write_corpus;
 using test::write_file;
-using test::write_gzip;
+using test::write_packed;
 
 TEST(StreamTrouble, ReadersFarApartDoNotTakeEachOthersBlocks) {
   const TempDir dir;
@@ -63,7 +63,7 @@ TEST(StreamTrouble, ABlockAtTheEndOfAnEpochMayHaveNoToken) {
   while (content.size() < 1500000) content += nothing_there;
   content += json_lines(1, 25000);
   while (content.size() < 5000000) content += nothing_there;
-  write_gzip(dir.file("mostly_empty.jsonl.gz"), content);
+  write_packed(dir.file("mostly_empty.jsonl.gz"), content);
   const StreamOptions options = options_of(dir.file("mostly_empty.jsonl.gz"));
   TokenBlocks blocks(options);
   const std::atomic<bool> stop{false};
@@ -221,7 +221,7 @@ TEST(StreamTrouble, LinksToNothingAreNoText) {
 TEST(StreamTrouble, ZerosBehindAGzipFileAreNoText) {
   const TempDir dir;
   const std::string text = lines(1, 50000);
-  write_gzip(dir.file("padded.txt.gz"), text);
+  write_packed(dir.file("padded.txt.gz"), text);
   const std::string packed = test::read_file(dir.file("padded.txt.gz"));
   const std::string padded = packed + std::string(7, '\0');
   const std::array<std::array<std::string, 2>, 2> cases{

@@ -16,7 +16,7 @@ OptionTable options_of(PreprocessConfig& config) {
       .add("input", &config.input,
            "Criteo's TSV files, CSV files with a header, or NumPy arrays named by their file of labels "
            "(NAME_labels.npy, next to NAME_dense.npy and NAME_sparse.npy), in training order; for a folder, "
-           "all such files in it, ordered by name. Text may be compressed with gzip (.gz) or zstd (.zst).")
+           "all such files in it, ordered by name. Text may be compressed (.gz, .zst, .xz or .bz2).")
       .need()
       .files("FILE ...");
   table.add("output", &config.output, "Folder to create.").need().files("DIR");

@@ -162,8 +162,10 @@ void add_data(OptionTable& table, DataConfig& data) {
   table.group("Data");
   table
       .add("data-path", &data.data_path,
-           "Prefix of a .bin/.idx pair, or text to stream: plain or JSON lines, optionally .gz or .zst, or a "
-           "folder of such files. Several paths are blended, with a weight before each path or before none. "
+           "Prefix of a .bin/.idx pair, or text to stream: plain or JSON lines, optionally compressed (.gz, "
+           ".zst, "
+           ".xz or .bz2), or a folder of such files. Several paths are blended, with a weight before each "
+           "path or before none. "
            "BERT reads plain text files.")
       .need()
       .files("[WEIGHT] PATH ...")

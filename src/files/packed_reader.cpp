@@ -1,0 +1,114 @@
+#include "files/packed_reader.h"
+
+#include <archive.h>
+
+#include <cerrno>
+
+#include "core/error.h"
+#include "files/raw_file.h"
+
+namespace trifold {
+
+namespace {
+
+constexpr size_t kPackedInput = size_t{1} << 18;
+
+struct PackedForm {
+  const char* name;
+  int filter;  // of libarchive
+};
+
+PackedForm form_of(Packing packing) {
+  switch (packing) {
+    case Packing::Zstd:
+      return {"zstd", ARCHIVE_FILTER_ZSTD};
+    case Packing::Xz:
+      return {"xz", ARCHIVE_FILTER_XZ};
+    case Packing::Bzip2:
+      return {"bzip2", ARCHIVE_FILTER_BZIP2};
+    case Packing::None:
+    case Packing::Gzip:
+      break;
+  }
+  fail("libarchive does not read this packing here");
+}
+
+struct FreeArchive {
+  void operator()(archive* opened) const { archive_read_free(opened); }
+};
+
+// The filter is set, not guessed from the content: "x.xz" that holds something else is a mistake, and xz data within
+// "x.xz" stay as they are. The archive has one entry, the whole text ("raw"), or none where the text is empty.
+class PackedReader final : public ByteReader {
+ public:
+  PackedReader(const std::string& path, PackedForm form)
+      : file_(path, RawFile::Mode::Read), size_(file_.size()), form_(form), archive_(archive_read_new()) {
+    archive* opened = archive_.get();
+    check(opened != nullptr, "{}: libarchive has no memory", path);
+    check(archive_read_append_filter(opened, form.filter) == ARCHIVE_OK &&
+              archive_read_support_format_raw(opened) == ARCHIVE_OK &&
+              archive_read_support_format_empty(opened) == ARCHIVE_OK,
+          "{}: this libarchive does not read {} files", path, form.name);
+    // What is wrong with the first bytes is said by the call that reads them, but not in its result: the text
+    // then looks empty.
+    const int status = archive_read_open_fd(opened, file_.descriptor(), kPackedInput);
+    if (status != ARCHIVE_OK || archive_errno(opened) != 0 || size_ == 0) refuse();
+    archive_entry* entry = nullptr;
+    const int found = archive_read_next_header(opened, &entry);
+    if (found != ARCHIVE_OK && found != ARCHIVE_EOF) refuse();
+    ended_ = found == ARCHIVE_EOF;
+    if (ended_) expect_end();
+  }
+
+  size_t read(std::span<char> out) override {
+    if (ended_ || out.empty()) return 0;
+    const la_ssize_t count = archive_read_data(archive_.get(), out.data(), out.size());
+    if (count < 0) refuse();
+    ended_ = static_cast<size_t>(count) < out.size();
+    if (ended_) expect_end();
+    return static_cast<size_t>(count);
+  }
+
+ private:
+  // Bytes of the file that were decompressed.
+  int64_t taken() const { return archive_filter_bytes(archive_.get(), -1); }
+
+  // libarchive ignores what follows the last bzip2 stream.
+  void expect_end() const {
+    if (taken() < size_)
+      bad_input(
+          "{}: is a damaged {} file (what follows byte {} is no {} data): create it again, or leave it out",
+          file_.path(), form_.name, taken(), form_.name);
+  }
+
+  [[noreturn]] void refuse() const {
+    const char* text = archive_error_string(archive_.get());
+    if (archive_errno(archive_.get()) == ENOMEM)
+      bad_input(
+          "{}: decompressing this {} file takes more memory than there is, or than is allowed; compress it "
+          "with a smaller dictionary",
+          file_.path(), form_.name);
+    if (taken() >= size_)
+      bad_input(
+          "{}: the {} file is truncated: it ends at byte {}, in the middle of its data; create it again, or "
+          "leave "
+          "it out",
+          file_.path(), form_.name, size_);
+    bad_input("{}: is a damaged {} file ({}, at byte {}): create it again, or leave it out", file_.path(),
+              form_.name, text != nullptr ? text : "unreadable", taken());
+  }
+
+  RawFile file_;
+  int64_t size_;
+  PackedForm form_;
+  std::unique_ptr<archive, FreeArchive> archive_;
+  bool ended_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<ByteReader> open_packed(const std::string& path, Packing packing) {
+  return std::make_unique<PackedReader>(path, form_of(packing));
+}
+
+}  // namespace trifold

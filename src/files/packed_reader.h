@@ -1,0 +1,18 @@
+// Readers of compressed files, which open_bytes (byte_reader.h) chooses among.
+//
+// gzip is read by zlib: libarchive does not compare the checksums at the end of gzip members, so that a changed
+// byte would pass unseen (docs/decisions/0028-packed-files.md). All others are read by libarchive.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "files/byte_reader.h"
+
+namespace trifold {
+
+// Both throw BadInput when the file cannot be opened. `packing` is Zstd, Xz or Bzip2.
+std::unique_ptr<ByteReader> open_gzip(const std::string& path);
+std::unique_ptr<ByteReader> open_packed(const std::string& path, Packing packing);
+
+}  // namespace trifold

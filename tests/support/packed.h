@@ -1,0 +1,56 @@
+// Compressed files to read, of every kind that is read (files/byte_reader.h).
+#pragma once
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "files/byte_reader.h"
+#include "support/files.h"
+
+namespace trifold::test {
+
+inline int libarchive_filter(Packing packing) {
+  switch (packing) {
+    case Packing::Gzip:
+      return ARCHIVE_FILTER_GZIP;
+    case Packing::Zstd:
+      return ARCHIVE_FILTER_ZSTD;
+    case Packing::Xz:
+      return ARCHIVE_FILTER_XZ;
+    case Packing::Bzip2:
+      return ARCHIVE_FILTER_BZIP2;
+    case Packing::None:
+      break;
+  }
+  return ARCHIVE_FILTER_NONE;
+}
+
+inline std::string compressed(std::string_view content, Packing packing) {
+  const std::unique_ptr<archive, decltype(&archive_write_free)> out(archive_write_new(), archive_write_free);
+  const std::unique_ptr<archive_entry, decltype(&archive_entry_free)> entry(archive_entry_new(),
+                                                                            archive_entry_free);
+  std::string packed(2 * content.size() + 4096, '\0');
+  size_t size = 0;
+  archive_write_add_filter(out.get(), libarchive_filter(packing));
+  archive_write_set_format_raw(out.get());
+  EXPECT_EQ(archive_write_set_filter_option(out.get(), nullptr, "compression-level", "1"), ARCHIVE_OK);
+  archive_entry_set_filetype(entry.get(), AE_IFREG);
+  EXPECT_EQ(archive_write_open_memory(out.get(), packed.data(), packed.size(), &size), ARCHIVE_OK);
+  EXPECT_EQ(archive_write_header(out.get(), entry.get()), ARCHIVE_OK);
+  EXPECT_EQ(archive_write_data(out.get(), content.data(), content.size()), std::ssize(content));
+  EXPECT_EQ(archive_write_close(out.get()), ARCHIVE_OK);
+  packed.resize(size);
+  return packed;
+}
+
+// Compressed as the name says.
+inline void write_packed(const std::string& path, std::string_view content) {
+  write_file(path, compressed(content, packing_of(path)));
+}
+
+}  // namespace trifold::test
