@@ -93,23 +93,65 @@ release_tests() {
 clang_unit() { cmake --preset clang >/dev/null && build clang tests_unit && run_ctest clang -L '^unit$' --progress; }
 
 # The program is built too: this is what shows that clang takes all rooms.
-asan_unit() { build asan tests_unit trifold && run_ctest asan -L '^unit$' --exclude-regex '^house\.' --progress; }
+asan_build() { build asan tests_unit trifold; }
+asan_unit() { run_ctest asan -L '^unit$' --exclude-regex '^house\.' --progress; }
 
 # What threads share is looked at: not the configuration, nor gradients by finite differences, nor operations in 16 bits
 # (their threads share what those in f32 do), which AddressSanitizer sees and which take most of the time.
 # ThreadSanitizer of gcc needs the classic address layout; newer kernels spread addresses wider than it can map.
+tsan_build() { build tsan tests_threads; }
 tsan_unit() {
   local -a layout=()
   if setarch "$(uname -m)" -R true 2>/dev/null; then layout=(setarch "$(uname -m)" -R); fi
-  build tsan tests_threads &&
-    "${layout[@]}" ctest --preset tsan --parallel "$tests_at_once" --no-tests=error --repeat after-timeout:2 -L '^unit$' \
-      --exclude-regex '^(house|Ops16)\.' --progress
+  GTEST_FILTER='-Ops16.*' "${layout[@]}" ctest --preset tsan --parallel "$tests_at_once" --no-tests=error \
+    --repeat after-timeout:2 -L '^unit$' --exclude-regex '^house\.' --progress
 }
+
+# A header that does not compile alone is a mistake of its writer, so only those who change the code build this.
+headers() { cmake --build build/release --parallel "$jobs" --target header_self_containment; }
+
+clang_tidy() { tools/tidy.sh; }
 
 # Fuzzers: a minute each.
 fuzz() { build asan fuzzers && tests/fuzz/run.sh build/asan build/release/launch/trifold; }
 
 shell_scripts() { shellcheck tests/*.sh tests/gpu/*.sh tests/fuzz/*.sh tools/*.sh tools/bundle/*.sh launch/*.sh .ci/run; }
+
+# start_aside FUNCTION...: runs these one after the other beside the parts that follow, at the lowest priority: tests leave
+# cores idle now and then, which builds and clang-tidy can use. Output and result of each go to files in build/aside.
+aside=
+start_aside() {
+  rm -rf build/aside
+  mkdir -p build/aside
+  set -m  # a process group of its own, that can be ended whole
+  (
+    set +m
+    renice -n 19 -p "$BASHPID" >/dev/null || true
+    for task in "$@"; do
+      start=$SECONDS status=0
+      "$task" >"build/aside/$task.log" 2>&1 || status=$?
+      echo "$status $((SECONDS - start))" >"build/aside/$task.writing"
+      mv "build/aside/$task.writing" "build/aside/$task.result"
+    done
+  ) </dev/null &
+  aside=$!
+  set +m
+  trap 'kill -- "-$aside" 2>/dev/null' EXIT
+}
+
+# from_aside FUNCTION: waits for it, and shows what it printed.
+from_aside() {
+  local status seconds
+  while [[ ! -e build/aside/$1.result ]]; do
+    # It was ended from outside.
+    if ! kill -0 "$aside" 2>/dev/null && [[ ! -e build/aside/$1.result ]]; then status=1 seconds=0; break; fi
+    sleep 1
+  done
+  cat "build/aside/$1.log"
+  [[ -n ${status:-} ]] || read -r status seconds <"build/aside/$1.result"
+  echo "(took $seconds s beside other parts)"
+  return "$status"
+}
 
 say_what_is_not_here() {
   if ! command -v nvidia-smi >/dev/null; then skip "tests on a GPU" "this machine has none"; fi
@@ -141,8 +183,9 @@ fi
 
 say_what_is_not_here
 if [[ $mode == long ]]; then
-  part "Tests of all labels" release_tests
+  part "Tests of all labels" release_tests  # with nothing beside them: some measure speed
 else
+  if [[ $mode == all ]]; then start_aside clang_tidy asan_build tsan_build headers; fi
   skip "tests of the label long" "they take longer; tests/run.sh --long runs them"
   part "Tests of all labels but long" release_tests -LE '^long$'
 fi
@@ -151,11 +194,15 @@ if [[ $mode == user ]]; then
   finish
 fi
 
+if [[ $mode == long ]]; then start_aside clang_tidy asan_build tsan_build headers; fi
 part "Layout of the source" tools/format.sh --check
 part "Shell scripts" shell_scripts
-part "clang; unit tests with AddressSanitizer and UndefinedBehaviorSanitizer" asan_unit
-part "gcc; unit tests with ThreadSanitizer" tsan_unit
-part "clang-tidy" tools/tidy.sh
+part "clang-tidy" from_aside clang_tidy
+part "Build with AddressSanitizer and UndefinedBehaviorSanitizer (clang)" from_aside asan_build &&
+  part "Unit tests with AddressSanitizer and UndefinedBehaviorSanitizer" asan_unit
+part "Build with ThreadSanitizer (gcc)" from_aside tsan_build &&
+  part "Unit tests with ThreadSanitizer" tsan_unit
+part "Headers compile alone" from_aside headers
 if [[ $mode == long ]]; then
   part "Fuzzers" fuzz
   part "clang, optimised: unit tests" clang_unit

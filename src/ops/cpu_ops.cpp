@@ -37,7 +37,7 @@ const OpTable& raw_ops() {
   return kTable;
 }
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(TRIFOLD_GENERIC_KERNELS_ALONE)
 bool runs_v3() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
 }
@@ -55,7 +55,7 @@ struct Tables {
   size_t count = 0;
 
   Tables() {
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(TRIFOLD_GENERIC_KERNELS_ALONE)
     __builtin_cpu_init();
     if (runs_v4()) put(with_contract<raw_ops<cpu::kKernelsV4>>());
     if (runs_v3()) put(with_contract<raw_ops<cpu::kKernelsV3>>());

@@ -24,7 +24,7 @@ struct Bound<Table, Launcher> {
 // kernels.h.
 template <auto Entry, auto Launcher>
 void bind(OpTable& ops, const KernelTable& table) {
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(TRIFOLD_GENERIC_KERNELS_ALONE)
   if (&table == &kKernelsV4) {
     ops.*Entry = Bound<kKernelsV4, Launcher>::call;
     return;
