@@ -84,7 +84,8 @@ void for_each_global_element(const Shape& global, const Rect& box, Visit&& visit
 }
 
 // Calls draw(box, index of its first element) for boxes of whole rows (first dim) that together are `box`.
-void draw_in_parts(const Rect& box, ThreadPool& pool, FunctionRef<void(const Rect& part, int64_t place)> draw) {
+void draw_in_parts(const Rect& box, ThreadPool& pool,
+                   FunctionRef<void(const Rect& part, int64_t place)> draw) {
   constexpr int64_t kElements = 4096;  // per thread, at least
   if (box.extent.rank() == 0 || box.elements() == 0) return draw(box, 0);
   const int64_t row = box.elements() / box.extent[0];

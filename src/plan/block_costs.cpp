@@ -107,8 +107,7 @@ class Costs {
     const double whole = work_.rows() * work_.hidden / (work_.sequence_parallel ? work_.tensor : 1);
     const double inner = work_.rows() * (work_.choices * work_.inner + work_.shared) / work_.tensor;
     // Rows for experts are gathered and added up, and gathered again in backward.
-    const double moved =
-        work_.experts > 0 ? work_.rows() / work_.tensor * work_.choices * work_.hidden : 0;
+    const double moved = work_.experts > 0 ? work_.rows() / work_.tensor * work_.choices * work_.hidden : 0;
     const bool drops = work_.hidden_dropout;
     const double forward =
         pass(20 + (drops ? 2 : 0), whole) + pass(work_.gated ? 6 : 4, inner) + pass(8, moved);

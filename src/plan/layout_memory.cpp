@@ -135,9 +135,8 @@ class RankNeeds {
     const double elements = weights(blocks);
     const bool ends_meet = holds(0) && holds(stages_ - 1) && blocks.tied > 0;
     const double of_experts = experts(blocks);
-    const double slice =
-        (elements - of_experts) / zero.group +
-        of_experts / slices_of(kExpertDataAxes, mesh_sizes(run_.mesh), zero.group);
+    const double slice = (elements - of_experts) / zero.group +
+                         of_experts / slices_of(kExpertDataAxes, mesh_sizes(run_.mesh), zero.group);
     const double passing = 2 * unit(blocks) + end(blocks);  // units in memory at one time
     const DType dtype = compute_type(run_.precision);
     const auto bytes = [](double count, size_t each) { return count * static_cast<double>(each); };
