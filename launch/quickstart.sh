@@ -4,7 +4,7 @@
 #
 #   launch/quickstart.sh [OUT]    OUT: a new folder for the results; default quickstart_out, then quickstart_out.2, ...
 #
-# What earlier runs wrote is never touched.
+# The results of earlier runs are never changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

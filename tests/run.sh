@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds Trifold and tests what this machine can run. Names what was skipped, and why.
+# Installs missing packages, builds Trifold and runs the tests that this machine can run. Lists skipped tests with the
+# reason.
 #
 #   tests/run.sh           the release build and all of its tests but the long ones
 #   tests/run.sh --quick   the release build and its tests of the labels unit and parity: for a quick look while working

@@ -8,7 +8,7 @@
 #   debootstrap --variant=minbase trixie /tmp/trixie
 # The check changes only ROOT/tmp/gpu_check. It needs root, for chroot.
 #
-# Exit status: 0 all is as it should be; 1 the lines say what is not.
+# Exit status: 0 if everything is in order; 1 if not, with a line for each finding.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

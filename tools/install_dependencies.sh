@@ -56,7 +56,7 @@ installed() { [[ $(dpkg-query -W -f '${Status}' "$1" 2>/dev/null) == *' ok insta
 # The name under which this release of Debian or Ubuntu has package $1; empty where it is not needed here.
 name_here() {
   case $1 in
-    mpich | libmpich-dev)  # any MPI will do, and two beside each other only confuse CMake
+    mpich | libmpich-dev)  # any MPI is sufficient, and two installed ones confuse CMake
       installed libopenmpi-dev || echo "$1" ;;
     libclang-rt-dev)  # libclang-rt-14-dev where clang is clang-14; older releases ship it inside clang itself
       local version

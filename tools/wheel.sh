@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes a Python wheel that carries the program, its modules, its libraries, configurations and manual page:
-# `pip install FILE` gives the command `trifold` on Linux x86-64 with the glibc that the wheel's name tells, or a newer one.
+# `pip install FILE` gives the command `trifold` on Linux x86-64 with the glibc in the wheel's name, or a newer one.
 #
 #   tools/wheel.sh                what is built in build/release; writes into build/wheel
 #   tools/wheel.sh --build DIR    what is built in DIR

@@ -56,7 +56,8 @@ class ReadAhead {
   // `source` must outlive this object. All memory, ahead + held batches, is allocated here.
   ReadAhead(const DataSource& source, const ReadOrder& order, int held = 1, int ahead = 2);
   // The next batch. An error in reading it is thrown here, once all earlier batches were returned, and again by every
-  // later call. Failure when it does not come within `timeout` (calling again goes on waiting) or after the last batch.
+  // later call. Failure when it does not come within `timeout` (calling again continues the wait) or after the last
+  // batch.
   const Batch& get(std::chrono::milliseconds timeout = std::chrono::minutes(10));
 
  private:

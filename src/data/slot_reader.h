@@ -16,8 +16,8 @@ namespace trifold {
 class SlotReader {
  public:
   // Item i, of `count`, is filled by fill(i) into slot i % (held + ahead), on the thread, in order. `held` is
-  // how many items the consumer may use at a time: item i stays valid until item i + held is asked for.
-  // `describe(i)` names item i in messages: "samples from 12 on".
+  // how many items the consumer may use at a time: item i stays valid until item i + held is requested. `describe(i)`
+  // names item i in messages: "samples from 12 on".
   SlotReader(int64_t count, int held, int ahead, std::function<void(int64_t)> fill,
              std::function<std::string(int64_t)> describe);
   // Stops after the item that is being read, if any.
@@ -28,8 +28,8 @@ class SlotReader {
   int slots() const { return slots_; }
 
   // The index of the next item, once it is filled. An error in filling it is thrown here, once all earlier items were
-  // returned, and again by every later call. Failure when it does not come within `timeout` (calling again goes on
-  // waiting) or after the last one.
+  // returned, and again by every later call. Failure when it does not come within `timeout` (calling again continues
+  // the wait) or after the last one.
   int64_t get(std::chrono::milliseconds timeout);
 
  private:

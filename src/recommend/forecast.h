@@ -4,7 +4,7 @@
 // A step by its parts (embedding/step_marks.h), for the rank that has most of each; b = samples per rank:
 //   lookups           bytes that they move / memory bandwidth
 //   bottom, top,
-//   weight gradients  floating-point operations of matrix products / rate, and what is made between them,
+//   weight gradients  floating-point operations of matrix products / rate, and intermediate results,
 //                     written once and read once for each use, / memory bandwidth
 //   vectors,
 //   gradients         the larger of what a rank sends and gets / link bandwidth, and a latency for each other

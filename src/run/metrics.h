@@ -96,7 +96,7 @@ class SaveObserver {
   virtual void on_saved(int64_t step, const std::string& directory) = 0;
   // The run ends here because of --early-stop-patience.
   virtual void on_early_stop(const BestEvaluation& /*best*/) {}
-  // Something is wrong, but the run goes on.
+  // A problem after which the run continues.
   virtual void on_warning(const std::string& text) = 0;
 };
 

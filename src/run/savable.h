@@ -15,7 +15,7 @@ class Savable {
   virtual int64_t steps_done() const = 0;
   // Writes a checkpoint of this step under `root` and returns its directory. Collective.
   virtual std::string save(const std::string& root, const SaveOptions& options) = 0;
-  // The same while training goes on: returns as soon as this rank's part is copied. Collective. See
+  // The same while training continues: returns as soon as this rank's part is copied. Collective. See
   // BackgroundSaver::start.
   virtual std::string save_in_background(BackgroundSaver& saver, const std::string& root,
                                          const SaveOptions& options) = 0;

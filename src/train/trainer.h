@@ -64,7 +64,7 @@ class Trainer final : public Savable {
   std::string save(const std::string& root, const SaveOptions& options) override;
   std::string save(const std::string& root) { return save(root, {}); }
 
-  // The same while training goes on: returns as soon as this rank's part is copied. Collective.
+  // The same while training continues: returns as soon as this rank's part is copied. Collective.
   std::string save_in_background(BackgroundSaver& saver, const std::string& root,
                                  const SaveOptions& options) override;
 

@@ -158,7 +158,7 @@ class Recommend(ProgramTest):
             self.assertIn(f"{option[0]} has no effect with --train-data day_0, which is not synthetic", told)
             _, told = self.trifold("plan", "--table-rows", "50-3", *text, *option, status=2)
             self.assertIn(f"{option[0]} has no effect with --train-data day_0", told)
-            if option[0] != "--synthetic-samples":  # what is measured is synthetic
+            if option[0] != "--synthetic-samples":  # measurements are synthetic
                 self.trifold("plan", "--table-rows", "50-3", *text, *option, "--measure-steps", 1, "--global-batch-size", 8)
         _, told = self.recommend(*text, "--data-format", "synthetic", status=2)
         self.assertIn("--train-data day_0 has no effect with --data-format synthetic", told)

@@ -122,7 +122,7 @@ class SaveFolder(KillTest):
 
     def test_an_old_checkpoint_that_cannot_be_removed_is_a_warning(self):
         prefix = []
-        if os.getuid() == 0:  # who may do anything, but for this
+        if os.getuid() == 0:  # root ignores permissions, but not this
             prefix = ["setpriv", "--bounding-set", "-dac_override"]
             if not shutil.which(prefix[0]) or subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode:
                 self.skipTest("setpriv cannot be used here")

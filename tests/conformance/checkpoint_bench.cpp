@@ -1,4 +1,4 @@
-// How fast checkpoints are written and read: `checkpoint_bench FOLDER [megabytes] [ranks] [rounds]`. FOLDER
+// Measures how fast checkpoints are written and read: `checkpoint_bench FOLDER [megabytes] [ranks] [rounds]`. FOLDER
 // must be on the disk in question; files created in it are removed.
 //
 // Every round writes the same bytes with dd (conv=fsync) and as a checkpoint, reads them with dd and as a
@@ -84,7 +84,7 @@ struct Times {
   double dd_write, save, dd_read, load, copy, stall;
 };
 
-// What all ranks took, on rank 0.
+// The time of all ranks, on rank 0.
 template <class Body>
 double together(Communicator& world, Body&& body) {
   world.barrier();

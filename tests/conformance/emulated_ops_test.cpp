@@ -91,7 +91,7 @@ TEST(DropoutSeed, IsOfTheKeyAndTheFirstElement) {
 TEST(ClearBehind, ClearsTheEndsOfRowsBehindTheLengths) {
   constexpr int64_t kSeq = 5;
   constexpr int64_t kRow = 3200;    // bytes
-  constexpr int64_t kFirst = 1024;  // what follows is more than a block's threads clear at once
+  constexpr int64_t kFirst = 1024;  // the rest is more than a block's threads clear at once
   const std::vector<int32_t> lengths{5, 2, 1};
   std::vector<uint8_t> bytes(3 * kSeq * kRow, 7);
   cuda::clear_behind(nullptr, bytes.data(), lengths.data(), 3, kSeq, kRow, kFirst);
@@ -176,7 +176,7 @@ TEST(Contract, RefusesInTheSameWordsWhateverComputes) {
 
 // ---- the emulation itself ----
 
-// What each thread of a block of two warps sees of another warp's number, with and without a barrier.
+// The value of another warp's number that each thread of a block of two warps sees, with and without a barrier.
 unsigned seen_across_warps(bool barrier) {
   unsigned seen = 0;
   unsigned left[64] = {};

@@ -16,7 +16,7 @@ namespace {
 
 using cpu::Fp8;
 
-// What the code stands for, from the format's definition.
+// The value of a code, from the format's definition.
 double meaning(Fp8 format, int code) {
   const int mantissa_bits = format == Fp8::E4M3 ? 3 : 2;
   const int bias = format == Fp8::E4M3 ? 7 : 15;

@@ -8,7 +8,7 @@ struct ThreadRanks {
   void run(const std::function<void(Communicator&)>& rank_main, std::chrono::milliseconds timeout) {
     const auto stop_at_failure = [&](Communicator& comm) {
       rank_main(comm);
-      if (::testing::Test::HasFailure()) fail("an expectation was not met");  // wakes the ranks that go on
+      if (::testing::Test::HasFailure()) fail("an expectation was not met");  // wakes the other ranks
     };
     run_ranks(kRanks, stop_at_failure, {.timeout = timeout});
   }

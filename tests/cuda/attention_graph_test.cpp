@@ -158,7 +158,7 @@ TEST(AttentionGraph, EnginesAndWorkspacesOnDescribedCards) {
       }
 }
 
-// What no engine can do is refused by name, so the tests above can fail.
+// Graphs that no engine supports are rejected by name, so the tests above can fail.
 TEST(AttentionGraph, HeadsOfOddWidthAreRefused) {
   const Descriptor device = device_of("h200");
   const Graph graph = attention_forward_graph({1, 128, 2, 2, 63, DType::BF16, true});

@@ -68,7 +68,7 @@ class CudaProbe final : public ProbeDevice {
       try {
         seconds.push_back(time([&] { cuda::run_product(queue(), product, algorithm); }));
       } catch (const Error&) {
-        // What is proposed may still be refused; the others are measured.
+        // A proposed algorithm may still be rejected; the others are measured.
       }
     }
     return seconds;

@@ -33,7 +33,7 @@ constexpr size_t kWeights = kBatch * kHeads * kSeq * kSeq;
 size_t weight_at(int64_t sample, int64_t head, int64_t query, int64_t key) {
   return static_cast<size_t>(((sample * kHeads + head) * kSeq + query) * kSeq + key);
 }
-// Where the query (part 0), key (1) or value (2) of a head begins.
+// The position of a head's query (part 0), key (1) or value (2).
 size_t packed_at(int64_t sample, int64_t position, int part, int64_t head) {
   return static_cast<size_t>((sample * kSeq + position) * kPacked + (part * kHeads + head) * kWidth);
 }

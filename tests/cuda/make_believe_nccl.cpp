@@ -83,7 +83,7 @@ ncclResult_t group_start() {
   return ncclSuccess;
 }
 
-// Tells the kernels of all of them to end; then frees each, which waits for everything on the device.
+// Signals the kernels of all of them to end; then frees each, which waits for everything on the device.
 void end(const std::vector<ncclComm*>& doomed) {
   for (ncclComm* comm : doomed) {
     comm->told_to_end = true;

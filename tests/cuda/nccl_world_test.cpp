@@ -236,7 +236,7 @@ TEST_F(NcclWorldTest, DeadlineOfAFirstCallAbortsTheWorld) {
               std::string::npos)
         << trouble;
     EXPECT_TRUE(comm->freed);  // the job in the background has ended
-    // Other ranks hear who it was.
+    // Other ranks learn which rank it was.
     EXPECT_EQ(message_of([&] { rank.split(rank.first); }), "rank 0 (" + this_process() + "): " + trouble);
   });
 }

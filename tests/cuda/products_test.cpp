@@ -68,7 +68,7 @@ TEST_F(CudaProducts, OnlyTf32RoundsItsFactors) {
   }
 }
 
-// What a beta of 0 finds in the result must not matter.
+// With a beta of 0 the previous content of the result must not matter.
 TEST_F(CudaProducts, GemmOverwrites) {
   const Tensor c = on_device(DType::F32, {16, 16}, Values(256, NAN));
   const Values ones(256, 1.0);
@@ -103,7 +103,7 @@ class CudaAttention : public CudaProducts {
     how.scale = h.low ? 128.0 / static_cast<double>(h.width) : 1 / std::sqrt(static_cast<double>(h.width));
     return how;
   }
-  // Where scores are low, queries are of ones and keys about -1.
+  // For low scores, queries are ones and keys about -1.
   static Values packed_numbers(const Heads& h, const Shape& shape) {
     Values values = numbers(shape.elements(), "qkv");
     const auto row = static_cast<size_t>((h.heads + 2 * h.kv_heads) * h.width);
@@ -160,7 +160,7 @@ TEST_F(CudaAttention, ForwardAndBackward) {
     expect_right(h);
 }
 
-// Keys behind a length do not exist, and gradients of them and of their values are zero.
+// Keys beyond a length are padding; their gradients and those of their values are zero.
 TEST_F(CudaAttention, SamplesEndWhereTheirLengthsSay) {
   for (const Heads& h :
        {Heads{4, 4, false, 128, 64, {128, 1, 64, 65}}, Heads{2, 2, false, 512, 64, {512, 320, 77}},

@@ -11,7 +11,7 @@ namespace {
 void parse(const std::string& text) {
   try {
     const trifold::Manifest manifest = trifold::parse_manifest(text, "manifest.json");
-    // What was accepted is written as it was understood, and is accepted again.
+    // An accepted manifest is written again from its parsed form, and must be accepted again.
     if (trifold::to_text(trifold::parse_manifest(trifold::to_text(manifest), "again")) !=
         trifold::to_text(manifest))
       __builtin_trap();

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# Where NVIDIA's libraries are; for tests/gpu.sh. Sourcing it exports the folders that programs look in.
+# Finds NVIDIA's libraries, for tests/gpu.sh. Sourcing it exports the folders in which programs look.
 
-# cuBLASLt, cuDNN and NCCL often come as wheels beside PyTorch: their folders, behind the toolkit's. cuDNN looks for NVRTC
+# cuBLASLt, cuDNN and NCCL often come as wheels with PyTorch: their folders follow the toolkit's. cuDNN looks for NVRTC
 # where the system's loader does.
 wheels=$(python3 - 2>/dev/null <<'PY'
 import glob, sysconfig
@@ -19,7 +19,7 @@ done
 if [[ -n ${TRIFOLD_CUDA_LIBRARY_PATH:-} ]]; then export TRIFOLD_CUDA_LIBRARY_PATH LD_LIBRARY_PATH; fi
 export PATH=$PATH:/usr/local/cuda/bin  # compute-sanitizer, ncu, nvcc
 
-# Where each of NVIDIA's libraries that the module opens is; 1 when one is not found.
+# Prints the location of each of NVIDIA's libraries that the module opens; returns 1 if one is not found.
 libraries() {
   local name folder found status=0 names
   names=$(cat nvidia.libraries 2>/dev/null) || names="libcublasLt.so.[0-9]* libcudnn.so.[0-9]* libnccl.so.[0-9]*"

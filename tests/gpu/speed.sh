@@ -86,7 +86,7 @@ watched() {
   return "$status"
 }
 
-# That training runs at all.
+# Checks that training runs at all.
 three_steps() {
   bench_step 12 768 12 8 "$out/three.json" --warmup-iters 1 --iters 2 || return 1
   row "$(sed -n 's/.*"loss": \([0-9.]*\),*/GPT-2 124M after 3 steps: loss \1/p' "$out/three.json")"

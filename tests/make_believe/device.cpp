@@ -18,7 +18,7 @@ std::byte* map(int file, size_t bytes, int rights) {
   return static_cast<std::byte*>(memory);
 }
 
-// Of a thread, which has one capture at a time.
+// The capture of a thread, which has one at a time.
 struct Captures {
   bool writing = false;
   int64_t until_refused = 0;  // captures from here to the one that fails; 0: none does
@@ -69,7 +69,7 @@ void MakeBelieveDevice::wait_for_queues() noexcept {
   for (MakeBelieveQueue* queue : queues_) {
     try {
       queue->worker().synchronize();
-    } catch (...) {  // whoever waits for the queue next is told
+    } catch (...) {  // rethrown to the next waiter on the queue
     }
   }
 }

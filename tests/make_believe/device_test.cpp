@@ -63,7 +63,7 @@ void expect_same_run(PretrainConfig config) {
   expect_same_bits(train_and_evaluate(on_device(config)), host);
 }
 
-// Its samples end early: what is padding comes with the batch.
+// Its samples end early: the padding is part of the batch.
 TEST(Device, Bert) {
   PretrainConfig config = short_run();
   config.model.model_type = ModelType::Bert;
@@ -172,7 +172,7 @@ TEST(Device, CheckpointsGoBothWays) {
   std::filesystem::remove_all(folder);
 }
 
-// That this device tells: memory of it in the host's hands.
+// Checks that this device detects host access to its memory.
 TEST(Device, TheHostCannotTouchItsMemory) {
   if (!is_make_believe()) GTEST_SKIP() << "this device is real";
   GTEST_FLAG_SET(death_test_style, "threadsafe");

@@ -10,7 +10,7 @@ namespace trifold::test {
 namespace {
 
 struct Made {
-  int64_t workspaces = 0;  // that were made or grew
+  int64_t workspaces = 0;  // allocated or grown
   int64_t captures = 0;
   int64_t urgent = 0;  // queues of communication
 };
@@ -102,7 +102,7 @@ TEST(FirstStep, NoWorkSpaceGrowsAndNoKernelIsMetForTheFirstTimeBesideOtherRanks)
   expect_nothing_new(config);
 }
 
-// Tensor ranks hide collectives behind computation on a device, whatever cores their hosts have.
+// Tensor ranks overlap collectives with computation on a device, whatever cores their hosts have.
 TEST(FirstStep, TensorRanksHaveAStreamBesideThatOfComputation) {
   if (!is_make_believe())
     GTEST_SKIP() << "looks at streams, not at results: checked on the make-believe device alone";

@@ -16,7 +16,7 @@ int64_t graph_launches() {
   return is_make_believe() ? of_make_believe<int64_t()>("make_believe_graph_launches")() : 0;
 }
 
-// Of the calling thread (MakeBelieveDevice::refuse_capture).
+// For the calling thread (MakeBelieveDevice::refuse_capture).
 void refuse_capture(int64_t capture, int64_t piece) {
   of_make_believe<void(int64_t, int64_t)>("make_believe_refuse_capture")(capture, piece);
 }
@@ -154,7 +154,7 @@ Halves train_evaluate_and_train(const PretrainConfig& config) {
   return result;
 }
 
-// What is computed between steps takes places and workspaces of its own; the graphs of before are still good.
+// Work between steps uses its own buffers and workspaces; earlier graphs stay valid.
 TEST(Graphs, EvaluationBetween) {
   PretrainConfig config = with_dropout(short_run());
   config.eval.eval_iters = 2;
@@ -187,7 +187,7 @@ Noted train_and_note(const PretrainConfig& config, int rank, int64_t capture, in
 }
 
 // Whatever part is refused, and wherever: what it had done is taken back, it is done plainly from then on,
-// and the note tells what went wrong first.
+// and the note gives the first failure.
 TEST(Graphs, ARefusedCapture) {
   if (!is_make_believe()) GTEST_SKIP() << "refusals are asked of the make-believe device";
   const PretrainConfig config = with_dropout(short_run());
@@ -231,7 +231,7 @@ TEST(Graphs, MoreAddressesThanGraphsAreKept) {
   EXPECT_NE(run.note.find(" meets more than 64 sets of addresses"), std::string::npos) << run.note;
 }
 
-// Whichever rank meets it, all are told; a note about addresses makes way for it.
+// Whichever rank has the failure, all get the note; it replaces a note about addresses.
 TEST(Graphs, ARefusalOfAnyRankIsTold) {
   if (!is_make_believe()) GTEST_SKIP() << "refusals are asked of the make-believe device";
   PretrainConfig config = scheduled(on_mesh(short_run(), 1, 1, 2), "gpipe");

@@ -43,7 +43,7 @@ std::vector<size_t> needs_of(const PretrainConfig& config) {
   return needs;
 }
 
-// What is wrong when the device has so many bytes; empty where nothing is.
+// The problem if the device has `bytes` bytes; empty if there is none.
 std::string problem(const PretrainConfig& config, size_t bytes) {
   const Variable memory("TRIFOLD_MAKE_BELIEVE_MEMORY", std::to_string(bytes));
   try {
@@ -57,7 +57,7 @@ std::string problem(const PretrainConfig& config, size_t bytes) {
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-// How many work spaces were made or grew so far.
+// The number of workspaces allocated or grown so far.
 int64_t work_spaces() {
   int64_t made = 0;
   int64_t captures = 0;

@@ -98,8 +98,7 @@ std::pair<std::vector<Tensor>, bool> counted_arguments(const Args&... args) {
   return result;
 }
 
-// What the CUDA table takes of the queue's memory for an operation with these arguments
-// (ops/cuda/workspace.h).
+// The workspace that the CUDA table takes for an operation with these arguments (ops/cuda/workspace.h).
 struct TakesNothing {
   static size_t bytes(const auto&...) { return 0; }
 };

@@ -176,7 +176,7 @@ TEST(DeviceMemory, UpdatesOfManyIdsTakeTheirWorkSpaceAtOnce) {
   EXPECT_GT(planned.workspace, 2UL * 512 * 8 * (64 * 17'000 / 256));
 }
 
-// The limit is for all of it: what is beside the tables leaves them less room.
+// The limit applies to everything: memory other than tables leaves these less room.
 TEST(DeviceMemory, ALimitCountsBatchesAndWorkSpaces) {
   RecommendConfig config = on_ranks(2, "auto");
   const ClickSchema schema = four_tables();

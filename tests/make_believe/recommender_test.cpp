@@ -44,7 +44,7 @@ RecommendConfig on_device(RecommendConfig config) {
   return config;
 }
 
-// All numbers that a run told.
+// All numbers that a run reported.
 struct Told final : RecommendObserver {
   void on_start(const RecommendReport& report) override { operations = report.operations; }
   void on_step(const StepReport& step) override { numbers.push_back(step.loss); }

@@ -38,8 +38,7 @@ PretrainConfig wide_model(int64_t layers) {
   config.model.max_position_embeddings = 1024;
   config.model.vocab_size = 50257;
   config.model.make_vocab_size_divisible_by = 128;
-  config.model.init_method_std =
-      0;  // what is counted does not depend on weights, and drawing them takes long
+  config.model.init_method_std = 0;  // counts do not depend on weights, and initialising them takes long
   config.precision.bf16 = true;
   config.batch.micro_batch_size = 16;
   config.batch.global_batch_size = 64;

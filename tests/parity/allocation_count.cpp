@@ -29,7 +29,7 @@ std::atomic<size_t> g_traces{0};
 std::array<Trace, 4096> g_trace;
 thread_local bool t_inside = false;
 
-// Remembers who asks for memory.
+// Records the callers of allocations.
 void note() {
   if (!g_counting.load(std::memory_order_relaxed) || t_inside) return;
   t_inside = true;

@@ -12,7 +12,7 @@
 namespace trifold::test {
 namespace {
 
-// Trains, and returns what is allocated from step 3 on.
+// Trains, and returns the allocations from step 3 on.
 std::string allocations(const PretrainConfig& config, const DataSource& data) {
   std::string found;
   run_on_ranks(config.mesh, [&](Communicator& world) {

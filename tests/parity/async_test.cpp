@@ -186,7 +186,7 @@ TEST(PipeDream2BW, IsOneCurveOnEveryMesh) {
   }
 }
 
-// What a backward computes a second time, it computes with the weights of its forward.
+// A backward recomputes with the weights of its forward.
 TEST(Async, RecomputationChangesNoBit) {
   for (const char* schedule : {"pipedream", "pipedream-2bw"}) {
     PretrainConfig config = async_run(schedule, 4, 4, 10);

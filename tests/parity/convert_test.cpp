@@ -155,7 +155,7 @@ std::vector<double> logits_of_pair(Replica& replica, const ModelConfig& model, s
   return shown.all();
 }
 
-// Of all positions, without the padding of the vocabulary.
+// Logits of all positions, without the padding of the vocabulary.
 std::vector<double> logits_of_text(Replica& replica, const ModelConfig& model, std::vector<int32_t> ids) {
   const auto length = static_cast<int64_t>(ids.size());
   std::vector<int32_t> positions(ids.size());

@@ -29,7 +29,7 @@ PretrainConfig passes_run(int64_t samples, int64_t batch = kBatch) {
   return config;
 }
 
-// Counts what is read of a source.
+// Counts the samples read from a source.
 class Counting final : public DataSource {
  public:
   explicit Counting(int64_t samples) : data_(16, 7, 11), samples_(samples) {}
@@ -164,7 +164,7 @@ TEST(LastBatch, ResumesToTheBit) {
   Curve rest = train(config, 0, first, second);
   ASSERT_EQ(rest.losses.size(), 1U);
   EXPECT_EQ(rest.losses[0], whole.losses[2]);
-  // More passes go on behind the last sample: 5 + 29 samples are left, the first step of them full again.
+  // Further passes continue after the last sample: 5 + 29 samples are left, the first of their steps full again.
   PretrainConfig more = config;
   more.batch.train_epochs = 2;
   more.batch.train_samples = 2 * (2 * kBatch + 5);

@@ -1,6 +1,6 @@
 // Every layer against central finite differences in f64, on one rank and cut over two, with and without
-// sequence parallelism. The list of layers is compared with the sources, so that a layer nobody checks fails
-// the test.
+// sequence parallelism. The list of layers is compared with the sources, so that a layer without a check fails the
+// test.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -155,7 +155,7 @@ TransformerShape mixture_shape(bool selective) {
   return shape;
 }
 
-// With a network for all tokens beside the experts.
+// With a shared network for all tokens in addition to the experts.
 TransformerShape shared_shape(bool selective) {
   TransformerShape shape = mixture_shape(selective);
   shape.shared_ffn = 10;
@@ -314,7 +314,7 @@ std::vector<Case> cases() {
   };
 }
 
-// What one rank does: all of them perturb the same element of the same global tensors in the same order.
+// The work of one rank: all of them perturb the same element of the same global tensors in the same order.
 class Check {
  public:
   Check(const Case& c, const MeshCase& mesh, Communicator& world)

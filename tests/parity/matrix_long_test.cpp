@@ -18,7 +18,7 @@ std::vector<MatrixCase> schedules(const MatrixMesh& mesh) {
     for (const int micros : {1, mesh.pp, 2 * mesh.pp, 2 * mesh.pp + 1}) {
       if (micros < min_micros(schedule, mesh.pp, chunks) || (micros == mesh.pp && mesh.pp == 1)) continue;
       MatrixCase c{mesh, std::string(name), chunks, micros, {}};
-      // One block a stage at the most stages; else a number of layers that cannot be shared out evenly.
+      // One block a stage at the most stages; else a number of layers that cannot be divided evenly.
       c.model.layers = mesh.pp * chunks > 8 ? 14 : 7;
       cases.push_back(c);
     }

@@ -151,8 +151,8 @@ TEST(Matrix, Bert) {
   });
 }
 
-// Layers that cannot be shared out evenly, and stages of one block: the first holds the embedding alone, the
-// last the head alone.
+// Layers that cannot be divided evenly, and stages of one block: the first holds the embedding alone, the last the head
+// alone.
 TEST(Matrix, UnevenStages) {
   check_all({
       {{3, 1, 1}, "1f1b", 1, 5, kDropout},

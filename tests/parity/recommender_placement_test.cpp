@@ -102,7 +102,7 @@ Result train(int ranks, const RecommenderSetup& setup, double lr) {
   return result;
 }
 
-// A number of the dense part changes on one rank of four, whatever they share out.
+// A number of the dense part changes on one rank of four, whatever is sharded.
 class Drift : public testing::TestWithParam<int> {};
 
 TEST_P(Drift, OfACopyIsNamed) {
@@ -378,7 +378,7 @@ TEST(RecommenderExchange, BytesAreThoseOfTheFormula) {
   }
 }
 
-// What the ranks share out changes no bit, clipped or not, and takes what the plan says.
+// Sharding changes no bit, with or without clipping, and takes the memory of the plan.
 class Stages : public testing::TestWithParam<SparseKind> {};
 
 TEST_P(Stages, ChangeNoBit) {

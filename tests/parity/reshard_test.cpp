@@ -20,7 +20,7 @@ TEST_F(Reshard, AFewPairs) {
   }
 }
 
-// Whatever the type a run computes in, its masters and moments are what is stored: f32, or f64.
+// Whatever the type of computation, masters and moments are stored: f32, or f64.
 TEST_F(Reshard, BetweenTypes) {
   const PretrainConfig base = run();
   const Curve whole = train(config_of({1, 1, 1}, base));
@@ -74,7 +74,7 @@ std::map<std::string, std::string> hdf5_files_in(const std::string& root) {
   return files;
 }
 
-// What the tool writes without a run is, byte for byte, what a run on that mesh saves.
+// The tool writes, without a run, the same bytes that a run on that mesh saves.
 TEST_F(Reshard, TheToolWritesTheFilesOfADirectSave) {
   const PretrainConfig base = run();
   const std::vector<ReshardLayout>& all = layouts_of_8();

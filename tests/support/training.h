@@ -82,7 +82,7 @@ struct Curve {
 // Further options of a run.
 struct TrainOptions {
   int64_t stop_after = 0;  // total steps; 0: as configured
-  std::string load = {};   // where they are given
+  std::string load = {};   // folder or checkpoint to load, if any
   std::string save = {};
   bool evaluate = false;  // at the end
 };

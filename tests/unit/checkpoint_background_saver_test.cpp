@@ -101,7 +101,7 @@ TEST(BackgroundSaver, TellsEveryRankOfAFolderThatCannotBeMade) {
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-// An outcome that nobody asks for: the destructor waits and throws nothing.
+// An outcome that is never collected: the destructor waits and throws nothing.
 TEST(BackgroundSaver, MayBeDroppedWithAnErrorInside) {
   const TemporaryFolder folder;
   const auto errors = test::on_ranks(kRanks, [&](Communicator& comm) {

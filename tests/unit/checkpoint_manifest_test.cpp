@@ -114,7 +114,7 @@ TEST(Manifest, DepthAndWrongTypesAreRefused) {
   EXPECT_TRUE(has(with("\"state\": ", "\"state\": 3, \"x\": "), "state is 3; an object is needed"));
 }
 
-// What is damaged or no manifest at all is found before it is taken into memory.
+// Damaged files, and files that are not manifests, are detected before they are loaded into memory.
 TEST(Manifest, AHugeFileIsRefusedByItsEnds) {
   const test::TemporaryFolder folder;
   const fs::path path = folder.path() / "manifest.json";

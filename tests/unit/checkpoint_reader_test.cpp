@@ -183,7 +183,7 @@ TEST(CheckpointReader, NamesTheDamagedBox) {
   change_byte(step / CheckpointReader(step).manifest().files[static_cast<size_t>(piece.file)].name,
               piece.byte_offset + 9, 16);
   EXPECT_TRUE(has(load_error(step), "tensor param/d, box [0:12, 5:10] is damaged"));
-  // What lies in undamaged files can still be read.
+  // Tensors in undamaged files can still be read.
   Boxes boxes;
   boxes.add("param/w", DType::F32, kWeight, even_part(kWeight, 0, 0, 2));
   EXPECT_NO_THROW(CheckpointReader(step).load(boxes.all()));

@@ -134,7 +134,7 @@ TEST(RunIdentity, KeepsRunsApart) {
   EXPECT_FALSE(continued_run(old).id.empty());
 }
 
-// A folder of checkpoints that cannot be read is nobody's to save in.
+// No run may save in a folder with unreadable checkpoints.
 TEST(RunIdentity, CountsWhatCannotBeReadAsAnothers) {
   const TemporaryFolder folder;
   save(folder.path(), 5);
@@ -145,7 +145,7 @@ TEST(RunIdentity, CountsWhatCannotBeReadAsAnothers) {
 TEST(Retention, KeepsTheNewest) {
   const TemporaryFolder folder;
   for (int64_t step : {1, 2, 3}) save(folder.path(), step);
-  EXPECT_EQ(steps_in(folder.path()), (std::vector<int64_t>{3, 2, 1}));  // all, unless told
+  EXPECT_EQ(steps_in(folder.path()), (std::vector<int64_t>{3, 2, 1}));  // all by default
   SaveOptions options;
   options.retain = 3;
   for (const std::string& error : save(folder.path(), 4, options)) EXPECT_EQ(error, "");
@@ -191,7 +191,7 @@ TEST(Retention, SparesTheBest) {
   EXPECT_EQ(steps_in(folder.path()), (std::vector<int64_t>{7, 6}));
 }
 
-// What a kill in the middle of a removal leaves is no checkpoint.
+// The remains of an interrupted removal are not a checkpoint.
 TEST(Retention, TakesTheNameBeforeTheFiles) {
   const TemporaryFolder folder;
   for (int64_t step : {1, 2}) save(folder.path(), step);

@@ -70,7 +70,7 @@ TEST(ClickOrder, AnyPieceIsThatOfTheWhole) {
     }
 }
 
-// 7 blocks of 10 at a time: what is read within a window lies in 7 blocks.
+// 7 blocks of 10 at a time: the samples of a window are in 7 blocks.
 TEST(ClickOrder, AWindowReadsItsOwnBlocksOnly) {
   const ClickOrder order(1000, 8, 10, 7);
   const std::vector<int64_t> whole = epoch_of(order, 0);
@@ -149,7 +149,7 @@ TEST(ClickFeed, ThreadsFillABatchTogether) {
   }
 }
 
-// Which worker fails first depends on timing; whose error is told does not.
+// Which worker fails first depends on timing; which error is reported does not.
 TEST(ClickBatchBuffer, TellsTheErrorOfTheFirstPart) {
   ThreadPool pool(4);
   ClickBatchBuffer buffer({1, {{"t", 10, 1}}, "none", false}, 4000, &pool);

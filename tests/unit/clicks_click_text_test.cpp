@@ -26,7 +26,7 @@ Parsed parse(const TextLayout& layout, const std::string& line) {
   Parsed parsed;
   parsed.dense.resize(static_cast<size_t>(layout.dense));
   parsed.ids.resize(static_cast<size_t>(layout.tables));
-  // A copy of exactly that size: reading behind it would show under the address sanitizer.
+  // A copy of exactly that size, so that AddressSanitizer detects reads beyond it.
   const std::vector<char> exact(line.begin(), line.end());
   ClickLine out{-1, parsed.dense.data(), parsed.ids.data()};
   parsed.good = parse_line(layout, {exact.data(), exact.size()}, out);
@@ -91,7 +91,7 @@ TEST(ClickText, Numbers) {
     EXPECT_EQ(number(text), "bad") << text;
 }
 
-// What is missing at the end may be left out, all hashes even, but no number and no label.
+// Missing fields at the end may be left out, even all hashes, but no number and no label.
 TEST(ClickText, ShortLines) {
   std::string line = criteo_line();
   for (int t = 25; t >= 0; --t) {
@@ -218,7 +218,7 @@ TEST(ClickText, RefusesWhatIsNoText) {
   expect_has(refused(std::string_view("l\0a\0b\0,\0\n\0", 10)), "has NUL bytes");
   expect_has(refused("\xef\xbb\xbf"), "is empty but for a byte order mark");
   expect_has(refused("a\x1b[2Jb,\x1b]0;x\x07\n"), "names no column of ids");
-  // What a message quotes is made safe.
+  // Text quoted in messages is escaped.
   expect_has(explain_line(criteo_layout(true), "\x1b[2J\xff"), "'\\x1b[2J\\xff' is not a label");
 }
 

@@ -102,7 +102,7 @@ TEST(ConfigCommandLine, RefusesWhatTheOptimizerDoesNotUse) {
                               "--seq-length", "8", "--vocab-size", "64", "--micro-batch-size", "1",
                               "--optimizer", "adagrad", "--adam-eps", "1e-8"}),
                   "--adam-eps has no effect with --optimizer adagrad");
-  // Where the optimizer itself is wrong, nothing is said about what it would use.
+  // If the optimizer itself is wrong, its options are not reported.
   expect_lacks(refusal_of(complete() + Words{"--optimizer", "sdg", "--sgd-momentum", "0.9"}), "no effect");
   const PretrainConfig config = pretrain({"--optimizer", "sgd", "--sgd-momentum", "0"});
   EXPECT_EQ(config.optimizer.optimizer, OptimizerKind::Sgd);

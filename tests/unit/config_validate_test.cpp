@@ -427,7 +427,7 @@ TEST(ConfigValidate, PassesSayTheLength) {
   EXPECT_EQ(known.batch.train_iters, 41);
   EXPECT_EQ(known.batch.train_samples, 161);
   EXPECT_EQ(known.lr.lr_decay_iters, 41);
-  EXPECT_EQ(resolve_length(open, 161, {10, 38}).batch.train_iters, 10 + 31);  // resumed behind a short batch
+  EXPECT_EQ(resolve_length(open, 161, {10, 38}).batch.train_iters, 10 + 31);  // resumed after a short batch
   try {
     resolve_length(open, 4 * 30, {});
     ADD_FAILURE() << "warm-up is longer than the run";

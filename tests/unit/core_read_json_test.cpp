@@ -59,7 +59,7 @@ TEST(ReadJson, DepthIsLimitedBeforeParsing) {
   EXPECT_EQ(parse_refusal(repeated("{\"a\":", 65) + "0"),
             "d/x.json: the JSON is nested more than 64 levels deep, at byte 320");
   EXPECT_NE(parse_refusal(repeated("[", size_t{16} << 20)), "");
-  // Brackets in strings are text; a quote behind a backslash does not end one.
+  // Brackets in strings are text; a quote after a backslash does not end a string.
   EXPECT_EQ(parse_refusal("\"" + repeated("[", 100) + "\""), "");
   EXPECT_EQ(parse_refusal("\"\\\"" + repeated("[", 100) + "\""), "");
   EXPECT_EQ(parse_refusal("[" + repeated("[],", 1000) + "[]]"), "");  // many, not deep

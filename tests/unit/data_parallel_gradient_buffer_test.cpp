@@ -38,7 +38,7 @@ TEST(GradientBuffer, SumsEachGradientOverItsPartialAxes) {
         const DataGroups groups(mesh, 2, params);
         GradientBuffer grads(layout, GradLayout::whole(layout), groups, cpu_ops(), DType::F64, {}, comm);
         grads.restart(compute);
-        // Rank r contributes 10^r + element: the sum tells who took part.
+        // Rank r contributes 10^r + element: the sum shows which ranks took part.
         const double mine[] = {1, 10, 100, 1000};
         for (int i = 0; i < params.size(); ++i) {
           const Tensor g = grads.grad({i});
@@ -146,7 +146,7 @@ TEST(GradientBuffer, OnlyWhatNobodyWroteBecomesZero) {
   });
 }
 
-// What follows each other is one run: of each unit those that weights decay for, and the others.
+// Adjacent segments form one run: for each unit, those with weight decay and those without.
 TEST(FlatLayout, ParametersThatAreUpdatedAlikeFollowEachOther) {
   const Mesh mesh(MeshSizes{}, MeshCoords{});
   const ParamList params = two_kinds(mesh, false);

@@ -9,7 +9,7 @@ namespace {
 using Pairs = std::vector<std::pair<int, int>>;
 
 // An embedding that is there with the first and the last of a row of layers, each of which is there with the
-// next: the layers need two places of their size beside the embedding's, which one of them shares.
+// next: the layers need two places of their size in addition to the embedding's, which one of them shares.
 TEST(SharedPlaces, FitTheUnitsThatTakeThem) {
   const std::vector<int64_t> sizes{100, 10, 10, 12, 10};
   const SharedPlaces places = share_places(sizes, Pairs{{0, 1}, {1, 2}, {2, 3}, {4, 3}, {4, 0}});

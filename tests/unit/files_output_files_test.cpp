@@ -48,7 +48,7 @@ TEST(WriteFile, WritesToWhatCannotBeReplaced) {
   EXPECT_EQ(failure_of("/dev/full"), "--json /dev/full: writing failed; is the disk full?");
 }
 
-// As /dev/stdout is where another program reads what is printed.
+// Like /dev/stdout when another program reads the output.
 TEST(WriteFile, WritesToAPipeThatALinkNames) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::pipe(ends.data()), 0);

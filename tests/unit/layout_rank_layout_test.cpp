@@ -45,7 +45,7 @@ void count(const Rect& rect, const Shape& global, std::vector<int>& times) {
   }
 }
 
-// How often the ranks of a run save each element of each parameter.
+// The number of times that the ranks of a run save each element of each parameter.
 std::map<std::string, std::vector<int>> times_saved(const PretrainConfig& run,
                                                     const std::vector<int>& ranks) {
   const MeshSizes sizes = mesh_sizes(run.mesh);

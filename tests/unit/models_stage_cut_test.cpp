@@ -8,7 +8,7 @@ namespace {
 
 using Cut = std::vector<StageRange>;
 
-// Two blocks before the first of `layers` layers, and one behind the last.
+// Two blocks before the first of `layers` layers, and one after the last.
 Model model_of(int layers) {
   Model model;
   const auto add = [&](BlockKind kind) {

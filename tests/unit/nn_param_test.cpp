@@ -22,7 +22,7 @@ std::vector<float> values(const ParamSpec& spec, uint64_t seed, int threads = 1)
   return data;
 }
 
-// Threads share out rows; of a box in the middle too, and of a vector.
+// Threads divide the rows of a matrix, of a box in its middle, and of a vector.
 TEST(Initialise, ThreadsGiveTheSameNumbers) {
   for (const auto& [global, local] :
        {std::pair(Shape{70, 300}, Rect{{3, 40}, {61, 201}}), std::pair(Shape{20000}, Rect{{100}, {19000}}),

@@ -67,7 +67,7 @@ Attention attention_of(const Case& c) {
   return how;
 }
 
-// What all positions at once, or those of one rank, give.
+// The results for all positions at once, or for those of one rank.
 struct Outputs3 {
   Values out, lse, dqkv, dkeys;
 };

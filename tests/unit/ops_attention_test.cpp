@@ -193,7 +193,7 @@ TEST(Attention, DocumentsDoNotSeeEachOther) {
   for (double drop : {0.0, 0.2}) {
     const auto short_ones = first_keys(77, {{1, 1, 14, 16, 3, 30}, {40, 2}, {16, 16, 32, 4}});
     check_attention(with_documents(shape(3, 77, 4, 2, 16, true, drop), short_ones));
-    // Beyond a chunk of keys: documents that span it, that begin with it, before and behind it.
+    // Beyond a chunk of keys: documents that span it, begin with it, precede it and follow it.
     const auto long_ones = first_keys(1100, {{600, 3}, {512, 512}, {500, 11, 130, 380, 2}});
     check_attention(with_documents(shape(3, 1100, 1, 1, 8, true, drop), long_ones));
   }
@@ -224,7 +224,7 @@ TEST(Attention, OneDocumentHasTheBitsOfNone) {
   });
 }
 
-// What stands behind the end may be anything.
+// Memory after the end may hold anything.
 TEST(Attention, PaddingIsNeverRead) {
   std::vector<int32_t> lengths{3};
   Attention how = shape(1, 20, 1, 1, 8, false);

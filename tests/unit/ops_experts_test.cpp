@@ -11,7 +11,7 @@ const Values kLogits = {.5, -1, 2, .1, 1, .9, -.3, 0, -.2, .4, .6, 1.5};
 const Values kOutputGradients = {.3, -.7, .2, .5, .1, .4, -.6, .9, -.5, .8, .35, -.25};  // [T, E]
 constexpr int64_t kTokens = 3, kExperts = 4, kChoices = 2;
 
-// What the operations make of the example.
+// The operations' results for the example.
 struct Routed {
   Values gates, chosen, balance, z, counts, gradient;
 };

@@ -7,7 +7,7 @@
 namespace trifold::ops_test {
 namespace {
 
-// Calls body(ops, stream, late): the results must be the same whichever way numbers are told.
+// Calls body(ops, stream, late): the results must be the same however numbers are passed.
 template <class Body>
 void check_late(Body body) {
   with_every_table([&](const OpTable& ops, Stream& stream) {

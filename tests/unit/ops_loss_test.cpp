@@ -39,7 +39,7 @@ struct Shard {
   Values max, sum, target;
 };
 
-// What each of two ranks and then their sum must hold; `columns` are cut at `cut`.
+// The expected values of each of two ranks and of their sum; `columns` are cut at `cut`.
 Shard stats(const Loss& in, int64_t begin, int64_t end) {
   Shard out;
   for (int64_t r = 0; r < in.rows; ++r) {

@@ -244,7 +244,7 @@ TEST(UpdateRuleTest, WithoutACopyOnlyTheMasterIsWritten) {
   }
 }
 
-// What is read when the work runs is what counts, whatever came with the call.
+// The numbers read at run time are used, whatever was passed with the call.
 TEST(UpdateRuleTest, NumbersInMemoryHaveTheBitsOfValues) {
   const int64_t n = 40 * kNormChunk + 33;
   const StepValues values{.lr = 0.01, .step = 3, .grad_scale = 0.37, .trust_ratio = 0.5};

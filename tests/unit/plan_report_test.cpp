@@ -58,7 +58,7 @@ TEST(PlanReport, KnowsThePublishedNumbersOfGpt3) {
   EXPECT_NEAR(static_cast<double>(report.memory[5].parameters), 6 * 4 * layer / 8, 1e-3 * 6 * 4 * layer / 8);
 }
 
-// What a search looks at is what a plan reports.
+// A search sees the same values that a plan reports.
 TEST(PlanReport, AgreesWithItsOutcome) {
   PlanConfig config = gpt3();
   config.hardware = "a100-80gb";
@@ -111,7 +111,7 @@ TEST(PlanReport, ForetellsTheMemoryOfEveryRank) {
   }
 }
 
-// What sharing out gradients holds and sends, under both policies, on each pipeline rank.
+// Memory and traffic of sharded gradients under both policies, on each pipeline rank.
 TEST(PlanReport, ForetellsWhatReductionsHoldAndSend) {
   PretrainConfig base = on_mesh(small_run(), 4, 1, 2);
   base.model.num_layers = 5;

@@ -182,7 +182,7 @@ TEST(Tokenize, RefusesBadInputAndWritesNothing) {
              "does not exist");
 }
 
-// Every way to read a whole file; what is streamed is in text_stream_test.cpp.
+// Every way to read a whole file; text_stream_test.cpp tests streaming.
 TEST(Tokenize, TextOfAnotherEncodingIsRefusedByFileAndLine) {
   const TempDir dir;
   const std::string path = dir.file("latin.txt");

@@ -32,7 +32,7 @@ RecommendConfig on_ranks(int ranks, const char* placement, double limit) {
   return config;
 }
 
-// What it says where it refuses; empty where it does not.
+// The message of a rejection; empty if accepted.
 std::string refusal(const RecommendConfig& config, const ClickSchema& schema) {
   try {
     recommender_setup(config, schema, config.mesh.ranks);
@@ -53,7 +53,7 @@ double needed(const std::string& placement, const ClickSchema& schema, int ranks
   return static_cast<double>(most) / (1 << 30);
 }
 
-// The number told is true: so many ranks do, and one fewer do not.
+// The reported number is true: that many ranks suffice, and one fewer do not.
 TEST(PlaceTables, SaysHowManyRanksWouldDo) {
   const ClickSchema schema = large_tables();
   for (const auto& [ranks, placement, limit] : {std::tuple{4, "auto", 16.0},
@@ -83,7 +83,7 @@ TEST(PlaceTables, SaysWhenNoNumberOfRanksWouldDo) {
   EXPECT_NE(refusal(on_ranks(1024, "row", 1), large_tables()), "");
 }
 
-// Where rows fit, so does the planner's own choice.
+// If sharding by rows fits, so does the planner's own choice.
 TEST(PlaceTables, AutoTakesRowsBeforeItRefuses) {
   const ClickSchema schema = large_tables();
   for (const int ranks : {1, 2, 3, 4, 6, 8, 12}) {
@@ -95,7 +95,7 @@ TEST(PlaceTables, AutoTakesRowsBeforeItRefuses) {
   }
 }
 
-// The choice that the planner makes for the whole limit stays where everything fits beside it.
+// The planner's choice for the whole limit is kept if everything else fits too.
 TEST(PlaceTables, AutoKeepsItsFirstChoiceWhereItFits) {
   const ClickSchema schema = large_tables();
   const auto tables = embedding_tables(schema, 128);

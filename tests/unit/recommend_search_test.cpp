@@ -27,7 +27,7 @@ PlanRecommenderConfig five_tables(int ranks) {
 
 RecommenderSearch search(const PlanRecommenderConfig& config) { return search_recommender(resolve(config)); }
 
-// What is printed of a layout is what `trifold plan` says of its options, and none that fits is much faster.
+// The figures of a layout are those of `trifold plan` with its options, and no other that fits is much faster.
 TEST(RecommenderSearch, FindsTheShortestStepOfAllThatFit) {
   PlanRecommenderConfig config = five_tables(8);
   config.run.placement.memory_limit = 0.4;

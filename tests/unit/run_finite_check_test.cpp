@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Where a number goes wrong: in what a layer shows, or in the gradient of a parameter.
+// The place of a bad number: a tensor that a layer shows, or the gradient of a parameter.
 struct Place {
   std::string layer, what;  // or the parameter and ""
   bool in_backward;
@@ -94,7 +94,7 @@ PretrainConfig run_of(const Case& c) {
   return config;
 }
 
-// What a rank's trainer holds that a failed step must not change.
+// The state of a rank's trainer that a failed step must not change.
 std::vector<double> state_of(Trainer& trainer) {
   std::vector<double> values;
   for (const ShardedOptimizer::Piece& piece : trainer.optimizer().pieces())
@@ -232,7 +232,7 @@ TEST(NotFinite, NamesASum) {
   }
 }
 
-// What is bad once and not again was no arithmetic.
+// A number that is bad once but not when repeated does not come from arithmetic.
 TEST(NotFinite, ThatDoesNotComeAgainIsAFailureOfTheMachine) {
   class Once final : public StepWatch {
    public:
@@ -289,7 +289,7 @@ TEST(NotFinite, InAnAsynchronousScheduleNamesStageAndGradient) {
   }
 }
 
-// What a failed step leaves can be saved, and goes on with the bits of a run without the failure.
+// The state after a failed step can be saved, and continues with the bits of a run without the failure.
 TEST(NotFinite, LeavesWhatATrainerCanGoOnFrom) {
   const PretrainConfig config = run_of({"", 2, 1, 1, "1f1b", 1, 3});
   const SyntheticTokens data(config.model.seq_length, 7, 11);

@@ -40,7 +40,7 @@ TEST(WaitUntilReady, ASignalOfOneRankEndsTheWaitOfAll) {
   EXPECT_EQ(wait_on_three({1, 1, 1 << 30}, 3), (std::array{false, false, false}));
 }
 
-// Data that are there are used: whoever stops then has done a step.
+// Available data are used: a run that stops then has done a step.
 TEST(WaitUntilReady, ASignalDoesNotMatterOnceAllAreReady) {
   EXPECT_EQ(wait_on_three({2, 2, 2}, 2), (std::array{true, true, true}));
 }

@@ -119,7 +119,7 @@ TEST(AutomaticSchedule, KeepsTheSlowestRankBusy) {
   EXPECT_NEAR(make_automatic({4, 1, 8, 4}, cost).choice.seconds, 3 + 8 * 4.7, 1e-9);
 }
 
-// Where input gradients are long, the named orders leave gaps that weight gradients do not fill.
+// If input gradients are long, the named orders leave gaps that weight gradients do not fill.
 TEST(AutomaticSchedule, IsShorterThanTheNamedOnes) {
   StageCost long_inputs;
   long_inputs.i = 2;

@@ -134,7 +134,7 @@ TEST(Mutation, DamagedPlansAreRejectedOrStillRun) {
     }
   }
   EXPECT_GE(tried, 4000);
-  // Most damage is fatal. What is not: neighbours that do not depend on each other changed places.
+  // Most damage is fatal. Harmless: neighbours that do not depend on each other were swapped.
   EXPECT_GT(rejected, tried * 3 / 4);
   EXPECT_LT(rejected, tried);
 }

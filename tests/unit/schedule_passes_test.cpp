@@ -102,7 +102,7 @@ TEST(Passes, GradientsAreThereFromTheFirstToTheirReduction) {
   };
   using Pairs = std::vector<std::pair<WeightUnit, WeightUnit>>;
   EXPECT_EQ(pairs("0F0,0B0,0F1,0B1", 0), (Pairs{{unit(0), unit(1)}, {unit(0), unit(2)}, {unit(1), unit(2)}}));
-  // Where the head is elsewhere block 0 comes when block 1 is under way and block 2 is gone.
+  // If the head is elsewhere, block 0 is gathered while block 1 is in use and block 2 is released.
   const UnitsOfBlocks apart{{{unit(0)}, {unit(1)}, {unit(2)}}};
   const Plan once = add_reduce(parse_plan("0F0,0B0"), blocks, ends, {}, ends);
   EXPECT_EQ(gradients_together(once[0], apart, 1), (Pairs{{unit(0), unit(1)}, {unit(1), unit(2)}}));

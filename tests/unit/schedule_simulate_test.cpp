@@ -142,7 +142,7 @@ TEST(Simulate, OverlappedPairsTakeAsLongAsTheLongerHalf) {
   EXPECT_EQ(makespan("(0F0;0B0)OVERLAP_F_B,(0F1;0B1)OVERLAP_F_B", 2, true), 6);
 }
 
-// In the steady state nobody waits; what is left is filling and draining the window once.
+// In the steady state no rank waits; the remaining idle time is filling and draining the window once.
 TEST(Simulate, AsynchronousSchedulesIdleOnceAWindow) {
   for (int p : {2, 4, 8}) {
     const auto pipedream = complete(make_async(Schedule::PipeDream, p, 1, 8 * p), 8 * p);
@@ -183,7 +183,7 @@ TEST(Simulate, MessagesTakeTimeAndComputationGoesOnUnderThem) {
   expect_span(simulation, "0SEND_F0", 1, 2);  // under 0F1
   expect_span(simulation, "1RECV_F0", 1, 2);
   expect_span(simulation, "1F0", 2, 3);
-  expect_span(simulation, "1RECV_F1", 3, 4);  // posted behind 1F0, so it comes under 1B0
+  expect_span(simulation, "1RECV_F1", 3, 4);  // posted after 1F0, so it overlaps with 1B0
   expect_span(simulation, "1B0", 3, 5);
   expect_span(simulation, "1SEND_B0", 5, 6);
   expect_span(simulation, "1F1", 5, 6);
@@ -201,7 +201,7 @@ TEST(Simulate, MessagesTakeTimeAndComputationGoesOnUnderThem) {
   EXPECT_FALSE(entry_of(simulation, "0F0").communication);
 }
 
-// Reductions run behind the backward of the blocks before them; the Step waits for them.
+// Reductions overlap with the backward of earlier blocks; the Step waits for them.
 TEST(Simulate, ReductionsAndStepsTakeTheirShare) {
   const PlanShape shape{.stages = 1, .micros = 1, .blocks = {4}, .bucket_ends = {{1, 0}}};
   const Plan plan = add_reduce(one_stage(1), shape.blocks, shape.bucket_ends);
@@ -219,7 +219,7 @@ TEST(Simulate, ReductionsAndStepsTakeTheirShare) {
 TEST(Simulate, AWholeBackwardHasItsOwnCost) {
   const StageCost cost{.b = 1.5};
   EXPECT_DOUBLE_EQ(simulate_uniform(complete(Schedule::OneFOneB, 2, 1, 4), cost).makespan, 5 * 2.5);
-  // Where I and W are apart, each takes its own time.
+  // If I and W are separate, each takes its own time.
   EXPECT_DOUBLE_EQ(simulate_uniform(complete(Schedule::ZbH1, 2, 1, 4), cost).makespan,
                    simulate_uniform(complete(Schedule::ZbH1, 2, 1, 4), {}).makespan);
   const PlanShape shape{.stages = 1, .micros = 1, .blocks = {2}, .bucket_ends = {{1, 0}}};

@@ -36,7 +36,7 @@ TEST(TorchSchedule, WaitsAreTakenOut) {
   const auto read = [](const char* text) { return to_string(parse_plan_with_waits(text)); };
   EXPECT_EQ(read("0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD, 0WAIT_REDUCE_GRAD\r\n"),
             "0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD\n");
-  // Where PyTorch waits for sends, messages are ours to place.
+  // If PyTorch waits for sends, Trifold places the messages.
   EXPECT_EQ(read("0F0,0SEND_F0,0RECV_B0,0B0,0WAIT_SEND_F0\n1RECV_F0,1F0,1B0,1SEND_B0,1WAIT_SEND_B0"),
             "0F0,0B0\n1F0,1B0\n");
 }
@@ -108,7 +108,7 @@ TEST(TorchSchedule, UnitsAreGatheredWithTheirStages) {
   EXPECT_EQ(to_string(Plan{without_residency(parse_plan("0UNSHARD,0F0,0RESHARD,0STEP")[0])}), "0F0,0STEP\n");
 }
 
-// What PyTorch wrote as computation is written so again, from the plan that Trifold completes as well.
+// Computation written by PyTorch is written again unchanged, also from the plan that Trifold completed.
 TEST(TorchSchedule, WritesWhatPyTorchReads) {
   for (const char* schedule : kSchedules) {
     const Plan compute = golden(schedule, "compute");
@@ -159,7 +159,7 @@ TEST(TorchSchedule, WritesCommunicationOfEverySchedule) {
       const int micros = std::max(8, min_micros(schedule, ranks, chunks));
       SCOPED_TRACE(fmt::format("{} on {} ranks", name, ranks));
       expect_round_trip(make_schedule(schedule, ranks, chunks, micros), micros);
-      // Of the complete plan, whose last gradients are taken apart into blocks, and its pairs too.
+      // For the complete plan, whose last gradients are split by blocks, and also with pairs.
       const auto complete = test::complete(schedule, ranks, chunks, micros, true, 3);
       expect_round_trip(complete.plan, micros);
     }

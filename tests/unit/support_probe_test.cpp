@@ -9,7 +9,7 @@
 namespace trifold::probe {
 namespace {
 
-// Every measurement takes a second of its clock; algorithm i takes 8 - i ms, what is not fused 10 ms.
+// Every measurement takes a second of its clock; algorithm i takes 8 - i ms, an unfused product 10 ms.
 class Pretended final : public ProbeDevice {
  public:
   std::string name() override { return "pretended"; }

@@ -15,7 +15,7 @@ class NoParams final : public ParamSource {
   Tensor weight(ParamId) const override { fail("there are no parameters"); }
 };
 
-// What a rank of the tensor axis needs to cross the border of a region.
+// Everything that a tensor rank needs to cross the border of a region.
 class Border {
  public:
   Border(Communicator& world, bool sequence_parallel)
@@ -119,7 +119,7 @@ TEST(Region, SaysWhichRowsCannotBeCut) {
   });
 }
 
-// Whatever its layers are told, a parameter that meets only some rows is partial over the tensor axis.
+// Whatever its layer declares, a parameter that is applied to only some rows is partial over the tensor axis.
 TEST(Region, PartialGradientsFollowFromTheRows) {
   run_ranks(2, [](Communicator& world) {
     for (const bool slices : {false, true}) {

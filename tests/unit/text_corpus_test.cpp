@@ -32,7 +32,7 @@ TEST(GptSamples, GivesTheTextOfTheGoldenOrder) {
   const auto source = open_data(config_of({dir.file("d")}), Split::Train, 8, 5, 1234, 128);
   ASSERT_EQ(source->samples(), 5);
   // The documents' order is 2 1 6 0 4 5 3 7; sample 0 of the training order is number 2, which starts at
-  // position 3 (document 0), token 0, and goes on through document 4 into document 5.
+  // position 3 (document 0), token 0, and continues through document 4 into document 5.
   EXPECT_EQ(sample_text(*source, 0), (std::vector<int32_t>{0, 1, 2, 3, 4, 64, 65, 80, 81}));
   // Sample 1 is number 0: documents 2 and 1.
   EXPECT_EQ(sample_text(*source, 1), (std::vector<int32_t>{32, 33, 34, 16, 17, 18, 19, 20, 21}));
@@ -107,7 +107,7 @@ TEST(SampleSource, MasksTheLabelAfterTheEndOfADocument) {
   expect_has(error_of([&] { Corpus corpus(config, 400); }), "no token that ends a document");
 }
 
-// The token that ends a document belongs to it; what a sample begins with goes on with one.
+// The token that ends a document belongs to it; a sample begins in the middle of a document.
 TEST(SampleSource, DocumentsBeginBehindTheEndOfTheLast) {
   class Fixed final : public Samples {
    public:

@@ -112,7 +112,7 @@ TEST(Stream, SamplesAreAPureFunctionOfSeedAndFiles) {
   options.seed = 6;
   EXPECT_NE(sample(StreamSamples(options), 0), all[0]);
   options.seed = 5;
-  // Ranks that take turns, some behind others.
+  // Ranks that read in turn, some lagging behind others.
   std::vector<std::thread> ranks;
   std::atomic<int> wrong{0};
   const StreamSamples shared(options, 1);
@@ -144,7 +144,7 @@ TEST(Stream, ABookmarkGoesOnWithoutWhatWasConsumed) {
     samples.open_at(marks[k]);
     for (int64_t i = places[k]; i < places[k] + 2000; ++i)
       ASSERT_EQ(sample(samples, i), all[static_cast<size_t>(i)]) << "bookmark " << k << ", sample " << i;
-    EXPECT_EQ(sample(samples, 3), all[3]);  // and what is before it is there all the same
+    EXPECT_EQ(sample(samples, 3), all[3]);  // and earlier samples are still available
   }
   EXPECT_GT(nlohmann::json::parse(marks[3]).at("block").get<int64_t>(), 0);
   // It does read from the place it says: with another block there, other samples come.
@@ -219,7 +219,7 @@ TEST(Stream, SamplesAreMadeReadyBitByBit) {
   for (int64_t i = 0; i < pass.count(); i += 97) EXPECT_EQ(sample(pass, i), sample(at_once, i)) << i;
 }
 
-// What cannot be read is ready: reading it says why.
+// Samples that cannot be read count as ready: reading them gives the reason.
 TEST(Stream, AnErrorIsReady) {
   const TempDir dir;
   write_file(dir.file("tiny.jsonl"), R"({"text": "abc"})");

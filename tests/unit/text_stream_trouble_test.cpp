@@ -74,7 +74,7 @@ TEST(StreamTrouble, ABlockAtTheEndOfAnEpochMayHaveNoToken) {
   }
   EXPECT_TRUE(ended_without);
   EXPECT_GE(blocks.start().first_sample, 2 * 25000 / kLength - 2);
-  // Where nothing has a token there is nothing to go on with, also for a run that begins in the middle.
+  // A stream without any token cannot continue, also for a run that begins in the middle.
   write_file(dir.file("empty.jsonl"), empty + empty);
   TokenBlocks nothing(options_of(dir.file("empty.jsonl")));
   BlockStart middle;
@@ -151,7 +151,7 @@ TEST(StreamTrouble, APassThatWouldFillTheDiskIsRefused) {
       "takes 1000 samples of 64 tokens at most, and the training part has more; give fewer --eval-iters");
 }
 
-// Tells what it is given, and makes one token of each piece.
+// Records its input, and makes one token of each piece.
 class PieceCounter : public Tokenizer {
  public:
   explicit PieceCounter(bool reads_lines) : reads_lines_(reads_lines) {}

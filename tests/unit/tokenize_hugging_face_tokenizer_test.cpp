@@ -139,7 +139,7 @@ TEST(HuggingFaceTokenizer, PiecesAreCutWhereThePreTokenizerCuts) {
   }
 }
 
-// A token that takes the line end behind it: what follows begins anew.
+// A token that includes the following line end: the text after it begins anew.
 TEST(HuggingFaceTokenizer, APieceBehindATokenBeginsWithASpace) {
   const HuggingFaceTokenizer tokenizer(kFolder + "prefixed.json");
   std::string text = std::string(DocumentEncoder::kPiece, 'x') + " ZZ\nafter";

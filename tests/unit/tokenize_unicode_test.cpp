@@ -27,7 +27,7 @@ std::string fnv(std::string_view data) {
   return fmt::format("{:016x}", hash);
 }
 
-// Texts of kChunk code points each: body(character, text) appends what is made of one.
+// Texts of kChunk code points each: body(character, text) appends the result for one.
 template <class Body>
 std::vector<std::string> chunks(Body&& body) {
   std::vector<std::string> texts;

@@ -12,7 +12,7 @@
 namespace trifold::test {
 namespace {
 
-// Of one rank, which has its own opinion of what is fast.
+// The tuning of one rank, with its own ranking of algorithms.
 class Opinion final : public ProductTuning {
  public:
   explicit Opinion(std::string device, std::string way) : device_(std::move(device)), way_(std::move(way)) {}

@@ -5,8 +5,8 @@
 #   bash gpu_bundle.run [--only REGEX ...] first|speed|final   unpacks and runs tests/gpu.sh so
 #   bash gpu_bundle.run --check                                unpacks and starts every program
 #
-# Unpacks once, into a folder beside this file with its name (without .run), or the one that TRIFOLD_BUNDLE names. Results
-# go into the folder that OUT names, else into build/gpu there.
+# Unpacks once, into a folder next to this file with its name (without .run), or the one that TRIFOLD_BUNDLE names.
+# Results go into the folder that OUT names, else into build/gpu there.
 set -eu
 decoder_bytes=@DECODER_BYTES@
 header_bytes=@HEADER_BYTES@

@@ -44,7 +44,7 @@ struct GivenWords {
 };
 
 // Boost calls this before it looks at a word: rewrites --some_name=value to --some-name=value, takes the
-// value off a flag, and lets Boost go on.
+// value off a flag, and lets Boost continue.
 void rewrite(const OptionTable& table, std::string& word, GivenWords& result) {
   if (!word.starts_with("--")) return;
   const size_t equals = std::min(word.find('='), word.size());

@@ -6,7 +6,7 @@
 
 namespace trifold {
 
-// The types that a checkpoint can be converted to.
+// The types to which a checkpoint can be converted.
 template <>
 struct Names<DType> {
   static constexpr Named<DType> kAll[] = {
@@ -57,7 +57,7 @@ struct Names<RouterScore> {
                                                 {RouterScore::Sigmoid, "sigmoid"}};
 };
 
-// What a BERT ends in (models/bert_tasks.h).
+// The head of a BERT (models/bert_tasks.h).
 enum class HeadKind { Pretraining, Classes, Span };
 template <>
 struct Names<HeadKind> {
@@ -74,15 +74,15 @@ struct Names<FinetuneTask> {
 
 // ---- How and where ----
 
-// How transformer layers are divided among pipeline stages where their numbers are not given.
+// How transformer layers are divided among pipeline stages if their numbers are not given.
 enum class PipelineCut { Cost, Even };
 template <>
 struct Names<PipelineCut> {
   static constexpr Named<PipelineCut> kAll[] = {{PipelineCut::Cost, "cost"}, {PipelineCut::Even, "even"}};
 };
 
-// What context-parallel ranks share for attention: keys and values, gathered before the product; or heads, each
-// rank taking some of them for all positions.
+// What context-parallel ranks exchange for attention: keys and values, gathered before the product; or heads, so that
+// each rank has some of them for all positions.
 enum class ContextExchange { AllGather, AllToAll };
 template <>
 struct Names<ContextExchange> {
@@ -97,7 +97,7 @@ struct Names<ComputeDevice> {
       {ComputeDevice::Cpu, "cpu"}, {ComputeDevice::Cuda, "cuda"}, {ComputeDevice::Auto, "auto"}};
 };
 
-// What forward keeps for backward, and what backward computes a second time instead (nn/recompute.h).
+// Which activations are kept for backward, and which are recomputed (nn/recompute.h).
 enum class RecomputeGranularity { None, Selective, Full };
 template <>
 struct Names<RecomputeGranularity> {
@@ -107,7 +107,7 @@ struct Names<RecomputeGranularity> {
 };
 
 // When the gradients of a step are summed over data-parallel ranks: after the last micro-batch, or after
-// each, so that a rank holds whole gradients of a few units at a time only.
+// each, so that a rank holds whole gradients of only a few units at a time.
 enum class ReducePolicy { Once, Each };
 template <>
 struct Names<ReducePolicy> {

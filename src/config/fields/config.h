@@ -220,7 +220,7 @@ struct CheckpointConfig {
   std::optional<std::string> load;       // missing is an error
   bool auto_resume = false;              // continue from the checkpoint in `save`, if there is one
   bool finetune = false;                 // take the weights of `load` only
-  bool async_save = false;               // write while training goes on
+  bool async_save = false;               // write while training continues
   std::optional<int> save_retain;        // number of newest good checkpoints to keep; all of them
   bool save_best = false;  // save and mark the model after each evaluation that is the best so far
   OnSaveError on_save_error = OnSaveError::Stop;
@@ -241,7 +241,7 @@ struct LogConfig {
   int64_t check_overlap = 0;  // the first check_overlap steps are computed twice (run/overlap_check.h)
 };
 
-// What data-parallel ranks shard (zero/zero_stage.h), and how they communicate.
+// Sharding over data-parallel ranks (zero/zero_stage.h), and their communication.
 struct ZeroConfig {
   int zero_stage = 0;
   std::optional<int64_t> zero_min_unit_params;  // smallest unit (docs/glossary.md), in parameters; 4 Mi
