@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Installs missing packages, builds Trifold and runs the tests that this machine can run. Lists skipped tests with the
-# reason.
+# Installs missing packages, builds Trifold and runs the tests that this machine can run. Lists what was skipped, and why.
 #
 #   tests/run.sh           the release build and all of its tests but the long ones
 #   tests/run.sh --quick   the release build and its tests of the labels unit and parity: for a quick look while working
