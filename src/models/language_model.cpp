@@ -31,7 +31,10 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
   shape.kv_heads = key_heads(config);
   shape.head_dim = head_width(config);
   shape.ffn = config.num_experts ? expert_width(config) : *config.ffn_hidden_size;
-  if (config.num_experts) shape.experts = experts_of(config);
+  if (config.num_experts) {
+    shape.experts = experts_of(config);
+    shape.experts.buffer_factor = layout.moe_buffer_factor.value_or(0);
+  }
   shape.shared_ffn = config.moe_shared_expert_intermediate_size.value_or(0);
   shape.norm = norm_kind(config);
   shape.activation = config.swiglu ? ActivationKind::Swiglu : gelu_kind(config);

@@ -1,87 +1,188 @@
 #include "nn/exchanged_rows.h"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
 #include <numeric>
-
-#include "core/small_list.h"
 
 namespace trifold {
 
-namespace {
+// The counts of all ranks, read by the host. Without memory all are 0.
+class ExchangedRows::Counted {
+ public:
+  Counted(const ExchangedRows& rows, Stream& stream, const Tensor& counts)
+      : ranks_(rows.ranks_), here_(rows.here_) {
+    if (stream.mode() == Stream::Mode::Dry) return;
+    stream.synchronize();
+    counts_ = counts.as<int32_t>();
+    int64_t most_own = 0;
+    for (int rank = 0; rank < ranks_; ++rank) most_own = std::max(most_own, before(rank, ranks_));
+    most_ = rows.most_of(most_own);
+  }
 
-using RowsOfRanks = SmallList<int64_t, 8>;  // so many ranks allocate nothing
+  bool known() const { return counts_ != nullptr; }
+  int64_t of(int from, int64_t expert) const {
+    return counts_ == nullptr ? 0 : counts_[from * ranks_ * here_ + expert];
+  }
+  // Rows that one rank has for another, and for those before that.
+  int64_t rows(int from, int to) const { return before(from, to + 1) - before(from, to); }
+  int64_t before(int from, int to) const {
+    if (counts_ == nullptr) return 0;
+    const int32_t* begin = counts_ + from * ranks_ * here_;
+    return std::accumulate(begin, begin + to * here_, int64_t{0});
+  }
+  int64_t rounds() const {
+    int64_t most = 1;
+    for (int to = 0; to < ranks_; ++to) {
+      int64_t arriving = 0;
+      for (int from = 0; from < ranks_; ++from) arriving += rows(from, to);
+      most = std::max(most, (arriving + most_ - 1) / most_);
+    }
+    return most;
+  }
+  // Of what one rank has for another, what is sent in a round: what arrives from the ranks before it comes first.
+  Piece piece(int from, int to, int64_t round) const {
+    int64_t begin = 0;
+    for (int rank = 0; rank < from; ++rank) begin += rows(rank, to);
+    const int64_t count = rows(from, to);
+    const auto inside = [&](int64_t place) { return std::clamp<int64_t>(place - begin, 0, count); };
+    return {inside(round * most_), inside((round + 1) * most_)};
+  }
 
-// What the host reads of numbers that `stream` has made: nothing where it computes nothing.
-const int32_t* read_by_host(Stream& stream, const Tensor& numbers) {
-  if (stream.mode() == Stream::Mode::Dry) return nullptr;
-  stream.synchronize();
-  return numbers.as<int32_t>();
-}
+  static constexpr int64_t kAll = int64_t{1} << 40;  // more than there are rows
 
-// The sums of `ranks` rows of `counts`, each of `experts`.
-RowsOfRanks rows_arriving_from(const int32_t* counts, int ranks, int64_t experts) {
-  RowsOfRanks rows;
-  for (int rank = 0; rank < ranks; ++rank)
-    rows.push_back(counts == nullptr
-                       ? 0
-                       : std::accumulate(counts + rank * experts, counts + (rank + 1) * experts, int64_t{0}));
-  return rows;
-}
+ private:
+  int ranks_;
+  int64_t here_;
+  const int32_t* counts_ = nullptr;
+  int64_t most_ = kAll;  // rows that arrive on a rank in a round
+};
 
-RowsOfRanks rows_leaving_to(const int32_t* first, int ranks, int64_t experts) {
-  RowsOfRanks rows;
-  for (int rank = 0; rank < ranks; ++rank)
-    rows.push_back(first == nullptr ? 0 : first[(rank + 1) * experts] - first[rank * experts]);
-  return rows;
-}
-
-}  // namespace
-
-ExchangedRows::ExchangedRows(const Mesh& mesh, const std::string& name, int64_t experts, int64_t choices)
-    : ranks_(mesh.size(Axis::Ep)), here_(experts / ranks_), choices_(choices) {
+ExchangedRows::ExchangedRows(const Mesh& mesh, const std::string& name, int64_t experts, int64_t choices,
+                             double factor)
+    : ranks_(mesh.size(Axis::Ep)),
+      rank_(mesh.coord(Axis::Ep)),
+      here_(experts / ranks_),
+      choices_(choices),
+      factor_(factor) {
   check(experts % ranks_ == 0, "{}: {} experts cannot be cut over {} expert-parallel ranks", name, experts,
         ranks_);
 }
 
+int64_t ExchangedRows::most_of(int64_t own_rows) const {
+  if (factor_ == 0) return Counted::kAll;
+  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(factor_ * static_cast<double>(own_rows))));
+}
+
+int64_t ExchangedRows::worst_rows(int64_t tokens) const {
+  return ranks_ * tokens * std::min(choices_, here_);
+}
+
+int64_t ExchangedRows::most_rows(int64_t tokens) const {
+  return std::min(worst_rows(tokens), most_of(tokens * choices_));
+}
+
 void ExchangedRows::exchange_counts(Run& run, Tensor counts, Tensor first) const {
-  const Arena::Mark mark = run.scratch.mark();
-  const Tensor leaving = run.scratch.take(DType::I32, {ranks_, here_});
-  run.stream.run([leaving, first] {
+  const Tensor mine = counts.rows(rank_, rank_ + 1);
+  run.stream.run([mine, first] {
     const auto* begin = first.as<int32_t>();
-    std::transform(begin + 1, begin + 1 + leaving.elements(), begin, leaving.as<int32_t>(), std::minus<>());
+    std::transform(begin + 1, begin + 1 + mine.elements(), begin, mine.as<int32_t>(), std::minus<>());
   });
-  RowsOfRanks ones;
-  for (int rank = 0; rank < ranks_; ++rank) ones.push_back(1);
-  run.mesh.comm({Axis::Ep}).all_to_all(counts, leaving, ones, ones, run.stream);
+  run.mesh.comm({Axis::Ep}).all_gather(counts, mine, run.stream);
+}
+
+int64_t ExchangedRows::rounds(Run& run, Tensor counts) const {
+  return Counted(*this, run.stream, counts).rounds();
+}
+
+int64_t ExchangedRows::rows_arriving(Run& run, Tensor counts, int64_t tokens, int64_t round) const {
+  const Counted counted(*this, run.stream, counts);
+  if (!counted.known()) return most_rows(tokens);
+  int64_t rows = 0;
+  for (int from = 0; from < ranks_; ++from) {
+    const Piece piece = counted.piece(from, rank_, round);
+    rows += piece.end - piece.begin;
+  }
+  return rows;
+}
+
+void ExchangedRows::find_experts(Run& run, Tensor expert, Tensor counts, int64_t round) const {
+  const Counted counted(*this, run.stream, counts);
+  if (!counted.known()) return;
+  run.stream.run([=, this] {
+    auto* to = expert.as<int32_t>();
+    for (int from = 0; from < ranks_; ++from) {
+      const Piece piece = counted.piece(from, rank_, round);
+      int64_t place = 0;  // among the rows of that rank
+      for (int64_t e = 0; e < here_; ++e) {
+        const int64_t end = place + counted.of(from, rank_ * here_ + e);
+        const int64_t count = std::min(end, piece.end) - std::max(place, piece.begin);
+        to = std::fill_n(to, std::max<int64_t>(0, count), static_cast<int32_t>(e));
+        place = end;
+      }
+    }
+  });
+}
+
+namespace {
+
+// Calls body(of_all, packed, count) for runs of rows.
+template <class Counted, class Body>
+void for_each_run(const Counted& counted, int ranks, int rank, int64_t round, Body body) {
+  int64_t packed = 0;
+  for (int to = 0; to < ranks; ++to) {
+    const auto piece = counted.piece(rank, to, round);
+    const int64_t count = piece.end - piece.begin;
+    if (count > 0) body(counted.before(rank, to) + piece.begin, packed, count);
+    packed += count;
+  }
+}
+
+}  // namespace
+
+void ExchangedRows::send(Run& run, Tensor arrived, Tensor own, Tensor counts, int64_t round) const {
+  const Counted counted(*this, run.stream, counts);
+  Rows leaving, arriving;
+  int64_t all = 0;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const Piece to = counted.piece(rank_, rank, round), from = counted.piece(rank, rank_, round);
+    leaving.push_back(to.end - to.begin);
+    arriving.push_back(from.end - from.begin);
+    all += leaving.back();
+  }
+  const Arena::Mark mark = run.scratch.mark();
+  Tensor sent = own;
+  if (counted.known() ? all < own.dim(0) : may_need_rounds(own.dim(0) / choices_)) {
+    sent = run.scratch.take(own.dtype, {counted.known() ? all : own.dim(0), own.dim(1)});
+    for_each_run(counted, ranks_, rank_, round, [&](int64_t from, int64_t to, int64_t count) {
+      run.ops.copy(run.stream, sent.rows(to, to + count), own.rows(from, from + count));
+    });
+  }
+  run.mesh.comm({Axis::Ep}).all_to_all(arrived, sent, arriving, leaving, run.stream);
   run.scratch.release(mark);
 }
 
-int64_t ExchangedRows::rows_arriving(Run& run, Tensor counts, int64_t tokens) const {
-  const int32_t* known = read_by_host(run.stream, counts);
-  if (known == nullptr) return ranks_ * tokens * std::min(choices_, here_);
-  const RowsOfRanks rows = rows_arriving_from(known, ranks_, here_);
-  return std::accumulate(rows.begin(), rows.end(), int64_t{0});
-}
-
-void ExchangedRows::find_experts(Run& run, Tensor expert, Tensor counts) const {
-  run.stream.run([expert, counts, experts = here_] {
-    auto* to = expert.as<int32_t>();
-    const auto* count = counts.as<int32_t>();
-    for (int64_t i = 0; i < counts.elements(); ++i)
-      to = std::fill_n(to, count[i], static_cast<int32_t>(i % experts));
-  });
-}
-
-void ExchangedRows::send(Run& run, Tensor arrived, Tensor own, Tensor counts, Tensor first) const {
-  run.mesh.comm({Axis::Ep})
-      .all_to_all(arrived, own, rows_arriving_from(read_by_host(run.stream, counts), ranks_, here_),
-                  rows_leaving_to(read_by_host(run.stream, first), ranks_, here_), run.stream);
-}
-
-void ExchangedRows::send_back(Run& run, Tensor own, Tensor arrived, Tensor counts, Tensor first) const {
-  run.mesh.comm({Axis::Ep})
-      .all_to_all(own, arrived, rows_leaving_to(read_by_host(run.stream, first), ranks_, here_),
-                  rows_arriving_from(read_by_host(run.stream, counts), ranks_, here_), run.stream);
+void ExchangedRows::send_back(Run& run, Tensor own, Tensor arrived, Tensor counts, int64_t round) const {
+  const Counted counted(*this, run.stream, counts);
+  Rows leaving, arriving;
+  int64_t all = 0;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const Piece from = counted.piece(rank_, rank, round), to = counted.piece(rank, rank_, round);
+    arriving.push_back(from.end - from.begin);
+    leaving.push_back(to.end - to.begin);
+    all += arriving.back();
+  }
+  const Arena::Mark mark = run.scratch.mark();
+  const bool packed = counted.known() ? all < own.dim(0) : may_need_rounds(own.dim(0) / choices_);
+  const Tensor returned =
+      packed ? run.scratch.take(own.dtype, {counted.known() ? all : own.dim(0), own.dim(1)}) : own;
+  run.mesh.comm({Axis::Ep}).all_to_all(returned, arrived, arriving, leaving, run.stream);
+  if (packed)
+    for_each_run(counted, ranks_, rank_, round, [&](int64_t to, int64_t from, int64_t count) {
+      run.ops.copy(run.stream, own.rows(to, to + count), returned.rows(from, from + count));
+    });
+  run.scratch.release(mark);
 }
 
 }  // namespace trifold

@@ -1,40 +1,59 @@
 // Rows of tokens whose experts are spread over the ranks of the expert axis: each rank holds as many experts as
 // the others. All to all, a rank sends every row to the rank of its expert, and gets back what that expert has
 // made of it (Lepikhin et al., "GShard", arXiv 2006.16668). Before, the ranks tell each other how many rows of
-// each expert they are going to send; a rank that gets none, or an expert, takes part in everything.
+// each expert they have; a rank that gets none, or an expert, takes part in everything.
 //
 // Rows are sent as they stand sorted by expert and token, so they arrive sorted by rank, expert and token. None
-// is dropped: as many arrive as all ranks' tokens can choose of the experts here, at most.
+// is dropped. As many may arrive as all ranks' tokens can choose of the experts here. Where there is memory for
+// fewer, they come in rounds, as many on all ranks as the one needs that gets most.
 #pragma once
 
+#include "core/small_list.h"
 #include "nn/layer.h"
 
 namespace trifold {
 
 class ExchangedRows {
  public:
-  // Of `experts`, of which each token chooses `choices`. Throws where the experts cannot be cut evenly; the
-  // message names `name`.
-  ExchangedRows(const Mesh& mesh, const std::string& name, int64_t experts, int64_t choices);
+  // Of `experts`, of which each token chooses `choices`. In a round `factor` times as many rows arrive as a rank
+  // has of its own, at most; 0: all in one. Throws where the experts cannot be cut evenly; the message names
+  // `name`.
+  ExchangedRows(const Mesh& mesh, const std::string& name, int64_t experts, int64_t choices, double factor);
   int64_t ranks() const { return ranks_; }
   int64_t experts_here() const { return here_; }
+  // Whether the rows of so many tokens of each rank may need more than one.
+  bool may_need_rounds(int64_t tokens) const { return most_rows(tokens) < worst_rows(tokens); }
 
-  // How many rows of each expert here each rank is going to send, into counts [ranks, experts here] i32; `first`
-  // is that of the rows here (OpTable::sort_choices). Waits for the stream.
+  // How many rows of each expert each rank has, into counts [ranks, experts] i32; `first` is that of the rows
+  // here (OpTable::sort_choices).
   void exchange_counts(Run& run, Tensor counts, Tensor first) const;
-  // How many rows arrive. Where nothing is computed, the most that can: every rank has `tokens` then.
-  int64_t rows_arriving(Run& run, Tensor counts, int64_t tokens) const;
+  // The rounds that such rows need. Waits for the stream; where nothing is computed, 1.
+  int64_t rounds(Run& run, Tensor counts) const;
+  // How many rows arrive in a round. Where nothing is computed, the most that can: every rank has `tokens` then.
+  int64_t rows_arriving(Run& run, Tensor counts, int64_t tokens, int64_t round) const;
   // The expert of each row that arrives, the first one here being 0, into expert [rows arriving] i32.
-  void find_experts(Run& run, Tensor expert, Tensor counts) const;
-  // Rows here to the ranks of their experts, and the way back: `arrived` has a row for each that arrives, `own`
-  // one for each choice of the tokens here.
-  void send(Run& run, Tensor arrived, Tensor own, Tensor counts, Tensor first) const;
-  void send_back(Run& run, Tensor own, Tensor arrived, Tensor counts, Tensor first) const;
+  void find_experts(Run& run, Tensor expert, Tensor counts, int64_t round) const;
+  // Rows here to the ranks of their experts, and the way back: `arrived` has a row for each that arrives in the
+  // round, `own` one for each choice of the tokens here, sorted, of which the round's are read or written.
+  void send(Run& run, Tensor arrived, Tensor own, Tensor counts, int64_t round) const;
+  void send_back(Run& run, Tensor own, Tensor arrived, Tensor counts, int64_t round) const;
 
  private:
-  int ranks_;
+  // Rows [begin, end) of those that one rank has for another.
+  struct Piece {
+    int64_t begin = 0, end = 0;
+  };
+  using Rows = SmallList<int64_t, 8>;  // so many ranks allocate nothing
+  class Counted;
+
+  int64_t worst_rows(int64_t tokens) const;
+  int64_t most_rows(int64_t tokens) const;
+  int64_t most_of(int64_t own_rows) const;
+
+  int ranks_, rank_;
   int64_t here_;
   int64_t choices_;
+  double factor_;
 };
 
 }  // namespace trifold

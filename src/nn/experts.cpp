@@ -12,7 +12,7 @@ Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsSh
       part_(builder.row_part()),
       exchange_(builder.mesh().size(Axis::Ep) > 1
                     ? std::optional<ExchangedRows>(std::in_place, builder.mesh(), name, shape.experts,
-                                                   shape.router.choices)
+                                                   shape.router.choices, shape.buffer_factor)
                     : std::nullopt),
       router_(builder.replicated(name + ".router.weight", {shape.experts, width}, up, true)),
       up_(builder.of_experts(name + ".experts.up.weight",
@@ -49,15 +49,11 @@ Tensor Experts::gathered(Run& run, Arena& arena, Tensor mine) const {
   return all;
 }
 
-Tensor Experts::take_rows(Run& run, const Saved& saved, int64_t columns) const {
-  return run.scratch.take(run.dtype, {saved[here_.token].elements(), columns});
-}
-
-void Experts::activate(Run& run, Tensor to, Saved& saved) const {
+void Experts::activate(Run& run, Tensor to, const Part& part) const {
   const auto apply = activation_ == ActivationKind::Swiglu    ? run.ops.swiglu
                      : activation_ == ActivationKind::GeluErf ? run.ops.gelu_erf
                                                               : run.ops.gelu;
-  apply(run.stream, to, saved[inner_]);
+  apply(run.stream, to, part.inner);
 }
 
 void Experts::route(Run& run, Saved& saved) const {
@@ -96,81 +92,136 @@ void Experts::take_kept(Run& run, Tensor x, Saved& saved) const {
   if (parts_ > 1) run.mesh.comm({Axis::Tp}).all_gather(saved[logits_], logits, run.stream);
   route(run, saved);
   saved[gates_here_] = own(saved[gates_]);
-  if (exchange_) take_arriving(run, tokens, saved);
-  saved[inner_] = run.keep.take(run.dtype, {saved[here_.token].elements(), run.weight(up_).dim(1)});
+  if (exchange_) {
+    saved[arriving_] = run.keep.take(DType::I32, {exchange_->ranks(), shape_.experts});
+    exchange_->exchange_counts(run, saved[arriving_], saved[own_.first]);
+  }
+  if (!at_once(run, saved)) return;
+  if (!exchange_) {
+    saved[inner_] = run.keep.take(run.dtype, {tokens * choices, run.weight(up_).dim(1)});
+    return;
+  }
+  const Part part = arriving(run, run.keep, saved, 0);
+  saved[here_.first] = part.first;
+  saved[here_.row] = part.row;
+  saved[here_.token] = part.token;
+  saved[gates_here_] = part.gates;
+  saved[inner_] = part.inner;
 }
 
-void Experts::take_arriving(Run& run, int64_t tokens, Saved& saved) const {
+bool Experts::at_once(Run& run, const Saved& saved) const {
+  return !exchange_ || exchange_->rounds(run, saved[arriving_]) == 1;
+}
+
+Experts::Part Experts::arriving(Run& run, Arena& arena, const Saved& saved, int64_t round) const {
   const DType wide = saved[gates_].dtype;
-  const int64_t own_rows = saved[own_.token].elements();
-  const Tensor counts = saved[arriving_] =
-      run.keep.take(DType::I32, {exchange_->ranks(), exchange_->experts_here()});
-  exchange_->exchange_counts(run, counts, saved[own_.first]);
-  const int64_t rows = exchange_->rows_arriving(run, counts, tokens);
-  saved[here_.first] = run.keep.take(DType::I32, {exchange_->experts_here() + 1});
-  saved[here_.row] = run.keep.take(DType::I32, {rows, 1});
-  saved[here_.token] = run.keep.take(DType::I32, {rows});
-  saved[gates_here_] = run.keep.take(wide, {rows, 1});
+  const Tensor counts = saved[arriving_];
+  const int64_t rows = exchange_->rows_arriving(run, counts, saved[x_].row_count(), round);
+  Part part;
+  part.first = arena.take(DType::I32, {exchange_->experts_here() + 1});
+  part.row = arena.take(DType::I32, {rows, 1});
+  part.token = arena.take(DType::I32, {rows});
+  part.gates = arena.take(wide, {rows, 1});
+  part.inner = arena.take(run.dtype, {rows, run.weight(up_).dim(1)});
+  part.round = round;
 
   const Arena::Mark mark = run.scratch.mark();
   const Tensor expert = run.scratch.take(DType::I32, {rows, 1});
-  const Tensor sorted_gates = run.scratch.take(wide, {own_rows, 1});
-  exchange_->find_experts(run, expert, counts);
-  run.ops.sort_choices(run.stream, saved[here_.first], saved[here_.row], saved[here_.token], expert);
+  const Tensor sorted_gates = run.scratch.take(wide, {saved[own_.token].elements(), 1});
+  exchange_->find_experts(run, expert, counts, round);
+  run.ops.sort_choices(run.stream, part.first, part.row, part.token, expert);
   run.ops.fill(run.stream, sorted_gates, 1.0);
   run.ops.gate_rows(run.stream, sorted_gates, sorted_gates, own(saved[gates_]), saved[own_.row]);
-  exchange_->send(run, saved[gates_here_], sorted_gates, counts, saved[own_.first]);
+  exchange_->send(run, part.gates, sorted_gates, counts, round);
   run.scratch.release(mark);
+  return part;
 }
 
-Tensor Experts::dispatched(Run& run, Arena& arena, Tensor x, const Saved& saved) const {
+Experts::Part Experts::kept(const Saved& saved) const {
+  return {saved[here_.first], saved[here_.row], saved[here_.token], saved[gates_here_],
+          saved[inner_],      saved[dy_],       saved[dinner_]};
+}
+
+// A dry run takes the memory of either way: rounds are of as many rows as there is memory for.
+template <class Body>
+void Experts::for_each_part(Run& run, const Saved& saved, Body body) const {
+  if (at_once(run, saved)) {
+    body(kept(saved));
+    const bool dry = run.stream.mode() == Stream::Mode::Dry;
+    if (!dry || !exchange_ || !exchange_->may_need_rounds(saved[x_].row_count())) return;
+  }
+  const int64_t rounds = exchange_->rounds(run, saved[arriving_]);
+  for (int64_t round = 0; round < rounds; ++round) {
+    const Arena::Mark mark = run.scratch.mark();
+    Part part = arriving(run, run.scratch, saved, round);
+    part.kept = false;
+    body(part);
+    run.scratch.release(mark);
+  }
+}
+
+Tensor Experts::dispatched(Run& run, Arena& arena, Tensor x, const Saved& saved, const Part& part) const {
   if (!exchange_) return x;
-  const Tensor arrived = arena.take(run.dtype, {saved[here_.token].elements(), x.last_dim()});
+  const Tensor arrived = arena.take(run.dtype, {part.token.elements(), x.last_dim()});
   const Arena::Mark mark = run.scratch.mark();
-  const Tensor sorted = run.scratch.take(run.dtype, {saved[own_.token].elements(), x.last_dim()});
+  const Tensor sorted = take_sorted(run, saved, x.last_dim());
   run.ops.embedding(run.stream, sorted, x, saved[own_.token], 0, false);
-  exchange_->send(run, arrived, sorted, saved[arriving_], saved[own_.first]);
+  exchange_->send(run, arrived, sorted, saved[arriving_], part.round);
   run.scratch.release(mark);
   return arrived;
 }
 
-void Experts::combine(Run& run, Tensor y, Tensor rows, const Saved& saved, bool accumulate) const {
-  if (!exchange_) return run.ops.sum_choices(run.stream, y, rows, saved[own_.row], accumulate);
+void Experts::take_in(Run& run, Tensor rows, Tensor x, const Saved& saved, const Part& part) const {
   const Arena::Mark mark = run.scratch.mark();
-  const Tensor sorted = run.scratch.take(run.dtype, {saved[own_.token].elements(), y.last_dim()});
-  const Tensor arrived = take_rows(run, saved, y.last_dim());
-  run.ops.embedding(run.stream, arrived, rows, saved[here_.row], 0, false);
-  exchange_->send_back(run, sorted, arrived, saved[arriving_], saved[own_.first]);
-  run.ops.sum_choices(run.stream, y, sorted, saved[own_.row], accumulate);
+  run.ops.embedding(run.stream, rows, dispatched(run, run.scratch, x, saved, part), part.token, 0, false);
   run.scratch.release(mark);
 }
 
-Tensor Experts::gates_back(Run& run, Tensor dgates, const Saved& saved) const {
-  if (!exchange_) return dgates;
-  const Shape shape{saved[own_.token].elements(), 1};
-  const Tensor mine = run.scratch.take(dgates.dtype, shape);
+void Experts::compute_inner(Run& run, Tensor rows, const Saved& saved, const Part& part) const {
+  take_in(run, rows, saved[x_], saved, part);
+  run.ops.expert_product(run.stream, part.inner, rows, run.weight(up_), part.first, true);
+}
+
+void Experts::compute_dinner(Run& run, Tensor rows, Tensor dgates, const Part& part) const {
   const Arena::Mark mark = run.scratch.mark();
-  const Tensor sorted = run.scratch.take(dgates.dtype, shape);
-  exchange_->send_back(run, sorted, dgates, saved[arriving_], saved[own_.first]);
-  run.ops.embedding(run.stream, mine, sorted, saved[own_.row], 0, false);
+  const Tensor a = take_rows(run, part, ffn_);
+  const Tensor da = take_rows(run, part, ffn_);
+  run.ops.embedding(run.stream, rows, part.dy, part.token, 0, false);
+  run.ops.expert_product(run.stream, da, rows, run.weight(down_), part.first, false);
+  activate(run, a, part);
+  run.ops.gate_rows_backward(run.stream, da, dgates, da, a, part.gates, part.row);
+  const auto slope = activation_ == ActivationKind::Swiglu    ? run.ops.swiglu_backward
+                     : activation_ == ActivationKind::GeluErf ? run.ops.gelu_erf_backward
+                                                              : run.ops.gelu_backward;
+  slope(run.stream, part.dinner, da, part.inner);
   run.scratch.release(mark);
-  return mine.reshape(saved[own_.row].shape);
+}
+
+void Experts::give_back(Run& run, Tensor sorted, Tensor rows, const Saved& saved, const Part& part) const {
+  if (!exchange_) return;  // they are the same
+  const Arena::Mark mark = run.scratch.mark();
+  const Tensor arrived = run.scratch.take(rows.dtype, rows.shape);
+  run.ops.embedding(run.stream, arrived, rows, part.row, 0, false);
+  exchange_->send_back(run, sorted, arrived, saved[arriving_], part.round);
+  run.scratch.release(mark);
 }
 
 void Experts::mix(Run& run, Tensor y, Saved& saved) const {
   const Arena::Mark mark = run.scratch.mark();
-  const Tensor rows = take_rows(run, saved, y.last_dim());
-  const Tensor a = take_rows(run, saved, ffn_);
-  const Arena::Mark arrived = run.scratch.mark();
-  run.ops.embedding(run.stream, rows, dispatched(run, run.scratch, saved[x_], saved), saved[here_.token], 0,
-                    false);
-  run.scratch.release(arrived);
-  run.ops.expert_product(run.stream, saved[inner_], rows, run.weight(up_), saved[here_.first], true);
-  run.show(name_ + ".experts.up", "output", saved[inner_]);
-  activate(run, a, saved);
-  run.ops.gate_rows(run.stream, a, a, saved[gates_here_], saved[here_.row]);
-  run.ops.expert_product(run.stream, rows, a, run.weight(down_), saved[here_.first], true);
-  combine(run, y, rows, saved, false);
+  const Tensor sorted = take_sorted(run, saved, y.last_dim());
+  for_each_part(run, saved, [&](const Part& part) {
+    const Arena::Mark begin = run.scratch.mark();
+    const Tensor rows = rows_of(run, part, sorted);
+    const Tensor a = take_rows(run, part, ffn_);
+    compute_inner(run, rows, saved, part);
+    run.show(name_ + ".experts.up", "output", part.inner);
+    activate(run, a, part);
+    run.ops.gate_rows(run.stream, a, a, part.gates, part.row);
+    run.ops.expert_product(run.stream, rows, a, run.weight(down_), part.first, true);
+    give_back(run, sorted, rows, saved, part);
+    run.scratch.release(begin);
+  });
+  run.ops.sum_choices(run.stream, y, sorted, saved[own_.row], false);
   run.scratch.release(mark);
   run.show(name_, "output", y);
 }
@@ -199,30 +250,43 @@ Tensor Experts::backward_input(Run& run, Tensor dy, Saved& saved) const {
   const Tensor dx = run.flow.take(run.dtype, dy.shape);
   const Tensor dlogits = run.flow.take(run.dtype, saved[logits_].shape);
   saved[dlogits_] = own(dlogits);
-  saved[dinner_] = run.flow.take(run.dtype, saved[inner_].shape);
-  saved[dy_] = dispatched(run, run.flow, dy, saved);
+  saved[dy_] = dy;
+  if (at_once(run, saved)) {
+    saved[dinner_] = run.flow.take(run.dtype, saved[inner_].shape);
+    saved[dy_] = dispatched(run, run.flow, dy, saved, kept(saved));
+  }
 
   const Arena::Mark mark = run.scratch.mark();
-  const Tensor rows = take_rows(run, saved, dy.last_dim());
-  const Tensor a = take_rows(run, saved, ffn_);
-  const Tensor da = take_rows(run, saved, ffn_);
-  const Tensor dgates = run.scratch.take(saved[gates_here_].dtype, saved[gates_here_].shape);
-  run.ops.embedding(run.stream, rows, saved[dy_], saved[here_.token], 0, false);
-  run.ops.expert_product(run.stream, da, rows, run.weight(down_), saved[here_.first], false);
-  activate(run, a, saved);
-  run.ops.gate_rows_backward(run.stream, da, dgates, da, a, saved[gates_here_], saved[here_.row]);
-  const auto slope = activation_ == ActivationKind::Swiglu    ? run.ops.swiglu_backward
-                     : activation_ == ActivationKind::GeluErf ? run.ops.gelu_erf_backward
-                                                              : run.ops.gelu_backward;
-  slope(run.stream, saved[dinner_], da, saved[inner_]);
-  const Tensor dgates_of_all = gathered(run, run.scratch, gates_back(run, dgates, saved));
+  const Tensor sorted = take_sorted(run, saved, dy.last_dim());
+  const Shape of_choices{saved[own_.token].elements(), 1};
+  const Tensor dgates = run.scratch.take(saved[gates_].dtype, of_choices);
+  for_each_part(run, saved, [&](Part part) {
+    const Arena::Mark begin = run.scratch.mark();
+    const Tensor rows = rows_of(run, part, sorted);
+    const Tensor dgates_here = exchange_ ? run.scratch.take(dgates.dtype, part.gates.shape) : dgates;
+    if (!part.kept) {
+      compute_inner(run, rows, saved, part);
+      part.dinner = run.scratch.take(run.dtype, part.inner.shape);
+      part.dy = dispatched(run, run.scratch, dy, saved, part);
+    }
+    compute_dinner(run, rows, dgates_here, part);
+    if (exchange_) exchange_->send_back(run, dgates, dgates_here, saved[arriving_], part.round);
+    run.ops.expert_product(run.stream, rows, part.dinner, run.weight(up_), part.first, false);
+    give_back(run, sorted, rows, saved, part);
+    run.scratch.release(begin);
+  });
+  Tensor dgates_of_own = dgates;
+  if (exchange_) {  // they came back in the order of rows
+    dgates_of_own = run.scratch.take(dgates.dtype, of_choices);
+    run.ops.embedding(run.stream, dgates_of_own, dgates, saved[own_.row], 0, false);
+  }
+  const Tensor dgates_of_all = gathered(run, run.scratch, dgates_of_own.reshape(saved[own_.row].shape));
   run.ops.route_backward(run.stream, dlogits, dgates_of_all, saved[gates_], saved[chosen_], saved[logits_],
                          saved[counts_], run.batch->loss_weight.flat(), run.loss_factor(), shape_.losses,
                          shape_.router);
   run.show(name_ + ".router", "gradient of the output", saved[dlogits_]);
   run.ops.gemm(run.stream, dx, saved[dlogits_], false, run.weight(router_), false, 1, 0);
-  run.ops.expert_product(run.stream, rows, saved[dinner_], run.weight(up_), saved[here_.first], false);
-  combine(run, dx, rows, saved, true);
+  run.ops.sum_choices(run.stream, dx, sorted, saved[own_.row], true);
   run.scratch.release(mark);
   run.show(name_, "input gradient", dx);
   return dx;
@@ -230,19 +294,27 @@ Tensor Experts::backward_input(Run& run, Tensor dy, Saved& saved) const {
 
 void Experts::backward_weight(Run& run, Saved& saved) const {
   const Tensor x = saved[x_];
-  const Arena::Mark mark = run.scratch.mark();
-  const Tensor rows = take_rows(run, saved, x.last_dim());
-  const Tensor a = take_rows(run, saved, ffn_);
   run.ops.gemm(run.stream, run.grad(router_), saved[dlogits_], true, x, false, 1,
                run.adds_to(router_) ? 1 : 0);
-  run.ops.embedding(run.stream, rows, dispatched(run, run.scratch, x, saved), saved[here_.token], 0, false);
-  run.ops.expert_product_weight(run.stream, run.grad(up_), saved[dinner_], rows, saved[here_.first],
-                                run.adds_to(up_));
-  activate(run, a, saved);
-  run.ops.gate_rows(run.stream, a, a, saved[gates_here_], saved[here_.row]);
-  run.ops.embedding(run.stream, rows, saved[dy_], saved[here_.token], 0, false);
-  run.ops.expert_product_weight(run.stream, run.grad(down_), rows, a, saved[here_.first], run.adds_to(down_));
-  run.scratch.release(mark);
+  for_each_part(run, saved, [&](Part part) {
+    const Arena::Mark mark = run.scratch.mark();
+    const Tensor rows = take_rows(run, part, x.last_dim());
+    const Tensor a = take_rows(run, part, ffn_);
+    if (!part.kept) {
+      const Tensor dgates = run.scratch.take(part.gates.dtype, part.gates.shape);
+      part.dinner = run.scratch.take(run.dtype, part.inner.shape);
+      part.dy = dispatched(run, run.scratch, saved[dy_], saved, part);
+      compute_inner(run, rows, saved, part);
+      compute_dinner(run, rows, dgates, part);
+    }
+    take_in(run, rows, x, saved, part);
+    run.ops.expert_product_weight(run.stream, run.grad(up_), part.dinner, rows, part.first, run.adds_to(up_));
+    activate(run, a, part);
+    run.ops.gate_rows(run.stream, a, a, part.gates, part.row);
+    run.ops.embedding(run.stream, rows, part.dy, part.token, 0, false);
+    run.ops.expert_product_weight(run.stream, run.grad(down_), rows, a, part.first, run.adds_to(down_));
+    run.scratch.release(mark);
+  });
 }
 
 }  // namespace trifold

@@ -13,8 +13,9 @@
 // and a token's rows are added up where the token is, so outputs and their gradients have the bits of ranks that
 // hold all experts; gradients of the experts' weights are sums over the rows of all ranks at once, in another
 // order. Rows cross the ranks five times: forward and back, gradients forward and back, and inputs once more for
-// the weights. Memory is known before the run as the most that can be needed: all rows of all ranks that one
-// rank's experts can get.
+// the weights. Memory is known before the run: that of all rows of all ranks that one rank's experts can get, or
+// of ExpertsShape::buffer_factor times the rows of a rank. Where more arrive than that, they meet their experts
+// in rounds. Nothing is kept of these then: backward computes them again, once for inputs and once for weights.
 //
 // Under sequence parallelism a tensor rank has some of the rows, and its experts are those of the expert grid: it
 // sends its own rows. Router losses are of whole sequences, so tensor ranks gather each other's logits, and going
@@ -37,6 +38,7 @@ struct ExpertsShape {
   int64_t experts = 0;  // E; 0 if one network serves all tokens
   Router router;
   RouterLosses losses;
+  double buffer_factor = 0;  // of ExchangedRows
 };
 
 class Experts final : public Layer {
@@ -62,6 +64,16 @@ class Experts final : public Layer {
     SlotId first, row, token;
   };
 
+  // Rows that meet the experts here at once, sorted, and what is computed with them.
+  struct Part {
+    Tensor first, row, token;  // where each expert's begin, the row of each that arrived, and the reverse
+    Tensor gates;
+    Tensor inner;
+    Tensor dy, dinner;  // dy as it arrived
+    int64_t round = 0;
+    bool kept = true;  // all of it is in slots
+  };
+
   // Of an input x, all that is kept but the output: the router's part is computed, for the others there is
   // memory.
   void take_kept(Run& run, Tensor x, Saved& saved) const;
@@ -72,19 +84,36 @@ class Experts final : public Layer {
   Tensor gathered(Run& run, Arena& arena, Tensor mine) const;
   // Gates, the order of rows, and the router's losses, of saved[logits_].
   void route(Run& run, Saved& saved) const;
-  // What arrives from the ranks that share the experts: how much, in which order, and its gates.
-  void take_arriving(Run& run, int64_t tokens, Saved& saved) const;
-  // What the experts here see of x [T, C]: all of it, or in `arena` the rows that arrive.
-  Tensor dispatched(Run& run, Arena& arena, Tensor x, const Saved& saved) const;
-  // y[t] = the sum of the rows of its choices, added to y when `accumulate`; `rows` are those of the experts
-  // here, sorted.
-  void combine(Run& run, Tensor y, Tensor rows, const Saved& saved, bool accumulate) const;
-  // The gradients of the gates of the choices here, [T, k], of those of the experts' rows; from scratch.
-  Tensor gates_back(Run& run, Tensor dgates, const Saved& saved) const;
-  // activation(u), in `to` [rows, F].
-  void activate(Run& run, Tensor to, Saved& saved) const;
-  // [rows of the experts here, columns], from scratch.
-  Tensor take_rows(Run& run, const Saved& saved, int64_t columns) const;
+  bool at_once(Run& run, const Saved& saved) const;
+  // What arrives in a round: how much, in which order, and its gates; memory for `inner`.
+  Part arriving(Run& run, Arena& arena, const Saved& saved, int64_t round) const;
+  Part kept(const Saved& saved) const;
+  // Calls body(part) for what was kept, or for each round, in scratch that is given back after it.
+  template <class Body>
+  void for_each_part(Run& run, const Saved& saved, Body body) const;
+  // x [T, C] as it reaches the experts here: all of it, or in `arena` the rows that arrive.
+  Tensor dispatched(Run& run, Arena& arena, Tensor x, const Saved& saved, const Part& part) const;
+  // The same in the order of the part, into rows [rows, C].
+  void take_in(Run& run, Tensor rows, Tensor x, const Saved& saved, const Part& part) const;
+  // part.inner of the input that was kept. `rows` is memory of [rows, C].
+  void compute_inner(Run& run, Tensor rows, const Saved& saved, const Part& part) const;
+  // part.dinner of part.dy, and dgates as they are sent back. `rows` as above.
+  void compute_dinner(Run& run, Tensor rows, Tensor dgates, const Part& part) const;
+  // What the experts here have made of a part, [rows, columns] in its order, to where it came from: into the rows
+  // of `sorted`, one for each choice here.
+  void give_back(Run& run, Tensor sorted, Tensor rows, const Saved& saved, const Part& part) const;
+  // activation(part.inner), times the gates, in `to` [rows, F].
+  void activate(Run& run, Tensor to, const Part& part) const;
+  static Tensor take_rows(Run& run, const Part& part, int64_t columns) {
+    return run.scratch.take(run.dtype, {part.token.elements(), columns});
+  }
+  // Memory for what comes back, which without an exchange is that of the part's rows.
+  Tensor take_sorted(Run& run, const Saved& saved, int64_t columns) const {
+    return run.scratch.take(run.dtype, {saved[own_.token].elements(), columns});
+  }
+  Tensor rows_of(Run& run, const Part& part, Tensor sorted) const {
+    return exchange_ ? take_rows(run, part, sorted.last_dim()) : sorted;
+  }
 
   std::string name_;
   ExpertsShape shape_;

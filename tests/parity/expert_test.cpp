@@ -189,8 +189,11 @@ TEST(Experts, In16BitsTheyAgreeWithinTheirRounding) {
 // Weights of routers that make all tokens choose the same experts, all of them on the first rank: the others get
 // no row, and that one all that it has memory for.
 TEST(Experts, AllTokensMayChooseTheSame) {
-  const auto losses = [](int ep, bool f64) {
-    const PretrainConfig config = expert_run(4, ep, f64);
+  const auto losses = [](int ep, bool f64, std::optional<double> factor = {},
+                         RecomputeGranularity recompute = RecomputeGranularity::None) {
+    PretrainConfig config = expert_run(4, ep, f64);
+    config.mesh.moe_buffer_factor = factor;
+    config.mesh.recompute_granularity = recompute;
     const std::unique_ptr<DataSource> data = few_tokens(config.model);
     std::vector<double> seen;
     run_on_ranks(config.mesh, [&](Communicator& world) {
@@ -212,6 +215,52 @@ TEST(Experts, AllTokensMayChooseTheSame) {
   };
   EXPECT_LT(relative_error(losses(4, true), losses(1, true)), 1e-11);
   EXPECT_EQ(losses(4, false)[0], losses(1, false)[0]);
+  // In 4 rounds, in many, and in some for a part of the layers.
+  for (const double factor : {1.0, 0.13, 3.9}) {
+    EXPECT_LT(relative_error(losses(4, true, factor), losses(1, true)), 1e-11) << factor;
+    EXPECT_EQ(losses(4, false, factor)[0], losses(1, false)[0]) << factor;
+  }
+  EXPECT_LT(relative_error(losses(2, true, 0.7, RecomputeGranularity::Selective), losses(1, true)), 1e-11);
+  EXPECT_LT(relative_error(losses(4, true, 0.7, RecomputeGranularity::Full), losses(1, true)), 1e-11);
+}
+
+// Less memory for what arrives: the same curve, whatever comes in rounds, in every schedule.
+TEST(Experts, RoundsChangeNoSumButItsOrder) {
+  const Curve one = train_and_evaluate(expert_run(1, 1, true));
+  for (const double factor : {0.3, 1.0, 1.2, 2.0}) {
+    PretrainConfig config = on_mesh(expert_run(1, 4, true), 4, 1, 2);
+    config.model.num_layers = 3;
+    config.mesh.moe_buffer_factor = factor;
+    for (const char* schedule : {"1f1b", "zb-h1"}) {
+      const Curve cut = train_and_evaluate(scheduled(config, schedule));
+      EXPECT_LT(relative_error(cut.losses, one.losses), 1e-11) << factor << schedule;
+      EXPECT_LT(relative_error(*cut.valid_loss, *one.valid_loss), 1e-11) << factor << schedule;
+    }
+  }
+}
+
+TEST(Experts, ABufferIsWhatAPlanCounts) {
+  const auto bytes = [](std::optional<double> factor, bool tensor) {
+    PretrainConfig config = on_mesh(expert_run(1, 8, false), tensor ? 4 : 8, tensor ? 2 : 1);
+    config.model.seq_length = config.model.max_position_embeddings.emplace(256);
+    config.mesh.sequence_parallel = tensor;
+    config.mesh.moe_buffer_factor = factor;
+    PlanConfig plan;
+    plan.run = config;
+    const size_t planned = make_plan_report(resolve(plan)).memory[0].predicted_activations;
+    const std::unique_ptr<DataSource> data = few_tokens(config.model);
+    run_on_ranks(config.mesh, [&](Communicator& world) {
+      Trainer trainer(world, config, *data, nullptr);
+      trainer.step();
+      EXPECT_EQ(trainer.memory().predicted_activations, planned);
+    });
+    return planned;
+  };
+  for (const bool tensor : {false, true}) {
+    EXPECT_LT(bytes(1.5, tensor), bytes({}, tensor));
+    EXPECT_LT(bytes(1.0, tensor), bytes(1.5, tensor));
+    EXPECT_EQ(bytes(4.0, tensor), bytes({}, tensor)) << "of 2 choices and one expert, 8 x 1 / 2 can arrive";
+  }
 }
 
 // Ranks whose samples have run out go forward with those that still have some.

@@ -70,6 +70,10 @@ const std::vector<Case>& cases() {
        }},
       {"--expert-model-parallel-size 2 has no effect: it needs --num-experts",
        [](C& c) { c.mesh.ranks = c.mesh.expert_model_parallel_size = 2; }},
+      {"--moe-buffer-factor 2 has no effect with --expert-model-parallel-size 1: leave it out",
+       [](C& c) {
+         c.model.num_experts = 4, c.model.disable_bias_linear = true, c.mesh.moe_buffer_factor = 2;
+       }},
       {"--num-experts 6 is not divisible by --expert-model-parallel-size 4: 4 and 8 are",
        [](C& c) {
          c.model.num_experts = 6, c.model.disable_bias_linear = true;

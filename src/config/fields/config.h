@@ -100,6 +100,9 @@ struct MeshConfig {
   int context_parallel_size = 1;  // ranks over which the positions of each sample are sharded
   ContextExchange cp_comm_type = ContextExchange::AllGather;
   int expert_model_parallel_size = 1;  // ranks of a pipeline stage that share the experts of a layer
+  // Most rows that may arrive on one of them at a time, as a multiple of the rows of its own tokens; nothing: all there
+  // can be.
+  std::optional<double> moe_buffer_factor;
   // Activations between the tensor-parallel regions are sharded by rows over the tensor axis (arXiv 2205.05198).
   bool sequence_parallel = false;
   RecomputeGranularity recompute_granularity = RecomputeGranularity::None;

@@ -58,6 +58,14 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
       .also("ep")
       .of_execution();
   table
+      .add("moe-buffer-factor", &mesh.moe_buffer_factor,
+           "Memory for the rows that experts of a rank get at once, in times those of the rank's own tokens; "
+           "where "
+           "more arrive they are computed in rounds, and again in backward. Needs --ep.")
+      .range(0.01, 1e6)
+      .absent("for all that can arrive")
+      .of_execution();
+  table
       .add(
           "sequence-parallel", &mesh.sequence_parallel,
           "Shard along the sequence the activations that tensor ranks would otherwise replicate; needs --tp.")

@@ -149,6 +149,11 @@ void check_expert_rows(const PretrainConfig& config, Problems& problems) {
 void check_experts_mesh(const PretrainConfig& config, Problems& problems) {
   if (!problems.sound({"num-experts", "expert-model-parallel-size"})) return;
   const int ranks = config.mesh.expert_model_parallel_size;
+  if (ranks == 1 && config.mesh.moe_buffer_factor && problems.sound({"moe-buffer-factor"}))
+    problems.about("moe-buffer-factor", "expert-model-parallel-size")
+        .wrong("--moe-buffer-factor {} has no effect with --expert-model-parallel-size 1",
+               *config.mesh.moe_buffer_factor)
+        .right("leave it out: every rank computes the rows of its own tokens");
   if (!config.model.num_experts) {
     if (ranks > 1)
       problems.about("expert-model-parallel-size", "num-experts")
