@@ -287,6 +287,25 @@ TEST_F(Convert, TakesWhatWasTrainedOnAMesh) {
   compare_checkpoint_model(run.meta().model, back.meta().model, LoadPart::All);
 }
 
+// Also where four ranks shared the experts.
+TEST_F(Convert, TakesExpertsOfManyRanks) {
+  PretrainConfig config = on_mesh(small_run(), 4);
+  make_llama(config.model, 2);
+  config.model.num_experts = 8;
+  config.model.moe_ffn_hidden_size = 24;
+  config.mesh.expert_model_parallel_size = 4;
+  config.batch.micro_batch_size = 1;
+  config.zero.zero_stage = 1;
+  train(config, 1, "", at("run"));
+  export_to(at("run"), at("out"));
+  const Converted in = import(at("out"), at("in"));
+  CheckpointReader run(at("run")), back(in.to);
+  const CheckpointDifference difference = trifold::difference(run, back);
+  EXPECT_TRUE(difference.tensors.empty() && difference.only_right.empty()) << to_text(difference);
+  EXPECT_EQ(difference.tensors_equal, static_cast<int64_t>(back.tensors().size()));
+  for (const std::string& name : difference.only_left) EXPECT_TRUE(name.starts_with("adam_")) << name;
+}
+
 // Without the head for pairs there is no pooler either, and the library calls it another model.
 TEST_F(Convert, TakesABertThatGuessesMaskedTokensOnly) {
   PretrainConfig config = on_mesh(small_run(), 1);
