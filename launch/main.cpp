@@ -34,10 +34,13 @@ int terminal_width() {
 }
 
 // The parent process may have closed a standard stream (a daemon, say). The next opened file would get its number, and
-// printed text would end up in that file.
+// printed text would end up in that file. The replacement of the standard output is not writable: lost text is a failure,
+// as on a full disk.
 void reserve_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
-    if (fcntl(stream, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) < 0) return;
+    if (fcntl(stream, F_GETFD) < 0 && errno == EBADF &&
+        open("/dev/null", stream == STDERR_FILENO ? O_WRONLY : O_RDONLY) < 0)
+      return;
 }
 
 // The exit status of a command that ended with `status`, after flushing its output; a failed write is a failure,

@@ -184,6 +184,12 @@ class Run(ProgramTest):
             self.pretrain("--train-iters", 2, "--log-json", log, "--save", save, "--save-interval", 1, prefix=closed)
             self.assertEqual([line["step"] for line in self.log(log)], [1, 2])
             self.trifold("inspect", save, "--verify")
+        # Text that was asked for and went nowhere is a failure, not a success without a word.
+        for streams in ("1>&-", "0<&- 1>&-"):
+            closed = ("sh", "-c", f'exec "$@" {streams}', "sh")
+            for command in (["inspect", "d0"], ["pretrain", "--help"]):
+                _, message = self.trifold(*command, prefix=closed, status=1)
+                self.assertIn("the standard output cannot be written", message)
 
     def test_output_that_cannot_be_written_is_a_failure(self):
         self.pretrain("--train-iters", 1, "--save", "d")
