@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "comm/module.h"
 #include "core/error.h"
+#include "core/module.h"
 
 namespace trifold {
 

@@ -2,7 +2,7 @@
 // none.
 //
 // Everything that calls CUDA is in the module trifold_cuda.so (src/core/cuda, src/ops/cuda, src/comm/cuda),
-// which is searched for in module_folders() (comm/module.h) and stays loaded until the process ends. It opens
+// which is searched for in module_folders() (core/module.h) and stays loaded until the process ends. It opens
 // the libraries that it computes with (cuBLASLt, cuDNN, NCCL) itself, on first use.
 #pragma once
 

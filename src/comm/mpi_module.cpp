@@ -10,8 +10,8 @@
 #include <string>
 
 #include "comm/call.h"
-#include "comm/module.h"
 #include "comm/rank_report.h"
+#include "core/module.h"
 #include "core/watchdog.h"
 
 namespace trifold {

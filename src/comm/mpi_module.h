@@ -1,7 +1,7 @@
 // MPI, loaded on demand: the program itself does not link MPI, so it starts on machines that have none.
 //
 // Everything that calls MPI is in the module trifold_mpi.so (src/comm/mpi), which is searched for in
-// module_folders() (comm/module.h) and stays loaded until the process ends. The module has its own copy of
+// module_folders() (core/module.h) and stays loaded until the process ends. The module has its own copy of
 // the core room; Errors thrown inside it are caught here as usual, because both types have the same name.
 #pragma once
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/module.h"
+#include "core/module.h"
 
 namespace trifold::test {
 namespace {

@@ -1,4 +1,4 @@
-#include "comm/module.h"
+#include "core/module.h"
 
 #include <dlfcn.h>
 

@@ -1,4 +1,4 @@
-// Modules: shared libraries of this build (MPI, CUDA) that are opened on first use, so that the program
+// Modules: shared libraries of this build (MPI, CUDA, Parquet) that are opened on first use, so that the program
 // starts on machines without the libraries that they link.
 #pragma once
 
