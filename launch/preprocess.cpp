@@ -22,6 +22,7 @@ PreprocessOptions options_from(const PreprocessConfig& config) {
                                    config.dense.value_or(ColumnNames{}).names,
                                    config.sparse.value_or(ColumnNames{}).names,
                                    config.bag.value_or(BagColumns{}).columns,
+                                   config.bag_weights.value_or(ColumnNames{}).names,
                                    config.separator.character,
                                    config.missing_values,
                                    config.hash_seed};
@@ -30,6 +31,7 @@ PreprocessOptions options_from(const PreprocessConfig& config) {
   options.hash_ids = config.ids == IdSource::Hash;
   options.frequency_threshold = config.frequency_threshold;
   options.dictionaries_of = config.dictionaries_of;
+  options.max_bag = config.max_bag;
   options.drop_negatives = config.drop_negatives;
   options.seed = config.seed;
   options.max_malformed = config.max_malformed;
@@ -43,6 +45,26 @@ void print_tables(const ClickFolder& folder) {
   for (const ClickFolder::Table& table : folder.tables)
     fmt::print(stderr, "{:<12} {:>12}  {:>14}  {}\n", printable(table.name), table.rows, table.id_bytes,
                table.most_ids);
+}
+
+// What a training step needs memory for follows from the longest bag, however many are short.
+void print_bags(const PreprocessResult& result) {
+  constexpr int64_t kLong = 100;  // ids; of shorter bags memory is no matter
+  constexpr double kOutlier = 20;
+  for (const PreprocessResult::Bags& bags : result.bags) {
+    const ClickFolder::Table& table = result.folder.tables[static_cast<size_t>(bags.table)];
+    const std::string name = printable(table.name);
+    const double mean = static_cast<double>(bags.ids) / static_cast<double>(result.folder.samples);
+    if (table.cut_bags > 0)
+      fmt::print(stderr, "table {}: {} of {} bags had more than {} ids; the first {} were kept\n", name,
+                 table.cut_bags, result.folder.samples, *result.folder.max_bag, *result.folder.max_bag);
+    if (table.most_ids >= kLong && static_cast<double>(table.most_ids) > kOutlier * mean)
+      fmt::print(
+          stderr,
+          "table {}: sample {} has {} ids, a bag {:.1f} on average; memory of a training step is for bags as "
+          "long as the longest: --max-bag N keeps the first N ids of each\n",
+          name, bags.longest_sample, table.most_ids, mean);
+  }
 }
 
 }  // namespace
@@ -62,6 +84,7 @@ int run(const PreprocessConfig& config) {
   if (result.report.malformed > 0) fmt::print(stderr, "{}\n", printable_message(result.report.text()));
   const ClickFolder& folder = result.folder;
   print_tables(folder);
+  print_bags(result);
   if (result.partitioned_tables > 0)
     fmt::print(stderr, "{} dictionaries did not fit into {} GiB and were built in several passes\n",
                result.partitioned_tables, config.dictionary_memory);

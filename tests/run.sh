@@ -84,6 +84,15 @@ kernel_tools() {
   fi
 }
 
+# Apache Arrow's libraries and headers, with which Parquet files are read, come from PyPI, into build/parquet_tools.
+# Without them the module is not built, and its tests are skipped.
+parquet_tools() {
+  local packages=build/parquet_tools
+  if [[ -d $packages/pyarrow ]] || python3 -c 'import pyarrow' 2>/dev/null; then return; fi
+  python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --target "$packages" 'pyarrow>=24' ||
+    skip "Parquet files" "pip could not install pyarrow"
+}
+
 # The release tests; their output is kept so that its closing lines can be shown again at the very end.
 release_tests() {
   run_ctest release "$@" | tee build/release-tests.log
@@ -173,6 +182,7 @@ finish() {
 
 part "Packages" tools/install_dependencies.sh || finish
 kernel_tools
+parquet_tools
 part "Levels of the rooms" python3 tools/check_layers.py
 part "Release build (gcc)" build release || finish
 

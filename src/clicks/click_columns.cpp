@@ -109,8 +109,10 @@ ColumnClicks::ColumnClicks(const ColumnFiles& files, const ClickSchema& schema, 
     ids_.emplace_back(column.path);
     id_bytes_.push_back(column.bytes);
     ends_.emplace_back(column.ends.empty() ? nullptr : std::make_unique<MappedFile>(column.ends));
+    weights_.emplace_back(column.weights.empty() ? nullptr : std::make_unique<MappedFile>(column.weights));
     if (ends_.back()) {
       check_size(*ends_.back(), sizeof(uint64_t));
+      check_last_end(t);
       continue;
     }
     if (schema.tables[t].max_ids != 1)
@@ -118,6 +120,25 @@ ColumnClicks::ColumnClicks(const ColumnFiles& files, const ClickSchema& schema, 
                 schema.tables[t].max_ids);
     check_size(ids_.back(), id_bytes_.back());
   }
+}
+
+// Detects a file of ids that is truncated or too long before training reaches the sample.
+void ColumnClicks::check_last_end(size_t table) const {
+  const MappedFile& ends = *ends_[table];
+  const MappedFile& ids = ids_[table];
+  const auto last = load<uint64_t>(ends.bytes().data() + ends.size() - sizeof(uint64_t));
+  const int64_t bytes = id_bytes_[table];
+  if (ids.size() % bytes != 0 || static_cast<uint64_t>(ids.size() / bytes) != last)
+    bad_input(
+        "{}: has {} bytes; the last bag in {} ends at id {}, and an id has {} byte{}: one of the files is "
+        "truncated, or they do not belong together",
+        ids.path(), ids.size(), ends.path(), last, bytes, bytes == 1 ? "" : "s");
+  if (const auto& weights = weights_[table];
+      weights && weights->size() != ids.size() / bytes * int64_t{sizeof(float)})
+    bad_input(
+        "{}: has {} bytes; the {} ids of {} need {}: one of the files is truncated, or they do not belong "
+        "together",
+        weights->path(), weights->size(), last, ids.path(), last * sizeof(float));
 }
 
 // Column by column: the loads of one column are independent, so many are in flight at a time.
@@ -165,6 +186,34 @@ ColumnClicks::Bag ColumnClicks::bag_of(int table, int64_t sample) const {
   return {static_cast<int64_t>(first), static_cast<int>(end - first)};
 }
 
+void ColumnClicks::fill_weights(int table, int64_t sample, const Bag& bag, ClickPart& out) const {
+  if (bag.count == 0) return;
+  float* to = out.bag_weights(table, bag.count);
+  const auto& file = weights_[static_cast<size_t>(table)];
+  if (!file) {
+    std::fill_n(to, bag.count, 1.0F);
+    return;
+  }
+  std::memcpy(to, file->bytes().data() + bag.first * int64_t{sizeof(float)},
+              static_cast<size_t>(bag.count) * sizeof(float));
+  for (int k = 0; k < bag.count; ++k)
+    if (!std::isfinite(to[k])) [[unlikely]]
+      bad_input("{}: the weight of id {} of sample {} is {}, not a number", file->path(), k, sample, to[k]);
+}
+
+std::optional<int64_t> ColumnClicks::longest_bag(int table) const {
+  if (!ends_[static_cast<size_t>(table)]) return std::nullopt;
+  int64_t longest = 0;
+  int most = 0;
+  for (int64_t sample = 0; sample < samples_; ++sample) {
+    const int count = bag_of(table, sample).count;
+    if (count <= most) continue;
+    most = count;
+    longest = sample;
+  }
+  return longest;
+}
+
 void ColumnClicks::fill_ids(int table, std::span<const int64_t> positions, ClickPart& out) const {
   const auto t = static_cast<size_t>(table);
   const ClickTable& spec = schema_.table(table);
@@ -177,6 +226,7 @@ void ColumnClicks::fill_ids(int table, std::span<const int64_t> positions, Click
       int32_t* ids = out.bag(table, static_cast<int64_t>(i), bag.count);
       for (int k = 0; k < bag.count; ++k, at += sizeof(T))
         ids[k] = bounded_id(load<T>(at), spec, rules_.policy, place);
+      if (schema_.weighted) fill_weights(table, positions[i], bag, out);
     }
   };
   switch (id_bytes_[t]) {

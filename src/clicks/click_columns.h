@@ -14,6 +14,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -70,6 +71,8 @@ struct IdColumn {
   int bytes = 4;
   // A file of u64: for each sample the number of ids up to and including it. Empty: each sample has one id.
   std::string ends = {};
+  // A file of f32: the weights of the ids. Empty: all are 1.
+  std::string weights = {};
 };
 
 struct ColumnFiles {
@@ -87,6 +90,7 @@ class ColumnClicks final : public ClickSource {
   const ClickSchema& schema() const override { return schema_; }
   int64_t samples() const override { return samples_; }
   void fill(std::span<const int64_t> positions, ClickPart& out) const override;
+  std::optional<int64_t> longest_bag(int table) const override;
 
  private:
   void fill_ids(int table, std::span<const int64_t> positions, ClickPart& out) const;
@@ -96,6 +100,8 @@ class ColumnClicks final : public ClickSource {
     int count;
   };
   Bag bag_of(int table, int64_t sample) const;
+  void check_last_end(size_t table) const;
+  void fill_weights(int table, int64_t sample, const Bag& bag, ClickPart& out) const;
   template <class T>
   void fill_dense(std::span<const int64_t> positions, ClickPart& out) const;
 
@@ -105,7 +111,8 @@ class ColumnClicks final : public ClickSource {
   std::unique_ptr<MappedFile> dense_;
   DType dense_type_;
   std::vector<MappedFile> ids_;
-  std::vector<std::unique_ptr<MappedFile>> ends_;  // for each table; null: one id per sample
+  std::vector<std::unique_ptr<MappedFile>> ends_;     // for each table; null: one id per sample
+  std::vector<std::unique_ptr<MappedFile>> weights_;  // for each table; null: all 1
   std::vector<int> id_bytes_;
   int64_t samples_ = 0;
 };

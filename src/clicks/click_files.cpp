@@ -110,6 +110,11 @@ std::string find_click_format(const std::string& path) {
   }
   if (!fs::exists(path, ignored)) bad_input("{}: there is no such file or folder", path);
   const std::string name = fs::path(path).filename().string();
+  for (const char* ending : {".parquet", ".npz", ".npy"})
+    if (name.ends_with(ending))
+      bad_input(
+          "{}: {} files are read by `trifold preprocess` alone, which makes a folder of them: give that",
+          path, ending);
   if (name.ends_with(".bin")) return "mlperf-bin";
   for (const char* ending : {".txt", ".tsv", ".csv"})
     if (name.ends_with(ending)) return "text";

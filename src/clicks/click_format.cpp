@@ -22,6 +22,7 @@ constexpr const char* kFormat = "trifold clicks";
 constexpr int64_t kVersion = 1;
 constexpr int64_t kWideVersion = 2;  // with dictionaries of 8 bytes
 constexpr int64_t kBagVersion = 3;   // with bags
+constexpr int64_t kWeightVersion = 4;
 
 // Reads members of one JSON object with messages that name file and key.
 class Reader {
@@ -67,7 +68,6 @@ class Reader {
   const std::string& path_;
 };
 
-constexpr int64_t kMostBagIds = 1 << 20;  // the most that a line of text can hold
 constexpr int64_t kMany = std::numeric_limits<int64_t>::max();
 
 ClickFolder::Table read_table(const json& object, const std::string& path) {
@@ -85,7 +85,8 @@ ClickFolder::Table read_table(const json& object, const std::string& path) {
   if (table.id_bytes == 3) bad_input("{}: \"id_bytes\" is 3, not 1, 2 or 4", path);
   if (object.contains("most_ids")) {
     table.bag = true;
-    table.most_ids = reader.number("most_ids", 1, kMostBagIds);
+    table.weighted = object.contains("weighted") && reader.flag("weighted");
+    table.most_ids = reader.number("most_ids", 1, ClickFolder::kMostBagIds);
   }
   table.dictionary = reader.flag("dictionary");
   if (object.contains("dictionary_bytes")) {
@@ -113,6 +114,10 @@ std::string ClickFolder::ids_file(const std::string& folder, int table) const {
 
 std::string ClickFolder::ends_file(const std::string& folder, int table) const {
   return fmt::format("{}/{}.ends", folder, tables[static_cast<size_t>(table)].name);
+}
+
+std::string ClickFolder::weights_file(const std::string& folder, int table) const {
+  return fmt::format("{}/{}.weights", folder, tables[static_cast<size_t>(table)].name);
 }
 
 std::string ClickFolder::dictionary_file(const std::string& folder, int table) const {
@@ -151,7 +156,9 @@ void write_click_folder(const ClickFolder& clicks, const std::string& folder) {
     }
     if (!table.bag) continue;
     tables.back()["most_ids"] = table.most_ids;
-    version = kBagVersion;
+    if (clicks.max_bag) tables.back()["cut_bags"] = table.cut_bags;
+    version = std::max(version, table.weighted ? kWeightVersion : kBagVersion);
+    if (table.weighted) tables.back()["weighted"] = true;
   }
   json sources = json::array();
   for (const ClickFolder::Source& source : clicks.sources)
@@ -159,20 +166,21 @@ void write_click_folder(const ClickFolder& clicks, const std::string& folder) {
                        {"lines", source.lines},
                        {"malformed", source.malformed},
                        {"samples", source.samples}});
-  const json manifest = {{"format", kFormat},
-                         {"version", version},
-                         {"samples", clicks.samples},
-                         {"clicks", clicks.clicks},
-                         {"dense", clicks.dense},
-                         {"dense_transform", name_of(clicks.transform)},
-                         {"dense_least", clicks.least},
-                         {"id_base", static_cast<int>(clicks.base)},
-                         {"hash_seed", clicks.hash_seed},
-                         {"max_ind_range", clicks.max_ind_range},
-                         {"frequency_threshold", clicks.frequency_threshold},
-                         {"drop_negatives", clicks.drop_negatives},
-                         {"tables", tables},
-                         {"sources", sources}};
+  json manifest = {{"format", kFormat},
+                   {"version", version},
+                   {"samples", clicks.samples},
+                   {"clicks", clicks.clicks},
+                   {"dense", clicks.dense},
+                   {"dense_transform", name_of(clicks.transform)},
+                   {"dense_least", clicks.least},
+                   {"id_base", static_cast<int>(clicks.base)},
+                   {"hash_seed", clicks.hash_seed},
+                   {"max_ind_range", clicks.max_ind_range},
+                   {"frequency_threshold", clicks.frequency_threshold},
+                   {"drop_negatives", clicks.drop_negatives},
+                   {"tables", tables},
+                   {"sources", sources}};
+  if (clicks.max_bag) manifest["max_bag"] = *clicks.max_bag;
   const std::string path = ClickFolder::manifest(folder);
   std::ofstream out(path);
   out << manifest.dump(1, ' ', false, json::error_handler_t::replace) << '\n';
@@ -185,9 +193,9 @@ ClickFolder read_click_folder(const std::string& folder) {
   const json manifest = read_json_file(path);
   const Reader reader(manifest, path);
   if (reader.text("format") != kFormat) bad_input("{}: was not written by `trifold preprocess`", path);
-  if (const int64_t version = reader.number("version", 1, kMany); version > kBagVersion)
+  if (const int64_t version = reader.number("version", 1, kMany); version > kWeightVersion)
     bad_input("{}: has version {} of the format; this program reads versions {} to {}", path, version,
-              kVersion, kBagVersion);
+              kVersion, kWeightVersion);
   ClickFolder clicks;
   clicks.samples = reader.number("samples", 1, kMany);
   clicks.clicks = reader.number("clicks", 0, clicks.samples);
@@ -236,7 +244,9 @@ std::unique_ptr<ColumnClicks> open_click_folder(const std::string& folder) {
     schema.tables.push_back(
         {table.name, table.rows, static_cast<int>(table.most_ids), clicks.mapping(folder, t)});
     files.ids.push_back({clicks.ids_file(folder, t), table.id_bytes,
-                         table.bag ? clicks.ends_file(folder, t) : std::string()});
+                         table.bag ? clicks.ends_file(folder, t) : std::string(),
+                         table.weighted ? clicks.weights_file(folder, t) : std::string()});
+    schema.weighted = schema.weighted || table.weighted;
   }
   schema.dense_transform = name_of(clicks.transform);  // already applied
   if (clicks.transform == DenseTransform::LogMin)

@@ -6,12 +6,13 @@
 //   C1.ids ...     for each table: one unsigned id per sample, in 1, 2 or 4 bytes as its rows require; of a
 //                  table of bags the ids of each sample, one bag after the other
 //   C1.ends ...    for each table of bags: per sample the number of ids up to and including it, u64
+//   C1.weights ... for each table of bags whose ids have weights: f32, one per id
 //   C1.dict ...    where ids come from a dictionary: the hash of id 2, 3, ... (ids 0 and 1: see
 //                  preprocess/number_ids.h), unsigned, in 4 bytes, or in 8 where one of them needs more
 //
 // All numbers are little-endian. Each column has its own file, so a rank may read only its tables. The folder gets its
-// name once it is complete. clicks.json has version 3 if there are bags, 2 if a dictionary has hashes of 8 bytes, else
-// 1; earlier programs reject versions that they do not know.
+// name once it is complete. clicks.json has version 4 if ids have weights, 3 if there are bags, 2 if a dictionary has
+// hashes of 8 bytes, else 1; earlier programs reject versions that they do not know.
 #pragma once
 
 #include <cstdint>
@@ -26,12 +27,16 @@
 namespace trifold {
 
 struct ClickFolder {
+  static constexpr int64_t kMostBagIds = 1 << 20;  // of a sample, in a table of bags
+
   struct Table {
     std::string name;
     int64_t rows = 0;
     int id_bytes = 4;
     bool bag = false;                        // any number of ids per sample, else one
+    bool weighted = false;                   // for a table of bags: ids have weights
     int64_t most_ids = 1;                    // of a sample
+    int64_t cut_bags = 0;                    // number of bags that had more than max_bag
     int dictionary_bytes = 4;                // of a hash in the dictionary: 4 or 8
     bool dictionary = true;                  // else ids are hashes modulo the rows
     std::optional<uint32_t> dictionary_crc;  // of the dictionary's file; absent in older folders
@@ -52,6 +57,7 @@ struct ClickFolder {
   uint64_t hash_seed = 0;             // for IdBase::Text
   int64_t max_ind_range = 0;          // hashes were reduced modulo this before the dictionary; 0: unchanged
   int64_t frequency_threshold = 1;    // occurrences that a value needed for an id of its own
+  std::optional<int64_t> max_bag;     // most ids of a bag; only the first ones of longer bags were kept
   double drop_negatives = 0;          // share of samples without a click that were dropped
   std::vector<Table> tables;
   std::vector<Source> sources;
@@ -61,6 +67,7 @@ struct ClickFolder {
   static std::string dense_file(const std::string& folder) { return folder + "/dense.bin"; }
   std::string ids_file(const std::string& folder, int table) const;
   std::string ends_file(const std::string& folder, int table) const;
+  std::string weights_file(const std::string& folder, int table) const;
   std::string dictionary_file(const std::string& folder, int table) const;
   // CRC-32 of a table's dictionary file.
   uint32_t dictionary_checksum(const std::string& folder, int table) const;

@@ -18,10 +18,11 @@ namespace {
 constexpr size_t kBeginningBytes = size_t{4} << 20;  // bytes of the beginning of a packed file
 constexpr size_t kMarkBytes = 3;                     // of a byte order mark
 
-bool is_click_text(const fs::path& path) {
+bool is_click_file(const fs::path& path) {
   fs::path name = path.filename();
-  if (name.extension() == ".npy")
-    return name.string().ends_with("_labels.npy");  // stands for all three files
+  if (name.extension() == ".parquet") return true;
+  if (name.extension() == ".npz") return !name.string().ends_with("_multi_hot.npz");  // belongs to a file of labels
+  if (name.extension() == ".npy") return name.string().ends_with("_labels.npy");      // stands for all three files
   name = without_packing(name.string());
   const std::string ending = name.extension().string();
   return ending == ".csv" || ending == ".tsv" || ending == ".txt" || name.string().starts_with("day_");
@@ -114,11 +115,11 @@ std::vector<std::string> click_inputs(const std::vector<std::string>& paths) {
     }
     const size_t before = files.size();
     for (const fs::path& file : files_below(path, [](const fs::path&) {}))
-      if (is_click_text(file)) files.push_back(file.string());
+      if (is_click_file(file)) files.push_back(file.string());
     if (files.size() == before)
       bad_input(
-          "{}: is a folder without text of clicks: no name in it ends in .csv, .tsv or .txt, "
-          "optionally followed by {}, or in _labels.npy",
+          "{}: is a folder without clicks: no name in it ends in .csv, .tsv or .txt, optionally followed by {}, "
+          "in .parquet, .npz or _labels.npy",
           path, kPackedEndings);
   }
   return files;

@@ -101,45 +101,51 @@ TextColumn header_column(std::string_view field) {
   return {TextColumn::Kind::Ignored, 0, shown};
 }
 
+// What messages say of the names of columns.
+struct HeaderPlace {
+  std::string where;      // file, and line of a text
+  std::string_view what;  // has the names
+  bool text = false;
+};
+
 // Columns of one kind are numbered without gaps from 0 or from 1.
-int number_columns(std::vector<TextColumn>& columns, TextColumn::Kind kind, const std::string& path) {
+int number_columns(std::vector<TextColumn>& columns, TextColumn::Kind kind, const HeaderPlace& place) {
   std::map<int, TextColumn*> by_number;
   for (TextColumn& column : columns) {
     if (column.kind != kind) continue;
     if (!by_number.emplace(column.index, &column).second)
-      bad_input("{}:1: the header has column {} twice", path, column.name);
+      bad_input("{}: {} has column {} twice", place.where, place.what, column.name);
   }
   int next = 0;
   for (const auto& [number, column] : by_number) {
     const int first = by_number.begin()->first;
     if (first > 1 || number != first + next)
-      bad_input("{}:1: the header lacks a column before {}: their numbers begin at 0 or 1 and have no gap",
-                path, column->name);
+      bad_input("{}: {} lacks a column before {}: their numbers begin at 0 or 1 and have no gap", place.where,
+                place.what, column->name);
     column->index = next++;
   }
   return next;
 }
 
-TextLayout csv_layout(std::string_view header, IdBase base, const std::string& path) {
+TextLayout numbered_layout(const std::vector<std::string>& names, IdBase base, const HeaderPlace& place) {
   TextLayout layout;
   layout.separator = ',';
   layout.base = base;
   layout.header = true;
-  for (const TextField& field : fields_of(header, ',', true))
-    layout.columns.push_back(header_column(field.text));
+  for (const std::string& name : names) layout.columns.push_back(header_column(name));
   const auto labels = std::count_if(layout.columns.begin(), layout.columns.end(),
                                     [](const TextColumn& c) { return c.kind == TextColumn::Kind::Label; });
-  if (labels > 1) bad_input("{}:1: the header has {} columns of labels", path, labels);
+  if (labels > 1) bad_input("{}: {} has {} columns of labels", place.where, place.what, labels);
   layout.labels = labels == 1;
-  layout.dense = number_columns(layout.columns, TextColumn::Kind::Dense, path);
-  layout.tables = number_columns(layout.columns, TextColumn::Kind::Id, path);
+  layout.dense = number_columns(layout.columns, TextColumn::Kind::Dense, place);
+  layout.tables = number_columns(layout.columns, TextColumn::Kind::Id, place);
   if (layout.tables == 0)
     bad_input(
-        "{}:1: the header names no column of ids (C1, C2 ... or cat_0, cat_1 ...); a table with other names "
-        "becomes clicks with trifold preprocess --label COLUMN --sparse COLUMN,... (and --dictionaries-of "
-        "CLICKS for a model that was trained on CLICKS)",
-        path);
-  // Only columns at the end may be left out of a line, never the label or a number.
+        "{}: {} names no column of ids (C1, C2 ... or cat_0, cat_1 ...); a table with other names becomes "
+        "clicks with trifold preprocess --label COLUMN --sparse COLUMN,... (and --dictionaries-of CLICKS for "
+        "a model that was trained on CLICKS)",
+        place.where, place.what);
+  // Only columns at the end may be left out of a line, and never the label or a number.
   layout.least_fields = 1;
   for (size_t c = 0; c < layout.columns.size(); ++c)
     if (layout.columns[c].kind == TextColumn::Kind::Label ||
@@ -150,17 +156,18 @@ TextLayout csv_layout(std::string_view header, IdBase base, const std::string& p
 
 // Gives the column of this name its kind, and returns it.
 TextColumn& name_column(TextLayout& layout, const std::string& name, TextColumn::Kind kind, int index,
-                        std::string_view option, const std::string& path) {
+                        std::string_view option, const HeaderPlace& place) {
   const auto has_name = [&](const TextColumn& column) { return column.name == name; };
   const auto count = std::count_if(layout.columns.begin(), layout.columns.end(), has_name);
   if (count == 0) {
     std::vector<std::string> names;
     for (const TextColumn& column : layout.columns) names.push_back(column.name);
-    bad_input("{}:1: {} names the column '{}', the header has {}{}", path, option, printable(name),
+    bad_input("{}: {} names the column '{}', {} has {}{}", place.where, option, printable(name), place.what,
               printable(fmt::format("{}", fmt::join(names, ", "))),
-              names.size() == 1 ? ": give --separator, if that is several names" : "");
+              names.size() == 1 && place.text ? ": give --separator, if that is several names" : "");
   }
-  if (count > 1) bad_input("{}:1: the header has the column '{}' {} times", path, printable(name), count);
+  if (count > 1)
+    bad_input("{}: {} has the column '{}' {} times", place.where, place.what, printable(name), count);
   TextColumn& column = *std::find_if(layout.columns.begin(), layout.columns.end(), has_name);
   if (column.kind != TextColumn::Kind::Ignored)
     bad_input("{} names the column '{}', which an option names before: a column is one thing", option,
@@ -170,29 +177,50 @@ TextColumn& name_column(TextLayout& layout, const std::string& name, TextColumn:
   return column;
 }
 
-TextLayout named_layout(std::string_view header, const NamedColumns& columns, const std::string& path) {
+TextLayout named_layout(const std::vector<std::string>& names, const NamedColumns& columns,
+                        const HeaderPlace& place) {
   TextLayout layout;
   layout.dense = layout.tables = 0;
   layout.separator = columns.separator;
   layout.base = IdBase::Text;
   layout.header = true;
   layout.rules = FieldRules{columns.label, columns.missing, columns.hash_seed};
-  for (const TextField& field : fields_of(header, columns.separator, true)) {
-    std::string_view name = field.text;
-    while (!field.quoted && name.starts_with(' ')) name.remove_prefix(1);
-    while (!field.quoted && name.ends_with(' ')) name.remove_suffix(1);
-    layout.columns.push_back({TextColumn::Kind::Ignored, 0, std::string(name)});
-  }
-  name_column(layout, columns.label.column, TextColumn::Kind::Label, 0, "--label", path);
+  for (const std::string& name : names) layout.columns.push_back({TextColumn::Kind::Ignored, 0, name});
+  name_column(layout, columns.label.column, TextColumn::Kind::Label, 0, "--label", place);
   for (const std::string& name : columns.dense)
-    name_column(layout, name, TextColumn::Kind::Dense, layout.dense++, "--dense", path);
+    name_column(layout, name, TextColumn::Kind::Dense, layout.dense++, "--dense", place);
   for (const std::string& name : columns.sparse)
-    name_column(layout, name, TextColumn::Kind::Id, layout.tables++, "--sparse", path);
-  for (const BagColumns::Column& bag : columns.bags)
-    name_column(layout, bag.name, TextColumn::Kind::Id, layout.tables++, "--bag", path).bag = bag.separator;
+    name_column(layout, name, TextColumn::Kind::Id, layout.tables++, "--sparse", place);
+  for (const BagColumns::Column& bag : columns.bags) {
+    if (place.text && bag.separator == '\0')
+      bad_input(
+          "--bag {}: the fields of a text need the character between their values: give {}:| or {}:space",
+          bag.name, bag.name, bag.name);
+    name_column(layout, bag.name, TextColumn::Kind::Id, layout.tables++, "--bag", place).bag = bag.separator;
+  }
   layout.bags = static_cast<int>(columns.bags.size());
+  for (const std::string& name : columns.bag_weights) {
+    const auto found = std::find_if(columns.bags.begin(), columns.bags.end(),
+                                    [&](const auto& bag) { return bag.name == name; });
+    if (found == columns.bags.end())
+      bad_input("--bag-weights names the column '{}', which --bag does not name", printable(name));
+    for (TextColumn& column : layout.columns)
+      if (column.name == name) column.weighted = true;
+  }
   layout.least_fields = layout.columns.size();
   return layout;
+}
+
+// The names in the header of a text: between quotes with their blanks, else without where `trimmed` says so.
+std::vector<std::string> names_in(std::string_view header, char separator, bool trimmed) {
+  std::vector<std::string> names;
+  for (const TextField& field : fields_of(header, separator, true)) {
+    std::string_view name = field.text;
+    while (trimmed && !field.quoted && name.starts_with(' ')) name.remove_prefix(1);
+    while (trimmed && !field.quoted && name.ends_with(' ')) name.remove_suffix(1);
+    names.emplace_back(name);
+  }
+  return names;
 }
 
 }  // namespace
@@ -215,19 +243,30 @@ TextLayout find_layout(const std::string& path, std::string_view text, std::stri
   const std::string_view whole = text;
   const std::optional<std::string_view> first = take_line(text);
   if (!first) refuse_long_line(path, 1);
-  if (columns) return named_layout(*first, *columns, path);
+  const HeaderPlace place{path + ":1", "the header", true};
+  if (columns) return named_layout(names_in(*first, columns->separator, true), *columns, place);
   const bool commas =
       first->find('\t') == std::string_view::npos && first->find(',') != std::string_view::npos;
   if (format == "tsv" || (format == "auto" && !commas))
     return criteo_layout(!fits_better(criteo_layout(false), criteo_layout(true), whole));
-  TextLayout hexadecimal = csv_layout(*first, IdBase::Hexadecimal, path);
+  const std::vector<std::string> names = names_in(*first, ',', false);
+  TextLayout hexadecimal = numbered_layout(names, IdBase::Hexadecimal, place);
   if (format == "csv-hex") return hexadecimal;
-  TextLayout decimal = csv_layout(*first, IdBase::Decimal, path);
+  TextLayout decimal = numbered_layout(names, IdBase::Decimal, place);
   if (fits_better(hexadecimal, decimal, text))
     bad_input(
         "{}: its ids look hexadecimal, those of a CSV file are read as decimal: give --data-format csv-hex",
         path);
   return decimal;
+}
+
+TextLayout layout_of_names(const std::string& path, const std::vector<std::string>& names,
+                           const std::optional<NamedColumns>& columns) {
+  const HeaderPlace place{path, "the file"};
+  TextLayout layout =
+      columns ? named_layout(names, *columns, place) : numbered_layout(names, IdBase::Decimal, place);
+  layout.header = false;
+  return layout;
 }
 
 }  // namespace trifold

@@ -16,6 +16,7 @@ struct NamedColumns {
   LabelRule label;
   std::vector<std::string> dense, sparse;  // in the order of the features and of the tables
   std::vector<BagColumns::Column> bags;    // whose tables follow
+  std::vector<std::string> bag_weights;    // of the bags, those whose texts have weights
   char separator = ',';
   std::vector<std::string> missing;
   uint64_t hash_seed = 0;
@@ -34,6 +35,11 @@ TextLayout find_layout(const MappedFile& file, std::string_view format = "auto")
 // header with these names; BadInput if the header lacks one of them, has it twice, or uses another separator.
 TextLayout find_layout(const std::string& path, std::string_view text, std::string_view format,
                        const std::optional<NamedColumns>& columns);
+
+// The layout of a file that is no text but has columns with these names, by the same rules; its ids are decimal where
+// no options name its columns.
+TextLayout layout_of_names(const std::string& path, const std::vector<std::string>& names,
+                           const std::optional<NamedColumns>& columns);
 
 // The name of the table of a column: characters that names of tables cannot have (core/stored_name.h) become
 // '_'.

@@ -21,6 +21,10 @@ class ClickSource {
   // file, sample or line, column and limit, for an id outside its table.
   virtual void fill(std::span<const int64_t> positions, ClickPart& out) const = 0;
 
+  // The first sample with the most ids in a table whose bags differ; nothing where they do not, or no one knows without
+  // reading all of them. For messages: it may read a file.
+  virtual std::optional<int64_t> longest_bag(int /*table*/) const { return std::nullopt; }
+
   // Stored samples [first, first + count), and padding up to `batch_samples` (default: none).
   void read(int64_t first, int64_t count, ClickBatchBuffer& out, int64_t batch_samples = -1) const;
 };

@@ -14,9 +14,9 @@
 #include <string_view>
 #include <vector>
 
+#include "clicks/field_values.h"
 #include "core/error.h"
 #include "core/printable.h"
-#include "core/random.h"
 
 namespace trifold {
 
@@ -128,81 +128,6 @@ TextField next_field(const char*& at, const char* end, char separator, bool quot
 
 bool has_quotes(const TextLayout& layout) { return layout.separator == ',' || layout.rules; }
 
-bool is_true(std::string_view text) { return text == "True" || text == "true" || text == "TRUE"; }
-bool is_false(std::string_view text) { return text == "False" || text == "false" || text == "FALSE"; }
-
-std::string_view without_blanks(std::string_view text) {
-  constexpr std::string_view kBlanks = " \t";
-  const size_t first = text.find_first_not_of(kBlanks);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
-}
-
-bool parse_number_or_flag(std::string_view text, float& value) {
-  if (parse_number(text.data(), text.data() + text.size(), value)) return true;
-  value = is_true(text) ? 1 : 0;
-  return is_true(text) || is_false(text);
-}
-
-// Whether the rule holds for a text; nullopt if that is undecidable.
-std::optional<bool> holds(const LabelRule& rule, std::string_view text) {
-  using enum LabelRule::Is;
-  if (rule.is == True) {
-    float value = 0;
-    if (!parse_number_or_flag(text, value) || (value != 0 && value != 1)) return std::nullopt;
-    return value == 1;
-  }
-  if (!rule.number) return (text == rule.value) == (rule.is == Equal);
-  double number = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || stop != text.data() + text.size() || !std::isfinite(number))
-    return std::nullopt;
-  switch (rule.is) {
-    case Equal:
-      return number == *rule.number;
-    case Unequal:
-      return number != *rule.number;
-    case Less:
-      return number < *rule.number;
-    case LessEqual:
-      return number <= *rule.number;
-    case Greater:
-      return number > *rule.number;
-    default:
-      return number >= *rule.number;
-  }
-}
-
-// The hash of a text that is not missing: 64 bits, and not 0.
-uint64_t hash_of(std::string_view text, bool quoted, uint64_t seed) {
-  std::string plain;
-  if (quoted && text.find("\"\"") != std::string_view::npos) {
-    for (size_t i = 0; i < text.size(); ++i) {
-      plain.push_back(text[i]);
-      if (text[i] == '"') ++i;  // the second of two
-    }
-    text = plain;
-  }
-  const PhiloxKey key = philox_key(seed, text);
-  return std::max<uint64_t>(1, uint64_t{key.hi} << 32 | key.lo);
-}
-
-bool is_missing(const FieldRules& rules, std::string_view text) {
-  return text.empty() || std::find(rules.missing.begin(), rules.missing.end(), text) != rules.missing.end();
-}
-
-// The ids of a field of several texts.
-void parse_bag(const FieldRules& rules, char separator, std::string_view texts, bool quoted,
-               std::vector<uint64_t>& ids) {
-  while (true) {
-    const size_t end = std::min(texts.find(separator), texts.size());
-    const std::string_view text = without_blanks(texts.substr(0, end));
-    if (!is_missing(rules, text)) ids.push_back(hash_of(text, quoted, rules.hash_seed));
-    if (end == texts.size()) return;
-    texts.remove_prefix(end + 1);
-  }
-}
-
 // A field of a file whose columns are named by options. Blanks around a text without quotes do not count.
 bool parse_named_field(const TextLayout& layout, const TextColumn& column, const TextField& field,
                        ClickLine& out) {
@@ -212,7 +137,7 @@ bool parse_named_field(const TextLayout& layout, const TextColumn& column, const
   const bool missing = is_missing(rules, text);
   switch (column.kind) {
     case TextColumn::Kind::Label: {
-      const std::optional<bool> clicked = missing ? std::nullopt : holds(rules.label, text);
+      const std::optional<bool> clicked = missing ? std::nullopt : label_of(rules.label, text);
       out.label = clicked.value_or(false) ? 1 : 0;
       return clicked.has_value();
     }
@@ -220,10 +145,9 @@ bool parse_named_field(const TextLayout& layout, const TextColumn& column, const
       return missing || parse_number_or_flag(text, out.dense[column.index]);
     case TextColumn::Kind::Id:
       if (column.bag != '\0')
-        parse_bag(rules, column.bag, text, field.quoted,
-                  out.bags[column.index - (layout.tables - layout.bags)]);
-      else if (!missing)
-        out.ids[column.index] = hash_of(text, field.quoted, rules.hash_seed);
+        return parse_bag(rules, column, text, field.quoted,
+                         out.bags[column.index - (layout.tables - layout.bags)]);
+      if (!missing) out.ids[column.index] = hash_of_field(text, field.quoted, rules.hash_seed);
       return true;
     case TextColumn::Kind::Ignored:
       return true;
@@ -268,7 +192,7 @@ std::vector<TextField> fields_of(std::string_view line, char separator, bool quo
 bool parse_line(const TextLayout& layout, std::string_view line, ClickLine& out) {
   std::fill(out.dense, out.dense + layout.dense, kMissing);
   std::fill(out.ids, out.ids + layout.tables, uint64_t{0});
-  std::for_each(out.bags, out.bags + layout.bags, [](std::vector<uint64_t>& bag) { bag.clear(); });
+  std::for_each(out.bags, out.bags + layout.bags, [](ClickBag& bag) { bag.clear(); });
   const char* at = line.empty() ? "" : line.data();  // an empty view's address may be null
   const char* const end = at + line.size();
   const char separator = layout.separator;
@@ -290,7 +214,11 @@ bool parse_line(const TextLayout& layout, std::string_view line, ClickLine& out)
 
 namespace {
 
-std::string wanted(const TextLayout& layout, TextColumn::Kind kind) {
+std::string wanted(const TextLayout& layout, const TextColumn& column) {
+  const TextColumn::Kind kind = column.kind;
+  if (column.weighted)
+    return fmt::format("texts with a weight each, like a:0.5{}b:2",
+                       column.bag == '\t' ? "<tab>" : std::string(1, column.bag));
   if (kind == TextColumn::Kind::Label) {
     if (layout.rules && layout.rules->label.is != LabelRule::Is::True)
       return fmt::format("what --label {} can compare: {}", layout.rules->label.text(),
@@ -321,14 +249,14 @@ std::string explain_line(const TextLayout& layout, std::string_view line) {
                        layout.columns.size());
   std::vector<float> dense(static_cast<size_t>(layout.dense));
   std::vector<uint64_t> ids(static_cast<size_t>(layout.tables));
-  std::vector<std::vector<uint64_t>> bags(static_cast<size_t>(layout.bags));
+  std::vector<ClickBag> bags(static_cast<size_t>(layout.bags));
   ClickLine out{0, dense.data(), ids.data(), bags.data()};
   for (size_t c = 0; c < fields.size(); ++c) {
     const TextColumn& column = layout.columns[c];
     const TextField& field = fields[c];
     if (parse_field(layout, column, field, out)) continue;
     return fmt::format("column {}: '{}' is not {}", column.name, printable(field.text, kShown),
-                       wanted(layout, column.kind));
+                       wanted(layout, column));
   }
   return fmt::format("column {}: the line ends after {} field{}; {} are expected, at least {}",
                      layout.columns[std::min(fields.size(), layout.columns.size() - 1)].name, fields.size(),

@@ -28,7 +28,8 @@ struct TextColumn {
   Kind kind;
   int index = 0;  // among those of its kind
   std::string name;
-  char bag = '\0';  // for ids: the separator within a bag; '\0': one id
+  char bag = '\0';        // for ids: the separator within a bag; '\0': one id
+  bool weighted = false;  // for a bag: each text is followed by its weight, as in comedy:0.5
 };
 
 // How ids are written; Text: any text, which is hashed.
@@ -56,12 +57,23 @@ struct TextLayout {
   std::optional<FieldRules> rules;  // base is Text; fields may be quoted whatever the separator
 };
 
+// The ids of a bag, and their weights where the column has any.
+struct ClickBag {
+  std::vector<uint64_t> ids;
+  std::vector<float> weights;
+
+  void clear() {
+    ids.clear();
+    weights.clear();
+  }
+};
+
 // One line's values; the arrays have room for all columns of the layout.
 struct ClickLine {
-  int label = 0;                          // 0 or 1
-  float* dense;                           // NaN where missing
-  uint64_t* ids;                          // of a table of bags: not used
-  std::vector<uint64_t>* bags = nullptr;  // for each table of bags: its ids
+  int label = 0;             // 0 or 1
+  float* dense;              // NaN where missing
+  uint64_t* ids;             // of a table of bags: not used
+  ClickBag* bags = nullptr;  // for each table of bags
 };
 
 // Parses a line (without its line end). False when it is malformed; explain_line then says why.

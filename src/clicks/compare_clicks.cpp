@@ -41,6 +41,10 @@ std::vector<std::string> click_differences(const NamedSchema& first, const Named
   else if (a.dense > 0 && a.dense_transform != b.dense_transform)
     differences.push_back(fmt::format("dense transform: {} in {}, {} in {}", b.dense_transform, other.name,
                                       a.dense_transform, first.name));
+  if (a.weighted != b.weighted)
+    differences.push_back(fmt::format("ids have weights in {}, none in {}",
+                                      a.weighted ? first.name : other.name,
+                                      a.weighted ? other.name : first.name));
   if (a.tables.size() != b.tables.size()) {
     differences.push_back(
         fmt::format("tables: {} in {}, {} in {}", b.tables.size(), other.name, a.tables.size(), first.name));

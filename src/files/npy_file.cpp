@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "core/error.h"
+#include "core/float16.h"
 #include "core/printable.h"
 
 namespace trifold {
@@ -49,60 +50,75 @@ std::optional<std::vector<int64_t>> sizes_of(std::string_view text) {
 
 }  // namespace
 
-NpyFile::NpyFile(const std::string& path) : file_(path) { read_header(); }
-
-void NpyFile::read_header() {
-  const std::string_view text = file_.text();
+NpyHeader::NpyHeader(std::string_view beginning, int64_t bytes, const std::string& name) {
   constexpr size_t kVersion = kNpyMagic.size();
-  if (!text.starts_with(kNpyMagic) || text.size() < kVersion + 4)
-    bad_input("{}: is no array of NumPy's format .npy", path());
-  const int version = text[kVersion];
+  if (!beginning.starts_with(kNpyMagic) || beginning.size() < kVersion + 4)
+    bad_input("{}: is no array of NumPy's format .npy", name);
+  const int version = static_cast<uint8_t>(beginning[kVersion]);
   const size_t length_bytes = version == 1 ? 2 : 4;
   if (version < 1 || version > 3)
-    bad_input("{}: has version {} of the format .npy; versions 1 to 3 are read", path(), version);
-  size_t length = 0;
-  for (size_t i = length_bytes; i-- > 0;)
-    length = length << 8 | static_cast<uint8_t>(text[std::min(kVersion + 2 + i, text.size() - 1)]);
+    bad_input("{}: has version {} of the format .npy; versions 1 to 3 are read", name, version);
   const size_t begin = kVersion + 2 + length_bytes;
-  if (text.size() < begin || text.size() - begin < length) bad_input("{}: ends inside its header", path());
-  const std::string_view header = text.substr(begin, length);
+  size_t length = 0;
+  for (size_t i = begin; i-- > kVersion + 2;)
+    length = length << 8 | static_cast<uint8_t>(beginning[std::min(i, beginning.size() - 1)]);
+  if (beginning.size() < begin || beginning.size() - begin < length) {
+    if (length > kMostBytes - begin) bad_input("{}: a header of {} bytes: it is damaged", name, length);
+    bad_input("{}: is truncated: it ends inside its header", name);
+  }
+  const std::string_view header = beginning.substr(begin, length);
   first_ = static_cast<int64_t>(begin + length);
 
   const std::string_view type = value_of_key(header, "descr");
+  if (type.empty()) bad_input("{}: its header does not say what its numbers are: it is damaged", name);
   const bool known = type.size() >= 5 && type[0] == '\'' && type[4] == '\'' &&
                      (type[1] == '<' || (type[1] == '|' && type[3] == '1'));
   if (known) kind_ = type[2], size_ = type[3] - '0';
   const bool whole = (kind_ == 'i' || kind_ == 'u') && (size_ == 1 || size_ == 2 || size_ == 4 || size_ == 8);
-  if (!whole && !(kind_ == 'b' && size_ == 1) && !(kind_ == 'f' && (size_ == 4 || size_ == 8)))
-    bad_input("{}: its numbers are {}, not integers or floats of 4 or 8 bytes, little-endian", path(),
-              printable(type.substr(0, type.find(','))));
+  const bool real = kind_ == 'f' && (size_ == 2 || size_ == 4 || size_ == 8);
+  if (!whole && !real && !(kind_ == 'b' && size_ == 1))
+    bad_input(
+        "{}: its numbers are {}, not little-endian integers, booleans or floats of 2, 4 or 8 bytes: save it "
+        "with "
+        "numpy's astype(\"<f4\") or astype(\"<i8\")",
+        name, printable(type.substr(0, type.find(','))));
   if (!value_of_key(header, "fortran_order").starts_with("False"))
-    bad_input("{}: is in Fortran's order: save it with numpy.ascontiguousarray", path());
+    bad_input("{}: is in Fortran's order: save it with numpy.ascontiguousarray", name);
   const auto shape = sizes_of(value_of_key(header, "shape"));
-  if (!shape) bad_input("{}: its header has no shape", path());
+  if (!shape) bad_input("{}: its header has no shape", name);
   shape_ = *shape;
-  const int64_t most = (file_.size() - first_) / size_;
-  int64_t count = 1;
+  const bool empty = std::find(shape_.begin(), shape_.end(), 0) != shape_.end();
+  const int64_t room = bytes - first_;
+  int64_t count = empty ? 0 : 1;
   for (const int64_t size : shape_) {
-    if (size > 0 && count > most / size)
-      bad_input("{}: has room for {} numbers, its shape is {}: it is damaged", path(), most, shape_text());
+    if (!empty && count > room / size_ / size)
+      bad_input("{}: has room for {} numbers, its shape is {}: it is damaged", name, room / size_,
+                shape_text());
     count *= size;
   }
-  if (first_ + count * size_ != file_.size())
-    bad_input("{}: has {} bytes of numbers, its shape {} needs {}: it is damaged", path(),
-              file_.size() - first_, shape_text(), count * size_);
+  if (count * size_ != room)
+    bad_input("{}: has {} bytes of numbers, its shape {} needs {}: it is damaged", name, room, shape_text(),
+              count * size_);
 }
 
-std::string NpyFile::shape_text() const { return fmt::format("{}", fmt::join(shape_, " x ")); }
+std::string NpyHeader::shape_text() const {
+  return shape_.empty() ? "() (one number)" : fmt::format("{}", fmt::join(shape_, " x "));
+}
+
+int64_t NpyHeader::row_bytes() const {
+  if (std::find(shape_.begin(), shape_.end(), 0) != shape_.end()) return 0;
+  int64_t bytes = size_;
+  for (size_t d = 1; d < shape_.size(); ++d) bytes *= shape_[d];
+  return bytes;
+}
 
 template <class Body>
-auto NpyFile::visit(int64_t place, Body body) const {
-  const std::byte* at = file_.bytes().data() + first_ + place * size_;
+auto NpyHeader::visit(const std::byte* at, Body body) const {
   const auto load = [&]<class T>(T value) {
     std::memcpy(&value, at, sizeof value);
     return body(value);
   };
-  if (kind_ == 'f') return size_ == 4 ? load(float{}) : load(double{});
+  if (kind_ == 'f') return size_ == 2 ? load(Float16{}) : size_ == 4 ? load(float{}) : load(double{});
   if (kind_ == 'i') {
     if (size_ == 8) return load(int64_t{});
     return size_ == 4 ? load(int32_t{}) : size_ == 2 ? load(int16_t{}) : load(int8_t{});
@@ -111,21 +127,43 @@ auto NpyFile::visit(int64_t place, Body body) const {
   return size_ == 4 ? load(uint32_t{}) : size_ == 2 ? load(uint16_t{}) : load(uint8_t{});
 }
 
-double NpyFile::number(int64_t place) const {
-  return visit(place, [](auto value) { return static_cast<double>(value); });
+double NpyHeader::number(const std::byte* at) const {
+  return visit(at, []<class T>(T value) {
+    if constexpr (std::is_same_v<T, Float16>)
+      return static_cast<double>(static_cast<float>(value));
+    else
+      return static_cast<double>(value);
+  });
 }
 
-std::optional<uint64_t> NpyFile::whole(int64_t place) const {
-  return visit(place, []<class T>(T value) -> std::optional<uint64_t> {
-    if constexpr (std::is_floating_point_v<T>) {
-      constexpr double kLimit = 18446744073709551616.0;  // 2^64
-      const auto wide = static_cast<double>(value);
-      if (!(wide >= 0 && wide < kLimit) || std::trunc(wide) != wide) return std::nullopt;
-      return static_cast<uint64_t>(wide);
-    } else {
-      return static_cast<uint64_t>(static_cast<std::make_unsigned_t<T>>(value));
-    }
+std::optional<NpyHeader::Whole> NpyHeader::whole(const std::byte* at) const {
+  if (kind_ == 'f') {
+    constexpr double kSigned = 9223372036854775808.0;  // 2^63
+    const double value = number(at);
+    if (!(value >= -kSigned && value < 2 * kSigned) || std::trunc(value) != value) return std::nullopt;
+    if (value < 0) return Whole{static_cast<uint64_t>(static_cast<int64_t>(value)), true};
+    return Whole{static_cast<uint64_t>(value), false};
+  }
+  return visit(at, []<class T>(T value) -> std::optional<Whole> {
+    if constexpr (std::is_integral_v<T>)
+      return Whole{static_cast<uint64_t>(static_cast<int64_t>(value)), std::is_signed_v<T> && value < T{0}};
+    else
+      return std::nullopt;
   });
+}
+
+NpyFile::NpyFile(const std::string& path) : NpyRows(path), file_(path) {
+  header_.emplace(file_.text().substr(0, NpyHeader::kMostBytes), file_.size(), path);
+  at_ = header_->first();
+}
+
+std::span<const std::byte> NpyFile::next(int64_t count) {
+  file_.release(released_, at_);
+  released_ = at_;
+  const int64_t bytes = count * header_->row_bytes();
+  check(bytes <= file_.size() - at_, "{}: {} rows more than there are", name(), count);
+  at_ += bytes;
+  return file_.bytes().subspan(static_cast<size_t>(released_), static_cast<size_t>(bytes));
 }
 
 }  // namespace trifold

@@ -2,14 +2,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "clicks/click_format.h"
+#include "clicks/field_values.h"
 #include "core/error.h"
 #include "files/npy_file.h"
+#include "files/npz_file.h"
 #include "preprocess/click_reader.h"
 
 namespace trifold {
@@ -17,106 +22,204 @@ namespace trifold {
 namespace {
 
 constexpr std::string_view kLabelsEnding = "_labels.npy";
-constexpr int64_t kPieceSamples = int64_t{1} << 15;
+constexpr std::string_view kDenseEnding = "_dense.npy";
+constexpr std::string_view kIdsEnding = "_sparse.npy";
+constexpr std::string_view kBagsEnding = "_sparse_multi_hot.npz";
+constexpr int64_t kMostPieceSamples = int64_t{1} << 15;
+constexpr int64_t kArrayPieceBytes = int64_t{32} << 20;
+constexpr int64_t kMostColumns = 1 << 20;
+
+// The arrays of an input, each of which is read from its first sample to its last.
+struct ClickArrays {
+  std::unique_ptr<NpyRows> labels, dense;      // [n] or [n, 1]; [n, d]
+  std::unique_ptr<NpyRows> ids;                // [n, tables]: one id in each table, or
+  std::vector<std::unique_ptr<NpyRows>> bags;  // of each table [n, ids of a bag]
+  std::vector<std::unique_ptr<NpzFile>> archives;
+  int64_t bytes = 0;  // on the disk
+};
+
+// dlrm's: kaggleAdDisplayChallenge_processed.npz, day_0_reordered.npz.
+ClickArrays arrays_of_npz(const std::string& path) {
+  ClickArrays arrays;
+  const NpzFile& file = *arrays.archives.emplace_back(std::make_unique<NpzFile>(path));
+  if (!file.has("X_cat") && file.has("X_cat_t"))
+    bad_input(
+        "{}: has X_cat_t, a table a row, as dlrm's first pass writes it: give the files of its last pass, "
+        "NAME_processed.npz or NAME_reordered.npz, which have X_cat",
+        path);
+  arrays.labels = file.open("y");
+  arrays.dense = file.open("X_int");
+  arrays.ids = file.open("X_cat");
+  arrays.bytes = file.bytes();
+  return arrays;
+}
+
+// TorchRec's: NAME_labels.npy, NAME_dense.npy, and NAME_sparse.npy or NAME_sparse_multi_hot.npz.
+ClickArrays arrays_beside(const std::string& labels) {
+  ClickArrays arrays;
+  const auto beside = [&](std::string_view ending) {
+    return labels.substr(0, labels.size() - kLabelsEnding.size()).append(ending);
+  };
+  const auto open = [&](const std::string& path) {
+    auto file = std::make_unique<NpyFile>(path);
+    arrays.bytes += file->bytes();
+    return file;
+  };
+  arrays.labels = open(labels);
+  arrays.dense = open(beside(kDenseEnding));
+  std::error_code ignored;
+  if (std::filesystem::exists(beside(kIdsEnding), ignored) ||
+      !std::filesystem::exists(beside(kBagsEnding), ignored)) {
+    arrays.ids = open(beside(kIdsEnding));
+    return arrays;
+  }
+  const NpzFile& file = *arrays.archives.emplace_back(std::make_unique<NpzFile>(beside(kBagsEnding)));
+  arrays.bytes += file.bytes();
+  for (size_t table = 0; table < file.names().size(); ++table)
+    arrays.bags.push_back(file.open(fmt::format("{}", table)));
+  return arrays;
+}
 
 class ArrayReader final : public ClickReader {
  public:
-  ArrayReader(const std::string& labels, const PreprocessOptions& options)
-      : options_(options),
-        labels_(labels),
-        dense_(beside(labels, "_dense.npy")),
-        ids_(beside(labels, "_sparse.npy")),
-        samples_(labels_.shape().empty() ? 0 : labels_.shape()[0]) {
+  ArrayReader(const std::string& path, ClickArrays arrays, const PreprocessOptions& options)
+      : path_(path), options_(options), arrays_(std::move(arrays)) {
+    const NpyRows& labels = *arrays_.labels;
     if (options.columns)
-      bad_input("{}: arrays have no names of columns, which --label would compare: leave it out", labels);
+      bad_input("{}: arrays have no names of columns, which --label would compare: leave it out", path);
     if (options.format != "auto")
-      bad_input("{}: is an array, which --data-format {} does not read: leave it out", labels,
-                options.format);
-    if (labels_.shape().size() > 2 || (labels_.shape().size() == 2 && labels_.shape()[1] != 1))
-      bad_input("{}: its shape is {}, one label for each sample is needed", labels, labels_.shape_text());
+      bad_input("{}: is an array, which --data-format {} does not read: leave it out", path, options.format);
+    if (labels.shape().empty() || labels.shape().size() > 2 ||
+        (labels.shape().size() == 2 && labels.shape()[1] != 1))
+      bad_input("{}: its shape is {}, one label for each sample is needed", labels.name(),
+                labels.shape_text());
+    samples_ = labels.shape()[0];
     layout_.base = IdBase::Decimal;
-    layout_.dense = columns_of(dense_);
-    layout_.tables = columns_of(ids_);
-    if (layout_.tables == 0) bad_input("{}: has no column of ids", ids_.path());
+    layout_.dense = columns_of(*arrays_.dense);
+    layout_.tables = arrays_.ids ? columns_of(*arrays_.ids) : static_cast<int>(arrays_.bags.size());
+    layout_.bags = static_cast<int>(arrays_.bags.size());
+    if (layout_.tables == 0) bad_input("{}: has no column of ids", arrays_.ids ? arrays_.ids->name() : path);
+    for (const auto& bag : arrays_.bags)
+      if (const int ids = columns_of(*bag); ids > ClickFolder::kMostBagIds)
+        bad_input("{}: its bags have {} ids; one has at most {}", bag->name(), ids, ClickFolder::kMostBagIds);
     for (int t = 0; t < layout_.tables; ++t)
       layout_.columns.push_back({TextColumn::Kind::Id, t, fmt::format("C{}", t + 1)});
+    int64_t sample_bytes = labels.header().row_bytes() + arrays_.dense->header().row_bytes();
+    if (arrays_.ids) sample_bytes += arrays_.ids->header().row_bytes();
+    for (const auto& bag : arrays_.bags) sample_bytes += bag->header().row_bytes();
+    piece_samples_ =
+        std::clamp<int64_t>(kArrayPieceBytes / std::max<int64_t>(1, sample_bytes), 1, kMostPieceSamples);
   }
 
   const TextLayout& layout() const override { return layout_; }
-  int64_t size() const override { return labels_.bytes() + dense_.bytes() + ids_.bytes(); }
+  int64_t size() const override { return arrays_.bytes; }
   int64_t first_line() const override { return 0; }
   double share() const override { return static_cast<double>(done_) / static_cast<double>(samples_); }
   bool next(std::span<ClickPiece> pieces, ThreadPool& pool, const DropRule& drop) override {
     if (done_ == samples_) return false;
+    const int64_t count = std::min(samples_ - done_, std::ssize(pieces) * piece_samples_);
+    Window window{done_, part_of(*arrays_.labels, count), part_of(*arrays_.dense, count), {}};
+    if (arrays_.ids) window.ids.push_back(part_of(*arrays_.ids, count));
+    for (const auto& bag : arrays_.bags) window.ids.push_back(part_of(*bag, count));
     pool.run([&](int worker) {
-      const int64_t first = std::min(samples_, done_ + worker * kPieceSamples);
-      fill(first, std::min(samples_, first + kPieceSamples), drop, pieces[static_cast<size_t>(worker)]);
+      const int64_t first = std::min(count, worker * piece_samples_);
+      fill(window, first, std::min(count, first + piece_samples_), drop, pieces[static_cast<size_t>(worker)]);
     });
-    done_ = std::min(samples_, done_ + std::ssize(pieces) * kPieceSamples);
+    done_ += count;
     return true;
   }
 
  private:
-  static std::string beside(const std::string& labels, std::string_view ending) {
-    return labels.substr(0, labels.size() - kLabelsEnding.size()).append(ending);
+  // Consecutive rows of an array.
+  struct Part {
+    const NpyRows* array;
+    const std::byte* data;
+    int64_t columns;
+    const std::byte* at(int64_t row, int64_t column) const {
+      return data + (row * columns + column) * array->header().number_bytes();
+    }
+    double number(int64_t row, int64_t column) const { return array->header().number(at(row, column)); }
+  };
+  struct Window {
+    int64_t first;  // sample
+    Part labels, dense;
+    std::vector<Part> ids;
+  };
+  static Part part_of(NpyRows& array, int64_t count) {
+    return {&array, array.next(count).data(), array.shape().size() < 2 ? 1 : array.shape()[1]};
   }
 
-  // The columns of an array [samples, columns].
-  int columns_of(const NpyFile& array) const {
-    if (array.shape().size() != 2 || array.shape()[0] != samples_ || array.shape()[1] > 1 << 20)
-      bad_input("{}: its shape is {}, that of {} is {}: a row for each sample is needed", array.path(),
-                array.shape_text(), labels_.path(), labels_.shape_text());
+  // Of an array [samples, columns].
+  int columns_of(const NpyRows& array) const {
+    if (array.shape().size() != 2 || array.shape()[0] != samples_ || array.shape()[1] > kMostColumns)
+      bad_input("{}: its shape is {}, that of {} is {}: a row for each sample is needed", array.name(),
+                array.shape_text(), arrays_.labels->name(), arrays_.labels->shape_text());
     return static_cast<int>(array.shape()[1]);
   }
 
-  void fill(int64_t first, int64_t end, const DropRule& drop, ClickPiece& piece) const {
+  // Rows [first, end) of the window.
+  void fill(const Window& window, int64_t first, int64_t end, const DropRule& drop, ClickPiece& piece) const {
     PieceBuilder builder(layout_, options_, drop, piece);
     std::vector<uint64_t> ids(static_cast<size_t>(layout_.tables));
-    for (int64_t sample = first; sample < end; ++sample) {
+    std::vector<ClickBag> bags(arrays_.bags.size());
+    for (int64_t row = first; row < end; ++row) {
+      const int64_t sample = window.first + row;
       ++piece.lines;
-      const double label = labels_.number(sample);
+      const double label = window.labels.number(row, 0);
       if (label != 0 && label != 1)
-        bad_input("{}: the label of sample {} is {}, not 0 or 1", labels_.path(), sample, label);
+        bad_input("{}: the label of sample {} is {}, not 0 or 1", arrays_.labels->name(), sample, label);
       float* const dense = builder.open();
-      for (int d = 0; d < layout_.dense; ++d) dense[d] = dense_number(sample, d);
-      for (int t = 0; t < layout_.tables; ++t) ids[static_cast<size_t>(t)] = id(sample, t);
-      builder.close(static_cast<int>(label), sample, ids, {});
+      for (int d = 0; d < layout_.dense; ++d) dense[d] = dense_number(window, row, d);
+      if (arrays_.ids)
+        for (int t = 0; t < layout_.tables; ++t) ids[static_cast<size_t>(t)] = id(window, 0, row, t);
+      for (size_t t = 0; t < bags.size(); ++t) {
+        bags[t].clear();
+        for (int64_t k = 0; k < window.ids[t].columns; ++k) bags[t].ids.push_back(id(window, t, row, k));
+      }
+      builder.close(static_cast<int>(label), sample, ids, bags);
     }
   }
 
-  // NaN stands for a missing number.
-  float dense_number(int64_t sample, int column) const {
-    const auto x = static_cast<float>(dense_.number(sample * layout_.dense + column));
+  // NaN stands for a missing one.
+  float dense_number(const Window& window, int64_t row, int column) const {
+    const auto x = static_cast<float>(window.dense.number(row, column));
     if (std::isinf(x))
-      bad_input("{}: sample {}, dense feature {} is {}, not a number", dense_.path(), sample, column, x);
+      bad_input("{}: sample {}, dense feature {} is {}, not a number", arrays_.dense->name(),
+                window.first + row, column, x);
     return x;
   }
-  uint64_t id(int64_t sample, int table) const {
-    const int64_t place = sample * layout_.tables + table;
-    const std::optional<uint64_t> id = ids_.whole(place);
-    if (!id)
-      bad_input("{}: sample {}, table {}: {} is no id, which is a whole number", ids_.path(), sample, table,
-                ids_.number(place));
-    return *id;
+  // Of an array of ids.
+  uint64_t id(const Window& window, size_t array, int64_t row, int64_t column) const {
+    const Part& part = window.ids[array];
+    const std::optional<NpyHeader::Whole> whole = part.array->header().whole(part.at(row, column));
+    if (!whole)
+      bad_input("{}: sample {}, {} {}: {} is no id, which is a whole number", part.array->name(),
+                window.first + row, arrays_.ids ? "table" : "place", column, part.number(row, column));
+    return whole->negative ? id_of_whole(static_cast<int64_t>(whole->bits)) : whole->bits;
   }
 
+  std::string path_;
   const PreprocessOptions& options_;
-  NpyFile labels_, dense_, ids_;
-  int64_t samples_;
+  ClickArrays arrays_;
+  int64_t samples_ = 0;
   TextLayout layout_;
+  int64_t piece_samples_ = 0;
   int64_t done_ = 0;
 };
 
 }  // namespace
 
-bool is_array_input(const std::string& path) { return path.ends_with(".npy"); }
+bool is_array_input(const std::string& path) { return path.ends_with(".npy") || path.ends_with(".npz"); }
 
-std::unique_ptr<ClickReader> open_array_reader(const std::string& labels, const PreprocessOptions& options) {
-  if (!labels.ends_with(kLabelsEnding))
+std::unique_ptr<ClickReader> open_array_reader(const std::string& path, const PreprocessOptions& options) {
+  if (path.ends_with(kBagsEnding))
+    bad_input("{}: bags are given by the file of their labels, NAME{}, beside it", path, kLabelsEnding);
+  if (path.ends_with(".npz")) return std::make_unique<ArrayReader>(path, arrays_of_npz(path), options);
+  if (!path.ends_with(kLabelsEnding))
     bad_input(
         "{}: arrays are given by the file of their labels, NAME{}, beside NAME_dense.npy and NAME_sparse.npy",
-        labels, kLabelsEnding);
-  return std::make_unique<ArrayReader>(labels, options);
+        path, kLabelsEnding);
+  return std::make_unique<ArrayReader>(path, arrays_beside(path), options);
 }
 
 }  // namespace trifold

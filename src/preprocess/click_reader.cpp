@@ -58,7 +58,9 @@ bool TextReader::next(std::span<ClickPiece> pieces, ThreadPool& pool, const Drop
 
 }  // namespace
 
-std::unique_ptr<ClickReader> open_click_reader(const std::string& path, const PreprocessOptions& options) {
+std::unique_ptr<ClickReader> open_click_reader(const std::string& path, const PreprocessOptions& options,
+                                               int threads) {
+  if (is_parquet_input(path)) return open_parquet_reader(path, options, threads);
   if (is_array_input(path)) return open_array_reader(path, options);
   return std::make_unique<TextReader>(path, options);
 }

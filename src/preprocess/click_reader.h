@@ -2,8 +2,10 @@
 // (preprocess/parse_clicks.h), several at a time.
 //
 //   text    a text file (clicks/click_input.h)
+//   parquet Parquet files (preprocess/parquet_file.h), whose names end in .parquet
 //   arrays  NumPy arrays as TorchRec's tools write them: <name>_labels.npy [n] or [n, 1], <name>_dense.npy [n, d] and
-//           <name>_sparse.npy [n, tables]. The labels file stands for all three.
+//           <name>_sparse.npy [n, tables], or <name>_sparse_multi_hot.npz with 0.npy [n, ids of a bag] ... The labels
+//           file stands for all three. Or an .npz file as dlrm's tools write it: y, X_int and X_cat of these shapes.
 #pragma once
 
 #include <cstdint>
@@ -32,10 +34,17 @@ class ClickReader {
   virtual double share() const = 0;
 };
 
-// BadInput for a file that is missing or does not hold clicks. `options` must outlive the reader.
-std::unique_ptr<ClickReader> open_click_reader(const std::string& path, const PreprocessOptions& options);
-// Whether `path` is the labels file of arrays.
+// BadInput for a file that is missing or does not hold clicks. `options` must outlive the reader; `threads` is the size
+// of the pools that read its pieces.
+std::unique_ptr<ClickReader> open_click_reader(const std::string& path, const PreprocessOptions& options,
+                                               int threads);
+// Whether `path` names a Parquet file.
+bool is_parquet_input(const std::string& path);
+// Failure if the Parquet module is missing.
+std::unique_ptr<ClickReader> open_parquet_reader(const std::string& path, const PreprocessOptions& options,
+                                                 int threads);
+// Whether `path` is the labels file of arrays, or an .npz file.
 bool is_array_input(const std::string& path);
-std::unique_ptr<ClickReader> open_array_reader(const std::string& labels, const PreprocessOptions& options);
+std::unique_ptr<ClickReader> open_array_reader(const std::string& path, const PreprocessOptions& options);
 
 }  // namespace trifold

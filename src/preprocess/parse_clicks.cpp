@@ -1,6 +1,7 @@
 #include "preprocess/parse_clicks.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "core/random.h"
 
@@ -25,6 +26,7 @@ PieceBuilder::PieceBuilder(const TextLayout& layout, const PreprocessOptions& op
       dense_(static_cast<size_t>(layout.dense)),
       first_bag_(static_cast<size_t>(layout.tables - layout.bags)),
       range_(static_cast<uint64_t>(options.max_ind_range)),
+      most_ids_(static_cast<size_t>(options.max_bag.value_or(std::numeric_limits<int64_t>::max()))),
       transform_(transform_of(options)) {
   for (int i = 0; i < kTransformedNumbers; ++i)
     transformed_.push_back(transform_dense(transform_, static_cast<float>(i)));
@@ -37,6 +39,9 @@ PieceBuilder::PieceBuilder(const TextLayout& layout, const PreprocessOptions& op
   for (auto& column : piece.keys) column.clear();
   piece.lengths.resize(static_cast<size_t>(layout.bags));
   for (auto& column : piece.lengths) column.clear();
+  piece.weights.resize(static_cast<size_t>(layout.bags));
+  for (auto& column : piece.weights) column.clear();
+  piece.cut_bags.assign(static_cast<size_t>(layout.bags), 0);
   piece.least = 0;
 }
 
@@ -57,7 +62,7 @@ void PieceBuilder::transform_row() {
 }
 
 void PieceBuilder::close(int label, int64_t at, std::span<const uint64_t> ids,
-                         std::span<const std::vector<uint64_t>> bags) {
+                         std::span<const ClickBag> bags) {
   if (drop_.share > 0 && label == 0 &&
       philox_word(drop_.key, static_cast<uint64_t>(at)) < drop_.share * 4294967296.0)
     return discard();
@@ -66,8 +71,14 @@ void PieceBuilder::close(int label, int64_t at, std::span<const uint64_t> ids,
   const auto key_of = [this](uint64_t hash) { return range_ == 0 ? hash : hash % range_; };
   for (size_t t = 0; t < first_bag_; ++t) piece_.keys[t].push_back(key_of(ids[t]));
   for (size_t b = 0; b < bags.size(); ++b) {
-    piece_.lengths[b].push_back(static_cast<uint32_t>(bags[b].size()));
-    for (const uint64_t hash : bags[b]) piece_.keys[first_bag_ + b].push_back(key_of(hash));
+    const auto& [all_ids, all_weights] = bags[b];
+    const size_t kept = std::min(all_ids.size(), most_ids_);
+    if (kept < all_ids.size()) ++piece_.cut_bags[b];
+    piece_.lengths[b].push_back(static_cast<uint32_t>(kept));
+    for (const uint64_t hash : std::span(all_ids).first(kept))
+      piece_.keys[first_bag_ + b].push_back(key_of(hash));
+    const auto weights = std::span(all_weights).first(std::min(kept, all_weights.size()));
+    piece_.weights[b].insert(piece_.weights[b].end(), weights.begin(), weights.end());
   }
 }
 
@@ -75,7 +86,7 @@ void parse_piece(const TextLayout& layout, std::string_view text, int64_t first_
                  const PreprocessOptions& options, const DropRule& drop, ClickPiece& piece) {
   const char* const begin = text.data();
   std::vector<uint64_t> ids(static_cast<size_t>(layout.tables));
-  std::vector<std::vector<uint64_t>> bags(static_cast<size_t>(layout.bags));
+  std::vector<ClickBag> bags(static_cast<size_t>(layout.bags));
   PieceBuilder builder(layout, options, drop, piece);
   while (!text.empty()) {
     const int64_t at = first_byte + (text.data() - begin);
@@ -106,8 +117,12 @@ ClickColumnWriter::ClickColumnWriter(const std::string& folder, const TextLayout
       dense_(ClickFolder::dense_file(folder), RawFile::Mode::Create),
       keys_written_(static_cast<size_t>(layout.tables)) {
   for (int t = 0; t < layout.tables; ++t) keys_.emplace_back(key_file(t), RawFile::Mode::Create);
-  for (int t = layout.tables - layout.bags; t < layout.tables; ++t)
+  for (int t = layout.tables - layout.bags; t < layout.tables; ++t) {
     ends_.emplace_back(clicks.ends_file(folder, t), RawFile::Mode::Create);
+    weights_.emplace_back();
+    if (clicks.tables[static_cast<size_t>(t)].weighted)
+      weights_.back().emplace(clicks.weights_file(folder, t), RawFile::Mode::Create);
+  }
 }
 
 std::string ClickColumnWriter::key_file(int table) const { return fmt::format("{}/keys{}", folder_, table); }
@@ -127,6 +142,10 @@ void ClickColumnWriter::write_keys(size_t table, std::span<const uint64_t> keys,
   keys_[table].write_all(std::span<const uint32_t>(narrow), first);
 }
 
+void ClickColumnWriter::write_weights(size_t bag, std::span<const float> weights, const Place& place) {
+  if (weights_[bag]) weights_[bag]->write_all(weights, place.keys[keys_.size() - ends_.size() + bag]);
+}
+
 void ClickColumnWriter::write_ends(size_t bag, std::span<const uint32_t> lengths, const Place& place) {
   auto end = static_cast<uint64_t>(place.keys[keys_.size() - ends_.size() + bag]);
   std::vector<uint64_t> ends;
@@ -144,7 +163,10 @@ void ClickColumnWriter::write(std::span<const ClickPiece> pieces, ThreadPool& po
       labels_.write_all(std::span(piece.labels), place.sample);
       dense_.write_all(std::span(piece.dense), place.sample * dense_count_);
       for (size_t t = 0; t < keys_.size(); ++t) write_keys(t, piece.keys[t], place.keys[t]);
-      for (size_t b = 0; b < ends_.size(); ++b) write_ends(b, piece.lengths[b], place);
+      for (size_t b = 0; b < ends_.size(); ++b) {
+        write_ends(b, piece.lengths[b], place);
+        write_weights(b, piece.weights[b], place);
+      }
     }
   });
 }

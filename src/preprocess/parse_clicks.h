@@ -26,6 +26,8 @@ struct ClickPiece {
   std::vector<float> dense;                    // [samples, dense]
   std::vector<std::vector<uint64_t>> keys;     // for each table
   std::vector<std::vector<uint32_t>> lengths;  // for each table of bags: number of keys of each sample
+  std::vector<std::vector<float>> weights;     // for each table of bags: of its keys; empty without weights
+  std::vector<int64_t> cut_bags;               // for each table of bags: number of bags longer than allowed
   float least = 0;                             // least of all dense numbers
   int64_t samples() const { return std::ssize(labels); }
 };
@@ -51,8 +53,7 @@ class PieceBuilder {
   void discard();
   // `at`, the sample's position in its input, decides whether it is dropped; `ids` has an entry for every table, ids of
   // bags are in `bags`.
-  void close(int label, int64_t at, std::span<const uint64_t> ids,
-             std::span<const std::vector<uint64_t>> bags);
+  void close(int label, int64_t at, std::span<const uint64_t> ids, std::span<const ClickBag> bags);
 
  private:
   void transform_row();
@@ -62,6 +63,7 @@ class PieceBuilder {
   size_t dense_;      // numbers of a sample
   size_t first_bag_;  // tables before the first of bags
   uint64_t range_;    // limit of the ids; 0: none
+  size_t most_ids_;   // of a bag
   DenseTransform transform_;
   std::vector<float> transformed_;  // transforms of small integers
 };
@@ -90,6 +92,7 @@ class ClickColumnWriter {
   };
   Place take_place(const ClickPiece& piece);
   void write_keys(size_t table, std::span<const uint64_t> keys, int64_t first);
+  void write_weights(size_t bag, std::span<const float> weights, const Place& place);
   void write_ends(size_t bag, std::span<const uint32_t> lengths, const Place& place);
 
   std::string folder_;
@@ -98,7 +101,8 @@ class ClickColumnWriter {
   RawFile labels_;
   RawFile dense_;
   std::vector<RawFile> keys_;
-  std::vector<RawFile> ends_;  // for the tables of bags, which are the last ones
+  std::vector<RawFile> ends_;                    // for the tables of bags, which are the last ones
+  std::vector<std::optional<RawFile>> weights_;  // the same; none without weights
   std::vector<int64_t> keys_written_;
   int64_t samples_ = 0;
 };

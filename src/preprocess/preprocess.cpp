@@ -66,6 +66,10 @@ class Job {
     // Each is opened for its layout, closed, and reopened later: there may be thousands.
     for (const std::string& path : click_inputs(options.inputs)) add_layout(path);
     describe(result_.folder);
+    if (options.max_bag && layout_.bags == 0)
+      bad_input("--max-bag {}: {} has no column of bags: leave it out, or name one with --bag",
+                *options.max_bag, paths_[0]);
+    for (int t = layout_.tables - layout_.bags; t < layout_.tables; ++t) result_.bags.push_back({t});
   }
 
   PreprocessResult run() {
@@ -116,15 +120,17 @@ class Job {
   int key_bytes() const { return layout_.base == IdBase::Hexadecimal || options_.max_ind_range > 0 ? 4 : 8; }
 
   void add_layout(const std::string& path) {
-    const std::unique_ptr<ClickReader> input = open_click_reader(path, options_);
+    const std::unique_ptr<ClickReader> input = open_click_reader(path, options_, pool_.size());
     const TextLayout& layout = input->layout();
     check_labels(layout, path);
     if (!paths_.empty() && layout.base != layout_.base)
       bad_input("{}: its ids are {}, those of {} are {}: give --data-format", path, name_of(layout.base),
                 paths_[0], name_of(layout_.base));
-    if (!paths_.empty() && (layout.dense != layout_.dense || layout.tables != layout_.tables))
-      bad_input("{}: has {} dense columns and {} columns of ids, {} has {} and {}", path, layout.dense,
-                layout.tables, paths_[0], layout_.dense, layout_.tables);
+    if (!paths_.empty() &&
+        (layout.dense != layout_.dense || layout.tables != layout_.tables || layout.bags != layout_.bags))
+      bad_input("{}: has {} dense columns and {} columns of ids ({} of bags), {} has {} and {} ({})", path,
+                layout.dense, layout.tables, layout.bags, paths_[0], layout_.dense, layout_.tables,
+                layout_.bags);
     if (paths_.empty()) layout_ = layout;
     paths_.push_back(path);
     total_bytes_ += input->size();
@@ -134,7 +140,7 @@ class Job {
   }
 
   void parse(size_t number, ClickColumnWriter& writer) {
-    const std::unique_ptr<ClickReader> reader = open_click_reader(paths_[number], options_);
+    const std::unique_ptr<ClickReader> reader = open_click_reader(paths_[number], options_, pool_.size());
     const DropRule drop{options_.drop_negatives,
                         philox_key(options_.seed, fmt::format("negatives of file {}", number))};
     ClickFolder::Source source{paths_[number], 0, 0, writer.samples()};
@@ -171,12 +177,21 @@ class Job {
     line_number += piece.lines;
     result_.folder.clicks += std::count(piece.labels.begin(), piece.labels.end(), uint8_t{1});
     least_ = std::min(least_, piece.least);
-    for (size_t b = 0; b < piece.lengths.size(); ++b)
-      for (const uint32_t length : piece.lengths[b]) {
-        ClickFolder::Table& table =
-            result_.folder.tables[result_.folder.tables.size() - piece.lengths.size() + b];
-        table.most_ids = std::max(table.most_ids, static_cast<int64_t>(length));
-      }
+    for (size_t b = 0; b < piece.lengths.size(); ++b) take_in_bags(piece, b);
+    samples_ += piece.samples();
+  }
+
+  void take_in_bags(const ClickPiece& piece, size_t b) {
+    PreprocessResult::Bags& bags = result_.bags[b];
+    ClickFolder::Table& table = result_.folder.tables[static_cast<size_t>(bags.table)];
+    table.cut_bags += piece.cut_bags[b];
+    for (int64_t i = 0; i < piece.samples(); ++i) {
+      const int64_t length = piece.lengths[b][static_cast<size_t>(i)];
+      bags.ids += length;
+      if (length <= table.most_ids) continue;
+      table.most_ids = length;
+      bags.longest_sample = samples_ + i;
+    }
   }
 
   void describe(ClickFolder& folder) const {
@@ -185,14 +200,17 @@ class Job {
     folder.base = layout_.base;
     folder.max_ind_range = options_.max_ind_range;
     folder.frequency_threshold = options_.frequency_threshold;
+    folder.max_bag = options_.max_bag;
     folder.drop_negatives = options_.drop_negatives;
     folder.tables.resize(static_cast<size_t>(layout_.tables));
     for (int t = layout_.tables - layout_.bags; t < layout_.tables; ++t)
       folder.tables[static_cast<size_t>(t)].bag = true;
-    for (const TextColumn& column : layout_.columns)
-      if (column.kind == TextColumn::Kind::Id)
-        folder.tables[static_cast<size_t>(column.index)].name =
-            layout_.rules ? table_name_of(column.name) : column.name;
+    for (const TextColumn& column : layout_.columns) {
+      if (column.kind != TextColumn::Kind::Id) continue;
+      ClickFolder::Table& table = folder.tables[static_cast<size_t>(column.index)];
+      table.name = layout_.rules ? table_name_of(column.name) : column.name;
+      table.weighted = column.weighted;
+    }
     for (size_t t = 0; t < folder.tables.size(); ++t)
       for (size_t other = 0; other < t; ++other)
         if (folder.tables[t].name == folder.tables[other].name)
@@ -207,6 +225,10 @@ class Job {
       if (folder.tables[t].bag != given_->tables[t].bag)
         bad_input("{}: column {} is of --{} in {}: give the same", options_.inputs[0], folder.tables[t].name,
                   given_->tables[t].bag ? "bag" : "sparse", *options_.dictionaries_of);
+      if (folder.tables[t].weighted != given_->tables[t].weighted)
+        bad_input("{}: column {} is {} --bag-weights in {}: give the same", options_.inputs[0],
+                  folder.tables[t].name, given_->tables[t].weighted ? "of" : "not of",
+                  *options_.dictionaries_of);
       folder.tables[t].name = given_->tables[t].name;
     }
     if (given_->hash_seed != folder.hash_seed)
@@ -285,6 +307,7 @@ class Job {
   TextLayout layout_;  // of the first input: names and numbers of columns
   int64_t total_bytes_ = 0;
   int64_t done_bytes_ = 0;
+  int64_t samples_ = 0;
   float least_ = 0;
   PreprocessResult result_;
   std::mutex counting_;

@@ -31,6 +31,7 @@ struct PreprocessOptions {
   bool hash_ids = false;                       // ids are hashes modulo max_ind_range: no dictionary
   int64_t frequency_threshold = 1;             // occurrences that a value needs for an id of its own
   std::optional<std::string> dictionaries_of;  // folder whose dictionaries, and m of LogMin, are reused
+  std::optional<int64_t> max_bag;              // of a longer bag only this many ids, the first ones, are kept
   double drop_negatives = 0;                   // share of samples without a click to drop, chosen by the seed
   uint64_t seed = 1234;
   size_t memory = size_t{1} << 30;  // bytes for dictionaries, of all threads together
@@ -46,7 +47,15 @@ struct PreprocessProgress {
 };
 
 struct PreprocessResult {
+  // Of a table of bags.
+  struct Bags {
+    int table = 0;
+    int64_t ids = 0;             // of all samples
+    int64_t longest_sample = 0;  // the first that has ClickFolder::Table::most_ids
+  };
+
   ClickFolder folder;
+  std::vector<Bags> bags;
   TextReport report;
   int64_t input_bytes = 0;
   int partitioned_tables = 0;  // tables whose dictionary did not fit into memory at once

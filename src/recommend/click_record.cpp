@@ -30,7 +30,9 @@ json member(const json& object, const char* key) {
 json click_record(const ClickSchema& schema) {
   json mappings = json::array();
   for (const ClickTable& table : schema.tables) mappings.push_back(table.mapping);
-  return {{"dense_transform", schema.dense_transform}, {"mappings", std::move(mappings)}};
+  json record = {{"dense_transform", schema.dense_transform}, {"mappings", std::move(mappings)}};
+  if (schema.weighted) record["weighted"] = true;
+  return record;
 }
 
 void compare_with_record(const CheckpointReader& reader, const std::string& data, const ClickSchema& schema) {
@@ -42,6 +44,8 @@ void compare_with_record(const CheckpointReader& reader, const std::string& data
   ClickSchema stored;
   stored.dense = static_cast<int>(told<int64_t>(model, "dense").value_or(schema.dense));
   stored.dense_transform = told<std::string>(record, "dense_transform").value_or(schema.dense_transform);
+  stored.weighted =
+      record.is_object() ? record.value("weighted", json(false)) == json(true) : schema.weighted;
   for (size_t t = 0; t < tables.size(); ++t) {
     ClickTable table = t < schema.tables.size() ? schema.tables[t] : ClickTable{};
     table.name = told<std::string>(tables[t], "name").value_or(table.name);

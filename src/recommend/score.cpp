@@ -6,14 +6,18 @@
 #include <cmath>
 #include <cstdint>
 #include <iterator>
+#include <memory>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "clicks/click_source.h"
 #include "config/command_line/commands.h"
 #include "core/error.h"
 #include "core/tensor.h"
 #include "files/output_files.h"
+#include "preprocess/parquet_library.h"
+#include "preprocess/prediction_table.h"
 
 namespace trifold {
 
@@ -25,26 +29,40 @@ T sigmoid(T logit) {
   return static_cast<T>((logit >= 0 ? 1 : tail) / (1 + tail));
 }
 
-// The lines of consecutive samples.
-class PredictionLines {
+// Probability i of logits of type T.
+template <class T>
+T probability_of(const Tensor& logits, int64_t i, int64_t first) {
+  const T logit = static_cast<const T*>(logits.data)[i];
+  check(std::isfinite(logit), "the logit of sample {} is {}", first + i, logit);
+  return sigmoid(logit);
+}
+
+// The bytes of a file of predictions; each piece until the next one is made.
+class PredictionBytes {
+ public:
+  virtual ~PredictionBytes() = default;
+  virtual std::string_view header() { return {}; }
+  // `count` samples from number `first` on.
+  virtual std::string_view of(int64_t first, int64_t count, const Tensor& logits, const Tensor& labels) = 0;
+  virtual std::string_view end() { return {}; }
+};
+
+// A line for each sample.
+class PredictionLines final : public PredictionBytes {
  public:
   PredictionLines(ScoreFormat format, bool labeled) : csv_(format == ScoreFormat::Csv), labeled_(labeled) {}
 
-  std::string_view header() {
+  std::string_view header() override {
     text_.clear();
     if (csv_) add("sample,{}probability\n", labeled_ ? "label," : "");
     return view();
   }
-  // `count` samples from number `first` on.
-  std::string_view of(int64_t first, int64_t count, const Tensor& logits, const Tensor& labels) {
+  std::string_view of(int64_t first, int64_t count, const Tensor& logits, const Tensor& labels) override {
     text_.clear();
     const auto* label = labels.as<float>();
     dispatch_wide_float(logits.dtype, [&]<class T>(T) {
-      const auto* logit = static_cast<const T*>(logits.data);
-      for (int64_t i = 0; i < count; ++i) {
-        check(std::isfinite(logit[i]), "the logit of sample {} is {}", first + i, logit[i]);
-        add_line(first + i, label[i] == 1, sigmoid(logit[i]));
-      }
+      for (int64_t i = 0; i < count; ++i)
+        add_line(first + i, label[i] == 1, probability_of<T>(logits, i, first));
     });
     return view();
   }
@@ -72,12 +90,46 @@ class PredictionLines {
   fmt::memory_buffer text_;
 };
 
+// Rows of a Parquet file.
+class PredictionRows final : public PredictionBytes {
+ public:
+  PredictionRows(bool labeled, bool doubles) : table_(labeled, doubles) {}
+
+  std::string_view of(int64_t first, int64_t count, const Tensor& logits, const Tensor& labels) override {
+    labels_.resize(static_cast<size_t>(count));
+    probabilities_.resize(static_cast<size_t>(count));
+    const auto* label = labels.as<float>();
+    dispatch_wide_float(logits.dtype, [&]<class T>(T) {
+      for (int64_t i = 0; i < count; ++i) {
+        labels_[static_cast<size_t>(i)] = label[i] == 1 ? 1 : 0;
+        probabilities_[static_cast<size_t>(i)] = probability_of<T>(logits, i, first);
+      }
+    });
+    return table_.add(first, labels_, probabilities_);
+  }
+  std::string_view end() override { return table_.finish(); }
+
+ private:
+  PredictionTable table_;
+  std::vector<int8_t> labels_;
+  std::vector<double> probabilities_;
+};
+
+std::unique_ptr<PredictionBytes> prediction_bytes(const ScoreJob& job) {
+  const bool labeled = job.recommender.samples().schema().labeled;
+  if (*job.config.output_format == ScoreFormat::Parquet)
+    return std::make_unique<PredictionRows>(labeled, job.recommender.config.precision.f64);
+  return std::make_unique<PredictionLines>(*job.config.output_format, labeled);
+}
+
 }  // namespace
 
 ScoreJob prepare(const ScoreConfig& config) {
   ScoreJob job{config, {}, {}};
   if (config.output != "-") check_writable_file("--output", config.output);
   job.recommender = open_recommender(config.run);
+  if (*config.output_format == ScoreFormat::Parquet)
+    parquet_library(fmt::format("--output {}", config.output));
   job.terms.add(options_of(job.config));
   add_terms(job.terms, job.recommender);
   return job;
@@ -88,8 +140,8 @@ bool score(Communicator& world, const ScoreJob& job, const std::atomic<int>& sig
   const ClickSource& source = job.recommender.samples();
   const int64_t batch = job.config.run.global_batch_size;
   const bool is_writer = world.rank() == 0;
-  PredictionLines lines(*job.config.output_format, source.schema().labeled);
-  if (is_writer) write(lines.header());
+  const std::unique_ptr<PredictionBytes> bytes = is_writer ? prediction_bytes(job) : nullptr;
+  if (is_writer) write(bytes->header());
   Buffer all_logits, all_labels;
   int64_t first = 0;
   const auto take = [&](const Recommender::Scored& scored, Stream& stream) {
@@ -105,10 +157,12 @@ bool score(Communicator& world, const ScoreJob& job, const std::atomic<int>& sig
     world.all_gather(labels, scored.batch->labels, stream);
     stream.synchronize();
     const int64_t count = std::min(batch, source.samples() - first);
-    if (is_writer) write(lines.of(first, count, logits, labels));
+    if (is_writer) write(bytes->of(first, count, logits, labels));
     first += count;
   };
-  return predict_clicks(world, job.recommender, signal, take, [](Stream&) {});
+  const bool whole = predict_clicks(world, job.recommender, signal, take, [](Stream&) {});
+  if (whole && is_writer) write(bytes->end());
+  return whole;
 }
 
 }  // namespace trifold

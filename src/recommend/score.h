@@ -1,7 +1,9 @@
-// `trifold score`: writes the predictions of a trained recommender, one line for each sample in the order of the data:
+// `trifold score`: writes the predictions of a trained recommender, one line or row for each sample in the order of the
+// data:
 //
 //   csv     a header "sample,label,probability", then "0,1,0.0312..."
 //   jsonl   {"sample":0,"label":1,"probability":0.0312...}
+//   parquet the columns of csv (preprocess/prediction_table.h)
 //
 // `sample` counts samples from 0; the label is omitted if the data have none; the probability is sigmoid(logit), with
 // enough digits to be unique in the type of the logits.
@@ -25,7 +27,7 @@ struct ScoreJob {
 // Call once per process. BadInput for mistakes in files and options.
 ScoreJob prepare(const ScoreConfig& config);
 
-// `write` gets the text piece by piece on rank 0. False if `signal` stopped it. Collective.
+// `write` gets the bytes piece by piece on rank 0. False if `signal` stopped it. Collective.
 bool score(Communicator& world, const ScoreJob& job, const std::atomic<int>& signal,
            FunctionRef<void(std::string_view text)> write);
 

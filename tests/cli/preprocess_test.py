@@ -13,6 +13,7 @@ import shutil
 import struct
 import subprocess
 import unittest
+import zipfile
 
 from program import ProgramTest
 
@@ -50,6 +51,14 @@ def text_of(rows, delimiter=",", header=HEADER):
     writer.writerow(header)
     writer.writerows(rows)
     return out.getvalue()
+
+
+def npy_of(kind, shape, values, order="False"):
+    letter = {"<i4": "i", "<i8": "q", "<f4": "f", "<f8": "d", "|u1": "B", ">i4": "i"}[kind]
+    header = f"{{'descr': '{kind}', 'fortran_order': {order}, 'shape': ({', '.join(map(str, shape))},), }}"
+    header += " " * (-(len(header) + 11) % 64) + "\n"
+    body = struct.pack(f"<{len(values)}{letter}", *values)
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + body
 
 
 class Preprocess(ProgramTest):
@@ -188,7 +197,9 @@ class Preprocess(ProgramTest):
         self.assertEqual(self.bags("later")[1]["genres_token_seq"], [[1, 3, 2, 3]])
         for more, words in (
                 (("--sparse", "user,tags", "--bag", "genres:token_seq:|"), "column 2 is tags here, genres_token_seq in rare"),
-                (("--sparse", "user", "--bag", "genres"), "'genres' is no column with the character between its texts, like genres:|"),
+                (("--sparse", "user", "--bag", "tags"), "--bag tags: the fields of a text need the character between their values: give tags:| or tags:space"),
+                (("--sparse", "user", "--bag", ":|"), "':|' is no column with the character between its texts, like genres:|"),
+                (("--sparse", "user", "--max-bag", 2), "--max-bag 2: movies.csv has no column of bags: leave it out, or name one with --bag"),
                 (("--sparse", "user", "--bag", "genres:||"), "'||' is no separator: one character that is no quote, or space, tab or comma"),
                 (("--sparse", "user", "--bag", "kinds:|"), "movies.csv:1: --bag names the column 'kinds'"),
                 (("--sparse", "user,genres:token_seq,tags"), "column genres_token_seq is of --bag in rare: give the same")):
@@ -198,11 +209,7 @@ class Preprocess(ProgramTest):
 
     def npy(self, name, kind, shape, values, order="False"):
         """Writes an array of NumPy's format, version 1: `kind` as in '<i4', for struct '<i'."""
-        letter = {"<i4": "i", "<i8": "q", "<f4": "f", "<f8": "d", "|u1": "B", ">i4": "i"}[kind]
-        header = f"{{'descr': '{kind}', 'fortran_order': {order}, 'shape': ({', '.join(map(str, shape))},), }}"
-        header += " " * (-(len(header) + 11) % 64) + "\n"
-        body = struct.pack(f"<{len(values)}{letter}", *values)
-        self.write(name, b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + body)
+        self.write(name, npy_of(kind, shape, values, order))
 
     def test_arrays_are_as_text_with_the_same_numbers(self):
         draw = random.Random(9)
@@ -214,8 +221,9 @@ class Preprocess(ProgramTest):
         labels = [y for y, _, _ in rows]
         dense = [x for _, numbers, _ in rows for x in numbers]
         ids = [i for _, _, numbers in rows for i in numbers]
-        wrapped = [i - (1 << 32) if i >= 1 << 31 else i for i in ids]  # as int32 holds a hash
-        for kinds, stored in ((("<i4", "<f4", "<i4"), wrapped), (("|u1", "<f8", "<f8"), ids), (("<i8", "<i4", "<i8"), ids)):
+        wrapped = [i - (1 << 32) if i >= 1 << 31 else i for i in ids]  # as int32 holds a hash, and what is made of it
+        for kinds, stored in ((("<i4", "<f4", "<i4"), wrapped), (("|u1", "<f8", "<f8"), ids), (("<i8", "<i4", "<i8"), ids),
+                              (("<i8", "<i4", "<i8"), wrapped), (("<i8", "<i4", "<f8"), wrapped)):
             self.npy("all/day_0_labels.npy", kinds[0], (len(rows), 1), labels)
             self.npy("all/day_0_dense.npy", kinds[1], (len(rows), 3), dense)
             self.npy("all/day_0_sparse.npy", kinds[2], (len(rows), 2), stored)
@@ -239,7 +247,7 @@ class Preprocess(ProgramTest):
                 (("x_sparse.npy", "<f8", (2, 1), [1, 1.5]), "x_sparse.npy: sample 1, table 0: 1.5 is no id, which is a whole number"),
                 (("x_sparse.npy", "<i4", (3, 1), [1, 2, 3]), "x_sparse.npy: its shape is 3 x 1, that of x_labels.npy is 2: a row for each sample"),
                 (("x_sparse.npy", "<i4", (2, 1), [1]), "x_sparse.npy: has room for 1 numbers, its shape is 2 x 1: it is damaged"),
-                (("x_sparse.npy", ">i4", (2, 1), [1, 2]), "x_sparse.npy: its numbers are '>i4', not integers or floats of 4 or 8 bytes, little-endian"),
+                (("x_sparse.npy", ">i4", (2, 1), [1, 2]), "x_sparse.npy: its numbers are '>i4', not little-endian integers, booleans or floats of 2, 4 or 8 bytes"),
                 (("x_sparse.npy", "<i4", (2, 1), [1, 2], "True"), "x_sparse.npy: is in Fortran's order"),
                 (("x_dense.npy", "<f4", (2, 1), [1, float("inf")]), "x_dense.npy: sample 1, dense feature 0 is inf, not a number")):
             self.npy("x_sparse.npy", "<i4", (2, 1), [1, 2])
@@ -257,6 +265,147 @@ class Preprocess(ProgramTest):
             _, told = self.preprocess(source, "bad", columns=("--threads", 1, *more), status=2)
             self.assertIn(words, told)
         self.assertFalse((self.folder / "bad").exists())
+
+    def npz(self, name, arrays, packed=True):
+        """Writes an archive as numpy.savez and savez_compressed do: arrays are (kind, shape, values)."""
+        with zipfile.ZipFile(self.folder / name, "w", zipfile.ZIP_DEFLATED if packed else zipfile.ZIP_STORED) as archive:
+            for member, array in arrays.items():
+                with archive.open(f"{member}.npy", "w", force_zip64=True) as file:  # as NumPy asks for it
+                    file.write(npy_of(*array))
+
+    def test_archives_of_arrays_are_as_arrays(self):
+        draw = random.Random(11)
+        count = 70000  # two pieces for each of two threads, and more
+        labels = [draw.randrange(2) for _ in range(count)]
+        dense = [draw.randrange(50) for _ in range(count * 3)]
+        ids = [draw.randrange(500) for _ in range(count * 2)]
+        self.npy("a_labels.npy", "<i4", (count,), labels)
+        self.npy("a_dense.npy", "<i4", (count, 3), dense)
+        self.npy("a_sparse.npy", "<i4", (count, 2), ids)
+        self.preprocess("a_labels.npy", "wanted", columns=("--threads", 2))
+        wanted = self.folder_of("wanted")[1:]
+        arrays = {"X_cat": ("<f8", (count, 2), ids), "X_int": ("<i4", (count, 3), dense), "y": ("<i4", (count,), labels), "counts": ("<i4", (2,), [500, 500])}
+        (self.folder / "days").mkdir()
+        for packed in (True, False):
+            self.npz("days/kaggleAdDisplayChallenge_processed.npz", arrays, packed)
+            for source in ("days", "days/kaggleAdDisplayChallenge_processed.npz"):
+                self.preprocess(source, "out", columns=("--threads", 2))
+                self.assertEqual(self.folder_of("out")[1:], wanted)
+                shutil.rmtree(self.folder / "out")
+
+    def test_archives_of_bags(self):
+        self.npy("b_labels.npy", "<i4", (3, 1), [1, 0, 1])
+        self.npy("b_dense.npy", "<f4", (3, 0), [])
+        self.npz("b_sparse_multi_hot.npz", {"0": ("<i4", (3, 2), [5, 6, 5, 5, 7, 0]), "1": ("<i4", (3, 1), [9, 8, 9])}, False)
+        self.preprocess(".", "out", columns=("--threads", 1))
+        manifest, found = self.bags("out")
+        self.assertEqual(found, {"C1": [[2, 3], [2, 2], [4, 0]], "C2": [[2], [3], [2]]})
+        self.assertEqual((manifest["dense"], [table["most_ids"] for table in manifest["tables"]]), (0, [2, 1]))
+        _, told = self.preprocess("b_sparse_multi_hot.npz", "x", columns=("--threads", 1), status=2)
+        self.assertIn("bags are given by the file of their labels, NAME_labels.npy, beside it", told)
+
+    def test_what_is_wrong_with_archives(self):
+        arrays = {"X_cat": ("<i4", (2, 1), [3, 4]), "X_int": ("<i4", (2, 1), [1, 2]), "y": ("<i4", (2,), [0, 1])}
+        self.npz("good.npz", arrays)
+        self.preprocess("good.npz", "out", columns=("--threads", 1))
+        good = (self.folder / "good.npz").read_bytes()
+        middle = good.index(b"X_cat.npy") + 60
+        cases = [({"X_cat_t": arrays["X_cat"], "X_int": arrays["X_int"], "y": arrays["y"]}, "bad.npz: has X_cat_t, a table a row, as dlrm's first pass writes it"),
+                 ({"X_cat": arrays["X_cat"], "X_int": arrays["X_int"]}, "bad.npz: has no array y; there are X_cat, X_int"),
+                 ({**arrays, "X_int": ("<i4", (3, 1), [1, 2, 3])}, "bad.npz: X_int: its shape is 3 x 1, that of bad.npz: y is 2: a row for each sample"),
+                 ({**arrays, "y": ("<i4", (2,), [0, 7])}, "bad.npz: y: the label of sample 1 is 7, not 0 or 1"),
+                 ({**arrays, "X_cat": ("<f4", (2, 1), [3, 4.5])}, "bad.npz: X_cat: sample 1, table 0: 4.5 is no id, which is a whole number"),
+                 ({**arrays, "y": ("<i4", (0,), []), "X_int": ("<i4", (0, 1), []), "X_cat": ("<i4", (0, 1), [])}, "bad.npz: there is no sample in it"),
+                 (b"label,C1\n", "bad.npz: is no file of NumPy's format .npz, which is a zip archive"),
+                 (good[:-30], "bad.npz: the zip archive has no directory at its end: the file is truncated, or damaged"),
+                 (good[:middle] + bytes([good[middle] ^ 255]) + good[middle + 1:], "bad.npz: X_cat: ")]
+        for content, words in cases:
+            if isinstance(content, bytes):
+                self.write("bad.npz", content)
+            else:
+                self.npz("bad.npz", content)
+            _, told = self.preprocess("bad.npz", "bad", columns=("--threads", 1), status=2)
+            self.assertIn(words, told)
+        with zipfile.ZipFile(self.folder / "bad.npz", "w", zipfile.ZIP_BZIP2) as archive:
+            archive.writestr("y.npy", npy_of(*arrays["y"]))
+        _, told = self.preprocess("bad.npz", "bad", columns=("--threads", 1), status=2)
+        self.assertIn("bad.npz: y: is packed by method 12 of zip archives; stored and deflated arrays are read", told)
+
+    def test_ids_of_a_bag_may_have_weights(self):
+        rows = ["1,u1,a:0.5|b:2", "0,u2,", "1,u1, b : -1.25 |NA|k:v:1e2", "0,u3,c:0|a:3|b:1"]
+        self.write("w.csv", "y,user,words\n" + "".join(row + "\n" for row in rows))
+        columns = ("--label", "y", "--sparse", "user", "--bag", "words:|", "--bag-weights", "words", "--threads", 2)
+        self.preprocess("w.csv", "out", columns=columns)
+        manifest, found = self.bags("out")
+        self.assertEqual((manifest["version"], manifest["tables"][1]["weighted"]), (4, True))
+        self.assertEqual(found["words"], [[2, 3], [], [3, 4], [5, 2, 3]])
+
+        def weights(name):
+            return [x for (x,) in struct.iter_unpack("<f", (self.folder / name / "words.weights").read_bytes())]
+        self.assertEqual(weights("out"), [0.5, 2, -1.25, 100, 0, 3, 1])
+        self.preprocess("w.csv", "cut", "--max-bag", 1, columns=columns)
+        self.assertEqual((self.bags("cut")[1]["words"], weights("cut")), ([[2], [], [3], [4]], [0.5, -1.25, 0]))
+        for text, words in (("a", "'a|b:1' is not texts with a weight each, like a:0.5|b:2"), ("a:x", "'a:x|b:1' is not texts"), ("a:inf", "'a:inf|b:1' is not"),
+                            ("a:", "'a:|b:1' is not")):
+            self.write("bad.csv", f"y,user,words\n1,u1,{text}|b:1\n")
+            _, told = self.preprocess("bad.csv", "x", columns=columns, status=2)
+            self.assertIn("bad.csv:2: column words: " + words, told)
+        for more, words in ((("--bag-weights", "user"), "--bag-weights names the column 'user', which --bag does not name"),
+                            (("--dictionaries-of", "out"), "column words is of --bag-weights in out: give the same")):
+            _, told = self.preprocess("w.csv", "x", *more, columns=columns[:6] + columns[-2:], status=2)
+            self.assertIn(words, told)
+
+    def test_weights_train_in_every_placement(self):
+        draw = random.Random(8)
+        rows = []
+        for _ in range(2000):
+            words = [(draw.randrange(12), draw.choice((0, 0.25, 1, 3))) for _ in range(draw.randrange(6))]
+            score = sum(weight * (word % 3 - 1) for word, weight in words)
+            rows.append((int(draw.random() < 1 / (1 + math.exp(-2 * score))), draw.randrange(5), words))
+
+        def write(name, text_of_word):
+            self.write(f"{name}.csv", "y,user,words\n" + "".join(f"{y},u{user},{'|'.join(text_of_word(*word) for word in words)}\n" for y, user, words in rows))
+        write("weights", lambda word, weight: f"w{word}:{weight}")
+        write("ones", lambda word, _: f"w{word}:1")
+        write("plain", lambda word, _: f"w{word}")
+        columns = ("--label", "y", "--sparse", "user", "--bag", "words:|", "--threads", 2)
+        for name in ("weights", "ones"):
+            self.preprocess(f"{name}.csv", name, "--bag-weights", "words", columns=columns)
+        self.preprocess("plain.csv", "plain", columns=columns)
+
+        def train(name, log, *more, **options):
+            return self.trifold("recommend", "--train-data", name, "--embedding-dim", 4, "--top-mlp", "8-1", "--interaction", "cat", "--global-batch-size", 100,
+                                "--train-epochs", 3, "--lr", 0.3, "--embedding-optimizer", "rowwise-adagrad", "--embedding-lr", 0.1, "--threads-per-rank", 1,
+                                "--log-json", log, *more, **options)
+        for name in ("weights", "ones", "plain"):
+            train(name, f"{name}.jsonl", "--save", f"run_{name}")
+        self.assertEqual(self.losses("ones.jsonl"), self.losses("plain.jsonl"))
+        one = self.losses("weights.jsonl")
+        self.assertLess(sum(one[-10:]), sum(self.losses("plain.jsonl")[-10:]) - 0.3)  # the weights tell what the words alone do not
+        for placement in ("table", "row", "column", "replicated"):
+            train("weights", "more.jsonl", "--ranks", 2, "--placement", placement)
+            for got, wanted in zip(self.losses("more.jsonl"), one, strict=True):
+                self.assertLess(abs(got - wanted), 2e-5, placement)
+        # Data with weights and without do not mix.
+        _, told = train("weights", "x.jsonl", "--valid-data", "plain", status=2)
+        self.assertIn("ids have weights in weights, none in plain", told)
+        _, told = self.trifold("evaluate", "--load", "run_weights", "--data", "plain", "--threads-per-rank", 1, status=2)
+        self.assertIn("none in plain", told)
+        self.trifold("evaluate", "--load", "run_weights", "--data", "weights", "--threads-per-rank", 1)
+        file = self.folder / "weights" / "words.weights"
+        whole = file.read_bytes()
+        for damaged, words in ((whole[:-4], f"words.weights: has {len(whole) - 4} bytes; the {len(whole) // 4} ids of"), (b"\0\0\xc0\x7f" + whole[4:], "is nan, not a number")):
+            file.write_bytes(damaged)
+            _, told = train("weights", "x.jsonl", status=2)
+            self.assertIn(words, told)
+
+    def test_bags_may_be_cut(self):
+        self.write("w.csv", "y,words\n1,a b c d\n0,b\n1,\n0,c d e\n")
+        _, told = self.preprocess("w.csv", "out", "--max-bag", 2, columns=("--label", "y", "--bag", "words:space", "--threads", 1))
+        self.assertIn("table words: 2 of 4 bags had more than 2 ids; the first 2 were kept", told)
+        manifest, found = self.bags("out")
+        self.assertEqual(found["words"], [[2, 3], [3], [], [4, 5]])
+        self.assertEqual((manifest["max_bag"], manifest["tables"][0]["cut_bags"], manifest["tables"][0]["most_ids"]), (2, 2, 2))
 
     def test_names_of_columns_may_have_commas(self):
         self.write("c.csv", 'y,"last, first",city\n1,ab,x\n0,cd,x\n')
@@ -308,10 +457,18 @@ class Preprocess(ProgramTest):
         ends = self.folder / "train" / "words.ends"
         whole = ends.read_bytes()
         for damaged, words in ((whole[:-8], "words.ends: has 23992 bytes; 3000 samples of 8 bytes need 24000"),
-                               (whole[:-8] + struct.pack("<Q", 1 << 40), "words.ends: sample 2999 has the ids from")):
+                               (whole[:-8] + struct.pack("<Q", 1 << 40), f"words.ends ends at id {1 << 40}, and an id has 1 byte: one of the files is truncated"),
+                               (whole[:800] + struct.pack("<Q", 1 << 40) + whole[808:], "words.ends: sample 100 has the ids from")):
             ends.write_bytes(damaged)
             _, told = self.trifold(*line, status=2)
             self.assertIn(words, told)
+        ends.write_bytes(whole)
+        ids = self.folder / "train" / "words.ids"
+        numbers = ids.read_bytes()
+        for damaged in (numbers[:-1], numbers + b"\0", b""):
+            ids.write_bytes(damaged)
+            _, told = self.trifold(*line, status=2)
+            self.assertIn(f"words.ids: has {len(damaged)} bytes; the last bag in train/words.ends ends at id {len(numbers)}", told)
 
     def test_mistakes_name_file_line_and_column(self):
         good = text_of(people(50))
@@ -353,7 +510,7 @@ class Preprocess(ProgramTest):
         self.assertIn("--sparse has an effect only if options name the columns: give --label COLUMN too", told)
         self.write("empty/x.md", "")
         _, told = self.preprocess("empty", "out", status=2)
-        self.assertIn("empty: is a folder without text of clicks", told)
+        self.assertIn("empty: is a folder without clicks: no name in it ends in .csv", told)
         for name, packed in (("gz", gzip.compress), ("xz", lzma.compress), ("bz2", bz2.compress)):
             bytes_there = packed(good.encode() * 3)[:-20]
             self.write("cut.csv." + name, bytes_there)

@@ -130,7 +130,7 @@ class Score(ProgramTest):
         (self.folder / "ids.csv").write_text("label,I1,C1,C2\n1,2,3,4\n1,2,33,4\n")
         (self.folder / "other.csv").write_text("label,I1,C1\n1,2,3\n")
         for arguments, output, words in (
-                ((), "scores.txt", "--output scores.txt: the name ends in neither .csv nor .jsonl: give --output-format csv or jsonl"),
+                ((), "scores.txt", "--output scores.txt: the name ends in none of .csv, .jsonl and .parquet: give --output-format csv, jsonl or parquet"),
                 ((), "none/scores.csv", "there is no folder"),
                 (("--data", "missing.csv"), "scores.csv", "missing.csv: there is no such file or folder"),
                 (("--data", "packed.csv.gz"), "scores.csv", "packed.csv.gz: packed text is read by `trifold preprocess` alone"),

@@ -9,6 +9,7 @@ import random
 import shutil
 import struct
 import subprocess
+import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"
@@ -177,6 +178,13 @@ def clicks(maker):
     named = ["--label", "y>=1", "--dense", "a", "--sparse", "b,c", "--output", "out", "--threads", 1]
     maker.add("preprocess_named", files, "named.csv", "preprocess", "--input", "named.csv", *named, is_text=True)
     maker.add("preprocess_named_gz", files, "named.csv.gz", "preprocess", "--input", "named.csv.gz", *named, is_text=True, seal="gzip")
+    shapes = {"y": ("i4", "(40,)", 160), "X_int": ("i4", "(40, 3)", 480), "X_cat": ("f8", "(40, 2)", 640)}
+    for name, method in (("packed", zipfile.ZIP_DEFLATED), ("stored", zipfile.ZIP_STORED)):
+        with zipfile.ZipFile(files / f"{name}.npz", "w", method) as archive:
+            for member, (kind, shape, size) in shapes.items():
+                header = f"{{'descr': '<{kind}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+                archive.writestr(f"{member}.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + bytes(size))
+        maker.add(f"preprocess_npz_{name}", files, f"{name}.npz", "preprocess", "--input", f"{name}.npz", "--output", "out", "--threads", 1)
     folder = ["recommend", *DLRM, "--train-data", "folder"]
     maker.call(files, *folder, "--save", "run")
     maker.add("manifest_score", files, "run/step_0000000001/manifest.json", "score", "--load", "run", "--data", "folder", "--output", "-",

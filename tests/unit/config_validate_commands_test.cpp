@@ -99,14 +99,15 @@ TEST(ConfigValidateCommands, TheFormatOfPredictionsFollowsFromTheirName) {
   score.run.data = "x";
   for (const auto& [output, format] :
        {std::pair{"a.csv", ScoreFormat::Csv}, std::pair{"a.jsonl", ScoreFormat::Jsonl},
-        std::pair{"-", ScoreFormat::Csv}}) {
+        std::pair{"a.parquet", ScoreFormat::Parquet}, std::pair{"-", ScoreFormat::Csv}}) {
     score.output = output;
     EXPECT_EQ(*resolve(score).output_format, format);
   }
   score.output = "scores";
   ASSERT_EQ(problems(score).size(), 1u);
   expect_whole(score);
-  expect_contains(text_of(problems(score)[0]), "--output scores: the name ends in neither .csv nor .jsonl");
+  expect_contains(text_of(problems(score)[0]),
+                  "--output scores: the name ends in none of .csv, .jsonl and .parquet");
   score.output_format = ScoreFormat::Jsonl;
   EXPECT_EQ(*resolve(score).output_format, ScoreFormat::Jsonl);
 }

@@ -30,7 +30,7 @@ TEST(ClickFolder, DamagedManifests) {
   };
   expect_has(with("{", "("), "is not JSON");
   expect_has(with("trifold clicks", "other"), "was not written by `trifold preprocess`");
-  expect_has(with("\"version\": 1", "\"version\": 4"), "has version 4 of the format");
+  expect_has(with("\"version\": 1", "\"version\": 5"), "has version 5 of the format");
   expect_has(with("\"rows\": 4", "\"rows\": 0"), "\"rows\" is 0, not a whole number from 1");
   expect_has(with("\"rows\": 4", "\"rows\": 1e99"), "\"rows\" is 1e+99");
   expect_has(with("\"id_bytes\"", "\"other\""), "the key \"id_bytes\" is missing");
@@ -45,7 +45,7 @@ TEST(ClickFolder, DamagedBags) {
   const TempDir dir;
   test::write_file(dir.file("in.csv"), "y,c\n1,a b\n0,\n1,b\n");
   PreprocessOptions options = options_for(dir, "in.csv", "out");
-  options.columns = NamedColumns{LabelRule::parse("y"), {}, {}, {{"c", ' '}}, ',', {}, 0};
+  options.columns = NamedColumns{LabelRule::parse("y"), {}, {}, {{"c", ' '}}, {}, ',', {}, 0};
   options.format = "auto";
   run(options);
   const auto source = open_clicks(dir.file("out"), {}).source;
@@ -61,13 +61,13 @@ TEST(ClickFolder, DamagedBags) {
     std::string text = good;
     text[byte] = value;
     test::write_file(dir.file("out/c.ends"), text);
-    const auto damaged = open_clicks(dir.file("out"), {}).source;
-    return error_of([&] { damaged->read(0, 3, buffer); });
+    return error_of([&] { open_clicks(dir.file("out"), {}).source->read(0, 3, buffer); });
   };
   expect_has(with(0, 3), "c.ends: sample 0 has the ids from 0 to 3 of 3, and at most 2");
   expect_has(with(8, 1), "c.ends: sample 1 has the ids from 2 to 1 of 3");
-  expect_has(with(16, 4), "c.ends: sample 2 has the ids from 2 to 4 of 3");
-  expect_has(with(23, '\x80'), "c.ends: sample 2 has the ids from 2 to 9223372036854775811 of 3");
+  expect_has(with(16, 4), "c.ids: has 3 bytes; the last bag in " + dir.file("out/c.ends") + " ends at id 4");
+  expect_has(with(16, 2), "c.ends ends at id 2, and an id has 1 byte: one of the files is truncated");
+  expect_has(with(23, '\x80'), "c.ends ends at id 9223372036854775811");
   test::write_file(dir.file("out/c.ends"), good.substr(8));
   expect_has(error_of([&] { open_clicks(dir.file("out"), {}); }),
              "has 16 bytes; 3 samples of 8 bytes need 24");

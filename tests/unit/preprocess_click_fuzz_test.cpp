@@ -196,6 +196,31 @@ TEST(ClickFuzz, Manifest) {
   EXPECT_LT(good, 400);
 }
 
+TEST(ClickFuzz, Bags) {
+  const TempDir dir;
+  Random random(7);
+  test::write_file(dir.file("t.csv"), "y,u,w\n0,a,x:1|z:0.5\n1,b,\n0,a,x:3\n1,c,z:-2|x:1|z:1e-3\n");
+  PreprocessOptions options;
+  options.inputs = {dir.file("t.csv")};
+  options.output = dir.file("out");
+  options.columns = NamedColumns{LabelRule::parse("y"), {}, {"u"}, {{"w", '|'}}, {"w"}, ',', {}, 0};
+  ThreadPool pool(1);
+  preprocess(options, pool, [](const PreprocessProgress&) {});
+  int good = 0;
+  for (const char* name : {"out/clicks.json", "out/w.ends", "out/w.ids", "out/w.weights"}) {
+    const std::string whole = test::read_file(dir.file(name));
+    for (int run = 0; run < 200; ++run) {
+      const std::string content = damaged(random, whole);
+      test::write_file(dir.file(name), content);
+      good += survives([&] { read_through(*open_clicks(dir.file("out"), {}).source); }, content);
+    }
+    test::write_file(dir.file(name), whole);
+    EXPECT_EQ(survives([&] { read_through(*open_clicks(dir.file("out"), {}).source); }, "the whole"), 1);
+  }
+  EXPECT_GT(good, 0);
+  EXPECT_LT(good, 800);
+}
+
 TEST(ClickFuzz, FeatureSpec) {
   const TempDir dir;
   Random random(6);

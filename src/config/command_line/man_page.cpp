@@ -47,9 +47,10 @@ A signal stopped the run; it saved a checkpoint and can be restarted with the sa
 .TP
 .B TRIFOLD_MODULE_PATH
 Folders, separated by colons, in which
-.I trifold_mpi.so
-and
+.IR trifold_mpi.so ,
 .I trifold_cuda.so
+and
+.I trifold_parquet.so
 are looked for first.
 .TP
 .B TRIFOLD_CUDA_LIBRARY_PATH

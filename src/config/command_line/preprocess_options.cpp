@@ -14,9 +14,10 @@ OptionTable options_of(PreprocessConfig& config) {
   table.group("Files");
   table
       .add("input", &config.input,
-           "Criteo's TSV files, CSV files with a header, or NumPy arrays named by their file of labels "
-           "(NAME_labels.npy, next to NAME_dense.npy and NAME_sparse.npy), in training order; for a folder, "
-           "all such files in it, ordered by name. Text may be compressed (.gz, .zst, .xz or .bz2).")
+           "Criteo's TSV files, CSV files with a header, Parquet files (.parquet), or NumPy arrays: dlrm's .npz, or "
+           "TorchRec's, named by their file of labels (NAME_labels.npy, next to NAME_dense.npy and "
+           "NAME_sparse.npy), in training order; for a folder, all such files in it, ordered by name. Text may be "
+           "compressed (.gz, .zst, .xz or .bz2).")
       .need()
       .files("FILE ...");
   table.add("output", &config.output, "Folder to create.").need().files("DIR");
@@ -44,9 +45,21 @@ OptionTable options_of(PreprocessConfig& config) {
   table
       .add("bag", &config.bag,
            "Columns of any number of categories, one table each after those of --sparse, with the separator "
-           "of their values: one character, or space, tab or comma.")
-      .takes("COLUMN:CHARACTER,...")
+           "of their values: one character, or space, tab or comma; none for lists of a Parquet file.")
+      .takes("COLUMN[:CHARACTER],...")
       .absent("none");
+  table
+      .add(
+          "bag-weights", &config.bag_weights,
+          "Of --bag, columns whose values have weights: comedy:0.5|drama:2. A vector counts that many times.")
+      .takes("COLUMN,...")
+      .absent("none");
+  table
+      .add("max-bag", &config.max_bag,
+           "Keep only the first N ids of longer bags. Memory of a training step is for bags as long as the "
+           "longest.")
+      .range(1, 1 << 20)
+      .absent("all are kept");
   table.add("separator", &config.separator, "Field separator, one character or the word tab; with --label.")
       .takes("CHARACTER")
       .suggest({"tab", ";", "|"});
@@ -111,6 +124,7 @@ void check_columns(const PreprocessConfig& config, Problems& problems) {
       {"dense", config.dense.has_value()},
       {"sparse", config.sparse.has_value()},
       {"bag", config.bag.has_value()},
+      {"bag-weights", config.bag_weights.has_value()},
       {"separator", config.separator.character != plain.separator.character},
       {"missing-values", config.missing_values != plain.missing_values},
       {"hash-seed", config.hash_seed != plain.hash_seed}};

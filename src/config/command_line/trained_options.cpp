@@ -57,7 +57,7 @@ OptionTable options_of(ScoreConfig& config) {
         .files("FILE")
         .of_host();
     table.add("output-format", &config.output_format, "Format of the output.")
-        .absent("from the name, .csv or .jsonl; csv for -");
+        .absent("from the name, .csv, .jsonl or .parquet; csv for -");
   });
 }
 
@@ -98,17 +98,19 @@ std::vector<Problem> problems(const ScoreConfig& config) {
   check_ranks(config.run, problems);
   const std::string& output = config.output;
   if (!config.output_format && !output.empty() && output != "-" && !output.ends_with(".csv") &&
-      !output.ends_with(".jsonl"))
+      !output.ends_with(".jsonl") && !output.ends_with(".parquet"))
     problems.about("output", "output-format")
-        .wrong("--output {}: the name ends in neither .csv nor .jsonl", output)
-        .right("give --output-format csv or jsonl");
+        .wrong("--output {}: the name ends in none of .csv, .jsonl and .parquet", output)
+        .right("give --output-format csv, jsonl or parquet");
   return problems.take();
 }
 
 ScoreConfig resolve(ScoreConfig config) {
   throw_problems(problems(config));
   if (!config.output_format)
-    config.output_format = config.output.ends_with(".jsonl") ? ScoreFormat::Jsonl : ScoreFormat::Csv;
+    config.output_format = config.output.ends_with(".jsonl")     ? ScoreFormat::Jsonl
+                           : config.output.ends_with(".parquet") ? ScoreFormat::Parquet
+                                                                 : ScoreFormat::Csv;
   return config;
 }
 

@@ -98,10 +98,11 @@ struct Names<PlacementKind> {
 };
 
 // The file format of predictions.
-enum class ScoreFormat { Csv, Jsonl };
+enum class ScoreFormat { Csv, Jsonl, Parquet };
 template <>
 struct Names<ScoreFormat> {
-  static constexpr Named<ScoreFormat> kAll[] = {{ScoreFormat::Csv, "csv"}, {ScoreFormat::Jsonl, "jsonl"}};
+  static constexpr Named<ScoreFormat> kAll[] = {
+      {ScoreFormat::Csv, "csv"}, {ScoreFormat::Jsonl, "jsonl"}, {ScoreFormat::Parquet, "parquet"}};
 };
 
 // ---- Values ----
@@ -147,11 +148,12 @@ struct ColumnNames {
   std::string text() const;
 };
 
-// Columns with any number of texts per field, each with its separator, as in genres:|,tags:space.
+// Columns with any number of texts per field, each with its separator, as in genres:|,tags:space. Columns of lists,
+// which Parquet files have, need none.
 struct BagColumns {
   struct Column {
     std::string name;
-    char separator = '|';
+    char separator = '\0';  // none
   };
   std::vector<Column> columns;
 

@@ -79,6 +79,7 @@ struct PreprocessConfig {
   std::optional<LabelRule> label;
   std::optional<ColumnNames> dense, sparse;
   std::optional<BagColumns> bag;
+  std::optional<ColumnNames> bag_weights;  // of those
   Separator separator;
   std::vector<std::string> missing_values = {"NA", "NaN", "nan", "null", "NULL"};  // and an empty field
   uint64_t hash_seed = 0;                                                          // of texts
@@ -87,6 +88,7 @@ struct PreprocessConfig {
   int64_t max_ind_range = 0;  // 0: hashes as they are
   int64_t frequency_threshold = 1;
   std::optional<std::string> dictionaries_of;
+  std::optional<int64_t> max_bag;  // ids of a bag that are kept, its first ones
   double drop_negatives = 0;
   uint64_t seed = 1234;
   double max_malformed = 0.01;

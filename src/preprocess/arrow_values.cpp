@@ -1,0 +1,147 @@
+#include "preprocess/arrow_values.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "core/error.h"
+#include "core/float16.h"
+#include "core/printable.h"
+
+namespace trifold {
+
+namespace {
+
+struct PlainType {
+  char letter;
+  ArrowKind kind;
+  std::string_view name;
+};
+constexpr PlainType kPlainTypes[] = {
+    {'n', ArrowKind::Nothing, "null"},      {'b', ArrowKind::Flag, "bool"},
+    {'c', ArrowKind::Whole, "int8"},        {'C', ArrowKind::Whole, "uint8"},
+    {'s', ArrowKind::Whole, "int16"},       {'S', ArrowKind::Whole, "uint16"},
+    {'i', ArrowKind::Whole, "int32"},       {'I', ArrowKind::Whole, "uint32"},
+    {'l', ArrowKind::Whole, "int64"},       {'L', ArrowKind::Whole, "uint64"},
+    {'e', ArrowKind::Real, "float16"},      {'f', ArrowKind::Real, "float32"},
+    {'g', ArrowKind::Real, "float64"},      {'u', ArrowKind::Text, "string"},
+    {'U', ArrowKind::Text, "large string"}, {'z', ArrowKind::Text, "binary"},
+    {'Z', ArrowKind::Text, "large binary"}};
+
+const PlainType* plain_type(std::string_view format) {
+  if (format.size() != 1) return nullptr;
+  const auto* found = std::find_if(std::begin(kPlainTypes), std::end(kPlainTypes),
+                                   [&](const PlainType& type) { return type.letter == format[0]; });
+  return found == std::end(kPlainTypes) ? nullptr : found;
+}
+
+bool is_list(std::string_view format) {
+  return format == "+l" || format == "+L" || format.starts_with("+w:");
+}
+
+// The first letters of types that are of no use here, for messages.
+constexpr std::pair<std::string_view, std::string_view> kOtherTypes[] = {
+    {"d:", "decimal"},   {"tdD", "date"},       {"tdm", "date"},       {"tt", "time"},
+    {"ts", "timestamp"}, {"tD", "duration"},    {"+s", "struct"},      {"+m", "map"},
+    {"+u", "union"},     {"vu", "string view"}, {"vz", "binary view"}, {"w:", "binary of fixed size"},
+    {"ti", "interval"}};
+
+}  // namespace
+
+ArrowKind kind_of(const ArrowSchema& type) {
+  if (type.dictionary != nullptr) return kind_of(*type.dictionary);
+  if (const PlainType* plain = plain_type(type.format)) return plain->kind;
+  return is_list(type.format) && type.n_children == 1 ? ArrowKind::List : ArrowKind::Other;
+}
+
+std::string type_text(const ArrowSchema& type) {
+  if (type.dictionary != nullptr) return "dictionary of " + type_text(*type.dictionary);
+  if (const PlainType* plain = plain_type(type.format)) return std::string(plain->name);
+  if (is_list(type.format) && type.n_children == 1) return "list of " + type_text(*type.children[0]);
+  const std::string_view format = type.format;
+  for (const auto& [beginning, name] : kOtherTypes)
+    if (format.starts_with(beginning)) return std::string(name);
+  return fmt::format("of Arrow's type '{}'", printable(format));
+}
+
+ArrowColumn::ArrowColumn(const ArrowSchema& type, const ArrowArray& values)
+    : type_(&type), values_(&values), kind_(kind_of(type)), letter_(type.format[0]) {
+  const std::string_view format = type.format;
+  if (kind_ != ArrowKind::List) return;
+  letter_ = format[1];
+  if (letter_ == 'w') std::from_chars(format.data() + 3, format.data() + format.size(), width_);
+}
+
+bool ArrowColumn::is_there(int64_t place) const {
+  if (values_->n_buffers == 0 || values_->buffers[0] == nullptr) return true;
+  return (load<uint8_t>(0, place / 8) >> (place % 8) & 1) != 0;
+}
+
+template <class Offset>
+std::string_view ArrowColumn::text(int64_t place) const {
+  const auto begin = load<Offset>(1, place), end = load<Offset>(1, place + 1);
+  if (begin == end) return {};
+  return {static_cast<const char*>(values_->buffers[2]) + begin, static_cast<size_t>(end - begin)};
+}
+
+int64_t ArrowColumn::whole(int64_t place) const {
+  switch (letter_) {
+    case 'c':
+      return load<int8_t>(1, place);
+    case 'C':
+      return load<uint8_t>(1, place);
+    case 's':
+      return load<int16_t>(1, place);
+    case 'S':
+      return load<uint16_t>(1, place);
+    case 'i':
+      return load<int32_t>(1, place);
+    case 'I':
+      return load<uint32_t>(1, place);
+    default:
+      return load<int64_t>(1, place);
+  }
+}
+
+ArrowValue ArrowColumn::value(int64_t i) const {
+  const int64_t place = i + values_->offset;
+  if (letter_ == 'n' || !is_there(place)) return {};
+  if (type_->dictionary != nullptr) {
+    const int64_t entry = whole(place);
+    const ArrowColumn entries(*type_->dictionary, *values_->dictionary);
+    check(entry >= 0 && entry < entries.size(), "entry {} of a dictionary of {}", entry, entries.size());
+    return entries.value(entry);
+  }
+  switch (letter_) {
+    case 'b':
+      return (load<uint8_t>(1, place / 8) >> (place % 8) & 1) != 0;
+    case 'e':
+      return static_cast<double>(static_cast<float>(load<Float16>(1, place)));
+    case 'f':
+      return static_cast<double>(load<float>(1, place));
+    case 'g':
+      return load<double>(1, place);
+    case 'L':
+      return load<uint64_t>(1, place);
+    case 'u':
+    case 'z':
+      return text<int32_t>(place);
+    case 'U':
+    case 'Z':
+      return text<int64_t>(place);
+    default:
+      return whole(place);
+  }
+}
+
+std::pair<int64_t, int64_t> ArrowColumn::list(int64_t i) const {
+  const int64_t place = i + values_->offset;
+  if (!is_there(place)) return {0, 0};
+  if (letter_ == 'w') return {place * width_, (place + 1) * width_};
+  if (letter_ == 'l') return {load<int32_t>(1, place), load<int32_t>(1, place + 1)};
+  return {load<int64_t>(1, place), load<int64_t>(1, place + 1)};
+}
+
+}  // namespace trifold

@@ -1,0 +1,126 @@
+// Predictions as a Parquet file.
+#include <arrow/array/builder_primitive.h>
+#include <arrow/io/interfaces.h>
+#include <arrow/memory_pool.h>
+#include <arrow/record_batch.h>
+#include <arrow/type.h>
+#include <parquet/arrow/writer.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "preprocess/parquet/call.h"
+#include "preprocess/parquet_module.h"
+
+namespace trifold {
+
+namespace {
+
+constexpr int64_t kRowsOfGroup = int64_t{1} << 20;
+
+// Keeps what is written to it.
+class TextStream final : public arrow::io::OutputStream {
+ public:
+  arrow::Status Write(const void* data, int64_t bytes) override {
+    text_.append(static_cast<const char*>(data), static_cast<size_t>(bytes));
+    at_ += bytes;
+    return arrow::Status::OK();
+  }
+  using arrow::io::OutputStream::Write;
+  arrow::Status Close() override {
+    closed_ = true;
+    return arrow::Status::OK();
+  }
+  arrow::Result<int64_t> Tell() const override { return at_; }
+  bool closed() const override { return closed_; }
+  std::string take() { return std::exchange(text_, {}); }
+
+ private:
+  std::string text_;
+  int64_t at_ = 0;
+  bool closed_ = false;
+};
+
+class ArrowParquetWriter final : public ParquetModuleWriter {
+ public:
+  ArrowParquetWriter(bool labeled, bool doubles)
+      : labeled_(labeled), doubles_(doubles), stream_(std::make_shared<TextStream>()) {
+    arrow::FieldVector fields{arrow::field("sample", arrow::int64(), false)};
+    if (labeled) fields.push_back(arrow::field("label", arrow::int8(), false));
+    fields.push_back(arrow::field("probability", doubles ? arrow::float64() : arrow::float32(), false));
+    schema_ = arrow::schema(fields);
+  }
+
+  const char* problem() const override { return problem_.c_str(); }
+  bool add(int64_t first, int64_t count, const int8_t* labels, const double* probabilities) override {
+    return went_well(problem_, [&] {
+      ARROW_RETURN_NOT_OK(begin());
+      if (rows_ >= kRowsOfGroup) {
+        ARROW_RETURN_NOT_OK(writer_->NewBufferedRowGroup());
+        rows_ = 0;
+      }
+      arrow::Int64Builder samples(arrow::system_memory_pool());
+      for (int64_t i = 0; i < count; ++i) ARROW_RETURN_NOT_OK(samples.Append(first + i));
+      arrow::ArrayVector columns;
+      ARROW_RETURN_NOT_OK(finish_column(samples, columns));
+      if (labeled_) {
+        arrow::Int8Builder column(arrow::system_memory_pool());
+        ARROW_RETURN_NOT_OK(column.AppendValues(labels, count));
+        ARROW_RETURN_NOT_OK(finish_column(column, columns));
+      }
+      ARROW_RETURN_NOT_OK(doubles_ ? add_numbers<arrow::DoubleBuilder>(probabilities, count, columns)
+                                   : add_numbers<arrow::FloatBuilder>(probabilities, count, columns));
+      rows_ += count;
+      return writer_->WriteRecordBatch(*arrow::RecordBatch::Make(schema_, count, std::move(columns)));
+    });
+  }
+  bool finish() override {
+    return went_well(problem_, [&] {
+      ARROW_RETURN_NOT_OK(begin());
+      return writer_->Close();
+    });
+  }
+  const char* written(size_t* bytes) override {
+    given_ = stream_->take();
+    *bytes = given_.size();
+    return given_.data();
+  }
+
+ private:
+  arrow::Status begin() {
+    if (writer_) return arrow::Status::OK();
+    ARROW_ASSIGN_OR_RAISE(writer_,
+                          parquet::arrow::FileWriter::Open(*schema_, arrow::system_memory_pool(), stream_));
+    return writer_->NewBufferedRowGroup();
+  }
+  static arrow::Status finish_column(arrow::ArrayBuilder& builder, arrow::ArrayVector& columns) {
+    return builder.Finish(&columns.emplace_back());
+  }
+  template <class Builder>
+  static arrow::Status add_numbers(const double* numbers, int64_t count, arrow::ArrayVector& columns) {
+    Builder column(arrow::system_memory_pool());
+    using Number = typename Builder::value_type;
+    for (int64_t i = 0; i < count; ++i) ARROW_RETURN_NOT_OK(column.Append(static_cast<Number>(numbers[i])));
+    return finish_column(column, columns);
+  }
+
+  bool labeled_, doubles_;
+  std::shared_ptr<TextStream> stream_;
+  std::shared_ptr<arrow::Schema> schema_;
+  std::unique_ptr<parquet::arrow::FileWriter> writer_;
+  int64_t rows_ = 0;  // of the row group
+  std::string problem_, given_;
+};
+
+}  // namespace
+
+}  // namespace trifold
+
+extern "C" {
+
+trifold::ParquetModuleWriter* trifold_parquet_write(bool labeled, bool doubles) {
+  return std::make_unique<trifold::ArrowParquetWriter>(labeled, doubles).release();
+}
+}
