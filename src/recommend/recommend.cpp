@@ -10,6 +10,7 @@
 #include "core/clock.h"
 #include "core/read_json.h"
 #include "optim/lr_schedule.h"
+#include "recommend/check_bags.h"
 #include "recommend/click_record.h"
 #include "recommend/recommender_setup.h"
 #include "recommend/trained_recommender.h"
@@ -120,6 +121,9 @@ RecommendJob prepare(RecommendConfig config) {
     job.data = open_clicks(c.data, c.seed);
     job.fingerprint = fingerprint_of(c.data, c.seed);
     recommender_setup(c, job.data.schema(), c.mesh.ranks);
+    const int64_t share = (c.training.global_batch_size + c.mesh.ranks - 1) / c.mesh.ranks;
+    for (const ClickSource* source : {job.data.train, job.data.valid})
+      if (source != nullptr) check_bags(*source, share);
     const ClickFeed feed(*job.data.train, c.seed, c.training.global_batch_size);
     job.limits = {last_step(c, feed.batches_per_epoch()), c.training.exit_interval,
                   c.training.exit_duration_in_mins, c.training.early_stop_patience};

@@ -10,6 +10,7 @@
 #include "config/rules/validate.h"
 #include "core/read_json.h"
 #include "embedding/table_part.h"
+#include "recommend/check_bags.h"
 #include "recommend/click_record.h"
 #include "recommend/recommender_setup.h"
 #include "run/device.h"
@@ -149,6 +150,7 @@ TrainedRecommender open_recommender(const TrainedRecommenderConfig& asked) {
   const ClickSchema& schema = job.samples().schema();
   compare_with_record(reader, asked.data, schema);
   compare_models(meta.model, recommender_model(config, schema));
+  check_bags(job.samples(), (asked.global_batch_size + asked.mesh.ranks - 1) / asked.mesh.ranks);
   check_weights(reader, recommender_setup(config, schema, asked.mesh.ranks));
   return job;
 }
