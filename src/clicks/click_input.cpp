@@ -21,8 +21,10 @@ constexpr size_t kMarkBytes = 3;                     // of a byte order mark
 bool is_click_file(const fs::path& path) {
   fs::path name = path.filename();
   if (name.extension() == ".parquet") return true;
-  if (name.extension() == ".npz") return !name.string().ends_with("_multi_hot.npz");  // belongs to a file of labels
-  if (name.extension() == ".npy") return name.string().ends_with("_labels.npy");      // stands for all three files
+  if (name.extension() == ".npz")
+    return !name.string().ends_with("_multi_hot.npz");  // belongs to a file of labels
+  if (name.extension() == ".npy")
+    return name.string().ends_with("_labels.npy");  // stands for all three files
   name = without_packing(name.string());
   const std::string ending = name.extension().string();
   return ending == ".csv" || ending == ".tsv" || ending == ".txt" || name.string().starts_with("day_");

@@ -13,11 +13,12 @@ OptionTable options_of(PreprocessConfig& config) {
   OptionTable table;
   table.group("Files");
   table
-      .add("input", &config.input,
-           "Criteo's TSV files, CSV files with a header, Parquet files (.parquet), or NumPy arrays: dlrm's .npz, or "
-           "TorchRec's, named by their file of labels (NAME_labels.npy, next to NAME_dense.npy and "
-           "NAME_sparse.npy), in training order; for a folder, all such files in it, ordered by name. Text may be "
-           "compressed (.gz, .zst, .xz or .bz2).")
+      .add(
+          "input", &config.input,
+          "Criteo's TSV files, CSV files with a header, Parquet files (.parquet), or NumPy arrays: dlrm's .npz, or "
+          "TorchRec's, named by their file of labels (NAME_labels.npy, next to NAME_dense.npy and "
+          "NAME_sparse.npy), in training order; for a folder, all such files in it, ordered by name. Text may be "
+          "compressed (.gz, .zst, .xz or .bz2).")
       .need()
       .files("FILE ...");
   table.add("output", &config.output, "Folder to create.").need().files("DIR");

@@ -166,8 +166,9 @@ BagColumns BagColumns::parse(std::string_view text) {
   const std::string shown = printable(std::string(text));
   BagColumns bags;
   for (const std::string& word : ColumnNames::parse(text).names) {
-    const size_t colon =
-        word.size() < 2 ? std::string::npos : word.rfind(':', word.size() - 2);  // the separator itself may be a colon
+    const size_t colon = word.size() < 2
+                             ? std::string::npos
+                             : word.rfind(':', word.size() - 2);  // the separator itself may be a colon
     if (colon == std::string::npos) {
       bags.columns.push_back({word, '\0'});
       continue;
