@@ -37,8 +37,8 @@ ParquetLibrary load_parquet(const std::string& file) {
 }  // namespace
 
 const ParquetLibrary& parquet_library(const std::string& file) {
-  static const ParquetLibrary library = load_parquet(file);
-  return library;
+  static const ParquetLibrary kLibrary = load_parquet(file);
+  return kLibrary;
 }
 
 }  // namespace trifold
