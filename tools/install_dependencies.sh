@@ -42,7 +42,7 @@ tests    python3-h5py                  opens them as other people's tools do
 tests    python3-pip                   gets the programs that take the machine code of kernels apart
 tests    patchelf                      programs that run where they are put, for tools/gpu_bundle.sh
 tests    zstd                          packs them
-tests    libzstd-dev                   unpacks them where no zstd is
+tests    libzstd-dev                   unpacks them where no zstd is; compressed files of tests
 tests    groff-base                    the manual page as its reader sees it
 tests    dpkg-dev                      dependencies of the Debian package
 tests    python3-venv                  installs the Python wheel
