@@ -50,6 +50,7 @@ class SequenceRows {
   int64_t rows() const { return rows_; }      // the number of them held here
   bool whole() const { return rows_ == length_; }
   std::span<const RowRun> runs() const { return {runs_.data(), count_}; }
+  bool operator==(const SequenceRows&) const = default;
 
  private:
   int64_t length_ = 0;

@@ -84,10 +84,24 @@ void expect_gathered(const char* op, const Attention& how, DType dtype) {
   check(how.causal && how.lengths.data == nullptr,
         "{}: rows of a sequence are for causal attention without lengths, this one {}", op,
         how.causal ? "has lengths" : "is not causal");
-  expect(op, "key_values", how.key_values, dtype, how.batch * how.seq * 2 * how.kv_heads * how.head_dim);
+  expect(op, "key_values", how.key_values, dtype, how.batch * how.keys() * 2 * how.kv_heads * how.head_dim);
 }
 
-void expect_attention(const char* op, const Tensor& out, const Tensor& lse, const Tensor& qkv,
+// A step over some of the keys.
+void expect_step(const char* op, const Attention& how) {
+  check(how.rows.rows() > 0 && how.key_rows.length() == how.seq,
+        "{}: keys of some positions are for rows of a sequence of as many", op);
+  check(how.further || how.key_rows == how.rows, "{}: the first step needs the keys of the queries", op);
+  for (const RowRun& queries : how.rows.runs())
+    for (const RowRun& keys : how.key_rows.runs())
+      check((keys.begin == queries.begin && keys.count == queries.count) || keys.end() <= queries.begin ||
+                queries.end() <= keys.begin,
+            "{}: keys of positions [{}, {}) overlap queries of positions [{}, {})", op, keys.begin,
+            keys.end(), queries.begin, queries.end());
+}
+
+// `out_type`: of the output.
+void expect_attention(const char* op, const Tensor& out, DType out_type, const Tensor& lse, const Tensor& qkv,
                       const Attention& how) {
   check(how.batch >= 0 && how.seq >= 0 && how.head_dim >= 1, "{}: batch {}, seq {}, head_dim {} are invalid",
         op, how.batch, how.seq, how.head_dim);
@@ -104,26 +118,29 @@ void expect_attention(const char* op, const Tensor& out, const Tensor& lse, cons
         "{}: heads [{}, {}) are not among the {} of the whole model", op, how.first_head,
         how.first_head + how.heads, how.global_heads);
   const int64_t rows = how.batch * how.queries();
-  if (how.rows.rows() > 0) expect_gathered(op, how, out.dtype);
-  expect(op, "qkv", qkv, out.dtype, rows * (how.heads + 2 * how.kv_heads) * how.head_dim);
-  expect(op, "out", out, out.dtype, rows * how.heads * how.head_dim);
-  expect(op, "lse", lse, accumulate_type(out.dtype), rows * how.heads);
+  if (how.rows.rows() > 0) expect_gathered(op, how, qkv.dtype);
+  if (how.in_steps()) expect_step(op, how);
+  expect(op, "qkv", qkv, qkv.dtype, rows * (how.heads + 2 * how.kv_heads) * how.head_dim);
+  expect(op, "out", out, out_type, rows * how.heads * how.head_dim);
+  expect(op, "lse", lse, accumulate_type(qkv.dtype), rows * how.heads);
 }
 
 }  // namespace
 
 void attention(const Tensor& out, const Tensor& lse, const Tensor& qkv, const Attention& how) {
-  expect_attention("attention", out, lse, qkv, how);
+  expect_attention("attention", out, how.in_steps() ? accumulate_type(qkv.dtype) : qkv.dtype, lse, qkv, how);
 }
 
 void attention_backward(const Tensor& dqkv, const Tensor& dout, const Tensor& qkv, const Tensor& out,
                         const Tensor& lse, const Attention& how) {
-  expect_attention("attention_backward", out, lse, qkv, how);
+  expect_attention("attention_backward", out, qkv.dtype, lse, qkv, how);
   expect("attention_backward", "dqkv", dqkv, out.dtype, qkv.elements());
   expect("attention_backward", "dout", dout, out.dtype, out.elements());
   if (how.rows.rows() > 0)
     expect("attention_backward", "dkey_values", how.dkey_values, accumulate_type(out.dtype),
            how.key_values.elements());
+  if (how.in_steps())
+    expect("attention_backward", "dqueries", how.dqueries, accumulate_type(out.dtype), out.elements());
 }
 
 }  // namespace trifold::contract

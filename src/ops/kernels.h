@@ -108,16 +108,19 @@ struct RotaryShape {
   bool inverse;
 };
 
-// One attention head of one sample: the queries of positions [first_query, first_query + queries), of which
-// rows are given, with keys of all positions. Rows of queries and their gradients are `query_stride` numbers
-// apart, those of keys, values and their gradients `key_stride`, and rows of outputs `out_stride`. `element` is
-// the global index of (this sample and head, query 0, key 0).
+// One attention head of one sample: queries and keys of positions that follow each other, of which rows are
+// given. Positions are counted from that of the first key, `origin` in the sequence, and no query is before it:
+// queries are those of [first_query, first_query + queries). Rows of queries and their gradients are
+// `query_stride` numbers apart, those of keys, values and their gradients `key_stride`, and rows of outputs
+// `out_stride`. `element` is the global index of (this sample and head, first key's position, first key).
 struct HeadShape {
-  int64_t seq;
-  int64_t keys;  // of seq, those that exist
+  int64_t seq;     // positions of the sequence
+  int64_t origin;  // in it
+  int64_t held;    // keys whose rows are given
+  int64_t keys;    // of these, those that exist and that some query may see
   int64_t first_query;
   int64_t queries;
-  const int32_t* first_keys;  // the first key of each of seq queries, as in Attention, or null: 0
+  const int32_t* first_keys;  // at the first key's position, as in Attention, or null: 0
   int64_t width;
   int64_t query_stride;
   int64_t key_stride;
@@ -134,8 +137,18 @@ struct HeadInput {
   const T* value;
 };
 
+// The output is rounded to T, unless there is a place for it as it is. There it may be added to: it and lse are
+// then those over other keys, and become those over these keys too.
+template <class T>
+struct HeadOutput {
+  T* out;
+  Accumulate<T>* lse;
+  Accumulate<T>* wide_out = nullptr;
+  bool adds = false;
+};
+
 // Gradients of keys and values are rounded to T where they are complete, unless there is a place for them as
-// they are.
+// they are. Where there is one for those of queries, `out_stride` apart, they are added to what is there.
 template <class T>
 struct HeadGradient {
   T* query;
@@ -143,9 +156,10 @@ struct HeadGradient {
   T* value;
   Accumulate<T>* wide_key = nullptr;
   Accumulate<T>* wide_value = nullptr;
+  Accumulate<T>* wide_query = nullptr;
 };
 
-// Attention's blocks, see kernels/attention_blocks.h. A panel copy is seq, rounded up to whole panels, times width.
+// Attention's blocks, see kernels/attention_blocks.h. A panel copy is `held`, rounded up to whole panels, times width.
 // Its scratch is kScoreScratch numbers, 2 blocks of kQueryBlock x width, and 2 panel copies; backward twice
 // kScoreScratch, 3 blocks and 5 panel copies.
 constexpr int64_t kQueryBlock = 64;
@@ -245,9 +259,10 @@ struct StorageKernels {
   void (*sum_choices)(T* y, const T* x, const int32_t* row, int64_t choices, int64_t columns, bool accumulate,
                       int64_t begin, int64_t end);
 
-  void (*attention_forward)(T* out, Wide* lse, const HeadInput<T>& in, const HeadShape& shape,
+  // Where output.adds is not set, every query sees a key.
+  void (*attention_forward)(const HeadOutput<T>& output, const HeadInput<T>& in, const HeadShape& shape,
                             const DropRule& rule, Wide* scratch);
-  // Assigns grad.query; assigns grad.key and grad.value where `assign` is set and adds to them otherwise.
+  // Assigns grad.query unless there is a wide_query; assigns grad.key and grad.value where `assign` is set and adds to them otherwise.
   // They are complete when `last` is set; heads that share them come one after another on one scratch.
   void (*attention_backward)(const HeadGradient<T>& grad, const T* dout, const T* out, const Wide* lse,
                              const HeadInput<T>& in, const HeadShape& shape, const DropRule& rule,

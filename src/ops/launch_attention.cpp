@@ -17,6 +17,9 @@ struct Heads {
         seq(how.seq),
         rows(how.rows.rows() > 0 ? how.rows : SequenceRows(how.seq)),
         gathered(how.rows.rows() > 0),
+        key_rows(how.in_steps() ? how.key_rows : SequenceRows(how.seq)),
+        in_steps(how.in_steps()),
+        further(how.further),
         heads(how.heads),
         kv_heads(how.kv_heads),
         head_dim(how.head_dim),
@@ -32,10 +35,17 @@ struct Heads {
 
   int64_t query_stride() const { return (heads + 2 * kv_heads) * head_dim; }
   int64_t key_stride() const { return gathered ? 2 * kv_heads * head_dim : query_stride(); }
+  int64_t most_keys() const {
+    int64_t most = 0;
+    for (const RowRun& run : key_rows.runs()) most = std::max(most, run.count);
+    return most;
+  }
 
   int64_t batch, seq;
   SequenceRows rows;  // of the queries
   bool gathered;      // keys and values are in a matrix of their own
+  SequenceRows key_rows;
+  bool in_steps, further;  // as in Attention
   int64_t heads, kv_heads, head_dim, global_heads;
   bool causal;
   double scale;
@@ -46,37 +56,53 @@ struct Heads {
 // The scratch that a head needs, according to kernels.h.
 int64_t scratch_of(const Heads& how, int64_t scores, int64_t blocks, int64_t panel_copies) {
   return scores * kScoreScratch +
-         (blocks * kQueryBlock + panel_copies * ((how.seq + kPanel - 1) / kPanel * kPanel)) * how.head_dim;
+         (blocks * kQueryBlock + panel_copies * ((how.most_keys() + kPanel - 1) / kPanel * kPanel)) *
+             how.head_dim;
 }
 
-HeadShape shape_of(const Heads& how, const LateIndex& first, int64_t sample, int64_t head,
-                   const RowRun& run) {
+HeadShape shape_of(const Heads& how, const LateIndex& first, int64_t sample, int64_t head, const RowRun& run,
+                   const RowRun& keys) {
   const uint64_t row = first.now() + static_cast<uint64_t>(sample * how.global_heads + head);
   const auto seq = static_cast<uint64_t>(how.seq);
-  const int64_t keys = how.lengths == nullptr ? how.seq : how.lengths[sample];
-  const int64_t seen = how.causal ? run.end() : how.seq;
+  const int64_t existing = how.lengths == nullptr ? how.seq : how.lengths[sample];
+  const int64_t seen = std::min(keys.end(), how.causal ? run.end() : how.seq);
   return {.seq = how.seq,
-          .keys = std::clamp<int64_t>(keys, 1, seen),
-          .first_query = run.begin,
+          .origin = keys.begin,
+          .held = keys.count,
+          .keys = std::clamp<int64_t>(existing, 1, seen) - keys.begin,
+          .first_query = run.begin - keys.begin,
           .queries = run.count,
-          .first_keys = how.first_keys == nullptr ? nullptr : how.first_keys + sample * how.seq,
+          .first_keys = how.first_keys == nullptr ? nullptr : how.first_keys + sample * how.seq + keys.begin,
           .width = how.head_dim,
           .query_stride = how.query_stride(),
           .key_stride = how.key_stride(),
           .out_stride = how.heads * how.head_dim,
           .causal = how.causal,
           .scale = how.scale,
-          .element = row * seq * seq};
+          .element = row * seq * seq + static_cast<uint64_t>(keys.begin) * (seq + 1)};
 }
 
-// Where the first query of a run, and the first key and value of its head, lie in their matrices, counted in
-// numbers.
+// Calls body(keys, first) for the runs of keys that a run of queries sees: its own first, if it is among them.
+template <class Body>
+void for_each_key_run(const Heads& how, const RowRun& queries, Body body) {
+  bool first = true;
+  for (const bool own : {true, false})
+    for (const RowRun& keys : how.key_rows.runs()) {
+      const bool same = keys.begin == queries.begin && keys.count == queries.count;
+      if (same != own || keys.begin >= queries.end()) continue;
+      body(keys, first);
+      first = false;
+    }
+}
+
+// Where the first query of a run, and the first key and value of its head in a run of keys, lie in their
+// matrices, counted in numbers.
 struct Offsets {
   int64_t query, key, value;
 };
-Offsets offsets_of(const Heads& how, int64_t sample, int64_t head, const RowRun& run) {
+Offsets offsets_of(const Heads& how, int64_t sample, int64_t head, const RowRun& run, const RowRun& key_run) {
   const int64_t query = (sample * how.rows.rows() + run.row) * how.query_stride();
-  const int64_t keys = sample * how.seq * how.key_stride();
+  const int64_t keys = (sample * how.key_rows.rows() + key_run.row) * how.key_stride();
   const int64_t first_key = how.gathered ? 0 : how.heads;
   const int64_t kv_head = head / (how.heads / how.kv_heads);
   return {query + head * how.head_dim, keys + (first_key + kv_head) * how.head_dim,
@@ -97,19 +123,28 @@ struct Forward {
   Heads how;
   LateIndex first;
   DropRule rule;
-  T* out;
+  T* out;                   // or null
+  Accumulate<T>* wide_out;  // or null
   Accumulate<T>* lse;
   const T* qkv;
-  const T* keys;  // qkv, or keys and values of all positions
+  const T* keys;  // qkv, or keys and values of all positions, or of some
 
   void head(int64_t sample, int64_t head) const {
-    for (const RowRun& run : how.rows.runs()) {
-      const Offsets at = offsets_of(how, sample, head, run);
-      kernels.attention_forward(
-          out + out_offset(how, sample, head, run), lse + lse_offset(how, sample, head, run),
-          {qkv + at.query, keys + at.key, keys + at.value}, shape_of(how, first, sample, head, run), rule,
-          scratch<Accumulate<T>>(scratch_of(how, 1, 2, 2)));
-    }
+    for (const RowRun& run : how.rows.runs())
+      for_each_key_run(how, run, [&](const RowRun& key_run, bool first_run) {
+        const Offsets at = offsets_of(how, sample, head, run, key_run);
+        kernels.attention_forward(output(sample, head, run, how.further || !first_run),
+                                  {qkv + at.query, keys + at.key, keys + at.value},
+                                  shape_of(how, first, sample, head, run, key_run), rule,
+                                  scratch<Accumulate<T>>(scratch_of(how, 1, 2, 2)));
+      });
+  }
+
+  HeadOutput<T> output(int64_t sample, int64_t head, const RowRun& run, bool adds) const {
+    const int64_t at = out_offset(how, sample, head, run);
+    Accumulate<T>* sums = lse + lse_offset(how, sample, head, run);
+    if (how.in_steps) return {nullptr, sums, wide_out + at, adds};
+    return {out + at, sums};
   }
 };
 
@@ -120,7 +155,8 @@ struct Backward {
   LateIndex first;
   DropRule rule;
   T* dqkv;
-  Accumulate<T>* dkeys;  // of all positions, or null
+  Accumulate<T>* dkeys;     // of the keys that are given, or null
+  Accumulate<T>* dqueries;  // or null
   const T* dout;
   const T* qkv;
   const T* keys;
@@ -133,19 +169,22 @@ struct Backward {
     for (int64_t i = 0; i < shared; ++i) {
       const int64_t head = kv_head * shared + i;
       const std::span<const RowRun> runs = how.rows.runs();
-      for (const RowRun& run : runs) {
-        const Offsets at = offsets_of(how, sample, head, run);
-        const int64_t row = out_offset(how, sample, head, run);
-        kernels.attention_backward(
-            gradient(at), dout + row, out + row, lse + lse_offset(how, sample, head, run),
-            {qkv + at.query, keys + at.key, keys + at.value}, shape_of(how, first, sample, head, run), rule,
-            i == 0 && &run == &runs.front(), i == shared - 1 && &run == &runs.back(),
-            scratch<Accumulate<T>>(scratch_of(how, 2, 3, 5)));
-      }
+      for (const RowRun& run : runs)
+        for_each_key_run(how, run, [&](const RowRun& key_run, bool) {
+          const Offsets at = offsets_of(how, sample, head, run, key_run);
+          const int64_t row = out_offset(how, sample, head, run);
+          kernels.attention_backward(
+              gradient(at, row), dout + row, out + row, lse + lse_offset(how, sample, head, run),
+              {qkv + at.query, keys + at.key, keys + at.value},
+              shape_of(how, first, sample, head, run, key_run), rule,
+              !how.in_steps && i == 0 && &run == &runs.front(), i == shared - 1 && &run == &runs.back(),
+              scratch<Accumulate<T>>(scratch_of(how, 2, 3, 5)));
+        });
     }
   }
 
-  HeadGradient<T> gradient(const Offsets& at) const {
+  HeadGradient<T> gradient(const Offsets& at, int64_t row) const {
+    if (how.in_steps) return {nullptr, nullptr, nullptr, dkeys + at.key, dkeys + at.value, dqueries + row};
     if (!how.gathered) return {dqkv + at.query, dqkv + at.key, dqkv + at.value};
     return {dqkv + at.query, nullptr, nullptr, dkeys + at.key, dkeys + at.value};
   }
@@ -157,14 +196,15 @@ void attention(const KernelTable& table, Stream& stream, Tensor out, Tensor lse,
                const Attention& how) {
   const DropRule rule = drop_rule("attention", how.dropout);
   const LateIndex first = first_head("attention", how);
-  dispatch_float(out.dtype, [&](auto zero) {
+  dispatch_float(qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* packed = qkv.as<T>();
     const Forward<T> work{storage_kernels<T>(table),
                           Heads(how),
                           first,
                           rule,
-                          out.as<T>(),
+                          how.in_steps() ? nullptr : out.as<T>(),
+                          how.in_steps() ? out.as<Accumulate<T>>() : nullptr,
                           lse.as<Accumulate<T>>(),
                           packed,
                           how.rows.rows() > 0 ? how.key_values.as<T>() : packed};
@@ -190,6 +230,7 @@ void attention_backward(const KernelTable& table, Stream& stream, Tensor dqkv, T
                            rule,
                            dqkv.as<T>(),
                            gathered ? how.dkey_values.as<Accumulate<T>>() : nullptr,
+                           how.in_steps() ? how.dqueries.as<Accumulate<T>>() : nullptr,
                            dout.as<T>(),
                            packed,
                            gathered ? how.key_values.as<T>() : packed,

@@ -66,6 +66,13 @@ struct Dropout {
 // are then in `key_values`, and those in qkv are not read; backward makes what these queries add to their
 // gradients in `dkey_values`, and leaves those in dqkv alone. A query and its gradient have the bits that
 // they have where all positions are here, if runs of rows are multiples of 8.
+//
+// With `key_rows` too, key_values has the keys and values of those positions only, and attention over all of them
+// is made in steps (Liu et al., "Ring Attention", arXiv 2310.01889). `out` is then in accumulate_type. The first
+// step has the keys of the queries' own positions; further ones, which say that they are `further`, merge what
+// their keys add into out and lse, so that these are always those over the keys seen so far. Backward takes the
+// out, in the type of dout, and the lse over all keys, and adds to dqueries and dkey_values instead of assigning
+// them. A run of keys is that of the queries or ends before it begins; those that begin behind it are not seen.
 struct Attention {
   int64_t batch = 0;
   int64_t seq = 0;    // positions of a sequence
@@ -81,9 +88,14 @@ struct Attention {
   // most the query's own index, and non-decreasing within a sample; hidden keys are skipped. For causal
   // attention without lengths. i32 [batch, seq]; without memory: 0.
   Tensor first_keys = {};
-  SequenceRows rows = {};   // without any: all
-  Tensor key_values = {};   // [batch * seq, 2 kv_heads * D], with `rows`
+  SequenceRows rows = {};      // without any: all
+  SequenceRows key_rows = {};  // without any: all
+  bool further = false;
+  Tensor key_values = {};   // [batch * keys(), 2 kv_heads * D], with `rows`
   Tensor dkey_values = {};  // the same in accumulate_type; of backward
+  Tensor dqueries = {};     // [batch * queries(), heads * D], of backward with key_rows
+  bool in_steps() const { return key_rows.rows() > 0; }
+  int64_t keys() const { return in_steps() ? key_rows.rows() : seq; }      // of a sample, given
   int64_t queries() const { return rows.rows() > 0 ? rows.rows() : seq; }  // of a sample, here
   // Dropout of the probabilities. The element of (sample b, head h, query i, key j) is, as a global index,
   // (((first_sample + b) * global_heads + first_head + h) * seq + i) * seq + j; dropout.first_element is not

@@ -1,4 +1,4 @@
-// Attention of some positions of a sequence to keys and values of all, as on context-parallel ranks.
+// Attention of some positions of a sequence to keys and values of all, at once or in steps, as on context-parallel ranks.
 #include <map>
 
 #include "unit/ops_support.h"
@@ -11,6 +11,7 @@ struct Case {
   int parts;
   double drop = 0;
   std::vector<int64_t> documents = {};  // lengths, of each sample
+  std::vector<int32_t> lengths = {};    // of each sample, whose positions see all others
 };
 
 std::vector<int32_t> document_begins(const Case& c) {
@@ -61,6 +62,7 @@ Attention attention_of(const Case& c) {
   how.head_dim = c.width;
   how.scale = 1 / std::sqrt(static_cast<double>(c.width));
   how.dropout = {c.drop, philox_key(5, "attention"), 0};
+  how.causal = c.lengths.empty();
   how.first_sample = 3;
   how.first_head = c.heads;
   how.global_heads = 2 * c.heads;
@@ -103,6 +105,54 @@ class Rows {
     return result;
   }
 
+  // The same in a step for each part, its own first: `dkeys` are then those of the keys of each part in turn, in
+  // the order of the steps.
+  Outputs3 part_in_steps(int part) const {
+    Attention how = attention_of(c_);
+    how.rows = SequenceRows::zig_zag(c_.seq, part, c_.parts);
+    const DType wide = accumulate_type(dtype_);
+    const int64_t here = c_.batch * how.rows.rows();
+    const Values all_keys = columns_of(qkv_, queries_ + keys_, queries_, queries_ + keys_);
+    Values packed = rows_of(qkv_, c_, how.rows, queries_ + keys_);
+    for (size_t i = 0; i < packed.size(); ++i)  // not read
+      if (static_cast<int64_t>(i) % (queries_ + keys_) >= queries_) packed[i] = NAN;
+    std::vector<int32_t> begins = begins_;
+    if (!begins.empty()) how.first_keys = {begins.data(), DType::I32, {c_.batch, c_.seq}};
+    const Host in(dtype_, {here, queries_ + keys_}, packed);
+    const Host merged(wide, {here, queries_}, Values(static_cast<size_t>(here * queries_), NAN));
+    const Host lse(wide, {c_.batch, c_.heads, how.rows.rows()},
+                   Values(static_cast<size_t>(here * c_.heads), NAN));
+    const auto each_step = [&](auto body) {
+      for (int step = 0; step < c_.parts; ++step) {
+        how.key_rows = SequenceRows::zig_zag(c_.seq, (part - step + c_.parts) % c_.parts, c_.parts);
+        how.further = step > 0;
+        const Host keys(dtype_, {c_.batch * how.key_rows.rows(), keys_},
+                        rows_of(all_keys, c_, how.key_rows, keys_));
+        how.key_values = keys;
+        body();
+      }
+    };
+    each_step([&] { ops_.attention(stream_, merged, lse, in, how); });
+    const Host out(dtype_, {here, queries_}, merged.values());
+    const Host grad(dtype_, {here, queries_ + keys_}, Values(packed.size(), 7));
+    const Host dout(dtype_, {here, queries_}, rows_of(dout_, c_, how.rows, queries_));
+    const Host dqueries(wide, {here, queries_}, Values(static_cast<size_t>(here * queries_), 0));
+    how.dqueries = dqueries;
+    Outputs3 result;
+    each_step([&] {
+      const Host dkeys(wide, how.key_values.shape, Values(static_cast<size_t>(how.key_values.elements()), 0));
+      how.dkey_values = dkeys;
+      ops_.attention_backward(stream_, grad, dout, in, out, lse, how);
+      const Values added = dkeys.values();
+      result.dkeys.insert(result.dkeys.end(), added.begin(), added.end());
+    });
+    EXPECT_EQ(grad.values(), Values(packed.size(), 7)) << "left alone";
+    result.out = out.values();
+    result.lse = lse.values();
+    result.dqkv = dqueries.values();
+    return result;
+  }
+
  private:
   Outputs3 run(Attention how, const SequenceRows& rows) const {
     const int64_t here = c_.batch * rows.rows();
@@ -112,6 +162,8 @@ class Rows {
         if (static_cast<int64_t>(i) % (queries_ + keys_) >= queries_) packed[i] = NAN;
     std::vector<int32_t> begins = begins_;
     if (!begins.empty()) how.first_keys = {begins.data(), DType::I32, {c_.batch, c_.seq}};
+    std::vector<int32_t> lengths = c_.lengths;
+    if (!lengths.empty()) how.lengths = {lengths.data(), DType::I32, {c_.batch}};
     const Host in(dtype_, {here, queries_ + keys_}, packed);
     const Host out(dtype_, {here, queries_}, Values(static_cast<size_t>(here * queries_), NAN));
     const Host lse(accumulate_type(dtype_), {c_.batch, c_.heads, rows.rows()});
@@ -167,6 +219,39 @@ void check_parts(const Case& c, DType dtype, double tolerance) {
   });
 }
 
+// In steps with the keys of each rank, as they come round a ring: merged, all of it is that of the whole sequence.
+void check_steps(const Case& c, DType dtype, double tolerance) {
+  with_every_table([&](const OpTable& ops, Stream& stream) {
+    SCOPED_TRACE(fmt::format("{} seq {} heads {}/{} width {} parts {} dropout {} documents {}",
+                             name_of(dtype), c.seq, c.heads, c.kv_heads, c.width, c.parts, c.drop,
+                             c.documents.size()));
+    const Rows rows(c, ops, stream, dtype);
+    const Outputs3 whole = rows.whole();
+    const int64_t columns = rows.queries() + rows.keys();
+    const Values whole_queries = columns_of(whole.dqkv, columns, 0, rows.queries());
+    const Values whole_keys = columns_of(whole.dqkv, columns, rows.queries(), columns);
+    std::map<int, Values> sums;  // of the gradients of each part's keys
+    for (int part = 0; part < c.parts; ++part) {
+      const SequenceRows mine = SequenceRows::zig_zag(c.seq, part, c.parts);
+      const Outputs3 got = rows.part_in_steps(part);
+      EXPECT_LE(distance(got.out, rows_of(whole.out, c, mine, rows.queries())), tolerance) << part;
+      EXPECT_LE(distance(got.lse, lse_of(whole.lse, c, mine)), tolerance) << part;
+      EXPECT_LE(distance(got.dqkv, rows_of(whole_queries, c, mine, rows.queries())), tolerance) << part;
+      const size_t each = got.dkeys.size() / static_cast<size_t>(c.parts);
+      for (int step = 0; step < c.parts; ++step) {
+        Values& sum = sums[(part - step + c.parts) % c.parts];
+        sum.resize(each);
+        for (size_t i = 0; i < each; ++i) sum[i] += got.dkeys[static_cast<size_t>(step) * each + i];
+      }
+    }
+    for (const auto& [part, sum] : sums)
+      EXPECT_LE(
+          distance(sum, rows_of(whole_keys, c, SequenceRows::zig_zag(c.seq, part, c.parts), rows.keys())),
+          tolerance)
+          << part;
+  });
+}
+
 // Runs smaller than a tile, of odd sizes, of whole blocks, and longer than a chunk of keys.
 const Case kCases[] = {{1, 12, 1, 1, 8, 3},
                        {2, 16, 2, 2, 8, 4},
@@ -194,7 +279,55 @@ TEST(AttentionRows, AreThoseOfTheWholeSequenceIn16Bits) {
   }
 }
 
-TEST(AttentionRows, AreOfCausalAttentionWithAllKeys) {
+// Padding behind the lengths, also of whole runs.
+TEST(AttentionRows, SeeAllKeysThatExist) {
+  for (const Case& c :
+       {Case{2, 16, 2, 2, 8, 2, 0.2, {}, {16, 3}}, Case{3, 64, 2, 1, 16, 4, 0, {}, {1, 40, 64}}}) {
+    check_parts(c, DType::F64, 1e-12);
+    check_parts(c, DType::F32, 2e-5);
+    check_parts(c, DType::BF16, 1e-2);
+  }
+}
+
+TEST(AttentionRows, AreThoseOfTheWholeSequenceInSteps) {
+  for (const Case& c : kCases) {
+    check_steps(c, DType::F64, 1e-12);
+    check_steps(c, DType::F32, 2e-5);
+  }
+  for (const Case& c : {kCases[2], kCases[8]}) {
+    check_steps(c, DType::BF16, 2e-2);
+    check_steps(c, DType::F16, 4e-3);
+  }
+}
+
+TEST(AttentionRows, StepsBeginWithTheirOwnKeysAndKeysDoNotOverlapThem) {
+  Attention how = attention_of(kCases[0]);
+  how.rows = SequenceRows::zig_zag(12, 0, 3);
+  how.key_rows = SequenceRows::zig_zag(12, 1, 3);
+  const Host packed(DType::F32, {4, 24});
+  const Host out(DType::F32, {4, 8});
+  const Host lse(DType::F32, {1, 1, 4});
+  const Host keys(DType::F32, {4, 16});
+  how.key_values = keys;
+  with_every_table([&](const OpTable& ops, Stream& stream) {
+    EXPECT_THROW(ops.attention(stream, out, lse, packed, how), Error);
+    how.further = true;
+    EXPECT_NO_THROW(ops.attention(stream, out, lse, packed, how));
+    how.causal = false;
+    EXPECT_THROW(ops.attention(stream, out, lse, packed, how), Error);
+    how.causal = true;
+    const SequenceRows kept = how.key_rows;
+    how.key_rows = SequenceRows::zig_zag(12, 0, 2);  // positions 0 to 2 and 9 to 11, over 0, 1, 10 and 11
+    const Host six(DType::F32, {6, 16});
+    how.key_values = six;
+    EXPECT_THROW(ops.attention(stream, out, lse, packed, how), Error);
+    how.key_rows = kept;
+    how.key_values = keys;
+    how.further = false;
+  });
+}
+
+TEST(AttentionRows, NeedAllKeys) {
   Attention how = attention_of(kCases[0]);
   how.rows = SequenceRows::zig_zag(12, 0, 3);
   const Host packed(DType::F32, {4, 24});
@@ -205,9 +338,6 @@ TEST(AttentionRows, AreOfCausalAttentionWithAllKeys) {
     const Host keys(DType::F32, {12, 16});
     how.key_values = keys;
     EXPECT_NO_THROW(ops.attention(stream, out, lse, packed, how));
-    how.causal = false;
-    EXPECT_THROW(ops.attention(stream, out, lse, packed, how), Error);
-    how.causal = true;
     how.seq = 14;
     EXPECT_THROW(ops.attention(stream, out, lse, packed, how), Error);
     how.seq = 12;

@@ -25,8 +25,9 @@ inline T softmax_row(T* row, int64_t n, T& max, T& sum) {
   return factor;
 }
 
+// An output over keys that were seen before is a sum like any other: of one number with the maximum lse.
 template <class T>
-void attention_queries(T* out, Accumulate<T>* lse, const HeadInput<T>& in,
+void attention_queries(const HeadOutput<T>& output, const HeadInput<T>& in,
                        const Rows<const Accumulate<T>>& values, const HeadShape& shape, const DropRule& rule,
                        int64_t query, int64_t query_end, const Accumulate<T>* packed_keys,
                        Accumulate<T>* scores) {
@@ -37,14 +38,17 @@ void attention_queries(T* out, Accumulate<T>* lse, const HeadInput<T>& in,
   Wide* memory = scores + kScoreScratch;
   const Rows<const Wide> queries =
       widened(in.query + row * shape.query_stride, shape.query_stride, block.rows, shape.width, memory);
-  T* stored = out + row * shape.out_stride;
+  const bool wide = output.wide_out != nullptr;
+  T* stored = wide ? nullptr : output.out + row * shape.out_stride;
   const Rows<Wide> result =
-      results_for(stored, shape.out_stride, shape.width, memory + kQueryBlock * shape.width);
+      wide ? Rows<Wide>{output.wide_out + row * shape.out_stride, shape.out_stride}
+           : results_for(stored, shape.out_stride, shape.width, memory + kQueryBlock * shape.width);
+  Wide* lse = output.lse + row;
   Wide max[kQueryBlock];
   Wide sum[kQueryBlock];
   for (int64_t r = 0; r < block.rows; ++r) {
-    max[r] = kLowest<Wide>;
-    sum[r] = 0;
+    max[r] = output.adds ? lse[r] : kLowest<Wide>;
+    sum[r] = output.adds ? 1 : 0;
   }
   const int64_t start = ScoreBlock::first_chunk(shape, query);
   for (block.key = start; block.key < end; block.key += kKeyChunk) {
@@ -61,34 +65,39 @@ void attention_queries(T* out, Accumulate<T>* lse, const HeadInput<T>& in,
         dropout<Wide>(score, nullptr, score, whole_groups(n),
                       block.element(shape, r) + static_cast<uint64_t>(begin), rule);
       Wide* accumulated = result.at(r);
-      if (block.key > start) Lane::each(shape.width, [=](int64_t i) { accumulated[i] *= factor; });
+      if (output.adds || block.key > start)
+        Lane::each(shape.width, [=](int64_t i) { accumulated[i] *= factor; });
     }
     weighted_rows<Wide>(result, scores, {values.at(block.key), values.stride}, block, shape, Wide(1),
-                        block.key > start);
+                        output.adds || block.key > start);
   }
   for (int64_t r = 0; r < block.rows; ++r) {
-    const Wide* from = result.at(r);
-    T* to = stored + r * shape.out_stride;
+    Wide* from = result.at(r);
     const Wide inverse = 1 / sum[r];
-    Lane::each(shape.width, [=](int64_t i) { put(to[i], from[i] * inverse); });
-    lse[row + r] = max[r] + log_of(sum[r]);
+    if (wide) {
+      Lane::each(shape.width, [=](int64_t i) { from[i] *= inverse; });
+    } else {
+      T* to = stored + r * shape.out_stride;
+      Lane::each(shape.width, [=](int64_t i) { put(to[i], from[i] * inverse); });
+    }
+    lse[r] = max[r] + log_of(sum[r]);
   }
 }
 
 // Scratch: scores, two blocks of rows, packed keys, widened values.
 template <class T>
-void attention_forward(T* out, Accumulate<T>* lse, const HeadInput<T>& in, const HeadShape& shape,
+void attention_forward(const HeadOutput<T>& output, const HeadInput<T>& in, const HeadShape& shape,
                        const DropRule& rule, Accumulate<T>* scratch) {
   using Wide = Accumulate<T>;
   Wide* blocks = scratch + kScoreScratch;
   Wide* packed_keys = blocks + 2 * kQueryBlock * shape.width;
-  Wide* memory = packed_keys + (shape.seq + kPanel - 1) / kPanel * kPanel * shape.width;
+  Wide* memory = packed_keys + (shape.held + kPanel - 1) / kPanel * kPanel * shape.width;
   pack_panels(packed_keys, in.key, shape, blocks);
   const Rows<const Wide> values = widened(in.value, shape.key_stride, shape.keys, shape.width, memory);
   const int64_t end = shape.first_query + shape.queries;
   for (int64_t query = shape.first_query, next = 0; query < end; query = next) {
     next = end_of_block(shape, query);
-    attention_queries(out, lse, in, values, shape, rule, query, next, packed_keys, scratch);
+    attention_queries(output, in, values, shape, rule, query, next, packed_keys, scratch);
   }
 }
 

@@ -63,9 +63,10 @@ struct BackwardHead {
 };
 
 template <class T>
-void attention_backward_queries(const BackwardHead<T>& head, T* dquery, const T* dout, const T* out,
-                                const Accumulate<T>* lse, const T* query_rows, const HeadShape& shape,
-                                const DropRule& rule, int64_t query, int64_t query_end, bool first) {
+void attention_backward_queries(const BackwardHead<T>& head, const HeadGradient<T>& grad, const T* dout,
+                                const T* out, const Accumulate<T>* lse, const T* query_rows,
+                                const HeadShape& shape, const DropRule& rule, int64_t query,
+                                int64_t query_end, bool first) {
   using Wide = Accumulate<T>;
   ScoreBlock block{query_end - query, 0, query, 0};
   const int64_t row = query - shape.first_query;
@@ -77,7 +78,10 @@ void attention_backward_queries(const BackwardHead<T>& head, T* dquery, const T*
       widened(query_rows + row * stride, stride, block.rows, width, head.block(0, width));
   const Rows<const Wide> dresult =
       widened(dout + row * shape.out_stride, shape.out_stride, block.rows, width, head.block(1, width));
-  const Rows<Wide> dqueries = results_for(dquery + row * stride, stride, width, head.block(2, width));
+  const bool wide = grad.wide_query != nullptr;
+  const Rows<Wide> dqueries =
+      wide ? Rows<Wide>{grad.wide_query + row * shape.out_stride, shape.out_stride}
+           : results_for(grad.query + row * stride, stride, width, head.block(2, width));
   Wide delta[kQueryBlock];
   for (int64_t r = 0; r < block.rows; ++r) {
     const Wide* a = dresult.at(r);
@@ -97,9 +101,9 @@ void attention_backward_queries(const BackwardHead<T>& head, T* dquery, const T*
     weighted_columns<Wide>({head.dkeys.at(block.key), head.dkeys.stride}, head.dscores, queries, block, shape,
                            scale, !first);
     weighted_rows<Wide>(dqueries, head.dscores, {head.keys.at(block.key), head.keys.stride}, block, shape,
-                        scale, block.key > start);
+                        scale, wide || block.key > start);
   }
-  store(dquery + row * stride, stride, dqueries, block.rows, width);
+  if (!wide) store(grad.query + row * stride, stride, dqueries, block.rows, width);
 }
 
 template <class T>
@@ -120,8 +124,8 @@ void attention_backward(const HeadGradient<T>& grad, const T* dout, const T* out
                         const HeadInput<T>& in, const HeadShape& shape, const DropRule& rule, bool assign,
                         bool last, Accumulate<T>* scratch) {
   const int64_t stride = shape.key_stride;
-  const int64_t whole = shape.seq * shape.width;
-  const int64_t panels = (shape.seq + kPanel - 1) / kPanel * kPanel * shape.width;
+  const int64_t whole = shape.held * shape.width;
+  const int64_t panels = (shape.held + kPanel - 1) / kPanel * kPanel * shape.width;
   BackwardHead<T> head;
   head.scores = scratch;
   head.dscores = head.scores + kScoreScratch;
@@ -145,16 +149,16 @@ void attention_backward(const HeadGradient<T>& grad, const T* dout, const T* out
   const int64_t last_query = shape.first_query + shape.queries;
   for (int64_t end = last_query, query = 0; end > shape.first_query; end = query) {
     query = begin_of_block(shape, end);
-    attention_backward_queries(head, grad.query, dout, out, lse, in.query, shape, rule, query, end,
+    attention_backward_queries(head, grad, dout, out, lse, in.query, shape, rule, query, end,
                                assign && !clear && end == last_query);
   }
   if (assign) {
-    clear_rows(head.dkeys, shape.keys, shape.seq, shape.width);
-    clear_rows(head.dvalues, shape.keys, shape.seq, shape.width);
+    clear_rows(head.dkeys, shape.keys, shape.held, shape.width);
+    clear_rows(head.dvalues, shape.keys, shape.held, shape.width);
   }
   if (!last || wide) return;
-  store(grad.key, stride, head.dkeys, shape.seq, shape.width);
-  store(grad.value, stride, head.dvalues, shape.seq, shape.width);
+  store(grad.key, stride, head.dkeys, shape.held, shape.width);
+  store(grad.value, stride, head.dvalues, shape.held, shape.width);
 }
 
 }  // namespace

@@ -51,9 +51,14 @@ struct ScoreBlock {
   int64_t rows, keys;
   int64_t query, key;
 
+  // The first key that the query at `query` may look at; of shapes with first_keys.
+  static int64_t first_seen(const HeadShape& shape, int64_t query) {
+    const int64_t key = shape.first_keys[query] - shape.origin;
+    return key < 0 ? 0 : key;
+  }
   // The first chunk of keys that queries from `query` on may look at.
   static int64_t first_chunk(const HeadShape& shape, int64_t query) {
-    return shape.first_keys == nullptr ? 0 : shape.first_keys[query] / kKeyChunk * kKeyChunk;
+    return shape.first_keys == nullptr ? 0 : first_seen(shape, query) / kKeyChunk * kKeyChunk;
   }
 
   // How many keys of the block the query in row r may see.
@@ -65,7 +70,7 @@ struct ScoreBlock {
   // How many of the block's first keys are hidden from the query in row r; non-decreasing in r.
   int64_t hidden(const HeadShape& shape, int64_t r) const {
     if (shape.first_keys == nullptr) return 0;
-    const int64_t before = shape.first_keys[query + r] - key;
+    const int64_t before = first_seen(shape, query + r) - key;
     return before < 0 ? 0 : at_most(before, keys);
   }
   // The first row that may see key j of the block.
@@ -76,7 +81,7 @@ struct ScoreBlock {
   // The first row from `r` on that may see neither key j nor any earlier key.
   int64_t end_row(const HeadShape& shape, int64_t r, int64_t j) const {
     if (shape.first_keys == nullptr) return rows;
-    while (r < rows && shape.first_keys[query + r] <= key + j) ++r;
+    while (r < rows && first_seen(shape, query + r) <= key + j) ++r;
     return r;
   }
   // The global element index of (row r, first key of the block).
