@@ -42,8 +42,9 @@ TensorSums sums_of_layer(const ModelConfig& config, const MeshConfig& layout) {
   return sums;
 }
 
-// Keys and values are gathered in F and again in I, which sums their gradients (nn/gathered_keys.h); or
-// projections and outputs are exchanged in F, and their gradients in I (nn/exchanged_heads.h).
+// Keys and values are gathered in F and again in I, which sums their gradients (nn/gathered_keys.h), or travel
+// round a ring, with their gradients in I, which is as much (nn/key_ring.h); or projections and outputs are
+// exchanged in F, and their gradients in I (nn/exchanged_heads.h).
 ContextNumbers context_of_layer(const ModelConfig& config, const MeshConfig& layout) {
   const int64_t tensor = layout.tensor_model_parallel_size;
   const int64_t heads = config.num_attention_heads / tensor;
@@ -51,9 +52,10 @@ ContextNumbers context_of_layer(const ModelConfig& config, const MeshConfig& lay
   const auto queries = static_cast<double>(heads * head_width(config));
   const auto keys = static_cast<double>(2 * held_keys * head_width(config));
   const double moved = (2 * queries + keys) / layout.context_parallel_size;
-  ContextNumbers numbers = layout.cp_comm_type == ContextExchange::AllToAll
+  ContextNumbers numbers = layout.context_exchange() == ContextExchange::AllToAll
                                ? ContextNumbers{moved, moved, 0, 2, 2}
                                : ContextNumbers{keys, keys, keys, 1, 2};
+  numbers.behind = layout.context_exchange() == ContextExchange::Ring;
   if (layout.recompute_granularity == RecomputeGranularity::Full) {
     numbers.input += numbers.forward;
     numbers.input_calls += numbers.forward_calls;

@@ -24,6 +24,18 @@ ExpertsShape experts_of(const ModelConfig& config) {
           {config.moe_aux_loss_coeff, config.moe_z_loss_coeff}};
 }
 
+ContextSharing sharing_of(ContextExchange exchange) {
+  switch (exchange) {
+    case ContextExchange::AllGather:
+      return ContextSharing::GatherKeys;
+    case ContextExchange::AllToAll:
+      return ContextSharing::ExchangeHeads;
+    case ContextExchange::Ring:
+      return ContextSharing::PassKeys;
+  }
+  fail("context ranks share nothing in way {}", static_cast<int>(exchange));
+}
+
 TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
   TransformerShape shape;
   shape.width = config.hidden_size;
@@ -52,7 +64,7 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
     shape.output_init_std /= std::sqrt(2.0 * static_cast<double>(config.num_layers));
   shape.hidden_dropout = config.hidden_dropout;
   shape.attention_dropout = config.attention_dropout;
-  if (layout.cp_comm_type == ContextExchange::AllToAll) shape.context_sharing = ContextSharing::ExchangeHeads;
+  shape.context_sharing = sharing_of(layout.context_exchange());
   shape.recompute_selective = layout.recompute_granularity == RecomputeGranularity::Selective;
   return shape;
 }

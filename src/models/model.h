@@ -35,10 +35,12 @@ struct TensorSums {
 };
 
 // Context-axis traffic of a rank in F and I, in numbers per position of a micro-batch, of which the rank itself sends
-// (ranks - 1) / ranks, and the number of collectives. `sums` are gradients in the type of sums.
+// (ranks - 1) / ranks, and the number of collectives or of rounds of a ring. `sums` are gradients in the type of sums.
+// `behind`: the traffic overlaps with attention, except with its last step.
 struct ContextNumbers {
   double forward = 0, input = 0, sums = 0;
   int forward_calls = 0, input_calls = 0;
+  bool behind = false;
 };
 
 // The same over the expert axis, where tokens choose every expert as often: rows of activations and gates. What

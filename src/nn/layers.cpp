@@ -175,6 +175,8 @@ AttentionCore::AttentionCore(BlockBuilder& builder, const std::string& name, con
   if (builder.mesh().size(Axis::Cp) == 1) return;
   if (sharing == ContextSharing::ExchangeHeads)
     exchanged_.emplace(builder.mesh(), name, heads.local, heads.local_kv, heads.head_dim);
+  else if (sharing == ContextSharing::PassKeys)
+    ring_.emplace(builder.mesh(), heads.local * heads.head_dim, 2 * heads.local_kv * heads.head_dim);
   else
     keys_.emplace(builder.mesh(), heads.local * heads.head_dim, 2 * heads.local_kv * heads.head_dim);
 }
@@ -183,7 +185,7 @@ Attention AttentionCore::shape(const Run& run) const {
   Attention how;
   how.batch = run.batch->samples();
   how.seq = run.batch->held_rows().length();
-  if (keys_) how.rows = run.batch->rows;
+  if (keys_ || ring_) how.rows = run.batch->rows;
   how.heads = exchanged_ ? exchanged_->heads() : heads_.local;
   how.kv_heads = exchanged_ ? exchanged_->kv_heads() : heads_.local_kv;
   how.head_dim = heads_.head_dim;
@@ -207,16 +209,17 @@ Tensor AttentionCore::forward(Run& run, Tensor qkv, Saved& saved) const {
   if (exchanged_)
     forward_exchanging(run, out, qkv, saved);
   else
-    forward_gathering(run, out, qkv, saved);
+    forward_here(run, out, qkv, saved);
   run.show(name_, "output", out);
   return out;
 }
 
-void AttentionCore::forward_gathering(Run& run, Tensor out, Tensor qkv, Saved& saved) const {
+void AttentionCore::forward_here(Run& run, Tensor out, Tensor qkv, Saved& saved) const {
   Attention how = shape(run);
   saved[qkv_] = qkv;
   saved[out_] = out;
   saved[lse_] = run.keep.take(accumulate_type(run.dtype), {how.batch, how.heads, how.queries()});
+  if (ring_) return ring_->forward(run, out, saved[lse_], qkv, how);
   const Arena::Mark mark = run.scratch.mark();
   if (keys_) how.key_values = keys_->gather(run, qkv);
   run.ops.attention(run.stream, out, saved[lse_], qkv, how);
@@ -238,13 +241,14 @@ Tensor AttentionCore::backward_input(Run& run, Tensor dout, Saved& saved) const 
   if (exchanged_)
     backward_exchanging(run, dqkv, dout, saved);
   else
-    backward_gathering(run, dqkv, dout, saved);
+    backward_here(run, dqkv, dout, saved);
   run.show(name_, "input gradient", dqkv);
   return dqkv;
 }
 
-void AttentionCore::backward_gathering(Run& run, Tensor dqkv, Tensor dout, Saved& saved) const {
+void AttentionCore::backward_here(Run& run, Tensor dqkv, Tensor dout, Saved& saved) const {
   Attention how = shape(run);
+  if (ring_) return ring_->backward(run, dqkv, dout, saved[qkv_], saved[out_], saved[lse_], how);
   const Arena::Mark mark = run.scratch.mark();
   if (keys_) how.dkey_values = keys_->take_gradients(run);
   const Arena::Mark gathered = run.scratch.mark();

@@ -8,6 +8,7 @@
 
 #include "nn/exchanged_heads.h"
 #include "nn/gathered_keys.h"
+#include "nn/key_ring.h"
 #include "nn/layer.h"
 
 namespace trifold {
@@ -122,8 +123,9 @@ struct AttentionHeads {
 // of its sample except the padding after batch.lengths.
 enum class AttentionSight { Causal, Both };
 
-// How ranks that positions are cut over share them for attention: nn/gathered_keys.h, nn/exchanged_heads.h.
-enum class ContextSharing { GatherKeys, ExchangeHeads };
+// How ranks that positions are cut over share them for attention: nn/gathered_keys.h, nn/exchanged_heads.h,
+// nn/key_ring.h.
+enum class ContextSharing { GatherKeys, ExchangeHeads, PassKeys };
 
 // Softmax attention over packed projections, [R, (local + 2 local_kv) * head_dim] -> [R, local * head_dim].
 // Scores are multiplied by score_scale / sqrt(head_dim).
@@ -138,9 +140,9 @@ class AttentionCore final : public Layer {
 
  private:
   Attention shape(const Run& run) const;
-  void forward_gathering(Run& run, Tensor out, Tensor qkv, Saved& saved) const;
+  void forward_here(Run& run, Tensor out, Tensor qkv, Saved& saved) const;
   void forward_exchanging(Run& run, Tensor out, Tensor qkv, Saved& saved) const;
-  void backward_gathering(Run& run, Tensor dqkv, Tensor dout, Saved& saved) const;
+  void backward_here(Run& run, Tensor dqkv, Tensor dout, Saved& saved) const;
   void backward_exchanging(Run& run, Tensor dqkv, Tensor dout, Saved& saved) const;
 
   std::string name_;
@@ -152,6 +154,7 @@ class AttentionCore final : public Layer {
   // At most one of them, and none if positions are not cut.
   std::optional<GatheredKeys> keys_;
   std::optional<ExchangedHeads> exchanged_;
+  std::optional<KeyRing> ring_;
   SlotId qkv_, out_, lse_;
 };
 

@@ -44,7 +44,8 @@ Workload make_workload(const PretrainConfig& run, double padded_vocabulary) {
   work.positions = model.position_embedding_type == PositionEmbedding::LearnedAbsolute;
   work.tensor = mesh.tensor_model_parallel_size;
   work.context = mesh.context_parallel_size;
-  work.exchanges_heads = mesh.cp_comm_type == ContextExchange::AllToAll;
+  work.exchanges_heads = mesh.context_exchange() == ContextExchange::AllToAll;
+  work.hides_context = mesh.context_exchange() == ContextExchange::Ring;
   work.data = mesh.data_parallel_size.value_or(1);
   work.expert = mesh.expert_model_parallel_size;
   work.pipeline = mesh.pipeline_model_parallel_size;

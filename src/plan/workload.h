@@ -37,7 +37,7 @@ struct Workload {
   double context = 1;
   bool exchanges_heads = false;  // the context axis exchanges heads instead of gathering keys and values
                                  // (--cp-comm-type a2a)
-  bool hides_context = false;  // sending keys and values overlaps with attention; only other programs do this
+  bool hides_context = false;    // sending keys and values overlaps with attention (p2p)
   double data = 1;
   double expert = 1;  // ranks next to each other that share the experts of a layer
   int pipeline = 1;

@@ -37,7 +37,8 @@ Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig&
   if (zero.offloads() && !how.state_on_host) how.offload = zero.offload.folder;
   weights_ = std::make_unique<ParamStore>(layout_.flat(), *groups_, ops_, dtype, how, comm_);
   place_.forward_row = with_residency(forward_row_of(place_));
-  if (mesh_.size(Axis::Tp) > 1 && (ops_.device != nullptr || spare_cores(world, pool_.size()) > 0))
+  const bool ring = mesh_.size(Axis::Cp) > 1 && mesh.context_exchange() == ContextExchange::Ring;
+  if ((mesh_.size(Axis::Tp) > 1 || ring) && (ops_.device != nullptr || spare_cores(world, pool_.size()) > 0))
     own_side_.emplace(comm_mode(world), side_pool_, ops_.device, QueueUse::Communicating);
 }
 

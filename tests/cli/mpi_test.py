@@ -53,11 +53,13 @@ class Mpi(ProgramTest):
             self.assertLess(abs(one - two), 1e-11 * one)
 
     def test_context_ranks_give_the_losses_of_threads(self):
-        run = ["--train-iters", 10, "--cp", 2, "--hidden-dropout", 0.1, "--attention-dropout", 0.1, "--zero-stage", 1]
-        self.pretrain(*run, "--ranks", 2, "--log-json", "threads.jsonl")
-        self.pretrain(*run, "--log-json", "mpi.jsonl", prefix=self.mpi(2))
-        self.assertEqual(len(self.losses("mpi.jsonl")), 10)
-        self.assertEqual(self.losses("threads.jsonl"), self.losses("mpi.jsonl"))
+        common = ["--train-iters", 10, "--cp", 2, "--hidden-dropout", 0.1, "--attention-dropout", 0.1, "--zero-stage", 1]
+        for exchange in ("all_gather", "p2p"):
+            run = [*common, "--cp-comm-type", exchange]
+            self.pretrain(*run, "--ranks", 2, "--log-json", f"{exchange}.jsonl")
+            self.pretrain(*run, "--log-json", "mpi.jsonl", prefix=self.mpi(2))
+            self.assertEqual(len(self.losses("mpi.jsonl")), 10)
+            self.assertEqual(self.losses(f"{exchange}.jsonl"), self.losses("mpi.jsonl"))
 
     def test_ranks_that_share_experts_give_the_losses_of_threads(self):
         run = ["--num-experts", 8, "--disable-bias-linear", "--hidden-dropout", 0.1, "--global-batch-size", 8,

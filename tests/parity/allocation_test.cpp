@@ -80,6 +80,8 @@ std::vector<Case> cases() {
     config.mesh.expert_model_parallel_size = 2;
     config.zero.zero_stage = 1;
   });
+  add("context_ring", on_mesh(run, 1, 1, 1, 4),
+      [](PretrainConfig& config) { config.mesh.cp_comm_type = ContextExchange::Ring; });
   add("pipeline", scheduled(on_mesh(run, 1, 1, 2), "1f1b"), nothing);
   add("interleaved", scheduled(on_mesh(run, 1, 1, 2), "interleaved", 2), nothing);
   add("zero_bubble", scheduled(on_mesh(run, 1, 1, 2), "zb-h1"), nothing);

@@ -27,6 +27,9 @@ PretrainConfig context_run(const ContextModel& model, bool f64) {
   return config;
 }
 
+// What travels round a ring is merged in another order on every rank.
+bool keeps_bits(const ContextModel& model) { return model.exchange != ContextExchange::Ring; }
+
 class Context : public ::testing::TestWithParam<ContextModel> {};
 
 // The first loss needs no gradient. Its sum over the tokens is of f32 numbers in f64, so that its order is of
@@ -36,7 +39,10 @@ TEST_P(Context, TheFirstLossHasTheBitsOfOneRank) {
   const Curve one = train(context_run(GetParam(), false), 1);
   for (const int cp : {2, 4}) {
     const Curve cut = train(on_mesh(context_run(GetParam(), false), 1, 1, 1, cp), 1);
-    EXPECT_EQ(cut.losses, one.losses) << "cp " << cp;
+    if (keeps_bits(GetParam()))
+      EXPECT_EQ(cut.losses, one.losses) << "cp " << cp;
+    else
+      EXPECT_LT(relative_error(cut.losses, one.losses), 1e-6) << "cp " << cp;
     EXPECT_LT(relative_error(cut.grad_norms[0], one.grad_norms[0]), 1e-5) << "cp " << cp;
   }
 }
@@ -109,7 +115,9 @@ INSTANTIATE_TEST_SUITE_P(Models, Context,
                          ::testing::Values(ContextModel{"Gpt", false, 0.0},
                                            ContextModel{"GptDropout", false, 0.2},
                                            ContextModel{"Llama", true, 0.1},
-                                           ContextModel{"LlamaHeads", true, 0.1, ContextExchange::AllToAll}),
+                                           ContextModel{"LlamaHeads", true, 0.1, ContextExchange::AllToAll},
+                                           ContextModel{"GptRing", false, 0.2, ContextExchange::Ring},
+                                           ContextModel{"LlamaRing", true, 0.1, ContextExchange::Ring}),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace

@@ -181,13 +181,15 @@ TEST_P(Documents, TrainTheSameOnEveryMesh) {
                        {2, 1, 4, "zb-v", 2, RecomputeGranularity::Selective, 1},
                        {2, 1, 1, "1f1b", 1, RecomputeGranularity::None, 3, 4},
                        {1, 2, 2, "zb-h1", 1, RecomputeGranularity::Full, 1, 2},
-                       {2, 1, 2, "1f1b", 1, RecomputeGranularity::None, 1, 2, ContextExchange::AllToAll}};
+                       {2, 1, 2, "1f1b", 1, RecomputeGranularity::None, 1, 2, ContextExchange::AllToAll},
+                       {1, 1, 2, "zb-h1", 1, RecomputeGranularity::Selective, 1, 4, ContextExchange::Ring},
+                       {2, 2, 1, "1f1b", 1, RecomputeGranularity::Full, 2, 2, ContextExchange::Ring}};
     for (const auto& c : cases) {
       SCOPED_TRACE(fmt::format("f64 {} dp {} cp {} tp {} pp {} {}", f64, c.dp, c.cp, c.tp, c.pp, c.schedule));
       const auto on = [&](int pp) {
         PretrainConfig cut = on_mesh(config, c.dp, c.tp, pp, c.cp);
         cut.mesh.sequence_parallel = c.tp > 1;
-        cut.mesh.cp_comm_type = c.exchange;
+        if (c.cp > 1) cut.mesh.cp_comm_type = c.exchange;
         return cut;
       };
       PretrainConfig cut = scheduled(on(c.pp), c.schedule, c.chunks);

@@ -41,7 +41,7 @@ PretrainConfig config_of(const MatrixCase& c, const MatrixMesh& mesh) {
   if (c.model.bert) config.model.model_type = ModelType::Bert;
   config.precision.f64 = c.model.f64;
   config.mesh.sequence_parallel = mesh.sequence_parallel;
-  config.mesh.cp_comm_type = mesh.exchange;
+  if (mesh.cp > 1) config.mesh.cp_comm_type = mesh.exchange;
   config.mesh.expert_model_parallel_size = mesh.ep;
   config.mesh.distributed_timeout_minutes = 5;  // many ranks share few cores
   config.batch.micro_batch_size = 1;
@@ -72,7 +72,8 @@ void expect_close(const Curve& mesh, const Curve& one, double tolerance) {
 }  // namespace
 
 std::string name_of(const MatrixMesh& mesh) {
-  const char* exchange = mesh.exchange == ContextExchange::AllToAll ? "_a2a" : "";
+  const std::string exchange =
+      mesh.exchange == ContextExchange::AllGather ? "" : fmt::format("_{}", name_of(mesh.exchange));
   return fmt::format("pp{}_dp{}_cp{}{}_tp{}{}{}", mesh.pp, mesh.dp, mesh.cp, exchange, mesh.tp,
                      mesh.sequence_parallel ? "_sequence" : "",
                      mesh.ep > 1 ? fmt::format("_ep{}", mesh.ep) : "");

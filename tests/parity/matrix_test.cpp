@@ -137,6 +137,22 @@ TEST(Matrix, ContextOfHeads) {
   });
 }
 
+// Context ranks that send keys and values round a ring.
+TEST(Matrix, ContextOfRings) {
+  constexpr ContextExchange kRing = ContextExchange::Ring;
+  const MatrixModel llama{7, 0.2, true, false, 2}, shared{7, 0.2, false, false, 1};
+  check_all({
+      {{1, 1, 1, false, 2, kRing}, "1f1b", 1, 2, kExact},
+      {{1, 1, 1, false, 4, kRing}, "1f1b", 1, 2, kDropout, kSelective},
+      {{1, 2, 1, false, 4, kRing}, "1f1b", 1, 2, kExact, kFull},
+      {{1, 1, 2, true, 4, kRing}, "1f1b", 1, 2, kExact},
+      {{2, 1, 2, true, 2, kRing}, "interleaved", 2, 4, llama, kSelective},
+      {{2, 1, 1, false, 4, kRing}, "zb-h1", 1, 4, kExact},
+      {{4, 1, 1, false, 2, kRing}, "zb-v", 2, 8, llama, kFull},
+      {{1, 2, 2, true, 2, kRing}, "1f1b", 1, 2, shared, kSelective},
+  });
+}
+
 // Its second loss is divided by the pairs, its first by the masked tokens of a whole global batch, whichever
 // rank has them; under sequence parallelism a sample's first row is on one of the ranks.
 TEST(Matrix, Bert) {

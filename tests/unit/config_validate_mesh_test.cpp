@@ -63,6 +63,8 @@ const std::vector<Case>& cases() {
       {"--cp-comm-type a2a cuts the 4 query heads and 4 key heads of a tensor rank over "
        "--context-parallel-size 8, which does not divide them: give a divisor of both",
        [](C& c) { context(c, 8), c.mesh.cp_comm_type = ContextExchange::AllToAll; }},
+      {"--cp-comm-type p2p has no effect with --context-parallel-size 1: leave it out",
+       [](C& c) { c.mesh.cp_comm_type = ContextExchange::Ring; }},
       {"--context-parallel-size 2 is not possible with --device cuda yet",
        [](C& c) { context(c, 2), c.mesh.device = ComputeDevice::Cuda; }},
       {"--ranks 8 is not divisible by tensor 1 x context 3 x pipeline 1 = 3: 6 and 9 are",
@@ -70,7 +72,8 @@ const std::vector<Case>& cases() {
       {"--ranks 8 is not tensor 1 x context 2 x pipeline 1 x data 8 = 16: give --ranks 16",
        [](C& c) { context(c, 2), c.mesh.data_parallel_size = 8; }},
       {"--sequence-parallel cuts the --seq-length 12 x --micro-batch-size 1 / --context-parallel-size 2 = 6 "
-       "rows of a micro-batch over --tensor-model-parallel-size 4",
+       "rows of a micro-batch over --tensor-model-parallel-size 4, which does not divide them: give a "
+       "--seq-length that 8 divides",
        [](C& c) {
          context(c, 2), c.mesh.tensor_model_parallel_size = 4, c.mesh.sequence_parallel = true;
          c.model.seq_length = 12, c.batch.micro_batch_size = 1;

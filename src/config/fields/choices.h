@@ -81,13 +81,14 @@ struct Names<PipelineCut> {
   static constexpr Named<PipelineCut> kAll[] = {{PipelineCut::Cost, "cost"}, {PipelineCut::Even, "even"}};
 };
 
-// What context-parallel ranks exchange for attention: keys and values, gathered before the product; or heads, so that
-// each rank has some of them for all positions.
-enum class ContextExchange { AllGather, AllToAll };
+// What context-parallel ranks exchange for attention: keys and values, gathered before the product or sent around a ring
+// during it; or heads, so that each rank has some of them for all positions.
+enum class ContextExchange { AllGather, AllToAll, Ring };
 template <>
 struct Names<ContextExchange> {
   static constexpr Named<ContextExchange> kAll[] = {{ContextExchange::AllGather, "all_gather"},
-                                                    {ContextExchange::AllToAll, "a2a"}};
+                                                    {ContextExchange::AllToAll, "a2a"},
+                                                    {ContextExchange::Ring, "p2p"}};
 };
 
 enum class ComputeDevice { Cpu, Cuda, Auto };
@@ -195,10 +196,23 @@ struct Names<PlanFormat> {
 };
 
 // The axes of a layout search, in the order in which they are chosen (config/command_line/search_axes.h).
-enum class SearchAxis { Tensor, Pipeline, Schedule, Stages, MicroBatch, SequenceParallel, Zero, Recompute };
+enum class SearchAxis {
+  Tensor,
+  Context,
+  Exchange,
+  Pipeline,
+  Schedule,
+  Stages,
+  MicroBatch,
+  SequenceParallel,
+  Zero,
+  Recompute
+};
 template <>
 struct Names<SearchAxis> {
   static constexpr Named<SearchAxis> kAll[] = {{SearchAxis::Tensor, "tensor"},
+                                               {SearchAxis::Context, "context"},
+                                               {SearchAxis::Exchange, "exchange"},
                                                {SearchAxis::Pipeline, "pipeline"},
                                                {SearchAxis::Schedule, "schedule"},
                                                {SearchAxis::Stages, "stages"},

@@ -97,8 +97,9 @@ struct MeshConfig {
   int ranks = 1;  // ranks as threads of this process; under MPI the number of processes
   int tensor_model_parallel_size = 1;
   int pipeline_model_parallel_size = 1;
-  int context_parallel_size = 1;  // ranks over which the positions of each sample are sharded
-  ContextExchange cp_comm_type = ContextExchange::AllGather;
+  int context_parallel_size = 1;                // ranks over which the positions of each sample are sharded
+  std::optional<ContextExchange> cp_comm_type;  // if there are several; nothing: all_gather
+  ContextExchange context_exchange() const { return cp_comm_type.value_or(ContextExchange::AllGather); }
   int expert_model_parallel_size = 1;  // ranks of a pipeline stage that share the experts of a layer
   // Most rows that may arrive on one of them at a time, as a multiple of the rows of its own tokens; nothing: all there
   // can be.

@@ -47,7 +47,10 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
       .of_execution();
   table
       .add("cp-comm-type", &mesh.cp_comm_type,
-           "Attention over context ranks: gather keys and values, or exchange heads.")
+           "Attention over context ranks: gather keys and values, exchange heads, or send keys and values "
+           "round "
+           "a ring behind the computation; needs --cp.")
+      .absent("all_gather")
       .of_execution();
   table
       .add("expert-model-parallel-size", &mesh.expert_model_parallel_size,

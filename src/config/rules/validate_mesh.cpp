@@ -34,6 +34,10 @@ void check_mesh(const MeshConfig& mesh, Problems& problems) {
     problems.about("sequence-parallel", "tensor-model-parallel-size")
         .wrong("--sequence-parallel has no effect with --tensor-model-parallel-size 1")
         .right("leave it out");
+  if (problems.sound({"context-parallel-size"}) && mesh.context_parallel_size == 1 && mesh.cp_comm_type)
+    problems.about("cp-comm-type", "context-parallel-size")
+        .wrong("--cp-comm-type {} has no effect with --context-parallel-size 1", name_of(*mesh.cp_comm_type))
+        .right("leave it out");
   if (!sound_sizes(problems)) return;
   if (mesh.ranks_per_node && problems.sound({"ranks-per-node"}) && mesh.ranks % *mesh.ranks_per_node != 0)
     problems.about("ranks", "ranks-per-node")
@@ -228,7 +232,8 @@ void check_tensor(const PretrainConfig& config, Problems& problems) {
                 ? fmt::format(" / --context-parallel-size {}", config.mesh.context_parallel_size)
                 : "",
             rows, tensor)
-        .right("give a --seq-length that {} divides", tensor);
+        .right("give a --seq-length that {} divides, or leave out --sequence-parallel",
+               tensor * config.mesh.context_parallel_size);
 }
 
 namespace {
@@ -248,7 +253,7 @@ void check_exchanged_heads(const PretrainConfig& config, Problems& problems) {
             "--cp-comm-type a2a cuts the {} query heads and {} key heads of a tensor rank over "
             "--context-parallel-size {}, which does not divide them",
             heads, keys, context)
-        .right("give a divisor of both, or --cp-comm-type all_gather");
+        .right("give a divisor of both, or --cp-comm-type all_gather or p2p");
 }
 
 }  // namespace
@@ -266,7 +271,7 @@ void check_context(const PretrainConfig& config, Problems& problems) {
     problems.about("context-parallel-size", "device")
         .wrong("--context-parallel-size {} is not possible with --device cuda yet", context)
         .right("give --device cpu, or tensor, pipeline or data-parallel ranks instead");
-  if (config.mesh.cp_comm_type == ContextExchange::AllToAll) check_exchanged_heads(config, problems);
+  if (config.mesh.context_exchange() == ContextExchange::AllToAll) check_exchanged_heads(config, problems);
   if (problems.sound({"seq-length"}) && config.model.seq_length % (2 * context) != 0)
     problems.about("context-parallel-size", "seq-length")
         .wrong(
