@@ -44,13 +44,6 @@ Evaluation prepare(const EvaluateConfig& config) {
   expect_layout(checkpoint, config.mesh, config.micro_batch_size);
   DataConfig data = config.data;
   inherit_tokenizer(data, checkpoint, open_tokenizer(data) != nullptr);
-  // The last batch may hold a single sequence.
-  const int64_t positions = checkpoint.model.seq_length / config.mesh.context_parallel_size;
-  if (config.mesh.sequence_parallel && positions % config.mesh.tensor_model_parallel_size != 0)
-    bad_input(
-        "--sequence-parallel cuts each sequence over --tensor-model-parallel-size {}, which does not "
-        "divide the {} positions of it that a rank has: leave it out",
-        config.mesh.tensor_model_parallel_size, positions);
   const Split part = config.part;
   const std::unique_ptr<TrainingText> text =
       language_family(checkpoint.model).open_text(checkpoint.model, data);

@@ -45,9 +45,10 @@ void TaskLogits::see(std::string_view layer, std::string_view what, Tensor tenso
 void TaskLogits::keep(Tensor tensor, int64_t first, int64_t at, Stream& stream) {
   const HostCopy copy(replica_.ops(), stream, tensor);
   const int64_t columns = tensor.last_dim();
+  const int64_t rows = std::clamp<int64_t>(samples_ - first, 0, tensor.row_count());  // the rest is padding
   dispatch_float(tensor.dtype, [&](auto zero) {
     using T = decltype(zero);
-    for (int64_t row = 0; row < tensor.row_count(); ++row)
+    for (int64_t row = 0; row < rows; ++row)
       std::transform(copy.tensor().as<T>() + row * columns, copy.tensor().as<T>() + (row + 1) * columns,
                      logits_.begin() + (first + row) * width_ + at,
                      [](T value) { return static_cast<double>(value); });

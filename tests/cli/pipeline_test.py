@@ -92,11 +92,16 @@ class Pipeline(ProgramTest):
         out, _ = self.trifold("generate", "--load", "d", "--prompt", "KING", "--max-new-tokens", 8)
         self.assertTrue(out.startswith("KING"))
 
-    def test_evaluation_does_not_cut_what_cannot_be_cut(self):
+    def test_evaluation_cuts_its_last_batch_as_the_others(self):
         self.pretrain("--train-iters", 1, "--seq-length", 31, "--save", "d")
-        _, message = self.trifold("evaluate", "--load", "d", *EVALUATION, *mesh(tp=2), "--sequence-parallel", status=2)
+        evaluate = ["evaluate", "--load", "d", *EVALUATION, "--micro-batch-size"]
+        _, message = self.trifold(*evaluate, 1, *mesh(tp=2), "--sequence-parallel", status=2)
         self.assertIn("31", message)
-        self.assertIn("leave it out", message)
+        self.assertIn("leave out --sequence-parallel", message)
+        self.trifold(*evaluate, 2, "--log-json", "one.jsonl")
+        self.trifold(*evaluate, 2, *mesh(tp=2), "--sequence-parallel", "--log-json", "two.jsonl")
+        (one,), (two,) = self.valid("one.jsonl"), self.valid("two.jsonl")
+        self.assertLess(abs(one - two), 2e-5 * one)
 
     def stop(self, *arguments):
         """Ends a long run by a signal; returns what it said."""

@@ -6,6 +6,7 @@
 
 #include "support/compare.h"
 #include "support/training.h"
+#include "train/evaluation.h"
 
 namespace trifold::test {
 namespace {
@@ -54,6 +55,33 @@ INSTANTIATE_TEST_SUITE_P(Meshes, TensorMesh,
                            return "tp" + std::to_string(c.tp) + "dp" + std::to_string(c.dp) +
                                   (c.sequence_parallel ? "sequence" : "");
                          });
+
+// The last of an evaluation's batches is cut like the others, over tensor and context ranks, though a single
+// sample could not be.
+TEST(TensorMesh, EvaluatesSamplesThatDoNotFillTheLastBatch) {
+  PretrainConfig config = short_run(0.0, true);
+  config.model.seq_length = config.model.max_position_embeddings.emplace(12);
+  config.model.num_attention_heads = 8;
+  const std::unique_ptr<DataSource> data = few_tokens(config.model);
+  const auto loss_on = [&](const MeshConfig& mesh, int64_t micro_batch) {
+    LossSums all;
+    run_on_ranks(mesh, [&](Communicator& world) {
+      Replica replica(world, mesh, config.model, DType::F64, 1);
+      const std::optional<LossSums> sums = evaluate_model(replica, *data, micro_batch, 5);
+      if (world.rank() == 0) all = sums.value();
+    });
+    return all;
+  };
+  const LossSums one = loss_on(config.mesh, 1);
+  EXPECT_EQ(one.weight, 5 * 12);
+  for (const auto& [tp, cp] : {std::pair{8, 1}, {4, 2}}) {
+    MeshConfig mesh = on_mesh(config, 1, tp, 1, cp).mesh;
+    mesh.sequence_parallel = true;
+    const LossSums cut = loss_on(mesh, 2);
+    EXPECT_EQ(cut.weight, one.weight) << "tp " << tp;
+    EXPECT_LT(relative_error(cut.loss, one.loss), 1e-12) << "tp " << tp;
+  }
+}
 
 // Padding that fills whole ranks is masked out of the loss like any other.
 TEST(TensorMesh, RanksWithoutRealTokensChangeNothing) {
