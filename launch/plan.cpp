@@ -76,6 +76,16 @@ void print_ranks(const PlanReport& report) {
   }
 }
 
+// Of the rank that waits longest.
+void print_exchanges(const PlanReport& report) {
+  if (report.context == 1 || report.exchanges.empty()) return;
+  const ContextSeconds& most =
+      *std::max_element(report.exchanges.begin(), report.exchanges.end(),
+                        [](const auto& a, const auto& b) { return a.exposed < b.exposed; });
+  fmt::print("context     exchanges of a rank in a step: {} behind attention, {} that it waits for\n",
+             seconds_text(most.hidden), seconds_text(most.exposed));
+}
+
 void print_reductions(const PlanReport& report) {
   if (report.reductions.empty()) return;
   fmt::print("reduction   what --zero-reduce costs the rank it costs most, a step\n");
@@ -193,6 +203,7 @@ void print_report(const PlanConfig& config, const PlanReport& report, const Zero
   print_forecast(report);
   print_pairs(report);
   print_ranks(report);
+  print_exchanges(report);
   print_reductions(report);
   print_zero(zero);
   print_first_actions(report);

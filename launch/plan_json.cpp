@@ -34,6 +34,12 @@ Json zero_json(const ZeroTable& table) {
   return {{"ranks", table.shared}, {"stages", std::move(rows)}};
 }
 
+// Of a step; null where there are no exchanges, or where their time is not known apart from the blocks'.
+Json context_json(const PlanReport& report, size_t rank) {
+  if (report.context == 1 || report.exchanges.empty()) return nullptr;
+  return {{"hidden", report.exchanges[rank].hidden}, {"exposed", report.exchanges[rank].exposed}};
+}
+
 Json rank_json(const PlanReport& report, size_t rank) {
   const MemoryReport& memory = report.memory[rank];
   const TrafficReport& traffic = report.traffic[rank];
@@ -54,7 +60,8 @@ Json rank_json(const PlanReport& report, size_t rank) {
             {"context", traffic.context},
             {"experts", traffic.experts},
             {"pipeline", traffic.pipeline},
-            {"data", traffic.data}}}};
+            {"data", traffic.data}}},
+          {"context_seconds", context_json(report, rank)}};
 }
 
 Json automatic_json(const std::optional<AutomaticChoice>& choice) {

@@ -35,9 +35,12 @@ int stages_of_rank(const FoundLayout& found) {
 std::string layout_text(const FoundLayout& found) {
   const PretrainConfig& run = found.run;
   const MeshConfig& mesh = run.mesh;
+  const std::string context =
+      mesh.context_parallel_size > 1
+          ? fmt::format(" cp {} ({})", mesh.context_parallel_size, name_of(mesh.context_exchange()))
+          : "";
   std::string text =
-      fmt::format("tp {}{} pp {} dp {}, {}", mesh.tensor_model_parallel_size,
-                  mesh.context_parallel_size > 1 ? fmt::format(" cp {}", mesh.context_parallel_size) : "",
+      fmt::format("tp {}{} pp {} dp {}, {}", mesh.tensor_model_parallel_size, context,
                   mesh.pipeline_model_parallel_size, *mesh.data_parallel_size, run.pipeline.schedule->text());
   if (mesh.expert_model_parallel_size > 1)
     text += fmt::format(" with ep {}", mesh.expert_model_parallel_size);
@@ -66,9 +69,19 @@ void print_search(const LayoutSearch& search) {
   fmt::print("best        {}\n", fmt::join(search.best.front().words, " "));
 }
 
+// Null where one context rank exchanges nothing.
+SearchJson exchange_name(const Layout& layout) {
+  if (layout[SearchAxis::Context] == 1) return nullptr;
+  const ContextExchange absent = MeshConfig().context_exchange();
+  const int64_t chosen = layout[SearchAxis::Exchange];
+  return std::string(name_of(chosen < 0 ? absent : static_cast<ContextExchange>(chosen)));
+}
+
 SearchJson mesh_json(const EstimatedLayout& estimate) {
   const Layout& layout = estimate.layout;
   return {{"tensor_model_parallel_size", layout[SearchAxis::Tensor]},
+          {"context_parallel_size", layout[SearchAxis::Context]},
+          {"cp_comm_type", exchange_name(layout)},
           {"pipeline_model_parallel_size", layout[SearchAxis::Pipeline]},
           {"data_parallel_size", estimate.data},
           {"schedule", std::string(schedule_name(static_cast<Schedule>(layout[SearchAxis::Schedule])))},

@@ -162,8 +162,9 @@ class Costs {
     cost.tensor.weight += once;
   }
 
-  // Key and value heads are sent around the context axis, and their gradients back; or projections and outputs are
-  // exchanged in forward, their gradients in backward.
+  // Key and value heads are gathered over the context axis or sent around it, and their gradients back; or projections
+  // and outputs are exchanged in forward, their gradients in backward. Only the traffic of a ring overlaps, with the
+  // products of the previous step; the gradients' last hop does not.
   void add_context(BlockCost& cost, const PartSeconds& core) const {
     if (work_.context < 2) return;
     const double keys = 2 * std::max(1.0, work_.key_heads / work_.tensor);
@@ -172,10 +173,16 @@ class Costs {
                          (work_.exchanges_heads ? moved : keys);
     const double ring = gather_seconds(hardware_, software_, context_ring(hardware_, work_), bytes);
     const double share = work_.hides_context ? 1 : 0;
-    const double forward = left(ring, core.forward, share);
-    cost.tensor.forward += forward;
-    cost.tensor.input += left((work_.exchanges_heads ? 1 : 2) * ring, core.input, share);
-    if (work_.recompute == RecomputeGranularity::Full) cost.tensor.input += forward;
+    const double back = (work_.exchanges_heads ? 1 : 2) * ring;
+    const double before_last = (work_.context - 1) / work_.context;  // steps that have another behind them
+    cost.context.forward = left(ring, before_last * core.forward, share);
+    cost.context.input = left(back, before_last * core.input, share);
+    cost.context_hidden.forward = ring - cost.context.forward;
+    cost.context_hidden.input = back - cost.context.input;
+    if (work_.recompute == RecomputeGranularity::Full) {
+      cost.context.input += cost.context.forward;
+      cost.context_hidden.input += cost.context_hidden.forward;
+    }
   }
 
   BlockCost embedding() const {
@@ -204,7 +211,7 @@ class Costs {
 
 }  // namespace
 
-PartSeconds BlockCost::all() const { return compute + tensor; }
+PartSeconds BlockCost::all() const { return compute + tensor + context; }
 
 BlockCosts block_costs(const Hardware& hardware, const Software& software, const Workload& work) {
   return Costs(hardware, software, work).all();

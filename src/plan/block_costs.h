@@ -18,10 +18,12 @@ struct PartSeconds {
   double all() const { return forward + input + weight; }
 };
 
-// `compute` is without tensor collectives; `tensor` is the part of these that does not overlap with computation.
+// `compute` is without collectives; `tensor` and `context` are the parts of the collectives over these axes that do not
+// overlap with computation, `context_hidden` the part of the latter that does.
 struct BlockCost {
   PartSeconds compute;
   PartSeconds tensor;
+  PartSeconds context, context_hidden;
   PartSeconds all() const;
 };
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "core/error.h"
@@ -49,6 +50,14 @@ ExpertBytes expert_bytes_of(const PretrainConfig& config, const ExpertNumbers& n
           each * (numbers.input * bytes + numbers.input_gates * of_gates), each * numbers.weight * bytes};
 }
 
+// Splits `seconds` of an exchange that may overlap with `attention` seconds of attention.
+ContextSeconds beside_attention(const PretrainConfig& config, const ContextNumbers& numbers, double seconds,
+                                double attention) {
+  const double context = config.mesh.context_parallel_size;
+  const double hidden = numbers.behind ? std::min(seconds, (context - 1) / context * attention) : 0;
+  return {hidden, seconds - hidden};
+}
+
 PlanCosts counted_costs(const PlanConfig& config, const Model& model) {
   const PretrainConfig& run = config.run;
   PlanCosts costs;
@@ -65,21 +74,28 @@ PlanCosts counted_costs(const PlanConfig& config, const Model& model) {
     const TensorSums& sums = block.tensor_sums;
     const ContextBytes moved = context_bytes_of(run, block.context);
     const double latency = (context - 1) * costs.message_latency;
-    const double keys_forward =
-        moved.forward / costs.bytes_per_second + block.context.forward_calls * latency;
-    const double keys_input = moved.input / costs.bytes_per_second + block.context.input_calls * latency;
+    const ContextNumbers& numbers = block.context;
+    // Products with weights are as many in each part; attention has twice as many products in I, and once more
+    // those of F if they are repeated.
+    const double attention = (flops.forward - flops.weight) * per_flop;
+    const ContextSeconds forward = beside_attention(
+        run, numbers, moved.forward / costs.bytes_per_second + numbers.forward_calls * latency, attention);
+    const ContextSeconds input =
+        beside_attention(run, numbers, moved.input / costs.bytes_per_second + numbers.input_calls * latency,
+                         numbers.input_calls * attention);
     const ExpertBytes rows = expert_bytes_of(run, block.experts);
     const auto rows_seconds = [&](double sent, int calls) {
       return sent / costs.bytes_per_second +
              calls * (run.mesh.expert_model_parallel_size - 1) * costs.message_latency;
     };
     costs.blocks.push_back(
-        {flops.forward * per_flop + sums.forward * sum + keys_forward +
+        {flops.forward * per_flop + sums.forward * sum + forward.exposed +
              rows_seconds(rows.forward, block.experts.forward_calls),
-         flops.input * per_flop + sums.input * sum + keys_input +
+         flops.input * per_flop + sums.input * sum + input.exposed +
              rows_seconds(rows.input, block.experts.input_calls),
          flops.weight * per_flop + sums.weight * sum + rows_seconds(rows.weight, block.experts.weight_calls),
          0});
+    costs.context.push_back({forward.hidden + input.hidden, forward.exposed + input.exposed});
   }
   return costs;
 }
@@ -108,9 +124,11 @@ PlanCosts forecast_costs(const PlanConfig& config, const Model& model) {
   const auto& [hardware, software, work, blocks, closed_form] = *costs.forecast;
   const GatherSeconds gathers =
       work.pipeline == 1 ? layer_gathers(hardware, software, work, blocks.layer) : GatherSeconds{};
-  for (const Block& block : model.blocks)
-    costs.blocks.push_back(block_seconds(cost_of(blocks, block.kind),
-                                         block.kind == BlockKind::Layer ? gathers : GatherSeconds{}));
+  for (const Block& block : model.blocks) {
+    const BlockCost& cost = cost_of(blocks, block.kind);
+    costs.blocks.push_back(block_seconds(cost, block.kind == BlockKind::Layer ? gathers : GatherSeconds{}));
+    costs.context.push_back({cost.context_hidden.all(), cost.context.all()});
+  }
   costs.message_latency = work.pipeline > 1 ? stage_message_seconds(hardware, software, work) : 0;
   costs.bytes_per_second =
       std::numeric_limits<double>::infinity();  // the time of the bytes is in message_latency
@@ -140,6 +158,14 @@ void check_measured(const JsonView& json, const char* name, int64_t planned) {
               measured, planned);
 }
 
+// Files of before it was recorded do not say which one they measured.
+void check_exchange(const JsonView& json, ContextExchange planned) {
+  const std::string measured = json.text("cp_comm_type", "an unknown cp_comm_type");
+  if (measured != name_of(planned))
+    bad_input("it was measured with {}, this plan has cp_comm_type {}: measure again with the same options",
+              measured, name_of(planned));
+}
+
 PlanCosts read_measured(const std::string& file, const PretrainConfig& run, const Model& model) {
   const nlohmann::json whole = read_json_file(file, {int64_t{1} << 20});
   const JsonView view(whole);
@@ -153,6 +179,7 @@ PlanCosts read_measured(const std::string& file, const PretrainConfig& run, cons
   const int context = run.mesh.context_parallel_size;
   if (context > 1 || blocks.has("context_parallel_size"))
     check_measured(blocks, "context_parallel_size", context);
+  if (context > 1) check_exchange(blocks, run.mesh.context_exchange());
   const int experts = run.mesh.expert_model_parallel_size;
   if (experts > 1 || blocks.has("expert_model_parallel_size"))
     check_measured(blocks, "expert_model_parallel_size", experts);

@@ -24,12 +24,20 @@ struct BlockSeconds {
   double whole_backward() const { return b > 0 ? b : i + w; }
 };
 
+// What a block's exchanges over the context axis take in one micro-batch: behind attention, and beside it. The
+// latter are in the block's f and i.
+struct ContextSeconds {
+  double hidden = 0;
+  double exposed = 0;
+};
+
 struct PlanCosts {
-  std::vector<BlockSeconds> blocks;  // of the model, in order
-  double message_latency = 0;        // seconds
-  double bytes_per_second = 0;       // between stages, and between copies of the model
-  double update_seconds = 0;         // of one parameter
-  double waited_message = 0;         // seconds that a stage waits for a message that is not overlapped
+  std::vector<BlockSeconds> blocks;     // of the model, in order
+  std::vector<ContextSeconds> context;  // of the same blocks; empty if measured as a part of them
+  double message_latency = 0;           // seconds
+  double bytes_per_second = 0;          // between stages, and between copies of the model
+  double update_seconds = 0;            // of one parameter
+  double waited_message = 0;            // seconds that a stage waits for a message that is not overlapped
   std::optional<HardwareForecast>
       forecast;  // of --hardware; its once_seconds gives the once-per-step work of a stage
 };

@@ -261,13 +261,10 @@ ScheduleFlight schedule_flight(Schedule schedule, int ranks, int chunks, int mic
 }
 
 const BlockNeeds& LayoutMemory::blocks(const PretrainConfig& run, bool split) {
-  const BlockKey key{run.mesh.tensor_model_parallel_size,
-                     run.mesh.context_parallel_size,
-                     run.mesh.expert_model_parallel_size,
-                     run.batch.micro_batch_size,
-                     run.mesh.sequence_parallel,
-                     run.mesh.recompute_granularity,
-                     split};
+  const BlockKey key{run.mesh.tensor_model_parallel_size, run.mesh.context_parallel_size,
+                     run.mesh.expert_model_parallel_size, run.mesh.context_exchange(),
+                     run.batch.micro_batch_size,          run.mesh.sequence_parallel,
+                     run.mesh.recompute_granularity,      split};
   const auto found = blocks_.find(key);
   if (found != blocks_.end()) return found->second;
   return blocks_.emplace(key, walk_blocks(run, split)).first->second;

@@ -67,7 +67,7 @@ class LayoutMemory {
   size_t most_bytes(const PretrainConfig& run, const std::vector<int>& layers);
 
  private:
-  using BlockKey = std::tuple<int, int, int, int64_t, bool, RecomputeGranularity, bool>;
+  using BlockKey = std::tuple<int, int, int, ContextExchange, int64_t, bool, RecomputeGranularity, bool>;
   using FlightKey = std::tuple<Schedule, int, int, int>;
 
   const BlockNeeds& blocks(const PretrainConfig& run, bool split);

@@ -36,15 +36,15 @@ constexpr size_t kShownLayouts = 10;
 constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
 
 // Layouts that agree in these are variants of one: only the best of them is proposed.
-using LayoutFamily = std::array<int64_t, 5>;
+using LayoutFamily = std::array<int64_t, 6>;
 LayoutFamily family_of_layout(const Layout& layout) {
-  return {layout[SearchAxis::Tensor], layout[SearchAxis::Pipeline], layout[SearchAxis::Schedule],
-          layout[SearchAxis::Stages], layout[SearchAxis::MicroBatch]};
+  return {layout[SearchAxis::Tensor],   layout[SearchAxis::Context], layout[SearchAxis::Pipeline],
+          layout[SearchAxis::Schedule], layout[SearchAxis::Stages],  layout[SearchAxis::MicroBatch]};
 }
 
-using MeshKey = std::pair<int64_t, int64_t>;
+using MeshKey = std::array<int64_t, 3>;
 MeshKey mesh_of_layout(const Layout& layout) {
-  return {layout[SearchAxis::Tensor], layout[SearchAxis::Pipeline]};
+  return {layout[SearchAxis::Tensor], layout[SearchAxis::Context], layout[SearchAxis::Pipeline]};
 }
 
 class Searcher {
@@ -57,6 +57,9 @@ class Searcher {
              schedules_searched(config)} {
     const double usable = machine_.hardware.usable_bytes();
     limit_ = std::min(usable, config_.run.mesh.memory_limit.value_or(usable / kGibibyte) * kGibibyte);
+    if (machine_.software.context > 1)  // another program's context ranks are not searched
+      std::erase_if(
+          axes_, [](SearchAxis axis) { return axis == SearchAxis::Context || axis == SearchAxis::Exchange; });
     config_.run.mesh.memory_limit.reset();  // layouts that do not fit are left out, not rejected
     config_.search = false;
     config_.search_over.clear();
@@ -68,8 +71,8 @@ class Searcher {
     visit(0, layout);
     if (found_.layouts == 0)
       bad_input("no layout of --ranks {} can run: {}", config_.run.mesh.ranks,
-                first_problem_.empty() ? "it must be divisible by tensor x pipeline ranks, and the quotient "
-                                         "must divide the global batch"
+                first_problem_.empty() ? "it must be divisible by tensor x context x pipeline ranks, and the "
+                                         "quotient must divide the global batch"
                                        : first_problem_);
     if (fitting_.empty())
       bad_input("none of {} layouts fits in {} per rank: the smallest, {}, is needed with {}", found_.layouts,
@@ -101,7 +104,7 @@ class Searcher {
 
   // Given axes may not be compatible with the chosen ones.
   bool is_a_mesh(const Layout& layout) const {
-    const int64_t model = layout[SearchAxis::Tensor] * layout[SearchAxis::Pipeline];
+    const int64_t model = ranks_of_copy(layout);
     return model > 0 && config_.run.mesh.ranks % model == 0;
   }
 
@@ -130,8 +133,9 @@ class Searcher {
 
   // Computed once for all layouts of a mesh, a schedule and a number of stages.
   bool can_run(const Layout& layout) {
-    const auto key = std::tuple{layout[SearchAxis::Tensor], layout[SearchAxis::Pipeline],
-                                layout[SearchAxis::Schedule], layout[SearchAxis::Stages]};
+    const std::array key{layout[SearchAxis::Tensor],   layout[SearchAxis::Context],
+                         layout[SearchAxis::Exchange], layout[SearchAxis::Pipeline],
+                         layout[SearchAxis::Schedule], layout[SearchAxis::Stages]};
     const auto known = can_run_.find(key);
     if (known != can_run_.end()) return known->second;
     PlanConfig one = config_;
@@ -142,17 +146,18 @@ class Searcher {
   }
 
   const Model& model_of(const PretrainConfig& run) {
-    const int tensor = run.mesh.tensor_model_parallel_size;
-    const auto known = models_.find(tensor);
+    const std::pair key{run.mesh.tensor_model_parallel_size, run.mesh.context_parallel_size};
+    const auto known = models_.find(key);
     if (known != models_.end()) return known->second;
-    return models_.emplace(tensor, make_model(run.model, Mesh(mesh_sizes(run.mesh), {}), run.seed, run.mesh))
+    return models_.emplace(key, make_model(run.model, Mesh(mesh_sizes(run.mesh), {}), run.seed, run.mesh))
         .first->second;
   }
 
   // Null if the layers cannot be divided as requested.
   const std::vector<int>* stage_layers_of(const PretrainConfig& run) {
     const Workload work = make_workload(run, 0);
-    const auto key = std::tuple{static_cast<int>(work.tensor), work.pipeline, work.chunks};
+    const std::array key{run.mesh.tensor_model_parallel_size, run.mesh.context_parallel_size, work.pipeline,
+                         work.chunks};
     auto known = cuts_.find(key);
     if (known == cuts_.end()) {
       std::vector<int> layers;  // empty: cannot be divided
@@ -290,6 +295,7 @@ class Searcher {
     const std::pair<const char*, double> parts[] = {
         {"bubble", bubble},
         {"tensor collectives", time.tensor / all},
+        {"context collectives", time.context / all},
         {"data-parallel collectives", (time.data + time.weights) / all},
         {"messages", time.messages / all},
         {"update", time.update / all}};
@@ -308,9 +314,9 @@ class Searcher {
   SearchJob job_;
   double limit_ = 0;
   LayoutMemory memory_;
-  std::map<std::tuple<int64_t, int64_t, int64_t, int64_t>, bool> can_run_;
-  std::map<int, Model> models_;                                 // [tensor ranks]
-  std::map<std::tuple<int, int, int>, std::vector<int>> cuts_;  // [tensor, pipeline, stages of a rank]
+  std::map<std::array<int64_t, 6>, bool> can_run_;
+  std::map<std::pair<int, int>, Model> models_;          // [tensor, context ranks]
+  std::map<std::array<int, 4>, std::vector<int>> cuts_;  // [tensor, context, pipeline, stages of a rank]
   std::vector<EstimatedLayout> fitting_;
   std::map<MeshKey, double> fastest_not_fitting_;  // seconds
   size_t least_bytes_ = std::numeric_limits<size_t>::max();

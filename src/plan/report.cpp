@@ -61,6 +61,7 @@ class Builder {
                                  traffic_of(rank, context_bytes(run_, model_.model)),
                                  traffic_of(rank, expert_bytes(run_, model_.model)), 0,
                                  use.data_bytes / order_.batches});
+      if (!costs_.context.empty()) report_.exchanges.push_back(exchanges_of(rank));
     }
     check_memory_limit(run_, report_.memory);
     compare_reductions();
@@ -232,13 +233,22 @@ class Builder {
     return 0;
   }
 
-  // Bytes per step, from the bytes that the blocks send per micro-batch.
+  // Per step: bytes, or seconds, that blocks take per micro-batch.
   double traffic_of(int rank, const std::vector<double>& bytes) const {
     double sum = 0;
     for (const Stage& stage : layouts_[static_cast<size_t>(rank)].stages())
       for (const StageBlock& block : stage.blocks)
         sum += bytes[static_cast<size_t>(block.index)] * report_.micros;
     return sum;
+  }
+
+  ContextSeconds exchanges_of(int rank) const {
+    const auto sum = [&](double ContextSeconds::*part) {
+      std::vector<double> seconds;
+      for (const ContextSeconds& block : costs_.context) seconds.push_back(block.*part);
+      return traffic_of(rank, seconds);
+    };
+    return {sum(&ContextSeconds::hidden), sum(&ContextSeconds::exposed)};
   }
 
   const PlanConfig& config_;

@@ -20,6 +20,7 @@
 #include "core/function_ref.h"
 #include "layout/memory_report.h"
 #include "layout/stage_report.h"
+#include "plan/costs.h"
 #include "plan/hardware_forecast.h"
 #include "schedule/automatic.h"
 #include "schedule/check.h"
@@ -57,6 +58,8 @@ struct PlanReport {
   std::vector<StageReport> stages;
   std::vector<MemoryReport> memory;    // of each pipeline rank
   std::vector<TrafficReport> traffic;  // of each pipeline rank
+  // Of the context axis per step, for each pipeline rank; empty if unknown.
+  std::vector<ContextSeconds> exchanges;
   // Both policies if gradients are sharded and there is a choice; else empty.
   std::vector<ReductionReport> reductions;
   double step_seconds = 0;                   // of one global batch

@@ -11,11 +11,11 @@ namespace {
 
 // The cost of one micro-batch in all stages of a pipeline rank.
 struct RankCost {
-  PartSeconds compute, tensor;
+  PartSeconds compute, tensor, context;
   double gathers = 0;  // of sharded weights, in a micro-batch
   double weights = 0;
   double layers = 0;
-  double all() const { return compute.all() + tensor.all() + gathers; }
+  double all() const { return compute.all() + tensor.all() + context.all() + gathers; }
 };
 
 bool shards_weights(const Workload& work) { return work.zero_stage == 3 && work.data * work.context > 1; }
@@ -45,6 +45,7 @@ class Closed {
     StepTime time;
     time.compute = work_.micros * slowest->compute.all();
     time.tensor = work_.micros * slowest->tensor.all();
+    time.context = work_.micros * slowest->context.all();
     time.weights = shards_weights() ? once_a_step(*slowest) + work_.micros * slowest->gathers : 0;
     double all = 0;
     for (const RankCost& rank : ranks) all += rank.all();
@@ -86,6 +87,7 @@ class Closed {
   void take(RankCost& cost, const BlockCost& block, double weights, double times) const {
     add(cost.compute, block.compute, times);
     add(cost.tensor, block.tensor, times);
+    add(cost.context, block.context, times);
     cost.weights += times * weights;
   }
 
@@ -141,7 +143,7 @@ class Closed {
   double data_part(const RankCost& rank) const {
     if (shards_weights() && work_.pipeline == 1) return 0;  // layer by layer
     return data_seconds(hardware_, software_, work_, rank.weights,
-                        rank.compute.backward() + rank.tensor.backward());
+                        rank.compute.backward() + rank.tensor.backward() + rank.context.backward());
   }
 
   const Hardware& hardware_;
@@ -153,9 +155,9 @@ class Closed {
 }  // namespace
 
 std::vector<std::pair<const char*, double>> named_parts(const StepTime& time) {
-  return {{"compute", time.compute}, {"tensor", time.tensor},     {"weights", time.weights},
-          {"bubble", time.bubble},   {"messages", time.messages}, {"data", time.data},
-          {"update", time.update}};
+  return {{"compute", time.compute}, {"tensor", time.tensor}, {"context", time.context},
+          {"weights", time.weights}, {"bubble", time.bubble}, {"messages", time.messages},
+          {"data", time.data},       {"update", time.update}};
 }
 
 StepTime step_time(const Hardware& hardware, const Software& software, const Workload& work) {

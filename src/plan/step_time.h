@@ -11,15 +11,16 @@ namespace trifold {
 
 // In seconds; `all()` is the whole step.
 struct StepTime {
-  double compute = 0;   // of the slowest pipeline rank, without tensor collectives
+  double compute = 0;   // of the slowest pipeline rank, without collectives
   double tensor = 0;    // tensor collectives that do not overlap
+  double context = 0;   // context collectives that do not overlap
   double weights = 0;   // gathers of sharded weights that do not overlap
   double bubble = 0;    // waiting for other stages
   double messages = 0;  // between stages
   double data = 0;      // sums of gradients and gathers of updated weights that do not overlap
   double update = 0;
 
-  double all() const { return compute + tensor + weights + bubble + messages + data + update; }
+  double all() const { return compute + tensor + context + weights + bubble + messages + data + update; }
 };
 
 // The parts in their order, for people and JSON.

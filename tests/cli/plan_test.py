@@ -102,6 +102,7 @@ class Plan(ProgramTest):
             self.assertLessEqual(found["bytes"], search["limit_bytes"])
             self.assertTrue(found["bound"])
         best = search["layouts"][0]
+        self.assertEqual((best["context_parallel_size"], best["cp_comm_type"]), (1, None))
         self.assertEqual(out.splitlines()[-1], "best        " + " ".join(best["options"]))
         self.trifold("plan", *model, *best["options"], "--json", "plan.json")
         plan = json.loads(self.read("plan.json"))
@@ -118,6 +119,36 @@ class Plan(ProgramTest):
         self.assertEqual(out.count("tp 2 pp 4 dp 2"), out.count("micro-batch 1,"))
         self.assertNotIn("--micro-batch-size", out)
 
+    def test_a_search_cuts_long_samples(self):
+        model = ["--config", CONFIGS / "llama-8b.cfg", "--bf16", "--seq-length", 65536, "--max-position-embeddings", 65536,
+                 "--ranks", 16, "--global-batch-size", 2, "--hardware", "h100"]
+        out, _ = self.trifold("plan", *model, "--search", "--search-over", "tensor,context,exchange,zero,recompute",
+                              "--micro-batch-size", 1, "--json", "search.json")
+        best = json.loads(self.read("search.json"))["layouts"][0]
+        self.assertGreater(best["context_parallel_size"], 1)
+        self.assertEqual(best["cp_comm_type"], "p2p")
+        self.assertIn(f" cp {best['context_parallel_size']} (p2p) ", out)
+        out, _ = self.trifold("plan", *model, "--micro-batch-size", 1, *best["options"], "--json", "plan.json")
+        plan = json.loads(self.read("plan.json"))
+        self.assertEqual(plan["step_seconds"], best["step_seconds"])
+        seconds = plan["pipeline_ranks"][0]["context_seconds"]
+        self.assertGreater(seconds["hidden"], 0)
+        self.assertIn("behind attention", out)
+
+    def test_costs_of_context_ranks_are_of_one_exchange(self):
+        cut = ["--ranks", 2, "--cp", 2, "--cp-comm-type"]
+        self.trifold("bench", *MODEL, *cut, "p2p", "--what", "blocks", "--iters", 2, "--json", "costs.json")
+        self.trifold("plan", *MODEL, *cut, "p2p", "--costs", "costs.json")
+
+        def plan(*arguments, **options):
+            return self.trifold("plan", *MODEL, *cut, *arguments, "--costs", "costs.json", **options)
+
+        self.refused("a2a", command=plan, words=["measured with p2p", "has cp_comm_type a2a"])
+        costs = json.loads(self.read("costs.json"))
+        del costs["blocks"]["cp_comm_type"]
+        (self.folder / "costs.json").write_text(json.dumps(costs))
+        self.refused("p2p", command=plan, words=["an unknown cp_comm_type"])
+
     def test_searches_that_cannot_be(self):
         def plan(*arguments, **options):
             return self.trifold("plan", *arguments, **options)
@@ -129,6 +160,8 @@ class Plan(ProgramTest):
         self.refused(*MODEL[:-2], "--search", "--hardware", "h100", command=plan, words=["--global-batch-size"])
         self.refused(*search, "--search-over", "color", command=plan, words=["color", "recompute"])
         self.refused(*search, "--hardware-set", "tflops=0", command=plan, words=["tflops"])
+        self.refused(*search, "--ranks", 16, "--cp", 4, "--pp", 8, "--search-over", "zero,recompute",
+                     command=plan, words=["--ranks 16", "tensor x context x pipeline"])
 
     def test_cuts_of_few_layers_on_many_places(self):
         for layers, ranks, chunks in ((22, 8, 3), (30, 8, 4), (46, 16, 3), (62, 32, 2), (126, 16, 8)):

@@ -29,6 +29,8 @@ std::vector<int64_t> candidates(const PretrainConfig& run, SearchAxis axis, cons
 Layout at(int64_t tensor, int64_t pipeline, Schedule schedule = Schedule::OneFOneB, int64_t stages = 1) {
   Layout layout;
   layout[SearchAxis::Tensor] = tensor;
+  layout[SearchAxis::Context] = 1;
+  layout[SearchAxis::Exchange] = -1;  // nothing to exchange
   layout[SearchAxis::Pipeline] = pipeline;
   layout[SearchAxis::Schedule] = static_cast<int64_t>(schedule);
   layout[SearchAxis::Stages] = stages;
@@ -51,13 +53,52 @@ TEST(SearchAxes, TableIsInTheOrderOfTheEnum) {
 
 TEST(SearchAxes, TensorRanksShareANodeAndDivideTheLayer) {
   PretrainConfig run = run_of_16();
-  EXPECT_EQ(candidates(run, SearchAxis::Tensor, {}), (Values{1, 2, 4, 8}));
+  EXPECT_EQ(candidates(run, SearchAxis::Tensor, at(1, 1)), (Values{1, 2, 4, 8}));
   run.model.num_attention_heads = 12;
   run.model.hidden_size = 768;
-  EXPECT_EQ(candidates(run, SearchAxis::Tensor, {}), (Values{1, 2, 4}));
+  EXPECT_EQ(candidates(run, SearchAxis::Tensor, at(1, 1)), (Values{1, 2, 4}));
   run.model.group_query_attention = true;
   run.model.num_query_groups = 3;
-  EXPECT_EQ(candidates(run, SearchAxis::Tensor, {}), (Values{1}));
+  EXPECT_EQ(candidates(run, SearchAxis::Tensor, at(1, 1)), (Values{1}));
+}
+
+TEST(SearchAxes, ContextRanksAreForLongSamples) {
+  PretrainConfig run = run_of_16();
+  EXPECT_EQ(candidates(run, SearchAxis::Context, at(2, 1)), (Values{1}));
+  run.model.seq_length = 32768;
+  EXPECT_EQ(candidates(run, SearchAxis::Context, at(1, 1)), (Values{1, 2, 4, 8}));
+  EXPECT_EQ(candidates(run, SearchAxis::Context, at(4, 1)), (Values{1, 2, 4}));
+  EXPECT_EQ(candidates(run, SearchAxis::Exchange, at(2, 1)), (Values{-1}));
+  Layout cut = at(2, 1);
+  cut[SearchAxis::Context] = 4;
+  EXPECT_EQ(candidates(run, SearchAxis::Exchange, cut).size(), 3U);
+  cut[SearchAxis::Context] = 3;  // does not divide 8 heads
+  EXPECT_EQ(candidates(run, SearchAxis::Exchange, cut).size(), 2U);
+  cut[SearchAxis::Context] = 4;
+  EXPECT_EQ(candidates(run, SearchAxis::Pipeline, cut), (Values{1, 2}));
+  EXPECT_EQ(candidates(run, SearchAxis::Zero, cut), (Values{0, 1, 2, 3}));
+  run.mesh.device = ComputeDevice::Cuda;
+  EXPECT_EQ(candidates(run, SearchAxis::Context, at(1, 1)), (Values{1}));
+  run.mesh.device = ComputeDevice::Auto;
+  run.model.model_type = ModelType::Bert;
+  EXPECT_EQ(candidates(run, SearchAxis::Context, at(1, 1)), (Values{1}));
+}
+
+TEST(SearchAxes, OneContextRankExchangesNothing) {
+  PretrainConfig run = run_of_16();
+  run.mesh.cp_comm_type = ContextExchange::Ring;
+  Layout layout = at(2, 4);
+  layout[SearchAxis::Context] = 2;
+  layout[SearchAxis::Exchange] = static_cast<int64_t>(ContextExchange::Ring);
+  write_layout(layout, all_search_axes(), run);
+  EXPECT_EQ(layout_of(run)[SearchAxis::Exchange], layout[SearchAxis::Exchange]);
+  EXPECT_EQ(run.mesh.data_parallel_size, 1);
+  const Words words = layout_words(layout, std::vector{SearchAxis::Context, SearchAxis::Exchange}, run);
+  EXPECT_EQ(words, (Words{"--context-parallel-size", "2", "--cp-comm-type", "p2p"}));
+  layout[SearchAxis::Context] = 1;
+  write_layout(layout, std::vector{SearchAxis::Context}, run);
+  EXPECT_FALSE(run.mesh.cp_comm_type);
+  EXPECT_EQ(run.mesh.data_parallel_size, 2);
 }
 
 TEST(SearchAxes, PipelineRanksHaveALayerEachAndDataRanksDivideTheBatch) {
@@ -102,11 +143,12 @@ TEST(SearchAxes, ALayoutIsReadAsItWasWritten) {
   EXPECT_EQ(layout_of(run), layout);
   EXPECT_EQ(run.mesh.data_parallel_size, 2);
   EXPECT_EQ(run.zero.zero_reduce, ReducePolicy::Each);
-  EXPECT_EQ(layout_words(layout, all_search_axes(), run_of_16()),
-            (Words{"--tensor-model-parallel-size", "2", "--pipeline-model-parallel-size", "4", "--schedule",
-                   "interleaved", "--num-virtual-stages-per-pipeline-rank", "3", "--micro-batch-size", "2",
-                   "--sequence-parallel", "--zero-stage", "2", "--zero-reduce", "each",
-                   "--recompute-granularity", "selective"}));
+  EXPECT_EQ(
+      layout_words(layout, all_search_axes(), run_of_16()),
+      (Words{"--tensor-model-parallel-size", "2", "--context-parallel-size", "1",
+             "--pipeline-model-parallel-size", "4", "--schedule", "interleaved",
+             "--num-virtual-stages-per-pipeline-rank", "3", "--micro-batch-size", "2", "--sequence-parallel",
+             "--zero-stage", "2", "--zero-reduce", "each", "--recompute-granularity", "selective"}));
   open_axes(run, all_search_axes());
   EXPECT_EQ(run.mesh.tensor_model_parallel_size, 1);
   EXPECT_FALSE(run.mesh.data_parallel_size || run.pipeline.schedule || run.zero.zero_reduce);

@@ -121,6 +121,41 @@ TEST(LayoutSearch, ChoosesOnlyWhatItIsAskedFor) {
   EXPECT_NE(refusal_of_search(config).find("can run"), std::string::npos);
 }
 
+// Axes that are not searched may not fit the ranks.
+TEST(LayoutSearch, SaysThatGivenRanksAreTooMany) {
+  PlanConfig config = search_of_8();
+  config.search_over = {SearchAxis::MicroBatch};
+  config.run.mesh.ranks = 16;
+  config.run.mesh.context_parallel_size = 4;
+  config.run.mesh.pipeline_model_parallel_size = 8;
+  EXPECT_NE(refusal_of_search(config).find("tensor x context x pipeline"), std::string::npos);
+}
+
+// Long samples that hardly fit are cut over context ranks, with what they exchange behind attention.
+TEST(LayoutSearch, CutsLongSamples) {
+  PlanConfig config = search_of_8();
+  config.run.model.seq_length = 131072;
+  config.run.model.group_query_attention = true;
+  config.run.model.num_query_groups = 1;  // which no ranks can exchange
+  config.run.batch.global_batch_size = 1;
+  const LayoutSearch search = search_layouts(resolve(config));
+  const FoundLayout& best = search.best.front();
+  EXPECT_GT(best.run.mesh.context_parallel_size, 1);
+  EXPECT_EQ(best.run.mesh.context_exchange(), ContextExchange::Ring);
+  EXPECT_EQ(best.estimate.layout[SearchAxis::Context], best.run.mesh.context_parallel_size);
+  for (const FoundLayout& found : search.best) {
+    EXPECT_EQ(ranks_of_copy(found.estimate.layout) * *found.run.mesh.data_parallel_size, 8);
+    EXPECT_NEAR(static_cast<double>(found.estimate.bytes), static_cast<double>(found.bytes),
+                0.1 * static_cast<double>(found.bytes));
+    PlanConfig alone;
+    alone.run = found.run;
+    alone.hardware = "h100";
+    const PlanOutcome outcome = plan_outcome(resolve(alone));
+    EXPECT_EQ(outcome.step_seconds, found.step_seconds);
+    EXPECT_EQ(outcome.most_bytes(), found.bytes);
+  }
+}
+
 TEST(AutoLayout, TakesTheBestOfTheSearch) {
   PlanConfig plan = search_of_8();
   PretrainConfig run = plan.run;

@@ -151,10 +151,10 @@ TEST(PlanReport, ForetellsWhatReductionsHoldAndSend) {
         }
 }
 
-// Keys and values gathered forward and back, and their gradients summed, or heads exchanged, on each pipeline
-// rank.
+// Keys and values gathered forward and back, and their gradients summed, or sent round a ring, or heads exchanged,
+// on each pipeline rank.
 TEST(PlanReport, ForetellsWhatContextRanksHoldAndSend) {
-  for (const auto exchange : {ContextExchange::AllGather, ContextExchange::AllToAll})
+  for (const auto exchange : {ContextExchange::AllGather, ContextExchange::AllToAll, ContextExchange::Ring})
     for (const auto recompute : {RecomputeGranularity::None, RecomputeGranularity::Full}) {
       const bool bf16 = recompute == RecomputeGranularity::Full;
       PretrainConfig config = on_mesh(small_run(), 1, 2, 2, 2);
@@ -180,6 +180,33 @@ TEST(PlanReport, ForetellsWhatContextRanksHoldAndSend) {
         EXPECT_EQ(trainer.memory().optimizer, report.memory[rank].optimizer);
       });
     }
+}
+
+// A ring sends as much behind attention, as far as its products take as long; gathering waits for all of it.
+TEST(PlanReport, SaysWhatContextRanksWaitFor) {
+  PretrainConfig config = on_mesh(small_run(), 1, 1, 1, 4);
+  config.model.seq_length = config.model.max_position_embeddings.emplace(4096);
+  const auto exchanges = [&](ContextExchange exchange, double bandwidth) {
+    config.mesh.cp_comm_type = exchange;
+    PlanConfig plan = plan_of(config);
+    plan.link_latency = 0;
+    plan.link_bandwidth = bandwidth;
+    const PlanReport report = make_plan_report(plan);
+    EXPECT_EQ(report.exchanges.size(), 1U);
+    return report.exchanges[0];
+  };
+  const ContextSeconds gathered = exchanges(ContextExchange::AllGather, 100);
+  EXPECT_EQ(gathered.hidden, 0);
+  EXPECT_GT(gathered.exposed, 0);
+  const ContextSeconds ring = exchanges(ContextExchange::Ring, 1e9);
+  EXPECT_EQ(ring.exposed, 0);
+  const ContextSeconds slow = exchanges(ContextExchange::Ring, 100);
+  EXPECT_NEAR(slow.hidden + slow.exposed, gathered.exposed, 1e-12 * gathered.exposed);
+  EXPECT_GT(slow.hidden, 0);
+  EXPECT_GT(slow.exposed, 0);
+  // Three of four steps of six attention products, of 2 x 4096^2 / 2 x 32 flops each, in 2 layers of 8 samples.
+  EXPECT_NEAR(slow.hidden, 0.75 * 6 * 4096.0 * 4096 * 32 * 2 * 8 / 4 / (plan_of(config).peak_gflops * 1e9),
+              1e-9 * slow.hidden);
 }
 
 // More ranks for the positions: less to hold, less to compute, more to send.

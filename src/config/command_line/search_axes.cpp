@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "config/command_line/commands.h"
+#include "config/fields/model_family.h"
 #include "config/fields/pipeline_choice.h"
 
 namespace trifold {
@@ -12,12 +13,13 @@ namespace {
 // ---- Rules ----
 
 // Tensor ranks communicate in every layer, so they share a node; they must divide the dims that they shard.
-std::vector<int64_t> tensor_candidates(const SearchJob& job, const Layout&) {
+std::vector<int64_t> tensor_candidates(const SearchJob& job, const Layout& before) {
   const ModelConfig& model = job.run.model;
   const int64_t keys = key_heads(model);
+  const int64_t ranks = job.run.mesh.ranks / before[SearchAxis::Context];
   std::vector<int64_t> sizes;
-  for (int64_t size = 1; size <= std::min<int64_t>(job.ranks(), job.devices_per_node); ++size) {
-    const bool even = job.ranks() % size == 0 && job.devices_per_node % size == 0 &&
+  for (int64_t size = 1; size <= std::min<int64_t>(ranks, job.devices_per_node); ++size) {
+    const bool even = ranks % size == 0 && job.devices_per_node % size == 0 &&
                       model.num_attention_heads % size == 0 && model.hidden_size % size == 0 &&
                       inner_width(model) % size == 0;
     if (even && (keys % size == 0 || size % keys == 0)) sizes.push_back(size);
@@ -25,9 +27,40 @@ std::vector<int64_t> tensor_candidates(const SearchJob& job, const Layout&) {
   return sizes;
 }
 
+// Context ranks are for long samples: what one has of a sample still fills its device. Only models and devices
+// that have them (check_context).
+std::vector<int64_t> context_candidates(const SearchJob& job, const Layout& before) {
+  constexpr int64_t kLeastPositions = 4096;
+  const ModelConfig& model = job.run.model;
+  const int64_t ranks = job.run.mesh.ranks / before[SearchAxis::Tensor];
+  std::vector<int64_t> sizes{1};
+  if (!family_of_model(model).causal || model.num_experts || job.run.mesh.device == ComputeDevice::Cuda)
+    return sizes;
+  for (int64_t size = 2; size <= std::min(ranks, model.seq_length / kLeastPositions); ++size)
+    if (ranks % size == 0 && model.seq_length % (2 * size) == 0) sizes.push_back(size);
+  return sizes;
+}
+
+// No exchange is chosen, because there is nothing to exchange.
+constexpr int64_t kNoExchange = -1;
+
+// Heads are exchanged where each context rank can take as many.
+std::vector<int64_t> exchange_candidates(const SearchJob& job, const Layout& before) {
+  const int64_t context = before[SearchAxis::Context];
+  if (context == 1) return {kNoExchange};
+  const int64_t tensor = before[SearchAxis::Tensor];
+  const int64_t heads = job.run.model.num_attention_heads / tensor;
+  const int64_t keys = std::max(tensor, key_heads(job.run.model)) / tensor;
+  std::vector<int64_t> exchanges;
+  for (const auto& entry : Names<ContextExchange>::kAll)
+    if (entry.value != ContextExchange::AllToAll || (heads % context == 0 && keys % context == 0))
+      exchanges.push_back(static_cast<int64_t>(entry.value));
+  return exchanges;
+}
+
 // Every stage has a layer, and data-parallel ranks divide the batch.
 std::vector<int64_t> pipeline_candidates(const SearchJob& job, const Layout& before) {
-  const int64_t rest = job.ranks() / before[SearchAxis::Tensor];
+  const int64_t rest = job.run.mesh.ranks / (before[SearchAxis::Tensor] * before[SearchAxis::Context]);
   std::vector<int64_t> sizes;
   for (int64_t size = 1; size <= std::min(rest, job.run.model.num_layers); ++size)
     if (rest % size == 0 && *job.run.batch.global_batch_size % (rest / size) == 0) sizes.push_back(size);
@@ -83,7 +116,7 @@ std::vector<int64_t> micro_batch_candidates(const SearchJob& job, const Layout& 
 
 std::vector<int64_t> sequence_parallel_candidates(const SearchJob& job, const Layout& before) {
   const int64_t rows =
-      job.run.model.seq_length * before[SearchAxis::MicroBatch] / job.run.mesh.context_parallel_size;
+      job.run.model.seq_length * before[SearchAxis::MicroBatch] / before[SearchAxis::Context];
   const int64_t tensor = before[SearchAxis::Tensor];
   if (tensor == 1 || rows % tensor != 0) return {0};
   return {0, 1};
@@ -91,7 +124,7 @@ std::vector<int64_t> sequence_parallel_candidates(const SearchJob& job, const La
 
 // Sharded weights would be gathered for every micro-batch of every stage of a pipeline.
 std::vector<int64_t> zero_candidates(const SearchJob& job, const Layout& before) {
-  if (job.data(before) * job.run.mesh.context_parallel_size == 1) return {0};
+  if (job.data(before) * before[SearchAxis::Context] == 1) return {0};
   if (before[SearchAxis::Pipeline] > 1) return {0, 1, 2};
   return {0, 1, 2, 3};
 }
@@ -152,6 +185,23 @@ void write_tensor(const Layout& layout, PretrainConfig& run) {
   run.mesh.tensor_model_parallel_size = static_cast<int>(layout[SearchAxis::Tensor]);
 }
 
+// One context rank exchanges nothing.
+void write_context(const Layout& layout, PretrainConfig& run) {
+  run.mesh.context_parallel_size = static_cast<int>(layout[SearchAxis::Context]);
+  if (run.mesh.context_parallel_size == 1) run.mesh.cp_comm_type.reset();
+}
+
+void write_exchange(const Layout& layout, PretrainConfig& run) {
+  run.mesh.cp_comm_type.reset();
+  if (layout[SearchAxis::Exchange] != kNoExchange)
+    run.mesh.cp_comm_type = static_cast<ContextExchange>(layout[SearchAxis::Exchange]);
+}
+
+int64_t read_exchange(const PretrainConfig& run) {
+  const auto& exchange = run.mesh.cp_comm_type;
+  return exchange ? static_cast<int64_t>(*exchange) : kNoExchange;
+}
+
 void write_pipeline(const Layout& layout, PretrainConfig& run) {
   run.mesh.pipeline_model_parallel_size = static_cast<int>(layout[SearchAxis::Pipeline]);
 }
@@ -184,6 +234,18 @@ std::span<const SearchAxisInfo> search_axes() {
        tensor_candidates,
        write_tensor,
        [](const PretrainConfig& run) { return int64_t{run.mesh.tensor_model_parallel_size}; }},
+      {SearchAxis::Context,
+       {"context-parallel-size"},
+       1,
+       context_candidates,
+       write_context,
+       [](const PretrainConfig& run) { return int64_t{run.mesh.context_parallel_size}; }},
+      {SearchAxis::Exchange,
+       {"cp-comm-type"},
+       kNoExchange,
+       exchange_candidates,
+       write_exchange,
+       read_exchange},
       {SearchAxis::Pipeline,
        {"pipeline-model-parallel-size"},
        1,
@@ -258,9 +320,7 @@ Layout layout_of(const PretrainConfig& run) {
 
 void write_layout(const Layout& layout, std::span<const SearchAxis> axes, PretrainConfig& run) {
   for (const SearchAxis axis : axes) info_of(axis).write(layout, run);
-  const int64_t model =
-      layout[SearchAxis::Tensor] * layout[SearchAxis::Pipeline] * run.mesh.context_parallel_size;
-  run.mesh.data_parallel_size = static_cast<int>(run.mesh.ranks / model);
+  run.mesh.data_parallel_size = static_cast<int>(run.mesh.ranks / ranks_of_copy(layout));
 }
 
 std::vector<std::string> layout_words(const Layout& layout, std::span<const SearchAxis> axes,

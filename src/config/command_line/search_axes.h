@@ -1,5 +1,5 @@
 // The search space for layouts (`trifold plan --search`, `pretrain --auto-layout`): one table of axes, each with the
-// options it sets, its candidates and the rule that narrows them. A new axis (context or expert ranks) is a new value
+// options it sets, its candidates and the rule that narrows them. A new axis (expert ranks) is a new value
 // of SearchAxis and a new entry.
 //
 // Axes are chosen in the order of the table, so a rule may depend on the axes before its own. Rules exclude layouts
@@ -33,17 +33,18 @@ class Layout {
   std::array<int64_t, kSearchAxes> values_{};
 };
 
+// The number of ranks that hold one replica of the model; each sample is sharded over the context ranks among them.
+inline int64_t ranks_of_copy(const Layout& layout) {
+  return layout[SearchAxis::Tensor] * layout[SearchAxis::Context] * layout[SearchAxis::Pipeline];
+}
+
 // The run to lay out. `run` may be unresolved; its model, --ranks and --global-batch-size are used.
 struct SearchJob {
   const PretrainConfig& run;
   int64_t devices_per_node = 1;
   std::vector<Schedule> schedules = {};
 
-  // The ranks that the searched axes divide; the context axis is fixed by the options.
-  int64_t ranks() const { return run.mesh.ranks / run.mesh.context_parallel_size; }
-  int64_t data(const Layout& layout) const {
-    return ranks() / (layout[SearchAxis::Tensor] * layout[SearchAxis::Pipeline]);
-  }
+  int64_t data(const Layout& layout) const { return run.mesh.ranks / ranks_of_copy(layout); }
   int64_t micros(const Layout& layout) const {
     return *run.batch.global_batch_size / (data(layout) * layout[SearchAxis::MicroBatch]);
   }
