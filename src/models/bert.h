@@ -63,6 +63,7 @@ class PooledHead {
  private:
   using Here = SamplesOfRows;
   Here samples_here(const Run& run, int64_t rows) const {
+    if (run.batch->held_rows().runs().front().begin > 0) return {0, 0, 0};  // another context rank has them
     return samples_of_rows(run.batch->seq_length(), row_part_ * rows, rows);
   }
   bool drops(const Run& run) const { return form_.dropout > 0 && run.training; }

@@ -81,9 +81,6 @@ namespace {
 void expect_gathered(const char* op, const Attention& how, DType dtype) {
   check(how.rows.length() == how.seq, "{}: rows are of a sequence of {} positions, not of {}", op,
         how.rows.length(), how.seq);
-  check(how.causal && how.lengths.data == nullptr,
-        "{}: rows of a sequence are for causal attention without lengths, this one {}", op,
-        how.causal ? "has lengths" : "is not causal");
   expect(op, "key_values", how.key_values, dtype, how.batch * how.keys() * 2 * how.kv_heads * how.head_dim);
 }
 
@@ -91,6 +88,9 @@ void expect_gathered(const char* op, const Attention& how, DType dtype) {
 void expect_step(const char* op, const Attention& how) {
   check(how.rows.rows() > 0 && how.key_rows.length() == how.seq,
         "{}: keys of some positions are for rows of a sequence of as many", op);
+  check(how.causal && how.lengths.data == nullptr,
+        "{}: keys of some positions are for causal attention without lengths, this one {}", op,
+        how.causal ? "has lengths" : "is not causal");
   check(how.further || how.key_rows == how.rows, "{}: the first step needs the keys of the queries", op);
   for (const RowRun& queries : how.rows.runs())
     for (const RowRun& keys : how.key_rows.runs())

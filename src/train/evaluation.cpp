@@ -39,11 +39,14 @@ LabelCount count_all_labels(Replica& replica, const DataSource& source, BatchBuf
   return count;
 }
 
+// Context ranks have counted the same samples.
 void sum_over_data_ranks(Replica& replica, std::span<LabelCount> counts) {
   static_assert(sizeof(LabelCount) == 3 * sizeof(double));
   Stream host = replica.compute().host();
   replica.mesh().comm(kDataAxes).all_reduce(
       {counts.data(), DType::F64, {3 * static_cast<int64_t>(counts.size())}}, Reduce::Sum, host);
+  const double times = replica.mesh().size(Axis::Cp);
+  for (LabelCount& count : counts) count = {count.labels / times, count.pairs / times, count.tokens / times};
 }
 
 LossSums forward_samples(Executor& executor, const Mesh& mesh, const DataSource& source, BatchBuffer& buffer,

@@ -164,6 +164,10 @@ TEST(Matrix, Bert) {
       {{1, 2, 4, true}, "1f1b", 1, 2, dropout, kFull},
       {{4, 1, 2}, "zb-v", 2, 8, dropout, kSelective},
       {{8, 1, 1}, "zb-h1", 1, 8, plain},
+      {{1, 1, 1, false, 2}, "1f1b", 1, 2, exact},
+      {{1, 2, 2, true, 2}, "1f1b", 1, 2, exact, kFull},
+      {{2, 1, 1, false, 4}, "zb-h1", 1, 4, dropout, kSelective},
+      {{2, 1, 2, true, 2, ContextExchange::AllToAll}, "1f1b", 1, 4, exact},
   });
 }
 

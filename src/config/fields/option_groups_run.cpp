@@ -41,7 +41,7 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
       .of_execution();
   table
       .add("context-parallel-size", &mesh.context_parallel_size,
-           "Ranks that the positions of each sample are cut over; not BERT, not on CUDA devices.")
+           "Ranks that the positions of each sample are cut over; not on CUDA devices.")
       .range(1, kMaxRanks)
       .also("cp")
       .of_execution();
