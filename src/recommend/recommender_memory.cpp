@@ -81,7 +81,7 @@ std::vector<RecommenderMemory> memory_of_ranks(const RecommenderSetup& setup, co
   const Mesh mesh({{Axis::Dp, ranks}}, {});
   const Model model = make_dlrm(setup.model, mesh, setup.seed);
   const ZeroSharing zero = dense_sharing(setup, ranks);
-  const FlatLayout layout(model.params, {blocks_of(model)}, 1, zero.group);
+  const FlatLayout layout(model.params, {blocks_of(model)}, 1, mesh.sizes(), zero.group);
   const MemoryReport flat = flat_memory(layout, dense_gradients(layout, zero), setup.dense_dtype(),
                                         setup.dense_optimizer, zero.stage, 1, 0, ZeroConfig{});
   const size_t activations = measure_step(setup, model, mesh).total();
