@@ -8,10 +8,29 @@ namespace trifold {
 
 namespace {
 
+// As on the command line.
 std::string value_text(const nlohmann::json& value) {
-  if (value.is_null()) return "nothing";
   if (value.is_string()) return value.get<std::string>();
-  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  if (!value.is_array()) return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  std::string text;
+  for (const nlohmann::json& item : value) text += (text.empty() ? "" : " ") + value_text(item);
+  return text;
+}
+
+// Whether the option would be absent from a command line with this value.
+bool is_absent(const nlohmann::json& value) {
+  return value.is_null() || (value.is_boolean() && !value.get<bool>()) || (value.is_array() && value.empty());
+}
+
+std::string with_value(const Option& option, const nlohmann::json& value) {
+  return value.is_boolean() ? "--" + option.name : fmt::format("--{} {}", option.name, value_text(value));
+}
+
+std::string change(const Option& option, const nlohmann::json& before, const nlohmann::json& after) {
+  if (is_absent(after))
+    return fmt::format("no --{}; the checkpoint's run had {}", option.name, with_value(option, before));
+  return fmt::format("{}; the checkpoint's run had {}", with_value(option, after),
+                     is_absent(before) ? "none" : value_text(before));
 }
 
 }  // namespace
@@ -27,8 +46,7 @@ std::vector<std::string> changed_options(const nlohmann::json& then, const nlohm
     const auto before = then.find(key);
     const auto after = now.find(key);
     if (before == then.end() || after == now.end() || *before == *after) continue;
-    changes.push_back(fmt::format("--{} {}; the checkpoint's run had {}", option.name, value_text(*after),
-                                  value_text(*before)));
+    changes.push_back(change(option, *before, *after));
   }
   return changes;
 }

@@ -68,7 +68,7 @@ void RunSaver::take_result() {
 
 void RunSaver::start_in_background() {
   started_step_ = run_.steps_done();
-  outstanding_is_best_ = options_.is_best;
+  started_as_best_ = options_.is_best;
   const std::string shortage = run_.save_in_background(*background_, *config_.save, options_);
   if (!shortage.empty() && observer_ != nullptr)
     observer_->on_warning(
@@ -87,9 +87,10 @@ void RunSaver::check_when_due() {
   if (interval > 0 && run_.steps_done() % interval == 0) check_replicas();
 }
 
+// A save in the background that has failed counts: ranks notice its end at different times, and must decide alike.
 bool RunSaver::is_saved() const {
   const int64_t step = run_.steps_done();
-  return saved_step_ == step || (background_ && background_->is_outstanding() && started_step_ == step);
+  return saved_step_ == step || started_step_ == step;
 }
 
 void RunSaver::save() {
@@ -118,13 +119,14 @@ void RunSaver::save_best() {
     options_.is_best = false;
     return;
   }
-  if (saved_step_ != run_.steps_done()) {
-    if (outstanding_is_best_) return;
+  if (started_step_ == run_.steps_done()) {
+    if (started_as_best_) return;
     try {
-      take_result();
+      if (background_->is_outstanding()) take_result();
     } catch (const Error& error) {
       return failed(error);
     }
+    if (saved_step_ != started_step_) return;  // it failed, which was reported
   }
   mark_saved_as_best();
 }

@@ -48,7 +48,7 @@ class RunSaver {
   Error not_finite(int64_t step, const Error& error, const LoadedStart& loaded);
 
  private:
-  // Whether this step was saved, or is being saved in the background.
+  // Whether this step was saved, or a save of it in the background was begun. The same on all ranks.
   bool is_saved() const;
   void mark_saved_as_best();
   void check_replicas();
@@ -72,8 +72,8 @@ class RunSaver {
   FirstStepNotes notes_;
   int64_t checked_step_ = -1;  // the last one after which copies were compared
   int64_t saved_step_ = -1;    // the last one that was saved
-  int64_t started_step_ = -1;  // the last one that was saved, or is being saved, in the background
-  bool outstanding_is_best_ = false;
+  int64_t started_step_ = -1;  // the last one of which a save in the background was begun
+  bool started_as_best_ = false;
 };
 
 // For a run with nothing left to do: removes what a kill after its last save left in the folder of --save, unless

@@ -17,9 +17,11 @@ TEST(ChangedOptions, ThoseThatDecideResultsAreNamedAsOptions) {
   then.lr.lr = 0.1;
   now.lr.lr = 0.05;
   then.training.embedding_lr = 0.5;
+  now.precision.bf16 = true;
   EXPECT_EQ(changes(then, now),
             (std::vector<std::string>{"--lr 0.05; the checkpoint's run had 0.1",
-                                      "--embedding-lr nothing; the checkpoint's run had 0.5"}));
+                                      "no --embedding-lr; the checkpoint's run had --embedding-lr 0.5",
+                                      "--bf16; the checkpoint's run had none"}));
   EXPECT_TRUE(changes(then, then).empty());
 }
 
