@@ -160,7 +160,7 @@ class Plan(ProgramTest):
         self.refused(*MODEL[:-2], "--search", "--hardware", "h100", command=plan, words=["--global-batch-size"])
         self.refused(*search, "--search-over", "color", command=plan, words=["color", "recompute"])
         self.refused(*search, "--hardware-set", "tflops=0", command=plan, words=["tflops"])
-        self.refused(*search, "--ranks", 16, "--cp", 4, "--pp", 8, "--search-over", "zero,recompute",
+        self.refused(*search, "--ranks", 16, "--cp", 4, "--pp", 8, "--search-over", "micro-batch,zero",
                      command=plan, words=["--ranks 16", "tensor x context x pipeline"])
 
     def test_cuts_of_few_layers_on_many_places(self):
