@@ -12,7 +12,6 @@ namespace trifold {
 namespace {
 
 constexpr size_t kGzipInput = size_t{1} << 18;
-constexpr int64_t kMostZeros = int64_t{1} << 20;
 
 class GzipReader final : public ByteReader {
  public:
@@ -54,7 +53,6 @@ class GzipReader final : public ByteReader {
   }
 
  private:
-  // Tapes and block devices fill what is behind the last member with zeros, up to the end of a block.
   bool skip_zeros() {
     const uInt before = state_.avail_in;
     while (state_.avail_in > 0 && *state_.next_in == 0) {

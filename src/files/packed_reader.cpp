@@ -2,6 +2,8 @@
 
 #include <archive.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 
 #include "core/error.h"
@@ -43,6 +45,7 @@ class PackedReader final : public ByteReader {
  public:
   PackedReader(const std::string& path, PackedForm form)
       : file_(path, RawFile::Mode::Read), size_(file_.size()), form_(form), archive_(archive_read_new()) {
+    expect_few_zeros();
     archive* opened = archive_.get();
     check(opened != nullptr, "{}: libarchive has no memory", path);
     check(archive_read_append_filter(opened, form.filter) == ARCHIVE_OK &&
@@ -70,6 +73,21 @@ class PackedReader final : public ByteReader {
   }
 
  private:
+  // libarchive does not return from padding before its end.
+  void expect_few_zeros() const {
+    std::array<char, 4096> block{};
+    int64_t at = size_;
+    while (at > 0 && size_ - at <= kMostZeros) {
+      const auto end = std::span(block).first(static_cast<size_t>(std::min(at, std::ssize(block))));
+      at -= std::ssize(end);
+      file_.read(std::as_writable_bytes(end), at);
+      if (std::any_of(end.begin(), end.end(), [](char c) { return c != 0; })) return;
+    }
+    if (size_ - at > kMostZeros)
+      bad_input("{}: more than {} zero bytes follow its {} data: create it again, or leave it out",
+                file_.path(), kMostZeros, form_.name);
+  }
+
   // Bytes of the file that were decompressed.
   int64_t taken() const { return archive_filter_bytes(archive_.get(), -1); }
 

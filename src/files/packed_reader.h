@@ -4,12 +4,17 @@
 // byte would pass unseen (docs/decisions/0028-packed-files.md). All others are read by libarchive.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
 #include "files/byte_reader.h"
 
 namespace trifold {
+
+// Zero bytes that may follow the data: tapes and block devices fill their last block with them, and xz files may be
+// padded. More of them (a file with a hole) would be read for seconds in every pass.
+inline constexpr int64_t kMostZeros = int64_t{1} << 20;
 
 // Both throw BadInput when the file cannot be opened. `packing` is Zstd, Xz or Bzip2.
 std::unique_ptr<ByteReader> open_gzip(const std::string& path);

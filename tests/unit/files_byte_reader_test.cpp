@@ -105,6 +105,17 @@ TEST_P(PackedFile, WithOtherBytesBehindItsDataIsRefused) {
                    fmt::format("is a damaged {} file (", GetParam().name));
 }
 
+// As many as no tape has: a file with a hole, small by itself, would be read for seconds in every pass.
+TEST_P(PackedFile, WithAMillionZerosBehindItsDataIsRefused) {
+  const std::string bytes = packed("one line\n");
+  const bool padded = GetParam().packing == Packing::Gzip || GetParam().packing == Packing::Xz;
+  if (padded) {
+    EXPECT_EQ(unpacked(bytes + std::string(600000, '\0')), "one line\n");
+  }
+  test::expect_has(refusal(bytes + std::string(2000000, '\0')),
+                   fmt::format("more than 1048576 zero bytes follow its {} data", GetParam().name));
+}
+
 TEST_P(PackedFile, DamagedInTheMiddleIsRefused) {
   std::string bytes = packed(long_text());
   for (size_t i = 0; i < 50; ++i) bytes[bytes.size() / 2 + i] = 'x';
