@@ -57,9 +57,10 @@ class RecommenderGraph {
   std::string weight(const std::string& name) {
     const std::string stored = "param/" + name;
     const Shape shape = from_.find(stored)->global;
-    return file_.weight(name, shape, [this, stored, shape](int64_t first, int64_t count, float* into) {
-      read_rows(from_, stored, shape, first, count, into);
-    });
+    return file_.weight(name, shape,
+                        [&from = from_, stored, shape](int64_t first, int64_t count, float* into) {
+                          read_rows(from, stored, shape, first, count, into);
+                        });
   }
 
   // x w^T, and a bias where there is one.
