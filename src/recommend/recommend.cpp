@@ -42,10 +42,11 @@ LrConfig table_rates(const RecommendConfig& config) {
   return rates;
 }
 
-// BadInput that lists the fields in which the model of the checkpoint is not that of the options.
-void expect_model(const CheckpointReader& reader, const RecommendConfig& config, const ClickSchema& schema) {
-  const std::vector<std::string> fields = differing_fields(
-      reader.meta().model, recommender_model(config, schema), "in the checkpoint", "requested");
+// BadInput that lists the fields in which `stored`, the model of the checkpoint, is not that of the options.
+void expect_model(const CheckpointReader& reader, const nlohmann::json& stored, const RecommendConfig& config,
+                  const ClickSchema& schema) {
+  const std::vector<std::string> fields =
+      differing_fields(stored, recommender_model(config, schema), "in the checkpoint", "requested");
   if (fields.empty()) return;
   bad_input(
       "{} has another model than the options ask for:\n  {}\nModel options that are left out are its own",
@@ -58,6 +59,10 @@ void take_model(RecommendConfig& config, const std::string& path) {
   if (!is_recommender(reader)) return;  // check_start says so
   try {
     inherit_model(reader.meta().config, config);
+    RecommendConfig stored;
+    recommender_from_json(reader.meta().config, stored);
+    const ClickSchema no_tables;  // of the options alone, before the data are opened
+    expect_model(reader, recommender_model(stored, no_tables), config, no_tables);
     RecommendConfig checked = config;
     const JsonView model(reader.meta().model, reader.directory().string());
     if (!checked.data.dense_features) checked.data.dense_features = model.at("dense").integer(0, 1 << 20);
@@ -80,7 +85,7 @@ int64_t check_start(RecommendJob& job) {
     bad_input("{} is a checkpoint of a language model: trifold pretrain --load goes on with it", name);
   check_not_marked(job.start, config.checkpoint);
   compare_with_record(reader, config.data.train_data, job.data.schema());
-  expect_model(reader, config, job.data.schema());
+  expect_model(reader, meta.model, config, job.data.schema());
   const JsonView state(meta.state, name);
   const int64_t batch = state.has("global_batch_size") ? state.at("global_batch_size").integer(0) : 0;
   if (batch != config.training.global_batch_size)

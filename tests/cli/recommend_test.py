@@ -81,8 +81,8 @@ class Recommend(ProgramTest):
         for more, words in ((("--interaction", "dot"), ["interaction: in the checkpoint \"cross\", requested \"dot\"",
                                                         "Model options that are left out are its own"]),
                             (("--top-mlp", "9-1"), ["top_mlp.0: in the checkpoint 8, requested 9"]),
-                            (("--embedding-dim", 8), ["--bottom-mlp 8-4 does not end with --embedding-dim 8"]),
-                            (("--interaction-self",), ["--interaction-self has no effect with --interaction cross"]),
+                            (("--embedding-dim", 8), ["embedding_dim: in the checkpoint 4, requested 8"]),
+                            (("--interaction-self",), ["interaction_self: in the checkpoint false, requested true"]),
                             (("--optimizer", "sgd"), ["optimizer: in the checkpoint \"adagrad\", requested \"sgd\""])):
             _, told = self.trifold("recommend", *run, *more, status=2)
             for text in words:
