@@ -209,27 +209,27 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, Placements,
 
 // A weight behind each vector: cut by columns it is alone on a rank, or with the vector's last numbers.
 TEST(RecommenderPlacement, FirstOrderTermsOnEveryRankCount) {
-  for (const InteractionKind interaction : {InteractionKind::Fm, InteractionKind::Cat})
-    for (const SparseKind kind : {SparseKind::RowwiseAdagrad, SparseKind::Adam}) {
-      RecommenderSetup setup = setup_for(kind, DType::F64, true);
-      setup.model.interaction = interaction;
-      setup.model.wide = true;
-      const double lr = kind == SparseKind::Adam ? 0.01 : 0.05;
-      setup.placement = everywhere(PlacementKind::Table, 1);
-      const Result alone = train(1, setup, lr);
-      EXPECT_EQ(alone.values.at("param/embedding.users.weight").size(), 300U * 7);
-      EXPECT_EQ(alone.values.at("param/wide.weight").size(), 5U);
-      for (const int ranks : {2, 4, 7})
-        for (const auto& placement :
-             {mixed(ranks), everywhere(PlacementKind::Row, ranks), everywhere(PlacementKind::Column, ranks),
-              everywhere(PlacementKind::Replicated, ranks)}) {
-          SCOPED_TRACE(fmt::format("{} ranks, {}", ranks, name_of(interaction)));
-          setup.placement = placement;
-          const Gap distance = gap(train(ranks, setup, lr), alone);
-          EXPECT_LE(distance.losses, 1e-11);
-          EXPECT_LE(distance.values, 1e-10);
-        }
-    }
+  for (const auto& [interaction, kind] : {std::pair{InteractionKind::Fm, SparseKind::RowwiseAdagrad},
+                                          std::pair{InteractionKind::Cat, SparseKind::Adam}}) {
+    RecommenderSetup setup = setup_for(kind, DType::F64, true);
+    setup.model.interaction = interaction;
+    setup.model.wide = true;
+    const double lr = kind == SparseKind::Adam ? 0.01 : 0.05;
+    setup.placement = everywhere(PlacementKind::Table, 1);
+    const Result alone = train(1, setup, lr);
+    EXPECT_EQ(alone.values.at("param/embedding.users.weight").size(), 300U * 7);
+    EXPECT_EQ(alone.values.at("param/wide.weight").size(), 5U);
+    for (const int ranks : {2, 7})
+      for (const auto& placement :
+           {mixed(ranks), everywhere(PlacementKind::Row, ranks), everywhere(PlacementKind::Column, ranks),
+            everywhere(PlacementKind::Replicated, ranks)}) {
+        SCOPED_TRACE(fmt::format("{} ranks, {}", ranks, name_of(interaction)));
+        setup.placement = placement;
+        const Gap distance = gap(train(ranks, setup, lr), alone);
+        EXPECT_LE(distance.losses, 1e-11);
+        EXPECT_LE(distance.values, 1e-10);
+      }
+  }
 }
 
 // With and without them the vectors begin as the same numbers, and the weights as 0.
