@@ -45,7 +45,7 @@ class FlatLayout {
   struct Unit {
     int lowest_block = kCopyOfTied;  // the block that completes it
     AxisSet data;                    // its gradients are summed over these axes last, and sharded over them
-    int slices = 1;                  // equal parts, one for each rank that shares it
+    int slices = 1;                  // equal parts, one for each rank that shares the unit
     int groups = 1;                  // of ranks along `data` that each hold all slices
     int64_t begin = 0;               // elements of the flat buffers
     int64_t end = 0;

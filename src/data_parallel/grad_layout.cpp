@@ -36,7 +36,8 @@ GradLayout GradLayout::passing(const FlatLayout& layout, const std::vector<std::
   return result;
 }
 
-// Between groups contributions arrive where a slice lies, and the parts of the slice may be filled up.
+// For sums between groups, contributions are received in the memory of the slice, and its parts may need
+// padding.
 void GradLayout::add_work(const FlatLayout& layout) {
   for (const FlatLayout::Unit& unit : layout.units()) {
     if (unit.groups > kGrain)

@@ -26,7 +26,7 @@ struct EmbeddingTable {
   std::string name;
   int64_t rows = 0;
   int64_t width = 0;  // columns
-  int max_ids = 1;    // of one sample
+  int max_ids = 1;    // per sample
   int weights = 0;    // the last so many columns are first-order weights (models/dlrm.h), which begin as 0
 };
 

@@ -119,7 +119,7 @@ double RankLayout::data_traffic(const RankPlan& row, const GradLayout& gradients
   const auto reduce = [&](int index) {
     const FlatLayout::Unit& unit = flat_.units()[static_cast<size_t>(index)];
     bytes += (zero.optimizer ? 1 : 2) * pass(unit.slices, unit.elements(), wire);
-    // Sums of a unit that passes travel between the groups once a step.
+    // The sums of a transient unit are sent between the groups once per step.
     if (!between_copies[static_cast<size_t>(index)])
       bytes += 2 * pass(unit.groups, to_copies(unit.slice_elements(), unit.groups), wire);
     between_copies[static_cast<size_t>(index)] = gradients.passes(index);

@@ -18,7 +18,7 @@ class DenseLayer final : public Layer {
  public:
   struct Form {
     bool relu = true;
-    bool first = false;  // nothing asks for dx: it is not computed, and backward_input returns no tensor
+    bool first = false;  // dx is not needed: it is not computed, and backward_input returns no tensor
     double dropout = 0;  // of y, with `relu`
   };
   DenseLayer(BlockBuilder& builder, const std::string& name, int64_t in, int64_t out, Form form);

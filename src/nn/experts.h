@@ -77,12 +77,12 @@ class Experts final : public Layer {
   // Of an input x, all that is kept but the output: the router's part is computed, for the others there is
   // memory.
   void take_kept(Run& run, Tensor x, Saved& saved) const;
-  // The forward of the input that was kept, into y [T, C].
+  // The forward of the saved input, into y [T, C].
   void mix(Run& run, Tensor y, Saved& saved) const;
   // The tokens here of what is there for those of all tensor ranks, and back.
   Tensor own(Tensor all) const;
   Tensor gathered(Run& run, Arena& arena, Tensor mine) const;
-  // Gates, the order of rows, and the router's losses, of saved[logits_].
+  // Computes gates, the order of rows, and the router's losses from saved[logits_].
   void route(Run& run, Saved& saved) const;
   bool at_once(Run& run, const Saved& saved) const;
   // What arrives in a round: how much, in which order, and its gates; memory for `inner`.

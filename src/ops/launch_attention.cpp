@@ -43,7 +43,7 @@ struct Heads {
 
   int64_t batch, seq;
   SequenceRows rows;  // of the queries
-  bool gathered;      // keys and values are in a matrix of their own
+  bool gathered;      // keys and values are in a separate matrix
   SequenceRows key_rows;
   bool in_steps, further;  // as in Attention
   int64_t heads, kv_heads, head_dim, global_heads;

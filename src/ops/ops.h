@@ -61,11 +61,11 @@ struct Dropout {
 // `kv_heads` key heads, then `kv_heads` value heads, each of `head_dim` numbers; query head h uses key head h
 // / (heads / kv_heads).
 //
-// Where the positions of a sequence are cut over ranks (context parallelism), `rows` are those here: there are
-// rows.rows() rows of a sample instead of seq in qkv, out and lse. Keys and values of all positions
-// are then in `key_values`, and those in qkv are not read; backward makes what these queries add to their
-// gradients in `dkey_values`, and leaves those in dqkv alone. A query and its gradient have the bits that
-// they have where all positions are here, if runs of rows are multiples of 8.
+// If the positions of a sequence are cut over ranks (context parallelism), `rows` are those of this rank:
+// qkv, out and lse have rows.rows() rows per sample instead of seq. The keys and values of all positions are
+// then in `key_values`, and those in qkv are not read; backward writes the contributions of these queries to
+// their gradients to `dkey_values`, and does not write those in dqkv. A query and its gradient have the same
+// bits as with all positions on one rank if runs of rows are multiples of 8.
 //
 // With `key_rows` too, key_values has the keys and values of those positions only, and attention over all of them
 // is made in steps (Liu et al., "Ring Attention", arXiv 2310.01889). `out` is then in accumulate_type. The first

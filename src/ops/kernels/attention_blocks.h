@@ -56,7 +56,7 @@ struct ScoreBlock {
     const int64_t key = shape.first_keys[query] - shape.origin;
     return key < 0 ? 0 : key;
   }
-  // The first chunk of keys that queries from `query` on may look at.
+  // The first chunk of keys that queries from `query` on may see.
   static int64_t first_chunk(const HeadShape& shape, int64_t query) {
     return shape.first_keys == nullptr ? 0 : first_seen(shape, query) / kKeyChunk * kKeyChunk;
   }
