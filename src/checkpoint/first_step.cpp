@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "core/error.h"
+#include "core/input_file.h"
 #include "files/file.h"
 
 namespace trifold {
@@ -24,7 +25,7 @@ FirstStep first_step_of(const fs::path& checkpoint) {
   std::string text;
   try {
     if (std::error_code missing; !fs::is_regular_file(checkpoint / kName, missing)) return {};
-    text = read_text(checkpoint / kName, 2 * static_cast<int64_t>(kMostText));
+    text = read_input_file((checkpoint / kName).string(), 2 * static_cast<int64_t>(kMostText));
   } catch (const Error&) {
     return {};
   }

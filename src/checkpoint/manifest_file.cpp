@@ -3,6 +3,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/input_file.h"
 #include "core/printable.h"
 #include "files/file.h"
 
@@ -41,7 +42,7 @@ Manifest read_manifest(const std::filesystem::path& path) {
   } catch (const Error& error) {
     bad_input("{} cannot be used: {}", path.string(), error.what());
   }
-  return parse_manifest(read_text(path, kMostManifestBytes), path.string());
+  return parse_manifest(read_input_file(path.string(), kMostManifestBytes), path.string());
 }
 
 }  // namespace trifold

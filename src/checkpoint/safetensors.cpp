@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "core/error.h"
+#include "core/input_file.h"
 #include "core/printable.h"
 #include "core/read_json.h"
 
@@ -224,7 +225,8 @@ SafetensorsModel::SafetensorsModel(const fs::path& folder) {
     return;
   }
   const auto place = parse_safetensors_index(
-      reading(index.string(), [&] { return read_text(index, kMostHeaderBytes); }), index.string());
+      reading(index.string(), [&] { return read_input_file(index.string(), kMostHeaderBytes); }),
+      index.string());
   std::set<std::string> names;
   for (const auto& entry : place) names.insert(entry.second);
   for (const std::string& name : names) add_file(folder / name);

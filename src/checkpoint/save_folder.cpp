@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <fstream>
 #include <thread>
 
 #include "checkpoint/first_step.h"
@@ -202,10 +201,7 @@ void mark_best(const fs::path& root, int64_t step) {
 }
 
 fs::path best_checkpoint(const fs::path& file) {
-  std::string name(kMostShownBytes, '\0');
-  std::ifstream text(file);
-  text.read(name.data(), std::ssize(name));
-  name.resize(static_cast<size_t>(text.gcount()));
+  std::string name = first_bytes(file, kMostShownBytes);
   if (name.ends_with('\n')) name.pop_back();
   if (step_of_name(name) < 0)
     bad_input("{}: '{}' is not the name of a checkpoint", file.string(), printable(name));

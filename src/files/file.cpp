@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <fstream>
 #include <random>
 #include <utility>
 #include <vector>
@@ -185,8 +186,12 @@ uint32_t crc_of_file_range(const File& file, int64_t begin, int64_t bytes) {
   return continue_crc(0, file, begin, begin + bytes);
 }
 
-std::string read_text(const std::filesystem::path& path, int64_t most_bytes) {
-  return read_input_file(path.string(), most_bytes);
+std::string first_bytes(const std::filesystem::path& path, size_t most) {
+  std::string bytes(most, '\0');
+  std::ifstream file(path);
+  file.read(bytes.data(), std::ssize(bytes));
+  bytes.resize(static_cast<size_t>(file.gcount()));
+  return bytes;
 }
 
 void write_text(const std::filesystem::path& path, std::string_view text) {

@@ -86,8 +86,9 @@ uint32_t crc_of_rest(const File& file, std::span<const KnownRegion> around);
 // The CRC of bytes [begin, begin + bytes) as they are in the file now.
 uint32_t crc_of_file_range(const File& file, int64_t begin, int64_t bytes);
 
-// The content of a text file. Throws Error if it is larger than `most_bytes`.
-std::string read_text(const std::filesystem::path& path, int64_t most_bytes);
+// The first bytes of a file, at most `most`, for a message; empty if it cannot be read. A whole file is read by
+// read_input_file (core/input_file.h).
+std::string first_bytes(const std::filesystem::path& path, size_t most);
 
 // Writes a new file and waits until it is on the disk.
 void write_text(const std::filesystem::path& path, std::string_view text);

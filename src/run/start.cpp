@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 
 #include "checkpoint/collective.h"
 #include "checkpoint/first_step.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/save_folder.h"
 #include "core/printable.h"
+#include "files/file.h"
 #include "files/output_files.h"
 
 namespace trifold {
@@ -39,10 +39,7 @@ void check_not_emptied(const std::string& save) {
   const std::filesystem::path latest = std::filesystem::path(save) / kLatestName;
   std::error_code missing;
   if (!std::filesystem::is_regular_file(latest, missing)) return;
-  std::string name(kMostShownBytes, '\0');
-  std::ifstream file(latest);
-  file.read(name.data(), std::ssize(name));
-  name.resize(static_cast<size_t>(file.gcount()));
+  const std::string name = first_bytes(latest, kMostShownBytes);
   bad_input(
       "--auto-resume: {} says that checkpoints were saved in {}, the last one as {}, but none is there: put "
       "it back, give another --save, or remove {} to begin anew",

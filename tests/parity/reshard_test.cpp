@@ -3,7 +3,7 @@
 #include <map>
 
 #include "convert/reshard.h"
-#include "files/file.h"
+#include "core/input_file.h"
 
 namespace trifold::test {
 namespace {
@@ -70,7 +70,7 @@ std::map<std::string, std::string> hdf5_files_in(const std::string& root) {
   std::map<std::string, std::string> files;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(root))
     if (entry.path().extension() == ".h5")
-      files[entry.path().filename().string()] = read_text(entry.path(), int64_t{1} << 30);
+      files[entry.path().filename().string()] = read_input_file(entry.path().string(), int64_t{1} << 30);
   return files;
 }
 

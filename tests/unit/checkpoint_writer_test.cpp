@@ -6,6 +6,7 @@
 
 #include "checkpoint/reader.h"
 #include "checkpoint_bench.h"
+#include "core/input_file.h"
 
 namespace trifold {
 namespace {
@@ -102,7 +103,7 @@ TEST(SaveCheckpoint, LeavesExactlyTheFilesOfTheFormat) {
   EXPECT_EQ(names_in(folder.path() / "step_0000000010"),
             (std::vector<std::string>{"manifest.json", "shard_00000.h5", "shard_00001.h5", "shard_00002.h5",
                                       "shard_00003.h5", "view.h5"}));
-  EXPECT_EQ(read_text(folder.path() / "LATEST", 100), "step_0000000020\n");
+  EXPECT_EQ(read_input_file((folder.path() / "LATEST").string(), 100), "step_0000000020\n");
   EXPECT_EQ(CheckpointReader(folder.path()).meta().step, 20);
 }
 
@@ -115,7 +116,7 @@ TEST(SaveCheckpoint, EqualStateMakesEqualFiles) {
   for (const std::string& name : names_in(folder.path() / "a" / "step_0000000010")) {
     if (name == "manifest.json") continue;
     const auto bytes = [&](const char* where) {
-      return read_text(folder.path() / where / "step_0000000010" / name, 1 << 20);
+      return read_input_file((folder.path() / where / "step_0000000010" / name).string(), 1 << 20);
     };
     EXPECT_TRUE(bytes("a") == bytes("b")) << name;
   }

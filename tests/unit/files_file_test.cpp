@@ -1,5 +1,6 @@
 // Text that replaces a file: whole, or not at all.
 #include "files/file.h"
+#include "core/input_file.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -21,7 +22,7 @@ std::vector<std::string> files_of(const fs::path& folder) {
   return names;
 }
 
-std::string content_of(const fs::path& path) { return read_text(path, 1 << 20); }
+std::string content_of(const fs::path& path) { return read_input_file(path.string(), 1 << 20); }
 
 TEST(ReplaceText, MakesAndReplacesAFile) {
   const TempDir folder;

@@ -1,4 +1,5 @@
 // Files that the user names for output.
+#include "core/input_file.h"
 #include "files/output_files.h"
 
 #include <gtest/gtest.h>
@@ -36,9 +37,9 @@ TEST(WriteFile, LeavesTheOldFileWhereTheNewOneFails) {
   });
   EXPECT_EQ(failure_of(path).rfind("--json " + path + ": ", 0), 0U);
   set_sync_call(::fsync);
-  EXPECT_EQ(read_text(path, 100), "old");
+  EXPECT_EQ(read_input_file(path, 100), "old");
   EXPECT_EQ(failure_of(path), "");
-  EXPECT_EQ(read_text(path, 100), "new");
+  EXPECT_EQ(read_input_file(path, 100), "new");
   fs::remove(path);
 }
 
