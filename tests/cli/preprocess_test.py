@@ -383,8 +383,8 @@ class Preprocess(ProgramTest):
         one = self.losses("weights.jsonl")
         self.assertLess(sum(one[-10:]), sum(self.losses("plain.jsonl")[-10:]) - 0.3)  # the weights tell what the words alone do not
         for placement in ("table", "row", "column", "replicated"):
-            train("weights", "more.jsonl", "--ranks", 2, "--placement", placement)
-            for got, wanted in zip(self.losses("more.jsonl"), one, strict=True):
+            train("weights", f"{placement}.jsonl", "--ranks", 2, "--placement", placement)
+            for got, wanted in zip(self.losses(f"{placement}.jsonl"), one, strict=True):
                 self.assertLess(abs(got - wanted), 2e-5, placement)
         # Data with weights and without do not mix.
         _, told = train("weights", "x.jsonl", "--valid-data", "plain", status=2)
