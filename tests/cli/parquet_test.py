@@ -62,7 +62,7 @@ class MissingModule(ProgramTest):
                                   capture_output=True, text=True, timeout=60, check=False)
         done = run("a.parquet")
         self.assertEqual(done.returncode, 1, done.stderr)
-        for words in ("a.parquet: the module trifold_parquet.so, which reads Parquet files, cannot be loaded", "pip install pyarrow", "TRIFOLD_MODULE_PATH"):
+        for words in ("a.parquet: the module trifold_parquet.so, which reads and writes Parquet files, cannot be loaded", "pip install pyarrow", "TRIFOLD_MODULE_PATH"):
             self.assertIn(words, done.stderr)
         self.assertEqual(run("a.csv").returncode, 0)
 
