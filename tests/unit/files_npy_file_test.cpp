@@ -112,7 +112,7 @@ TEST_F(Npy, SaysWhatIsWrong) {
     EXPECT_NE(told.find(part), std::string::npos) << told;
   };
   expect(npy(4, "<i4", "(2,)", kNumbers), "has version 4 of the format .npy; versions 1 to 3 are read");
-  expect(npy(1, ">i4", "(2,)", kNumbers), "its numbers are '>i4', not integers");
+  expect(npy(1, ">i4", "(2,)", kNumbers), "its numbers are '>i4', not little-endian integers");
   expect(npy(1, "<c8", "(1,)", kNumbers), "its numbers are '<c8'");
   expect(npy(1, "<i4", "(3,)", kNumbers), "has room for 2 numbers, its shape is 3: it is damaged");
   expect(npy(1, "<i4", "(1,)", kNumbers), "has 8 bytes of numbers, its shape 1 needs 4");
