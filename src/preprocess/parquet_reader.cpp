@@ -177,6 +177,9 @@ void ParquetReader::check_type(const TextColumn& column, const ArrowSchema& type
         "{}: column {} is {}; columns of whole numbers, numbers, bool, text and lists of them are read: cast "
         "it",
         file_.path(), name, type_text(type));
+  if (column.weighted && values != ArrowKind::Text && values != ArrowKind::Nothing)
+    bad_input("{}: column {} of --bag-weights is {}, not of texts with weights, like a:0.5", file_.path(),
+              name, type_text(type));
   if (!named && column.kind == TextColumn::Kind::Id &&
       (values == ArrowKind::Text || values == ArrowKind::Flag))
     bad_input(

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import unittest
 
-import program
 from program import TRIFOLD, ProgramTest
 
 sys.path.insert(0, str(pathlib.Path(os.environ.get("TRIFOLD_PYARROW") or "none").parent))
@@ -69,7 +68,7 @@ class MissingModule(ProgramTest):
     def test_other_commands_lead_to_preprocess(self):
         for name in ("a.parquet", "a.npz", "a_labels.npy"):
             (self.folder / name).write_bytes(b"PAR1")
-            _, told = self.trifold("recommend", *program.CLICKS, "--train-data", name, status=2)
+            _, told = self.trifold("recommend", "--train-data", name, status=2)
             self.assertIn("files are read by `trifold preprocess` alone, which makes a folder of them", told)
 
 
