@@ -131,11 +131,12 @@ class Searcher {
     fastest = std::min(fastest, candidate.time.all());
   }
 
-  // Computed once for all layouts of a mesh, a schedule and a number of stages.
+  // Computed once for all layouts of a mesh, a schedule and a number of stages, with and without sequence parallelism.
   bool can_run(const Layout& layout) {
     const std::array key{layout[SearchAxis::Tensor],   layout[SearchAxis::Context],
                          layout[SearchAxis::Exchange], layout[SearchAxis::Pipeline],
-                         layout[SearchAxis::Schedule], layout[SearchAxis::Stages]};
+                         layout[SearchAxis::Schedule], layout[SearchAxis::Stages],
+                         layout[SearchAxis::SequenceParallel]};
     const auto known = can_run_.find(key);
     if (known != can_run_.end()) return known->second;
     PlanConfig one = config_;
@@ -314,7 +315,7 @@ class Searcher {
   SearchJob job_;
   double limit_ = 0;
   LayoutMemory memory_;
-  std::map<std::array<int64_t, 6>, bool> can_run_;
+  std::map<std::array<int64_t, 7>, bool> can_run_;
   std::map<std::pair<int, int>, Model> models_;          // [tensor, context ranks]
   std::map<std::array<int, 4>, std::vector<int>> cuts_;  // [tensor, context, pipeline, stages of a rank]
   std::vector<EstimatedLayout> fitting_;

@@ -124,12 +124,15 @@ TEST(SearchAxes, StagesAndMicroBatchesFollowTheSchedule) {
 }
 
 TEST(SearchAxes, ZeroNeedsDataRanksAndStage3NoPipeline) {
-  const PretrainConfig run = run_of_16();
+  PretrainConfig run = run_of_16();
   EXPECT_EQ(candidates(run, SearchAxis::Zero, at(8, 2)), (Values{0}));
   EXPECT_EQ(candidates(run, SearchAxis::Zero, at(1, 4)), (Values{0, 1, 2}));
   EXPECT_EQ(candidates(run, SearchAxis::Zero, at(2, 1)), (Values{0, 1, 2, 3}));
   EXPECT_EQ(candidates(run, SearchAxis::SequenceParallel, at(1, 4)), (Values{0}));
   EXPECT_EQ(candidates(run, SearchAxis::SequenceParallel, at(2, 4)), (Values{0, 1}));
+  run.model.num_experts = 8;  // whose rows tensor ranks must share
+  EXPECT_EQ(candidates(run, SearchAxis::SequenceParallel, at(2, 4)), (Values{1}));
+  EXPECT_EQ(candidates(run, SearchAxis::SequenceParallel, at(1, 4)), (Values{0}));
 }
 
 TEST(SearchAxes, ALayoutIsReadAsItWasWritten) {

@@ -79,6 +79,25 @@ TEST(LayoutSearch, FindsWhatThePlanSays) {
   EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
 }
 
+TEST(LayoutSearch, FindsTensorRanksForExperts) {
+  PlanConfig config = search_of_8();
+  config.run.model.num_experts = 8;
+  config.run.model.disable_bias_linear = true;
+  const LayoutSearch search = search_layouts(resolve(config));
+  std::set<int64_t> tensor;
+  for (const EstimatedLayout& mesh : search.meshes) tensor.insert(mesh.layout[SearchAxis::Tensor]);
+  EXPECT_EQ(tensor, (std::set<int64_t>{1, 2, 4, 8}));
+  config.run.mesh.tensor_model_parallel_size = 2;
+  config.run.mesh.sequence_parallel = true;
+  config.search_over = {SearchAxis::MicroBatch, SearchAxis::SequenceParallel};
+  const LayoutSearch two = search_layouts(resolve(config));
+  ASSERT_FALSE(two.best.empty());
+  for (const FoundLayout& found : two.best) {
+    EXPECT_EQ(found.run.mesh.tensor_model_parallel_size, 2);
+    EXPECT_TRUE(found.run.mesh.sequence_parallel);
+  }
+}
+
 TEST(LayoutSearch, ListsEachMeshOnce) {
   const LayoutSearch search = search_layouts(resolve(search_of_8()));
   std::set<std::pair<int64_t, int64_t>> seen;
