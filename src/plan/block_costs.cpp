@@ -152,13 +152,16 @@ class Costs {
   }
 
   // Rows are sent to their experts and back in forward, their gradients in backward, and the rows once more for the
-  // weight gradients. A rank sends the same fraction of its rows as in a ring all-gather.
+  // weight gradients. Each of the tensor ranks has some of the rows, of which it sends the same fraction as in a ring
+  // all-gather.
   void add_exchange(BlockCost& cost) const {
     if (work_.expert < 2) return;
-    const double bytes = work_.element_bytes * work_.rows() * work_.choices * work_.hidden;
+    const double own_rows = work_.rows() / work_.tensor;
+    const double bytes = work_.element_bytes * own_rows * work_.choices * work_.hidden;
     const double once = gather_seconds(hardware_, software_, expert_ring(hardware_, work_), bytes);
+    const double repeated = work_.recompute == RecomputeGranularity::Full ? software_.recompute_fraction : 0;
     cost.tensor.forward += 2 * once;
-    cost.tensor.input += (work_.recompute == RecomputeGranularity::Full ? 4 : 2) * once;
+    cost.tensor.input += (2 + 2 * repeated) * once;
     cost.tensor.weight += once;
   }
 

@@ -139,5 +139,45 @@ TEST(PlanStepTime, RecomputationCostsAForward) {
   EXPECT_LT(again.compute, 1.4 * kept.compute);
 }
 
+// What sharing experts adds to a layer: without hops, in proportion to bytes.
+PartSeconds exchange_of(Workload work, const Software& software) {
+  Hardware hardware = a100();
+  hardware.nvlink_latency = 0;
+  work.expert = 1;
+  const PartSeconds alone = block_costs(hardware, software, work).layer.tensor;
+  work.expert = 4;
+  const PartSeconds shared = block_costs(hardware, software, work).layer.tensor;
+  return {shared.forward - alone.forward, shared.input - alone.input, shared.weight - alone.weight};
+}
+
+TEST(PlanBlockCosts, ATensorRankSendsExpertsItsOwnRows) {
+  Workload work = small_gpt();
+  work.experts = 8;
+  work.choices = 2;
+  work.data = 4;
+  const PartSeconds whole = exchange_of(work, {});
+  EXPECT_NEAR(whole.forward, 2 * whole.weight, 1e-9 * whole.forward);
+  EXPECT_NEAR(whole.input, 2 * whole.weight, 1e-9 * whole.forward);
+  work.tensor = 4;
+  work.sequence_parallel = true;
+  const PartSeconds cut = exchange_of(work, {});
+  EXPECT_NEAR(cut.forward, whole.forward / 4, 1e-9 * whole.forward);
+  EXPECT_NEAR(cut.weight, whole.weight / 4, 1e-9 * whole.forward);
+}
+
+TEST(PlanBlockCosts, ExchangesAreRepeatedWhereLayersAre) {
+  Workload work = small_gpt();
+  work.experts = 8;
+  work.choices = 2;
+  work.data = 4;
+  work.recompute = RecomputeGranularity::Full;
+  Software software;
+  for (const double fraction : {1.0, 0.25}) {
+    software.recompute_fraction = fraction;
+    const PartSeconds seconds = exchange_of(work, software);
+    EXPECT_NEAR(seconds.input, (2 + 2 * fraction) * seconds.weight, 1e-9 * seconds.input);
+  }
+}
+
 }  // namespace
 }  // namespace trifold
