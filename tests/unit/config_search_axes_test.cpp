@@ -62,6 +62,15 @@ TEST(SearchAxes, TensorRanksShareANodeAndDivideTheLayer) {
   EXPECT_EQ(candidates(run, SearchAxis::Tensor, at(1, 1)), (Values{1}));
 }
 
+TEST(SearchAxes, TensorRanksCutTheSharedExpertAndNoOther) {
+  PretrainConfig run = run_of_16();
+  run.model.num_experts = 8;
+  run.model.ffn_hidden_size = 513;
+  EXPECT_EQ(candidates(run, SearchAxis::Tensor, at(1, 1)), (Values{1, 2, 4, 8}));
+  run.model.moe_shared_expert_intermediate_size = 510;
+  EXPECT_EQ(candidates(run, SearchAxis::Tensor, at(1, 1)), (Values{1, 2}));
+}
+
 TEST(SearchAxes, ContextRanksAreForLongSamples) {
   PretrainConfig run = run_of_16();
   EXPECT_EQ(candidates(run, SearchAxis::Context, at(2, 1)), (Values{1}));

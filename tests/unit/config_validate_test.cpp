@@ -103,6 +103,13 @@ const std::vector<Case>& cases() {
          c.model.num_experts = 4, c.model.disable_bias_linear = true;
          c.mesh.ranks = c.mesh.tensor_model_parallel_size = 2;
        }},
+      {"--moe-shared-expert-intermediate-size 510 is not divisible by --tensor-model-parallel-size 4",
+       [](C& c) {
+         c.model.num_experts = 4, c.model.disable_bias_linear = true;
+         c.model.ffn_hidden_size = 513;  // of experts, which are not cut
+         c.model.moe_shared_expert_intermediate_size = 510;
+         c.mesh.ranks = c.mesh.tensor_model_parallel_size = 4, c.mesh.sequence_parallel = true;
+       }},
       {"--num-experts 4 is not possible with --context-parallel-size 2",
        [](C& c) {
          c.model.num_experts = 4, c.model.disable_bias_linear = true;

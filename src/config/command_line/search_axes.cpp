@@ -16,12 +16,14 @@ namespace {
 std::vector<int64_t> tensor_candidates(const SearchJob& job, const Layout& before) {
   const ModelConfig& model = job.run.model;
   const int64_t keys = key_heads(model);
+  const int64_t inner =  // experts are never cut, but the one that all tokens share is
+      model.num_experts ? model.moe_shared_expert_intermediate_size.value_or(0) : inner_width(model);
   const int64_t ranks = job.run.mesh.ranks / before[SearchAxis::Context];
   std::vector<int64_t> sizes;
   for (int64_t size = 1; size <= std::min<int64_t>(ranks, job.devices_per_node); ++size) {
     const bool even = ranks % size == 0 && job.devices_per_node % size == 0 &&
                       model.num_attention_heads % size == 0 && model.hidden_size % size == 0 &&
-                      inner_width(model) % size == 0;
+                      inner % size == 0;
     if (even && (keys % size == 0 || size % keys == 0)) sizes.push_back(size);
   }
   return sizes;

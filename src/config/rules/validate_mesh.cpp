@@ -211,10 +211,14 @@ void check_tensor(const PretrainConfig& config, Problems& problems) {
         .right(
             "one must divide the other, so that groups are divided evenly among ranks, or ranks among "
             "groups");
-  if (model.ffn_hidden_size)
+  if (model.num_experts) {  // which are never cut, but the one that all tokens share is
+    if (const auto& shared = model.moe_shared_expert_intermediate_size)
+      divisible("moe-shared-expert-intermediate-size", *shared, "");
+  } else if (model.ffn_hidden_size) {
     divisible("ffn-hidden-size", *model.ffn_hidden_size, "");
-  else if (model.swiglu && problems.sound({"hidden-size"}) && model.hidden_size % tensor == 0)
+  } else if (model.swiglu && problems.sound({"hidden-size"}) && model.hidden_size % tensor == 0) {
     divisible("ffn-hidden-size", inner_width(model), ", its default,");
+  }
   if (!config.mesh.sequence_parallel ||
       !problems.sound({"seq-length", "micro-batch-size", "context-parallel-size"}))
     return;
