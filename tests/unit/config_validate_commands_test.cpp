@@ -35,6 +35,14 @@ TEST(ConfigValidateCommands, ChecksTheOtherCommands) {
   EXPECT_EQ(problems(InspectConfig()).size(), 1u);
 }
 
+TEST(ConfigValidateCommands, FilesAndAMeshExcludeEachOther) {
+  const Words words = {"reshard", "--load", "a", "--save", "b", "--files", "2"};
+  EXPECT_EQ(std::get<ReshardConfig>(read(words)).files, 2);
+  for (const Words& mesh : std::vector<Words>{
+           {"--tp", "2"}, {"--cp", "2"}, {"--ep", "2"}, {"--pp", "2"}, {"--dp", "2"}, {"--ranks", "2"}})
+    expect_contains(refusal_of(words + mesh), "--files 2 and a mesh exclude each other");
+}
+
 TEST(ConfigValidateCommands, AColumnThatCannotBeReadIsTheOnlyProblem) {
   const std::string text =
       refusal_of({"preprocess", "--input", "a", "--output", "b", "--label", "y>=x", "--sparse", "user"});
