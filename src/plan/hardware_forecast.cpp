@@ -29,13 +29,12 @@ HardwareForecast make_forecast(const PlanConfig& config, const Model& model) {
   return forecast;
 }
 
-OnceSeconds once_seconds(const HardwareForecast& forecast, double weights, bool each) {
+OnceSeconds once_seconds(const HardwareForecast& forecast, const HeldWeights& weights, bool each) {
   const auto& [hardware, software, work, costs, closed_form] = forecast;
-  const Ring ring = data_ring(hardware, work);
   const double gradient = software.gradient_bytes > 0 ? software.gradient_bytes : work.gradient_bytes;
-  const double scatter = gather_seconds(hardware, software, ring, weights * gradient);
-  const double gather = gather_seconds(hardware, software, ring,
-                                       weights * (work.zero_stage > 0 ? work.element_bytes : gradient));
+  const double scatter = gather_seconds(hardware, software, work, weights, gradient);
+  const double gather = gather_seconds(hardware, software, work, weights,
+                                       work.zero_stage > 0 ? work.element_bytes : gradient);
   OnceSeconds once;
   once.step = update_seconds(hardware, work, weights);
   if (work.zero_stage == 3 && work.pipeline == 1) return once;  // layer by layer, overlapped with computation

@@ -30,13 +30,13 @@ struct HardwareForecast {
 // says. BadInput for a device, a figure or an assumption that does not exist.
 HardwareForecast make_forecast(const PlanConfig& config, const Model& model);
 
-// The once-per-step work of a stage with `weights` weights (on one tensor rank).
+// The once-per-step work of a stage with `weights` (on one tensor rank).
 struct OnceSeconds {
   double reduce = 0;  // sums of gradients, which may overlap with the last backward
   double step = 0;    // the work after the last backward
 };
 // `each`: gradients are reduced after each micro-batch; `reduce` is then per micro-batch.
-OnceSeconds once_seconds(const HardwareForecast& forecast, double weights, bool each);
+OnceSeconds once_seconds(const HardwareForecast& forecast, const HeldWeights& weights, bool each);
 
 // Seconds in which `ranks` neighbouring pipeline ranks sum `bytes`.
 double tied_sum_seconds(const HardwareForecast& forecast, double bytes);

@@ -24,7 +24,11 @@ Ring context_ring(const Hardware& hardware, const Workload& work) {
 Ring expert_ring(const Hardware& hardware, const Workload& work) { return ring_of(hardware, work.expert, 1); }
 
 Ring data_ring(const Hardware& hardware, const Workload& work) {
-  return ring_of(hardware, work.data * work.context, work.tensor);
+  return ring_of(hardware, work.data_ranks(), work.tensor);
+}
+
+Ring expert_data_ring(const Hardware& hardware, const Workload& work) {
+  return ring_of(hardware, work.expert_data_ranks(), work.expert);
 }
 
 double gather_seconds(const Hardware& hardware, const Software& software, const Ring& ring, double bytes) {
@@ -40,6 +44,15 @@ double gather_seconds(const Hardware& hardware, const Software& software, const 
   const double hops = (ring.ranks - ring.nodes()) * hardware.nvlink_latency +
                       (ring.nodes() > 1 ? ring.nodes() : 0) * hardware.network_latency;
   return (ring.ranks - 1) / ring.ranks * bytes / speed + hops * 1e-6;
+}
+
+double gather_seconds(const Hardware& hardware, const Software& software, const Workload& work,
+                      const HeldWeights& weights, double bytes_of_each) {
+  const auto over = [&](const Ring& ring, double count) {
+    return count > 0 ? gather_seconds(hardware, software, ring, count * bytes_of_each) : 0;
+  };
+  return over(data_ring(hardware, work), weights.dense) +
+         over(expert_data_ring(hardware, work), weights.experts);
 }
 
 double message_seconds(const Hardware& hardware, const Workload& work, double bytes) {

@@ -22,9 +22,15 @@ Ring context_ring(const Hardware& hardware, const Workload& work);
 Ring expert_ring(const Hardware& hardware, const Workload& work);
 // Ranks that hold the same weights: data and context ranks.
 Ring data_ring(const Hardware& hardware, const Workload& work);
+// Ranks that hold the same experts: every `expert`-th of a pipeline stage.
+Ring expert_data_ring(const Hardware& hardware, const Workload& work);
 
 // An all-gather or reduce-scatter of `bytes` in total over the ring; an all-reduce is one of each.
 double gather_seconds(const Hardware& hardware, const Software& software, const Ring& ring, double bytes);
+
+// The same of all `weights` over the ranks that hold the same ones, with so many bytes of each.
+double gather_seconds(const Hardware& hardware, const Software& software, const Workload& work,
+                      const HeldWeights& weights, double bytes_of_each);
 
 // A message of `bytes` from a stage to the next.
 double message_seconds(const Hardware& hardware, const Workload& work, double bytes);

@@ -200,14 +200,22 @@ class Builder {
                              ShardedOptimizer::bytes_per_element(run_.optimizer, dtype_of(run_));
       if (costs_.forecast) {
         const OnceSeconds once =
-            once_seconds(*costs_.forecast, static_cast<double>(mine.weights), reduces_each(run_));
+            once_seconds(*costs_.forecast,
+                         {static_cast<double>(mine.weights - mine.experts), static_cast<double>(mine.experts)},
+                         reduces_each(run_));
         cost.reduce = once.reduce;
         cost.step = once.step;
         continue;
       }
+      const auto ring = [&](int64_t elements, size_t element, AxisSet axes) {
+        return elements == 0 ? 0
+                             : ring_seconds(static_cast<double>(elements) * static_cast<double>(element),
+                                            sizes_.ranks(axes), costs_.bytes_per_second,
+                                            costs_.message_latency);
+      };
       const auto sum_seconds = [&](size_t element) {
-        return ring_seconds(static_cast<double>(mine.gradients) * static_cast<double>(element),
-                            sizes_.ranks(kDataAxes), costs_.bytes_per_second, costs_.message_latency);
+        return ring(mine.gradients - mine.experts, element, kDataAxes) +
+               ring(mine.experts, element, kExpertDataAxes);
       };
       const double sum = sum_seconds(size_of(reduce_type(run_.precision)));
       // After each micro-batch gradients are reduce-scattered, half of an all-reduce; the weights are gathered after

@@ -13,12 +13,12 @@ namespace {
 struct RankCost {
   PartSeconds compute, tensor, context;
   double gathers = 0;  // of sharded weights, in a micro-batch
-  double weights = 0;
+  HeldWeights weights;
   double layers = 0;
   double all() const { return compute.all() + tensor.all() + context.all() + gathers; }
 };
 
-bool shards_weights(const Workload& work) { return work.zero_stage == 3 && work.data * work.context > 1; }
+bool shards_weights(const Workload& work) { return work.zero_stage == 3 && work.data_ranks() > 1; }
 
 double gradient_bytes(const Software& software, const Workload& work) {
   return software.gradient_bytes > 0 ? software.gradient_bytes : work.gradient_bytes;
@@ -67,11 +67,11 @@ class Closed {
       const int stage = stage_of(rank, chunk);
       const double layers = work_.stage_layers[static_cast<size_t>(stage)];
       cost.layers += layers;
-      if (stage == 0) take(cost, costs_.embedding, work_.embedding_weights(), 1);
+      if (stage == 0) take(cost, costs_.embedding, {work_.embedding_weights(), 0}, 1);
       take(cost, costs_.layer, work_.layer_weights(), layers);
       const bool last = stage + 1 == static_cast<int>(work_.stage_layers.size());
       // A tied weight is also on the last rank, if that is another rank.
-      if (last) take(cost, costs_.head, work_.tied && work_.pipeline == 1 ? 0 : work_.head_weights(), 1);
+      if (last) take(cost, costs_.head, {work_.tied && work_.pipeline == 1 ? 0 : work_.head_weights(), 0}, 1);
     }
     if (shards_weights() && work_.pipeline == 1)
       cost.gathers = cost.layers * layer_gathers(hardware_, software_, work_, costs_.layer).all();
@@ -84,11 +84,12 @@ class Closed {
     return back ? 2 * work_.pipeline - 1 - rank : chunk * work_.pipeline + rank;
   }
 
-  void take(RankCost& cost, const BlockCost& block, double weights, double times) const {
+  void take(RankCost& cost, const BlockCost& block, const HeldWeights& weights, double times) const {
     add(cost.compute, block.compute, times);
     add(cost.tensor, block.tensor, times);
     add(cost.context, block.context, times);
-    cost.weights += times * weights;
+    cost.weights.dense += times * weights.dense;
+    cost.weights.experts += times * weights.experts;
   }
 
   std::vector<RankCost> pipeline_ranks() const {
@@ -99,16 +100,16 @@ class Closed {
 
   double gradient_bytes() const { return trifold::gradient_bytes(software_, work_); }
 
-  double gather(double bytes) const {
-    return gather_seconds(hardware_, software_, data_ring(hardware_, work_), bytes);
+  double gather(const HeldWeights& weights, double bytes_of_each) const {
+    return gather_seconds(hardware_, software_, work_, weights, bytes_of_each);
   }
 
   // The first gather overlaps with nothing, nor do those of the embedding.
   double once_a_step(const RankCost& rank) const {
-    if (work_.pipeline > 1) return gather(rank.weights * work_.element_bytes);
-    const double ends = work_.embedding_weights() + (work_.tied ? 0 : work_.head_weights());
-    return work_.micros * (gather(work_.layer_weights() * work_.element_bytes) +
-                           gather(ends * work_.element_bytes) + gather(ends * gradient_bytes()));
+    if (work_.pipeline > 1) return gather(rank.weights, work_.element_bytes);
+    const HeldWeights ends{work_.embedding_weights() + (work_.tied ? 0 : work_.head_weights()), 0};
+    return work_.micros * (gather(work_.layer_weights(), work_.element_bytes) +
+                           gather(ends, work_.element_bytes) + gather(ends, gradient_bytes()));
   }
 
   // Forward and backward that other ranks wait for, relative to all of a micro-batch.
@@ -167,11 +168,10 @@ StepTime step_time(const Hardware& hardware, const Software& software, const Wor
 GatherSeconds layer_gathers(const Hardware& hardware, const Software& software, const Workload& work,
                             const BlockCost& layer) {
   if (!shards_weights(work)) return {};
-  const Ring ring = data_ring(hardware, work);
   const PartSeconds seconds = layer.all();
-  const double weights = gather_seconds(hardware, software, ring, work.layer_weights() * work.element_bytes);
-  const double gradients =
-      gather_seconds(hardware, software, ring, work.layer_weights() * gradient_bytes(software, work));
+  const HeldWeights held = work.layer_weights();
+  const double weights = gather_seconds(hardware, software, work, held, work.element_bytes);
+  const double gradients = gather_seconds(hardware, software, work, held, gradient_bytes(software, work));
   const auto beside = [&](double computing, double moving) {
     return std::max(moving - computing, 0.0) + hardware.contention * std::min(computing, moving);
   };
@@ -184,14 +184,13 @@ double stage_message_seconds(const Hardware& hardware, const Software& software,
   return message_seconds(hardware, work, bytes);
 }
 
-double data_seconds(const Hardware& hardware, const Software& software, const Workload& work, double weights,
-                    double backward) {
-  const Ring ring = data_ring(hardware, work);
+double data_seconds(const Hardware& hardware, const Software& software, const Workload& work,
+                    const HeldWeights& weights, double backward) {
   const double gradient = gradient_bytes(software, work);
   const double returned = work.zero_stage > 0 ? work.element_bytes : gradient;
-  const double scatter = gather_seconds(hardware, software, ring, weights * gradient);
+  const double scatter = gather_seconds(hardware, software, work, weights, gradient);
   const double gather =
-      work.zero_stage == 3 ? 0 : gather_seconds(hardware, software, ring, weights * returned);
+      work.zero_stage == 3 ? 0 : gather_seconds(hardware, software, work, weights, returned);
   const double hiding = (work.pipeline > 1 ? 0.5 / work.chunks : 0.8) * backward;
   const auto left = [&](double sums) {
     constexpr double kNeverHidden = 0.15;
@@ -201,11 +200,14 @@ double data_seconds(const Hardware& hardware, const Software& software, const Wo
   return work.reduces_each ? work.micros * left(scatter) + gather : left(scatter + gather);
 }
 
-double update_seconds(const Hardware& hardware, const Workload& work, double weights) {
+double update_seconds(const Hardware& hardware, const Workload& work, const HeldWeights& weights) {
   constexpr double kBytesOfState = 44, kBytesOfWeights = 10;
-  const double shared = work.zero_stage > 0 ? work.data * work.context : 1;
-  const double held = work.zero_stage == 3 ? weights / shared : weights;
-  return pass_seconds(hardware, kBytesOfState * weights / shared + kBytesOfWeights * held);
+  // One data-parallel rank shards nothing, experts neither.
+  const bool shards = work.zero_stage > 0 && work.data_ranks() > 1;
+  const double slice = shards ? weights.dense / work.data_ranks() + weights.experts / work.expert_data_ranks()
+                              : weights.all();
+  const double held = work.zero_stage == 3 ? slice : weights.all();
+  return pass_seconds(hardware, kBytesOfState * slice + kBytesOfWeights * held);
 }
 
 }  // namespace trifold

@@ -42,10 +42,10 @@ GatherSeconds layer_gathers(const Hardware& hardware, const Software& software, 
 // Seconds of one message between stages.
 double stage_message_seconds(const Hardware& hardware, const Software& software, const Workload& work);
 
-// The once-per-step parts, for a pipeline rank that holds `weights` weights.
+// The once-per-step parts, for a pipeline rank that holds `weights`.
 // Sums of gradients and gathers of weights; they may overlap with the `backward` seconds of the last backward.
-double data_seconds(const Hardware& hardware, const Software& software, const Workload& work, double weights,
-                    double backward);
-double update_seconds(const Hardware& hardware, const Workload& work, double weights);
+double data_seconds(const Hardware& hardware, const Software& software, const Workload& work,
+                    const HeldWeights& weights, double backward);
+double update_seconds(const Hardware& hardware, const Workload& work, const HeldWeights& weights);
 
 }  // namespace trifold

@@ -5,12 +5,12 @@
 
 namespace trifold {
 
-double Workload::layer_weights() const {
+HeldWeights Workload::layer_weights() const {
   const double attention = hidden * head_width * (2 * heads + 2 * key_heads);
   const double mlp = hidden * inner * (gated ? 3 : 2);
   if (experts > 0)
-    return (attention + mlp / inner * shared) / tensor + experts / expert * mlp + (2 + experts) * hidden;
-  return (attention + mlp) / tensor + 2 * hidden;
+    return {(attention + mlp / inner * shared) / tensor + (2 + experts) * hidden, experts / expert * mlp};
+  return {(attention + mlp) / tensor + 2 * hidden, 0};
 }
 
 double Workload::embedding_weights() const {

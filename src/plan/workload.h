@@ -12,6 +12,13 @@
 
 namespace trifold {
 
+// Weights on one rank. Those of experts are also held, and their gradients summed, by other ranks than the rest.
+struct HeldWeights {
+  double dense = 0;
+  double experts = 0;
+  double all() const { return dense + experts; }
+};
+
 struct Workload {
   // The model.
   double layers = 0;
@@ -59,8 +66,11 @@ struct Workload {
   std::vector<int> stage_layers;  // transformer layers of each stage; pipeline * chunks of them
 
   double rows() const { return micro_batch * sequence / context; }  // of a micro-batch on one rank
+  // Ranks that sum gradients of the same weights, and of the same experts.
+  double data_ranks() const { return data * context; }
+  double expert_data_ranks() const { return tensor * data * context / expert; }
   // Weights of one layer, of the embedding and of the head, on one rank.
-  double layer_weights() const;
+  HeldWeights layer_weights() const;
   double embedding_weights() const;
   double head_weights() const;
 };

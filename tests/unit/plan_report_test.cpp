@@ -77,6 +77,28 @@ TEST(PlanReport, AgreesWithItsOutcome) {
   EXPECT_EQ(outcome.forecast.value().closed_form.all(), report.forecast.value().closed_form.all());
 }
 
+// What a step takes longer on a slower network is what its ranks send: gradients of experts go round the ranks that
+// hold the same ones, not round all data-parallel ranks.
+TEST(PlanReport, CountsSumsOfExpertsOverTheRanksThatHoldThem) {
+  for (const int sharing : {1, 2, 4}) {
+    PlanConfig config;
+    PretrainConfig& run = config.run;
+    run = on_mesh(small_run(), 4);
+    run.model.num_experts = 8;
+    run.model.disable_bias_linear = true;
+    run.mesh.expert_model_parallel_size = sharing;
+    config.link_latency = 0;
+    constexpr double kSlow = 1, kFast = 4;  // GB/s
+    config.link_bandwidth = kSlow;
+    const PlanReport slow = make_plan_report(resolve(config));
+    config.link_bandwidth = kFast;
+    const PlanReport fast = make_plan_report(resolve(config));
+    const double sent = slow.traffic[0].data + slow.traffic[0].experts;
+    const double expected = sent * 1e-9 * (1 / kSlow - 1 / kFast);
+    EXPECT_NEAR(slow.step_seconds - fast.step_seconds, expected, 0.01 * expected) << sharing << " share";
+  }
+}
+
 // The memory that a run has reserved on each rank is what the plan says, byte for byte.
 TEST(PlanReport, ForetellsTheMemoryOfEveryRank) {
   PretrainConfig base = small_run();

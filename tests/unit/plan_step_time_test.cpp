@@ -150,6 +150,47 @@ PartSeconds exchange_of(Workload work, const Software& software) {
   return {shared.forward - alone.forward, shared.input - alone.input, shared.weight - alone.weight};
 }
 
+TEST(PlanNetwork, ExpertsAreHeldByOtherRanksThanTheRest) {
+  Workload work = small_gpt();
+  work.experts = 8;
+  work.tensor = 2;
+  work.data = 16;
+  work.expert = 4;
+  const Ring dense = data_ring(a100(), work);
+  EXPECT_EQ(dense.ranks, 16);
+  EXPECT_EQ(dense.in_node, 4);
+  const Ring experts = expert_data_ring(a100(), work);
+  EXPECT_EQ(experts.ranks, 8);  // 2 x 16 ranks of a stage
+  EXPECT_EQ(experts.in_node, 2);
+  const HeldWeights held = work.layer_weights();
+  EXPECT_NEAR(held.experts, 2 * 2.0 * 4096 * 16384, 1);
+  EXPECT_NEAR(held.dense, 4.0 * 4096 * 4096 / 2 + 10 * 4096, 1);
+}
+
+// One copy of each expert: nothing to sum, and nothing to shard.
+TEST(PlanStepTime, ExpertsOfOneRankAreNotSummed) {
+  Workload work = small_gpt();
+  work.experts = 8;
+  work.data = work.expert = 8;
+  constexpr double kMany = 1e9;
+  EXPECT_EQ(data_seconds(a100(), {}, work, {0, kMany}, 0), 0);
+  EXPECT_GT(data_seconds(a100(), {}, work, {kMany, 0}, 0), 0);
+  const double whole = update_seconds(a100(), work, {0, kMany});
+  for (const int stage : {1, 3}) {
+    work.zero_stage = stage;
+    EXPECT_EQ(update_seconds(a100(), work, {0, kMany}), whole);
+    EXPECT_LT(update_seconds(a100(), work, {kMany, 0}), 0.4 * whole);
+  }
+  // A layer waits for the gather of what is sharded.
+  BlockCost layer;
+  const GatherSeconds shared = layer_gathers(a100(), {}, work, layer);
+  work.expert = 1;
+  EXPECT_GT(layer_gathers(a100(), {}, work, layer).forward, 4 * shared.forward);
+  // As many copies of an expert as of the rest, on the same ranks.
+  EXPECT_EQ(data_seconds(a100(), {}, work, {0, kMany}, 0), data_seconds(a100(), {}, work, {kMany, 0}, 0));
+  EXPECT_EQ(update_seconds(a100(), work, {0, kMany}), update_seconds(a100(), work, {kMany, 0}));
+}
+
 TEST(PlanBlockCosts, ATensorRankSendsExpertsItsOwnRows) {
   Workload work = small_gpt();
   work.experts = 8;
