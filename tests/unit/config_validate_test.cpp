@@ -97,6 +97,31 @@ const std::vector<Case>& cases() {
          c.model.num_experts = 4, c.model.disable_bias_linear = true;
          c.batch.micro_batch_size = int64_t{1} << 26, c.batch.global_batch_size.reset();
        }},
+      {"tokens on 2 tensor ranks may give the experts of a rank more than 2147483647 rows",
+       [](C& c) {
+         c.model.num_experts = 4, c.model.disable_bias_linear = true;
+         c.mesh.ranks = c.mesh.tensor_model_parallel_size = 2, c.mesh.sequence_parallel = true;
+         c.batch.micro_batch_size = int64_t{1} << 26, c.batch.global_batch_size.reset();
+       }},
+      {"--expert-model-parallel-size 4, --moe-buffer-factor 3: give a smaller --micro-batch-size or "
+       "--moe-buffer-factor",
+       [](C& c) {
+         c.model.num_experts = 8, c.model.disable_bias_linear = true;
+         c.mesh.ranks = c.mesh.expert_model_parallel_size = 4, c.mesh.moe_buffer_factor = 3;
+         c.batch.micro_batch_size = int64_t{1} << 23, c.batch.global_batch_size.reset();
+       }},
+      {"does not divide them: give a --seq-length that 2 divides, or fewer tensor ranks: experts need",
+       [](C& c) {
+         c.model.num_experts = 4, c.model.disable_bias_linear = true;
+         c.mesh.ranks = c.mesh.tensor_model_parallel_size = 2, c.mesh.sequence_parallel = true;
+         c.model.seq_length = 63, c.batch.micro_batch_size = 1;
+       }},
+      {"--grad-reduce-in-bf16 is not possible with one data-parallel rank, where only tensor ranks sum",
+       [](C& c) {
+         c.model.num_experts = 4, c.model.disable_bias_linear = true;
+         c.precision.grad_reduce_in_bf16 = true;
+         c.mesh.ranks = c.mesh.tensor_model_parallel_size = 2, c.mesh.sequence_parallel = true;
+       }},
       {"--num-experts 4 with --tensor-model-parallel-size 2, but without --sequence-parallel: all tensor "
        "ranks",
        [](C& c) {
@@ -418,6 +443,23 @@ TEST(ConfigValidate, AConstantRateHasNoEndOfDecay) {
   EXPECT_EQ(texts_of(problems(resolve(config))), Words{});
   config.lr.lr_decay_iters = 50;
   EXPECT_EQ(texts_of(problems(config)), Words{});  // the warm-up is a tenth of them
+}
+
+TEST(ConfigValidate, ExpertsOfARankMayGetAsManyRowsAsTheirBufferHas) {
+  PretrainConfig config = sound();
+  config.model.num_experts = 8;
+  config.model.disable_bias_linear = true;
+  config.mesh.ranks = config.mesh.tensor_model_parallel_size = 2;
+  config.mesh.sequence_parallel = true;
+  config.batch.micro_batch_size = int64_t{1} << 24;  // 2^30 tokens, half of them on each tensor rank
+  EXPECT_EQ(texts_of(problems(config)), Words{});
+  config.mesh.ranks = config.mesh.expert_model_parallel_size = 4;
+  config.mesh.tensor_model_parallel_size = 1;
+  config.mesh.sequence_parallel = false;
+  config.batch.micro_batch_size = int64_t{1} << 23;
+  EXPECT_EQ(texts_of(problems(config)).size(), 1U);
+  config.mesh.moe_buffer_factor = 1.5;
+  EXPECT_EQ(texts_of(problems(config)), Words{});
 }
 
 TEST(ConfigValidate, NoEvaluationIsPossible) {

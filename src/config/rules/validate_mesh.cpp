@@ -123,29 +123,37 @@ void check_experts_of_samples(const PretrainConfig& config, Problems& problems) 
         .right("give --sequence-parallel too");
 }
 
-// Rows, of which the products of experts have 32-bit numbers: all that can arrive on a rank.
+// Rows, of which the products of experts have 32-bit numbers: those of a rank's own tokens, and those that can arrive on
+// it in a round (nn/exchanged_rows.h).
 void check_expert_rows(const PretrainConfig& config, Problems& problems) {
   constexpr int64_t kMost = (int64_t{1} << 31) - 1;
   const ModelConfig& model = config.model;
   if (!problems.sound({"micro-batch-size", "seq-length", "moe-router-topk", "tensor-model-parallel-size"}))
     return;
   const int64_t ranks = config.mesh.expert_model_parallel_size;
+  const int64_t tensor = config.mesh.tensor_model_parallel_size;  // each of which has as many tokens
   const int64_t choices = std::min(model.moe_router_topk, *model.num_experts / ranks);
-  int64_t rows = 0;
-  if (__builtin_mul_overflow(config.batch.micro_batch_size, model.seq_length, &rows) ||
-      __builtin_mul_overflow(rows, std::max(model.moe_router_topk, ranks * choices), &rows))
-    rows = INT64_MAX;
-  if (rows > kMost)
+  int64_t tokens = 0, own = 0, arriving = 0;
+  if (__builtin_mul_overflow(config.batch.micro_batch_size, model.seq_length, &tokens)) tokens = INT64_MAX;
+  tokens /= tensor;
+  if (__builtin_mul_overflow(tokens, model.moe_router_topk, &own)) own = INT64_MAX;
+  if (__builtin_mul_overflow(tokens, ranks * choices, &arriving)) arriving = INT64_MAX;
+  const std::optional<double> factor = config.mesh.moe_buffer_factor;
+  const bool in_rounds = factor && problems.sound({"moe-buffer-factor"}) &&
+                         *factor * static_cast<double>(own) <= static_cast<double>(kMost);
+  if (own > kMost || (arriving > kMost && !in_rounds))
     problems
         .about("micro-batch-size", "seq-length", "moe-router-topk", "num-experts",
-               "expert-model-parallel-size")
+               "expert-model-parallel-size", "tensor-model-parallel-size", "moe-buffer-factor")
         .wrong(
-            "--micro-batch-size {} x --seq-length {} tokens may give the experts of a rank more than {} "
+            "--micro-batch-size {} x --seq-length {} tokens{} may give the experts of a rank more than {} "
             "rows: "
-            "--moe-router-topk {}, --num-experts {}, --expert-model-parallel-size {}",
-            config.batch.micro_batch_size, model.seq_length, kMost, model.moe_router_topk, *model.num_experts,
-            ranks)
-        .right("give a smaller --micro-batch-size");
+            "--moe-router-topk {}, --num-experts {}, --expert-model-parallel-size {}{}",
+            config.batch.micro_batch_size, model.seq_length,
+            tensor > 1 ? fmt::format(" on {} tensor ranks", tensor) : "", kMost, model.moe_router_topk,
+            *model.num_experts, ranks, factor ? fmt::format(", --moe-buffer-factor {}", *factor) : "")
+        .right("give a smaller --micro-batch-size{}",
+               own > kMost ? "" : factor ? " or --moe-buffer-factor" : ", or --moe-buffer-factor");
 }
 
 }  // namespace
@@ -236,8 +244,9 @@ void check_tensor(const PretrainConfig& config, Problems& problems) {
                 ? fmt::format(" / --context-parallel-size {}", config.mesh.context_parallel_size)
                 : "",
             rows, tensor)
-        .right("give a --seq-length that {} divides, or leave out --sequence-parallel",
-               tensor * config.mesh.context_parallel_size);
+        .right("give a --seq-length that {} divides, or {}", tensor * config.mesh.context_parallel_size,
+               model.num_experts ? "fewer tensor ranks: experts need --sequence-parallel with them"
+                                 : "leave out --sequence-parallel");
 }
 
 namespace {
@@ -308,9 +317,13 @@ void check_reduce_each(const PretrainConfig& config, const std::optional<Schedul
 constexpr int64_t kMostGroupsInBf16 = 256;
 void check_reduce_in_bf16(const PretrainConfig& config, Problems& problems) {
   const int64_t data = gradient_ranks(config.mesh);
+  const bool sums_experts = config.model.num_experts && config.mesh.tensor_model_parallel_size >
+                                                            config.mesh.expert_model_parallel_size;
   if (data == 1)
     problems.about("grad-reduce-in-bf16", "ranks", "data-parallel-size")
-        .wrong("--grad-reduce-in-bf16 has no effect with one data-parallel rank, which sends no gradients")
+        .wrong("--grad-reduce-in-bf16 {} with one data-parallel rank, {}",
+               sums_experts ? "is not possible" : "has no effect",
+               sums_experts ? "where only tensor ranks sum gradients, those of experts" : "which sends no gradients")
         .right("leave it out");
   const int64_t group = given_group_size(config.zero).value_or(data);
   if (group > 0 && data / group > kMostGroupsInBf16)
