@@ -293,9 +293,10 @@ class Searcher {
     if (not_fitting != fastest_not_fitting_.end() && not_fitting->second < (1 - kSearchTie) * time.all())
       bounds.emplace_back("memory");
     const double all = time.all();
+    const bool exchanges = config_.run.model.num_experts && config_.run.mesh.expert_model_parallel_size > 1;
     const std::pair<const char*, double> parts[] = {
         {"bubble", bubble},
-        {"tensor collectives", time.tensor / all},
+        {exchanges ? "tensor and expert collectives" : "tensor collectives", time.tensor / all},
         {"context collectives", time.context / all},
         {"data-parallel collectives", (time.data + time.weights) / all},
         {"messages", time.messages / all},

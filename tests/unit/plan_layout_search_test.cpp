@@ -98,6 +98,20 @@ TEST(LayoutSearch, FindsTensorRanksForExperts) {
   }
 }
 
+TEST(LayoutSearch, NamesTheExchangeOfExperts) {
+  PlanConfig config = search_of_8();
+  config.run.model.num_experts = 8;
+  config.run.model.disable_bias_linear = true;
+  config.run.mesh.expert_model_parallel_size = 8;
+  config.run.mesh.tensor_model_parallel_size = 1;
+  config.search_over = {SearchAxis::MicroBatch};
+  config.hardware_set = {"nvlink-gbytes=1"};
+  const LayoutSearch search = search_layouts(resolve(config));
+  ASSERT_FALSE(search.best.empty());
+  EXPECT_NE(search.best.front().bound.find("tensor and expert collectives"), std::string::npos)
+      << search.best.front().bound;
+}
+
 TEST(LayoutSearch, ListsEachMeshOnce) {
   const LayoutSearch search = search_layouts(resolve(search_of_8()));
   std::set<std::pair<int64_t, int64_t>> seen;
