@@ -6,7 +6,7 @@
 
 namespace trifold {
 
-// In the largest binary unit of which there is at least one: "512 B", "350.00 KiB", "1.21 GiB".
+// In the largest binary unit of which there is at least one, rounded: "512 B", "350.00 KiB", "1.21 GiB".
 std::string bytes_text(size_t bytes);
 
 }  // namespace trifold
