@@ -5,46 +5,52 @@
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 namespace trifold {
 
 // The counts of all ranks, read by the host. Without memory all are 0.
 class ExchangedRows::Counted {
  public:
-  Counted(const ExchangedRows& rows, Stream& stream, const Tensor& counts)
-      : ranks_(rows.ranks_), here_(rows.here_) {
+  Counted(const ExchangedRows& own, Stream& stream, const Tensor& counts)
+      : ranks_(own.ranks_), here_(own.here_) {
     if (stream.mode() == Stream::Mode::Dry) return;
     stream.synchronize();
     counts_ = counts.as<int32_t>();
     int64_t most_own = 0;
-    for (int rank = 0; rank < ranks_; ++rank) most_own = std::max(most_own, before(rank, ranks_));
-    most_ = rows.most_of(most_own);
+    for (int from = 0; from < ranks_; ++from) {
+      const int32_t* of_rank = counts_ + from * ranks_ * here_;
+      int64_t sum = 0;
+      for (int to = 0; to < ranks_; ++to) {
+        before_.push_back(sum);
+        sum = std::accumulate(of_rank + to * here_, of_rank + (to + 1) * here_, sum);
+      }
+      before_.push_back(sum);
+      most_own = std::max(most_own, sum);
+    }
+    for (int from = 0; from < ranks_; ++from)
+      for (int to = 0; to < ranks_; ++to)
+        arriving_.push_back(from == 0 ? 0 : arrived_before(from - 1, to) + rows(from - 1, to));
+    most_ = own.most_of(most_own);
   }
 
   bool known() const { return counts_ != nullptr; }
-  int64_t of(int from, int64_t expert) const {
-    return counts_ == nullptr ? 0 : counts_[from * ranks_ * here_ + expert];
-  }
   // Rows that one rank has for another, and for those before that.
   int64_t rows(int from, int to) const { return before(from, to + 1) - before(from, to); }
   int64_t before(int from, int to) const {
-    if (counts_ == nullptr) return 0;
-    const int32_t* begin = counts_ + from * ranks_ * here_;
-    return std::accumulate(begin, begin + to * here_, int64_t{0});
+    return counts_ == nullptr ? 0 : before_[static_cast<size_t>(from * (ranks_ + 1) + to)];
   }
   int64_t rounds() const {
     int64_t most = 1;
     for (int to = 0; to < ranks_; ++to) {
-      int64_t arriving = 0;
-      for (int from = 0; from < ranks_; ++from) arriving += rows(from, to);
+      const int64_t arriving = arrived_before(ranks_ - 1, to) + rows(ranks_ - 1, to);
       most = std::max(most, (arriving + most_ - 1) / most_);
     }
     return most;
   }
   // Of what one rank has for another, what is sent in a round: what arrives from the ranks before it comes first.
   Piece piece(int from, int to, int64_t round) const {
-    int64_t begin = 0;
-    for (int rank = 0; rank < from; ++rank) begin += rows(rank, to);
+    const int64_t begin = arrived_before(from, to);
     const int64_t count = rows(from, to);
     const auto inside = [&](int64_t place) { return std::clamp<int64_t>(place - begin, 0, count); };
     return {inside(round * most_), inside((round + 1) * most_)};
@@ -53,9 +59,18 @@ class ExchangedRows::Counted {
   static constexpr int64_t kAll = int64_t{1} << 40;  // more than there are rows
 
  private:
+  using Sums = SmallList<int64_t, 72>;  // of up to 8 ranks without allocating
+
+  // Rows that the ranks before `from` have for another.
+  int64_t arrived_before(int from, int to) const {
+    return counts_ == nullptr ? 0 : arriving_[static_cast<size_t>(from * ranks_ + to)];
+  }
+
   int ranks_;
   int64_t here_;
   const int32_t* counts_ = nullptr;
+  Sums before_;    // [from, to], and one more of each: all rows of a rank
+  Sums arriving_;  // [from, to]
   int64_t most_ = kAll;  // rows that arrive on a rank in a round
 };
 
@@ -110,13 +125,16 @@ int64_t ExchangedRows::rows_arriving(Run& run, Tensor counts, int64_t tokens, in
 void ExchangedRows::find_experts(Run& run, Tensor expert, Tensor counts, int64_t round) const {
   const Counted counted(*this, run.stream, counts);
   if (!counted.known()) return;
-  run.stream.run([=, this] {
+  SmallList<Piece, 8> pieces;
+  for (int from = 0; from < ranks_; ++from) pieces.push_back(counted.piece(from, rank_, round));
+  run.stream.run([this, expert, counts, pieces = std::move(pieces)] {
     auto* to = expert.as<int32_t>();
     for (int from = 0; from < ranks_; ++from) {
-      const Piece piece = counted.piece(from, rank_, round);
+      const Piece piece = pieces[static_cast<size_t>(from)];
+      const int32_t* rows = counts.as<int32_t>() + (from * ranks_ + rank_) * here_;
       int64_t place = 0;  // among the rows of that rank
       for (int64_t e = 0; e < here_; ++e) {
-        const int64_t end = place + counted.of(from, rank_ * here_ + e);
+        const int64_t end = place + rows[e];
         const int64_t count = std::min(end, piece.end) - std::max(place, piece.begin);
         to = std::fill_n(to, std::max<int64_t>(0, count), static_cast<int32_t>(e));
         place = end;
