@@ -69,8 +69,8 @@ class ExchangedRows::Counted {
   int ranks_;
   int64_t here_;
   const int32_t* counts_ = nullptr;
-  Sums before_;    // [from, to], and one more of each: all rows of a rank
-  Sums arriving_;  // [from, to]
+  Sums before_;          // [from, to], and one more of each: all rows of a rank
+  Sums arriving_;        // [from, to]
   int64_t most_ = kAll;  // rows that arrive on a rank in a round
 };
 

@@ -33,8 +33,8 @@ OnceSeconds once_seconds(const HardwareForecast& forecast, const HeldWeights& we
   const auto& [hardware, software, work, costs, closed_form] = forecast;
   const double gradient = software.gradient_bytes > 0 ? software.gradient_bytes : work.gradient_bytes;
   const double scatter = gather_seconds(hardware, software, work, weights, gradient);
-  const double gather = gather_seconds(hardware, software, work, weights,
-                                       work.zero_stage > 0 ? work.element_bytes : gradient);
+  const double gather =
+      gather_seconds(hardware, software, work, weights, work.zero_stage > 0 ? work.element_bytes : gradient);
   OnceSeconds once;
   once.step = update_seconds(hardware, work, weights);
   if (work.zero_stage == 3 && work.pipeline == 1) return once;  // layer by layer, overlapped with computation

@@ -133,9 +133,9 @@ class Searcher {
 
   // Computed once for all layouts of a mesh, a schedule and a number of stages, with and without sequence parallelism.
   bool can_run(const Layout& layout) {
-    const std::array key{layout[SearchAxis::Tensor],   layout[SearchAxis::Context],
-                         layout[SearchAxis::Exchange], layout[SearchAxis::Pipeline],
-                         layout[SearchAxis::Schedule], layout[SearchAxis::Stages],
+    const std::array key{layout[SearchAxis::Tensor],          layout[SearchAxis::Context],
+                         layout[SearchAxis::Exchange],        layout[SearchAxis::Pipeline],
+                         layout[SearchAxis::Schedule],        layout[SearchAxis::Stages],
                          layout[SearchAxis::SequenceParallel]};
     const auto known = can_run_.find(key);
     if (known != can_run_.end()) return known->second;

@@ -199,19 +199,19 @@ class Builder {
                          static_cast<size_t>(mine.weights) *
                              ShardedOptimizer::bytes_per_element(run_.optimizer, dtype_of(run_));
       if (costs_.forecast) {
-        const OnceSeconds once =
-            once_seconds(*costs_.forecast,
-                         {static_cast<double>(mine.weights - mine.experts), static_cast<double>(mine.experts)},
-                         reduces_each(run_));
+        const OnceSeconds once = once_seconds(
+            *costs_.forecast,
+            {static_cast<double>(mine.weights - mine.experts), static_cast<double>(mine.experts)},
+            reduces_each(run_));
         cost.reduce = once.reduce;
         cost.step = once.step;
         continue;
       }
       const auto ring = [&](int64_t elements, size_t element, AxisSet axes) {
-        return elements == 0 ? 0
-                             : ring_seconds(static_cast<double>(elements) * static_cast<double>(element),
-                                            sizes_.ranks(axes), costs_.bytes_per_second,
-                                            costs_.message_latency);
+        return elements == 0
+                   ? 0
+                   : ring_seconds(static_cast<double>(elements) * static_cast<double>(element),
+                                  sizes_.ranks(axes), costs_.bytes_per_second, costs_.message_latency);
       };
       const auto sum_seconds = [&](size_t element) {
         return ring(mine.gradients - mine.experts, element, kDataAxes) +

@@ -204,8 +204,8 @@ double update_seconds(const Hardware& hardware, const Workload& work, const Held
   constexpr double kBytesOfState = 44, kBytesOfWeights = 10;
   // One data-parallel rank shards nothing, experts neither.
   const bool shards = work.zero_stage > 0 && work.data_ranks() > 1;
-  const double slice = shards ? weights.dense / work.data_ranks() + weights.experts / work.expert_data_ranks()
-                              : weights.all();
+  const double slice =
+      shards ? weights.dense / work.data_ranks() + weights.experts / work.expert_data_ranks() : weights.all();
   const double held = work.zero_stage == 3 ? slice : weights.all();
   return pass_seconds(hardware, kBytesOfState * slice + kBytesOfWeights * held);
 }

@@ -121,7 +121,8 @@ std::vector<int64_t> sequence_parallel_candidates(const SearchJob& job, const La
       job.run.model.seq_length * before[SearchAxis::MicroBatch] / before[SearchAxis::Context];
   const int64_t tensor = before[SearchAxis::Tensor];
   if (tensor == 1 || rows % tensor != 0) return {0};
-  if (job.run.model.num_experts) return {1};  // else all tensor ranks would compute the experts of the same rows
+  if (job.run.model.num_experts)
+    return {1};  // else all tensor ranks would compute the experts of the same rows
   return {0, 1};
 }
 

@@ -152,8 +152,9 @@ void check_expert_rows(const PretrainConfig& config, Problems& problems) {
             config.batch.micro_batch_size, model.seq_length,
             tensor > 1 ? fmt::format(" on {} tensor ranks", tensor) : "", kMost, model.moe_router_topk,
             *model.num_experts, ranks, factor ? fmt::format(", --moe-buffer-factor {}", *factor) : "")
-        .right("give a smaller --micro-batch-size{}",
-               own > kMost ? "" : factor ? " or --moe-buffer-factor" : ", or --moe-buffer-factor");
+        .right("give a smaller --micro-batch-size{}", own > kMost ? ""
+                                                      : factor    ? " or --moe-buffer-factor"
+                                                                  : ", or --moe-buffer-factor");
 }
 
 }  // namespace
@@ -317,13 +318,14 @@ void check_reduce_each(const PretrainConfig& config, const std::optional<Schedul
 constexpr int64_t kMostGroupsInBf16 = 256;
 void check_reduce_in_bf16(const PretrainConfig& config, Problems& problems) {
   const int64_t data = gradient_ranks(config.mesh);
-  const bool sums_experts = config.model.num_experts && config.mesh.tensor_model_parallel_size >
-                                                            config.mesh.expert_model_parallel_size;
+  const bool sums_experts = config.model.num_experts &&
+                            config.mesh.tensor_model_parallel_size > config.mesh.expert_model_parallel_size;
   if (data == 1)
     problems.about("grad-reduce-in-bf16", "ranks", "data-parallel-size")
         .wrong("--grad-reduce-in-bf16 {} with one data-parallel rank, {}",
                sums_experts ? "is not possible" : "has no effect",
-               sums_experts ? "where only tensor ranks sum gradients, those of experts" : "which sends no gradients")
+               sums_experts ? "where only tensor ranks sum gradients, those of experts"
+                            : "which sends no gradients")
         .right("leave it out");
   const int64_t group = given_group_size(config.zero).value_or(data);
   if (group > 0 && data / group > kMostGroupsInBf16)
