@@ -86,6 +86,7 @@ TEST(PlanReport, CountsSumsOfExpertsOverTheRanksThatHoldThem) {
     run = on_mesh(small_run(), 4);
     run.model.num_experts = 8;
     run.model.disable_bias_linear = true;
+    run.model.untie_embeddings_and_output_weights = true;
     run.mesh.expert_model_parallel_size = sharing;
     config.link_latency = 0;
     constexpr double kSlow = 1, kFast = 4;  // GB/s
