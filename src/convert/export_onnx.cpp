@@ -37,8 +37,10 @@ class RecommenderGraph {
 
   void build() {
     if (shape_.has_bottom()) take_dense();
-    for (const EmbeddingTable& table : embedding_tables(stored_.setup.schema, shape_.width, shape_.wide))
-      take_bag(table);
+    const ClickSchema& schema = stored_.setup.schema;
+    const std::vector<EmbeddingTable> tables = embedding_tables(schema, shape_.width, shape_.wide);
+    for (int t = 0; t < schema.table_count(); ++t)
+      take_bag(tables[static_cast<size_t>(t)], schema.table(t).mapping);
     const std::string flat =
         vectors_.size() == 1 ? vectors_[0] : file_.add("Concat", vectors_, {{"axis", 1}});
     std::string logit = mlp("top", interaction(flat), shape_.top.size(), true);
@@ -91,7 +93,7 @@ class RecommenderGraph {
   std::string transformed(const std::string& raw) {
     const std::string zero = file_.number(0.0F);
     const std::string x = file_.add("Where", {file_.add("IsNaN", {raw}), zero, raw});
-    switch (stored_.transform) {
+    switch (transform()) {
       case DenseTransform::None:
         return x;
       case DenseTransform::Log1p:
@@ -109,20 +111,42 @@ class RecommenderGraph {
         "{}: its dense numbers were transformed by logmin, whose least number the checkpoint does not have",
         from_.directory().string());
   }
+  DenseTransform transform() const {
+    if (stored_.transform) return *stored_.transform;
+    bad_input(
+        "{}: the checkpoint does not say how its {} dense numbers were transformed, so that the file could not "
+        "transform them likewise: go on with the run for a step, with --dense-transform as it was, and convert "
+        "what that saves",
+        from_.directory().string(), shape_.dense);
+  }
   std::string logarithm(const std::string& x, float more) {
     return file_.add("Log", {file_.add("Add", {x, file_.number(more)})});
   }
 
+  // The rows of ids that are not below 0. Ids outside the table are treated as those of the training data were.
+  std::string rows_of(const std::string& ids, const EmbeddingTable& table, const std::string& mapping) {
+    if (mapping == name_of(IdPolicy::Modulo)) return file_.add("Mod", {ids, file_.integers({table.rows})});
+    if (mapping == name_of(IdPolicy::Clip)) return file_.add("Min", {ids, file_.integers({table.rows - 1})});
+    return ids;
+  }
+
   // Rows of ids below 0 are multiplied by 0.
-  void take_bag(const EmbeddingTable& table) {
+  void take_bag(const EmbeddingTable& table, const std::string& mapping) {
     const std::string ids = "ids." + table.name;
     file_.input(ids, true, -1);
     const std::string zero = file_.integers({0}), one = file_.integers({1}), two = file_.integers({2});
     constexpr int64_t kFloat = 1;
-    const std::string there = file_.add("Cast", {file_.add("GreaterOrEqual", {ids, zero})}, {{"to", kFloat}});
-    const std::string rows =
-        file_.add("Gather", {weight(weight_name(table)), file_.add("Max", {ids, zero})}, {{"axis", 0}});
-    const std::string real = file_.add("Mul", {rows, file_.add("Unsqueeze", {there, two})});
+    const std::string known = file_.add("GreaterOrEqual", {ids, zero});
+    const std::string there = file_.add("Cast", {known}, {{"to", kFloat}});
+    std::string factor = there;
+    if (stored_.setup.schema.weighted) {
+      const std::string weights = "weights." + table.name;
+      file_.input(weights, false, -1, ids);
+      factor = file_.add("Where", {known, weights, file_.number(0.0F)});
+    }
+    const std::string row = rows_of(file_.add("Max", {ids, zero}), table, mapping);
+    const std::string rows = file_.add("Gather", {weight(weight_name(table)), row}, {{"axis", 0}});
+    const std::string real = file_.add("Mul", {rows, file_.add("Unsqueeze", {factor, two})});
     std::string bag = file_.add("ReduceSum", {real, one}, {{"keepdims", 0}});
     if (stored_.setup.mean) {
       const std::string count = file_.add("ReduceSum", {there, one}, {{"keepdims", 1}});
@@ -188,11 +212,17 @@ ExportedOnnx export_onnx(CheckpointReader& from, const ConvertConfig& config) {
   if (config.dtype || config.seq_length)
     bad_input("--{} has no effect on a recommender, whose file has numbers in f32: leave it out",
               config.dtype ? "dtype" : "seq-length");
+  const ConvertConfig plain;
+  for (const auto& [option, changed] :
+       {std::pair{"max-file-size", config.max_file_size != plain.max_file_size},
+        {"max-memory", config.max_memory != plain.max_memory}})
+    if (changed)
+      bad_input("--{} has no effect on a recommender, which becomes one file: leave it out", option);
   const StoredRecommender stored = stored_recommender(from);
   OnnxFile onnx;
   RecommenderGraph(from, stored, onnx).build();
   onnx.note("checkpoint", from.directory().filename().string());
-  onnx.note("dense_transform", std::string(name_of(stored.transform)));
+  onnx.note("dense_transform", std::string(name_of(stored.transform.value_or(DenseTransform::None))));
   ExportedOnnx done{name, config.save, stored.setup.schema.table_count(), 0};
   OutputFile file("--save", config.save);
   onnx.write([&](std::string_view bytes) {

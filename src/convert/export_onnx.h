@@ -2,12 +2,14 @@
 //
 //   dense         f32 [batch, dense]   numbers as they were before the transform of the training data, which the
 //                                      graph has in it; NaN is a missing one. Not there without dense features
-//   ids.<table>   i64 [batch, any]     the ids of a sample's bag, each below the rows of the table; -1 fills up
-//                                      the bags that are shorter than the widest
+//   ids.<table>   i64 [batch, any]     the ids of a sample's bag; -1 fills up the bags that are shorter than the
+//                                      widest. Each is below the rows of the table, unless the training data were
+//                                      read with an id policy that the graph has in it
+//   weights.<table>  f32 [batch, any]  the weights of these ids; only if the training data had some
 //   logit         f32 [batch]
 //   probability   f32 [batch]
 //
-// Everything is computed in f32. Ids have no weights. Its notes (metadata_props) say which checkpoint it was.
+// Everything is computed in f32. Its notes (metadata_props) say which checkpoint it was.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +27,7 @@ struct ExportedOnnx {
 };
 
 // Writes config.save, a name that ends in .onnx. BadInput for another name, for options that have no effect here,
-// and for a checkpoint that is damaged or whose weights take 2 GiB or more.
+// and for a checkpoint that is damaged, that does not say how its dense numbers were transformed, or whose weights take 2 GiB or more.
 ExportedOnnx export_onnx(CheckpointReader& from, const ConvertConfig& config);
 
 }  // namespace trifold

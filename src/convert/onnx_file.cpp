@@ -35,12 +35,12 @@ ProtoMessage tensor_head(const std::string& name, uint64_t type, const Shape& sh
 }
 constexpr int kRawData = 9;
 
-// ValueInfoProto of [batch] or, with a width other than 0, of [batch, width].
-ProtoMessage value_info(const std::string& name, uint64_t type, int64_t width) {
+// ValueInfoProto of [batch] or, with a width other than 0, of [batch, width]; one below 0 is called that of `like`.
+ProtoMessage value_info(const std::string& name, uint64_t type, int64_t width, const std::string& like) {
   ProtoMessage shape;
   shape.bytes(1, ProtoMessage().bytes(2, "batch").text());
   if (width > 0) shape.bytes(1, ProtoMessage().number(1, static_cast<uint64_t>(width)).text());
-  if (width < 0) shape.bytes(1, ProtoMessage().bytes(2, "width of " + name).text());
+  if (width < 0) shape.bytes(1, ProtoMessage().bytes(2, "width of " + like).text());
   ProtoMessage tensor;
   tensor.number(1, type).bytes(2, shape.text());
   ProtoMessage info;
@@ -70,11 +70,12 @@ ProtoMessage& ProtoMessage::bytes(int field, std::string_view value) {
   return *this;
 }
 
-void OnnxFile::input(const std::string& name, bool is_ids, int64_t width) {
-  graph_.bytes(11, value_info(name, is_ids ? kInt64 : kFloat, width).text());
+void OnnxFile::input(const std::string& name, bool is_ids, int64_t width, const std::string& like) {
+  const uint64_t type = is_ids ? kInt64 : kFloat;
+  graph_.bytes(11, value_info(name, type, width, like.empty() ? name : like).text());
 }
 
-void OnnxFile::output(const std::string& name) { graph_.bytes(12, value_info(name, kFloat, 0).text()); }
+void OnnxFile::output(const std::string& name) { graph_.bytes(12, value_info(name, kFloat, 0, name).text()); }
 
 void OnnxFile::note(const std::string& key, const std::string& value) { notes_.emplace_back(key, value); }
 

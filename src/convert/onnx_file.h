@@ -37,8 +37,9 @@ class OnnxFile {
   // Rows [first, first + count) of a weight as f32, without gaps; a vector's rows are its numbers.
   using ReadRows = std::function<void(int64_t first, int64_t count, float* into)>;
 
-  // Input and output have any number of rows, "batch". -1 is a width that may change from call to call.
-  void input(const std::string& name, bool is_ids, int64_t width);
+  // Input and output have any number of rows, "batch". -1 is a width that may change from call to call, and is that of
+  // the input `like`, if one is named.
+  void input(const std::string& name, bool is_ids, int64_t width, const std::string& like = {});
   void output(const std::string& name);  // f32 [batch]
   void note(const std::string& key, const std::string& value);
 

@@ -43,8 +43,15 @@ ClickSchema stored_schema(const CheckpointReader& reader) {
         {table.at("name").text(), table.at("rows").integer(1, ClickTable::kMaxRows), 1, {}});
   });
   schema.dense = static_cast<int>(model.at("dense").integer(0, 1 << 20));
-  if (has_transform(reader))
-    schema.dense_transform = JsonView(reader.meta().state, name).at("clicks").text("dense_transform", "none");
+  if (!has_transform(reader)) return schema;
+  const JsonView record = JsonView(reader.meta().state, name).at("clicks");
+  schema.dense_transform = record.text("dense_transform", "none");
+  schema.weighted = record.flag("weighted", false);
+  if (!record.has("mappings") || record.at("mappings").size() != schema.tables.size()) return schema;
+  size_t table = 0;
+  record.at("mappings").each([&](const JsonView& mapping) {
+    schema.tables[table++].mapping = mapping.text();
+  });
   return schema;
 }
 
@@ -159,11 +166,15 @@ StoredRecommender stored_recommender(const CheckpointReader& reader) {
   const std::string name = reader.directory().string();
   StoredRecommender stored;
   try {
-    const ClickSchema schema = stored_schema(reader);
+    ClickSchema schema = stored_schema(reader);
     check_schema(schema);
     read_options_of(reader, schema, stored.config);
+    if (!has_transform(reader))
+      for (ClickTable& table : schema.tables)
+        table.mapping = mapping_of(stored.config.data.id_policy.value_or(IdPolicy::Error));
     stored.setup = recommender_setup(stored.config, schema, 1);
-    stored.transform = parse_dense_transform(schema.dense_transform);
+    const DenseTransform transform = parse_dense_transform(schema.dense_transform);
+    if (schema.dense == 0 || has_transform(reader)) stored.transform = transform;
   } catch (Error& error) {
     if (!std::string_view(error.what()).starts_with(name)) error.add_context(name);
     throw;

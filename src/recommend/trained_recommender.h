@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "checkpoint/reader.h"
@@ -35,7 +36,7 @@ bool is_recommender(const CheckpointReader& reader);
 struct StoredRecommender {
   RecommendConfig config;  // the options that decide predictions
   RecommenderSetup setup;
-  DenseTransform transform = DenseTransform::None;  // of the numbers it was trained on
+  std::optional<DenseTransform> transform;  // of the numbers it was trained on; absent if it does not say
 };
 // BadInput if its model is invalid or its weights do not belong to the model.
 StoredRecommender stored_recommender(const CheckpointReader& reader);

@@ -5,10 +5,12 @@ Run by a Python that has NumPy (Debian: python3-numpy).
 """
 
 import csv
+import json
 import math
 import random
 import struct
 import unittest
+import zlib
 
 import numpy as np
 
@@ -92,6 +94,8 @@ OPERATIONS = {
     "Log": np.log,
     "MatMul": lambda a, b: a @ b,
     "Max": np.maximum,
+    "Min": np.minimum,
+    "Mod": np.mod,
     "Mul": lambda a, b: a * b,
     "Not": lambda x: ~x,
     "ReduceSum": lambda x, axes, keepdims: x.sum(tuple(axes), keepdims=bool(keepdims)),
@@ -141,23 +145,34 @@ class Onnx(ProgramTest):
         (self.folder / "clicks.csv").write_text("label,I1,I2,C1,C2,C3\n" + "".join(",".join(map(str, row)) + "\n" for row in rows))
         (self.folder / "ids.csv").write_text("label,C1,C2,C3\n" + "".join(",".join(map(str, [row[0], *row[3:]])) + "\n" for row in rows))
 
+    def inputs(self):
+        """Those of clicks.csv."""
+        inputs = {f"ids.C{t + 1}": np.array([[row[3 + t]] for row in self.rows], np.int64) for t in range(3)}
+        # Bags that are not full look the same.
+        inputs["ids.C2"] = np.concatenate([np.full((900, 1), -1), inputs["ids.C2"], np.full((900, 2), -1)], axis=1)
+        inputs["dense"] = np.array([[math.nan if x == "" else float(x) for x in row[1:3]] for row in self.rows], np.float32)
+        return inputs
+
     def compare(self, *model, data="clicks.csv"):
-        self.trifold("recommend", "--train-data", data, *MODEL, *model, "--save", "run")
+        inputs = self.inputs()
+        if data == "ids.csv":
+            del inputs["dense"]
+        return self.predicts(inputs, data, *MODEL, *model)
+
+    def predicts(self, inputs, data, *options):
+        """Trains, and expects of the file what `score` predicts for the same samples."""
+        self.trifold("recommend", "--train-data", data, *options, "--save", "run")
         self.trifold("score", "--load", "run", "--data", data, "--output", "scores.csv", "--threads-per-rank", 1)
         with open(self.folder / "scores.csv", encoding="ascii") as file:
             expected = [float(row["probability"]) for row in csv.DictReader(file)]
         self.assertGreater(max(expected) - min(expected), 0.2)
         out, _ = self.trifold("convert", "--load", "run", "--save", "model.onnx")
         data = (self.folder / "model.onnx").read_bytes()
-        self.assertIn(f"run/step_0000000036 -> model.onnx: 3 tables, {len(data) / 1e6:.1f} MB, ONNX", out)
+        tables = sum(name.startswith("ids.") for name in inputs)
+        self.assertIn(f"run/step_0000000036 -> model.onnx: {tables} tables, {len(data) / 1e6:.1f} MB, ONNX", out)
         onnx = OnnxModel(data)
         self.assertEqual((onnx.version, onnx.outputs), (13, ["logit", "probability"]))
         self.assertEqual(onnx.notes["checkpoint"], "step_0000000036")
-        inputs = {f"ids.C{t + 1}": np.array([[row[3 + t]] for row in self.rows], np.int64) for t in range(3)}
-        # Bags that are not full look the same.
-        inputs["ids.C2"] = np.concatenate([np.full((900, 1), -1), inputs["ids.C2"], np.full((900, 2), -1)], axis=1)
-        if "dense" in onnx.inputs:
-            inputs["dense"] = np.array([[math.nan if x == "" else float(x) for x in row[1:3]] for row in self.rows], np.float32)
         self.assertEqual(sorted(onnx.inputs), sorted(inputs))
         logit, probability = onnx.run(inputs)
         self.assertEqual(logit.shape, (900,))
@@ -187,11 +202,66 @@ class Onnx(ProgramTest):
             onnx = self.compare(*model, "--dense-features", 0, data="ids.csv")
             self.assertNotIn("dense", onnx.inputs)
 
+    def test_bags(self):
+        for weighted in (False, True):
+            for pooling in ("sum", "mean"):
+                self.bags(weighted, "--wide", "--pooling", pooling)
+
+    def bags(self, weighted, *model):
+        """Samples with bags of 0 to 4 ids."""
+        draw = random.Random(5)
+        rows = []
+        for _ in range(900):
+            words = [(draw.randrange(15), draw.choice((0.25, 1.0, -2.0))) for _ in range(draw.randrange(5))]
+            score = sum((weight if weighted else 1) * (word % 3 - 1) for word, weight in words)
+            rows.append((int(draw.random() < 1 / (1 + math.exp(-score))), draw.choice(["", "3", "80"]), draw.randrange(8), words))
+        self.assertEqual({len(row[3]) for row in rows}, {0, 1, 2, 3, 4})
+
+        def field(words):
+            return "|".join(f"w{word}:{weight}" if weighted else f"w{word}" for word, weight in words)
+        (self.folder / "bags.csv").write_text("y,x,user,words\n" + "".join(f"{y},{x},u{user},{field(words)}\n" for y, x, user, words in rows))
+        clicks = f"bags-{weighted}-{model[-1]}"
+        self.trifold("preprocess", "--input", "bags.csv", "--output", clicks, "--label", "y", "--dense", "x", "--sparse", "user",
+                     "--bag", "words:|", "--threads", 1, *(["--bag-weights", "words"] if weighted else []))
+        # Ids are numbered in the order in which texts appear, from 2.
+        users, texts = {}, {}
+        inputs = {"dense": np.array([[float(row[1] or "nan")] for row in rows], np.float32),
+                  "ids.user": np.array([[users.setdefault(row[2], len(users) + 2)] for row in rows], np.int64),
+                  "ids.words": np.full((900, 5), -1, np.int64)}
+        weights = np.full((900, 5), np.nan, np.float32)  # those that belong to no id have no effect
+        for sample, row in enumerate(rows):
+            for place, (word, weight) in enumerate(row[3], sample % 2):
+                inputs["ids.words"][sample, place] = texts.setdefault(word, len(texts) + 2)
+                weights[sample, place] = weight
+        if weighted:
+            inputs.update({"weights.user": np.ones((900, 1), np.float32), "weights.words": weights})
+        self.predicts(inputs, clicks, *MODEL[4:], *model, "--interaction", "cat")
+
+    def test_ids_outside_their_tables(self):
+        for policy in ("modulo", "clip"):
+            onnx = self.predicts(self.inputs(), "clicks.csv", "--table-rows", "14-12-7", *MODEL[2:], "--id-policy", policy)
+            self.assertEqual(onnx.weights["embedding.C1.weight"].shape[0], 14)
+
+    def test_a_checkpoint_that_does_not_know_its_transform(self):
+        for data in ("clicks.csv", "ids.csv"):
+            self.trifold("recommend", "--train-data", data, *MODEL, *(["--dense-features", 0] if data == "ids.csv" else []), "--save", data + "-run")
+            manifest = self.folder / (data + "-run") / "step_0000000036" / "manifest.json"
+            stored = json.loads(manifest.read_text())
+            del stored["crc32"], stored["state"]["clicks"]
+            text = json.dumps(stored)[:-1] + ',\n"crc32": "'
+            manifest.write_text(text + f'{zlib.crc32(text.encode()):08x}"\n}}\n')
+        _, told = self.trifold("convert", "--load", "clicks.csv-run", "--save", "m.onnx", status=2)
+        self.assertIn("the checkpoint does not say how its 2 dense numbers were transformed", told)
+        self.assertNotIn("m.onnx", self.files())
+        self.trifold("convert", "--load", "ids.csv-run", "--save", "m.onnx")
+
     def test_what_cannot_be_written(self):
         self.trifold("recommend", "--train-data", "clicks.csv", *MODEL, "--save", "run")
         for more, words in ((["--save", "out"], "run/step_0000000036 is a checkpoint of a recommender, which becomes one file in the "
                                                 "ONNX format: --save out does not end in .onnx"),
                             (["--save", "m.onnx", "--dtype", "bf16"], "--dtype has no effect on a recommender"),
+                            (["--save", "m.onnx", "--max-file-size", 1], "--max-file-size has no effect on a recommender"),
+                            (["--save", "m.onnx", "--max-memory", 16], "--max-memory has no effect on a recommender"),
                             (["--save", "none/m.onnx"], "--save")):
             _, told = self.trifold("convert", "--load", "run", *more, status=2)
             self.assertIn(words, told)
