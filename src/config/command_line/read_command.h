@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -52,9 +53,17 @@ const OptimizerConfig* optimizer_of(const Config&) {
   return nullptr;
 }
 
-// A configuration whose values may also come from a checkpoint remembers which were given.
+constexpr std::string_view kCommandLine = "command line";  // how the origin of what is given there begins
+
+// A configuration whose values may also come from a checkpoint remembers which were given on the command line. A
+// configuration file may have been written by --print-config, which lists every option; there only a value other than
+// the default counts as given (inherit_model in fields/json.h).
 inline void note_given(RecommendConfig& config, const Parsed& parsed) {
-  for (const auto& [name, origin] : parsed.origins) config.given.insert(name);
+  for (const auto& [name, origin] : parsed.origins)
+    if (origin.starts_with(kCommandLine)) config.given.insert(name);
+}
+inline void note_given(PlanRecommenderConfig& config, const Parsed& parsed) {
+  note_given(config.run, parsed);
 }
 template <class Config>
 void note_given(Config&, const Parsed&) {}
@@ -68,7 +77,7 @@ void check_unused(const Config& config, Parsed& parsed) {
   if (optimizer == nullptr || parsed.doubtful.count("optimizer") > 0) return;
   for (const auto& [name, origin] : parsed.origins)
     if (const auto problem = unused_by_optimizer(name, *optimizer);
-        problem && origin.starts_with("command line")) {
+        problem && origin.starts_with(kCommandLine)) {
       parsed.problems.push_back(text_of(*problem));
       parsed.doubtful.insert(name);
     }

@@ -112,8 +112,8 @@ struct RecommendConfig {
   LogConfig log;
   uint64_t seed = 1234;
 
-  // No option: the names of those that were given, where the command line was read. A model option that was not
-  // comes from the checkpoint that the run loads (inherit_model in json.h).
+  // No option: the names of those that were given on the command line. A model option that was not, and has its
+  // default value, comes from the checkpoint that the run loads (inherit_model in json.h).
   std::set<std::string> given;
 };
 
