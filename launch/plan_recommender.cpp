@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "core/bytes_text.h"
 #include "core/error.h"
@@ -14,6 +15,7 @@
 #include "launch/stage_lines.h"
 #include "plan/step_svg.h"
 #include "recommend/forecast.h"
+#include "recommend/recommend.h"
 #include "recommend/recommender_setup.h"
 #include "recommend/search.h"
 
@@ -192,7 +194,9 @@ int run_recommender_search(const PlanRecommenderConfig& config) {
 
 }  // namespace
 
-int run(const PlanRecommenderConfig& config) {
+int run(const PlanRecommenderConfig& given) {
+  PlanRecommenderConfig config = given;
+  config.run = with_model_of_start(std::move(config.run));
   if (config.json) check_writable_file("--json", *config.json);
   if (config.search) return run_recommender_search(config);
   if (config.svg) check_writable_file("--svg", *config.svg);

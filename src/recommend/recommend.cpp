@@ -53,6 +53,12 @@ void expect_model(const CheckpointReader& reader, const nlohmann::json& stored, 
       reader.directory().string(), fmt::join(fields, "\n  "));
 }
 
+void expect_recommender(const CheckpointReader& reader) {
+  if (!is_recommender(reader))
+    bad_input("{} is a checkpoint of a language model: trifold pretrain --load goes on with it",
+              reader.directory().string());
+}
+
 // Model options that were not given are those of the checkpoint that the run begins with.
 void take_model(RecommendConfig& config, const std::string& path) {
   const CheckpointReader reader(path);
@@ -81,8 +87,7 @@ int64_t check_start(RecommendJob& job) {
   const CheckpointReader reader(*job.start.from);
   const CheckpointMeta& meta = reader.meta();
   const std::string name = reader.directory().string();
-  if (!is_recommender(reader))
-    bad_input("{} is a checkpoint of a language model: trifold pretrain --load goes on with it", name);
+  expect_recommender(reader);
   check_not_marked(job.start, config.checkpoint);
   compare_with_record(reader, config.data.train_data, job.data.schema());
   expect_model(reader, meta.model, config, job.data.schema());
@@ -110,6 +115,21 @@ int64_t check_start(RecommendJob& job) {
 
 }  // namespace
 
+RecommendConfig with_model_of_start(RecommendConfig config) {
+  const RunStart start = choose_start(config.checkpoint);
+  if (!start.from) {
+    throw_problems(model_problems(config));
+    return config;
+  }
+  const CheckpointReader reader(*start.from);
+  const std::string name = reader.directory().string();
+  expect_recommender(reader);
+  take_model(config, *start.from);
+  if (!config.data.dense_features)
+    config.data.dense_features = JsonView(reader.meta().model, name).at("dense").integer(0, 1 << 20);
+  return config;
+}
+
 RecommendJob prepare(RecommendConfig config) {
   RecommendJob job;
   job.config = std::move(config);
@@ -122,7 +142,10 @@ RecommendJob prepare(RecommendConfig config) {
     if (!job.start.from) first_step = 0;
   });
   files.attempt([&] {
-    if (job.start.from) take_model(job.config, *job.start.from);
+    if (job.start.from)
+      take_model(job.config, *job.start.from);
+    else if (first_step)
+      throw_problems(model_problems(c));
     job.data = open_clicks(c.data, c.seed);
     job.fingerprint = fingerprint_of(c.data, c.seed);
     recommender_setup(c, job.data.schema(), c.mesh.ranks);

@@ -23,6 +23,11 @@ struct RecommendJob : RunJob {
 
 RecommendJob prepare(RecommendConfig config);
 
+// A configuration to be planned: model options that were not given are those of the checkpoint that the run would begin
+// with, if there is one, and so is the number of dense features. BadInput for a model that is invalid or contradicts the
+// checkpoint's.
+RecommendConfig with_model_of_start(RecommendConfig config);
+
 struct ClickEvaluation {
   int64_t step = 0;
   ClickScores scores;

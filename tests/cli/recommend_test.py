@@ -88,6 +88,58 @@ class Recommend(ProgramTest):
             for text in words:
                 self.assertIn(text, told)
 
+    def small(self, *without):
+        """The options of the small run but for some."""
+        return [word for name, value in zip(SMALL[::2], SMALL[1::2]) if name not in without for word in (name, value)]
+
+    def test_a_printed_configuration_brings_the_model_too(self):
+        self.recommend("--interaction", "cross", "--cross-layers", 2, "--cross-rank", 3, "--train-iters", 9, "--save", "d")
+        data = self.small("--bottom-mlp", "--top-mlp", "--embedding-dim", "--embedding-optimizer")
+        run = (*data, "--load", "d")
+        out, _ = self.trifold("recommend", *run, "--print-config")
+        (self.folder / "run.cfg").write_text(out)
+        _, told = self.trifold("recommend", "--config", "run.cfg", "--log-json", "file.jsonl")
+        self.trifold("recommend", *run, "--log-json", "line.jsonl")
+        self.assertEqual(self.losses("file.jsonl"), self.losses("line.jsonl"))
+        # What the file changes was given, and so is what stands on the command line.
+        (self.folder / "other.cfg").write_text(out.replace("embedding-dim = 16", "embedding-dim = 8"))
+        _, told = self.trifold("recommend", "--config", "other.cfg", status=2)
+        self.assertIn("embedding_dim: in the checkpoint 4, requested 8", told)
+        _, told = self.trifold("recommend", "--config", "run.cfg", "--interaction", "dot", status=2)
+        self.assertIn("interaction: in the checkpoint \"cross\", requested \"dot\"", told)
+
+    def test_auto_resume_brings_the_model_too(self):
+        resume = ("--save", "d", "--auto-resume")
+        model = (*self.small("--embedding-optimizer"), "--optimizer", "adagrad", "--eps", 1e-6)
+        _, told = self.trifold("recommend", *self.small("--embedding-optimizer"), *resume, "--eps", 1e-6, status=2)
+        self.assertIn("--eps has no effect with --optimizer sgd", told)
+        _, told = self.recommend(*resume, "--embedding-dim", 8, status=2)
+        self.assertIn("--bottom-mlp 8-4 does not end with --embedding-dim 8", told)
+        self.trifold("recommend", *model, *resume, "--exit-interval", 9, "--log-json", "parts.jsonl")
+        left = self.small("--embedding-optimizer", "--bottom-mlp", "--top-mlp", "--embedding-dim")
+        self.trifold("recommend", *left, *resume, "--eps", 1e-6, "--log-json", "parts.jsonl")
+        self.trifold("recommend", *model, "--log-json", "whole.jsonl")
+        self.assertEqual(self.losses("parts.jsonl"), self.losses("whole.jsonl"))
+
+    def test_a_plan_takes_the_model_of_a_checkpoint(self):
+        model = ("--interaction", "cross", "--cross-layers", 2, "--cross-rank", 3)
+        self.recommend(*model, "--train-iters", 9, "--save", "d")
+        data = self.small("--bottom-mlp", "--top-mlp", "--embedding-dim", "--embedding-optimizer", "--dense-features",
+                          "--synthetic-samples", "--valid-samples")
+        self.trifold("plan", *self.small(), *model, "--json", "given.json")
+        for start in (("--load", "d"), ("--auto-resume", "--save", "d")):
+            self.trifold("plan", *data, *start, "--json", "taken.json")
+            taken, given = (json.loads((self.folder / name).read_text()) for name in ("taken.json", "given.json"))
+            for key in ("predicted_seconds", "tables", "ranks"):
+                self.assertEqual(taken[key], given[key])
+        for more, words in ((("--embedding-dim", 8), "embedding_dim: in the checkpoint 4, requested 8"),
+                            (("--interaction", "dot"), "interaction: in the checkpoint \"cross\", requested \"dot\""),
+                            (("--interaction", "dot", "--search"), "interaction: in the checkpoint")):
+            _, told = self.trifold("plan", *data, "--load", "d", *more, status=2)
+            self.assertIn(words, told)
+        _, told = self.trifold("plan", *self.small("--embedding-dim"), "--embedding-dim", 8, "--auto-resume", "--save", "new", status=2)
+        self.assertIn("--bottom-mlp 8-4 does not end with --embedding-dim 8", told)
+
     def test_stops_when_its_time_is_over(self):
         line = ("--train-iters", 10_000_000, "--save", "d")
         _, told = self.recommend(*line, "--exit-duration-in-mins", 0.001)

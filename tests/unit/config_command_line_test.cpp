@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string>
+
+#include "config/rules/validate.h"
 #include "unit/config_testing.h"
 
 namespace trifold {
@@ -24,6 +28,28 @@ TEST(ConfigCommandLine, ReadsAllSpellings) {
       pretrain({"--lr-decay-style", "wsd", "--lr-wsd-decay-iters=5", "--lr-wsd-decay-style", "minus-sqrt"});
   EXPECT_EQ(wsd.lr.lr_decay_style, LrDecayStyle::Wsd);
   EXPECT_EQ(wsd.lr.lr_wsd_decay_style, WsdDecayStyle::MinusSqrt);
+}
+
+TEST(ConfigCommandLine, ARecommenderRemembersWhatItWasGiven) {
+  const TemporaryFile file("optimizer = sgd\ndropout = 0.5\nseed = 5\n");
+  const auto run = std::get<RecommendConfig>(
+      read({"recommend", "--config", file.path(), "--load", "d", "--seed", "6", "--embedding-dim", "16"}));
+  EXPECT_EQ(run.given, (std::set<std::string>{"load", "seed", "embedding-dim"}));
+  const auto plan = std::get<PlanRecommenderConfig>(
+      read({"plan-recommender", "--table-rows", "5", "--load", "d", "--pooling", "sum"}));
+  EXPECT_EQ(plan.run.given, (std::set<std::string>{"table-rows", "load", "pooling"}));
+}
+
+// Its model is checked when it is known from which checkpoint it comes.
+TEST(ConfigCommandLine, ChecksTheModelOfARecommenderThatBeginsAnewOnly) {
+  expect_contains(refusal_of({"recommend", "--eps", "1e-6"}), "--eps has no effect with --optimizer sgd");
+  EXPECT_EQ(
+      model_problems(std::get<RecommendConfig>(read({"recommend", "--eps", "1e-6", "--load", "d"}))).size(),
+      1U);
+  EXPECT_EQ(model_problems(std::get<RecommendConfig>(
+                               read({"recommend", "--eps", "1e-6", "--save", "d", "--auto-resume"})))
+                .size(),
+            1U);
 }
 
 TEST(ConfigCommandLine, ReadsEveryCommand) {

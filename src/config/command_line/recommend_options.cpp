@@ -328,7 +328,8 @@ void check_recommender(Problems& problems, const RecommendConfig& config) {
 std::vector<Problem> problems_of(const RecommendConfig& config, bool measured) {
   RecommendConfig copy = config;
   Problems problems(options_of(copy));
-  if (!config.checkpoint.load) check_recommender(problems, config);
+  // Callers check it when it is known what the run begins with.
+  if (!config.checkpoint.load && !config.checkpoint.auto_resume) check_recommender(problems, config);
   check_tables(problems, config.data);
   check_length(problems, config.training);
   check_lr(config.lr, config.training.train_iters.value_or(0), problems);

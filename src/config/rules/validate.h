@@ -28,8 +28,8 @@ struct RunPosition {
 PretrainConfig resolve_length(PretrainConfig config, int64_t samples, const RunPosition& from);
 
 // The problems with the model and the precision of a recommender. A run that loads a checkpoint takes options that were
-// not given from it (inherit_model in fields/json.h), so `problems` leaves these checks out for its configuration, and
-// callers make them afterwards.
+// not given from it (inherit_model in fields/json.h), so `problems` leaves these checks out for a configuration with
+// --load or --auto-resume, and callers make them when they know what the run begins with.
 std::vector<Problem> model_problems(const RecommendConfig& config);
 
 // "--adam-beta1 has no effect with --optimizer sgd: ..." for an option that only other optimizers use, else nullopt.
