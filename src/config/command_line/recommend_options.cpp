@@ -126,15 +126,16 @@ void add_training(OptionTable& table, RecommendConfig& config) {
             "Update rule of the embedding rows that a step uses.");
   table.add("eps", &training.eps, "adagrad, adam: added to the root in the denominator.").positive();
   table
-      .add("weight-decay", &training.weight_decay,
-           "L2 penalty of the weights, not the biases, of the MLPs and the cross network: times the weight, "
-           "added "
-           "to its gradient, or for adam, as AdamW does, to its step. Embedding rows have none.")
+      .add(
+          "weight-decay", &training.weight_decay,
+          "L2 penalty of the weights, not the biases, of the MLPs and the cross network, and with --wide of "
+          "those of the dense features: times the weight, added to its gradient, or for adam, as AdamW does, "
+          "to its step. Embedding rows have none.")
       .at_least(0);
   table
       .add("clip-grad", &training.clip_grad,
-           "Clip the gradients of the MLPs and the cross network to this global norm; 0: no clipping. "
-           "Embedding rows are neither counted nor clipped.")
+           "Clip the gradients of the MLPs, the cross network and, with --wide, the weights of the dense "
+           "features to this global norm; 0: no clipping. Embedding rows are neither counted nor clipped.")
       .at_least(0);
   table.add(
       "bf16", &config.precision.bf16,
