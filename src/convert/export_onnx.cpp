@@ -213,9 +213,10 @@ ExportedOnnx export_onnx(CheckpointReader& from, const ConvertConfig& config) {
     bad_input("--{} has no effect on a recommender, whose file has numbers in f32: leave it out",
               config.dtype ? "dtype" : "seq-length");
   const ConvertConfig plain;
-  for (const auto& [option, changed] :
-       {std::pair{"max-file-size", config.max_file_size != plain.max_file_size},
-        {"max-memory", config.max_memory != plain.max_memory}})
+  const std::pair<const char*, bool> unused[] = {
+      {"max-file-size", config.max_file_size != plain.max_file_size},
+      {"max-memory", config.max_memory != plain.max_memory}};
+  for (const auto& [option, changed] : unused)
     if (changed)
       bad_input("--{} has no effect on a recommender, which becomes one file: leave it out", option);
   const StoredRecommender stored = stored_recommender(from);

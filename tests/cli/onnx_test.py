@@ -8,6 +8,7 @@ import csv
 import json
 import math
 import random
+import shutil
 import struct
 import unittest
 import zlib
@@ -161,6 +162,7 @@ class Onnx(ProgramTest):
 
     def predicts(self, inputs, data, *options):
         """Trains, and expects of the file what `score` predicts for the same samples."""
+        shutil.rmtree(self.folder / "run", ignore_errors=True)
         self.trifold("recommend", "--train-data", data, *options, "--save", "run")
         self.trifold("score", "--load", "run", "--data", data, "--output", "scores.csv", "--threads-per-rank", 1)
         with open(self.folder / "scores.csv", encoding="ascii") as file:
