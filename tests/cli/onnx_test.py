@@ -158,12 +158,14 @@ class Onnx(ProgramTest):
         inputs = self.inputs()
         if data == "ids.csv":
             del inputs["dense"]
-        return self.predicts(inputs, data, *MODEL, *model)
+        return self.predicts(inputs, data, *model)
 
-    def predicts(self, inputs, data, *options):
-        """Trains, and expects of the file what `score` predicts for the same samples."""
+    def predicts(self, inputs, data, *model, left_out=()):
+        """Trains, and expects of the file what `score` predicts for the same samples. An option in `model` takes the
+        place of MODEL's."""
         shutil.rmtree(self.folder / "run", ignore_errors=True)
-        self.trifold("recommend", "--train-data", data, *options, "--save", "run")
+        kept = [word for name, value in zip(MODEL[::2], MODEL[1::2]) if name not in (*model, *left_out) for word in (name, value)]
+        self.trifold("recommend", "--train-data", data, *kept, *model, "--save", "run")
         self.trifold("score", "--load", "run", "--data", data, "--output", "scores.csv", "--threads-per-rank", 1)
         with open(self.folder / "scores.csv", encoding="ascii") as file:
             expected = [float(row["probability"]) for row in csv.DictReader(file)]
@@ -237,11 +239,11 @@ class Onnx(ProgramTest):
                 weights[sample, place] = weight
         if weighted:
             inputs.update({"weights.user": np.ones((900, 1), np.float32), "weights.words": weights})
-        self.predicts(inputs, clicks, *MODEL[4:], *model, "--interaction", "cat")
+        self.predicts(inputs, clicks, *model, "--interaction", "cat", left_out=("--table-rows", "--table-max-ids"))
 
     def test_ids_outside_their_tables(self):
         for policy in ("modulo", "clip"):
-            onnx = self.predicts(self.inputs(), "clicks.csv", "--table-rows", "14-12-7", *MODEL[2:], "--id-policy", policy)
+            onnx = self.predicts(self.inputs(), "clicks.csv", "--table-rows", "14-12-7", "--id-policy", policy)
             self.assertEqual(onnx.weights["embedding.C1.weight"].shape[0], 14)
 
     def test_a_checkpoint_that_does_not_know_its_transform(self):
