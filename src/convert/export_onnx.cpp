@@ -126,7 +126,8 @@ class RecommenderGraph {
   // The rows of ids that are not below 0. Ids outside the table are treated as those of the training data were.
   std::string rows_of(const std::string& wanted, const EmbeddingTable& table, const std::string& mapping) {
     if (mapping == name_of(IdPolicy::Modulo)) return file_.add("Mod", {wanted, file_.integers({table.rows})});
-    if (mapping == name_of(IdPolicy::Clip)) return file_.add("Min", {wanted, file_.integers({table.rows - 1})});
+    if (mapping == name_of(IdPolicy::Clip))
+      return file_.add("Min", {wanted, file_.integers({table.rows - 1})});
     return wanted;
   }
 

@@ -57,9 +57,9 @@ class Mpi(ProgramTest):
         for exchange in ("all_gather", "p2p"):
             run = [*common, "--cp-comm-type", exchange]
             self.pretrain(*run, "--ranks", 2, "--log-json", f"{exchange}.jsonl")
-            self.pretrain(*run, "--log-json", "mpi.jsonl", prefix=self.mpi(2))
-            self.assertEqual(len(self.losses("mpi.jsonl")), 10)
-            self.assertEqual(self.losses(f"{exchange}.jsonl"), self.losses("mpi.jsonl"))
+            self.pretrain(*run, "--log-json", f"mpi_{exchange}.jsonl", prefix=self.mpi(2))
+            self.assertEqual(len(self.losses(f"mpi_{exchange}.jsonl")), 10)
+            self.assertEqual(self.losses(f"{exchange}.jsonl"), self.losses(f"mpi_{exchange}.jsonl"))
 
     def test_ranks_that_share_experts_give_the_losses_of_threads(self):
         run = ["--num-experts", 8, "--disable-bias-linear", "--hidden-dropout", 0.1, "--global-batch-size", 8,

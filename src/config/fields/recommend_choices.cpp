@@ -166,14 +166,14 @@ BagColumns BagColumns::parse(std::string_view text) {
   const std::string shown = printable(std::string(text));
   BagColumns bags;
   for (const std::string& word : ColumnNames::parse(text).names) {
-    const size_t colon = word.size() < 2
-                             ? std::string::npos
-                             : word.rfind(':', word.size() - 2);  // the separator itself may be a colon
-    if (colon == std::string::npos) {
+    if (word.find(':') == std::string::npos) {
       bags.columns.push_back({word, '\0'});
       continue;
     }
-    if (colon == 0)
+    const size_t colon = word.size() < 2
+                             ? std::string::npos
+                             : word.rfind(':', word.size() - 2);  // the separator itself may be a colon
+    if (colon == std::string::npos || colon == 0)
       bad_input("'{}' is no column with the character between its texts, like genres:| or tags:space", shown);
     bags.columns.push_back(
         {word.substr(0, colon), bag_separator(std::string_view(word).substr(colon + 1), shown)});
