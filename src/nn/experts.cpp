@@ -5,6 +5,8 @@ namespace trifold {
 Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsShape& shape, int64_t width,
                  int64_t ffn, ActivationKind activation, Init up, Init down)
     : name_(name),
+      router_name_(name + ".router"),
+      up_name_(name + ".experts.up"),
       shape_(shape),
       ffn_(ffn),
       activation_(activation),
@@ -88,7 +90,7 @@ void Experts::take_kept(Run& run, Tensor x, Saved& saved) const {
   saved[own_.token] = run.keep.take(DType::I32, {tokens * choices});
   const Tensor logits = own(saved[logits_]);
   run.ops.gemm(run.stream, logits, x, false, run.weight(router_), true, 1, 0);
-  run.show(name_ + ".router", "output", logits);
+  run.show(router_name_, "output", logits);
   if (parts_ > 1) run.mesh.comm({Axis::Tp}).all_gather(saved[logits_], logits, run.stream);
   route(run, saved);
   saved[gates_here_] = own(saved[gates_]);
@@ -214,7 +216,7 @@ void Experts::mix(Run& run, Tensor y, Saved& saved) const {
     const Tensor rows = rows_of(run, part, sorted);
     const Tensor a = take_rows(run, part, ffn_);
     compute_inner(run, rows, saved, part);
-    run.show(name_ + ".experts.up", "output", part.inner);
+    run.show(up_name_, "output", part.inner);
     activate(run, a, part);
     run.ops.gate_rows(run.stream, a, a, part.gates, part.row);
     run.ops.expert_product(run.stream, rows, a, run.weight(down_), part.first, true);
@@ -284,7 +286,7 @@ Tensor Experts::backward_input(Run& run, Tensor dy, Saved& saved) const {
   run.ops.route_backward(run.stream, dlogits, dgates_of_all, saved[gates_], saved[chosen_], saved[logits_],
                          saved[counts_], run.batch->loss_weight.flat(), run.loss_factor(), shape_.losses,
                          shape_.router);
-  run.show(name_ + ".router", "gradient of the output", saved[dlogits_]);
+  run.show(router_name_, "gradient of the output", saved[dlogits_]);
   run.ops.gemm(run.stream, dx, saved[dlogits_], false, run.weight(router_), false, 1, 0);
   run.ops.sum_choices(run.stream, dx, sorted, saved[own_.row], true);
   run.scratch.release(mark);

@@ -115,7 +115,7 @@ class Experts final : public Layer {
     return exchange_ ? take_rows(run, part, sorted.last_dim()) : sorted;
   }
 
-  std::string name_;
+  std::string name_, router_name_, up_name_;  // as shown
   ExpertsShape shape_;
   int64_t ffn_;
   ActivationKind activation_;

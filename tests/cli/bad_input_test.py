@@ -40,7 +40,7 @@ class BadInput(ProgramTest):
                      words=["--num-attention-heads", "--global-batch-size", "--clip-grad"])
 
     def test_a_batch_far_beyond_the_memory_is_refused_in_a_moment(self):
-        self.refused("--micro-batch-size", 10**8, "--global-batch-size", 10**8, words=["GiB of memory", "--micro-batch-size"])
+        self.refused("--micro-batch-size", 10**8, "--global-batch-size", 10**8, words=["of memory on this host, which has", "--micro-batch-size"])
 
     def test_cuda_where_there_is_none(self):
         # No module if it was not built; else a module that finds no driver.
