@@ -69,6 +69,9 @@ class Mpi(ProgramTest):
         self.pretrain(*run, *shared, "--log-json", "mpi.jsonl", "--save", "d", prefix=self.mpi(4))
         self.assertEqual(len(self.losses("mpi.jsonl")), 10)
         self.assertEqual(self.losses("threads.jsonl"), self.losses("mpi.jsonl"))
+        self.pretrain(*run, *shared, "--moe-buffer-factor", 0.5, "--log-json", "rounds.jsonl", prefix=self.mpi(4))
+        for one, two in zip(self.losses("mpi.jsonl"), self.losses("rounds.jsonl")):
+            self.assertLess(abs(one - two), 1e-4 * one)
         self.pretrain(*run, "--train-iters", 12, "--ep", 2, "--load", "d", "--ranks", 2)
 
     # Neither sharding nor the kind of ranks changes a bit.

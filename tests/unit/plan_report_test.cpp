@@ -96,7 +96,8 @@ TEST(PlanReport, CountsSumsOfExpertsOverTheRanksThatHoldThem) {
     const PlanReport fast = make_plan_report(resolve(config));
     const double sent = slow.traffic[0].data + slow.traffic[0].experts;
     const double expected = sent * 1e-9 * (1 / kSlow - 1 / kFast);
-    EXPECT_NEAR(slow.step_seconds - fast.step_seconds, expected, 0.01 * expected) << sharing << " share";
+    // Units are filled up to whole slices, which the time leaves out.
+    EXPECT_NEAR(slow.step_seconds - fast.step_seconds, expected, 0.03 * expected) << sharing << " share";
   }
 }
 
