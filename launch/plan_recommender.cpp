@@ -192,11 +192,7 @@ int run_recommender_search(const PlanRecommenderConfig& config) {
   return kDone;
 }
 
-}  // namespace
-
-int run(const PlanRecommenderConfig& given) {
-  PlanRecommenderConfig config = given;
-  config.run = with_model_of_start(std::move(config.run));
+int show_plan(const PlanRecommenderConfig& config) {
   if (config.json) check_writable_file("--json", *config.json);
   if (config.search) return run_recommender_search(config);
   if (config.svg) check_writable_file("--svg", *config.svg);
@@ -222,6 +218,14 @@ int run(const PlanRecommenderConfig& given) {
   if (config.svg) write_file("--svg", *config.svg, timeline_svg(plan.step.simulation, picture_text(plan)));
   if (config.json) write_file("--json", *config.json, to_json(plan).dump(2) + "\n");
   return kDone;
+}
+
+}  // namespace
+
+int run(const PlanRecommenderConfig& config) {
+  PlanRecommenderConfig with_model = config;
+  with_model.run = with_model_of_start(std::move(with_model.run));
+  return show_plan(with_model);
 }
 
 }  // namespace trifold::launch

@@ -75,8 +75,7 @@ class RecommenderGraph {
 
   std::string mlp(const std::string& name, std::string x, size_t layers, bool linear_end) {
     for (size_t i = 0; i < layers; ++i) {
-      const std::string layer = fmt::format("{}.{}", name, i);
-      x = product(x, layer + ".weight", layer + ".bias");
+      x = product(x, fmt::format("{}.{}.weight", name, i), fmt::format("{}.{}.bias", name, i));
       if (!linear_end || i + 1 < layers) x = file_.add("Relu", {x});
     }
     return x;
@@ -92,7 +91,7 @@ class RecommenderGraph {
   // As transform_dense (clicks/click_transform.h), a missing number counting as 0.
   std::string transformed(const std::string& raw) {
     const std::string zero = file_.number(0.0F);
-    const std::string x = file_.add("Where", {file_.add("IsNaN", {raw}), zero, raw});
+    std::string x = file_.add("Where", {file_.add("IsNaN", {raw}), zero, raw});
     switch (transform()) {
       case DenseTransform::None:
         return x;

@@ -87,7 +87,7 @@ std::string OnnxFile::weight(const std::string& name, const Shape& shape, ReadRo
 }
 
 std::string OnnxFile::integers(const std::vector<int64_t>& values) {
-  const std::string name = fmt::format("constant.{}", next_++);
+  std::string name = fmt::format("constant.{}", next_++);
   ProtoMessage tensor = tensor_head(name, kInt64, {std::ssize(values)});
   std::string raw(values.size() * sizeof(int64_t), '\0');
   std::memcpy(raw.data(), values.data(), raw.size());
@@ -96,7 +96,7 @@ std::string OnnxFile::integers(const std::vector<int64_t>& values) {
 }
 
 std::string OnnxFile::number(float value) {
-  const std::string name = fmt::format("constant.{}", next_++);
+  std::string name = fmt::format("constant.{}", next_++);
   ProtoMessage tensor = tensor_head(name, kFloat, {1});
   std::string raw(sizeof value, '\0');
   std::memcpy(raw.data(), &value, raw.size());
@@ -106,7 +106,7 @@ std::string OnnxFile::number(float value) {
 
 std::string OnnxFile::add(const char* operation, const std::vector<std::string>& inputs,
                           std::initializer_list<Number> numbers, const std::vector<List>& lists) {
-  const std::string made = fmt::format("{}.{}", operation, next_++);
+  std::string made = fmt::format("{}.{}", operation, next_++);
   ProtoMessage node;
   for (const std::string& name : inputs) node.bytes(1, name);
   node.bytes(2, made).bytes(3, made).bytes(4, operation);
