@@ -31,11 +31,11 @@ void advance(TrainingRun& run, RunSaver& saver, const LoadedStart& loaded, const
 }
 
 // Collective. Rank 0's numbers, on all ranks.
-template <size_t n>
-std::array<double, n> of_rank_0(Communicator& world, std::array<double, n> numbers) {
+template <size_t N>
+std::array<double, N> of_rank_0(Communicator& world, std::array<double, N> numbers) {
   ThreadPool pool(1);
   Stream host(Stream::Mode::Inline, pool);
-  world.broadcast({numbers.data(), DType::F64, {n}}, 0, host);
+  world.broadcast({numbers.data(), DType::F64, {N}}, 0, host);
   return numbers;
 }
 
