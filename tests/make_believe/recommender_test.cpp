@@ -18,6 +18,9 @@
 namespace trifold::test {
 namespace {
 
+// So large that a device's rounding of small gradients does not turn the first updates.
+constexpr double kEps = 1e-3;
+
 RecommendConfig small_recommender() {
   RecommendConfig config;
   config.data.table_rows = TableRows{NumberList{300, 57, 3, 41}};
@@ -33,7 +36,6 @@ RecommendConfig small_recommender() {
   config.training.train_iters = 6;
   config.training.eval_interval = 3;
   config.lr.lr = 0.1;
-  config.training.eps = 1e-3;
   config.mesh.threads_per_rank = 1;
   config.mesh.distributed_timeout_minutes = 1;
   return config;
@@ -135,6 +137,7 @@ TEST_F(DeviceRecommender, EveryPlacementOnEveryNumberOfRanks) {
       config.mesh.ranks = ranks;
       config.placement.placement = TablePlacements::parse(placement);
       config.training.embedding_optimizer = TableOptimizer::RowwiseAdagrad;
+      config.training.eps = kEps;
       expect_same(config);
     }
 }
@@ -147,6 +150,7 @@ TEST_F(DeviceRecommender, EveryOptimizer) {
     config.placement.placement = TablePlacements::parse("row,column,replicated,table");
     config.training.optimizer = value_named<OptimizerKind>(optimizer).value();
     config.training.embedding_optimizer = value_named<TableOptimizer>(optimizer).value();
+    if (config.training.optimizer != OptimizerKind::Sgd) config.training.eps = kEps;
     expect_same(config);
   }
 }
@@ -158,7 +162,7 @@ TEST_F(DeviceRecommender, EveryModel) {
     RecommendConfig config = small_recommender();
     config.mesh.ranks = 2;
     config.model.interaction = interaction;
-    config.model.cross_rank = 4;
+    if (interaction == InteractionKind::Cross) config.model.cross_rank = 4;
     config.model.dropout = interaction == InteractionKind::Cross ? 0.25 : 0;
     config.training.weight_decay = 0.01;
     config.model.wide = interaction == InteractionKind::Fm || interaction == InteractionKind::Cat;
