@@ -26,7 +26,7 @@ DenseLayer::DenseLayer(BlockBuilder& builder, const std::string& name, int64_t i
       x_(builder.slot()),
       y_(builder.slot()),
       dz_(builder.slot()) {
-  check(form.dropout == 0 || form.relu, "{}: dropout of an output without ReLU is not implemented", name);
+  check(form.dropout == 0 || form.relu, "{}: only hidden layers, which have a ReLU, can have dropout", name);
 }
 
 Tensor DenseLayer::forward(Run& run, Tensor x, Saved& saved) const {

@@ -158,7 +158,7 @@ void check_measured(const JsonView& json, const char* name, int64_t planned) {
               measured, planned);
 }
 
-// Files of before it was recorded do not say which one they measured.
+// Older files do not record the exchange that they measured, so they are rejected.
 void check_exchange(const JsonView& json, ContextExchange planned) {
   const std::string measured = json.text("cp_comm_type", "an unknown cp_comm_type");
   if (measured != name_of(planned))

@@ -1,4 +1,4 @@
-"""Parquet files become clicks: every type of column, the same clicks as from text, and what is said of files that are wrong.
+"""Preprocessing of Parquet files: every column type, the same clicks as from text, and the messages about invalid files.
 
 Files are written by pyarrow, whose folder TRIFOLD_PYARROW names."""
 
