@@ -1,7 +1,8 @@
-// Checks of the options of a mixture of experts.
+// Rules of a mixture of experts: of its model, and of the ranks that share experts.
 #include <utility>
 
 #include "config/fields/number.h"
+#include "config/rules/validate_mesh.h"
 #include "config/rules/validate_model.h"
 
 namespace trifold {
@@ -56,6 +57,108 @@ void check_router_training(const ModelConfig& model, Problems& problems) {
             "--moe-router-topk 1 trains no router: the softmax over one chosen expert is always 1 and has no "
             "gradient")
         .right("give --moe-router-pre-softmax, --moe-router-score-function sigmoid, or --moe-router-topk 2");
+}
+
+namespace {
+
+// A rank routes rows that no other rank has, of samples whose positions are all on its tensor ranks.
+void check_experts_of_samples(const PretrainConfig& config, Problems& problems) {
+  const int64_t experts = *config.model.num_experts;
+  const int context = config.mesh.context_parallel_size;
+  if (problems.sound({"context-parallel-size"}) && context > 1)
+    problems.about("num-experts", "context-parallel-size")
+        .wrong(
+            "--num-experts {} is not possible with --context-parallel-size {}: routers count the choices of "
+            "whole samples",
+            experts, context)
+        .right(
+            "give --context-parallel-size 1; pipeline stages, data-parallel ranks, tensor ranks with "
+            "--sequence-parallel, --expert-model-parallel-size and --zero-stage spread the model");
+  const int tensor = config.mesh.tensor_model_parallel_size;
+  if (problems.sound({"tensor-model-parallel-size"}) && tensor > 1 && !config.mesh.sequence_parallel)
+    problems.about("num-experts", "tensor-model-parallel-size", "sequence-parallel")
+        .wrong(
+            "--num-experts {} with --tensor-model-parallel-size {}, but without --sequence-parallel: all "
+            "tensor "
+            "ranks would compute the experts of the same tokens",
+            experts, tensor)
+        .right("give --sequence-parallel too");
+}
+
+// Rows, of which the products of experts have 32-bit numbers: those of a rank's own tokens, and those that can arrive on
+// it in a round (nn/exchanged_rows.h).
+void check_expert_rows(const PretrainConfig& config, Problems& problems) {
+  constexpr int64_t kMost = (int64_t{1} << 31) - 1;
+  const ModelConfig& model = config.model;
+  if (!problems.sound({"micro-batch-size", "seq-length", "moe-router-topk", "tensor-model-parallel-size"}))
+    return;
+  const int64_t ranks = config.mesh.expert_model_parallel_size;
+  const int64_t tensor = config.mesh.tensor_model_parallel_size;  // each of which has as many tokens
+  const int64_t choices = std::min(model.moe_router_topk, *model.num_experts / ranks);
+  int64_t tokens = 0, own = 0, arriving = 0;
+  if (__builtin_mul_overflow(config.batch.micro_batch_size, model.seq_length, &tokens)) tokens = INT64_MAX;
+  tokens /= tensor;
+  if (__builtin_mul_overflow(tokens, model.moe_router_topk, &own)) own = INT64_MAX;
+  if (__builtin_mul_overflow(tokens, ranks * choices, &arriving)) arriving = INT64_MAX;
+  const std::optional<double> factor = config.mesh.moe_buffer_factor;
+  const bool in_rounds = factor && problems.sound({"moe-buffer-factor"}) &&
+                         *factor * static_cast<double>(own) <= static_cast<double>(kMost);
+  if (own > kMost || (arriving > kMost && !in_rounds))
+    problems
+        .about("micro-batch-size", "seq-length", "moe-router-topk", "num-experts",
+               "expert-model-parallel-size", "tensor-model-parallel-size", "moe-buffer-factor")
+        .wrong(
+            "--micro-batch-size {} x --seq-length {} tokens{} may give the experts of a rank more than {} "
+            "rows: "
+            "--moe-router-topk {}, --num-experts {}, --expert-model-parallel-size {}{}",
+            config.batch.micro_batch_size, model.seq_length,
+            tensor > 1 ? fmt::format(" on {} tensor ranks", tensor) : "", kMost, model.moe_router_topk,
+            *model.num_experts, ranks, factor ? fmt::format(", --moe-buffer-factor {}", *factor) : "")
+        .right("give a smaller --micro-batch-size{}", own > kMost ? ""
+                                                      : factor    ? " or --moe-buffer-factor"
+                                                                  : ", or --moe-buffer-factor");
+}
+
+}  // namespace
+
+void check_experts_mesh(const PretrainConfig& config, Problems& problems) {
+  if (!problems.sound({"num-experts", "expert-model-parallel-size"})) return;
+  const int ranks = config.mesh.expert_model_parallel_size;
+  if (ranks == 1 && config.mesh.moe_buffer_factor && problems.sound({"moe-buffer-factor"}))
+    problems.about("moe-buffer-factor", "expert-model-parallel-size")
+        .wrong("--moe-buffer-factor {} has no effect with --expert-model-parallel-size 1",
+               *config.mesh.moe_buffer_factor)
+        .right("leave it out: every rank computes the rows of its own tokens");
+  if (!config.model.num_experts) {
+    if (ranks > 1)
+      problems.about("expert-model-parallel-size", "num-experts")
+          .wrong("--expert-model-parallel-size {} has no effect", ranks)
+          .right("it needs --num-experts");
+    return;
+  }
+  check_experts_of_samples(config, problems);
+  check_expert_rows(config, problems);
+  if (ranks == 1) return;
+  if (*config.model.num_experts % ranks != 0)
+    problems.about("num-experts", "expert-model-parallel-size")
+        .wrong("--num-experts {} is not divisible by --expert-model-parallel-size {}",
+               *config.model.num_experts, ranks)
+        .right("{}", multiples_around(*config.model.num_experts, ranks));
+  if (config.mesh.device == ComputeDevice::Cuda)
+    problems.about("expert-model-parallel-size", "device")
+        .wrong("--expert-model-parallel-size {} is not possible with --device cuda yet", ranks)
+        .right("give --device cpu, or leave it out: every rank holds all experts of its blocks then");
+  if (!sound_sizes(problems)) return;
+  const int64_t tensor = config.mesh.tensor_model_parallel_size;
+  const int64_t data = data_parallel_size(config.mesh);
+  if (tensor * data % ranks != 0)
+    problems
+        .about("expert-model-parallel-size", "ranks", "data-parallel-size", "pipeline-model-parallel-size",
+               "tensor-model-parallel-size")
+        .wrong("--expert-model-parallel-size {} does not divide the {} ranks of a pipeline stage, {}", ranks,
+               tensor * data,
+               tensor == 1 ? "which are data-parallel" : fmt::format("tensor {} x data {}", tensor, data))
+        .right("give a divisor of them: they share the experts");
 }
 
 }  // namespace trifold
