@@ -8,7 +8,7 @@
 #include "launch/commands.h"
 #include "run/ranks.h"
 #include "tokenize/incremental_decoder.h"
-#include "tokenize/unicode.h"
+#include "tokenize/unicode/unicode.h"
 #include "train/checkpoint_model.h"
 #include "train/sampler.h"
 

@@ -14,7 +14,7 @@
 #include "launch/plan_json.h"
 #include "mesh/mesh_sizes.h"
 #include "models/language_model.h"
-#include "plan/hardware_forecast.h"
+#include "plan/forecast/hardware_forecast.h"
 #include "plan/layout_memory.h"
 #include "plan/memory_fit.h"
 

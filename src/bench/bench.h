@@ -8,7 +8,7 @@
 
 #include "config/fields/config.h"
 #include "models/model.h"
-#include "plan/hardware.h"
+#include "plan/forecast/hardware.h"
 #include "run/metrics.h"
 
 namespace trifold {

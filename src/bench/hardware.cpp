@@ -6,7 +6,7 @@
 #include "bench/bench.h"
 #include "core/clock.h"
 #include "core/host_memory.h"
-#include "plan/kernels.h"
+#include "plan/forecast/kernels.h"
 #include "run/device.h"
 #include "run/host.h"
 

@@ -9,7 +9,7 @@
 #include "config/fields/config.h"
 #include "layout/cut_model.h"
 #include "models/model.h"
-#include "plan/hardware_forecast.h"
+#include "plan/forecast/hardware_forecast.h"
 #include "schedule/simulate.h"
 
 namespace trifold {

@@ -23,7 +23,7 @@
 #include "models/gpt.h"
 #include "models/language_model.h"
 #include "models/stage_cut.h"
-#include "plan/hardware_forecast.h"
+#include "plan/forecast/hardware_forecast.h"
 #include "plan/layout_memory.h"
 #include "plan/report.h"
 

@@ -21,7 +21,7 @@
 #include "layout/memory_report.h"
 #include "layout/stage_report.h"
 #include "plan/costs.h"
-#include "plan/hardware_forecast.h"
+#include "plan/forecast/hardware_forecast.h"
 #include "schedule/automatic.h"
 #include "schedule/check.h"
 #include "schedule/simulate.h"

@@ -14,7 +14,7 @@
 #include "text/indexed_writer.h"
 #include "tokenize/document_encoder.h"
 #include "tokenize/text_lines.h"
-#include "tokenize/unicode.h"
+#include "tokenize/unicode/unicode.h"
 
 namespace trifold {
 

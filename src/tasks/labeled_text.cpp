@@ -11,7 +11,7 @@
 #include "core/read_json.h"
 #include "files/mapped_file.h"
 #include "files/mapped_lines.h"
-#include "tokenize/unicode.h"
+#include "tokenize/unicode/unicode.h"
 
 namespace trifold {
 

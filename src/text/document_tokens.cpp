@@ -7,7 +7,7 @@
 #include "core/printable.h"
 #include "core/read_json.h"
 #include "tokenize/text_lines.h"
-#include "tokenize/unicode.h"
+#include "tokenize/unicode/unicode.h"
 
 namespace trifold {
 

@@ -9,7 +9,7 @@
 #include "core/plain_text.h"
 #include "tokenize/document_encoder.h"
 #include "tokenize/text_lines.h"
-#include "tokenize/unicode.h"
+#include "tokenize/unicode/unicode.h"
 
 namespace trifold {
 

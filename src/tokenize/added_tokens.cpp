@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "core/read_json.h"
-#include "tokenize/unicode.h"
+#include "tokenize/unicode/unicode.h"
 
 namespace trifold {
 

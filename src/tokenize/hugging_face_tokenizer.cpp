@@ -8,7 +8,7 @@
 #include "core/printable.h"
 #include "core/read_json.h"
 #include "files/mapped_file.h"
-#include "tokenize/unicode.h"
+#include "tokenize/unicode/unicode.h"
 
 namespace trifold {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tokenize/unicode.h"
+#include "tokenize/unicode/unicode.h"
 
 namespace trifold {
 

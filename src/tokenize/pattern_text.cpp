@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-#include "tokenize/unicode_tables.h"
+#include "tokenize/unicode/unicode_tables.h"
 
 namespace trifold {
 

@@ -1,13 +1,13 @@
 // Writes characters into the text of an ICU regular expression, case-insensitively where needed. ICU's own "(?i"
 // depends on the Unicode version of the host's library; here case folding is spelled out as in Oniguruma
-// (tokenize/unicode_tables.h).
+// (tokenize/unicode/unicode_tables.h).
 #pragma once
 
 #include <optional>
 #include <string>
 #include <string_view>
 
-#include "tokenize/code_points.h"
+#include "tokenize/unicode/code_points.h"
 
 namespace trifold {
 

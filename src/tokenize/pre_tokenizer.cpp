@@ -6,8 +6,8 @@
 #include "core/printable.h"
 #include "core/read_json.h"
 #include "tokenize/ruby_pattern.h"
-#include "tokenize/unicode.h"
-#include "tokenize/unicode_tables.h"
+#include "tokenize/unicode/unicode.h"
+#include "tokenize/unicode/unicode_tables.h"
 
 namespace trifold {
 

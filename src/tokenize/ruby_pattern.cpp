@@ -6,8 +6,8 @@
 
 #include "core/error.h"
 #include "tokenize/pattern_text.h"
-#include "tokenize/unicode.h"
-#include "tokenize/unicode_tables.h"
+#include "tokenize/unicode/unicode.h"
+#include "tokenize/unicode/unicode_tables.h"
 
 namespace trifold {
 

@@ -1,5 +1,5 @@
 // Translates regular expressions of a Hugging Face tokenizer.json for ICU. Character classes and case folding are
-// spelled out as sets (tokenize/unicode_tables.h), so nothing depends on the Unicode version of the host's ICU.
+// spelled out as sets (tokenize/unicode/unicode_tables.h), so nothing depends on the Unicode version of the host's ICU.
 //
 // Hugging Face's library matches with Oniguruma in its Ruby dialect, which looks like ICU's but differs. In Ruby's, '^'
 // and '$' match at every line end, which is only

@@ -5,7 +5,7 @@
 #include "core/trimmed.h"
 #include "files/mapped_file.h"
 #include "files/mapped_lines.h"
-#include "tokenize/unicode.h"
+#include "tokenize/unicode/unicode.h"
 
 namespace trifold {
 

@@ -1,6 +1,6 @@
 #include "tokenize/text_places.h"
 
-#include "tokenize/unicode.h"
+#include "tokenize/unicode/unicode.h"
 
 namespace trifold {
 

@@ -31,7 +31,7 @@ class Tokenizer {
   virtual bool reads_lines() const { return true; }
   // Where a text may be cut into such pieces without changing its tokens.
   virtual LineCut line_cut() const { return LineCut::AfterLineEnd; }
-  // Whether its tokens are bytes. All others are for text in UTF-8 (expect_utf8 in tokenize/unicode.h).
+  // Whether its tokens are bytes. All others are for text in UTF-8 (expect_utf8 in tokenize/unicode/unicode.h).
   virtual bool takes_bytes() const { return false; }
   // Identifies the tokenizer: its kind, and a hash of the model's file.
   virtual std::string fingerprint() const = 0;

@@ -1,4 +1,4 @@
-#include "plan/hardware.h"
+#include "plan/forecast/hardware.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "core/error.h"
-#include "plan/software.h"
+#include "plan/forecast/software.h"
 
 namespace trifold {
 namespace {

@@ -1,9 +1,9 @@
-#include "plan/step_time.h"
+#include "plan/forecast/step_time.h"
 
 #include <gtest/gtest.h>
 
-#include "plan/kernels.h"
-#include "plan/network.h"
+#include "plan/forecast/kernels.h"
+#include "plan/forecast/network.h"
 
 namespace trifold {
 namespace {

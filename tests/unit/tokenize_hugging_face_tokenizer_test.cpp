@@ -7,7 +7,7 @@
 #include "support/files.h"
 #include "support/test_data.h"
 #include "tokenize/document_encoder.h"
-#include "tokenize/unicode.h"
+#include "tokenize/unicode/unicode.h"
 
 namespace trifold {
 namespace {

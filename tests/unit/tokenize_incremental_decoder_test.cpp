@@ -7,7 +7,7 @@
 #include "support/files.h"
 #include "support/test_data.h"
 #include "tokenize/hugging_face_tokenizer.h"
-#include "tokenize/unicode.h"
+#include "tokenize/unicode/unicode.h"
 
 namespace trifold {
 namespace {

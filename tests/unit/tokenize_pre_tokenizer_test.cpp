@@ -10,7 +10,7 @@
 #include "support/test_data.h"
 #include "tokenize/document_encoder.h"
 #include "tokenize/hugging_face_tokenizer.h"
-#include "tokenize/unicode.h"
+#include "tokenize/unicode/unicode.h"
 
 namespace trifold {
 namespace {

@@ -1,6 +1,6 @@
 // Every code point against Hugging Face's `tokenizers`: tools/reference/hugging_face_tokenizers.py wrote the
 // hashes. The results must not depend on the Unicode version of the host's libraries.
-#include "tokenize/unicode.h"
+#include "tokenize/unicode/unicode.h"
 
 #include <nlohmann/json.hpp>
 

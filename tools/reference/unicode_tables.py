@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes src/tokenize/unicode_tables.inc: the character properties of Hugging Face's `tokenizers`, determined from the
+"""Writes src/tokenize/unicode/unicode_tables.inc: the character properties of Hugging Face's `tokenizers`, determined from the
 package itself.
 
 Run from the top level, with `tokenizers` installed (pip install tokenizers==0.23.3); Perl's Unicode::UCD lists the names of properties:
@@ -19,7 +19,7 @@ import unicodedata
 
 from tokenizers import AddedToken, Regex, Tokenizer, __version__, models, normalizers, pre_tokenizers
 
-OUT = pathlib.Path("src/tokenize/unicode_tables.inc")
+OUT = pathlib.Path("src/tokenize/unicode/unicode_tables.inc")
 DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 EVERY = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 END = 0x110000

@@ -271,8 +271,8 @@ struct PretrainConfig {
   EvalConfig eval;
   LogConfig log;
   uint64_t seed = 1234;
-  // A device (plan/hardware.h) for which the layout is chosen before the run begins; the searched options stay unset
-  // when such a configuration is resolved (config/command_line/search_axes.h).
+  // A device (plan/forecast/hardware.h) for which the layout is chosen before the run begins; the searched options
+  // stay unset when such a configuration is resolved (config/command_line/search_axes.h).
   std::optional<std::string> auto_layout;
 };
 
@@ -377,8 +377,8 @@ struct PlanConfig {
   double link_bandwidth = 25;          // GB/s between stages and between data-parallel replicas
   double link_latency = 5;             // microseconds of a message
   std::optional<std::string> costs;    // file that `bench --what blocks --json` wrote
-  // A device by name or file instead of the five values above (plan/hardware.h), changes to it, and assumptions about
-  // the program that runs the step (plan/software.h), each as "KEY=VALUE".
+  // A device by name or file instead of the five values above (plan/forecast/hardware.h), changes to it, and
+  // assumptions about the program that runs the step (plan/forecast/software.h), each as "KEY=VALUE".
   std::optional<std::string> hardware;
   std::vector<std::string> hardware_set;
   std::vector<std::string> assume;

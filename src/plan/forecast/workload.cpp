@@ -1,4 +1,4 @@
-#include "plan/workload.h"
+#include "plan/forecast/workload.h"
 
 #include "config/fields/model_family.h"
 #include "config/fields/pipeline_choice.h"

@@ -1,4 +1,4 @@
-#include "plan/network.h"
+#include "plan/forecast/network.h"
 
 #include <algorithm>
 #include <cmath>

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "tokenize/code_points.h"
+#include "tokenize/unicode/code_points.h"
 
 namespace trifold {
 

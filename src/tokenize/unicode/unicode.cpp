@@ -1,4 +1,4 @@
-#include "tokenize/unicode.h"
+#include "tokenize/unicode/unicode.h"
 
 #include <unicode/utf8.h>  // macros only, none of the library's data
 
@@ -6,7 +6,7 @@
 #include <array>
 
 #include "core/error.h"
-#include "tokenize/unicode_tables.h"
+#include "tokenize/unicode/unicode_tables.h"
 
 namespace trifold {
 

@@ -1,5 +1,5 @@
 // CodePointSet: a set of characters, and the packed numbers in which the tables of
-// tokenize/unicode_tables.inc are written.
+// tokenize/unicode/unicode_tables.inc are written.
 #pragma once
 
 #include <cstdint>

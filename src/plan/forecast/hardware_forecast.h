@@ -3,7 +3,7 @@
 
 #include "config/fields/config.h"
 #include "models/model.h"
-#include "plan/step_time.h"
+#include "plan/forecast/step_time.h"
 
 namespace trifold {
 

@@ -1,9 +1,9 @@
 // Times in seconds of collectives and messages, depending on whether their ranks share a node.
 #pragma once
 
-#include "plan/hardware.h"
-#include "plan/software.h"
-#include "plan/workload.h"
+#include "plan/forecast/hardware.h"
+#include "plan/forecast/software.h"
+#include "plan/forecast/workload.h"
 
 namespace trifold {
 

@@ -1,4 +1,4 @@
-#include "tokenize/code_points.h"
+#include "tokenize/unicode/code_points.h"
 
 #include <fmt/format.h>
 

@@ -1,8 +1,8 @@
-#include "plan/hardware_forecast.h"
+#include "plan/forecast/hardware_forecast.h"
 
 #include "models/gpt.h"
 #include "models/stage_cut.h"
-#include "plan/network.h"
+#include "plan/forecast/network.h"
 
 namespace trifold {
 

@@ -1,4 +1,4 @@
-#include "tokenize/unicode_tables.h"
+#include "tokenize/unicode/unicode_tables.h"
 
 #include <fmt/format.h>
 
@@ -14,7 +14,7 @@ struct NamedSet {
   std::string_view packed;
 };
 
-#include "tokenize/unicode_tables.inc"
+#include "tokenize/unicode/unicode_tables.inc"
 
 std::map<char32_t, std::u32string> read_mapping(std::string_view packed) {
   std::map<char32_t, std::u32string> mapping;

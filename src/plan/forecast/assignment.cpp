@@ -1,4 +1,4 @@
-#include "plan/assignment.h"
+#include "plan/forecast/assignment.h"
 
 #include <charconv>
 #include <cmath>

@@ -1,7 +1,7 @@
 // Times in seconds of the kernels of a training step, on one device. Formulas and constants: docs/planning.md.
 #pragma once
 
-#include "plan/hardware.h"
+#include "plan/forecast/hardware.h"
 
 namespace trifold {
 

@@ -1,4 +1,4 @@
-#include "plan/software.h"
+#include "plan/forecast/software.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -7,7 +7,7 @@
 #include <variant>
 
 #include "core/error.h"
-#include "plan/assignment.h"
+#include "plan/forecast/assignment.h"
 
 namespace trifold {
 

@@ -8,7 +8,7 @@
 #include "config/fields/choices.h"
 #include "config/fields/config.h"
 #include "config/fields/schedule.h"
-#include "plan/software.h"
+#include "plan/forecast/software.h"
 
 namespace trifold {
 

@@ -2,9 +2,9 @@
 // and the closed form (step_time.h).
 #pragma once
 
-#include "plan/hardware.h"
-#include "plan/software.h"
-#include "plan/workload.h"
+#include "plan/forecast/hardware.h"
+#include "plan/forecast/software.h"
+#include "plan/forecast/workload.h"
 
 namespace trifold {
 

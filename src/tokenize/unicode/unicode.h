@@ -30,7 +30,7 @@ char32_t next_character(std::string_view text, size_t& at);
 char32_t character_before(std::string_view text, size_t at);
 void append_character(std::string& text, char32_t character);
 
-// Properties, normal forms and lower case as in Hugging Face's `tokenizers` (tokenize/unicode_tables.h).
+// Properties, normal forms and lower case as in Hugging Face's `tokenizers` (tokenize/unicode/unicode_tables.h).
 bool is_white_space(char32_t c);      // the property White_Space
 bool is_number(char32_t c);           // decimal digits, letter-like numbers and others: categories N*
 bool is_word_character(char32_t c);   // \w: letters, marks, decimal digits, connectors, joiners
@@ -43,7 +43,7 @@ bool is_removed_by_bert(char32_t c);
 bool is_ideograph_of_bert(char32_t c);  // the blocks of Chinese characters that BERT sets apart by spaces
 
 enum class NormalForm { Nfc, Nfd, Nfkc, Nfkd };
-std::string normalized(std::string_view text, NormalForm form);  // tokenize/normal_form.cpp
+std::string normalized(std::string_view text, NormalForm form);  // tokenize/unicode/normal_form.cpp
 // Without context: a final sigma is like any other.
 std::string lower_case(std::string_view text);
 

@@ -1,4 +1,4 @@
-#include "plan/kernels.h"
+#include "plan/forecast/kernels.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,10 +1,10 @@
 // Normal forms, as section 3.11 of the Unicode standard defines them, with the tables of
-// tokenize/unicode_tables.h.
+// tokenize/unicode/unicode_tables.h.
 #include <algorithm>
 #include <bitset>
 
-#include "tokenize/unicode.h"
-#include "tokenize/unicode_tables.h"
+#include "tokenize/unicode/unicode.h"
+#include "tokenize/unicode/unicode_tables.h"
 
 namespace trifold {
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "plan/block_costs.h"
+#include "plan/forecast/block_costs.h"
 
 namespace trifold {
 

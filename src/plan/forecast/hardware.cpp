@@ -1,4 +1,4 @@
-#include "plan/hardware.h"
+#include "plan/forecast/hardware.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "core/read_json.h"
-#include "plan/assignment.h"
+#include "plan/forecast/assignment.h"
 
 namespace trifold {
 

@@ -1,10 +1,10 @@
-#include "plan/block_costs.h"
+#include "plan/forecast/block_costs.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "plan/kernels.h"
-#include "plan/network.h"
+#include "plan/forecast/kernels.h"
+#include "plan/forecast/network.h"
 
 namespace trifold {
 
