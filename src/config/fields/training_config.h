@@ -1,0 +1,76 @@
+// The part of a configuration that decides the steps of training: batches, learning rate, optimizer and precision. As in
+// config.h, field names are the option names with underscores.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "config/fields/choices.h"
+#include "core/dtype.h"
+
+namespace trifold {
+
+struct BatchConfig {
+  int64_t micro_batch_size = 0;              // required
+  std::optional<int64_t> global_batch_size;  // micro_batch_size * data-parallel size
+  // Steps of the run. Required for pretrain unless train_epochs is given; resolve_length then computes it.
+  int64_t train_iters = 0;
+  std::optional<int64_t> train_epochs;  // passes over the training data, each sample exactly once in each
+  // Derived, no option: samples in these passes. The last global batch may be smaller.
+  std::optional<int64_t> train_samples;
+  std::optional<int64_t> exit_interval;         // stop after the first step divisible by this
+  std::optional<double> exit_duration_in_mins;  // stop after the first step that ends later than this
+};
+
+struct LrConfig {
+  double lr = 0;  // required for pretrain
+  double min_lr = 0;
+  LrDecayStyle lr_decay_style = LrDecayStyle::Linear;
+  double lr_decay_power = 0.5;            // of polynomial decay
+  int64_t lr_decay_start = 0;             // of a parabola; 0: no decay
+  std::optional<int64_t> lr_decay_iters;  // train_iters; of a parabola the length of its fall
+  int64_t lr_warmup_iters = 0;
+  std::optional<double> lr_warmup_fraction;  // of lr_decay_iters; excludes lr_warmup_iters
+  double lr_warmup_init = 0;
+  WsdDecayStyle lr_wsd_decay_style = WsdDecayStyle::Exponential;
+  std::optional<int64_t> lr_wsd_decay_iters;
+};
+
+struct OptimizerConfig {
+  OptimizerKind optimizer = OptimizerKind::Adam;
+  double weight_decay = 0.01;  // skipped for biases and one-dimensional tensors
+  double clip_grad = 1.0;      // 0 switches clipping off
+  double adam_beta1 = 0.9;     // adam and lamb
+  double adam_beta2 = 0.999;   // adam and lamb
+  double adam_eps = 1e-8;      // adam and lamb
+  double sgd_momentum = 0.9;
+  double adagrad_eps = 1e-10;
+};
+
+// The type of weights and activations: at most one of the flags, or f32 if none is set. With 16-bit types, gradients of
+// parameters, master weights and the optimizer's state are f32 (core/dtype.h, accumulate_type).
+struct PrecisionConfig {
+  bool bf16 = false;
+  bool fp16 = false;
+  // Matrix products of linear layers with operands rounded to 8 bits (ops/cuda/fp8.h); with bf16, on CUDA devices.
+  bool fp8 = false;
+  // f32 matrix products with operands rounded to TF32 (ops/cuda/gemm.h); on CUDA devices.
+  bool tf32 = false;
+  bool f64 = false;  // everything in double precision, to check the mathematics
+  // Gradients are accumulated in f32 on every rank but sent over the data axis in bf16 (data_parallel/data_sums.h).
+  bool grad_reduce_in_bf16 = false;
+  // The loss is multiplied by a scale before the backward pass so that small gradients do not underflow in f16: a fixed
+  // scale, or one adjusted to the gradients (optim/loss_scaler.h).
+  std::optional<double> loss_scale;
+  double initial_loss_scale = 4294967296.0;  // 2^32
+  double min_loss_scale = 1.0;
+  int64_t loss_scale_window = 1000;
+  int64_t hysteresis = 2;
+};
+
+// The type of weights and activations.
+DType compute_type(const PrecisionConfig& config);
+// The type in which gradients are sent over the data axis.
+DType reduce_type(const PrecisionConfig& config);
+
+}  // namespace trifold
