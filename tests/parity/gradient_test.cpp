@@ -17,36 +17,13 @@
 #include "nn/dense.h"
 #include "nn/experts.h"
 #include "nn/recompute.h"
-#include "support/compare.h"
-#include "support/layer_bench.h"
+#include "parity/gradient_check.h"
 #include "support/ranks.h"
 
 namespace trifold::test {
 namespace {
 
-constexpr double kStep = 1e-5;
-constexpr double kTolerance = 1e-6;
-constexpr int64_t kSamples = 2;
-constexpr int64_t kPositions = 5;
-constexpr int64_t kRows = kSamples * kPositions;
-constexpr int64_t kWidth = 12;
-constexpr int64_t kVocab = 11;
 const Init kNormal{Init::Kind::Normal, 0.5};
-
-struct Case {
-  std::string layer;  // class name
-  LayerBench::Make make;
-  Placed input;          // none: the layer reads the batch
-  Placed output;         // none: the layer computes the loss itself
-  bool experts = false;  // ranks may share some; they must have other rows then, and on a tensor axis
-};
-
-struct MeshCase {
-  const char* name;
-  int tp;
-  bool sequence_parallel;
-  int sharing = 1;  // ranks that share experts
-};
 
 constexpr MeshCase kMeshes[] = {
     {"OneRank", 1, false}, {"Tp2", 2, false}, {"Tp2Sequence", 2, true}, {"Tp2Experts", 2, true, 2}};
@@ -131,7 +108,7 @@ class Projected : public Layer {
   AttentionCore core_;
 };
 
-Case query_key_value(int64_t kv_heads, bool bias, bool rotary, std::optional<NormKind> norm) {
+GradientCase query_key_value(int64_t kv_heads, bool bias, bool rotary, std::optional<NormKind> norm) {
   QueryKeyValueShape shape{kWidth, kNormal, bias, {}, norm};
   if (rotary) shape.rotary_frequencies = {1.0, 0.1};
   return {"QueryKeyValue", [=](BlockBuilder& b) { return std::make_unique<Projected>(b, kv_heads, shape); },
@@ -178,7 +155,7 @@ ModelConfig tiny_llama() {
 // The output layers read a token table that another layer owns; here it stands alone.
 ParamId lone_table(BlockBuilder& b) { return b.sharded("tokens", {16, kWidth}, 0, kNormal, true); }
 
-std::vector<Case> cases() {
+std::vector<GradientCase> cases() {
   const Placed none;
   const Placed rows = stream(kWidth);
   using B = BlockBuilder;
@@ -314,75 +291,13 @@ std::vector<Case> cases() {
   };
 }
 
-// The work of one rank: all of them perturb the same element of the same global tensors in the same order.
-class Check {
- public:
-  Check(const Case& c, const MeshCase& mesh, Communicator& world)
-      : case_(c),
-        bench_(world, mesh.sequence_parallel, c.make, c.input, c.output, kSamples, kPositions, kVocab,
-               mesh.sharing),
-        x_(values(c.input, "x")),
-        dy_(values(c.output, "dy")) {}
-
-  void run() {
-    const ParamList& params = bench_.params();
-    bench_.forward(x_, dy_);
-    const Values dx = bench_.backward(dy_, false);
-    std::vector<Values> dw;
-    for (int i = 0; i < params.size(); ++i) dw.push_back(bench_.grad({i}));
-    compare_split(dx, dw);
-
-    Values expected;
-    for (double& x : x_) expected.push_back(difference(x, [&](double value) { x = value; }));
-    EXPECT_LT(relative_error(dx, expected), kTolerance) << case_.layer << " dx";
-    for (int i = 0; i < params.size(); ++i) {
-      if (params[{i}].tied_to) continue;  // its gradient was added to that of the values' owner
-      expected.clear();
-      for (size_t e = 0; e < bench_.weight({i}).size(); ++e)
-        expected.push_back(
-            difference(bench_.weight({i})[e], [&](double v) { bench_.set_weight({i}, e, v); }));
-      EXPECT_LT(relative_error(dw[static_cast<size_t>(i)], expected), kTolerance)
-          << case_.layer << " " << params[{i}].shard.name;
-    }
-  }
-
- private:
-  using Values = LayerBench::Values;
-
-  static Values values(const Placed& tensor, const char* name) {
-    return tensor.cut == Placed::Cut::None ? Values{} : LayerBench::random(tensor.global.elements(), name);
-  }
-
-  // The two halves apart give the very bits of both together.
-  void compare_split(const Values& dx, const std::vector<Values>& dw) {
-    bench_.forward(x_, dy_);
-    EXPECT_EQ(bench_.backward(dy_, true), dx) << case_.layer;
-    for (size_t i = 0; i < dw.size(); ++i)
-      EXPECT_EQ(bench_.grad({static_cast<int>(i)}), dw[i]) << case_.layer << " parameter " << i;
-  }
-
-  template <class Set>
-  double difference(double middle, const Set& set) {
-    set(middle + kStep);
-    const double above = bench_.forward(x_, dy_);
-    set(middle - kStep);
-    const double below = bench_.forward(x_, dy_);
-    set(middle);
-    return (above - below) / (2 * kStep);
-  }
-
-  const Case& case_;
-  LayerBench bench_;
-  Values x_, dy_;
-};
-
 class EveryLayer : public ::testing::TestWithParam<std::tuple<size_t, MeshCase>> {};
 
 TEST_P(EveryLayer, AgreesWithFiniteDifferences) {
-  const Case c = cases()[std::get<0>(GetParam())];
+  const GradientCase c = cases()[std::get<0>(GetParam())];
   const MeshCase& mesh = std::get<1>(GetParam());
   if (c.experts ? mesh.tp > 1 && !mesh.sequence_parallel : mesh.sharing > 1) return;
-  run_ranks(mesh.tp, [&](Communicator& world) { Check(c, mesh, world).run(); });
+  run_ranks(mesh.tp, [&](Communicator& world) { GradientCheck(c, mesh, world).run(); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Gradients, EveryLayer,
@@ -395,7 +310,7 @@ INSTANTIATE_TEST_SUITE_P(Gradients, EveryLayer,
 
 TEST(Gradients, NoLayerIsForgotten) {
   std::set<std::string> checked;
-  for (const Case& c : cases()) checked.insert(c.layer);
+  for (const GradientCase& c : cases()) checked.insert(c.layer);
   const std::regex declaration(R"(class (\w+)( final)? : public Layer\b)");
   int found = 0;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(TRIFOLD_SOURCE)) {

@@ -4,37 +4,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
 
-#include "unit/config_testing.h"
+#include "unit/config_validate_testing.h"
 
 namespace trifold {
 namespace {
 
-PretrainConfig sound() {
-  PretrainConfig config;
-  config.model.num_layers = 2;
-  config.model.hidden_size = 128;
-  config.model.num_attention_heads = 4;
-  config.model.seq_length = 64;
-  config.batch.micro_batch_size = 4;
-  config.batch.train_iters = 100;
-  config.lr.lr = 1e-3;
-  config.data.data_path = {"text"};
-  return config;
-}
-
-struct Case {
-  const char* expected;  // part of the one problem that is reported
-  std::function<void(PretrainConfig&)> change;
-};
-
 const double kNan = std::nan("");
 
-const std::vector<Case>& cases() {
+const std::vector<ValidateCase>& cases() {
   using C = PretrainConfig;
-  static const std::vector<Case> kCases = {
+  static const std::vector<ValidateCase> kCases = {
       {"--num-layers needs a value: from 1", [](C& c) { c.model.num_layers = 0; }},
       {"--tune-products fast.json needs --device cuda", [](C& c) { c.mesh.tune_products = "fast.json"; }},
       {"--no-deterministic-mode needs --device cuda", [](C& c) { c.mesh.no_deterministic_mode = true; }},
@@ -248,111 +229,6 @@ const std::vector<Case>& cases() {
       {"--ranks 0", [](C& c) { c.mesh.ranks = 0; }},
       {"--threads-per-rank 0", [](C& c) { c.mesh.threads_per_rank = 0; }},
       {"--distributed-timeout-minutes 0", [](C& c) { c.mesh.distributed_timeout_minutes = 0; }},
-      {"--micro-batch-size needs a value", [](C& c) { c.batch.micro_batch_size = 0; }},
-      {"--global-batch-size 10 is not a multiple of --micro-batch-size 4 x data parallel size 2 = 8: 8 and "
-       "16 are",
-       [](C& c) { c.batch.global_batch_size = 10, c.mesh.ranks = 2; }},
-      {"--train-iters needs a value: from 1 to 1000000000000; or give --train-epochs",
-       [](C& c) { c.batch.train_iters = 0; }},
-      {"--train-iters 100 and --train-epochs 2 exclude each other", [](C& c) { c.batch.train_epochs = 2; }},
-      {"--exit-interval 0", [](C& c) { c.batch.exit_interval = 0; }},
-      {"--lr needs a value: above 0", [](C& c) { c.lr.lr = 0; }},
-      {"--lr -1 is not possible: it must be above 0", [](C& c) { c.lr.lr = -1; }},
-      {"--lr nan", [](C& c) { c.lr.lr = kNan; }},
-      {"--lr inf", [](C& c) { c.lr.lr = std::numeric_limits<double>::infinity(); }},
-      {"--min-lr 0.01 is more than --lr 0.001: give at most 0.001", [](C& c) { c.lr.min_lr = 0.01; }},
-      {"--lr-warmup-init 1 is more than --lr 0.001",
-       [](C& c) { c.lr.lr_warmup_init = 1, c.lr.lr_warmup_iters = 2; }},
-      {"--lr-warmup-iters 100 is not below --lr-decay-iters 100 (taken from --train-iters): give at most 99",
-       [](C& c) { c.lr.lr_warmup_iters = 100; }},
-      {"--lr-warmup-iters 60 is not below --lr-decay-iters 50: give at most 49",
-       [](C& c) { c.lr.lr_warmup_iters = 60, c.lr.lr_decay_iters = 50; }},
-      {"--lr-warmup-fraction 0.1 and --lr-warmup-iters 5 exclude each other",
-       [](C& c) { c.lr.lr_warmup_iters = 5, c.lr.lr_warmup_fraction = 0.1; }},
-      {"--lr-warmup-fraction 1", [](C& c) { c.lr.lr_warmup_fraction = 1; }},
-      {"--lr-decay-style WSD needs --lr-wsd-decay-iters",
-       [](C& c) { c.lr.lr_decay_style = LrDecayStyle::Wsd; }},
-      {"--lr-wsd-decay-iters 101 is more than --lr-decay-iters 100",
-       [](C& c) { c.lr.lr_decay_style = LrDecayStyle::Wsd, c.lr.lr_wsd_decay_iters = 101; }},
-      {"--lr-wsd-decay-iters 5 has no effect", [](C& c) { c.lr.lr_wsd_decay_iters = 5; }},
-      {"--lr-wsd-decay-style has no effect: it needs --lr-decay-style WSD",
-       [](C& c) { c.lr.lr_wsd_decay_style = WsdDecayStyle::Linear; }},
-      {"--min-lr 0.0001 has no effect with --lr-decay-style constant",
-       [](C& c) { c.lr.lr_decay_style = LrDecayStyle::Constant, c.lr.min_lr = 1e-4; }},
-      {"--adam-beta1 has no effect with --optimizer sgd: leave it out, or give --optimizer adam or lamb",
-       [](C& c) { c.optimizer.optimizer = OptimizerKind::Sgd, c.optimizer.adam_beta1 = 0.8; }},
-      {"--sgd-momentum has no effect with --optimizer adam: leave it out, or give --optimizer sgd",
-       [](C& c) { c.optimizer.sgd_momentum = 0; }},
-      {"--adagrad-eps has no effect with --optimizer lamb",
-       [](C& c) { c.optimizer.optimizer = OptimizerKind::Lamb, c.optimizer.adagrad_eps = 1e-8; }},
-      {"--sgd-momentum 1 is not possible",
-       [](C& c) { c.optimizer.optimizer = OptimizerKind::Sgd, c.optimizer.sgd_momentum = 1; }},
-      {"--adagrad-eps 0 is not possible",
-       [](C& c) { c.optimizer.optimizer = OptimizerKind::Adagrad, c.optimizer.adagrad_eps = 0; }},
-      {"--optimizer lamb needs --weight-decay above 0",
-       [](C& c) { c.optimizer.optimizer = OptimizerKind::Lamb, c.optimizer.weight_decay = 0; }},
-      {"--bf16 and --fp16 exclude each other: give one of them, or none for f32",
-       [](C& c) { c.precision.bf16 = c.precision.fp16 = true; }},
-      {"--fp16 and --f64 exclude each other", [](C& c) { c.precision.f64 = c.precision.fp16 = true; }},
-      {"--loss-scale 8 has no effect: it needs --fp16 (or --bf16)", [](C& c) { c.precision.loss_scale = 8; }},
-      {"--loss-scale 0 is not possible", [](C& c) { c.precision.fp16 = true, c.precision.loss_scale = 0; }},
-      {"--hysteresis has no effect: it needs --fp16 without --loss-scale",
-       [](C& c) { c.precision.fp16 = true, c.precision.loss_scale = 8, c.precision.hysteresis = 3; }},
-      {"--loss-scale-window has no effect", [](C& c) { c.precision.loss_scale_window = 3; }},
-      {"--hysteresis 0 is not possible", [](C& c) { c.precision.fp16 = true, c.precision.hysteresis = 0; }},
-      {"--initial-loss-scale 2 is less than --min-loss-scale 4",
-       [](C& c) {
-         c.precision.fp16 = true, c.precision.initial_loss_scale = 2, c.precision.min_loss_scale = 4;
-       }},
-      {"--weight-decay -1", [](C& c) { c.optimizer.weight_decay = -1; }},
-      {"--clip-grad -1", [](C& c) { c.optimizer.clip_grad = -1; }},
-      {"--adam-beta1 1", [](C& c) { c.optimizer.adam_beta1 = 1; }},
-      {"--adam-beta2 1.5", [](C& c) { c.optimizer.adam_beta2 = 1.5; }},
-      {"--adam-eps 0", [](C& c) { c.optimizer.adam_eps = 0; }},
-      {"--data-path needs a value", [](C& c) { c.data.data_path.clear(); }},
-      {"--data-path needs a value", [](C& c) { c.data.data_path = {""}; }},
-      {"all weights are 0",
-       [](C& c) {
-         c.data.data_path = {"0", "a", "0", "b"};
-       }},
-      {"'b' is in the place of the weight of 'c'",
-       [](C& c) {
-         c.data.data_path = {"1", "a", "b", "c"};
-       }},
-      {"the weight -1 of 'a' is negative",
-       [](C& c) {
-         c.data.data_path = {"-1", "a", "2", "b"};
-       }},
-      {"--split 'x' is not possible", [](C& c) { c.data.split = std::string("x"); }},
-      {"--split '1,1,1,1' is not possible", [](C& c) { c.data.split = std::string("1,1,1,1"); }},
-      {"--split '0,0' is not possible", [](C& c) { c.data.split = std::string("0,0"); }},
-      {"--split '2,-1' is not possible", [](C& c) { c.data.split = std::string("2,-1"); }},
-      {"training needs data, but --split 0,1,0 leaves none",
-       [](C& c) { c.data.split = std::string("0,1,0"); }},
-      {"--tokenizer-type sentencepiece needs --tokenizer-model",
-       [](C& c) { c.data.tokenizer_type = TokenizerType::SentencePiece; }},
-      {"--tokenizer-model m has no effect", [](C& c) { c.data.tokenizer_model = std::string("m"); }},
-      {"--save-interval 5 has no effect without --save", [](C& c) { c.checkpoint.save_interval = 5; }},
-      {"--save-interval 0",
-       [](C& c) { c.checkpoint.save = std::string("d"), c.checkpoint.save_interval = 0; }},
-      {"--save is empty", [](C& c) { c.checkpoint.save = std::string(""); }},
-      {"--load is empty", [](C& c) { c.checkpoint.load = std::string(""); }},
-      {"--eval-interval 5 has no effect with --eval-iters 0",
-       [](C& c) { c.eval.eval_interval = 5, c.eval.eval_iters = 0; }},
-      {"--on-save-error has no effect without --save DIR",
-       [](C& c) { c.checkpoint.on_save_error = OnSaveError::Continue; }},
-      {"--check-replicas 0 has no effect without --save DIR", [](C& c) { c.checkpoint.check_replicas = 0; }},
-      {"--check-replicas -1 is not possible", [](C& c) { c.checkpoint.check_replicas = -1; }},
-      {"--exit-duration-in-mins 0 is not possible", [](C& c) { c.batch.exit_duration_in_mins = 0.0; }},
-      {"--check-overlap 3 has no effect with one rank on a processor", [](C& c) { c.log.check_overlap = 3; }},
-      {"--lr-decay-iters 50 has no effect with --lr-decay-style constant",
-       [](C& c) { c.lr.lr_decay_style = LrDecayStyle::Constant, c.lr.lr_decay_iters = 50; }},
-      {"--lr-warmup-init 0.0001 has no effect without a warm-up", [](C& c) { c.lr.lr_warmup_init = 1e-4; }},
-      {"--eval-iters 7 has no effect without --eval-interval", [](C& c) { c.eval.eval_iters = 7; }},
-      {"--eval-interval -3", [](C& c) { c.eval.eval_interval = -3; }},
-      {"--eval-interval needs data, but --split 1,0,0 leaves none",
-       [](C& c) { c.eval.eval_interval = 5, c.data.split = std::string("1,0,0"); }},
-      {"--log-interval 0", [](C& c) { c.log.log_interval = 0; }},
   };
   return kCases;
 }
@@ -373,16 +249,7 @@ TEST(ConfigValidate, AcceptsWhatIsSound) {
   }
 }
 
-TEST(ConfigValidate, ReportsEachMistakeOnceWithWhatWouldBeRight) {
-  for (const Case& test : cases()) {
-    PretrainConfig config = sound();
-    test.change(config);
-    const Words list = texts_of(problems(config));
-    ASSERT_EQ(list.size(), 1u) << test.expected << "\n" << testing::PrintToString(list);
-    expect_contains(list[0], test.expected);
-    expect_whole(config);
-  }
-}
+TEST(ConfigValidate, ReportsEachMistakeOnceWithWhatWouldBeRight) { expect_reported(cases()); }
 
 TEST(ConfigValidate, ReportsAllMistakesTogether) {
   PretrainConfig config = sound();
@@ -432,19 +299,6 @@ TEST(ConfigValidate, FillsInDerivedValuesAndChangesNoOther) {
   EXPECT_EQ(kept.lr.lr_decay_iters, 50);
 }
 
-// A resolved configuration is one that a user might have given: it can be resolved again.
-TEST(ConfigValidate, AConstantRateHasNoEndOfDecay) {
-  PretrainConfig config = sound();
-  config.lr.lr_decay_style = LrDecayStyle::Constant;
-  const PretrainConfig full = resolve(config);
-  EXPECT_FALSE(full.lr.lr_decay_iters);
-  EXPECT_EQ(texts_of(problems(full)), Words{});
-  config.lr.lr_warmup_fraction = 0.1;
-  EXPECT_EQ(texts_of(problems(resolve(config))), Words{});
-  config.lr.lr_decay_iters = 50;
-  EXPECT_EQ(texts_of(problems(config)), Words{});  // the warm-up is a tenth of them
-}
-
 TEST(ConfigValidate, ExpertsOfARankMayGetAsManyRowsAsTheirBufferHas) {
   PretrainConfig config = sound();
   config.model.num_experts = 8;
@@ -460,33 +314,6 @@ TEST(ConfigValidate, ExpertsOfARankMayGetAsManyRowsAsTheirBufferHas) {
   EXPECT_EQ(texts_of(problems(config)).size(), 1U);
   config.mesh.moe_buffer_factor = 1.5;
   EXPECT_EQ(texts_of(problems(config)), Words{});
-}
-
-TEST(ConfigValidate, NoEvaluationIsPossible) {
-  PretrainConfig config = sound();
-  config.eval.eval_iters = 0;
-  EXPECT_EQ(texts_of(problems(config)), Words{});
-}
-
-TEST(ConfigValidate, PassesSayTheLength) {
-  PretrainConfig config = sound();
-  config.batch.train_iters = 0;
-  config.batch.train_epochs = 2;
-  config.lr.lr_warmup_iters = 30;
-  const PretrainConfig open = resolve(config);
-  EXPECT_EQ(open.batch.train_iters, 0);
-  EXPECT_FALSE(open.lr.lr_decay_iters);
-  const PretrainConfig known = resolve_length(open, 4 * 40 + 1, {});
-  EXPECT_EQ(known.batch.train_iters, 41);
-  EXPECT_EQ(known.batch.train_samples, 161);
-  EXPECT_EQ(known.lr.lr_decay_iters, 41);
-  EXPECT_EQ(resolve_length(open, 161, {10, 38}).batch.train_iters, 10 + 31);  // resumed after a short batch
-  try {
-    resolve_length(open, 4 * 30, {});
-    ADD_FAILURE() << "warm-up is longer than the run";
-  } catch (const Error& error) {
-    expect_contains(error.what(), "--lr-warmup-iters 30 is not below --lr-decay-iters 30");
-  }
 }
 
 }  // namespace

@@ -1,0 +1,147 @@
+"""NumPy's arrays become clicks: files of TorchRec's layout, and dlrm's archives."""
+
+import random
+import shutil
+import struct
+import unittest
+import zipfile
+
+from preprocessed import PreprocessTest
+
+
+def npy_of(kind, shape, values, order="False"):
+    letter = {"<i4": "i", "<i8": "q", "<f4": "f", "<f8": "d", "|u1": "B", ">i4": "i"}[kind]
+    header = f"{{'descr': '{kind}', 'fortran_order': {order}, 'shape': ({', '.join(map(str, shape))},), }}"
+    header += " " * (-(len(header) + 11) % 64) + "\n"
+    body = struct.pack(f"<{len(values)}{letter}", *values)
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + body
+
+
+class Arrays(PreprocessTest):
+    def npy(self, name, kind, shape, values, order="False"):
+        """Writes an array of NumPy's format, version 1: `kind` as in '<i4', for struct '<i'."""
+        self.write(name, npy_of(kind, shape, values, order))
+
+    def test_arrays_are_as_text_with_the_same_numbers(self):
+        draw = random.Random(9)
+        rows = [(draw.randrange(2), [draw.randrange(50) for _ in range(3)], [draw.choice((0, 7, 1 << 31, (1 << 32) - 5)) for _ in range(2)])
+                for _ in range(40000)]
+        self.write("text.csv", "label,I1,I2,I3,C1,C2\n" + "".join(f"{y},{','.join(map(str, dense + ids))}\n" for y, dense, ids in rows))
+        options = ("--threads", 2, "--drop-negatives", 0)
+        self.preprocess("text.csv", "text", columns=options)
+        labels = [y for y, _, _ in rows]
+        dense = [x for _, numbers, _ in rows for x in numbers]
+        ids = [i for _, _, numbers in rows for i in numbers]
+        wrapped = [i - (1 << 32) if i >= 1 << 31 else i for i in ids]  # as int32 holds a hash, and what is made of it
+        for kinds, stored in ((("<i4", "<f4", "<i4"), wrapped), (("|u1", "<f8", "<f8"), ids), (("<i8", "<i4", "<i8"), ids),
+                              (("<i8", "<i4", "<i8"), wrapped), (("<i8", "<i4", "<f8"), wrapped)):
+            self.npy("all/day_0_labels.npy", kinds[0], (len(rows), 1), labels)
+            self.npy("all/day_0_dense.npy", kinds[1], (len(rows), 3), dense)
+            self.npy("all/day_0_sparse.npy", kinds[2], (len(rows), 2), stored)
+            for source in ("all", "all/day_0_labels.npy"):
+                self.preprocess(source, "out", columns=options)
+                self.assertEqual(self.folder_of("out")[1:], self.folder_of("text")[1:], kinds)
+                shutil.rmtree(self.folder / "out")
+        # Several files, of which the second has the labels in one dim.
+        self.npy("all/day_1_labels.npy", "<i4", (2,), [1, 0])
+        self.npy("all/day_1_dense.npy", "<f4", (2, 3), [1, float("nan"), 3, 4, 5, 6])
+        self.npy("all/day_1_sparse.npy", "<i4", (2, 2), [7, 7, 7, 8])
+        self.preprocess("all", "out", columns=options)
+        _, found, numbers, _ = self.folder_of("out")
+        self.assertEqual(found, labels + [1, 0])
+        self.assertEqual(numbers[-5], 0)  # a missing number
+        self.npy("x_labels.npy", "<i4", (2,), [1, 0])
+        self.npy("x_dense.npy", "<f4", (2, 1), [1, 2])
+        for change, words in (
+                (("x_labels.npy", "<i4", (2, 2), [1, 0, 1, 0]), "x_labels.npy: its shape is 2 x 2, one label for each sample is needed"),
+                (("x_labels.npy", "<i4", (2,), [1, 2]), "x_labels.npy: the label of sample 1 is 2, not 0 or 1"),
+                (("x_sparse.npy", "<f8", (2, 1), [1, 1.5]), "x_sparse.npy: sample 1, table 0: 1.5 is no id, which is a whole number"),
+                (("x_sparse.npy", "<i4", (3, 1), [1, 2, 3]), "x_sparse.npy: its shape is 3 x 1, that of x_labels.npy is 2: a row for each sample"),
+                (("x_sparse.npy", "<i4", (2, 1), [1]), "x_sparse.npy: has room for 1 numbers, its shape is 2 x 1: it is damaged"),
+                (("x_sparse.npy", ">i4", (2, 1), [1, 2]), "x_sparse.npy: its numbers are '>i4', not little-endian integers, booleans or floats of 2, 4 or 8 bytes"),
+                (("x_sparse.npy", "<i4", (2, 1), [1, 2], "True"), "x_sparse.npy: is in Fortran's order"),
+                (("x_dense.npy", "<f4", (2, 1), [1, float("inf")]), "x_dense.npy: sample 1, dense feature 0 is inf, not a number")):
+            self.npy("x_sparse.npy", "<i4", (2, 1), [1, 2])
+            before = {path.name: path.read_bytes() for path in self.folder.glob("x_*.npy")}
+            self.npy(*change)
+            _, told = self.preprocess("x_labels.npy", "bad", columns=("--threads", 1), status=2)
+            self.assertIn(words, told)
+            for name, content in before.items():
+                (self.folder / name).write_bytes(content)
+        self.write("y_labels.npy", b"label,I1\n")
+        for source, more, words in (("y_labels.npy", (), "y_labels.npy: is no array of NumPy's format .npy"),
+                                    ("x_dense.npy", (), "x_dense.npy: arrays are given by the file of their labels, NAME_labels.npy"),
+                                    ("x_labels.npy", ("--label", "y", "--sparse", "c"), "arrays have no names of columns"),
+                                    ("x_labels.npy", ("--data-format", "csv"), "is an array, which --data-format csv does not read")):
+            _, told = self.preprocess(source, "bad", columns=("--threads", 1, *more), status=2)
+            self.assertIn(words, told)
+        self.assertFalse((self.folder / "bad").exists())
+
+    def npz(self, name, arrays, packed=True):
+        """Writes an archive as numpy.savez and savez_compressed do: arrays are (kind, shape, values)."""
+        with zipfile.ZipFile(self.folder / name, "w", zipfile.ZIP_DEFLATED if packed else zipfile.ZIP_STORED) as archive:
+            for member, array in arrays.items():
+                with archive.open(f"{member}.npy", "w", force_zip64=True) as file:  # as NumPy asks for it
+                    file.write(npy_of(*array))
+
+    def test_archives_of_arrays_are_as_arrays(self):
+        draw = random.Random(11)
+        count = 70000  # two pieces for each of two threads, and more
+        labels = [draw.randrange(2) for _ in range(count)]
+        dense = [draw.randrange(50) for _ in range(count * 3)]
+        ids = [draw.randrange(500) for _ in range(count * 2)]
+        self.npy("a_labels.npy", "<i4", (count,), labels)
+        self.npy("a_dense.npy", "<i4", (count, 3), dense)
+        self.npy("a_sparse.npy", "<i4", (count, 2), ids)
+        self.preprocess("a_labels.npy", "wanted", columns=("--threads", 2))
+        wanted = self.folder_of("wanted")[1:]
+        arrays = {"X_cat": ("<f8", (count, 2), ids), "X_int": ("<i4", (count, 3), dense), "y": ("<i4", (count,), labels), "counts": ("<i4", (2,), [500, 500])}
+        (self.folder / "days").mkdir()
+        for packed in (True, False):
+            self.npz("days/kaggleAdDisplayChallenge_processed.npz", arrays, packed)
+            for source in ("days", "days/kaggleAdDisplayChallenge_processed.npz"):
+                self.preprocess(source, "out", columns=("--threads", 2))
+                self.assertEqual(self.folder_of("out")[1:], wanted)
+                shutil.rmtree(self.folder / "out")
+
+    def test_archives_of_bags(self):
+        self.npy("b_labels.npy", "<i4", (3, 1), [1, 0, 1])
+        self.npy("b_dense.npy", "<f4", (3, 0), [])
+        self.npz("b_sparse_multi_hot.npz", {"0": ("<i4", (3, 2), [5, 6, 5, 5, 7, 0]), "1": ("<i4", (3, 1), [9, 8, 9])}, False)
+        self.preprocess(".", "out", columns=("--threads", 1))
+        manifest, found = self.bags("out")
+        self.assertEqual(found, {"C1": [[2, 3], [2, 2], [4, 0]], "C2": [[2], [3], [2]]})
+        self.assertEqual((manifest["dense"], [table["most_ids"] for table in manifest["tables"]]), (0, [2, 1]))
+        _, told = self.preprocess("b_sparse_multi_hot.npz", "x", columns=("--threads", 1), status=2)
+        self.assertIn("bags are given by the file of their labels, NAME_labels.npy, beside it", told)
+
+    def test_what_is_wrong_with_archives(self):
+        arrays = {"X_cat": ("<i4", (2, 1), [3, 4]), "X_int": ("<i4", (2, 1), [1, 2]), "y": ("<i4", (2,), [0, 1])}
+        self.npz("good.npz", arrays)
+        self.preprocess("good.npz", "out", columns=("--threads", 1))
+        good = (self.folder / "good.npz").read_bytes()
+        middle = good.index(b"X_cat.npy") + 60
+        cases = [({"X_cat_t": arrays["X_cat"], "X_int": arrays["X_int"], "y": arrays["y"]}, "bad.npz: has X_cat_t, a table a row, as dlrm's first pass writes it"),
+                 ({"X_cat": arrays["X_cat"], "X_int": arrays["X_int"]}, "bad.npz: has no array y; there are X_cat, X_int"),
+                 ({**arrays, "X_int": ("<i4", (3, 1), [1, 2, 3])}, "bad.npz: X_int: its shape is 3 x 1, that of bad.npz: y is 2: a row for each sample"),
+                 ({**arrays, "y": ("<i4", (2,), [0, 7])}, "bad.npz: y: the label of sample 1 is 7, not 0 or 1"),
+                 ({**arrays, "X_cat": ("<f4", (2, 1), [3, 4.5])}, "bad.npz: X_cat: sample 1, table 0: 4.5 is no id, which is a whole number"),
+                 ({**arrays, "y": ("<i4", (0,), []), "X_int": ("<i4", (0, 1), []), "X_cat": ("<i4", (0, 1), [])}, "bad.npz: there is no sample in it"),
+                 (b"label,C1\n", "bad.npz: is no file of NumPy's format .npz, which is a zip archive"),
+                 (good[:-30], "bad.npz: the zip archive has no directory at its end: the file is truncated, or damaged"),
+                 (good[:middle] + bytes([good[middle] ^ 255]) + good[middle + 1:], "bad.npz: X_cat: ")]
+        for content, words in cases:
+            if isinstance(content, bytes):
+                self.write("bad.npz", content)
+            else:
+                self.npz("bad.npz", content)
+            _, told = self.preprocess("bad.npz", "bad", columns=("--threads", 1), status=2)
+            self.assertIn(words, told)
+        with zipfile.ZipFile(self.folder / "bad.npz", "w", zipfile.ZIP_BZIP2) as archive:
+            archive.writestr("y.npy", npy_of(*arrays["y"]))
+        _, told = self.preprocess("bad.npz", "bad", columns=("--threads", 1), status=2)
+        self.assertIn("bad.npz: y: is packed by method 12 of zip archives; stored and deflated arrays are read", told)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,99 @@
+// GradientCheck compares the gradients of one layer with central finite differences in f64.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "support/compare.h"
+#include "support/layer_bench.h"
+
+namespace trifold::test {
+
+constexpr double kGradientStep = 1e-5;
+constexpr double kGradientTolerance = 1e-6;
+constexpr int64_t kSamples = 2;
+constexpr int64_t kPositions = 5;
+constexpr int64_t kRows = kSamples * kPositions;
+constexpr int64_t kWidth = 12;
+constexpr int64_t kVocab = 11;
+
+struct GradientCase {
+  std::string layer;  // class name
+  LayerBench::Make make;
+  Placed input;          // none: the layer reads the batch
+  Placed output;         // none: the layer computes the loss itself
+  bool experts = false;  // ranks may share some; they must have other rows then, and on a tensor axis
+};
+
+struct MeshCase {
+  const char* name;
+  int tp;
+  bool sequence_parallel;
+  int sharing = 1;  // ranks that share experts
+};
+
+// The work of one rank: all of them perturb the same element of the same global tensors in the same order.
+class GradientCheck {
+ public:
+  GradientCheck(const GradientCase& c, const MeshCase& mesh, Communicator& world)
+      : case_(c),
+        bench_(world, mesh.sequence_parallel, c.make, c.input, c.output, kSamples, kPositions, kVocab,
+               mesh.sharing),
+        x_(values(c.input, "x")),
+        dy_(values(c.output, "dy")) {}
+
+  void run() {
+    const ParamList& params = bench_.params();
+    bench_.forward(x_, dy_);
+    const Values dx = bench_.backward(dy_, false);
+    std::vector<Values> dw;
+    for (int i = 0; i < params.size(); ++i) dw.push_back(bench_.grad({i}));
+    compare_split(dx, dw);
+
+    Values expected;
+    for (double& x : x_) expected.push_back(difference(x, [&](double value) { x = value; }));
+    EXPECT_LT(relative_error(dx, expected), kGradientTolerance) << case_.layer << " dx";
+    for (int i = 0; i < params.size(); ++i) {
+      if (params[{i}].tied_to) continue;  // its gradient was added to that of the values' owner
+      expected.clear();
+      for (size_t e = 0; e < bench_.weight({i}).size(); ++e)
+        expected.push_back(
+            difference(bench_.weight({i})[e], [&](double v) { bench_.set_weight({i}, e, v); }));
+      EXPECT_LT(relative_error(dw[static_cast<size_t>(i)], expected), kGradientTolerance)
+          << case_.layer << " " << params[{i}].shard.name;
+    }
+  }
+
+ private:
+  using Values = LayerBench::Values;
+
+  static Values values(const Placed& tensor, const char* name) {
+    return tensor.cut == Placed::Cut::None ? Values{} : LayerBench::random(tensor.global.elements(), name);
+  }
+
+  // The two halves apart give the very bits of both together.
+  void compare_split(const Values& dx, const std::vector<Values>& dw) {
+    bench_.forward(x_, dy_);
+    EXPECT_EQ(bench_.backward(dy_, true), dx) << case_.layer;
+    for (size_t i = 0; i < dw.size(); ++i)
+      EXPECT_EQ(bench_.grad({static_cast<int>(i)}), dw[i]) << case_.layer << " parameter " << i;
+  }
+
+  template <class Set>
+  double difference(double middle, const Set& set) {
+    set(middle + kGradientStep);
+    const double above = bench_.forward(x_, dy_);
+    set(middle - kGradientStep);
+    const double below = bench_.forward(x_, dy_);
+    set(middle);
+    return (above - below) / (2 * kGradientStep);
+  }
+
+  const GradientCase& case_;
+  LayerBench bench_;
+  Values x_, dy_;
+};
+
+}  // namespace trifold::test
