@@ -5,6 +5,7 @@ Rooms and their levels are the table below, the same as in docs/architecture.md.
   - a file includes headers of its own room or of rooms of a lower level, nothing else;
   - a header of the project is included with its room in front ("core/error.h"), never by a path relative to the file;
   - every folder under src is a known room;
+  - the sub-folders listed in APART include nothing else of their room;
   - a room's CMakeLists.txt names only lower rooms, in trifold_room(... ROOMS ...) or anywhere else.
 
     tools/check_layers.py [ROOT]     exit status 0: clean, 1: something points up
@@ -34,6 +35,9 @@ LEVELS = {
 # (from, to): the allowed exceptions between rooms of one level.
 EXCEPTIONS = {("zero", "data_parallel")}
 
+# Sub-folders with an idea of their own: the rest of the room may use them, not the other way round.
+APART = {"plan/forecast", "tokenize/unicode"}
+
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
 TARGET = re.compile(r"\btrifold_(\w+)\b")
@@ -61,10 +65,19 @@ def check_include(room, included):
     return None if may_use(room, parts[0]) else why_not(room, parts[0])
 
 
-def check_source(room, path):
+def check_apart(place, included):
+    """The problem with `#include "included"` in a file of the sub-folder `place`, or None."""
+    room = place.split("/")[0]
+    if place in APART and included.startswith(room + "/") and not included.startswith(place + "/"):
+        return f"sub-folder '{place}' stands apart: it may not use \"{included}\" of its room"
+    return None
+
+
+def check_source(room, folder, path):
+    place = f"{room}/{path.relative_to(folder).parent.as_posix()}"
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         match = INCLUDE.match(line)
-        problem = match and check_include(room, match.group(1))
+        problem = match and (check_include(room, match.group(1)) or check_apart(place, match.group(1)))
         if problem:
             yield path, number, problem
 
@@ -116,7 +129,7 @@ def check_tree(root):
             continue
         for path in sorted(folder.rglob("*")):
             if path.suffix in SOURCES:
-                problems += check_source(room, path)
+                problems += check_source(room, folder, path)
             elif path.name == "CMakeLists.txt":
                 problems += check_cmake(room, path)
     return problems

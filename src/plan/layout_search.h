@@ -2,9 +2,9 @@
 // --auto-layout`.
 //
 // Every point of the space (config/command_line/search_axes.h) is estimated: memory by LayoutMemory, which excludes
-// layouts that do not fit, and the time of a step in closed form (plan/forecast/step_time.h). The twenty fastest that differ in
-// more than ZeRO stage, recomputation and sequence parallelism are planned exactly and simulated. Forecasts within 2 %
-// count as equal; ties go to less memory, then to fewer tensor ranks.
+// layouts that do not fit, and the time of a step in closed form (plan/forecast/step_time.h). The twenty fastest that
+// differ in more than ZeRO stage, recomputation and sequence parallelism are planned exactly and simulated. Forecasts
+// within 2 % count as equal; ties go to less memory, then to fewer tensor ranks.
 #pragma once
 
 #include <cstddef>

@@ -43,6 +43,12 @@ class Includes(unittest.TestCase):
         self.assertIn('as in "core/error.h"', messages({"src/core/error.cpp": '#include "error.h"\n'})[0])
         self.assertIn('as in "ops/ops.h"', messages({"src/ops/x.cpp": '#include "../ops/ops.h"\n'})[0])
 
+    def test_sub_folders_that_stand_apart(self):
+        self.assertEqual(messages({"src/plan/report.h": '#include "plan/forecast/hardware.h"\n',
+                                   "src/plan/forecast/kernels.h": '#include "plan/forecast/hardware.h"\n#include "config/fields/config.h"\n'}), [])
+        found = messages({"src/plan/forecast/kernels.h": '#pragma once\n#include "plan/report.h"\n'})
+        self.assertEqual(found, ["src/plan/forecast/kernels.h:2: sub-folder 'plan/forecast' stands apart: it may not use \"plan/report.h\" of its room"])
+
     def test_unknown_rooms(self):
         self.assertIn("'attic' is not a room", messages({"src/attic/box.h": ""})[0])
         self.assertIn("'fmt'", messages({"src/core/error.h": '#include "fmt/format.h"\n'})[0])
@@ -75,6 +81,10 @@ class Table(unittest.TestCase):
             if match and match.group(2) in check_layers.LEVELS:
                 levels[match.group(2)] = level
         self.assertEqual(levels, check_layers.LEVELS)
+
+    def test_sub_folders_that_stand_apart_exist(self):
+        for place in check_layers.APART:
+            self.assertTrue((ROOT / "src" / place).is_dir(), place)
 
 
 if __name__ == "__main__":
