@@ -36,7 +36,7 @@ std::string model_options(const ModelConfig& model) {
   return text;
 }
 
-void tell(const Converted& done) {
+void print_result(const Converted& done) {
   fmt::print("{} -> {}: {} tensors, {:.1f} MB, {} safetensors file{}\n", done.from, done.to, done.tensors,
              static_cast<double>(done.bytes) / 1e6, done.files, done.files == 1 ? "" : "s");
 }
@@ -57,7 +57,7 @@ int run(const ConvertConfig& config) {
   if (checkpoint) {
     CheckpointReader& from = *checkpoint;
     const Converted done = export_model(from, config);
-    tell(done);
+    print_result(done);
     fmt::print("It opens with transformers.AutoModelFor{}.from_pretrained(\"{}\"); {}.\n",
                auto_class(done.model), done.to,
                done.has_tokenizer_files ? "the files of its tokenizer are next to it"
@@ -65,7 +65,7 @@ int run(const ConvertConfig& config) {
     return kDone;
   }
   const Converted done = import_model(config, print_warning);
-  tell(done);
+  print_result(done);
   if (done.has_tokenizer_files && done.data.tokenizer_model)
     fmt::print("Its tokenizer was kept: generate and evaluate find it, {}\n", *done.data.tokenizer_model);
   if (!done.tokenizer_problem.empty())

@@ -54,12 +54,12 @@ int after_output(int status) {
 }
 
 // A message may quote a file's content, which must not reach the terminal unescaped.
-void tell(const std::exception& error) {
+void print_error(const std::exception& error) {
   launch::say(stderr, fmt::format("trifold: {}\n", printable_message(error.what())));
 }
 
 // With several processes only the one that failed reports the error.
-bool is_told_elsewhere(const Error& error) {
+bool is_reported_elsewhere(const Error& error) {
   if (mpi_launch_size().value_or(1) == 1) return false;
   const auto* shared = dynamic_cast<const SharedError*>(&error);
   return error.kind() == ErrorKind::Aborted || (shared != nullptr && !shared->reports());
@@ -140,14 +140,14 @@ int main(int argc, char** argv) {
   try {
     return after_output(dispatch(argc, argv));
   } catch (const Error& error) {
-    if (!is_told_elsewhere(error)) tell(error);
+    if (!is_reported_elsewhere(error)) print_error(error);
     return error.kind() == ErrorKind::BadInput ? launch::kBadInput : launch::kFailed;
   } catch (const std::bad_alloc&) {
     launch::say(stderr, "trifold: out of memory\n");
   } catch (const std::exception& error) {
     if (std::ferror(stdout) != 0)
       return after_output(launch::kFailed);  // fmt does not say which stream it is
-    tell(error);
+    print_error(error);
   }
   return launch::kFailed;
 }

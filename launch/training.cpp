@@ -15,7 +15,7 @@ namespace trifold::launch {
 namespace {
 
 // Reports what an interrupted run leaves behind; returns its exit status.
-int told_of_interruption(RunEnd end, const CheckpointConfig& checkpoint) {
+int report_interruption(RunEnd end, const CheckpointConfig& checkpoint) {
   if (end == RunEnd::NotBegun) {
     say(stderr, "trifold: stopped on a signal before the first step; run the same command to begin again\n");
     return kInterrupted;
@@ -46,7 +46,7 @@ int train_on_ranks(Ranks& ranks, RunJob& job, const MeshConfig& mesh, const Chec
   std::atomic<RunEnd> end{RunEnd::Done};
   ranks.run(mesh, [&](Communicator& world) { end = train(world, signal); });
   progress.finish();
-  return end == RunEnd::Done ? kDone : told_of_interruption(end, checkpoint);
+  return end == RunEnd::Done ? kDone : report_interruption(end, checkpoint);
 }
 
 }  // namespace trifold::launch

@@ -168,7 +168,7 @@ void NewCheckpoint::commit(const CheckpointMeta& meta, const ManifestBuilder& ta
   committed_ = true;
   std::error_code error;
   if (!old.empty()) fs::remove_all(old, error);
-  if (error) options_.tell(cannot_be_removed(old, error));
+  if (error) options_.report(cannot_be_removed(old, error));
   options_.reach(SavePhase::Committed);
 }
 

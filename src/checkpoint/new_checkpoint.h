@@ -55,7 +55,7 @@ struct SaveOptions {
   // Called, on the thread that saves, with warnings for the user about a save that succeeds.
   std::function<void(std::string)> warn = {};
 
-  void tell(std::string warning) const {
+  void report(std::string warning) const {
     if (warn) warn(std::move(warning));
   }
   void reach(SavePhase phase) const {

@@ -250,7 +250,7 @@ void retire_checkpoints(const fs::path& root, const SaveOptions& options) {
       options.reach(SavePhase::OldMovedAway);
       fs::remove_all(trash, error);
     }
-    if (error) options.tell(cannot_be_removed(moved ? trash : checkpoint, error));
+    if (error) options.report(cannot_be_removed(moved ? trash : checkpoint, error));
   }
 }
 

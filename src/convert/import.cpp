@@ -262,7 +262,7 @@ Converted import_model(const ConvertConfig& config, const std::function<void(std
   check_target(config.save);
   const SaveFolder target(config.save);
   const SaveOptions options{.run_id = random_id(), .folder = &target, .warn = warn};
-  for (const std::string& warning : target.warnings()) options.tell(warning);
+  for (const std::string& warning : target.warnings()) options.report(warning);
   NewCheckpoint checkpoint(config.save, 0, bytes, options);
   ShardFile file(checkpoint.folder() / "shard_00000.h5", 0, boxes);
   Importer importer(file, dtype, static_cast<int64_t>(config.max_memory * (1 << 20) / 4));

@@ -214,7 +214,7 @@ std::filesystem::path reshard(CheckpointReader& from, const ReshardConfig& confi
   check_target(from, config.save);
   const SaveFolder folder(config.save);
   const SaveOptions options{.run_id = from.manifest().run_id, .folder = &folder, .warn = warn};
-  for (const std::string& warning : folder.warnings()) options.tell(warning);
+  for (const std::string& warning : folder.warnings()) options.report(warning);
   NewCheckpoint checkpoint(config.save, from.meta().step, bytes, options);
   std::vector<ShardFile> files;
   for (size_t rank = 0; rank < layout.size(); ++rank)

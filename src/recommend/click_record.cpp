@@ -10,7 +10,7 @@ using nlohmann::json;
 
 // A member that is missing or of another type counts as unknown.
 template <class T>
-std::optional<T> told(const json& object, const char* key) {
+std::optional<T> recorded(const json& object, const char* key) {
   const auto found = object.is_object() ? object.find(key) : object.end();
   if (!object.is_object() || found == object.end()) return std::nullopt;
   if constexpr (std::is_same_v<T, std::string>) {
@@ -42,14 +42,14 @@ void compare_with_record(const CheckpointReader& reader, const std::string& data
   const json mappings = member(record, "mappings");
   if (!tables.is_array()) return;  // a different model: reported with its other fields
   ClickSchema stored;
-  stored.dense = static_cast<int>(told<int64_t>(model, "dense").value_or(schema.dense));
-  stored.dense_transform = told<std::string>(record, "dense_transform").value_or(schema.dense_transform);
+  stored.dense = static_cast<int>(recorded<int64_t>(model, "dense").value_or(schema.dense));
+  stored.dense_transform = recorded<std::string>(record, "dense_transform").value_or(schema.dense_transform);
   stored.weighted =
       record.is_object() ? record.value("weighted", json(false)) == json(true) : schema.weighted;
   for (size_t t = 0; t < tables.size(); ++t) {
     ClickTable table = t < schema.tables.size() ? schema.tables[t] : ClickTable{};
-    table.name = told<std::string>(tables[t], "name").value_or(table.name);
-    table.rows = told<int64_t>(tables[t], "rows").value_or(table.rows);
+    table.name = recorded<std::string>(tables[t], "name").value_or(table.name);
+    table.rows = recorded<int64_t>(tables[t], "rows").value_or(table.rows);
     table.mapping = mappings.is_array() && t < mappings.size() && mappings[t].is_string()
                         ? mappings[t].get<std::string>()
                         : std::string(kUnknownMapping);

@@ -72,16 +72,16 @@ bool all_alike(Communicator& world, int64_t mine) {
 }
 
 // The ranks' values of a term: by value its first shown form, and the ranks that have it.
-struct Says {
+struct Holders {
   std::string shown;
   std::vector<int> ranks;
 };
 
-std::string difference(const std::string& name, const std::map<std::string, Says>& by_value) {
-  std::vector<const Says*> groups;
-  for (const auto& [value, says] : by_value) groups.push_back(&says);
+std::string difference(const std::string& name, const std::map<std::string, Holders>& by_value) {
+  std::vector<const Holders*> groups;
+  for (const auto& [value, holders] : by_value) groups.push_back(&holders);
   std::sort(groups.begin(), groups.end(),
-            [](const Says* a, const Says* b) { return a->ranks.front() < b->ranks.front(); });
+            [](const Holders* a, const Holders* b) { return a->ranks.front() < b->ranks.front(); });
   std::string text = name + " is ";
   for (size_t i = 0; i < groups.size(); ++i)
     text += fmt::format("{}{} on {}",
@@ -101,23 +101,23 @@ std::string to_text(std::span<const Term> terms) {
 // In the order of rank 0; terms that it does not have come last.
 std::vector<std::string> differences(const std::vector<std::string>& texts) {
   std::vector<std::string> names;
-  std::map<std::string, std::map<std::string, Says>> said;
+  std::map<std::string, std::map<std::string, Holders>> by_term;
   for (size_t rank = 0; rank < texts.size(); ++rank)
     for (const auto& item : nlohmann::json::parse(texts[rank])) {
       const std::string name = item[0], value = item[1], shown = item[2];
-      if (said.count(name) == 0) names.push_back(name);
-      Says& says = said[name][value];
-      if (says.ranks.empty()) says.shown = !shown.empty() ? shown : value.empty() ? "not given" : value;
-      says.ranks.push_back(static_cast<int>(rank));
+      if (by_term.count(name) == 0) names.push_back(name);
+      Holders& holders = by_term[name][value];
+      if (holders.ranks.empty()) holders.shown = !shown.empty() ? shown : value.empty() ? "not given" : value;
+      holders.ranks.push_back(static_cast<int>(rank));
     }
   std::vector<std::string> list;
   for (const std::string& name : names) {
     std::vector<int> without;
     for (size_t rank = 0; rank < texts.size(); ++rank) without.push_back(static_cast<int>(rank));
-    for (const auto& [value, says] : said[name])
-      for (const int rank : says.ranks) std::erase(without, rank);
-    if (!without.empty()) said[name][""] = {"absent", without};
-    if (said[name].size() > 1) list.push_back(difference(name, said[name]));
+    for (const auto& [value, holders] : by_term[name])
+      for (const int rank : holders.ranks) std::erase(without, rank);
+    if (!without.empty()) by_term[name][""] = {"absent", without};
+    if (by_term[name].size() > 1) list.push_back(difference(name, by_term[name]));
   }
   return list;
 }

@@ -35,7 +35,7 @@ class BadRecords {
   mutable std::mutex mutex_;
   std::set<std::pair<std::string, int64_t>> places_;
   std::vector<std::string> news_;
-  int64_t untold_ = 0;  // records that did not fit into news_
+  int64_t unreported_ = 0;  // records that did not fit into news_
 };
 
 }  // namespace trifold

@@ -209,16 +209,16 @@ class PretrainRun final : public TrainingRun {
   RunObserver* observer_;
   const Measure& measure_;
   Trainer trainer_;
-  std::string told_;  // note on failed captures that was already reported
+  std::string reported_note_;  // note on failed captures that was already reported
 };
 
 bool PretrainRun::advance(const std::atomic<int>& signal) {
   const std::span<const StepReport> steps = trainer_.advance(&signal);
   if (observer_ != nullptr) {
     for (const StepReport& step : steps) observer_->on_step(step);
-    if (trainer_.capture_note() != told_) {
-      told_ = trainer_.capture_note();
-      observer_->on_warning("--enable-cuda-graph: " + told_);
+    if (trainer_.capture_note() != reported_note_) {
+      reported_note_ = trainer_.capture_note();
+      observer_->on_warning("--enable-cuda-graph: " + reported_note_);
     }
   }
   tell_bad_records();

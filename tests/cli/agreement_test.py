@@ -74,7 +74,7 @@ class Agreement(FaultTest):
         self.assertEqual(self.good_saves(), [])
 
     @unittest.skipUnless(HAS_MPI, "mpiexec is missing")
-    def test_what_is_of_a_host_may_differ(self):
+    def test_options_of_a_host_may_differ(self):
         (self.folder / "theirs").mkdir()
         (self.folder / "theirs" / "text.txt").write_bytes(TEXT.read_bytes())
         line = self.line("--train-iters", 2)

@@ -52,7 +52,7 @@ class BadInput(ProgramTest):
     def test_missing_load(self):
         self.refused("--load", "nowhere", words=["nowhere"])
 
-    def test_save_and_log_that_cannot_be_written_are_told_with_the_rest(self):
+    def test_save_and_log_that_cannot_be_written_are_reported_with_the_rest(self):
         (self.folder / "file").write_text("x")
         _, message = self.pretrain("--train-iters", 2, "--save", "file", "--log-json", "no/log", "--load", "nowhere",
                                    data="nothing.txt", status=2)

@@ -106,7 +106,7 @@ class Clicks(ProgramTest):
         told = self.refused("--train-data", "c", "--save", "d", words=["is not a valid name for a table: a checkpoint could not hold it"])
         self.assertNotIn("\x1b", told)
 
-    def test_what_is_given_beside_a_folder(self):
+    def test_options_given_with_a_folder(self):
         self.clicks("a.csv", range(10, 20))
         self.preprocess("a.csv", "c", "--dense-transform", "log3")  # 10 ids, and 4 that are not 0, and 2 more rows each
         for option, value, word in (("--table-rows", 7, "table C1 has 12 rows, but --table-rows is 7"),

@@ -180,7 +180,7 @@ class Faults(FaultMatrix, FaultTest):
         self.assertEqual(outcome.text.count("trifold: "), 1, outcome.text)
 
     @unittest.skipUnless(HAS_MPI, "mpiexec is missing")
-    def test_what_is_wrong_on_one_process_ends_all(self):
+    def test_a_problem_of_one_process_ends_all(self):
         line = self.line()
         for rank, change, told in [(3, lambda l: [*l[:3], "nowhere.txt", *l[4:]], "nowhere.txt"),
                                    (0, lambda l: [*l, "--nonsense"], "nonsense"),
@@ -193,7 +193,7 @@ class Faults(FaultMatrix, FaultTest):
                 self.assertEqual(self.good_saves(), [])
 
     @unittest.skipUnless(HAS_MPI, "mpiexec is missing")
-    def test_what_is_wrong_on_all_processes_is_told_once(self):
+    def test_a_problem_of_all_processes_is_reported_once(self):
         line = self.line()
         line[3] = "nowhere.txt"
         outcome = self.watch(self.launch(line, mpi=True))
@@ -203,7 +203,7 @@ class Faults(FaultMatrix, FaultTest):
         self.assertNotIn("trifold: rank", outcome.text)
 
     @unittest.skipUnless(HAS_MPI, "mpiexec is missing")
-    def test_what_processes_find_together_later_is_told_once(self):
+    def test_a_later_error_of_all_processes_is_reported_once(self):
         self.trifold(*self.line("--train-iters", 2)[1:], "--ranks", 8)
         shard = sorted((self.folder / "d" / "step_0000000002").glob("shard_*"))[0]
         data = bytearray(shard.read_bytes())
@@ -385,7 +385,7 @@ class RecommenderFaults(FaultMatrix, FaultTest):
                 self.assertRegex(outcome.text, rf"trifold: step 4: .*: rank 3 differs from ranks 0-2 and 4-7: param/{tensor}")
                 self.assertEqual(self.good_saves(), [2])
 
-    def test_what_is_not_finite_is_not_saved(self):
+    def test_values_that_are_not_finite_are_not_saved(self):
         for kind, told in (("nan-weight", r"param/embedding\.C1\.weight"), ("nan-moment", r"rowwise_adagrad_sum/embedding\.C1\.weight")):
             with self.subTest(kind=kind):
                 self.setUp()

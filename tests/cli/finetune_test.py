@@ -122,7 +122,7 @@ class Finetune(ProgramTest):
         _, text = self.trifold("evaluate", "--load", "tuned", "--data-path", "text", status=2)
         self.assertIn("trifold finetune --load tuned --valid-data FILE", text)
 
-    def test_mistakes_are_told(self):
+    def test_mistakes_are_reported(self):
         self.pretrained()
         self.write_labels("train.tsv", 8)
         for arguments, part in (

@@ -24,7 +24,7 @@ class Mpi(ProgramTest):
         self.assertEqual(self.losses("threads.jsonl"), self.losses("mpi.jsonl"))
         self.pretrain("--train-iters", 22, "--load", "d")
 
-    def test_what_does_not_fit_is_refused(self):
+    def test_meshes_that_do_not_fit_are_rejected(self):
         huge = ["--train-iters", 2, "--num-layers", 96, "--hidden-size", 65536, "--num-attention-heads", 64, "--save", "d"]
         for limit, words in (([], "2 ranks of this run need "), (["--memory-limit", 8], "--memory-limit is 8 GiB: ")):
             _, message = self.pretrain(*huge, *limit, status=2, prefix=self.mpi(2))
@@ -32,7 +32,7 @@ class Mpi(ProgramTest):
         self.assertFalse((self.folder / "d").exists())
 
     # The launcher reports the pid of a killed process.
-    def test_the_start_says_which_process_is_which_rank(self):
+    def test_the_start_reports_the_process_of_each_rank(self):
         note = 'echo $$ > pid_${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; exec "$@"'
         _, text = self.pretrain("--train-iters", 1, "--global-batch-size", 6,
                                 prefix=[*self.mpi(3), "sh", "-c", note, "sh"])
@@ -143,18 +143,18 @@ class Mpi(ProgramTest):
         self.pretrain(*run, "--train-iters", 6, "--load", "d", "--log-json", "parts.jsonl")
         self.assertEqual(self.losses("whole.jsonl"), self.losses("parts.jsonl"))
 
-    def test_a_failure_of_one_process_ends_all_and_is_told_once(self):
+    def test_a_failure_of_one_process_ends_all_and_is_reported_once(self):
         _, message = self.pretrain("--train-iters", 5, "--pp", 2, "--log-json", "/dev/full", prefix=self.mpi(2), status=1)
         self.assertEqual(message.count("trifold: "), 1, message)
         self.assertIn("trifold: rank 0: --log-json /dev/full", message)
 
-    def test_what_all_processes_find_is_told_once(self):
+    def test_errors_of_all_processes_are_reported_once(self):
         _, message = self.pretrain("--train-iters", 5, "--lr", "1e30", prefix=self.mpi(2), status=1)
         self.assertEqual(message.count("trifold: "), 1, message)
         self.assertIn("trifold: step 2: the loss is nan; the first number that is not finite appears in micro-batch 0 "
                       "(samples 4 to 5 of the training data) on rank 0 (dp0.pp0.tp0)", message)
 
-    def test_evaluation_is_told_once(self):
+    def test_evaluation_is_reported_once(self):
         self.pretrain("--train-iters", 2, "--save", "d")
         out, _ = self.trifold("evaluate", "--load", "d", "--data-path", TEXT, "--split", "90,10,0", "--eval-iters", 2,
                               "--log-json", "e.jsonl", prefix=self.mpi(2))

@@ -259,7 +259,7 @@ class Onnx(ProgramTest):
         self.assertNotIn("m.onnx", self.files())
         self.trifold("convert", "--load", "ids.csv-run", "--save", "m.onnx")
 
-    def test_what_cannot_be_written(self):
+    def test_models_that_cannot_be_written(self):
         self.trifold("recommend", "--train-data", "clicks.csv", *MODEL, "--save", "run")
         for more, words in ((["--save", "out"], "run/step_0000000036 is a checkpoint of a recommender, which becomes one file in the "
                                                 "ONNX format: --save out does not end in .onnx"),

@@ -47,7 +47,7 @@ def csv_of(rows):
 
 
 class MissingModule(ProgramTest):
-    def test_the_program_says_how_to_read_parquet(self):
+    def test_the_message_names_the_way_to_read_parquet(self):
         # Alone in its folder the program finds no module, and works but for Parquet files.
         alone = self.folder / "alone" / "trifold"
         alone.parent.mkdir()

@@ -34,7 +34,7 @@ class Pipeline(ProgramTest):
         for seen, expected in zip(self.losses("cut.jsonl") + self.valid("cut.jsonl"), one[0] + one[1]):
             self.assertLess(abs(seen - expected), 1e-11 * expected)
 
-    def test_the_cut_is_told(self):
+    def test_the_cut_is_reported(self):
         _, message = self.train("--train-iters", 1, *mesh(pp=3))
         self.assertIn("stages      3, 1 a rank", message)
         self.assertRegex(message, r"\n +0  rank 0: embedding, layers? 1.* parameters .*% of the cost\n")
@@ -81,7 +81,7 @@ class Pipeline(ProgramTest):
         out, _ = self.trifold("inspect", "whole", "--diff", "parts")
         self.assertIn("are bitwise equal", out)
 
-    def test_evaluate_and_generate_read_what_a_pipeline_wrote(self):
+    def test_evaluate_and_generate_read_checkpoints_of_a_pipeline(self):
         self.train("--train-iters", 4, *mesh(pp=2, tp=2), "--save", "d")
         values = []
         for number, place in enumerate([mesh(), mesh(pp=2), mesh(pp=3), mesh(tp=2)]):
@@ -133,7 +133,7 @@ class Pipeline(ProgramTest):
         self.pretrain("--train-iters", steps + 8, "--log-json", "whole.jsonl", *window)
         self.assertEqual(self.losses("whole.jsonl"), self.losses("parts.jsonl"))
 
-    def test_a_failure_of_one_rank_ends_all_and_is_told_once(self):
+    def test_a_failure_of_one_rank_ends_all_and_is_reported_once(self):
         _, message = self.train("--train-iters", 5, *mesh(pp=4), "--log-json", "/dev/full", status=1)
         self.assertEqual(message.count("trifold: "), 1, message)
         self.assertIn("trifold: rank 0: --log-json /dev/full", message)

@@ -90,7 +90,7 @@ class Plan(ProgramTest):
         self.assertEqual(closed["step_seconds"], first["closed_form_seconds"])
         self.assertAlmostEqual(sum(closed["parts"].values()), closed["step_seconds"])
 
-    def test_a_search_finds_layouts_that_plan_as_it_says(self):
+    def test_a_search_agrees_with_plans_of_its_layouts(self):
         model = ["--num-layers", 12, "--hidden-size", 1024, "--num-attention-heads", 16, "--seq-length", 1024,
                  "--vocab-size", 8192, "--global-batch-size", 64, "--ranks", 16, "--bf16", "--hardware", "a100-40gb"]
         out, _ = self.trifold("plan", *model, "--search", "--json", "search.json", "--svg", "search.svg")
@@ -271,7 +271,7 @@ class Plan(ProgramTest):
             (self.folder / "bad.csv").unlink()
             refused("cannot be opened", "No such file")
 
-    def test_problems_are_told_at_once(self):
+    def test_problems_are_reported_together(self):
         self.refused("--tp", "3", "--ranks", "6", "--sequence-parallel", "--num-layers", "1", "--schedule", "pipedream",
                      words=["5 problems", "--num-attention-heads 2 is not divisible", "--hidden-size 32 is not divisible",
                             "--seq-length", "--num-layers 1 is less than the stages", "--clip-grad 0"],

@@ -115,7 +115,7 @@ class Arrays(PreprocessTest):
         _, told = self.preprocess("b_sparse_multi_hot.npz", "x", columns=("--threads", 1), status=2)
         self.assertIn("bags are given by the file of their labels, NAME_labels.npy, beside it", told)
 
-    def test_what_is_wrong_with_archives(self):
+    def test_invalid_archives(self):
         arrays = {"X_cat": ("<i4", (2, 1), [3, 4]), "X_int": ("<i4", (2, 1), [1, 2]), "y": ("<i4", (2,), [0, 1])}
         self.npz("good.npz", arrays)
         self.preprocess("good.npz", "out", columns=("--threads", 1))

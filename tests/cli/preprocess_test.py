@@ -22,7 +22,7 @@ class Preprocess(PreprocessTest):
         self.preprocess("number.csv", "number", columns=(*ADULT[:-4], "--missing-values", "-1", "--threads", 2))
         self.assertEqual(self.folder_of("number")[1:], self.folder_of("text")[1:])
 
-    def test_columns_are_what_the_options_say(self):
+    def test_options_name_the_columns(self):
         rows = list(people(300))
         self.write("adult.csv", text_of(rows))
         self.preprocess("adult.csv", "clicks")

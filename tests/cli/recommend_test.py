@@ -170,7 +170,7 @@ class Recommend(ProgramTest):
         self.assertIn("are bitwise equal", out)
         self.assertNotIn("differ", out.splitlines()[-1])
 
-    def test_evaluation_is_told_with_everything(self):
+    def test_evaluation_is_reported_in_full(self):
         _, message = self.recommend("--eval-interval", 10, "--log-json", "log.jsonl")
         self.assertRegex(message, r"step +20/20  AUC 0\.\d{4} \(\d+\.\d % of the best excess\)  log loss")
         lines = [line for line in self.log() if "valid_auc" in line]
@@ -223,7 +223,7 @@ class Recommend(ProgramTest):
         self.assertIn("missing.tsv", told)
         self.assertEqual(told.count("CUDA cannot be used here") + told.count("cannot be loaded"), 1, told)
 
-    def test_learns_what_synthetic_clicks_teach(self):
+    def test_learns_synthetic_clicks(self):
         # 90 % of the excess over 0.5 within a second; recommend_learning_test.py continues to 97 %.
         self.recommend(*("--table-rows 200-100-30-10 --embedding-dim 8 --bottom-mlp 16-8 --top-mlp 32-1 "
                          "--synthetic-samples 120000 --valid-samples 20000 --global-batch-size 500 --optimizer adam "

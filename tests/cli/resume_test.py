@@ -137,7 +137,7 @@ class NotFinite(Resume):
         _, message = self.trifold(*run, "--train-iters", 4, "--load", "d", status=2)
         self.assertIn("was not finite (step 3: a test): give --load d/step_0000000002 to try that one again", message)
 
-    def test_a_cause_that_comes_again_is_told(self):
+    def test_a_recurring_cause_is_reported(self):
         run = ("--train-iters", 8, "--save-interval", 1, "--lr", "1e30", "--save", "d", "--auto-resume")
         self.pretrain("--train-iters", 2, "--save", "d")
         self.pretrain(*run, status=1)

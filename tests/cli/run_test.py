@@ -61,14 +61,14 @@ class Run(ProgramTest):
         _, message = self.trifold("pretrain", *run, "--auto-layout", "v100", status=2)
         self.assertIn("a100-80gb", message)
 
-    def test_numbers_that_are_not_finite_end_the_run_and_are_told_where(self):
+    def test_numbers_that_are_not_finite_end_the_run_with_their_place(self):
         _, message = self.pretrain("--train-iters", 5, "--lr", "1e30", "--ranks", 2, "--tp", 2, status=1)
         self.assertRegex(message, r"trifold: step 2: the loss is nan; the first number that is not finite appears in "
                          r"micro-batch 0 \(samples 4 to 5 of the training data\) on rank 0 \(dp0\.pp0\.tp0\), element 0 of "
                          r"the output of block\.0\.attention\.qkv, \[64, 48\], is -?inf\. The weights and the optimizer's "
                          r"state were not changed")
 
-    def test_a_skipped_step_is_told_with_the_new_scale(self):
+    def test_a_skipped_step_is_reported_with_the_new_scale(self):
         _, message = self.pretrain("--train-iters", 3, "--fp16", "--hysteresis", 2)
         self.assertIn("step      1/3  skipped: gradients overflowed with loss scale 4.29497e+09; it is kept for now", message)
         self.assertIn("step      2/3  skipped: gradients overflowed with loss scale 4.29497e+09; it is 2.14748e+09 from "

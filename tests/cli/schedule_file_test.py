@@ -55,7 +55,7 @@ class ScheduleFile(ProgramTest):
             self.trifold("plan", *PLAN, "--ranks", 4, "--global-batch-size", 8, "--schedule", "torch.csv",
                          "--zero-stage", stage)
 
-    def test_what_a_file_forgets_is_named(self):
+    def test_missing_actions_of_a_file_are_named(self):
         rows = self.golden("zbv")
         for cell, words in (("2UNSHARD", ["2F0 (rank 1, action ", "2UNSHARD must come before it"]),
                             ("0SEND_F1", ["row 1, cell ", "waits for 0SEND_F1"]),

@@ -158,7 +158,7 @@ std::string refusal(const OpTable& ops, void (*OpTable::*entry)(Stream&, Args...
   return "";
 }
 
-TEST(Contract, RefusesInTheSameWordsWhateverComputes) {
+TEST(Contract, RejectsInTheSameWordsOnEveryBackEnd) {
   ThreadPool pool(1);
   Stream dry(Stream::Mode::Dry, pool);
   size_t number = 0;
@@ -188,7 +188,7 @@ unsigned seen_across_warps(bool barrier) {
   return seen;
 }
 
-TEST(Emulation, ABarrierIsWhatMakesOtherThreadsWorkVisible) {
+TEST(Emulation, OnlyABarrierMakesWorkOfOtherThreadsVisible) {
   EXPECT_EQ(seen_across_warps(true), 64U);
   EXPECT_LT(seen_across_warps(false), 64U);
 }

@@ -51,7 +51,7 @@ int nearest(Fp8 format, float x) {
 
 class Fp8Format : public ::testing::TestWithParam<Fp8> {};
 
-TEST_P(Fp8Format, EveryCodeMeansWhatItShouldAndRoundsToItself) {
+TEST_P(Fp8Format, EveryCodeHasItsValueAndRoundsToItself) {
   for (int code = 0; code < 256; ++code) {
     const double expected = meaning(GetParam(), code);
     const float got = value_of(GetParam(), static_cast<uint8_t>(code));
@@ -137,7 +137,7 @@ TEST_P(Fp8Format, KernelsScaleTheLargestToTheEdgeAndRound) {
     }
 }
 
-TEST_P(Fp8Format, ZerosStayAndWhatIsNotFiniteIsNotHidden) {
+TEST_P(Fp8Format, KeepsZerosAndValuesThatAreNotFinite) {
   const Matrix m{16, 32};
   std::vector<Bfloat16> x(512, Bfloat16(0.0));
   const Made zeros = make(GetParam(), m, x, false);

@@ -102,7 +102,7 @@ std::vector<Verdict> first_engine(const Graph& graph, const std::string& card) {
 
 // Of other generations: what attention_choice.h leaves to cuDNN has an engine there, and what it keeps from
 // it has none that goes backward.
-TEST(AttentionGraph, OtherCardsTakeWhatIsChosenForThem) {
+TEST(AttentionGraph, OtherCardsTakeTheirOwnChoices) {
   const AttentionShape kGpt{2, 512, 4, 2, 64, DType::BF16, true, true};
   const AttentionShape kWide{2, 512, 4, 2, 136, DType::BF16, true, true};
   const AttentionShape kBert{32, 512, 16, 16, 64, DType::BF16, false, true, 0, true};

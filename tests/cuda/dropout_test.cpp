@@ -152,7 +152,7 @@ class CudaDropout : public CudaProducts {
   }
 };
 
-TEST_F(CudaDropout, BackwardDropsWhatForwardDropped) {
+TEST_F(CudaDropout, BackwardDropsTheSameElements) {
   for (const Sight sight : {Sight::Causal, Sight::All, Sight::Lengths}) {
     SCOPED_TRACE(static_cast<int>(sight));
     const Attention how = dropping_with(sight);

@@ -46,7 +46,7 @@ ncclResult_t split(ncclComm_t parent, int, int, ncclComm_t* made, ncclConfig_t*)
   *made = nullptr;
   parent->job = std::thread([parent, made] {
     const auto until = std::chrono::steady_clock::now() + believe->split_takes;
-    while (!parent->told_to_end && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(1ms);
+    while (!parent->aborted && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(1ms);
     *made = believe->add();
     parent->state = ncclSuccess;
   });
@@ -72,7 +72,7 @@ ncclResult_t all_reduce(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t,
     std::unique_lock lock(comm->meeting->mutex);
     --comm->meeting->missing;
     comm->meeting->changed.notify_all();
-    while (comm->meeting->missing > 0 && !comm->told_to_end) comm->meeting->changed.wait_for(lock, 1ms);
+    while (comm->meeting->missing > 0 && !comm->aborted) comm->meeting->changed.wait_for(lock, 1ms);
     comm->state = ncclSuccess;
   });
   return ncclInProgress;
@@ -86,7 +86,7 @@ ncclResult_t group_start() {
 // Signals the kernels of all of them to end; then frees each, which waits for everything on the device.
 void end(const std::vector<ncclComm*>& doomed) {
   for (ncclComm* comm : doomed) {
-    comm->told_to_end = true;
+    comm->aborted = true;
     comm->join();
     if (CUstream_st* stream = comm->stream) stream->stuck = 0;
   }

@@ -31,7 +31,7 @@ struct CUevent_st {
 
 struct ncclComm {
   std::atomic<ncclResult_t> state{ncclSuccess};
-  std::atomic<bool> told_to_end{false};
+  std::atomic<bool> aborted{false};
   std::atomic<bool> freed{false};
   bool connected = false;
   std::atomic<int> asks_left{0};  // until the operation in progress is done

@@ -129,7 +129,7 @@ TEST_F(NcclWorldTest, AbortEndsAllCommunicatorsTogether) {
   });
 }
 
-TEST_F(NcclWorldTest, DestructionWaitsForWhatIsEnqueued) {
+TEST_F(NcclWorldTest, DestructionWaitsForEnqueuedWork) {
   run_ranks(1, [](Communicator& host) {
     Rank rank(host, 20s);
     const cuda::SharedHandle other = rank.make();
@@ -204,7 +204,7 @@ TEST_F(NcclWorldTest, FirstCallHearsOfAnAbortElsewhere) {
 }
 
 // A second thread waits its turn on a communicator while that is aborted.
-TEST_F(NcclWorldTest, WhoWaitedItsTurnFindsTheWorldAborted) {
+TEST_F(NcclWorldTest, AWaitingRankFindsTheWorldAborted) {
   Meeting meeting;
   meeting.missing = 2;
   run_ranks(1, [&](Communicator& host) {

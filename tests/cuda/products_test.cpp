@@ -161,7 +161,7 @@ TEST_F(CudaAttention, ForwardAndBackward) {
 }
 
 // Keys beyond a length are padding; their gradients and those of their values are zero.
-TEST_F(CudaAttention, SamplesEndWhereTheirLengthsSay) {
+TEST_F(CudaAttention, SamplesEndAtTheirLengths) {
   for (const Heads& h :
        {Heads{4, 4, false, 128, 64, {128, 1, 64, 65}}, Heads{2, 2, false, 512, 64, {512, 320, 77}},
         Heads{4, 2, false, 72, 32, {72, 9}}, Heads{4, 4, true, 128, 64, {50, 128}},

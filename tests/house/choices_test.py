@@ -68,7 +68,7 @@ def findings(root):
 
 
 class Choices(unittest.TestCase):
-    def test_each_rule_finds_what_it_is_for(self):
+    def test_each_rule_finds_its_pattern(self):
         for rule, (pattern, example) in RULES.items():
             self.assertTrue(pattern.search(example), rule)
 

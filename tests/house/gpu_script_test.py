@@ -72,7 +72,7 @@ class GpuScript(unittest.TestCase):
         self.assertEqual([each["name"] for each in figures], ["products", "gpt2-1558m"])
         self.assertEqual(figures[1]["figures"], STEP)
 
-    def test_what_the_call_has_no_time_for_is_named(self):
+    def test_parts_without_time_left_are_named(self):
         done = self.run_script("--no-build", "--seconds", "1", "first")
         self.assertEqual(done.returncode, 1)
         self.assertRegex(self.report("first.txt"), r"(?m)^GPT-2 1558M, 4 micro-batches of 16 +FAILED +0 s")

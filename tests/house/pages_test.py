@@ -78,7 +78,7 @@ def unknown_options(text, options):
 
 
 class Search(unittest.TestCase):
-    def test_it_finds_what_it_should(self):
+    def test_it_finds_each_mistake(self):
         page = ROOT / "docs" / "train.md"
         self.assertEqual(list(dead_links(page, "[a](plan.md) [b](none.md) [c](plan.md#no-such) [d](https://x.y/z)")),
                          ["none.md", "plan.md#no-such"])

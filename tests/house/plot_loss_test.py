@@ -51,7 +51,7 @@ class PlotLoss(unittest.TestCase):
         self.assertIn("validation, last 1.200", texts)
         self.assertEqual(png.read_bytes()[:8], b"\x89PNG\r\n\x1a\n")
 
-    def test_bad_input_is_told_in_one_line(self):
+    def test_bad_input_is_reported_in_one_line(self):
         self.write([])
         self.assertIn("no loss yet", self.run_tool(self.folder / "a.svg").stderr)
         self.log.write_text("not json\n{}\n", encoding="utf-8")

@@ -37,7 +37,7 @@ def outside_paths(name, text):
 
 
 class StandsAlone(unittest.TestCase):
-    def test_the_search_finds_what_it_should(self):
+    def test_the_search_finds_each_pattern(self):
         home = "/" + "home/ann/data.txt"
         self.assertEqual(list(outside_paths("README.md", f"ok\nsee {home}")), [(2, home)])
         self.assertEqual(list(outside_paths("README.md", "see .." + "/notes")), [(1, ".." + "/notes")])

@@ -75,7 +75,7 @@ TEST(Device, Bert) {
   expect_same_run(cut);
 }
 
-TEST(Device, BertThatTellsClassesApart) {
+TEST(Device, BertWithClasses) {
   PretrainConfig config = on_mesh(short_run(), 1, 2);
   config.model.model_type = ModelType::Bert;
   config.model.bert_head = HeadKind::Classes;

@@ -232,7 +232,7 @@ TEST(Graphs, MoreAddressesThanGraphsAreKept) {
 }
 
 // Whichever rank has the failure, all get the note; it replaces a note about addresses.
-TEST(Graphs, ARefusalOfAnyRankIsTold) {
+TEST(Graphs, ARefusalOfAnyRankIsReported) {
   if (!is_make_believe()) GTEST_SKIP() << "refusals are asked of the make-believe device";
   PretrainConfig config = scheduled(on_mesh(short_run(), 1, 1, 2), "gpipe");
   config.batch.micro_batch_size = 1;

@@ -101,13 +101,13 @@ TEST_F(MemoryOfADevice, HoldsTheRankOfAProcess) {
   const Variable size("OMPI_COMM_WORLD_SIZE", "2");
   for (const int rank : {0, 1}) {
     const Variable number("OMPI_COMM_WORLD_RANK", std::to_string(rank));
-    const std::string told = problem(config, most - 1);
+    const std::string text = problem(config, most - 1);
     if (needs[static_cast<size_t>(rank)] == least) {
-      EXPECT_EQ(told, "");
+      EXPECT_EQ(text, "");
       continue;
     }
-    EXPECT_TRUE(has(told, fmt::format("pipeline rank {} needs ", rank))) << told;
-    EXPECT_TRUE(has(told, "the largest device of this host has ")) << told;
+    EXPECT_TRUE(has(text, fmt::format("pipeline rank {} needs ", rank))) << text;
+    EXPECT_TRUE(has(text, "the largest device of this host has ")) << text;
     EXPECT_EQ(problem(config, most), "");
   }
 }

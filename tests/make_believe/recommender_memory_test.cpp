@@ -94,7 +94,7 @@ TEST(DeviceMemory, RecommendersAskForNothingAfterTheirFirstStep) {
 }
 
 // The rank's own count, and where a device is what it was asked for, byte for byte.
-void expect_foretold(const RecommendConfig& config, const ClickSchema& schema, bool overlap) {
+void expect_predicted(const RecommendConfig& config, const ClickSchema& schema, bool overlap) {
   RecommenderSetup setup = recommender_setup(config, schema, config.mesh.ranks);
   setup.overlap = overlap;
   const Placement placement(embedding_tables(schema, setup.model.width, setup.model.wide), setup.placement,
@@ -121,7 +121,7 @@ void expect_foretold(const RecommendConfig& config, const ClickSchema& schema, b
   });
 }
 
-TEST(DeviceMemory, PlansOfRecommendersAreByteForByteWhatADeviceIsAskedFor) {
+TEST(DeviceMemory, PlansOfRecommendersEqualTheBytesADeviceAllocates) {
   if (!is_make_believe()) GTEST_SKIP() << "this device is real";
   for (const char* device : {"cpu", "cuda"})
     for (const int ranks : {1, 2, 3})
@@ -143,7 +143,7 @@ TEST(DeviceMemory, PlansOfRecommendersAreByteForByteWhatADeviceIsAskedFor) {
           // Thread ranks reduce-scatter in place with a buffer of the communicator, which no plan counts.
           const bool in_place = config.mesh.device == ComputeDevice::Cpu && other;
           config.zero.zero_stage = in_place ? 1 : other ? 0 : 2;
-          expect_foretold(config, schema, other);
+          expect_predicted(config, schema, other);
         }
 }
 

@@ -47,7 +47,7 @@ RecommendConfig on_device(RecommendConfig config) {
 }
 
 // All numbers that a run reported.
-struct Told final : RecommendObserver {
+struct Reports final : RecommendObserver {
   void on_start(const RecommendReport& report) override { operations = report.operations; }
   void on_step(const StepReport& step) override { numbers.push_back(step.loss); }
   void on_eval(const ClickEvaluation& evaluation) override {
@@ -63,12 +63,12 @@ struct Told final : RecommendObserver {
   std::vector<double> numbers;
 };
 
-Told run(const RecommendConfig& config) {
+Reports run(const RecommendConfig& config) {
   const RecommendJob job = prepare(config);
-  Told told;
+  Reports reports;
   const std::atomic<int> signal{0};
-  run_on_ranks(config.mesh, [&](Communicator& world) { recommend(world, job, told, signal); });
-  return told;
+  run_on_ranks(config.mesh, [&](Communicator& world) { recommend(world, job, reports, signal); });
+  return reports;
 }
 
 // Every tensor of a checkpoint by name.
@@ -100,9 +100,9 @@ class DeviceRecommender : public ::testing::Test {
   void expect_same(RecommendConfig config) {
     std::filesystem::remove_all(folder_);
     config.checkpoint.save = folder("host");
-    const Told host = run(config);
+    const Reports host = run(config);
     config.checkpoint.save = folder("device");
-    const Told device = run(on_device(config));
+    const Reports device = run(on_device(config));
     EXPECT_EQ(host.numbers.size(), 12U);
     EXPECT_NE(device.operations, host.operations);
     expect_equal<double>(device.numbers, host.numbers);
@@ -237,12 +237,12 @@ TEST_F(DeviceRecommender, CheckpointsGoBothWays) {
     RecommendConfig first = config;
     first.training.train_iters = 3;
     first.checkpoint.save = folder(fmt::format("from_{}_to_{}", device_first, device_then));
-    Told told = run(device_first ? on_device(first) : first);
+    Reports reports = run(device_first ? on_device(first) : first);
     config.checkpoint.load = first.checkpoint.save;
     config.placement.placement = TablePlacements::parse("column");
-    const Told rest = run(device_then ? on_device(config) : config);
-    told.numbers.insert(told.numbers.end(), rest.numbers.begin(), rest.numbers.end());
-    return told.numbers;
+    const Reports rest = run(device_then ? on_device(config) : config);
+    reports.numbers.insert(reports.numbers.end(), rest.numbers.begin(), rest.numbers.end());
+    return reports.numbers;
   };
   const std::vector<double> host = numbers_of(false, false);
   EXPECT_EQ(host.size(), 12U);
@@ -265,9 +265,9 @@ TEST_F(DeviceRecommender, ANumberThatIsNotFiniteIsNamed) {
   config.mesh.ranks = 2;
   config.placement.placement = TablePlacements::parse("table");
   config.lr.lr = 1e30;
-  const std::string told = error_of(config);
-  EXPECT_NE(told.find("the first number that is not finite appears"), std::string::npos) << told;
-  EXPECT_EQ(error_of(on_device(config)), told);
+  const std::string reports = error_of(config);
+  EXPECT_NE(reports.find("the first number that is not finite appears"), std::string::npos) << reports;
+  EXPECT_EQ(error_of(on_device(config)), reports);
 }
 
 }  // namespace

@@ -271,7 +271,7 @@ TEST_F(Convert, RoundsToTheTypeThatIsAskedFor) {
 }
 
 // A run of ours on four ranks, with padding and moments, becomes a model, and that the same weights.
-TEST_F(Convert, TakesWhatWasTrainedOnAMesh) {
+TEST_F(Convert, ReadsCheckpointsTrainedOnAMesh) {
   PretrainConfig config = on_mesh(small_run(), 2, 2);
   config.zero.zero_stage = 1;
   config.model.seq_length = 8;

@@ -239,7 +239,7 @@ TEST(Experts, RoundsChangeNoSumButItsOrder) {
   }
 }
 
-TEST(Experts, ABufferIsWhatAPlanCounts) {
+TEST(Experts, ABufferHasThePlannedSize) {
   const auto bytes = [](std::optional<double> factor, bool tensor) {
     PretrainConfig config = on_mesh(expert_run(1, 8, false), tensor ? 4 : 8, tensor ? 2 : 1);
     config.model.seq_length = config.model.max_position_embeddings.emplace(256);
@@ -286,7 +286,7 @@ TEST(Experts, EvaluationNeedsNoFullRounds) {
 }
 
 // A plan says what ranks hold, and where tokens choose evenly, what they send.
-TEST(Experts, APlanForetellsWhatTheyHoldAndSend) {
+TEST(Experts, APlanPredictsTheirMemoryAndTraffic) {
   for (const auto recompute : {RecomputeGranularity::None, RecomputeGranularity::Full}) {
     PretrainConfig config = expert_run(4, 4, false);
     config.model.seq_length = config.model.max_position_embeddings.emplace(256);
@@ -317,7 +317,7 @@ TEST(Experts, APlanForetellsWhatTheyHoldAndSend) {
 }
 
 // Tensor ranks gather logits of routers, and gradients of gates.
-TEST(Experts, APlanForetellsWhatTensorRanksSend) {
+TEST(Experts, APlanPredictsTheTrafficOfTensorRanks) {
   for (const bool shared : {false, true})
     for (const auto recompute : {RecomputeGranularity::None, RecomputeGranularity::Full}) {
       PretrainConfig config = on_mesh(expert_run(1, 1, false), 2, 2);

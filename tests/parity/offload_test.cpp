@@ -96,7 +96,7 @@ Held held_by(const PretrainConfig& config) {
 
 // 12 million parameters: weights and state of a rank's half are 70 MB. What is in memory while it is used
 // counts in the plan, so the plan is of the peak; between uses nothing of it is there.
-TEST(Offload, ResidentMemoryFallsByWhatIsPlanned) {
+TEST(Offload, ResidentMemoryFallsByThePlannedBytes) {
   PretrainConfig config = run_of(3);
   config.model.hidden_size = 256;
   config.model.ffn_hidden_size = 1024;
@@ -133,7 +133,7 @@ std::string message_of(const std::function<void()>& work) {
   return "";
 }
 
-TEST(FileMemory, SaysWhatIsWrong) {
+TEST(FileMemory, ReportsProblems) {
   const auto missing = message_of([] { check_offload_folder("/nowhere/at/all"); });
   EXPECT_NE(missing.find("--offload /nowhere/at/all"), std::string::npos) << missing;
   const auto full = message_of([] { FileMemory(folder(), size_t{1} << 58); });

@@ -14,7 +14,7 @@ class Drift : public testing::TestWithParam<int> {};
 TEST_P(Drift, OfACopyIsNamed) {
   RecommenderSetup setup = setup_for(SparseKind::RowwiseAdagrad, DType::F32, false);
   setup.zero_stage = GetParam();
-  std::array<std::string, 4> told;
+  std::array<std::string, 4> texts;
   run_ranks(4, [&](Communicator& world) {
     RecommenderSetup mine = setup;
     mine.placement.assign(5, {PlacementKind::Replicated, 0, 1});
@@ -25,12 +25,12 @@ TEST_P(Drift, OfACopyIsNamed) {
       model.check_replicas("step 5");
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::Agreed);
-      told[static_cast<size_t>(world.rank())] = error.what();
+      texts[static_cast<size_t>(world.rank())] = error.what();
     }
   });
-  for (const std::string& text : told) EXPECT_NE(text.find("step 5: "), std::string::npos) << text;
-  EXPECT_NE(told[0].find("rank 1 differs from ranks 0, 2 and 3: param/bottom.0.weight. "), std::string::npos)
-      << told[0];
+  for (const std::string& text : texts) EXPECT_NE(text.find("step 5: "), std::string::npos) << text;
+  EXPECT_NE(texts[0].find("rank 1 differs from ranks 0, 2 and 3: param/bottom.0.weight. "), std::string::npos)
+      << texts[0];
 }
 
 INSTANTIATE_TEST_SUITE_P(Stages, Drift, testing::Values(0, 2));

@@ -70,7 +70,7 @@ class Gate {
   std::atomic<int> missed_{0};
 };
 
-TEST(RecommenderOverlap, WhatTravelsHidesBehindWhatIsComputed) {
+TEST(RecommenderOverlap, ExchangesOverlapWithComputation) {
   const Clicks clicks = make_clicks();
   run_ranks(2, [&](Communicator& world) {
     RecommenderSetup setup = small_setup(2);
@@ -142,7 +142,7 @@ TEST(RecommenderOverlap, StepsThatAreComputedTwiceKeepTheBits) {
 // Something writes to a weight while the step is computed, but not while it is computed alone.
 TEST(RecommenderOverlap, ARaceIsFound) {
   const Clicks clicks = make_clicks();
-  std::string told;
+  std::string text;
   try {
     run_ranks(2, [&](Communicator& world) {
       RecommenderSetup setup = small_setup(2);
@@ -161,15 +161,15 @@ TEST(RecommenderOverlap, ARaceIsFound) {
       model.train(kBatch, 5, 0.1, 0.1, {});
     });
   } catch (const Error& error) {
-    told = error.what();
+    text = error.what();
   }
-  EXPECT_NE(told.find("step 5, computed once with overlap and once without: "), std::string::npos) << told;
-  EXPECT_NE(told.find("ranks or streams raced"), std::string::npos) << told;
+  EXPECT_NE(text.find("step 5, computed once with overlap and once without: "), std::string::npos) << text;
+  EXPECT_NE(text.find("ranks or streams raced"), std::string::npos) << text;
 }
 
 // One number goes wrong on one rank; every rank says the same of it.
 std::string error_of(const std::function<void(Recommender&)>& spoil, float dense) {
-  std::string told;
+  std::string text;
   std::mutex mutex;
   Clicks clicks = make_clicks();
   clicks.dense[40][1] = dense;  // a sample of rank 1
@@ -185,27 +185,27 @@ std::string error_of(const std::function<void(Recommender&)>& spoil, float dense
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::Agreed);
       const std::lock_guard lock(mutex);
-      if (told.empty()) told = error.what();
-      EXPECT_EQ(told, error.what());
+      if (text.empty()) text = error.what();
+      EXPECT_EQ(text, error.what());
     }
     EXPECT_EQ(element(model.weight("top.0.weight"), 0), before);
   });
-  return told;
+  return text;
 }
 
-void expect_has(const std::string& told, const std::string& part) {
-  EXPECT_NE(told.find(part), std::string::npos) << told;
+void expect_has(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << text;
 }
 
 TEST(RecommenderFinite, NamesTheSample) {
-  const std::string told = error_of([](Recommender&) {}, NAN);
-  expect_has(told, "step 7: the loss is nan");
-  expect_has(told, "the first number that is not finite appears in sample 40 of the epoch on rank 1 (");
-  expect_has(told, " of the dense numbers, ");
+  const std::string text = error_of([](Recommender&) {}, NAN);
+  expect_has(text, "step 7: the loss is nan");
+  expect_has(text, "the first number that is not finite appears in sample 40 of the epoch on rank 1 (");
+  expect_has(text, " of the dense numbers, ");
 }
 
 TEST(RecommenderFinite, NamesTheTable) {
-  const std::string told = error_of(
+  const std::string text = error_of(
       [](Recommender& model) {
         Values values;
         values["param/embedding.items.weight"].assign(30 * 4, 0.1);
@@ -213,15 +213,15 @@ TEST(RecommenderFinite, NamesTheTable) {
         assign(model, values);
       },
       0);
-  expect_has(told, "appears in sample 5 of the epoch on rank 0 (");
-  expect_has(told, " of the vectors of table items, ");
+  expect_has(text, "appears in sample 5 of the epoch on rank 0 (");
+  expect_has(text, " of the vectors of table items, ");
 }
 
 TEST(RecommenderFinite, NamesTheWeight) {
-  const std::string told =
+  const std::string text =
       error_of([](Recommender& model) { model.weight("top.0.weight").as<float>()[3] = NAN; }, 0);
-  expect_has(told, "appears on rank 0 (");
-  expect_has(told, "element 3 of the weight top.0.weight, ");
+  expect_has(text, "appears on rank 0 (");
+  expect_has(text, "element 3 of the weight top.0.weight, ");
 }
 
 }  // namespace

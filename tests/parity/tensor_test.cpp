@@ -162,7 +162,7 @@ TEST_P(Recomputation, GivesTheSameBits) {
 }
 
 // A layer more costs exactly what it keeps; sequence parallelism cuts all of it.
-TEST_P(Recomputation, KeepsWhatItSays) {
+TEST_P(Recomputation, KeepsTheDocumentedTensors) {
   PretrainConfig config = base();
   config.batch.micro_batch_size = 4;  // rows enough for every tensor to fill whole cache lines
   const auto rows = static_cast<size_t>(config.batch.micro_batch_size * config.model.seq_length);

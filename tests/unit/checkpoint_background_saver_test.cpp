@@ -37,7 +37,7 @@ int names_in(const fs::path& folder) {
   return count;
 }
 
-TEST(BackgroundSaver, WritesWhatWasThereWhenItStarted) {
+TEST(BackgroundSaver, WritesTheStateAtItsStart) {
   const TemporaryFolder folder;
   const auto errors = test::on_ranks(kRanks, [&](Communicator& comm) {
     BackgroundSaver saver(comm);
@@ -61,7 +61,7 @@ TEST(BackgroundSaver, WritesWhatWasThereWhenItStarted) {
 
 // One rank fails in the background: every rank learns it, from finish() and not before; nothing is left; and
 // the saver can be used again.
-TEST(BackgroundSaver, TellsEveryRankOfAnErrorInTheBackground) {
+TEST(BackgroundSaver, ReportsABackgroundErrorOnEveryRank) {
   const TemporaryFolder folder;
   const auto errors = test::on_ranks(kRanks, [&](Communicator& comm) {
     BackgroundSaver saver(comm);
@@ -88,7 +88,7 @@ TEST(BackgroundSaver, TellsEveryRankOfAnErrorInTheBackground) {
 }
 
 // Only rank 0 looks at the root; the other must not wait for ever.
-TEST(BackgroundSaver, TellsEveryRankOfAFolderThatCannotBeMade) {
+TEST(BackgroundSaver, ReportsAFolderThatCannotBeMadeOnEveryRank) {
   const TemporaryFolder folder;
   std::ofstream(folder.path() / "file") << "x";
   const auto errors = test::on_ranks(kRanks, [&](Communicator& comm) {

@@ -41,7 +41,7 @@ TEST(Inspect, Describes) {
   EXPECT_TRUE(has(text, "total: 2 tensors, 96 elements, 384 B\n"));
 }
 
-TEST(Inspect, TellsTheVerdict) {
+TEST(Inspect, ReportsTheVerdict) {
   const TemporaryFolder folder;
   save(folder.path(), test::meta_of(10), 2);
   const CheckpointReader reader(folder.path());

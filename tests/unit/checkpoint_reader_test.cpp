@@ -159,7 +159,7 @@ TEST(CheckpointReader, CanBeMoved) {
   EXPECT_EQ(boxes.wrong(), 0);
 }
 
-TEST(CheckpointReader, TellsTruncatedFiles) {
+TEST(CheckpointReader, DetectsTruncatedFiles) {
   const TemporaryFolder folder;
   save(folder.path(), 10);
   const fs::path shard = folder.path() / "step_0000000010" / "shard_00001.h5";
@@ -190,7 +190,7 @@ TEST(CheckpointReader, NamesTheDamagedBox) {
   EXPECT_EQ(boxes.wrong(), 0);
 }
 
-TEST(CheckpointReader, TellsSwappedFiles) {
+TEST(CheckpointReader, DetectsSwappedFiles) {
   const TemporaryFolder folder;
   save(folder.path(), 10);
   save(folder.path(), 20);

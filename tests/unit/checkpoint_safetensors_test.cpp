@@ -35,7 +35,7 @@ TEST(Safetensors, ReadsAHeader) {
   EXPECT_EQ(tensors[2].bytes(), 0);
 }
 
-TEST(Safetensors, RefusesWhatIsWrongAndSaysWhat) {
+TEST(Safetensors, RejectsInvalidFilesWithTheReason) {
   const std::string good = R"({"a": )" + entry("F32", "[6]", "[0, 24]");
   for (const auto& [json, what] : std::vector<std::pair<std::string, std::string>>{
            {"", "is not JSON"},
@@ -77,7 +77,7 @@ TEST(Safetensors, DeepHeadersAreRefused) {
 
 std::vector<SafeTensor> two_tensors() { return {{"x/é", "F32", {2, 3}}, {"y", "I64", {}}}; }
 
-TEST(Safetensors, WritesWhatItReads) {
+TEST(Safetensors, ReadsBackItsOwnFiles) {
   const TemporaryFolder folder;
   const fs::path path = folder.path() / kSafetensorsName;
   const std::vector<float> x{1, 2, 3, 4, 5, 6};

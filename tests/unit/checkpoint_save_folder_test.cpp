@@ -35,7 +35,7 @@ std::vector<int64_t> steps_in(const fs::path& root) {
   return steps;
 }
 
-TEST(SaveFolder, RemovesWhatUnfinishedSavesLeftAndNothingElse) {
+TEST(SaveFolder, RemovesOnlyTheRestsOfUnfinishedSaves) {
   const TemporaryFolder folder;
   save(folder.path(), 5);
   for (const char* name : {"step_0000000006.tmp-0123456789abcdef", "step_0000000004.trash-0123456789abcdef",
@@ -67,7 +67,7 @@ TEST(SaveFolder, IsForOneRunAtATime) {
 
 // What flock says other than that the lock is taken: a file system without locks is used with a warning, and
 // anything else is an error.
-TEST(SaveFolder, TellsOfLocksThatCannotBeHad) {
+TEST(SaveFolder, ReportsLocksThatCannotBeTaken) {
   const TemporaryFolder folder;
   EXPECT_TRUE(SaveFolder(folder.path()).warnings().empty());
   const SaveFolder without(folder.path(), [](int, int) {
@@ -135,7 +135,7 @@ TEST(RunIdentity, KeepsRunsApart) {
 }
 
 // No run may save in a folder with unreadable checkpoints.
-TEST(RunIdentity, CountsWhatCannotBeReadAsAnothers) {
+TEST(RunIdentity, TreatsUnreadableFilesAsThoseOfAnotherRun) {
   const TemporaryFolder folder;
   save(folder.path(), 5);
   fs::resize_file(folder.path() / "step_0000000005" / "manifest.json", 10);

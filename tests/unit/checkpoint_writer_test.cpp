@@ -74,7 +74,7 @@ int64_t wrong_when_read_as(const fs::path& path, int ranks, int dim) {
   return wrong;
 }
 
-TEST(SaveCheckpoint, AnyMeshReadsWhatFourRanksWrote) {
+TEST(SaveCheckpoint, AnyMeshReadsACheckpointOfFourRanks) {
   const TemporaryFolder folder;
   save(folder.path() / "run", 10);
   const fs::path at = folder.path() / "run" / "step_0000000010";
@@ -160,7 +160,7 @@ void expect_refused(const std::string& message, const std::function<Boxes(int ra
   EXPECT_EQ(CheckpointReader(folder.path()).meta().step, 10);
 }
 
-TEST(SaveCheckpoint, RefusesWhatDoesNotCover) {
+TEST(SaveCheckpoint, RejectsPiecesThatDoNotCoverATensor) {
   expect_refused(
       "tensor adam_m/w: no box holds [6:8, 0:6]; the 6 boxes given hold 35 of 48 elements of [8, 6]",
       [](int rank) { return rank < 3 ? state_of(rank) : Boxes(); });

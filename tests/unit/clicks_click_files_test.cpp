@@ -193,7 +193,7 @@ TEST(SplitBinary, ReadsColumns) {
   EXPECT_EQ(samples[1].ids, (std::vector<std::vector<int32_t>>{{7}, {2}}));
 }
 
-TEST(SplitBinary, RefusesWhatDoesNotFitTogether) {
+TEST(SplitBinary, RejectsFilesThatDoNotFitTogether) {
   const TempDir dir;
   write_split_binary(dir);
   expect_has(error_of([&] { read_feature_spec(dir.file(""), "valid"); }), "source_spec has no part 'valid'");
@@ -204,7 +204,7 @@ TEST(SplitBinary, RefusesWhatDoesNotFitTogether) {
              "sample 0, column cat_1.bin: id 301 is outside the table, which has 301 rows");
 }
 
-TEST(Yaml, ReadsWhatToolsWrite) {
+TEST(Yaml, ReadsTheFilesOfTools) {
   const auto parse = [](const char* text) { return parse_yaml(text, "f").dump(); };
   EXPECT_EQ(parse(""), "{}");
   EXPECT_EQ(parse("---\na: 1\n# c\nb:\n  c: x y\n  d: 'q # r'\n"),

@@ -150,7 +150,7 @@ TEST(ClickFeed, ThreadsFillABatchTogether) {
 }
 
 // Which worker fails first depends on timing; which error is reported does not.
-TEST(ClickBatchBuffer, TellsTheErrorOfTheFirstPart) {
+TEST(ClickBatchBuffer, ReportsTheErrorOfTheFirstPart) {
   ThreadPool pool(4);
   ClickBatchBuffer buffer({1, {{"t", 10, 1}}, "none", false}, 4000, &pool);
   for (int again = 0; again < 20; ++again) try {

@@ -107,7 +107,7 @@ TEST(ClickText, ShortLines) {
              "column I13: the line ends after 13 fields; 40 are expected");
 }
 
-TEST(ClickText, SaysWhatIsWrong) {
+TEST(ClickText, ReportsProblems) {
   const TextLayout layout = criteo_layout(true);
   const auto explain = [&](const std::string& line) {
     EXPECT_FALSE(parse(layout, line).good) << line;
@@ -204,7 +204,7 @@ TEST(ClickText, AByteOrderMarkIsSkipped) {
   EXPECT_EQ(buffer.batch().ids[0].as<int32_t>()[1], 9);
 }
 
-TEST(ClickText, RefusesWhatIsNoText) {
+TEST(ClickText, RejectsBinaryFiles) {
   const TempDir dir;
   const auto refused = [&](std::string_view content) {
     test::write_file(dir.file("t"), content);
@@ -222,7 +222,7 @@ TEST(ClickText, RefusesWhatIsNoText) {
   expect_has(explain_line(criteo_layout(true), "\x1b[2J\xff"), "'\\x1b[2J\\xff' is not a label");
 }
 
-TEST(TextClicks, LeavesMalformedLinesOutAndTellsTheFirstTen) {
+TEST(TextClicks, SkipsMalformedLinesAndReportsTheFirstTen) {
   const TempDir dir;
   std::string text;
   for (int i = 0; i < 600; ++i) {
@@ -272,7 +272,7 @@ TEST(TextClicks, LinesThatAreTooLong) {
   expect_has(error_of([&] { find_layout(header); }), dir.file("h") + ":1: the line has more than");
 }
 
-TEST(TextClicks, RefusesWhatCannotBeTrainedOn) {
+TEST(TextClicks, RejectsUnusableData) {
   const TempDir dir;
   const auto open = [&](const std::string& text, std::vector<int64_t> rows,
                         IdPolicy policy = IdPolicy::Modulo) {

@@ -45,7 +45,7 @@ std::optional<int> size_when(const std::map<std::string, std::string>& set) {
   return mpi_launch_size();
 }
 
-TEST(MpiModule, LaunchersAreToldFromTheirEnvironment) {
+TEST(MpiModule, LaunchersAreRecognisedByTheirEnvironment) {
   EXPECT_EQ(size_when({}), std::nullopt);
   EXPECT_EQ(size_when({{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}}), 4);               // MPICH, Intel MPI
   EXPECT_EQ(size_when({{"OMPI_COMM_WORLD_SIZE", "8"}, {"PMIX_RANK", "0"}}), 8);  // Open MPI
@@ -79,7 +79,7 @@ std::string connect_error(const fs::path& folder) {
   return "connected";
 }
 
-TEST(MpiModule, AMissingModuleSaysWhereItWasSoughtAndWhatToInstall) {
+TEST(MpiModule, AMissingModuleNamesTheSearchedFoldersAndThePackage) {
   const LaunchedBy launcher({{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}});
   const std::string text = connect_error("/no/such/folder");
   for (const char* part :

@@ -59,7 +59,7 @@ TEST(Call, DisagreementInAGroupNamesRanksOfTheWorld) {
 }
 
 // A rank that no longer comes is named first, and others only for what they wait for.
-TEST(RankReport, TheSilentAreToldFirst) {
+TEST(RankReport, SilentRanksAreReportedFirst) {
   const auto wait = [](int rank) {
     return RankReport{rank, "host a", true, true, waiting_text("barrier", 2)};
   };
@@ -175,7 +175,7 @@ TEST(ThreadWorld, ASaveInTheBackgroundMayWaitForTheDisk) {
 }
 
 // The Error of a time-out says what every rank of the world does, also in other groups.
-TEST(ThreadWorld, TimeoutTellsWhatEveryRankWaitsFor) {
+TEST(ThreadWorld, ATimeOutReportsTheCallOfEveryRank) {
   std::string text;
   try {
     run_ranks(4,
@@ -207,7 +207,7 @@ TEST(ThreadWorld, TimeoutTellsWhatEveryRankWaitsFor) {
 
 // Messages may be under way on a stream while the rank itself hangs: it is still the one that others wait
 // for.
-TEST(ThreadWorld, ARankThatHangsIsToldFirstWhateverItsStreamsWaitFor) {
+TEST(ThreadWorld, AHangingRankIsReportedFirstEvenIfItsStreamsWait) {
   std::string text;
   try {
     run_ranks(3,

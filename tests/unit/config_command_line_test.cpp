@@ -30,7 +30,7 @@ TEST(ConfigCommandLine, ReadsAllSpellings) {
   EXPECT_EQ(wsd.lr.lr_wsd_decay_style, WsdDecayStyle::MinusSqrt);
 }
 
-TEST(ConfigCommandLine, ARecommenderRemembersWhatItWasGiven) {
+TEST(ConfigCommandLine, ARecommenderRemembersItsGivenOptions) {
   const TemporaryFile file("optimizer = sgd\ndropout = 0.5\nseed = 5\n");
   const auto run = std::get<RecommendConfig>(
       read({"recommend", "--config", file.path(), "--load", "d", "--seed", "6", "--embedding-dim", "16"}));
@@ -106,7 +106,7 @@ TEST(ConfigCommandLine, KnowsTheNamesOfOtherVersions) {
   expect_contains(refusal_of(complete() + Words{"--train_samples", "9"}), "give --train-iters instead");
 }
 
-TEST(ConfigCommandLine, TellsAZeroThatWasGivenFromAMissingValue) {
+TEST(ConfigCommandLine, DistinguishesAGivenZeroFromAMissingValue) {
   expect_contains(refusal_of(complete() + Words{"--ffn-hidden-size", "0", "--log-interval", "0"}),
                   "2 problems");
   expect_contains(refusal_of({"evaluate"}), "--load needs a value: DIR");
@@ -116,7 +116,7 @@ TEST(ConfigCommandLine, TellsAZeroThatWasGivenFromAMissingValue) {
 }
 
 // The value is the default, so only the command line can know that it was given.
-TEST(ConfigCommandLine, RefusesWhatTheOptimizerDoesNotUse) {
+TEST(ConfigCommandLine, RejectsOptionsThatTheOptimizerDoesNotUse) {
   const std::string once = "--adam-beta1 has no effect with --optimizer sgd";
   for (const char* value : {"0.9", "0.8"}) {
     const std::string text = refusal_of(complete() + Words{"--optimizer", "sgd", "--adam-beta1", value});

@@ -33,7 +33,7 @@ TEST(ConfigHelp, ShowsEveryOptionOfEveryCommand) {
   }
 }
 
-TEST(ConfigHelp, ShowsDefaultsAllowedValuesAndWhatIsRequired) {
+TEST(ConfigHelp, ShowsDefaultsAllowedValuesAndRequiredOptions) {
   const std::string text = help("pretrain", 160);
   expect_contains(text, "Model:\n");
   expect_contains(text, "Learning rate after warm-up. (required)");

@@ -82,7 +82,7 @@ TEST(ConfigJson, TokenizersComeBack) {
                   "tokenizer: 'tokenizer_type': JSON type number is not possible");
 }
 
-TEST(ConfigJson, ARecommenderInheritsWhatWasNotGiven) {
+TEST(ConfigJson, ARecommenderInheritsOptionsThatAreNotGiven) {
   RecommendConfig stored;
   stored.model.embedding_dim = 8;
   stored.model.bottom_mlp = {32, 8};

@@ -21,7 +21,7 @@ TEST(ConfigNumber, ReadsWholeNumbersUpToTheLimits) {
   expect_contains(refusal([] { parse_uint64("-1"); }), "negative");
 }
 
-TEST(ConfigNumber, RefusesWhatIsNotWhollyANumber) {
+TEST(ConfigNumber, RejectsTextsThatAreNotWhollyNumbers) {
   for (const char* text :
        {"", " 1", "1 ", "12x", "x12", "1.5", "1e6", "+1", "0x10", "--1", "1,000", "\xff"}) {
     expect_contains(refusal([&] { parse_int64(text); }), "not a whole number");

@@ -34,7 +34,7 @@ TEST(PipelineCut, ReadsMegatronsLayouts) {
   EXPECT_EQ(stage_layers(layout("E((t|)*2t|)*2L"), 6, 7, 1).layers, (Layers{1, 1, 1, 1, 1, 1, 0}));
 }
 
-TEST(PipelineCut, SaysWhatIsWrongWithALayout) {
+TEST(PipelineCut, ReportsProblemsOfALayout) {
   const auto problem = [](const char* text) { return text_of(stage_layers(layout(text), 4, 2, 1)); };
   const auto has = [&](const char* text, const char* part) {
     EXPECT_NE(problem(text).find(part), std::string::npos) << text << ": " << problem(text);
@@ -54,7 +54,7 @@ TEST(PipelineCut, SaysWhatIsWrongWithALayout) {
             std::string::npos);
 }
 
-TEST(PipelineCut, DividesWhatTheEndsLeave) {
+TEST(PipelineCut, DividesTheLayersLeftByTheEnds) {
   EXPECT_EQ(numbers(1, 1, 10, 4).layers, (Layers{1, 4, 4, 1}));
   EXPECT_EQ(numbers(2, std::nullopt, 11, 4).layers, (Layers{2, 3, 3, 3}));
   EXPECT_EQ(numbers(2, 4, 14, 3, 2).layers, (Layers{1, 4, 2, 1, 4, 2}));

@@ -18,7 +18,7 @@ TEST(Schedule, NamesReadBack) {
   EXPECT_FALSE(find_schedule(""));
 }
 
-TEST(Schedule, ProblemsSayWhatWouldDo) {
+TEST(Schedule, ProblemsComeWithARemedy) {
   EXPECT_EQ(
       schedule_problem(Schedule::DualPipeV, 4, 2, 7),
       "dualpipe-v on 4 pipeline ranks needs at least 8 micro-batches in a global batch, there are 7; 1f1b "
@@ -35,7 +35,7 @@ TEST(Schedule, ProblemsSayWhatWouldDo) {
   EXPECT_NE(schedule_problem(Schedule::Gpipe, 0, 1, 1), "");
 }
 
-TEST(Schedule, WhatRunsHasNoProblem) {
+TEST(Schedule, RunnableSchedulesHaveNoProblem) {
   for (std::string_view name : schedule_names()) {
     const Schedule schedule = *find_schedule(name);
     const int chunks = needs_two_chunks(schedule) ? 2 : 1;

@@ -197,7 +197,7 @@ TEST(SearchOptions, NeedNoLayout) {
             (std::vector<SearchAxis>{SearchAxis::Pipeline, SearchAxis::Schedule, SearchAxis::Stages}));
 }
 
-TEST(SearchOptions, WhatASearchCannotUseIsRefused) {
+TEST(SearchOptions, RejectsOptionsThatASearchCannotUse) {
   expect_contains(refusal_of(search_words()), "--search needs --global-batch-size");
   const Words complete_words = search_words() + Words{"--global-batch-size", "64"};
   expect_contains(refusal_of(complete_words + Words{"--schedule-csv", "a.csv"}),
@@ -225,7 +225,7 @@ TEST(SearchOptions, SchedulesAreNamed) {
                   "--search-schedules has no effect");
 }
 
-TEST(SearchOptions, WhatIsWrongWithTheModelIsSaid) {
+TEST(SearchOptions, ReportsProblemsOfTheModel) {
   expect_contains(refusal_of(search_words() + Words{"--global-batch-size", "64", "--hidden-dropout", "2"}),
                   "--hidden-dropout");
 }

@@ -173,7 +173,7 @@ const std::vector<Case>& cases() {
   return kCases;
 }
 
-TEST(ConfigValidateMesh, ReportsEachMistakeOnceWithWhatWouldBeRight) {
+TEST(ConfigValidateMesh, ReportsEachMistakeOnceWithARemedy) {
   for (const Case& test : cases()) {
     PretrainConfig config = sound();
     test.change(config);
@@ -265,7 +265,7 @@ TEST(ConfigValidateMesh, ReductionInBf16NeedsSomebodyToSendTo) {
   EXPECT_TRUE(std::get<PretrainConfig>(read(many + Words{"257"})).precision.grad_reduce_in_bf16);
 }
 
-TEST(ConfigValidateMesh, PrintsWhatReadsBack) {
+TEST(ConfigValidateMesh, PrintedConfigurationsReadBack) {
   const std::string text =
       std::get<TextRequest>(
           read(complete() + Words{"--ranks", "2", "--pp", "2", "--num-layers-per-virtual-pipeline-stage", "1",

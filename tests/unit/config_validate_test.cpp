@@ -233,7 +233,7 @@ const std::vector<ValidateCase>& cases() {
   return kCases;
 }
 
-TEST(ConfigValidate, AcceptsWhatIsSound) {
+TEST(ConfigValidate, AcceptsValidConfigurations) {
   EXPECT_EQ(texts_of(problems(sound())), Words{});
   PretrainConfig config = sound();
   config.data.data_path = {"0.3", "a", "7", "b"};
@@ -249,7 +249,7 @@ TEST(ConfigValidate, AcceptsWhatIsSound) {
   }
 }
 
-TEST(ConfigValidate, ReportsEachMistakeOnceWithWhatWouldBeRight) { expect_reported(cases()); }
+TEST(ConfigValidate, ReportsEachMistakeOnceWithARemedy) { expect_reported(cases()); }
 
 TEST(ConfigValidate, ReportsAllMistakesTogether) {
   PretrainConfig config = sound();

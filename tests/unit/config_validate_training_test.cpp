@@ -124,9 +124,7 @@ const std::vector<ValidateCase>& training_cases() {
   return kCases;
 }
 
-TEST(ConfigValidateTraining, ReportsEachMistakeOnceWithWhatWouldBeRight) {
-  expect_reported(training_cases());
-}
+TEST(ConfigValidateTraining, ReportsEachMistakeOnceWithARemedy) { expect_reported(training_cases()); }
 
 // A resolved configuration is one that a user might have given: it can be resolved again.
 TEST(ConfigValidateTraining, AConstantRateHasNoEndOfDecay) {
@@ -147,7 +145,7 @@ TEST(ConfigValidateTraining, NoEvaluationIsPossible) {
   EXPECT_EQ(texts_of(problems(config)), Words{});
 }
 
-TEST(ConfigValidateTraining, PassesSayTheLength) {
+TEST(ConfigValidateTraining, EpochsDetermineTheLength) {
   PretrainConfig config = sound();
   config.batch.train_iters = 0;
   config.batch.train_epochs = 2;

@@ -75,7 +75,7 @@ TEST(ExactSumTest, IsTheNearestDoubleOverTheWholeRange) {
   }
 }
 
-TEST(ExactSumTest, WhatCancelsLeavesTheRest) {
+TEST(ExactSumTest, CancellingTermsLeaveTheRest) {
   std::mt19937_64 random(2);
   for (int round = 0; round < 200; ++round) {
     Values values = spread_values(40, -1000, 1000, random);

@@ -65,7 +65,7 @@ TEST_F(HostMemory, KnowsVersion1OfControlGroups) {
   EXPECT_EQ(memory(), 450 * kKib);
 }
 
-TEST(FreeMemory, IsWhatTheSystemSays) {
+TEST(FreeMemory, EqualsTheFigureOfTheSystem) {
   const TemporaryFolder root;
   EXPECT_EQ(free_memory(root.path()), 0U);  // nothing is known
   put_file(root.path() / "proc/meminfo", "MemTotal:  8192 kB\nMemFree:  1024 kB\nMemAvailable:  4096 kB\n");
@@ -74,7 +74,7 @@ TEST(FreeMemory, IsWhatTheSystemSays) {
 }
 
 // The group of the process has no limit, one around it does; its cache of files gives way.
-TEST(FreeMemory, IsWhatTheControlGroupsLeave) {
+TEST(FreeMemory, EqualsTheRestOfTheControlGroups) {
   const TemporaryFolder root;
   put_file(root.path() / "proc/meminfo", "MemAvailable:  1048576 kB\n");
   put_file(root.path() / "proc/self/cgroup", "0::/job/step\n");

@@ -22,7 +22,7 @@ TEST(PlainText, TextIsTaken) {
     EXPECT_EQ(refusal(text), "") << text;
 }
 
-TEST(PlainText, WhatIsPackedIsNamedWithItsProgram) {
+TEST(PlainText, CompressedFilesAreNamedWithTheirProgram) {
   EXPECT_EQ(refusal("\x1f\x8b\x08"),
             "d/text: holds gzip data, not text: decompress it first, for example with gzip -d");
   EXPECT_NE(refusal("\x28\xb5\x2f\xfd").find("zstd -d"), std::string::npos);

@@ -12,7 +12,7 @@ TEST(Printable, LeavesTextAsItIs) {
   }
 }
 
-TEST(Printable, EscapesWhatControlsATerminal) {
+TEST(Printable, EscapesTerminalControlCharacters) {
   EXPECT_EQ(printable("\x1b[31mred\x1b]0;title\x07"), "\\x1b[31mred\\x1b]0;title\\x07");
   EXPECT_EQ(printable("a\nb\tc\rd"), "a\\nb\\tc\\rd");
   EXPECT_EQ(printable(std::string_view("a\0b", 3)), "a\\x00b");

@@ -74,7 +74,7 @@ TEST(ReadJson, ValuesAndBytesAreLimitedBeforeParsing) {
             "d/x.json: the JSON text has 7 bytes, more than the 6 it may have");
 }
 
-TEST(ReadJson, WhatIsNoJsonIsToldWithItsPlaceAndEscaped) {
+TEST(ReadJson, ReportsInvalidJsonWithItsPlaceEscaped) {
   const std::string text = parse_refusal("{\"a\":\n \x1b[2J}");
   EXPECT_TRUE(text.starts_with("d/x.json: is not JSON: parse error at line 2, column 2")) << text;
   EXPECT_EQ(text.find('\x1b'), std::string::npos);

@@ -109,7 +109,7 @@ TEST(Stream, EveryWaiterHasAnErrorOfItsOwn) {
   }
 }
 
-TEST(Stream, WhatWorkOwnsMayUseTheStreamWhenItDies) {
+TEST(Stream, DestructorsOfOwnedValuesMayUseTheStream) {
   ThreadPool pool(1);
   Stream comm(Stream::Mode::Worker, pool);
   bool destroyed = false;

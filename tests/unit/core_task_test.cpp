@@ -7,7 +7,7 @@
 namespace trifold {
 namespace {
 
-TEST(Task, OwnsWhatItCapturedUntilItIsDone) {
+TEST(Task, OwnsItsCapturesUntilItIsDone) {
   const auto owned = std::make_shared<int>(0);
   Task task([owned] { ++*owned; });
   EXPECT_EQ(owned.use_count(), 2);

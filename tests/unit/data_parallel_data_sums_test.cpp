@@ -83,7 +83,7 @@ TEST(DataSums, GivePartsTheBitsOfTheWhole) {
     });
 }
 
-TEST(DataSums, RefuseWhatDoesNotFitTheWorkSpace) {
+TEST(DataSums, RejectBuffersLargerThanTheWorkspace) {
   run_ranks(2, [&](Communicator& world) {
     Bench bench(2, 256);
     const Buffer larger(512 * 4);

@@ -64,7 +64,7 @@ TEST(GradientBuffer, SumsEachGradientOverItsPartialAxes) {
 
 // A parameter of which each data-parallel rank has a part of its own, as an expert's would be, beside one
 // that they share: its gradient is summed over no data rank, and its slice is all of it.
-TEST(GradientBuffer, SharesOutOnlyWhatTheDataRanksHoldAlike) {
+TEST(GradientBuffer, ShardsOnlyParametersReplicatedOverDataRanks) {
   for (const bool slices : {false, true})
     run_ranks(4, [&](Communicator& world) {
       const Mesh mesh(world, {{Axis::Tp, 2}, {Axis::Dp, 2}});
@@ -108,7 +108,7 @@ TEST(GradientBuffer, SharesOutOnlyWhatTheDataRanksHoldAlike) {
 
 // Nothing is set to zero that is written anyway: what a step finds is what the last one left. What nobody
 // wrote, and padding, is zero all the same.
-TEST(GradientBuffer, OnlyWhatNobodyWroteBecomesZero) {
+TEST(GradientBuffer, OnlyUnwrittenGradientsBecomeZero) {
   run_ranks(1, [](Communicator& world) {
     const Mesh mesh(world, {{Axis::Dp, 1}});
     const ParamList params = two_kinds(mesh, false);

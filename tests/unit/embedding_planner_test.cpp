@@ -19,7 +19,7 @@ std::vector<RankLoad> loads(const std::vector<EmbeddingTable>& tables, const Pla
 }
 
 // b F D s (N - 1) / N each way, for F tables over N ranks.
-TEST(EmbeddingPlanner, WholeTablesSendWhatTheFormulaSays) {
+TEST(EmbeddingPlanner, WholeTablesSendTheBytesOfTheFormula) {
   PlacementInput input{.ranks = 8, .global_batch = 65'536};
   for (const int bytes : {4, 2}) {
     input.travel_bytes = bytes;
@@ -82,7 +82,7 @@ TEST(EmbeddingPlanner, MoreRanksThanTables) {
   EXPECT_LT(imbalance(all), 1.5);
 }
 
-TEST(EmbeddingPlanner, WhatDoesNotFitARankIsCutByRows) {
+TEST(EmbeddingPlanner, TablesTooLargeForARankAreCutByRows) {
   const std::vector<EmbeddingTable> tables = {{"large", 40'000'000, 128, 1}, {"other", 1'000'000, 128, 1}};
   PlacementInput input{.ranks = 4, .global_batch = 8192};
   input.memory_of_rank = 8 * kGib;  // the first has 19 GiB

@@ -106,7 +106,7 @@ TEST_F(Npy, RowsComeInOrder) {
   EXPECT_EQ(file.header().number(rest.data() + 2), -1);
 }
 
-TEST_F(Npy, SaysWhatIsWrong) {
+TEST_F(Npy, ReportsProblems) {
   const auto expect = [&](std::string_view text, std::string_view part) {
     const std::string told = refusal(text);
     EXPECT_NE(told.find(part), std::string::npos) << told;

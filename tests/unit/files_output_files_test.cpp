@@ -43,7 +43,7 @@ TEST(WriteFile, LeavesTheOldFileWhereTheNewOneFails) {
   fs::remove(path);
 }
 
-TEST(WriteFile, WritesToWhatCannotBeReplaced) {
+TEST(WriteFile, WritesToFilesThatCannotBeReplaced) {
   EXPECT_EQ(failure_of("/dev/null"), "");
   EXPECT_TRUE(fs::is_character_file("/dev/null"));
   EXPECT_EQ(failure_of("/dev/full"), "--json /dev/full: writing failed; is the disk full?");

@@ -84,7 +84,7 @@ TEST(DeviceWorkspace, IsEnoughForTheEnginesOfDescribedCards) {
   }
 }
 
-TEST(DeviceWorkspace, ProductsTakeWhatCublasLtIsGiven) {
+TEST(DeviceWorkspace, CountsTheWorkspaceOfCublasLt) {
   PretrainConfig config = gpt2_124m();
   config.precision.bf16 = false;  // attention in f32 is the plain kernels'
   EXPECT_EQ(device_workspace(config), kProducts);

@@ -57,7 +57,7 @@ TEST(Mesh, WithoutExpertsTheirDataAxisIsTheStage) {
   EXPECT_EQ(sizes_of(1, 1, 1)[Axis::Edp], 1);
 }
 
-TEST(Mesh, RefusesWhatIsNotThere) {
+TEST(Mesh, RejectsUnknownAxesAndRanks) {
   const MeshSizes sizes = sizes_of(2, 1, 2);
   EXPECT_THROW(coords_of(4, sizes), Error);
   EXPECT_THROW(coords_of(-1, sizes), Error);

@@ -217,7 +217,7 @@ TEST(RectsOfRange, ExhaustiveOnSmallBlocks) {
   }
 }
 
-TEST(RectsOfRange, RejectsWhatIsNotInTheBlock) {
+TEST(RectsOfRange, RejectsRangesOutsideTheBlock) {
   EXPECT_THROW(rects_of_range(Rect::whole({2, 2}), 0, 5), Error);
   EXPECT_THROW(rects_of_range(Rect::whole({2, 2}), -1, 2), Error);
   EXPECT_THROW(rects_of_range(Rect::whole({2, 2}), 3, 2), Error);

@@ -13,7 +13,7 @@ TEST(EvenPart, CutsOneDim) {
   EXPECT_NO_THROW(check_exact_cover("w", {3, 8, 2}, parts));
 }
 
-TEST(EvenPart, RejectsWhatDoesNotDivide) {
+TEST(EvenPart, RejectsSizesThatDoNotDivide) {
   EXPECT_THROW(even_part({6, 4}, 0, 0, 4), Error);
   EXPECT_THROW(even_part({6, 4}, 2, 0, 1), Error);
   EXPECT_THROW(even_part({6, 4}, 0, 3, 3), Error);

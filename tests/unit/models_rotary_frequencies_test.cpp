@@ -43,7 +43,7 @@ TEST(RotaryFrequencies, LinearDividesEveryAngle) {
   EXPECT_EQ(rotary_score_scale(model), 1);
 }
 
-TEST(RotaryFrequencies, YarnKeepsWhatTurnsFastAndBlendsWhatIsBetween) {
+TEST(RotaryFrequencies, YarnKeepsHighFrequenciesAndBlendsMiddleOnes) {
   expect_relative(
       rotary_frequencies(yarn(32, 10000, 256, 4)),
       {1, 0.50209046891995457, 0.24846467329894412, 0.12066895996692689, 0.057142857142857148,

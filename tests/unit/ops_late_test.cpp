@@ -11,9 +11,9 @@ namespace {
 template <class Body>
 void check_late(Body body) {
   with_every_table([&](const OpTable& ops, Stream& stream) {
-    const Values told = body(ops, stream, false);
-    EXPECT_EQ(told, body(ops, stream, true));
-    EXPECT_NE(told, Values(told.size(), 0.0));
+    const Values in_time = body(ops, stream, false);
+    EXPECT_EQ(in_time, body(ops, stream, true));
+    EXPECT_NE(in_time, Values(in_time.size(), 0.0));
   });
 }
 

@@ -160,7 +160,7 @@ TEST(LrSchedule, WsdWithoutADecayStaysAtTheTopToTheEnd) {
   EXPECT_EQ(LrSchedule(config, 4, kDecay).at(kDecay + 1), kMin);
 }
 
-TEST(LrSchedule, IsWhatTheGoldenRunUsed) {
+TEST(LrSchedule, EqualsTheScheduleOfTheGoldenRun) {
   const test::GoldenGptConfig golden = test::load_golden_gpt().config;
   LrConfig config;
   config.lr = golden.lr;
@@ -191,7 +191,7 @@ void expect_refused(const std::function<void(LrConfig&)>& spoil, const std::stri
   }
 }
 
-TEST(LrSchedule, RefusesWhatMakesNoSchedule) {
+TEST(LrSchedule, RejectsInvalidSchedules) {
   expect_refused([](LrConfig& c) { c.lr = -1; }, "--lr");
   expect_refused([](LrConfig& c) { c.lr = std::nan(""); }, "--lr");
   expect_refused([](LrConfig& c) { c.min_lr = 1; }, "--min-lr");

@@ -52,7 +52,7 @@ TEST(LayoutOrder, TiesGoToLessMemoryThenToFewerTensorRanks) {
   EXPECT_TRUE(order_of_layouts({}, kLimit).empty());
 }
 
-TEST(LayoutSearch, FindsWhatThePlanSays) {
+TEST(LayoutSearch, AgreesWithPlans) {
   const LayoutSearch search = search_layouts(resolve(search_of_8()));
   ASSERT_FALSE(search.best.empty());
   EXPECT_LE(search.best.size(), 10U);
@@ -138,7 +138,7 @@ TEST(LayoutSearch, KeepsToTheMemoryLimit) {
   EXPECT_NE(message.find("--micro-batch-size 1"), std::string::npos) << message;
 }
 
-TEST(LayoutSearch, ChoosesOnlyWhatItIsAskedFor) {
+TEST(LayoutSearch, ChangesOnlyTheGivenAxes) {
   PlanConfig config = search_of_8();
   config.search_over = {SearchAxis::MicroBatch, SearchAxis::Recompute};
   config.run.mesh.tensor_model_parallel_size = 2;

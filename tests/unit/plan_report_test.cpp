@@ -136,7 +136,7 @@ TEST(PlanReport, ForetellsTheMemoryOfEveryRank) {
 }
 
 // Memory and traffic of sharded gradients under both policies, on each pipeline rank.
-TEST(PlanReport, ForetellsWhatReductionsHoldAndSend) {
+TEST(PlanReport, PredictsMemoryAndTrafficOfReductions) {
   PretrainConfig base = on_mesh(small_run(), 4, 1, 2);
   base.model.num_layers = 5;
   base.batch.micro_batch_size = 1;
@@ -177,7 +177,7 @@ TEST(PlanReport, ForetellsWhatReductionsHoldAndSend) {
 
 // Keys and values gathered forward and back, and their gradients summed, or sent round a ring, or heads exchanged,
 // on each pipeline rank.
-TEST(PlanReport, ForetellsWhatContextRanksHoldAndSend) {
+TEST(PlanReport, PredictsMemoryAndTrafficOfContextRanks) {
   for (const auto exchange : {ContextExchange::AllGather, ContextExchange::AllToAll, ContextExchange::Ring})
     for (const auto recompute : {RecomputeGranularity::None, RecomputeGranularity::Full}) {
       const bool bf16 = recompute == RecomputeGranularity::Full;
@@ -207,7 +207,7 @@ TEST(PlanReport, ForetellsWhatContextRanksHoldAndSend) {
 }
 
 // A ring sends as much behind attention, as far as its products take as long; gathering waits for all of it.
-TEST(PlanReport, SaysWhatContextRanksWaitFor) {
+TEST(PlanReport, ReportsTheWaitsOfContextRanks) {
   PretrainConfig config = on_mesh(small_run(), 1, 1, 1, 4);
   config.model.seq_length = config.model.max_position_embeddings.emplace(4096);
   const auto exchanges = [&](ContextExchange exchange, double bandwidth) {

@@ -100,7 +100,7 @@ TEST(PlanStepTime, APipelinesBubbleIsThatOfItsSchedule) {
   EXPECT_LT(step_time(a100(), {}, work).bubble, 0.3 * plain.bubble);
 }
 
-TEST(PlanStepTime, WhatIsNotHiddenTakesTime) {
+TEST(PlanStepTime, ExposedCommunicationTakesTime) {
   Workload work = small_gpt();
   work.data = 32;
   Software hidden, waits;

@@ -48,7 +48,7 @@ TEST(ZeroTable, GivesTheNumbersOfThePaper) {
 
 // What is held of 124 million parameters on 8 and 64 ranks. Of stage 3's weights the embedding and two layers
 // are gathered at a time: the rest is the formula's share.
-TEST(ZeroTable, HoldsWhatTheFormulaSays) {
+TEST(ZeroTable, HasTheBytesOfTheFormula) {
   for (const int ranks : {8, 64}) {
     const ZeroTable table = make_zero_table(plan_for(gpt(12, 768, 12, 1024, ranks)));
     const double psi = table.rows[0].formula.parameters / 2;
@@ -74,7 +74,7 @@ struct Place {
 };
 
 // 8 ranks that run hold, byte for byte, what the plan says.
-TEST(ZeroTable, IsWhatRunningRanksHold) {
+TEST(ZeroTable, EqualsTheMemoryOfRunningRanks) {
   for (const Place& p : {Place{8, 1, 1}, Place{4, 2, 1}, Place{4, 1, 2}, Place{2, 2, 2}})
     for (int stage = 0; stage < 4; ++stage) {
       SCOPED_TRACE(fmt::format("dp {} tp {} pp {}, stage {}", p.dp, p.tp, p.pp, stage));

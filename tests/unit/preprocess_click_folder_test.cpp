@@ -105,7 +105,7 @@ TEST(OpenClicks, FindsTheFormat) {
   expect_has(error(dir.file("t.bin"), options), "there is no format of clicks called 'other'");
 }
 
-TEST(OpenClicks, WhatIsGivenAgreesWithTheFolder) {
+TEST(OpenClicks, GivenOptionsMustAgreeWithTheFolder) {
   const TempDir dir;
   test::write_file(dir.file("in.csv"), "label,I1,C1,C2\n1,2,a,b\n0,3,b,b\n");
   run(options_for(dir, "in.csv", "out"));

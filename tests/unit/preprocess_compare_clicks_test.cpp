@@ -38,7 +38,7 @@ TEST(CompareClicks, NamesEachDifference) {
             "table a: its place holds b in B, a in A; table b: its place holds a in B, b in A");
 }
 
-TEST(CompareClicks, WhatMeansTheSame) {
+TEST(CompareClicks, EquivalentFoldersAreEqual) {
   ClickSchema other = schema();
   other.tables[0].mapping = kUnknownMapping;
   other.tables[1].mapping = "modulo";  // of ids that are inside their table

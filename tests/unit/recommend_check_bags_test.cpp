@@ -29,11 +29,11 @@ TEST(CheckBags, NamesTheTableAndTheSampleThatNeedMost) {
   const LongBags source;
   const int64_t needed = int64_t{256} * 1001 * 4 * 2;
   check_bags(source, 256, needed);
-  const std::string told = test::error_of([&] { check_bags(source, 256, needed - 8 * 256); });
+  const std::string text = test::error_of([&] { check_bags(source, 256, needed - 8 * 256); });
   for (const char* part :
        {"two batches of 256 samples", "table words, 1000 ids a sample because of sample 42", "--max-bag N",
         "--global-batch-size"})
-    EXPECT_NE(told.find(part), std::string::npos) << told;
+    EXPECT_NE(text.find(part), std::string::npos) << text;
 }
 
 }  // namespace

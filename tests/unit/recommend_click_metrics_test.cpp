@@ -102,7 +102,7 @@ TEST(ClickMetrics, ClosedForms) {
   EXPECT_EQ(scores.auc, 0.0);
 }
 
-TEST(ClickMetrics, WhatHasNoMeaningIsAbsent) {
+TEST(ClickMetrics, UndefinedMetricsAreAbsent) {
   Predictions only;
   EXPECT_EQ(alone(only).samples, 0);
   only.add(1, 0);

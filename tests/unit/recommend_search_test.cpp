@@ -64,7 +64,7 @@ TEST(RecommenderSearch, AMemoryLimitTakesMoreRanks) {
   EXPECT_LT(limited.fitting, limited.layouts);
 }
 
-TEST(RecommenderSearch, SaysThatNothingFitsAndWhatNeedsLeast) {
+TEST(RecommenderSearch, ReportsThatNothingFitsAndTheSmallestLayout) {
   PlanRecommenderConfig config = five_tables(2);
   config.run.placement.memory_limit = 0.01;
   try {
@@ -80,7 +80,7 @@ TEST(RecommenderSearch, SaysThatNothingFitsAndWhatNeedsLeast) {
 }
 
 // Vectors that shall travel in bf16 do in all layouts.
-TEST(RecommenderSearch, KeepsWhatTheOptionsSayOfTheExchange) {
+TEST(RecommenderSearch, KeepsTheGivenExchangeFormat) {
   PlanRecommenderConfig config = five_tables(4);
   config.run.placement.bf16_exchange = true;
   const RecommenderSearch found = search(config);

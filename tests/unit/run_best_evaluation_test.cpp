@@ -13,7 +13,7 @@ namespace {
 
 using Better = BestEvaluation::Better;
 
-TEST(BestEvaluation, CountsWhatIsNoBetter) {
+TEST(BestEvaluation, CountsEvaluationsWithoutImprovement) {
   BestEvaluation best("AUC", Better::Higher);
   EXPECT_FALSE(best.ends_early(1));
   best.add(10, 0.6);

@@ -290,7 +290,7 @@ TEST(NotFinite, InAnAsynchronousScheduleNamesStageAndGradient) {
 }
 
 // The state after a failed step can be saved, and continues with the bits of a run without the failure.
-TEST(NotFinite, LeavesWhatATrainerCanGoOnFrom) {
+TEST(NotFinite, LeavesAStateToContinueFrom) {
   const PretrainConfig config = run_of({"", 2, 1, 1, "1f1b", 1, 3});
   const SyntheticTokens data(config.model.seq_length, 7, 11);
   const std::filesystem::path folder = std::filesystem::temp_directory_path() / "trifold_finite_check_test";

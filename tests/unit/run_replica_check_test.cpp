@@ -99,7 +99,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return test.param.name; });
 
 // The error message when the ranks in `damaged` change an element of a parameter after a step.
-std::string told(const ReplicaCase& c, const std::vector<int>& damaged, const std::string& parameter) {
+std::string report_of(const ReplicaCase& c, const std::vector<int>& damaged, const std::string& parameter) {
   const PretrainConfig config = run_of(c);
   const std::unique_ptr<DataSource> data = few_tokens(config.model);
   std::string text;
@@ -123,38 +123,38 @@ std::string told(const ReplicaCase& c, const std::vector<int>& damaged, const st
   return text;
 }
 
-void expect_told(const std::string& text, const std::string& part) {
+void expect_in(const std::string& text, const std::string& part) {
   EXPECT_NE(text.find(part), std::string::npos) << text;
 }
 
 TEST(Replicas, AMinorityIsNamed) {
-  const std::string text = told({"", 4}, {2}, "block.1.norm2.gain");
-  expect_told(text, "step 2: ");
-  expect_told(text, "rank 2 differs from ranks 0, 1 and 3: ");
-  expect_told(text, "param/block.1.norm2.gain");
+  const std::string text = report_of({"", 4}, {2}, "block.1.norm2.gain");
+  expect_in(text, "step 2: ");
+  expect_in(text, "rank 2 differs from ranks 0, 1 and 3: ");
+  expect_in(text, "param/block.1.norm2.gain");
   EXPECT_EQ(text.find("block.2"), std::string::npos) << text;
 }
 
 TEST(Replicas, TwoCopiesHaveNoMajority) {
-  const std::string text = told({"", 1, 2}, {1}, "block.0.norm2.gain");
-  expect_told(text, "rank 0 and rank 1 differ, and there is no majority: ");
-  expect_told(text, "param/block.0.norm2.gain");
+  const std::string text = report_of({"", 1, 2}, {1}, "block.0.norm2.gain");
+  expect_in(text, "rank 0 and rank 1 differ, and there is no majority: ");
+  expect_in(text, "param/block.0.norm2.gain");
 }
 
 TEST(Replicas, EachTensorRankHasItsOwnPart) {
-  expect_told(told({"", 3, 2}, {3}, "block.0.mlp.up.weight"), "rank 3 differs from ranks 1 and 5: ");
+  expect_in(report_of({"", 3, 2}, {3}, "block.0.mlp.up.weight"), "rank 3 differs from ranks 1 and 5: ");
 }
 
 TEST(Replicas, TheUsesOfATiedWeightAreCompared) {
-  const std::string text = told({"", 1, 1, 2}, {1}, "embedding.tokens.weight@head");
-  expect_told(text, "the two uses of a tied weight, on rank 0 and on rank 1, differ: ");
+  const std::string text = report_of({"", 1, 1, 2}, {1}, "embedding.tokens.weight@head");
+  expect_in(text, "the two uses of a tied weight, on rank 0 and on rank 1, differ: ");
 }
 
 // Master weights are on their owners only, and each step brings the weights to the others: a copy that is
 // damaged between steps is right again after the next.
 TEST(Replicas, WeightsOfZero1AreRepairedByTheirOwners) {
   const ReplicaCase zero1{"", 4, 1, 1, [](C& c) { c.zero.zero_stage = 1; }};
-  EXPECT_EQ(told(zero1, {2}, "block.3.norm2.gain"), "");
+  EXPECT_EQ(report_of(zero1, {2}, "block.3.norm2.gain"), "");
 }
 
 }  // namespace

@@ -16,8 +16,8 @@ namespace trifold::test {
 namespace {
 
 // The error message on each of four ranks when rank 2 has another configuration.
-std::array<std::string, 4> told(const std::function<void(PretrainConfig&)>& change,
-                                const std::function<void(RunTerms&)>& more = {}) {
+std::array<std::string, 4> differences_of(const std::function<void(PretrainConfig&)>& change,
+                                          const std::function<void(RunTerms&)>& more = {}) {
   std::array<std::string, 4> texts;
   run_on_ranks(on_mesh(small_run(), 4).mesh, [&](Communicator& world) {
     PretrainConfig config = on_mesh(small_run(), 4);
@@ -40,10 +40,10 @@ void expect_difference(const std::string& text, const std::string& part) {
   EXPECT_NE(text.find(part), std::string::npos) << text;
 }
 
-TEST(RunTerms, EqualRanksAgree) { EXPECT_EQ(told({})[0], ""); }
+TEST(RunTerms, EqualRanksAgree) { EXPECT_EQ(differences_of({})[0], ""); }
 
 TEST(RunTerms, DifferencesAreListedByOptionAndRank) {
-  const std::string text = told([](PretrainConfig& config) {
+  const std::string text = differences_of([](PretrainConfig& config) {
     config.lr.lr = 0.5;
     config.seed = 7;
     config.batch.exit_interval = 3;
@@ -56,8 +56,8 @@ TEST(RunTerms, DifferencesAreListedByOptionAndRank) {
   expect_difference(text, "--bf16 is false on ranks 0, 1 and 3 and true on rank 2");
 }
 
-TEST(RunTerms, WhatIsOfAHostMayDiffer) {
-  EXPECT_EQ(told([](PretrainConfig& config) {
+TEST(RunTerms, OptionsOfAHostMayDiffer) {
+  EXPECT_EQ(differences_of([](PretrainConfig& config) {
               config.log.log_json = "/elsewhere";
               config.mesh.threads_per_rank = 3;
               config.zero.offload = Offload::parse("/scratch");
@@ -67,10 +67,10 @@ TEST(RunTerms, WhatIsOfAHostMayDiffer) {
 }
 
 TEST(RunTerms, ATermThatOnlySomeHave) {
-  expect_difference(told({},
-                         [](RunTerms& terms) {
-                           terms.add({"the weights of --data-path", "0.5 0.5"});
-                         })[0],
+  expect_difference(differences_of({},
+                                   [](RunTerms& terms) {
+                                     terms.add({"the weights of --data-path", "0.5 0.5"});
+                                   })[0],
                     "the weights of --data-path is absent on ranks 0, 1 and 3 and 0.5 0.5 on rank 2");
 }
 

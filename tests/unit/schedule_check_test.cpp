@@ -75,7 +75,7 @@ TEST(Check, OneStageNamesTheActionThatIsWrong) {
             std::string::npos);
 }
 
-TEST(Check, WhatIsToBeReducedMustBe) {
+TEST(Check, EveryGradientMustBeReduced) {
   expect_errors({{"0F0,0B0,0STEP",
                   "0STEP (rank 0, action 3): it comes before the reduction of the bucket that ends at "
                   "block 1"},
@@ -134,7 +134,7 @@ TEST(Check, TwoRanksNeedTheirMessages) {
 }
 
 // Ranks that both wait for a message before they send their own.
-TEST(Check, ADeadlockSaysWhatEachRankWaitsFor) {
+TEST(Check, ADeadlockNamesTheActionEachRankWaitsFor) {
   const Plan plan = parse_plan(
       "0F0,0SEND_F0,0F1,0RECV_B0,0B0,0SEND_F1,0RECV_B1,0B1,0STEP\n"
       "1RECV_F0,1F0,1RECV_F1,1F1,1B0,1SEND_B0,1B1,1SEND_B1,1STEP");

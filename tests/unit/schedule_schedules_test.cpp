@@ -84,7 +84,7 @@ TEST(Schedules, ForwardOnlyFollowsThePlacement) {
   EXPECT_EQ(to_string(forward_only(Schedule::OneFOneB, 1, 1, 2)), "0F0,0F1\n");
 }
 
-TEST(Schedules, RefuseWhatCannotRun) {
+TEST(Schedules, RejectImpossibleSizes) {
   EXPECT_THROW(make_schedule(Schedule::DualPipeV, 4, 2, 7), Error);
   EXPECT_THROW(make_schedule(Schedule::ZbV, 4, 1, 8), Error);
   EXPECT_THROW(make_schedule(Schedule::Gpipe, 2, 1, 0), Error);

@@ -58,18 +58,20 @@ TEST(TableStep, WithoutAnActionOrWithOneTwiceIsRefused) {
 }
 
 TEST(TableStep, InAnotherOrderIsRefused) {
-  const auto told = [](const std::string& text) { return message(parse_plan(text).front(), {}); };
-  expect_contains(told("0READ,0LOOKUP,0F0,1F0,0COLLECT,1I0,0RETURN,1W0,1REDUCE_GRAD,0B0,0REDUCE_GRAD,0LOSS,"
-                       "0UPDATE_ROWS,0STEP"),
-                  "the plan is wrong at action 4, 1F0: it comes before 0COLLECT");
-  expect_contains(told("0READ,0LOOKUP,0F0,0COLLECT,1F0,1I0,0RETURN,1W0,1REDUCE_GRAD,0B0,0REDUCE_GRAD,"
-                       "0UPDATE_ROWS,0LOSS,0STEP"),
+  const auto message_of = [](const std::string& text) { return message(parse_plan(text).front(), {}); };
+  expect_contains(
+      message_of("0READ,0LOOKUP,0F0,1F0,0COLLECT,1I0,0RETURN,1W0,1REDUCE_GRAD,0B0,0REDUCE_GRAD,0LOSS,"
+                 "0UPDATE_ROWS,0STEP"),
+      "the plan is wrong at action 4, 1F0: it comes before 0COLLECT");
+  expect_contains(message_of("0READ,0LOOKUP,0F0,0COLLECT,1F0,1I0,0RETURN,1W0,1REDUCE_GRAD,0B0,0REDUCE_GRAD,"
+                             "0UPDATE_ROWS,0LOSS,0STEP"),
                   "0UPDATE_ROWS: it comes before 0LOSS");
-  expect_contains(told("0READ,0LOOKUP,0F0,0COLLECT,1F0,1I0,0RETURN,1W0,1REDUCE_GRAD,0REDUCE_GRAD,0B0,0LOSS,"
-                       "0UPDATE_ROWS,0STEP"),
-                  "0REDUCE_GRAD: it comes before 0B0");
-  expect_contains(told("0READ,0NORM"), "0NORM: it does not belong to a step of this model");
-  expect_contains(told("0READ,0SEND_F0"), "0SEND_F0: it does not belong to a step of this model");
+  expect_contains(
+      message_of("0READ,0LOOKUP,0F0,0COLLECT,1F0,1I0,0RETURN,1W0,1REDUCE_GRAD,0REDUCE_GRAD,0B0,0LOSS,"
+                 "0UPDATE_ROWS,0STEP"),
+      "0REDUCE_GRAD: it comes before 0B0");
+  expect_contains(message_of("0READ,0NORM"), "0NORM: it does not belong to a step of this model");
+  expect_contains(message_of("0READ,0SEND_F0"), "0SEND_F0: it does not belong to a step of this model");
 }
 
 // Any order that keeps what each action needs is as good.
@@ -95,7 +97,7 @@ double makespan(const Cost& cost, const TableStepShape& shape = {}) {
   return simulated(cost, shape).makespan;
 }
 
-TEST(TableStep, WhatTravelsHidesBehindWhatIsComputed) {
+TEST(TableStep, ExchangesOverlapWithComputation) {
   Cost cost = kCost;
   cost["0READ"] = 0;
   const double computed = 5 + 4 + 6 + 8 + 1;

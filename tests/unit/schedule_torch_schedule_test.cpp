@@ -41,7 +41,7 @@ TEST(TorchSchedule, WaitsAreTakenOut) {
             "0F0,0B0\n1F0,1B0\n");
 }
 
-TEST(TorchSchedule, AWaitFollowsWhatItIsFor) {
+TEST(TorchSchedule, AWaitFollowsItsTransfer) {
   EXPECT_EQ(
       error_of("0F0,0SEND_F0,0WAIT_SEND_F1\n"),
       "row 1, cell 3: '0WAIT_SEND_F1' waits for 0SEND_F1, which does not come before it or was waited for "
@@ -80,7 +80,7 @@ TEST(TorchSchedule, ReductionsOfATiedWeightMeet) {
             "0F0,1F0,1I0,0B0,1W0,0REDUCE_GRAD@0,1REDUCE_GRAD@0,0STEP,1STEP\n");
 }
 
-TEST(TorchSchedule, PlansSayWhenWeightsAreGathered) {
+TEST(TorchSchedule, PlansContainTheGatheringOfWeights) {
   for (const char* schedule : kSchedules) {
     const Plan whole = golden(schedule, "comms");
     for (size_t rank = 0; rank < whole.size(); ++rank)
@@ -109,7 +109,7 @@ TEST(TorchSchedule, UnitsAreGatheredWithTheirStages) {
 }
 
 // Computation written by PyTorch is written again unchanged, also from the plan that Trifold completed.
-TEST(TorchSchedule, WritesWhatPyTorchReads) {
+TEST(TorchSchedule, WritesFilesThatPyTorchReads) {
   for (const char* schedule : kSchedules) {
     const Plan compute = golden(schedule, "compute");
     EXPECT_EQ(to_torch_csv(compute), to_string(compute)) << schedule;

@@ -21,7 +21,7 @@ TEST(Compare, RelativeErrorIsScaledByTheReference) {
   EXPECT_THROW(relative_error(std::vector{1.0}, std::vector{1.0, 1.0}), std::invalid_argument);
 }
 
-TEST(Compare, WhatIsNotFiniteNeverPasses) {
+TEST(Compare, ValuesThatAreNotFiniteNeverPass) {
   const double nan = std::nan("");
   const double infinity = std::numeric_limits<double>::infinity();
   EXPECT_EQ(relative_error(std::vector{1.0, nan}, std::vector{1.0, 1.0}), infinity);

@@ -84,7 +84,7 @@ TEST(Probe, ReportsEveryMeasurementAndGoesOnAfterAFailure) {
             "unfused 90.000 ms");
 }
 
-TEST(Probe, EndsInTimeAndCountsWhatIsLeft) {
+TEST(Probe, EndsInTimeAndCountsTheRest) {
   const nlohmann::json all = report_within(1e9);
   const nlohmann::json some = report_within(20);
   EXPECT_LE(some["seconds"].get<double>(), 21);

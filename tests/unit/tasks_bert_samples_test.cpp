@@ -225,7 +225,7 @@ TEST(BertSamples, SamplesBeyondTheEndAreNoPairs) {
   }
 }
 
-TEST(BertCorpus, SplitsDocumentsAndRefusesWhatItCannotRead) {
+TEST(BertCorpus, SplitsDocumentsAndRejectsUnreadableData) {
   const TempDir dir;
   std::string text;
   for (int d = 0; d < 10; ++d) text += "a first line\nand a second\n\n";

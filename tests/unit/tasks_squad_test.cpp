@@ -71,7 +71,7 @@ TEST(Squad, AnswersArePlacedInBytes) {
   EXPECT_TRUE(squad.questions[1].answers.empty());
 }
 
-TEST(Squad, SaysWhatIsWrong) {
+TEST(Squad, ReportsProblems) {
   const std::string text = kVersion2;
   const auto refusal = [&](const std::string& from, const std::string& to) {
     std::string changed = text;

@@ -71,7 +71,7 @@ TEST(Region, GathersTheSlicesInRankOrder) {
   });
 }
 
-TEST(Region, AddsUpWhatItsRanksComputed) {
+TEST(Region, SumsTheResultsOfItsRanks) {
   for (const bool slices : {false, true}) {
     run_ranks(2, [&](Communicator& world) {
       Border border(world, slices);

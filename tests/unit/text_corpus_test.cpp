@@ -338,7 +338,7 @@ TEST(Corpus, RepeatsASmallValidationPart) {
   }
 }
 
-TEST(Corpus, RefusesWhatItCannotRead) {
+TEST(Corpus, RejectsUnreadableData) {
   const TempDir dir;
   const auto message = [&](const DataConfig& config, int64_t vocab_size = 256) {
     return error_of([&] { open_data(config, Split::Train, 8, 5, 1, vocab_size); });

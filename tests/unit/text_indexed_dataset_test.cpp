@@ -80,7 +80,7 @@ TEST(IndexedWriter, LeavesNothingWhenNotFinished) {
   expect_has(error_of([&] { IndexedWriter writer(dir.file("no/such/d"), TokenType::U8); }), "does not exist");
 }
 
-TEST(IndexedDataset, ReadsWhatWasWrittenInEveryTokenType) {
+TEST(IndexedDataset, ReadsBackEveryTokenType) {
   for (TokenType type :
        {TokenType::U8, TokenType::I8, TokenType::I16, TokenType::U16, TokenType::I32, TokenType::I64}) {
     const TempDir dir;

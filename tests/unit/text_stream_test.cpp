@@ -125,7 +125,7 @@ TEST(Stream, SamplesAreAPureFunctionOfSeedAndFiles) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST(Stream, ABookmarkGoesOnWithoutWhatWasConsumed) {
+TEST(Stream, ABookmarkContinuesAfterConsumedSamples) {
   const TempDir dir;
   write_corpus(dir);
   const StreamOptions options = options_of(dir.file("corpus"));
@@ -315,7 +315,7 @@ TEST_F(Mistakes, InPackedFilesAreNamed) {
   }
 }
 
-TEST_F(Mistakes, InFoldersAreToldAtOnce) {
+TEST_F(Mistakes, InFoldersAreReportedAtOnce) {
   const auto open = [&](const std::string& name) {
     return error_of([&] { StreamFiles files({dir_.file(name)}); });
   };
@@ -330,7 +330,7 @@ TEST_F(Mistakes, InFoldersAreToldAtOnce) {
   expect_has(read("no_text.jsonl"), "the corpus has no token for the training part");
 }
 
-TEST(StreamCorpus, IsPartOfWhatDataPathTakes) {
+TEST(StreamCorpus, IsAcceptedByDataPath) {
   const TempDir dir;
   write_corpus(dir);
   write_file(dir.file("small.txt"), lines(20, 10000));

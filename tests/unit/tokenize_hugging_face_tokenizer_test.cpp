@@ -147,7 +147,7 @@ TEST(HuggingFaceTokenizer, APieceBehindATokenBeginsWithASpace) {
   EXPECT_EQ(encode_parts(tokenizer, text), encode(tokenizer, text));
 }
 
-TEST(HuggingFaceTokenizer, KnowsWhatEndsADocument) {
+TEST(HuggingFaceTokenizer, FindsTheEndOfDocumentToken) {
   EXPECT_EQ(HuggingFaceTokenizer(kFolder + "gpt2.json").eod(), 0);
   EXPECT_EQ(HuggingFaceTokenizer(kFolder + "bert_cased.json").eod(), 3);
 }
@@ -170,7 +170,7 @@ TEST(HuggingFaceTokenizer, AFingerprintIsThatOfTheFile) {
   EXPECT_NE(gpt2.fingerprint(), HuggingFaceTokenizer(kFolder + "digits.json").fingerprint());
 }
 
-TEST(HuggingFaceTokenizer, RefusesWhatItCannotDo) {
+TEST(HuggingFaceTokenizer, RejectsUnsupportedParts) {
   const TempDir dir;
   const std::string file = dir.file("tokenizer.json");
   const nlohmann::json good = nlohmann::json::parse(read_file(kFolder + "gpt2.json"));

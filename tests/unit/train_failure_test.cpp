@@ -88,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(Meshes, PipelineFailure,
                          });
 
 // An error that arises in the thread that carries messages: the ranks do not agree about their size.
-TEST(PipelineFailure, InAMessageIsToldToo) {
+TEST(PipelineFailure, InAMessageIsReportedToo) {
   const PretrainConfig config = run_of({1, 1, 2, "1f1b"});
   PretrainConfig other = config;
   other.batch.micro_batch_size = 2;

@@ -49,7 +49,7 @@ TEST(ParamStore, BlocksWaitForTheirOwnWeightsAlone) {
 
 // A parameter that each data-parallel rank has of its own is a unit beside those that are shared out: it
 // comes and goes with them, and is on its rank alone.
-TEST(ParamStore, GathersWhatIsSharedOutAndWhatIsNot) {
+TEST(ParamStore, GathersShardedAndWholeUnits) {
   run_ranks(2, [](Communicator& world) {
     const Mesh mesh(world, {{Axis::Dp, 2}});
     ParamList params;

@@ -71,11 +71,11 @@ void MpiWorld::take(const News& news) {
   answer.on_disk = mine.on_disk ? 1 : 0;
   answer.saver_on_disk = mine.saver_on_disk ? 1 : 0;
   answer.set_text(mine.doing);
-  tell(news.from, answer);
+  send_news(news.from, answer);
 }
 
 // Does not wait. The message stays in memory until the process ends, because MPI may read it until then.
-void MpiWorld::tell(int world_rank, const News& news) {
+void MpiWorld::send_news(int world_rank, const News& news) {
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_Isend(new News(news), static_cast<int>(sizeof(News)), MPI_BYTE, world_rank, tag_of(0, MpiTag::News),
             comm_, &request);
@@ -138,7 +138,7 @@ void MpiWorld::give_up(std::unique_lock<std::mutex>& held, FunctionRef<bool()> d
   question.kind = News::Kind::Ask;
   question.from = rank_;
   for (int peer = 0; peer < size_; ++peer)
-    if (peer != rank_) tell(peer, question);
+    if (peer != rank_) send_news(peer, question);
   answers_[static_cast<size_t>(rank_)] = own_report();
   const auto end = Clock::now() + kAnswers;
   while (!broken() && asked_by_ == rank_ && !all_have_answered() && Clock::now() < end) {

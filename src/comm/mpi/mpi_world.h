@@ -126,7 +126,7 @@ class MpiWorld {
   void expect_news();
   void look_for_news();
   void take(const News& news);
-  void tell(int world_rank, const News& news);
+  void send_news(int world_rank, const News& news);
   void tell_others(std::string_view why);
   RankReport own_report() const;
   bool all_have_answered() const;

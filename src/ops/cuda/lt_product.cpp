@@ -137,10 +137,10 @@ class Engine final : public ProductTuning {
     return all;
   }
   void use(std::span<const ProductChoice> choices) override {
-    std::map<std::string, cublasLtMatmulAlgo_t> told;
-    for (const ProductChoice& choice : choices) told.insert_or_assign(choice.product, algorithm_of(choice));
+    std::map<std::string, cublasLtMatmulAlgo_t> named;
+    for (const ProductChoice& choice : choices) named.insert_or_assign(choice.product, algorithm_of(choice));
     const std::lock_guard lock(mutex_);
-    kept_ = std::move(told);
+    kept_ = std::move(named);
     chosen_.clear();
   }
 
