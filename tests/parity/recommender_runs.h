@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <mutex>
+#include <string>
 
 #include "parity/recommender_bench.h"
 
@@ -72,6 +73,14 @@ inline RecommenderSetup setup_for(SparseKind kind, DType dtype, bool weighted) {
   setup.seed = 7;
   setup.threads = 1;
   return setup;
+}
+
+// Of an update rule, for names of tests.
+inline std::string test_name(SparseKind kind) {
+  return kind == SparseKind::Sgd              ? "Sgd"
+         : kind == SparseKind::Adagrad        ? "Adagrad"
+         : kind == SparseKind::RowwiseAdagrad ? "RowwiseAdagrad"
+                                              : "Adam";
 }
 
 struct Result {

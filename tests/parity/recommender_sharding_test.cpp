@@ -33,7 +33,8 @@ TEST_P(Drift, OfACopyIsNamed) {
       << texts[0];
 }
 
-INSTANTIATE_TEST_SUITE_P(Stages, Drift, testing::Values(0, 2));
+INSTANTIATE_TEST_SUITE_P(Stages, Drift, testing::Values(0, 2),
+                         [](const auto& test) { return fmt::format("Stage{}", test.param); });
 
 // Vectors that travel in bf16 change the curve a little, and not by much.
 TEST(RecommenderExchange, InBfloat16) {
@@ -100,7 +101,8 @@ TEST_P(Stages, ChangeNoBit) {
     }
 }
 INSTANTIATE_TEST_SUITE_P(Optimizers, Stages,
-                         testing::Values(SparseKind::Sgd, SparseKind::Adagrad, SparseKind::Adam));
+                         testing::Values(SparseKind::Sgd, SparseKind::Adagrad, SparseKind::Adam),
+                         [](const auto& test) { return test_name(test.param); });
 
 TEST(RecommenderZero, EachStageHoldsLess) {
   constexpr int kRanks = 4;

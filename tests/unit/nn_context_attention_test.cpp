@@ -16,6 +16,7 @@ namespace {
 using Numbers = std::vector<double>;
 
 struct ContextCase {
+  const char* name;
   int ranks;
   ContextSharing sharing;
   int64_t kv_heads = 2;
@@ -108,13 +109,15 @@ TEST_P(ContextAttention, IsThatOfOneRank) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, ContextAttention,
-                         ::testing::Values(ContextCase{2, ContextSharing::GatherKeys, 2, 0.2, true},
-                                           ContextCase{2, ContextSharing::ExchangeHeads, 2, 0.2, true},
-                                           ContextCase{2, ContextSharing::PassKeys, 4, 0, false},
-                                           ContextCase{3, ContextSharing::PassKeys, 1, 0.2, false},
-                                           ContextCase{4, ContextSharing::PassKeys, 2, 0.2, true},
-                                           ContextCase{8, ContextSharing::PassKeys, 4, 0.2, true}));
+INSTANTIATE_TEST_SUITE_P(
+    Ways, ContextAttention,
+    ::testing::Values(ContextCase{"GatheredKeys", 2, ContextSharing::GatherKeys, 2, 0.2, true},
+                      ContextCase{"ExchangedHeads", 2, ContextSharing::ExchangeHeads, 2, 0.2, true},
+                      ContextCase{"RingOf2", 2, ContextSharing::PassKeys, 4, 0, false},
+                      ContextCase{"RingOf3", 3, ContextSharing::PassKeys, 1, 0.2, false},
+                      ContextCase{"RingOf4", 4, ContextSharing::PassKeys, 2, 0.2, true},
+                      ContextCase{"RingOf8", 8, ContextSharing::PassKeys, 4, 0.2, true}),
+    [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
 }  // namespace trifold::test
