@@ -47,7 +47,7 @@ def mesh_of(row):
 
 
 def axes_of(row):
-    """What the program of a run left to those who ran it, and the options of the rest, as published."""
+    """Settings that a run's program left to its users, and the options of the rest, as published."""
     software = published.software_of(row)[0]
     layout = published.mesh_options(row, mesh_of(row)[2])
     axes = ["tensor", "pipeline", "schedule", "stages", "micro-batch"]

@@ -47,7 +47,7 @@ tests    groff-base                    the manual page as its reader sees it
 tests    dpkg-dev                      dependencies of the Debian package
 tests    python3-venv                  installs the Python wheel
 tests    shellcheck                    mistakes in the shell scripts
-tests    git                           tells which files belong to the project
+tests    git                           lists the files of the project
 LIST
 }
 

@@ -13,7 +13,7 @@
 //
 // A transient unit (GradLayout) is opened, with none of its gradients begun, when a block is about to add to
 // it, and closed by its reduction, which adds this rank's slice of the sum to that of earlier micro-batches.
-// It includes whatever a later micro-batch has added by then. Between sharding groups only these sums are
+// It includes the contributions of later micro-batches up to then. Between sharding groups only these sums are
 // sent, once, after the last reduction of the step.
 //
 // A tied use of a parameter (the output head) may have a separate gradient. It is added to the gradient of

@@ -1,5 +1,5 @@
 // File: reading and writing at any offset; checksums of files, text files, and syncing written data to the
-// disk. All errors name the file and the reason that the system gives.
+// disk. All errors name the file and the reason that the system gives. For scratch files see files/raw_file.h.
 #pragma once
 
 #include <cstddef>

@@ -24,7 +24,7 @@ class MappedFile {
 
   const std::string& path() const { return path_; }
   int64_t size() const { return size_; }
-  // Tells the system that bytes [begin, end) are not needed soon, so that they do not count as memory of this
+  // Advises the system that bytes [begin, end) are not needed soon, so that they do not count as memory of this
   // process. Reading them again works.
   void release(int64_t begin, int64_t end) const;
   std::span<const std::byte> bytes() const { return {data_, static_cast<size_t>(size_)}; }

@@ -44,7 +44,7 @@ struct ContextNumbers {
 };
 
 // The same over the expert axis, where tokens choose every expert as often: rows of activations and gates. What
-// ranks tell each other of how many rows there are is not counted. And what tensor ranks gather of their routers.
+// ranks exchange about numbers of rows is not counted. And what tensor ranks gather of their routers.
 struct ExpertNumbers {
   double forward = 0, input = 0, weight = 0;
   double forward_gates = 0, input_gates = 0;  // in the type of sums

@@ -159,46 +159,42 @@ void for_each_run(const Counted& counted, int ranks, int rank, int64_t round, Bo
 
 }  // namespace
 
-void ExchangedRows::send(Run& run, Tensor arrived, Tensor own, Tensor counts, int64_t round) const {
-  const Counted counted(*this, run.stream, counts);
-  Rows leaving, arriving;
+ExchangedRows::Round ExchangedRows::round_of(Run& run, const Counted& counted, const Tensor& own,
+                                             int64_t round) const {
+  Round result;
   int64_t all = 0;
   for (int rank = 0; rank < ranks_; ++rank) {
-    const Piece to = counted.piece(rank_, rank, round), from = counted.piece(rank, rank_, round);
-    leaving.push_back(to.end - to.begin);
-    arriving.push_back(from.end - from.begin);
-    all += leaving.back();
+    const Piece here = counted.piece(rank_, rank, round), there = counted.piece(rank, rank_, round);
+    result.here.push_back(here.end - here.begin);
+    result.there.push_back(there.end - there.begin);
+    all += result.here.back();
   }
+  result.is_packed = counted.known() ? all < own.dim(0) : may_need_rounds(own.dim(0) / choices_);
+  result.rows =
+      result.is_packed ? run.scratch.take(own.dtype, {counted.known() ? all : own.dim(0), own.dim(1)}) : own;
+  return result;
+}
+
+void ExchangedRows::send(Run& run, Tensor arrived, Tensor own, Tensor counts, int64_t round) const {
+  const Counted counted(*this, run.stream, counts);
   const Arena::Mark mark = run.scratch.mark();
-  Tensor sent = own;
-  if (counted.known() ? all < own.dim(0) : may_need_rounds(own.dim(0) / choices_)) {
-    sent = run.scratch.take(own.dtype, {counted.known() ? all : own.dim(0), own.dim(1)});
+  const Round part = round_of(run, counted, own, round);
+  if (part.is_packed)
     for_each_run(counted, ranks_, rank_, round, [&](int64_t from, int64_t to, int64_t count) {
-      run.ops.copy(run.stream, sent.rows(to, to + count), own.rows(from, from + count));
+      run.ops.copy(run.stream, part.rows.rows(to, to + count), own.rows(from, from + count));
     });
-  }
-  run.mesh.comm({Axis::Ep}).all_to_all(arrived, sent, arriving, leaving, run.stream);
+  run.mesh.comm({Axis::Ep}).all_to_all(arrived, part.rows, part.there, part.here, run.stream);
   run.scratch.release(mark);
 }
 
 void ExchangedRows::send_back(Run& run, Tensor own, Tensor arrived, Tensor counts, int64_t round) const {
   const Counted counted(*this, run.stream, counts);
-  Rows leaving, arriving;
-  int64_t all = 0;
-  for (int rank = 0; rank < ranks_; ++rank) {
-    const Piece from = counted.piece(rank_, rank, round), to = counted.piece(rank, rank_, round);
-    arriving.push_back(from.end - from.begin);
-    leaving.push_back(to.end - to.begin);
-    all += arriving.back();
-  }
   const Arena::Mark mark = run.scratch.mark();
-  const bool packed = counted.known() ? all < own.dim(0) : may_need_rounds(own.dim(0) / choices_);
-  const Tensor returned =
-      packed ? run.scratch.take(own.dtype, {counted.known() ? all : own.dim(0), own.dim(1)}) : own;
-  run.mesh.comm({Axis::Ep}).all_to_all(returned, arrived, arriving, leaving, run.stream);
-  if (packed)
+  const Round part = round_of(run, counted, own, round);
+  run.mesh.comm({Axis::Ep}).all_to_all(part.rows, arrived, part.here, part.there, run.stream);
+  if (part.is_packed)
     for_each_run(counted, ranks_, rank_, round, [&](int64_t to, int64_t from, int64_t count) {
-      run.ops.copy(run.stream, own.rows(to, to + count), returned.rows(from, from + count));
+      run.ops.copy(run.stream, own.rows(to, to + count), part.rows.rows(from, from + count));
     });
   run.scratch.release(mark);
 }

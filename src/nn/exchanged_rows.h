@@ -1,6 +1,6 @@
 // Rows of tokens whose experts are spread over the ranks of the expert axis: each rank holds as many experts as
 // the others. All to all, a rank sends every row to the rank of its expert, and gets back what that expert has
-// made of it (Lepikhin et al., "GShard", arXiv 2006.16668). Before, the ranks tell each other how many rows of
+// made of it (Lepikhin et al., "GShard", arXiv 2006.16668). Before, the ranks exchange how many rows of
 // each expert they have; a rank that gets none, or an expert, takes part in everything.
 //
 // Rows are sent as they stand sorted by expert and token, so they arrive sorted by rank, expert and token. None
@@ -45,6 +45,14 @@ class ExchangedRows {
   };
   using Rows = SmallList<int64_t, 8>;  // so many ranks allocate nothing
   class Counted;
+  // A round as this rank sees it: the rows that it has for each rank, those that each has for it, and memory for the
+  // former: `own` itself if the round has all of its rows, otherwise scratch, into which they are packed.
+  struct Round {
+    Rows here, there;
+    Tensor rows;
+    bool is_packed = false;
+  };
+  Round round_of(Run& run, const Counted& counted, const Tensor& own, int64_t round) const;
 
   int64_t worst_rows(int64_t tokens) const;
   int64_t most_rows(int64_t tokens) const;

@@ -4,7 +4,7 @@
 // One step, for each slice:
 //   without norms (adam, sgd, adagrad)   update(slice, values)
 //   with norms (LAMB)                    measure(slice, values, squares)       all slices of a parameter
-//                                        add the squares of all of them, on whatever ranks, with ExactSum
+//                                        add the squares of all of them, on any ranks, with ExactSum
 //                                        values.trust_ratio = trust_ratio(their sums, weight_decay)
 //                                        update(slice, values)
 // Slices begin at multiples of kNormChunk elements of their parameter, so the sums, and with them the update,

@@ -213,7 +213,7 @@ std::string parts_of(const MemoryReport& memory) {
                      memory.workspace == 0 ? "" : ", work space " + bytes_text(memory.workspace));
 }
 
-// 1 under a launcher that does not tell how many ranks it starts on a host.
+// 1 under a launcher that does not report how many ranks it starts on a host.
 size_t ranks_here(const PretrainConfig& config) {
   if (!mpi_launch_size()) return static_cast<size_t>(config.mesh.ranks);
   return static_cast<size_t>(mpi_launch_size_on_host().value_or(1));

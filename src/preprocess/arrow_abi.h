@@ -2,7 +2,7 @@
 // "C stream interface" of Arrow's specification, whose names and order of members these are. It does not change
 // with the version of Arrow or of the compiler, so it is what crosses into the module of Parquet.
 //
-// Whoever gets such a struct owns it, and calls its `release`, which sets itself to null, once.
+// The receiver of such a struct owns it, and calls its `release`, which sets itself to null, once.
 #pragma once
 
 #include <cstdint>

@@ -99,7 +99,7 @@ constexpr uint64_t kMinusOne = ~uint64_t{0};
 
 uint64_t tie_key(const HeldCopy& copy) { return key_of("tied " + copy.tied, 0); }
 
-// ---- who differs ----
+// ---- ranks that differ ----
 
 // A rank's description of a copy in a bucket that is not 0: a line "hash key use bad name", where `use` is 0 for a
 // copy, and 1 or 2 for a use of a tied weight, whose hashes are added up. `bad` is "-", or the place and value of the

@@ -21,7 +21,7 @@ struct HeldCopy {
   bool is_first = true;  // exactly one of the copies is the first
   Tensor values;         // in the memory of the operations
   // A second use of a tensor on another rank: the pieces of both uses have the same values, though they may
-  // be cut differently. `tied` is the common name of both, empty for none; `is_use` tells which use this is.
+  // be cut differently. `tied` is the common name of both, empty for none; `is_use` marks which use this is.
   std::string tied = {};
   bool is_use = false;
 };

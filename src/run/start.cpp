@@ -138,7 +138,7 @@ RunPosition position_of(const RunStart& start) {
 
 namespace {
 
-// The checkpoints of a folder in the order in which they are tried. Each is preceded by a character that tells whether
+// The checkpoints of a folder in the order in which they are tried. Each is preceded by a character that marks whether
 // its first step is known to have been not finite, and followed by a zero byte, which no path contains.
 constexpr char kTry = '+';
 constexpr char kTryLast = '-';

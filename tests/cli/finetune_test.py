@@ -25,7 +25,7 @@ class Finetune(ProgramTest):
         self.trifold("pretrain", *MODEL, "--data-path", "text", "--train-iters", 2, "--save", "bert", *arguments)
 
     def write_labels(self, name, count):
-        """The class is told by a sign that stands anywhere in either text."""
+        """A sign anywhere in either text determines the class."""
         lines = ["label\ttext\ttext_b"]
         for _ in range(count):
             label = self.random.choice(("plus", "star", "none"))

@@ -1,4 +1,4 @@
-"""Checks of an installed tree, whatever put it there: the program runs with the files next to it."""
+"""Checks of an installed tree, however it was put there: the program runs with the files next to it."""
 
 import gzip
 import os
@@ -14,7 +14,7 @@ HOST_LIBRARIES = r"^(lib(c|m|dl|rt|pthread|util|resolv|anl)\.so|/lib.*/ld-linux|
 
 class InstalledTest(program.ProgramTest):
     def run_there(self, *command, status=0):
-        """Runs a command without the variables that tell programs where to find libraries; returns its output."""
+        """Runs a command without the variables that name folders of libraries; returns its output."""
         done = subprocess.run([*map(str, command)], cwd=self.folder, env={"PATH": os.environ["PATH"]},
                               capture_output=True, text=True, timeout=100, check=False)
         self.assertEqual(done.returncode, status, f"{command}\n{done.stdout}\n{done.stderr}")

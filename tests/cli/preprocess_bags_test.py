@@ -92,7 +92,7 @@ class Bags(PreprocessTest):
             train(name, f"{name}.jsonl", "--save", f"run_{name}")
         self.assertEqual(self.losses("ones.jsonl"), self.losses("plain.jsonl"))
         one = self.losses("weights.jsonl")
-        self.assertLess(sum(one[-10:]), sum(self.losses("plain.jsonl")[-10:]) - 0.3)  # the weights tell what the words alone do not
+        self.assertLess(sum(one[-10:]), sum(self.losses("plain.jsonl")[-10:]) - 0.3)  # the weights have information that the words alone do not
         for placement in ("table", "row", "column", "replicated"):
             train("weights", f"{placement}.jsonl", "--ranks", 2, "--placement", placement)
             for got, wanted in zip(self.losses(f"{placement}.jsonl"), one, strict=True):

@@ -15,7 +15,7 @@ RATE = 0.25  # a power of two: a step of SGD can be divided by it without roundi
 
 class RecommendClip(ProgramTest):
     def step(self, name, *more):
-        """The tensors after a step, and what it told."""
+        """The tensors after a step, and its messages."""
         replaced = {"--lr", "--embedding-lr", "--embedding-optimizer"}
         kept = [word for pair in zip(CLICKS[::2], CLICKS[1::2]) if pair[0] not in replaced for word in pair]
         self.trifold("recommend", *kept, "--f64", "--embedding-optimizer", "sgd", "--embedding-lr", 0.1, "--train-iters", 1,

@@ -151,7 +151,7 @@ class Run(ProgramTest):
         self.pretrain("--train-iters", 2, "--vocab-size", 256, "--split", "100,0,0", data=prefix)
 
     def test_preprocess(self):
-        """Malformed lines are told with file, line and column; a second set takes the dictionaries over."""
+        """Malformed lines are reported with file, line and column; a second set takes the dictionaries over."""
         (self.folder / "a.csv").write_text("label,I1,C1\n1,3,0000abcd\n0,x,1\n0,,0000abcd\n")
         out, messages = self.trifold("preprocess", "--input", "a.csv", "--data-format", "csv-hex", "--output", "clicks", "--max-malformed", 0.5)
         self.assertEqual(out.strip(), "clicks")

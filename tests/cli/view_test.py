@@ -36,7 +36,7 @@ def same_bits(a, b):
 
 class View(ProgramTest):
     def table(self, checkpoint):
-        """{tensor: (dtype, shape)} as `inspect` tells it."""
+        """{tensor: (dtype, shape)} as `inspect` prints it."""
         out, _ = self.trifold("inspect", checkpoint)
         rows = re.findall(r"^(\S+/\S+) +(f64|f32|bf16|f16) +\[([\d, ]*)\] ", out, re.MULTILINE)
         elements = int(re.search(r"^total: \d+ tensors, (\d+) elements", out, re.MULTILINE).group(1))

@@ -72,7 +72,7 @@ INSTANTIATE_TEST_SUITE_P(All, EmulatedOps, testing::ValuesIn(all_cases()),
                            return name;
                          });
 
-// The seed of a call of cuDNN's dropout: of the layer's key and the first sample and head, told at once or
+// The seed of a call of cuDNN's dropout: of the layer's key and the first sample and head, known at once or
 // late.
 TEST(DropoutSeed, IsOfTheKeyAndTheFirstElement) {
   const PhiloxKey key = philox_key(5, "attention");

@@ -100,7 +100,7 @@ void activations(std::vector<OpCase>& cases) {
                      for (double probability : {0.0, 0.3})
                        for (uint64_t first : {uint64_t{0}, uint64_t{3}, (uint64_t{1} << 34) + 2}) {
                          Dropout how{probability, philox_key(7, "drop"), first};
-                         if (first == 3) {  // told late
+                         if (first == 3) {  // set late
                            how.sample = run.in(DType::I64, {1}, {5});
                            how.sample_elements = 1234567891;
                          }
@@ -365,7 +365,7 @@ void products(std::vector<OpCase>& cases) {
              }
            }
            if (!documents.empty()) how.first_keys = run.in(DType::I32, {how.batch, how.seq}, first_keys);
-           if (!causal) how.sample = run.in(DType::I64, {1}, {77});  // told late
+           if (!causal) how.sample = run.in(DType::I64, {1}, {77});  // set late
            const int64_t rows = how.batch * how.seq;
            const int64_t wide = (how.heads + 2 * how.kv_heads) * how.head_dim;
            const int64_t narrow = how.heads * how.head_dim;

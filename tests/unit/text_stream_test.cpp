@@ -186,7 +186,7 @@ TEST(Stream, APassForEvaluationIsExact) {
   EXPECT_NE(sample(all, 99), sample(all, 98));
 }
 
-// A sample far behind what was made, as after a resume without a bookmark: who waits is asked again and
+// A sample far behind what was made, as after a resume without a bookmark: a waiting caller is asked again and
 // again.
 TEST(Stream, SamplesAreMadeReadyBitByBit) {
   using std::chrono::milliseconds;

@@ -131,7 +131,7 @@ def words():
 
 
 def combining_classes(nfd):
-    """Code points by class. Unicode's own class of old marks tells those of others: marks are put in the order of their classes."""
+    """Code points by class. Unicode's own class of old marks determines those of others: marks are put in the order of their classes."""
     def before(a, b):  # a + b is put in the other order
         return a != b and nfd(f"a{chr(a)}{chr(b)}") == f"a{chr(b)}{chr(a)}"
     known = {unicodedata.combining(chr(c)): c for c in reversed(range(0x300, 0x1B00)) if unicodedata.combining(chr(c)) and nfd(chr(c)) == chr(c)}

@@ -1,4 +1,4 @@
-// StreamMarks: marks in a device's streams that tell when all earlier work is done. An interface, so that
+// StreamMarks: marks in a device's streams that show when all earlier work is done. An interface, so that
 // NcclWorld can be tested without a device.
 #pragma once
 
