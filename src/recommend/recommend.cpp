@@ -159,9 +159,10 @@ RecommendJob prepare(RecommendConfig config) {
     if (!job.start.from) return;
     first_step = check_start(job);
     const int64_t last = job.limits.last_step;
-    if (job.start.may_fall_back && *first_step >= last) job.finished = all_steps_done(last);
+    const bool is_done = *first_step >= last && !lacks_evaluation(job.start, c.checkpoint);
+    if (job.start.may_fall_back && is_done) job.finished = all_steps_done(last);
     if (job.finished.empty()) job.finished = ended_early(job.start, job.limits);
-    if (*first_step >= last && job.finished.empty())
+    if (is_done && job.finished.empty())
       bad_input("{} has done {} steps already: nothing is left of {}", *job.start.from, *first_step, last);
   });
   files.check_outputs(job.start, c.checkpoint, c.log, first_step);

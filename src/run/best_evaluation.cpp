@@ -25,11 +25,13 @@ std::string BestEvaluation::text() const {
 }
 
 nlohmann::json BestEvaluation::state() const {
-  return {{"metric", metric_},
-          {"value", best_ ? nlohmann::json(*best_) : nlohmann::json(nullptr)},
-          {"step", best_step_},
-          {"last_step", last_step_},
-          {"misses", misses_}};
+  nlohmann::json state = {{"metric", metric_},
+                          {"value", best_ ? nlohmann::json(*best_) : nlohmann::json(nullptr)},
+                          {"step", best_step_},
+                          {"last_step", last_step_},
+                          {"misses", misses_}};
+  if (left_out() > 0) state["left_out"] = left_out();
+  return state;
 }
 
 void BestEvaluation::restore(const JsonView& state) {
@@ -39,6 +41,7 @@ void BestEvaluation::restore(const JsonView& state) {
   best_step_ = state.at("step").integer(0);
   last_step_ = state.at("last_step").integer(0);
   misses_ = state.at("misses").integer(0);
+  left_out_ = state.has("left_out") ? state.at("left_out").integer(0) : 0;
 }
 
 }  // namespace trifold

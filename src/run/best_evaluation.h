@@ -23,8 +23,13 @@ class BestEvaluation {
   // Takes the value of the evaluation after step `step`. A value that is absent, not finite, or equal to the best is no
   // better.
   void add(int64_t step, std::optional<double> value);
+  // Notes that a signal kept the run from evaluating after step `step`, so that it is not known yet whether that is the
+  // best.
+  void leave_out(int64_t step) { left_out_ = step; }
 
   int64_t last_step() const { return last_step_; }  // of the last evaluation; 0: none
+  // The step after the last evaluation that was left out; 0: none.
+  int64_t left_out() const { return left_out_ > last_step_ ? left_out_ : 0; }
   int64_t best_step() const { return best_step_; }  // of the best; 0: none
   int64_t misses() const { return misses_; }        // evaluations after the best
   // Whether a run with this patience ends now; without a patience it never does.
@@ -43,6 +48,7 @@ class BestEvaluation {
   int64_t best_step_ = 0;
   int64_t last_step_ = 0;
   int64_t misses_ = 0;
+  int64_t left_out_ = 0;
 };
 
 }  // namespace trifold

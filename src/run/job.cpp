@@ -16,13 +16,28 @@ void RunJob::add_terms(const OptionTable& options) {
 
 std::string all_steps_done(int64_t steps) { return fmt::format("all {} steps are done already", steps); }
 
+namespace {
+
+BestEvaluation best_of(const CheckpointReader& reader) {
+  const JsonView state(reader.meta().state, reader.directory().string());
+  BestEvaluation best("", BestEvaluation::Better::Higher);  // the direction does not matter here
+  if (state.has("best")) best.restore(state.at("best"));
+  return best;
+}
+
+}  // namespace
+
+bool lacks_evaluation(const RunStart& start, const CheckpointConfig& config) {
+  if (!config.save_best || !start.from || start.part != LoadPart::All) return false;
+  const CheckpointReader reader(*start.from);
+  return reader.meta().step > 0 && best_of(reader).left_out() == reader.meta().step;
+}
+
 std::string ended_early(const RunStart& start, const RunLimits& limits) {
   if (!limits.early_stop_patience || !start.from || start.part != LoadPart::All) return {};
   const CheckpointReader reader(*start.from);
   const std::string name = reader.directory().string();
-  const JsonView state(reader.meta().state, name);
-  BestEvaluation best("", BestEvaluation::Better::Higher);  // the direction does not matter here
-  if (state.has("best")) best.restore(state.at("best"));
+  const BestEvaluation best = best_of(reader);
   if (!best.ends_early(limits.early_stop_patience)) return {};
   if (!start.may_fall_back)
     bad_input("{}: the run ended early: {}: give more than --early-stop-patience {} to train on", name,

@@ -18,9 +18,10 @@
 namespace trifold {
 
 enum class RunEnd {
-  Done,         // all steps, the target, --exit-interval or --exit-duration-in-mins
-  Interrupted,  // a signal; a checkpoint is saved if --save is given
-  NotBegun,     // a signal before the first step; there is nothing to save
+  Done,  // all steps, the target, --exit-interval or --exit-duration-in-mins
+  Interrupted,  // a signal before the last step, or before the last evaluation if --save-best needs it; a checkpoint is
+                // saved if --save is given
+  NotBegun,  // a signal before the first step; there is nothing to save
 };
 
 // The conditions that end a run.
@@ -49,8 +50,11 @@ struct RunJob {
 
 // The text of `finished` for a run that has done all its steps.
 std::string all_steps_done(int64_t steps);
-// The same for a run that `limits` ended early, according to the checkpoint at `start`; empty if they did not. BadInput
-// if the user explicitly asked to continue from that checkpoint.
+// Whether the checkpoint at `start` is that of an interrupted run whose evaluation after the checkpoint's step was left
+// out, which --save-best of `config` needs: such a run evaluates even if no step is left.
+bool lacks_evaluation(const RunStart& start, const CheckpointConfig& config);
+// The text of `finished` for a run that `limits` ended early, according to the checkpoint at `start`; empty if they did
+// not. BadInput if the user explicitly asked to continue from that checkpoint.
 std::string ended_early(const RunStart& start, const RunLimits& limits);
 
 // Collects the mistakes in the files of a run, so that the user sees all at once.

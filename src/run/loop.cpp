@@ -74,11 +74,17 @@ class Evaluations {
     const int64_t done = run_.state().steps_done();
     return (keeps_best_ || patience_) && done > 0 && run_.evaluation_due() && run_.best().last_step() < done;
   }
+  // Whether a signal kept the last step from being evaluated, so that --save-best cannot decide about it.
+  bool best_is_open() const {
+    const int64_t done = run_.state().steps_done();
+    return keeps_best_ && done > 0 && run_.best().left_out() == done;
+  }
   // Returns whether the run ends because of it.
   bool make(const std::atomic<int>& signal) {
     Evaluation evaluation;
     if (!run_.stop_agreed()) evaluation = run_.evaluate(signal);
     if (run_.stop_agreed()) {
+      if (keeps_best_) run_.best().leave_out(run_.state().steps_done());
       if (observer_ != nullptr)
         observer_->on_warning("the evaluation was left out, as a signal asks the run to stop");
       return false;
@@ -163,7 +169,7 @@ RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const 
     if (due(job.limits.exit_interval) || is_late(world, job)) break;
   }
   saver.finish();
-  return RunEnd::Done;
+  return evaluations.best_is_open() ? RunEnd::Interrupted : RunEnd::Done;
 }
 
 }  // namespace trifold

@@ -8,6 +8,7 @@
 #include "config/fields/json.h"
 #include "core/read_json.h"
 #include "run/checkpoint_data.h"
+#include "run/job.h"
 #include "train/checkpoint_model.h"
 
 namespace trifold {
@@ -15,7 +16,8 @@ namespace trifold {
 namespace {
 
 // A run of whole passes has another order of samples. `name` is the checkpoint's.
-void check_length(const PretrainConfig& config, const CheckpointMeta& meta, const std::string& name) {
+void check_length(const RunStart& start, const PretrainConfig& config, const CheckpointMeta& meta,
+                  const std::string& name) {
   const bool passes = meta.config.contains("train_epochs") && !meta.config["train_epochs"].is_null();
   const BatchConfig& batch = config.batch;
   if (meta.step > 0 && passes != batch.train_epochs.has_value())
@@ -23,7 +25,7 @@ void check_length(const PretrainConfig& config, const CheckpointMeta& meta, cons
         "{} was trained with --{}, which takes the samples in another order: resume with it, not with --{}",
         name, passes ? "train-epochs" : "train-iters", passes ? "train-iters" : "train-epochs");
   if (batch.train_epochs && !batch.train_samples) return;  // a mistake in the data, which is already reported
-  if (meta.step < batch.train_iters) return;
+  if (meta.step < batch.train_iters || lacks_evaluation(start, config.checkpoint)) return;
   if (batch.train_epochs)
     bad_input("{} has done all of --train-epochs {} already; more would leave something to train", name,
               *batch.train_epochs);
@@ -67,7 +69,7 @@ int64_t check_start(const RunStart& start, const PretrainConfig& config, const D
   if (meta.step > 0 && batch != *config.batch.global_batch_size)
     bad_input("{} was trained with global batches of {}: resume with --global-batch-size {}, not {}", name,
               batch, batch, *config.batch.global_batch_size);
-  if (!is_finished(start, config)) check_length(config, meta, name);
+  if (!is_finished(start, config)) check_length(start, config, meta, name);
   // Only the last batch of whole passes may be smaller.
   const bool passes = config.batch.train_samples || config.batch.train_epochs;
   if (!passes && meta.consumed_samples != meta.step * *config.batch.global_batch_size)
@@ -91,7 +93,8 @@ void check_same_data(Communicator& world, const DataSource& train) {
 }
 
 bool is_finished(const RunStart& start, const PretrainConfig& config) {
-  return start.may_fall_back && position_of(start).steps >= config.batch.train_iters;
+  return start.may_fall_back && position_of(start).steps >= config.batch.train_iters &&
+         !lacks_evaluation(start, config.checkpoint);
 }
 
 }  // namespace trifold

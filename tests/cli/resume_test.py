@@ -161,6 +161,21 @@ class Signals(Resume):
             (self.folder / "log.jsonl").unlink()
             shutil.rmtree(self.folder / "d")
 
+    def test_an_abandoned_last_evaluation_is_made_up_for(self):
+        line = (*self.LONG[:-1], 1, "--save", "d", "--save-best")
+        process = self.start(*line)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(100), 75)
+        self.assertEqual(self.steps(), [1])
+        self.assertFalse((self.folder / "d" / "BEST").exists())
+        # Both ways to continue decide about the step, although none is left to train.
+        for more in (("--auto-resume",), ("--load", "d")):
+            self.pretrain(*(2 if word == 100000 else word for word in line), *more, "--log-json", "rest.jsonl")
+            self.assertEqual([entry["step"] for entry in self.log("rest.jsonl") if "valid_loss" in entry], [1])
+            self.assertEqual((self.folder / "d" / "BEST").read_text(), "step_0000000001\n")
+            for name in ("d/BEST", "rest.jsonl"):
+                (self.folder / name).unlink()
+
     def test_a_hangup_saves(self):
         process = self.start("--train-iters", 1000000, "--save", "d")
         process.send_signal(signal.SIGHUP)

@@ -58,6 +58,14 @@ TEST(BestEvaluation, GoesOnFromItsState) {
     other.add(4, 1.0 / 3);
     EXPECT_EQ(other.state(), best.state());
   }
+  best.leave_out(6);
+  BestEvaluation other("", Better::Lower);
+  const nlohmann::json state = nlohmann::json::parse(best.state().dump());
+  other.restore(JsonView(state));
+  EXPECT_EQ(other.left_out(), 6);
+  other.add(6, 0.5);
+  EXPECT_EQ(other.left_out(), 0);
+  EXPECT_FALSE(other.state().contains("left_out"));
   const nlohmann::json damaged = {
       {"metric", "loss"}, {"value", "x"}, {"step", 1}, {"last_step", 1}, {"misses", 0}};
   EXPECT_THROW(best.restore(JsonView(damaged)), Error);
