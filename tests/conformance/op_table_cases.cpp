@@ -116,6 +116,22 @@ Tensor sums(OpRun& run, int64_t columns, double before, bool accumulate) {
   return run.out(run.wide(), {columns}, before_sum(Values(size_t(columns), before), accumulate));
 }
 
+void many_rows(OpRun& run, int64_t columns, bool is_layer_norm) {
+  const int64_t rows = 4500;
+  const Shape shape{rows, columns};
+  const Tensor x = run.in(shape, normal(rows * columns, 1)), dy = run.in(shape, normal(rows * columns, 2));
+  const Tensor gain = run.in({columns}, normal(columns, 3));
+  const Tensor rstd = run.in(run.wide(), {rows}, Values(size_t(rows), 0.75));
+  if (is_layer_norm) {
+    const Tensor mean = run.in(run.wide(), {rows}, normal(rows, 4));
+    run.ops().layer_norm_backward_all(run.stream(), run.out(shape), sums(run, columns, 0.5, true),
+                                      sums(run, columns, -2, true), {}, dy, x, mean, rstd, gain, true);
+  } else {
+    run.ops().rms_norm_backward_all(run.stream(), run.out(shape), sums(run, columns, 0.5, false), x, dy, x,
+                                    rstd, gain, false);
+  }
+}
+
 void norms(std::vector<OpCase>& cases) {
   cases.push_back(
       {"layer_norm",
@@ -165,24 +181,11 @@ void norms(std::vector<OpCase>& cases) {
                                          run.in(m.shape(), normal(m.size(), 5)), dx, x, rstd, gain);
          run.ops().rms_norm_backward(run.stream(), dx, dx, x, rstd, gain);
        })});
-  // As many rows as blocks go over several times.
-  cases.push_back(
-      {"norms of many rows", entries(&OpTable::layer_norm_backward_all, &OpTable::rms_norm_backward_all),
-       false, 4, [](OpRun& run) {
-         const int64_t rows = 4500;
-         for (const int64_t columns : {8, 19}) {
-           const Shape shape{rows, columns};
-           const Tensor x = run.in(shape, normal(rows * columns, 1));
-           const Tensor dy = run.in(shape, normal(rows * columns, 2));
-           const Tensor gain = run.in({columns}, normal(columns, 3));
-           const Tensor mean = run.in(run.wide(), {rows}, normal(rows, 4));
-           const Tensor rstd = run.in(run.wide(), {rows}, Values(size_t(rows), 0.75));
-           run.ops().layer_norm_backward_all(run.stream(), run.out(shape), sums(run, columns, 0.5, true),
-                                             sums(run, columns, -2, true), {}, dy, x, mean, rstd, gain, true);
-           run.ops().rms_norm_backward_all(run.stream(), run.out(shape), sums(run, columns, 0.5, false), x,
-                                           dy, x, rstd, gain, false);
-         }
-       }});
+  // As many rows as blocks go over several times, of whole packs and not.
+  cases.push_back({"layer norms of many rows", entries(&OpTable::layer_norm_backward_all), false, 4,
+                   [](OpRun& run) { many_rows(run, 8, true); }});
+  cases.push_back({"rms norms of many rows", entries(&OpTable::rms_norm_backward_all), false, 4,
+                   [](OpRun& run) { many_rows(run, 19, false); }});
   cases.push_back(
       {"column_sum", entries(&OpTable::column_sum), false, 1, each_matrix([](OpRun& run, const Matrix& m) {
          for (const bool accumulate : {true, false})

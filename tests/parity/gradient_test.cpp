@@ -128,6 +128,7 @@ std::unique_ptr<Experts> experts(BlockBuilder& b, int64_t count, const Router& r
 TransformerShape mixture_shape(bool selective) {
   TransformerShape shape = llama_shape(2, selective);
   shape.experts = {8, {2, RouterGate::Chosen, 1}, kRouterLosses};
+  shape.ffn = 6;  // of each expert
   shape.hidden_dropout = 0.2;
   return shape;
 }
@@ -135,7 +136,7 @@ TransformerShape mixture_shape(bool selective) {
 // With a shared network for all tokens in addition to the experts.
 TransformerShape shared_shape(bool selective) {
   TransformerShape shape = mixture_shape(selective);
-  shape.shared_ffn = 10;
+  shape.shared_ffn = 8;
   return shape;
 }
 

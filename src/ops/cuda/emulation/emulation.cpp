@@ -1,11 +1,8 @@
-// longjmp switches stacks here, which its checked form treats as an error.
-#undef _FORTIFY_SOURCE
-
 #include "ops/cuda/emulation/emulation.cuh"
 
 #include <ucontext.h>
 
-#include <csetjmp>
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -21,6 +18,9 @@
 #endif
 #if defined(TRIFOLD_FIBERS_ARE_WATCHED)
 #include <sanitizer/common_interface_defs.h>
+#define TRIFOLD_SWITCHES_FIBERS __attribute__((noinline, no_sanitize("address")))
+#else
+#define TRIFOLD_SWITCHES_FIBERS __attribute__((noinline))
 #endif
 
 namespace trifold::cuda::emulation {
@@ -35,11 +35,15 @@ constexpr unsigned kWarp = 32;
 
 enum class State : uint8_t { New, Ready, AtBlock, AtWarp, AtExchange, Done };
 
+// Where a stack was suspended, for the compilers' own setjmp and longjmp: those of the C library mean that frames are left
+// for good, and AddressSanitizer would clear its marks of the whole stack, by a system call each time.
+using Suspended = std::array<void*, 5>;
+
 // A stack that runs CUDA threads, one after another until one has to wait. It is first entered through a
-// context, and later left and re-entered with longjmp, which needs no system call.
+// context, and later left and re-entered by a jump, which needs no system call.
 struct Fiber {
   ucontext_t context;
-  jmp_buf place;  // where it was suspended
+  Suspended place;
   bool entered = false;
   std::unique_ptr<char[]> stack{new char[kStackBytes]};
   void* shadow = nullptr;  // AddressSanitizer's state of a suspended stack
@@ -184,26 +188,31 @@ class Machine {
     makecontext(&fiber.context, fiber_main, 0);
   }
 
-  [[gnu::noinline]] void resume(Fiber& fiber) {
+  // A function that suspends must not jump itself.
+  [[noreturn]] TRIFOLD_SWITCHES_FIBERS static void jump(Suspended& place) {
+    __builtin_longjmp(place.data(), 1);
+  }
+
+  TRIFOLD_SWITCHES_FIBERS void resume(Fiber& fiber) {
     running_ = &fiber;
     if (shadow_ != nullptr) shadow_->on_stack(fiber.stack.get(), kStackBytes);
 #if defined(TRIFOLD_FIBERS_ARE_WATCHED)
     __sanitizer_start_switch_fiber(&scheduler_shadow_, fiber.stack.get(), kStackBytes);
 #endif
-    if (_setjmp(scheduler_) == 0) {
-      if (running_->entered) _longjmp(running_->place, 1);
+    if (__builtin_setjmp(scheduler_.data()) == 0) {
+      if (running_->entered) jump(running_->place);
       running_->entered = true;
       setcontext(&running_->context);
     }
     arrive(scheduler_shadow_);
   }
 
-  [[gnu::noinline]] void to_scheduler() {
+  TRIFOLD_SWITCHES_FIBERS void to_scheduler() {
     Fiber* const mine = running_;
 #if defined(TRIFOLD_FIBERS_ARE_WATCHED)
     __sanitizer_start_switch_fiber(&mine->shadow, scheduler_stack_, scheduler_stack_bytes_);
 #endif
-    if (_setjmp(mine->place) == 0) _longjmp(scheduler_, 1);
+    if (__builtin_setjmp(mine->place.data()) == 0) jump(scheduler_);
     arrive(running_->shadow);  // the resuming code has set running_
   }
 
@@ -233,7 +242,7 @@ class Machine {
   std::vector<Warp> warps_;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Fiber*> idle_;
-  jmp_buf scheduler_;
+  Suspended scheduler_;
   [[maybe_unused]] void* scheduler_shadow_ = nullptr;
   [[maybe_unused]] const void* scheduler_stack_ = nullptr;
   [[maybe_unused]] size_t scheduler_stack_bytes_ = 0;
