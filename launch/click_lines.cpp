@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
+#include "core/printable.h"
+
 namespace trifold::launch {
 
 nlohmann::json score_json(const std::optional<double>& value) {
@@ -25,6 +29,19 @@ void add_scores(nlohmann::ordered_json& object, const ClickScores& scores, const
   object[prefix + "accuracy"] = scores.accuracy;
   object[prefix + "calibration"] = score_json(scores.calibration);
   object[prefix + "samples"] = scores.samples;
+}
+
+void add_label_scores(nlohmann::ordered_json& object, const std::vector<LabelScores>& labels,
+                      const std::string& prefix) {
+  if (labels.size() == 1) return add_scores(object, labels[0].scores, prefix);
+  object[prefix + "auc"] = score_json(mean_auc(labels));
+  nlohmann::ordered_json by_name = nlohmann::ordered_json::object();
+  for (const LabelScores& label : labels) add_scores(by_name[label.label], label.scores);
+  object["labels"] = std::move(by_name);
+}
+
+std::string label_text(const LabelScores& label) {
+  return label.label.empty() ? "" : fmt::format("label {}  ", printable(label.label));
 }
 
 }  // namespace trifold::launch

@@ -4,8 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
-#include "recommend/click_metrics.h"
+#include "recommend/label_metrics.h"
 
 namespace trifold::launch {
 
@@ -20,5 +21,12 @@ std::string scores_text(const ClickScores& scores);
 // Adds auc, log_loss, normalised_entropy, accuracy, calibration and samples to `object`, each name preceded by
 // `prefix`; null if the samples do not define it.
 void add_scores(nlohmann::ordered_json& object, const ClickScores& scores, const std::string& prefix = "");
+
+// The same of every label: of a single one as above, of several in an object "labels" by their names, after the mean of
+// their AUC.
+void add_label_scores(nlohmann::ordered_json& object, const std::vector<LabelScores>& labels,
+                      const std::string& prefix = "");
+// "label click  " before the scores of one of several labels, else nothing.
+std::string label_text(const LabelScores& label);
 
 }  // namespace trifold::launch

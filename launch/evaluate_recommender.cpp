@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <atomic>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -15,8 +16,8 @@
 #include "launch/commands.h"
 #include "launch/say.h"
 #include "launch/signals.h"
-#include "recommend/click_metrics.h"
 #include "recommend/group_metrics.h"
+#include "recommend/label_metrics.h"
 #include "recommend/trained_recommender.h"
 #include "run/terms.h"
 
@@ -57,48 +58,68 @@ RecommenderEvaluation prepare(const EvaluateRecommenderConfig& config) {
 }
 
 struct ClickResults {
-  ClickScores scores;
-  std::optional<GroupScores> groups;
+  std::vector<LabelScores> labels;
+  std::vector<GroupScores> groups;  // of each label, with --group-by
 };
 
 // nullopt if a signal stopped it. Collective.
 std::optional<ClickResults> measure(Communicator& world, const RecommenderEvaluation& job,
                                     const std::atomic<int>& signal) {
   ClickResults results;
-  ClickMetrics metrics;
-  GroupMetrics groups(job.places);
+  const std::vector<std::string>& names = job.recommender.schema.labels;
+  LabelMetrics metrics(names);
+  LabelReader reader;
+  std::vector<GroupMetrics> groups(job.group ? std::max<size_t>(1, names.size()) : 0,
+                                   GroupMetrics(job.places));
   const auto take = [&](const Recommender::Scored& scored, Stream&) {
-    const ClickBatch& batch = *scored.batch;
-    metrics.add(scored.logits.flat(), batch.labels, batch.weights, batch.first_sample);
-    if (!job.group) return;
-    const auto table = static_cast<size_t>(*job.group);
-    groups.add(scored.logits.flat(), batch.labels, batch.weights, batch.lengths[table], batch.ids[table]);
+    metrics.add(scored);
+    for (size_t l = 0; l < groups.size(); ++l) {
+      const LabelColumns columns = reader.of(scored, std::ssize(groups), static_cast<int64_t>(l));
+      const auto table = static_cast<size_t>(*job.group);
+      groups[l].add(columns.logits, columns.labels, columns.weights, scored.batch->lengths[table],
+                    scored.batch->ids[table]);
+    }
   };
   const auto finish = [&](Stream& stream) {
-    results.scores = metrics.finish(world, stream);
-    if (job.group) results.groups = groups.finish(world, stream);
+    results.labels = metrics.finish(world, stream);
+    for (GroupMetrics& of_label : groups) results.groups.push_back(of_label.finish(world, stream));
   };
   if (!predict_clicks(world, job.recommender, signal, take, finish)) return std::nullopt;
   return results;
 }
 
+void add_groups(nlohmann::ordered_json& object, const GroupScores& groups) {
+  object["gauc"] = score_json(groups.gauc);
+  object["gauc_groups"] = groups.groups;
+  object["gauc_samples"] = groups.samples;
+  object["clicked_groups"] = groups.clicked_groups;
+  for (const TopScores& top : groups.top) {
+    object[fmt::format("ndcg_at_{}", top.k)] = score_json(top.ndcg);
+    object[fmt::format("hit_rate_at_{}", top.k)] = score_json(top.hit_rate);
+  }
+}
+
 nlohmann::ordered_json to_json(const RecommenderEvaluation& job, const ClickResults& results,
                                double seconds) {
   nlohmann::ordered_json object{{"checkpoint", job.recommender.directory}, {"step", job.recommender.step}};
-  add_scores(object, results.scores);
-  object["clicks"] = results.scores.clicks;
-  if (results.groups) {
-    object["gauc"] = score_json(results.groups->gauc);
-    object["gauc_groups"] = results.groups->groups;
-    object["gauc_samples"] = results.groups->samples;
-    object["clicked_groups"] = results.groups->clicked_groups;
-    for (const TopScores& top : results.groups->top) {
-      object[fmt::format("ndcg_at_{}", top.k)] = score_json(top.ndcg);
-      object[fmt::format("hit_rate_at_{}", top.k)] = score_json(top.hit_rate);
-    }
+  add_label_scores(object, results.labels);
+  const bool single = results.labels.size() == 1;
+  for (size_t l = 0; l < results.labels.size(); ++l) {
+    const LabelScores& label = results.labels[l];
+    nlohmann::ordered_json& of_label = single ? object : object["labels"][label.label];
+    of_label["clicks"] = label.scores.clicks;
+    if (!results.groups.empty()) add_groups(of_label, results.groups[l]);
   }
   object["seconds"] = seconds;
   return object;
+}
+
+void print_groups(const GroupScores& groups, const std::string& label, const std::string& by) {
+  fmt::print("{}GAUC {} by {}: {} groups with both labels, {} samples\n", label, score_text(groups.gauc), by,
+             groups.groups, groups.samples);
+  for (const TopScores& top : groups.top)
+    fmt::print("{}NDCG@{} {}  hit rate@{} {} by {}: {} groups with a click\n", label, top.k,
+               score_text(top.ndcg), top.k, score_text(top.hit_rate), by, groups.clicked_groups);
 }
 
 }  // namespace
@@ -125,17 +146,15 @@ int run(const EvaluateRecommenderConfig& config, Ranks& ranks) {
     return kFailed;
   }
   const double seconds = seconds_since(start);
-  const ClickScores& scores = results->scores;
-  fmt::print("AUC {}  {}\n", score_text(scores.auc), scores_text(scores));
-  if (const auto& groups = results->groups) {
-    fmt::print("GAUC {} by {}: {} groups with both labels, {} samples\n", score_text(groups->gauc),
-               printable(*config.group_by), groups->groups, groups->samples);
-    for (const TopScores& top : groups->top)
-      fmt::print("NDCG@{} {}  hit rate@{} {} by {}: {} groups with a click\n", top.k, score_text(top.ndcg),
-                 top.k, score_text(top.hit_rate), printable(*config.group_by), groups->clicked_groups);
+  for (size_t l = 0; l < results->labels.size(); ++l) {
+    const LabelScores& label = results->labels[l];
+    fmt::print("{}AUC {}  {}\n", label_text(label), score_text(label.scores.auc), scores_text(label.scores));
+    if (!results->groups.empty())
+      print_groups(results->groups[l], label_text(label), printable(*config.group_by));
+    fmt::print("{}{} samples, {} clicked, by {} (step {}) in {:.1f} s\n", label_text(label),
+               label.scores.samples, label.scores.clicks, job.recommender.directory, job.recommender.step,
+               seconds);
   }
-  fmt::print("{} samples, {} clicked, by {} (step {}) in {:.1f} s\n", scores.samples, scores.clicks,
-             job.recommender.directory, job.recommender.step, seconds);
   if (config.json) write_file("--json", *config.json, to_json(job, *results, seconds).dump(2) + "\n");
   return kDone;
 }

@@ -197,7 +197,7 @@ int show_plan(const PlanRecommenderConfig& config) {
   if (config.search) return run_recommender_search(config);
   if (config.svg) check_writable_file("--svg", *config.svg);
   const RecommendPlan plan = make_recommend_plan(config);
-  const PlacementInput input = placement_input(config.run, config.run.mesh.ranks);
+  const PlacementInput input = placement_input(config.run, plan.setup.schema, config.run.mesh.ranks);
   double rows = 0, bytes = 0;
   for (const EmbeddingTable& table : plan.placement.tables()) {
     rows += static_cast<double>(table.rows);

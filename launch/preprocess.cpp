@@ -18,7 +18,7 @@ PreprocessOptions options_from(const PreprocessConfig& config) {
   options.output = config.output;
   options.format = config.data_format;
   if (config.label)
-    options.columns = NamedColumns{*config.label,
+    options.columns = NamedColumns{config.label->rules,
                                    config.dense.value_or(ColumnNames{}).names,
                                    config.sparse.value_or(ColumnNames{}).names,
                                    config.bag.value_or(BagColumns{}).columns,

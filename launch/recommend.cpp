@@ -59,18 +59,21 @@ class ClickProgress final : public RecommendObserver, public ProgressLines {
   }
 
   void on_eval(const ClickEvaluation& evaluation) override {
-    const ClickScores& scores = evaluation.scores;
     write_json([&] {
       nlohmann::ordered_json object{{"step", evaluation.step}};
-      add_scores(object, scores, "valid_");
+      add_label_scores(object, evaluation.labels, "valid_");
       object["seconds"] = evaluation.seconds;
       return object;
     });
-    std::string best;
-    if (best_auc_ && scores.auc && *best_auc_ > 0.5)
-      best = fmt::format(" ({:.1f} % of the best excess)", 100 * (*scores.auc - 0.5) / (*best_auc_ - 0.5));
-    line("step {:>6}/{}  AUC {}{}  {}  ({} samples in {:.1f} s)", evaluation.step, last_step(),
-         score_text(scores.auc), best, scores_text(scores), scores.samples, evaluation.seconds);
+    for (const LabelScores& label : evaluation.labels) {
+      const ClickScores& scores = label.scores;
+      std::string best;
+      if (best_auc_ && scores.auc && *best_auc_ > 0.5)
+        best = fmt::format(" ({:.1f} % of the best excess)", 100 * (*scores.auc - 0.5) / (*best_auc_ - 0.5));
+      line("step {:>6}/{}  {}AUC {}{}  {}  ({} samples in {:.1f} s)", evaluation.step, last_step(),
+           label_text(label), score_text(scores.auc), best, scores_text(scores), scores.samples,
+           evaluation.seconds);
+    }
   }
 
   void on_saved(int64_t, const std::string& directory) override { tell_saved(directory); }

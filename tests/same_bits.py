@@ -80,6 +80,8 @@ RECOMMENDERS = {
     "cross": ["--ranks", 2, "--interaction", "cross", "--cross-layers", 2, "--cross-rank", 3],
     "deepfm": ["--ranks", 2, "--interaction", "fm", "--wide"],
     "wide_deep": ["--interaction", "cat", "--wide"],
+    "labels": ["--ranks", 2, "--synthetic-labels", 3],
+    "mmoe": ["--synthetic-labels", 2, "--multi-task", "mmoe"],
     "f64": ["--ranks", 2, "--f64"],
     "bf16_exchange": ["--ranks", 2, "--bf16-exchange"],
 }

@@ -1,6 +1,7 @@
 #include "clicks/click_batch.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -32,13 +33,24 @@ void check_schema(const ClickSchema& schema) {
     if (table.max_ids < 1) bad_input("table {} has room for {} ids a sample", table.name, table.max_ids);
     if (!names.insert(table.name).second) bad_input("two tables are called {}", table.name);
   }
+  names.clear();
+  for (const std::string& label : schema.labels) {
+    check_storable_part("label", label);
+    if (!names.insert(label).second) bad_input("two labels are called {}", label);
+  }
+  if (!schema.label_weights.empty() && std::ssize(schema.label_weights) != schema.label_count())
+    bad_input("there are {} labels and {} weights of labels", schema.label_count(),
+              schema.label_weights.size());
+  for (const float weight : schema.label_weights)
+    if (!(weight > 0) || !std::isfinite(weight)) bad_input("a label has the weight {}", weight);
 }
 
 ClickBatchBuffer::ClickBatchBuffer(const ClickSchema& schema, int64_t max_samples, ThreadPool* pool)
-    : schema_(schema), max_samples_(max_samples), pool_(pool) {
+    : schema_(schema), label_count_(schema.label_count()), max_samples_(max_samples), pool_(pool) {
   check_schema(schema);
   check(max_samples >= 0, "a batch of {} samples", max_samples);
-  int64_t words = padded(max_samples * schema.dense) + 2 * padded(max_samples);
+  const int64_t max_labels = max_samples * label_count_;
+  int64_t words = padded(max_samples * schema.dense) + 2 * padded(max_labels);
   for (const ClickTable& table : schema.tables)
     words += padded(max_samples) + (schema.weighted ? 2 : 1) * padded(capacity(table, max_samples));
   memory_ = Buffer(static_cast<size_t>(words) * sizeof(float));
@@ -46,8 +58,8 @@ ClickBatchBuffer::ClickBatchBuffer(const ClickSchema& schema, int64_t max_sample
   auto* next = reinterpret_cast<float*>(memory_.data());
   const auto take = [&](int64_t elements) { return std::exchange(next, next + padded(elements)); };
   dense_ = take(max_samples * schema.dense);
-  labels_ = take(max_samples);
-  weights_ = take(max_samples);
+  labels_ = take(max_labels);
+  weights_ = take(max_labels);
   for (const ClickTable& table : schema.tables) {
     lengths_.push_back(reinterpret_cast<int32_t*>(take(max_samples)));
     ids_.push_back(reinterpret_cast<int32_t*>(take(capacity(table, max_samples))));
@@ -65,15 +77,19 @@ void ClickBatchBuffer::view(int64_t first_sample, int64_t samples, int64_t real)
   batch_.samples = samples;
   batch_.real = real;
   batch_.dense = {dense_, DType::F32, {samples, schema_.dense}};
-  batch_.labels = {labels_, DType::F32, {samples}};
-  batch_.weights = {weights_, DType::F32, {samples}};
+  const Shape shape = label_count_ == 1 ? Shape{samples} : Shape{samples, label_count_};
+  batch_.labels = {labels_, DType::F32, shape};
+  batch_.weights = {weights_, DType::F32, shape};
   for (size_t t = 0; t < lengths_.size(); ++t) batch_.lengths[t] = {lengths_[t], DType::I32, {samples}};
 }
 
 void ClickBatchBuffer::clear(int64_t begin, int64_t end, float weight) {
   std::fill(dense_ + begin * schema_.dense, dense_ + end * schema_.dense, 0.0F);
-  std::fill(labels_ + begin, labels_ + end, 0.0F);
-  std::fill(weights_ + begin, weights_ + end, weight);
+  std::fill(labels_ + begin * label_count_, labels_ + end * label_count_, 0.0F);
+  std::fill(weights_ + begin * label_count_, weights_ + end * label_count_, weight);
+  for (size_t l = 0; l < schema_.label_weights.size(); ++l)
+    for (int64_t i = begin; i < end; ++i)
+      weights_[i * label_count_ + static_cast<int64_t>(l)] *= schema_.label_weights[l];
   for (int32_t* lengths : lengths_) std::fill(lengths + begin, lengths + end, 0);
 }
 

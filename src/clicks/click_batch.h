@@ -1,7 +1,7 @@
 // ClickBatch: the samples of one rank for one step of a recommender, and the schema they follow.
 //
-// A sample has a label (1: clicked), `dense` numbers and one bag of ids for each embedding table. The bags of a batch
-// are stored by table: `lengths[t]` has the number of ids of each sample in table t, `ids[t]` the ids back to back in
+// A sample has a label (1: clicked) or several, `dense` numbers and one bag of ids for each embedding table. The bags of
+// a batch are stored by table: `lengths[t]` has the number of ids of each sample in table t, `ids[t]` the ids back to back in
 // sample order, so that lookups and exchanges, which go table by table, read them sequentially.
 #pragma once
 
@@ -34,25 +34,31 @@ struct ClickSchema {
       "none";             // transform already applied to the dense numbers (clicks/click_transform.h)
   bool weighted = false;  // ids carry weights
   bool labeled = true;    // else every label is 0, for predictions only
+  // The names of the labels where samples have several; empty: they have one, without a name.
+  std::vector<std::string> labels = {};
+  // How much each label's loss counts; empty: 1.
+  std::vector<float> label_weights = {};
 
+  int64_t label_count() const { return labels.empty() ? 1 : static_cast<int64_t>(labels.size()); }
   int table_count() const { return static_cast<int>(tables.size()); }
   const ClickTable& table(int index) const { return tables[static_cast<size_t>(index)]; }
   bool operator==(const ClickSchema&) const = default;
 };
 
 // BadInput if a table has no rows, more than kMaxRows rows, max_ids below 1, or a name that cannot be stored
-// (core/stored_name.h), or if two tables have the same name.
+// (core/stored_name.h), if two tables or two labels have the same name, or if weights are not one for each label and
+// positive.
 void check_schema(const ClickSchema& schema);
 
-// Views into a ClickBatchBuffer, B = samples. Samples from `real` on are padding: weight 0, label 0, dense 0,
+// Views into a ClickBatchBuffer, B = samples, L = labels of a sample. Samples from `real` on are padding: weight 0, label 0, dense 0,
 // no ids; a mean over samples divides by the sum of the weights.
 struct ClickBatch {
   int64_t first_sample = 0;  // index of sample 0 in reading order
   int64_t samples = 0;
   int64_t real = 0;
-  Tensor dense;                    // f32 [B, dense], transformed
-  Tensor labels;                   // f32 [B], 0 or 1
-  Tensor weights;                  // f32 [B], 1 or, for padding, 0
+  Tensor dense;    // f32 [B, dense], transformed
+  Tensor labels;   // f32 [B], with several labels [B, L]; 0 or 1
+  Tensor weights;  // f32, like labels: that of the label, or 0 for padding and where it is missing
   std::vector<Tensor> lengths;     // for each table, i32 [B]
   std::vector<Tensor> ids;         // for each table, i32 [sum of lengths]
   std::vector<Tensor> id_weights;  // for each table, f32, like ids; empty vector if the schema has no weights
@@ -84,6 +90,7 @@ class ClickBatchBuffer {
   void close_gaps(std::span<const ClickPart> parts);
 
   ClickSchema schema_;
+  int64_t label_count_;
   int64_t max_samples_;
   ThreadPool* pool_;
   Buffer memory_;
@@ -97,13 +104,19 @@ class ClickBatchBuffer {
 };
 
 // Consecutive real samples of a batch that is being filled. Set for each, in ascending order and counted from the
-// part's first: label(i) = ..., dense(i)[d] = ..., and a bag for each table. Anything not set is 0 or empty.
+// part's first: label(i) = ..., or leave_out(i, l) where the sample lacks label l, dense(i)[d] = ..., and a bag for each
+// table. Anything not set is 0 or empty.
 class ClickPart {
  public:
   int64_t first() const { return begin_; }  // index of its first sample in the batch
   int64_t samples() const { return end_ - begin_; }
 
-  float& label(int64_t sample) { return buffer_->labels_[begin_ + sample]; }
+  float& label(int64_t sample, int64_t label = 0) {
+    return buffer_->labels_[(begin_ + sample) * buffer_->label_count_ + label];
+  }
+  void leave_out(int64_t sample, int64_t label) {
+    buffer_->weights_[(begin_ + sample) * buffer_->label_count_ + label] = 0;
+  }
   float* dense(int64_t sample) { return buffer_->dense_ + (begin_ + sample) * buffer_->schema_.dense; }
   // Memory for the `count` ids of one sample in one table, count in [0, max_ids]. Call once per table and sample, in
   // ascending order of samples.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "clicks/click_text.h"
 #include "core/error.h"
 
 namespace trifold {
@@ -91,8 +92,11 @@ ColumnClicks::ColumnClicks(const ColumnFiles& files, const ClickSchema& schema, 
   check_rules(rules);
   check(files.ids.size() == schema.tables.size(), "{} columns of ids for {} tables", files.ids.size(),
         schema.tables.size());
-  samples_ = labels_.size();
-  if (samples_ == 0) bad_input("{}: the file is empty", files.labels);
+  if (labels_.size() == 0) bad_input("{}: the file is empty", files.labels);
+  if (labels_.size() % schema.label_count() != 0)
+    bad_input("{}: {} bytes are not a whole number of samples of {} labels: the file is truncated",
+              files.labels, labels_.size(), schema.label_count());
+  samples_ = labels_.size() / schema.label_count();
   const auto check_size = [&](const MappedFile& file, int64_t bytes) {
     if (file.size() != samples_ * bytes)
       bad_input(
@@ -143,12 +147,18 @@ void ColumnClicks::check_last_end(size_t table) const {
 
 // Column by column: the loads of one column are independent, so many are in flight at a time.
 void ColumnClicks::fill(std::span<const int64_t> positions, ClickPart& out) const {
-  for (size_t i = 0; i < positions.size(); ++i) {
-    const auto label = static_cast<uint8_t>(labels_.bytes()[static_cast<size_t>(positions[i])]);
-    if (label > 1) [[unlikely]]
-      bad_input("{}: the label of sample {} is {}, not 0 or 1", labels_.path(), positions[i], label);
-    out.label(static_cast<int64_t>(i)) = label;
-  }
+  const int64_t count = schema_.label_count();
+  for (size_t i = 0; i < positions.size(); ++i)
+    for (int64_t l = 0; l < count; ++l) {
+      const auto at = static_cast<size_t>(positions[i] * count + l);
+      const auto label = static_cast<uint8_t>(labels_.bytes()[at]);
+      if (label <= 1)
+        out.label(static_cast<int64_t>(i), l) = label;
+      else if (label == kNoLabel && count > 1)
+        out.leave_out(static_cast<int64_t>(i), l);
+      else
+        bad_input("{}: the label of sample {} is {}, not 0 or 1", labels_.path(), positions[i], label);
+    }
   if (dense_) {
     if (dense_type_ == DType::F16) {
       fill_dense<Float16>(positions, out);

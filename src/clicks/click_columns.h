@@ -76,7 +76,7 @@ struct IdColumn {
 };
 
 struct ColumnFiles {
-  std::string labels;  // one byte each, 0 or 1
+  std::string labels;  // [samples, labels], one byte each, 0 or 1, with several labels also kNoLabel
   std::string dense;   // [samples, dense]; empty if the schema has no dense feature
   DType dense_type = DType::F32;
   std::vector<IdColumn> ids;  // one for each table

@@ -23,6 +23,7 @@ constexpr int64_t kVersion = 1;
 constexpr int64_t kWideVersion = 2;  // with dictionaries of 8 bytes
 constexpr int64_t kBagVersion = 3;   // with bags
 constexpr int64_t kWeightVersion = 4;
+constexpr int64_t kLabelVersion = 5;  // with several labels
 
 // Reads members of one JSON object with messages that name file and key.
 class Reader {
@@ -100,6 +101,12 @@ ClickFolder::Table read_table(const json& object, const std::string& path) {
   return table;
 }
 
+ClickFolder::Label read_label(const json& object, const std::string& path, const ClickFolder& clicks) {
+  const Reader reader(object, path);
+  return {reader.text("name"), reader.number("clicks", 0, clicks.samples),
+          reader.number("missing", 0, clicks.samples)};
+}
+
 IdBase base_of(int64_t number, const std::string& path) {
   for (const IdBase base : {IdBase::Text, IdBase::Decimal, IdBase::Hexadecimal})
     if (number == static_cast<int64_t>(base)) return base;
@@ -160,6 +167,10 @@ void write_click_folder(const ClickFolder& clicks, const std::string& folder) {
     version = std::max(version, table.weighted ? kWeightVersion : kBagVersion);
     if (table.weighted) tables.back()["weighted"] = true;
   }
+  json labels = json::array();
+  for (const ClickFolder::Label& label : clicks.labels)
+    labels.push_back({{"name", label.name}, {"clicks", label.clicks}, {"missing", label.missing}});
+  if (!clicks.labels.empty()) version = kLabelVersion;
   json sources = json::array();
   for (const ClickFolder::Source& source : clicks.sources)
     sources.push_back({{"file", source.file},
@@ -181,6 +192,7 @@ void write_click_folder(const ClickFolder& clicks, const std::string& folder) {
                    {"tables", tables},
                    {"sources", sources}};
   if (clicks.max_bag) manifest["max_bag"] = *clicks.max_bag;
+  if (!clicks.labels.empty()) manifest["labels"] = labels;
   const std::string path = ClickFolder::manifest(folder);
   std::ofstream out(path);
   out << manifest.dump(1, ' ', false, json::error_handler_t::replace) << '\n';
@@ -193,12 +205,16 @@ ClickFolder read_click_folder(const std::string& folder) {
   const json manifest = read_json_file(path);
   const Reader reader(manifest, path);
   if (reader.text("format") != kFormat) bad_input("{}: was not written by `trifold preprocess`", path);
-  if (const int64_t version = reader.number("version", 1, kMany); version > kWeightVersion)
+  if (const int64_t version = reader.number("version", 1, kMany); version > kLabelVersion)
     bad_input("{}: has version {} of the format; this program reads versions {} to {}", path, version,
-              kVersion, kWeightVersion);
+              kVersion, kLabelVersion);
   ClickFolder clicks;
   clicks.samples = reader.number("samples", 1, kMany);
   clicks.clicks = reader.number("clicks", 0, clicks.samples);
+  if (manifest.contains("labels"))
+    for (const json& object : reader.list("labels"))
+      clicks.labels.push_back(read_label(object, path, clicks));
+  if (clicks.labels.size() == 1) bad_input("{}: \"labels\" names a single label", path);
   clicks.dense = static_cast<int>(reader.number("dense", 0, 1 << 20));
   clicks.transform = parse_dense_transform(reader.text("dense_transform"));
   clicks.least = reader.real("dense_least");
@@ -239,6 +255,7 @@ std::unique_ptr<ColumnClicks> open_click_folder(const std::string& folder) {
   files.dense = ClickFolder::dense_file(folder);
   ClickSchema schema;
   schema.dense = clicks.dense;
+  for (const ClickFolder::Label& label : clicks.labels) schema.labels.push_back(label.name);
   for (int t = 0; t < static_cast<int>(clicks.tables.size()); ++t) {
     const ClickFolder::Table& table = clicks.tables[static_cast<size_t>(t)];
     schema.tables.push_back(

@@ -1,7 +1,7 @@
 // Preprocessed clicks: a folder that `trifold preprocess` writes.
 //
 //   clicks.json    content and origin: the schema below, and the sources
-//   labels.bin     one byte per sample, 0 or 1
+//   labels.bin     one byte per sample, 0 or 1; with several labels a byte for each of them, also 255: missing
 //   dense.bin      f32 [samples, dense], transformed
 //   C1.ids ...     for each table: one unsigned id per sample, in 1, 2 or 4 bytes as its rows require; of a
 //                  table of bags the ids of each sample, one bag after the other
@@ -11,8 +11,8 @@
 //                  preprocess/number_ids.h), unsigned, in 4 bytes, or in 8 where one of them needs more
 //
 // All numbers are little-endian. Each column has its own file, so a rank may read only its tables. The folder gets its
-// name once it is complete. clicks.json has version 4 if ids have weights, 3 if there are bags, 2 if a dictionary has
-// hashes of 8 bytes, else 1; earlier programs reject versions that they do not know.
+// name once it is complete. clicks.json has version 5 if samples have several labels, 4 if ids have weights, 3 if there
+// are bags, 2 if a dictionary has hashes of 8 bytes, else 1; earlier programs reject versions that they do not know.
 #pragma once
 
 #include <cstdint>
@@ -48,8 +48,16 @@ struct ClickFolder {
     int64_t samples = 0;  // accepted lines
   };
 
+  // Where samples have several.
+  struct Label {
+    std::string name;
+    int64_t clicks = 0;   // samples in which it is 1
+    int64_t missing = 0;  // samples that lack it
+  };
+
   int64_t samples = 0;
-  int64_t clicks = 0;  // samples whose label is 1
+  int64_t clicks = 0;  // samples whose label is 1, or one of whose labels is
+  std::vector<Label> labels;
   int dense = 0;
   DenseTransform transform = DenseTransform::Log1p;
   double least = 0;                   // m of LogMin

@@ -13,7 +13,7 @@
 namespace trifold {
 
 void check_labels(const TextLayout& layout, const std::string& path) {
-  if (layout.labels) return;
+  if (layout.labels > 0) return;
   if (!layout.header)
     bad_input("{}: has no labels (39 fields a line, not 40): it cannot be trained on", path);
   std::vector<std::string> names;
@@ -24,7 +24,7 @@ void check_labels(const TextLayout& layout, const std::string& path) {
 
 TextLayout criteo_layout(bool labels) {
   TextLayout layout;
-  layout.labels = labels;
+  layout.labels = labels ? 1 : 0;
   if (labels) layout.columns.push_back({TextColumn::Kind::Label, 0, "label"});
   for (int d = 0; d < 13; ++d)
     layout.columns.push_back({TextColumn::Kind::Dense, d, fmt::format("I{}", d + 1)});
@@ -61,7 +61,8 @@ namespace {
 bool fits_better(const TextLayout& other, const TextLayout& layout, std::string_view text) {
   std::vector<float> dense(static_cast<size_t>(std::max(layout.dense, other.dense)));
   std::vector<uint64_t> ids(static_cast<size_t>(std::max(layout.tables, other.tables)));
-  ClickLine out{0, dense.data(), ids.data()};
+  uint8_t label = 0;
+  ClickLine out{&label, dense.data(), ids.data()};
   int better = 0;
   for (int i = 0; i < 1000 && !text.empty(); ++i) {
     const std::optional<std::string_view> line = take_line(text);
@@ -136,7 +137,7 @@ TextLayout numbered_layout(const std::vector<std::string>& names, IdBase base, c
   const auto labels = std::count_if(layout.columns.begin(), layout.columns.end(),
                                     [](const TextColumn& c) { return c.kind == TextColumn::Kind::Label; });
   if (labels > 1) bad_input("{}: {} has {} columns of labels", place.where, place.what, labels);
-  layout.labels = labels == 1;
+  layout.labels = static_cast<int>(labels);
   layout.dense = number_columns(layout.columns, TextColumn::Kind::Dense, place);
   layout.tables = number_columns(layout.columns, TextColumn::Kind::Id, place);
   if (layout.tables == 0)
@@ -180,13 +181,14 @@ TextColumn& name_column(TextLayout& layout, const std::string& name, TextColumn:
 TextLayout named_layout(const std::vector<std::string>& names, const NamedColumns& columns,
                         const HeaderPlace& place) {
   TextLayout layout;
-  layout.dense = layout.tables = 0;
+  layout.labels = layout.dense = layout.tables = 0;
   layout.separator = columns.separator;
   layout.base = IdBase::Text;
   layout.header = true;
-  layout.rules = FieldRules{columns.label, columns.missing, columns.hash_seed};
+  layout.rules = FieldRules{columns.labels, columns.missing, columns.hash_seed};
   for (const std::string& name : names) layout.columns.push_back({TextColumn::Kind::Ignored, 0, name});
-  name_column(layout, columns.label.column, TextColumn::Kind::Label, 0, "--label", place);
+  for (const LabelRule& label : columns.labels)
+    name_column(layout, label.column, TextColumn::Kind::Label, layout.labels++, "--label", place);
   for (const std::string& name : columns.dense)
     name_column(layout, name, TextColumn::Kind::Dense, layout.dense++, "--dense", place);
   for (const std::string& name : columns.sparse)

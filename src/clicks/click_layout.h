@@ -13,7 +13,7 @@ namespace trifold {
 
 // The roles of columns of a CSV file, by the names in its header.
 struct NamedColumns {
-  LabelRule label;
+  std::vector<LabelRule> labels;           // one or more
   std::vector<std::string> dense, sparse;  // in the order of the features and of the tables
   std::vector<BagColumns::Column> bags;    // whose tables follow
   std::vector<std::string> bag_weights;    // of the bags, those whose texts have weights

@@ -1,5 +1,7 @@
 #include "clicks/click_synthetic.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -30,8 +32,15 @@ double on_grid(double score) {
 
 }  // namespace
 
+std::vector<std::string> SyntheticClicks::label_names(int labels) {
+  std::vector<std::string> names;
+  for (int l = 1; labels > 1 && l <= labels; ++l) names.push_back(fmt::format("label{}", l));
+  return names;
+}
+
 SyntheticClicks::SyntheticClicks(SyntheticClickSpec spec) : spec_(std::move(spec)) {
   schema_ = {spec_.dense, spec_.tables, "log1p", spec_.weighted};
+  schema_.labels = label_names(spec_.labels);
   check_schema(schema_);
   if (spec_.samples < 1) bad_input("synthetic clicks: {} samples", spec_.samples);
   if (!(spec_.positive_rate > 0 && spec_.positive_rate < 1))
@@ -69,7 +78,8 @@ void SyntheticClicks::plant() {
     plants_.push_back(plant);
   }
   dense_key_ = philox_key(spec_.seed, "dense numbers");
-  label_key_ = philox_key(spec_.seed, "labels");
+  for (int l = 0; l < spec_.labels; ++l)
+    label_keys_.push_back(philox_key(spec_.seed, l == 0 ? "labels" : fmt::format("labels {}", l)));
   double square = 0;
   for (uint32_t i = 0; i < 65536; ++i) {
     const double x = dense_value(i << 16);
@@ -255,8 +265,10 @@ double SyntheticClicks::fill_sample(int64_t sample, int64_t slot, ClickPart& out
     if (plant.second) score += plant.pair * sign_before * sign;
     sign_before = sign;
   }
-  const double luck = unit(philox_word(label_key_, static_cast<uint64_t>(sample)));
-  out.label(slot) = luck < logistic(score) ? 1.0F : 0.0F;
+  for (size_t l = 0; l < label_keys_.size(); ++l) {
+    const double luck = unit(philox_word(label_keys_[l], static_cast<uint64_t>(sample)));
+    out.label(slot, static_cast<int64_t>(l)) = luck < logistic(score) ? 1.0F : 0.0F;
+  }
   return score;
 }
 

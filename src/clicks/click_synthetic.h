@@ -45,6 +45,7 @@ struct SyntheticClickSpec {
   double pair_effect = 0.3;
   double missing = 0;     // in [0, 1)
   bool weighted = false;  // ids carry weights in [0.5, 1.5), which the planted model ignores
+  int labels = 1;         // with the same score; each is drawn by itself
   bool constant = false;  // all features are the same in every sample: no model reaches more than 0.5
 };
 
@@ -52,6 +53,9 @@ class SyntheticClicks final : public ClickSource {
  public:
   // BadInput for an invalid schema or rates. Takes up to some tenths of a second.
   explicit SyntheticClicks(SyntheticClickSpec spec);
+
+  // label1, label2 ...; a single one has no name.
+  static std::vector<std::string> label_names(int labels);
 
   const ClickSchema& schema() const override { return schema_; }
   int64_t samples() const override { return spec_.samples; }
@@ -96,7 +100,7 @@ class SyntheticClicks final : public ClickSource {
   ClickSchema schema_;
   std::vector<Plant> plants_;
   PhiloxKey dense_key_;
-  PhiloxKey label_key_;
+  std::vector<PhiloxKey> label_keys_;
   std::vector<double> dense_weight_;
   double dense_mean_ = 0;
   ClickOptimum optimum_;

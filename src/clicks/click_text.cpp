@@ -71,10 +71,10 @@ bool parse_number(const char* begin, const char* end, float& value) {
   return error == std::errc() && stop == end && std::isfinite(value);
 }
 
-bool parse_label(const char* begin, const char* end, int& label) {
+bool parse_label(const char* begin, const char* end, uint8_t& label) {
   const std::string_view text(begin, static_cast<size_t>(end - begin));
   if (text == "0" || text == "1") {
-    label = text[0] - '0';
+    label = text == "1" ? 1 : 0;
     return true;
   }
   label = text == "1.0" ? 1 : 0;
@@ -137,8 +137,11 @@ bool parse_named_field(const TextLayout& layout, const TextColumn& column, const
   const bool missing = is_missing(rules, text);
   switch (column.kind) {
     case TextColumn::Kind::Label: {
-      const std::optional<bool> clicked = missing ? std::nullopt : label_of(rules.label, text);
-      out.label = clicked.value_or(false) ? 1 : 0;
+      uint8_t& label = out.labels[column.index];
+      label = kNoLabel;
+      if (missing) return rules.labels.size() > 1;
+      const std::optional<bool> clicked = label_of(rules.labels[static_cast<size_t>(column.index)], text);
+      if (clicked) label = *clicked ? 1 : 0;
       return clicked.has_value();
     }
     case TextColumn::Kind::Dense:
@@ -161,7 +164,7 @@ bool parse_field(const TextLayout& layout, const TextColumn& column, const TextF
   const char* const end = begin + field.text.size();
   switch (column.kind) {
     case TextColumn::Kind::Label:
-      return parse_label(begin, end, out.label);
+      return parse_label(begin, end, out.labels[0]);
     case TextColumn::Kind::Dense:
       if (begin == end) return true;
       return parse_number(begin, end, out.dense[column.index]);
@@ -187,6 +190,11 @@ std::vector<TextField> fields_of(std::string_view line, char separator, bool quo
   }
 }
 
+bool has_label(const TextLayout& layout, const ClickLine& line) {
+  return layout.labels < 2 || std::any_of(line.labels, line.labels + layout.labels,
+                                          [](uint8_t label) { return label != kNoLabel; });
+}
+
 // Most fields are short integers and hashes of exactly eight digits, which are parsed in place; for all others the end
 // is found first.
 bool parse_line(const TextLayout& layout, std::string_view line, ClickLine& out) {
@@ -206,10 +214,15 @@ bool parse_line(const TextLayout& layout, std::string_view line, ClickLine& out)
                           : hashes && column.kind == TextColumn::Kind::Id &&
                                 parse_hash8(at, end, separator, out.ids[column.index]);
     if (!read && !parse_field(layout, column, next_field(at, end, separator, quotes), out)) return false;
-    if (at == end) return fields >= layout.least_fields;
+    if (at == end) return fields >= layout.least_fields && has_label(layout, out);
     ++at;
   }
   return false;  // more fields than columns
+}
+
+std::string wanted_label(const LabelRule& rule) {
+  if (rule.is == LabelRule::Is::True) return "a label: 0, 1, false or true";
+  return fmt::format("what --label {} can compare: {}", rule.text(), rule.number ? "a number" : "a text");
 }
 
 namespace {
@@ -220,10 +233,8 @@ std::string wanted(const TextLayout& layout, const TextColumn& column) {
     return fmt::format("texts with a weight each, like a:0.5{}b:2",
                        column.bag == '\t' ? "<tab>" : std::string(1, column.bag));
   if (kind == TextColumn::Kind::Label) {
-    if (layout.rules && layout.rules->label.is != LabelRule::Is::True)
-      return fmt::format("what --label {} can compare: {}", layout.rules->label.text(),
-                         layout.rules->label.number ? "a number" : "a text");
-    return layout.rules ? "a label: 0, 1, false or true" : "a label: 0 or 1";
+    if (layout.rules) return wanted_label(layout.rules->labels[static_cast<size_t>(column.index)]);
+    return "a label: 0 or 1";
   }
   if (kind == TextColumn::Kind::Dense)
     return layout.rules ? "a number, false, true or one of --missing-values" : "a number";
@@ -250,7 +261,8 @@ std::string explain_line(const TextLayout& layout, std::string_view line) {
   std::vector<float> dense(static_cast<size_t>(layout.dense));
   std::vector<uint64_t> ids(static_cast<size_t>(layout.tables));
   std::vector<ClickBag> bags(static_cast<size_t>(layout.bags));
-  ClickLine out{0, dense.data(), ids.data(), bags.data()};
+  std::vector<uint8_t> labels(static_cast<size_t>(std::max(layout.labels, 1)));
+  ClickLine out{labels.data(), dense.data(), ids.data(), bags.data()};
   for (size_t c = 0; c < fields.size(); ++c) {
     const TextColumn& column = layout.columns[c];
     const TextField& field = fields[c];
@@ -258,6 +270,7 @@ std::string explain_line(const TextLayout& layout, std::string_view line) {
     return fmt::format("column {}: '{}' is not {}", column.name, printable(field.text, kShown),
                        wanted(layout, column));
   }
+  if (fields.size() >= layout.least_fields) return "it has none of its labels";
   return fmt::format("column {}: the line ends after {} field{}; {} are expected, at least {}",
                      layout.columns[std::min(fields.size(), layout.columns.size() - 1)].name, fields.size(),
                      fields.size() == 1 ? "" : "s", layout.columns.size(), layout.least_fields);

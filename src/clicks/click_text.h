@@ -39,7 +39,7 @@ std::string_view name_of(IdBase base);  // "text", "decimal", "hexadecimal"
 
 // How to read the fields of a file whose columns are named by options.
 struct FieldRules {
-  LabelRule label;
+  std::vector<LabelRule> labels;
   std::vector<std::string> missing;  // texts that mean a missing value, in addition to an empty field
   uint64_t hash_seed = 0;            // of ids
 };
@@ -48,7 +48,7 @@ struct TextLayout {
   char separator = '\t';
   IdBase base = IdBase::Hexadecimal;
   bool header = false;
-  bool labels = true;
+  int labels = 1;  // columns of labels
   int dense = 13;
   int tables = 26;
   int bags = 0;              // number of tables with bags, the last ones
@@ -68,9 +68,12 @@ struct ClickBag {
   }
 };
 
+// Stands for a label that a sample lacks. Only where there are several, of which a sample has at least one.
+constexpr uint8_t kNoLabel = 255;
+
 // One line's values; the arrays have room for all columns of the layout.
 struct ClickLine {
-  int label = 0;             // 0 or 1
+  uint8_t* labels;           // 0, 1 or kNoLabel
   float* dense;              // NaN where missing
   uint64_t* ids;             // of a table of bags: not used
   ClickBag* bags = nullptr;  // for each table of bags
@@ -80,6 +83,8 @@ struct ClickLine {
 bool parse_line(const TextLayout& layout, std::string_view line, ClickLine& out);
 // "column C3: 'xy' is not a hash: up to 8 hexadecimal digits"
 std::string explain_line(const TextLayout& layout, std::string_view line);
+// What a column of labels must hold, for messages.
+std::string wanted_label(const LabelRule& rule);
 // The id of a table as written in a valid line: "77", or "'4d' (hexadecimal, 77 in decimal)".
 std::string shown_id(const TextLayout& layout, std::string_view line, int table);
 

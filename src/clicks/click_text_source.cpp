@@ -20,7 +20,7 @@ TextClicks::TextClicks(const std::string& path, std::vector<int64_t> rows, const
                        std::string_view format, bool needs_labels)
     : file_(path), layout_(find_layout(file_, format)), rules_(rules) {
   if (needs_labels) check_labels(layout_, path);
-  schema_.labeled = layout_.labels;
+  schema_.labeled = layout_.labels > 0;
   if (rules.transform == DenseTransform::LogMin)
     bad_input("the dense transform logmin needs the minimum over all samples: preprocess the data with it");
   if (rows.size() == 1) rows.resize(static_cast<size_t>(layout_.tables), rows[0]);
@@ -48,7 +48,8 @@ void TextClicks::index_lines() {
   }
   std::vector<float> dense(static_cast<size_t>(layout_.dense));
   std::vector<uint64_t> ids(static_cast<size_t>(layout_.tables));
-  ClickLine line{0, dense.data(), ids.data()};
+  uint8_t label = 0;
+  ClickLine line{&label, dense.data(), ids.data()};
   int64_t released = 0;
   for (; !text.empty(); ++number) {
     const int64_t start = text.data() - begin;
@@ -86,12 +87,13 @@ int64_t TextClicks::line_number(int64_t sample) const {
 
 void TextClicks::fill(std::span<const int64_t> positions, ClickPart& out) const {
   std::vector<uint64_t> ids(static_cast<size_t>(layout_.tables));
+  uint8_t label = 0;
   for (size_t i = 0; i < positions.size(); ++i) {
     const auto slot = static_cast<int64_t>(i);
-    ClickLine line{0, out.dense(slot), ids.data()};
+    ClickLine line{&label, out.dense(slot), ids.data()};
     check(parse_line(layout_, line_of(positions[i]), line), "{}: has changed since it was opened",
           file_.path());
-    out.label(slot) = static_cast<float>(line.label);
+    if (schema_.labeled) out.label(slot) = label;
     for (int d = 0; d < layout_.dense; ++d) line.dense[d] = transform_dense(rules_.transform, line.dense[d]);
     for (int t = 0; t < layout_.tables; ++t) {
       const ClickTable& table = schema_.table(t);

@@ -1,6 +1,7 @@
 #include "clicks/compare_clicks.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -24,6 +25,10 @@ std::string words_of_mapping(std::string_view mapping) {
   return fmt::format("those of {}", mapping);
 }
 
+std::string labels_text(const ClickSchema& schema) {
+  return schema.labels.empty() ? "one" : fmt::format("{}", fmt::join(schema.labels, ", "));
+}
+
 bool has_table(const ClickSchema& schema, const std::string& name) {
   return std::any_of(schema.tables.begin(), schema.tables.end(),
                      [&](const ClickTable& table) { return table.name == name; });
@@ -41,6 +46,9 @@ std::vector<std::string> click_differences(const NamedSchema& first, const Named
   else if (a.dense > 0 && a.dense_transform != b.dense_transform)
     differences.push_back(fmt::format("dense transform: {} in {}, {} in {}", b.dense_transform, other.name,
                                       a.dense_transform, first.name));
+  if (a.labeled && b.labeled && a.labels != b.labels)
+    differences.push_back(
+        fmt::format("labels: {} in {}, {} in {}", labels_text(b), other.name, labels_text(a), first.name));
   if (a.weighted != b.weighted)
     differences.push_back(fmt::format("ids have weights in {}, none in {}",
                                       a.weighted ? first.name : other.name,

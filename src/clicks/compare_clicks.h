@@ -23,7 +23,7 @@ struct NamedSchema {
   const ClickSchema& schema;
 };
 
-// A sentence for each difference: dense features and their transform, the number of tables, and for each
+// A sentence for each difference: labels, dense features and their transform, the number of tables, and for each
 // table its rows, its name if the same tables come in another order, its mapping, and a larger max_ids in `other` than
 // in `first`.
 std::vector<std::string> click_differences(const NamedSchema& first, const NamedSchema& other);

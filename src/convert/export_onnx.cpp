@@ -41,20 +41,56 @@ class RecommenderGraph {
     const std::vector<EmbeddingTable> tables = embedding_tables(schema, shape_.width, shape_.wide);
     for (int t = 0; t < schema.table_count(); ++t)
       take_bag(tables[static_cast<size_t>(t)], schema.table(t).mapping);
-    const std::string flat =
-        vectors_.size() == 1 ? vectors_[0] : file_.add("Concat", vectors_, {{"axis", 1}});
-    std::string logit = mlp("top", interaction(flat), shape_.top.size(), true);
+    const std::string flat = side_by_side(vectors_);
+    std::string logits = head(interaction(flat));
     if (shape_.interaction == InteractionKind::Fm)
       terms_.push_back(file_.add("ReduceSum", {pairs(flat), file_.integers({1})}, {{"keepdims", 1}}));
-    for (const std::string& term : terms_) logit = file_.add("Add", {logit, term});
-    logit = file_.add("Reshape", {logit, file_.integers({-1})});
-    file_.output("logit");
-    file_.output("probability");
-    file_.name_as("logit", logit);
-    file_.name_as("probability", file_.add("Sigmoid", {logit}));
+    for (const std::string& term : terms_) logits = file_.add("Add", {logits, term});
+    if (shape_.labels.empty()) return give(logits, "");
+    for (size_t l = 0; l < shape_.labels.size(); ++l) {
+      const auto column = static_cast<int64_t>(l);
+      give(columns(logits, column, column + 1), "_" + shape_.labels[l]);
+    }
   }
 
  private:
+  // The outputs of a label, from its logits [batch, 1].
+  void give(const std::string& logits, const std::string& ending) {
+    const std::string logit = file_.add("Reshape", {logits, file_.integers({-1})});
+    file_.output("logit" + ending);
+    file_.output("probability" + ending);
+    file_.name_as("logit" + ending, logit);
+    file_.name_as("probability" + ending, file_.add("Sigmoid", {logit}));
+  }
+
+  // The layers above the interaction (nn/label_towers.h): [batch, labels].
+  std::string head(const std::string& x) {
+    if (shape_.labels.empty()) return mlp("top", x, shape_.top.size(), true);
+    const size_t hidden = shape_.top.size() - 1;
+    const std::string axis = file_.integers({1});
+    std::vector<std::string> experts;
+    for (int e = 0; e < shape_.experts; ++e)
+      experts.push_back(file_.add("Unsqueeze", {mlp(fmt::format("expert.{}", e), x, hidden, false), axis}));
+    const std::string all = experts.empty() ? "" : side_by_side(experts);
+    const std::string shared = experts.empty() ? mlp("top", x, hidden, false) : "";
+    std::vector<std::string> logits;
+    for (const std::string& label : shape_.labels) {
+      std::string h = shared;
+      if (!experts.empty()) {
+        const std::string gate =
+            file_.add("Softmax", {product(x, fmt::format("gate.{}.weight", label))}, {{"axis", 1}});
+        const std::string mixed =
+            file_.add("Mul", {all, file_.add("Unsqueeze", {gate, file_.integers({2})})});
+        h = file_.add("ReduceSum", {mixed, axis}, {{"keepdims", 0}});
+      }
+      logits.push_back(mlp(fmt::format("tower.{}", label), h, shape_.tower.size(), true));
+    }
+    return side_by_side(logits);
+  }
+  std::string side_by_side(const std::vector<std::string>& parts) {
+    return parts.size() == 1 ? parts[0] : file_.add("Concat", parts, {{"axis", 1}});
+  }
+
   // A weight of the checkpoint, by its name there.
   std::string weight(const std::string& name) {
     const std::string stored = "param/" + name;
@@ -196,7 +232,7 @@ class RecommenderGraph {
   const DlrmShape& shape_;
   OnnxFile& file_;
   std::vector<std::string> vectors_;  // [batch, D], the bottom MLP's first
-  std::vector<std::string> terms_;    // [batch, 1], of the logit
+  std::vector<std::string> terms_;    // [batch, 1] or [batch, labels], of the logits
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "nn/dense.h"
+#include "nn/label_towers.h"
 
 namespace trifold {
 
@@ -33,6 +34,17 @@ std::vector<int64_t> widths(int64_t in, const std::vector<int64_t>& rest) {
   return all;
 }
 
+LabelTowersShape towers_of(const DlrmShape& shape) {
+  LabelTowersShape towers;
+  towers.in = shape.interaction_width();
+  towers.labels = shape.labels;
+  towers.shared.assign(shape.top.begin(), shape.top.end() - 1);
+  towers.tower = shape.tower;
+  towers.experts = shape.experts;
+  towers.dropout = shape.dropout;
+  return towers;
+}
+
 const DlrmBatch& batch_of(const Run& run) { return static_cast<const DlrmBatch&>(*run.batch->part); }
 
 // The bottom block: dense numbers -> [B, E], the bottom MLP's vector and, with `wide`, a linear function of the numbers.
@@ -45,8 +57,9 @@ class Bottom : public Layer {
         dlinear_(builder.slot()) {
     vector_.width = shape.width;
     linear_from_.from = linear_to_.to = shape.width;
-    linear_from_.width = linear_to_.width = 1;
-    if (shape.wide) linear_ = builder.replicated("wide.weight", {1, shape.dense}, {Init::Kind::Zeros}, true);
+    linear_from_.width = linear_to_.width = shape.logits();
+    if (shape.wide)
+      linear_ = builder.replicated("wide.weight", {shape.logits(), shape.dense}, {Init::Kind::Zeros}, true);
   }
 
   Tensor forward(Run& run, Tensor /*x*/, Saved& saved) const override {
@@ -56,7 +69,7 @@ class Bottom : public Layer {
     const Tensor vector = converted(run, run.keep, mlp_.forward(run, x, saved), dtype);
     if (!shape_.wide) return vector;
     saved[x_] = x;
-    const Tensor linear = run.keep.take(run.dtype, {x.row_count(), 1});
+    const Tensor linear = run.keep.take(run.dtype, {x.row_count(), shape_.logits()});
     run.ops.gemm(run.stream, linear, x, false, run.weight(linear_), true, 1, 0);
     run.show("wide", "output", linear);
     const Tensor both = run.keep.take(dtype, {x.row_count(), shape_.row()});
@@ -68,7 +81,7 @@ class Bottom : public Layer {
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override {
     Tensor dvector = dy;
     if (shape_.wide) {
-      const Tensor dlinear = run.flow.take(dy.dtype, {dy.row_count(), 1});
+      const Tensor dlinear = run.flow.take(dy.dtype, {dy.row_count(), shape_.logits()});
       run.ops.copy_columns(run.stream, dlinear, dy, {&linear_from_, 1});
       saved[dlinear_] = converted(run, run.flow, dlinear, run.dtype);
       dvector = run.flow.take(dy.dtype, {dy.row_count(), shape_.width});
@@ -92,21 +105,31 @@ class Bottom : public Layer {
   ColumnCopy vector_, linear_from_, linear_to_;
 };
 
-// The vectors' interaction, the top MLP, what is added to its logit, and the loss: the bottom's [B, E], if there
-// is one, -> [B, 1].
+// The layers above the interaction, which give the logits.
+std::unique_ptr<Layer> make_head(BlockBuilder& builder, const DlrmShape& shape) {
+  if (shape.labels.empty())
+    return std::make_unique<Mlp>(builder, "top", widths(shape.interaction_width(), shape.top), true, false,
+                                 shape.dropout);
+  return std::make_unique<LabelTowers>(builder, towers_of(shape));
+}
+
+// The vectors' interaction, the layers above it, what is added to their logits, and the loss: the bottom's [B, E], if
+// there is one, -> [B, L].
 class Top : public Layer {
  public:
   Top(BlockBuilder& builder, const DlrmShape& shape)
       : shape_(shape),
         cross_(builder, "cross", shape.side_by_side(), shape.cross_rank,
                shape.interaction == InteractionKind::Cross ? shape.cross_layers : 0),
-        mlp_(builder, "top", widths(shape.interaction_width(), shape.top), true, false, shape.dropout),
+        head_(make_head(builder, shape)),
         vectors_(builder.slot()),
         logits_(builder.slot()) {
     vector_.width = shape.width;
     bottom_.width = shape.row();
-    weight_.to = shape.width;
-    weight_.width = 1;
+    for (int64_t l = 0; l < shape.logits(); ++l) {
+      weights_.emplace_back().to = (shape.width + l) * shape.logits() + l;
+      weights_.back().width = 1;
+    }
     if (shape.has_bottom() || shape.interaction != InteractionKind::Dot) return;
     products_ = {0, shape.width, shape.interaction_width(), false, {}};
     products_back_ = {shape.width, 0, shape.interaction_width(), false, {}};
@@ -117,7 +140,7 @@ class Top : public Layer {
     if (shape_.has_bottom()) run.ops.copy_columns(run.stream, batch.features, x, {&bottom_, 1});
     const Tensor vectors = saved[vectors_] = vectors_of(run, batch.features);
     Tensor y = converted(run, run.keep, interaction(run, vectors), run.dtype);
-    y = mlp_.forward(run, cross_.forward(run, y, saved), saved);
+    y = head_->forward(run, cross_.forward(run, y, saved), saved);
     saved[logits_] = converted(run, run.keep, y, batch.features.dtype);
     add_terms(run, saved[logits_], batch.features, vectors);
     if (run.has_backward())
@@ -139,7 +162,8 @@ class Top : public Layer {
     // Before the MLP's, which may overwrite what it is given.
     const Tensor dproducts = products_backward(run, dlogits, vectors);
     if (shape_.wide) weights_backward(run, batch.feature_gradients, dlogits);
-    const Tensor dx = mlp_.backward_input(run, converted(run, run.flow, dlogits, run.dtype), saved);
+    const DType head_type = shape_.labels.empty() ? run.dtype : dlogits.dtype;
+    const Tensor dx = head_->backward_input(run, converted(run, run.flow, dlogits, head_type), saved);
     interaction_backward(run, dvectors, cross_.backward_input(run, dx, saved), vectors);
     if (shape_.interaction == InteractionKind::Fm) run.ops.add(run.stream, dvectors, dvectors, dproducts);
     if (shape_.wide) copy_each(run, batch.feature_gradients, dvectors, vector_);
@@ -150,7 +174,7 @@ class Top : public Layer {
   }
 
   void backward_weight(Run& run, Saved& saved) const override {
-    mlp_.backward_weight(run, saved);
+    head_->backward_weight(run, saved);
     cross_.backward_weight(run, saved);
   }
 
@@ -183,30 +207,31 @@ class Top : public Layer {
 
   // ---- Terms of the logit beside the MLP's: sums of some columns of a matrix ----
 
-  // [columns] of 0 and 1: 1 where the features have a weight.
+  // [columns, L] of 0 and 1: 1 where the features have a weight of that label.
   Tensor weight_columns(Run& run, DType dtype) const {
-    const Tensor columns = run.scratch.take(dtype, {shape_.vectors(), shape_.row()});
+    const Tensor columns = run.scratch.take(dtype, {shape_.vectors(), shape_.row() * shape_.logits()});
     const Tensor ones = run.scratch.take(dtype, {shape_.vectors(), 1});
     run.ops.fill(run.stream, columns, 0);
     run.ops.fill(run.stream, ones, 1);
-    run.ops.copy_columns(run.stream, columns, ones, {&weight_, 1});
-    return columns.flat();
+    run.ops.copy_columns(run.stream, columns, ones, weights_);
+    return columns.reshape({shape_.vectors() * shape_.row(), shape_.logits()});
   }
   // The same of what dot_interaction makes: 1 where that has a product.
   Tensor product_columns(Run& run, DType dtype) const {
-    const Tensor columns = run.scratch.take(dtype, {shape_.width + shape_.pairs()});
-    run.ops.fill(run.stream, columns.flat(0, shape_.width), 0);
-    run.ops.fill(run.stream, columns.flat(shape_.width, columns.elements()), 1);
+    const Tensor columns = run.scratch.take(dtype, {shape_.width + shape_.pairs(), shape_.logits()});
+    const int64_t first = shape_.width * shape_.logits();
+    run.ops.fill(run.stream, columns.flat(0, first), 0);
+    run.ops.fill(run.stream, columns.flat(first, columns.elements()), 1);
     return columns;
   }
 
   // logits += those columns of x.
   static void add_columns(Run& run, const Tensor& logits, const Tensor& x, const Tensor& columns) {
-    run.ops.gemm(run.stream, logits, x, false, columns.reshape({columns.elements(), 1}), false, 1, 1);
+    run.ops.gemm(run.stream, logits, x, false, columns, false, 1, 1);
   }
-  // dx = dlogits there, and elsewhere 0.
+  // dx = the sum of those labels' dlogits there, and elsewhere 0.
   static void spread(Run& run, const Tensor& dx, const Tensor& dlogits, const Tensor& columns) {
-    run.ops.gemm(run.stream, dx, dlogits, false, columns.reshape({1, columns.elements()}), false, 1, 0);
+    run.ops.gemm(run.stream, dx, dlogits, false, columns, true, 1, 0);
   }
 
   void add_terms(Run& run, const Tensor& logits, const Tensor& features, const Tensor& vectors) const {
@@ -271,10 +296,11 @@ class Top : public Layer {
 
   DlrmShape shape_;
   CrossNetwork cross_;  // without layers for other interactions
-  Mlp mlp_;
+  std::unique_ptr<Layer> head_;
   SlotId vectors_, logits_;
-  ColumnCopy vector_, weight_;  // of a row of a table
-  ColumnCopy bottom_;           // the first columns of the features
+  ColumnCopy vector_;                // of a row of a table
+  std::vector<ColumnCopy> weights_;  // of each label, in weight_columns
+  ColumnCopy bottom_;                // the first columns of the features
   // Without a bottom MLP: the products alone, and back. The operation puts them after a copy of the first vector.
   ColumnCopy products_, products_back_;
 };
@@ -290,14 +316,15 @@ double products_of(const std::vector<int64_t>& widths) {
 // The gradient of the dense numbers is not needed.
 BlockFlops bottom_flops(const DlrmShape& shape) {
   const double mlp = products_of(widths(shape.dense, shape.bottom));
-  const double linear = shape.wide ? static_cast<double>(shape.dense) : 0;
+  const double linear = shape.wide ? static_cast<double>(shape.dense * shape.logits()) : 0;
   return {2 * (mlp + linear), 2 * (mlp - static_cast<double>(shape.dense * shape.bottom[0])),
           2 * (mlp + linear)};
 }
 
 // Both operands of a dot interaction have gradients, and a cross network has weights.
 BlockFlops top_flops(const DlrmShape& shape) {
-  double weights = products_of(widths(shape.interaction_width(), shape.top));
+  double weights = shape.labels.empty() ? products_of(widths(shape.interaction_width(), shape.top))
+                                        : towers_of(shape).products();
   double pairs = 0;
   if (shape.interaction == InteractionKind::Cross)
     weights += 2.0 * shape.cross_layers * static_cast<double>(shape.side_by_side()) *
@@ -326,6 +353,7 @@ Model make_dlrm(const DlrmShape& shape, const Mesh& mesh, uint64_t seed) {
         "the bottom MLP ends with {} numbers, the embedding vectors have {}",
         shape.bottom.empty() ? 0 : shape.bottom.back(), shape.width);
   check(!shape.top.empty() && shape.top.back() == 1, "the top MLP must end with one number");
+  check(shape.labels.size() != 1, "a single label has no name");
   check(shape.interaction_width() > 0 && (shape.interaction != InteractionKind::Fm || shape.pairs() > 0),
         "the vectors of {} tables and no dense features have no products", shape.tables);
   Model model;

@@ -14,8 +14,12 @@
 // DeepFM (Guo et al., IJCAI 2017): the second-order term is that of a factorization machine over the vectors that the
 // MLP takes, including that of the dense numbers.
 //
-// B = samples of this rank, F = tables, D = width of the vectors; E = D, or D + 1 with `wide`: a row of a table is the
-// vector of its id, then the weight. `features` [B, (F + 1) E] holds for each sample the output of the bottom block and
+// Samples may have several labels (`labels`), each with a logit of its own: the hidden layers of the top MLP are then
+// shared by the labels' towers, or each expert has such (nn/label_towers.h). Each label has its own first-order term, and
+// that of all pairs is added to every logit.
+//
+// B = samples of this rank, F = tables, L = labels, D = width of the vectors; E = D, or D + L with `wide`: a row of a
+// table is the vector of its id, then the weights. `features` [B, (F + 1) E] holds for each sample the output of the bottom block and
 // then those of the tables in order. Without dense numbers there is no bottom block: features are [B, F E], and only
 // the tables' vectors interact.
 //
@@ -32,6 +36,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "config/fields/recommend_choices.h"
@@ -47,16 +52,21 @@ struct DlrmShape {
   std::vector<int64_t> bottom;  // widths after the input; the last is D
   std::vector<int64_t> top;     // widths after the interaction; the last is 1
   InteractionKind interaction = InteractionKind::Dot;
-  bool self = false;     // Dot: also products of vectors with themselves
-  bool wide = false;     // a first-order term
-  int cross_layers = 3;  // Cross
+  bool self = false;  // Dot: also products of vectors with themselves
+  bool wide = false;  // a first-order term
+  // Names of the labels where there are several; else empty, and tower and experts are not used.
+  std::vector<std::string> labels = {};
+  std::vector<int64_t> tower = {};  // widths of a label's tower; the last is 1
+  int experts = 0;                  // that the labels mix; 0: they share the hidden layers of the top MLP
+  int cross_layers = 3;             // Cross
   int64_t cross_rank = 512;
   ClickLoss loss = ClickLoss::Logistic;
   double dropout = 0;  // of the hidden layers of both MLPs
 
   bool has_bottom() const { return dense > 0; }
   int64_t vectors() const { return tables + (has_bottom() ? 1 : 0); }
-  int64_t row() const { return width + (wide ? 1 : 0); }  // E
+  int64_t logits() const { return labels.empty() ? 1 : static_cast<int64_t>(labels.size()); }  // L
+  int64_t row() const { return width + (wide ? logits() : 0); }                                // E
   int64_t features() const { return vectors() * row(); }
   int64_t side_by_side() const { return vectors() * width; }  // numbers of all vectors
   int64_t pairs() const;                                      // whose products are taken; Dot and Fm
@@ -65,12 +75,12 @@ struct DlrmShape {
 
 // The inputs of the blocks (Batch::part), and where they leave results that are not activations.
 struct DlrmBatch : BatchPart {
-  Tensor dense = {};              // f32 [B, dense]
-  Tensor labels = {};             // f32 [B]
-  Tensor weights = {};            // f32 [B], 0 for a sample that is padding
-  Tensor features = {};           // must hold the tables' vectors before the top's F
+  Tensor dense = {};     // f32 [B, dense]
+  Tensor labels = {};    // f32 [B, L]
+  Tensor weights = {};   // f32 [B, L], 0 for a sample that is padding and for a label that is missing
+  Tensor features = {};  // must hold the tables' vectors before the top's F
   Tensor feature_gradients = {};  // complete after the top's I
-  Tensor scores = {};             // [B, 1]: the logits, if no backward pass follows
+  Tensor scores = {};             // [B, L]: the logits, if no backward pass follows
   Event* summed = nullptr;        // set when the losses are summed, if a backward pass follows
 };
 

@@ -59,13 +59,13 @@ void DenseLayer::backward_weight(Run& run, Saved& saved) const {
 }
 
 Mlp::Mlp(BlockBuilder& builder, const std::string& name, std::span<const int64_t> widths, bool linear_end,
-         bool first, double dropout) {
+         bool first, double dropout, double end_dropout) {
   check(widths.size() >= 2, "{} has no layer", name);
   for (size_t i = 0; i + 1 < widths.size(); ++i)
     layers_.emplace_back(builder, fmt::format("{}.{}", name, i), widths[i], widths[i + 1],
                          DenseLayer::Form{.relu = !linear_end || i + 2 < widths.size(),
                                           .first = first && i == 0,
-                                          .dropout = i + 2 < widths.size() ? dropout : 0});
+                                          .dropout = i + 2 < widths.size() ? dropout : end_dropout});
 }
 
 Tensor Mlp::forward(Run& run, Tensor x, Saved& saved) const {

@@ -38,12 +38,12 @@ class DenseLayer final : public Layer {
 };
 
 // Dense layers one after another, named <name>.0, <name>.1, ...; all with ReLU but, where `linear_end` is
-// set, the last. `dropout` is of the outputs of all layers but the last.
+// set, the last. `dropout` is of the outputs of all layers but the last, `end_dropout` of the last's.
 class Mlp final : public Layer {
  public:
   // widths[0] is the width of the input. `first`: the gradient of the input is not needed.
   Mlp(BlockBuilder& builder, const std::string& name, std::span<const int64_t> widths, bool linear_end,
-      bool first, double dropout = 0);
+      bool first, double dropout = 0, double end_dropout = 0);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;
   void backward_weight(Run& run, Saved& saved) const override;

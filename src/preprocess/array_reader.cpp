@@ -176,7 +176,8 @@ class ArrayReader final : public ClickReader {
         bags[t].clear();
         for (int64_t k = 0; k < window.ids[t].columns; ++k) bags[t].ids.push_back(id(window, t, row, k));
       }
-      builder.close(static_cast<int>(label), sample, ids, bags);
+      const uint8_t clicked = label == 1 ? 1 : 0;
+      builder.close({&clicked, 1}, sample, ids, bags);
     }
   }
 

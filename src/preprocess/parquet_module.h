@@ -12,7 +12,7 @@
 namespace trifold {
 
 constexpr const char* kParquetModuleFile = "trifold_parquet.so";
-constexpr int64_t kParquetModuleVersion = 2;
+constexpr int64_t kParquetModuleVersion = 3;
 
 // A file that is read. Functions that return bool say whether all went well; problem() is why not.
 class ParquetModuleFile {
@@ -36,6 +36,7 @@ class ParquetModuleWriter {
  public:
   virtual ~ParquetModuleWriter() = default;
   virtual const char* problem() const = 0;
+  // labels [count, columns of labels], of which -1 is null, and probabilities [count, their columns].
   virtual bool add(int64_t first, int64_t count, const int8_t* labels, const double* probabilities) = 0;
   virtual bool finish() = 0;
   // The bytes of the file since the last call; until the next.
@@ -47,7 +48,8 @@ using ParquetModuleVersion = int64_t();  // trifold_parquet_version
 // trifold_parquet_open: null, and the problem in why[0, bytes), for what is no Parquet file. `threads` unpack
 // columns. The caller owns the result.
 using ParquetModuleOpen = ParquetModuleFile*(const char* path, int threads, char* why, size_t bytes);
-// trifold_parquet_write: the caller owns the result.
-using ParquetModuleWrite = ParquetModuleWriter*(bool labeled, bool doubles);
+// trifold_parquet_write: columns of these names, those of `labels` labels first. The caller owns the result.
+using ParquetModuleWrite = ParquetModuleWriter*(const char* const* names, int64_t labels,
+                                                int64_t probabilities, bool doubles);
 
 }  // namespace trifold

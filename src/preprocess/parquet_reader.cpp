@@ -80,7 +80,7 @@ class ParquetReader final : public ClickReader {
       : file_(path, threads),
         options_(options),
         layout_(layout_of_names(path, file_.names(), options.columns)) {
-    rules_ = layout_.rules.value_or(FieldRules{});
+    rules_ = layout_.rules.value_or(FieldRules{{LabelRule{}}, {}, 0});
     missing_ = numbers_among(rules_.missing);
     if (!layout_.rules) put_lists_last();
     std::vector<size_t> selected;
@@ -105,7 +105,7 @@ class ParquetReader final : public ClickReader {
     int place = 0;  // among the columns of a batch
   };
   struct Row {
-    int label = 0;
+    std::vector<uint8_t> labels;
     float* dense = nullptr;
     std::vector<uint64_t> ids;
     std::vector<ClickBag> bags;
@@ -120,7 +120,7 @@ class ParquetReader final : public ClickReader {
   void check_type(const TextColumn& column, const ArrowSchema& type) const;
   void fill(const Batch& batch, const DropRule& drop, ClickPiece& piece) const;
   std::string take(const Role& role, const ArrowColumn& values, int64_t row, Row& out) const;
-  std::optional<int> label(const ArrowValue& value) const;
+  std::optional<uint8_t> label(const LabelRule& rule, const ArrowValue& value) const;
   std::optional<float> dense(const ArrowValue& value) const;
   std::optional<uint64_t> id(const ArrowValue& value) const;
   uint64_t hash_of_value(std::string_view digits) const;
@@ -209,6 +209,7 @@ bool ParquetReader::next(std::span<ClickPiece> pieces, ThreadPool& pool, const D
 void ParquetReader::fill(const Batch& batch, const DropRule& drop, ClickPiece& piece) const {
   PieceBuilder builder(layout_, options_, drop, piece);
   Row row;
+  row.labels.resize(static_cast<size_t>(layout_.labels));
   row.ids.resize(static_cast<size_t>(layout_.tables));
   row.bags.resize(static_cast<size_t>(layout_.bags));
   for (int64_t r = 0; r < batch.rows; ++r, ++piece.lines) {
@@ -218,8 +219,10 @@ void ParquetReader::fill(const Batch& batch, const DropRule& drop, ClickPiece& p
       problem = take(role, batch.columns[static_cast<size_t>(role.place)], r, row);
       if (!problem.empty()) break;
     }
+    if (problem.empty() && std::count(row.labels.begin(), row.labels.end(), kNoLabel) == layout_.labels)
+      problem = "it has none of its labels";
     if (problem.empty()) {
-      builder.close(row.label, batch.first_row + r, row.ids, row.bags);
+      builder.close(row.labels, batch.first_row + r, row.ids, row.bags);
       continue;
     }
     builder.discard();
@@ -234,9 +237,7 @@ std::string ParquetReader::wanted(const TextColumn& column) const {
   if (column.weighted) return "a text with a weight, like a:0.5";
   if (kind == TextColumn::Kind::Dense) return "a number, false, true or one of --missing-values";
   if (kind == TextColumn::Kind::Id) return "an id: a whole number";
-  if (rules_.label.is == LabelRule::Is::True) return "a label: 0, 1, false or true";
-  return fmt::format("what --label {} can compare: {}", rules_.label.text(),
-                     rules_.label.number ? "a number" : "a text");
+  return wanted_label(rules_.labels[static_cast<size_t>(column.index)]);
 }
 
 // Fills a bag that is empty. A value that is wrong, or nothing.
@@ -287,9 +288,9 @@ std::string ParquetReader::take(const Role& role, const ArrowColumn& values, int
   const ArrowValue value = values.value(row);
   const auto index = static_cast<size_t>(column.index);
   if (column.kind == TextColumn::Kind::Label) {
-    const std::optional<int> found = label(value);
+    const std::optional<uint8_t> found = label(rules_.labels[index], value);
     if (!found) return wrong(value);
-    out.label = *found;
+    out.labels[index] = *found;
   } else if (column.kind == TextColumn::Kind::Dense) {
     const std::optional<float> found = dense(value);
     if (!found) return wrong(value);
@@ -302,19 +303,22 @@ std::string ParquetReader::take(const Role& role, const ArrowColumn& values, int
   return {};
 }
 
-std::optional<int> ParquetReader::label(const ArrowValue& value) const {
-  if (std::holds_alternative<std::monostate>(value)) return std::nullopt;
+// kNoLabel for one that is missing, which it may be only among others.
+std::optional<uint8_t> ParquetReader::label(const LabelRule& rule, const ArrowValue& value) const {
+  const auto missing = rules_.labels.size() > 1 ? std::optional<uint8_t>(kNoLabel) : std::nullopt;
+  if (std::holds_alternative<std::monostate>(value)) return missing;
   std::optional<bool> clicked;
   const std::optional<double> number = number_of_value(value);
-  if (number && is_missing_number(*number)) return std::nullopt;
-  const bool compares_text = rules_.label.is != LabelRule::Is::True && !rules_.label.number;
+  if (number && is_missing_number(*number)) return missing;
+  const bool compares_text = rule.is != LabelRule::Is::True && !rule.number;
   if (number && !compares_text) {
-    clicked = label_of(rules_.label, *number);
+    clicked = label_of(rule, *number);
   } else {
     const std::string text = value_text(value);
-    if (!is_missing(rules_, text)) clicked = label_of(rules_.label, text);
+    if (is_missing(rules_, text)) return missing;
+    clicked = label_of(rule, text);
   }
-  return clicked ? std::optional<int>(*clicked ? 1 : 0) : std::nullopt;
+  return clicked ? std::optional<uint8_t>(*clicked ? 1 : 0) : std::nullopt;
 }
 
 // NaN stands for a missing one.

@@ -33,6 +33,7 @@ PieceBuilder::PieceBuilder(const TextLayout& layout, const PreprocessOptions& op
   piece.too_long.reset();
   piece.lines = piece.malformed = 0;
   piece.problems.clear();
+  piece.label_count = static_cast<size_t>(layout.labels);
   piece.labels.clear();
   piece.dense.clear();
   piece.keys.resize(static_cast<size_t>(layout.tables));
@@ -61,13 +62,13 @@ void PieceBuilder::transform_row() {
   }
 }
 
-void PieceBuilder::close(int label, int64_t at, std::span<const uint64_t> ids,
+void PieceBuilder::close(std::span<const uint8_t> labels, int64_t at, std::span<const uint64_t> ids,
                          std::span<const ClickBag> bags) {
-  if (drop_.share > 0 && label == 0 &&
+  if (drop_.share > 0 && std::find(labels.begin(), labels.end(), uint8_t{1}) == labels.end() &&
       philox_word(drop_.key, static_cast<uint64_t>(at)) < drop_.share * 4294967296.0)
     return discard();
   transform_row();
-  piece_.labels.push_back(static_cast<uint8_t>(label));
+  piece_.labels.insert(piece_.labels.end(), labels.begin(), labels.end());
   const auto key_of = [this](uint64_t hash) { return range_ == 0 ? hash : hash % range_; };
   for (size_t t = 0; t < first_bag_; ++t) piece_.keys[t].push_back(key_of(ids[t]));
   for (size_t b = 0; b < bags.size(); ++b) {
@@ -85,6 +86,7 @@ void PieceBuilder::close(int label, int64_t at, std::span<const uint64_t> ids,
 void parse_piece(const TextLayout& layout, std::string_view text, int64_t first_byte,
                  const PreprocessOptions& options, const DropRule& drop, ClickPiece& piece) {
   const char* const begin = text.data();
+  std::vector<uint8_t> labels(static_cast<size_t>(layout.labels));
   std::vector<uint64_t> ids(static_cast<size_t>(layout.tables));
   std::vector<ClickBag> bags(static_cast<size_t>(layout.bags));
   PieceBuilder builder(layout, options, drop, piece);
@@ -95,9 +97,9 @@ void parse_piece(const TextLayout& layout, std::string_view text, int64_t first_
       piece.too_long = piece.lines;
       return;
     }
-    ClickLine out{0, builder.open(), ids.data(), bags.data()};
+    ClickLine out{labels.data(), builder.open(), ids.data(), bags.data()};
     if (parse_line(layout, *line, out)) {
-      builder.close(out.label, at, ids, bags);
+      builder.close(labels, at, ids, bags);
     } else {
       builder.discard();
       ++piece.malformed;
@@ -111,6 +113,7 @@ void parse_piece(const TextLayout& layout, std::string_view text, int64_t first_
 ClickColumnWriter::ClickColumnWriter(const std::string& folder, const TextLayout& layout, int key_bytes,
                                      const ClickFolder& clicks)
     : folder_(folder),
+      label_count_(layout.labels),
       dense_count_(layout.dense),
       key_bytes_(key_bytes),
       labels_(ClickFolder::labels_file(folder), RawFile::Mode::Create),
@@ -160,7 +163,7 @@ void ClickColumnWriter::write(std::span<const ClickPiece> pieces, ThreadPool& po
     for (auto p = static_cast<size_t>(worker); p < pieces.size(); p += static_cast<size_t>(pool.size())) {
       const ClickPiece& piece = pieces[p];
       const Place& place = places[p];
-      labels_.write_all(std::span(piece.labels), place.sample);
+      labels_.write_all(std::span(piece.labels), place.sample * label_count_);
       dense_.write_all(std::span(piece.dense), place.sample * dense_count_);
       for (size_t t = 0; t < keys_.size(); ++t) write_keys(t, piece.keys[t], place.keys[t]);
       for (size_t b = 0; b < ends_.size(); ++b) {

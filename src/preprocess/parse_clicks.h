@@ -22,14 +22,15 @@ struct ClickPiece {
   int64_t malformed = 0;
   std::vector<std::pair<int64_t, std::string>> problems;  // line in the piece, from 0; at most ten
   std::optional<int64_t> too_long;  // a line in the piece, from 0; the rest was not read
-  std::vector<uint8_t> labels;
+  size_t label_count = 1;
+  std::vector<uint8_t> labels;                 // [samples, label_count]
   std::vector<float> dense;                    // [samples, dense]
   std::vector<std::vector<uint64_t>> keys;     // for each table
   std::vector<std::vector<uint32_t>> lengths;  // for each table of bags: number of keys of each sample
   std::vector<std::vector<float>> weights;     // for each table of bags: of its keys; empty without weights
   std::vector<int64_t> cut_bags;               // for each table of bags: number of bags longer than allowed
   float least = 0;                             // least of all dense numbers
-  int64_t samples() const { return std::ssize(labels); }
+  int64_t samples() const { return std::ssize(labels) / static_cast<int64_t>(label_count); }
 };
 
 // Decides which samples without a click are dropped.
@@ -41,7 +42,7 @@ struct DropRule {
 // Adds samples to a piece and applies the options to them. A sample begins with memory for its dense numbers:
 //
 //   float* dense = builder.open();         then either
-//   builder.close(label, at, ids, bags);   or
+//   builder.close(labels, at, ids, bags);   or
 //   builder.discard();
 class PieceBuilder {
  public:
@@ -53,7 +54,8 @@ class PieceBuilder {
   void discard();
   // `at`, the sample's position in its input, decides whether it is dropped; `ids` has an entry for every table, ids of
   // bags are in `bags`.
-  void close(int label, int64_t at, std::span<const uint64_t> ids, std::span<const ClickBag> bags);
+  void close(std::span<const uint8_t> labels, int64_t at, std::span<const uint64_t> ids,
+             std::span<const ClickBag> bags);
 
  private:
   void transform_row();
@@ -96,6 +98,7 @@ class ClickColumnWriter {
   void write_ends(size_t bag, std::span<const uint32_t> lengths, const Place& place);
 
   std::string folder_;
+  int label_count_;
   int dense_count_;
   int key_bytes_;
   RawFile labels_;

@@ -1,11 +1,13 @@
-// PredictionTable: predictions as the bytes of a Parquet file, with the columns sample (int64), label (int8, where there are
-// labels) and probability (float or double).
+// PredictionTable: predictions as the bytes of a Parquet file, with the columns sample (int64), those of labels (int8,
+// where there are labels) and those of probabilities (float or double).
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "preprocess/parquet_module.h"
 
@@ -14,9 +16,12 @@ namespace trifold {
 class PredictionTable {
  public:
   // Failure where the module of Parquet is missing.
-  PredictionTable(bool labeled, bool doubles);
+  PredictionTable(const std::vector<std::string>& labels, const std::vector<std::string>& probabilities,
+                  bool doubles);
 
-  // The next samples, numbered from `first`; the labels are 0 or 1. What both functions return are the next bytes of the
+  // The next samples, numbered from `first`: their labels, 0, 1 or -1 for one that is missing, and their probabilities,
+  // one for each column of a sample. Both spans have the same length; without columns of labels those are not read. What
+  // both functions return are the next bytes of the
   // file, until the next call.
   std::string_view add(int64_t first, std::span<const int8_t> labels, std::span<const double> probabilities);
   // Once, after the last samples.
@@ -24,6 +29,7 @@ class PredictionTable {
 
  private:
   std::string_view bytes(bool done);
+  size_t columns_;  // of probabilities
   std::unique_ptr<ParquetModuleWriter> writer_;
 };
 

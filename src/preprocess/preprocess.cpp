@@ -175,10 +175,22 @@ class Job {
     source.lines += piece.lines;
     source.malformed += piece.malformed;
     line_number += piece.lines;
-    result_.folder.clicks += std::count(piece.labels.begin(), piece.labels.end(), uint8_t{1});
+    take_in_labels(piece);
     least_ = std::min(least_, piece.least);
     for (size_t b = 0; b < piece.lengths.size(); ++b) take_in_bags(piece, b);
     samples_ += piece.samples();
+  }
+
+  void take_in_labels(const ClickPiece& piece) {
+    ClickFolder& folder = result_.folder;
+    for (size_t at = 0; at < piece.labels.size(); at += piece.label_count) {
+      const auto of_sample = std::span(piece.labels).subspan(at, piece.label_count);
+      for (size_t l = 0; l < folder.labels.size(); ++l) {
+        folder.labels[l].clicks += of_sample[l] == 1 ? 1 : 0;
+        folder.labels[l].missing += of_sample[l] == kNoLabel ? 1 : 0;
+      }
+      if (std::find(of_sample.begin(), of_sample.end(), uint8_t{1}) != of_sample.end()) ++folder.clicks;
+    }
   }
 
   void take_in_bags(const ClickPiece& piece, size_t b) {
@@ -216,6 +228,7 @@ class Job {
         if (folder.tables[t].name == folder.tables[other].name)
           bad_input("--sparse and --bag: two columns would have the table {}: rename one of them",
                     folder.tables[t].name);
+    name_labels(folder);
     folder.hash_seed = layout_.rules ? layout_.rules->hash_seed : 0;
     if (!given_) return;
     for (size_t t = 0; t < folder.tables.size(); ++t) {
@@ -243,6 +256,16 @@ class Job {
     for (const ClickFolder::Table& table : given_->tables)
       if (!table.dictionary)
         bad_input("{} has no dictionaries: its ids are hashes", *options_.dictionaries_of);
+  }
+
+  void name_labels(ClickFolder& folder) const {
+    if (layout_.labels < 2) return;
+    for (const LabelRule& rule : layout_.rules->labels) {
+      const std::string name = table_name_of(rule.column);
+      for (const ClickFolder::Label& other : folder.labels)
+        if (other.name == name) bad_input("--label: two labels would be called {}: rename one column", name);
+      folder.labels.push_back({name});
+    }
   }
 
   void shift_dense(RawFile& dense) const {

@@ -64,6 +64,7 @@ ClickSchema schema_of_options(const ClickDataConfig& config) {
   schema.dense = static_cast<int>(config.dense_features.value_or(13));
   schema.tables = tables_of(config);
   schema.dense_transform = name_of(config.dense_transform.value_or(DenseTransform::Log1p));
+  schema.labels = SyntheticClicks::label_names(config.synthetic_labels);
   return schema;
 }
 
@@ -85,6 +86,7 @@ std::unique_ptr<ClickSource> make_synthetic(const ClickDataConfig& config, uint6
   spec.zipf = config.synthetic_zipf;
   spec.missing = config.synthetic_missing;
   spec.constant = config.synthetic_constant;
+  spec.labels = config.synthetic_labels;
   auto clicks = std::make_unique<SyntheticClicks>(spec);
   data.best_auc = clicks->optimum().auc;
   return clicks;

@@ -27,6 +27,14 @@ json member(const json& object, const char* key) {
 
 }  // namespace
 
+std::vector<std::string> labels_in(const json& model) {
+  std::vector<std::string> labels;
+  const json stored = member(model, "labels");
+  for (const json& label : stored.is_array() ? stored : json::array())
+    if (label.is_string()) labels.push_back(label.get<std::string>());
+  return labels;
+}
+
 json click_record(const ClickSchema& schema) {
   json mappings = json::array();
   for (const ClickTable& table : schema.tables) mappings.push_back(table.mapping);
@@ -44,6 +52,7 @@ void compare_with_record(const CheckpointReader& reader, const std::string& data
   ClickSchema stored;
   stored.dense = static_cast<int>(recorded<int64_t>(model, "dense").value_or(schema.dense));
   stored.dense_transform = recorded<std::string>(record, "dense_transform").value_or(schema.dense_transform);
+  stored.labels = labels_in(model);
   stored.weighted =
       record.is_object() ? record.value("weighted", json(false)) == json(true) : schema.weighted;
   for (size_t t = 0; t < tables.size(); ++t) {

@@ -7,11 +7,16 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "checkpoint/reader.h"
 #include "clicks/click_batch.h"
 
 namespace trifold {
+
+// The names of the labels of a model in a checkpoint's metadata; empty where it has one.
+std::vector<std::string> labels_in(const nlohmann::json& model);
 
 // The value of "clicks" in the state of a checkpoint.
 nlohmann::json click_record(const ClickSchema& schema);

@@ -80,6 +80,7 @@ ClickSchema schema_to_plan(RecommendConfig& run) {
   data.table_rows = TableRows{NumberList(std::move(rows))};
   data.table_max_ids = NumberList(std::move(most));
   data.dense_features = schema.dense;
+  data.synthetic_labels = static_cast<int>(schema.label_count());
   return schema;
 }
 
@@ -124,7 +125,7 @@ RecommendPlan plan_on_schema(const PlanRecommenderConfig& config, const ClickSch
   RecommenderSetup setup = recommender_setup(config.run, schema, ranks);
   Placement placement(embedding_tables(schema, setup.model.width, setup.model.wide), setup.placement, ranks,
                       setup.model.has_bottom() ? 1 : 0);
-  std::vector<RankLoad> loads = loads_of(placement, placement_input(config.run, ranks));
+  std::vector<RankLoad> loads = loads_of(placement, placement_input(config.run, schema, ranks));
   std::vector<RecommenderMemory> memory =
       memory_of_ranks(setup, placement, config.run.mesh.device == ComputeDevice::Cuda);
   RecommendPlan plan{

@@ -101,7 +101,7 @@ void place_tables(RecommenderSetup& setup, const RecommendConfig& config, int ra
       embedding_tables(setup.schema, setup.model.width, setup.model.wide);
   const TablePlacements& wanted = config.placement.placement;
   const bool choose = wanted.is_auto();
-  PlacementInput input = placement_input(config, ranks);
+  PlacementInput input = placement_input(config, setup.schema, ranks);
   setup.placement = choose ? plan_placement(tables, input) : choice_of(wanted.kinds, tables.size(), ranks);
   if (!input.memory_of_rank) return;
   const MemoryLimit limit(setup, tables, config.mesh.device == ComputeDevice::Cuda, *input.memory_of_rank);

@@ -312,7 +312,7 @@ void RecommendRun::begin(std::vector<std::string> changes, std::vector<std::stri
   const auto choice = model_.placement().choice();
   report.tables.assign(tables.begin(), tables.end());
   report.placement.assign(choice.begin(), choice.end());
-  report.loads = loads_of(model_.placement(), placement_input(config_, world_.size()));
+  report.loads = loads_of(model_.placement(), placement_input(config_, job_.data.schema(), world_.size()));
   if (observer_ != nullptr) observer_->on_start(report);
 }
 
@@ -345,17 +345,14 @@ bool RecommendRun::advance(const std::atomic<int>& signal) {
 
 Evaluation RecommendRun::evaluate(const std::atomic<int>& signal) {
   const auto start = Clock::now();
-  ClickMetrics metrics;
-  const auto take = [&](const Recommender::Scored& scored) {
-    metrics.add(scored.logits.flat(), scored.batch->labels, scored.batch->weights,
-                scored.batch->first_sample);
-  };
+  LabelMetrics metrics(job_.data.schema().labels);
+  const auto take = [&](const Recommender::Scored& scored) { metrics.add(scored); };
   if ((stop_agreed_ = !score_feed(world_, model_, *valid_feed_, signal, take))) return {};
   Stream host = model_.compute().host();
   ClickEvaluation evaluation{done_, metrics.finish(world_, host), 0};
   evaluation.seconds = seconds_since(start);
   if (observer_ != nullptr) observer_->on_eval(evaluation);
-  const std::optional<double>& auc = evaluation.scores.auc;
+  const std::optional<double> auc = mean_auc(evaluation.labels);
   const auto& target = config_.training.target_auc;
   if (!target || !auc || *auc < *target) return {auc};
   if (observer_ != nullptr) observer_->on_target(done_, *auc, *target);

@@ -9,7 +9,7 @@
 #include "config/fields/recommend_config.h"
 #include "embedding/planner.h"
 #include "recommend/click_data.h"
-#include "recommend/click_metrics.h"
+#include "recommend/label_metrics.h"
 #include "recommend/recommender.h"
 #include "run/job.h"
 #include "run/metrics.h"
@@ -30,7 +30,7 @@ RecommendConfig with_model_of_start(RecommendConfig config);
 
 struct ClickEvaluation {
   int64_t step = 0;
-  ClickScores scores;
+  std::vector<LabelScores> labels;  // one or more
   double seconds = 0;
 };
 

@@ -18,7 +18,7 @@ TableStepShape step_shape(const RecommenderSetup& setup) {
 
 std::vector<EmbeddingTable> embedding_tables(const ClickSchema& schema, int64_t width, bool wide) {
   std::vector<EmbeddingTable> tables;
-  const int weights = wide ? 1 : 0;
+  const int weights = wide ? static_cast<int>(schema.label_count()) : 0;
   for (const ClickTable& table : schema.tables)
     tables.push_back({table.name, table.rows, width + weights, table.max_ids, weights});
   return tables;
@@ -34,7 +34,7 @@ EmbeddingTables::Options RecommenderSetup::tables(int ranks) const {
 
 size_t RecommenderSetup::batch_room(int ranks) const {
   return CopyIn::room(DType::F32, samples(ranks) * schema.dense) +
-         2 * CopyIn::room(DType::F32, samples(ranks));
+         2 * CopyIn::room(DType::F32, samples(ranks) * schema.label_count());
 }
 
 namespace {
@@ -75,10 +75,12 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
       memory_(measure_step(setup, model_, mesh_)),
       features_(memory_.features, ops_.device),
       feature_gradients_(memory_.feature_gradients, ops_.device),
-      scores_(Buffer::shared(static_cast<size_t>(samples_) * size_of(setup.dtype), ops_.device)),
+      scores_(Buffer::shared(static_cast<size_t>(samples_ * setup.model.logits()) * size_of(setup.dtype),
+                             ops_.device)),
       executor_(std::make_unique<Executor>(step_place(setup, model_), mesh_, ops_, weights_, &grads_,
                                            compute_, compute_, setup.dense_dtype(), memory_.blocks)) {
   check_table_step(gradients_row_, step_shape(setup));
+  check(setup.model.labels == setup.schema.labels, "the model's labels are not those of its samples");
   const auto update = std::find_if(gradients_row_.begin(), gradients_row_.end(), [](const Action& action) {
     return action.kind == ActionKind::UpdateRows || action.kind == ActionKind::Step;
   });
@@ -101,7 +103,7 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
     DlrmBatch& rows = fetched_.back()->rows;
     rows.features = features_.tensor(setup.dtype, {samples_, setup.model.features()});
     if (setup.training) rows.feature_gradients = feature_gradients_.tensor(setup.dtype, rows.features.shape);
-    rows.scores = scores_.tensor(setup.dtype, {samples_, 1});
+    rows.scores = scores_.tensor(setup.dtype, {samples_, setup.model.logits()});
     rows.summed = &fetched_.back()->summed;
     tables_->connect(*fetched_.back()->lookups);
   }

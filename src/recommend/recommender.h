@@ -71,7 +71,7 @@ TableStepShape step_shape(const RecommenderSetup& setup);
 // ranks.
 std::optional<StepPart> part_of(const Action& action, const TableStepShape& step);
 
-// Of vectors of `width` numbers; with `wide`, each with a weight behind it.
+// Of vectors of `width` numbers; with `wide`, each with a weight for every label behind it.
 std::vector<EmbeddingTable> embedding_tables(const ClickSchema& schema, int64_t width, bool wide = false);
 
 class Recommender {
@@ -98,7 +98,7 @@ class Recommender {
                const std::function<void()>& next);
   // Norm of the MLPs' gradient in the last step, before clipping; 0 without clipping.
   double grad_norm() const { return grad_norm_; }
-  // Logits [samples(), 1] of the oldest fetched batch, and the batch, both on the host: valid until the next
+  // Logits [samples(), labels] of the oldest fetched batch, and the batch, both on the host: valid until the next
   // call of `score` or `train`, and for the batch until two more are fetched.
   // Collective.
   struct Scored {

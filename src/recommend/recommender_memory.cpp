@@ -39,9 +39,9 @@ StepMemory measure_step(const RecommenderSetup& setup, const Model& model, const
   const int64_t samples = setup.samples(mesh.sizes().ranks());
   DlrmBatch rows;
   rows.dense = {nullptr, DType::F32, {samples, setup.schema.dense}};
-  rows.labels = rows.weights = {nullptr, DType::F32, {samples}};
+  rows.labels = rows.weights = {nullptr, DType::F32, {samples, setup.model.logits()}};
   rows.features = rows.feature_gradients = {nullptr, setup.dtype, {samples, setup.model.features()}};
-  rows.scores = {nullptr, setup.dtype, {samples, 1}};
+  rows.scores = {nullptr, setup.dtype, {samples, setup.model.logits()}};
   Batch batch = batch_without_memory(samples, 1);
   batch.part = &rows;
   const PipelinePlace place = step_place(setup, model);
@@ -65,7 +65,8 @@ DeviceExtras device_extras(const RecommenderSetup& setup, const Placement& place
   // The numbers of the update rules of each parameter and of the tables, and the factor of the loss; sent in each step.
   const size_t numbers = static_cast<size_t>(params.size() + 2) * sizeof(RuleNumbers);
   const size_t read_back =
-      sizeof(LossSums) + static_cast<size_t>(setup.samples(ranks)) * size_of(setup.dtype);
+      sizeof(LossSums) +
+      static_cast<size_t>(setup.samples(ranks) * setup.model.logits()) * size_of(setup.dtype);
   const size_t updates =
       setup.training ? EmbeddingTables::update_workspace(placement, rank, setup.tables(ranks)) : 0;
   const size_t computing = std::max(cuda::kProductWorkspace, updates);

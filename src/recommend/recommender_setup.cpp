@@ -1,5 +1,9 @@
 #include "recommend/recommender_setup.h"
 
+#include <fmt/ranges.h>
+
+#include <utility>
+
 #include "core/error.h"
 #include "recommend/place_tables.h"
 
@@ -21,6 +25,30 @@ SparseKind sparse_kind(TableOptimizer optimizer) {
   fail("there is no update rule of rows for optimizer {}", static_cast<int>(optimizer));
 }
 
+// BadInput for options of several labels where the data have one, and for weights of other labels.
+void check_labels_of(const RecommendConfig& config, const ClickSchema& schema) {
+  const DlrmConfig& model = config.model;
+  const DlrmConfig plain;
+  const auto& weights = config.training.label_weights;
+  if (weights && std::ssize(weights->weights) != schema.label_count())
+    bad_input(
+        "--label-weights {} has {} weights, the data have {}: give one for each, in this order",
+        weights->text(), weights->weights.size(),
+        schema.labels.empty() ? "one label" : fmt::format("the labels {}", fmt::join(schema.labels, ", ")));
+  if (!schema.labels.empty()) {
+    if (model.multi_task == MultiTask::Mmoe && model.top_mlp.numbers().size() < 2)
+      bad_input("--multi-task mmoe: --top-mlp {} has no hidden layer, of which the experts consist",
+                model.top_mlp.text());
+    return;
+  }
+  const std::pair<const char*, bool> options[] = {
+      {"tower-mlp", model.tower_mlp.numbers() != plain.tower_mlp.numbers()},
+      {"multi-task", model.multi_task != plain.multi_task},
+      {"label-weights", weights.has_value()}};
+  for (const auto& [option, given] : options)
+    if (given) bad_input("--{} has an effect on samples with several labels only; these have one", option);
+}
+
 DlrmShape model_shape(const DlrmConfig& config, const ClickSchema& schema) {
   DlrmShape shape;
   shape.dense = schema.dense;
@@ -34,6 +62,11 @@ DlrmShape model_shape(const DlrmConfig& config, const ClickSchema& schema) {
   shape.dropout = config.dropout;
   shape.cross_layers = config.cross_layers;
   shape.cross_rank = config.cross_rank;
+  shape.labels = schema.labels;
+  if (!shape.labels.empty()) {
+    shape.tower = config.tower_mlp.numbers();
+    shape.experts = config.multi_task == MultiTask::Mmoe ? config.mmoe_experts : 0;
+  }
   shape.loss = config.loss == ClickLossKind::Mse ? ClickLoss::Squared : ClickLoss::Logistic;
   return shape;
 }
@@ -62,10 +95,15 @@ nlohmann::json recommender_model(const RecommendConfig& config, const ClickSchem
       {"f64", config.precision.f64},
       {"tables", tables}};
   if (model.wide) json["wide"] = true;  // checkpoints are older than it
+  if (!schema.labels.empty()) {
+    json["labels"] = schema.labels;
+    json["tower_mlp"] = model.tower_mlp.numbers();
+    json["experts"] = model.multi_task == MultiTask::Mmoe ? model.mmoe_experts : 0;
+  }
   return json;
 }
 
-PlacementInput placement_input(const RecommendConfig& config, int ranks) {
+PlacementInput placement_input(const RecommendConfig& config, const ClickSchema& schema, int ranks) {
   const DType dtype = config.precision.f64 ? DType::F64 : DType::F32;
   PlacementInput input;
   input.ranks = ranks;
@@ -74,7 +112,7 @@ PlacementInput placement_input(const RecommendConfig& config, int ranks) {
   input.travel_bytes = config.placement.bf16_exchange ? 2 : input.number_bytes;
   input.state_bytes_of_row = static_cast<int64_t>(
       state_bytes_of_row(sparse_kind(config.training.embedding_optimizer),
-                         config.model.embedding_dim + (config.model.wide ? 1 : 0), dtype));
+                         config.model.embedding_dim + (config.model.wide ? schema.label_count() : 0), dtype));
   if (config.placement.memory_limit)
     input.memory_of_rank = static_cast<int64_t>(*config.placement.memory_limit * (1 << 30));
   return input;
@@ -82,6 +120,7 @@ PlacementInput placement_input(const RecommendConfig& config, int ranks) {
 
 RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSchema& schema, int ranks) {
   const ClickTrainingConfig& training = config.training;
+  check_labels_of(config, schema);
   RecommenderSetup setup;
   setup.model = model_shape(config.model, schema);
   const bool is_fm = setup.model.interaction == InteractionKind::Fm;
@@ -91,6 +130,9 @@ RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSch
         "--interaction cat{}",
         is_fm ? "" : ", or --interaction-self");
   setup.schema = schema;
+  if (training.label_weights)
+    setup.schema.label_weights.assign(training.label_weights->weights.begin(),
+                                      training.label_weights->weights.end());
   setup.global_batch = training.global_batch_size;
   setup.dtype = config.precision.f64 ? DType::F64 : DType::F32;
   setup.bf16 = config.precision.bf16;

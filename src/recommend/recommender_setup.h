@@ -12,7 +12,7 @@ namespace trifold {
 
 // The setup of the configuration on `ranks` ranks, with the placement of tables. BadInput if that is not possible.
 RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSchema& schema, int ranks);
-PlacementInput placement_input(const RecommendConfig& config, int ranks);
+PlacementInput placement_input(const RecommendConfig& config, const ClickSchema& schema, int ranks);
 
 // The model in a checkpoint's metadata: everything that must agree for its tensors to fit.
 nlohmann::json recommender_model(const RecommendConfig& config, const ClickSchema& schema);

@@ -1,14 +1,15 @@
 #include "recommend/score.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <iterator>
 #include <memory>
+#include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "clicks/click_source.h"
@@ -29,12 +30,32 @@ T sigmoid(T logit) {
   return static_cast<T>((logit >= 0 ? 1 : tail) / (1 + tail));
 }
 
-// Probability i of logits of type T.
-template <class T>
-T probability_of(const Tensor& logits, int64_t i, int64_t first) {
-  const T logit = static_cast<const T*>(logits.data)[i];
-  check(std::isfinite(logit), "the logit of sample {} is {}", first + i, logit);
-  return sigmoid(logit);
+// Consecutive samples from number `first` on, `labels` labels each.
+struct Predictions {
+  int64_t first, count, labels;
+  Tensor logits, clicked, weights;  // [count, labels], or longer
+
+  // Probability i of logits of type T.
+  template <class T>
+  T probability(int64_t i) const {
+    const T logit = static_cast<const T*>(logits.data)[i];
+    check(std::isfinite(logit), "the logit of sample {} is {}", first + i / labels, logit);
+    return sigmoid(logit);
+  }
+  // 0, 1, or kMissing.
+  static constexpr int8_t kMissing = -1;
+  int8_t label(int64_t i) const {
+    if (labels > 1 && weights.as<float>()[i] == 0) return kMissing;
+    return clicked.as<float>()[i] == 1 ? 1 : 0;
+  }
+};
+
+// The columns of a kind: "label" alone, or "label_click", "label_like".
+std::vector<std::string> column_names(std::string_view kind, const std::vector<std::string>& labels) {
+  if (labels.empty()) return {std::string(kind)};
+  std::vector<std::string> names;
+  for (const std::string& label : labels) names.push_back(fmt::format("{}_{}", kind, label));
+  return names;
 }
 
 // The bytes of a file of predictions; each piece until the next one is made.
@@ -42,70 +63,86 @@ class PredictionBytes {
  public:
   virtual ~PredictionBytes() = default;
   virtual std::string_view header() { return {}; }
-  // `count` samples from number `first` on.
-  virtual std::string_view of(int64_t first, int64_t count, const Tensor& logits, const Tensor& labels) = 0;
+  virtual std::string_view of(const Predictions& samples) = 0;
   virtual std::string_view end() { return {}; }
 };
 
 // A line for each sample.
 class PredictionLines final : public PredictionBytes {
  public:
-  PredictionLines(ScoreFormat format, bool labeled) : csv_(format == ScoreFormat::Csv), labeled_(labeled) {}
+  PredictionLines(ScoreFormat format, bool labeled, const std::vector<std::string>& labels)
+      : csv_(format == ScoreFormat::Csv),
+        labeled_(labeled),
+        label_names_(column_names("label", labels)),
+        probability_names_(column_names("probability", labels)) {}
 
   std::string_view header() override {
     text_.clear();
-    if (csv_) add("sample,{}probability\n", labeled_ ? "label," : "");
+    if (csv_)
+      add("sample,{}{}{}\n", labeled_ ? fmt::format("{}", fmt::join(label_names_, ",")) : "",
+          labeled_ ? "," : "", fmt::join(probability_names_, ","));
     return view();
   }
-  std::string_view of(int64_t first, int64_t count, const Tensor& logits, const Tensor& labels) override {
+  std::string_view of(const Predictions& samples) override {
     text_.clear();
-    const auto* label = labels.as<float>();
-    dispatch_wide_float(logits.dtype, [&]<class T>(T) {
-      for (int64_t i = 0; i < count; ++i)
-        add_line(first + i, label[i] == 1, probability_of<T>(logits, i, first));
+    dispatch_wide_float(samples.logits.dtype, [&]<class T>(T) {
+      for (int64_t i = 0; i < samples.count; ++i) add_line<T>(samples, i);
     });
     return view();
   }
 
  private:
   template <class T>
-  void add_line(int64_t sample, bool clicked, T probability) {
-    const int label = clicked ? 1 : 0;
-    if (csv_ && labeled_)
-      add("{},{},{}\n", sample, label, probability);
-    else if (csv_)
-      add("{},{}\n", sample, probability);
-    else if (labeled_)
-      add("{{\"sample\":{},\"label\":{},\"probability\":{}}}\n", sample, label, probability);
+  void add_line(const Predictions& samples, int64_t i) {
+    add(csv_ ? "{}" : "{{\"sample\":{}", samples.first + i);
+    for (int64_t l = 0; labeled_ && l < samples.labels; ++l) {
+      add_name(label_names_, l);
+      if (const int8_t label = samples.label(i * samples.labels + l); label != Predictions::kMissing)
+        add("{}", static_cast<int>(label));
+      else if (!csv_)
+        add("null");
+    }
+    for (int64_t l = 0; l < samples.labels; ++l) {
+      add_name(probability_names_, l);
+      add("{}", samples.probability<T>(i * samples.labels + l));
+    }
+    add(csv_ ? "\n" : "}}\n");
+  }
+  void add_name(const std::vector<std::string>& names, int64_t l) {
+    if (csv_)
+      add(",");
     else
-      add("{{\"sample\":{},\"probability\":{}}}\n", sample, probability);
+      add(",\"{}\":", names[static_cast<size_t>(l)]);
   }
   template <class... Args>
-  void add(fmt::format_string<Args...> format, Args&&... args) {
-    fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
+  void add(std::string_view format, const Args&... args) {
+    fmt::vformat_to(std::back_inserter(text_), format, fmt::make_format_args(args...));
   }
   std::string_view view() const { return {text_.data(), text_.size()}; }
 
   bool csv_, labeled_;
+  std::vector<std::string> label_names_, probability_names_;
   fmt::memory_buffer text_;
 };
 
 // Rows of a Parquet file.
 class PredictionRows final : public PredictionBytes {
  public:
-  PredictionRows(bool labeled, bool doubles) : table_(labeled, doubles) {}
+  PredictionRows(bool labeled, bool doubles, const std::vector<std::string>& labels)
+      : table_(labeled ? column_names("label", labels) : std::vector<std::string>{},
+               column_names("probability", labels), doubles) {}
 
-  std::string_view of(int64_t first, int64_t count, const Tensor& logits, const Tensor& labels) override {
-    labels_.resize(static_cast<size_t>(count));
-    probabilities_.resize(static_cast<size_t>(count));
-    const auto* label = labels.as<float>();
-    dispatch_wide_float(logits.dtype, [&]<class T>(T) {
-      for (int64_t i = 0; i < count; ++i) {
-        labels_[static_cast<size_t>(i)] = label[i] == 1 ? 1 : 0;
-        probabilities_[static_cast<size_t>(i)] = probability_of<T>(logits, i, first);
+  std::string_view of(const Predictions& samples) override {
+    const auto values = static_cast<size_t>(samples.count * samples.labels);
+    labels_.resize(values);
+    probabilities_.resize(values);
+    dispatch_wide_float(samples.logits.dtype, [&]<class T>(T) {
+      for (size_t i = 0; i < values; ++i) {
+        labels_[i] = samples.label(static_cast<int64_t>(i));
+        probabilities_[i] = samples.probability<T>(static_cast<int64_t>(i));
       }
     });
-    return table_.add(first, labels_, probabilities_);
+    return table_.add(samples.first, labels_, probabilities_);
   }
   std::string_view end() override { return table_.finish(); }
 
@@ -116,10 +153,11 @@ class PredictionRows final : public PredictionBytes {
 };
 
 std::unique_ptr<PredictionBytes> prediction_bytes(const ScoreJob& job) {
-  const bool labeled = job.recommender.samples().schema().labeled;
+  const ClickSchema& schema = job.recommender.schema;
   if (*job.config.output_format == ScoreFormat::Parquet)
-    return std::make_unique<PredictionRows>(labeled, job.recommender.config.precision.f64);
-  return std::make_unique<PredictionLines>(*job.config.output_format, labeled);
+    return std::make_unique<PredictionRows>(schema.labeled, job.recommender.config.precision.f64,
+                                            schema.labels);
+  return std::make_unique<PredictionLines>(*job.config.output_format, schema.labeled, schema.labels);
 }
 
 }  // namespace
@@ -142,22 +180,24 @@ bool score(Communicator& world, const ScoreJob& job, const std::atomic<int>& sig
   const bool is_writer = world.rank() == 0;
   const std::unique_ptr<PredictionBytes> bytes = is_writer ? prediction_bytes(job) : nullptr;
   if (is_writer) write(bytes->header());
-  Buffer all_logits, all_labels;
+  Buffer all_logits, all_labels, all_weights;
+  const int64_t labels = job.recommender.schema.label_count();
   int64_t first = 0;
   const auto take = [&](const Recommender::Scored& scored, Stream& stream) {
     // Rank r has samples r * share, r * share + 1, ... of the batch; padding follows the last one.
     const int64_t all = scored.logits.elements() * world.size();
-    if (all_logits.bytes() == 0) {
-      all_logits = Buffer(static_cast<size_t>(all) * size_of(scored.logits.dtype));
-      all_labels = Buffer(static_cast<size_t>(all) * sizeof(float));
-    }
-    const Tensor logits = all_logits.tensor(scored.logits.dtype, {all});
-    const Tensor labels = all_labels.tensor(DType::F32, {all});
-    world.all_gather(logits, scored.logits.flat(), stream);
-    world.all_gather(labels, scored.batch->labels, stream);
+    const auto gather = [&](Buffer& memory, const Tensor& mine) {
+      if (memory.bytes() == 0) memory = Buffer(static_cast<size_t>(all) * size_of(mine.dtype));
+      const Tensor of_all = memory.tensor(mine.dtype, {all});
+      world.all_gather(of_all, mine.flat(), stream);
+      return of_all;
+    };
+    const Tensor logits = gather(all_logits, scored.logits);
+    const Tensor clicked = gather(all_labels, scored.batch->labels);
+    const Tensor weights = labels > 1 ? gather(all_weights, scored.batch->weights) : Tensor{};
     stream.synchronize();
     const int64_t count = std::min(batch, source.samples() - first);
-    if (is_writer) write(bytes->of(first, count, logits, labels));
+    if (is_writer) write(bytes->of({first, count, labels, logits, clicked, weights}));
     first += count;
   };
   const bool whole = predict_clicks(world, job.recommender, signal, take, [](Stream&) {});

@@ -5,6 +5,9 @@
 //   jsonl   {"sample":0,"label":1,"probability":0.0312...}
 //   parquet the columns of csv (preprocess/prediction_table.h)
 //
+// A model of several labels, say click and like, has columns or members label_click, label_like, probability_click and
+// probability_like; a label that a sample lacks is empty in csv and null in the others.
+//
 // `sample` counts samples from 0; the label is omitted if the data have none; the probability is sigmoid(logit), with
 // enough digits to be unique in the type of the logits.
 #pragma once

@@ -43,6 +43,8 @@ ClickSchema stored_schema(const CheckpointReader& reader) {
         {table.at("name").text(), table.at("rows").integer(1, ClickTable::kMaxRows), 1, {}});
   });
   schema.dense = static_cast<int>(model.at("dense").integer(0, 1 << 20));
+  schema.labels = labels_in(reader.meta().model);
+  if (schema.labels.size() == 1) bad_input("{}: its model has a list of one label", name);
   if (!has_transform(reader)) return schema;
   const JsonView record = JsonView(reader.meta().state, name).at("clicks");
   schema.dense_transform = record.text("dense_transform", "none");
@@ -84,7 +86,9 @@ void describe_samples(ClickDataConfig& data, const TrainedRecommenderConfig& ask
 void check_weights(const CheckpointReader& reader, const RecommenderSetup& setup) {
   const DlrmShape& shape = setup.model;
   const size_t layers = shape.bottom.size() + shape.top.size() +
-                        (shape.interaction == InteractionKind::Cross ? shape.cross_layers : 0);
+                        (shape.interaction == InteractionKind::Cross ? shape.cross_layers : 0) +
+                        shape.labels.size() * shape.tower.size() +
+                        static_cast<size_t>(shape.experts) * (shape.top.size() - 1);
   const std::string name = reader.directory().string();
   const auto expect = [&](const std::string& weight, const Shape& wanted) {
     const TensorInfo* stored = reader.find("param/" + weight);
@@ -104,7 +108,7 @@ void check_weights(const CheckpointReader& reader, const RecommenderSetup& setup
 }
 
 RecommenderSetup setup_of(const TrainedRecommender& job, int ranks) {
-  RecommenderSetup setup = recommender_setup(job.config, job.samples().schema(), ranks);
+  RecommenderSetup setup = recommender_setup(job.config, job.schema, ranks);
   setup.training = false;
   return setup;
 }
@@ -154,7 +158,9 @@ TrainedRecommender open_recommender(const TrainedRecommenderConfig& asked) {
   config.mesh = asked.mesh;
   check_device(config.mesh);
   job.data = open_clicks_to_score(config.data);
-  const ClickSchema& schema = job.samples().schema();
+  job.schema = job.samples().schema();
+  if (!job.schema.labeled) job.schema.labels = labels_in(meta.model);
+  const ClickSchema& schema = job.schema;
   compare_with_record(reader, asked.data, schema);
   compare_models(meta.model, recommender_model(config, schema));
   check_bags(job.samples(), (asked.global_batch_size + asked.mesh.ranks - 1) / asked.mesh.ranks);

@@ -21,9 +21,10 @@
 namespace trifold {
 
 struct TrainedRecommender {
-  RecommendConfig config;  // the checkpoint's options that decide predictions, and those given now
-  ClickData data;          // the samples to predict are `train`
-  std::string directory;   // of the checkpoint
+  RecommendConfig config;   // the checkpoint's options that decide predictions, and those given now
+  ClickData data;           // the samples to predict are `train`
+  ClickSchema schema = {};  // of the samples, with the model's labels where they have none
+  std::string directory;    // of the checkpoint
   int64_t step = 0;
 
   const ClickSource& samples() const { return *data.train; }

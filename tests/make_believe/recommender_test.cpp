@@ -51,8 +51,8 @@ struct Reports final : RecommendObserver {
   void on_start(const RecommendReport& report) override { operations = report.operations; }
   void on_step(const StepReport& step) override { numbers.push_back(step.loss); }
   void on_eval(const ClickEvaluation& evaluation) override {
-    for (const double number :
-         {evaluation.scores.auc.value(), evaluation.scores.log_loss, evaluation.scores.calibration.value()})
+    for (const double number : {evaluation.labels[0].scores.auc.value(), evaluation.labels[0].scores.log_loss,
+                                evaluation.labels[0].scores.calibration.value()})
       numbers.push_back(number);
   }
   void on_saved(int64_t, const std::string&) override {}

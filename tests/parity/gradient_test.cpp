@@ -16,6 +16,7 @@
 #include "models/transformer.h"
 #include "nn/dense.h"
 #include "nn/experts.h"
+#include "nn/label_towers.h"
 #include "nn/recompute.h"
 #include "parity/gradient_check.h"
 #include "support/ranks.h"
@@ -68,6 +69,12 @@ TransformerShape llama_shape(int64_t kv_heads, bool selective = false) {
   shape.bias = false;
   shape.rotary_frequencies = {1.0, 0.3};  // two numbers of a head are not turned
   return shape;
+}
+
+std::unique_ptr<LabelTowers> label_towers(BlockBuilder& b, std::vector<int64_t> shared, int experts,
+                                          double dropout = 0) {
+  return std::make_unique<LabelTowers>(
+      b, LabelTowersShape{kWidth, {"click", "like", "buy"}, std::move(shared), {5, 1}, experts, dropout});
 }
 
 std::unique_ptr<TransformerBlock> transformer(BlockBuilder& b, const TransformerShape& shape) {
@@ -221,6 +228,18 @@ std::vector<GradientCase> cases() {
          return std::make_unique<Mlp>(b, "m", std::array<int64_t, 4>{kWidth, 9, 8, 3}, true, false, 0.4);
        },
        rows, stream(3)},
+      {"LabelTowers",
+       [](B& b) {
+         return label_towers(b, {9, 7}, 0);
+       },
+       rows, stream(3)},
+      {"LabelTowers", [](B& b) { return label_towers(b, {}, 0); }, rows, stream(3)},
+      {"LabelTowers",
+       [](B& b) {
+         return label_towers(b, {9, 7}, 4);
+       },
+       rows, stream(3)},
+      {"LabelTowers", [](B& b) { return label_towers(b, {6}, 2, 0.4); }, rows, stream(3)},
       {"CrossNetwork", [](B& b) { return std::make_unique<CrossNetwork>(b, "c", kWidth, 4, 3); }, rows, rows},
       {"TransformerBlock", [](B& b) { return transformer(b, block_shape(0.0)); }, rows, rows},
       {"TransformerBlock", [](B& b) { return transformer(b, block_shape(0.2)); }, rows, rows},

@@ -1,6 +1,7 @@
 // Helpers for tests of the recommender: hand-made batches, and values of a model by name.
 #pragma once
 
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -17,8 +18,9 @@ struct Clicks {
   std::vector<std::vector<float>> dense;                 // of each sample
   std::vector<std::vector<std::vector<int32_t>>> ids;    // of each sample and table
   std::vector<std::vector<std::vector<float>>> weights;  // like ids; empty if ids have none
-  std::vector<float> labels;
-  int64_t count() const { return static_cast<int64_t>(labels.size()); }
+  std::vector<float> labels;                             // of each sample `label_count`; NaN: missing
+  int64_t label_count = 1;
+  int64_t count() const { return static_cast<int64_t>(labels.size()) / label_count; }
 
   // Samples [first, first + samples), padded beyond the end.
   void read(int64_t first, int64_t samples, ClickBatchBuffer& out) const {
@@ -26,7 +28,13 @@ struct Clicks {
     out.fill(first, samples, real, [&](ClickPart& part) {
       for (int64_t i = 0; i < part.samples(); ++i) {
         const auto at = static_cast<size_t>(first + part.first() + i);
-        part.label(i) = labels[at];
+        for (int64_t l = 0; l < label_count; ++l) {
+          const float label = labels[at * static_cast<size_t>(label_count) + static_cast<size_t>(l)];
+          if (std::isnan(label))
+            part.leave_out(i, l);
+          else
+            part.label(i, l) = label;
+        }
         std::copy(dense[at].begin(), dense[at].end(), part.dense(i));
         for (size_t t = 0; t < ids[at].size(); ++t) {
           const auto n = static_cast<int>(ids[at][t].size());

@@ -111,6 +111,12 @@ RecommenderSetup torch_setup(const Json& config) {
   setup.model.interaction = value_named<InteractionKind>(config.at("interaction").get<std::string>()).value();
   setup.model.wide = config.value("wide", false);
   setup.model.self = config.at("self_interaction");
+  for (int l = 0; l < config.value("labels", 1) && config.contains("labels"); ++l)
+    setup.model.labels.push_back(fmt::format("y{}", l));
+  setup.schema.labels = setup.model.labels;
+  setup.schema.label_weights = config.value("label_weights", std::vector<float>{});
+  setup.model.tower = config.value("tower", std::vector<int64_t>{});
+  setup.model.experts = config.value("experts", 0);
   setup.model.cross_layers = config.value("cross_layers", 0);
   setup.model.cross_rank = config.value("cross_rank", 0);
   setup.schema.dense = config.at("dense");
@@ -134,9 +140,11 @@ RecommenderSetup torch_setup(const Json& config) {
 
 Clicks torch_batch(const Json& batch, const RecommenderSetup& setup) {
   Clicks clicks;
+  clicks.label_count = setup.schema.label_count();
+  for (const float label : batch.at("labels").get<std::vector<float>>())
+    clicks.labels.push_back(label < 0 ? NAN : label);
   std::vector<size_t> next(setup.schema.tables.size(), 0);
-  for (size_t s = 0; s < batch.at("labels").size(); ++s) {
-    clicks.labels.push_back(batch.at("labels")[s]);
+  for (size_t s = 0; s < static_cast<size_t>(setup.global_batch); ++s) {
     clicks.dense.emplace_back();
     for (int64_t d = 0; d < setup.model.dense; ++d)
       clicks.dense.back().push_back(
@@ -194,7 +202,18 @@ struct Shape4 {
   ClickLoss loss;
   int dense = 3;
   bool wide = false;
+  // Of several labels: how many, and how many experts they mix.
+  int labels = 1;
+  int experts = 0;
 };
+
+void give_labels(RecommenderSetup& setup, int labels, int experts) {
+  if (labels == 1) return;
+  for (int l = 0; l < labels; ++l) setup.model.labels.push_back(fmt::format("y{}", l));
+  setup.schema.labels = setup.model.labels;
+  setup.model.tower = {4, 1};
+  setup.model.experts = experts;
+}
 
 TEST(RecommenderGradient, EveryParameterByFiniteDifferences) {
   for (const Shape4& shape :
@@ -210,7 +229,11 @@ TEST(RecommenderGradient, EveryParameterByFiniteDifferences) {
         Shape4{InteractionKind::Fm, false, false, false, ClickLoss::Logistic, 0, true},
         Shape4{InteractionKind::Cat, false, true, false, ClickLoss::Logistic, 3, true},
         Shape4{InteractionKind::Dot, true, false, true, ClickLoss::Logistic, 0, true},
-        Shape4{InteractionKind::Cross, false, false, false, ClickLoss::Squared, 3, true}}) {
+        Shape4{InteractionKind::Cross, false, false, false, ClickLoss::Squared, 3, true},
+        Shape4{InteractionKind::Dot, false, false, true, ClickLoss::Logistic, 3, false, 2},
+        Shape4{InteractionKind::Fm, false, true, false, ClickLoss::Logistic, 3, true, 3},
+        Shape4{InteractionKind::Cat, false, false, false, ClickLoss::Logistic, 3, true, 2, 3},
+        Shape4{InteractionKind::Cross, false, false, false, ClickLoss::Logistic, 0, true, 3, 2}}) {
     RecommenderSetup setup;
     setup.model = {.dense = shape.dense, .tables = 2, .width = 3, .bottom = {6, 3}, .top = {9, 1}};
     setup.model.interaction = shape.kind;
@@ -218,6 +241,9 @@ TEST(RecommenderGradient, EveryParameterByFiniteDifferences) {
     setup.model.wide = shape.wide;
     setup.model.cross_layers = 2;
     setup.model.cross_rank = 2;
+    give_labels(setup, shape.labels, shape.experts);
+    if (shape.labels > 1) setup.schema.label_weights = {1, 0.5F, 2};
+    setup.schema.label_weights.resize(shape.labels > 1 ? static_cast<size_t>(shape.labels) : 0);
     setup.schema.dense = shape.dense;
     setup.schema.weighted = shape.weighted;
     setup.schema.tables = {{"a", 5, 3}, {"b", 3, 2}};
@@ -235,7 +261,9 @@ TEST(RecommenderGradient, EveryParameterByFiniteDifferences) {
     uint64_t at = 0;
     const auto word = [&] { return philox_word(key, at++); };
     for (int s = 0; s < 4; ++s) {  // the fifth is padding
-      clicks.labels.push_back(s % 2 == 0 ? 1.0F : 0.0F);
+      clicks.label_count = shape.labels;
+      for (int l = 0; l < shape.labels; ++l) clicks.labels.push_back((s + l) % 2 == 0 ? 1.0F : 0.0F);
+      if (shape.labels > 1 && s == 2) clicks.labels.back() = NAN;
       clicks.dense.push_back({static_cast<float>(word() % 7) / 4, static_cast<float>(word() % 7) / 4, 0.5F});
       clicks.dense.back().resize(static_cast<size_t>(shape.dense));
       clicks.ids.emplace_back();

@@ -76,6 +76,34 @@ TEST(RecommenderPlacement, FirstOrderTermsOnEveryRankCount) {
   }
 }
 
+// Several labels, some of which samples lack, over a shared bottom and over experts.
+TEST(RecommenderPlacement, SeveralLabelsOnEveryRankCount) {
+  for (const int experts : {0, 3}) {
+    RecommenderSetup setup = setup_for(SparseKind::RowwiseAdagrad, DType::F64, true);
+    setup.model.labels = setup.schema.labels = {"click", "like", "buy"};
+    setup.schema.label_weights = {1, 0.5F, 2};
+    setup.model.tower = {7, 1};
+    setup.model.experts = experts;
+    setup.model.wide = experts > 0;
+    setup.model.interaction = InteractionKind::Fm;
+    setup.placement = everywhere(PlacementKind::Table, 1);
+    const Result alone = train(1, setup, 0.05);
+    EXPECT_LT(alone.losses.back(), alone.losses.front());
+    EXPECT_EQ(alone.values.at("param/tower.buy.0.weight").size(), 11U * 7);
+    EXPECT_EQ(alone.values.contains("param/gate.like.weight"), experts > 0);
+    for (const int ranks : {2, 4})
+      for (const auto& placement :
+           {mixed(ranks), everywhere(PlacementKind::Table, ranks), everywhere(PlacementKind::Row, ranks),
+            everywhere(PlacementKind::Column, ranks), everywhere(PlacementKind::Replicated, ranks)}) {
+        SCOPED_TRACE(fmt::format("{} ranks, {} experts", ranks, experts));
+        setup.placement = placement;
+        const Gap distance = gap(train(ranks, setup, 0.05), alone);
+        EXPECT_LE(distance.losses, 1e-11);
+        EXPECT_LE(distance.values, 1e-10);
+      }
+  }
+}
+
 // With and without them the vectors begin as the same numbers, and the weights as 0.
 TEST(RecommenderPlacement, FirstOrderWeightsBeginAsZeroBehindTheSameVectors) {
   RecommenderSetup setup = setup_for(SparseKind::Sgd, DType::F32, false);

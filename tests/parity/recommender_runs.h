@@ -35,8 +35,10 @@ inline Clicks make_batch(const ClickSchema& schema, int step) {
   const PhiloxKey key = philox_key(static_cast<uint64_t>(step), "placement");
   uint64_t at = 0;
   const auto word = [&](uint32_t below) { return philox_word(key, at++) % below; };
+  clicks.label_count = schema.label_count();
   for (int64_t s = 0; s < kBatch; ++s) {
-    clicks.labels.push_back(word(3) == 0 ? 1.0F : 0.0F);
+    for (int64_t l = 0; l < clicks.label_count; ++l) clicks.labels.push_back(word(3) == 0 ? 1.0F : 0.0F);
+    if (clicks.label_count > 1 && s % 5 == 0) clicks.labels.back() = NAN;
     clicks.dense.emplace_back();
     for (int d = 0; d < schema.dense; ++d) clicks.dense.back().push_back(static_cast<float>(word(100)) / 50);
     clicks.ids.emplace_back();

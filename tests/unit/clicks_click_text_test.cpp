@@ -28,9 +28,10 @@ Parsed parse(const TextLayout& layout, const std::string& line) {
   parsed.ids.resize(static_cast<size_t>(layout.tables));
   // A copy of exactly that size, so that AddressSanitizer detects reads beyond it.
   const std::vector<char> exact(line.begin(), line.end());
-  ClickLine out{-1, parsed.dense.data(), parsed.ids.data()};
+  uint8_t label = kNoLabel;
+  ClickLine out{&label, parsed.dense.data(), parsed.ids.data()};
   parsed.good = parse_line(layout, {exact.data(), exact.size()}, out);
-  parsed.label = out.label;
+  parsed.label = label == kNoLabel ? -1 : label;
   return parsed;
 }
 

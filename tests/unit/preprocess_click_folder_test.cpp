@@ -30,7 +30,7 @@ TEST(ClickFolder, DamagedManifests) {
   };
   expect_has(with("{", "("), "is not JSON");
   expect_has(with("trifold clicks", "other"), "was not written by `trifold preprocess`");
-  expect_has(with("\"version\": 1", "\"version\": 5"), "has version 5 of the format");
+  expect_has(with("\"version\": 1", "\"version\": 6"), "has version 6 of the format");
   expect_has(with("\"rows\": 4", "\"rows\": 0"), "\"rows\" is 0, not a whole number from 1");
   expect_has(with("\"rows\": 4", "\"rows\": 1e99"), "\"rows\" is 1e+99");
   expect_has(with("\"id_bytes\"", "\"other\""), "the key \"id_bytes\" is missing");
@@ -45,7 +45,7 @@ TEST(ClickFolder, DamagedBags) {
   const TempDir dir;
   test::write_file(dir.file("in.csv"), "y,c\n1,a b\n0,\n1,b\n");
   PreprocessOptions options = options_for(dir, "in.csv", "out");
-  options.columns = NamedColumns{LabelRule::parse("y"), {}, {}, {{"c", ' '}}, {}, ',', {}, 0};
+  options.columns = NamedColumns{{LabelRule::parse("y")}, {}, {}, {{"c", ' '}}, {}, ',', {}, 0};
   options.format = "auto";
   run(options);
   const auto source = open_clicks(dir.file("out"), {}).source;
@@ -71,6 +71,68 @@ TEST(ClickFolder, DamagedBags) {
   test::write_file(dir.file("out/c.ends"), good.substr(8));
   expect_has(error_of([&] { open_clicks(dir.file("out"), {}); }),
              "has 16 bytes; 3 samples of 8 bytes need 24");
+}
+
+TEST(ClickFolder, SeveralLabels) {
+  const TempDir dir;
+  test::write_file(dir.file("in.csv"), "click,stars,u\n1,4,a\n0,,b\n,5,a\n,,a\nNA,1,b\n");
+  PreprocessOptions options = options_for(dir, "in.csv", "out");
+  options.columns = NamedColumns{LabelRules::parse("click,stars>=4").rules, {}, {"u"}, {}, {}, ',', {"NA"}, 0};
+  options.format = "auto";
+  options.max_malformed = 0.5;
+  const PreprocessResult result = run(options);
+  EXPECT_EQ(result.report.shown, std::vector{dir.file("in.csv") + ":5: it has none of its labels"});
+  EXPECT_EQ(result.folder.clicks, 2);
+  const ClickFolder folder = read_click_folder(dir.file("out"));
+  ASSERT_EQ(folder.labels.size(), 2U);
+  EXPECT_EQ(folder.labels[1].name, "stars");
+  EXPECT_EQ(folder.labels[0].clicks, 1);
+  EXPECT_EQ(folder.labels[0].missing, 2);
+  EXPECT_EQ(folder.labels[1].clicks, 2);
+  EXPECT_EQ(folder.labels[1].missing, 1);
+  EXPECT_EQ(test::read_file(dir.file("out/labels.bin")),
+            std::string("\1\1\0\xff\xff\1\xff\0", 8));
+
+  const auto source = open_clicks(dir.file("out"), {}).source;
+  EXPECT_EQ(source->schema().labels, (std::vector<std::string>{"click", "stars"}));
+  ClickSchema schema = source->schema();
+  schema.label_weights = {1, 0.5F};
+  ClickBatchBuffer buffer(schema, 5);
+  source->read(0, 4, buffer, 5);
+  const auto* labels = buffer.batch().labels.as<float>();
+  const auto* weights = buffer.batch().weights.as<float>();
+  EXPECT_EQ(buffer.batch().labels.shape, (Shape{5, 2}));
+  EXPECT_EQ(std::vector<float>(labels, labels + 10), (std::vector<float>{1, 1, 0, 0, 0, 1, 0, 0, 0, 0}));
+  EXPECT_EQ(std::vector<float>(weights, weights + 10),
+            (std::vector<float>{1, 0.5F, 1, 0, 0, 0.5F, 0, 0.5F, 0, 0}));
+
+  const std::string manifest = dir.file("out/clicks.json");
+  const std::string good = test::read_file(manifest);
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    text.replace(text.find(from), from.size(), to);
+    test::write_file(manifest, text);
+    return error_of([&] { open_clicks(dir.file("out"), {}); });
+  };
+  expect_has(with("\"stars\"", "\"click\""), "two labels are called click");
+  expect_has(with("\"stars\"", "\"../stars\""), "is not a valid name for a label");
+  expect_has(with("\"missing\": 2", "\"missing\": 9"), "\"missing\" is 9, not a whole number from 0 to 4");
+  test::write_file(manifest, good);
+  test::write_file(dir.file("out/labels.bin"), std::string("\1\1\0", 3));
+  expect_has(error_of([&] { open_clicks(dir.file("out"), {}); }),
+             "3 bytes are not a whole number of samples of 2 labels");
+  test::write_file(dir.file("out/labels.bin"), std::string("\1\1\0\2\xff\1\xff\0", 8));
+  expect_has(error_of([&] { open_clicks(dir.file("out"), {}).source->read(0, 4, buffer); }),
+             "the label of sample 1 is 2, not 0 or 1");
+}
+
+TEST(ClickFolder, LabelsThatWouldHaveOneName) {
+  const TempDir dir;
+  test::write_file(dir.file("in.csv"), "a/b,a:b,u\n1,0,x\n");
+  PreprocessOptions options = options_for(dir, "in.csv", "out");
+  options.columns = NamedColumns{LabelRules::parse("a/b,a:b").rules, {}, {"u"}, {}, {}, ',', {}, 0};
+  options.format = "auto";
+  expect_has(error_of([&] { run(options); }), "two labels would be called a_b");
 }
 
 TEST(OpenClicks, FindsTheFormat) {

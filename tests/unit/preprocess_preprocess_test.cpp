@@ -82,9 +82,10 @@ TEST(Preprocess, AgreesWithASlowWayOfDoingIt) {
   while (!rest.empty()) {
     float numbers[2];
     uint64_t hashes[2];
-    ClickLine line{0, numbers, hashes};
+    uint8_t label = 0;
+    ClickLine line{&label, numbers, hashes};
     if (!parse_line(layout, *take_line(rest), line)) continue;
-    labels.push_back(static_cast<float>(line.label));
+    labels.push_back(static_cast<float>(label));
     for (const float x : numbers) dense.push_back(std::isnan(x) || x < 0 ? 0 : std::log1p(x));
     for (size_t t = 0; t < 2; ++t) keys[t].push_back(static_cast<uint32_t>(hashes[t]));
   }

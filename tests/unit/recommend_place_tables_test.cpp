@@ -103,7 +103,8 @@ TEST(PlaceTables, AutoKeepsItsFirstChoiceWhereItFits) {
   for (const int ranks : {2, 3, 4, 8})
     for (double limit = 8; limit < 120; limit *= 1.05) {
       const RecommendConfig config = on_ranks(ranks, "auto", limit);
-      const std::vector<TablePlacement> first = plan_placement(tables, placement_input(config, ranks));
+      const std::vector<TablePlacement> first =
+          plan_placement(tables, placement_input(config, schema, ranks));
       RecommenderSetup setup = recommender_setup(on_ranks(ranks, "row", 1e6), schema, ranks);
       size_t most = 0;
       for (const RecommenderMemory& rank : memory_of_ranks(setup, Placement(tables, first, ranks), true))

@@ -17,8 +17,10 @@ embeddings for each table, summed or averaged, zeros where it is empty; then
 and the top MLP, ReLU after every layer but the last, which gives one logit. `wide`: rows of a table have one number more, a
 weight, of which each bag gives a sum or mean as of its vectors; these of all tables and a linear function of the dense
 numbers (wide.weight) are added to the logit. Wide & Deep (arXiv 1606.07792) is cat with it, DeepFM (arXiv 1703.04247) fm
-with it. Loss: mean over the batch of the binary cross
-entropy of the logits. All in double precision for the golden file. Update: SGD, or Adagrad (accumulator from 0,
+with it. `labels` L: a logit for each; a tower of its own (`tower`, an MLP like the top's) above the hidden layers of the top MLP or,
+with `experts`, above the mean of so many such stacks by the softmax of a linear function of the top's input (MMoE: Ma et al., KDD
+2018); as many weights behind a vector. Loss: mean over the batch of the binary cross
+entropy of the logits; of several labels the sum, each times its `label_weights`, 0 where a sample lacks the label (-1). All in double precision for the golden file. Update: SGD, or Adagrad (accumulator from 0,
 w -= lr * g / (sqrt(sum) + eps)) on every parameter; rows that a batch does not touch stay as they are. `weight_decay` is
 PyTorch's L2 penalty, of the weights outside the tables.
 
@@ -58,6 +60,13 @@ CASES = {
     "deepfm_sgd": {"interaction": "fm", "wide": True, "pooling": "mean", "lr": 0.1},
     "deepfm_no_dense": {"interaction": "fm", "wide": True, "dense": 0, "bottom": [], "lr": 0.1},
     "dot_wide": {"wide": True, "lr": 0.2, "weight_decay": 0.05},
+    "labels_dot_sgd": {"labels": 2, "tower": [3, 1], "lr": 0.3, "label_weights": [1, 0.5]},
+    "labels_deepfm_adagrad": {"interaction": "fm", "wide": True, "labels": 3, "tower": [1], "optimizer": "adagrad", "lr": 0.05,
+                              "label_weights": [1, 2, 0.25]},
+    "mmoe_dot_adagrad": {"labels": 3, "experts": 3, "top": [6, 5, 1], "tower": [4, 1], "optimizer": "adagrad", "lr": 0.05,
+                         "label_weights": [1, 1, 1]},
+    "mmoe_cross_wide": {"interaction": "cross", "cross_layers": 1, "cross_rank": 2, "wide": True, "labels": 2, "experts": 2,
+                        "tower": [1], "lr": 0.1, "label_weights": [0.5, 2]},
 }
 
 
@@ -77,7 +86,8 @@ def interaction_width(config):
 
 def parameter_list(config):
     """(name, shape, scale) of every parameter, in the order of the file. Linear weights are [outputs, inputs]."""
-    columns = config["embedding_dim"] + (1 if config.get("wide") else 0)
+    labels = config.get("labels", 1)
+    columns = config["embedding_dim"] + (labels if config.get("wide") else 0)
     entries = [(f"tables.{t}", [rows, columns], 1.5) for t, rows in enumerate(config["rows"])]
 
     def mlp(name, inputs, widths):
@@ -92,10 +102,23 @@ def parameter_list(config):
         entries.append((f"cross.{layer}.v", [config["cross_rank"], width], 0.75))
         entries.append((f"cross.{layer}.w", [width, config["cross_rank"]], 0.75))
         entries.append((f"cross.{layer}.bias", [width], 0.5))
-    mlp("top", width, config["top"])
+    if labels == 1:
+        mlp("top", width, config["top"])
+    else:
+        hidden = config["top"][:-1]
+        for stack in stacks_of(config):
+            mlp(stack, width, hidden)
+        for label in range(labels):
+            if config.get("experts"):
+                entries.append((f"gate.y{label}.weight", [config["experts"], width], 1.5))
+            mlp(f"tower.y{label}", hidden[-1], config["tower"])
     if config.get("wide") and config["dense"]:
-        entries.append(("wide.weight", [1, config["dense"]], 1.5))
+        entries.append(("wide.weight", [labels, config["dense"]], 1.5))
     return entries
+
+
+def stacks_of(config):
+    return [f"expert.{e}" for e in range(config["experts"])] if config.get("experts") else ["top"]
 
 
 def initial(config):
@@ -123,8 +146,12 @@ def make_batches(config):
         size = config["batch"]
         lengths = [[1 if hot == 1 else below(hot + 1) for _ in range(size)] for hot in config["max_ids"]]
         ids = [[below(rows) for _ in range(sum(of))] for rows, of in zip(config["rows"], lengths)]
-        batches.append({"dense": [below(64) / 16 - 1 for _ in range(size * config["dense"])],
-                        "labels": [below(2) for _ in range(size)], "lengths": lengths, "ids": ids})
+        dense = [below(64) / 16 - 1 for _ in range(size * config["dense"])]
+        if config.get("labels", 1) == 1:
+            labels = [below(2) for _ in range(size)]
+        else:
+            labels = [below(3) - 1 for _ in range(size * config["labels"])]
+        batches.append({"dense": dense, "labels": labels, "lengths": lengths, "ids": ids})
     return batches
 
 
@@ -173,7 +200,31 @@ def model_logits(config, p, dense, bags):
             inner = F.linear(F.linear(cross, p[f"cross.{layer}.v"]), p[f"cross.{layer}.w"], p[f"cross.{layer}.bias"])
             cross = flat * inner + cross
         flat = cross
-    return (mlp(p, "top", flat, len(config["top"]), False) + first_order + second_order).squeeze(1)
+    return (head(config, p, flat) + first_order + second_order).squeeze(1)
+
+
+def head(config, p, x):
+    if config.get("labels", 1) == 1:
+        return mlp(p, "top", x, len(config["top"]), False)
+    stacks = torch.stack([mlp(p, stack, x, len(config["top"]) - 1, True) for stack in stacks_of(config)], dim=1)
+    columns = []
+    for label in range(config["labels"]):
+        shared = stacks[:, 0]
+        if config.get("experts"):
+            gate = torch.softmax(F.linear(x, p[f"gate.y{label}.weight"]), dim=1)
+            shared = (gate.unsqueeze(2) * stacks).sum(1)
+        columns.append(mlp(p, f"tower.y{label}", shared, len(config["tower"]), False))
+    return torch.cat(columns, dim=1)
+
+
+def loss_of(config, result, batch):
+    labels = torch.tensor(batch["labels"], dtype=torch.float64)
+    if config.get("labels", 1) == 1:
+        return F.binary_cross_entropy_with_logits(result, labels)
+    labels = labels.reshape(config["batch"], config["labels"])
+    weights = torch.tensor(config["label_weights"], dtype=torch.float64) * (labels >= 0)
+    losses = F.binary_cross_entropy_with_logits(result, labels.clamp(min=0), weight=weights, reduction="sum")
+    return losses / config["batch"]
 
 
 def flat_list(tensor):
@@ -195,8 +246,7 @@ def run_case(changes):
     first_gradients = {}
     for batch in batches:
         optimizer.zero_grad()
-        labels = torch.tensor(batch["labels"], dtype=torch.float64)
-        loss = F.binary_cross_entropy_with_logits(logits(config, p, batch), labels)
+        loss = loss_of(config, logits(config, p, batch), batch)
         loss.backward()
         losses.append(loss.item())
         if not first_gradients:

@@ -32,10 +32,12 @@ OptionTable options_of(PreprocessConfig& config) {
       .range(0, 1);
   table.group("Columns");
   table
-      .add("label", &config.label,
-           "Column of the label, 0 or 1, or a comparison that yields it, such as rating>=4 or income==yes. "
-           "The file needs a header; the next two options name the other columns.")
-      .takes("COLUMN[>=VALUE]")
+      .add(
+          "label", &config.label,
+          "Column of the label, 0 or 1, or a comparison that yields it, such as rating>=4 or income==yes; "
+          "several such for a model of several labels, of which a sample may lack some but not all. The file "
+          "needs a header; the next two options name the other columns.")
+      .takes("COLUMN[>=VALUE],...")
       .absent("columns named label, I1, I2 ..., C1, C2 ..., or Criteo's");
   table.add("dense", &config.dense, "Numeric columns, in this order.").takes("COLUMN,...").absent("none");
   table

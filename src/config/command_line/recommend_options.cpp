@@ -64,6 +64,10 @@ void add_data(OptionTable& table, ClickDataConfig& data) {
   table.add("synthetic-constant", &data.synthetic_constant,
             "Make all synthetic samples alike, so that no AUC exceeds 0.5.");
   table
+      .add("synthetic-labels", &data.synthetic_labels,
+           "Labels of a synthetic sample, called label1, label2 ..., with the same probabilities.")
+      .range(1, 256);
+  table
       .add("valid-samples", &data.valid_samples,
            "Hold out this many samples at the end of the training data for evaluation.")
       .range(0, kMostClicks);
@@ -87,6 +91,16 @@ void add_model(OptionTable& table, DlrmConfig& model) {
   table.add("cross-layers", &model.cross_layers, "Layers of the cross network.").range(1, 100);
   table.add("cross-rank", &model.cross_rank, "Rank of the matrices of the cross network.").range(1, 1 << 20);
   table.add("pooling", &model.pooling, "Pooling of a bag of ids: the sum or the mean of its vectors.");
+  table
+      .add(
+          "tower-mlp", &model.tower_mlp,
+          "Several labels: widths of each label's tower, behind the hidden layers of --top-mlp; the last is 1.")
+      .takes("N-N-...");
+  table.add(
+      "multi-task", &model.multi_task,
+      "Several labels: below their towers they share the hidden layers of --top-mlp (shared-bottom), or "
+      "each mixes experts of such layers by a gate of its own (mmoe).");
+  table.add("mmoe-experts", &model.mmoe_experts, "mmoe: number of experts.").range(1, 256);
   table.add("dropout", &model.dropout, "Dropout of the outputs of the MLPs' hidden layers.").fraction();
   table.add("loss", &model.loss,
             "Loss: binary cross entropy (bce), or squared error of the probability (mse).");
@@ -124,6 +138,12 @@ void add_training(OptionTable& table, RecommendConfig& config) {
           "those of the dense features: times the weight, added to its gradient, or for adam, as AdamW does, "
           "to its step. Embedding rows have none.")
       .at_least(0);
+  table
+      .add("label-weights", &training.label_weights,
+           "Several labels: the factor of each one's loss in the sum that is trained on, in the order of the "
+           "labels.")
+      .takes("X,X,...")
+      .absent("1 each");
   table
       .add("clip-grad", &training.clip_grad,
            "Clip the gradients of the MLPs, the cross network and, with --wide, the weights of the dense "

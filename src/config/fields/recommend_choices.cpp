@@ -245,4 +245,31 @@ std::string LabelRule::text() const {
   return column;
 }
 
+LabelRules LabelRules::parse(std::string_view text) {
+  LabelRules labels;
+  for (const std::string& word : ColumnNames::parse(text).names)
+    labels.rules.push_back(LabelRule::parse(word));
+  return labels;
+}
+
+std::string LabelRules::text() const {
+  ColumnNames words;
+  for (const LabelRule& rule : rules) words.names.push_back(rule.text());
+  return words.text();
+}
+
+WeightList WeightList::parse(std::string_view text) {
+  WeightList list;
+  for (const std::string_view word : words_of(text)) {
+    double weight = 0;
+    const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), weight);
+    if (error != std::errc() || stop != word.data() + word.size() || !(weight > 0) || !std::isfinite(weight))
+      bad_input("'{}' is not a list of numbers above 0, like 1,0.5", printable(std::string(text)));
+    list.weights.push_back(weight);
+  }
+  return list;
+}
+
+std::string WeightList::text() const { return fmt::format("{}", fmt::join(weights, ",")); }
+
 }  // namespace trifold

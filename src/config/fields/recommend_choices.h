@@ -63,6 +63,15 @@ struct Names<InteractionKind> {
                                                     {InteractionKind::Fm, "fm"}};
 };
 
+// What a recommender of several labels shares below their towers: one stack of layers, or experts that each label mixes
+// by a gate (nn/label_towers.h).
+enum class MultiTask { SharedBottom, Mmoe };
+template <>
+struct Names<MultiTask> {
+  static constexpr Named<MultiTask> kAll[] = {{MultiTask::SharedBottom, "shared-bottom"},
+                                              {MultiTask::Mmoe, "mmoe"}};
+};
+
 // How the rows of a bag of ids are combined.
 enum class Pooling { Sum, Mean };
 template <>
@@ -181,6 +190,22 @@ struct LabelRule {
   std::optional<double> number;  // `value` as a number, if it is one
 
   static LabelRule parse(std::string_view text);
+  std::string text() const;
+};
+
+// One label of a sample or several, separated by commas as ColumnNames are: click,like or click,"note==a, b".
+struct LabelRules {
+  std::vector<LabelRule> rules;
+
+  static LabelRules parse(std::string_view text);
+  std::string text() const;
+};
+
+// Numbers above 0, separated by commas: 1,0.5.
+struct WeightList {
+  std::vector<double> weights;
+
+  static WeightList parse(std::string_view text);
   std::string text() const;
 };
 

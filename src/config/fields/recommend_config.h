@@ -29,6 +29,7 @@ struct ClickDataConfig {
   double synthetic_zipf = 1.05;
   double synthetic_missing = 0;
   bool synthetic_constant = false;
+  int synthetic_labels = 1;
   int64_t valid_samples = 0;  // the last samples of the training data, if there is no other validation data
 };
 
@@ -36,6 +37,10 @@ struct DlrmConfig {
   int64_t embedding_dim = 16;
   NumberList bottom_mlp = {512, 256, 64, 16};
   NumberList top_mlp = {512, 256, 1};
+  // With several labels.
+  NumberList tower_mlp = {64, 1};
+  MultiTask multi_task = MultiTask::SharedBottom;
+  int mmoe_experts = 4;
   InteractionKind interaction = InteractionKind::Dot;
   bool interaction_self = false;
   bool wide = false;
@@ -56,9 +61,10 @@ struct ClickTrainingConfig {
   OptimizerKind optimizer = OptimizerKind::Sgd;  // of the MLPs: sgd, adagrad or adam
   TableOptimizer embedding_optimizer = TableOptimizer::Sgd;
   double eps = 1e-8;
-  double weight_decay = 0;               // of the MLPs' weights
-  double clip_grad = 0;                  // of the MLPs' gradient; 0 switches clipping off
-  std::optional<int64_t> eval_interval;  // absent or 0: only at the end
+  std::optional<WeightList> label_weights;  // 1 each
+  double weight_decay = 0;                  // of the MLPs' weights
+  double clip_grad = 0;                     // of the MLPs' gradient; 0 switches clipping off
+  std::optional<int64_t> eval_interval;     // absent or 0: only at the end
   std::optional<double> target_auc;
   std::optional<int64_t> early_stop_patience;  // as EvalConfig's
 };
@@ -76,7 +82,7 @@ struct PreprocessConfig {
   std::string data_format = "auto";  // auto | tsv | csv | csv-hex
   // The columns of a CSV file with any header. If none of these is given, the header's names decide, or the columns are
   // Criteo's.
-  std::optional<LabelRule> label;
+  std::optional<LabelRules> label;
   std::optional<ColumnNames> dense, sparse;
   std::optional<BagColumns> bag;
   std::optional<ColumnNames> bag_weights;  // of those

@@ -25,6 +25,10 @@ void check_widths(Problems& problems, const DlrmConfig& model, bool has_dense) {
     problems.about("top-mlp")
         .wrong("--top-mlp {} does not end with 1, the logit of a click", model.top_mlp.text())
         .right("let it end with 1");
+  if (model.tower_mlp.numbers().back() != 1)
+    problems.about("tower-mlp")
+        .wrong("--tower-mlp {} does not end with 1, the logit of a label", model.tower_mlp.text())
+        .right("let it end with 1");
   if (model.interaction_self && model.interaction != InteractionKind::Dot)
     problems.about("interaction-self", "interaction")
         .wrong("--interaction-self has no effect with --interaction {}", name_of(model.interaction))
@@ -55,7 +59,8 @@ void check_synthetic(Problems& problems, const ClickDataConfig& data, bool measu
       {"synthetic-samples", data.synthetic_samples != plain.synthetic_samples},
       {"synthetic-zipf", !measured && data.synthetic_zipf != plain.synthetic_zipf},
       {"synthetic-missing", !measured && data.synthetic_missing != plain.synthetic_missing},
-      {"synthetic-constant", !measured && data.synthetic_constant}};
+      {"synthetic-constant", !measured && data.synthetic_constant},
+      {"synthetic-labels", data.synthetic_labels != plain.synthetic_labels}};
   for (const auto& [option, changed] : options)
     if (changed)
       problems.about(option, "train-data")
@@ -74,6 +79,11 @@ void check_unused(Problems& problems, const RecommendConfig& config) {
       problems.about(option, "interaction")
           .wrong("--{} has no effect with --interaction {}", option, name_of(model.interaction))
           .right("it needs cross");
+
+  if (model.mmoe_experts != plain.mmoe_experts && model.multi_task != MultiTask::Mmoe)
+    problems.about("mmoe-experts", "multi-task")
+        .wrong("--mmoe-experts has no effect with --multi-task {}", name_of(model.multi_task))
+        .right("it needs mmoe");
 
   const ClickTrainingConfig& training = config.training;
   if (training.eps != ClickTrainingConfig().eps && training.optimizer == OptimizerKind::Sgd &&

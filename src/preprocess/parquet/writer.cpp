@@ -45,11 +45,15 @@ class TextStream final : public arrow::io::OutputStream {
 
 class ArrowParquetWriter final : public ParquetModuleWriter {
  public:
-  ArrowParquetWriter(bool labeled, bool doubles)
-      : labeled_(labeled), doubles_(doubles), stream_(std::make_shared<TextStream>()) {
+  ArrowParquetWriter(const char* const* names, int64_t labels, int64_t probabilities, bool doubles)
+      : labels_(labels),
+        probabilities_(probabilities),
+        doubles_(doubles),
+        stream_(std::make_shared<TextStream>()) {
     arrow::FieldVector fields{arrow::field("sample", arrow::int64(), false)};
-    if (labeled) fields.push_back(arrow::field("label", arrow::int8(), false));
-    fields.push_back(arrow::field("probability", doubles ? arrow::float64() : arrow::float32(), false));
+    for (int64_t l = 0; l < labels; ++l) fields.push_back(arrow::field(names[l], arrow::int8(), labels > 1));
+    for (int64_t p = labels; p < labels + probabilities; ++p)
+      fields.push_back(arrow::field(names[p], doubles ? arrow::float64() : arrow::float32(), false));
     schema_ = arrow::schema(fields);
   }
 
@@ -65,13 +69,10 @@ class ArrowParquetWriter final : public ParquetModuleWriter {
       for (int64_t i = 0; i < count; ++i) ARROW_RETURN_NOT_OK(samples.Append(first + i));
       arrow::ArrayVector columns;
       ARROW_RETURN_NOT_OK(finish_column(samples, columns));
-      if (labeled_) {
-        arrow::Int8Builder column(arrow::system_memory_pool());
-        ARROW_RETURN_NOT_OK(column.AppendValues(labels, count));
-        ARROW_RETURN_NOT_OK(finish_column(column, columns));
-      }
-      ARROW_RETURN_NOT_OK(doubles_ ? add_numbers<arrow::DoubleBuilder>(probabilities, count, columns)
-                                   : add_numbers<arrow::FloatBuilder>(probabilities, count, columns));
+      for (int64_t l = 0; l < labels_; ++l) ARROW_RETURN_NOT_OK(add_labels(labels + l, count, columns));
+      for (int64_t p = 0; p < probabilities_; ++p)
+        ARROW_RETURN_NOT_OK(doubles_ ? add_numbers<arrow::DoubleBuilder>(probabilities + p, count, columns)
+                                     : add_numbers<arrow::FloatBuilder>(probabilities + p, count, columns));
       rows_ += count;
       return writer_->WriteRecordBatch(*arrow::RecordBatch::Make(schema_, count, std::move(columns)));
     });
@@ -98,15 +99,25 @@ class ArrowParquetWriter final : public ParquetModuleWriter {
   static arrow::Status finish_column(arrow::ArrayBuilder& builder, arrow::ArrayVector& columns) {
     return builder.Finish(&columns.emplace_back());
   }
+  // Every labels_-th of these.
+  arrow::Status add_labels(const int8_t* labels, int64_t count, arrow::ArrayVector& columns) const {
+    arrow::Int8Builder column(arrow::system_memory_pool());
+    for (int64_t i = 0; i < count; ++i)
+      ARROW_RETURN_NOT_OK(labels[i * labels_] < 0 ? column.AppendNull() : column.Append(labels[i * labels_]));
+    return finish_column(column, columns);
+  }
+  // Every probabilities_-th of these.
   template <class Builder>
-  static arrow::Status add_numbers(const double* numbers, int64_t count, arrow::ArrayVector& columns) {
+  arrow::Status add_numbers(const double* numbers, int64_t count, arrow::ArrayVector& columns) const {
     Builder column(arrow::system_memory_pool());
     using Number = typename Builder::value_type;
-    for (int64_t i = 0; i < count; ++i) ARROW_RETURN_NOT_OK(column.Append(static_cast<Number>(numbers[i])));
+    for (int64_t i = 0; i < count; ++i)
+      ARROW_RETURN_NOT_OK(column.Append(static_cast<Number>(numbers[i * probabilities_])));
     return finish_column(column, columns);
   }
 
-  bool labeled_, doubles_;
+  int64_t labels_, probabilities_;
+  bool doubles_;
   std::shared_ptr<TextStream> stream_;
   std::shared_ptr<arrow::Schema> schema_;
   std::unique_ptr<parquet::arrow::FileWriter> writer_;
@@ -120,7 +131,8 @@ class ArrowParquetWriter final : public ParquetModuleWriter {
 
 extern "C" {
 
-trifold::ParquetModuleWriter* trifold_parquet_write(bool labeled, bool doubles) {
-  return std::make_unique<trifold::ArrowParquetWriter>(labeled, doubles).release();
+trifold::ParquetModuleWriter* trifold_parquet_write(const char* const* names, int64_t labels,
+                                                    int64_t probabilities, bool doubles) {
+  return std::make_unique<trifold::ArrowParquetWriter>(names, labels, probabilities, doubles).release();
 }
 }

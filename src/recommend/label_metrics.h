@@ -1,0 +1,61 @@
+// The metrics of each label of a recommender's predictions (recommend/click_metrics.h), and the columns of tensors by
+// which a label is told from others. Samples that lack a label do not count in its metrics.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "recommend/click_metrics.h"
+#include "recommend/recommender.h"
+
+namespace trifold {
+
+struct LabelScores {
+  std::string label;  // empty where samples have one label
+  ClickScores scores;
+};
+
+// The mean of the labels' AUC, which stands for all of them where one number is needed; nothing if one is not defined.
+std::optional<double> mean_auc(const std::vector<LabelScores>& labels);
+
+// A column of a host matrix [B, L], as [B] of the same type: a copy, which is valid until the next call, or the matrix
+// itself where it has one column.
+class HostColumn {
+ public:
+  Tensor of(const Tensor& matrix, int64_t columns, int64_t column);
+
+ private:
+  Buffer copy_;
+};
+
+// What a batch of predictions has of one label, on the host.
+struct LabelColumns {
+  Tensor logits, labels, weights;  // [B]
+};
+class LabelReader {
+ public:
+  LabelColumns of(const Recommender::Scored& scored, int64_t labels, int64_t label);
+
+ private:
+  HostColumn logits_, labels_, weights_;
+};
+
+class LabelMetrics {
+ public:
+  // `names` of the labels; none: samples have one label.
+  explicit LabelMetrics(std::vector<std::string> names);
+
+  // As ClickMetrics::add and finish, for every label.
+  void add(const Recommender::Scored& scored);
+  std::vector<LabelScores> finish(Communicator& ranks, Stream& stream);
+
+ private:
+  std::vector<std::string> names_;
+  std::vector<ClickMetrics> metrics_;
+  LabelReader reader_;
+};
+
+}  // namespace trifold
