@@ -77,7 +77,8 @@ TEST(ClickFolder, SeveralLabels) {
   const TempDir dir;
   test::write_file(dir.file("in.csv"), "click,stars,u\n1,4,a\n0,,b\n,5,a\n,,a\nNA,1,b\n");
   PreprocessOptions options = options_for(dir, "in.csv", "out");
-  options.columns = NamedColumns{LabelRules::parse("click,stars>=4").rules, {}, {"u"}, {}, {}, ',', {"NA"}, 0};
+  options.columns =
+      NamedColumns{LabelRules::parse("click,stars>=4").rules, {}, {"u"}, {}, {}, ',', {"NA"}, 0};
   options.format = "auto";
   options.max_malformed = 0.5;
   const PreprocessResult result = run(options);
@@ -90,8 +91,7 @@ TEST(ClickFolder, SeveralLabels) {
   EXPECT_EQ(folder.labels[0].missing, 2);
   EXPECT_EQ(folder.labels[1].clicks, 2);
   EXPECT_EQ(folder.labels[1].missing, 1);
-  EXPECT_EQ(test::read_file(dir.file("out/labels.bin")),
-            std::string("\1\1\0\xff\xff\1\xff\0", 8));
+  EXPECT_EQ(test::read_file(dir.file("out/labels.bin")), std::string("\1\1\0\xff\xff\1\xff\0", 8));
 
   const auto source = open_clicks(dir.file("out"), {}).source;
   EXPECT_EQ(source->schema().labels, (std::vector<std::string>{"click", "stars"}));
