@@ -88,6 +88,9 @@ int run(const PreprocessConfig& config) {
   if (result.partitioned_tables > 0)
     fmt::print(stderr, "{} dictionaries did not fit into {} GiB and were built in several passes\n",
                result.partitioned_tables, config.dictionary_memory);
+  for (const ClickFolder::Label& label : folder.labels)
+    fmt::print(stderr, "label {}: {} of {} samples clicked, {} lack it\n", printable(label.name),
+               label.clicks, folder.samples, label.missing);
   const double seconds = result.parse_seconds + result.number_seconds;
   fmt::print(stderr, "{} samples, {:.2f} % clicked; parsed in {:.1f} s, numbered in {:.1f} s: {:.0f} MB/s\n",
              folder.samples, 100.0 * static_cast<double>(folder.clicks) / static_cast<double>(folder.samples),

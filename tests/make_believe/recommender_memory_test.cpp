@@ -135,6 +135,8 @@ TEST(DeviceMemory, PlansOfRecommendersEqualTheBytesADeviceAllocates) {
           config.model.pooling = other ? Pooling::Mean : Pooling::Sum;
           config.model.interaction = other ? InteractionKind::Fm : InteractionKind::Dot;
           config.model.wide = other;
+          if (other) schema.labels = {"click", "like"};
+          config.model.multi_task = other ? MultiTask::Mmoe : MultiTask::SharedBottom;
           config.placement.bf16_exchange = other && ranks > 1;
           config.precision.f64 = !other;
           config.precision.bf16 = other && ranks > 1;

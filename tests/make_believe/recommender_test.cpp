@@ -51,9 +51,10 @@ struct Reports final : RecommendObserver {
   void on_start(const RecommendReport& report) override { operations = report.operations; }
   void on_step(const StepReport& step) override { numbers.push_back(step.loss); }
   void on_eval(const ClickEvaluation& evaluation) override {
-    for (const double number : {evaluation.labels[0].scores.auc.value(), evaluation.labels[0].scores.log_loss,
-                                evaluation.labels[0].scores.calibration.value()})
-      numbers.push_back(number);
+    for (const LabelScores& label : evaluation.labels)
+      for (const double number :
+           {label.scores.auc.value(), label.scores.log_loss, label.scores.calibration.value()})
+        numbers.push_back(number);
   }
   void on_saved(int64_t, const std::string&) override {}
   void on_warning(const std::string&) override {}
@@ -103,7 +104,7 @@ class DeviceRecommender : public ::testing::Test {
     const Reports host = run(config);
     config.checkpoint.save = folder("device");
     const Reports device = run(on_device(config));
-    EXPECT_EQ(host.numbers.size(), 12U);
+    EXPECT_EQ(host.numbers.size(), 6U + 6U * static_cast<size_t>(config.data.synthetic_labels));
     EXPECT_NE(device.operations, host.operations);
     expect_equal<double>(device.numbers, host.numbers);
     if (config.precision.f64) return;
@@ -170,6 +171,21 @@ TEST_F(DeviceRecommender, EveryModel) {
     config.model.loss = interaction == InteractionKind::Cat ? ClickLossKind::Mse : ClickLossKind::Bce;
     config.precision.f64 = interaction == InteractionKind::Dot;
     config.placement.bf16_exchange = !config.precision.f64;
+    expect_same(config);
+  }
+}
+
+TEST_F(DeviceRecommender, SeveralLabels) {
+  for (const MultiTask multi_task : {MultiTask::SharedBottom, MultiTask::Mmoe}) {
+    SCOPED_TRACE(name_of(multi_task));
+    RecommendConfig config = small_recommender();
+    config.mesh.ranks = 2;
+    config.data.synthetic_labels = 3;
+    config.model.multi_task = multi_task;
+    config.model.tower_mlp = {7, 1};
+    config.model.wide = true;
+    config.model.interaction = InteractionKind::Fm;
+    config.precision.f64 = multi_task == MultiTask::Mmoe;
     expect_same(config);
   }
 }
