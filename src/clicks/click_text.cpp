@@ -177,6 +177,11 @@ bool parse_field(const TextLayout& layout, const TextColumn& column, const TextF
   return false;
 }
 
+bool has_label(const TextLayout& layout, const ClickLine& line) {
+  return layout.labels < 2 || std::any_of(line.labels, line.labels + layout.labels,
+                                          [](uint8_t label) { return label != kNoLabel; });
+}
+
 }  // namespace
 
 std::vector<TextField> fields_of(std::string_view line, char separator, bool quotes) {
@@ -188,11 +193,6 @@ std::vector<TextField> fields_of(std::string_view line, char separator, bool quo
     if (at == end) return fields;
     ++at;
   }
-}
-
-bool has_label(const TextLayout& layout, const ClickLine& line) {
-  return layout.labels < 2 || std::any_of(line.labels, line.labels + layout.labels,
-                                          [](uint8_t label) { return label != kNoLabel; });
 }
 
 // Most fields are short integers and hashes of exactly eight digits, which are parsed in place; for all others the end
