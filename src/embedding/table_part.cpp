@@ -21,6 +21,7 @@ size_t state_bytes_of_row(SparseKind kind, int64_t width, DType dtype) {
     case SparseKind::Adagrad:
       return numbers * size_of(dtype);
     case SparseKind::Adam:
+    case SparseKind::Ftrl:
       return 2 * numbers * size_of(dtype);
   }
   return 0;
@@ -37,7 +38,7 @@ TablePart::TablePart(const OpTable& ops, const EmbeddingTable& table, const Rect
   if (options.training) {
     const auto rows = static_cast<size_t>(rect.extent[0]);
     const size_t bytes = rows * state_bytes_of_row(options.optimizer, rect.extent[1], options.dtype);
-    const bool two = options.optimizer == SparseKind::Adam;
+    const bool two = options.optimizer == SparseKind::Adam || options.optimizer == SparseKind::Ftrl;
     state_ = Buffer(two ? bytes / 2 : bytes, ops.device);
     if (two) second_ = Buffer(bytes / 2, ops.device);
   }
@@ -108,6 +109,9 @@ void TablePart::name_tensors(std::vector<NamedTensor>& tensors, bool to_load) co
     if (to_load || names_rows_) add("rowwise_adagrad_sum", first, true);
   } else if (options_.optimizer == SparseKind::Adagrad) {
     add("adagrad_sum", first, false);
+  } else if (options_.optimizer == SparseKind::Ftrl) {
+    add("ftrl_z", first, false);
+    add("ftrl_n", state(second_), false);
   } else {
     add("adam_m", first, false);
     add("adam_v", state(second_), false);

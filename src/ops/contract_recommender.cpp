@@ -78,12 +78,13 @@ void expect_update(const char* op, const RowUpdate& update, const Tensor& dy) {
 void update_rows(const Tensor& dy, std::span<const RowUpdate> updates, const SparseRule& rule) {
   constexpr const char* kOp = "update_rows";
   expect_matrix(kOp, "dy", dy);
-  const bool whole = rule.kind == SparseKind::Adagrad || rule.kind == SparseKind::Adam;
+  const bool two = rule.kind == SparseKind::Adam || rule.kind == SparseKind::Ftrl;
+  const bool whole = rule.kind == SparseKind::Adagrad || two;
   for (const RowUpdate& update : updates) {
     expect_update(kOp, update, dy);
     const int64_t numbers = update.table.elements();
     if (whole) expect(kOp, "state", update.state, dy.dtype, numbers);
-    if (rule.kind == SparseKind::Adam) expect(kOp, "second", update.second, dy.dtype, numbers);
+    if (two) expect(kOp, "second", update.second, dy.dtype, numbers);
     if (rule.kind == SparseKind::RowwiseAdagrad)
       expect(kOp, "state", update.state, dy.dtype, update.table.row_count());
   }

@@ -309,13 +309,25 @@ struct RowTask {
   int64_t whole_width;  // columns of a whole row; width unless columns are cut
 };
 
-// What to do with the gradient of a touched row; the first four as in SparseKind.
-enum class RowAction : uint8_t { Sgd, Adagrad, RowwiseAdagrad, Adam, Squares, Store };
+// What to do with the gradient of a touched row; all but the last two as in SparseKind.
+enum class RowAction : uint8_t { Sgd, Adagrad, RowwiseAdagrad, Adam, Ftrl, Squares, Store };
+struct FtrlRule {
+  double rate;  // 1 / alpha
+  double beta, l1, l2;
+};
 struct RowRule {
   MomentRule moments;  // grad_scale and eps are used by all actions
   double lr;
   double step_size;  // for Adam: lr / (1 - beta1^step)
+  double decay;      // by which weights are multiplied first; 1: they are not
+  FtrlRule ftrl;
 };
+constexpr bool has_whole_state(RowAction action) {
+  return action == RowAction::Adagrad || action == RowAction::Adam || action == RowAction::Ftrl;
+}
+constexpr bool has_second_state(RowAction action) {
+  return action == RowAction::Adam || action == RowAction::Ftrl;
+}
 
 // For recommender models, in f32 and f64.
 template <class T>

@@ -38,7 +38,7 @@ struct LookupOrder {
   Tensor scratch;    // [2 n] i64
 };
 
-enum class SparseKind : uint8_t { Sgd, Adagrad, RowwiseAdagrad, Adam };
+enum class SparseKind : uint8_t { Sgd, Adagrad, RowwiseAdagrad, Adam, Ftrl };
 
 // One step of a touched row whose gradient, duplicates summed, is g (multiplied by grad_scale first):
 //   Sgd             p -= lr g
@@ -46,7 +46,14 @@ enum class SparseKind : uint8_t { Sgd, Adagrad, RowwiseAdagrad, Adam };
 //   RowwiseAdagrad  s += mean over the row of g^2;  p -= lr g / (sqrt(s) + eps)   s [rows]
 //   Adam            m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;
 //                   p -= lr m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + eps)   m, v [rows, D]
-// Rows that no bag touched keep their values and their state.
+//   Ftrl            FTRL-Proximal (McMahan et al., "Ad click prediction: a view from the trenches", KDD 2013):
+//                   r = sqrt(n);  n += g^2;  z += g - (sqrt(n) - r) / alpha p;
+//                   p = 0 where |z| <= l1, else -(z - sign(z) l1) / ((beta + sqrt(n)) / alpha + l2)   z, n [rows, D]
+// The paper's weights begin as 0, and z with them. So that those that begin otherwise are not lost, z begins as
+// -beta / alpha p, by which the first step moves p as descent at the rate alpha / (beta + sqrt(n)) does: when the first
+// gradient other than 0 arrives (n is 0 until then). lr is not used.
+//
+// All but Ftrl multiply p by 1 - lr weight_decay first (decoupled weight decay). Rows that no bag touched keep their values and their state.
 struct SparseRule {
   SparseKind kind = SparseKind::Sgd;
   double lr = 0;
@@ -55,14 +62,19 @@ struct SparseRule {
   double beta2 = 0.999;
   int64_t step = 1;  // counts from 1
   double grad_scale = 1;
+  double weight_decay = 0;
+  double alpha = 0.05;  // Ftrl: this and the next three
+  double beta = 1;
+  double l1 = 0;
+  double l2 = 0;
   Tensor numbers = {};  // as other rules' (ops/update_rules.h)
 };
 
 // The tensors of one table's update. The gradient of bag b is in columns [column, column + D) of row b of dy.
 struct RowUpdate {
   Tensor table;   // [rows, D]
-  Tensor state;   // s or m; none for Sgd
-  Tensor second;  // v of Adam
+  Tensor state;   // s, m or z; none for Sgd
+  Tensor second;  // v of Adam, n of Ftrl
   const LookupOrder* order = nullptr;
   int64_t column = 0;
   // For a row whose columns are cut over ranks: RowwiseAdagrad needs the squares of the whole row.

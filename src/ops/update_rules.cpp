@@ -37,6 +37,8 @@ RowAction action_of(SparseKind kind) {
       return RowAction::RowwiseAdagrad;
     case SparseKind::Adam:
       return RowAction::Adam;
+    case SparseKind::Ftrl:
+      return RowAction::Ftrl;
   }
   fail("there is no sparse optimizer number {}", static_cast<int>(kind));
 }
@@ -73,7 +75,9 @@ RowRule fold(const char* op, const SparseRule& rule) {
                       .root_scale = 1 / std::sqrt(1 - std::pow(rule.beta2, step)),
                       .eps = rule.eps},
           .lr = rule.lr,
-          .step_size = rule.lr / (1 - std::pow(rule.beta1, step))};
+          .step_size = rule.lr / (1 - std::pow(rule.beta1, step)),
+          .decay = rule.kind == SparseKind::Ftrl ? 1 : 1 - rule.lr * rule.weight_decay,
+          .ftrl = {1 / rule.alpha, rule.beta, rule.l1, rule.l2}};
 }
 
 }  // namespace cpu

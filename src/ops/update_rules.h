@@ -60,7 +60,7 @@ struct Adagrad {
 
 // The numbers derived from a rule for a step, in an order of the rule's own. They are computed by the host,
 // because a device's powers and roots may have other bits.
-constexpr size_t kRuleNumbers = 10;
+constexpr size_t kRuleNumbers = 14;
 using RuleNumbers = std::array<double, kRuleNumbers>;
 RuleNumbers numbers_of(const AdamW& rule);
 RuleNumbers numbers_of(const Lamb& rule);

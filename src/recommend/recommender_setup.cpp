@@ -21,6 +21,8 @@ SparseKind sparse_kind(TableOptimizer optimizer) {
       return SparseKind::RowwiseAdagrad;
     case TableOptimizer::Adam:
       return SparseKind::Adam;
+    case TableOptimizer::Ftrl:
+      return SparseKind::Ftrl;
   }
   fail("there is no update rule of rows for optimizer {}", static_cast<int>(optimizer));
 }
@@ -145,6 +147,11 @@ RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSch
   setup.clip_grad = training.clip_grad;
   setup.sparse.kind = sparse_kind(training.embedding_optimizer);
   setup.sparse.eps = training.eps;
+  setup.sparse.weight_decay = training.embedding_weight_decay;
+  setup.sparse.alpha = training.ftrl_alpha;
+  setup.sparse.beta = training.ftrl_beta;
+  setup.sparse.l1 = training.ftrl_l1;
+  setup.sparse.l2 = training.ftrl_l2;
   setup.mean = config.model.pooling == Pooling::Mean;
   setup.bf16_exchange = config.placement.bf16_exchange;
   setup.seed = config.seed;

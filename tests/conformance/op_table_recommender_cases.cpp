@@ -191,12 +191,16 @@ void with_updates(OpRun& run, bool row_state, Given given,
 }
 
 void row_updates(std::vector<OpCase>& cases) {
-  for (SparseKind kind : {SparseKind::Sgd, SparseKind::Adagrad, SparseKind::RowwiseAdagrad, SparseKind::Adam})
+  for (SparseKind kind :
+       {SparseKind::Sgd, SparseKind::Adagrad, SparseKind::RowwiseAdagrad, SparseKind::Adam, SparseKind::Ftrl})
     for (Given given : {Given::Nothing, Given::Squares, Given::Touched}) {
       if (given == Given::Squares && kind != SparseKind::RowwiseAdagrad) continue;
       cases.push_back({"update_rows " + std::to_string(static_cast<int>(kind)),
                        entries(&OpTable::update_rows), true, 20, [kind, given](OpRun& run) {
                          SparseRule rule{.kind = kind, .lr = 0.1, .eps = 0.01, .step = 2, .grad_scale = 0.5};
+                         rule.weight_decay = given == Given::Touched ? 0.2 : 0;
+                         rule.l1 = 0.1;
+                         rule.l2 = 0.3;
                          const auto update = [&](const Tensor& dy, std::span<const RowUpdate> updates) {
                            run.ops().update_rows(run.stream(), dy, updates, rule);
                          };

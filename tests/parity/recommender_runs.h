@@ -70,6 +70,9 @@ inline RecommenderSetup setup_for(SparseKind kind, DType dtype, bool weighted) {
   setup.dense_optimizer.adagrad_eps = 1e-3;
   setup.dense_optimizer.adam_eps = 1e-3;
   setup.sparse.kind = kind;
+  setup.sparse.weight_decay = kind == SparseKind::Adam ? 0.1 : 0;
+  setup.sparse.l1 = 0.001;
+  setup.sparse.l2 = 0.01;
   setup.sparse.eps = 1e-3;
   setup.mean = weighted;
   setup.seed = 7;

@@ -144,6 +144,18 @@ struct Reference {
   Values table, state, second;
 };
 
+// Algorithm 1 of McMahan et al., for weights that begin as p instead of 0.
+void ftrl_reference(Reference& r, size_t at, double g, const SparseRule& rule) {
+  double &w = r.table[at], &z = r.state[at], &n = r.second[at];
+  if (n == 0) z = -rule.beta / rule.alpha * w;
+  const double sigma = (std::sqrt(n + g * g) - std::sqrt(n)) / rule.alpha;
+  z += g - sigma * w;
+  n += g * g;
+  const double sign = z < 0 ? -1 : 1;
+  w = std::abs(z) <= rule.l1 ? 0
+                             : -(z - sign * rule.l1) / ((rule.beta + std::sqrt(n)) / rule.alpha + rule.l2);
+}
+
 // The update as the papers write it, on the summed gradient of each touched row.
 void update_reference(Reference& r, const Bags& bags, bool weighted, const Values& dy,
                       const SparseRule& rule) {
@@ -164,6 +176,11 @@ void update_reference(Reference& r, const Bags& bags, bool weighted, const Value
     for (size_t c = 0; c < width; ++c) {
       const size_t at = static_cast<size_t>(row) * width + c;
       double step = g[c];
+      if (rule.kind == SparseKind::Ftrl) {
+        ftrl_reference(r, at, g[c], rule);
+        continue;
+      }
+      r.table[at] -= rule.lr * rule.weight_decay * r.table[at];
       if (rule.kind == SparseKind::Adagrad) {
         r.state[at] += g[c] * g[c];
         step = g[c] / (std::sqrt(r.state[at]) + rule.eps);
@@ -182,13 +199,17 @@ void update_reference(Reference& r, const Bags& bags, bool weighted, const Value
 }
 
 TEST(SparseUpdate, EveryRuleAsInItsPaperAndUntouchedRowsKeepTheirBits) {
-  for (const SparseKind kind :
-       {SparseKind::Sgd, SparseKind::Adagrad, SparseKind::RowwiseAdagrad, SparseKind::Adam}) {
+  for (const SparseKind kind : {SparseKind::Sgd, SparseKind::Adagrad, SparseKind::RowwiseAdagrad,
+                                SparseKind::Adam, SparseKind::Ftrl}) {
     for (int64_t width : {5, 16, 64}) {
       for (bool weighted : {false, true}) {
         SCOPED_TRACE(fmt::format("kind {} width {}", static_cast<int>(kind), width));
         const Bags bags(300, width, 600, 4);
         SparseRule rule{.kind = kind, .lr = 0.1, .eps = 1e-2, .step = 1, .grad_scale = 0.5};
+        rule.weight_decay = weighted ? 0.3 : 0;  // Ftrl has l2 instead
+        rule.beta = 0.7;
+        rule.l1 = weighted ? 0.4 : 0;
+        rule.l2 = weighted ? 0.2 : 0;
         Reference expected{bags.table, Values(bags.table.size()), Values(bags.table.size())};
         if (kind == SparseKind::RowwiseAdagrad) expected.state.resize(300);
         if (kind == SparseKind::Sgd) expected.state = {};
@@ -218,6 +239,34 @@ TEST(SparseUpdate, EveryRuleAsInItsPaperAndUntouchedRowsKeepTheirBits) {
       }
     }
   }
+}
+
+// Without penalties and with beta 0 the first step is that of descent at the rate alpha / |g|, so that weights that do
+// not begin as 0 are moved, not lost; a gradient of 0 changes nothing; what the penalty outweighs becomes 0.
+TEST(SparseUpdate, FtrlKeepsWhatItBeganWithAndMakesZeros) {
+  check_everywhere(
+      {{0.01, -0.15, 0.5, 0.25}, {0, 0.0625, 0.0625, 0}, {0}},
+      [](const OpTable& ops, Stream& stream, DType dtype) -> Outputs {
+        const Host table(dtype, {1, 4}, {0.01, -0.1, 0.55, 0.25});
+        const Host z(dtype, {1, 4}), n(dtype, {1, 4});
+        const Host ids(DType::I32, {1}, {0}), offsets(DType::I32, {2}, {0, 1});
+        const Host row(DType::I32, {1}), begin(DType::I32, {2}), bag(DType::I32, {1});
+        const Host count(DType::I64, {1}), scratch(DType::I64, {2});
+        const BagLookup lookup{table, ids, offsets, {}, 0};
+        const LookupOrder order{1, row, begin, bag, {}, count, scratch};
+        ops.sort_lookups(stream, {&order, 1}, {&lookup, 1});
+        const RowUpdate update{table, z, n, &order, 0, {}, 0};
+        SparseRule rule{.kind = SparseKind::Ftrl};
+        rule.beta = 0;
+        const Host dy(dtype, {1, 4}, {0, 0.25, 0.25, 0});
+        ops.update_rows(stream, dy, {&update, 1}, rule);
+        const Values moved = table.values(), squares = n.values();
+        rule.l1 = 100;
+        const Host next(dtype, {1, 4}, {0.125, 0, 0, 0});
+        ops.update_rows(stream, next, {&update, 1}, rule);
+        return {moved, squares, {table.values()[0]}};
+      },
+      1e-6, 1e-12);
 }
 
 // A row cut in two: the squares of the halves, added up, give the update of the whole row.

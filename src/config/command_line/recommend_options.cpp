@@ -130,13 +130,25 @@ void add_training(OptionTable& table, RecommendConfig& config) {
   table.add("optimizer", &training.optimizer, "Update rule of the MLPs.").one_of({"sgd", "adagrad", "adam"});
   table.add("embedding-optimizer", &training.embedding_optimizer,
             "Update rule of the embedding rows that a step uses.");
+  table.add("ftrl-alpha", &training.ftrl_alpha, "ftrl: learning rate of the tables, the same in all steps.")
+      .positive();
+  table.add("ftrl-beta", &training.ftrl_beta, "ftrl: added to the root of a number's squared gradients.")
+      .at_least(0);
+  table.add("ftrl-l1", &training.ftrl_l1, "ftrl: L1 penalty; numbers that it outweighs are exactly 0.")
+      .at_least(0);
+  table.add("ftrl-l2", &training.ftrl_l2, "ftrl: L2 penalty.").at_least(0);
   table.add("eps", &training.eps, "adagrad, adam: added to the root in the denominator.").positive();
   table
       .add(
           "weight-decay", &training.weight_decay,
           "L2 penalty of the weights, not the biases, of the MLPs and the cross network, and with --wide of "
           "those of the dense features: times the weight, added to its gradient, or for adam, as AdamW does, "
-          "to its step. Embedding rows have none.")
+          "to its step. Embedding rows have --embedding-weight-decay.")
+      .at_least(0);
+  table
+      .add("embedding-weight-decay", &training.embedding_weight_decay,
+           "Before a step updates an embedding row that it uses, subtract this times the learning rate times "
+           "the row (decoupled L2 penalty); other rows stay as they are.")
       .at_least(0);
   table
       .add("label-weights", &training.label_weights,

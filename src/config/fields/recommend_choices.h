@@ -87,13 +87,14 @@ struct Names<ClickLossKind> {
 };
 
 // Update rule of touched table rows.
-enum class TableOptimizer { Sgd, Adagrad, RowwiseAdagrad, Adam };
+enum class TableOptimizer { Sgd, Adagrad, RowwiseAdagrad, Adam, Ftrl };
 template <>
 struct Names<TableOptimizer> {
   static constexpr Named<TableOptimizer> kAll[] = {{TableOptimizer::Sgd, "sgd"},
                                                    {TableOptimizer::Adagrad, "adagrad"},
                                                    {TableOptimizer::RowwiseAdagrad, "rowwise-adagrad"},
-                                                   {TableOptimizer::Adam, "adam"}};
+                                                   {TableOptimizer::Adam, "adam"},
+                                                   {TableOptimizer::Ftrl, "ftrl"}};
 };
 
 // How a table is distributed over ranks (embedding/placement.h).

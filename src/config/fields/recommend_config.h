@@ -60,9 +60,11 @@ struct ClickTrainingConfig {
   std::optional<double> embedding_lr;            // RecommendConfig::lr
   OptimizerKind optimizer = OptimizerKind::Sgd;  // of the MLPs: sgd, adagrad or adam
   TableOptimizer embedding_optimizer = TableOptimizer::Sgd;
+  double ftrl_alpha = 0.05, ftrl_beta = 1, ftrl_l1 = 0, ftrl_l2 = 0;
   double eps = 1e-8;
   std::optional<WeightList> label_weights;  // 1 each
   double weight_decay = 0;                  // of the MLPs' weights
+  double embedding_weight_decay = 0;        // of the table rows that a step uses
   double clip_grad = 0;                     // of the MLPs' gradient; 0 switches clipping off
   std::optional<int64_t> eval_interval;     // absent or 0: only at the end
   std::optional<double> target_auc;

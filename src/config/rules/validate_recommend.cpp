@@ -68,6 +68,32 @@ void check_synthetic(Problems& problems, const ClickDataConfig& data, bool measu
           .right("leave one of them out");
 }
 
+void check_ftrl(Problems& problems, const RecommendConfig& config) {
+  const ClickTrainingConfig& training = config.training;
+  const ClickTrainingConfig plain;
+  if (training.embedding_optimizer != TableOptimizer::Ftrl) {
+    const std::pair<const char*, bool> options[] = {{"ftrl-alpha", training.ftrl_alpha != plain.ftrl_alpha},
+                                                    {"ftrl-beta", training.ftrl_beta != plain.ftrl_beta},
+                                                    {"ftrl-l1", training.ftrl_l1 != plain.ftrl_l1},
+                                                    {"ftrl-l2", training.ftrl_l2 != plain.ftrl_l2}};
+    for (const auto& [option, changed] : options)
+      if (changed)
+        problems.about(option, "embedding-optimizer")
+            .wrong("--{} has no effect with --embedding-optimizer {}", option,
+                   name_of(training.embedding_optimizer))
+            .right("it needs ftrl");
+    return;
+  }
+  if (training.embedding_lr.value_or(config.lr.lr) != config.lr.lr)
+    problems.about("embedding-lr", "embedding-optimizer")
+        .wrong("--embedding-lr has no effect with --embedding-optimizer ftrl")
+        .right("its learning rate is --ftrl-alpha");
+  if (training.embedding_weight_decay > 0)
+    problems.about("embedding-weight-decay", "embedding-optimizer")
+        .wrong("--embedding-weight-decay has no effect with --embedding-optimizer ftrl")
+        .right("its L2 penalty is --ftrl-l2");
+}
+
 // Options that another option makes ineffective.
 void check_unused(Problems& problems, const RecommendConfig& config) {
   const DlrmConfig& model = config.model;
@@ -86,11 +112,14 @@ void check_unused(Problems& problems, const RecommendConfig& config) {
         .right("it needs mmoe");
 
   const ClickTrainingConfig& training = config.training;
-  if (training.eps != ClickTrainingConfig().eps && training.optimizer == OptimizerKind::Sgd &&
-      training.embedding_optimizer == TableOptimizer::Sgd)
+  const bool has_eps = training.embedding_optimizer != TableOptimizer::Sgd &&
+                       training.embedding_optimizer != TableOptimizer::Ftrl;
+  if (training.eps != ClickTrainingConfig().eps && training.optimizer == OptimizerKind::Sgd && !has_eps)
     problems.about("eps", "optimizer", "embedding-optimizer")
-        .wrong("--eps has no effect with --optimizer sgd and --embedding-optimizer sgd")
+        .wrong("--eps has no effect with --optimizer sgd and --embedding-optimizer {}",
+               name_of(training.embedding_optimizer))
         .right("leave it out");
+  check_ftrl(problems, config);
 }
 
 void check_length(Problems& problems, const ClickTrainingConfig& training) {

@@ -120,6 +120,10 @@ template <RowAction Action, class T>
   const T scale = static_cast<T>(rule.moments.grad_scale);
   const T lr = static_cast<T>(rule.lr);
   const T eps = static_cast<T>(rule.moments.eps);
+  if (Action != RowAction::Squares && Action != RowAction::Store && rule.decay != 1) [[unlikely]] {
+    const T decay = static_cast<T>(rule.decay);
+    Lane::each(width, [=](int64_t c) { p[c] *= decay; });
+  }
   if constexpr (Action == RowAction::Sgd) {
     const T step = lr * scale;
     Lane::each(width, [=](int64_t c) { p[c] -= step * g[c]; });
@@ -147,6 +151,11 @@ template <RowAction Action, class T>
       moments.move(m[c], v[c], g[c]);
       p[c] -= step * m[c] / moments.root(v[c]);
     });
+  } else if constexpr (Action == RowAction::Ftrl) {
+    T* z = task.state + row * width;
+    T* n = task.second + row * width;
+    const FtrlMove<T> move(rule.ftrl);
+    Lane::each(width, [=](int64_t c) { p[c] = move(p[c], z[c], n[c], g[c] * scale); });
   } else if constexpr (Action == RowAction::Squares) {
     task.squares[s] = squares_of(g, scale, width);
   } else {
@@ -160,16 +169,15 @@ template <RowAction Action, class T>
 [[gnu::always_inline]] inline void prefetch_update(const RowTask<T>& task, int64_t s, int64_t width) {
   const int64_t row = task.row[s];
   if constexpr (Action != RowAction::Squares) prefetch_row(task.table + row * width, width);
-  if constexpr (Action == RowAction::Adagrad || Action == RowAction::Adam)
-    prefetch_row(task.state + row * width, width);
-  if constexpr (Action == RowAction::Adam) prefetch_row(task.second + row * width, width);
+  if constexpr (has_whole_state(Action)) prefetch_row(task.state + row * width, width);
+  if constexpr (has_second_state(Action)) prefetch_row(task.second + row * width, width);
   if constexpr (Action == RowAction::RowwiseAdagrad) __builtin_prefetch(task.state + row, 0, 2);
 }
 
 // The number of rows of memory that an update of a row reads.
 template <RowAction Action>
 constexpr int64_t rows_of_update() {
-  return Action == RowAction::Adam                                             ? 4
+  return has_second_state(Action)                                              ? 4
          : Action == RowAction::Adagrad || Action == RowAction::RowwiseAdagrad ? 3
                                                                                : 2;
 }
@@ -235,6 +243,8 @@ void update_rows(const RowTask<T>& task, RowAction action, const RowRule& rule, 
       return update_with<RowAction::RowwiseAdagrad>(task, rule, gradient, begin, end);
     case RowAction::Adam:
       return update_with<RowAction::Adam>(task, rule, gradient, begin, end);
+    case RowAction::Ftrl:
+      return update_with<RowAction::Ftrl>(task, rule, gradient, begin, end);
     case RowAction::Squares:
       return update_with<RowAction::Squares>(task, rule, gradient, begin, end);
     case RowAction::Store:

@@ -197,6 +197,28 @@ struct AdagradStep {
   }
 };
 
+// Takes an already scaled gradient: returns the new weight; updates z and n. Until a gradient other than 0 arrives n is
+// 0 and the weight stays.
+template <class T>
+struct FtrlMove {
+  T rate, beta, l1, l2;
+
+  FtrlMove() = default;
+  HD explicit FtrlMove(const FtrlRule& rule)
+      : rate(T(rule.rate)), beta(T(rule.beta)), l1(T(rule.l1)), l2(T(rule.l2)) {}
+
+  [[gnu::always_inline]] HD inline T operator()(T p, T& z, T& n, T grad) const {
+    const T before = root_of(n);
+    const T from = n == 0 ? -beta * rate * p : z;
+    n += grad * grad;
+    const T after = root_of(n);
+    const T sum = from + grad - (after - before) * rate * p;
+    const T beyond = sum > l1 ? sum - l1 : sum < -l1 ? sum + l1 : T(0);
+    z = n == 0 ? z : sum;
+    return n == 0 ? p : -beyond / ((beta + after) * rate + l2);
+  }
+};
+
 // The direction of LAMB, used by both phases.
 template <class T>
 struct LambDirection {

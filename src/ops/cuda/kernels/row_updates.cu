@@ -25,23 +25,30 @@ template <class W>
 struct ElementRule {
   cpu::RowAction action;
   cpu::Moments<W> moments;
-  W lr, step_size;
+  W lr, step_size, decay;
+  cpu::FtrlMove<W> ftrl;
 
   ElementRule() = default;
   __device__ inline ElementRule(cpu::RowAction does, const cpu::RowRule& rule)
       : action(does),
         moments(rule.moments),
         lr(static_cast<W>(rule.lr)),
-        step_size(static_cast<W>(rule.step_size)) {}
+        step_size(static_cast<W>(rule.step_size)),
+        decay(static_cast<W>(rule.decay)),
+        ftrl(rule.ftrl) {}
 
   // The parts of a row that are read and written.
   __device__ inline bool reads_table() const { return action != cpu::RowAction::Store; }
   __device__ inline bool has_state() const {
-    return action == cpu::RowAction::Adagrad || action == cpu::RowAction::Adam;
+    return action == cpu::RowAction::Adagrad || action == cpu::RowAction::Adam ||
+           action == cpu::RowAction::Ftrl;
   }
-  __device__ inline bool has_second() const { return action == cpu::RowAction::Adam; }
+  __device__ inline bool has_second() const {
+    return action == cpu::RowAction::Adam || action == cpu::RowAction::Ftrl;
+  }
 
   __device__ inline void apply(W& p, W& state, W& second, W g, W step) const {
+    if (decay != 1 && action != cpu::RowAction::Store && action != cpu::RowAction::Squares) p *= decay;
     switch (action) {
       case cpu::RowAction::Sgd:
       case cpu::RowAction::RowwiseAdagrad:
@@ -53,6 +60,9 @@ struct ElementRule {
       case cpu::RowAction::Adam:
         moments.move(state, second, g);
         p -= step_size * state / moments.root(second);
+        return;
+      case cpu::RowAction::Ftrl:
+        p = ftrl(p, state, second, g * moments.grad_scale);
         return;
       case cpu::RowAction::Store:
         p = g;
@@ -294,9 +304,9 @@ __global__ void __launch_bounds__(kThreads, 2)
 // Whether the rows that a task reads and writes consist of whole packs.
 template <class W>
 bool whole_packs(const cpu::RowTask<W>& task, cpu::RowAction action) {
-  const bool has_state = action == cpu::RowAction::Adagrad || action == cpu::RowAction::Adam;
-  return packs<W>(task.width | task.dy_stride, task.dy, task.table, has_state ? task.state : nullptr,
-                  action == cpu::RowAction::Adam ? task.second : nullptr);
+  return packs<W>(task.width | task.dy_stride, task.dy, task.table,
+                  cpu::has_whole_state(action) ? task.state : nullptr,
+                  cpu::has_second_state(action) ? task.second : nullptr);
 }
 
 }  // namespace
