@@ -140,6 +140,30 @@ class Recommend(ProgramTest):
         _, told = self.trifold("plan", *self.small("--embedding-dim"), "--embedding-dim", 8, "--auto-resume", "--save", "new", status=2)
         self.assertIn("--bottom-mlp 8-4 does not end with --embedding-dim 8", told)
 
+    def test_tables_by_ftrl_go_on_bit_for_bit(self):
+        line = ("--embedding-optimizer", "ftrl", "--ftrl-alpha", 0.2, "--ftrl-l1", 0.001, "--embedding-lr", 0.2)
+        self.recommend(*line, "--save", "whole", "--log-json", "whole.jsonl")
+        self.recommend(*line, "--ranks", 2, "--placement", "row,column,table,replicated", "--train-iters", 9, "--save", "d", "--log-json", "parts.jsonl")
+        self.recommend(*line, "--ranks", 3, "--load", "d", "--log-json", "parts.jsonl")
+        self.recommend(*line, "--train-iters", 9, "--save", "one", "--log-json", "one.jsonl")
+        self.recommend(*line, "--load", "one", "--save", "one", "--log-json", "one.jsonl")
+        whole = self.losses("whole.jsonl")
+        self.assertEqual(self.losses("one.jsonl"), whole)
+        self.assertLess(whole[-1], whole[0])
+        for one, other in zip(whole, self.losses("parts.jsonl"), strict=True):
+            self.assertLess(abs(one - other), 2e-5 * one)
+        strong = [100 if word == 0.001 else word for word in line]
+        self.recommend(*strong, "--log-json", "none.jsonl")
+        self.assertGreater(self.losses("none.jsonl")[-1], whole[-1])
+
+    def test_options_of_table_updates_that_have_no_effect(self):
+        for line, message in ((("--ftrl-l1", 0.1), "--ftrl-l1 has no effect with --embedding-optimizer rowwise-adagrad"),
+                              (("--embedding-optimizer", "ftrl"), "--embedding-lr has no effect with --embedding-optimizer ftrl"),
+                              (("--embedding-optimizer", "ftrl", "--embedding-lr", 0.2, "--embedding-weight-decay", 0.1),
+                               "--embedding-weight-decay has no effect with --embedding-optimizer ftrl")):
+            _, told = self.recommend(*line, status=2)
+            self.assertIn(message, told)
+
     def test_stops_when_its_time_is_over(self):
         line = ("--train-iters", 10_000_000, "--save", "d")
         _, told = self.recommend(*line, "--exit-duration-in-mins", 0.001)

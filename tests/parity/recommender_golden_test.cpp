@@ -134,6 +134,14 @@ RecommenderSetup torch_setup(const Json& config) {
   setup.dense_optimizer.adagrad_eps = config.at("eps");
   setup.sparse.kind = config.at("optimizer") == "sgd" ? SparseKind::Sgd : SparseKind::Adagrad;
   setup.sparse.eps = config.at("eps");
+  setup.sparse.weight_decay = config.value("tables_decay", 0.0);
+  if (const auto ftrl = config.value("ftrl", std::vector<double>{}); !ftrl.empty()) {
+    setup.sparse.kind = SparseKind::Ftrl;
+    setup.sparse.alpha = ftrl[0];
+    setup.sparse.beta = ftrl[1];
+    setup.sparse.l1 = ftrl[2];
+    setup.sparse.l2 = ftrl[3];
+  }
   setup.threads = 1;
   return setup;
 }

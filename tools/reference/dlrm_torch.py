@@ -22,7 +22,9 @@ with `experts`, above the mean of so many such stacks by the softmax of a linear
 2018); as many weights behind a vector. Loss: mean over the batch of the binary cross
 entropy of the logits; of several labels the sum, each times its `label_weights`, 0 where a sample lacks the label (-1). All in double precision for the golden file. Update: SGD, or Adagrad (accumulator from 0,
 w -= lr * g / (sqrt(sum) + eps)) on every parameter; rows that a batch does not touch stay as they are. `weight_decay` is
-PyTorch's L2 penalty, of the weights outside the tables.
+PyTorch's L2 penalty, of the weights outside the tables. `tables_decay`: touched rows are multiplied by 1 - lr * this first. `ftrl`
+[alpha, beta, l1, l2]: tables are updated by FTRL-Proximal (McMahan et al., KDD 2013, algorithm 1), whose z begins, with a number's
+first gradient, as -beta / alpha times the number, because these do not begin as 0.
 
 `golden` writes for each case the configuration, the batches, the formula of the initial parameters, all ten losses, the
 gradients of the first step and, after the last step, all parameters.
@@ -65,6 +67,9 @@ CASES = {
                               "label_weights": [1, 2, 0.25]},
     "mmoe_dot_adagrad": {"labels": 3, "experts": 3, "top": [6, 5, 1], "tower": [4, 1], "optimizer": "adagrad", "lr": 0.05,
                          "label_weights": [1, 1, 1]},
+    "tables_decay_adagrad": {"tables_decay": 0.4, "optimizer": "adagrad", "lr": 0.05},
+    "ftrl": {"ftrl": [0.3, 0.5, 0, 0], "lr": 0.2},
+    "ftrl_wide_penalties": {"interaction": "cat", "wide": True, "ftrl": [0.2, 1, 0.05, 0.5], "lr": 0.1},
     "mmoe_cross_wide": {"interaction": "cross", "cross_layers": 1, "cross_rank": 2, "wide": True, "labels": 2, "experts": 2,
                         "tower": [1], "lr": 0.1, "label_weights": [0.5, 2]},
 }
@@ -231,12 +236,34 @@ def flat_list(tensor):
     return tensor.detach().reshape(-1).tolist()
 
 
+def ftrl_step(rule, w, z, n):
+    """Of a table and its state, by its gradient."""
+    alpha, beta, l1, l2 = rule
+    g = w.grad
+    touched = g != 0
+    with torch.no_grad():
+        z[touched & (n == 0)] = -beta / alpha * w[touched & (n == 0)]
+        sigma = (torch.sqrt(n + g * g) - torch.sqrt(n)) / alpha
+        z += torch.where(touched, g - sigma * w, torch.zeros_like(g))
+        n += g * g
+        new = torch.where(z.abs() <= l1, torch.zeros_like(z), -(z - torch.sign(z) * l1) / ((beta + torch.sqrt(n)) / alpha + l2))
+        w.copy_(torch.where(touched, new, w))
+
+
+def touched_rows(batch, p):
+    return [(p[f"tables.{t}"], sorted(set(ids))) for t, ids in enumerate(batch["ids"])]
+
+
 def run_case(changes):
     config = {**BASE, **changes}
     p = initial(config)
     batches = make_batches(config)
     decays = [value for name, value in p.items() if not name.startswith("tables.") and not name.endswith("bias")]
     others = [value for name, value in p.items() if name.startswith("tables.") or name.endswith("bias")]
+    tables = [value for name, value in p.items() if name.startswith("tables.")]
+    if "ftrl" in config:
+        others = [value for name, value in p.items() if name.endswith("bias")]
+        states = [(torch.zeros_like(table), torch.zeros_like(table)) for table in tables]
     groups = [{"params": decays, "weight_decay": config.get("weight_decay", 0)}, {"params": others}]
     if config["optimizer"] == "sgd":
         optimizer = torch.optim.SGD(groups, lr=config["lr"])
@@ -245,12 +272,20 @@ def run_case(changes):
     losses = []
     first_gradients = {}
     for batch in batches:
-        optimizer.zero_grad()
+        for value in p.values():
+            value.grad = None
         loss = loss_of(config, logits(config, p, batch), batch)
         loss.backward()
         losses.append(loss.item())
         if not first_gradients:
             first_gradients = {name: flat_list(value.grad) for name, value in p.items()}
+        if "ftrl" in config:
+            for table, state in zip(tables, states):
+                ftrl_step(config["ftrl"], table, *state)
+        if "tables_decay" in config:
+            with torch.no_grad():
+                for table, rows in touched_rows(batch, p):
+                    table[rows] *= 1 - config["lr"] * config["tables_decay"]
         optimizer.step()
     parameters = [{"name": name, "shape": shape, "scale": scale, "first_gradient": first_gradients[name],
                    "after": flat_list(p[name])} for name, shape, scale in parameter_list(config)]
