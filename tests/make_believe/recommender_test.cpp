@@ -156,6 +156,24 @@ TEST_F(DeviceRecommender, EveryOptimizer) {
   }
 }
 
+TEST_F(DeviceRecommender, FtrlAndDecayOfTables) {
+  for (const TableOptimizer optimizer : {TableOptimizer::Ftrl, TableOptimizer::RowwiseAdagrad}) {
+    SCOPED_TRACE(name_of(optimizer));
+    RecommendConfig config = small_recommender();
+    config.mesh.ranks = 2;
+    config.placement.placement = TablePlacements::parse("row,column,replicated,table");
+    config.training.embedding_optimizer = optimizer;
+    if (optimizer == TableOptimizer::Ftrl) {
+      config.training.ftrl_l1 = 0.001;
+      config.training.ftrl_l2 = 0.1;
+    } else {
+      config.training.embedding_weight_decay = 0.1;
+      config.training.eps = kEps;
+    }
+    expect_same(config);
+  }
+}
+
 TEST_F(DeviceRecommender, EveryModel) {
   for (const InteractionKind interaction :
        {InteractionKind::Dot, InteractionKind::Cat, InteractionKind::Cross, InteractionKind::Fm}) {
