@@ -104,6 +104,7 @@ OPERATIONS = {
     "Reshape": lambda x, shape: x.reshape(shape),
     "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "Slice": pieces,
+    "Softmax": lambda x, axis: np.exp(x) / np.exp(x).sum(axis, keepdims=True),
     "Transpose": lambda x, perm: x.transpose(perm),
     "Unsqueeze": lambda x, axes: np.expand_dims(x, tuple(axes)),
     "Where": np.where,
@@ -160,30 +161,31 @@ class Onnx(ProgramTest):
             del inputs["dense"]
         return self.predicts(inputs, data, *model)
 
-    def predicts(self, inputs, data, *model, left_out=()):
-        """Trains, and expects of the file what `score` predicts for the same samples. An option in `model` takes the
-        place of MODEL's."""
+    def predicts(self, inputs, data, *model, left_out=(), endings=("",)):
+        """Trains, and expects of the file what `score` predicts for the same samples, in columns and outputs of these
+        endings. An option in `model` takes the place of MODEL's."""
         shutil.rmtree(self.folder / "run", ignore_errors=True)
         kept = [word for name, value in zip(MODEL[::2], MODEL[1::2]) if name not in (*model, *left_out) for word in (name, value)]
         self.trifold("recommend", "--train-data", data, *kept, *model, "--save", "run")
         self.trifold("score", "--load", "run", "--data", data, "--output", "scores.csv", "--threads-per-rank", 1)
         with open(self.folder / "scores.csv", encoding="ascii") as file:
-            expected = [float(row["probability"]) for row in csv.DictReader(file)]
-        self.assertGreater(max(expected) - min(expected), 0.2)
+            expected = np.array([[float(row["probability" + ending]) for ending in endings] for row in csv.DictReader(file)])
+        self.assertTrue((expected.max(axis=0) - expected.min(axis=0) > 0.2).all())
         out, _ = self.trifold("convert", "--load", "run", "--save", "model.onnx")
         data = (self.folder / "model.onnx").read_bytes()
         tables = sum(name.startswith("ids.") for name in inputs)
         self.assertIn(f"run/step_0000000036 -> model.onnx: {tables} tables, {len(data) / 1e6:.1f} MB, ONNX", out)
         onnx = OnnxModel(data)
-        self.assertEqual((onnx.version, onnx.outputs), (13, ["logit", "probability"]))
+        self.assertEqual((onnx.version, onnx.outputs), (13, [kind + ending for ending in endings for kind in ("logit", "probability")]))
         self.assertEqual(onnx.notes["checkpoint"], "step_0000000036")
         self.assertEqual(sorted(onnx.inputs), sorted(inputs))
-        logit, probability = onnx.run(inputs)
-        self.assertEqual(logit.shape, (900,))
-        self.assertLess(np.abs(probability - expected).max(), 2e-6)
+        results = onnx.run(inputs)
+        self.assertEqual({result.shape for result in results}, {(900,)})
+        self.assertLess(np.abs(np.stack(results[1::2], axis=1) - expected).max(), 2e-6)
         if onnxruntime is not None:
             session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
-            self.assertLess(np.abs(session.run(["probability"], inputs)[0] - expected).max(), 1e-5)
+            found = np.stack(session.run(["probability" + ending for ending in endings], inputs), axis=1)
+            self.assertLess(np.abs(found - expected).max(), 1e-5)
         return onnx
 
     def test_dlrm(self):
@@ -240,6 +242,21 @@ class Onnx(ProgramTest):
         if weighted:
             inputs.update({"weights.user": np.ones((900, 1), np.float32), "weights.words": weights})
         self.predicts(inputs, clicks, *model, "--interaction", "cat", left_out=("--table-rows", "--table-max-ids"))
+
+    def test_several_labels(self):
+        draw = random.Random(9)
+        lines = [[row[0], int(draw.random() < 0.2 + 0.5 * (row[4] % 2)) if draw.random() < 0.8 else "", *row[1:]] for row in self.rows]
+        (self.folder / "labels.csv").write_text("click,buy,I1,I2,user,item,day\n" + "".join(",".join(map(str, line)) + "\n" for line in lines))
+        self.trifold("preprocess", "--input", "labels.csv", "--output", "labels", "--label", "click,buy", "--dense", "I1,I2", "--sparse",
+                     "user,item,day", "--threads", 1)
+        inputs = {"dense": self.inputs()["dense"]}
+        for place, name in enumerate(("user", "item", "day")):
+            seen = {}  # ids are numbered in the order in which texts appear, from 2
+            inputs[f"ids.{name}"] = np.array([[seen.setdefault(row[3 + place], len(seen) + 2)] for row in self.rows], np.int64)
+        for model in (["--interaction", "fm", "--wide"], ["--multi-task", "mmoe", "--mmoe-experts", 3]):
+            onnx = self.predicts(inputs, "labels", *model, "--tower-mlp", "5-1", "--lr", 0.5, left_out=("--table-rows", "--table-max-ids"),
+                                 endings=("_click", "_buy"))
+            self.assertEqual(onnx.weights["tower.buy.0.weight"].shape, (5, 9))
 
     def test_ids_outside_their_tables(self):
         for policy in ("modulo", "clip"):
