@@ -26,16 +26,24 @@ skipped=()
 # Thread ranks that share cores with another test would time each other out, so two tests at a time is the most.
 tests_at_once=$((jobs < 2 ? jobs : 2))
 
-# part HEADLINE COMMAND...: runs one part; its result and time follow on a line of their own.
+# The seconds of processor time that the ended children of this script have used.
+processor_seconds() {
+  local -a stat
+  read -ra stat <"/proc/$$/stat"
+  echo $(((stat[15] + stat[16]) / $(getconf CLK_TCK)))
+}
+
+# part HEADLINE COMMAND...: runs one part; its result, its time and the processor time of its processes, without what runs
+# aside, follow on a line of their own.
 part() {
-  local title=$1 start=$SECONDS
+  local title=$1 start=$SECONDS used result=ok
+  used=$(processor_seconds)
   shift
   printf '\n== %s\n' "$title"
-  if "$@"; then
-    printf '== %s: ok, %d s\n' "$title" $((SECONDS - start))
-  else
+  "$@" || result=FAILED
+  printf '== %s: %s, %d s (%d s of processors)\n' "$title" "$result" $((SECONDS - start)) $(($(processor_seconds) - used))
+  if [[ $result == FAILED ]]; then
     failed+=("$title")
-    printf '== %s: FAILED, %d s\n' "$title" $((SECONDS - start))
     return 1
   fi
 }
@@ -98,6 +106,15 @@ release_tests() {
   run_ctest release "$@" | tee build/release-tests.log
 }
 
+# Programs for machines with a GPU, which nothing here starts: they have to keep compiling.
+gpu_programs() {
+  if [[ ! -e build/release/lib/trifold_cuda.so ]]; then
+    echo "not built: the CUDA module is not"
+    return
+  fi
+  cmake --build build/release --parallel "$jobs" --target gpu_programs
+}
+
 # Configured before it is built: each file is compiled alone.
 clang_unit() { cmake --preset clang >/dev/null && build clang tests_unit && run_ctest clang -L '^unit$' --progress; }
 
@@ -129,6 +146,7 @@ shell_scripts() { shellcheck tests/*.sh tests/gpu/*.sh tests/fuzz/*.sh tools/*.s
 # start_aside FUNCTION...: runs these one after the other beside the parts that follow, at the lowest priority: tests leave
 # cores idle now and then, which builds and clang-tidy can use. Output and result of each go to files in build/aside.
 aside=
+aside_parts=(clang_tidy asan_build tsan_build headers gpu_programs)
 start_aside() {
   rm -rf build/aside
   mkdir -p build/aside
@@ -195,7 +213,7 @@ say_what_is_not_here
 if [[ $mode == long ]]; then
   part "Tests of all labels" release_tests  # with nothing beside them: some measure speed
 else
-  if [[ $mode == all ]]; then start_aside clang_tidy asan_build tsan_build headers; fi
+  if [[ $mode == all ]]; then start_aside "${aside_parts[@]}"; fi
   skip "tests of the label long" "they take longer; tests/run.sh --long runs them"
   part "Tests of all labels but long" release_tests -LE '^long$'
 fi
@@ -204,7 +222,7 @@ if [[ $mode == user ]]; then
   finish
 fi
 
-if [[ $mode == long ]]; then start_aside clang_tidy asan_build tsan_build headers; fi
+if [[ $mode == long ]]; then start_aside "${aside_parts[@]}"; fi
 part "Layout of the source" tools/format.sh --check
 part "Shell scripts" shell_scripts
 part "clang-tidy" from_aside clang_tidy
@@ -213,6 +231,7 @@ part "Build with AddressSanitizer and UndefinedBehaviorSanitizer (clang)" from_a
 part "Build with ThreadSanitizer (gcc)" from_aside tsan_build &&
   part "Unit tests with ThreadSanitizer" tsan_unit
 part "Headers compile alone" from_aside headers
+part "Programs for machines with a GPU" from_aside gpu_programs
 if [[ $mode == long ]]; then
   part "Fuzzers" fuzz
   part "clang, optimised: unit tests" clang_unit
