@@ -18,9 +18,6 @@
 #endif
 #if defined(TRIFOLD_FIBERS_ARE_WATCHED)
 #include <sanitizer/common_interface_defs.h>
-#define TRIFOLD_SWITCHES_FIBERS __attribute__((noinline, no_sanitize("address")))
-#else
-#define TRIFOLD_SWITCHES_FIBERS __attribute__((noinline))
 #endif
 
 namespace trifold::cuda::emulation {
@@ -189,11 +186,11 @@ class Machine {
   }
 
   // A function that suspends must not jump itself.
-  [[noreturn]] TRIFOLD_SWITCHES_FIBERS static void jump(Suspended& place) {
+  [[noreturn, gnu::noinline, gnu::no_sanitize_address]] static void jump(Suspended& place) {
     __builtin_longjmp(place.data(), 1);
   }
 
-  TRIFOLD_SWITCHES_FIBERS void resume(Fiber& fiber) {
+  [[gnu::noinline, gnu::no_sanitize_address]] void resume(Fiber& fiber) {
     running_ = &fiber;
     if (shadow_ != nullptr) shadow_->on_stack(fiber.stack.get(), kStackBytes);
 #if defined(TRIFOLD_FIBERS_ARE_WATCHED)
@@ -207,7 +204,7 @@ class Machine {
     arrive(scheduler_shadow_);
   }
 
-  TRIFOLD_SWITCHES_FIBERS void to_scheduler() {
+  [[gnu::noinline, gnu::no_sanitize_address]] void to_scheduler() {
     Fiber* const mine = running_;
 #if defined(TRIFOLD_FIBERS_ARE_WATCHED)
     __sanitizer_start_switch_fiber(&mine->shadow, scheduler_stack_, scheduler_stack_bytes_);
