@@ -45,7 +45,8 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, Placements,
                                          std::tuple{SparseKind::Sgd, true},
                                          std::tuple{SparseKind::Adagrad, false},
                                          std::tuple{SparseKind::RowwiseAdagrad, true},
-                                         std::tuple{SparseKind::Adam, false}),
+                                         std::tuple{SparseKind::Adam, false},
+                                         std::tuple{SparseKind::Ftrl, false}),
                          [](const auto& test) {
                            const auto [kind, weighted] = test.param;
                            return test_name(kind) + (weighted ? "Weighted" : "");
