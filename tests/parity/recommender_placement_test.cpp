@@ -40,17 +40,14 @@ TEST_P(Placements, TheSameLossesAndTablesOnEveryRankCount) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Optimizers, Placements,
-                         testing::Values(std::tuple{SparseKind::Sgd, false},
-                                         std::tuple{SparseKind::Sgd, true},
-                                         std::tuple{SparseKind::Adagrad, false},
-                                         std::tuple{SparseKind::RowwiseAdagrad, true},
-                                         std::tuple{SparseKind::Adam, false},
-                                         std::tuple{SparseKind::Ftrl, false}),
-                         [](const auto& test) {
-                           const auto [kind, weighted] = test.param;
-                           return test_name(kind) + (weighted ? "Weighted" : "");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Optimizers, Placements,
+    testing::Values(std::tuple{SparseKind::Sgd, false}, std::tuple{SparseKind::Sgd, true},
+                    std::tuple{SparseKind::Adagrad, false}, std::tuple{SparseKind::RowwiseAdagrad, true},
+                    std::tuple{SparseKind::Adam, false}, std::tuple{SparseKind::Ftrl, false}),
+    [](const auto& test) {
+      return test_name(std::get<0>(test.param)) + (std::get<1>(test.param) ? "Weighted" : "");
+    });
 
 // A weight behind each vector: cut by columns it is alone on a rank, or with the vector's last numbers.
 TEST(RecommenderPlacement, FirstOrderTermsOnEveryRankCount) {

@@ -85,6 +85,7 @@ inline std::string test_name(SparseKind kind) {
   return kind == SparseKind::Sgd              ? "Sgd"
          : kind == SparseKind::Adagrad        ? "Adagrad"
          : kind == SparseKind::RowwiseAdagrad ? "RowwiseAdagrad"
+         : kind == SparseKind::Ftrl           ? "Ftrl"
                                               : "Adam";
 }
 
