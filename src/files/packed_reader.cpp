@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <optional>
+#include <string_view>
 
 #include "core/error.h"
 #include "files/raw_file.h"
@@ -99,6 +101,22 @@ class PackedReader final : public ByteReader {
           file_.path(), form_.name, taken(), form_.name);
   }
 
+  // The position of up to a stream header's worth of bytes that follow the end of the last xz stream and begin no
+  // other; none if the file does not end like that. libarchive reports them as a truncated stream.
+  std::optional<int64_t> bytes_behind_xz() const {
+    constexpr std::string_view kFooterEnd = "YZ", kBegin{"\3757zXZ\0", 6};
+    constexpr int64_t kHeader = 12;
+    if (form_.filter != ARCHIVE_FILTER_XZ) return std::nullopt;
+    std::string tail(static_cast<size_t>(std::min(size_, kHeader + std::ssize(kFooterEnd))), '\0');
+    file_.read(std::as_writable_bytes(std::span(tail)), size_ - std::ssize(tail));
+    const size_t end = tail.rfind(kFooterEnd);
+    if (end == std::string::npos) return std::nullopt;
+    const std::string_view behind = std::string_view(tail).substr(end + kFooterEnd.size());
+    const size_t shared = std::min(behind.size(), kBegin.size());
+    if (behind.empty() || behind.substr(0, shared) == kBegin.substr(0, shared)) return std::nullopt;
+    return size_ - std::ssize(behind);
+  }
+
   [[noreturn]] void refuse() const {
     const char* text = archive_error_string(archive_.get());
     if (archive_errno(archive_.get()) == ENOMEM)
@@ -106,11 +124,14 @@ class PackedReader final : public ByteReader {
           "{}: decompressing this {} file takes more memory than there is, or than is allowed; compress it "
           "with a smaller dictionary",
           file_.path(), form_.name);
+    if (const auto behind = bytes_behind_xz(); behind && taken() >= size_)
+      bad_input(
+          "{}: is a damaged xz file (what follows byte {} is no xz data): create it again, or leave it out",
+          file_.path(), *behind);
     if (taken() >= size_)
       bad_input(
           "{}: the {} file is truncated: it ends at byte {}, in the middle of its data; create it again, or "
-          "leave "
-          "it out",
+          "leave it out",
           file_.path(), form_.name, size_);
     bad_input("{}: is a damaged {} file ({}, at byte {}): create it again, or leave it out", file_.path(),
               form_.name, text != nullptr ? text : "unreadable", taken());

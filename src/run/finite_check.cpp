@@ -1,5 +1,6 @@
 #include "run/finite_check.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "ops/host_copy.h"
@@ -58,10 +59,30 @@ void FiniteCheck::see(std::string_view layer, std::string_view what, Tensor tens
 
 void FiniteCheck::look(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream) {
   const std::string text = fmt::format("the {} of {}", what, layer);
-  if (tensor.row_count() == row_samples_)
+  const auto params = parts_.model.params.specs();
+  const auto weight = std::find_if(
+      params.begin(), params.end(),
+      [&, name = fmt::format("{}.weight", layer)](const ParamSpec& spec) { return spec.shard.name == name; });
+  const int sources = weight == params.end() ? 1 : sources_of(weight->shard);
+  if (sources > 1)
+    look_at_exchanged(sources, text, tensor, stream);
+  else if (tensor.row_count() == row_samples_)
     search_.look_at_rows(text, tensor, 0, tensor.last_dim(), stream);
   else
     search_.look(text, tensor, stream);
+}
+
+int FiniteCheck::sources_of(const ShardSpec& spec) const {
+  return spec.data_axes().has(Axis::Edp) ? parts_.mesh.size(Axis::Ep) : 1;
+}
+
+void FiniteCheck::look_at_exchanged(int sources, const std::string& text, Tensor tensor, Stream& stream) {
+  const FiniteSearch::Samples samples = search_.samples();
+  FiniteSearch::Samples exchanged = samples;
+  exchanged.sources = sources;
+  search_.set_samples(exchanged);
+  search_.look(text, tensor, stream);
+  search_.set_samples(samples);
 }
 
 // The output loss makes its weight's gradient in forward (nn/layer.h), the other blocks in B or W.
@@ -78,7 +99,8 @@ void FiniteCheck::end(Stream& stream) {
       const Tensor gradient = parts_.grads.grad({i});
       const HostCopy seen(parts_.ops, stream, gradient);
       bad_gradients_[static_cast<size_t>(i)] = first_not_finite(seen.tensor()).has_value();
-      search_.look("the gradient of " + params[{i}].shard.name, gradient, stream);
+      look_at_exchanged(sources_of(params[{i}].shard), "the gradient of " + params[{i}].shard.name, gradient,
+                        stream);
     }
   search_.set_samples({});
 }

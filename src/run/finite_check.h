@@ -53,6 +53,11 @@ class FiniteCheck : public StepWatch {
   void go_before(int block, int64_t before);
 
  private:
+  // Ranks whose samples are computed with this parameter here: those that share experts exchange their rows.
+  int sources_of(const ShardSpec& spec) const;
+  // Checks a tensor that was made of rows of so many ranks.
+  void look_at_exchanged(int sources, const std::string& text, Tensor tensor, Stream& stream);
+
   FiniteCheckParts parts_;
   FiniteSearch search_;
   std::vector<bool> bad_gradients_;  // per parameter: reported once, by the micro-batch that caused it

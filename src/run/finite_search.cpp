@@ -56,6 +56,7 @@ FiniteSearch::Finding FiniteSearch::next() const {
   finding.rank = first_.rank;
   finding.found = 1;
   finding.micro = samples_.micro;
+  finding.sources = samples_.sources;
   return finding;
 }
 
@@ -99,6 +100,10 @@ std::string FiniteSearch::describe(const Finding& finding) const {
                                         label_of(coords_of(static_cast<int>(finding.rank), mesh_.sizes())));
   const std::string_view text(finding.text);
   if (finding.samples == 0) return fmt::format("on {}, {}", where, text);
+  if (finding.sources > 1)
+    return fmt::format("in {}rows of {} from {} ranks on {}, {}",
+                       finding.micro < 0 ? "" : fmt::format("micro-batch {}, in ", finding.micro), data_,
+                       finding.sources, where, text);
   const int64_t last = finding.first_sample + finding.samples - 1;
   const std::string samples = last == finding.first_sample
                                   ? fmt::format("sample {}", last)

@@ -24,6 +24,8 @@ class FiniteSearch {
     int64_t first = -1;
     int64_t count = 0;  // 0: not about samples
     int micro = -1;     // the micro-batch; -1: a step has only one
+    int sources =
+        1;  // ranks whose samples the tensors have rows of; above 1, `first` and `count` do not hold
   };
 
   // `data` names the data in which samples are counted: "the training data". References must outlive the object.
@@ -31,6 +33,7 @@ class FiniteSearch {
 
   // The samples of the tensors checked from now on.
   void set_samples(const Samples& samples) { samples_ = samples; }
+  const Samples& samples() const { return samples_; }
   // Sets the place of the next tensor; each check advances by one.
   void go_to(int64_t place) { place_ = place; }
   int64_t place() const { return place_; }
@@ -56,6 +59,7 @@ class FiniteSearch {
     int64_t rank = 0;
     int64_t found = 0;  // whether there is one
     int64_t micro = 0;
+    int64_t sources = 1;
     char text[kTextBytes] = {};  // "element 3 of the output of block.1.norm1, [32, 64], is -inf"
 
     bool before(const Finding& other) const;

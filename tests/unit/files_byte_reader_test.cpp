@@ -103,6 +103,11 @@ TEST_P(PackedFile, WithOtherBytesBehindItsDataIsRefused) {
   const std::string bytes = packed(long_text());
   test::expect_has(refusal(bytes + std::string(50, 'x')),
                    fmt::format("is a damaged {} file (", GetParam().name));
+  // Fewer than a stream's header has.
+  for (size_t count = 1; count <= 12 && GetParam().packing == Packing::Xz; ++count)
+    test::expect_has(refusal(bytes + std::string(count, 'x')),
+                     fmt::format("is a damaged xz file (what follows byte {} is no xz data): create it again",
+                                 bytes.size()));
 }
 
 // As many as no tape has: a file with a hole, small by itself, would be read for seconds in every pass.

@@ -289,6 +289,30 @@ TEST(NotFinite, InAnAsynchronousScheduleNamesStageAndGradient) {
   }
 }
 
+// Rows that reach an expert are of samples of all ranks that share experts: none of them is named, but the ranks are
+// counted.
+TEST(NotFinite, BehindAnExchangeOfExpertsNamesNoSamples) {
+  PretrainConfig config = run_of({"", 2, 1, 1});
+  config.model.num_experts = 4;
+  config.model.disable_bias_linear = true;
+  config.mesh.expert_model_parallel_size = 2;
+  const auto expect_text = [&](const Place& place, const std::string& tensor) {
+    const Outcome outcome = run_with_fault(config, place, kInfinity);
+    const std::string expected = fmt::format(
+        "appears in micro-batch 1, in rows of the training data from 2 ranks on {}, element 5 of the {}, ",
+        outcome.rank, tensor);
+    EXPECT_NE(outcome.thrown.find(expected), std::string::npos) << outcome.thrown << "\nnot " << expected;
+  };
+  expect_text({"block.2.mlp.experts.up", "output", false, "block.2"}, "output of block.2.mlp.experts.up");
+  expect_text({"block.1.mlp.experts.down.weight", "", true, "block.1"},
+              "gradient of block.1.mlp.experts.down.weight");
+  const Outcome outcome = run_with_fault(config, {"block.2.mlp", "output", false, "block.2"}, kInfinity);
+  EXPECT_NE(
+      outcome.thrown.find("in micro-batch 1 (samples 22 to 23 of the training data) on " + outcome.rank),
+      std::string::npos)
+      << outcome.thrown;
+}
+
 // The state after a failed step can be saved, and continues with the bits of a run without the failure.
 TEST(NotFinite, LeavesAStateToContinueFrom) {
   const PretrainConfig config = run_of({"", 2, 1, 1, "1f1b", 1, 3});
