@@ -45,8 +45,8 @@ class Agreement(FaultTest):
         outcome = self.watch(self.one_differs(self.line(), RANKS - 1, lambda line: change(without(line))))
         self.expect_end(outcome, status=2, early=True)
         self.assertEqual(outcome.text.count("trifold: "), 1, outcome.text)
-        for _, _, told in options:
-            self.assertIn(told, outcome.text)
+        for _, _, err in options:
+            self.assertIn(err, outcome.text)
         self.assertEqual(self.good_saves(), [])
 
     @unittest.skipUnless(HAS_MPI, "mpiexec is missing")
@@ -83,10 +83,10 @@ class Agreement(FaultTest):
         self.assertEqual(outcome.status, 0, outcome.text)
 
     def check_drift(self, drift, mpi):
-        mesh, tensor, when, good, told = drift
+        mesh, tensor, when, good, err = drift
         outcome = self.run_fault(self.line("--zero-stage", 0, mesh=mesh), mpi, f"3:flip:{when}:{tensor}")
         self.expect_end(outcome, status=1)
-        self.assertRegex(outcome.text, told)
+        self.assertRegex(outcome.text, err)
         self.assertEqual(self.good_saves(), good, outcome.text)
 
     def test_a_drift_of_threads_is_named(self):

@@ -31,11 +31,11 @@ class Clicks(ProgramTest):
 
     def refused(self, *arguments, words, command=None):
         before = self.files()
-        _, told = (command or self.recommend)(*arguments, status=2)
+        _, err = (command or self.recommend)(*arguments, status=2)
         for word in words:
-            self.assertIn(word, told)
+            self.assertIn(word, err)
         self.assertEqual(self.files(), before)
-        return told
+        return err
 
     def test_clicks_to_evaluate_on_mean_the_same(self):
         self.clicks("train.csv", range(10, 20))
@@ -45,10 +45,10 @@ class Clicks(ProgramTest):
         self.preprocess("valid.csv", "valid", "--dictionaries-of", "train")
         for placement in ("table", "row", "column", "replicated"):
             where = ("--placement", placement, "--ranks", 2)
-            told = self.refused("--train-data", "train", "--valid-data", "other", *where,
+            err = self.refused("--train-data", "train", "--valid-data", "other", *where,
                                 words=["table C1: rows are 48 in other, 12 in train", "table C1: ids are those of dictionary",
                                        "--dictionaries-of train"])
-            self.assertNotIn("table C2: rows", told)
+            self.assertNotIn("table C2: rows", err)
             self.recommend("--train-data", "train", "--valid-data", "valid", *where)
         self.preprocess("train.csv", "again", "--dense-transform", "log3")
         self.refused("--train-data", "train", "--valid-data", "again", words=["dense transform: log3 in again, log1p in train"])
@@ -80,8 +80,8 @@ class Clicks(ProgramTest):
         # Six residues modulo 64; taken as hexadecimal, those of more than 8 digits would not be read at all.
         self.clicks("a.csv", [26, 99, 123456789, 98765432109, 18446744073709551615, 7], lines=600)
         rows = ("--table-rows", 64, "--valid-samples", 100)
-        _, told = self.recommend("--train-data", "a.csv", *rows, status=2)
-        self.assertRegex(told, r"a\.csv: line \d+, column C1: id (99|123456789|98765432109|18446744073709551615) is outside")
+        _, err = self.recommend("--train-data", "a.csv", *rows, status=2)
+        self.assertRegex(err, r"a\.csv: line \d+, column C1: id (99|123456789|98765432109|18446744073709551615) is outside")
         self.recommend("--train-data", "a.csv", *rows, "--id-policy", "modulo", "--log-json", "log.jsonl", "--train-epochs", 20,
                        "--optimizer", "adam", "--embedding-optimizer", "adam", "--lr", 0.02)
         self.assertEqual(self.log()[-1]["valid_samples"], 100)
@@ -93,8 +93,8 @@ class Clicks(ProgramTest):
     def test_quoted_headers_are_saved(self):
         self.clicks("q.csv", range(10), header='"label","I1","C1","C2"')
         self.recommend("--train-data", "q.csv", "--table-rows", 20, "--save", "d")
-        told, _ = self.trifold("inspect", "d")
-        self.assertIn("embedding.C1.weight", told)
+        out, _ = self.trifold("inspect", "d")
+        self.assertIn("embedding.C1.weight", out)
 
     def test_names_no_checkpoint_can_hold(self):
         self.clicks("a.csv", range(10))
@@ -103,8 +103,8 @@ class Clicks(ProgramTest):
         manifest["tables"][0]["name"] = "the \x1b[31mpage"
         (self.folder / "c" / "clicks.json").write_text(json.dumps(manifest))
         (self.folder / "c" / "C1.ids").rename(self.folder / "c" / manifest["tables"][0]["name"].replace("/", ""))
-        told = self.refused("--train-data", "c", "--save", "d", words=["is not a valid name for a table: a checkpoint could not hold it"])
-        self.assertNotIn("\x1b", told)
+        err = self.refused("--train-data", "c", "--save", "d", words=["is not a valid name for a table: a checkpoint could not hold it"])
+        self.assertNotIn("\x1b", err)
 
     def test_options_given_with_a_folder(self):
         self.clicks("a.csv", range(10, 20))
@@ -120,8 +120,8 @@ class Clicks(ProgramTest):
                        "--dense-features", 1)
         (self.folder / "rows.cfg").write_text("[data]\ntable-rows = 3-4-5\n")
         self.recommend("--config", "rows.cfg", "--train-data", "c", "--table-rows", "data")
-        told, _ = self.trifold("plan", "--config", "rows.cfg", "--train-data", "c", "--table-rows", "data", *MODEL[:6])
-        self.assertRegex(told, r"C1 +12 ")
+        out, _ = self.trifold("plan", "--config", "rows.cfg", "--train-data", "c", "--table-rows", "data", *MODEL[:6])
+        self.assertRegex(out, r"C1 +12 ")
 
     def test_formats_are_recognised(self):
         line = "\t".join(["1"] + ["1"] * 13 + ["3"] * 26) + "\n"
@@ -145,9 +145,9 @@ class Clicks(ProgramTest):
             self.write(name, content)
             for command in ("recommend", "preprocess"):
                 arguments = ("--train-data", name, "--table-rows", 10) if command == "recommend" else ("--input", name, "--output", "out")
-                _, told = self.trifold(command, *arguments, status=2)
-                self.assertIn(word, told)
-                self.assertTrue(all(c == "\n" or c.isprintable() for c in told), repr(told))
+                _, err = self.trifold(command, *arguments, status=2)
+                self.assertIn(word, err)
+                self.assertTrue(all(c == "\n" or c.isprintable() for c in err), repr(err))
 
     def test_without_dense_features(self):
         self.write("n.csv", "label,C1,C2\n" + "".join(f"{i % 2},{i % 10},{i % 3}\n" for i in range(200)))
@@ -170,8 +170,8 @@ class Clicks(ProgramTest):
         self.assertEqual(len(out.splitlines()), 201)
         self.preprocess("n.csv", "n")
         self.recommend("--train-data", "n", "--valid-samples", 40)
-        told, _ = self.trifold("plan", "--dense-features", 0, "--table-rows", "10-3", "--embedding-dim", 8, "--ranks", 2)
-        self.assertIn("predicted", told)
+        out, _ = self.trifold("plan", "--dense-features", 0, "--table-rows", "10-3", "--embedding-dim", 8, "--ranks", 2)
+        self.assertIn("predicted", out)
         self.recommend("--dense-features", 0, "--table-rows", "10-3", "--synthetic-samples", 400, "--valid-samples", 40)
         self.refused("--dense-features", 0, "--table-rows", "10", words=["give --interaction cat, or --interaction-self"])
         self.refused("--dense-features", 0, "--table-rows", "10", "--interaction", "fm", words=["whose vector has no other to meet"])

@@ -26,24 +26,24 @@ class EarlyStop(ProgramTest):
         return sorted(p.name for p in (self.folder / folder).iterdir() if p.name.startswith("step_"))
 
     def test_a_run_ends_when_evaluations_are_no_better(self):
-        _, told = self.recommend("--save", "d", "--save-best", "--save-interval", 1, "--save-retain", 2,
+        _, err = self.recommend("--save", "d", "--save-best", "--save-interval", 1, "--save-retain", 2,
                                  "--early-stop-patience", 4, "--log-json", "log.jsonl")
         aucs = self.evaluations()
         best = max(aucs, key=lambda step: (aucs[step], -step))
         last = max(aucs)
         self.assertEqual(last, best + 20)
         self.assertLess(last, 600)
-        self.assertIn(f"early stop  4 evaluations after the best AUC, {aucs[best]:.5f} after step {best}, were no better", told)
+        self.assertIn(f"early stop  4 evaluations after the best AUC, {aucs[best]:.5f} after step {best}, were no better", err)
         # Retention keeps the best.
         self.assertEqual(self.best(), f"step_{best:010}\n")
         self.assertEqual(self.checkpoints(), [f"step_{step:010}" for step in (best, last - 1, last)])
         out, _ = self.trifold("inspect", "d/BEST")
         self.assertIn(f"step_{best:010}", out)
-        _, told = self.recommend("--save", "d", "--auto-resume", "--early-stop-patience", 4)
-        self.assertIn(f"the run ended early: 4 evaluations after the best AUC, {aucs[best]:.5f}", told)
-        self.assertIn("nothing is left to train", told)
-        _, told = self.recommend("--load", "d", "--early-stop-patience", 4, status=2)
-        self.assertIn("give more than --early-stop-patience 4 to train on", told)
+        _, err = self.recommend("--save", "d", "--auto-resume", "--early-stop-patience", 4)
+        self.assertIn(f"the run ended early: 4 evaluations after the best AUC, {aucs[best]:.5f}", err)
+        self.assertIn("nothing is left to train", err)
+        _, err = self.recommend("--load", "d", "--early-stop-patience", 4, status=2)
+        self.assertIn("give more than --early-stop-patience 4 to train on", err)
 
         # With more patience the run continues like one that had it from the beginning.
         more = ("--early-stop-patience", 6, "--save-best", "--log-json")
@@ -74,8 +74,8 @@ class EarlyStop(ProgramTest):
             self.killed(phase, 2, *on)
             _, parts = self.recommend(*on)
             self.assertEqual(self.best(name), self.best("whole"), phase)
-            for told in (parts, whole):
-                self.assertEqual(told.count("early stop"), 1)
+            for err in (parts, whole):
+                self.assertEqual(err.count("early stop"), 1)
             self.assertEqual(parts[parts.index("early stop"):].splitlines()[0], whole[whole.index("early stop"):].splitlines()[0])
             out, _ = self.trifold("inspect", "whole", "--diff", name)
             self.assertIn("are bitwise equal", out)
@@ -94,14 +94,14 @@ class EarlyStop(ProgramTest):
     def test_a_language_model_goes_by_its_loss(self):
         line = ("--train-iters", 40, "--eval-interval", 2, "--eval-iters", 2, "--lr", 3.0, "--save", "d", "--save-best",
                 "--early-stop-patience", 2, "--log-json", "log.jsonl")
-        _, told = self.pretrain(*line)
+        _, err = self.pretrain(*line)
         losses = {entry["step"]: entry["valid_loss"] for entry in self.log() if "valid_loss" in entry}
         best = min(losses, key=lambda step: (losses[step], step))
         self.assertEqual(max(losses), best + 4)
-        self.assertIn(f"early stop  2 evaluations after the best loss, {losses[best]:.5f} after step {best}, were no better", told)
+        self.assertIn(f"early stop  2 evaluations after the best loss, {losses[best]:.5f} after step {best}, were no better", err)
         self.assertEqual(self.best(), f"step_{best:010}\n")
-        _, told = self.pretrain(*line[:-2], "--auto-resume")
-        self.assertIn("the run ended early: 2 evaluations after the best loss", told)
+        _, err = self.pretrain(*line[:-2], "--auto-resume")
+        self.assertIn("the run ended early: 2 evaluations after the best loss", err)
 
     def test_bad_input(self):
         for arguments, message in (
@@ -109,17 +109,17 @@ class EarlyStop(ProgramTest):
                 (("--save-best", "--save", "d", "--eval-interval", 0), "--save-best has no effect in a run that is not evaluated while it trains"),
                 (("--early-stop-patience", 2, "--eval-interval", 0), "--early-stop-patience has no effect in a run that is not evaluated"),
                 (("--early-stop-patience", 0), "--early-stop-patience")):
-            _, told = self.recommend(*arguments, status=2)
-            self.assertIn(message, told)
-        _, told = self.pretrain("--train-iters", 1, "--early-stop-patience", 2, status=2)
-        self.assertIn("--early-stop-patience has no effect in a run that is not evaluated while it trains: give --eval-interval", told)
+            _, err = self.recommend(*arguments, status=2)
+            self.assertIn(message, err)
+        _, err = self.pretrain("--train-iters", 1, "--early-stop-patience", 2, status=2)
+        self.assertIn("--early-stop-patience has no effect in a run that is not evaluated while it trains: give --eval-interval", err)
         self.recommend("--train-epochs", 1, "--save", "d")
         (self.folder / "d" / "BEST").write_text("step_7\n../x")
-        _, told = self.trifold("inspect", "d/BEST", status=2)
-        self.assertIn("is not the name of a checkpoint", told)
+        _, err = self.trifold("inspect", "d/BEST", status=2)
+        self.assertIn("is not the name of a checkpoint", err)
         (self.folder / "d" / "BEST").write_text("step_0000000009\n")
-        _, told = self.trifold("inspect", "d/BEST", status=2)
-        self.assertIn("d/BEST names the checkpoint d/step_0000000009, which does not exist", told)
+        _, err = self.trifold("inspect", "d/BEST", status=2)
+        self.assertIn("d/BEST names the checkpoint d/step_0000000009, which does not exist", err)
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ class Epochs(ProgramTest):
     def test_the_run_ends_after_the_passes_on_any_mesh(self):
         self.train("--f64", "--log-json", "one.jsonl")
         self.check_run("one.jsonl", 2 * 26)
-        _, told = self.train("--f64", "--log-json", "three.jsonl", "--global-batch-size", 12, "--ranks", 3)
-        self.assertIn("steps       1 to 5: 2 passes over 26 samples, the last step takes 4", told)
+        _, err = self.train("--f64", "--log-json", "three.jsonl", "--global-batch-size", 12, "--ranks", 3)
+        self.assertIn("steps       1 to 5: 2 passes over 26 samples, the last step takes 4", err)
         self.train("--f64", "--log-json", "whole.jsonl", "--global-batch-size", 12)
         for one, three in zip(self.losses("whole.jsonl"), self.losses("three.jsonl")):
             self.assertLess(abs(one - three), 1e-11 * one)
@@ -40,33 +40,33 @@ class Epochs(ProgramTest):
         self.train(*schedule, "--log-json", "parts.jsonl", "--save", "d", "--exit-interval", 4)
         self.train(*schedule, "--log-json", "parts.jsonl", "--save", "d", "--load", "d")
         self.assertEqual(self.losses("whole.jsonl"), self.losses("parts.jsonl"))
-        _, told = self.train(*schedule, "--load", "d", status=2)
-        self.assertIn("has done all of --train-epochs 2 already", told)
+        _, err = self.train(*schedule, "--load", "d", status=2)
+        self.assertIn("has done all of --train-epochs 2 already", err)
         self.pretrain(*schedule, "--train-epochs", 3, "--load", "d", "--log-json", "more.jsonl", data="text.txt")
         self.assertEqual(self.log("more.jsonl")[-1]["consumed_samples"], 3 * 26)
-        _, told = self.pretrain(*schedule, "--train-iters", 30, "--load", "d", data="text.txt", status=2)
-        self.assertIn("was trained with --train-epochs, which takes the samples in another order", told)
+        _, err = self.pretrain(*schedule, "--train-iters", 30, "--load", "d", data="text.txt", status=2)
+        self.assertIn("was trained with --train-epochs, which takes the samples in another order", err)
 
     def test_lengths_that_contradict_each_other(self):
-        _, told = self.train("--train-iters", 9, status=2)
-        self.assertIn("--train-iters 9 and --train-epochs 2 exclude each other", told)
-        _, told = self.pretrain(data="text.txt", status=2)
-        self.assertIn("or give --train-epochs", told)
-        _, told = self.train("--lr-warmup-iters", 20, status=2)
-        self.assertIn("--lr-warmup-iters 20 is not below --lr-decay-iters 13", told)
+        _, err = self.train("--train-iters", 9, status=2)
+        self.assertIn("--train-iters 9 and --train-epochs 2 exclude each other", err)
+        _, err = self.pretrain(data="text.txt", status=2)
+        self.assertIn("or give --train-epochs", err)
+        _, err = self.train("--lr-warmup-iters", 20, status=2)
+        self.assertIn("--lr-warmup-iters 20 is not below --lr-decay-iters 13", err)
         text, _ = self.train("--print-config")
         (self.folder / "run.ini").write_text(text)
         self.trifold("pretrain", "--config", "run.ini", "--log-json", "again.jsonl")
         self.check_run("again.jsonl", 2 * 26)
 
     def test_no_validation_sample_counts_twice(self):
-        _, told = self.train("--eval-interval", 13, "--eval-iters", 50)
-        self.assertIn("2 samples each time, all of the validation part: --eval-iters asks for 200", told)
-        self.assertIn("(64 tokens", told)
+        _, err = self.train("--eval-interval", 13, "--eval-iters", 50)
+        self.assertIn("2 samples each time, all of the validation part: --eval-iters asks for 200", err)
+        self.assertIn("(64 tokens", err)
         self.train("--save", "d")
-        out, told = self.trifold("evaluate", "--load", "d", "--data-path", "text.txt", "--split", "90,10,0",
+        out, err = self.trifold("evaluate", "--load", "d", "--data-path", "text.txt", "--split", "90,10,0",
                                  "--eval-iters", 50)
-        self.assertIn("all of its 2 samples are taken, once", told)
+        self.assertIn("all of its 2 samples are taken, once", err)
         self.assertIn("(64 tokens", out)
 
 

@@ -124,8 +124,8 @@ class FaultTest(ProgramTest):
         # The time-out begins when a rank waits, which is when the last line was logged or later.
         self.assertLess(outcome.silence, within + (START if early else 0), outcome.text)
         if rank is not None:
-            told = re.search(r"(?m)^trifold: (.*)", outcome.text)
-            self.assertTrue(told and re.search(rf"{'^' if first else ''}rank {rank}\b", told[1]), outcome.text)
+            match = re.search(r"(?m)^trifold: (.*)", outcome.text)
+            self.assertTrue(match and re.search(rf"{'^' if first else ''}rank {rank}\b", match[1]), outcome.text)
 
     def good_saves(self, save="d"):
         """The steps that were committed; each of them must be whole."""
@@ -182,14 +182,14 @@ class Faults(FaultMatrix, FaultTest):
     @unittest.skipUnless(HAS_MPI, "mpiexec is missing")
     def test_a_problem_of_one_process_ends_all(self):
         line = self.line()
-        for rank, change, told in [(3, lambda l: [*l[:3], "nowhere.txt", *l[4:]], "nowhere.txt"),
+        for rank, change, part in [(3, lambda l: [*l[:3], "nowhere.txt", *l[4:]], "nowhere.txt"),
                                    (0, lambda l: [*l, "--nonsense"], "nonsense"),
                                    (7, lambda l: [*l, "--log-json", "/proc/none/log.jsonl"], "/proc/none/log.jsonl")]:
             with self.subTest(rank=rank):
                 outcome = self.watch(self.one_differs(line, rank, change))
                 self.expect_end(outcome, rank, status=2, early=True)
                 self.assertEqual(outcome.text.count("trifold: "), 1, outcome.text)
-                self.assertIn(told, outcome.text)
+                self.assertIn(part, outcome.text)
                 self.assertEqual(self.good_saves(), [])
 
     @unittest.skipUnless(HAS_MPI, "mpiexec is missing")
@@ -386,12 +386,12 @@ class RecommenderFaults(FaultMatrix, FaultTest):
                 self.assertEqual(self.good_saves(), [2])
 
     def test_values_that_are_not_finite_are_not_saved(self):
-        for kind, told in (("nan-weight", r"param/embedding\.C1\.weight"), ("nan-moment", r"rowwise_adagrad_sum/embedding\.C1\.weight")):
+        for kind, part in (("nan-weight", r"param/embedding\.C1\.weight"), ("nan-moment", r"rowwise_adagrad_sum/embedding\.C1\.weight")):
             with self.subTest(kind=kind):
                 self.setUp()
                 outcome = self.run_fault(self.line(), False, f"3:{kind}:save:4:embedding.")
                 self.expect_end(outcome, status=1)
-                self.assertRegex(outcome.text, rf"rank 3: after step 4, element \d+ of tensor {told}, box .*, is nan")
+                self.assertRegex(outcome.text, rf"rank 3: after step 4, element \d+ of tensor {part}, box .*, is nan")
                 self.assertEqual(self.good_saves(), [2])
 
 

@@ -36,10 +36,10 @@ class Mpi(ProgramTest):
         note = 'echo $$ > pid_${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; exec "$@"'
         _, text = self.pretrain("--train-iters", 1, "--global-batch-size", 6,
                                 prefix=[*self.mpi(3), "sh", "-c", note, "sh"])
-        told = re.search(r"(?m)^processes   host \S+: (.*)$", text)
-        self.assertTrue(told, text)
+        match = re.search(r"(?m)^processes   host \S+: (.*)$", text)
+        self.assertTrue(match, text)
         pids = {}
-        for first, last, pid in re.findall(r"ranks? (\d+)(?:-(\d+))? (?:is|are) pids? (\d+)", told[1]):
+        for first, last, pid in re.findall(r"ranks? (\d+)(?:-(\d+))? (?:is|are) pids? (\d+)", match[1]):
             for rank in range(int(first), int(last or first) + 1):
                 pids[rank] = int(pid) + rank - int(first)
         self.assertEqual(pids, {rank: int((self.folder / f"pid_{rank}").read_text()) for rank in range(3)}, text)

@@ -271,8 +271,8 @@ class Onnx(ProgramTest):
             del stored["crc32"], stored["state"]["clicks"]
             text = json.dumps(stored)[:-1] + ',\n"crc32": "'
             manifest.write_text(text + f'{zlib.crc32(text.encode()):08x}"\n}}\n')
-        _, told = self.trifold("convert", "--load", "clicks.csv-run", "--save", "m.onnx", status=2)
-        self.assertIn("the checkpoint does not say how its 2 dense numbers were transformed", told)
+        _, err = self.trifold("convert", "--load", "clicks.csv-run", "--save", "m.onnx", status=2)
+        self.assertIn("the checkpoint does not say how its 2 dense numbers were transformed", err)
         self.assertNotIn("m.onnx", self.files())
         self.trifold("convert", "--load", "ids.csv-run", "--save", "m.onnx")
 
@@ -284,8 +284,8 @@ class Onnx(ProgramTest):
                             (["--save", "m.onnx", "--max-file-size", 1], "--max-file-size has no effect on a recommender"),
                             (["--save", "m.onnx", "--max-memory", 16], "--max-memory has no effect on a recommender"),
                             (["--save", "none/m.onnx"], "--save")):
-            _, told = self.trifold("convert", "--load", "run", *more, status=2)
-            self.assertIn(words, told)
+            _, err = self.trifold("convert", "--load", "run", *more, status=2)
+            self.assertIn(words, err)
         self.assertFalse([name for name in self.files() if "onnx" in name])
 
 

@@ -68,8 +68,8 @@ class MissingModule(ProgramTest):
     def test_other_commands_lead_to_preprocess(self):
         for name in ("a.parquet", "a.npz", "a_labels.npy"):
             (self.folder / name).write_bytes(b"PAR1")
-            _, told = self.trifold("recommend", "--train-data", name, status=2)
-            self.assertIn("files are read by `trifold preprocess` alone, which makes a folder of them", told)
+            _, err = self.trifold("recommend", "--train-data", name, status=2)
+            self.assertIn("files are read by `trifold preprocess` alone, which makes a folder of them", err)
 
 
 @unittest.skipIf(pyarrow is None, "pyarrow is missing: pip install pyarrow")
@@ -140,10 +140,10 @@ class Parquet(ProgramTest):
     def test_labels_missing_values_and_rows_left_out(self):
         self.write("r.parquet", {"rating": [4.5, 3.0, 4.0, None], "item": [7, 8, -1, 7], "age": [1.0, float("nan"), -1.0, 5.0], "kind": ["a", "b", None, "?"]})
         for rule, wanted in (("rating>=4", [1, 0, 1]), ("rating==3", [0, 1, 0]), ("rating!=3.0", [1, 0, 1])):
-            _, told = self.preprocess("r.parquet", "out", "--label", rule, "--sparse", "item,kind", "--dense", "age", "--max-malformed", 0.5,
+            _, err = self.preprocess("r.parquet", "out", "--label", rule, "--sparse", "item,kind", "--dense", "age", "--max-malformed", 0.5,
                                       "--missing-values", "?", "-1", "--threads", 1)
-            self.assertIn("1 of 4 lines are malformed and left out", told)
-            self.assertIn(f"r.parquet:3: row group 0, column rating: 'null' is not what --label {rule} can compare: a number", told)
+            self.assertIn("1 of 4 lines are malformed and left out", err)
+            self.assertIn(f"r.parquet:3: row group 0, column rating: 'null' is not what --label {rule} can compare: a number", err)
             self.assertEqual(list((self.folder / "out" / "labels.bin").read_bytes()), wanted)
             self.assertEqual(struct.unpack("<3f", (self.folder / "out" / "dense.bin").read_bytes())[1:], (0, 0))
             self.assertEqual(self.ids("out", "item"), [2, 3, 0])
@@ -155,8 +155,8 @@ class Parquet(ProgramTest):
         self.assertEqual((list((self.folder / "out" / "labels.bin").read_bytes()), self.ids("out", "big"), self.ids("out", "ok")), ([1, 0, 1], [2, 3, 4], [2, 3, 2]))
         self.preprocess("t.parquet", "out", "--label", "ok==True", "--sparse", "who", "--threads", 1)
         self.assertEqual(list((self.folder / "out" / "labels.bin").read_bytes()), [1, 0, 1])
-        _, told = self.preprocess("t.parquet", "x", "--label", "ok", "--sparse", "c", "--threads", 1, status=2)
-        self.assertIn("t.parquet:0: row group 0, column c: '0.5' is not an id: a whole number", told)
+        _, err = self.preprocess("t.parquet", "x", "--label", "ok", "--sparse", "c", "--threads", 1, status=2)
+        self.assertIn("t.parquet:0: row group 0, column c: '0.5' is not an id: a whole number", err)
 
     def test_columns_with_the_usual_names_need_no_options(self):
         rows = [(i % 2, [i, i + 1], [i % 5, -(i % 3)]) for i in range(100)]
@@ -183,11 +183,11 @@ class Parquet(ProgramTest):
         bags = [[1, 2], list(range(500)), [], [7]] + [[3]] * 60
         self.write("long.parquet", {"y": [0, 1] * 32, "words": bags})
         columns = ("--label", "y", "--bag", "words", "--threads", 1)
-        _, told = self.preprocess("long.parquet", "out", *columns)
-        self.assertIn("table words: sample 1 has 500 ids, a bag 8.8 on average", told)
-        self.assertIn("--max-bag N keeps the first N ids of each", told)
-        _, told = self.preprocess("long.parquet", "cut", *columns, "--max-bag", 3)
-        self.assertIn("table words: 1 of 64 bags had more than 3 ids; the first 3 were kept", told)
+        _, err = self.preprocess("long.parquet", "out", *columns)
+        self.assertIn("table words: sample 1 has 500 ids, a bag 8.8 on average", err)
+        self.assertIn("--max-bag N keeps the first N ids of each", err)
+        _, err = self.preprocess("long.parquet", "cut", *columns, "--max-bag", 3)
+        self.assertIn("table words: 1 of 64 bags had more than 3 ids; the first 3 were kept", err)
         manifest = json.loads((self.folder / "cut" / "clicks.json").read_text())
         self.assertEqual((manifest["max_bag"], manifest["tables"][0]["cut_bags"], manifest["tables"][0]["most_ids"]), (3, 1, 3))
         self.assertEqual(self.ids("cut", "words")[:6], [2, 3, 4, 2, 3, 5])
@@ -198,11 +198,11 @@ class Parquet(ProgramTest):
         self.preprocess("w.parquet", "out", "--label", "y", "--bag", "words", "--bag-weights", "words", "--threads", 1)
         self.assertEqual(self.ids("out", "words"), [2, 3, 3, 4])
         self.assertEqual(struct.unpack("<4f", (self.folder / "out" / "words.weights").read_bytes()), (0.5, 2, -1, 1))
-        _, told = self.preprocess("w.parquet", "out", "--label", "y", "--bag", "numbers", "--bag-weights", "numbers", "--threads", 1, status=2)
-        self.assertIn("column numbers of --bag-weights is list of int64, not of texts with weights, like a:0.5", told)
+        _, err = self.preprocess("w.parquet", "out", "--label", "y", "--bag", "numbers", "--bag-weights", "numbers", "--threads", 1, status=2)
+        self.assertIn("column numbers of --bag-weights is list of int64, not of texts with weights, like a:0.5", err)
         self.write("x.parquet", {"y": [0], "words": [["a:0.5", "b"]]})
-        _, told = self.preprocess("x.parquet", "out", "--label", "y", "--bag", "words", "--bag-weights", "words", "--threads", 1, status=2)
-        self.assertIn("x.parquet:0: row group 0, column words: 'b' is not a text with a weight, like a:0.5", told)
+        _, err = self.preprocess("x.parquet", "out", "--label", "y", "--bag", "words", "--bag-weights", "words", "--threads", 1, status=2)
+        self.assertIn("x.parquet:0: row group 0, column words: 'b' is not a text with a weight, like a:0.5", err)
 
     def test_mistakes_are_named(self):
         rows = pyarrow.Table.from_pylist(list(shop(50)))
@@ -216,8 +216,8 @@ class Parquet(ProgramTest):
                 ("tags:|,seen", "tags,user", "--bag names the column 'user', which an option names before"),
                 ("bought", "city>=4", "--sparse names the column 'city', which an option names before")):
             columns = [new if word == old else word for word in SHOP]
-            _, told = self.preprocess("shop.parquet", "out", *columns, status=2)
-            self.assertIn(words, told)
+            _, err = self.preprocess("shop.parquet", "out", *columns, status=2)
+            self.assertIn(words, err)
         for columns, words in (
                 (("--label", "bought", "--sparse", "tags"), "column tags is list of string, not one value a row: name it with --bag"),
                 (("--label", "bought", "--sparse", "city", "--dense", "seen"), "column seen is list of int64, not one value a row"),
@@ -228,18 +228,18 @@ class Parquet(ProgramTest):
                 (("--label", "bought", "--sparse", "price"), "is not an id: a whole number"),
                 (("--data-format", "csv"), "shop.parquet: is a Parquet file, which --data-format csv does not read: leave it out"),
                 ((), "shop.parquet: the file names no column of ids (C1, C2 ... or cat_0, cat_1 ...)")):
-            _, told = self.preprocess("shop.parquet", "out", *columns, "--threads", 1, status=2)
-            self.assertIn(words, told)
+            _, err = self.preprocess("shop.parquet", "out", *columns, "--threads", 1, status=2)
+            self.assertIn(words, err)
         self.write("hex.parquet", {"label": [0, 1], "C1": ["4f", "aa"]})
-        _, told = self.preprocess("hex.parquet", "out", "--threads", 1, status=2)
-        self.assertIn("hex.parquet: column C1 is string, not whole numbers: --label, --dense and --sparse name columns of any type", told)
+        _, err = self.preprocess("hex.parquet", "out", "--threads", 1, status=2)
+        self.assertIn("hex.parquet: column C1 is string, not whole numbers: --label, --dense and --sparse name columns of any type", err)
         self.write("nested.parquet", {"y": [0, 1], "c": [{"a": 1}, {"a": 2}], "d": [[[1]], [[2]]]})
         for column, words in (("c", "column c is struct;"), ("d", "column d is list of list of int64")):
-            _, told = self.preprocess("nested.parquet", "out", "--label", "y", "--bag" if column == "d" else "--sparse", column, "--threads", 1, status=2)
-            self.assertIn(words, told)
+            _, err = self.preprocess("nested.parquet", "out", "--label", "y", "--bag" if column == "d" else "--sparse", column, "--threads", 1, status=2)
+            self.assertIn(words, err)
         self.write("none.parquet", {"y": pyarrow.array([], pyarrow.int8()), "c": pyarrow.array([], pyarrow.int8())})
-        _, told = self.preprocess("none.parquet", "out", "--label", "y", "--sparse", "c", "--threads", 1, status=2)
-        self.assertIn("none.parquet: there is no sample in it", told)
+        _, err = self.preprocess("none.parquet", "out", "--label", "y", "--sparse", "c", "--threads", 1, status=2)
+        self.assertIn("none.parquet: there is no sample in it", err)
 
     def test_damage_is_one_message(self):
         self.write("good.parquet", pyarrow.Table.from_pylist(list(shop(4000))), row_group_size=1000, write_page_checksum=True, compression="none")
@@ -251,8 +251,8 @@ class Parquet(ProgramTest):
 
         def refused(data, words):
             (self.folder / "bad.parquet").write_bytes(data)
-            _, told = self.preprocess("bad.parquet", "out", *columns, status=2)
-            self.assertIn(words, told)
+            _, err = self.preprocess("bad.parquet", "out", *columns, status=2)
+            self.assertIn(words, err)
             self.assertFalse((self.folder / "out").exists())
         refused(b"", "bad.parquet: the file is empty")
         refused(b"label,C1\n1,2\n", "bad.parquet: cannot be read as Parquet: ")
@@ -307,8 +307,8 @@ class Parquet(ProgramTest):
         peaks = {}
         for rows in (count // 8, count):  # in one row group: 8 and 64 MiB of ids
             self.write("big.parquet", table.slice(0, rows), row_group_size=count, use_dictionary=False, compression="none")
-            _, told = self.preprocess("big.parquet", "out", "--threads", 1, prefix=("/usr/bin/env", "python3", "-c", PEAK))
-            peaks[rows] = int(told.rsplit("peak ", 1)[1])
+            _, err = self.preprocess("big.parquet", "out", "--threads", 1, prefix=("/usr/bin/env", "python3", "-c", PEAK))
+            peaks[rows] = int(err.rsplit("peak ", 1)[1])
         self.assertLess(peaks[count] - peaks[count // 8], 24 << 10, peaks)
 
 

@@ -64,8 +64,8 @@ class Arrays(PreprocessTest):
             self.npy("x_sparse.npy", "<i4", (2, 1), [1, 2])
             before = {path.name: path.read_bytes() for path in self.folder.glob("x_*.npy")}
             self.npy(*change)
-            _, told = self.preprocess("x_labels.npy", "bad", columns=("--threads", 1), status=2)
-            self.assertIn(words, told)
+            _, err = self.preprocess("x_labels.npy", "bad", columns=("--threads", 1), status=2)
+            self.assertIn(words, err)
             for name, content in before.items():
                 (self.folder / name).write_bytes(content)
         self.write("y_labels.npy", b"label,I1\n")
@@ -73,8 +73,8 @@ class Arrays(PreprocessTest):
                                     ("x_dense.npy", (), "x_dense.npy: arrays are given by the file of their labels, NAME_labels.npy"),
                                     ("x_labels.npy", ("--label", "y", "--sparse", "c"), "arrays have no names of columns"),
                                     ("x_labels.npy", ("--data-format", "csv"), "is an array, which --data-format csv does not read")):
-            _, told = self.preprocess(source, "bad", columns=("--threads", 1, *more), status=2)
-            self.assertIn(words, told)
+            _, err = self.preprocess(source, "bad", columns=("--threads", 1, *more), status=2)
+            self.assertIn(words, err)
         self.assertFalse((self.folder / "bad").exists())
 
     def npz(self, name, arrays, packed=True):
@@ -112,8 +112,8 @@ class Arrays(PreprocessTest):
         manifest, found = self.bags("out")
         self.assertEqual(found, {"C1": [[2, 3], [2, 2], [4, 0]], "C2": [[2], [3], [2]]})
         self.assertEqual((manifest["dense"], [table["most_ids"] for table in manifest["tables"]]), (0, [2, 1]))
-        _, told = self.preprocess("b_sparse_multi_hot.npz", "x", columns=("--threads", 1), status=2)
-        self.assertIn("bags are given by the file of their labels, NAME_labels.npy, beside it", told)
+        _, err = self.preprocess("b_sparse_multi_hot.npz", "x", columns=("--threads", 1), status=2)
+        self.assertIn("bags are given by the file of their labels, NAME_labels.npy, beside it", err)
 
     def test_invalid_archives(self):
         arrays = {"X_cat": ("<i4", (2, 1), [3, 4]), "X_int": ("<i4", (2, 1), [1, 2]), "y": ("<i4", (2,), [0, 1])}
@@ -135,12 +135,12 @@ class Arrays(PreprocessTest):
                 self.write("bad.npz", content)
             else:
                 self.npz("bad.npz", content)
-            _, told = self.preprocess("bad.npz", "bad", columns=("--threads", 1), status=2)
-            self.assertIn(words, told)
+            _, err = self.preprocess("bad.npz", "bad", columns=("--threads", 1), status=2)
+            self.assertIn(words, err)
         with zipfile.ZipFile(self.folder / "bad.npz", "w", zipfile.ZIP_BZIP2) as archive:
             archive.writestr("y.npy", npy_of(*arrays["y"]))
-        _, told = self.preprocess("bad.npz", "bad", columns=("--threads", 1), status=2)
-        self.assertIn("bad.npz: y: is packed by method 12 of zip archives; stored and deflated arrays are read", told)
+        _, err = self.preprocess("bad.npz", "bad", columns=("--threads", 1), status=2)
+        self.assertIn("bad.npz: y: is packed by method 12 of zip archives; stored and deflated arrays are read", err)
 
 
 if __name__ == "__main__":

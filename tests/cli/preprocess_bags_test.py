@@ -39,8 +39,8 @@ class Bags(PreprocessTest):
                 (("--sparse", "user", "--bag", "kinds:|"), "movies.csv:1: --bag names the column 'kinds'"),
                 (("--sparse", "user,genres:token_seq,tags"), "column genres_token_seq is of --bag in rare: give the same")):
             given = ("--dictionaries-of", "rare") if "in rare" in words else ()
-            _, told = self.preprocess("movies.csv", "x", "--threads", 1, *given, columns=("--label", "y", *more), status=2)
-            self.assertIn(words, told)
+            _, err = self.preprocess("movies.csv", "x", "--threads", 1, *given, columns=("--label", "y", *more), status=2)
+            self.assertIn(words, err)
 
     def test_ids_of_a_bag_may_have_weights(self):
         rows = ["1,u1,a:0.5|b:2", "0,u2,", "1,u1, b : -1.25 |NA|k:v:1e2", "0,u3,c:0|a:3|b:1"]
@@ -59,12 +59,12 @@ class Bags(PreprocessTest):
         for text, words in (("a", "'a|b:1' is not texts with a weight each, like a:0.5|b:2"), ("a:x", "'a:x|b:1' is not texts"), ("a:inf", "'a:inf|b:1' is not"),
                             ("a:", "'a:|b:1' is not")):
             self.write("bad.csv", f"y,user,words\n1,u1,{text}|b:1\n")
-            _, told = self.preprocess("bad.csv", "x", columns=columns, status=2)
-            self.assertIn("bad.csv:2: column words: " + words, told)
+            _, err = self.preprocess("bad.csv", "x", columns=columns, status=2)
+            self.assertIn("bad.csv:2: column words: " + words, err)
         for more, words in ((("--bag-weights", "user"), "--bag-weights names the column 'user', which --bag does not name"),
                             (("--dictionaries-of", "out"), "column words is of --bag-weights in out: give the same")):
-            _, told = self.preprocess("w.csv", "x", *more, columns=columns[:6] + columns[-2:], status=2)
-            self.assertIn(words, told)
+            _, err = self.preprocess("w.csv", "x", *more, columns=columns[:6] + columns[-2:], status=2)
+            self.assertIn(words, err)
 
     def test_weights_train_in_every_placement(self):
         draw = random.Random(8)
@@ -98,22 +98,22 @@ class Bags(PreprocessTest):
             for got, wanted in zip(self.losses(f"{placement}.jsonl"), one, strict=True):
                 self.assertLess(abs(got - wanted), 2e-5, placement)
         # Data with weights and without do not mix.
-        _, told = train("weights", "x.jsonl", "--valid-data", "plain", status=2)
-        self.assertIn("ids have weights in weights, none in plain", told)
-        _, told = self.trifold("evaluate", "--load", "run_weights", "--data", "plain", "--threads-per-rank", 1, status=2)
-        self.assertIn("none in plain", told)
+        _, err = train("weights", "x.jsonl", "--valid-data", "plain", status=2)
+        self.assertIn("ids have weights in weights, none in plain", err)
+        _, err = self.trifold("evaluate", "--load", "run_weights", "--data", "plain", "--threads-per-rank", 1, status=2)
+        self.assertIn("none in plain", err)
         self.trifold("evaluate", "--load", "run_weights", "--data", "weights", "--threads-per-rank", 1)
         file = self.folder / "weights" / "words.weights"
         whole = file.read_bytes()
         for damaged, words in ((whole[:-4], f"words.weights: has {len(whole) - 4} bytes; the {len(whole) // 4} ids of"), (b"\0\0\xc0\x7f" + whole[4:], "is nan, not a number")):
             file.write_bytes(damaged)
-            _, told = train("weights", "x.jsonl", status=2)
-            self.assertIn(words, told)
+            _, err = train("weights", "x.jsonl", status=2)
+            self.assertIn(words, err)
 
     def test_bags_may_be_cut(self):
         self.write("w.csv", "y,words\n1,a b c d\n0,b\n1,\n0,c d e\n")
-        _, told = self.preprocess("w.csv", "out", "--max-bag", 2, columns=("--label", "y", "--bag", "words:space", "--threads", 1))
-        self.assertIn("table words: 2 of 4 bags had more than 2 ids; the first 2 were kept", told)
+        _, err = self.preprocess("w.csv", "out", "--max-bag", 2, columns=("--label", "y", "--bag", "words:space", "--threads", 1))
+        self.assertIn("table words: 2 of 4 bags had more than 2 ids; the first 2 were kept", err)
         manifest, found = self.bags("out")
         self.assertEqual(found["words"], [[2, 3], [3], [], [4, 5]])
         self.assertEqual((manifest["max_bag"], manifest["tables"][0]["cut_bags"], manifest["tables"][0]["most_ids"]), (2, 2, 2))
@@ -164,15 +164,15 @@ class Bags(PreprocessTest):
                                (whole[:-8] + struct.pack("<Q", 1 << 40), f"words.ends ends at id {1 << 40}, and an id has 1 byte: one of the files is truncated"),
                                (whole[:800] + struct.pack("<Q", 1 << 40) + whole[808:], "words.ends: sample 10")):
             ends.write_bytes(damaged)
-            _, told = self.trifold(*line, status=2)
-            self.assertIn(words, told)
+            _, err = self.trifold(*line, status=2)
+            self.assertIn(words, err)
         ends.write_bytes(whole)
         ids = self.folder / "train" / "words.ids"
         numbers = ids.read_bytes()
         for damaged in (numbers[:-1], numbers + b"\0", b""):
             ids.write_bytes(damaged)
-            _, told = self.trifold(*line, status=2)
-            self.assertIn(f"words.ids: has {len(damaged)} bytes; the last bag in train/words.ends ends at id {len(numbers)}", told)
+            _, err = self.trifold(*line, status=2)
+            self.assertIn(f"words.ids: has {len(damaged)} bytes; the last bag in train/words.ends ends at id {len(numbers)}", err)
 
 
 if __name__ == "__main__":

@@ -89,8 +89,8 @@ class Preprocess(PreprocessTest):
         self.assertEqual(self.folder_of("a")[3]["c"], [2, 2, 3, 3, 3, 1, 1])
         self.preprocess("b.csv", "b", "--dictionaries-of", "a", columns=columns)
         self.assertEqual(self.folder_of("b")[3]["c"], [3, 1, 0, 2])
-        _, told = self.preprocess("b.csv", "x", "--dictionaries-of", "a", "--hash-seed", 3, columns=columns, status=2)
-        self.assertIn("a was made with --hash-seed 0", told)
+        _, err = self.preprocess("b.csv", "x", "--dictionaries-of", "a", "--hash-seed", 3, columns=columns, status=2)
+        self.assertIn("a was made with --hash-seed 0", err)
         hashed = ("--ids", "hash", "--max-ind-range", 1000)
         self.preprocess("a.csv", "h", *hashed, columns=columns)
         self.preprocess("a.csv", "again", *hashed, columns=columns)
@@ -102,8 +102,8 @@ class Preprocess(PreprocessTest):
         self.write("c.csv", 'y,"last, first",city\n1,ab,x\n0,cd,x\n')
         self.preprocess("c.csv", "out", columns=("--label", "y", "--sparse", '"last, first",city', "--threads", 1))
         self.assertEqual(self.folder_of("out")[3], {"last__first": [2, 3], "city": [2, 2]})
-        _, told = self.preprocess("c.csv", "x", columns=("--label", "y", "--sparse", '"last,city'), status=2)
-        self.assertIn("has a quote that is not closed; a name with commas stands between quotes", told)
+        _, err = self.preprocess("c.csv", "x", columns=("--label", "y", "--sparse", '"last,city'), status=2)
+        self.assertIn("has a quote that is not closed; a name with commas stands between quotes", err)
 
     def test_mistakes_name_file_line_and_column(self):
         good = text_of(people(50))
@@ -122,10 +122,10 @@ class Preprocess(PreprocessTest):
                  (good.rstrip() + "\r\n\r\n", "bad.csv:52: the line is empty")]
         for text, words in cases:
             self.write("bad.csv", text)
-            _, told = self.preprocess("bad.csv", "out", "--max-malformed", 0, status=2)
-            self.assertIn(words, told)
-            _, told = self.preprocess("bad.csv", "out", "--max-malformed", 0.5)
-            self.assertIn("1 of ", told)
+            _, err = self.preprocess("bad.csv", "out", "--max-malformed", 0, status=2)
+            self.assertIn(words, err)
+            _, err = self.preprocess("bad.csv", "out", "--max-malformed", 0.5)
+            self.assertIn("1 of ", err)
             shutil.rmtree(self.folder / "out")
         for old, columns, words in (
                 ("--dense", "age,heigth", "good.csv:1: --dense names the column 'heigth', the header has age, job, hours-per-week"),
@@ -139,18 +139,18 @@ class Preprocess(PreprocessTest):
                 arguments[arguments.index(old) + 1] = columns
             else:
                 arguments += [old, columns]
-            _, told = self.preprocess("good.csv", "out", columns=arguments, status=2)
-            self.assertIn(words, told)
-        _, told = self.preprocess("good.csv", "out", columns=("--sparse", "job"), status=2)
-        self.assertIn("--sparse has an effect only if options name the columns: give --label COLUMN too", told)
+            _, err = self.preprocess("good.csv", "out", columns=arguments, status=2)
+            self.assertIn(words, err)
+        _, err = self.preprocess("good.csv", "out", columns=("--sparse", "job"), status=2)
+        self.assertIn("--sparse has an effect only if options name the columns: give --label COLUMN too", err)
         self.write("empty/x.md", "")
-        _, told = self.preprocess("empty", "out", status=2)
-        self.assertIn("empty: is a folder without clicks: no name in it ends in .csv", told)
+        _, err = self.preprocess("empty", "out", status=2)
+        self.assertIn("empty: is a folder without clicks: no name in it ends in .csv", err)
         for name, packed in (("gz", gzip.compress), ("xz", lzma.compress), ("bz2", bz2.compress)):
             bytes_there = packed(good.encode() * 3)[:-20]
             self.write("cut.csv." + name, bytes_there)
-            _, told = self.preprocess("cut.csv." + name, "out", status=2)
-            self.assertRegex(told, rf"cut\.csv\.{name}: the \w+ file is truncated: it ends at byte {len(bytes_there)}, in the middle")
+            _, err = self.preprocess("cut.csv." + name, "out", status=2)
+            self.assertRegex(err, rf"cut\.csv\.{name}: the \w+ file is truncated: it ends at byte {len(bytes_there)}, in the middle")
         self.assertFalse((self.folder / "out").exists() or (self.folder / "out.partial").exists())
 
     def test_one_line_to_preprocess_and_one_to_train(self):

@@ -27,15 +27,15 @@ class RecommendClip(ProgramTest):
 
     def test_the_mlps_are_clipped_and_the_tables_are_not(self):
         start, _ = self.step("start", "--lr", 1e-300)  # too little to change a weight
-        plain, told = self.step("plain", "--lr", RATE)
-        self.assertNotIn("grad_norm", told)
+        plain, entry = self.step("plain", "--lr", RATE)
+        self.assertNotIn("grad_norm", entry)
         dense = [name for name in plain if "embedding" not in name]
         self.assertTrue(dense)
         gradients = {name: (start[name] - plain[name]) / RATE for name in dense}
         norm = np.sqrt(sum(np.sum(gradient**2) for gradient in gradients.values()))
         for ranks, limit in ((1, norm / 8), (3, norm / 8), (1, 2 * norm)):
-            clipped, told = self.step(f"clipped{ranks}_{limit}", "--lr", RATE, "--clip-grad", limit, "--ranks", ranks)
-            self.assertAlmostEqual(told["grad_norm"] / norm, 1, delta=1e-9)
+            clipped, entry = self.step(f"clipped{ranks}_{limit}", "--lr", RATE, "--clip-grad", limit, "--ranks", ranks)
+            self.assertAlmostEqual(entry["grad_norm"] / norm, 1, delta=1e-9)
             factor = min(1, limit / (norm + 1e-6))
             for name, values in clipped.items():
                 expected = start[name] - RATE * factor * gradients[name] if name in gradients else plain[name]

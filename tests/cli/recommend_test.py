@@ -43,13 +43,13 @@ class Recommend(ProgramTest):
     def test_planned_stops_go_on_bit_for_bit(self):
         self.recommend("--save", "whole", "--save-interval", 7, "--log-json", "whole.jsonl")
         for _ in range(3):
-            _, told = self.recommend("--save", "d", "--auto-resume", "--exit-interval", 7, "--log-json", "parts.jsonl")
-        self.assertIn("steps       15 to 20", told)
+            _, err = self.recommend("--save", "d", "--auto-resume", "--exit-interval", 7, "--log-json", "parts.jsonl")
+        self.assertIn("steps       15 to 20", err)
         self.assertEqual(self.losses("parts.jsonl"), self.losses("whole.jsonl"))
         out, _ = self.trifold("inspect", "whole", "--diff", "d")
         self.assertIn("are bitwise equal", out)
-        _, told = self.recommend("--save", "d", "--auto-resume")
-        self.assertIn("all 20 steps are done already; nothing is left to train", told)
+        _, err = self.recommend("--save", "d", "--auto-resume")
+        self.assertIn("all 20 steps are done already; nothing is left to train", err)
 
     def test_mlps_in_bf16_go_on_bit_for_bit(self):
         line = ("--bf16", "--optimizer", "adam", "--lr", 0.01, "--ranks", 2)
@@ -61,8 +61,8 @@ class Recommend(ProgramTest):
         self.assertIn("are bitwise equal", out)
         # The masters are f32, so the run can continue without rounding.
         self.recommend("--optimizer", "adam", "--lr", 0.01, "--load", "d", "--train-iters", 22)
-        _, told = self.recommend("--bf16", "--f64", status=2)
-        self.assertIn("--bf16 and --f64 exclude each other", told)
+        _, err = self.recommend("--bf16", "--f64", status=2)
+        self.assertIn("--bf16 and --f64 exclude each other", err)
 
     def test_a_checkpoint_brings_its_model(self):
         model = ("--interaction", "cross", "--cross-layers", 2, "--cross-rank", 3, "--dropout", 0.2, "--optimizer", "adagrad",
@@ -84,9 +84,9 @@ class Recommend(ProgramTest):
                             (("--embedding-dim", 8), ["embedding_dim: in the checkpoint 4, requested 8"]),
                             (("--interaction-self",), ["interaction_self: in the checkpoint false, requested true"]),
                             (("--optimizer", "sgd"), ["optimizer: in the checkpoint \"adagrad\", requested \"sgd\""])):
-            _, told = self.trifold("recommend", *run, *more, status=2)
+            _, err = self.trifold("recommend", *run, *more, status=2)
             for text in words:
-                self.assertIn(text, told)
+                self.assertIn(text, err)
 
     def small(self, *without):
         """The options of the small run but for some."""
@@ -98,23 +98,23 @@ class Recommend(ProgramTest):
         run = (*data, "--load", "d")
         out, _ = self.trifold("recommend", *run, "--print-config")
         (self.folder / "run.cfg").write_text(out)
-        _, told = self.trifold("recommend", "--config", "run.cfg", "--log-json", "file.jsonl")
+        _, err = self.trifold("recommend", "--config", "run.cfg", "--log-json", "file.jsonl")
         self.trifold("recommend", *run, "--log-json", "line.jsonl")
         self.assertEqual(self.losses("file.jsonl"), self.losses("line.jsonl"))
         # What the file changes was given, and so is what stands on the command line.
         (self.folder / "other.cfg").write_text(out.replace("embedding-dim = 16", "embedding-dim = 8"))
-        _, told = self.trifold("recommend", "--config", "other.cfg", status=2)
-        self.assertIn("embedding_dim: in the checkpoint 4, requested 8", told)
-        _, told = self.trifold("recommend", "--config", "run.cfg", "--interaction", "dot", status=2)
-        self.assertIn("interaction: in the checkpoint \"cross\", requested \"dot\"", told)
+        _, err = self.trifold("recommend", "--config", "other.cfg", status=2)
+        self.assertIn("embedding_dim: in the checkpoint 4, requested 8", err)
+        _, err = self.trifold("recommend", "--config", "run.cfg", "--interaction", "dot", status=2)
+        self.assertIn("interaction: in the checkpoint \"cross\", requested \"dot\"", err)
 
     def test_auto_resume_brings_the_model_too(self):
         resume = ("--save", "d", "--auto-resume")
         model = (*self.small("--embedding-optimizer"), "--optimizer", "adagrad", "--eps", 1e-6)
-        _, told = self.trifold("recommend", *self.small("--embedding-optimizer"), *resume, "--eps", 1e-6, status=2)
-        self.assertIn("--eps has no effect with --optimizer sgd", told)
-        _, told = self.recommend(*resume, "--embedding-dim", 8, status=2)
-        self.assertIn("--bottom-mlp 8-4 does not end with --embedding-dim 8", told)
+        _, err = self.trifold("recommend", *self.small("--embedding-optimizer"), *resume, "--eps", 1e-6, status=2)
+        self.assertIn("--eps has no effect with --optimizer sgd", err)
+        _, err = self.recommend(*resume, "--embedding-dim", 8, status=2)
+        self.assertIn("--bottom-mlp 8-4 does not end with --embedding-dim 8", err)
         self.trifold("recommend", *model, *resume, "--exit-interval", 9, "--log-json", "parts.jsonl")
         left = self.small("--embedding-optimizer", "--bottom-mlp", "--top-mlp", "--embedding-dim")
         self.trifold("recommend", *left, *resume, "--eps", 1e-6, "--log-json", "parts.jsonl")
@@ -135,10 +135,10 @@ class Recommend(ProgramTest):
         for more, words in ((("--embedding-dim", 8), "embedding_dim: in the checkpoint 4, requested 8"),
                             (("--interaction", "dot"), "interaction: in the checkpoint \"cross\", requested \"dot\""),
                             (("--interaction", "dot", "--search"), "interaction: in the checkpoint")):
-            _, told = self.trifold("plan", *data, "--load", "d", *more, status=2)
-            self.assertIn(words, told)
-        _, told = self.trifold("plan", *self.small("--embedding-dim"), "--embedding-dim", 8, "--auto-resume", "--save", "new", status=2)
-        self.assertIn("--bottom-mlp 8-4 does not end with --embedding-dim 8", told)
+            _, err = self.trifold("plan", *data, "--load", "d", *more, status=2)
+            self.assertIn(words, err)
+        _, err = self.trifold("plan", *self.small("--embedding-dim"), "--embedding-dim", 8, "--auto-resume", "--save", "new", status=2)
+        self.assertIn("--bottom-mlp 8-4 does not end with --embedding-dim 8", err)
 
     def test_tables_by_ftrl_go_on_bit_for_bit(self):
         line = ("--embedding-optimizer", "ftrl", "--ftrl-alpha", 0.2, "--ftrl-l1", 0.001, "--embedding-lr", 0.2)
@@ -166,8 +166,8 @@ class Recommend(ProgramTest):
 
     def test_stops_when_its_time_is_over(self):
         line = ("--train-iters", 10_000_000, "--save", "d")
-        _, told = self.recommend(*line, "--exit-duration-in-mins", 0.001)
-        self.assertIn("saved       d/step_", told)
+        _, err = self.recommend(*line, "--exit-duration-in-mins", 0.001)
+        self.assertIn("saved       d/step_", err)
         self.recommend(*line, "--exit-duration-in-mins", 0, status=2)
 
     def test_rates_follow_the_styles_of_pretrain(self):
@@ -182,8 +182,8 @@ class Recommend(ProgramTest):
                 (["--lr-warmup-fraction", 0.1], "--lr-warmup-fraction 0.1 has no effect with --lr-decay-style parabola"),
                 (["--lr-decay-start", 3], "--lr-decay-start and --lr-decay-iters have an effect only together: give both"),
                 (["--lr-decay-style", "linear", "--lr-warmup-iters", 30], "--lr-warmup-iters")):
-            _, told = self.recommend(*arguments, status=2)
-            self.assertIn(message, told)
+            _, err = self.recommend(*arguments, status=2)
+            self.assertIn(message, err)
 
     def test_tables_rates_follow_those_of_the_mlps(self):
         line = ("--train-iters", 1, "--embedding-optimizer", "sgd")
@@ -224,28 +224,28 @@ class Recommend(ProgramTest):
                 (["--train-data", "missing.tsv"], "missing.tsv"),
                 (["--memory-limit", "1e-6", "--ranks", 2], "--memory-limit"),
                 (["--table-rows", "30-x"], "--table-rows '30-x' is not a list of numbers")):
-            _, told = self.recommend(*arguments, status=2)
-            self.assertIn(message, told)
+            _, err = self.recommend(*arguments, status=2)
+            self.assertIn(message, err)
 
     def test_options_of_synthetic_clicks_beside_a_file(self):
         text = ["--train-data", "day_0"]
         for option in (["--synthetic-samples", 7000], ["--synthetic-zipf", 2], ["--synthetic-missing", 0.5], ["--synthetic-constant"]):
-            _, told = self.recommend(*text, *option, status=2)
-            self.assertIn(f"{option[0]} has no effect with --train-data day_0, which is not synthetic", told)
-            _, told = self.trifold("plan", "--table-rows", "50-3", *text, *option, status=2)
-            self.assertIn(f"{option[0]} has no effect with --train-data day_0", told)
+            _, err = self.recommend(*text, *option, status=2)
+            self.assertIn(f"{option[0]} has no effect with --train-data day_0, which is not synthetic", err)
+            _, err = self.trifold("plan", "--table-rows", "50-3", *text, *option, status=2)
+            self.assertIn(f"{option[0]} has no effect with --train-data day_0", err)
             if option[0] != "--synthetic-samples":  # measurements are synthetic
                 self.trifold("plan", "--table-rows", "50-3", *text, *option, "--measure-steps", 1, "--global-batch-size", 8)
-        _, told = self.recommend(*text, "--data-format", "synthetic", status=2)
-        self.assertIn("--train-data day_0 has no effect with --data-format synthetic", told)
+        _, err = self.recommend(*text, "--data-format", "synthetic", status=2)
+        self.assertIn("--train-data day_0 has no effect with --data-format synthetic", err)
 
     def test_cuda_where_there_is_none(self):
         if shutil.which("nvidia-smi"):
             self.skipTest("this machine has a driver")
-        _, told = self.recommend("--device", "cuda", "--train-data", "missing.tsv", status=2)
-        self.assertIn("--device cpu", told)
-        self.assertIn("missing.tsv", told)
-        self.assertEqual(told.count("CUDA cannot be used here") + told.count("cannot be loaded"), 1, told)
+        _, err = self.recommend("--device", "cuda", "--train-data", "missing.tsv", status=2)
+        self.assertIn("--device cpu", err)
+        self.assertIn("missing.tsv", err)
+        self.assertEqual(err.count("CUDA cannot be used here") + err.count("cannot be loaded"), 1, err)
 
     def test_learns_synthetic_clicks(self):
         # 90 % of the excess over 0.5 within a second; recommend_learning_test.py continues to 97 %.
@@ -264,8 +264,8 @@ class Recommend(ProgramTest):
         for arguments, message in ((["--seed", 99], "was trained with --seed 1234"),
                                    (["--synthetic-samples", 7000], "synthetic clicks: 6000 samples"),
                                    (["--global-batch-size", 100], "go on with --global-batch-size 250")):
-            _, told = self.recommend("--load", "d", *arguments, status=2)
-            self.assertIn(message, told)
+            _, err = self.recommend("--load", "d", *arguments, status=2)
+            self.assertIn(message, err)
 
     def test_a_number_that_is_not_finite_is_named(self):
         # A rate of 1e45 is infinite in f32: one step makes its parameters infinite.
@@ -274,9 +274,9 @@ class Recommend(ProgramTest):
                                             r"table "))
         for broken, other, place in cases:
             for clip in ([], ["--clip-grad", 1]):
-                _, told = self.recommend("--embedding-optimizer", "sgd", broken, 1e45, other, 1e-3, "--ranks", 2, *clip,
+                _, err = self.recommend("--embedding-optimizer", "sgd", broken, 1e45, other, 1e-3, "--ranks", 2, *clip,
                                          status=1)
-                self.assertRegex(told, r"step 2: the loss is (nan|-?inf); the first number that is not finite appears " + place)
+                self.assertRegex(err, r"step 2: the loss is (nan|-?inf); the first number that is not finite appears " + place)
 
     def test_ids_and_files_that_do_not_fit(self):
         def line(first_id, label="1"):
@@ -285,58 +285,58 @@ class Recommend(ProgramTest):
         wide = ("--table-rows", rows, "--dense-features", 13, "--global-batch-size", 4, "--valid-samples", 2,
                 "--train-iters", 1)
         (self.folder / "a.tsv").write_text("".join(line("7") for _ in range(9)) + line("ff"), encoding="ascii")
-        _, told = self.recommend("--train-data", "a.tsv", *wide, status=2)
-        self.assertRegex(told, r"a\.tsv: line 10, column C1: id 'ff' \(hexadecimal, 255 in decimal\) is outside the table, "
+        _, err = self.recommend("--train-data", "a.tsv", *wide, status=2)
+        self.assertRegex(err, r"a\.tsv: line 10, column C1: id 'ff' \(hexadecimal, 255 in decimal\) is outside the table, "
                                "which has 8 rows")
         for policy in ("modulo", "clip"):
             self.recommend("--train-data", "a.tsv", "--id-policy", policy, *wide)
         bad = "".join("7\tx\n" for _ in range(12))
         (self.folder / "b.tsv").write_text("".join(line("7") for _ in range(9)) + bad, encoding="ascii")
-        _, told = self.recommend("--train-data", "b.tsv", *wide)
-        self.assertIn("12 ", told)
-        self.assertIn("b.tsv:10:", told)
-        self.assertIn("b.tsv:19:", told)
-        self.assertNotIn("b.tsv:20:", told)
+        _, err = self.recommend("--train-data", "b.tsv", *wide)
+        self.assertIn("12 ", err)
+        self.assertIn("b.tsv:10:", err)
+        self.assertIn("b.tsv:19:", err)
+        self.assertNotIn("b.tsv:20:", err)
         (self.folder / "c.bin").write_bytes(b"\0" * (160 * 3 + 7))
-        _, told = self.recommend("--train-data", "c.bin", *wide, status=2)
-        self.assertIn("c.bin", told)
+        _, err = self.recommend("--train-data", "c.bin", *wide, status=2)
+        self.assertIn("c.bin", err)
         (self.folder / "d.csv").write_text("label,I1,C1,C3\n1,1,2,3\n", encoding="ascii")
-        _, told = self.recommend("--train-data", "d.csv", *wide, status=2)
-        self.assertIn("d.csv:1: the header lacks a column before C3", told)
+        _, err = self.recommend("--train-data", "d.csv", *wide, status=2)
+        self.assertIn("d.csv:1: the header lacks a column before C3", err)
 
     def test_plans(self):
         configs = pathlib.Path(os.environ["TRIFOLD_ROOT"]) / "launch" / "configs"
         for name, ranks in (("kaggle", 1), ("kaggle", 4), ("mlperf", 16), ("dcnv2", 32)):
-            told, _ = self.trifold("plan", "--config", configs / f"dlrm-{name}.cfg", "--ranks", ranks, "--json", "p.json")
-            self.assertIn("predicted", told)
+            out, _ = self.trifold("plan", "--config", configs / f"dlrm-{name}.cfg", "--ranks", ranks, "--json", "p.json")
+            self.assertIn("predicted", out)
             plan = json.loads((self.folder / "p.json").read_text())
             self.assertEqual(len(plan["ranks"]), ranks)
             self.assertEqual(len(plan["tables"]), 26)
             self.assertGreater(plan["predicted_seconds"]["step"], 0)
-        _, told = self.trifold("plan", "--config", configs / "dlrm-mlperf.cfg", "--ranks", 4, "--memory-limit", 16, status=2)
-        self.assertRegex(told, r"needs .* with every table sharded by rows \(--placement row\), 7 ranks would suffice")
+        _, err = self.trifold("plan", "--config", configs / "dlrm-mlperf.cfg", "--ranks", 4, "--memory-limit", 16, status=2)
+        self.assertRegex(err, r"needs .* with every table sharded by rows \(--placement row\), 7 ranks would suffice")
         self.trifold("plan", "--config", configs / "dlrm-mlperf.cfg", "--ranks", 7, "--memory-limit", 16)
         self.trifold("plan", "--config", configs / "dlrm-mlperf.cfg", "--ranks", 6, "--memory-limit", 16, status=2)
 
     def test_the_layout_of_a_recommender_is_searched(self):
         config = pathlib.Path(os.environ["TRIFOLD_ROOT"]) / "launch" / "configs" / "dlrm-mlperf.cfg"
         search = ["plan", "--config", config, "--ranks", 16, "--memory-limit", 16, "--search"]
-        told, _ = self.trifold(*search, "--json", "found.json")
+        out, _ = self.trifold(*search, "--json", "found.json")
         found = json.loads((self.folder / "found.json").read_text())
         self.assertEqual(len(found["layouts"]), min(10, found["fitting"]))
         best = found["layouts"][0]
-        self.assertEqual(re.search(r"^best        (.*)$", told, re.MULTILINE).group(1), " ".join(best["options"]))
+        self.assertEqual(re.search(r"^best        (.*)$", out, re.MULTILINE).group(1), " ".join(best["options"]))
         options = [word for option in best["options"] for word in option.split()]
         self.trifold("plan", "--config", config, "--memory-limit", 16, *options, "--json", "p.json")
         plan = json.loads((self.folder / "p.json").read_text())
         self.assertEqual(plan["predicted_seconds"]["step"], best["step_seconds"])
-        _, told = self.trifold(*search, "--measure-steps", 2, status=2)
-        self.assertIn("--measure-steps 2 has no effect with --search", told)
+        _, err = self.trifold(*search, "--measure-steps", 2, status=2)
+        self.assertIn("--measure-steps 2 has no effect with --search", err)
 
     def test_the_step_is_drawn(self):
         config = pathlib.Path(os.environ["TRIFOLD_ROOT"]) / "launch" / "configs" / "dlrm-kaggle.cfg"
-        told, _ = self.trifold("plan", "--config", config, "--ranks", 4, "--svg", "step.svg", "--json", "p.json")
-        row = re.search(r"^actions     (.*)$", told, re.MULTILINE).group(1).split(",")
+        out, _ = self.trifold("plan", "--config", config, "--ranks", 4, "--svg", "step.svg", "--json", "p.json")
+        row = re.search(r"^actions     (.*)$", out, re.MULTILINE).group(1).split(",")
         self.assertEqual(row[0], "0READ")
         self.assertEqual(row[-1], "0STEP")
         drawn = [title.text for title in ElementTree.parse(self.folder / "step.svg").iter("{http://www.w3.org/2000/svg}title")]
@@ -346,13 +346,13 @@ class Recommend(ProgramTest):
         expected = (parts["lookups"] + max(parts["bottom"], parts["vectors"]) + parts["top"] +
                     max(parts["weight gradients"], parts["gradients"]) + parts["update"] + parts["dense update"])
         self.assertAlmostEqual(parts["step"] / expected, 1, delta=1e-12)
-        _, told = self.trifold("plan", "--config", config, "--svg", "missing/step.svg", status=2)
-        self.assertIn("--svg missing/step.svg", told)
+        _, err = self.trifold("plan", "--config", config, "--svg", "missing/step.svg", status=2)
+        self.assertIn("--svg missing/step.svg", err)
 
     def test_a_plan_is_measured(self):
-        told, _ = self.trifold("plan", "--config", pathlib.Path(os.environ["TRIFOLD_ROOT"]) / "launch/configs/dlrm-small.cfg",
+        out, _ = self.trifold("plan", "--config", pathlib.Path(os.environ["TRIFOLD_ROOT"]) / "launch/configs/dlrm-small.cfg",
                                "--ranks", 2, "--measure-steps", 5, "--json", "p.json")
-        self.assertRegex(told, r"measured here, 2 thread ranks, \d+ threads? each, \S+")
+        self.assertRegex(out, r"measured here, 2 thread ranks, \d+ threads? each, \S+")
         plan = json.loads((self.folder / "p.json").read_text())
         self.assertEqual(plan["formula_sent_bytes"], plan["counted_sent_bytes"])
         self.assertGreater(plan["measured_seconds"]["step"], 0)

@@ -43,12 +43,12 @@ class ChangedData(Resume):
         data.write_text(text)
         self.train("--train-iters", 2, "--save", "d")
         on = ("--train-iters", 4, "--save", "d", "--auto-resume")
-        for changed, told in ((text[:100000], "data had 200000 bytes and now has 100000"),
+        for changed, err in ((text[:100000], "data had 200000 bytes and now has 100000"),
                               (text[:50000].upper() + text[50000:], "the content of")):
             data.write_text(changed)
             for start in (on, ("--train-iters", 4, "--load", "d")):
                 _, message = self.train(*start, status=2)
-                self.assertIn(told, message)
+                self.assertIn(err, message)
                 self.assertIn("--allow-changed-data", message)
             self.assertEqual(self.steps(), [2])
         _, message = self.train("--train-iters", 4, "--load", "d", "--allow-changed-data")
@@ -223,10 +223,10 @@ class BadRecords(Resume):
         self.assertEqual(self.losses("whole.jsonl"), self.losses("parts.jsonl"))
 
     def test_they_are_refused_where_there_are_none(self):
-        for options, told in (((), "--on-bad-record skip has no effect: no file of --data-path is JSON lines"),
+        for options, err in (((), "--on-bad-record skip has no effect: no file of --data-path is JSON lines"),
                               (("--max-bad-records", 7, "--on-bad-record", "stop"), "--max-bad-records 7 has no effect")):
             skip = () if "--on-bad-record" in options else ("--on-bad-record", "skip")
-            self.assertIn(told, self.pretrain("--train-iters", 2, *options, *skip, status=2)[1])
+            self.assertIn(err, self.pretrain("--train-iters", 2, *options, *skip, status=2)[1])
 
 
 if __name__ == "__main__":

@@ -54,9 +54,9 @@ class Score(ProgramTest):
         return [(float(row["probability"]), int(row["label"])) for row in rows]
 
     def test_predictions_are_in_the_order_of_the_data(self):
-        out, told = self.score()
+        out, err = self.score()
         self.assertEqual(out, "")
-        self.assertIn("757 predictions by run/step_0000000120 (step 120)", told)
+        self.assertIn("757 predictions by run/step_0000000120 (step 120)", err)
         scores = self.table((self.folder / "scores.csv").read_text())
         self.assertEqual([label for _, label in scores], [row[0] for row in self.rows])
         self.score("--ranks", 3, "--placement", "row", "--global-batch-size", 64, output="scores.jsonl")
@@ -79,8 +79,8 @@ class Score(ProgramTest):
         with_labels = self.table((self.folder / "scores.csv").read_text())
         for line, (score, _) in zip(out.splitlines()[1:], with_labels, strict=True):
             self.assertEqual(float(line.split(",")[1]), score)
-        _, told = self.evaluate("--data", "new.csv", status=2)
-        self.assertIn("new.csv: has no labels, which an evaluation needs", told)
+        _, err = self.evaluate("--data", "new.csv", status=2)
+        self.assertIn("new.csv: has no labels, which an evaluation needs", err)
 
     def evaluate(self, *arguments, **options):
         return self.trifold("evaluate", "--load", "run", *ONE, *arguments, **options)
@@ -141,13 +141,13 @@ class Score(ProgramTest):
                 (("--data", "other.csv"), "scores.csv", "other.csv: has 1 columns of ids; 2 table sizes are given"),
                 (("--data", "ids.csv"), "scores.csv", "ids.csv: line 3, column C1: id 33 is outside the table")):
             line = {"--load": "run", "--data": "test.csv", **dict(zip(arguments[::2], arguments[1::2])), "--output": output}
-            _, told = self.trifold("score", *[word for pair in line.items() for word in pair], *ONE, status=2)
-            self.assertIn(words, told)
+            _, err = self.trifold("score", *[word for pair in line.items() for word in pair], *ONE, status=2)
+            self.assertIn(words, err)
         self.assertEqual([name for name in self.files() if name not in ("ids.csv", "other.csv")], before)
-        _, told = self.evaluate("--data", "test.csv", "--group-by", "C3", status=2)
-        self.assertIn("--group-by C3: there is no such table; there are C1, C2", told)
-        _, told = self.evaluate("--data", "test.csv", "--metric-at-k", "5", status=2)
-        self.assertIn("--metric-at-k 5 has no effect without --group-by TABLE", told)
+        _, err = self.evaluate("--data", "test.csv", "--group-by", "C3", status=2)
+        self.assertIn("--group-by C3: there is no such table; there are C1, C2", err)
+        _, err = self.evaluate("--data", "test.csv", "--metric-at-k", "5", status=2)
+        self.assertIn("--metric-at-k 5 has no effect without --group-by TABLE", err)
         self.score("--id-policy", "modulo", data="ids.csv")
         self.assertEqual(len((self.folder / "scores.csv").read_text().splitlines()), 3)
 
@@ -159,10 +159,10 @@ class Score(ProgramTest):
 
     def test_checkpoints_of_language_models_are_named(self):
         self.pretrain("--train-iters", 1, "--save", "gpt")
-        _, told = self.trifold("score", "--load", "gpt", "--data", "test.csv", "--output", "-", status=2)
-        self.assertIn("is a checkpoint of a language model, not of a recommender: trifold evaluate --data-path", told)
-        _, told = self.trifold("evaluate", "--load", "run", "--data-path", "test.csv", "--split", "1,0,0", "--part", "train", status=2)
-        self.assertIn("trifold evaluate --data", told)
+        _, err = self.trifold("score", "--load", "gpt", "--data", "test.csv", "--output", "-", status=2)
+        self.assertIn("is a checkpoint of a language model, not of a recommender: trifold evaluate --data-path", err)
+        _, err = self.trifold("evaluate", "--load", "run", "--data-path", "test.csv", "--split", "1,0,0", "--part", "train", status=2)
+        self.assertIn("trifold evaluate --data", err)
 
 
 if __name__ == "__main__":
