@@ -31,6 +31,7 @@ PreprocessOptions options_from(const PreprocessConfig& config) {
   options.hash_ids = config.ids == IdSource::Hash;
   options.frequency_threshold = config.frequency_threshold;
   options.dictionaries_of = config.dictionaries_of;
+  options.grow_dictionaries = config.grow_dictionaries;
   options.max_bag = config.max_bag;
   options.drop_negatives = config.drop_negatives;
   options.seed = config.seed;
@@ -45,6 +46,14 @@ void print_tables(const ClickFolder& folder) {
   for (const ClickFolder::Table& table : folder.tables)
     fmt::print(stderr, "{:<12} {:>12}  {:>14}  {}\n", printable(table.name), table.rows, table.id_bytes,
                table.most_ids);
+}
+
+void print_growth(const PreprocessResult& result) {
+  for (size_t t = 0; t < result.known_rows.size(); ++t) {
+    const ClickFolder::Table& table = result.folder.tables[t];
+    fmt::print(stderr, "table {}: {} ids known, {} new\n", printable(table.name), result.known_rows[t],
+               table.rows - result.known_rows[t]);
+  }
 }
 
 // What a training step needs memory for follows from the longest bag, however many are short.
@@ -84,6 +93,7 @@ int run(const PreprocessConfig& config) {
   if (result.report.malformed > 0) fmt::print(stderr, "{}\n", printable_message(result.report.text()));
   const ClickFolder& folder = result.folder;
   print_tables(folder);
+  print_growth(result);
   print_bags(result);
   if (result.partitioned_tables > 0)
     fmt::print(stderr, "{} dictionaries did not fit into {} GiB and were built in several passes\n",

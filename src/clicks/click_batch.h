@@ -22,6 +22,13 @@ struct ClickTable {
   int max_ids = 1;   // per sample; 1: one-hot (a bag may still be empty)
   // How values were mapped to ids (clicks/compare_clicks.h); empty: the numbers of the file are the ids.
   std::string mapping = {};
+  // The dictionaries that this one was grown from, oldest first: each is its beginning.
+  struct Older {
+    int64_t rows = 0;
+    std::string mapping;
+    bool operator==(const Older&) const = default;
+  };
+  std::vector<Older> grown_from = {};
 
   static constexpr int64_t kMaxRows = (int64_t{1} << 31) - 1;
   bool operator==(const ClickTable&) const = default;

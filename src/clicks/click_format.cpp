@@ -98,6 +98,11 @@ ClickFolder::Table read_table(const json& object, const std::string& path) {
   if (object.contains("dictionary_crc32"))
     table.dictionary_crc =
         static_cast<uint32_t>(reader.number("dictionary_crc32", 0, std::numeric_limits<uint32_t>::max()));
+  if (object.contains("grown_from"))
+    for (const json& older : reader.list("grown_from")) {
+      const Reader one(older, path);
+      table.grown_from.push_back({one.number("rows", 1, table.rows), one.text("mapping")});
+    }
   return table;
 }
 
@@ -157,6 +162,8 @@ void write_click_folder(const ClickFolder& clicks, const std::string& folder) {
                       {"id_bytes", table.id_bytes},
                       {"dictionary", table.dictionary}});
     if (table.dictionary_crc) tables.back()["dictionary_crc32"] = *table.dictionary_crc;
+    for (const ClickTable::Older& older : table.grown_from)
+      tables.back()["grown_from"].push_back({{"rows", older.rows}, {"mapping", older.mapping}});
     if (table.dictionary_bytes == 8) {
       tables.back()["dictionary_bytes"] = 8;
       version = std::max(version, kWideVersion);
@@ -193,6 +200,7 @@ void write_click_folder(const ClickFolder& clicks, const std::string& folder) {
                    {"sources", sources}};
   if (clicks.max_bag) manifest["max_bag"] = *clicks.max_bag;
   if (!clicks.labels.empty()) manifest["labels"] = labels;
+  if (clicks.columns) manifest["columns"] = to_json(*clicks.columns);
   const std::string path = ClickFolder::manifest(folder);
   std::ofstream out(path);
   out << manifest.dump(1, ' ', false, json::error_handler_t::replace) << '\n';
@@ -221,6 +229,10 @@ ClickFolder read_click_folder(const std::string& folder) {
   if (manifest.contains("id_base")) clicks.base = base_of(reader.number("id_base", 0, 16), path);
   if (manifest.contains("hash_seed"))
     clicks.hash_seed = JsonView(manifest, path).at("hash_seed").whole_number();
+  if (manifest.contains("columns")) {
+    clicks.columns = named_columns_from_json(manifest.at("columns"), path);
+    clicks.columns->hash_seed = clicks.hash_seed;
+  }
   clicks.max_ind_range = reader.number("max_ind_range", 0, int64_t{1} << 32);
   clicks.frequency_threshold = reader.number("frequency_threshold", 0, kMany);
   clicks.drop_negatives = reader.real("drop_negatives");
@@ -258,8 +270,8 @@ std::unique_ptr<ColumnClicks> open_click_folder(const std::string& folder) {
   for (const ClickFolder::Label& label : clicks.labels) schema.labels.push_back(label.name);
   for (int t = 0; t < static_cast<int>(clicks.tables.size()); ++t) {
     const ClickFolder::Table& table = clicks.tables[static_cast<size_t>(t)];
-    schema.tables.push_back(
-        {table.name, table.rows, static_cast<int>(table.most_ids), clicks.mapping(folder, t)});
+    schema.tables.push_back({table.name, table.rows, static_cast<int>(table.most_ids),
+                             clicks.mapping(folder, t), table.grown_from});
     files.ids.push_back({clicks.ids_file(folder, t), table.id_bytes,
                          table.bag ? clicks.ends_file(folder, t) : std::string(),
                          table.weighted ? clicks.weights_file(folder, t) : std::string()});

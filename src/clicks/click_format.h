@@ -10,6 +10,9 @@
 //   C1.dict ...    where ids come from a dictionary: the hash of id 2, 3, ... (ids 0 and 1: see
 //                  preprocess/number_ids.h), unsigned, in 4 bytes, or in 8 where one of them needs more
 //
+// A dictionary that was grown from an older one begins with it, so that its ids keep their meaning; clicks.json lists
+// the older ones with their rows.
+//
 // All numbers are little-endian. Each column has its own file, so a rank may read only its tables. The folder gets its
 // name once it is complete. clicks.json has version 5 if samples have several labels, 4 if ids have weights, 3 if there
 // are bags, 2 if a dictionary has hashes of 8 bytes, else 1; earlier programs reject versions that they do not know.
@@ -23,6 +26,7 @@
 
 #include "clicks/click_columns.h"
 #include "clicks/click_text.h"
+#include "clicks/column_map.h"
 
 namespace trifold {
 
@@ -33,13 +37,14 @@ struct ClickFolder {
     std::string name;
     int64_t rows = 0;
     int id_bytes = 4;
-    bool bag = false;                        // any number of ids per sample, else one
-    bool weighted = false;                   // for a table of bags: ids have weights
-    int64_t most_ids = 1;                    // of a sample
-    int64_t cut_bags = 0;                    // number of bags that had more than max_bag
-    int dictionary_bytes = 4;                // of a hash in the dictionary: 4 or 8
-    bool dictionary = true;                  // else ids are hashes modulo the rows
-    std::optional<uint32_t> dictionary_crc;  // of the dictionary's file; absent in older folders
+    bool bag = false;                           // any number of ids per sample, else one
+    bool weighted = false;                      // for a table of bags: ids have weights
+    int64_t most_ids = 1;                       // of a sample
+    int64_t cut_bags = 0;                       // number of bags that had more than max_bag
+    int dictionary_bytes = 4;                   // of a hash in the dictionary: 4 or 8
+    bool dictionary = true;                     // else ids are hashes modulo the rows
+    std::optional<uint32_t> dictionary_crc;     // of the dictionary's file; absent in older folders
+    std::vector<ClickTable::Older> grown_from;  // see ClickTable
   };
   struct Source {
     std::string file;
@@ -60,13 +65,14 @@ struct ClickFolder {
   std::vector<Label> labels;
   int dense = 0;
   DenseTransform transform = DenseTransform::Log1p;
-  double least = 0;                   // m of LogMin
-  IdBase base = IdBase::Hexadecimal;  // of the text's ids; absent in older folders
-  uint64_t hash_seed = 0;             // for IdBase::Text
-  int64_t max_ind_range = 0;          // hashes were reduced modulo this before the dictionary; 0: unchanged
-  int64_t frequency_threshold = 1;    // occurrences that a value needed for an id of its own
-  std::optional<int64_t> max_bag;     // most ids of a bag; only the first ones of longer bags were kept
-  double drop_negatives = 0;          // share of samples without a click that were dropped
+  double least = 0;                     // m of LogMin
+  IdBase base = IdBase::Hexadecimal;    // of the text's ids; absent in older folders
+  uint64_t hash_seed = 0;               // for IdBase::Text
+  int64_t max_ind_range = 0;            // hashes were reduced modulo this before the dictionary; 0: unchanged
+  int64_t frequency_threshold = 1;      // occurrences that a value needed for an id of its own
+  std::optional<int64_t> max_bag;       // most ids of a bag; only the first ones of longer bags were kept
+  double drop_negatives = 0;            // share of samples without a click that were dropped
+  std::optional<NamedColumns> columns;  // if options named them; absent in older folders
   std::vector<Table> tables;
   std::vector<Source> sources;
 

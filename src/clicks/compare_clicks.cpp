@@ -36,6 +36,18 @@ bool has_table(const ClickSchema& schema, const std::string& name) {
 
 }  // namespace
 
+bool can_read(const ClickTable& model, const ClickTable& data) {
+  if (model.rows == data.rows && same_mapping(model.mapping, data.mapping)) return true;
+  return std::any_of(model.grown_from.begin(), model.grown_from.end(), [&](const ClickTable::Older& older) {
+    return older.rows == data.rows && older.mapping == data.mapping;
+  });
+}
+
+bool can_grow(const ClickTable& stored, const ClickTable& data) {
+  if (data.rows <= stored.rows) return false;
+  return can_read(data, stored) || (stored.mapping.empty() && is_number_text(data.mapping));
+}
+
 std::vector<std::string> click_differences(const NamedSchema& first, const NamedSchema& other) {
   std::vector<std::string> differences;
   const ClickSchema& a = first.schema;
@@ -66,6 +78,7 @@ std::vector<std::string> click_differences(const NamedSchema& first, const Named
                                         here, first.name));
     };
     if (one.name != two.name && has_table(b, one.name)) add("its place holds", two.name, one.name);
+    if (can_read(one, two)) continue;
     if (one.rows != two.rows) add("rows are", two.rows, one.rows);
     if (!same_mapping(one.mapping, two.mapping))
       add("ids are", words_of_mapping(two.mapping), words_of_mapping(one.mapping));

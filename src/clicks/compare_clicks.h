@@ -23,9 +23,16 @@ struct NamedSchema {
   const ClickSchema& schema;
 };
 
-// A sentence for each difference: labels, dense features and their transform, the number of tables, and for each
-// table its rows, its name if the same tables come in another order, its mapping, and a larger max_ids in `other` than
-// in `first`.
+// Whether data with table `data` are what a model with `model` was trained on: the same rows and mapping, or an older
+// dictionary, from which that of `model` was grown.
+bool can_read(const ClickTable& model, const ClickTable& data);
+
+// Whether a model with table `stored` can go on with `data`, whose table has more rows: the first ones mean the same.
+bool can_grow(const ClickTable& stored, const ClickTable& data);
+
+// A sentence for each difference that keeps a model trained on `first` from reading `other`: labels, dense features and
+// their transform, the number of tables, and for each table its rows and its mapping, unless can_read, its name if the
+// same tables come in another order, and a larger max_ids in `other` than in `first`.
 std::vector<std::string> click_differences(const NamedSchema& first, const NamedSchema& other);
 
 }  // namespace trifold

@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kChunk = int64_t{1} << 18;  // values read at a time
 constexpr int kMostPartitions = 1 << 12;
 
-// A frequent value, and the sample of its first appearance.
+// A value of the dictionary, and the sample of its first appearance, after the values of an older dictionary.
 struct Kept {
   uint64_t first;
   uint64_t key;
@@ -193,13 +193,32 @@ class Numbering {
  private:
   int64_t threshold() const { return std::max<int64_t>(1, job_.threshold); }
 
+  // Calls body(keys, first) for the values of the older dictionary.
+  void for_each_known(const std::function<void(std::span<const Key>, int64_t)>& body) const {
+    if (!job_.known) return;
+    for_each_entry(RawFile(job_.known->file, RawFile::Mode::Read), job_.known->bytes, body);
+  }
+  int64_t known_values() const {
+    return job_.known ? RawFile(job_.known->file, RawFile::Mode::Read).size() / job_.known->bytes : 0;
+  }
+  void check_known(int64_t values, uint32_t numbers) const {
+    if (values + 1 != numbers)  // number 0 is hash 0
+      bad_input("{}: the dictionary holds a hash twice, or hash 0", job_.known->file);
+  }
+
   // One pass numbers all values, another drops the rare ones; nullopt if memory does not suffice.
   std::optional<IdColumnResult> number_at_once() {
     IdDictionary<Key> all;
+    std::vector<uint32_t> chunk(static_cast<size_t>(kChunk));
+    for_each_known([&](std::span<const Key> keys, int64_t) {
+      if (all.bytes() <= job_.memory) all.add(keys, chunk.data());
+    });
+    if (job_.known && all.bytes() > job_.memory) return std::nullopt;
+    const uint32_t known = all.size() - 1;
+    check_known(known_values(), all.size());
     numbers_ = scratch_.file("numbers");
     {
       RawFile numbers(numbers_, RawFile::Mode::Create);
-      std::vector<uint32_t> chunk(static_cast<size_t>(kChunk));
       bool fits = true;
       for_each_chunk<Key>(keys_, [&](std::span<Key> keys, int64_t first) {
         if (!fits) return;
@@ -210,7 +229,7 @@ class Numbering {
       if (!fits) return std::nullopt;
     }
     IdColumnResult result;
-    const auto stays = [&](uint32_t number) { return all.count(number) >= threshold(); };
+    const auto stays = [&](uint32_t number) { return number <= known || all.count(number) >= threshold(); };
     for (uint32_t number = 1; number < all.size(); ++number)
       if (stays(number))
         result.dictionary_bytes = std::max(result.dictionary_bytes, bytes_for(all.key(number)));
@@ -271,18 +290,33 @@ class Numbering {
     std::vector<Key> selected;
     std::vector<uint32_t> places, numbers(static_cast<size_t>(kChunk));
     bool fits = true;
+    const auto check_room = [&] {
+      fits = some.bytes() + first_seen.capacity() * sizeof(uint64_t) <= job_.memory;
+    };
+    for_each_known([&](std::span<const Key> keys, int64_t first) {
+      if (!fits) return;
+      select(keys, partition, count, selected, places);
+      some.add(selected, numbers.data());
+      for (const uint32_t place : places) first_seen.push_back(static_cast<uint64_t>(first) + place);
+      check_room();
+    });
+    if (!fits) return false;
+    check_known(std::ssize(first_seen) - 1, some.size());
+    const uint32_t known = some.size() - 1;
+    const auto behind = static_cast<uint64_t>(known_values());
     for_each_chunk<Key>(keys_, [&](std::span<Key> keys, int64_t first) {
       if (!fits) return;
       select(keys, partition, count, selected, places);
       some.add(selected, numbers.data());
       for (size_t i = 0; i < selected.size(); ++i)  // new numbers are consecutive
-        if (numbers[i] == first_seen.size()) first_seen.push_back(static_cast<uint64_t>(first) + places[i]);
-      fits = some.bytes() + first_seen.capacity() * sizeof(uint64_t) <= job_.memory;
+        if (numbers[i] == first_seen.size())
+          first_seen.push_back(behind + static_cast<uint64_t>(first) + places[i]);
+      check_room();
     });
     if (!fits) return false;
     Appender<Kept> kept(kept_file(partition));
     for (uint32_t number = 1; number < some.size(); ++number) {
-      if (some.count(number) < threshold()) continue;
+      if (number > known && some.count(number) < threshold()) continue;
       kept.add({first_seen[number], some.key(number)});
       largest_ = std::max<uint64_t>(largest_, some.key(number));
     }

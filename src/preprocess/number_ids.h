@@ -2,7 +2,8 @@
 //
 //   id 0   a missing value (hash 0)
 //   id 1   a value that is rare (seen less often than the threshold), or not in a given dictionary
-//   2 ...  all others, in order of first appearance: the dictionary
+//   2 ...  all others, in order of first appearance: the dictionary. One that grows begins with the values of an older
+//          one, in their order, whether they occur or not
 //
 // Memory stays below a limit however many values there are. A dictionary that would exceed it is made in partitions:
 // each pass over the column counts only the values whose hash falls into its partition and writes the frequent ones,
@@ -23,8 +24,13 @@ struct IdColumnJob {
   std::string ids;           // output file: ids of id_bytes each
   std::string dictionary;    // file with the hashes of id 2, 3, ...; written, or read if `given`
   std::optional<int> given;  // bytes of a hash in an existing dictionary: 4, or 8 if keys have 8
-  int64_t threshold = 1;     // occurrences that a value needs for an id
-  size_t memory = 0;         // approximate bytes for the dictionary
+  struct Known {
+    std::string file;
+    int bytes = 4;  // of a hash, as in `given`
+  };
+  std::optional<Known> known;  // an older dictionary that this one begins with; not together with `given`
+  int64_t threshold = 1;       // occurrences that a value needs for an id, unless it is known
+  size_t memory = 0;           // approximate bytes for the dictionary
 };
 
 struct IdColumnResult {

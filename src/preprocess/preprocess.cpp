@@ -62,10 +62,13 @@ class Job {
     if (options.dictionaries_of) {
       given_ = read_click_folder(*options.dictionaries_of);
       check_dictionaries(*given_, *options.dictionaries_of);
+      if (!options_.columns && options_.format == "auto") options_.columns = given_->columns;
     }
     // Each is opened for its layout, closed, and reopened later: there may be thousands.
     for (const std::string& path : click_inputs(options.inputs)) add_layout(path);
     describe(result_.folder);
+    if (options.grow_dictionaries)
+      for (const ClickFolder::Table& table : given_->tables) result_.known_rows.push_back(table.rows);
     if (options.max_bag && layout_.bags == 0)
       bad_input("--max-bag {}: {} has no column of bags: leave it out, or name one with --bag",
                 *options.max_bag, paths_[0]);
@@ -111,6 +114,7 @@ class Job {
       bad_input("ids that are hashes need a range to be taken modulo, from 1 to {}", ClickTable::kMaxRows);
     if (o.hash_ids && (o.dictionaries_of || o.frequency_threshold > 1))
       bad_input("ids that are hashes have no dictionary and no frequency threshold");
+    if (o.grow_dictionaries && !o.dictionaries_of) bad_input("there are no dictionaries to grow");
     if (!(o.drop_negatives >= 0 && o.drop_negatives < 1))
       bad_input("the fraction of negatives to drop is {}; it must be in [0, 1)", o.drop_negatives);
     if (o.frequency_threshold < 0) bad_input("a frequency threshold of {}", o.frequency_threshold);
@@ -230,6 +234,7 @@ class Job {
                     folder.tables[t].name);
     name_labels(folder);
     folder.hash_seed = layout_.rules ? layout_.rules->hash_seed : 0;
+    folder.columns = options_.columns;
     if (!given_) return;
     for (size_t t = 0; t < folder.tables.size(); ++t) {
       if (layout_.rules && folder.tables[t].name != given_->tables[t].name)
@@ -256,6 +261,16 @@ class Job {
     for (const ClickFolder::Table& table : given_->tables)
       if (!table.dictionary)
         bad_input("{} has no dictionaries: its ids are hashes", *options_.dictionaries_of);
+    check_columns();
+  }
+
+  void check_columns() const {
+    if (!options_.columns || !given_->columns) return;
+    const std::vector<std::string> differences =
+        column_differences(*given_->columns, *options_.dictionaries_of, *options_.columns, "these options");
+    if (!differences.empty())
+      bad_input("the columns are not those of {}:\n  {}\nWithout --label they are taken from there",
+                *options_.dictionaries_of, fmt::join(differences, "\n  "));
   }
 
   void name_labels(ClickFolder& folder) const {
@@ -307,8 +322,14 @@ class Job {
     job.threshold = options_.frequency_threshold;
     job.memory = options_.memory / static_cast<size_t>(pool_.size());
     if (given_) {
-      std::filesystem::copy_file(given_->dictionary_file(*options_.dictionaries_of, t), job.dictionary);
-      job.given = given_->tables[static_cast<size_t>(t)].dictionary_bytes;
+      const std::string older = given_->dictionary_file(*options_.dictionaries_of, t);
+      const int bytes = given_->tables[static_cast<size_t>(t)].dictionary_bytes;
+      if (options_.grow_dictionaries) {
+        job.known = {older, bytes};
+      } else {
+        std::filesystem::copy_file(older, job.dictionary);
+        job.given = bytes;
+      }
     }
     const IdColumnResult ids =
         options_.hash_ids ? number_hashed_ids(job, options_.max_ind_range) : number_ids(job);
@@ -317,12 +338,23 @@ class Job {
     table.dictionary = !options_.hash_ids;
     table.dictionary_bytes = ids.dictionary_bytes;
     if (table.dictionary) table.dictionary_crc = folder.dictionary_checksum(path, t);
+    if (given_) note_older(path, t);
     const std::lock_guard lock(counting_);
     result_.partitioned_tables += ids.partitions > 1 ? 1 : 0;
     std::filesystem::remove(key_file);
   }
 
-  const PreprocessOptions& options_;
+  // What the dictionary of a table was grown from, if it is no longer the same.
+  void note_older(const std::string& path, int t) {
+    ClickFolder::Table& table = result_.folder.tables[static_cast<size_t>(t)];
+    const ClickFolder::Table& older = given_->tables[static_cast<size_t>(t)];
+    table.grown_from = older.grown_from;
+    std::string mapping = given_->mapping(*options_.dictionaries_of, t);
+    if (mapping != result_.folder.mapping(path, t))
+      table.grown_from.push_back({older.rows, std::move(mapping)});
+  }
+
+  PreprocessOptions options_;
   ThreadPool& pool_;
   FunctionRef<void(const PreprocessProgress&)> progress_;
   std::optional<ClickFolder> given_;

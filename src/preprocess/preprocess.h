@@ -28,11 +28,14 @@ struct PreprocessOptions {
   DenseTransform transform = DenseTransform::Log1p;
   // Hashes are taken modulo this before anything else; 0: unchanged.
   int64_t max_ind_range = 0;
-  bool hash_ids = false;                       // ids are hashes modulo max_ind_range: no dictionary
-  int64_t frequency_threshold = 1;             // occurrences that a value needs for an id of its own
-  std::optional<std::string> dictionaries_of;  // folder whose dictionaries, and m of LogMin, are reused
-  std::optional<int64_t> max_bag;              // of a longer bag only this many ids, the first ones, are kept
-  double drop_negatives = 0;                   // share of samples without a click to drop, chosen by the seed
+  bool hash_ids = false;            // ids are hashes modulo max_ind_range: no dictionary
+  int64_t frequency_threshold = 1;  // occurrences that a value needs for an id of its own
+  // Folder whose dictionaries, m of LogMin and, unless `columns` or a format are given, named columns are reused.
+  std::optional<std::string> dictionaries_of;
+  // Values that are not in them and reach the threshold in these inputs get ids behind theirs; else all have id 1.
+  bool grow_dictionaries = false;
+  std::optional<int64_t> max_bag;  // of a longer bag only this many ids, the first ones, are kept
+  double drop_negatives = 0;       // share of samples without a click to drop, chosen by the seed
   uint64_t seed = 1234;
   size_t memory = size_t{1} << 30;  // bytes for dictionaries, of all threads together
   double max_malformed = 0.01;      // share of malformed lines above which the input is rejected
@@ -56,6 +59,8 @@ struct PreprocessResult {
 
   ClickFolder folder;
   std::vector<Bags> bags;
+  std::vector<int64_t>
+      known_rows;  // with grow_dictionaries: of each table, rows of the dictionary that was grown
   TextReport report;
   int64_t input_bytes = 0;
   int partitioned_tables = 0;  // tables whose dictionary did not fit into memory at once

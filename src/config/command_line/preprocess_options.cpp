@@ -89,9 +89,12 @@ OptionTable options_of(PreprocessConfig& config) {
   table
       .add("dictionaries-of", &config.dictionaries_of,
            "Reuse the dictionaries of this folder, so that ids have the same meaning; unknown values get id "
-           "1.")
+           "1. Without --label the columns are also those of that folder, if options named them.")
       .files("DIR")
       .absent("made from the input");
+  table.add("grow-dictionaries", &config.grow_dictionaries,
+            "Give unknown values that reach --frequency-threshold in the input ids behind those of "
+            "--dictionaries-of; recommend --finetune goes on with such data.");
   table.group("Sampling");
   table.add("drop-negatives", &config.drop_negatives, "Fraction of the samples without a click to drop.")
       .fraction();
@@ -160,11 +163,15 @@ std::vector<Problem> problems(const PreprocessConfig& config) {
     problems.about("dictionaries-of", "ids")
         .wrong("--dictionaries-of {} has no effect with --ids hash", *config.dictionaries_of)
         .right("leave it out");
-  if (config.dictionaries_of && config.frequency_threshold > 1)
-    problems.about("frequency-threshold", "dictionaries-of")
+  if (config.dictionaries_of && !config.grow_dictionaries && config.frequency_threshold > 1)
+    problems.about("frequency-threshold", "dictionaries-of", "grow-dictionaries")
         .wrong("--frequency-threshold {} has no effect with --dictionaries-of, which are not changed",
                config.frequency_threshold)
-        .right("leave it out");
+        .right("leave it out, or give --grow-dictionaries too");
+  if (config.grow_dictionaries && !config.dictionaries_of)
+    problems.about("grow-dictionaries", "dictionaries-of")
+        .wrong("--grow-dictionaries has no effect without --dictionaries-of DIR")
+        .right("give both, or neither");
   return problems.take();
 }
 

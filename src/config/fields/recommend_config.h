@@ -98,6 +98,7 @@ struct PreprocessConfig {
   std::optional<std::string> dictionaries_of;
   std::optional<int64_t> max_bag;  // ids of a bag that are kept, its first ones
   double drop_negatives = 0;
+  bool grow_dictionaries = false;
   uint64_t seed = 1234;
   double max_malformed = 0.01;
   double dictionary_memory = 1;  // GiB
