@@ -89,9 +89,10 @@ EmbeddingTables::~EmbeddingTables() {
 }
 
 void EmbeddingTables::add_part(int table, const Rect& rect, bool names_rows) {
-  parts_.emplace_back(
-      ops_, placement_.tables()[static_cast<size_t>(table)], rect, names_rows,
-      TablePart::Options{options_.dtype, options_.optimizer, options_.training, options_.seed}, compute_);
+  parts_.emplace_back(ops_, placement_.tables()[static_cast<size_t>(table)], rect, names_rows,
+                      TablePart::Options{options_.dtype, options_.optimizer, options_.training, options_.seed,
+                                         options_.init_range},
+                      compute_);
 }
 
 void EmbeddingTables::connect(LookupBatch& batch) const {

@@ -41,7 +41,8 @@ class EmbeddingTables {
     bool bf16_exchange = false;
     bool training = true;  // otherwise there is no state and no backward
     uint64_t seed = 0;
-    StepMarks marks;  // called for Vectors and Gradients
+    StepMarks marks;        // called for Vectors and Gradients
+    double init_range = 0;  // of initial values (embedding/table_part.h)
   };
   // `comm` must not be used by others; its work runs on `comm_stream`, computation on `compute`, both on the
   // device of `ops`. References must outlive the tables.

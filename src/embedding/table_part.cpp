@@ -64,7 +64,8 @@ void TablePart::initialise(Stream& stream) const {
 // Generates the values of this part's rows from `first` on.
 void TablePart::write_initial(int64_t first, Tensor rows, Stream& stream) const {
   const PhiloxKey key = philox_key(options_.seed, weight_name(table_));
-  const double bound = std::sqrt(1.0 / static_cast<double>(table_.rows));
+  const double bound =
+      options_.init_range > 0 ? options_.init_range : std::sqrt(1.0 / static_cast<double>(table_.rows));
   const int64_t columns = rows.last_dim();
   const int64_t vector = table_.width - table_.weights;
   dispatch_wide_float(options_.dtype, [&](auto zero) {

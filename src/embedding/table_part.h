@@ -1,7 +1,7 @@
 // TablePart: the rectangle of an embedding table that a rank holds, with its optimizer's state, in memory
 // that operations read.
 //
-// Initial values are uniform in +-1/sqrt(rows), keyed by (seed, table, row, column): the same in every
+// Initial values are uniform in +-1/sqrt(rows), or in a range that is given, keyed by (seed, table, row, column): the same in every
 // placement, and with first-order weights (EmbeddingTable::weights), which begin as 0, behind them or not.
 #pragma once
 
@@ -28,6 +28,7 @@ class TablePart {
     SparseKind optimizer = SparseKind::Sgd;
     bool training = true;  // otherwise there is no state
     uint64_t seed = 0;
+    double init_range = 0;  // 0: 1 / sqrt(rows)
   };
   // `names_rows`: this part saves the state that belongs to whole rows. Values are generated on `stream`, on
   // the device of `ops`; copies to the device may still be in flight when this returns.

@@ -40,16 +40,19 @@ json click_record(const ClickSchema& schema) {
   for (const ClickTable& table : schema.tables) mappings.push_back(table.mapping);
   json record = {{"dense_transform", schema.dense_transform}, {"mappings", std::move(mappings)}};
   if (schema.weighted) record["weighted"] = true;
+  for (size_t t = 0; t < schema.tables.size(); ++t)
+    for (const ClickTable::Older& older : schema.tables[t].grown_from)
+      record["grown_from"].push_back({{"table", t}, {"rows", older.rows}, {"mapping", older.mapping}});
   return record;
 }
 
-void compare_with_record(const CheckpointReader& reader, const std::string& data, const ClickSchema& schema) {
+ClickSchema recorded_schema(const CheckpointReader& reader, const ClickSchema& schema) {
   const json& model = reader.meta().model;
   const json record = member(reader.meta().state, "clicks");
   const json tables = member(model, "tables");
   const json mappings = member(record, "mappings");
-  if (!tables.is_array()) return;  // a different model: reported with its other fields
   ClickSchema stored;
+  if (!tables.is_array()) return stored;
   stored.dense = static_cast<int>(recorded<int64_t>(model, "dense").value_or(schema.dense));
   stored.dense_transform = recorded<std::string>(record, "dense_transform").value_or(schema.dense_transform);
   stored.labels = labels_in(model);
@@ -62,12 +65,36 @@ void compare_with_record(const CheckpointReader& reader, const std::string& data
     table.mapping = mappings.is_array() && t < mappings.size() && mappings[t].is_string()
                         ? mappings[t].get<std::string>()
                         : std::string(kUnknownMapping);
+    table.grown_from.clear();
     stored.tables.push_back(std::move(table));
+  }
+  if (const json grown = member(record, "grown_from"); grown.is_array())
+    for (const json& older : grown) {
+      const auto t = recorded<int64_t>(older, "table"), rows = recorded<int64_t>(older, "rows");
+      const auto mapping = recorded<std::string>(older, "mapping");
+      if (t && rows && mapping && *t >= 0 && *t < stored.table_count())
+        stored.tables[static_cast<size_t>(*t)].grown_from.push_back({*rows, *mapping});
+    }
+  return stored;
+}
+
+void compare_with_record(const CheckpointReader& reader, const std::string& data, const ClickSchema& schema,
+                         ClickUse use) {
+  ClickSchema stored = recorded_schema(reader, schema);
+  if (stored.tables.empty()) return;  // a different model: reported with its other fields
+  bool all_grow = true;               // those that differ
+  for (size_t t = 0; t < stored.tables.size(); ++t) {
+    if (use == ClickUse::Train) stored.tables[t].grown_from.clear();
+    if (t < schema.tables.size())
+      all_grow = all_grow && (can_read(stored.tables[t], schema.tables[t]) ||
+                              can_grow(stored.tables[t], schema.tables[t]));
   }
   const std::string name = reader.directory().string();
   const std::vector<std::string> differences = click_differences({name, stored}, {data, schema});
-  if (!differences.empty())
-    bad_input("{} was trained on other clicks than {}:\n  {}", name, data, fmt::join(differences, "\n  "));
+  if (differences.empty()) return;
+  const bool can_go_on = use == ClickUse::Train && all_grow;
+  bad_input("{} was trained on other clicks than {}:\n  {}{}", name, data, fmt::join(differences, "\n  "),
+            can_go_on ? "\nTables have grown: --finetune goes on with them" : "");
 }
 
 }  // namespace trifold

@@ -12,7 +12,9 @@
 #include "optim/lr_schedule.h"
 #include "recommend/check_bags.h"
 #include "recommend/click_record.h"
+#include "recommend/grown_start.h"
 #include "recommend/recommender_setup.h"
+#include "recommend/run_options.h"
 #include "recommend/trained_recommender.h"
 #include "run/changed_options.h"
 #include "run/checkpoint_data.h"
@@ -26,21 +28,6 @@
 namespace trifold {
 
 namespace {
-
-int64_t last_step(const RecommendConfig& config, int64_t steps_per_epoch) {
-  if (config.training.train_iters) return *config.training.train_iters;
-  return config.training.train_epochs.value_or(1) * steps_per_epoch;
-}
-
-// The rates of the tables: those of the MLPs in the ratio of --embedding-lr to --lr.
-LrConfig table_rates(const RecommendConfig& config) {
-  LrConfig rates = config.lr;
-  rates.lr = config.training.embedding_lr.value_or(config.lr.lr);
-  const double ratio = rates.lr / config.lr.lr;
-  rates.min_lr = std::min(rates.lr, ratio * config.lr.min_lr);
-  rates.lr_warmup_init = std::min(rates.lr, ratio * config.lr.lr_warmup_init);
-  return rates;
-}
 
 // BadInput that lists the fields in which `stored`, the model of the checkpoint, is not that of the options.
 void expect_model(const CheckpointReader& reader, const nlohmann::json& stored, const RecommendConfig& config,
@@ -89,18 +76,19 @@ int64_t check_start(RecommendJob& job) {
   const std::string name = reader.directory().string();
   expect_recommender(reader);
   check_not_marked(job.start, config.checkpoint);
-  compare_with_record(reader, config.data.train_data, job.data.schema());
-  expect_model(reader, meta.model, config, job.data.schema());
+  const ClickSchema schema = job.data.schema();
+  expect_model(reader, model_to_go_on(reader, job.start.part, config.data.train_data, schema), config,
+               schema);
+  if (job.start.part == LoadPart::State) {
+    for (std::string& note : growth_notes(reader, schema)) job.data.notes.push_back(std::move(note));
+    return 0;
+  }
   const JsonView state(meta.state, name);
   const int64_t batch = state.has("global_batch_size") ? state.at("global_batch_size").integer(0) : 0;
   if (batch != config.training.global_batch_size)
     bad_input("{} was trained with global batches of {}: go on with --global-batch-size {}", name, batch,
               batch);
-  const uint64_t seed = state.has("seed") ? state.at("seed").whole_number() : config.seed;
-  if (seed != config.seed)
-    bad_input(
-        "{} was trained with --seed {}, which decides the order of the samples: go on with that, not with {}",
-        name, seed, config.seed);
+  check_order(config, meta.state, name);
   const bool may_differ = config.checkpoint.allow_changed_data;
   check_training_data(meta, name, job.fingerprint, may_differ);
   if (const std::string changed = data_difference(meta, job.fingerprint); !changed.empty())
@@ -139,6 +127,7 @@ RecommendJob prepare(RecommendConfig config) {
   files.attempt([&] { check_device(c.mesh); });
   files.attempt([&] {
     job.start = choose_start(c.checkpoint);
+    if (job.start.part == LoadPart::Weights) job.start.part = LoadPart::State;
     if (!job.start.from) first_step = 0;
   });
   files.attempt([&] {
@@ -152,7 +141,7 @@ RecommendJob prepare(RecommendConfig config) {
     const int64_t share = (c.training.global_batch_size + c.mesh.ranks - 1) / c.mesh.ranks;
     for (const ClickSource* source : {job.data.train, job.data.valid})
       if (source != nullptr) check_bags(*source, share);
-    const ClickFeed feed(*job.data.train, c.seed, c.training.global_batch_size);
+    const ClickFeed feed(*job.data.train, order_seed(c), c.training.global_batch_size);
     job.limits = {last_step(c, feed.batches_per_epoch()), c.training.exit_interval,
                   c.training.exit_duration_in_mins, c.training.early_stop_patience};
     LrSchedule(c.lr, c.training.global_batch_size, job.limits.last_step);  // checks that there is one
@@ -184,7 +173,7 @@ class RecommendRun final : public TrainingRun, Savable {
         job_(job),
         config_(job.config),
         observer_(observer),
-        feed_(*job.data.train, job.config.seed, job.config.training.global_batch_size),
+        feed_(*job.data.train, order_seed(job.config), job.config.training.global_batch_size),
         rates_(config_.lr, config_.training.global_batch_size, job.limits.last_step),
         table_rates_(table_rates(config_), config_.training.global_batch_size, job.limits.last_step),
         model_(world, recommender_setup(job.config, job.data.schema(), world.size())) {
@@ -252,9 +241,14 @@ class RecommendRun final : public TrainingRun, Savable {
                   {"clicks", click_record(job_.data.schema())},
                   {"best", best_.state()},
                   {"dtype", config_.precision.f64 ? "f64" : "f32"}};
+    note_order(config_, meta.state);
+    if (updates_before_ > 0) meta.state[kUpdatesBefore] = updates_before_;
     note_data(meta, job_.fingerprint);
     return meta;
   }
+
+  static constexpr const char* kUpdatesBefore = "updates_before";
+  static constexpr int64_t kMostUpdates = int64_t{1} << 60;
 
   Communicator& world_;
   const RecommendJob& job_;
@@ -265,7 +259,8 @@ class RecommendRun final : public TrainingRun, Savable {
   LrSchedule rates_, table_rates_;
   Recommender model_;  // after the feeds, from which it fetches
   int64_t done_ = 0;
-  bool is_fetched_ = false;  // the batch of the next step
+  int64_t updates_before_ = 0;  // in runs before this one, from which --finetune took the state
+  bool is_fetched_ = false;     // the batch of the next step
   bool stop_agreed_ = false;
   std::optional<int64_t> failed_step_;
   BestEvaluation best_{"AUC", BestEvaluation::Better::Higher};
@@ -275,18 +270,29 @@ std::vector<std::string> RecommendRun::load(const std::string& path) {
   std::vector<std::string> changes;
   gather_texts(world_, "loading " + path, [&]() -> std::string {
     CheckpointReader reader(path);
-    compare_with_record(reader, config_.data.train_data, job_.data.schema());
-    compare_models(reader.meta().model, recommender_model(config_, job_.data.schema()));
-    TensorsOnHost host(model_.checkpoint_tensors(true), model_.ops(), model_.compute());
+    const bool begins = job_.start.part == LoadPart::State;
+    const ClickSchema schema = job_.data.schema();
+    compare_models(model_to_go_on(reader, job_.start.part, config_.data.train_data, schema),
+                   recommender_model(config_, schema));
+    std::vector<NamedTensor> boxes = model_.checkpoint_tensors(true);
+    if (begins) boxes = stored_parts(std::move(boxes), reader, schema);
+    TensorsOnHost host(std::move(boxes), model_.ops(), model_.compute());
     reader.load(host.tensors());
     host.put_back();
-    done_ = reader.meta().step;
     const JsonView state(reader.meta().state, reader.directory().string());
+    updates_before_ = state.has(kUpdatesBefore) ? state.at(kUpdatesBefore).integer(0, kMostUpdates) : 0;
+    if (begins) {
+      updates_before_ += reader.meta().step;
+      changes = {fmt::format("weights and optimizer state were taken from {}", reader.directory().string())};
+      return {};
+    }
+    done_ = reader.meta().step;
     if (state.has("best")) best_.restore(state.at("best"));
     RecommendConfig config = config_;
     changes = changed_options(reader.meta().config, to_json(config_), options_of(config));
     return {};
   });
+  model_.set_updates_before(updates_before_);
   model_.loaded();
   return changes;
 }

@@ -29,7 +29,7 @@ LookupOptions RecommenderSetup::lookups(int ranks) const {
 }
 
 EmbeddingTables::Options RecommenderSetup::tables(int ranks) const {
-  return {samples(ranks), dtype, sparse.kind, mean, bf16_exchange, training, seed, marks};
+  return {samples(ranks), dtype, sparse.kind, mean, bf16_exchange, training, seed, marks, init_range};
 }
 
 size_t RecommenderSetup::batch_room(int ranks) const {

@@ -51,6 +51,7 @@ struct RecommenderSetup {
   int64_t check_overlap = 0;  // the first check_overlap steps are computed twice (run/overlap_check.h)
   bool overlap = true;        // fetch on a separate thread if a core is spare
   uint64_t seed = 0;
+  double init_range = 0;       // of the tables (embedding/table_part.h)
   std::optional<int> threads;  // of this rank; default: a fair share of the host's cores
   ComputeDevice device = ComputeDevice::Auto;
   bool tf32 = false;  // f32 products on a device with operands rounded to TF32
@@ -88,6 +89,9 @@ class Recommender {
   // Fetches a batch; `read` fills it, on any thread. At most one batch may be fetched but not used. Collective.
   using Read = std::function<void(ClickBatchBuffer&)>;
   void fetch(Read read);
+
+  // The updates that weights and optimizer state have seen in runs before this one, for rules that count them.
+  void set_updates_before(int64_t updates) { updates_before_ = updates; }
 
   // Trains on the oldest fetched batch. `real` are the samples of the global batch that are not padding.
   // `step` counts from 1. Returns the mean loss before the update, the same on all ranks. If that or grad_norm() is not
@@ -160,6 +164,7 @@ class Recommender {
     Fetched& fetched;
     const std::function<void()>* next = nullptr;  // fetches the next batch
     int64_t real = 0;
+    int64_t step = 0;
     double dense_lr = 0;
     int64_t first_sample = 0;  // of the run, that is here: what dropout is keyed by
     SparseRule rule = {};
@@ -204,6 +209,7 @@ class Recommender {
   ShardedOptimizer optimizer_;
   std::optional<GradNorm> norm_;  // only with clipping
   double grad_norm_ = 0;
+  int64_t updates_before_ = 0;
   StepWatch* watch_ = nullptr;
   int64_t checked_ = 0;                  // steps that were repeated without overlap
   RankPlan gradients_row_, update_row_;  // the actions of a step, to the norm and from there

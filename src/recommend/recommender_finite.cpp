@@ -48,7 +48,7 @@ void Recommender::explain(const StepState& failed) {
   synchronize();
   Search search(*this, failed.fetched);
   repeat(failed, search);
-  throw search.error(failed.rule.step, failed.loss, grad_norm_);
+  throw search.error(failed.step, failed.loss, grad_norm_);
 }
 
 }  // namespace trifold

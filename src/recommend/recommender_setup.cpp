@@ -155,6 +155,7 @@ RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSch
   setup.mean = config.model.pooling == Pooling::Mean;
   setup.bf16_exchange = config.placement.bf16_exchange;
   setup.seed = config.seed;
+  setup.init_range = config.model.embedding_init_range;
   setup.threads = config.mesh.threads_per_rank;
   setup.device = config.mesh.device;
   setup.tf32 = config.precision.tf32;

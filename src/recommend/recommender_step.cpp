@@ -148,7 +148,7 @@ void Recommender::repeat_without_overlap(const StepState& state) {
   synchronize();
   OneByOne watch(streams(), state.watch);
   const StepState again = repeat(state, watch);
-  const std::string step = fmt::format("step {}", state.rule.step);
+  const std::string step = fmt::format("step {}", state.step);
   before.compare({again.loss, 1}, step);
   const HostCopy now(ops_, compute_, gradients);
   check(std::memcmp(kept.data(), now.tensor().data, kept.bytes()) == 0,
@@ -167,12 +167,13 @@ double Recommender::train(int64_t real, int64_t step, double dense_lr, double sp
     StepState state{.fetched = oldest(),
                     .next = &next,
                     .real = real,
+                    .step = step,
                     .dense_lr = dense_lr,
                     .first_sample = (step - 1) * setup_.global_batch + world_.rank() * samples_,
                     .watch = setup_.marks ? &marks : watch_};
     state.rule = setup_.sparse;
     state.rule.lr = sparse_lr;
-    state.rule.step = step;
+    state.rule.step = updates_before_ + step;
     const double scale = 1.0 / static_cast<double>(real);
     numbers_.send(compute_,
                   [&](int64_t row) { return row == 0 ? numbers_of(state.rule) : RuleNumbers{scale}; });

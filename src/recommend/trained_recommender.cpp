@@ -159,9 +159,12 @@ TrainedRecommender open_recommender(const TrainedRecommenderConfig& asked) {
   check_device(config.mesh);
   job.data = open_clicks_to_score(config.data);
   job.schema = job.samples().schema();
-  if (!job.schema.labeled) job.schema.labels = labels_in(meta.model);
-  const ClickSchema& schema = job.schema;
-  compare_with_record(reader, asked.data, schema);
+  ClickSchema& schema = job.schema;
+  if (!schema.labeled) schema.labels = labels_in(meta.model);
+  compare_with_record(reader, asked.data, schema, ClickUse::Predict);
+  const ClickSchema recorded = recorded_schema(reader, schema);
+  for (size_t t = 0; t < std::min(schema.tables.size(), recorded.tables.size()); ++t)
+    schema.tables[t].rows = recorded.tables[t].rows;
   compare_models(meta.model, recommender_model(config, schema));
   check_bags(job.samples(), (asked.global_batch_size + asked.mesh.ranks - 1) / asked.mesh.ranks);
   check_weights(reader, recommender_setup(config, schema, asked.mesh.ranks));

@@ -51,6 +51,27 @@ TEST(CompareClicks, EquivalentFoldersAreEqual) {
   EXPECT_NE(differences(clipped, other), "");
 }
 
+TEST(CompareClicks, DictionariesThatWereGrown) {
+  const ClickTable day1{"a", 10, 1, "dictionary 1"};
+  const ClickTable day2{"a", 14, 1, "dictionary 2", {{10, "dictionary 1"}}};
+  const ClickTable other{"a", 14, 1, "dictionary 3", {{10, "dictionary 9"}}};
+  const ClickTable few{"a", 10, 1, ""}, more{"a", 14, 1, ""};
+  ClickTable folded = more;
+  folded.mapping = "modulo";
+  EXPECT_TRUE(can_read(day2, day1));  // a model of the later day has the rows of the earlier one
+  EXPECT_FALSE(can_read(day1, day2));
+  EXPECT_FALSE(can_read(other, day1));
+  EXPECT_TRUE(can_grow(day1, day2));
+  EXPECT_FALSE(can_grow(day2, day1));
+  EXPECT_FALSE(can_grow(day1, other));
+  EXPECT_FALSE(can_grow(day1, more));
+  EXPECT_TRUE(can_grow(few, more));  // numbers of the file
+  EXPECT_TRUE(can_grow(few, folded));
+  folded.rows = 9;
+  EXPECT_FALSE(can_grow(folded, more));  // 13 was row 4
+  EXPECT_FALSE(can_grow(more, few));
+}
+
 // The content of dictionaries counts, not their folder; an older folder, which does not say the checksum, is
 // asked for it.
 TEST(CompareClicks, DictionariesOfFolders) {

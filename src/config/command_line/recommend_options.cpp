@@ -76,6 +76,12 @@ void add_data(OptionTable& table, ClickDataConfig& data) {
 void add_model(OptionTable& table, DlrmConfig& model) {
   table.group("Model");
   table.add("embedding-dim", &model.embedding_dim, "Width of an embedding vector.").range(1, 1 << 16);
+  table
+      .add(
+          "embedding-init-range", &model.embedding_init_range,
+          "Initial numbers of a table are uniform in plus or minus this; 0: in plus or minus one over the square "
+          "root of its rows. With a number given, rows that a table grows by begin like its first ones.")
+      .at_least(0);
   table.add("bottom-mlp", &model.bottom_mlp, "Widths of the bottom MLP; the last is --embedding-dim.")
       .takes("N-N-...");
   table.add("top-mlp", &model.top_mlp, "Widths of the top MLP; the last is 1.").takes("N-N-...");
@@ -117,6 +123,9 @@ void add_training(OptionTable& table, RecommendConfig& config) {
   table.add("train-epochs", &training.train_epochs, "Passes over the training data.")
       .range(1, kMostClicks)
       .absent("1, if --train-iters is not given");
+  table.add(
+      "sample-order", &training.sample_order,
+      "Order of the training samples: shuffled anew in each pass, or as they are stored, day after day.");
   add_exit(table, training.exit_interval, training.exit_duration_in_mins);
   add_lr(table, config.lr);
   table.change("lr").optional();
@@ -214,7 +223,10 @@ void add_placement(OptionTable& table, RecommendConfig& config) {
 }
 
 void add_files(OptionTable& table, RecommendConfig& config) {
-  add_saving(table, config.checkpoint);
+  add_checkpoint(table, config.checkpoint);
+  table.change("finetune").help =
+      "Begin another run, on other data, with weights and optimizer state of --load. Its tables may have more rows: "
+      "those of a dictionary that preprocess --grow-dictionaries made are taken, the others are new.";
   add_log(table, config.log);
   table.change("log-json").help = "Append one JSON object per report to this file.";
 }

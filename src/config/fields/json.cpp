@@ -147,9 +147,9 @@ namespace {
 
 // What a recommender is: its layers, and what is trained with them.
 constexpr const char* kRecommenderOptions[] = {
-    "embedding-dim", "bottom-mlp", "top-mlp",   "interaction",         "interaction-self", "wide",
-    "dropout",       "optimizer",  "pooling",   "embedding-optimizer", "cross-layers",     "cross-rank",
-    "loss",          "f64",        "tower-mlp", "multi-task",          "mmoe-experts"};
+    "embedding-dim", "bottom-mlp", "top-mlp",   "interaction",         "interaction-self",    "wide",
+    "dropout",       "optimizer",  "pooling",   "embedding-optimizer", "cross-layers",        "cross-rank",
+    "loss",          "f64",        "tower-mlp", "multi-task",          "embedding-init-range", "mmoe-experts"};
 // How it computes, and how its data are read.
 constexpr const char* kUseOptions[] = {"bf16", "table-max-ids", "id-policy"};
 

@@ -50,6 +50,14 @@ struct Names<IdSource> {
   static constexpr Named<IdSource> kAll[] = {{IdSource::Dictionary, "dictionary"}, {IdSource::Hash, "hash"}};
 };
 
+// The order in which a run takes the training samples: each pass shuffled by the seed, or as they are stored.
+enum class SampleOrder { Shuffled, Stored };
+template <>
+struct Names<SampleOrder> {
+  static constexpr Named<SampleOrder> kAll[] = {{SampleOrder::Shuffled, "shuffled"},
+                                                {SampleOrder::Stored, "stored"}};
+};
+
 // ---- The model ----
 
 // Interaction of a sample's vectors: pairwise dot products, concatenation, a cross network, or a factorization machine

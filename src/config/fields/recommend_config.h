@@ -35,6 +35,7 @@ struct ClickDataConfig {
 
 struct DlrmConfig {
   int64_t embedding_dim = 16;
+  double embedding_init_range = 0;  // 0: 1 / sqrt(rows)
   NumberList bottom_mlp = {512, 256, 64, 16};
   NumberList top_mlp = {512, 256, 1};
   // With several labels.
@@ -55,6 +56,7 @@ struct ClickTrainingConfig {
   int64_t global_batch_size = 2048;
   std::optional<int64_t> train_iters;  // one epoch
   std::optional<int64_t> train_epochs;
+  SampleOrder sample_order = SampleOrder::Shuffled;
   std::optional<int64_t> exit_interval;          // as BatchConfig's
   std::optional<double> exit_duration_in_mins;   // the same
   std::optional<double> embedding_lr;            // RecommendConfig::lr
@@ -96,9 +98,9 @@ struct PreprocessConfig {
   int64_t max_ind_range = 0;  // 0: hashes as they are
   int64_t frequency_threshold = 1;
   std::optional<std::string> dictionaries_of;
+  bool grow_dictionaries = false;
   std::optional<int64_t> max_bag;  // ids of a bag that are kept, its first ones
   double drop_negatives = 0;
-  bool grow_dictionaries = false;
   uint64_t seed = 1234;
   double max_malformed = 0.01;
   double dictionary_memory = 1;  // GiB
