@@ -17,7 +17,6 @@
 //     stream. To keep first calls from blocking, or if ranks reach communicators in different orders, connect
 //     them beforehand: run one untimed collective, and meet() (comm/meet.h) for messages.
 //   * Calls on one communicator come from one stream at a time. A size of 1 works and only copies locally.
-//     locally.
 #pragma once
 
 #include <atomic>

@@ -61,6 +61,9 @@ ZeroSharing zero_sharing(const ZeroConfig& config, const MeshSizes& sizes, std::
 
 ZeroSharing zero_sharing(const PretrainConfig& run) {
   const MeshSizes sizes = mesh_sizes(run.mesh);
+  // The nodes of thousands of ranks are listed only if needed.
+  if (!run.zero.zero_group_size || !run.zero.zero_group_size->follows_nodes())
+    return zero_sharing(run.zero, sizes, {});
   return zero_sharing(run.zero, sizes, planned_nodes(sizes.ranks(), run.mesh.ranks_per_node));
 }
 

@@ -207,12 +207,6 @@ class RankNeeds {
   int stages_;
 };
 
-ZeroSharing sharing_of(const PretrainConfig& run) {
-  // The nodes of thousands of ranks are listed only if needed.
-  if (run.zero.zero_group_size && run.zero.zero_group_size->follows_nodes()) return zero_sharing(run);
-  return zero_sharing(run.zero, mesh_sizes(run.mesh), {});
-}
-
 }  // namespace
 
 StageNeeds BlockNeeds::stage(int index, int stages) const {
@@ -284,7 +278,7 @@ size_t LayoutMemory::most_bytes(const PretrainConfig& run, const std::vector<int
       flight(chosen_schedule(run.pipeline).value(), ranks, chunks, micros_per_step(run));
   const BlockNeeds& needs = blocks(run, rows.splits);
   const BlockNeeds* whole = rows.splits && rows.whole ? &blocks(run, false) : nullptr;
-  const ZeroSharing zero = sharing_of(run);
+  const ZeroSharing zero = zero_sharing(run);
   double most = 0;
   for (const std::vector<StageFlight>& rank : rows.ranks) {
     const RankNeeds of_rank(run, layers, rank);

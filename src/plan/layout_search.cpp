@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "config/command_line/commands.h"
+#include "config/fields/pipeline_choice.h"
 #include "core/bytes_text.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
@@ -131,12 +132,13 @@ class Searcher {
     fastest = std::min(fastest, candidate.time.all());
   }
 
-  // Computed once for all layouts of a mesh, a schedule and a number of stages, with and without sequence parallelism.
+  // Computed once for all layouts of a mesh, a schedule and a number of stages and micro-batches, with and without
+  // sequence parallelism.
   bool can_run(const Layout& layout) {
-    const std::array key{layout[SearchAxis::Tensor],          layout[SearchAxis::Context],
-                         layout[SearchAxis::Exchange],        layout[SearchAxis::Pipeline],
-                         layout[SearchAxis::Schedule],        layout[SearchAxis::Stages],
-                         layout[SearchAxis::SequenceParallel]};
+    const std::array key{layout[SearchAxis::Tensor],           layout[SearchAxis::Context],
+                         layout[SearchAxis::Exchange],         layout[SearchAxis::Pipeline],
+                         layout[SearchAxis::Schedule],         layout[SearchAxis::Stages],
+                         layout[SearchAxis::SequenceParallel], layout[SearchAxis::MicroBatch]};
     const auto known = can_run_.find(key);
     if (known != can_run_.end()) return known->second;
     PlanConfig one = config_;
@@ -156,15 +158,16 @@ class Searcher {
 
   // Null if the layers cannot be divided as requested.
   const std::vector<int>* stage_layers_of(const PretrainConfig& run) {
-    const Workload work = make_workload(run, 0);
-    const std::array key{run.mesh.tensor_model_parallel_size, run.mesh.context_parallel_size, work.pipeline,
-                         work.chunks};
+    const int pipeline = run.mesh.pipeline_model_parallel_size;
+    const int chunks = stages_per_rank(run.pipeline, run.model.num_layers, pipeline).value_or(1);
+    const std::array key{run.mesh.tensor_model_parallel_size, run.mesh.context_parallel_size, pipeline,
+                         chunks};
     auto known = cuts_.find(key);
     if (known == cuts_.end()) {
       std::vector<int> layers;  // empty: cannot be divided
       try {
         const Model& model = model_of(run);
-        layers = layers_of(model, cut_stages(run.mesh, model, work.pipeline * work.chunks));
+        layers = layers_of(model, cut_stages(run.mesh, model, pipeline * chunks));
       } catch (const Error& error) {
         if (error.kind() != ErrorKind::BadInput) throw;
         if (first_problem_.empty()) first_problem_ = error.what();
@@ -316,7 +319,7 @@ class Searcher {
   SearchJob job_;
   double limit_ = 0;
   LayoutMemory memory_;
-  std::map<std::array<int64_t, 7>, bool> can_run_;
+  std::map<std::array<int64_t, 8>, bool> can_run_;
   std::map<std::pair<int, int>, Model> models_;          // [tensor, context ranks]
   std::map<std::array<int, 4>, std::vector<int>> cuts_;  // [tensor, context, pipeline, stages of a rank]
   std::vector<EstimatedLayout> fitting_;

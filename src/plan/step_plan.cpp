@@ -142,6 +142,20 @@ StepOrder step_order(const PretrainConfig& config, int batches) {
   return order;
 }
 
+bool searches_order(const PretrainConfig& config) {
+  const int ranks = config.mesh.pipeline_model_parallel_size;
+  return chosen_schedule(config.pipeline) == Schedule::Auto &&
+         (ranks > 1 || stages_per_rank(config.pipeline, config.model.num_layers, ranks).value() > 1);
+}
+
+StepOrder order_of_plan(const PretrainConfig& config, Plan compute) {
+  StepOrder order;
+  order.micros = micros_per_step(config);
+  order.compute = std::move(compute);
+  order.rank_of_stage = ranks_of_stages(order.compute);
+  return order;
+}
+
 bool can_reduce_each(const PretrainConfig& config) {
   const std::optional<Schedule> schedule = chosen_schedule(config.pipeline);
   // A node with several ranks has at least 2, so the nodes need not be known here.

@@ -35,6 +35,11 @@ int batches_of_plan(const PretrainConfig& config, int64_t done);
 // if the file cannot be read or is for another number of ranks or stages, or if the file of costs has mistakes.
 StepOrder step_order(const PretrainConfig& config, int batches = 1);
 
+// Whether step_order searches for the order (--schedule auto), which may take minutes.
+bool searches_order(const PretrainConfig& config);
+// The order that such a search found, `compute`, without its AutomaticChoice.
+StepOrder order_of_plan(const PretrainConfig& config, Plan compute);
+
 // Whether gradients can be reduced after each micro-batch: if data-parallel ranks shard them and updates are
 // not inside the plan.
 bool can_reduce_each(const PretrainConfig& config);

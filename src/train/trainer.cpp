@@ -5,6 +5,8 @@
 
 #include "config/fields/model_family.h"
 #include "core/clock.h"
+#include "core/stream.h"
+#include "core/thread_pool.h"
 #include "layout/device_workspace.h"
 #include "layout/unit_actions.h"
 #include "layout/zero_sharing.h"
@@ -27,12 +29,27 @@ std::vector<int> versions_of_ranks(const StepOrder& order) {
   return versions;
 }
 
+// The order of a step, the same on all ranks. A search for one runs on rank 0 alone: it may take minutes, and
+// processors of other kinds could round its costs differently.
+StepOrder agreed_order(Communicator& world, const PretrainConfig& config, int batches) {
+  if (!searches_order(config)) return step_order(config, batches);
+  std::string text;
+  if (world.rank() == 0) text = to_string(step_order(config, batches).compute);
+  ThreadPool pool(1);
+  Stream host(Stream::Mode::Inline, pool);
+  auto length = static_cast<int64_t>(text.size());
+  world.broadcast({&length, DType::I64, {1}}, 0, host);
+  text.resize(static_cast<size_t>(length));
+  world.broadcast({text.data(), DType::U8, {length}}, 0, host);
+  return order_of_plan(config, parse_plan(text));
+}
+
 }  // namespace
 
 Trainer::Trainer(Communicator& world, const PretrainConfig& config, const DataSource& train,
                  const DataSource* valid)
     : config_(config),
-      order_(step_order(config, batches_of_plan(config, 0))),
+      order_(agreed_order(world, config, batches_of_plan(config, 0))),
       replica_(world, config.mesh, config.model, compute_type(config.precision), config.seed,
                order_.rank_of_stage, config.zero, versions_of_ranks(order_), config.precision),
       plan_(make_plan()),
@@ -100,7 +117,7 @@ void Trainer::rehearse(int times) {
 
 void Trainer::prepare(int batches) {
   if (batches != order_.batches) {
-    order_ = step_order(config_, batches);
+    order_ = agreed_order(replica_.world(), config_, batches);
     plan_ = make_plan();
     make_executor();
     batches_.reset();

@@ -191,6 +191,37 @@ TEST(PlanStepTime, ExpertsOfOneRankAreNotSummed) {
   EXPECT_EQ(update_seconds(a100(), work, {0, kMany}), update_seconds(a100(), work, {kMany, 0}));
 }
 
+// --zero-group-size 8 on nodes of eight: weights are gathered within a node, a rank's slice is summed over the nodes.
+TEST(PlanStepTime, GroupsOfZeroGatherWithinTheirNode) {
+  Workload work = small_gpt();
+  work.data = 32;
+  work.zero_stage = 3;
+  constexpr double kMany = 1e9, kBytes = 4;
+  const HeldWeights held{kMany, 0};
+  const Ring node{8, 8}, nodes{4, 1};
+  const double whole = gather_seconds(a100(), {}, work, held, kBytes);
+  EXPECT_EQ(scatter_seconds(a100(), {}, work, held, kBytes), whole);
+  const double updated = update_seconds(a100(), work, held);
+  work.zero_groups = 4;
+  const double inside = gather_seconds(a100(), {}, node, kMany * kBytes);
+  EXPECT_EQ(gather_seconds(a100(), {}, work, held, kBytes), inside);
+  EXPECT_LT(inside, whole);
+  EXPECT_EQ(scatter_seconds(a100(), {}, work, held, kBytes),
+            inside + 2 * gather_seconds(a100(), {}, nodes, kMany * kBytes / 8));
+  EXPECT_NEAR(update_seconds(a100(), work, held), 4 * updated, 0.01 * updated);
+  // Groups that share a node: two of four ranks.
+  work.data = 8;
+  work.zero_groups = 2;
+  EXPECT_EQ(gather_seconds(a100(), {}, work, held, kBytes),
+            gather_seconds(a100(), {}, Ring{4, 4}, kMany * kBytes));
+  // Six ranks hold the same experts: they cannot form four groups, so each keeps them whole.
+  work.data = 24;
+  work.expert = 4;
+  work.zero_groups = 4;
+  EXPECT_EQ(gather_seconds(a100(), {}, work, {0, kMany}, kBytes), 0);
+  EXPECT_GT(scatter_seconds(a100(), {}, work, {0, kMany}, kBytes), 0);
+}
+
 TEST(PlanBlockCosts, ATensorRankSendsExpertsItsOwnRows) {
   Workload work = small_gpt();
   work.experts = 8;

@@ -183,8 +183,8 @@ class Costs {
     cost.context_hidden.forward = ring - cost.context.forward;
     cost.context_hidden.input = back - cost.context.input;
     if (work_.recompute == RecomputeGranularity::Full) {
-      cost.context.input += cost.context.forward;
-      cost.context_hidden.input += cost.context_hidden.forward;
+      cost.context.input += software_.recompute_fraction * cost.context.forward;
+      cost.context_hidden.input += software_.recompute_fraction * cost.context_hidden.forward;
     }
   }
 

@@ -32,7 +32,7 @@ HardwareForecast make_forecast(const PlanConfig& config, const Model& model) {
 OnceSeconds once_seconds(const HardwareForecast& forecast, const HeldWeights& weights, bool each) {
   const auto& [hardware, software, work, costs, closed_form] = forecast;
   const double gradient = software.gradient_bytes > 0 ? software.gradient_bytes : work.gradient_bytes;
-  const double scatter = gather_seconds(hardware, software, work, weights, gradient);
+  const double scatter = scatter_seconds(hardware, software, work, weights, gradient);
   const double gather =
       gather_seconds(hardware, software, work, weights, work.zero_stage > 0 ? work.element_bytes : gradient);
   OnceSeconds once;

@@ -46,13 +46,47 @@ double gather_seconds(const Hardware& hardware, const Software& software, const 
   return (ring.ranks - 1) / ring.ranks * bytes / speed + hops * 1e-6;
 }
 
-double gather_seconds(const Hardware& hardware, const Software& software, const Workload& work,
-                      const HeldWeights& weights, double bytes_of_each) {
+namespace {
+
+// The ranks of one of `groups` equal groups of neighbours in a ring.
+Ring group_of(const Ring& ring, double groups) {
+  const double ranks = ring.ranks / groups;
+  return {ranks, std::min(ring.in_node, ranks)};
+}
+
+// One rank of each group.
+Ring across_groups(const Ring& ring, double groups) {
+  return {groups, std::clamp(std::floor(ring.in_node * groups / ring.ranks), 1.0, groups)};
+}
+
+// Calls `seconds(ring, groups, count)` for the weights of each kind and returns the sum.
+template <class Seconds>
+double over_each_kind(const Hardware& hardware, const Workload& work, const HeldWeights& weights,
+                      Seconds seconds) {
   const auto over = [&](const Ring& ring, double count) {
-    return count > 0 ? gather_seconds(hardware, software, ring, count * bytes_of_each) : 0;
+    return count > 0 ? seconds(ring, work.groups_among(ring.ranks), count) : 0;
   };
   return over(data_ring(hardware, work), weights.dense) +
          over(expert_data_ring(hardware, work), weights.experts);
+}
+
+}  // namespace
+
+double gather_seconds(const Hardware& hardware, const Software& software, const Workload& work,
+                      const HeldWeights& weights, double bytes_of_each) {
+  return over_each_kind(hardware, work, weights, [&](const Ring& ring, double groups, double count) {
+    return gather_seconds(hardware, software, group_of(ring, groups), count * bytes_of_each);
+  });
+}
+
+double scatter_seconds(const Hardware& hardware, const Software& software, const Workload& work,
+                       const HeldWeights& weights, double bytes_of_each) {
+  return over_each_kind(hardware, work, weights, [&](const Ring& ring, double groups, double count) {
+    const double bytes = count * bytes_of_each;
+    const Ring group = group_of(ring, groups);
+    return gather_seconds(hardware, software, group, bytes) +
+           2 * gather_seconds(hardware, software, across_groups(ring, groups), bytes / group.ranks);
+  });
 }
 
 double message_seconds(const Hardware& hardware, const Workload& work, double bytes) {

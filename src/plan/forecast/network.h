@@ -28,9 +28,13 @@ Ring expert_data_ring(const Hardware& hardware, const Workload& work);
 // An all-gather or reduce-scatter of `bytes` in total over the ring; an all-reduce is one of each.
 double gather_seconds(const Hardware& hardware, const Software& software, const Ring& ring, double bytes);
 
-// The same of all `weights` over the ranks that hold the same ones, with so many bytes of each.
+// An all-gather of all `weights` over the ranks that shard them, with so many bytes of each.
 double gather_seconds(const Hardware& hardware, const Software& software, const Workload& work,
                       const HeldWeights& weights, double bytes_of_each);
+// The reduce-scatter of their gradients over the same ranks and, if these are a group of --zero-group-size, the
+// all-reduce of a rank's slice over the groups.
+double scatter_seconds(const Hardware& hardware, const Software& software, const Workload& work,
+                       const HeldWeights& weights, double bytes_of_each);
 
 // A message of `bytes` from a stage to the next.
 double message_seconds(const Hardware& hardware, const Workload& work, double bytes);

@@ -100,16 +100,16 @@ class Closed {
 
   double gradient_bytes() const { return trifold::gradient_bytes(software_, work_); }
 
-  double gather(const HeldWeights& weights, double bytes_of_each) const {
-    return gather_seconds(hardware_, software_, work_, weights, bytes_of_each);
+  double gather(const HeldWeights& weights) const {
+    return gather_seconds(hardware_, software_, work_, weights, work_.element_bytes);
   }
 
   // The first gather overlaps with nothing, nor do those of the embedding.
   double once_a_step(const RankCost& rank) const {
-    if (work_.pipeline > 1) return gather(rank.weights, work_.element_bytes);
+    if (work_.pipeline > 1) return gather(rank.weights);
     const HeldWeights ends{work_.embedding_weights() + (work_.tied ? 0 : work_.head_weights()), 0};
-    return work_.micros * (gather(work_.layer_weights(), work_.element_bytes) +
-                           gather(ends, work_.element_bytes) + gather(ends, gradient_bytes()));
+    return work_.micros * (gather(work_.layer_weights()) + gather(ends) +
+                           scatter_seconds(hardware_, software_, work_, ends, gradient_bytes()));
   }
 
   // Forward and backward that other ranks wait for, relative to all of a micro-batch.
@@ -171,7 +171,7 @@ GatherSeconds layer_gathers(const Hardware& hardware, const Software& software, 
   const PartSeconds seconds = layer.all();
   const HeldWeights held = work.layer_weights();
   const double weights = gather_seconds(hardware, software, work, held, work.element_bytes);
-  const double gradients = gather_seconds(hardware, software, work, held, gradient_bytes(software, work));
+  const double gradients = scatter_seconds(hardware, software, work, held, gradient_bytes(software, work));
   const auto beside = [&](double computing, double moving) {
     return std::max(moving - computing, 0.0) + hardware.contention * std::min(computing, moving);
   };
@@ -188,7 +188,7 @@ double data_seconds(const Hardware& hardware, const Software& software, const Wo
                     const HeldWeights& weights, double backward) {
   const double gradient = gradient_bytes(software, work);
   const double returned = work.zero_stage > 0 ? work.element_bytes : gradient;
-  const double scatter = gather_seconds(hardware, software, work, weights, gradient);
+  const double scatter = scatter_seconds(hardware, software, work, weights, gradient);
   const double gather =
       work.zero_stage == 3 ? 0 : gather_seconds(hardware, software, work, weights, returned);
   const double hiding = (work.pipeline > 1 ? 0.5 / work.chunks : 0.8) * backward;
@@ -202,10 +202,13 @@ double data_seconds(const Hardware& hardware, const Software& software, const Wo
 
 double update_seconds(const Hardware& hardware, const Workload& work, const HeldWeights& weights) {
   constexpr double kBytesOfState = 44, kBytesOfWeights = 10;
+  const auto slice_of = [&](double count, double ranks) {
+    return work.zero_stage > 0 ? count * work.groups_among(ranks) / ranks : count;
+  };
   // One data-parallel rank shards nothing, experts neither.
-  const bool shards = work.zero_stage > 0 && work.data_ranks() > 1;
-  const double slice =
-      shards ? weights.dense / work.data_ranks() + weights.experts / work.expert_data_ranks() : weights.all();
+  const double slice = work.data_ranks() > 1 ? slice_of(weights.dense, work.data_ranks()) +
+                                                   slice_of(weights.experts, work.expert_data_ranks())
+                                             : weights.all();
   const double held = work.zero_stage == 3 ? slice : weights.all();
   return pass_seconds(hardware, kBytesOfState * slice + kBytesOfWeights * held);
 }

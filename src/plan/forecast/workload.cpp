@@ -1,7 +1,10 @@
 #include "plan/forecast/workload.h"
 
+#include <cmath>
+
 #include "config/fields/model_family.h"
 #include "config/fields/pipeline_choice.h"
+#include "layout/zero_sharing.h"
 
 namespace trifold {
 
@@ -18,6 +21,10 @@ double Workload::embedding_weights() const {
 }
 
 double Workload::head_weights() const { return vocabulary * hidden / tensor; }
+
+double Workload::groups_among(double ranks) const {
+  return std::fmod(ranks, zero_groups) == 0 ? zero_groups : ranks;
+}
 
 Workload make_workload(const PretrainConfig& run, double padded_vocabulary) {
   const ModelConfig& model = run.model;
@@ -57,6 +64,7 @@ Workload make_workload(const PretrainConfig& run, double padded_vocabulary) {
   work.schedule = chosen_schedule(run.pipeline).value_or(Schedule::OneFOneB);
   work.chunks = stages_per_rank(run.pipeline, model.num_layers, work.pipeline).value_or(1);
   work.zero_stage = run.zero.zero_stage;
+  if (work.zero_stage > 0) work.zero_groups = zero_sharing(run).groups;
   work.reduces_each = work.zero_stage >= 2 && run.zero.zero_reduce == ReducePolicy::Each;
   work.products_in_8bit = run.precision.fp8;
   work.element_bytes = static_cast<double>(size_of(compute_type(run.precision)));

@@ -56,6 +56,7 @@ struct Workload {
   double micros = 1;  // micro-batches of a step on one pipeline
   Schedule schedule = Schedule::OneFOneB;
   int zero_stage = 0;
+  double zero_groups = 1;     // groups of data-parallel ranks, each with all of the state that ZeRO shards
   bool reduces_each = false;  // gradients are summed after each micro-batch, not once per step
   RecomputeGranularity recompute = RecomputeGranularity::None;
   bool products_in_8bit = false;
@@ -69,6 +70,8 @@ struct Workload {
   // Ranks that sum gradients of the same weights, and of the same experts.
   double data_ranks() const { return data * context; }
   double expert_data_ranks() const { return tensor * data * context / expert; }
+  // Groups among `ranks` that hold the same weights: none shares them if the ranks cannot be divided evenly.
+  double groups_among(double ranks) const;
   // Weights of one layer, of the embedding and of the head, on one rank.
   HeldWeights layer_weights() const;
   double embedding_weights() const;
