@@ -113,12 +113,12 @@ class Labels(ProgramTest):
     def test_a_plan_counts_what_the_run_has(self):
         _, told = self.train("--multi-task", "mmoe", "--train-iters", 3, "--wide")
         memory = next(line for line in told.splitlines() if line.startswith("memory"))
-        planned, _ = self.trifold("plan", "--train-data", "train", *MODEL, "--multi-task", "mmoe", "--wide")
+        planned, _ = self.trifold("plan-recommender", "--train-data", "train", *MODEL, "--multi-task", "mmoe", "--wide")
         self.assertEqual(memory.replace(" on rank 0", ""), next(
             line for line in planned.splitlines() if line.startswith("memory")).replace(" on rank 0", ""))
         synthetic = ("--synthetic-labels", 3, "--table-rows", "30-20", "--dense-features", 1)
-        less, _ = self.trifold("plan", *synthetic, *MODEL)
-        more, _ = self.trifold("plan", *synthetic, *MODEL, "--multi-task", "mmoe")
+        less, _ = self.trifold("plan-recommender", *synthetic, *MODEL)
+        more, _ = self.trifold("plan-recommender", *synthetic, *MODEL, "--multi-task", "mmoe")
         flops = [float(next(line for line in text.splitlines() if "MFLOP" in line).split(";")[1].split(",")[1].split()[0]) for text in (less, more)]
         self.assertGreater(flops[1], 1.5 * flops[0])
 
