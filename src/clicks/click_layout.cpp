@@ -171,7 +171,7 @@ TextColumn& name_column(TextLayout& layout, const std::string& name, TextColumn:
     bad_input("{}: {} has the column '{}' {} times", place.where, place.what, printable(name), count);
   TextColumn& column = *std::find_if(layout.columns.begin(), layout.columns.end(), has_name);
   if (column.kind != TextColumn::Kind::Ignored)
-    bad_input("{} names the column '{}', which an option names before: a column is one thing", option,
+    bad_input("{} names the column '{}', which another option names already: name each column once", option,
               printable(name));
   column.kind = kind;
   column.index = index;

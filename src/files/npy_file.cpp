@@ -53,7 +53,7 @@ std::optional<std::vector<int64_t>> sizes_of(std::string_view text) {
 NpyHeader::NpyHeader(std::string_view beginning, int64_t bytes, const std::string& name) {
   constexpr size_t kVersion = kNpyMagic.size();
   if (!beginning.starts_with(kNpyMagic) || beginning.size() < kVersion + 4)
-    bad_input("{}: is no array of NumPy's format .npy", name);
+    bad_input("{}: is not an array of NumPy's format .npy", name);
   const int version = static_cast<uint8_t>(beginning[kVersion]);
   const size_t length_bytes = version == 1 ? 2 : 4;
   if (version < 1 || version > 3)

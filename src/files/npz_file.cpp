@@ -160,7 +160,7 @@ NpzFile::NpzFile(const std::string& path) : file_(path) { read_directory(); }
 void NpzFile::read_directory() {
   const std::string_view text = file_.text();
   if (text.size() < kZipEndBytes || !(text.starts_with("PK\3\4") || text.starts_with("PK\5\6")))
-    bad_input("{}: is no file of NumPy's format .npz, which is a zip archive", path());
+    bad_input("{}: is not a file of NumPy's format .npz, a zip archive", path());
   // The archive's end is known by its signature; a comment may follow.
   size_t end = text.size() - kZipEndBytes;
   const size_t first = end - std::min(end, kMostComment);

@@ -194,7 +194,7 @@ class ArrayReader final : public ClickReader {
     const Part& part = window.ids[array];
     const std::optional<NpyHeader::Whole> whole = part.array->header().whole(part.at(row, column));
     if (!whole)
-      bad_input("{}: sample {}, {} {}: {} is no id, which is a whole number", part.array->name(),
+      bad_input("{}: sample {}, {} {}: {} is not an id, a whole number", part.array->name(),
                 window.first + row, arrays_.ids ? "table" : "place", column, part.number(row, column));
     return whole->negative ? id_of_whole(static_cast<int64_t>(whole->bits)) : whole->bits;
   }
@@ -214,11 +214,11 @@ bool is_array_input(const std::string& path) { return path.ends_with(".npy") || 
 
 std::unique_ptr<ClickReader> open_array_reader(const std::string& path, const PreprocessOptions& options) {
   if (path.ends_with(kBagsEnding))
-    bad_input("{}: bags are given by the file of their labels, NAME{}, beside it", path, kLabelsEnding);
+    bad_input("{}: bags are given by the file of their labels, NAME{}, next to it", path, kLabelsEnding);
   if (path.ends_with(".npz")) return std::make_unique<ArrayReader>(path, arrays_of_npz(path), options);
   if (!path.ends_with(kLabelsEnding))
     bad_input(
-        "{}: arrays are given by the file of their labels, NAME{}, beside NAME_dense.npy and NAME_sparse.npy",
+        "{}: arrays are given by the file of their labels, NAME{}, next to NAME_dense.npy and NAME_sparse.npy",
         path, kLabelsEnding);
   return std::make_unique<ArrayReader>(path, arrays_beside(path), options);
 }

@@ -102,7 +102,7 @@ class Job {
   [[noreturn]] void refuse_no_samples() const {
     const std::string malformed = result_.report.text();
     bad_input("{}: {}", options_.inputs[0],
-              malformed.empty() ? "there is no sample in it" : "no line is left\n" + malformed);
+              malformed.empty() ? "contains no samples" : "no line is left\n" + malformed);
   }
 
   void check_options() const {

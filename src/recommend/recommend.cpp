@@ -42,7 +42,7 @@ void expect_model(const CheckpointReader& reader, const nlohmann::json& stored, 
 
 void expect_recommender(const CheckpointReader& reader) {
   if (!is_recommender(reader))
-    bad_input("{} is a checkpoint of a language model: trifold pretrain --load goes on with it",
+    bad_input("{} is a checkpoint of a language model: trifold pretrain --load continues it",
               reader.directory().string());
 }
 

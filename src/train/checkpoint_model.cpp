@@ -35,7 +35,7 @@ void expect_language_model(const CheckpointReader& reader) {
   const nlohmann::json& model = reader.meta().model;
   if (model.is_object() && model.contains("kind"))
     bad_input(
-        "{} is a checkpoint of a recommender, not of a language model: trifold recommend --load goes on with "
+        "{} is a checkpoint of a recommender, not of a language model: trifold recommend --load continues "
         "it, trifold evaluate --data measures it, trifold score predicts, and trifold inspect shows it",
         reader.directory().string());
 }

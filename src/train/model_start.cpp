@@ -27,7 +27,7 @@ void check_length(const RunStart& start, const PretrainConfig& config, const Che
   if (batch.train_epochs && !batch.train_samples) return;  // a mistake in the data, which is already reported
   if (meta.step < batch.train_iters || lacks_evaluation(start, config.checkpoint)) return;
   if (batch.train_epochs)
-    bad_input("{} has done all of --train-epochs {} already; more would leave something to train", name,
+    bad_input("{} has done all of --train-epochs {} already; give more epochs to continue", name,
               *batch.train_epochs);
   bad_input("{} has done {} steps already; --train-iters {} leaves nothing to train: give more than {}", name,
             meta.step, batch.train_iters, meta.step);

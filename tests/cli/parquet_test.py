@@ -209,12 +209,12 @@ class Parquet(ProgramTest):
         self.write("shop.parquet", rows.append_column("day", pyarrow.array([0] * 50, pyarrow.timestamp("s"))))
         for old, new, words in (
                 ("price,age", "price,agee", "shop.parquet: --dense names the column 'agee', the file has bought, price, age, user, city, tags, seen, day"),
-                ("user,city", "user,tags", "--bag names the column 'tags', which an option names before"),
-                ("tags:|,seen", "tags:|,city,seen", "--bag names the column 'city', which an option names before"),
+                ("user,city", "user,tags", "--bag names the column 'tags', which another option names already"),
+                ("tags:|,seen", "tags:|,city,seen", "--bag names the column 'city', which another option names already"),
                 ("user,city", "user,day", "shop.parquet: column day is timestamp; columns of whole numbers, numbers, bool, text and lists"),
-                ("price,age", "seen", "--bag names the column 'seen', which an option names before"),
-                ("tags:|,seen", "tags,user", "--bag names the column 'user', which an option names before"),
-                ("bought", "city>=4", "--sparse names the column 'city', which an option names before")):
+                ("price,age", "seen", "--bag names the column 'seen', which another option names already"),
+                ("tags:|,seen", "tags,user", "--bag names the column 'user', which another option names already"),
+                ("bought", "city>=4", "--sparse names the column 'city', which another option names already")):
             columns = [new if word == old else word for word in SHOP]
             _, err = self.preprocess("shop.parquet", "out", *columns, status=2)
             self.assertIn(words, err)
@@ -239,7 +239,7 @@ class Parquet(ProgramTest):
             self.assertIn(words, err)
         self.write("none.parquet", {"y": pyarrow.array([], pyarrow.int8()), "c": pyarrow.array([], pyarrow.int8())})
         _, err = self.preprocess("none.parquet", "out", "--label", "y", "--sparse", "c", "--threads", 1, status=2)
-        self.assertIn("none.parquet: there is no sample in it", err)
+        self.assertIn("none.parquet: contains no samples", err)
 
     def test_damage_is_one_message(self):
         self.write("good.parquet", pyarrow.Table.from_pylist(list(shop(4000))), row_group_size=1000, write_page_checksum=True, compression="none")

@@ -55,7 +55,7 @@ class Arrays(PreprocessTest):
         for change, words in (
                 (("x_labels.npy", "<i4", (2, 2), [1, 0, 1, 0]), "x_labels.npy: its shape is 2 x 2, one label for each sample is needed"),
                 (("x_labels.npy", "<i4", (2,), [1, 2]), "x_labels.npy: the label of sample 1 is 2, not 0 or 1"),
-                (("x_sparse.npy", "<f8", (2, 1), [1, 1.5]), "x_sparse.npy: sample 1, table 0: 1.5 is no id, which is a whole number"),
+                (("x_sparse.npy", "<f8", (2, 1), [1, 1.5]), "x_sparse.npy: sample 1, table 0: 1.5 is not an id, a whole number"),
                 (("x_sparse.npy", "<i4", (3, 1), [1, 2, 3]), "x_sparse.npy: its shape is 3 x 1, that of x_labels.npy is 2: a row for each sample"),
                 (("x_sparse.npy", "<i4", (2, 1), [1]), "x_sparse.npy: has room for 1 numbers, its shape is 2 x 1: it is damaged"),
                 (("x_sparse.npy", ">i4", (2, 1), [1, 2]), "x_sparse.npy: its numbers are '>i4', not little-endian integers, booleans or floats of 2, 4 or 8 bytes"),
@@ -69,7 +69,7 @@ class Arrays(PreprocessTest):
             for name, content in before.items():
                 (self.folder / name).write_bytes(content)
         self.write("y_labels.npy", b"label,I1\n")
-        for source, more, words in (("y_labels.npy", (), "y_labels.npy: is no array of NumPy's format .npy"),
+        for source, more, words in (("y_labels.npy", (), "y_labels.npy: is not an array of NumPy's format .npy"),
                                     ("x_dense.npy", (), "x_dense.npy: arrays are given by the file of their labels, NAME_labels.npy"),
                                     ("x_labels.npy", ("--label", "y", "--sparse", "c"), "arrays have no names of columns"),
                                     ("x_labels.npy", ("--data-format", "csv"), "is an array, which --data-format csv does not read")):
@@ -113,7 +113,7 @@ class Arrays(PreprocessTest):
         self.assertEqual(found, {"C1": [[2, 3], [2, 2], [4, 0]], "C2": [[2], [3], [2]]})
         self.assertEqual((manifest["dense"], [table["most_ids"] for table in manifest["tables"]]), (0, [2, 1]))
         _, err = self.preprocess("b_sparse_multi_hot.npz", "x", columns=("--threads", 1), status=2)
-        self.assertIn("bags are given by the file of their labels, NAME_labels.npy, beside it", err)
+        self.assertIn("bags are given by the file of their labels, NAME_labels.npy, next to it", err)
 
     def test_invalid_archives(self):
         arrays = {"X_cat": ("<i4", (2, 1), [3, 4]), "X_int": ("<i4", (2, 1), [1, 2]), "y": ("<i4", (2,), [0, 1])}
@@ -125,9 +125,9 @@ class Arrays(PreprocessTest):
                  ({"X_cat": arrays["X_cat"], "X_int": arrays["X_int"]}, "bad.npz: has no array y; there are X_cat, X_int"),
                  ({**arrays, "X_int": ("<i4", (3, 1), [1, 2, 3])}, "bad.npz: X_int: its shape is 3 x 1, that of bad.npz: y is 2: a row for each sample"),
                  ({**arrays, "y": ("<i4", (2,), [0, 7])}, "bad.npz: y: the label of sample 1 is 7, not 0 or 1"),
-                 ({**arrays, "X_cat": ("<f4", (2, 1), [3, 4.5])}, "bad.npz: X_cat: sample 1, table 0: 4.5 is no id, which is a whole number"),
-                 ({**arrays, "y": ("<i4", (0,), []), "X_int": ("<i4", (0, 1), []), "X_cat": ("<i4", (0, 1), [])}, "bad.npz: there is no sample in it"),
-                 (b"label,C1\n", "bad.npz: is no file of NumPy's format .npz, which is a zip archive"),
+                 ({**arrays, "X_cat": ("<f4", (2, 1), [3, 4.5])}, "bad.npz: X_cat: sample 1, table 0: 4.5 is not an id, a whole number"),
+                 ({**arrays, "y": ("<i4", (0,), []), "X_int": ("<i4", (0, 1), []), "X_cat": ("<i4", (0, 1), [])}, "bad.npz: contains no samples"),
+                 (b"label,C1\n", "bad.npz: is not a file of NumPy's format .npz, a zip archive"),
                  (good[:-30], "bad.npz: the zip archive has no directory at its end: the file is truncated, or damaged"),
                  (good[:middle] + bytes([good[middle] ^ 255]) + good[middle + 1:], "bad.npz: X_cat: ")]
         for content, words in cases:

@@ -129,7 +129,7 @@ class Preprocess(PreprocessTest):
             shutil.rmtree(self.folder / "out")
         for old, columns, words in (
                 ("--dense", "age,heigth", "good.csv:1: --dense names the column 'heigth', the header has age, job, hours-per-week"),
-                ("--sparse", "job,age", "--sparse names the column 'age', which an option names before"),
+                ("--sparse", "job,age", "--sparse names the column 'age', which another option names already"),
                 ("--label", "income>50K", "'income>50K' compares with '50K', which is not a number: texts are compared by == and !="),
                 ("--label", "income=x", "has none of the comparisons >= <= == != > <"),
                 ("--separator", ";;", "';;' is not a separator"),

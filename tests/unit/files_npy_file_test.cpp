@@ -121,7 +121,7 @@ TEST_F(Npy, ReportsProblems) {
   std::string nameless = npy(1, "<i4", "(2,)", kNumbers);
   nameless[nameless.find("descr")] = 'D';
   expect(nameless, "its header does not say what its numbers are");
-  expect("day,label\n", "is no array of NumPy's format .npy");
+  expect("day,label\n", "is not an array of NumPy's format .npy");
 }
 
 TEST_F(Npy, DamageIsNeverMoreThanAnError) {

@@ -241,7 +241,7 @@ TEST(Preprocess, RefusesAndLeavesNothingBehind) {
   const std::string good = "label,C1\n1,a\n0,b\n";
   expect_has(refused("", nothing), "is empty");
   expect_has(refused("C1,I1\na,1\n", nothing), "has no column of labels");
-  expect_has(refused("label,C1\n", nothing), "there is no sample in it");
+  expect_has(refused("label,C1\n", nothing), "contains no samples");
   expect_has(refused("label,C1\n3,a\n", nothing), "no line is left\n1 of 1 lines are malformed");
   expect_has(refused(good + "x\nx\nx\n", nothing), "more than 50 % of the lines are malformed; 3 of 5");
   expect_has(refused(good, [](auto& o) { o.hash_ids = true; }), "need a range");
