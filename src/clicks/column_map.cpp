@@ -31,7 +31,7 @@ std::string words_of(const std::vector<std::string>& texts) {
 }  // namespace
 
 json to_json(const NamedColumns& columns) {
-  json value = {{"label", columns.label.text()},
+  json value = {{"label", LabelRules{columns.labels}.text()},
                 {"separator", Separator{columns.separator}.text()},
                 {"missing_values", columns.missing}};
   const auto add = [&](const char* key, const std::string& text) {
@@ -47,8 +47,8 @@ json to_json(const NamedColumns& columns) {
 NamedColumns named_columns_from_json(const json& value, const std::string& where) {
   const JsonView view(value, where);
   NamedColumns columns;
-  columns.label = parsed<LabelRule>(view, where, "label", {});
-  if (columns.label.column.empty()) bad_input("{}: the key \"label\" is missing", where);
+  columns.labels = parsed<LabelRules>(view, where, "label", {}).rules;
+  if (columns.labels.empty()) bad_input("{}: the key \"label\" is missing", where);
   columns.dense = parsed<ColumnNames>(view, where, "dense", {}).names;
   columns.sparse = parsed<ColumnNames>(view, where, "sparse", {}).names;
   columns.bags = parsed<BagColumns>(view, where, "bag", {}).columns;
@@ -66,7 +66,7 @@ std::vector<std::string> column_differences(const NamedColumns& first, const std
     if (there != here)
       differences.push_back(fmt::format("{} {} in {}, {} in {}", what, there, other_name, here, first_name));
   };
-  compare("--label is", other.label.text(), first.label.text());
+  compare("--label is", LabelRules{other.labels}.text(), LabelRules{first.labels}.text());
   if (first.dense.size() != other.dense.size()) {
     compare("--dense is", words_of(other.dense), words_of(first.dense));
   } else {

@@ -115,7 +115,7 @@ TEST(GrowDictionaries, RefusesOtherColumns) {
   PreprocessOptions options = options_for(dir, "in.csv", "one");
   options.format = "auto";
   NamedColumns columns;
-  columns.label.column = "y";
+  columns.labels = {LabelRule::parse("y")};
   columns.dense = {"age", "hours"};
   columns.sparse = {"job"};
   options.columns = columns;
@@ -132,7 +132,7 @@ TEST(GrowDictionaries, RefusesOtherColumns) {
              "--dense: column 1 is hours in these options, age in " + dir.file("one"));
   expect_has(refusal([](auto& c) { c.dense.pop_back(); }), "has 1 dense columns");
   expect_has(refusal([](auto& c) { c.missing = {"?"}; }), "--missing-values are ? in these options, none in");
-  expect_has(refusal([](auto& c) { c.label = LabelRule::parse("y==0"); }),
+  expect_has(refusal([](auto& c) { c.labels = {LabelRule::parse("y==0")}; }),
              "--label is y==0 in these options");
   options.columns.reset();  // those of the folder
   EXPECT_EQ(test::run(options).folder.dense, 2);

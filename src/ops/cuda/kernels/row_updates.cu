@@ -262,9 +262,9 @@ struct LookupsOrParts {
 
 // One warp for each kFew lookups: at most one row with more of them begins there, the last. Groups of lanes
 // process lookups, or sums of parts, in turn; their sums are added in a fixed order, and the first group
-// updates the row.
+// updates the row. The numbers of a rule do not fit in the registers that two blocks would leave each other.
 template <class W, bool Whole>
-__global__ void __launch_bounds__(kThreads, 2)
+__global__ void __launch_bounds__(kThreads, 1)
     update_many(Updates<W> updates, cpu::RowAction action, cpu::LateRule<cpu::RowRule> rule, const W* sums,
                 int64_t sums_of_table) {
   constexpr int kPer = kPerPack<W>;
