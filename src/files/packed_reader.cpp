@@ -124,7 +124,7 @@ class PackedReader final : public ByteReader {
           "{}: decompressing this {} file takes more memory than there is, or than is allowed; compress it "
           "with a smaller dictionary",
           file_.path(), form_.name);
-    if (const auto behind = bytes_behind_xz(); behind && taken() >= size_)
+    if (const auto behind = bytes_behind_xz())
       bad_input(
           "{}: is a damaged xz file (what follows byte {} is no xz data): create it again, or leave it out",
           file_.path(), *behind);
