@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "recommend/label_metrics.h"
+#include "recommend/metrics/label_metrics.h"
 
 namespace trifold::launch {
 

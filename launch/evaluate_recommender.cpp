@@ -16,8 +16,8 @@
 #include "launch/commands.h"
 #include "launch/say.h"
 #include "launch/signals.h"
-#include "recommend/group_metrics.h"
-#include "recommend/label_metrics.h"
+#include "recommend/metrics/group_metrics.h"
+#include "recommend/metrics/label_metrics.h"
 #include "recommend/trained_recommender.h"
 #include "run/terms.h"
 

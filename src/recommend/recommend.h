@@ -9,7 +9,7 @@
 #include "config/fields/recommend_config.h"
 #include "embedding/planner.h"
 #include "recommend/click_data.h"
-#include "recommend/label_metrics.h"
+#include "recommend/metrics/label_metrics.h"
 #include "recommend/recommender.h"
 #include "run/job.h"
 #include "run/metrics.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "clicks/click_columns.h"
-#include "clicks/yaml.h"
+#include "clicks/nvidia/yaml.h"
 #include "core/float16.h"
 #include "support/files.h"
 

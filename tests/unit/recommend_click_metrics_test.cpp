@@ -1,4 +1,4 @@
-#include "recommend/click_metrics.h"
+#include "recommend/metrics/click_metrics.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "recommend/group_metrics.h"
+#include "recommend/metrics/group_metrics.h"
 
 #include <gtest/gtest.h>
 

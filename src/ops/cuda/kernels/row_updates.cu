@@ -11,8 +11,12 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
+// Rows that are loaded ahead of the sum, for rows with many lookups; and the blocks that share a multiprocessor's
+// registers: in f64 the numbers of a rule need more than two leave each other.
 template <class W>
-constexpr int kManyAhead = 32 / static_cast<int>(sizeof(W));  // for rows with many lookups
+constexpr int kManyAhead = sizeof(W) > 4 ? 4 : 7;
+template <class W>
+constexpr int kManyBlocks = sizeof(W) > 4 ? 1 : 2;
 
 template <class W>
 struct Updates {
@@ -262,9 +266,9 @@ struct LookupsOrParts {
 
 // One warp for each kFew lookups: at most one row with more of them begins there, the last. Groups of lanes
 // process lookups, or sums of parts, in turn; their sums are added in a fixed order, and the first group
-// updates the row. The numbers of a rule do not fit in the registers that two blocks would leave each other.
+// updates the row.
 template <class W, bool Whole>
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(kThreads, kManyBlocks<W>)
     update_many(Updates<W> updates, cpu::RowAction action, cpu::LateRule<cpu::RowRule> rule, const W* sums,
                 int64_t sums_of_table) {
   constexpr int kPer = kPerPack<W>;

@@ -1,6 +1,6 @@
 // GroupMetrics computes exact ranking metrics within groups of samples, such as those of a user.
 //
-//   GAUC           the mean of the groups' AUC (recommend/click_metrics.h), each weighted by its number of samples,
+//   GAUC           the mean of the groups' AUC (recommend/metrics/click_metrics.h), each weighted by its number of samples,
 //                  over the groups that have clicked and unclicked samples (Zhou et al., "Deep interest network
 //                  for click-through rate prediction", KDD 2018)
 //   NDCG@k the mean, over the groups that have a click, of DCG@k / that of the best order, where DCG@k = sum of y /

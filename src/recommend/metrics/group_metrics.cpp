@@ -1,4 +1,4 @@
-#include "recommend/group_metrics.h"
+#include "recommend/metrics/group_metrics.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "core/exact_sum.h"
-#include "recommend/sortable_score.h"
+#include "recommend/metrics/sortable_score.h"
 
 namespace trifold {
 

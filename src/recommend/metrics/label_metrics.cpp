@@ -1,4 +1,4 @@
-#include "recommend/label_metrics.h"
+#include "recommend/metrics/label_metrics.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "clicks/yaml.h"
+#include "clicks/nvidia/yaml.h"
 
 #include <fmt/format.h>
 #include <yaml.h>

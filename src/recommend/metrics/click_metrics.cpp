@@ -1,4 +1,4 @@
-#include "recommend/click_metrics.h"
+#include "recommend/metrics/click_metrics.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "recommend/sortable_score.h"
+#include "recommend/metrics/sortable_score.h"
 
 namespace trifold {
 

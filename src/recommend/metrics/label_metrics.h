@@ -1,4 +1,4 @@
-// The metrics of each label of a recommender's predictions (recommend/click_metrics.h), and the columns of tensors by
+// The metrics of each label of a recommender's predictions (recommend/metrics/click_metrics.h), and the columns of tensors by
 // which a label is told from others. Samples that lack a label do not count in its metrics.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "recommend/click_metrics.h"
+#include "recommend/metrics/click_metrics.h"
 #include "recommend/recommender.h"
 
 namespace trifold {

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "clicks/click_columns.h"
-#include "clicks/yaml.h"
+#include "clicks/nvidia/yaml.h"
 #include "config/fields/number.h"
 #include "core/error.h"
 #include "core/input_file.h"
