@@ -1,5 +1,5 @@
 // The metrics of each label of a recommender's predictions (recommend/metrics/click_metrics.h), and the columns of tensors by
-// which a label is told from others. Samples that lack a label do not count in its metrics.
+// which labels are distinguished. Samples that lack a label do not count in its metrics.
 #pragma once
 
 #include <cstdint>
