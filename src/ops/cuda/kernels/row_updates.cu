@@ -16,7 +16,7 @@ constexpr int kWarps = kThreads / kWarp;
 template <class W>
 constexpr int kManyAhead = sizeof(W) > 4 ? 4 : 7;
 template <class W>
-constexpr int kManyBlocks = sizeof(W) > 4 ? 1 : 2;
+[[maybe_unused]] constexpr int kManyBlocks = sizeof(W) > 4 ? 1 : 2;
 
 template <class W>
 struct Updates {
