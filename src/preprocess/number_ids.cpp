@@ -1,35 +1,20 @@
 #include "preprocess/number_ids.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <functional>
-#include <limits>
 #include <optional>
 #include <queue>
 #include <vector>
 
 #include "core/error.h"
-#include "files/raw_file.h"
+#include "preprocess/column_files.h"
 #include "preprocess/id_dictionary.h"
 
 namespace trifold {
 
 namespace {
 
-constexpr int64_t kChunk = int64_t{1} << 18;  // values read at a time
 constexpr int kMostPartitions = 1 << 12;
-
-// A value of the dictionary, and the sample of its first appearance, after the values of an older dictionary.
-struct Kept {
-  uint64_t first;
-  uint64_t key;
-};
-
-// How many values of T a file holds.
-template <class T>
-int64_t values_of(const RawFile& file) {
-  return file.size() / static_cast<int64_t>(sizeof(T));
-}
 
 // The partition of a key among `count` (a power of two), independent of its slot in a dictionary.
 uint32_t partition_of(uint64_t wide, int count) {
@@ -37,136 +22,6 @@ uint32_t partition_of(uint64_t wide, int count) {
   uint32_t mixed = (key ^ (key >> 16)) * 0x85ebca6bU;
   mixed = (mixed ^ (mixed >> 13)) * 0xc2b2ae35U;
   return (mixed ^ (mixed >> 16)) & static_cast<uint32_t>(count - 1);
-}
-
-// Calls body(values, first) for all values of a file of T.
-template <class T>
-void for_each_chunk(const RawFile& file, const std::function<void(std::span<T>, int64_t)>& body) {
-  std::vector<T> chunk(static_cast<size_t>(kChunk));
-  const int64_t count = values_of<T>(file);
-  for (int64_t first = 0; first < count; first += kChunk) {
-    const std::span<T> values(chunk.data(), static_cast<size_t>(std::min(kChunk, count - first)));
-    file.read_all(values, first);
-    body(values, first);
-  }
-}
-
-// Appends values to a file, in order.
-template <class T>
-class Appender {
- public:
-  explicit Appender(const std::string& path) : file_(path, RawFile::Mode::Create) {}
-  void add(const T& value) {
-    waiting_.push_back(value);
-    if (std::ssize(waiting_) == kChunk) flush();
-  }
-  void flush() {
-    file_.write_all(std::span<const T>(waiting_), written_);
-    written_ += std::ssize(waiting_);
-    waiting_.clear();
-  }
-  int64_t count() const { return written_ + std::ssize(waiting_); }
-
- private:
-  RawFile file_;
-  std::vector<T> waiting_;
-  int64_t written_ = 0;
-};
-
-// Writes the hashes of a dictionary, in its width.
-class DictionaryWriter {
- public:
-  DictionaryWriter(const std::string& path, int bytes) {
-    if (bytes == 4) {
-      narrow_.emplace(path);
-    } else {
-      wide_.emplace(path);
-    }
-  }
-  void add(uint64_t key) {
-    if (narrow_) {
-      narrow_->add(static_cast<uint32_t>(key));
-    } else {
-      wide_->add(key);
-    }
-  }
-  int64_t count() const { return narrow_ ? narrow_->count() : wide_->count(); }
-  void flush() {
-    if (narrow_) {
-      narrow_->flush();
-    } else {
-      wide_->flush();
-    }
-  }
-
- private:
-  std::optional<Appender<uint32_t>> narrow_;
-  std::optional<Appender<uint64_t>> wide_;
-};
-
-int bytes_for(uint64_t largest_key) { return largest_key <= std::numeric_limits<uint32_t>::max() ? 4 : 8; }
-
-// Reads a file of Kept in order.
-class KeptReader {
- public:
-  explicit KeptReader(const std::string& path)
-      : file_(path, RawFile::Mode::Read), left_(file_.size() / static_cast<int64_t>(sizeof(Kept))) {}
-  std::optional<Kept> next() {
-    if (at_ == chunk_.size()) {
-      if (left_ == 0) return std::nullopt;
-      chunk_.resize(static_cast<size_t>(std::min<int64_t>(left_, 4096)));
-      file_.read_all(std::span<Kept>(chunk_), read_);
-      read_ += std::ssize(chunk_);
-      left_ -= std::ssize(chunk_);
-      at_ = 0;
-    }
-    return chunk_[at_++];
-  }
-
- private:
-  RawFile file_;
-  std::vector<Kept> chunk_;
-  size_t at_ = 0;
-  int64_t read_ = 0;
-  int64_t left_;
-};
-
-// Temporary files, removed at the end.
-class Scratch {
- public:
-  explicit Scratch(std::string prefix) : prefix_(std::move(prefix)) {}
-  ~Scratch() {
-    std::error_code ignored;
-    for (const std::string& path : paths_) std::filesystem::remove(path, ignored);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  std::string file(const std::string& name) {
-    paths_.push_back(prefix_ + name);
-    return paths_.back();
-  }
-
- private:
-  std::string prefix_;
-  std::vector<std::string> paths_;
-};
-
-// Rewrites a file of u32 ids in their final width.
-void narrow(const RawFile& from, const std::string& to, int bytes,
-            const std::function<void(std::span<uint32_t>)>& change) {
-  RawFile out(to, RawFile::Mode::Create);
-  std::vector<uint8_t> small(static_cast<size_t>(kChunk) * 2);
-  for_each_chunk<uint32_t>(from, [&](std::span<uint32_t> ids, int64_t first) {
-    change(ids);
-    if (bytes == 4) return out.write_all(std::span<const uint32_t>(ids), first);
-    if (bytes == 1) {
-      std::copy(ids.begin(), ids.end(), small.begin());
-    } else {
-      std::copy(ids.begin(), ids.end(), reinterpret_cast<uint16_t*>(small.data()));
-    }
-    const auto size = ids.size() * static_cast<size_t>(bytes);
-    out.write(std::as_bytes(std::span(small).first(size)), first * bytes);
-  });
 }
 
 template <class Key>
@@ -186,7 +41,8 @@ class Numbering {
     result.rows = 2 + dictionary.size() / result.dictionary_bytes;
     result.id_bytes = id_bytes_for(result.rows);
     result.partitions = std::max(result.partitions, apply(dictionary, result));
-    narrow(RawFile(numbers_, RawFile::Mode::Read), job_.ids, result.id_bytes, [](std::span<uint32_t>) {});
+    write_narrow_ids(RawFile(numbers_, RawFile::Mode::Read), job_.ids, result.id_bytes,
+                     [](std::span<uint32_t>) {});
     return result;
   }
 
@@ -209,14 +65,14 @@ class Numbering {
   // One pass numbers all values, another drops the rare ones; nullopt if memory does not suffice.
   std::optional<IdColumnResult> number_at_once() {
     IdDictionary<Key> all;
-    std::vector<uint32_t> chunk(static_cast<size_t>(kChunk));
+    std::vector<uint32_t> chunk(static_cast<size_t>(kValuesAtOnce));
     for_each_known([&](std::span<const Key> keys, int64_t) {
       if (all.bytes() <= job_.memory) all.add(keys, chunk.data());
     });
     if (job_.known && all.bytes() > job_.memory) return std::nullopt;
     const uint32_t known = all.size() - 1;
     check_known(known_values(), all.size());
-    numbers_ = scratch_.file("numbers");
+    numbers_ = scratch_.add("numbers");
     {
       RawFile numbers(numbers_, RawFile::Mode::Create);
       bool fits = true;
@@ -245,13 +101,14 @@ class Numbering {
     result.rows = 2 + dictionary.count();
     result.id_bytes = id_bytes_for(result.rows);
     const bool all_stay = result.rows == int64_t{all.size()} + 1;
-    narrow(RawFile(numbers_, RawFile::Mode::Read), job_.ids, result.id_bytes, [&](std::span<uint32_t> ids) {
-      if (all_stay) {
-        for (uint32_t& id : ids) id += id == 0 ? 0 : 1;
-      } else {
-        for (uint32_t& id : ids) id = id_of[id];
-      }
-    });
+    write_narrow_ids(RawFile(numbers_, RawFile::Mode::Read), job_.ids, result.id_bytes,
+                     [&](std::span<uint32_t> ids) {
+                       if (all_stay) {
+                         for (uint32_t& id : ids) id += id == 0 ? 0 : 1;
+                       } else {
+                         for (uint32_t& id : ids) id = id_of[id];
+                       }
+                     });
     return result;
   }
 
@@ -281,14 +138,14 @@ class Numbering {
     });
   }
 
-  std::string kept_file(int partition) { return scratch_.file(fmt::format("kept{}", partition)); }
+  std::string kept_file(int partition) { return scratch_.add(fmt::format("kept{}", partition)); }
 
   // False when the values of the partition do not fit.
   bool count_partition(int partition, int count) {
     IdDictionary<Key> some;
     std::vector<uint64_t> first_seen{0};
     std::vector<Key> selected;
-    std::vector<uint32_t> places, numbers(static_cast<size_t>(kChunk));
+    std::vector<uint32_t> places, numbers(static_cast<size_t>(kValuesAtOnce));
     bool fits = true;
     const auto check_room = [&] {
       fits = some.bytes() + first_seen.capacity() * sizeof(uint64_t) <= job_.memory;
@@ -314,7 +171,7 @@ class Numbering {
       check_room();
     });
     if (!fits) return false;
-    Appender<Kept> kept(kept_file(partition));
+    ColumnWriter<KeptKey> kept(kept_file(partition));
     for (uint32_t number = 1; number < some.size(); ++number) {
       if (number > known && some.count(number) < threshold()) continue;
       kept.add({first_seen[number], some.key(number)});
@@ -337,7 +194,7 @@ class Numbering {
   }
 
   void merge(int count) {
-    std::vector<KeptReader> readers;
+    std::vector<KeptKeyReader> readers;
     for (int p = 0; p < count; ++p) readers.emplace_back(kept_file(p));
     using Head = std::pair<uint64_t, std::pair<uint64_t, size_t>>;  // first seen, key, reader
     std::priority_queue<Head, std::vector<Head>, std::greater<>> heads;
@@ -364,10 +221,11 @@ class Numbering {
     while (result.rows * kBytesEach / parts > static_cast<int64_t>(job_.memory) && parts < kMostPartitions)
       parts *= 2;
     const auto count = static_cast<int>(parts);
-    numbers_ = scratch_.file("numbers");
+    numbers_ = scratch_.add("numbers");
     RawFile out(numbers_, RawFile::Mode::Create);
     std::vector<Key> selected;
-    std::vector<uint32_t> places, numbers(static_cast<size_t>(kChunk)), ids(static_cast<size_t>(kChunk));
+    std::vector<uint32_t> places, numbers(static_cast<size_t>(kValuesAtOnce)),
+        ids(static_cast<size_t>(kValuesAtOnce));
     for (int partition = 0; partition < count; ++partition) {
       IdDictionary<Key> some;
       std::vector<uint32_t> id_of{0};
@@ -397,7 +255,7 @@ class Numbering {
 
   const IdColumnJob& job_;
   RawFile keys_;
-  Scratch scratch_;
+  ScratchFiles scratch_;
   std::string numbers_;
   uint64_t largest_ = 0;  // key of the dictionary, if it was made in partitions
 };
@@ -413,7 +271,7 @@ IdColumnResult number_ids(const IdColumnJob& job) {
 IdColumnResult number_hashed_ids(const IdColumnJob& job, int64_t rows) {
   const RawFile keys(job.keys, RawFile::Mode::Read);
   const IdColumnResult result{rows, id_bytes_for(rows)};
-  narrow(keys, job.ids, result.id_bytes, [&](std::span<uint32_t> ids) {
+  write_narrow_ids(keys, job.ids, result.id_bytes, [&](std::span<uint32_t> ids) {
     for (uint32_t& id : ids) id = static_cast<uint32_t>(id % static_cast<uint64_t>(rows));
   });
   return result;

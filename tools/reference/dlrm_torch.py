@@ -15,16 +15,17 @@ embeddings for each table, summed or averaged, zeros where it is empty; then
     cross x0 = [x, e1 .. eF]; x <- x0 * (W (V x) + b) + x, `cross_layers` times, V of rank `cross_rank`
     fm    as cat, and the sum of the pairs is added to the logit
 and the top MLP, ReLU after every layer but the last, which gives one logit. `wide`: rows of a table have one number more, a
-weight, of which each bag gives a sum or mean as of its vectors; these of all tables and a linear function of the dense
-numbers (wide.weight) are added to the logit. Wide & Deep (arXiv 1606.07792) is cat with it, DeepFM (arXiv 1703.04247) fm
-with it. `labels` L: a logit for each; a tower of its own (`tower`, an MLP like the top's) above the hidden layers of the top MLP or,
-with `experts`, above the mean of so many such stacks by the softmax of a linear function of the top's input (MMoE: Ma et al., KDD
-2018); as many weights behind a vector. Loss: mean over the batch of the binary cross
-entropy of the logits; of several labels the sum, each times its `label_weights`, 0 where a sample lacks the label (-1). All in double precision for the golden file. Update: SGD, or Adagrad (accumulator from 0,
-w -= lr * g / (sqrt(sum) + eps)) on every parameter; rows that a batch does not touch stay as they are. `weight_decay` is
-PyTorch's L2 penalty, of the weights outside the tables. `tables_decay`: touched rows are multiplied by 1 - lr * this first. `ftrl`
-[alpha, beta, l1, l2]: tables are updated by FTRL-Proximal (McMahan et al., KDD 2013, algorithm 1), whose z begins, with a number's
-first gradient, as -beta / alpha times the number, because these do not begin as 0.
+weight, of which each bag gives a sum or mean as of its vectors; these of all tables and a linear function of the dense numbers
+(wide.weight) are added to the logit. Wide & Deep (arXiv 1606.07792) is cat with it, DeepFM (arXiv 1703.04247) fm with it.
+`labels` L: a logit for each; a tower of its own (`tower`, an MLP like the top's) above the hidden layers of the top MLP or,
+with `experts`, above the mean of so many such stacks by the softmax of a linear function of the top's input (MMoE: Ma et al.,
+KDD 2018); as many weights behind a vector. Loss: mean over the batch of the binary cross entropy of the logits; of several
+labels the sum, each times its `label_weights`, 0 where a sample lacks the label (-1). All in double precision for the golden
+file. Update: SGD, or Adagrad (accumulator from 0, w -= lr * g / (sqrt(sum) + eps)) on every parameter; rows that a batch does
+not touch stay as they are. `weight_decay` is PyTorch's L2 penalty, of the weights outside the tables. `tables_decay`: touched
+rows are multiplied by 1 - lr * this first. `ftrl` [alpha, beta, l1, l2]: tables are updated by FTRL-Proximal (McMahan et al.,
+KDD 2013, algorithm 1), whose z begins, with a number's first gradient, as -beta / alpha times the number, because these do not
+begin as 0.
 
 `golden` writes for each case the configuration, the batches, the formula of the initial parameters, all ten losses, the
 gradients of the first step and, after the last step, all parameters.
