@@ -14,7 +14,7 @@ headline() { printf '\n== %s\n' "$*"; }
 new_folder() {
   local folder=${1:-quickstart_out} number=2
   if [[ -n ${1:-} && -e $1 ]]; then
-    echo "'$1' is there already; name a folder that is not." >&2
+    echo "'$1' already exists; name a new folder." >&2
     return 2
   fi
   while [[ -e $folder ]]; do

@@ -179,7 +179,7 @@ class NewFolder {
         made_(path_.string() + ".tmp-" + random_id()) {
     std::error_code ignored;
     if (fs::exists(path_, ignored) && !(fs::is_directory(path_, ignored) && fs::is_empty(path_, ignored)))
-      bad_input("{} is there already and not empty: name a new folder", path_.string());
+      bad_input("{} already exists and is not empty: name a new folder", path_.string());
     fs::create_directories(made_);
   }
   ~NewFolder() {

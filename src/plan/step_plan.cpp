@@ -32,7 +32,7 @@ auto about_file(const std::string& file, Body&& body) {
 Plan read_plan(const std::string& file) {
   constexpr int64_t kMostBytes = int64_t{64} << 20;
   Plan plan = parse_plan_with_waits(read_input_file(file, kMostBytes));
-  if (plan.empty()) bad_input("there is no action in it");
+  if (plan.empty()) bad_input("it holds no action");
   return plan;
 }
 

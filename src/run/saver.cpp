@@ -18,7 +18,7 @@ RunSaver::RunSaver(Communicator& world, Savable& run, const CheckpointConfig& co
     warnings_.push_back(std::move(text));
   };
   if (!config.save) return;
-  gather_texts(world, "taking the folder " + *config.save, [&]() -> std::string {
+  gather_texts(world, "reserving the folder " + *config.save, [&]() -> std::string {
     if (world.rank() == 0) take_folder(start);
     return {};
   });

@@ -265,7 +265,7 @@ class Plan(ProgramTest):
             file(good.replace("1B3", "1B2"))
             refused("0B3", "waits for the gradient of stage 1", "rank 1")
             file("")
-            refused("there is no action in it")
+            refused("it holds no action")
             file(good.replace("1F", "7F").replace("1B", "7B"))
             refused("stage")
             (self.folder / "bad.csv").unlink()
