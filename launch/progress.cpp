@@ -88,6 +88,10 @@ void JsonLog::write(const StepReport& report) {
     line["router_balance"] = number(*report.router_balance);
     line["router_z"] = number(report.router_z);
   }
+  if (!report.expert_loads.empty()) {
+    line["expert_loads"] = std::vector<double>(report.expert_loads.begin(), report.expert_loads.end());
+    line["expert_rounds"] = report.expert_rounds;
+  }
   write_line(line.dump());
 }
 
@@ -187,15 +191,28 @@ void Progress::on_start(const RunReport& report) {
         report.eval_samples, report.eval_samples_asked));
 }
 
+namespace {
+
+// The busiest expert of all blocks.
+std::string text_of_loads(const StepReport& report) {
+  if (report.expert_loads.empty()) return "";
+  const double most = *std::max_element(report.expert_loads.begin(), report.expert_loads.end());
+  const std::string rounds =
+      report.expert_rounds > 1 ? fmt::format("in {} rounds  ", report.expert_rounds) : "";
+  return fmt::format("load {:.2f}  {}", most, rounds);
+}
+
+}  // namespace
+
 std::string Progress::describe(const StepReport& report) const {
   const std::string scale = report.loss_scale == 1 ? "" : fmt::format("loss scale {:g}  ", report.loss_scale);
   const std::string routers = report.router_balance ? fmt::format("balance {:.3f}  router z {:.3f}  ",
                                                                   *report.router_balance, report.router_z)
                                                     : "";
   return fmt::format(
-      "step {:>6}/{}  loss {:.4f}  {}grad norm {:.3f}  lr {:.3e}  {}{}{:.0f} tokens/s  MFU {:.0f}%  ETA {}",
-      report.step, last_step(), report.loss, routers, report.grad_norm, report.lr, scale,
-      report.skipped ? "skipped: overflow  " : "", report.tokens_per_second, 100 * report.mfu,
+      "step {:>6}/{}  loss {:.4f}  {}{}grad norm {:.3f}  lr {:.3e}  {}{}{:.0f} tokens/s  MFU {:.0f}%  ETA {}",
+      report.step, last_step(), report.loss, routers, text_of_loads(report), report.grad_norm, report.lr,
+      scale, report.skipped ? "skipped: overflow  " : "", report.tokens_per_second, 100 * report.mfu,
       remaining(report.step));
 }
 

@@ -52,6 +52,7 @@ std::vector<std::string> experts_miss(const ModelConfig& model) {
        {model.swiglu, "--swiglu"},
        {model.hidden_dropout == 0, "--hidden-dropout 0"},
        {model.moe_router_score_function == RouterScore::Softmax, "--moe-router-score-function softmax"},
+       {!model.moe_router_num_groups, "no --moe-router-num-groups"},
        {!model.moe_shared_expert_intermediate_size, "no --moe-shared-expert-intermediate-size"},
        {model.moe_router_topk_scaling_factor == 1, "--moe-router-topk-scaling-factor 1"}});
 }

@@ -20,8 +20,11 @@ ExpertsShape experts_of(const ModelConfig& config) {
            sigmoid                         ? RouterGate::Sigmoid
            : config.moe_router_pre_softmax ? RouterGate::All
                                            : RouterGate::Chosen,
-           config.moe_router_topk_scaling_factor},
-          {config.moe_aux_loss_coeff, config.moe_z_loss_coeff}};
+           config.moe_router_topk_scaling_factor, config.moe_router_num_groups.value_or(1),
+           config.moe_router_group_topk.value_or(1)},
+          {config.moe_aux_loss_coeff, config.moe_z_loss_coeff},
+          0,
+          config.moe_router_enable_expert_bias};
 }
 
 ContextSharing sharing_of(ContextExchange exchange) {

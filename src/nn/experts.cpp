@@ -1,5 +1,7 @@
 #include "nn/experts.h"
 
+#include <algorithm>
+
 namespace trifold {
 
 Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsShape& shape, int64_t width,
@@ -8,6 +10,7 @@ Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsSh
       router_name_(name + ".router"),
       up_name_(name + ".experts.up"),
       shape_(shape),
+      block_(builder.block()),
       ffn_(ffn),
       activation_(activation),
       parts_(builder.sequence_parallel() ? builder.mesh().size(Axis::Tp) : 1),
@@ -17,6 +20,9 @@ Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsSh
                                                    shape.router.choices, shape.buffer_factor)
                     : std::nullopt),
       router_(builder.replicated(name + ".router.weight", {shape.experts, width}, up, true)),
+      bias_(shape.selection_bias
+                ? std::optional<ParamId>(builder.counted(name + ".router.bias", {shape.experts}))
+                : std::nullopt),
       up_(builder.of_experts(name + ".experts.up.weight",
                              {shape.experts, activation == ActivationKind::Swiglu ? 2 * ffn : ffn, width}, up,
                              true)),
@@ -60,7 +66,8 @@ void Experts::activate(Run& run, Tensor to, const Part& part) const {
 
 void Experts::route(Run& run, Saved& saved) const {
   const Tensor logits = saved[logits_];
-  run.ops.route(run.stream, saved[gates_], saved[chosen_], logits, {}, shape_.router);
+  const Tensor bias = bias_ ? run.params.exact(*bias_) : Tensor{};
+  run.ops.route(run.stream, saved[gates_], saved[chosen_], logits, bias, shape_.router);
   run.ops.sort_choices(run.stream, saved[own_.first], saved[own_.row], saved[own_.token],
                        own(saved[chosen_]));
   if (!run.has_backward()) return;
@@ -74,6 +81,18 @@ void Experts::route(Run& run, Saved& saved) const {
     run.ops.weighted_sum(run.stream, run.router_sums.rows(1, 2), z, run.batch->loss_weight.flat());
   }
   run.scratch.release(mark);
+}
+
+void Experts::count(Run& run, const Saved& saved) const {
+  if (run.choice_counts.rank() == 0 || !run.has_backward()) return;
+  const Tensor counts = run.choice_counts.rows(block_, block_ + 1);
+  const int64_t rounds = exchange_ ? exchange_->rounds(run, saved[arriving_]) : 1;
+  run.stream.run([counts, rounds, experts = shape_.experts, first = saved[own_.first]] {
+    auto* sums = counts.as<double>();
+    const auto* begins = first.as<int32_t>();
+    for (int64_t e = 0; e < experts; ++e) sums[e] += begins[e + 1] - begins[e];
+    sums[experts] = std::max(sums[experts], static_cast<double>(rounds));
+  });
 }
 
 void Experts::take_kept(Run& run, Tensor x, Saved& saved) const {
@@ -98,6 +117,7 @@ void Experts::take_kept(Run& run, Tensor x, Saved& saved) const {
     saved[arriving_] = run.keep.take(DType::I32, {exchange_->ranks(), shape_.experts});
     exchange_->exchange_counts(run, saved[arriving_], saved[own_.first]);
   }
+  count(run, saved);
   if (!at_once(run, saved)) return;
   if (!exchange_) {
     saved[inner_] = run.keep.take(run.dtype, {tokens * choices, run.weight(up_).dim(1)});

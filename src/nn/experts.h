@@ -21,6 +21,10 @@
 // sends its own rows. Router losses are of whole sequences, so tensor ranks gather each other's logits, and going
 // back the gradients of each other's gates; all of them route all rows, and use the gates of their own.
 //
+// A router may have a bias for each expert that is added to its score for choosing alone, and has no gradient:
+// after each step the trainer raises it for experts with fewer choices than the mean, and lowers it for the others
+// (Wang et al., "Auxiliary-loss-free load balancing", arXiv 2408.15664; train/expert_loads.h).
+//
 // Besides the loss of the model, the router has two losses for each token, with the same weights as the
 // model's loss (OpTable::router_losses): `balance`, counted over the token's own sequence, so that no mesh or
 // micro-batch changes it, and `z`.
@@ -38,12 +42,13 @@ struct ExpertsShape {
   int64_t experts = 0;  // E; 0 if one network serves all tokens
   Router router;
   RouterLosses losses;
-  double buffer_factor = 0;  // of ExchangedRows
+  double buffer_factor = 0;     // of ExchangedRows
+  bool selection_bias = false;  // only with RouterGate::Sigmoid
 };
 
 class Experts final : public Layer {
  public:
-  // Parameters <name>.router.weight [E, C], <name>.experts.up.weight [E, F, C], or [E, 2F, C] = [gate | up]
+  // Parameters <name>.router.weight [E, C], with a selection bias <name>.router.bias [E], <name>.experts.up.weight [E, F, C], or [E, 2F, C] = [gate | up]
   // of Swiglu, and <name>.experts.down.weight [E, C, F]; the experts' are cut over the expert axis. Throws where
   // that does not divide them, or activations between linear layers are whole on several tensor ranks.
   Experts(BlockBuilder& builder, const std::string& name, const ExpertsShape& shape, int64_t width,
@@ -84,6 +89,8 @@ class Experts final : public Layer {
   Tensor gathered(Run& run, Arena& arena, Tensor mine) const;
   // Computes gates, the order of rows, and the router's losses from saved[logits_].
   void route(Run& run, Saved& saved) const;
+  // Adds what the tokens here have chosen to run.choice_counts, and notes the rounds that their rows come in.
+  void count(Run& run, const Saved& saved) const;
   bool at_once(Run& run, const Saved& saved) const;
   // What arrives in a round: how much, in which order, and its gates; memory for `inner`.
   Part arriving(Run& run, Arena& arena, const Saved& saved, int64_t round) const;
@@ -117,11 +124,14 @@ class Experts final : public Layer {
 
   std::string name_, router_name_, up_name_;  // as shown
   ExpertsShape shape_;
+  int block_;  // its row of Run::choice_counts
   int64_t ffn_;
   ActivationKind activation_;
   int parts_, part_;                       // of the rows of a micro-batch, over tensor ranks
   std::optional<ExchangedRows> exchange_;  // where the experts are spread over ranks
-  ParamId router_, up_, down_;
+  ParamId router_;
+  std::optional<ParamId> bias_;  // of the router
+  ParamId up_, down_;
   SlotId x_, logits_, gates_, chosen_, counts_;
   Order own_;          // of the choices of the tokens here
   SlotId arriving_;    // of `exchange_`: how many rows of each expert arrive from each rank

@@ -35,6 +35,12 @@ ParamId BlockBuilder::of_experts(const std::string& name, const Shape& global, I
   return add(name, global, local, {Axis::Etp, Axis::Edp}, kExpertDataAxes, init, decay);
 }
 
+ParamId BlockBuilder::counted(const std::string& name, const Shape& shape) {
+  const ParamId id = add(name, shape, Rect::whole(shape), kStageAxes, kDataAxes, {}, false);
+  params_.count(id);
+  return id;
+}
+
 ParamId BlockBuilder::tied(ParamId of, const std::string& use) {
   ParamSpec spec = params_[of];
   spec.shard.name += "@" + use;

@@ -99,6 +99,9 @@ struct Run {
   // f64 [2], += the sums of the routers' balance and z losses (nn/experts.h), each token's times its loss
   // weight; without dims, they are not wanted.
   Tensor router_sums = {};
+  // f64 [blocks of the model, E + 1], += the choices of each expert in a training step; the last column is the largest
+  // number of rounds that rows of experts have come in. Without dims, they are not wanted. On processors alone.
+  Tensor choice_counts = {};
 
   // The arena for a block's output.
   Arena& output() const { return outgoing != nullptr ? *outgoing : keep; }
@@ -136,13 +139,15 @@ struct Run {
   }
   // The same run with another arena for `keep`.
   Run keeping_in(Arena& other) const {
-    return {stream, side,     ops,  mesh,       params,   grads,      other, flow,    scratch,    batch,
-            dtype,  training, seed, loss_scale, loss_sum, weight_sum, watch, nullptr, router_sums};
+    return {stream,   side,       ops,   mesh,    params,      grads,        other,
+            flow,     scratch,    batch, dtype,   training,    seed,         loss_scale,
+            loss_sum, weight_sum, watch, nullptr, router_sums, choice_counts};
   }
   // The same run with another arena for `flow`.
   Run flowing_in(Arena& other) const {
-    return {stream, side,     ops,  mesh,       params,   grads,      keep,  other,   scratch,    batch,
-            dtype,  training, seed, loss_scale, loss_sum, weight_sum, watch, nullptr, router_sums};
+    return {stream,   side,       ops,   mesh,    params,      grads,        keep,
+            other,    scratch,    batch, dtype,   training,    seed,         loss_scale,
+            loss_sum, weight_sum, watch, nullptr, router_sums, choice_counts};
   }
 };
 
@@ -171,11 +176,14 @@ class BlockBuilder {
   // A parameter of experts, its first dim, cut evenly over the expert axis. Where it is used all tokens of the
   // ranks along that axis have come together, so its gradient is summed over the others alone.
   ParamId of_experts(const std::string& name, const Shape& global, Init init, bool decay);
+  // Numbers that the trainer sets between steps (ParamSpec::counted), whole on every rank, zero at first.
+  ParamId counted(const std::string& name, const Shape& shape);
   // A second use of `of` (see ParamSpec::tied_to), named "<name of it>@<use>".
   ParamId tied(ParamId of, const std::string& use);
   SlotId slot() { return {slots_++}; }
 
   int slots() const { return slots_; }
+  int block() const { return block_; }  // its index in the model
   const Mesh& mesh() const { return mesh_; }
   const ParamList& params() const { return params_; }
   uint64_t seed() const { return seed_; }

@@ -33,7 +33,10 @@ struct ParamSpec {
   ShardSpec shard;
   Init init;
   bool decay = false;  // takes part in weight decay (matrices do; biases and norm gains do not)
-  int block = 0;       // the model's block that uses it
+  // No layer writes its gradient; the trainer sets it between steps (nn/experts.h: the bias of a router). Layers read
+  // it without rounding, by ParamSource::exact. Whole on every rank.
+  bool counted = false;
+  int block = 0;  // the model's block that uses it
   // Rows from here on are padding that makes the first dim divide evenly. They stay zero, because nothing
   // reads them, and are not saved in checkpoints.
   std::optional<int64_t> rows;
@@ -49,6 +52,8 @@ class ParamList {
   ParamId add(ParamSpec spec);
   // Declares the rows of a parameter from `rows` on as padding.
   void pad_after(ParamId id, int64_t rows) { specs_[static_cast<size_t>(id.index)].rows = rows; }
+  // Declares a parameter as one that the trainer sets.
+  void count(ParamId id) { specs_[static_cast<size_t>(id.index)].counted = true; }
   const ParamSpec& operator[](ParamId id) const { return specs_[static_cast<size_t>(id.index)]; }
   int size() const { return static_cast<int>(specs_.size()); }
   std::span<const ParamSpec> specs() const { return specs_; }
@@ -85,6 +90,8 @@ class ParamSource {
  public:
   virtual ~ParamSource() = default;
   virtual Tensor weight(ParamId id) const = 0;
+  // The same in the type of sums, for a parameter that is `counted`.
+  virtual Tensor exact(ParamId id) const { return weight(id); }
   // The weights after `version` updates in this plan (Action::version); only asynchronous plans use versions
   // other than 0.
   virtual const ParamSource& at_version(int version) const {

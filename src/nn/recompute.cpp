@@ -17,6 +17,7 @@ Tensor Recompute::forward(Run& run, Tensor x, Saved& saved) const {
 void Recompute::repeat(Run& run, Saved& saved, Arena& arena) const {
   Run again = run.keeping_in(arena);
   again.router_sums = {};
+  again.choice_counts = {};
   layer_->forward(again, saved[x_], saved);
 }
 

@@ -10,6 +10,9 @@ class ShapesOnly final : public ParamSource, public GradSink {
   // `params` must outlive it.
   ShapesOnly(const ParamList& params, DType dtype) : params_(params), dtype_(dtype) {}
   Tensor weight(ParamId id) const override { return {nullptr, dtype_, params_[id].shard.local.extent}; }
+  Tensor exact(ParamId id) const override {
+    return {nullptr, accumulate_type(dtype_), params_[id].shard.local.extent};
+  }
   Tensor grad(ParamId id) const override {
     return {nullptr, accumulate_type(dtype_), params_[id].shard.local.extent};
   }

@@ -14,6 +14,14 @@ void expect_router(const char* op, const Tensor& logits, const Router& how) {
         name_of(logits.dtype));
   check(how.choices >= 1 && how.choices <= logits.last_dim(), "{}: {} of {} experts cannot be chosen", op,
         how.choices, logits.last_dim());
+  if (how.groups == 1) return;
+  const int64_t each = how.groups > 0 ? logits.last_dim() / how.groups : 0;
+  check(how.groups >= 1 && how.groups <= kMostGroups && each * how.groups == logits.last_dim(),
+        "{}: {} experts are not {} groups of the same size", op, logits.last_dim(), how.groups);
+  check(how.kept_groups >= 1 && how.kept_groups <= how.groups && how.choices % how.kept_groups == 0 &&
+            how.choices / how.kept_groups <= each,
+        "{}: {} experts cannot be chosen in {} of {} groups of {}", op, how.choices, how.kept_groups,
+        how.groups, each);
 }
 
 // Checks rows and choices, whose number is that of `row`.

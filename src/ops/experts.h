@@ -23,7 +23,14 @@ struct Router {
   int64_t choices = 1;  // k
   RouterGate gate = RouterGate::Chosen;
   double scale = 1;
+  // The experts are in `groups` of the same size, at most kMostGroups. Above 1, a token chooses among the experts of
+  // its `kept_groups` best groups alone (DeepSeek-AI, arXiv 2412.19437): those in which the sum of the
+  // choices / kept_groups best scores is largest. The score of an expert is its logit
+  // under Chosen, its share of the softmax over all under All, and s plus the bias under Sigmoid.
+  int64_t groups = 1;
+  int64_t kept_groups = 1;
 };
+constexpr int64_t kMostGroups = 64;
 
 // Coefficients of the losses of a token (OpTable::router_losses).
 struct RouterLosses {

@@ -320,7 +320,8 @@ struct OpTable {
   // ---- mixture of experts (ops/experts.h): T tokens, E experts, k choices per token, R = T k rows ----
   // ---- logits, gates and their statistics have the accumulate_type; chosen, row, token, first, counts i32
   // The k experts with the largest logits or, if there is a bias, with the largest logistic function of the
-  // logit plus bias; of equal ones the first. logits [T, E]  bias [E] or no memory  gates, chosen [T, k]
+  // logit plus bias; of equal ones the first; with Router::groups, in the best groups alone.
+  // logits [T, E]  bias [E] or no memory  gates, chosen [T, k]
   void (*route)(Stream&, Tensor gates, Tensor chosen, Tensor logits, Tensor bias, const Router& how);
   // counts[b, e] = choices of expert e, ignoring the bias, in sequence b, of `seq` tokens; with p the softmax
   // of a token's logits, or their logistic functions divided by their sum,

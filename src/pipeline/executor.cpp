@@ -193,6 +193,13 @@ void Executor::execute(const Action& action, const StepInputs& inputs) {
   }
 }
 
+void Executor::count_choices(int64_t blocks, int64_t experts) {
+  check(ops_.device == nullptr, "choices of experts are counted on processors alone");
+  const Shape shape{blocks, experts + 1};
+  choices_ = Buffer(static_cast<size_t>(shape.elements()) * sizeof(double));
+  choice_counts_ = choices_.tensor(DType::F64, shape);
+}
+
 void Executor::reset(const RankPlan& row, const StepInputs& inputs) {
   loss_rows_ = 1;
   if (inputs.micros_per_batch > 0)
@@ -203,6 +210,8 @@ void Executor::reset(const RankPlan& row, const StepInputs& inputs) {
   if (losses_.bytes() < numbers * sizeof(double))
     losses_ = Buffer::shared(numbers * sizeof(double), ops_.device);
   std::fill_n(losses_.tensor(DType::F64, {kLossNumbers * loss_rows_}).as<double>(), numbers, 0.0);
+  if (choice_counts_.data != nullptr)
+    std::fill_n(choice_counts_.as<double>(), choice_counts_.elements(), 0.0);
   for (StageState& state : stages_) state.slots.release_all();
   messages_.release_all();
   batches_.clear();

@@ -128,6 +128,12 @@ class Executor {
   // (pipeline/block_graphs.h). The executor must compute on a device, in a mesh without tensor ranks;
   // `params` must outlive it.
   void capture_blocks(const ParamList& params);
+  // From now on `run` counts the choices of experts, from zero in each call (Run::choice_counts), for blocks [0,
+  // `blocks`) of the model with at most so many experts each. The host must compute.
+  void count_choices(int64_t blocks, int64_t experts);
+  // What this rank has counted; without dims if it does not. To be read once the compute stream has passed the
+  // forwards.
+  Tensor choice_counts() const { return choice_counts_; }
   // What could not be captured, and why; empty if everything could, or capturing was not requested.
   const std::string& capture_note() const;
   bool capture_refused() const { return graphs_ && graphs_->refused(); }  // BlockGraphs::refused
@@ -239,6 +245,8 @@ class Executor {
   Arena scratch_;
   Buffer losses_;  // f64 [global batches, kLossNumbers], as in LossSums
   int64_t loss_rows_ = 1;
+  Buffer choices_;
+  Tensor choice_counts_;  // in it
   RankPlan forward_row_;
   std::vector<LossSums> sums_;  // of the last call
   std::vector<BatchUse> batches_;

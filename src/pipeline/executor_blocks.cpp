@@ -27,7 +27,8 @@ Run Executor::make_run(const Action& action, Slot& slot, Arena& flow, Arena* out
           losses.rows(1, 2),
           inputs.watch,
           outgoing,
-          losses.rows(2, 4)};
+          losses.rows(2, 4),
+          choice_counts_};
 }
 
 template <class Work>

@@ -103,7 +103,7 @@ void inherit_tokenizer(DataConfig& data, const CheckpointModel& from, bool is_te
 }
 
 void compare_checkpoint_model(nlohmann::json stored, nlohmann::json wanted, LoadPart part) {
-  std::vector<const char*> free{"make_vocab_size_divisible_by"};
+  std::vector<const char*> free{"make_vocab_size_divisible_by", "moe_router_bias_update_rate"};
   if (part != LoadPart::All)
     free.insert(free.end(), {"seq_length", "hidden_dropout", "attention_dropout", "init_method_std",
                              "moe_aux_loss_coeff", "moe_z_loss_coeff"});
@@ -137,6 +137,8 @@ void load_weights(Replica& replica, const std::string& path) {
       wanted.push_back(
           {box.spec, weight.flat().rows(box.first, box.first + extent.elements()).reshape(extent)});
     }
+    const Tensor exact = params[{i}].counted ? replica.weights().exact({i}) : weight;
+    if (exact.data != weight.data) wanted.push_back({wanted.back().spec, exact});
   }
   CheckpointReader(path).load(wanted, FloatConversion::Allow);
 }

@@ -66,6 +66,10 @@ Trainer::Trainer(Communicator& world, const PretrainConfig& config, const DataSo
       valid_(valid),
       valid_batch_(train, config.batch.micro_batch_size) {
   replica_.reserve_workspace(device_workspace(config_));
+  if (config.model.moe_router_enable_expert_bias && replica_.ops().device != nullptr)
+    bad_input("--moe-router-enable-expert-bias is not possible with --device cuda yet: give --device cpu");
+  if (config.model.num_experts && replica_.ops().device == nullptr)
+    loads_ = std::make_unique<ExpertLoads>(replica_, optimizer_, config_.model);
   make_executor();
 }
 
@@ -84,6 +88,9 @@ void Trainer::make_executor() {
   executor_ = std::make_unique<Executor>(replica_.place(), replica_.mesh(), replica_.ops(),
                                          replica_.weights(), &grads_, replica_.compute(), replica_.side(),
                                          replica_.dtype(), activations_);
+  if (loads_)
+    executor_->count_choices(static_cast<int64_t>(replica_.model().blocks.size()),
+                             *config_.model.num_experts);
   const bool graphs = config_.mesh.enable_cuda_graph;
   if (config_.mesh.tune_products != "off") tune_products();
   if (graphs) executor_->capture_blocks(replica_.model().params);
@@ -202,6 +209,7 @@ void Trainer::compute(ReadAhead& batches, StepWatch* watch) {
       executor_->run(row(), {config_.seed, scale, true, give_batch, step, order_.micros, watch});
   sums_.assign(mine.begin(), mine.end());
   sum_over_ranks(replica_, sums_);
+  if (loads_) loads_->sum(executor_->choice_counts());
 }
 
 void Trainer::count_ahead() {
@@ -272,6 +280,7 @@ double Trainer::update(const LossSums& sums) {
     explain(sums.loss / sums.weight, norm);
   scaler_.update(overflow);
   if (overflow) return norm;
+  if (loads_) loads_->move_biases();
   const int64_t updates = updates_before(steps_done_);
   optimizer_.step(
       0, {rate_of(updates), updates + 1, mean_factor * clip_factor(norm, config_.optimizer.clip_grad)},

@@ -23,6 +23,7 @@
 #include "run/start.h"
 #include "text/data_fingerprint.h"
 #include "train/evaluation.h"
+#include "train/expert_loads.h"
 #include "train/replica.h"
 #include "zero/sharded_optimizer.h"
 
@@ -175,6 +176,7 @@ class Trainer final : public Savable {
   ShardedOptimizer optimizer_;
   GradNorm norm_;
   LossScaler scaler_;
+  std::unique_ptr<ExpertLoads> loads_;  // only with experts, on processors
   ActivationMemory activations_;
   std::unique_ptr<Executor> executor_;
   const DataSource& train_;

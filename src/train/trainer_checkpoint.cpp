@@ -135,6 +135,7 @@ std::vector<std::string> Trainer::load(const std::string& path, LoadPart part) {
   });
   optimizer_.refresh_weights(replica_.compute());
   optimizer_.release();
+  if (loads_) loads_->take_biases();
   const std::string from = reader->directory().string();
   if (part == LoadPart::Weights) return {"only the weights were taken from " + from};
   if (part == LoadPart::Encoder) return {"the weights before the head were taken from " + from};

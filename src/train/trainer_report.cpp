@@ -30,6 +30,10 @@ void Trainer::report_steps(std::span<const double> norms, double loss_scale, dou
       report.router_balance = sums_[i].router_balance / all;
       report.router_z = sums_[i].router_z / all;
     }
+    if (loads_) {
+      report.expert_loads = loads_->of_blocks();
+      report.expert_rounds = loads_->rounds();
+    }
     report.grad_norm = norms[i];
     report.lr = rate_of(updates_before(before));
     report.loss_scale = loss_scale;

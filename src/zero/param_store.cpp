@@ -47,6 +47,7 @@ ParamStore::ParamStore(const FlatLayout& layout, const DataGroups& groups, const
       arrived_(layout.units().size()) {
   check(options.versions >= 1 && (options.versions == 1 || !options.sharded),
         "a store of {} versions of {} weights", options.versions, options.sharded ? "sharded" : "whole");
+  if (accumulate_type(dtype) != dtype) make_exact();
   if (options.sharded) {
     const size_t bytes = static_cast<size_t>(layout.shard_elements()) * size_of(dtype);
     if (options.offload.empty())
@@ -56,11 +57,30 @@ ParamStore::ParamStore(const FlatLayout& layout, const DataGroups& groups, const
     return;
   }
   for (int i = 0; i < options.versions; ++i) {
-    auto version = std::make_unique<Version>();
+    auto version = std::make_unique<Version>(*this);
     version->buffer = Buffer(static_cast<size_t>(layout.elements()) * size_of(dtype), ops.device);
     version->flat = version->buffer.tensor(dtype, {layout.elements()});
     version->views = layout.views(version->flat);
     versions_.push_back(std::move(version));
+  }
+}
+
+void ParamStore::make_exact() {
+  const ParamList& params = layout_.params();
+  const DType wide = accumulate_type(dtype_);
+  int64_t elements = 0;
+  for (int i = 0; i < params.size(); ++i)
+    if (params[{i}].counted) elements += params[{i}].shard.global.elements();
+  if (elements == 0) return;
+  exact_memory_ = Buffer(static_cast<size_t>(elements) * size_of(wide), ops_.device);
+  const Tensor all = exact_memory_.tensor(wide, {elements});
+  exact_.resize(static_cast<size_t>(params.size()));
+  int64_t begin = 0;
+  for (int i = 0; i < params.size(); ++i) {
+    if (!params[{i}].counted) continue;
+    const Shape& shape = params[{i}].shard.global;
+    exact_[static_cast<size_t>(i)] = all.rows(begin, begin + shape.elements()).reshape(shape);
+    begin += shape.elements();
   }
 }
 
@@ -117,6 +137,11 @@ Tensor ParamStore::weight(ParamId id) const {
       .buffer.tensor(dtype_, {begin + shape.elements()})
       .rows(begin, begin + shape.elements())
       .reshape(shape);
+}
+
+Tensor ParamStore::exact(ParamId id) const {
+  if (exact_.empty()) return weight(id);
+  return exact_[static_cast<size_t>(id.index)];
 }
 
 void ParamStore::unshard(int block, Stream&) {

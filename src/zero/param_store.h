@@ -61,6 +61,8 @@ class ParamStore final : public ParamSource {
   // The weight in version 0: between plans, the newest; waits for communication in flight. If sharded, an
   // Error unless the unit is gathered.
   Tensor weight(ParamId id) const override;
+  // Memory of its own where weights have 16 bits; all ranks must write the same there.
+  Tensor exact(ParamId id) const override;
   const ParamSource& at_version(int version) const override;
   void unshard(int block, Stream& stream) override;
   void reshard(int block, Stream& stream) override;
@@ -102,7 +104,10 @@ class ParamStore final : public ParamSource {
 
  private:
   struct Version final : ParamSource {
+    explicit Version(const ParamStore& of) : store(of) {}
     Tensor weight(ParamId id) const override { return views[static_cast<size_t>(id.index)]; }
+    Tensor exact(ParamId id) const override { return store.exact_.empty() ? weight(id) : store.exact(id); }
+    const ParamStore& store;
     Buffer buffer;
     Tensor flat;
     std::vector<Tensor> views;
@@ -115,6 +120,7 @@ class ParamStore final : public ParamSource {
     Event spare;  // the last reader is done
   };
 
+  void make_exact();
   Tensor shards() const;
   const Version& ring(int version) const;
   const Place& place_of(int unit) const;
@@ -132,6 +138,9 @@ class ParamStore final : public ParamSource {
   mutable std::vector<Event> arrived_;
   std::vector<std::unique_ptr<Version>> versions_;
   int first_ = 0;
+  // By parameter, for those that are counted, if weights have 16 bits; else there are none.
+  Buffer exact_memory_;
+  std::vector<Tensor> exact_;
   Buffer shards_;
   FileMemory file_;  // holds the slices instead
   std::vector<std::pair<int, int>> together_;

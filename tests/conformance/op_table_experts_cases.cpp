@@ -31,6 +31,12 @@ void route(OpRun& run, const Size& size) {
     run.ops().route(run.stream(), gates, chosen, logits, {}, how);
     run.ops().route(run.stream(), run.out(run.wide(), choices), run.exact(DType::I32, choices), logits,
                     run.in(run.wide(), {size.experts}, normal(size.experts, 2)), how);
+    constexpr int64_t kGroups = 4;
+    if (size.experts % kGroups == 0)
+      for (const int64_t kept : {int64_t{1}, size.choices})
+        run.ops().route(run.stream(), run.out(run.wide(), choices), run.exact(DType::I32, choices), logits,
+                        run.in(run.wide(), {size.experts}, normal(size.experts, 5)),
+                        {size.choices, gate, 1.5, kGroups, kept});
     const Tensor counts = run.exact(DType::I32, {2, size.experts});
     run.ops().router_losses(run.stream(), run.out(run.wide(), {size.tokens}),
                             run.out(run.wide(), {size.tokens}), counts, logits, size.tokens / 2, how);

@@ -44,6 +44,49 @@ const std::vector<ValidateCase>& cases() {
        [](C& c) {
          c.model.num_experts = 4, c.model.disable_bias_linear = true, c.model.moe_router_topk = 1;
        }},
+      {"--moe-router-bias-update-rate 0.01 has no effect: it needs --moe-router-enable-expert-bias",
+       [](C& c) {
+         c.model.num_experts = 4, c.model.disable_bias_linear = true;
+         c.model.moe_router_bias_update_rate = 0.01;
+       }},
+      {"--moe-router-enable-expert-bias is not possible with --moe-router-score-function softmax: give "
+       "--moe-router-score-function sigmoid",
+       [](C& c) {
+         c.model.num_experts = 4, c.model.disable_bias_linear = true;
+         c.model.moe_router_enable_expert_bias = true;
+       }},
+      {"--moe-router-enable-expert-bias is not possible with --device cuda yet: give --device cpu",
+       [](C& c) {
+         c.model.num_experts = 4, c.model.disable_bias_linear = true;
+         c.model.moe_router_enable_expert_bias = true, c.mesh.device = ComputeDevice::Cuda;
+         c.model.moe_router_score_function = RouterScore::Sigmoid;
+       }},
+      {"--moe-router-enable-expert-bias has no effect: it needs --num-experts",
+       [](C& c) { c.model.moe_router_enable_expert_bias = true; }},
+      {"--moe-router-num-groups 2 has no effect without --moe-router-group-topk: give both",
+       [](C& c) {
+         c.model.num_experts = 4, c.model.disable_bias_linear = true, c.model.moe_router_num_groups = 2;
+       }},
+      {"--num-experts 6 is not divisible by --moe-router-num-groups 4: 4 and 8 are",
+       [](C& c) {
+         c.model.num_experts = 6, c.model.disable_bias_linear = true;
+         c.model.moe_router_num_groups = 4, c.model.moe_router_group_topk = 1;
+       }},
+      {"--moe-router-group-topk 3 is more than --moe-router-num-groups 2: give at most 2",
+       [](C& c) {
+         c.model.num_experts = 4, c.model.disable_bias_linear = true;
+         c.model.moe_router_num_groups = 2, c.model.moe_router_group_topk = 3;
+       }},
+      {"--moe-router-topk 3 is not divisible by --moe-router-group-topk 2: 2 and 4 are",
+       [](C& c) {
+         c.model.num_experts = 8, c.model.disable_bias_linear = true, c.model.moe_router_topk = 3;
+         c.model.moe_router_num_groups = 4, c.model.moe_router_group_topk = 2;
+       }},
+      {"--moe-router-topk 4 is more than the 2 experts of --moe-router-group-topk 1 groups",
+       [](C& c) {
+         c.model.num_experts = 8, c.model.disable_bias_linear = true, c.model.moe_router_topk = 4;
+         c.model.moe_router_num_groups = 4, c.model.moe_router_group_topk = 1;
+       }},
       {"--fp8 is not possible with --num-experts 4",
        [](C& c) {
          c.model.num_experts = 4, c.model.disable_bias_linear = true;

@@ -2,6 +2,11 @@
 // rows whose bits do not depend on their neighbours.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <tuple>
+
 #include "unit/ops_support.h"
 
 namespace trifold::ops_test {
@@ -99,6 +104,68 @@ TEST(Experts, EqualLogitsGoToTheFirstAndABiasOnlyChooses) {
     EXPECT_EQ(biased.chosen, (Values{1, 3, 1, 3, 1, 3}));
     EXPECT_EQ(biased.gates, Values(6, 0.5));
     EXPECT_EQ(biased.counts, (Values{3, 3, 0, 0}));  // as if there were no bias
+  });
+}
+
+// The choices of one token by their definition, over sorted lists.
+std::vector<int64_t> best_in_groups(const Values& scores, const Router& how) {
+  const auto experts = static_cast<int64_t>(scores.size());
+  const int64_t each = experts / how.groups;
+  const auto better = [](const Values& of) {
+    return [&of](int64_t a, int64_t b) {
+      const double left = of[static_cast<size_t>(a)], right = of[static_cast<size_t>(b)];
+      return left > right || (left == right && a < b);
+    };
+  };
+  Values sums;
+  std::vector<int64_t> order(static_cast<size_t>(how.groups));
+  for (int64_t g = 0; g < how.groups; ++g) {
+    order[static_cast<size_t>(g)] = g;
+    Values own(scores.begin() + g * each, scores.begin() + (g + 1) * each);
+    std::sort(own.begin(), own.end(), std::greater<>());
+    double sum = 0;
+    for (int64_t i = 0; i < how.choices / how.kept_groups; ++i) sum += own[static_cast<size_t>(i)];
+    sums.push_back(sum);
+  }
+  std::sort(order.begin(), order.end(), better(sums));
+  std::vector<int64_t> left;
+  for (int64_t i = 0; i < how.kept_groups; ++i)
+    for (int64_t e = 0; e < each; ++e) left.push_back(order[static_cast<size_t>(i)] * each + e);
+  std::sort(left.begin(), left.end(), better(scores));
+  left.resize(static_cast<size_t>(how.choices));
+  std::sort(left.begin(), left.end());
+  return left;
+}
+
+TEST(Experts, GroupsLimitTheChoice) {
+  constexpr int64_t kRows = 40, kAll = 24;
+  with_every_table([](const OpTable& ops, Stream& stream) {
+    const Values logits = random_values(kRows * kAll, 5);
+    Values shift = random_values(kAll, 6);
+    for (double& b : shift) b -= 2;  // so that scores are negative, below those of experts that are left out
+    for (const auto& [choices, groups, kept] :
+         {std::tuple<int64_t, int64_t, int64_t>{4, 4, 2}, {6, 8, 3}, {3, 4, 3}, {4, 4, 1}, {2, 2, 2}})
+      for (const RouterGate gate : {RouterGate::Chosen, RouterGate::All, RouterGate::Sigmoid}) {
+        const Router how{choices, gate, 1, groups, kept};
+        const Host z(DType::F64, {kRows, kAll}, logits), bias(DType::F64, {kAll}, shift);
+        const Host gates(DType::F64, {kRows, choices}), chosen(DType::I32, {kRows, choices});
+        ops.route(stream, gates, chosen, z, gate == RouterGate::Sigmoid ? bias : Tensor{}, how);
+        const Values experts = chosen.values();
+        for (int64_t t = 0; t < kRows; ++t) {
+          Values scores(logits.begin() + t * kAll, logits.begin() + (t + 1) * kAll);
+          double sum = 0;
+          for (const double logit : scores) sum += std::exp(logit);
+          for (size_t e = 0; e < scores.size(); ++e) {
+            if (gate == RouterGate::All) scores[e] = std::exp(scores[e]) / sum;
+            if (gate == RouterGate::Sigmoid) scores[e] = 1 / (1 + std::exp(-scores[e])) + shift[e];
+          }
+          const std::vector<int64_t> expected = best_in_groups(scores, how);
+          for (int64_t s = 0; s < choices; ++s)
+            EXPECT_EQ(experts[static_cast<size_t>(t * choices + s)],
+                      static_cast<double>(expected[static_cast<size_t>(s)]))
+                << "token " << t << " of " << groups << " groups";
+        }
+      }
   });
 }
 

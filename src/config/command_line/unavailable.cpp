@@ -22,7 +22,6 @@ constexpr std::string_view kUnavailable[] = {
     // model
     "squared-relu", "add-qkv-bias", "attention-softmax-in-fp32", "apply-query-key-layer-scaling",
     "transformer-impl", "attention-backend", "moe-layer-freq", "moe-shared-expert-gate",
-    "moe-router-enable-expert-bias", "moe-router-num-groups", "moe-router-group-topk",
     "moe-expert-capacity-factor",
     // batch and optimizer
     "rampup-batch-size", "step-batch-size-schedule", "decrease-batch-size-if-needed", "exit-duration-in-mins",

@@ -59,6 +59,11 @@ struct ModelConfig {
   RouterScore moe_router_score_function = RouterScore::Softmax;
   bool moe_router_pre_softmax = false;
   double moe_router_topk_scaling_factor = 1;
+  std::optional<int64_t>
+      moe_router_num_groups;  // a token chooses in the best moe_router_group_topk of them alone
+  std::optional<int64_t> moe_router_group_topk;
+  bool moe_router_enable_expert_bias = false;  // added to scores for choosing
+  double moe_router_bias_update_rate = 1e-3;
   double moe_aux_loss_coeff = 0, moe_z_loss_coeff = 0;
   double hidden_dropout = 0.0;     // Megatron-LM's 0.1 surprises people and is not inherited
   double attention_dropout = 0.0;  // the same
@@ -76,6 +81,8 @@ int64_t head_width(const ModelConfig& config);
 int64_t key_heads(const ModelConfig& config);
 int64_t inner_width(const ModelConfig& config);
 int64_t expert_width(const ModelConfig& config);
+// Whether the feed-forward part of a layer, counted from 0, is a mixture of experts.
+bool has_experts(const ModelConfig& config, int64_t layer);
 
 // The blocks of each pipeline stage (config/rules/pipeline_cut.h).
 struct StageCutConfig {

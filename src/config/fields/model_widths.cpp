@@ -23,4 +23,6 @@ int64_t expert_width(const ModelConfig& config) {
   return config.moe_ffn_hidden_size.value_or(inner_width(config));
 }
 
+bool has_experts(const ModelConfig& config, int64_t /*layer*/) { return config.num_experts.has_value(); }
+
 }  // namespace trifold

@@ -60,6 +60,8 @@ void add_architecture(OptionTable& table, ModelConfig& model) {
   table.add("disable-bias-linear", &model.disable_bias_linear, "No biases in linear layers.");
 }
 
+constexpr int64_t kMostExpertGroups = 64;
+
 void add_experts(OptionTable& table, ModelConfig& model) {
   table
       .add("num-experts", &model.num_experts,
@@ -85,6 +87,27 @@ void add_experts(OptionTable& table, ModelConfig& model) {
       .add("moe-router-topk-scaling-factor", &model.moe_router_topk_scaling_factor,
            "Factor of the weights of the selected experts.")
       .positive();
+  table
+      .add("moe-router-num-groups", &model.moe_router_num_groups,
+           "Groups of experts: a token selects experts of its --moe-router-group-topk best groups alone.")
+      .range(1, kMostExpertGroups)
+      .absent("one group");
+  table
+      .add(
+          "moe-router-group-topk", &model.moe_router_group_topk,
+          "Groups per token: those with the largest sum of their --moe-router-topk / --moe-router-group-topk best "
+          "scores.")
+      .range(1, kMostExpertGroups)
+      .absent("one group");
+  table.add(
+      "moe-router-enable-expert-bias", &model.moe_router_enable_expert_bias,
+      "Balance the load without a loss: a bias per expert is added to its score for the selection alone.");
+  table
+      .add(
+          "moe-router-bias-update-rate", &model.moe_router_bias_update_rate,
+          "After each step the bias of an expert rises by this if it had fewer tokens than the mean, and falls if "
+          "it had more.")
+      .range(0, 1);
   table
       .add("moe-aux-loss-coeff", &model.moe_aux_loss_coeff,
            "Coefficient of the load-balancing loss, which is computed per sequence; 0.01 is common.")

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "config/fields/number.h"
+#include "config/fields/pipeline_choice.h"
 #include "config/rules/validate_mesh.h"
 #include "config/rules/validate_model.h"
 
@@ -18,6 +19,9 @@ void check_no_experts(const ModelConfig& model, Problems& problems) {
       {"moe-router-score-function", model.moe_router_score_function != defaults.moe_router_score_function},
       {"moe-router-pre-softmax", model.moe_router_pre_softmax},
       {"moe-router-topk-scaling-factor", model.moe_router_topk_scaling_factor != 1},
+      {"moe-router-num-groups", model.moe_router_num_groups.has_value()},
+      {"moe-router-group-topk", model.moe_router_group_topk.has_value()},
+      {"moe-router-enable-expert-bias", model.moe_router_enable_expert_bias},
       {"moe-aux-loss-coeff", model.moe_aux_loss_coeff != 0},
       {"moe-z-loss-coeff", model.moe_z_loss_coeff != 0}};
   for (const auto& [option, changed] : options)
@@ -25,6 +29,55 @@ void check_no_experts(const ModelConfig& model, Problems& problems) {
       problems.about(option, "num-experts")
           .wrong("--{} has no effect", option)
           .right("it needs --num-experts");
+}
+
+// A bias is comparable with logistic functions, which lie between 0 and 1; logits have no scale.
+void check_bias(const ModelConfig& model, Problems& problems) {
+  const double standard = ModelConfig().moe_router_bias_update_rate;
+  if (!model.moe_router_enable_expert_bias && model.moe_router_bias_update_rate != standard)
+    problems.about("moe-router-bias-update-rate", "moe-router-enable-expert-bias")
+        .wrong("--moe-router-bias-update-rate {} has no effect", model.moe_router_bias_update_rate)
+        .right("it needs --moe-router-enable-expert-bias");
+  if (model.moe_router_enable_expert_bias && model.moe_router_score_function != RouterScore::Sigmoid)
+    problems.about("moe-router-enable-expert-bias", "moe-router-score-function")
+        .wrong("--moe-router-enable-expert-bias is not possible with --moe-router-score-function softmax")
+        .right("give --moe-router-score-function sigmoid too");
+}
+
+void check_groups(const ModelConfig& model, Problems& problems) {
+  const auto& groups = model.moe_router_num_groups;
+  const auto& kept = model.moe_router_group_topk;
+  if (!problems.sound({"moe-router-num-groups", "moe-router-group-topk", "moe-router-topk"})) return;
+  if (groups.has_value() != kept.has_value()) {
+    const char* given = groups ? "moe-router-num-groups" : "moe-router-group-topk";
+    const char* missing = groups ? "moe-router-group-topk" : "moe-router-num-groups";
+    problems.about(given, missing)
+        .wrong("--{} {} has no effect without --{}", given, groups ? *groups : *kept, missing)
+        .right("give both, or neither");
+    return;
+  }
+  if (!groups) return;
+  if (*model.num_experts % *groups != 0) {
+    problems.about("num-experts", "moe-router-num-groups")
+        .wrong("--num-experts {} is not divisible by --moe-router-num-groups {}", *model.num_experts, *groups)
+        .right("{}", multiples_around(*model.num_experts, *groups));
+    return;
+  }
+  const int64_t each = *model.num_experts / *groups;
+  if (*kept > *groups)
+    problems.about("moe-router-group-topk", "moe-router-num-groups")
+        .wrong("--moe-router-group-topk {} is more than --moe-router-num-groups {}", *kept, *groups)
+        .right("give at most {}", *groups);
+  else if (model.moe_router_topk % *kept != 0)
+    problems.about("moe-router-topk", "moe-router-group-topk")
+        .wrong("--moe-router-topk {} is not divisible by --moe-router-group-topk {}", model.moe_router_topk,
+               *kept)
+        .right("{}", multiples_around(model.moe_router_topk, *kept));
+  else if (model.moe_router_topk > *kept * each)
+    problems.about("moe-router-topk", "moe-router-group-topk", "moe-router-num-groups", "num-experts")
+        .wrong("--moe-router-topk {} is more than the {} experts of --moe-router-group-topk {} groups",
+               model.moe_router_topk, *kept * each, *kept)
+        .right("give more groups or fewer experts per token");
 }
 
 }  // namespace
@@ -45,6 +98,8 @@ void check_experts(const ModelConfig& model, Problems& problems) {
     problems.about("moe-router-pre-softmax", "moe-router-score-function")
         .wrong("--moe-router-pre-softmax has no effect with --moe-router-score-function sigmoid")
         .right("leave one of them out");
+  check_bias(model, problems);
+  check_groups(model, problems);
 }
 
 // Of one chosen expert the softmax over the chosen is 1, whatever the router says.
@@ -83,6 +138,24 @@ void check_experts_of_samples(const PretrainConfig& config, Problems& problems) 
             "ranks would compute the experts of the same tokens",
             experts, tensor)
         .right("give --sequence-parallel too");
+}
+
+// Counts of tokens, by which biases move after a step.
+void check_bias_updates(const PretrainConfig& config, Problems& problems) {
+  if (!config.model.moe_router_enable_expert_bias) return;
+  if (config.mesh.device == ComputeDevice::Cuda)
+    problems.about("moe-router-enable-expert-bias", "device")
+        .wrong("--moe-router-enable-expert-bias is not possible with --device cuda yet")
+        .right("give --device cpu, or balance with --moe-aux-loss-coeff instead");
+  if (!problems.sound({"schedule"})) return;
+  const std::optional<Schedule> schedule = chosen_schedule(config.pipeline);
+  if (schedule && is_async(*schedule))
+    problems.about("moe-router-enable-expert-bias", "schedule")
+        .wrong(
+            "--moe-router-enable-expert-bias is not possible with --schedule {}, which updates weights inside the "
+            "pipeline",
+            schedule_name(*schedule))
+        .right("choose a synchronous schedule, or balance with --moe-aux-loss-coeff instead");
 }
 
 // Rows, of which the products of experts have 32-bit numbers: those of a rank's own tokens, and those that can arrive on
@@ -137,6 +210,7 @@ void check_experts_mesh(const PretrainConfig& config, Problems& problems) {
     return;
   }
   check_experts_of_samples(config, problems);
+  check_bias_updates(config, problems);
   check_expert_rows(config, problems);
   if (ranks == 1) return;
   if (*config.model.num_experts % ranks != 0)

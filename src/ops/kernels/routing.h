@@ -10,16 +10,18 @@ namespace trifold::cpu {
 namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
 
 // Calls visit(slot, index) for the `wanted` largest of `count` numbers, the largest first; of equal numbers,
-// the first comes first. A number has been visited if it is greater than the last one, or equal and before
-// it, so no marks are kept. If NaNs leave too few numbers, arbitrary indices fill the missing slots.
-template <class T, class Key, class Visit>
-HD inline void visit_largest(int64_t count, int64_t wanted, Key key, Visit visit) {
+// the first comes first; only indices that are `allowed` take part. A number has been visited if it is greater
+// than the last one, or equal and before it, so no marks are kept. If NaNs leave too few numbers, arbitrary
+// indices fill the missing slots.
+template <class T, class Key, class Allowed, class Visit>
+HD inline void visit_largest_of(int64_t count, int64_t wanted, Key key, Allowed allowed, Visit visit) {
   T last = 0;
   int64_t last_at = -1;
   for (int64_t slot = 0; slot < wanted; ++slot) {
     T best = 0;
     int64_t at = -1;
     for (int64_t i = 0; i < count; ++i) {
+      if (!allowed(i)) continue;
       const T number = key(i);
       const bool left = slot == 0 || number < last || (number == last && i > last_at);
       if (left && (at < 0 ? number == number : number > best)) {
@@ -32,6 +34,12 @@ HD inline void visit_largest(int64_t count, int64_t wanted, Key key, Visit visit
     last = best;
     last_at = at;
   }
+}
+
+template <class T, class Key, class Visit>
+HD inline void visit_largest(int64_t count, int64_t wanted, Key key, Visit visit) {
+  visit_largest_of<T>(
+      count, wanted, key, [](int64_t) { return true; }, visit);
 }
 
 // log of the sum of exp(z) = most + log(sum)
@@ -77,6 +85,40 @@ HD inline void gates_of(T* gates, const int32_t* chosen, const T* z, int64_t exp
   for (int64_t s = 0; s < how.choices; ++s) gates[s] = scale * spread.share(z[chosen[s]]);
 }
 
+// Calls visit(slot, expert) for the experts with the best scores in the best groups of them (Router::groups).
+template <class T, class Key, class Visit>
+HD inline void visit_best_in_groups(int64_t experts, const Router& how, Key key, Visit visit) {
+  const int64_t each = experts / how.groups;
+  const int64_t counted = how.choices / how.kept_groups;
+  uint64_t kept = 0;  // one bit for each group
+  visit_largest<T>(
+      how.groups, how.kept_groups,
+      [=](int64_t group) {
+        const auto in_group = [=](int64_t i) { return key(group * each + i); };
+        T sum = 0;
+        visit_largest<T>(each, counted, in_group,
+                         [&sum, in_group](int64_t, int64_t i) { sum += in_group(i); });
+        return sum;
+      },
+      [&kept](int64_t, int64_t group) { kept |= uint64_t{1} << group; });
+  visit_largest_of<T>(
+      experts, how.choices, key, [=](int64_t i) { return (kept >> (i / each) & 1) != 0; }, visit);
+}
+
+template <class T, class Visit>
+HD inline void choose_in_groups(const T* z, const T* bias, int64_t experts, const Router& how, Visit visit) {
+  if (how.gate == RouterGate::Sigmoid)
+    return visit_best_in_groups<T>(
+        experts, how, [z, bias](int64_t i) { return sigmoid_of(z[i]) + (bias == nullptr ? T(0) : bias[i]); },
+        visit);
+  if (how.gate == RouterGate::Chosen)
+    return visit_best_in_groups<T>(
+        experts, how, [z](int64_t i) { return z[i]; }, visit);
+  const Spread<T> spread = spread_of(z, experts);
+  visit_best_in_groups<T>(
+      experts, how, [z, spread](int64_t i) { return spread.share(z[i]); }, visit);
+}
+
 template <class T>
 HD inline void route_token(T* gates, int32_t* chosen, const T* z, const T* bias, int64_t experts,
                            const Router& how) {
@@ -84,12 +126,15 @@ HD inline void route_token(T* gates, int32_t* chosen, const T* z, const T* bias,
     for (; slot > 0 && chosen[slot - 1] > expert; --slot) chosen[slot] = chosen[slot - 1];
     chosen[slot] = static_cast<int32_t>(expert);
   };
-  if (bias == nullptr)
+  if (how.groups > 1) {
+    choose_in_groups(z, bias, experts, how, put_in_order);
+  } else if (bias == nullptr) {
     visit_largest<T>(
         experts, how.choices, [z](int64_t i) { return z[i]; }, put_in_order);
-  else
+  } else {
     visit_largest<T>(
         experts, how.choices, [z, bias](int64_t i) { return sigmoid_of(z[i]) + bias[i]; }, put_in_order);
+  }
   gates_of(gates, chosen, z, experts, how);
 }
 

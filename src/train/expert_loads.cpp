@@ -1,0 +1,112 @@
+#include "train/expert_loads.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "checkpoint/tensor_kind.h"
+
+namespace trifold {
+
+namespace {
+
+// Calls body(element) for a reference to each element of a tensor in f32 or f64.
+template <class Body>
+void for_each_element(const Tensor& values, Body body) {
+  for (int64_t i = 0; i < values.elements(); ++i)
+    if (values.dtype == DType::F64)
+      body(i, values.as<double>()[i]);
+    else
+      body(i, values.as<float>()[i]);
+}
+
+}  // namespace
+
+ExpertLoads::ExpertLoads(Replica& replica, const ShardedOptimizer& optimizer, const ModelConfig& model)
+    : replica_(replica),
+      experts_(*model.num_experts),
+      rate_(model.moe_router_bias_update_rate),
+      in_rounds_(replica.mesh().size(Axis::Ep) > 1) {
+  const std::vector<int> layers = replica.model().layers();
+  for (size_t layer = 0; layer < layers.size(); ++layer)
+    if (has_experts(model, static_cast<int64_t>(layer))) blocks_.push_back(layers[layer]);
+  const size_t blocks = replica.model().blocks.size();
+  counts_.resize(blocks * static_cast<size_t>(experts_));
+  rounds_of_blocks_.resize(blocks);
+  loads_.resize(blocks_.size(), 1.0);
+  if (!model.moe_router_enable_expert_bias) return;
+  const ParamList& params = replica.layout().params();
+  for (const ShardedOptimizer::Piece& piece : optimizer.pieces()) {
+    const ParamSpec& spec = params[piece.segment.id];
+    if (spec.counted && piece.kind == kWeightKind)
+      masters_.push_back(
+          {spec.block, piece.segment.first, piece.values, replica.layout().saves(piece.segment.id)});
+  }
+  shares_exact_ = accumulate_type(replica.dtype()) != replica.dtype();
+  if (!shares_exact_) return;
+  for (int i = 0; i < params.size(); ++i)
+    if (params[{i}].counted && params.held({i}))
+      exact_.push_back({params[{i}].block, 0, replica.weights().exact({i}), false});
+}
+
+void ExpertLoads::sum_over_ranks(std::vector<double>& table) {
+  Stream host = replica_.compute().host();
+  replica_.world().all_reduce({table.data(), DType::F64, {static_cast<int64_t>(table.size())}}, Reduce::Sum,
+                              host);
+}
+
+void ExpertLoads::sum(Tensor counts) {
+  replica_.compute().synchronize();
+  const size_t columns = static_cast<size_t>(experts_) + 1;
+  const std::span<const double> all(counts.as<double>(), static_cast<size_t>(counts.elements()));
+  for (size_t block = 0; block < rounds_of_blocks_.size(); ++block) {
+    const auto of_block = all.subspan(block * columns, columns);
+    std::copy_n(of_block.begin(), experts_, row(counts_, static_cast<int>(block)).begin());
+    rounds_of_blocks_[block] = of_block.back();
+  }
+  sum_over_ranks(counts_);
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const std::span<const double> of_block = row(counts_, blocks_[i]);
+    const double total = std::accumulate(of_block.begin(), of_block.end(), 0.0);
+    const double most = *std::max_element(of_block.begin(), of_block.end());
+    loads_[i] = total > 0 ? most * static_cast<double>(experts_) / total : 1;
+  }
+  if (!in_rounds_) return;
+  Stream host = replica_.compute().host();
+  replica_.world().all_reduce(
+      {rounds_of_blocks_.data(), DType::F64, {static_cast<int64_t>(rounds_of_blocks_.size())}}, Reduce::Max,
+      host);
+  rounds_ = static_cast<int64_t>(*std::max_element(rounds_of_blocks_.begin(), rounds_of_blocks_.end()));
+}
+
+void ExpertLoads::move_biases() {
+  if (rate_ == 0) return;
+  for (const std::vector<Part>* parts : {&masters_, &exact_})
+    for (const Part& part : *parts) {
+      const std::span<const double> counts = row(counts_, part.block);
+      const double total = std::accumulate(counts.begin(), counts.end(), 0.0);
+      for_each_element(part.values, [&](int64_t i, auto& bias) {
+        const double count = counts[static_cast<size_t>(part.first + i)] * static_cast<double>(experts_);
+        using T = std::remove_reference_t<decltype(bias)>;
+        if (count < total) bias += static_cast<T>(rate_);
+        if (count > total) bias -= static_cast<T>(rate_);
+      });
+    }
+}
+
+void ExpertLoads::take_biases() {
+  if (!shares_exact_) return;
+  std::fill(counts_.begin(), counts_.end(), 0.0);
+  for (const Part& part : masters_)
+    if (part.counts)
+      for_each_element(part.values, [&](int64_t i, auto& bias) {
+        row(counts_, part.block)[static_cast<size_t>(part.first + i)] = static_cast<double>(bias);
+      });
+  sum_over_ranks(counts_);
+  for (const Part& part : exact_)
+    for_each_element(part.values, [&](int64_t i, auto& bias) {
+      bias = static_cast<std::remove_reference_t<decltype(bias)>>(
+          row(counts_, part.block)[static_cast<size_t>(i)]);
+    });
+}
+
+}  // namespace trifold

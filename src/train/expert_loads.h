@@ -1,0 +1,65 @@
+// ExpertLoads: how evenly the tokens of a step chose their experts, counted over all ranks, and the biases of routers
+// that even this out without a loss (Wang et al., "Auxiliary-loss-free load balancing", arXiv 2408.15664): after each
+// step, for every expert of a block,
+//   bias += rate * sign(mean of the block's counts - count of the expert).
+// Counts are whole numbers, summed exactly in f64, so every mesh moves the biases alike. A step whose update is skipped
+// moves none.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "config/fields/config.h"
+#include "train/replica.h"
+#include "zero/sharded_optimizer.h"
+
+namespace trifold {
+
+class ExpertLoads {
+ public:
+  // References must outlive it.
+  ExpertLoads(Replica& replica, const ShardedOptimizer& optimizer, const ModelConfig& model);
+  // Takes the counts of a plan, f64 [blocks, experts + 1] (Run::choice_counts), and adds up those of all ranks.
+  // Collective.
+  void sum(Tensor counts);
+  // Of each block with experts, in order: the count of the expert that was chosen most over the mean; 1 is even. Valid
+  // until the next call of `sum`.
+  std::span<const double> of_blocks() const { return loads_; }
+  // The most rounds in which rows of experts came.
+  int64_t rounds() const { return rounds_; }
+  // Moves the biases this rank has, those of the optimizer's part included; to be called before the optimizer's step,
+  // which hands them to the other ranks.
+  void move_biases();
+  // To be called after the optimizer's part was loaded: all ranks read its biases. Collective.
+  void take_biases();
+
+ private:
+  // Elements [first, first + values) of the bias of a block.
+  struct Part {
+    int block;
+    int64_t first;
+    Tensor values;
+    bool counts;  // no other rank with the same elements counts them
+  };
+  std::span<double> row(std::vector<double>& table, int block) const {
+    return std::span(table).subspan(static_cast<size_t>(block) * static_cast<size_t>(experts_),
+                                    static_cast<size_t>(experts_));
+  }
+  void sum_over_ranks(std::vector<double>& table);
+
+  Replica& replica_;
+  int64_t experts_;
+  double rate_;
+  bool in_rounds_;              // rows may come in more than one
+  std::vector<int> blocks_;     // that have experts
+  std::vector<double> counts_;  // [blocks of the model, experts]
+  std::vector<double> rounds_of_blocks_;
+  std::vector<double> loads_;
+  int64_t rounds_ = 1;
+  std::vector<Part> masters_;  // of the optimizer
+  std::vector<Part> exact_;    // of ParamStore::exact, where that is other memory:
+  bool shares_exact_ = false;
+};
+
+}  // namespace trifold
