@@ -12,7 +12,9 @@ BlockFlops flops_of_layer(const ModelConfig& config, RecomputeGranularity recomp
   const auto f = static_cast<double>(config.num_experts ? expert_width(config) : inner_width(config));
   const auto networks = static_cast<double>(config.num_experts ? config.moe_router_topk : 1);  // of a token
   const auto shared = static_cast<double>(config.moe_shared_expert_intermediate_size.value_or(0));
-  const auto router = static_cast<double>(config.num_experts.value_or(0));
+  // Logits of a token: of the router, and the gate of the shared network.
+  const auto router =
+      static_cast<double>(config.num_experts.value_or(0) + (config.moe_shared_expert_gate ? 1 : 0));
   const auto query = static_cast<double>(config.num_attention_heads * head_width(config));
   const auto key_value = static_cast<double>(2 * key_heads(config) * head_width(config));
   const double mlp = config.swiglu ? 3 : 2;

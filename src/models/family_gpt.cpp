@@ -47,7 +47,9 @@ std::unique_ptr<TrainingText> open_gpt_text(const ModelConfig& model, const Data
 }
 
 const HuggingFaceFamily& gpt_names(const ModelConfig& model) {
-  if (model.num_experts) return model.qk_layernorm ? qwen3_moe_family() : mixtral_family();
+  if (model.num_experts && model.qk_layernorm) return qwen3_moe_family();
+  if (model.num_experts)
+    return model.moe_shared_expert_intermediate_size ? qwen2_moe_family() : mixtral_family();
   return model.normalization == Normalization::RmsNorm ? llama_family() : gpt2_family();
 }
 

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "models/transformer.h"
+#include "nn/token_gate.h"
 
 namespace trifold {
 
@@ -54,7 +55,7 @@ class OneNetwork final : public FeedForward {
   RowLinear down_;
 };
 
-// Experts, and optionally a shared network for every token.
+// Experts, and optionally a shared network for every token, which may have a gate.
 class ManyNetworks final : public FeedForward {
  public:
   ManyNetworks(BlockBuilder& builder, const std::string& name, const TransformerShape& shape)
@@ -62,11 +63,15 @@ class ManyNetworks final : public FeedForward {
         experts_(builder, name, shape.experts, shape.width, shape.ffn, shape.activation,
                  {Init::Kind::Normal, shape.init_std}, {Init::Kind::Normal, shape.output_init_std}) {
     if (shape.shared_ffn > 0) shared_.emplace(builder, name + ".shared", shape, shape.shared_ffn);
+    if (shape.shared_gate)
+      shared_gate_.emplace(builder, name + ".shared.gate", shape.width,
+                           Init{Init::Kind::Normal, shape.init_std});
   }
 
   Tensor forward_added(Run& run, Arena& maybe, const DropoutAdd& add, Tensor residual, Tensor x,
                        Saved& saved) const override {
     const Tensor shared = shared_ ? shared_->forward(run, maybe, x, saved) : Tensor{};
+    if (shared_gate_) shared_gate_->forward(run, x, shared, saved);
     return experts_.forward_added(run, add, residual, x, shared, saved);
   }
 
@@ -78,6 +83,11 @@ class ManyNetworks final : public FeedForward {
     const Tensor dx = experts_.backward_input(run, dy, saved);
     if (with_weights) experts_.backward_weight(run, saved);
     if (!shared_) return dx;
+    if (shared_gate_) {
+      if (selective_) shared_gate_->set_input(saved, x);
+      dy = shared_gate_->backward_input(run, dx, dy, saved);
+      if (with_weights) shared_gate_->backward_weight(run, saved);
+    }
     const Tensor more = shared_->walk_back(
         run, again, dy, [&] { return x; }, saved, with_weights);
     run.ops.add(run.stream, dx, dx, more);
@@ -87,12 +97,14 @@ class ManyNetworks final : public FeedForward {
   void backward_weight(Run& run, Saved& saved) const override {
     experts_.backward_weight(run, saved);
     if (shared_) shared_->backward_weight(run, saved);
+    if (shared_gate_) shared_gate_->backward_weight(run, saved);
   }
 
  private:
   bool selective_;
   Experts experts_;
   std::optional<OneNetwork> shared_;
+  std::optional<TokenGate> shared_gate_;
 };
 
 }  // namespace

@@ -114,13 +114,14 @@ ModelConfig from_hugging_face(const json& config, const std::string& where) {
   if (!config.is_object()) bad_input("{} is no JSON object", where);
   ConfigReader from(config);
   const json type = from.has("model_type") ? config["model_type"] : json();
-  const std::array<const HuggingFaceFamily*, 5> families{&gpt2_family(), &llama_family(), &mixtral_family(),
+  const std::array<const HuggingFaceFamily*, 6> families{&gpt2_family(),      &llama_family(),
+                                                         &mixtral_family(),   &qwen2_moe_family(),
                                                          &qwen3_moe_family(), &bert_family()};
   const auto* const family =
       std::find_if(families.begin(), families.end(), [&](const auto* known) { return type == known->type; });
   if (family == families.end())
-    bad_input("{}: its 'model_type' is {}; gpt2, llama, mixtral, qwen3_moe and bert are supported", where,
-              type.dump(-1, ' ', false, json::error_handler_t::replace));
+    bad_input("{}: its 'model_type' is {}; gpt2, llama, mixtral, qwen2_moe, qwen3_moe and bert are supported",
+              where, type.dump(-1, ' ', false, json::error_handler_t::replace));
   ModelConfig model = (*family)->read(from);
   if (from.has("quantization_config")) from.problem("'quantization_config': weights must not be quantized");
   from.finish(where);

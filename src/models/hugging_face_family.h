@@ -66,6 +66,7 @@ struct HuggingFaceFamily {
 const HuggingFaceFamily& gpt2_family();
 const HuggingFaceFamily& llama_family();
 const HuggingFaceFamily& mixtral_family();
+const HuggingFaceFamily& qwen2_moe_family();
 const HuggingFaceFamily& qwen3_moe_family();
 const HuggingFaceFamily& bert_family();
 

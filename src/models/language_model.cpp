@@ -51,9 +51,11 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
     shape.experts.buffer_factor = layout.moe_buffer_factor.value_or(0);
   }
   shape.shared_ffn = config.moe_shared_expert_intermediate_size.value_or(0);
+  shape.shared_gate = config.moe_shared_expert_gate;
   shape.norm = norm_kind(config);
   shape.activation = config.swiglu ? ActivationKind::Swiglu : gelu_kind(config);
   shape.bias = !config.disable_bias_linear;
+  shape.query_key_value_bias = config.add_qkv_bias;
   shape.head_norm = config.qk_layernorm;
   if (config.position_embedding_type == PositionEmbedding::Rope)
     shape.rotary_frequencies = rotary_frequencies(config);
@@ -84,7 +86,9 @@ double embedding_cost(const ModelConfig& config) {
 Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, const MeshConfig& layout) {
   Model model;
   const LanguageFamily& family = language_family(config);
-  const TransformerShape shape = shape_of(config, layout);
+  // Layers with experts and without: each is made and counted as in a model of such layers alone.
+  const ModelConfig kinds[] = {with_layers_alike(config, false), with_layers_alike(config, true)};
+  const std::vector<bool> experts = expert_layers(config);
   int index = 0;
   const int64_t padded_vocab = padded_vocab_size(config, mesh.size(Axis::Tp));
 
@@ -103,19 +107,21 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
 
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     BlockBuilder builder(model.params, mesh, index++, seed, layout.sequence_parallel);
-    std::unique_ptr<Layer> block = family.make_layer(builder, "block." + std::to_string(layer), shape);
+    const ModelConfig& kind = kinds[experts[static_cast<size_t>(layer)] ? 1 : 0];
+    std::unique_ptr<Layer> block =
+        family.make_layer(builder, "block." + std::to_string(layer), shape_of(kind, layout));
     if (layout.recompute_granularity == RecomputeGranularity::Full)
       block = std::make_unique<Recompute>(builder, std::move(block));
-    const double flops = flops_of_layer(config, RecomputeGranularity::None).forward;
+    const double flops = flops_of_layer(kind, RecomputeGranularity::None).forward;
     model.blocks.push_back({.layer = std::move(block),
                             .kind = BlockKind::Layer,
                             .slots = builder.slots(),
                             .flops = flops,
                             .cost = flops,
-                            .parts = flops_of_layer(config, layout.recompute_granularity),
-                            .tensor_sums = sums_of_layer(config, layout),
-                            .context = context_of_layer(config, layout),
-                            .experts = experts_of_layer(config, layout)});
+                            .parts = flops_of_layer(kind, layout.recompute_granularity),
+                            .tensor_sums = sums_of_layer(kind, layout),
+                            .context = context_of_layer(kind, layout),
+                            .experts = experts_of_layer(kind, layout)});
   }
 
   BlockBuilder last(model.params, mesh, index, seed, layout.sequence_parallel);

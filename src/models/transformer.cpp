@@ -6,7 +6,7 @@ QueryKeyValueShape projections_of(const TransformerShape& shape) {
   QueryKeyValueShape result;
   result.width = shape.width;
   result.init = {Init::Kind::Normal, shape.init_std};
-  result.bias = shape.bias;
+  result.bias = shape.bias || shape.query_key_value_bias;
   result.rotary_frequencies = shape.rotary_frequencies;
   if (shape.head_norm) result.head_norm = shape.norm;
   result.norm_eps = shape.norm_eps;

@@ -22,10 +22,12 @@ struct TransformerShape {
   int64_t head_dim = 0;  // usually width / heads
   int64_t ffn = 0;       // F, of each expert, if there are experts; Swiglu has F gates and F gated numbers
   ExpertsShape experts = {};
-  int64_t shared_ffn = 0;  // of the shared network that every token also passes; 0: none
+  int64_t shared_ffn = 0;    // of the shared network that every token also passes; 0: none
+  bool shared_gate = false;  // what a token gets from it is gated (nn/token_gate.h)
   NormKind norm = NormKind::Layer;
   ActivationKind activation = ActivationKind::Gelu;
   bool bias = true;                             // of the linear layers
+  bool query_key_value_bias = false;            // of these three projections, if the others have none
   bool head_norm = false;                       // norm of queries and keys, per head
   std::vector<double> rotary_frequencies = {};  // see QueryKeyValueShape
   double score_scale = 1;                       // see AttentionCore
@@ -48,7 +50,7 @@ class TransformerBlock final : public Layer {
  public:
   // Parameters are named <name>.norm1, <name>.attention.out and what QueryKeyValue makes of
   // <name>.attention, <name>.norm2, <name>.mlp.{up,down} or, with experts, what Experts makes of
-  // <name>.mlp, and <name>.mlp.shared.{up,down} for a shared network.
+  // <name>.mlp, and <name>.mlp.shared.{up,down,gate} for a shared network.
   TransformerBlock(BlockBuilder& builder, const std::string& name, const TransformerShape& shape);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [R, C] -> [R, C]
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [R, C] -> [R, C]

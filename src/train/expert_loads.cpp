@@ -27,8 +27,9 @@ ExpertLoads::ExpertLoads(Replica& replica, const ShardedOptimizer& optimizer, co
       rate_(model.moe_router_bias_update_rate),
       in_rounds_(replica.mesh().size(Axis::Ep) > 1) {
   const std::vector<int> layers = replica.model().layers();
+  const std::vector<bool> experts = expert_layers(model);
   for (size_t layer = 0; layer < layers.size(); ++layer)
-    if (has_experts(model, static_cast<int64_t>(layer))) blocks_.push_back(layers[layer]);
+    if (experts[layer]) blocks_.push_back(layers[layer]);
   const size_t blocks = replica.model().blocks.size();
   counts_.resize(blocks * static_cast<size_t>(experts_));
   rounds_of_blocks_.resize(blocks);

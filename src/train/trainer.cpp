@@ -62,6 +62,7 @@ Trainer::Trainer(Communicator& world, const PretrainConfig& config, const DataSo
                  config.optimizer, replica_.dtype(), config.seed, replica_.compute()),
       norm_(replica_.layout().flat(), grads_, replica_.mesh(), replica_.ops()),
       scaler_(config.precision),
+      expert_layers_(count_expert_layers(config.model)),
       train_(train),
       valid_(valid),
       valid_batch_(train, config.batch.micro_batch_size) {

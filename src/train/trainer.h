@@ -176,6 +176,7 @@ class Trainer final : public Savable {
   ShardedOptimizer optimizer_;
   GradNorm norm_;
   LossScaler scaler_;
+  int64_t expert_layers_;
   std::unique_ptr<ExpertLoads> loads_;  // only with experts, on processors
   ActivationMemory activations_;
   std::unique_ptr<Executor> executor_;

@@ -26,7 +26,7 @@ void Trainer::report_steps(std::span<const double> norms, double loss_scale, dou
     report.samples = samples;
     report.loss = sums_[i].loss / sums_[i].weight;
     if (config_.model.num_experts) {
-      const double all = sums_[i].weight * static_cast<double>(config_.model.num_layers);
+      const double all = sums_[i].weight * static_cast<double>(expert_layers_);
       report.router_balance = sums_[i].router_balance / all;
       report.router_z = sums_[i].router_z / all;
     }

@@ -110,7 +110,7 @@ const std::vector<CommandInfo>& commands() {
           kOneProcess),
       command<ConvertConfig>(
           {"convert",
-           "convert a checkpoint to a Hugging Face model (GPT-2, Llama, Mixtral, Qwen3-MoE, BERT), or back; "
+           "convert a checkpoint to a Hugging Face model (GPT-2, Llama, Mixtral, Qwen2-MoE, Qwen3-MoE, BERT), or back; "
            "a "
            "recommender to ONNX",
            "--load DIR --save DIR [options]",

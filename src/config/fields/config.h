@@ -50,11 +50,15 @@ struct ModelConfig {
   bool swiglu = false;
   GeluKind gelu = GeluKind::Tanh;
   bool disable_bias_linear = false;
+  bool add_qkv_bias = false;  // of these projections in spite of it
   double init_method_std = 0.02;
   std::optional<int64_t> num_experts;          // a mixture of experts replaces every feed-forward network
   std::optional<int64_t> moe_ffn_hidden_size;  // stays unset; see expert_width
   std::optional<int64_t>
       moe_shared_expert_intermediate_size;  // width of a network that all tokens pass in addition
+  bool moe_shared_expert_gate =
+      false;                         // what it gives a token is weighed by a logistic function of the token
+  std::string moe_layer_freq = "1";  // which layers have experts, see expert_layers
   int64_t moe_router_topk = 2;
   RouterScore moe_router_score_function = RouterScore::Softmax;
   bool moe_router_pre_softmax = false;
@@ -81,8 +85,12 @@ int64_t head_width(const ModelConfig& config);
 int64_t key_heads(const ModelConfig& config);
 int64_t inner_width(const ModelConfig& config);
 int64_t expert_width(const ModelConfig& config);
-// Whether the feed-forward part of a layer, counted from 0, is a mixture of experts.
-bool has_experts(const ModelConfig& config, int64_t layer);
+// Of each layer, whether its feed-forward part is a mixture of experts (--moe-layer-freq); how many are. BadInput if the
+// pattern is none of as many layers.
+std::vector<bool> expert_layers(const ModelConfig& config);
+int64_t count_expert_layers(const ModelConfig& config);
+// The model as if all its layers were like those with experts, or like those without.
+ModelConfig with_layers_alike(ModelConfig config, bool experts);
 
 // The blocks of each pipeline stage (config/rules/pipeline_cut.h).
 struct StageCutConfig {

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "config/fields/config.h"
+#include "config/fields/layer_pattern.h"
 
 namespace trifold {
 
@@ -23,6 +24,23 @@ int64_t expert_width(const ModelConfig& config) {
   return config.moe_ffn_hidden_size.value_or(inner_width(config));
 }
 
-bool has_experts(const ModelConfig& config, int64_t /*layer*/) { return config.num_experts.has_value(); }
+std::vector<bool> expert_layers(const ModelConfig& config) {
+  if (!config.num_experts) return std::vector<bool>(static_cast<size_t>(config.num_layers), false);
+  return parse_layer_pattern(config.moe_layer_freq, config.num_layers);
+}
+
+int64_t count_expert_layers(const ModelConfig& config) {
+  const std::vector<bool> layers = expert_layers(config);
+  return std::count(layers.begin(), layers.end(), true);
+}
+
+ModelConfig with_layers_alike(ModelConfig config, bool experts) {
+  config.moe_layer_freq = "1";
+  if (experts) return config;
+  config.num_experts.reset();
+  config.moe_shared_expert_intermediate_size.reset();
+  config.moe_shared_expert_gate = false;
+  return config;
+}
 
 }  // namespace trifold

@@ -58,6 +58,8 @@ void add_architecture(OptionTable& table, ModelConfig& model) {
   table.add("gelu", &model.gelu,
             "Form of GELU: the tanh approximation, or exact with erf as in Hugging Face's BERT.");
   table.add("disable-bias-linear", &model.disable_bias_linear, "No biases in linear layers.");
+  table.add("add-qkv-bias", &model.add_qkv_bias,
+            "Biases of the query, key and value projections in spite of --disable-bias-linear, as in Qwen2.");
 }
 
 constexpr int64_t kMostExpertGroups = 64;
@@ -69,6 +71,9 @@ void add_experts(OptionTable& table, ModelConfig& model) {
            "for each token.")
       .range(1, 1 << 16)
       .absent("one network for all tokens");
+  table.add("moe-layer-freq", &model.moe_layer_freq,
+            "Layers with experts: every N-th from the first on, or a list of 0 and 1 for all layers, such as "
+            "[0]*3+[1]*58; the others have one network of --ffn-hidden-size.");
   table.add("moe-router-topk", &model.moe_router_topk, "Experts per token.").range(1, 1 << 16);
   table.add("moe-ffn-hidden-size", &model.moe_ffn_hidden_size, "Inner width of each expert.")
       .range(1, kMaxSize)
@@ -78,6 +83,9 @@ void add_experts(OptionTable& table, ModelConfig& model) {
            "Inner width of a shared expert, which processes every token.")
       .range(1, kMaxSize)
       .absent("none");
+  table.add(
+      "moe-shared-expert-gate", &model.moe_shared_expert_gate,
+      "Weigh what the shared expert gives a token by a logistic function of the token, as in Qwen2-MoE.");
   table.add("moe-router-score-function", &model.moe_router_score_function,
             "Weights of the selected experts: their softmax, or their sigmoids normalized to a sum of 1.");
   table.add(

@@ -1,6 +1,8 @@
 // Rules of a mixture of experts: of its model, and of the ranks that share experts.
 #include <utility>
 
+#include "core/error.h"
+
 #include "config/fields/number.h"
 #include "config/fields/pipeline_choice.h"
 #include "config/rules/validate_mesh.h"
@@ -15,6 +17,8 @@ void check_no_experts(const ModelConfig& model, Problems& problems) {
   const std::pair<const char*, bool> options[] = {
       {"moe-ffn-hidden-size", model.moe_ffn_hidden_size.has_value()},
       {"moe-shared-expert-intermediate-size", model.moe_shared_expert_intermediate_size.has_value()},
+      {"moe-shared-expert-gate", model.moe_shared_expert_gate},
+      {"moe-layer-freq", model.moe_layer_freq != defaults.moe_layer_freq},
       {"moe-router-topk", model.moe_router_topk != defaults.moe_router_topk},
       {"moe-router-score-function", model.moe_router_score_function != defaults.moe_router_score_function},
       {"moe-router-pre-softmax", model.moe_router_pre_softmax},
@@ -29,6 +33,21 @@ void check_no_experts(const ModelConfig& model, Problems& problems) {
       problems.about(option, "num-experts")
           .wrong("--{} has no effect", option)
           .right("it needs --num-experts");
+}
+
+void check_layer_pattern(const ModelConfig& model, Problems& problems) {
+  if (!problems.sound({"num-layers", "moe-layer-freq"})) return;
+  try {
+    if (count_expert_layers(model) == 0)
+      problems.about("moe-layer-freq", "num-experts")
+          .wrong("--moe-layer-freq {}: no layer has experts", model.moe_layer_freq)
+          .right("leave out --num-experts, or give the layers that have them a 1");
+  } catch (const Error& error) {
+    problems.about("moe-layer-freq", "num-layers")
+        .wrong("--moe-layer-freq {}", error.what())
+        .right("give a number, or a list of one 0 or 1 for each of the {} layers, such as [0]+[1]*{}",
+               model.num_layers, std::max<int64_t>(model.num_layers - 1, 1));
+  }
 }
 
 // A bias is comparable with logistic functions, which lie between 0 and 1; logits have no scale.
@@ -98,6 +117,11 @@ void check_experts(const ModelConfig& model, Problems& problems) {
     problems.about("moe-router-pre-softmax", "moe-router-score-function")
         .wrong("--moe-router-pre-softmax has no effect with --moe-router-score-function sigmoid")
         .right("leave one of them out");
+  if (model.moe_shared_expert_gate && !model.moe_shared_expert_intermediate_size)
+    problems.about("moe-shared-expert-gate", "moe-shared-expert-intermediate-size")
+        .wrong("--moe-shared-expert-gate has no effect")
+        .right("it needs --moe-shared-expert-intermediate-size");
+  check_layer_pattern(model, problems);
   check_bias(model, problems);
   check_groups(model, problems);
 }

@@ -118,12 +118,15 @@ void check_tensor(const PretrainConfig& config, Problems& problems) {
         .right(
             "one must divide the other, so that groups are divided evenly among ranks, or ranks among "
             "groups");
-  if (model.num_experts) {  // which are never cut, but the one that all tokens share is
+  if (model.num_experts)  // which are never cut, but the one that all tokens share is
     if (const auto& shared = model.moe_shared_expert_intermediate_size)
       divisible("moe-shared-expert-intermediate-size", *shared, "");
-  } else if (model.ffn_hidden_size) {
+  const bool dense_layers = !model.num_experts || (problems.sound({"moe-layer-freq", "num-layers"}) &&
+                                                   count_expert_layers(model) < model.num_layers);
+  if (dense_layers && model.ffn_hidden_size) {
     divisible("ffn-hidden-size", *model.ffn_hidden_size, "");
-  } else if (model.swiglu && problems.sound({"hidden-size"}) && model.hidden_size % tensor == 0) {
+  } else if (dense_layers && model.swiglu && problems.sound({"hidden-size"}) &&
+             model.hidden_size % tensor == 0) {
     divisible("ffn-hidden-size", inner_width(model), ", its default,");
   }
   if (!config.mesh.sequence_parallel ||

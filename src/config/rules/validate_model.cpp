@@ -113,6 +113,10 @@ void check_rope(const ModelConfig& model, Problems& problems) {
 }
 
 void check_activation(const ModelConfig& model, Problems& problems) {
+  if (model.add_qkv_bias && !model.disable_bias_linear)
+    problems.about("add-qkv-bias", "disable-bias-linear")
+        .wrong("--add-qkv-bias has no effect without --disable-bias-linear: all linear layers have biases")
+        .right("give both, or leave it out");
   if (model.swiglu && model.gelu != ModelConfig().gelu && problems.sound({"gelu"}))
     problems.about("gelu", "swiglu")
         .wrong("--gelu {} has no effect with --swiglu", name_of(model.gelu))
