@@ -32,7 +32,7 @@ PretrainConfig balanced_run(bool f64 = true) {
   config.model.moe_router_bias_update_rate = kRate;
   config.precision.f64 = f64;
   config.batch.micro_batch_size = 1;
-  config.batch.train_iters = config.lr.lr_decay_iters.emplace(6);
+  config.batch.train_iters = config.lr.lr_decay_iters.emplace(4);
   config.eval.eval_iters = 2;
   return config;
 }
@@ -66,7 +66,7 @@ struct Balanced {
 };
 
 Balanced run_balanced(const PretrainConfig& config) {
-  const std::unique_ptr<DataSource> data = few_tokens(config.model);
+  const std::unique_ptr<DataSource> data = synthetic_data(config.model, 11);
   Balanced result;
   Biases biases;
   run_on_ranks(config.mesh, [&](Communicator& world) {
@@ -103,21 +103,28 @@ TEST(ExpertBalance, AStepMovesEveryBiasByTheRateTowardsTheMean) {
   for (const double load : one.loads) EXPECT_GT(load, 1);
 }
 
+// Of routers as they begin, which hardly learn meanwhile.
 TEST(ExpertBalance, LoadsBecomeEven) {
-  PretrainConfig config = balanced_run();
+  PretrainConfig config = balanced_run(false);
+  config.model.moe_router_topk = 2;
+  config.model.moe_router_num_groups.reset();
+  config.model.moe_router_group_topk.reset();
+  config.lr.lr = 1e-6;
+  config.lr.min_lr = 0;
+  config.batch.micro_batch_size = config.batch.global_batch_size.emplace(16);
   config.batch.train_iters = config.lr.lr_decay_iters.emplace(60);
-  config.model.moe_router_bias_update_rate = 0;
-  const auto late = [](const Balanced& run) {  // the last 20 steps of three layers
+  const auto late = [&](double rate) {  // over the last 20 steps of three layers
+    config.model.moe_router_bias_update_rate = rate;
+    const Balanced run = run_balanced(config);
     double sum = 0;
     for (size_t i = run.loads.size() - 60; i < run.loads.size(); ++i) sum += run.loads[i] / 60;
+    for (const auto& [name, values] : run.biases)
+      if (rate == 0)
+        for (const double bias : values) EXPECT_EQ(bias, 0) << name;
     return sum;
   };
-  const Balanced left_alone = run_balanced(config);
-  for (const auto& [name, values] : left_alone.biases)
-    for (const double bias : values) EXPECT_EQ(bias, 0) << name;
-  config.model.moe_router_bias_update_rate = kRate;
-  const double balanced = late(run_balanced(config));
-  EXPECT_LT(balanced - 1, 0.5 * (late(left_alone) - 1)) << balanced << " against " << late(left_alone);
+  const double left_alone = late(0), balanced = late(0.001);
+  EXPECT_LT(balanced - 1, 0.75 * (left_alone - 1)) << balanced << " against " << left_alone;
 }
 
 TEST(ExpertBalance, EveryMeshMovesTheSameBiases) {
@@ -157,15 +164,15 @@ TEST(ExpertBalance, ARunGoesOnExactly) {
     config.mesh.expert_model_parallel_size = 2;
     config.zero.zero_stage = 1;
     const Curve whole = train_and_evaluate(config);
-    train(config, 3, "", folder.path().string());
+    train(config, 2, "", folder.path().string());
     TrainOptions second;
     second.load = folder.path().string();
     second.evaluate = true;
     const Curve rest = train(config, second);
-    ASSERT_EQ(rest.losses.size(), 3U);
-    for (size_t i = 0; i < 3; ++i) {
-      EXPECT_EQ(rest.losses[i], whole.losses[i + 3]) << "bf16 " << bf16;
-      EXPECT_EQ(rest.grad_norms[i], whole.grad_norms[i + 3]) << "bf16 " << bf16;
+    ASSERT_EQ(rest.losses.size(), 2U);
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(rest.losses[i], whole.losses[i + 2]) << "bf16 " << bf16;
+      EXPECT_EQ(rest.grad_norms[i], whole.grad_norms[i + 2]) << "bf16 " << bf16;
     }
     EXPECT_EQ(rest.valid_loss, whole.valid_loss);
   }

@@ -147,6 +147,13 @@ TransformerShape shared_shape(bool selective) {
   return shape;
 }
 
+// Which has a gate, beside projections that alone have biases.
+TransformerShape gated_shape(bool selective) {
+  TransformerShape shape = shared_shape(selective);
+  shape.shared_gate = shape.query_key_value_bias = true;
+  return shape;
+}
+
 ModelConfig tiny_classifier(double dropout) {
   ModelConfig config = tiny_model(dropout);
   config.class_names = {"one", "two", "three"};
@@ -266,6 +273,8 @@ std::vector<GradientCase> cases() {
       {"TransformerBlock", [](B& b) { return transformer(b, mixture_shape(true)); }, rows, rows, true},
       {"TransformerBlock", [](B& b) { return transformer(b, shared_shape(false)); }, rows, rows, true},
       {"TransformerBlock", [](B& b) { return transformer(b, shared_shape(true)); }, rows, rows, true},
+      {"TransformerBlock", [](B& b) { return transformer(b, gated_shape(false)); }, rows, rows, true},
+      {"TransformerBlock", [](B& b) { return transformer(b, gated_shape(true)); }, rows, rows, true},
       {"Recompute", [](B& b) { return std::make_unique<Recompute>(b, transformer(b, shared_shape(false))); },
        rows, rows, true},
       {"Recompute", [](B& b) { return std::make_unique<Recompute>(b, transformer(b, mixture_shape(false))); },

@@ -9,7 +9,7 @@
 namespace trifold {
 namespace {
 
-using Names = std::vector<std::string>;
+using Words = std::vector<std::string>;
 
 TEST(ConfigNearest, CountsInsertionsDeletionsReplacementsAndSwaps) {
   EXPECT_EQ(edit_distance("", ""), 0u);
@@ -20,36 +20,36 @@ TEST(ConfigNearest, CountsInsertionsDeletionsReplacementsAndSwaps) {
 }
 
 TEST(ConfigNearest, FindsTypingErrorsAndNamesCutShort) {
-  const Names names = {"load", "hidden-size", "hidden-dropout",
+  const Words names = {"load", "hidden-size", "hidden-dropout",
                        "lr",   "num-layers",  "num-layers-per-virtual-pipeline-stage"};
-  EXPECT_EQ(similar("hiden-size", names), Names{"hidden-size"});
-  EXPECT_EQ(similar("laod", names), Names{"load"});
-  EXPECT_EQ(similar("num-layer", names), Names{"num-layers"});
-  EXPECT_EQ(similar("hidden", names), Names{"hidden-size"});
-  EXPECT_EQ(similar("rl", names), Names{"lr"});
+  EXPECT_EQ(similar("hiden-size", names), Words{"hidden-size"});
+  EXPECT_EQ(similar("laod", names), Words{"load"});
+  EXPECT_EQ(similar("num-layer", names), Words{"num-layers"});
+  EXPECT_EQ(similar("hidden", names), Words{"hidden-size"});
+  EXPECT_EQ(similar("rl", names), Words{"lr"});
 }
 
 TEST(ConfigNearest, FindsTheSamePartsInAnotherOrder) {
-  const Names names = {"micro-batch-size", "global-batch-size", "num-attention-heads",
+  const Words names = {"micro-batch-size", "global-batch-size", "num-attention-heads",
                        "vocab-size",       "hidden-dropout",    "attention-dropout"};
-  EXPECT_EQ(similar("attention-heads", names), Names{"num-attention-heads"});
-  EXPECT_EQ(similar("attention-head-num", names), Names{"num-attention-heads"});
-  EXPECT_EQ(similar("batch-sizes", names), (Names{"micro-batch-size", "global-batch-size"}));
-  EXPECT_EQ(similar("dropout", names), (Names{"hidden-dropout", "attention-dropout"}));
+  EXPECT_EQ(similar("attention-heads", names), Words{"num-attention-heads"});
+  EXPECT_EQ(similar("attention-head-num", names), Words{"num-attention-heads"});
+  EXPECT_EQ(similar("batch-sizes", names), (Words{"micro-batch-size", "global-batch-size"}));
+  EXPECT_EQ(similar("dropout", names), (Words{"hidden-dropout", "attention-dropout"}));
 }
 
 TEST(ConfigNearest, SaysNothingWhereNothingIsLike) {
-  const Names names = {"async-save", "seq-length", "vocab-size", "lr"};
+  const Words names = {"async-save", "seq-length", "vocab-size", "lr"};
   for (const char* word : {"learning-rate", "use-flash-attn", "local-rank", "x", "", "frobnicate", "a-size"})
-    EXPECT_EQ(similar(word, names), Names{}) << word;
-  EXPECT_EQ(similar(std::string(100000, 'x'), names), Names{});
-  EXPECT_EQ(similar("x", {}), Names{});
+    EXPECT_EQ(similar(word, names), Words{}) << word;
+  EXPECT_EQ(similar(std::string(100000, 'x'), names), Words{});
+  EXPECT_EQ(similar("x", {}), Words{});
 }
 
 TEST(ConfigNearest, NamesAlternatives) {
-  EXPECT_EQ(alternatives(Names{"a"}, "--"), "--a");
-  EXPECT_EQ(alternatives(Names{"a", "b"}, "--"), "--a or --b");
-  EXPECT_EQ(alternatives(Names{"a", "b", "c"}, ""), "a, b or c");
+  EXPECT_EQ(alternatives(Words{"a"}, "--"), "--a");
+  EXPECT_EQ(alternatives(Words{"a", "b"}, "--"), "--a or --b");
+  EXPECT_EQ(alternatives(Words{"a", "b", "c"}, ""), "a, b or c");
 }
 
 // A synonym leads to an option that is there, and is none itself.

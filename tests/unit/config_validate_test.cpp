@@ -87,6 +87,24 @@ const std::vector<ValidateCase>& cases() {
          c.model.num_experts = 8, c.model.disable_bias_linear = true, c.model.moe_router_topk = 4;
          c.model.moe_router_num_groups = 4, c.model.moe_router_group_topk = 1;
        }},
+      {"--moe-layer-freq '[1,2]' has an entry other than 0 and 1 at character 4: give a number, or a list of one 0 "
+       "or 1 for each of the 4 layers",
+       [](C& c) {
+         c.model.num_layers = 4, c.model.num_experts = 4, c.model.disable_bias_linear = true;
+         c.model.moe_layer_freq = "[1,2]";
+       }},
+      {"--moe-layer-freq [0]*4: no layer has experts",
+       [](C& c) {
+         c.model.num_layers = 4, c.model.num_experts = 4, c.model.disable_bias_linear = true;
+         c.model.moe_layer_freq = "[0]*4";
+       }},
+      {"--moe-layer-freq has no effect: it needs --num-experts", [](C& c) { c.model.moe_layer_freq = "2"; }},
+      {"--moe-shared-expert-gate has no effect: it needs --moe-shared-expert-intermediate-size",
+       [](C& c) {
+         c.model.num_experts = 4, c.model.disable_bias_linear = c.model.moe_shared_expert_gate = true;
+       }},
+      {"--add-qkv-bias has no effect without --disable-bias-linear",
+       [](C& c) { c.model.add_qkv_bias = true; }},
       {"--fp8 is not possible with --num-experts 4",
        [](C& c) {
          c.model.num_experts = 4, c.model.disable_bias_linear = true;

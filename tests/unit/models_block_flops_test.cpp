@@ -141,6 +141,8 @@ TEST(BlockFlops, OfExpertsIsThatOfTheChosen) {
   MeshConfig layout;
   layout.recompute_granularity = RecomputeGranularity::Full;
   expect_counted(config, layout);
+  config.moe_shared_expert_gate = true;
+  expect_counted(config);
 }
 
 // Every position sees every other one: twice the attention of a causal model.

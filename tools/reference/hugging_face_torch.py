@@ -2,7 +2,7 @@
 
 The folder is read here by hand (config.json, safetensors, NumPy), so transformers is not needed.
 
-  hugging_face_torch.py make             writes tests/golden/hf_gpt2, hf_llama, hf_mixtral, hf_qwen3_moe and hf_bert: small random models and their logits
+  hugging_face_torch.py make             writes tests/golden/hf_gpt2, hf_llama, hf_mixtral, hf_qwen2_moe, hf_qwen3_moe and hf_bert: small random models and their logits
   hugging_face_torch.py logits FOLDER    prints the logits of a fixed text of ids as JSON, in f64
   hugging_face_torch.py check FOLDER     compares them with those of transformers, which must be installed
 """
@@ -85,6 +85,11 @@ def gpt2_logits(config, w, ids):
     return norm(x, "ln_f") @ w[head].T
 
 
+def has_experts(config, layer):
+    step = config.get("decoder_sparse_step", 1)
+    return layer not in config.get("mlp_only_layers", []) and (layer + 1) % step == 0
+
+
 def llama_logits(config, w, ids):
     count, groups = config["num_attention_heads"], config["num_key_value_heads"]
     width = config.get("head_dim") or config["hidden_size"] // count
@@ -93,7 +98,7 @@ def llama_logits(config, w, ids):
         return x / torch.sqrt((x * x).mean(-1, keepdim=True) + config["rms_norm_eps"]) * w[name + ".weight"]
 
     def linear(x, name):
-        return x @ w[name + ".weight"].T
+        return x @ w[name + ".weight"].T + w.get(name + ".bias", 0)
 
     frequency = config["rope_theta"] ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
     angle = torch.arange(len(ids), dtype=torch.float64)[:, None] * frequency
@@ -127,8 +132,13 @@ def llama_logits(config, w, ids):
             x = x + gated(y, *(f"layers.{i}.mlp.{name}_proj" for name in ("gate", "up", "down")))
         elif config["model_type"] == "mixtral":
             x = x + mixture(y, f"layers.{i}.block_sparse_moe", ("w1", "w3", "w2"), True)
+        elif not has_experts(config, i):
+            x = x + gated(y, *(f"layers.{i}.mlp.{name}_proj" for name in ("gate", "up", "down")))
         else:
             x = x + mixture(y, f"layers.{i}.mlp", ("gate_proj", "up_proj", "down_proj"), config["norm_topk_prob"])
+            if config["model_type"] == "qwen2_moe":
+                shared = gated(y, *(f"layers.{i}.mlp.shared_expert.{name}_proj" for name in ("gate", "up", "down")))
+                x = x + torch.sigmoid(linear(y, f"layers.{i}.mlp.shared_expert_gate")) * shared
     head = "embed_tokens.weight" if config["tie_word_embeddings"] else "lm_head.weight"
     return norm(x, "norm") @ w[head].T
 
@@ -210,17 +220,19 @@ def gpt2_shapes(c):
 
 
 def llama_shapes(c):
-    n, f, d = c["hidden_size"], c["intermediate_size"], c["head_dim"]
+    n, f, d = c["hidden_size"], c["intermediate_size"], c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
     q, kv = c["num_attention_heads"] * d, c["num_key_value_heads"] * d
     shapes = {"model.embed_tokens.weight": (c["vocab_size"], n)}
     for i in range(c["num_hidden_layers"]):
         parts = {"input_layernorm": (n,), "self_attn.q_proj": (q, n), "self_attn.k_proj": (kv, n),
                  "self_attn.v_proj": (kv, n), "self_attn.o_proj": (n, q), "post_attention_layernorm": (n,)}
-        if c["model_type"] == "llama":
+        if c["model_type"] == "llama" or not has_experts(c, i):
             parts.update({"mlp.gate_proj": (f, n), "mlp.up_proj": (f, n), "mlp.down_proj": (n, f)})
         else:
             parts.update(mixture_shapes(c))
         shapes.update({f"model.layers.{i}.{name}.weight": shape for name, shape in parts.items()})
+        if c.get("qkv_bias"):
+            shapes.update({f"model.layers.{i}.self_attn.{name}_proj.bias": (size,) for name, size in (("q", q), ("k", kv), ("v", kv))})
     return {**shapes, "model.norm.weight": (n,), "lm_head.weight": (c["vocab_size"], n)}
 
 
@@ -230,7 +242,12 @@ def mixture_shapes(c):
         name, parts, f, parameters = "block_sparse_moe", ("w1", "w3", "w2"), c["intermediate_size"], {}
     else:
         name, parts, f = "mlp", ("gate_proj", "up_proj", "down_proj"), c["moe_intermediate_size"]
-        parameters = {"self_attn.q_norm": (c["head_dim"],), "self_attn.k_norm": (c["head_dim"],)}
+        if c["model_type"] == "qwen3_moe":
+            parameters = {"self_attn.q_norm": (c["head_dim"],), "self_attn.k_norm": (c["head_dim"],)}
+        else:
+            wide = c["shared_expert_intermediate_size"]
+            parameters = {f"mlp.shared_expert.{part}": (n, wide) if part == parts[2] else (wide, n) for part in parts}
+            parameters["mlp.shared_expert_gate"] = (1, n)
     count = c.get("num_local_experts") or c["num_experts"]
     parameters[name + ".gate"] = (count, n)
     for expert in range(count):
@@ -309,6 +326,14 @@ def make():
              "initializer_range": 0.02, "output_router_logits": False}
     tensors = list(random_tensors(llama_shapes(qwen3), torch.float32).items())
     write_golden("hf_qwen3_moe", qwen3, [dict(tensors[:21]), dict(tensors[21:])])
+    # A first layer without experts, and in the others an expert for all tokens, with a gate.
+    qwen2 = {"architectures": ["Qwen2MoeForCausalLM"], "model_type": "qwen2_moe", "hidden_act": "silu", "num_hidden_layers": 3,
+             "hidden_size": 24, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 40,
+             "moe_intermediate_size": 12, "shared_expert_intermediate_size": 20, "num_experts": 6, "num_experts_per_tok": 3,
+             "norm_topk_prob": False, "decoder_sparse_step": 1, "mlp_only_layers": [0], "qkv_bias": True,
+             "max_position_embeddings": 32, "vocab_size": 61, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0,
+             "tie_word_embeddings": False, "initializer_range": 0.02, "output_router_logits": False}
+    write_golden("hf_qwen2_moe", qwen2, [random_tensors(llama_shapes(qwen2), torch.float32)])
 
 
 def write_golden(name, config, files):
