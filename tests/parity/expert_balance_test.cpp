@@ -119,8 +119,7 @@ TEST(ExpertBalance, LoadsBecomeEven) {
     double sum = 0;
     for (size_t i = run.loads.size() - 60; i < run.loads.size(); ++i) sum += run.loads[i] / 60;
     for (const auto& [name, values] : run.biases)
-      if (rate == 0)
-        for (const double bias : values) EXPECT_EQ(bias, 0) << name;
+      for (const double bias : values) EXPECT_LE(std::abs(bias), 60 * rate) << name;
     return sum;
   };
   const double left_alone = late(0), balanced = late(0.001);

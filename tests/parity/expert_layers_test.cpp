@@ -27,7 +27,7 @@ PretrainConfig mixed_run(const char* layers) {
   config.model.hidden_dropout = 0.1;
   config.precision.f64 = true;
   config.batch.micro_batch_size = 1;
-  config.batch.train_iters = config.lr.lr_decay_iters.emplace(6);
+  config.batch.train_iters = config.lr.lr_decay_iters.emplace(4);
   config.eval.eval_iters = 2;
   return config;
 }
@@ -50,10 +50,8 @@ PretrainConfig placed(const PretrainConfig& base, const Place& place) {
 TEST(ExpertLayers, CurvesAgreeOnEveryMesh) {
   const PretrainConfig base = mixed_run("[0]+[1,0]+[1]");
   const Curve one = train_and_evaluate(base);
-  for (const Place& place :
-       {Place{2, 1, 1, 2, 1}, Place{1, 2, 1, 2, 0}, Place{2, 2, 2, 4, 3}, Place{1, 1, 4, 1, 0, "zb-h1"},
-        Place{2, 1, 2, 2, 2, "1f1b", RecomputeGranularity::Full},
-        Place{2, 2, 1, 2, 0, "1f1b", RecomputeGranularity::Selective}}) {
+  for (const Place& place : {Place{1, 2, 1, 2, 0}, Place{2, 2, 2, 4, 3}, Place{1, 1, 4, 1, 0, "zb-h1"},
+                             Place{2, 1, 2, 2, 2, "1f1b", RecomputeGranularity::Full}}) {
     SCOPED_TRACE(
         fmt::format("dp {} tp {} pp {} ep {} zero {}", place.dp, place.tp, place.pp, place.ep, place.zero));
     const Curve cut = train_and_evaluate(placed(base, place));
@@ -73,13 +71,13 @@ TEST(ExpertLayers, ARunGoesOnExactlyAndOnAnotherMesh) {
   const TempDir folder;
   const PretrainConfig config = mixed_run("[0]+[1]*3");
   const Curve whole = train(config);
-  train(config, 3, "", folder.path().string());
+  train(config, 2, "", folder.path().string());
   const Curve rest = train(config, 0, folder.path().string());
   const Curve elsewhere = train(placed(config, {2, 1, 2, 2, 1}), 0, folder.path().string());
-  ASSERT_EQ(rest.losses.size(), 3U);
-  for (size_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(rest.losses[i], whole.losses[i + 3]);
-    EXPECT_LT(relative_error(elsewhere.losses[i], whole.losses[i + 3]), 1e-11);
+  ASSERT_EQ(rest.losses.size(), 2U);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(rest.losses[i], whole.losses[i + 2]);
+    EXPECT_LT(relative_error(elsewhere.losses[i], whole.losses[i + 2]), 1e-11);
   }
 }
 
