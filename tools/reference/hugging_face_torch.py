@@ -326,6 +326,7 @@ def make():
              "initializer_range": 0.02, "output_router_logits": False}
     tensors = list(random_tensors(llama_shapes(qwen3), torch.float32).items())
     write_golden("hf_qwen3_moe", qwen3, [dict(tensors[:21]), dict(tensors[21:])])
+    torch.manual_seed(6)
     # A first layer without experts, and in the others an expert for all tokens, with a gate.
     qwen2 = {"architectures": ["Qwen2MoeForCausalLM"], "model_type": "qwen2_moe", "hidden_act": "silu", "num_hidden_layers": 3,
              "hidden_size": 24, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 40,
