@@ -71,9 +71,11 @@ void add_experts(OptionTable& table, ModelConfig& model) {
            "for each token.")
       .range(1, 1 << 16)
       .absent("one network for all tokens");
-  table.add("moe-layer-freq", &model.moe_layer_freq,
-            "Layers with experts: every N-th from the first on, or a list of 0 and 1 for all layers, such as "
-            "[0]*3+[1]*58; the others have one network of --ffn-hidden-size.");
+  table
+      .add("moe-layer-freq", &model.moe_layer_freq,
+           "Layers with experts: every N-th from the first on, or a list of 0 and 1 for all layers, such as "
+           "[0]*3+[1]*58; the others have one network of --ffn-hidden-size.")
+      .takes("N|LIST");
   table.add("moe-router-topk", &model.moe_router_topk, "Experts per token.").range(1, 1 << 16);
   table.add("moe-ffn-hidden-size", &model.moe_ffn_hidden_size, "Inner width of each expert.")
       .range(1, kMaxSize)
