@@ -192,7 +192,8 @@ std::vector<double> logits_of(const std::string& checkpoint, const std::vector<i
 }
 
 TEST_F(Convert, GivesTheLogitsOfPyTorch) {
-  for (const std::string name : {"hf_gpt2", "hf_llama", "hf_mixtral", "hf_qwen2_moe", "hf_qwen3_moe", "hf_bert"}) {
+  for (const std::string name :
+       {"hf_gpt2", "hf_llama", "hf_mixtral", "hf_qwen2_moe", "hf_qwen3_moe", "hf_bert"}) {
     SCOPED_TRACE(name);
     const Converted done = import(golden(name), at(name));
     const json expected = json::parse(std::ifstream(golden(name) / "logits.json"));
@@ -221,7 +222,8 @@ std::string older_name(std::string name) {
 
 // Whatever the buffers and files: little memory makes parts of matrices, little files make many.
 TEST_F(Convert, GivesBackEveryBit) {
-  for (const std::string name : {"hf_gpt2", "hf_llama", "hf_mixtral", "hf_qwen2_moe", "hf_qwen3_moe", "hf_bert"})
+  for (const std::string name :
+       {"hf_gpt2", "hf_llama", "hf_mixtral", "hf_qwen2_moe", "hf_qwen3_moe", "hf_bert"})
     for (const double memory : {256.0, 0.002})
       for (const double gigabytes : {5.0, 2e-5}) {
         SCOPED_TRACE(fmt::format("{}, {} MiB, {} GB", name, memory, gigabytes));
