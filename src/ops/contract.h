@@ -58,6 +58,11 @@ void rms_norm_backward_all(const Tensor& dx, const Tensor& dgain, const Tensor& 
                            const Tensor& x, const Tensor& rstd, const Tensor& gain, bool accumulate);
 void column_sum(const Tensor& db, const Tensor& dy, bool accumulate);
 void rotary(const Tensor& y, const Tensor& x, const Tensor& positions, const Rotary& how);
+void latent_heads(const Tensor& packed, const Tensor& q, const Tensor& kv, const Tensor& key,
+                  const Tensor& positions, const LatentHeads& how);
+void latent_heads_backward(const Tensor& dq, const Tensor& dkv, const Tensor& dkey, const Tensor& dpacked,
+                           const Tensor& positions, const LatentHeads& how);
+void fit_columns(const Tensor& y, const Tensor& x);
 void embedding(const Tensor& y, const Tensor& table, const Tensor& ids, int64_t first_id, bool accumulate);
 void embedding_backward(const Tensor& dtable, const Tensor& dy, const Tensor& ids, const Tensor& order,
                         int64_t first_id);
@@ -182,6 +187,9 @@ using Operations = OperationList<
     Operation<&OpTable::rms_norm_backward_weight, contract::rms_norm_backward_weight>,
     Operation<&OpTable::rms_norm_backward_all, contract::rms_norm_backward_all>,
     Operation<&OpTable::column_sum, contract::column_sum>, Operation<&OpTable::rotary, contract::rotary>,
+    Operation<&OpTable::latent_heads, contract::latent_heads>,
+    Operation<&OpTable::latent_heads_backward, contract::latent_heads_backward>,
+    Operation<&OpTable::fit_columns, contract::fit_columns>,
     Operation<&OpTable::embedding, contract::embedding>,
     Operation<&OpTable::embedding_backward, contract::embedding_backward>,
     Operation<&OpTable::attention, contract::attention>,

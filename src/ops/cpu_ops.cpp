@@ -24,6 +24,7 @@ const OpTable& raw_ops() {
     cpu::add_bags(ops, Table);
     cpu::add_elementwise(ops, Table);
     cpu::add_experts(ops, Table);
+    cpu::add_latent(ops, Table);
     cpu::add_llama(ops, Table);
     cpu::add_optimizer(ops, Table);
     cpu::add_products(ops, Table);

@@ -108,6 +108,13 @@ struct RotaryShape {
   bool inverse;
 };
 
+// For multi-head latent attention, as LatentHeads in ops.h.
+struct LatentShape {
+  int64_t heads, plain, pairs, value, width;
+  const double* frequencies;
+  double key_scale;
+};
+
 // One attention head of one sample: queries and keys of positions that follow each other, of which rows are
 // given. Positions are counted from that of the first key, `origin` in the sequence, and no query is before it:
 // queries are those of [first_query, first_query + queries). Rows of queries and their gradients are
@@ -234,6 +241,10 @@ struct StorageKernels {
   void (*cross_backward)(T* du, T* dx0, const T* dy, const T* x0, const T* u, int64_t n);
 
   void (*rotary)(T* y, const T* x, const int32_t* positions, int64_t rows, const RotaryShape& shape);
+  void (*latent_heads)(T* packed, const T* q, const T* kv, const T* key, const int32_t* positions,
+                       int64_t rows, const LatentShape& shape);
+  void (*latent_heads_backward)(T* dq, T* dkv, T* dkey, const T* dpacked, const int32_t* positions,
+                                int64_t rows, const LatentShape& shape);
 
   void (*embedding)(T* y, const T* table, const int32_t* ids, int64_t rows, int64_t columns, int64_t first_id,
                     int64_t held, bool accumulate);

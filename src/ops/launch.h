@@ -43,6 +43,7 @@ void add_attention(OpTable& ops, const KernelTable& table);
 void add_bags(OpTable& ops, const KernelTable& table);
 void add_elementwise(OpTable& ops, const KernelTable& table);
 void add_experts(OpTable& ops, const KernelTable& table);
+void add_latent(OpTable& ops, const KernelTable& table);
 void add_llama(OpTable& ops, const KernelTable& table);
 void add_optimizer(OpTable& ops, const KernelTable& table);
 void add_products(OpTable& ops, const KernelTable& table);

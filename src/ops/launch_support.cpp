@@ -41,6 +41,11 @@ RotaryShape rotary_shape(const Tensor& y, const Tensor& x, const Rotary& how) {
           pairs,        how.frequencies.data(), how.inverse};
 }
 
+LatentShape latent_shape(const LatentHeads& how) {
+  return {how.heads,    how.plain, how.turned() / 2, how.value, how.width, how.frequencies.data(),
+          how.key_scale};
+}
+
 WeightCopy copy_of(const char* op, const Tensor& p, const Tensor& copy) {
   if (copy.data == nullptr) return {};
   const bool narrow = p.dtype == DType::F32 && (copy.dtype == DType::BF16 || copy.dtype == DType::F16);

@@ -115,6 +115,7 @@ LateFactor late(const char* op, const Factor& factor);
 
 VocabularyPart vocabulary_part(int64_t columns, int64_t first_id, int64_t vocab);
 RotaryShape rotary_shape(const Tensor& y, const Tensor& x, const Rotary& how);
+LatentShape latent_shape(const LatentHeads& how);
 
 // Update rules with everything that is the same for all elements folded into constants; they throw if a rule
 // is invalid.

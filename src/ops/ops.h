@@ -122,6 +122,22 @@ struct Rotary {
   bool inverse = false;
 };
 
+// The packed projections of multi-head latent attention (DeepSeek-AI, "DeepSeek-V2", arXiv 2405.04434), in which
+// every head has `plain` numbers of its own in queries and keys, and `turned` = 2 * frequencies.size() more that
+// are rotated; those of keys are the same for all heads. Neighbours 2i and 2i + 1 of the turned numbers are pair i,
+// which is rotated by position * frequencies[i] radians; those of keys are also multiplied by `key_scale`. In the
+// packed matrix, which `attention` reads, queries, keys and values of a head have `width` numbers each: their own,
+// then zeros.
+struct LatentHeads {
+  std::span<const double> frequencies;  // must outlive the work
+  int64_t heads = 0;                    // on this rank
+  int64_t plain = 0;
+  int64_t value = 0;  // numbers of a head's values
+  int64_t width = 0;  // at least plain + turned, and at least value
+  double key_scale = 1;
+  int64_t turned() const { return 2 * static_cast<int64_t>(frequencies.size()); }
+};
+
 struct OpTable {
   const char* name;  // "x86-64-v4", "x86-64-v3", "generic", "cuda": shown to people
   // The device of its tensors and streams; null is the host.
@@ -215,6 +231,17 @@ struct OpTable {
   // ---- rotary position embedding (Su et al., arXiv 2104.09864); its adjoint is its inverse ----
   // x [R, X]  y [R, Y]  positions [R] i32, below 2^20; y may be x if the columns are the same
   void (*rotary)(Stream&, Tensor y, Tensor x, Tensor positions, const Rotary& how);
+
+  // ---- multi-head latent attention ----
+  // packed [R, 3 H width]  q [R, H (plain + turned)]  kv [R, H (plain + value)], of each head its key, then its value
+  // key [R, turned]  positions as above
+  void (*latent_heads)(Stream&, Tensor packed, Tensor q, Tensor kv, Tensor key, Tensor positions,
+                       const LatentHeads& how);
+  // Its adjoint. dkey is a sum over the heads of this rank.
+  void (*latent_heads_backward)(Stream&, Tensor dq, Tensor dkv, Tensor dkey, Tensor dpacked, Tensor positions,
+                                const LatentHeads& how);
+  // y[r, c] = x[r, c], or 0 where x has no column c.  y [R, Y]  x [R, X]
+  void (*fit_columns)(Stream&, Tensor y, Tensor x);
 
   // ---- table rows by id ----
   // y[r, :] = table[ids[r] - first_id, :], or zeros if that row is not in this table; added to y if

@@ -82,6 +82,7 @@ std::vector<OpCase> op_cases();              // everything a language model need
 std::vector<OpCase> sum_op_cases();          // of which these are a part,
 std::vector<OpCase> update_op_cases();       // and these,
 std::vector<OpCase> experts_op_cases();      // and these,
+std::vector<OpCase> latent_op_cases();       // and these,
 std::vector<OpCase> recommender_op_cases();  // and those of recommenders
 
 template <class Member>

@@ -12,6 +12,7 @@ void add_rows(OpTable& ops);
 void add_optimizer(OpTable& ops);
 void add_recommender(OpTable& ops);
 void add_experts(OpTable& ops);
+void add_latent(OpTable& ops);
 
 // y += bias, then max(0, y) if `relu` is set: the second part of `linear`.
 void bias_relu(Stream& stream, Tensor y, Tensor bias, bool relu);

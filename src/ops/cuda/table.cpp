@@ -29,6 +29,7 @@ const OpTable& raw_ops() {
     add_optimizer(ops);
     add_recommender(ops);
     add_experts(ops);
+    add_latent(ops);
     add_products(ops, Precision);
     add_attention(ops);
     return ops;

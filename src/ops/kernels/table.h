@@ -10,6 +10,7 @@
 #include "ops/kernels/elementwise.h"
 #include "ops/kernels/experts.h"
 #include "ops/kernels/interaction.h"
+#include "ops/kernels/latent.h"
 #include "ops/kernels/layer_norm.h"
 #include "ops/kernels/optimizer.h"
 #include "ops/kernels/rms_norm.h"
@@ -49,6 +50,8 @@ constexpr StorageKernels<T> make_storage_kernels() {
       .cross = cross<T>,
       .cross_backward = cross_backward<T>,
       .rotary = rotary<T>,
+      .latent_heads = latent_heads<T>,
+      .latent_heads_backward = latent_heads_backward<T>,
       .embedding = embedding<T>,
       .embedding_backward = embedding_backward<T>,
       .softmax_stats = softmax_stats<T>,

@@ -34,6 +34,7 @@ const OpTable& raw_ops() {
     add_optimizer(ops);
     add_recommender(ops);
     add_experts(ops);
+    add_latent(ops);
     ops.gemm = plain_gemm;
     add_composed_products<raw_ops>(ops);
     ops.linear = linear;

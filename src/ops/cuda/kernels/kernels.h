@@ -113,6 +113,16 @@ template <class T>
 void rotary(CudaStream stream, T* y, const T* x, const int32_t* positions, int64_t rows,
             const cpu::RotaryShape& shape);
 
+// ---- multi-head latent attention (latent.cu); shape.frequencies as above ----
+template <class T>
+void latent_heads(CudaStream stream, T* packed, const T* q, const T* kv, const T* key,
+                  const int32_t* positions, int64_t rows, const cpu::LatentShape& shape);
+template <class T>
+void latent_heads_backward(CudaStream stream, T* dq, T* dkv, T* dkey, const T* dpacked,
+                           const int32_t* positions, int64_t rows, const cpu::LatentShape& shape);
+template <class T>
+void fit_columns(CudaStream stream, T* y, const T* x, int64_t rows, int64_t y_columns, int64_t x_columns);
+
 // ---- rows by id (embedding.cu) ----
 template <class T>
 void embedding(CudaStream stream, T* y, const T* table, const int32_t* ids, int64_t rows, int64_t columns,

@@ -1,5 +1,6 @@
 // Rotary position embedding. A block rotates one row: its threads compute the sines and cosines of the row's
 // angles once, in f64 as the CPU does, and then all heads use them.
+#include "ops/cuda/kernels/frequencies.cuh"
 #include "ops/cuda/kernels/kernels.h"
 #include "ops/cuda/kernels/pack.cuh"
 #include "ops/kernels/angle.h"
@@ -10,13 +11,7 @@ namespace {
 
 constexpr int kRotaryThreads = 256;
 
-// Passed as an argument of the launch: the table is in host memory, and small.
-template <int Most>
-struct Frequencies {
-  double at[Most];
-};
-
-template <class T, int Most>
+template <class T, int64_t Most>
 __global__ void __launch_bounds__(kRotaryThreads)
     rotary_kernel(T* y, const T* x, const int32_t* positions, cpu::RotaryShape shape,
                   Frequencies<Most> frequencies, bool aligned) {
@@ -78,11 +73,10 @@ __global__ void __launch_bounds__(kRotaryThreads)
   }
 }
 
-template <class T, int Most>
+template <class T, int64_t Most>
 void launch(CudaStream stream, T* y, const T* x, const int32_t* positions, int64_t rows,
             const cpu::RotaryShape& shape) {
-  Frequencies<Most> frequencies{};
-  for (int64_t i = 0; i < shape.pairs; ++i) frequencies.at[i] = shape.frequencies[i];
+  const Frequencies<Most> frequencies(shape.frequencies, shape.pairs);
   const int64_t lengths = shape.x_stride | shape.y_stride | shape.width | shape.pairs;
   TRIFOLD_LAUNCH((rotary_kernel<T, Most>), dim3(static_cast<unsigned>(rows)), dim3(kRotaryThreads), 0, stream,
                  y, x, positions, shape, frequencies, packs<T>(lengths, y, x));
@@ -94,11 +88,10 @@ template <class T>
 void rotary(CudaStream stream, T* y, const T* x, const int32_t* positions, int64_t rows,
             const cpu::RotaryShape& shape) {
   if (rows == 0 || shape.columns == 0) return;
-  constexpr int kUsual = 64;  // enough for heads of 128 numbers
-  if (shape.pairs <= kUsual)
-    launch<T, kUsual>(stream, y, x, positions, rows, shape);
+  if (shape.pairs <= kUsualPairs)
+    launch<T, kUsualPairs>(stream, y, x, positions, rows, shape);
   else
-    launch<T, static_cast<int>(cpu::kRotaryPairs)>(stream, y, x, positions, rows, shape);
+    launch<T, cpu::kRotaryPairs>(stream, y, x, positions, rows, shape);
 }
 
 #define INSTANTIATE(T) \
