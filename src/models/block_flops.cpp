@@ -6,6 +6,36 @@
 
 namespace trifold {
 
+namespace {
+
+// Weights of the products around attention.
+double attention_weights(const ModelConfig& config) {
+  const auto c = static_cast<double>(config.hidden_size);
+  const auto heads = static_cast<double>(config.num_attention_heads);
+  if (!config.multi_latent_attention) {
+    const double query = heads * static_cast<double>(head_width(config));
+    const auto key_value = static_cast<double>(2 * key_heads(config) * head_width(config));
+    return c * (2 * query + key_value);
+  }
+  const auto rank = static_cast<double>(config.kv_lora_rank);
+  const double queries = heads * static_cast<double>(key_width(config));
+  const double of_queries =
+      config.q_lora_rank ? static_cast<double>(*config.q_lora_rank) * (c + queries) : c * queries;
+  return of_queries + c * (rank + static_cast<double>(config.qk_pos_emb_head_dim)) +
+         rank * heads * static_cast<double>(config.qk_head_dim + config.v_head_dim) +
+         heads * static_cast<double>(config.v_head_dim) * c;
+}
+
+// Numbers of a row that enter the region of attention, of those of the residual stream; only latent vectors are fewer.
+double entering_share(const ModelConfig& config, bool with_shared_key) {
+  if (!config.multi_latent_attention) return 1;
+  const int64_t numbers = config.q_lora_rank.value_or(config.hidden_size) + config.kv_lora_rank +
+                          (with_shared_key ? config.qk_pos_emb_head_dim : 0);
+  return static_cast<double>(numbers) / static_cast<double>(config.hidden_size);
+}
+
+}  // namespace
+
 BlockFlops flops_of_layer(const ModelConfig& config, RecomputeGranularity recompute) {
   const auto t = static_cast<double>(config.seq_length);
   const auto c = static_cast<double>(config.hidden_size);
@@ -15,13 +45,14 @@ BlockFlops flops_of_layer(const ModelConfig& config, RecomputeGranularity recomp
   // Logits of a token: of the router, and the gate of the shared network.
   const auto router =
       static_cast<double>(config.num_experts.value_or(0) + (config.moe_shared_expert_gate ? 1 : 0));
-  const auto query = static_cast<double>(config.num_attention_heads * head_width(config));
-  const auto key_value = static_cast<double>(2 * key_heads(config) * head_width(config));
   const double mlp = config.swiglu ? 3 : 2;
   const double seen = family_of_model(config).causal ? 0.5 : 1;
   const double projections =
-      2 * t * (c * (2 * query + key_value) + mlp * c * (networks * f + shared) + c * router);
-  const double attention = seen * 4 * t * t * query;  // queries with keys, probabilities with values
+      2 * t * (attention_weights(config) + mlp * c * (networks * f + shared) + c * router);
+  // Queries with keys, probabilities with values.
+  const double attention =
+      seen * 2 * t * t *
+      static_cast<double>(config.num_attention_heads * (key_width(config) + value_width(config)));
   BlockFlops flops{projections + attention, projections + 2 * attention, projections};
   // Selective recomputation repeats norms and activations, no products.
   if (recompute == RecomputeGranularity::Full) flops.input += flops.forward;
@@ -36,11 +67,15 @@ double flops_of_vocabulary_loss(const ModelConfig& config, int64_t padded_vocab)
 // Each linear pair has one sum in forward (of its output) and one in backward (of the gradient of its input).
 // Sequence parallelism splits each into an all-gather and a reduce-scatter, which move as much, and gathers the inputs
 // of the two column-parallel layers once more for their weight gradients (half a sum each). Experts are not a pair of
-// tensor-parallel linear layers.
+// tensor-parallel linear layers. Latent attention is entered by its latent vectors, and by keys that have no weights
+// inside.
 TensorSums sums_of_layer(const ModelConfig& config, const MeshConfig& layout) {
   const double pairs = config.num_experts && !config.moe_shared_expert_intermediate_size ? 1 : 2;
-  TensorSums sums{pairs, pairs, layout.sequence_parallel ? pairs / 2 : 0.0};
-  if (layout.recompute_granularity == RecomputeGranularity::Full) sums.input += pairs;
+  const double fewer = 1 - entering_share(config, true);
+  TensorSums sums{pairs, pairs - fewer, 0.0};
+  if (layout.sequence_parallel)
+    sums = {pairs - fewer / 2, pairs - fewer / 2, (pairs - 1 + entering_share(config, false)) / 2};
+  if (layout.recompute_granularity == RecomputeGranularity::Full) sums.input += sums.forward;
   return sums;
 }
 

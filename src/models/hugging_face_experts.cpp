@@ -95,7 +95,8 @@ json experts_json(const ModelConfig& model, const char* architecture, const char
 
 std::vector<std::string> experts_miss(const ModelConfig& model) {
   return not_met(
-      {{model.position_embedding_type == PositionEmbedding::Rope, "--position-embedding-type rope"},
+      {{!model.multi_latent_attention, "no --multi-latent-attention"},
+       {model.position_embedding_type == PositionEmbedding::Rope, "--position-embedding-type rope"},
        {model.normalization == Normalization::RmsNorm, "--normalization RMSNorm"},
        {model.rotary_percent == 1, "--rotary-percent 1"},
        {model.swiglu, "--swiglu"},

@@ -48,6 +48,7 @@ json gpt2_json(const ModelConfig& model) {
 std::vector<std::string> gpt2_misses(const ModelConfig& model) {
   return not_met(
       {{!model.qk_layernorm, "no --qk-layernorm"},
+       {!model.multi_latent_attention, "no --multi-latent-attention"},
        {model.position_embedding_type == PositionEmbedding::LearnedAbsolute,
         "--position-embedding-type learned_absolute"},
        {!model.swiglu, "no --swiglu"},

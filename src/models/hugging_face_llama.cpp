@@ -145,6 +145,7 @@ std::vector<std::string> llama_misses(const ModelConfig& model) {
   return not_met(
       {{!model.qk_layernorm, "no --qk-layernorm"},
        {!model.add_qkv_bias, "no --add-qkv-bias"},
+       {!model.multi_latent_attention, "no --multi-latent-attention"},
        {model.position_embedding_type == PositionEmbedding::Rope, "--position-embedding-type rope"},
        {model.rotary_percent == 1, "--rotary-percent 1"},
        {model.swiglu, "--swiglu"},

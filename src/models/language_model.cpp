@@ -45,6 +45,9 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
   shape.heads = config.num_attention_heads;
   shape.kv_heads = key_heads(config);
   shape.head_dim = head_width(config);
+  if (config.multi_latent_attention)
+    shape.latent = {config.q_lora_rank.value_or(0), config.kv_lora_rank, config.qk_head_dim,
+                    config.v_head_dim, rotary_key_scale(config)};
   shape.ffn = config.num_experts ? expert_width(config) : *config.ffn_hidden_size;
   if (config.num_experts) {
     shape.experts = experts_of(config);
@@ -59,7 +62,9 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
   shape.head_norm = config.qk_layernorm;
   if (config.position_embedding_type == PositionEmbedding::Rope)
     shape.rotary_frequencies = rotary_frequencies(config);
-  shape.score_scale = rotary_score_scale(config);
+  // Scores are of keys without the zeros that make them as wide as a head.
+  shape.score_scale = rotary_score_scale(config) * std::sqrt(static_cast<double>(head_width(config)) /
+                                                             static_cast<double>(key_width(config)));
   shape.norm_eps = config.norm_epsilon;
   shape.init_std = config.init_method_std;
   // GPT-2 scales the initial projections into the residual stream by their number, two per layer; BERT, which

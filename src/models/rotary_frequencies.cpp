@@ -40,11 +40,25 @@ class YarnBlend {
   double begin_, end_;
 };
 
+bool stretched_as_yarn(const ModelConfig& config) {
+  return config.position_embedding_type == PositionEmbedding::Rope && config.rope_type == RopeType::Yarn;
+}
+
+// m(s)
+double growth(const ModelConfig& config, double mscale) {
+  return 0.1 * mscale * std::log(config.rotary_scaling_factor) + 1;
+}
+
+// c^2
+double growth_of_rotated(const ModelConfig& config) {
+  const double c = growth(config, config.mscale) / growth(config, config.mscale_all_dim);
+  return c * c;
+}
+
 }  // namespace
 
 std::vector<double> rotary_frequencies(const ModelConfig& config) {
-  const auto turned = static_cast<double>(head_width(config)) * config.rotary_percent;
-  const auto pairs = static_cast<int64_t>(turned) / 2;
+  const int64_t pairs = rotated_width(config) / 2;
   const bool yarn = config.rope_type == RopeType::Yarn;
   const YarnBlend blend(config, pairs);
   std::vector<double> frequencies;
@@ -59,13 +73,14 @@ std::vector<double> rotary_frequencies(const ModelConfig& config) {
 }
 
 double rotary_score_scale(const ModelConfig& config) {
-  const bool rope = config.position_embedding_type == PositionEmbedding::Rope;
-  if (!rope || config.rope_type != RopeType::Yarn) return 1;
-  const auto growth = [&](double mscale) {
-    return 0.1 * mscale * std::log(config.rotary_scaling_factor) + 1;
-  };
-  const double c = growth(config.mscale) / growth(config.mscale_all_dim);
-  return c * c;
+  if (!stretched_as_yarn(config)) return 1;
+  if (!config.multi_latent_attention) return growth_of_rotated(config);
+  const double all = growth(config, config.mscale_all_dim);
+  return all * all;
+}
+
+double rotary_key_scale(const ModelConfig& config) {
+  return stretched_as_yarn(config) && config.multi_latent_attention ? growth_of_rotated(config) : 1;
 }
 
 }  // namespace trifold

@@ -8,7 +8,8 @@
 //   YaRN        (Peng et al., arXiv 2309.00071) pairs that turn fewer than beta_slow times in L do so, pairs
 //               that turn more than beta_fast times stay, those between are blended by their index. Queries
 //               and keys also grow by c = m(mscale) / m(mscale_all_dim), m(s) = 0.1 s ln(factor) + 1, so that
-//               attention stays as sharp over more keys.
+//               attention stays as sharp over more keys. In latent attention, whose heads are rotated in part,
+//               only the rotated part grows by c, and all scores by m(mscale_all_dim)^2 (DeepSeek-V2).
 #pragma once
 
 #include <vector>
@@ -20,7 +21,11 @@ namespace trifold {
 // The angles of a resolved configuration, one per rotated pair.
 std::vector<double> rotary_frequencies(const ModelConfig& config);
 
-// The factor of attention scores in addition to 1 / sqrt(head width): c^2 for YaRN, otherwise 1.
+// The factor of attention scores in addition to 1 / sqrt(width of a key): for YaRN c^2, or m(mscale_all_dim)^2 in
+// latent attention; otherwise 1.
 double rotary_score_scale(const ModelConfig& config);
+
+// In latent attention, the factor of the rotated part of keys, and so of its part of the scores: c^2.
+double rotary_key_scale(const ModelConfig& config);
 
 }  // namespace trifold

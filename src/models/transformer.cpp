@@ -1,5 +1,7 @@
 #include "models/transformer.h"
 
+#include "tensor_parallel/latent_projections.h"
+
 namespace trifold {
 
 QueryKeyValueShape projections_of(const TransformerShape& shape) {
@@ -13,20 +15,39 @@ QueryKeyValueShape projections_of(const TransformerShape& shape) {
   return result;
 }
 
+std::unique_ptr<HeadProjections> make_projections(BlockBuilder& builder, const std::string& name,
+                                                  const AttentionHeads& heads,
+                                                  const TransformerShape& shape) {
+  if (!shape.latent) return std::make_unique<QueryKeyValue>(builder, name, heads, projections_of(shape));
+  LatentProjectionsShape latent;
+  latent.width = shape.width;
+  latent.query_rank = shape.latent->query_rank;
+  latent.key_value_rank = shape.latent->key_value_rank;
+  latent.plain = shape.latent->plain;
+  latent.value = shape.latent->value;
+  latent.init = {Init::Kind::Normal, shape.init_std};
+  latent.rotary_frequencies = shape.rotary_frequencies;
+  latent.key_scale = shape.latent->key_scale;
+  latent.norm = shape.head_norm ? std::optional(shape.norm) : std::nullopt;
+  latent.norm_eps = shape.norm_eps;
+  return std::make_unique<LatentProjections>(builder, name, heads, latent);
+}
+
 TransformerBlock::TransformerBlock(BlockBuilder& builder, const std::string& name,
                                    const TransformerShape& shape)
     : TransformerBlock(builder, name, shape,
-                       {builder.mesh(), name + ".attention", shape.heads, shape.kv_heads, shape.head_dim}) {}
+                       {builder.mesh(), name + ".attention", shape.heads, shape.kv_heads, shape.head_dim,
+                        shape.latent ? shape.latent->value : shape.head_dim}) {}
 
 TransformerBlock::TransformerBlock(BlockBuilder& builder, const std::string& name,
                                    const TransformerShape& shape, const AttentionHeads& heads)
     : name_(name),
       selective_(shape.recompute_selective),
       norm1_(builder, name + ".norm1", shape.width, shape.norm, shape.norm_eps),
-      qkv_(builder, name + ".attention", heads, projections_of(shape)),
+      qkv_(make_projections(builder, name + ".attention", heads, shape)),
       attention_(builder, name + ".attention", heads, shape.attention_dropout, AttentionSight::Causal,
                  shape.score_scale, shape.context_sharing),
-      out_(builder, name + ".attention.out", shape.width, shape.heads * shape.head_dim,
+      out_(builder, name + ".attention.out", shape.width, heads.heads * heads.value_dim,
            {Init::Kind::Normal, shape.output_init_std}, shape.bias),
       add1_(builder, name + ".attention.dropout", shape.hidden_dropout),
       norm2_(builder, name + ".norm2", shape.width, shape.norm, shape.norm_eps),
@@ -43,7 +64,7 @@ Tensor TransformerBlock::forward(Run& run, Tensor x, Saved& saved) const {
   };
   Run brief = run.keeping_in(run.scratch);
   Run& maybe = selective_ ? brief : run;
-  const Tensor qkv = qkv_.forward(run, norm1_.forward(maybe, x, saved), saved);
+  const Tensor qkv = qkv_->forward(run, norm1_.forward(maybe, x, saved), saved);
   const Tensor attention = attention_.forward(run, qkv, saved);
   const Tensor h = out_.forward_added(run, add1_, x, attention, saved);
   release();
@@ -78,8 +99,8 @@ Tensor TransformerBlock::walk_back(Run& run, Tensor dy, Saved& saved, bool with_
   end_half();
   run.show(name_, "gradient between attention and feed-forward", dh);
   const Tensor dqkv = back(inner, attention_, back(inner, out_, add1_.backward_input(inner, dh)));
-  restore(qkv_, norm1_);
-  const Tensor dx = back_norm(norm1_, back(inner, qkv_, dqkv), dh);
+  restore(*qkv_, norm1_);
+  const Tensor dx = back_norm(norm1_, back(inner, *qkv_, dqkv), dh);
   end_half();
   run.show(name_, "input gradient", dx);
   return dx;
@@ -95,7 +116,7 @@ Tensor TransformerBlock::backward(Run& run, Tensor dy, Saved& saved) const {
 
 void TransformerBlock::backward_weight(Run& run, Saved& saved) const {
   feed_forward_->backward_weight(run, saved);
-  const Layer* const layers[] = {&norm2_, &out_, &qkv_, &norm1_};
+  const Layer* const layers[] = {&norm2_, &out_, qkv_.get(), &norm1_};
   for (const Layer* layer : layers) layer->backward_weight(run, saved);
 }
 

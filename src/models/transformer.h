@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,12 +16,22 @@
 
 namespace trifold {
 
+// Of multi-head latent attention (tensor_parallel/latent_projections.h).
+struct LatentShape {
+  int64_t query_rank = 0;  // 0: queries have no latent vector
+  int64_t key_value_rank = 0;
+  int64_t plain = 0;  // numbers of a head's queries and keys that are not rotated
+  int64_t value = 0;  // numbers of a head's values
+  double key_scale = 1;
+};
+
 struct TransformerShape {
   int64_t width = 0;  // C
   int64_t heads = 0;
   int64_t kv_heads = 0;  // as many, or a divisor of it
   int64_t head_dim = 0;  // usually width / heads
-  int64_t ffn = 0;       // F, of each expert, if there are experts; Swiglu has F gates and F gated numbers
+  std::optional<LatentShape> latent = {};
+  int64_t ffn = 0;  // F, of each expert, if there are experts; Swiglu has F gates and F gated numbers
   ExpertsShape experts = {};
   int64_t shared_ffn = 0;    // of the shared network that every token also passes; 0: none
   bool shared_gate = false;  // what a token gets from it is gated (nn/token_gate.h)
@@ -28,7 +39,7 @@ struct TransformerShape {
   ActivationKind activation = ActivationKind::Gelu;
   bool bias = true;                             // of the linear layers
   bool query_key_value_bias = false;            // of these three projections, if the others have none
-  bool head_norm = false;                       // norm of queries and keys, per head
+  bool head_norm = false;                       // norm of queries and keys, per head; or of latent vectors
   std::vector<double> rotary_frequencies = {};  // see QueryKeyValueShape
   double score_scale = 1;                       // see AttentionCore
   double norm_eps = 1e-5;
@@ -43,12 +54,15 @@ struct TransformerShape {
   bool recompute_selective = false;
 };
 
-// The query, key and value projections of a block of this shape.
+// The query, key and value projections of a block of this shape without latent vectors.
 QueryKeyValueShape projections_of(const TransformerShape& shape);
+// The projections of any shape.
+std::unique_ptr<HeadProjections> make_projections(BlockBuilder& builder, const std::string& name,
+                                                  const AttentionHeads& heads, const TransformerShape& shape);
 
 class TransformerBlock final : public Layer {
  public:
-  // Parameters are named <name>.norm1, <name>.attention.out and what QueryKeyValue makes of
+  // Parameters are named <name>.norm1, <name>.attention.out and what QueryKeyValue or LatentProjections makes of
   // <name>.attention, <name>.norm2, <name>.mlp.{up,down} or, with experts, what Experts makes of
   // <name>.mlp, and <name>.mlp.shared.{up,down,gate} for a shared network.
   TransformerBlock(BlockBuilder& builder, const std::string& name, const TransformerShape& shape);
@@ -69,7 +83,7 @@ class TransformerBlock final : public Layer {
   std::string name_;
   bool selective_;
   Norm norm1_;
-  QueryKeyValue qkv_;
+  std::unique_ptr<HeadProjections> qkv_;
   AttentionCore attention_;
   RowLinear out_;
   DropoutAdd add1_;

@@ -145,8 +145,8 @@ Tensor DropoutAdd::backward_input(Run& run, Tensor dy) const {
 }
 
 AttentionHeads::AttentionHeads(const Mesh& mesh, const std::string& name, int64_t all, int64_t all_kv,
-                               int64_t width)
-    : heads(all), kv_heads(all_kv), head_dim(width) {
+                               int64_t width, std::optional<int64_t> values)
+    : heads(all), kv_heads(all_kv), head_dim(width), value_dim(values.value_or(width)) {
   const int tp = mesh.size(Axis::Tp);
   check(heads % tp == 0, "{}: {} attention heads cannot be cut evenly over {} tensor-parallel ranks", name,
         heads, tp);
@@ -204,14 +204,27 @@ Attention AttentionCore::shape(const Run& run) const {
   return how;
 }
 
+namespace {
+
+// A row for each head of each row.
+Tensor by_head(Tensor rows, int64_t width) { return rows.reshape({rows.elements() / width, width}); }
+
+}  // namespace
+
 Tensor AttentionCore::forward(Run& run, Tensor qkv, Saved& saved) const {
   const Tensor out = run.keep.take(run.dtype, {qkv.row_count(), heads_.local * heads_.head_dim});
   if (exchanged_)
     forward_exchanging(run, out, qkv, saved);
   else
     forward_here(run, out, qkv, saved);
-  run.show(name_, "output", out);
-  return out;
+  if (!drops_zeros()) {
+    run.show(name_, "output", out);
+    return out;
+  }
+  const Tensor values = run.keep.take(run.dtype, {qkv.row_count(), heads_.local * heads_.value_dim});
+  run.ops.fit_columns(run.stream, by_head(values, heads_.value_dim), by_head(out, heads_.head_dim));
+  run.show(name_, "output", values);
+  return values;
 }
 
 void AttentionCore::forward_here(Run& run, Tensor out, Tensor qkv, Saved& saved) const {
@@ -238,12 +251,23 @@ void AttentionCore::forward_exchanging(Run& run, Tensor out, Tensor qkv, Saved& 
 
 Tensor AttentionCore::backward_input(Run& run, Tensor dout, Saved& saved) const {
   const Tensor dqkv = run.flow.take(run.dtype, {dout.row_count(), heads_.packed_columns()});
+  const Arena::Mark mark = run.scratch.mark();
+  if (drops_zeros()) {
+    const Tensor values = dout;
+    dout = run.scratch.take(run.dtype, {values.row_count(), heads_.local * heads_.head_dim});
+    run.ops.fit_columns(run.stream, by_head(dout, heads_.head_dim), by_head(values, heads_.value_dim));
+  }
+  backward_whole(run, dqkv, dout, saved);
+  run.scratch.release(mark);
+  run.show(name_, "input gradient", dqkv);
+  return dqkv;
+}
+
+void AttentionCore::backward_whole(Run& run, Tensor dqkv, Tensor dout, Saved& saved) const {
   if (exchanged_)
     backward_exchanging(run, dqkv, dout, saved);
   else
     backward_here(run, dqkv, dout, saved);
-  run.show(name_, "input gradient", dqkv);
-  return dqkv;
 }
 
 void AttentionCore::backward_here(Run& run, Tensor dqkv, Tensor dout, Saved& saved) const {

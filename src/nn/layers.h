@@ -111,11 +111,13 @@ class DropoutAdd {
 // consecutive ranks hold copies of one.
 struct AttentionHeads {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;  // of the model
+  int64_t value_dim = 0;                          // numbers of a head's output; usually head_dim
   int64_t local = 0, local_kv = 0, first = 0;     // of this rank
 
-  // `all` heads of the model with `all_kv` key heads, each of `width` numbers. Throws if they cannot be cut
-  // evenly; the message names `name`.
-  AttentionHeads(const Mesh& mesh, const std::string& name, int64_t all, int64_t all_kv, int64_t width);
+  // `all` heads of the model with `all_kv` key heads, each of `width` numbers. Where values have fewer, `values`, the
+  // rest of each value is zero. Throws if heads cannot be cut evenly; the message names `name`.
+  AttentionHeads(const Mesh& mesh, const std::string& name, int64_t all, int64_t all_kv, int64_t width,
+                 std::optional<int64_t> values = {});
   int64_t packed_columns() const { return (local + 2 * local_kv) * head_dim; }
 };
 
@@ -127,8 +129,9 @@ enum class AttentionSight { Causal, Both };
 // nn/key_ring.h.
 enum class ContextSharing { GatherKeys, ExchangeHeads, PassKeys };
 
-// Softmax attention over packed projections, [R, (local + 2 local_kv) * head_dim] -> [R, local * head_dim].
-// Scores are multiplied by score_scale / sqrt(head_dim).
+// Softmax attention over packed projections, [R, (local + 2 local_kv) * head_dim] -> [R, local * value_dim].
+// Scores are multiplied by score_scale / sqrt(head_dim). The operation computes values as wide as keys; if
+// value_dim is less, its zeros are dropped here.
 class AttentionCore final : public Layer {
  public:
   AttentionCore(BlockBuilder& builder, const std::string& name, const AttentionHeads& heads, double dropout,
@@ -140,6 +143,8 @@ class AttentionCore final : public Layer {
 
  private:
   Attention shape(const Run& run) const;
+  bool drops_zeros() const { return heads_.value_dim != heads_.head_dim; }
+  void backward_whole(Run& run, Tensor dqkv, Tensor dout, Saved& saved) const;
   void forward_here(Run& run, Tensor out, Tensor qkv, Saved& saved) const;
   void forward_exchanging(Run& run, Tensor out, Tensor qkv, Saved& saved) const;
   void backward_here(Run& run, Tensor dqkv, Tensor dout, Saved& saved) const;

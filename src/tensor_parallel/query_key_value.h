@@ -15,6 +15,7 @@
 
 #include "nn/layers.h"
 #include "tensor_parallel/column_product.h"
+#include "tensor_parallel/head_projections.h"
 
 namespace trifold {
 
@@ -30,7 +31,7 @@ struct QueryKeyValueShape {
   double norm_eps = 1e-5;
 };
 
-class QueryKeyValue final : public Layer {
+class QueryKeyValue final : public HeadProjections {
  public:
   QueryKeyValue(BlockBuilder& builder, const std::string& name, const AttentionHeads& heads,
                 const QueryKeyValueShape& shape);
@@ -38,7 +39,7 @@ class QueryKeyValue final : public Layer {
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // may overwrite dy
   void backward_weight(Run& run, Saved& saved) const override;
   Tensor backward(Run& run, Tensor dy, Saved& saved) const override;
-  void set_input(Saved& saved, Tensor x) const { saved[x_] = x; }  // as ColumnLinear's
+  void set_input(Saved& saved, Tensor x) const override { saved[x_] = x; }
 
  private:
   // The heads of one kind: their columns in the packed matrix and in their projection, and their norm.

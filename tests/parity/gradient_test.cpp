@@ -20,6 +20,7 @@
 #include "nn/recompute.h"
 #include "parity/gradient_check.h"
 #include "support/ranks.h"
+#include "tensor_parallel/latent_projections.h"
 
 namespace trifold::test {
 namespace {
@@ -122,6 +123,47 @@ GradientCase query_key_value(int64_t kv_heads, bool bias, bool rotary, std::opti
           stream(kWidth), columns(16)};
 }
 
+// Latent projections and the attention that reads them, whose output has as many numbers as their values.
+class ProjectedLatent : public Layer {
+ public:
+  ProjectedLatent(BlockBuilder& b, int64_t width, const LatentProjectionsShape& shape)
+      : heads_(b.mesh(), "a", 4, 4, width, shape.value),
+        projections_(b, "a", heads_, shape),
+        core_(b, "a", heads_, 0) {}
+  Tensor forward(Run& run, Tensor x, Saved& saved) const override {
+    return core_.forward(run, projections_.forward(run, x, saved), saved);
+  }
+  Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override {
+    return projections_.backward_input(run, core_.backward_input(run, dy, saved), saved);
+  }
+  void backward_weight(Run& run, Saved& saved) const override { projections_.backward_weight(run, saved); }
+  Tensor backward(Run& run, Tensor dy, Saved& saved) const override {
+    return projections_.backward(run, core_.backward(run, dy, saved), saved);
+  }
+
+ private:
+  AttentionHeads heads_;
+  LatentProjections projections_;
+  AttentionCore core_;
+};
+
+GradientCase latent(int64_t query_rank, int64_t value, int64_t width, std::optional<NormKind> norm) {
+  const LatentProjectionsShape shape{kWidth, query_rank, 5, 3, value, kNormal, {1.0, 0.3}, 1.25, norm, 1e-6};
+  return {"LatentProjections",
+          [=](BlockBuilder& b) { return std::make_unique<ProjectedLatent>(b, width, shape); }, stream(kWidth),
+          columns(4 * value)};
+}
+
+// As DeepSeek-V3 has it: values are shorter than keys.
+TransformerShape latent_shape(int64_t query_rank, bool selective = false) {
+  TransformerShape shape = llama_shape(4, selective);
+  shape.head_dim = 7;
+  shape.latent = {query_rank, 5, 3, 4, 0.75};
+  shape.head_norm = true;
+  shape.attention_dropout = 0.2;
+  return shape;
+}
+
 // Of a router; the bench takes both losses as they are.
 constexpr RouterLosses kRouterLosses{1, 1};
 
@@ -194,6 +236,15 @@ std::vector<GradientCase> cases() {
       query_key_value(2, false, true, NormKind::Rms),
       query_key_value(1, true, true, {}),  // on two ranks, both hold the one key head
       query_key_value(1, false, true, NormKind::Rms),
+      latent(6, 4, 7, NormKind::Rms),
+      latent(0, 7, 7, NormKind::Rms),
+      latent(6, 9, 9, NormKind::Layer),  // values are longer than keys
+      latent(0, 2, 11, {}),              // both are shorter than heads
+      {"TransformerBlock", [](B& b) { return transformer(b, latent_shape(6)); }, rows, rows},
+      {"TransformerBlock", [](B& b) { return transformer(b, latent_shape(6, true)); }, rows, rows},
+      {"TransformerBlock", [](B& b) { return transformer(b, latent_shape(0, true)); }, rows, rows},
+      {"Recompute", [](B& b) { return std::make_unique<Recompute>(b, transformer(b, latent_shape(6))); },
+       rows, rows},
       {"ColumnLinear", [](B& b) { return std::make_unique<ColumnLinear>(b, "c", 1, 8, kWidth, kNormal); },
        rows, columns(8)},
       {"ColumnLinear", [](B& b) { return std::make_unique<ColumnLinear>(b, "c", 3, 4, kWidth, kNormal); },
@@ -340,14 +391,16 @@ INSTANTIATE_TEST_SUITE_P(Gradients, EveryLayer,
 TEST(Gradients, NoLayerIsForgotten) {
   std::set<std::string> checked;
   for (const GradientCase& c : cases()) checked.insert(c.layer);
-  const std::regex declaration(R"(class (\w+)( final)? : public Layer\b)");
+  const std::regex declaration(R"(class (\w+)( final)? : public (Layer|HeadProjections)\b)");
+  const std::set<std::string> interfaces{"HeadProjections"};
   int found = 0;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(TRIFOLD_SOURCE)) {
     if (entry.path().extension() != ".h") continue;
     std::ifstream file(entry.path());
     const std::string text((std::istreambuf_iterator<char>(file)), {});
     for (std::sregex_iterator it(text.begin(), text.end(), declaration), end; it != end; ++it, ++found)
-      EXPECT_TRUE(checked.contains((*it)[1])) << (*it)[1] << " in " << entry.path() << " is not checked here";
+      EXPECT_TRUE(checked.contains((*it)[1]) || interfaces.contains((*it)[1]))
+          << (*it)[1] << " in " << entry.path() << " is not checked here";
   }
   EXPECT_GE(found, 10);
 }

@@ -55,6 +55,18 @@ inline void make_llama(ModelConfig& model, int64_t key_heads) {
   model.untie_embeddings_and_output_weights = true;
 }
 
+// The same with keys and values from latent vectors, and, of queries, from one of that width (0: none).
+inline void make_latent(ModelConfig& model, int64_t query_rank) {
+  make_llama(model, 1);
+  model.group_query_attention = false;
+  model.multi_latent_attention = true;
+  if (query_rank > 0) model.q_lora_rank = query_rank;
+  model.kv_lora_rank = 12;
+  model.qk_head_dim = 8;
+  model.qk_pos_emb_head_dim = 4;
+  model.v_head_dim = 6;
+}
+
 inline PretrainConfig on_mesh(PretrainConfig config, int dp, int tp = 1, int pp = 1, int cp = 1) {
   config.mesh.ranks = dp * tp * pp * cp;
   config.mesh.context_parallel_size = cp;

@@ -145,6 +145,22 @@ TEST(BlockFlops, OfExpertsIsThatOfTheChosen) {
   expect_counted(config);
 }
 
+// Products with latent vectors; of attention, those of keys and of values without the zeros behind them.
+TEST(BlockFlops, OfLatentAttentionIsThatOfItsLatentVectors) {
+  ModelConfig config = small_model();
+  config.multi_latent_attention = config.disable_bias_linear = true;
+  config.position_embedding_type = PositionEmbedding::Rope;
+  config.kv_lora_rank = 12;
+  config.qk_head_dim = 10;
+  config.qk_pos_emb_head_dim = 6;
+  config.v_head_dim = 16;  // as wide as keys, so that nothing is padded
+  expect_counted(config);
+  config.q_lora_rank = 20;
+  MeshConfig layout;
+  layout.recompute_granularity = RecomputeGranularity::Full;
+  expect_counted(config, layout);
+}
+
 // Every position sees every other one: twice the attention of a causal model.
 TEST(BlockFlops, OfABertSeesTheWholeSquare) {
   ModelConfig config = small_model();

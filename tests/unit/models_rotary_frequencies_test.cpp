@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -65,6 +66,24 @@ TEST(RotaryFrequencies, YarnSharpensAttention) {
   model.rotary_scaling_factor = 1;
   EXPECT_EQ(rotary_score_scale(model), 1);
   EXPECT_EQ(rotary_frequencies(model), rotary_frequencies(rope(32, 10000)));
+}
+
+// As transformers' DeepseekV3Attention has it: all scores times m(mscale_all_dim)^2, and the rotated part of queries
+// and keys times m(mscale) / m(mscale_all_dim) each.
+TEST(RotaryFrequencies, YarnSharpensLatentAttentionInTwoParts) {
+  ModelConfig model = yarn(32, 10000, 4096, 40);
+  model.multi_latent_attention = true;
+  model.mscale = 0.707;
+  model.mscale_all_dim = 1.5;
+  const double all = 0.1 * 1.5 * std::log(40.0) + 1, rotated = 0.1 * 0.707 * std::log(40.0) + 1;
+  EXPECT_NEAR(rotary_score_scale(model), all * all, 1e-14);
+  EXPECT_NEAR(rotary_key_scale(model), rotated * rotated / (all * all), 1e-14);
+  model.mscale = model.mscale_all_dim = 1;
+  EXPECT_EQ(rotary_key_scale(model), 1);
+  model.qk_pos_emb_head_dim = 8;
+  EXPECT_EQ(rotary_frequencies(model).size(), 4U);
+  model.rope_type = RopeType::Rope;
+  EXPECT_EQ(rotary_score_scale(model), 1);
 }
 
 // As a file would give it.

@@ -27,6 +27,13 @@ struct ModelConfig {
   bool group_query_attention = false;      // num_query_groups key and value heads instead of one per head
   int64_t num_query_groups = 1;
   bool qk_layernorm = false;
+  // Keys and values from a latent vector (tensor_parallel/latent_projections.h), and queries too if q_lora_rank is set.
+  bool multi_latent_attention = false;
+  std::optional<int64_t> q_lora_rank;
+  int64_t kv_lora_rank = 32;
+  int64_t qk_head_dim = 128;         // of a head's queries and keys, without the part that is rotated
+  int64_t qk_pos_emb_head_dim = 64;  // the part that is rotated
+  int64_t v_head_dim = 128;
   int64_t seq_length = 0;                          // required
   std::optional<int64_t> max_position_embeddings;  // seq_length
   PositionEmbedding position_embedding_type = PositionEmbedding::LearnedAbsolute;
@@ -78,10 +85,14 @@ struct ModelConfig {
 
 inline bool has_task_head(const ModelConfig& config) { return config.bert_head != HeadKind::Pretraining; }
 
-// Derived sizes: the width of an attention head; the number of key and value heads (that of attention heads unless
-// query groups share them); the inner width of the feed-forward network (--ffn-hidden-size, or derived from
+// Derived sizes: the width of an attention head as it is computed; that of its keys, of its values and of the part of
+// it that rope rotates (which differ in latent attention); the number of key and value heads (that of attention heads
+// unless query groups share them); the inner width of the feed-forward network (--ffn-hidden-size, or derived from
 // hidden_size); the inner width of an expert (--moe-ffn-hidden-size, or the former).
 int64_t head_width(const ModelConfig& config);
+int64_t key_width(const ModelConfig& config);
+int64_t value_width(const ModelConfig& config);
+int64_t rotated_width(const ModelConfig& config);
 int64_t key_heads(const ModelConfig& config);
 int64_t inner_width(const ModelConfig& config);
 int64_t expert_width(const ModelConfig& config);

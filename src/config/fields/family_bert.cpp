@@ -15,6 +15,7 @@ void check_bert(const ModelConfig& model, Problems& problems) {
       {"position-embedding-type", model.position_embedding_type != defaults.position_embedding_type},
       {"group-query-attention", model.group_query_attention},
       {"qk-layernorm", model.qk_layernorm},
+      {"multi-latent-attention", model.multi_latent_attention},
       {"normalization", model.normalization != defaults.normalization},
       {"swiglu", model.swiglu},
       {"disable-bias-linear", model.disable_bias_linear},

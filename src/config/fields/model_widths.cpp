@@ -6,7 +6,21 @@
 namespace trifold {
 
 int64_t head_width(const ModelConfig& config) {
+  if (config.multi_latent_attention) return std::max(key_width(config), config.v_head_dim);
   return config.kv_channels.value_or(config.hidden_size / config.num_attention_heads);
+}
+
+int64_t key_width(const ModelConfig& config) {
+  return config.multi_latent_attention ? config.qk_head_dim + config.qk_pos_emb_head_dim : head_width(config);
+}
+
+int64_t value_width(const ModelConfig& config) {
+  return config.multi_latent_attention ? config.v_head_dim : head_width(config);
+}
+
+int64_t rotated_width(const ModelConfig& config) {
+  if (config.multi_latent_attention) return config.qk_pos_emb_head_dim;
+  return static_cast<int64_t>(static_cast<double>(head_width(config)) * config.rotary_percent);
 }
 
 int64_t key_heads(const ModelConfig& config) {

@@ -5,6 +5,30 @@ namespace trifold {
 
 namespace {
 
+void add_latent_attention(OptionTable& table, ModelConfig& model) {
+  table.add(
+      "multi-latent-attention", &model.multi_latent_attention,
+      "Compute the keys and values of all heads from one short latent vector per token, as DeepSeek-V2 and V3 "
+      "do.");
+  table.add("q-lora-rank", &model.q_lora_rank, "Latent attention: width of a latent vector for queries too.")
+      .range(1, kMaxSize)
+      .absent("queries have none");
+  table
+      .add("kv-lora-rank", &model.kv_lora_rank,
+           "Latent attention: width of the latent vector of keys and values.")
+      .range(1, kMaxSize);
+  table
+      .add("qk-head-dim", &model.qk_head_dim,
+           "Latent attention: width of each head's queries and keys, without the part that rope rotates.")
+      .range(1, kMaxSize);
+  table
+      .add("qk-pos-emb-head-dim", &model.qk_pos_emb_head_dim,
+           "Latent attention: additional width that rope rotates; all heads share this part of the keys.")
+      .range(2, kMaxSize);
+  table.add("v-head-dim", &model.v_head_dim, "Latent attention: width of each head's values.")
+      .range(1, kMaxSize);
+}
+
 // The options that turn a GPT-2 into a Llama.
 void add_architecture(OptionTable& table, ModelConfig& model) {
   table.add("position-embedding-type", &model.position_embedding_type,
@@ -52,7 +76,9 @@ void add_architecture(OptionTable& table, ModelConfig& model) {
   table.add("kv-channels", &model.kv_channels, "Width of a head.")
       .range(1, kMaxSize)
       .absent("--hidden-size / --num-attention-heads");
-  table.add("qk-layernorm", &model.qk_layernorm, "Normalize queries and keys per head.");
+  table.add("qk-layernorm", &model.qk_layernorm,
+            "Normalize queries and keys per head; with --multi-latent-attention, the latent vectors.");
+  add_latent_attention(table, model);
   table.add("normalization", &model.normalization, "Normalization layer.");
   table.add("swiglu", &model.swiglu, "Gated feed-forward network, silu(gate) x up, instead of GELU.");
   table.add("gelu", &model.gelu,

@@ -41,6 +41,10 @@ void check_fp8(const PretrainConfig& config, Problems& problems) {
         .wrong("--fp8 is not possible with --num-experts {}: products of experts are not computed in 8 bits",
                *model.num_experts)
         .right("leave out one of them");
+  if (model.multi_latent_attention)
+    return problems.about("fp8", "multi-latent-attention")
+        .wrong("--fp8 is not possible with --multi-latent-attention: its products are not computed in 8 bits")
+        .right("leave out one of them");
   const bool sound =
       problems.sound({"hidden-size", "num-attention-heads", "num-query-groups", "ffn-hidden-size",
                       "seq-length", "micro-batch-size", "tensor-model-parallel-size"});

@@ -16,7 +16,8 @@ namespace trifold {
 namespace {
 
 void check_heads(const ModelConfig& model, Problems& problems) {
-  if (!model.kv_channels && problems.sound({"hidden-size", "num-attention-heads"}) &&
+  if (!model.kv_channels && !model.multi_latent_attention &&
+      problems.sound({"hidden-size", "num-attention-heads"}) &&
       model.hidden_size % model.num_attention_heads != 0)
     problems.about("hidden-size", "num-attention-heads")
         .wrong("--hidden-size {} is not divisible by --num-attention-heads {}", model.hidden_size,
@@ -96,12 +97,20 @@ void check_rope(const ModelConfig& model, Problems& problems) {
             "--use-rope-scaling, --rotary-seq-len-interpolation-factor and --rope-type yarn exclude each "
             "other")
         .right("give one of them: each stretches rope in its own way");
-  if (!rope || !problems.sound({"hidden-size", "num-attention-heads", "kv-channels", "rotary-percent"}))
+  if (!rope || !problems.sound({"hidden-size", "num-attention-heads", "kv-channels", "rotary-percent",
+                                "qk-head-dim", "qk-pos-emb-head-dim", "v-head-dim"}))
     return;
   const int64_t head = head_width(model);
-  const auto turned = static_cast<int64_t>(static_cast<double>(head) * model.rotary_percent);
+  const int64_t turned = rotated_width(model);
   constexpr int64_t kMost = 1024;
-  if (turned < 2 || turned % 2 != 0 || turned > kMost)
+  if (turned >= 2 && turned % 2 == 0 && turned <= kMost) return;
+  if (model.multi_latent_attention)
+    problems.about("qk-pos-emb-head-dim")
+        .wrong(
+            "--qk-pos-emb-head-dim {} is not an even number from 2 to {}, but rope rotates pairs of channels",
+            turned, kMost)
+        .right("{}", turned > kMost ? "give a smaller one" : "give the next even number");
+  else
     problems
         .about("position-embedding-type", "rotary-percent", "kv-channels", "hidden-size",
                "num-attention-heads")
@@ -130,6 +139,7 @@ void check_model(const ModelConfig& model, Problems& problems) {
   if (problems.sound({"model-type"})) family_of_model(model).check_model(model, problems);
   check_activation(model, problems);
   check_experts(model, problems);
+  check_latent_attention(model, problems);
   check_rope(model, problems);
   const bool lengths = problems.sound({"seq-length", "max-position-embeddings"});
   if (lengths && model.seq_length > model.max_position_embeddings.value_or(model.seq_length))

@@ -6,7 +6,8 @@
 
 namespace trifold {
 
-void check_experts(const ModelConfig& model, Problems& problems);  // part of check_model
+void check_experts(const ModelConfig& model, Problems& problems);           // part of check_model
+void check_latent_attention(const ModelConfig& model, Problems& problems);  // another
 // Settings with which a router would not learn.
 void check_router_training(const ModelConfig& model, Problems& problems);
 void check_model(const ModelConfig& model, Problems& problems);

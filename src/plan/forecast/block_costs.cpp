@@ -97,7 +97,22 @@ class Costs {
     return {forward + pass(4 + dropout, scores), backward + pass(6 + dropout, scores), 0};
   }
 
+  // Latent vectors and shared keys are products with whole weights: of this rank's rows under sequence parallelism, of
+  // all otherwise.
+  PartSeconds latent_products() const {
+    const double own_rows = work_.rows() / (work_.sequence_parallel ? work_.tensor : 1);
+    const double heads = work_.heads / work_.tensor;
+    const double queries = heads * (work_.plain_width + work_.turned_width);
+    PartSeconds sum = linear(work_.query_rank > 0 ? work_.query_rank : work_.hidden, queries, false) +
+                      linear(work_.key_value_rank, heads * (work_.plain_width + work_.value_width), false) +
+                      linear(heads * work_.value_width, work_.hidden, false) +
+                      linear(own_rows, work_.hidden, work_.key_value_rank + work_.turned_width, 1, false);
+    if (work_.query_rank > 0) sum = sum + linear(own_rows, work_.hidden, work_.query_rank, 1, false);
+    return sum;
+  }
+
   PartSeconds layer_products() const {
+    if (work_.latent) return latent_products() + mlp_products();
     const double heads = work_.head_width * work_.heads / work_.tensor;
     const double keys = work_.head_width * std::max(1.0, work_.key_heads / work_.tensor);
     return linear(work_.hidden, heads + 2 * keys, true) + linear(heads, work_.hidden, true) + mlp_products();
@@ -109,10 +124,12 @@ class Costs {
     // Rows for experts are gathered and added up, and gathered again in backward.
     const double moved = work_.experts > 0 ? work_.rows() / work_.tensor * work_.choices * work_.hidden : 0;
     const bool drops = work_.hidden_dropout;
-    const double forward =
-        pass(20 + (drops ? 2 : 0), whole) + pass(work_.gated ? 6 : 4, inner) + pass(8, moved);
-    const double backward =
-        pass(20 + (drops ? 6 : 0), whole) + pass(work_.gated ? 10 : 6, inner) + pass(16, moved);
+    // Heads of latent attention are packed, and taken apart in backward.
+    const double packed = work_.latent ? work_.rows() * work_.heads / work_.tensor * 3 * work_.head_width : 0;
+    const double forward = pass(20 + (drops ? 2 : 0), whole) + pass(work_.gated ? 6 : 4, inner) +
+                           pass(8, moved) + pass(4, packed);
+    const double backward = pass(20 + (drops ? 6 : 0), whole) + pass(work_.gated ? 10 : 6, inner) +
+                            pass(16, moved) + pass(4, packed);
     return {forward, backward, 0};
   }
 

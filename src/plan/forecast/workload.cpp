@@ -8,12 +8,24 @@
 
 namespace trifold {
 
+double Workload::cut_attention_weights() const {
+  if (!latent) return hidden * head_width * (2 * heads + 2 * key_heads);
+  const double from = query_rank > 0 ? query_rank : hidden;
+  return heads * (from * (plain_width + turned_width) + key_value_rank * (plain_width + value_width) +
+                  value_width * hidden);
+}
+
+double Workload::whole_attention_weights() const {
+  return latent ? hidden * (query_rank + key_value_rank + turned_width) + query_rank + key_value_rank : 0;
+}
+
 HeldWeights Workload::layer_weights() const {
-  const double attention = hidden * head_width * (2 * heads + 2 * key_heads);
+  const double attention = cut_attention_weights();
   const double mlp = hidden * inner * (gated ? 3 : 2);
   if (experts > 0)
-    return {(attention + mlp / inner * shared) / tensor + (2 + experts) * hidden, experts / expert * mlp};
-  return {(attention + mlp) / tensor + 2 * hidden, 0};
+    return {(attention + mlp / inner * shared) / tensor + (2 + experts) * hidden + whole_attention_weights(),
+            experts / expert * mlp};
+  return {(attention + mlp) / tensor + 2 * hidden + whole_attention_weights(), 0};
 }
 
 double Workload::embedding_weights() const {
@@ -35,6 +47,14 @@ Workload make_workload(const PretrainConfig& run, double padded_vocabulary) {
   work.heads = static_cast<double>(model.num_attention_heads);
   work.key_heads = static_cast<double>(key_heads(model));
   work.head_width = static_cast<double>(head_width(model));
+  work.latent = model.multi_latent_attention;
+  if (work.latent) {
+    work.query_rank = static_cast<double>(model.q_lora_rank.value_or(0));
+    work.key_value_rank = static_cast<double>(model.kv_lora_rank);
+    work.plain_width = static_cast<double>(model.qk_head_dim);
+    work.turned_width = static_cast<double>(model.qk_pos_emb_head_dim);
+    work.value_width = static_cast<double>(model.v_head_dim);
+  }
   work.inner = static_cast<double>(model.num_experts ? expert_width(model) : inner_width(model));
   if (model.num_experts) {
     work.experts = static_cast<double>(*model.num_experts);

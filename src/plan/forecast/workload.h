@@ -25,7 +25,14 @@ struct Workload {
   double hidden = 0;
   double heads = 0;
   double key_heads = 0;
-  double head_width = 0;
+  double head_width = 0;  // as attention computes it
+  // Of latent attention: widths of the latent vectors (of queries: 0 if there is none), and of the parts of a head.
+  bool latent = false;
+  double query_rank = 0;
+  double key_value_rank = 0;
+  double plain_width = 0;
+  double turned_width = 0;
+  double value_width = 0;
   double inner = 0;    // width inside the MLP, or inside each expert
   double experts = 0;  // per block; 0: one MLP
   double choices = 1;  // experts per token
@@ -72,6 +79,9 @@ struct Workload {
   double expert_data_ranks() const { return tensor * data * context / expert; }
   // Groups among `ranks` that hold the same weights: none shares them if the ranks cannot be divided evenly.
   double groups_among(double ranks) const;
+  // Weights of the products around attention that tensor ranks cut, whole, and that each has whole.
+  double cut_attention_weights() const;
+  double whole_attention_weights() const;
   // Weights of one layer, of the embedding and of the head, on one rank.
   HeldWeights layer_weights() const;
   double embedding_weights() const;

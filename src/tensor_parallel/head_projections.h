@@ -1,0 +1,17 @@
+// HeadProjections: the first part of attention, from a row of the residual stream to packed queries, keys and values
+// as ops.attention expects them. Either each is a product of the row (query_key_value.h), or keys and values are
+// products of a latent vector (latent_projections.h). Enters a region (regions.h): each rank computes the heads that
+// AttentionHeads assigns to it.
+#pragma once
+
+#include "nn/layer.h"
+
+namespace trifold {
+
+class HeadProjections : public Layer {
+ public:
+  // Replaces the input that forward saved by a recomputed one, before the backward parts.
+  virtual void set_input(Saved& saved, Tensor x) const = 0;
+};
+
+}  // namespace trifold
