@@ -25,6 +25,7 @@ using nlohmann::json;
 // A tensor of theirs: part of a parameter.
 struct WrittenPart {
   const WeightMap* map;
+  DType dtype;
   int64_t first_row;  // of ours
   SafeTensor tensor;
   int64_t bytes;
@@ -34,9 +35,10 @@ std::vector<WrittenPart> parts_of(const std::vector<WeightMap>& maps, DType dtyp
   std::vector<WrittenPart> parts;
   for (const WeightMap& map : maps) {
     int64_t row = 0;
+    const DType own = map.exact ? accumulate_type(dtype) : dtype;
     for (const std::string& name : map.theirs) {
-      WrittenPart part{&map, row, {name, std::string(safetensors_name(dtype)), map.their_shape()}, 0};
-      part.bytes = map.rows_each() * map.columns() * static_cast<int64_t>(size_of(dtype));
+      WrittenPart part{&map, own, row, {name, std::string(safetensors_name(own)), map.their_shape()}, 0};
+      part.bytes = map.rows_each() * map.columns() * static_cast<int64_t>(size_of(own));
       row += map.rows_each();
       parts.push_back(std::move(part));
     }
@@ -67,7 +69,7 @@ std::string file_name(size_t number, size_t count) {
 
 class Exporter {
  public:
-  Exporter(CheckpointReader& from, DType dtype, int64_t bytes) : from_(from), dtype_(dtype), bytes_(bytes) {}
+  Exporter(CheckpointReader& from, int64_t bytes) : from_(from), bytes_(bytes) {}
 
   void write(const fs::path& path, const std::vector<const WrittenPart*>& parts) {
     std::vector<SafeTensor> tensors;
@@ -75,6 +77,7 @@ class Exporter {
     SafetensorsWriter file(path, std::move(tensors));
     for (size_t i = 0; i < parts.size(); ++i) {
       const WeightMap& map = *parts[i]->map;
+      dtype_ = parts[i]->dtype;
       const auto step = std::max<int64_t>(1, bytes_ / (map.columns() * size()));
       for (int64_t row = 0; row < map.rows_each(); row += step)
         pass(file, i, *parts[i], row, std::min(map.rows_each(), row + step));
@@ -121,8 +124,8 @@ class Exporter {
   }
 
   CheckpointReader& from_;
-  DType dtype_;
-  int64_t bytes_;  // of a buffer
+  DType dtype_ = DType::F32;  // of the part that is being written
+  int64_t bytes_;             // of a buffer
   Buffer read_, turned_;
 };
 
@@ -227,7 +230,7 @@ Converted export_model(CheckpointReader& from, const ConvertConfig& config) {
   for (const WrittenPart& part : parts) bytes += part.bytes;
 
   NewFolder folder(config.save);
-  Exporter exporter(from, dtype, static_cast<int64_t>(config.max_memory * (1 << 20) / 4));
+  Exporter exporter(from, static_cast<int64_t>(config.max_memory * (1 << 20) / 4));
   for (size_t number = 0; number < files.size(); ++number)
     exporter.write(folder.made() / file_name(number, files.size()), files[number]);
   if (files.size() > 1) write_index(folder.made(), files, bytes);

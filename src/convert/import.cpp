@@ -86,8 +86,9 @@ const SafetensorsModel::Entry* find_part(const SafetensorsModel& files, const st
 // The location of each part of each parameter, in the order of the maps; all mismatches are reported at once.
 struct Sources {
   std::vector<std::vector<SafetensorsModel::Entry>> parts;
-  std::set<std::string> types;
+  std::set<std::string> types;  // of weights that may have 16 bits
   int64_t tensors = 0;
+  int64_t skipped = 0;  // tensors of layers that are left out
 };
 
 Sources find_all(const SafetensorsModel& files, const std::vector<WeightMap>& maps, const ModelConfig& model,
@@ -112,15 +113,17 @@ Sources find_all(const SafetensorsModel& files, const std::vector<WeightMap>& ma
       if (!dtype || !is_float(*dtype))
         problems.push_back(fmt::format("tensor {} is of type {}; F32, F64, BF16 and F16 are supported",
                                        tensor.name, tensor.dtype));
-      else
+      else if (!map.exact)
         sources.types.insert(std::string(name_of(*dtype)));
       sources.parts.back().push_back(*entry);
       ++sources.tensors;
     }
   }
-  for (const auto& entry : files.tensors())
+  for (const auto& entry : files.tensors()) {
+    if (is_skipped(entry.first, model)) ++sources.skipped;
     if (!used.contains(entry.first) && !is_no_parameter(entry.first, model))
       problems.push_back(fmt::format("tensor {} does not belong to the model", printable(entry.first)));
+  }
   constexpr size_t kMostListed = 20;
   const size_t more = problems.size() - std::min(problems.size(), kMostListed);
   problems.resize(problems.size() - more);
@@ -133,9 +136,11 @@ Sources find_all(const SafetensorsModel& files, const std::vector<WeightMap>& ma
 // Copies parameters, some rows at a time.
 class Importer {
  public:
-  Importer(ShardFile& to, DType dtype, int64_t bytes) : to_(to), dtype_(dtype), bytes_(bytes) {}
+  Importer(ShardFile& to, int64_t bytes) : to_(to), bytes_(bytes) {}
 
-  void pass(size_t box, const WeightMap& map, const std::vector<SafetensorsModel::Entry>& parts) {
+  void pass(size_t box, DType dtype, const WeightMap& map,
+            const std::vector<SafetensorsModel::Entry>& parts) {
+    dtype_ = dtype;
     for (const SafetensorsModel::Entry& part : parts) {
       const auto step = std::max<int64_t>(1, bytes_ / (map.columns() * kWidest));
       for (int64_t row = 0; row < map.rows_each(); row += step)
@@ -186,8 +191,8 @@ class Importer {
   }
 
   ShardFile& to_;
-  DType dtype_;
-  int64_t bytes_;  // of a buffer
+  DType dtype_ = DType::F32;  // of the parameter that is being written
+  int64_t bytes_;             // of a buffer
   Buffer read_, turned_;
 };
 
@@ -256,20 +261,25 @@ Converted import_model(const ConvertConfig& config, const std::function<void(std
   std::vector<TensorInfo> tensors;
   int64_t bytes = 0;
   for (const WeightMap& map : maps) {
-    boxes.push_back({"param/" + map.ours, dtype, map.shape, Rect::whole(map.shape)});
+    const DType own = map.exact ? accumulate_type(dtype) : dtype;
+    boxes.push_back({"param/" + map.ours, own, map.shape, Rect::whole(map.shape)});
     bytes += boxes.back().bytes();
   }
   check_target(config.save);
   const SaveFolder target(config.save);
   const SaveOptions options{.run_id = random_id(), .folder = &target, .warn = warn};
   for (const std::string& warning : target.warnings()) options.report(warning);
+  if (sources.skipped > 0)
+    options.report(fmt::format(
+        "{} tensors of the layers behind the model's {} are left out: they predict further tokens",
+        sources.skipped, model.num_layers));
   NewCheckpoint checkpoint(config.save, 0, bytes, options);
   ShardFile file(checkpoint.folder() / "shard_00000.h5", 0, boxes);
-  Importer importer(file, dtype, static_cast<int64_t>(config.max_memory * (1 << 20) / 4));
-  for (size_t i = 0; i < maps.size(); ++i) importer.pass(i, maps[i], sources.parts[i]);
+  Importer importer(file, static_cast<int64_t>(config.max_memory * (1 << 20) / 4));
+  for (size_t i = 0; i < maps.size(); ++i) importer.pass(i, boxes[i].dtype, maps[i], sources.parts[i]);
   file.finish();
   for (size_t i = 0; i < boxes.size(); ++i)
-    tensors.push_back({boxes[i].tensor, dtype, boxes[i].global, {file.piece(i)}});
+    tensors.push_back({boxes[i].tensor, boxes[i].dtype, boxes[i].global, {file.piece(i)}});
   ManifestBuilder tables;
   tables.add(file.info(), tensors);
   for (const fs::path& kept : tokenizer) tables.add(checkpoint.attach(kept), {});

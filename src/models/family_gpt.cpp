@@ -47,6 +47,7 @@ std::unique_ptr<TrainingText> open_gpt_text(const ModelConfig& model, const Data
 }
 
 const HuggingFaceFamily& gpt_names(const ModelConfig& model) {
+  if (model.multi_latent_attention) return deepseek_v3_family();
   if (model.num_experts && model.qk_layernorm) return qwen3_moe_family();
   if (model.num_experts)
     return model.moe_shared_expert_intermediate_size ? qwen2_moe_family() : mixtral_family();

@@ -81,6 +81,7 @@ std::vector<WeightMap> weight_map(const ModelConfig& model) {
     Shape shape = param.shard.global;
     if (param.rows) shape[0] = *param.rows;
     maps.push_back(map_of(param.shard.name, shape, family_of(model).names, model.num_experts.value_or(0)));
+    maps.back().exact = param.counted;
   }
   return maps;
 }
@@ -89,6 +90,11 @@ std::string name_prefix(const ModelConfig& model) { return family_of(model).name
 
 bool is_no_parameter(const std::string& theirs, const ModelConfig& model) {
   return family_of(model).ignores(theirs, model);
+}
+
+bool is_skipped(const std::string& theirs, const ModelConfig& model) {
+  const auto skips = family_of(model).skips;
+  return skips != nullptr && skips(theirs, model);
 }
 
 std::string auto_class(const ModelConfig& model) { return family_of(model).auto_class(model); }
@@ -114,14 +120,15 @@ ModelConfig from_hugging_face(const json& config, const std::string& where) {
   if (!config.is_object()) bad_input("{} is no JSON object", where);
   ConfigReader from(config);
   const json type = from.has("model_type") ? config["model_type"] : json();
-  const std::array<const HuggingFaceFamily*, 6> families{&gpt2_family(),      &llama_family(),
-                                                         &mixtral_family(),   &qwen2_moe_family(),
-                                                         &qwen3_moe_family(), &bert_family()};
+  const std::array<const HuggingFaceFamily*, 7> families{
+      &gpt2_family(),      &llama_family(),       &mixtral_family(), &qwen2_moe_family(),
+      &qwen3_moe_family(), &deepseek_v3_family(), &bert_family()};
   const auto* const family =
       std::find_if(families.begin(), families.end(), [&](const auto* known) { return type == known->type; });
   if (family == families.end())
-    bad_input("{}: its 'model_type' is {}; gpt2, llama, mixtral, qwen2_moe, qwen3_moe and bert are supported",
-              where, type.dump(-1, ' ', false, json::error_handler_t::replace));
+    bad_input(
+        "{}: its 'model_type' is {}; gpt2, llama, mixtral, qwen2_moe, qwen3_moe, deepseek_v3 and bert are supported",
+        where, type.dump(-1, ' ', false, json::error_handler_t::replace));
   ModelConfig model = (*family)->read(from);
   if (from.has("quantization_config")) from.problem("'quantization_config': weights must not be quantized");
   from.finish(where);

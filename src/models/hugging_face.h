@@ -1,6 +1,6 @@
 // Translates models to and from Hugging Face's transformers library: its config.json, and the tensors that hold each of
 // our parameters. GPT-2 (GPT2LMHeadModel), Llama (LlamaForCausalLM), Mixtral (MixtralForCausalLM), Qwen2-MoE
-// (Qwen2MoeForCausalLM), Qwen3-MoE (Qwen3MoeForCausalLM) and BERT (BertForPreTraining, BertForMaskedLM without pairs, and the finetuned
+// (Qwen2MoeForCausalLM), Qwen3-MoE (Qwen3MoeForCausalLM), DeepSeek-V3 (DeepseekV3ForCausalLM) and BERT (BertForPreTraining, BertForMaskedLM without pairs, and the finetuned
 // BertForSequenceClassification and BertForQuestionAnswering) are supported.
 #pragma once
 
@@ -21,6 +21,7 @@ struct WeightMap {
   std::vector<std::string> theirs;  // "transformer.h.0.attn.c_attn.weight"
   bool transposed = false;          // the tensors are [in, out], as in GPT-2's Conv1D
   bool vector = false;              // one dim: its elements are rows with one column
+  bool exact = false;               // never stored in 16 bits, whatever the others are
 
   int64_t columns() const { return vector ? 1 : shape[shape.rank() - 1]; }
   int64_t rows_each() const { return shape.elements() / columns() / static_cast<int64_t>(theirs.size()); }
@@ -32,6 +33,9 @@ std::vector<WeightMap> weight_map(const ModelConfig& model);
 
 // True for a tensor of theirs that holds no parameter: computed masks and tables, and a tied output head.
 bool is_no_parameter(const std::string& theirs, const ModelConfig& model);
+
+// True for a tensor of layers that are left out: of DeepSeek-V3's, which predict further tokens.
+bool is_skipped(const std::string& theirs, const ModelConfig& model);
 
 // The prefix of tensor names in the file of a complete model ("transformer."), absent in that of a model without a
 // head.

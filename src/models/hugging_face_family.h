@@ -59,6 +59,9 @@ struct HuggingFaceFamily {
   bool (*ignores)(const std::string& theirs, const ModelConfig& model);
   // The class of transformers that opens the model: AutoModelFor<...>.
   const char* (*auto_class)(const ModelConfig& model);
+  // Whether a tensor belongs to layers that are not converted, which is then said; null: there are none. `ignores` is
+  // true for them too.
+  bool (*skips)(const std::string& theirs, const ModelConfig& model) = nullptr;
   // A tensor that is present only with a head for pairs; null: the family has none.
   const char* pair_tensor = nullptr;
 };
@@ -68,6 +71,7 @@ const HuggingFaceFamily& llama_family();
 const HuggingFaceFamily& mixtral_family();
 const HuggingFaceFamily& qwen2_moe_family();
 const HuggingFaceFamily& qwen3_moe_family();
+const HuggingFaceFamily& deepseek_v3_family();
 const HuggingFaceFamily& bert_family();
 
 // The fields of Llama, which other families share.

@@ -193,7 +193,7 @@ std::vector<double> logits_of(const std::string& checkpoint, const std::vector<i
 
 TEST_F(Convert, GivesTheLogitsOfPyTorch) {
   for (const std::string name :
-       {"hf_gpt2", "hf_llama", "hf_mixtral", "hf_qwen2_moe", "hf_qwen3_moe", "hf_bert"}) {
+       {"hf_gpt2", "hf_llama", "hf_mixtral", "hf_qwen2_moe", "hf_qwen3_moe", "hf_deepseek_v3", "hf_bert"}) {
     SCOPED_TRACE(name);
     const Converted done = import(golden(name), at(name));
     const json expected = json::parse(std::ifstream(golden(name) / "logits.json"));
@@ -223,7 +223,7 @@ std::string older_name(std::string name) {
 // Whatever the buffers and files: little memory makes parts of matrices, little files make many.
 TEST_F(Convert, GivesBackEveryBit) {
   for (const std::string name :
-       {"hf_gpt2", "hf_llama", "hf_mixtral", "hf_qwen2_moe", "hf_qwen3_moe", "hf_bert"})
+       {"hf_gpt2", "hf_llama", "hf_mixtral", "hf_qwen2_moe", "hf_qwen3_moe", "hf_deepseek_v3", "hf_bert"})
     for (const double memory : {256.0, 0.002})
       for (const double gigabytes : {5.0, 2e-5}) {
         SCOPED_TRACE(fmt::format("{}, {} MiB, {} GB", name, memory, gigabytes));
@@ -339,9 +339,10 @@ TEST_F(Convert, RefusesAModelItCannotCompute) {
                            "'add_cross_attention' is true", "'embd_pdrop' and 'resid_pdrop' differ",
                            "'n_layer' is \"two\"; a whole number", "'n_head' is missing", "config.json"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
-  EXPECT_NE(
-      refusal(changed([](json& c) { c["model_type"] = "bloom"; })).find("qwen3_moe and bert are supported"),
-      std::string::npos);
+  EXPECT_NE(refusal(changed([](json& c) {
+              c["model_type"] = "bloom";
+            })).find("qwen3_moe, deepseek_v3 and bert are supported"),
+            std::string::npos);
   EXPECT_NE(refusal(changed([](json& c) { c["n_head"] = 7; })).find("config.json"), std::string::npos);
 }
 

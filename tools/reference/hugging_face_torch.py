@@ -19,7 +19,7 @@ import torch
 GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden"
 TYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": np.uint16, "U8": np.uint8, "I64": np.int64,
          "BOOL": np.bool_}
-PRECISION = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.uint8: "U8", torch.int64: "I64"}
+PRECISION = {torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.uint8: "U8", torch.int64: "I64"}
 
 
 def read_file(path):

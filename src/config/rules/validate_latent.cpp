@@ -44,6 +44,10 @@ void check_latent_attention(const ModelConfig& model, Problems& problems) {
         .wrong("--position-embedding-type {} is not possible with --multi-latent-attention",
                name_of(model.position_embedding_type))
         .right("give --position-embedding-type rope");
+  if (model.add_qkv_bias)
+    problems.about("add-qkv-bias", "multi-latent-attention")
+        .wrong("--add-qkv-bias is not possible with --multi-latent-attention: its projections have no biases")
+        .right("leave it out");
   if (!model.disable_bias_linear)
     problems.about("multi-latent-attention", "disable-bias-linear")
         .wrong("--multi-latent-attention is not possible with biases: its projections have none")

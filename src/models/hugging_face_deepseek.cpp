@@ -1,0 +1,251 @@
+// DeepSeek-V3: multi-head latent attention, some dense layers, then experts chosen by sigmoids with a selection bias.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "models/hugging_face_family.h"
+
+namespace trifold {
+
+namespace {
+
+using nlohmann::json;
+
+// The norms of latent vectors have this in transformers, whatever 'rms_norm_eps' is.
+constexpr double kNormEpsilon = 1e-6;
+// transformers scores a group by so many of its best experts.
+constexpr int64_t kScoredExperts = 2;
+
+int64_t dense_layers(const ModelConfig& model) { return model.num_layers - count_expert_layers(model); }
+
+// Dense layers come first.
+bool dense_first(const ModelConfig& model) {
+  const std::vector<bool> experts = expert_layers(model);
+  return std::is_sorted(experts.begin(), experts.end());
+}
+
+bool groups_as_theirs(int64_t groups, int64_t chosen_groups, int64_t choices) {
+  return groups == 1 || choices == kScoredExperts * chosen_groups;
+}
+
+// Stretched angles: read_llama has read what all models have. Without both fields the rotated part grows by m(1), and
+// scores do not.
+void check_yarn(ConfigReader& from) {
+  const char* key = from.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  if (!from.has(key) || !from.at(key).is_object()) return;
+  ConfigReader rope(from.at(key));
+  const double all = rope.number("mscale_all_dim", 0);
+  if (all == 0) return;
+  if (rope.number("mscale", 0) == 0)
+    from.problem(fmt::format("'{}': 'mscale_all_dim' without 'mscale' is not supported", key));
+  if (rope.has("attention_factor"))
+    from.problem(
+        fmt::format("'{}': 'attention_factor' together with 'mscale_all_dim' is not supported", key));
+}
+
+void read_latent(ConfigReader& from, ModelConfig& model) {
+  model.multi_latent_attention = model.qk_layernorm = true;
+  model.kv_channels.reset();  // 'head_dim' is that of the rotated part here
+  if (model.group_query_attention)
+    from.problem(fmt::format("'num_key_value_heads' is {}; only 'num_attention_heads', {}, is supported",
+                             model.num_query_groups, model.num_attention_heads));
+  model.group_query_attention = false;
+  model.num_query_groups = 1;
+  if (from.has("q_lora_rank")) model.q_lora_rank = from.size("q_lora_rank");
+  model.kv_lora_rank = from.size("kv_lora_rank");
+  model.qk_head_dim = from.size("qk_nope_head_dim");
+  model.qk_pos_emb_head_dim = from.size("qk_rope_head_dim");
+  model.v_head_dim = from.size("v_head_dim");
+  from.must_be("attention_bias", {false}, false);
+  from.must_be("rope_interleave", {true}, true);
+  from.must_be("rms_norm_eps", {kNormEpsilon}, kNormEpsilon);
+  check_yarn(from);
+}
+
+void read_groups(ConfigReader& from, ModelConfig& model) {
+  const int64_t groups = from.size("n_group", 1), chosen = from.size("topk_group", 1);
+  if (groups <= 1) return;
+  model.moe_router_num_groups = groups;
+  model.moe_router_group_topk = chosen;
+  if (!groups_as_theirs(groups, chosen, model.moe_router_topk))
+    from.problem(fmt::format(
+        "'num_experts_per_tok' is {} with 'topk_group' {}; only twice as many are supported, because "
+        "groups are scored by their two best experts",
+        model.moe_router_topk, chosen));
+}
+
+void read_experts(ConfigReader& from, ModelConfig& model) {
+  model.num_experts = from.size("n_routed_experts");
+  constexpr int64_t kMostNetworks = 1 << 20;  // each has its own tensors
+  constexpr int64_t kMostLayers = 1 << 16;
+  if (model.num_layers > kMostLayers ||
+      *model.num_experts > kMostNetworks / std::max<int64_t>(1, model.num_layers))
+    return from.problem(fmt::format("'n_routed_experts' is {}: in {} layers that are more than {} experts",
+                                    *model.num_experts, model.num_layers, kMostNetworks));
+  model.moe_router_topk = from.size("num_experts_per_tok");
+  model.moe_ffn_hidden_size = from.size("moe_intermediate_size");
+  const int64_t shared = from.size("n_shared_experts", 1);
+  if (shared > 0) model.moe_shared_expert_intermediate_size = shared * *model.moe_ffn_hidden_size;
+  if (shared == 0 || shared > *model.num_experts + 1024)
+    from.problem(fmt::format("'n_shared_experts' is {}; a few are needed", shared));
+  model.moe_router_score_function = RouterScore::Sigmoid;
+  model.moe_router_enable_expert_bias = true;
+  model.moe_router_topk_scaling_factor = from.number("routed_scaling_factor", 1);
+  const int64_t dense = from.size("first_k_dense_replace", 0);
+  if (dense >= model.num_layers)
+    from.problem(fmt::format("'first_k_dense_replace' is {}; fewer than the {} layers are supported", dense,
+                             model.num_layers));
+  else if (dense > 0)
+    model.moe_layer_freq = fmt::format("[0]*{}+[1]*{}", dense, model.num_layers - dense);
+  read_groups(from, model);
+  // Of one choice the weight is not divided by the sum here.
+  from.must_be("norm_topk_prob", {model.moe_router_topk > 1}, true);
+  from.must_be("scoring_func", {"sigmoid"}, "sigmoid");
+  from.must_be("topk_method", {"noaux_tc"}, "noaux_tc");
+  from.must_be("moe_layer_freq", {1}, 1);
+  if (from.flag("seq_aux", true)) model.moe_aux_loss_coeff = from.number("aux_loss_alpha", 0);
+}
+
+ModelConfig read_deepseek(ConfigReader& from) {
+  ModelConfig model = read_llama(from);
+  read_latent(from, model);
+  read_experts(from, model);
+  return model;
+}
+
+json rope_json(const ModelConfig& model) {
+  json rope{{"type", "yarn"},
+            {"factor", model.rotary_scaling_factor},
+            {"original_max_position_embeddings", model.original_max_position_embeddings},
+            {"beta_fast", model.beta_fast},
+            {"beta_slow", model.beta_slow}};
+  if (model.mscale_all_dim != 0) {
+    rope["mscale"] = model.mscale;
+    rope["mscale_all_dim"] = model.mscale_all_dim;
+  } else if (model.mscale != 1) {
+    rope["attention_factor"] = 0.1 * model.mscale * std::log(model.rotary_scaling_factor) + 1;
+  }
+  return rope;
+}
+
+json deepseek_json(const ModelConfig& model) {
+  json config = llama_json(model);
+  for (const char* other : {"mlp_bias", "head_dim"}) config.erase(other);
+  config["architectures"] = {"DeepseekV3ForCausalLM"};
+  config["model_type"] = "deepseek_v3";
+  config["q_lora_rank"] = model.q_lora_rank ? json(*model.q_lora_rank) : json();
+  config["kv_lora_rank"] = model.kv_lora_rank;
+  config["qk_nope_head_dim"] = model.qk_head_dim;
+  config["qk_rope_head_dim"] = model.qk_pos_emb_head_dim;
+  config["v_head_dim"] = model.v_head_dim;
+  config["rope_interleave"] = true;
+  if (model.rope_type == RopeType::Yarn) config["rope_scaling"] = rope_json(model);
+  config["n_routed_experts"] = *model.num_experts;
+  config["num_experts_per_tok"] = model.moe_router_topk;
+  config["moe_intermediate_size"] = expert_width(model);
+  config["n_shared_experts"] = *model.moe_shared_expert_intermediate_size / expert_width(model);
+  config["routed_scaling_factor"] = model.moe_router_topk_scaling_factor;
+  config["first_k_dense_replace"] = dense_layers(model);
+  config["n_group"] = model.moe_router_num_groups.value_or(1);
+  config["topk_group"] = model.moe_router_group_topk.value_or(1);
+  config["norm_topk_prob"] = model.moe_router_topk > 1;
+  config["scoring_func"] = "sigmoid";
+  config["topk_method"] = "noaux_tc";
+  config["moe_layer_freq"] = 1;
+  if (model.moe_aux_loss_coeff > 0) {
+    config["seq_aux"] = true;
+    config["aux_loss_alpha"] = model.moe_aux_loss_coeff;
+  }
+  return config;
+}
+
+std::vector<std::string> deepseek_misses(const ModelConfig& model) {
+  std::vector<std::string> missing =
+      not_met({{model.qk_layernorm, "--qk-layernorm"},
+               {model.normalization == Normalization::RmsNorm, "--normalization RMSNorm"},
+               {model.norm_epsilon == kNormEpsilon, "--norm-epsilon 1e-6"},
+               {model.swiglu, "--swiglu"},
+               {model.hidden_dropout == 0, "--hidden-dropout 0"},
+               {model.mscale_all_dim == 0 || model.mscale != 0, "an --mscale above 0 with --mscale-all-dim"},
+               {model.num_experts.has_value(), "--num-experts"}});
+  if (!model.num_experts) return missing;
+  const int64_t shared = model.moe_shared_expert_intermediate_size.value_or(0);
+  for (std::string& more : not_met(
+           {{model.moe_router_score_function == RouterScore::Sigmoid, "--moe-router-score-function sigmoid"},
+            {model.moe_router_enable_expert_bias, "--moe-router-enable-expert-bias"},
+            {shared > 0 && shared % expert_width(model) == 0,
+             "a --moe-shared-expert-intermediate-size that is a multiple of --moe-ffn-hidden-size"},
+            {dense_first(model), "a --moe-layer-freq of dense layers, then layers with experts"},
+            {groups_as_theirs(model.moe_router_num_groups.value_or(1),
+                              model.moe_router_group_topk.value_or(1), model.moe_router_topk),
+             "a --moe-router-topk of twice --moe-router-group-topk"}}))
+    missing.push_back(std::move(more));
+  return missing;
+}
+
+// The layer of a tensor's name, if it is in one; too large a number is that of no layer.
+std::optional<int64_t> layer_of(std::string_view theirs) {
+  for (const std::string_view prefix : {"model.", "layers."})
+    if (theirs.starts_with(prefix)) theirs.remove_prefix(prefix.size());
+  constexpr size_t kMostDigits = 9;
+  const size_t digits = std::min(theirs.find('.'), theirs.size());
+  if (digits == 0 || digits > kMostDigits) return std::nullopt;
+  int64_t layer = 0;
+  for (const char digit : theirs.substr(0, digits)) {
+    if (digit < '0' || digit > '9') return std::nullopt;
+    layer = layer * 10 + (digit - '0');
+  }
+  return layer;
+}
+
+// The layers behind the last one predict further tokens, which transformers does not read either.
+bool deepseek_skips(const std::string& theirs, const ModelConfig& model) {
+  return layer_of(theirs).value_or(-1) >= model.num_layers;
+}
+
+bool deepseek_ignores(const std::string& theirs, const ModelConfig& model) {
+  return deepseek_skips(theirs, model) || llama_family().ignores(theirs, model);
+}
+
+TensorNames deepseek_names() {
+  TensorNames names = llama_family().names;
+  std::erase_if(names.in_block, [](const TensorNames::Entry& entry) {
+    return entry.ours.starts_with("attention.") && entry.ours != "attention.out.weight";
+  });
+  const TensorNames::Entry entries[] = {
+      {"attention.query.weight", {"self_attn.q_proj.weight"}},
+      {"attention.query_down.weight", {"self_attn.q_a_proj.weight"}},
+      {"attention.query_norm.gain", {"self_attn.q_a_layernorm.weight"}},
+      {"attention.query_up.weight", {"self_attn.q_b_proj.weight"}},
+      {"attention.key_value_down.weight", {"self_attn.kv_a_proj_with_mqa.weight"}},
+      {"attention.key_value_norm.gain", {"self_attn.kv_a_layernorm.weight"}},
+      {"attention.key_value_up.weight", {"self_attn.kv_b_proj.weight"}},
+      {"mlp.router.weight", {"mlp.gate.weight"}},
+      {"mlp.router.bias", {"mlp.gate.e_score_correction_bias"}},
+      {"mlp.experts.up.weight", {"mlp.experts.*.gate_proj.weight", "mlp.experts.*.up_proj.weight"}},
+      {"mlp.experts.down.weight", {"mlp.experts.*.down_proj.weight"}},
+      {"mlp.shared.up.weight", {"mlp.shared_experts.gate_proj.weight", "mlp.shared_experts.up_proj.weight"}},
+      {"mlp.shared.down.weight", {"mlp.shared_experts.down_proj.weight"}}};
+  for (const TensorNames::Entry& entry : entries) names.in_block.push_back(entry);
+  return names;
+}
+
+}  // namespace
+
+const HuggingFaceFamily& deepseek_v3_family() {
+  static const HuggingFaceFamily kFamily{.name = "DeepSeek-V3",
+                                         .type = "deepseek_v3",
+                                         .names = deepseek_names(),
+                                         .read = read_deepseek,
+                                         .write = deepseek_json,
+                                         .missing = deepseek_misses,
+                                         .ignores = deepseek_ignores,
+                                         .auto_class = llama_family().auto_class,
+                                         .skips = deepseek_skips};
+  return kFamily;
+}
+
+}  // namespace trifold

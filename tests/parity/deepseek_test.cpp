@@ -1,0 +1,213 @@
+// The loss and every gradient of a small DeepSeek-V3 that PyTorch made (tools/reference/deepseek_torch.py), in f64 and
+// f32, on one rank and on several; and what its files may not ask for.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/safetensors.h"
+#include "convert/convert.h"
+#include "models/hugging_face.h"
+#include "support/compare.h"
+#include "support/test_data.h"
+#include "support/training.h"
+#include "train/checkpoint_model.h"
+
+namespace trifold::test {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+fs::path golden() { return fs::path(test_data()) / "golden" / "hf_deepseek_v3"; }
+
+class DeepSeek : public testing::Test {
+ protected:
+  DeepSeek() : folder_(fs::temp_directory_path() / ("trifold_deepseek_" + random_id())) {
+    fs::create_directories(folder_);
+  }
+  ~DeepSeek() override {
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+  }
+  Converted import(const fs::path& from, std::vector<std::string>* warnings = nullptr) {
+    ConvertConfig config;
+    config.load = from.string();
+    config.save = (folder_ / "in").string();
+    return import_model(config, [&](const std::string& warning) {
+      if (warnings != nullptr) warnings->push_back(warning);
+    });
+  }
+  // A copy of the golden model whose config.json is changed.
+  fs::path changed(const std::function<void(json&)>& change) {
+    const fs::path to = folder_ / "changed";
+    fs::remove_all(to);
+    fs::copy(golden(), to);
+    json config = json::parse(std::ifstream(to / "config.json"));
+    change(config);
+    std::ofstream(to / "config.json") << config;
+    return to;
+  }
+  std::string refusal(const std::function<void(json&)>& change) {
+    try {
+      import(changed(change));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::BadInput);
+      return error.what();
+    }
+    ADD_FAILURE() << "nothing was thrown";
+    return {};
+  }
+
+  fs::path folder_;
+};
+
+// The golden text and its next tokens; more samples are the same.
+class OneText final : public DataSource {
+ public:
+  explicit OneText(std::vector<int32_t> ids) : ids_(std::move(ids)) {}
+  int64_t seq_length() const override { return static_cast<int64_t>(ids_.size()) - 1; }
+  int64_t samples() const override { return int64_t{1} << 20; }
+  void read(Batch& batch, int64_t) const override {
+    for (int64_t sample = 0; sample < batch.samples(); ++sample)
+      for (int64_t t = 0; t < seq_length(); ++t) {
+        const int64_t at = sample * seq_length() + t;
+        batch.tokens.as<int32_t>()[at] = ids_[static_cast<size_t>(t)];
+        batch.labels.as<int32_t>()[at] = ids_[static_cast<size_t>(t + 1)];
+        batch.positions.as<int32_t>()[at] = static_cast<int32_t>(t);
+        batch.loss_weight.as<float>()[at] = 1;
+      }
+  }
+
+ private:
+  std::vector<int32_t> ids_;
+};
+
+using Gradients = std::map<std::string, std::vector<double>>;
+
+// PyTorch's, put together as our parameters.
+Gradients golden_gradients(const ModelConfig& model) {
+  const SafetensorsFile file(golden() / "gradients.safetensors");
+  Gradients all;
+  for (const WeightMap& map : weight_map(model)) {
+    if (map.exact) continue;  // the bias of a router has none
+    std::vector<double>& whole = all[map.ours];
+    for (const std::string& name : map.theirs) {
+      const auto tensor = std::find_if(file.tensors().begin(), file.tensors().end(),
+                                       [&](const SafeTensor& t) { return t.name == name; });
+      if (tensor == file.tensors().end()) throw std::out_of_range(name);
+      std::vector<double> part(static_cast<size_t>(tensor->bytes()) / sizeof(double));
+      file.read(*tensor, 0, reinterpret_cast<std::byte*>(part.data()), part.size() * sizeof(double));
+      whole.insert(whole.end(), part.begin(), part.end());
+    }
+  }
+  return all;
+}
+
+struct FirstStep {
+  double loss = 0;
+  Gradients gradients;
+};
+
+// Of the first step from these weights, in whole parameters.
+FirstStep first_step(PretrainConfig config, const std::string& checkpoint, const DataSource& data) {
+  FirstStep result;
+  std::mutex mutex;
+  run_on_ranks(config.mesh, [&](Communicator& world) {
+    Trainer trainer(world, config, data, nullptr);
+    trainer.load(checkpoint, LoadPart::Weights);
+    const double loss = trainer.step().loss;
+    const std::lock_guard lock(mutex);
+    result.loss = loss;
+    const ParamList& params = trainer.replica().layout().params();
+    for (int i = 0; i < params.size(); ++i) {
+      const ParamSpec& spec = params[{i}];
+      if (!params.stored({i}) || spec.counted) continue;
+      const Tensor gradient = trainer.grads().grad({i});
+      std::vector<double>& whole = result.gradients[spec.shard.name];
+      whole.resize(static_cast<size_t>(spec.shard.global.elements()));
+      std::vector<double> mine(static_cast<size_t>(gradient.elements()));
+      for (size_t e = 0; e < mine.size(); ++e)
+        mine[e] = gradient.dtype == DType::F64 ? gradient.as<double>()[e]
+                                               : static_cast<double>(gradient.as<float>()[e]);
+      copy_rect(reinterpret_cast<std::byte*>(whole.data()), Rect::whole(spec.shard.global),
+                reinterpret_cast<const std::byte*>(mine.data()), spec.shard.local, spec.shard.local,
+                sizeof(double));
+      if (spec.rows)
+        whole.resize(static_cast<size_t>(*spec.rows * spec.shard.global.elements() / spec.shard.global[0]));
+    }
+  });
+  return result;
+}
+
+TEST_F(DeepSeek, HasTheLossAndTheGradientsOfPyTorch) {
+  const Converted done = import(golden());
+  const json expected = json::parse(std::ifstream(golden() / "logits.json"));
+  const OneText text(expected.at("ids").get<std::vector<int32_t>>());
+  const Gradients theirs = golden_gradients(done.model);
+  EXPECT_GT(theirs.size(), 25U);
+  for (const bool f64 : {true, false})
+    for (const int tp : {1, 2}) {
+      PretrainConfig config = on_mesh(small_run(), 1, tp);
+      config.model = done.model;
+      config.model.seq_length = text.seq_length();
+      config.model.max_position_embeddings = done.model.max_position_embeddings;
+      if (tp > 1) config.model.seq_length = text.seq_length();
+      config.batch.micro_batch_size = 2;  // of which tensor ranks have a part each
+      config.batch.global_batch_size = 2;
+      config.mesh.sequence_parallel = tp > 1;
+      config.precision.f64 = f64;
+      config.optimizer.clip_grad = 0;
+      const FirstStep step = first_step(config, done.to, text);
+      EXPECT_NEAR(step.loss, expected.at("loss").get<double>(), f64 ? 1e-12 : 1e-5);
+      ASSERT_EQ(step.gradients.size(), theirs.size());
+      for (const auto& [name, gradient] : theirs)
+        EXPECT_LT(relative_error(step.gradients.at(name), gradient), f64 ? 1e-10 : 1e-5)
+            << name << (f64 ? " in f64" : " in f32") << ", tp " << tp;
+    }
+}
+
+TEST_F(DeepSeek, LeavesOutLayersThatPredictFurtherTokens) {
+  // The last layer of the golden model, seen as one of them.
+  std::vector<std::string> warnings;
+  const Converted done = import(changed([](json& c) { c["num_hidden_layers"] = 2; }), &warnings);
+  EXPECT_EQ(done.model.num_layers, 2);
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_NE(warnings[0].find("tensors of the layers behind the model's 2 are left out"), std::string::npos)
+      << warnings[0];
+}
+
+TEST_F(DeepSeek, NamesFieldsThatItCannotCompute) {
+  struct Case {
+    const char* expected;
+    std::function<void(json&)> change;
+  };
+  const Case cases[] = {
+      {"'rms_norm_eps' is 1e-05; only 1e-06 is supported", [](json& c) { c["rms_norm_eps"] = 1e-5; }},
+      {"'rope_interleave' is false", [](json& c) { c["rope_interleave"] = false; }},
+      {"'attention_bias' is true", [](json& c) { c["attention_bias"] = true; }},
+      {"'num_key_value_heads' is 1", [](json& c) { c["num_key_value_heads"] = 1; }},
+      {"'topk_method' is \"greedy\"", [](json& c) { c["topk_method"] = "greedy"; }},
+      {"'scoring_func' is \"softmax\"", [](json& c) { c["scoring_func"] = "softmax"; }},
+      {"'norm_topk_prob' is false", [](json& c) { c["norm_topk_prob"] = false; }},
+      {"'num_experts_per_tok' is 4 with 'topk_group' 3", [](json& c) { c["topk_group"] = 3; }},
+      {"'first_k_dense_replace' is 3", [](json& c) { c["first_k_dense_replace"] = 3; }},
+      {"'n_shared_experts' is 0", [](json& c) { c["n_shared_experts"] = 0; }},
+      {"'kv_lora_rank' is missing", [](json& c) { c.erase("kv_lora_rank"); }},
+      {"'mscale_all_dim' without 'mscale'", [](json& c) { c["rope_scaling"].erase("mscale"); }},
+      {"weights must not be quantized",
+       [](json& c) {
+         c["quantization_config"] = {{"quant_method", "fp8"}, {"fmt", "e4m3"}};
+       }},
+  };
+  for (const Case& c : cases) {
+    const std::string text = refusal(c.change);
+    EXPECT_NE(text.find(c.expected), std::string::npos) << c.expected << "\n" << text;
+  }
+}
+
+}  // namespace
+}  // namespace trifold::test
