@@ -59,11 +59,11 @@ struct HuggingFaceFamily {
   bool (*ignores)(const std::string& theirs, const ModelConfig& model);
   // The class of transformers that opens the model: AutoModelFor<...>.
   const char* (*auto_class)(const ModelConfig& model);
+  // A tensor that is present only with a head for pairs; null: the family has none.
+  const char* pair_tensor = nullptr;
   // Whether a tensor belongs to layers that are not converted, which is then said; null: there are none. `ignores` is
   // true for them too.
   bool (*skips)(const std::string& theirs, const ModelConfig& model) = nullptr;
-  // A tensor that is present only with a head for pairs; null: the family has none.
-  const char* pair_tensor = nullptr;
 };
 
 const HuggingFaceFamily& gpt2_family();
