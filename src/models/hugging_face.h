@@ -1,7 +1,8 @@
 // Translates models to and from Hugging Face's transformers library: its config.json, and the tensors that hold each of
 // our parameters. GPT-2 (GPT2LMHeadModel), Llama (LlamaForCausalLM), Mixtral (MixtralForCausalLM), Qwen2-MoE
-// (Qwen2MoeForCausalLM), Qwen3-MoE (Qwen3MoeForCausalLM), DeepSeek-V3 (DeepseekV3ForCausalLM) and BERT (BertForPreTraining, BertForMaskedLM without pairs, and the finetuned
-// BertForSequenceClassification and BertForQuestionAnswering) are supported.
+// (Qwen2MoeForCausalLM), Qwen3-MoE (Qwen3MoeForCausalLM), DeepSeek-V3 (DeepseekV3ForCausalLM) and BERT
+// (BertForPreTraining, BertForMaskedLM without pairs, and the finetuned BertForSequenceClassification and
+// BertForQuestionAnswering) are supported.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -48,9 +48,10 @@ struct ExpertsShape {
 
 class Experts final : public Layer {
  public:
-  // Parameters <name>.router.weight [E, C], with a selection bias <name>.router.bias [E], <name>.experts.up.weight [E, F, C], or [E, 2F, C] = [gate | up]
-  // of Swiglu, and <name>.experts.down.weight [E, C, F]; the experts' are cut over the expert axis. Throws where
-  // that does not divide them, or activations between linear layers are whole on several tensor ranks.
+  // Parameters <name>.router.weight [E, C], with a selection bias <name>.router.bias [E],
+  // <name>.experts.up.weight [E, F, C], or [E, 2F, C] = [gate | up] of Swiglu, and <name>.experts.down.weight
+  // [E, C, F]; the experts' are cut over the expert axis. Throws where that does not divide them, or activations
+  // between linear layers are whole on several tensor ranks.
   Experts(BlockBuilder& builder, const std::string& name, const ExpertsShape& shape, int64_t width,
           int64_t ffn, ActivationKind activation, Init up, Init down);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;  // [T, C] -> [T, C]

@@ -47,6 +47,15 @@ class Plan(ProgramTest):
         out, _ = self.trifold("plan", "--config", CONFIGS / "gpt2-124m.cfg")
         self.assertIn("124.5 M parameters", out)
 
+    def test_mixtures_of_experts_have_their_published_sizes(self):
+        for name, words in (("mixtral-8x7b", ["46.7 G parameters"]), ("mixtral-8x22b", ["140.6 G parameters"]),
+                            ("qwen2-57b-a14b", ["57.4 G parameters"]), ("qwen3-30b-a3b", ["30.5 G parameters"]),
+                            ("qwen3-235b-a22b", ["235.1 G parameters"]), ("deepseek-v3", ["671.0 G parameters"])):
+            with self.subTest(name):
+                out, _ = self.trifold("plan", "--config", CONFIGS / f"{name}.cfg", timeout=60)
+                for word in [*words, "bubble", "memory", "traffic"]:
+                    self.assertIn(word, out)
+
     def test_hardware_by_name(self):
         big = ["--num-layers", 24, "--hidden-size", 2048, "--num-attention-heads", 16, "--seq-length", 2048,
                "--vocab-size", 51200, "--micro-batch-size", 2, "--global-batch-size", 64, "--ranks", 16, "--pp", 4,

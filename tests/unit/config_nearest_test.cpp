@@ -21,7 +21,7 @@ TEST(ConfigNearest, CountsInsertionsDeletionsReplacementsAndSwaps) {
 
 TEST(ConfigNearest, FindsTypingErrorsAndNamesCutShort) {
   const NameList names = {"load", "hidden-size", "hidden-dropout",
-                       "lr",   "num-layers",  "num-layers-per-virtual-pipeline-stage"};
+                          "lr",   "num-layers",  "num-layers-per-virtual-pipeline-stage"};
   EXPECT_EQ(similar("hiden-size", names), NameList{"hidden-size"});
   EXPECT_EQ(similar("laod", names), NameList{"load"});
   EXPECT_EQ(similar("num-layer", names), NameList{"num-layers"});
@@ -31,7 +31,7 @@ TEST(ConfigNearest, FindsTypingErrorsAndNamesCutShort) {
 
 TEST(ConfigNearest, FindsTheSamePartsInAnotherOrder) {
   const NameList names = {"micro-batch-size", "global-batch-size", "num-attention-heads",
-                       "vocab-size",       "hidden-dropout",    "attention-dropout"};
+                          "vocab-size",       "hidden-dropout",    "attention-dropout"};
   EXPECT_EQ(similar("attention-heads", names), NameList{"num-attention-heads"});
   EXPECT_EQ(similar("attention-head-num", names), NameList{"num-attention-heads"});
   EXPECT_EQ(similar("batch-sizes", names), (NameList{"micro-batch-size", "global-batch-size"}));

@@ -110,9 +110,8 @@ const std::vector<CommandInfo>& commands() {
           kOneProcess),
       command<ConvertConfig>(
           {"convert",
-           "convert a checkpoint to a Hugging Face model (GPT-2, Llama, Mixtral, Qwen2-MoE, Qwen3-MoE, BERT), or back; "
-           "a "
-           "recommender to ONNX",
+           "convert a checkpoint to a Hugging Face model (GPT-2, Llama, Mixtral, Qwen2-MoE, Qwen3-MoE, "
+           "DeepSeek-V3, BERT), or back; a recommender to ONNX",
            "--load DIR --save DIR [options]",
            {"trifold convert --load out --save gpt2-mine --dtype bf16    # then open it in transformers",
             "trifold convert --load gpt2 --save out    # the model for further training",

@@ -1,6 +1,6 @@
-// --moe-layer-freq: which layers of a model have experts, as Megatron-LM writes it. Either a number N, for every N-th layer
-// from the first on, or a list of one 0 or 1 for each layer, in which lists are joined with + and repeated with *:
-// "[0]*3+[1]*58", "([1,0]*12)".
+// --moe-layer-freq: which layers of a model have experts, as Megatron-LM writes it. Either a number N, for every N-th
+// layer from the first on, or a list of one 0 or 1 for each layer, in which lists are joined with + and repeated with
+// *: "[0]*3+[1]*58", "([1,0]*12)".
 #pragma once
 
 #include <cstdint>
