@@ -1,4 +1,6 @@
 // The contract of the operations of multi-head latent attention.
+#include <limits>
+
 #include "ops/contract.h"
 #include "ops/expect.h"
 #include "ops/kernels.h"
@@ -18,6 +20,8 @@ void expect_latent(const char* op, const Tensor& packed, const Tensor& q, const 
             how.width >= how.value,
         "{}: {} heads of {} + {} numbers, with values of {}, do not fit in heads of {}", op, how.heads,
         how.plain, turned, how.value, how.width);
+  check(3 * how.heads * how.width <= std::numeric_limits<int32_t>::max(),
+        "{}: {} heads of {} numbers: a packed row has too many", op, how.heads, how.width);
   expect(op, "positions", positions, DType::I32, rows);
   expect_float(op, "packed", packed);
   expect(op, "packed", packed, packed.dtype, rows * 3 * how.heads * how.width);

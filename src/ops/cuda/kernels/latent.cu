@@ -11,13 +11,29 @@ namespace {
 
 constexpr int kLatentThreads = 256;
 
+// Lengths of a row, which 32 bits hold: divisions of 64 bits are calls around which registers spill.
+struct Lengths {
+  int heads, plain, value, width;
+  int turned, own, pair, all;  // of a rotated part, of a head of q and of kv, of all heads as packed
+
+  __device__ explicit Lengths(const cpu::LatentShape& shape)
+      : heads(static_cast<int>(shape.heads)),
+        plain(static_cast<int>(shape.plain)),
+        value(static_cast<int>(shape.value)),
+        width(static_cast<int>(shape.width)),
+        turned(2 * static_cast<int>(shape.pairs)),
+        own(plain + turned),
+        pair(plain + value),
+        all(heads * width) {}
+};
+
 template <class Wide, int64_t Most>
 struct Angles {
   Wide sine[Most];
   Wide cosine[Most];
 
-  __device__ void set(const Frequencies<Most>& frequencies, int64_t pairs, double position) {
-    for (int64_t i = threadIdx.x; i < pairs; i += kLatentThreads) {
+  __device__ void set(const Frequencies<Most>& frequencies, int pairs, double position) {
+    for (int i = static_cast<int>(threadIdx.x); i < pairs; i += kLatentThreads) {
       double s = 0;
       double c = 0;
       cpu::sine_and_cosine(position * frequencies.at[i], s, c);
@@ -27,13 +43,13 @@ struct Angles {
     __syncthreads();
   }
   // Number i of the rotated numbers of which a and b are the pair that it is in.
-  __device__ Wide turned(int64_t i, Wide a, Wide b) const {
+  __device__ Wide turned(int i, Wide a, Wide b) const {
     const Wide c = cosine[i / 2];
     const Wide s = sine[i / 2];
     return i % 2 == 0 ? a * c - b * s : b * c + a * s;
   }
   template <class T>
-  __device__ Wide turned(int64_t i, const T* from) const {
+  __device__ Wide turned(int i, const T* from) const {
     return turned(i, value(from[i / 2 * 2]), value(from[i / 2 * 2 + 1]));
   }
 };
@@ -45,29 +61,31 @@ __global__ void __launch_bounds__(kLatentThreads)
   using Wide = Accumulate<T>;
   __shared__ Angles<Wide, Most> angles;
   const int64_t r = blockIdx.x;
-  angles.set(frequencies, shape.pairs, static_cast<double>(positions[r]));
-  const int64_t own = shape.plain + 2 * shape.pairs, pair = shape.plain + shape.value;
-  const int64_t all = shape.heads * shape.width;
-  T* queries = packed + r * 3 * all;
-  T *keys = queries + all, *values = keys + all;
-  const T* shared = key + r * 2 * shape.pairs;
+  const Lengths row(shape);
+  angles.set(frequencies, row.turned / 2, static_cast<double>(positions[r]));
+  T* queries = packed + r * 3 * row.all;
+  T *keys = queries + row.all, *values = keys + row.all;
+  q += r * row.heads * row.own;
+  kv += r * row.heads * row.pair;
+  key += r * row.turned;
   const Wide factor = static_cast<Wide>(shape.key_scale);
-  for (int64_t i = threadIdx.x; i < all; i += kLatentThreads) {
-    const int64_t c = i % shape.width;
-    const T* from = q + (r * shape.heads + i / shape.width) * own;
-    const T* from_pair = kv + (r * shape.heads + i / shape.width) * pair;
+  for (int i = static_cast<int>(threadIdx.x); i < row.all; i += kLatentThreads) {
+    const int head = i / row.width;
+    const int c = i - head * row.width;
+    const T* from = q + head * row.own;
+    const T* from_pair = kv + head * row.pair;
     Wide of_query = 0;
     Wide of_key = 0;
-    if (c < shape.plain) {
+    if (c < row.plain) {
       of_query = value(from[c]);
       of_key = value(from_pair[c]);
-    } else if (c < own) {
-      of_query = angles.turned(c - shape.plain, from + shape.plain);
-      of_key = factor * angles.turned(c - shape.plain, shared);
+    } else if (c < row.own) {
+      of_query = angles.turned(c - row.plain, from + row.plain);
+      of_key = factor * angles.turned(c - row.plain, key);
     }
     put(queries[i], of_query);
     put(keys[i], of_key);
-    put(values[i], c < shape.value ? value(from_pair[shape.plain + c]) : Wide(0));
+    put(values[i], c < row.value ? value(from_pair[row.plain + c]) : Wide(0));
   }
 }
 
@@ -78,33 +96,34 @@ __global__ void __launch_bounds__(kLatentThreads)
   using Wide = Accumulate<T>;
   __shared__ Angles<Wide, Most> angles;
   const int64_t r = blockIdx.x;
-  angles.set(frequencies, shape.pairs, -static_cast<double>(positions[r]));
-  const int64_t turned = 2 * shape.pairs, own = shape.plain + turned, pair = shape.plain + shape.value;
-  const int64_t all = shape.heads * shape.width;
-  const T* queries = dpacked + r * 3 * all;
-  const T *keys = queries + all, *values = keys + all;
-  T* to = dq + r * shape.heads * own;
-  for (int64_t i = threadIdx.x; i < shape.heads * own; i += kLatentThreads) {
-    const int64_t c = i % own;
-    const T* from = queries + i / own * shape.width;
-    put(to[i], c < shape.plain ? value(from[c]) : angles.turned(c - shape.plain, from + shape.plain));
+  const Lengths row(shape);
+  angles.set(frequencies, row.turned / 2, -static_cast<double>(positions[r]));
+  const T* queries = dpacked + r * 3 * row.all;
+  const T *keys = queries + row.all, *values = keys + row.all;
+  dq += r * row.heads * row.own;
+  for (int i = static_cast<int>(threadIdx.x); i < row.heads * row.own; i += kLatentThreads) {
+    const int head = i / row.own;
+    const int c = i - head * row.own;
+    const T* from = queries + head * row.width;
+    put(dq[i], c < row.plain ? value(from[c]) : angles.turned(c - row.plain, from + row.plain));
   }
-  T* to_pair = dkv + r * shape.heads * pair;
-  for (int64_t i = threadIdx.x; i < shape.heads * pair; i += kLatentThreads) {
-    const int64_t c = i % pair;
-    const int64_t first = i / pair * shape.width;
-    to_pair[i] = c < shape.plain ? keys[first + c] : values[first + c - shape.plain];
+  dkv += r * row.heads * row.pair;
+  for (int i = static_cast<int>(threadIdx.x); i < row.heads * row.pair; i += kLatentThreads) {
+    const int head = i / row.pair;
+    const int c = i - head * row.pair;
+    const int first = head * row.width;
+    dkv[i] = c < row.plain ? keys[first + c] : values[first + c - row.plain];
   }
   const Wide factor = static_cast<Wide>(shape.key_scale);
-  for (int64_t i = threadIdx.x; i < turned; i += kLatentThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < row.turned; i += kLatentThreads) {
     Wide a = 0;
     Wide b = 0;
-    for (int64_t h = 0; h < shape.heads; ++h) {
-      const T* from = keys + h * shape.width + shape.plain + i / 2 * 2;
+    for (int head = 0; head < row.heads; ++head) {
+      const T* from = keys + head * row.width + row.plain + i / 2 * 2;
       a += value(from[0]);
       b += value(from[1]);
     }
-    put(dkey[r * turned + i], factor * angles.turned(i, a, b));
+    put(dkey[r * row.turned + i], factor * angles.turned(i, a, b));
   }
 }
 
