@@ -86,7 +86,8 @@ RunStart choose_start(const CheckpointConfig& config) {
     return {config.save, LoadPart::All, true};
   if (config.auto_resume && config.save) check_not_emptied(*config.save);
   check_not_first_launch(config);
-  return {config.load, config.finetune ? LoadPart::Weights : LoadPart::All, false};
+  const LoadPart weights = config.moe_use_upcycling ? LoadPart::Dense : LoadPart::Weights;
+  return {config.load, config.finetune ? weights : LoadPart::All, false};
 }
 
 RunIdentity identity_of(const RunStart& start) {

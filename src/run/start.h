@@ -17,6 +17,7 @@ namespace trifold {
 enum class LoadPart {
   All,      // to continue the run
   Weights,  // to begin another run with the same weights
+  Dense,    // the weights of a model without experts, to begin one with experts
   State,    // the weights and the optimizer's state, to begin another run on other data
   Encoder,  // the weights except those of a task's head, which are not changed
 };

@@ -113,6 +113,13 @@ void compare_checkpoint_model(nlohmann::json stored, nlohmann::json wanted, Load
                  "rotary_seq_len_interpolation_factor", "rope_type", "rotary_scaling_factor",
                  "original_max_position_embeddings", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"});
   if (part == LoadPart::Encoder) free.insert(free.end(), {"bert_head", "class_names", "bert_no_binary_head"});
+  if (part == LoadPart::Dense) {
+    if (stored.is_object() && !stored.value("num_experts", nlohmann::json()).is_null())
+      bad_input("--moe-use-upcycling: the checkpoint is of a model that has experts already: leave it out");
+    free.insert(free.end(), {"num_experts", "moe_layer_freq", "moe_ffn_hidden_size", "moe_router_topk",
+                             "moe_router_score_function", "moe_router_num_groups", "moe_router_group_topk",
+                             "moe_router_enable_expert_bias"});
+  }
   // A field newer than the checkpoint: its default is the earlier behaviour.
   const nlohmann::json defaults = to_json(ModelConfig());
   if (stored.is_object())

@@ -19,6 +19,7 @@
 #include "run/tensors_on_host.h"
 #include "train/checkpoint_model.h"
 #include "train/trainer.h"
+#include "train/upcycling.h"
 
 namespace trifold {
 
@@ -129,6 +130,7 @@ std::vector<std::string> Trainer::load(const std::string& path, LoadPart part) {
     if (part != LoadPart::All)
       std::erase_if(wanted, [](const NamedTensor& tensor) { return !is_weight(tensor.spec.name); });
     if (part == LoadPart::Encoder) leave_out_head(wanted, replica_.model().params, *reader);
+    if (part == LoadPart::Dense) wanted = wanted_of_dense(wanted, config_.model);
     reader->load(wanted, FloatConversion::Allow);
     host.put_back();
     return {};
@@ -138,6 +140,7 @@ std::vector<std::string> Trainer::load(const std::string& path, LoadPart part) {
   if (loads_) loads_->take_biases();
   const std::string from = reader->directory().string();
   if (part == LoadPart::Weights) return {"only the weights were taken from " + from};
+  if (part == LoadPart::Dense) return {"every expert is a copy of a feed-forward network of " + from};
   if (part == LoadPart::Encoder) return {"the weights before the head were taken from " + from};
   std::vector<std::string> changes = changes_since(reader->meta());
   resume_at(reader->meta(), changes);

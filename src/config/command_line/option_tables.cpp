@@ -41,6 +41,7 @@ OptionTable options_of(PretrainConfig& config) {
   add_recompute(table, config.mesh);
   add_memory_limit(table, config.mesh);
   add_checkpoint(table, config.checkpoint);
+  add_upcycling(table, config.checkpoint);
   add_eval(table, config.eval);
   add_log(table, config.log);
   table.group("Layout");

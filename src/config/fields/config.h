@@ -189,6 +189,7 @@ struct CheckpointConfig {
   std::optional<std::string> load;       // missing is an error
   bool auto_resume = false;              // continue from the checkpoint in `save`, if there is one
   bool finetune = false;                 // take the weights of `load` only
+  bool moe_use_upcycling = false;        // of a dense model; every expert becomes a copy (train/upcycling.h)
   bool async_save = false;               // write while training continues
   std::optional<int> save_retain;        // number of newest good checkpoints to keep; all of them
   bool save_best = false;  // save and mark the model after each evaluation that is the best so far

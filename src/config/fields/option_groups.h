@@ -50,6 +50,7 @@ void add_tables(OptionTable& table, EmbeddingPlacementConfig& placement);
 // Saving and resuming, for any kind of run; add_checkpoint adds more.
 void add_saving(OptionTable& table, CheckpointConfig& checkpoint);
 void add_checkpoint(OptionTable& table, CheckpointConfig& checkpoint);
+void add_upcycling(OptionTable& table, CheckpointConfig& checkpoint);
 void add_eval(OptionTable& table, EvalConfig& eval);
 // Early stopping by evaluations; starts no group.
 void add_early_stop(OptionTable& table, std::optional<int64_t>& patience);

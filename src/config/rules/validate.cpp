@@ -25,6 +25,7 @@ namespace {
 void check_run(const PretrainConfig& config, Problems& problems) {
   check_length(config.batch, problems);
   check_router_training(config.model, problems);
+  check_upcycling(config, problems);
   check_data(config.data, problems);
   family_of_model(config.model).check_data(config.data, problems);
   check_part(config.data, Split::Train, "training", {"split"}, problems);
