@@ -86,7 +86,7 @@ TEST(Upcycling, TakesNoOtherModel) {
   };
   const PretrainConfig mixture = with_copies(dense, "1", RouterScore::Softmax);
   PretrainConfig wider = mixture;
-  wider.model.ffn_hidden_size = 48;
+  wider.model.ffn_hidden_size = 64;
   EXPECT_NE(refusal(wider, folder.path().string()).find("ffn_hidden_size"), std::string::npos);
   PretrainConfig shared = mixture;
   shared.model.moe_shared_expert_intermediate_size = 8;

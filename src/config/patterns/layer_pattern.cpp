@@ -1,4 +1,4 @@
-#include "config/fields/layer_pattern.h"
+#include "config/patterns/layer_pattern.h"
 
 #include <algorithm>
 #include <cctype>
