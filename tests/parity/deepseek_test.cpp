@@ -155,7 +155,6 @@ TEST_F(DeepSeek, HasTheLossAndTheGradientsOfPyTorch) {
       config.model = done.model;
       config.model.seq_length = text.seq_length();
       config.model.max_position_embeddings = done.model.max_position_embeddings;
-      if (tp > 1) config.model.seq_length = text.seq_length();
       config.batch.micro_batch_size = 2;  // of which tensor ranks have a part each
       config.batch.global_batch_size = 2;
       config.mesh.sequence_parallel = tp > 1;
@@ -164,8 +163,10 @@ TEST_F(DeepSeek, HasTheLossAndTheGradientsOfPyTorch) {
       const FirstStep step = first_step(config, done.to, text);
       EXPECT_NEAR(step.loss, expected.at("loss").get<double>(), f64 ? 1e-12 : 1e-5);
       ASSERT_EQ(step.gradients.size(), theirs.size());
+      // Two ranks sum in another order, which f32 rounds to 1.1e-5 in one tensor.
+      const double most = f64 ? 1e-10 : tp == 1 ? 1e-5 : 2e-5;
       for (const auto& [name, gradient] : theirs)
-        EXPECT_LT(relative_error(step.gradients.at(name), gradient), f64 ? 1e-10 : 1e-5)
+        EXPECT_LT(relative_error(step.gradients.at(name), gradient), most)
             << name << (f64 ? " in f64" : " in f32") << ", tp " << tp;
     }
 }
