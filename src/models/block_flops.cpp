@@ -34,9 +34,16 @@ double entering_share(const ModelConfig& config, bool with_shared_key) {
   return static_cast<double>(numbers) / static_cast<double>(config.hidden_size);
 }
 
+// Whether a layer that is repeated for backward leaves out its tiled network, of which it keeps the input alone, and
+// whose output only a norm of the sum would read.
+bool repeats_without_network(const ModelConfig& config, const MeshConfig& layout) {
+  return layout.recompute_granularity == RecomputeGranularity::Full && layout.tiled_mlp > 1 &&
+         !family_of_model(config).normalizes_sums;
+}
+
 }  // namespace
 
-BlockFlops flops_of_layer(const ModelConfig& config, RecomputeGranularity recompute) {
+BlockFlops flops_of_layer(const ModelConfig& config, const MeshConfig& layout) {
   const auto t = static_cast<double>(config.seq_length);
   const auto c = static_cast<double>(config.hidden_size);
   const auto f = static_cast<double>(config.num_experts ? expert_width(config) : inner_width(config));
@@ -55,7 +62,15 @@ BlockFlops flops_of_layer(const ModelConfig& config, RecomputeGranularity recomp
       static_cast<double>(config.num_attention_heads * (key_width(config) + value_width(config)));
   BlockFlops flops{projections + attention, projections + 2 * attention, projections};
   // Selective recomputation repeats norms and activations, no products.
-  if (recompute == RecomputeGranularity::Full) flops.input += flops.forward;
+  if (layout.recompute_granularity == RecomputeGranularity::Full) flops.input += flops.forward;
+  if (layout.tiled_mlp == 1) return flops;
+  // Both parts of a tiled network's backward need the first product again, and the gradient of its result.
+  const double second = 2 * t * c * f;
+  const double first = (mlp - 1) * second;
+  flops.input += first;
+  flops.shared = first + second;
+  flops.weight += flops.shared;
+  if (repeats_without_network(config, layout)) flops.input -= first + second;
   return flops;
 }
 
@@ -76,6 +91,13 @@ TensorSums sums_of_layer(const ModelConfig& config, const MeshConfig& layout) {
   if (layout.sequence_parallel)
     sums = {pairs - fewer / 2, pairs - fewer / 2, (pairs - 1 + entering_share(config, false)) / 2};
   if (layout.recompute_granularity == RecomputeGranularity::Full) sums.input += sums.forward;
+  if (layout.tiled_mlp == 1) return sums;
+  if (layout.sequence_parallel) {  // both parts gather the input and the gradient of the output
+    sums.input += 1.0 / 2;
+    sums.weight += 1.0 / 2;
+    sums.shared = 1;
+  }
+  if (repeats_without_network(config, layout)) sums.input -= 1;
   return sums;
 }
 

@@ -10,7 +10,7 @@ namespace trifold {
 
 // Flops of the matrix products of a transformer block. Each product with weights has one for the gradient of its input
 // and one for that of the weights; each product of attention has two, both for its inputs.
-BlockFlops flops_of_layer(const ModelConfig& config, RecomputeGranularity recompute);
+BlockFlops flops_of_layer(const ModelConfig& config, const MeshConfig& layout = {});
 
 // Flops of the products with the vocabulary, whose loss computes its gradients in the forward pass.
 double flops_of_vocabulary_loss(const ModelConfig& config, int64_t padded_vocab);

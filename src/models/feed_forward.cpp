@@ -4,6 +4,7 @@
 
 #include "models/transformer.h"
 #include "nn/token_gate.h"
+#include "tensor_parallel/tiled_mlp.h"
 
 namespace trifold {
 
@@ -53,6 +54,33 @@ class OneNetwork final : public FeedForward {
   ColumnLinear up_;
   Activation activation_;
   RowLinear down_;
+};
+
+// The same a tile of rows at a time; only the input is kept.
+class TiledNetwork final : public FeedForward {
+ public:
+  TiledNetwork(BlockBuilder& builder, const std::string& name, const TransformerShape& shape)
+      : selective_(shape.recompute_selective),
+        mlp_(builder, name, shape.width, shape.ffn, shape.activation, shape.bias,
+             {Init::Kind::Normal, shape.init_std}, {Init::Kind::Normal, shape.output_init_std},
+             shape.mlp_tiles) {}
+
+  Tensor forward_added(Run& run, Arena&, const DropoutAdd& add, Tensor residual, Tensor x,
+                       Saved& saved) const override {
+    return mlp_.forward_added(run, add, residual, x, saved);
+  }
+
+  Tensor walk_back(Run& run, Run&, Tensor dy, FunctionRef<Tensor()> input, Saved& saved,
+                   bool with_weights) const override {
+    if (selective_) mlp_.set_input(saved, input());
+    return with_weights ? mlp_.backward(run, dy, saved) : mlp_.backward_input(run, dy, saved);
+  }
+
+  void backward_weight(Run& run, Saved& saved) const override { mlp_.backward_weight(run, saved); }
+
+ private:
+  bool selective_;
+  TiledMlp mlp_;
 };
 
 // Experts, and optionally a shared network for every token, which may have a gate.
@@ -112,6 +140,7 @@ class ManyNetworks final : public FeedForward {
 std::unique_ptr<FeedForward> make_feed_forward(BlockBuilder& builder, const std::string& name,
                                                const TransformerShape& shape) {
   if (shape.experts.experts > 0) return std::make_unique<ManyNetworks>(builder, name, shape);
+  if (shape.mlp_tiles > 1) return std::make_unique<TiledNetwork>(builder, name, shape);
   return std::make_unique<OneNetwork>(builder, name, shape, shape.ffn);
 }
 

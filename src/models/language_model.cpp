@@ -55,6 +55,7 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
   }
   shape.shared_ffn = config.moe_shared_expert_intermediate_size.value_or(0);
   shape.shared_gate = config.moe_shared_expert_gate;
+  shape.mlp_tiles = layout.tiled_mlp;
   shape.norm = norm_kind(config);
   shape.activation = config.swiglu ? ActivationKind::Swiglu : gelu_kind(config);
   shape.bias = !config.disable_bias_linear;
@@ -117,13 +118,13 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
         family.make_layer(builder, "block." + std::to_string(layer), shape_of(kind, layout));
     if (layout.recompute_granularity == RecomputeGranularity::Full)
       block = std::make_unique<Recompute>(builder, std::move(block));
-    const double flops = flops_of_layer(kind, RecomputeGranularity::None).forward;
+    const double flops = flops_of_layer(kind).forward;
     model.blocks.push_back({.layer = std::move(block),
                             .kind = BlockKind::Layer,
                             .slots = builder.slots(),
                             .flops = flops,
                             .cost = flops,
-                            .parts = flops_of_layer(kind, layout.recompute_granularity),
+                            .parts = flops_of_layer(kind, layout),
                             .tensor_sums = sums_of_layer(kind, layout),
                             .context = context_of_layer(kind, layout),
                             .experts = experts_of_layer(kind, layout)});

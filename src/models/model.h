@@ -24,6 +24,8 @@ struct BlockFlops {
   double forward = 0;
   double input = 0;   // gradient of the input
   double weight = 0;  // gradient of the weights
+  // Of I and W together, what a whole backward does once.
+  double shared = 0;
 };
 
 // Whole activations [R, C] that are summed over the tensor axis in F, I and W of one micro-batch. A gather or
@@ -32,6 +34,7 @@ struct TensorSums {
   double forward = 0;
   double input = 0;
   double weight = 0;
+  double shared = 0;  // as in BlockFlops
 };
 
 // Context-axis traffic of a rank in F and I, in numbers per position of a micro-batch, of which the rank itself sends

@@ -17,11 +17,7 @@ PostNormBlock::PostNormBlock(BlockBuilder& builder, const std::string& name, con
            {Init::Kind::Normal, shape.output_init_std}, shape.bias),
       add1_(builder, name + ".attention.dropout", shape.hidden_dropout),
       norm1_(builder, name + ".norm1", shape.width, shape.norm, shape.norm_eps),
-      up_(builder, name + ".mlp.up", 1, shape.ffn, shape.width, {Init::Kind::Normal, shape.init_std},
-          shape.bias),
-      activation_(builder, name + ".mlp.activation", shape.activation),
-      down_(builder, name + ".mlp.down", shape.width, shape.ffn, {Init::Kind::Normal, shape.output_init_std},
-            shape.bias),
+      feed_forward_(make_feed_forward(builder, name + ".mlp", shape)),
       add2_(builder, name + ".mlp.dropout", shape.hidden_dropout),
       norm2_(builder, name + ".norm2", shape.width, shape.norm, shape.norm_eps) {}
 
@@ -38,8 +34,9 @@ Tensor PostNormBlock::forward(Run& run, Tensor x, Saved& saved) const {
   const Tensor sum1 = out_.forward_added(run, add1_, x, attention, saved);
   release();
   const Tensor h = norm1_.forward(maybe, sum1, saved);
-  const Tensor inner = up_.forward_activated(run, maybe.keep, activation_, h, saved);
-  const Tensor sum2 = down_.forward_added(run, add2_, h, inner, saved);
+  Run sums = run.keeping_in(run.keep);  // norm2 reads the sum in backward too, so it does not leave the rank
+  sums.repeats = false;
+  const Tensor sum2 = feed_forward_->forward_added(sums, maybe.keep, add2_, h, h, saved);
   release();
   const Tensor y = run.output().take(run.dtype, sum2.shape);
   norm2_.forward_to(run, y, sum2, saved);
@@ -54,19 +51,13 @@ Tensor PostNormBlock::walk_back(Run& run, Tensor dy, Saved& saved, bool with_wei
   };
   Run inner = run.flowing_in(brief);
   Run again = inner.keeping_in(brief);
-  const auto restore = [&](const auto& linear, const auto& its_input) {
-    if (selective_) linear.set_input(saved, its_input.repeat(again, saved));
-  };
   const auto back = [&](Run& how, const Layer& layer, Tensor gradient) {
     return with_weights ? layer.backward(how, gradient, saved) : layer.backward_input(how, gradient, saved);
   };
+  const auto input = [&] { return norm1_.repeat(again, saved); };
   const Tensor dsum2 = back(inner, norm2_, dy);
-  restore(down_, activation_);
-  const Tensor du =
-      down_.backward_input_activated(inner, activation_, add2_.backward_input(inner, dsum2), saved);
-  if (with_weights) down_.backward_weight(inner, saved);
-  restore(up_, norm1_);
-  const Tensor dh = back(inner, up_, du);
+  const Tensor dh =
+      feed_forward_->walk_back(inner, again, add2_.backward_input(inner, dsum2), input, saved, with_weights);
   run.ops.add(run.stream, dh, dh, dsum2);
   run.show(name_, "gradient between attention and feed-forward", dh);
   const Tensor dsum1 = back(run, norm1_, dh);
@@ -88,7 +79,9 @@ Tensor PostNormBlock::backward(Run& run, Tensor dy, Saved& saved) const {
 }
 
 void PostNormBlock::backward_weight(Run& run, Saved& saved) const {
-  const Layer* const layers[] = {&norm2_, &down_, &up_, &norm1_, &out_, &qkv_};
+  norm2_.backward_weight(run, saved);
+  feed_forward_->backward_weight(run, saved);
+  const Layer* const layers[] = {&norm1_, &out_, &qkv_};
   for (const Layer* layer : layers) layer->backward_weight(run, saved);
 }
 

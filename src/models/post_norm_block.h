@@ -3,6 +3,7 @@
 //   h = norm1(x + drop(attention(x))),  y = norm2(h + drop(mlp(h))).
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "models/transformer.h"
@@ -33,9 +34,7 @@ class PostNormBlock final : public Layer {
   RowLinear out_;
   DropoutAdd add1_;
   Norm norm1_;
-  ColumnLinear up_;
-  Activation activation_;
-  RowLinear down_;
+  std::unique_ptr<FeedForward> feed_forward_;
   DropoutAdd add2_;
   Norm norm2_;
 };

@@ -35,6 +35,7 @@ struct TransformerShape {
   ExpertsShape experts = {};
   int64_t shared_ffn = 0;    // of the shared network that every token also passes; 0: none
   bool shared_gate = false;  // what a token gets from it is gated (nn/token_gate.h)
+  int64_t mlp_tiles = 1;  // of rows that pass the network one after the other (tensor_parallel/tiled_mlp.h)
   NormKind norm = NormKind::Layer;
   ActivationKind activation = ActivationKind::Gelu;
   bool bias = true;                             // of the linear layers

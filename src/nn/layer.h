@@ -102,6 +102,8 @@ struct Run {
   // f64 [blocks of the model, E + 1], += the choices of each expert in a training step; the last column is the largest
   // number of rounds that rows of experts have come in. Without dims, they are not wanted. On processors alone.
   Tensor choice_counts = {};
+  // This forward is repeated for what it keeps; its output is not read (nn/recompute.h).
+  bool repeats = false;
 
   // The arena for a block's output.
   Arena& output() const { return outgoing != nullptr ? *outgoing : keep; }
@@ -139,15 +141,15 @@ struct Run {
   }
   // The same run with another arena for `keep`.
   Run keeping_in(Arena& other) const {
-    return {stream,   side,       ops,   mesh,    params,      grads,        other,
-            flow,     scratch,    batch, dtype,   training,    seed,         loss_scale,
-            loss_sum, weight_sum, watch, nullptr, router_sums, choice_counts};
+    return {stream,   side,       ops,   mesh,    params,      grads,         other,
+            flow,     scratch,    batch, dtype,   training,    seed,          loss_scale,
+            loss_sum, weight_sum, watch, nullptr, router_sums, choice_counts, repeats};
   }
   // The same run with another arena for `flow`.
   Run flowing_in(Arena& other) const {
-    return {stream,   side,       ops,   mesh,    params,      grads,        keep,
-            other,    scratch,    batch, dtype,   training,    seed,         loss_scale,
-            loss_sum, weight_sum, watch, nullptr, router_sums, choice_counts};
+    return {stream,   side,       ops,   mesh,    params,      grads,         keep,
+            other,    scratch,    batch, dtype,   training,    seed,          loss_scale,
+            loss_sum, weight_sum, watch, nullptr, router_sums, choice_counts, repeats};
   }
 };
 

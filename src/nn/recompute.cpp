@@ -18,6 +18,7 @@ void Recompute::repeat(Run& run, Saved& saved, Arena& arena) const {
   Run again = run.keeping_in(arena);
   again.router_sums = {};
   again.choice_counts = {};
+  again.repeats = true;
   layer_->forward(again, saved[x_], saved);
 }
 

@@ -77,7 +77,7 @@ PlanCosts counted_costs(const PlanConfig& config, const Model& model) {
     const ContextNumbers& numbers = block.context;
     // Products with weights are as many in each part; attention has twice as many products in I, and once more
     // those of F if they are repeated.
-    const double attention = (flops.forward - flops.weight) * per_flop;
+    const double attention = (flops.forward - (flops.weight - flops.shared)) * per_flop;
     const ContextSeconds forward = beside_attention(
         run, numbers, moved.forward / costs.bytes_per_second + numbers.forward_calls * latency, attention);
     const ContextSeconds input =
@@ -95,6 +95,10 @@ PlanCosts counted_costs(const PlanConfig& config, const Model& model) {
              rows_seconds(rows.input, block.experts.input_calls),
          flops.weight * per_flop + sums.weight * sum + rows_seconds(rows.weight, block.experts.weight_calls),
          0});
+    if (flops.shared > 0) {
+      BlockSeconds& seconds = costs.blocks.back();
+      seconds.b = seconds.i + seconds.w - flops.shared * per_flop - sums.shared * sum;
+    }
     costs.context.push_back({forward.hidden + input.hidden, forward.exposed + input.exposed});
   }
   return costs;

@@ -14,6 +14,12 @@
 
 namespace trifold {
 
+// The parameters of a linear layer.
+struct LinearParameters {
+  ParamId weight;
+  std::optional<ParamId> bias;
+};
+
 class ColumnLinear final : public Layer {
  public:
   // Parameters <name>.weight of shape `groups` x `out` x `in` (no first dim when groups is 1) and, with a
@@ -32,6 +38,7 @@ class ColumnLinear final : public Layer {
   // activation(y). Both layers' tensors are kept as by their own forwards, those of the activation in `keep`;
   // fused into one operation if the table has one.
   Tensor forward_activated(Run& run, Arena& keep, const Activation& activation, Tensor x, Saved& saved) const;
+  LinearParameters parameters() const { return {weight_, bias_}; }
 
  private:
   Tensor take_output(Run& run, Arena& from, Tensor x) const;
@@ -57,6 +64,7 @@ class RowLinear final : public Layer {
   void set_input(Saved& saved, Tensor x) const { saved[x_] = x; }  // as above
   // The gradient of the input of `activation`, whose output is this layer's input.
   Tensor backward_input_activated(Run& run, const Activation& activation, Tensor dy, Saved& saved) const;
+  LinearParameters parameters() const { return {weight_, bias_}; }
 
  private:
   std::string name_;

@@ -82,6 +82,10 @@ std::vector<Case> cases() {
   });
   add("context_ring", on_mesh(run, 1, 1, 1, 4),
       [](PretrainConfig& config) { config.mesh.cp_comm_type = ContextExchange::Ring; });
+  add("tiled_mlp", scheduled(on_mesh(run, 1, 2, 2), "zb-h1"), [](PretrainConfig& config) {
+    config.mesh.sequence_parallel = true;
+    config.mesh.tiled_mlp = 3;
+  });
   add("pipeline", scheduled(on_mesh(run, 1, 1, 2), "1f1b"), nothing);
   add("interleaved", scheduled(on_mesh(run, 1, 1, 2), "interleaved", 2), nothing);
   add("zero_bubble", scheduled(on_mesh(run, 1, 1, 2), "zb-h1"), nothing);

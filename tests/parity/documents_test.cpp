@@ -174,6 +174,7 @@ TEST_P(Documents, TrainTheSameOnEveryMesh) {
       int zero;
       int cp = 1;
       ContextExchange exchange = ContextExchange::AllGather;
+      int64_t tiles = 1;
     } const cases[] = {{1, 1, 8, "1f1b", 1, RecomputeGranularity::None, 0},
                        {8, 1, 1, "1f1b", 1, RecomputeGranularity::Selective, 3},
                        {2, 2, 2, "zb-h1", 1, RecomputeGranularity::None, 2},
@@ -183,12 +184,13 @@ TEST_P(Documents, TrainTheSameOnEveryMesh) {
                        {1, 2, 2, "zb-h1", 1, RecomputeGranularity::Full, 1, 2},
                        {2, 1, 2, "1f1b", 1, RecomputeGranularity::None, 1, 2, ContextExchange::AllToAll},
                        {1, 1, 2, "zb-h1", 1, RecomputeGranularity::Selective, 1, 4, ContextExchange::Ring},
-                       {2, 2, 1, "1f1b", 1, RecomputeGranularity::Full, 2, 2, ContextExchange::Ring}};
+                       {2, 2, 1, "1f1b", 1, RecomputeGranularity::Full, 2, 2, ContextExchange::Ring, 3}};
     for (const auto& c : cases) {
       SCOPED_TRACE(fmt::format("f64 {} dp {} cp {} tp {} pp {} {}", f64, c.dp, c.cp, c.tp, c.pp, c.schedule));
       const auto on = [&](int pp) {
         PretrainConfig cut = on_mesh(config, c.dp, c.tp, pp, c.cp);
         cut.mesh.sequence_parallel = c.tp > 1;
+        cut.mesh.tiled_mlp = c.tiles;
         if (c.cp > 1) cut.mesh.cp_comm_type = c.exchange;
         return cut;
       };

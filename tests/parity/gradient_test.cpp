@@ -21,6 +21,7 @@
 #include "parity/gradient_check.h"
 #include "support/ranks.h"
 #include "tensor_parallel/latent_projections.h"
+#include "tensor_parallel/tiled_mlp.h"
 
 namespace trifold::test {
 namespace {
@@ -78,12 +79,22 @@ std::unique_ptr<LabelTowers> label_towers(BlockBuilder& b, std::vector<int64_t> 
       b, LabelTowersShape{kWidth, {"click", "like", "buy"}, std::move(shared), {5, 1}, experts, dropout});
 }
 
+// 10 rows in tiles of 4, 4 and 2.
+TransformerShape tiled(TransformerShape shape) {
+  shape.mlp_tiles = 3;
+  return shape;
+}
+
 std::unique_ptr<TransformerBlock> transformer(BlockBuilder& b, const TransformerShape& shape) {
   return std::make_unique<TransformerBlock>(b, "block", shape);
 }
 
 std::unique_ptr<PostNormBlock> post_norm(BlockBuilder& b, const TransformerShape& shape) {
   return std::make_unique<PostNormBlock>(b, "block", shape);
+}
+
+std::unique_ptr<TiledMlp> tiled_mlp(BlockBuilder& b, ActivationKind activation, bool bias) {
+  return std::make_unique<TiledMlp>(b, "mlp", kWidth, 20, activation, bias, kNormal, kNormal, 4);
 }
 
 std::unique_ptr<AttentionCore> attention(BlockBuilder& b, double dropout,
@@ -305,6 +316,20 @@ std::vector<GradientCase> cases() {
       {"TransformerBlock", [](B& b) { return transformer(b, llama_shape(4)); }, rows, rows},
       {"TransformerBlock", [](B& b) { return transformer(b, llama_shape(2, true)); }, rows, rows},
       {"TransformerBlock", [](B& b) { return transformer(b, llama_shape(1)); }, rows, rows},
+      {"TransformerBlock", [](B& b) { return transformer(b, tiled(block_shape(0.2))); }, rows, rows},
+      {"TransformerBlock", [](B& b) { return transformer(b, tiled(block_shape(0.0, true))); }, rows, rows},
+      {"TransformerBlock", [](B& b) { return transformer(b, tiled(llama_shape(2))); }, rows, rows},
+      {"PostNormBlock", [](B& b) { return post_norm(b, tiled(block_shape(0.2, true))); }, rows, rows},
+      {"Recompute",
+       [](B& b) { return std::make_unique<Recompute>(b, transformer(b, tiled(block_shape(0.2)))); }, rows,
+       rows},
+      {"Recompute",
+       [](B& b) { return std::make_unique<Recompute>(b, post_norm(b, tiled(block_shape(0.2)))); }, rows,
+       rows},
+      {"TiledMlp", [](B& b) { return tiled_mlp(b, ActivationKind::Gelu, true); }, rows, rows},
+      {"TiledMlp", [](B& b) { return tiled_mlp(b, ActivationKind::Gelu, false); }, rows, rows},
+      {"TiledMlp", [](B& b) { return tiled_mlp(b, ActivationKind::GeluErf, true); }, rows, rows},
+      {"TiledMlp", [](B& b) { return tiled_mlp(b, ActivationKind::Swiglu, false); }, rows, rows},
       {"Experts",
        [](B& b) {
          return experts(b, 4, {2, RouterGate::Chosen, 1}, ActivationKind::Swiglu);

@@ -56,6 +56,17 @@ void context(PretrainConfig& c, int size) {
 const std::vector<Case>& cases() {
   using C = PretrainConfig;
   static const std::vector<Case> kCases = {
+      {"--tiled-mlp 129 is more than the 128 rows of a micro-batch on a rank: give at most 128",
+       [](C& c) { c.mesh.tiled_mlp = 129; }},
+      {"--tiled-mlp 65 is more than the 64 rows of a micro-batch on a rank",
+       [](C& c) { context(c, 2), c.mesh.tiled_mlp = 65; }},
+      {"--tiled-mlp 2 is not possible with --num-experts 4, because experts take their rows at once",
+       [](C& c) {
+         c.model.num_experts = 4, c.model.disable_bias_linear = true;
+         c.mesh.tiled_mlp = 2;
+       }},
+      {"--tiled-mlp 2 is not possible with --device cuda yet",
+       [](C& c) { c.mesh.tiled_mlp = 2, c.mesh.device = ComputeDevice::Cuda; }},
       {"--seq-length 66 is not a multiple of 2 x --context-parallel-size 2 = 4: each rank has positions from",
        [](C& c) { context(c, 2), c.model.seq_length = 66; }},
       {"--cp-comm-type p2p is not possible with --model-type bert, whose positions see all others: give "

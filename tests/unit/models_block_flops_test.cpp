@@ -63,8 +63,9 @@ ModelConfig small_model() {
   return config;
 }
 
-// The counted work of each block, one after the other as a step with I and W apart runs them.
-std::vector<BlockFlops> walk(const Model& model, const Mesh& mesh, const ModelConfig& config) {
+// The counted work of each block, one after the other as a step with I and W apart runs them, or with a whole
+// backward, which is counted as `input`.
+std::vector<BlockFlops> walk(const Model& model, const Mesh& mesh, const ModelConfig& config, bool whole) {
   const OpTable ops = counting_ops();
   ThreadPool pool(1);
   Stream dry(Stream::Mode::Dry, pool);
@@ -90,16 +91,20 @@ std::vector<BlockFlops> walk(const Model& model, const Mesh& mesh, const ModelCo
   Tensor dy;
   for (size_t i = work.size(); i-- > 0;) {
     const Layer& layer = *model.blocks[i].layer;
+    if (whole) {
+      dy = add(work[i].input, [&] { return layer.backward(run, dy, saved[i]); });
+      continue;
+    }
     dy = add(work[i].input, [&] { return layer.backward_input(run, dy, saved[i]); });
     add(work[i].weight, [&] { return layer.backward_weight(run, saved[i]), Tensor{}; });
   }
   return work;
 }
 
-void expect_counted(const ModelConfig& config, const MeshConfig& layout = {}) {
+void expect_counted(const ModelConfig& config, const MeshConfig& layout = {}, bool whole = false) {
   const Mesh mesh({}, {});
   const Model model = make_model(config, mesh, 1, layout);
-  const std::vector<BlockFlops> work = walk(model, mesh, config);
+  const std::vector<BlockFlops> work = walk(model, mesh, config, whole);
   ASSERT_EQ(work.size(), 3U);
   EXPECT_EQ(model.blocks[0].kind, BlockKind::Embedding);
   EXPECT_EQ(model.blocks[1].kind, BlockKind::Layer);
@@ -107,6 +112,10 @@ void expect_counted(const ModelConfig& config, const MeshConfig& layout = {}) {
   for (size_t i = 1; i < 3; ++i) {  // the embedding has no products
     const BlockFlops& stated = model.blocks[i].parts;
     EXPECT_DOUBLE_EQ(stated.forward, work[i].forward) << "block " << i;
+    if (whole) {
+      EXPECT_DOUBLE_EQ(stated.input + stated.weight - stated.shared, work[i].input) << "block " << i;
+      continue;
+    }
     EXPECT_DOUBLE_EQ(stated.input, work[i].input) << "block " << i;
     EXPECT_DOUBLE_EQ(stated.weight, work[i].weight) << "block " << i;
   }
@@ -119,6 +128,23 @@ TEST(BlockFlops, OfAGptIsCausal) {
     layout.recompute_granularity = granularity;
     expect_counted(small_model(), layout);
   }
+}
+
+// A whole backward has the products of I and W, without those that both of them repeat.
+TEST(BlockFlops, OfTilesCountsWhatIsComputedAgain) {
+  for (const auto type : {ModelType::Gpt, ModelType::Bert})
+    for (const bool gated : {false, true})
+      for (const auto granularity :
+           {RecomputeGranularity::None, RecomputeGranularity::Selective, RecomputeGranularity::Full}) {
+        ModelConfig config = small_model();
+        config.model_type = type;
+        config.swiglu = gated && type == ModelType::Gpt;
+        MeshConfig layout;
+        layout.tiled_mlp = 3;
+        layout.recompute_granularity = granularity;
+        expect_counted(config, layout);
+        expect_counted(config, layout, true);
+      }
 }
 
 TEST(BlockFlops, OfALlamaHasSharedKeysAndThreeInnerProducts) {

@@ -135,6 +135,7 @@ struct MeshConfig {
   // Activations between the tensor-parallel regions are sharded by rows over the tensor axis (arXiv 2205.05198).
   bool sequence_parallel = false;
   RecomputeGranularity recompute_granularity = RecomputeGranularity::None;
+  int64_t tiled_mlp = 1;  // tiles of rows that pass the MLP one after the other (tensor_parallel/tiled_mlp.h)
   StageCutConfig cut;
   std::optional<int> data_parallel_size;  // ranks / (tensor * context * pipeline)
   std::optional<int> ranks_per_node;      // ranks that share a node, in order; default: by host name

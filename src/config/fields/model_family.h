@@ -19,6 +19,8 @@ struct ModelFamily {
   // Projections into the residual stream are initialised smaller the more of them there are, as in GPT-2; blocks that
   // normalize the sum do not need it.
   bool scales_residual_init;
+  // A layer ends with the norm of its sum, which backward needs (models/post_norm_block.h).
+  bool normalizes_sums;
   // The encoder can be finetuned for a task (trifold finetune).
   bool has_tasks;
   // The model can be trained on tokenized data sets (.bin/.idx), not only on text.

@@ -229,6 +229,12 @@ void add_recompute(OptionTable& table, MeshConfig& mesh) {
            "Activations that backward recomputes instead of storing: those of attention (selective) or of "
            "whole layers (full).")
       .of_execution();
+  table
+      .add("tiled-mlp", &mesh.tiled_mlp,
+           "Number of tiles that the rows of a micro-batch pass the MLP in, one after the other; its inner "
+           "activations exist for one tile at a time, and backward computes them again.")
+      .range(1, kMaxSize)
+      .of_execution();
 }
 
 void add_memory_limit(OptionTable& table, MeshConfig& mesh) {

@@ -41,14 +41,22 @@ class Costs {
     return parts;
   }
 
+  // The two products of the MLP, of a tile of rows at a time.
+  PartSeconds up() const {
+    return of_tiles(work_.hidden, (work_.gated ? 2 : 1) * work_.inner / work_.tensor);
+  }
+  PartSeconds down() const { return of_tiles(work_.inner / work_.tensor, work_.hidden); }
+  PartSeconds of_tiles(double in, double out) const {
+    const PartSeconds one = linear(std::ceil(work_.rows() / work_.mlp_tiles), in, out, 1, true);
+    return {work_.mlp_tiles * one.forward, work_.mlp_tiles * one.input, work_.mlp_tiles * one.weight};
+  }
+
   // Both products of the MLP, or those of all experts with their router; tokens are assumed to spread evenly over
   // experts and are padded to tiles.
   PartSeconds mlp_products() const {
     constexpr double kTileRows = 64;
-    const double inner = work_.inner / work_.tensor;
     const double gates = work_.gated ? 2 : 1;
-    if (work_.experts == 0)
-      return linear(work_.hidden, gates * inner, true) + linear(inner, work_.hidden, true);
+    if (work_.experts == 0) return up() + down();
     // Each of the tensor ranks has some of the rows, and its experts whole.
     const double here = work_.experts / work_.expert;  // which rows of all ranks that share experts meet
     const double own_rows = work_.rows() / work_.tensor;
@@ -162,6 +170,11 @@ class Costs {
     if (work_.recompute == RecomputeGranularity::Full) {
       cost.compute.input += software_.recompute_fraction * once.forward;
       cost.tensor.input += software_.recompute_fraction * cost.tensor.forward;
+    }
+    if (work_.mlp_tiles > 1) {
+      cost.compute.input += up().forward;
+      if (work_.recompute == RecomputeGranularity::Full && !work_.normalizes_sums)
+        cost.compute.input -= software_.recompute_fraction * (up().forward + down().forward);
     }
     add_context(cost, core);
     add_exchange(cost);

@@ -78,6 +78,8 @@ Workload make_workload(const PretrainConfig& run, double padded_vocabulary) {
   work.pipeline = mesh.pipeline_model_parallel_size;
   work.sequence_parallel = mesh.sequence_parallel;
   work.recompute = mesh.recompute_granularity;
+  work.mlp_tiles = static_cast<double>(mesh.tiled_mlp);
+  work.normalizes_sums = family_of_model(model).normalizes_sums;
   work.micro_batch = static_cast<double>(run.batch.micro_batch_size);
   const double unit = work.micro_batch * work.data;
   work.micros = static_cast<double>(run.batch.global_batch_size.value_or(static_cast<int64_t>(unit))) / unit;

@@ -66,6 +66,8 @@ struct Workload {
   double zero_groups = 1;     // groups of data-parallel ranks, each with all of the state that ZeRO shards
   bool reduces_each = false;  // gradients are summed after each micro-batch, not once per step
   RecomputeGranularity recompute = RecomputeGranularity::None;
+  double mlp_tiles = 1;          // of rows, whose inner activations backward computes again
+  bool normalizes_sums = false;  // of a layer: ModelFamily
   bool products_in_8bit = false;
   double element_bytes = 2;     // of a weight and of an activation
   double gradient_bytes = 4;    // per gradient on the network

@@ -1,0 +1,29 @@
+// Rules of options that trade time for memory.
+#include "config/rules/validate_mesh.h"
+
+namespace trifold {
+
+void check_tiled_mlp(const PretrainConfig& config, Problems& problems) {
+  const int64_t tiles = config.mesh.tiled_mlp;
+  if (!problems.sound({"tiled-mlp"}) || tiles == 1) return;
+  if (problems.sound({"num-experts"}) && config.model.num_experts)
+    problems.about("tiled-mlp", "num-experts")
+        .wrong(
+            "--tiled-mlp {} is not possible with --num-experts {}, because experts take their rows at once",
+            tiles, *config.model.num_experts)
+        .right("leave it out; --moe-buffer-factor bounds the rows of experts that ranks share");
+  if (config.mesh.device == ComputeDevice::Cuda)
+    problems.about("tiled-mlp", "device")
+        .wrong("--tiled-mlp {} is not possible with --device cuda yet", tiles)
+        .right("give --device cpu, or leave it out");
+  if (!problems.sound({"seq-length", "micro-batch-size", "context-parallel-size"})) return;
+  // At most 2^60.
+  const int64_t rows =
+      config.model.seq_length * config.batch.micro_batch_size / config.mesh.context_parallel_size;
+  if (tiles > rows)
+    problems.about("tiled-mlp", "seq-length", "micro-batch-size", "context-parallel-size")
+        .wrong("--tiled-mlp {} is more than the {} rows of a micro-batch on a rank", tiles, rows)
+        .right("give at most {}; tiles of a few hundred rows are as fast as all rows at once", rows);
+}
+
+}  // namespace trifold
