@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Peak memory of training a GPT-2 in PyTorch, on a CPU in f32, with which Trifold's memory is compared.
 
-    python3 tools/reference/memory_torch.py [--micro-batch-size 4] [--keep-grads] [--limit-gib X]
+    python3 tools/reference/memory_torch.py [--micro-batch-size 4] [--keep-grads] [--limit-gib X] [--blocked] [--recompute]
 
 Needs Debian's python3-torch and, or it takes minutes, libopenblas0. The model is a straightforward implementation
 (GPT-2 124M by default: tied head, no dropout, attention as two products and a softmax, mean cross entropy over whole
@@ -12,7 +12,9 @@ logits), trained with AdamW on random tokens for three steps. Prints one JSON ob
     beyond  peak - base - states: activations and everything temporary
 By default gradients are dropped between steps (set_to_none), so that they do not add to the peak at the end of forward
 and `beyond` flatters PyTorch; --keep-grads zeroes them in place, as Trifold does. --limit-gib sets an address-space
-limit above what the interpreter maps, and the exit status tells whether the run fits.
+limit above what the interpreter maps, and the exit status tells whether the run fits. --blocked computes attention in
+blocks of queries and keeps what PyTorch 2's scaled_dot_product_attention keeps of it: its inputs, its output and the
+logs of the sums. --recompute checkpoints every block (torch.utils.checkpoint).
 """
 
 import argparse
@@ -24,12 +26,52 @@ import sys
 
 import torch
 import torch.nn.functional as F
+import torch.utils.checkpoint
+
+QUERIES = 128  # of a block
+
+
+class BlockedAttention(torch.autograd.Function):
+    """Causal attention of [batch, heads, positions, width] that keeps no scores."""
+
+    @staticmethod
+    def scores(query, key, begin, end):
+        scores = (query[:, :, begin:end] @ key[:, :, :end].transpose(-1, -2)) * (1.0 / math.sqrt(query.shape[-1]))
+        return scores.masked_fill(torch.ones(end - begin, end, dtype=torch.bool).triu(begin + 1), float("-inf"))
+
+    @staticmethod
+    def forward(ctx, query, key, value):
+        out = torch.empty_like(query)
+        sums = torch.empty(query.shape[:-1])
+        for begin in range(0, query.shape[2], QUERIES):
+            end = min(begin + QUERIES, query.shape[2])
+            scores = BlockedAttention.scores(query, key, begin, end)
+            sums[:, :, begin:end] = torch.logsumexp(scores, dim=-1)
+            out[:, :, begin:end] = torch.softmax(scores, dim=-1) @ value[:, :, :end]
+        ctx.save_for_backward(query, key, value, out, sums)
+        return out
+
+    @staticmethod
+    def backward(ctx, gradient):
+        query, key, value, out, sums = ctx.saved_tensors
+        dquery, dkey, dvalue = torch.empty_like(query), torch.zeros_like(key), torch.zeros_like(value)
+        scale = 1.0 / math.sqrt(query.shape[-1])
+        for begin in range(0, query.shape[2], QUERIES):
+            end = min(begin + QUERIES, query.shape[2])
+            here = gradient[:, :, begin:end]
+            share = torch.exp(BlockedAttention.scores(query, key, begin, end) - sums[:, :, begin:end, None])
+            dvalue[:, :, :end] += share.transpose(-1, -2) @ here
+            delta = (here * out[:, :, begin:end]).sum(-1, keepdim=True)
+            dscores = share * (here @ value[:, :, :end].transpose(-1, -2) - delta) * scale
+            dquery[:, :, begin:end] = dscores @ key[:, :, :end]
+            dkey[:, :, :end] += dscores.transpose(-1, -2) @ query[:, :, begin:end]
+        return dquery, dkey, dvalue
 
 
 class Block(torch.nn.Module):
-    def __init__(self, width, heads):
+    def __init__(self, width, heads, blocked):
         super().__init__()
-        self.heads = heads
+        self.heads, self.blocked = heads, blocked
         self.norm1, self.norm2 = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
         self.qkv, self.out = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
         self.up, self.down = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
@@ -38,6 +80,9 @@ class Block(torch.nn.Module):
         batch, seq, width = x.shape
         query, key, value = (part.view(batch, seq, self.heads, -1).transpose(1, 2)
                              for part in self.qkv(x).split(width, dim=-1))
+        if self.blocked:
+            mixed = BlockedAttention.apply(query, key, value)
+            return self.out(mixed.transpose(1, 2).reshape(batch, seq, width))
         scores = (query @ key.transpose(-1, -2)) * (1.0 / math.sqrt(width // self.heads))
         mixed = torch.softmax(scores.masked_fill(future, float("-inf")), dim=-1) @ value
         return self.out(mixed.transpose(1, 2).reshape(batch, seq, width))
@@ -48,17 +93,19 @@ class Block(torch.nn.Module):
 
 
 class Gpt(torch.nn.Module):
-    def __init__(self, layers, width, heads, seq, vocab):
+    def __init__(self, layers, width, heads, seq, vocab, blocked, recompute):
         super().__init__()
+        self.recompute = recompute
         self.tokens, self.positions = torch.nn.Embedding(vocab, width), torch.nn.Embedding(seq, width)
-        self.blocks = torch.nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.blocks = torch.nn.ModuleList(Block(width, heads, blocked) for _ in range(layers))
         self.norm = torch.nn.LayerNorm(width)
-        self.register_buffer("future", torch.ones(seq, seq, dtype=torch.bool).triu(1), persistent=False)
+        future = None if blocked else torch.ones(seq, seq, dtype=torch.bool).triu(1)
+        self.register_buffer("future", future, persistent=False)
 
     def forward(self, ids, labels):
         x = self.tokens(ids) + self.positions.weight[: ids.shape[1]]
         for block in self.blocks:
-            x = block(x, self.future)
+            x = torch.utils.checkpoint.checkpoint(block, x, self.future) if self.recompute else block(x, self.future)
         logits = F.linear(self.norm(x), self.tokens.weight)
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), labels.view(-1))
 
@@ -78,7 +125,8 @@ def main():
     for name, value in (("num-layers", 12), ("hidden-size", 768), ("num-attention-heads", 12), ("seq-length", 256),
                         ("vocab-size", 50304), ("micro-batch-size", 4), ("iters", 3), ("threads", 2)):
         parser.add_argument("--" + name, type=int, default=value)
-    parser.add_argument("--keep-grads", action="store_true")
+    for name in ("keep-grads", "blocked", "recompute"):
+        parser.add_argument("--" + name, action="store_true")
     parser.add_argument("--limit-gib", type=float)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -89,7 +137,8 @@ def main():
         limit = mapped() + int(args.limit_gib * 2**30)
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     try:
-        model = Gpt(args.num_layers, args.hidden_size, args.num_attention_heads, args.seq_length, args.vocab_size)
+        model = Gpt(args.num_layers, args.hidden_size, args.num_attention_heads, args.seq_length, args.vocab_size,
+                    args.blocked, args.recompute)
         adam = torch.optim.AdamW(model.parameters(), lr=1e-4)
         for _ in range(args.iters):
             ids = torch.randint(args.vocab_size, (args.micro_batch_size, args.seq_length + 1))
