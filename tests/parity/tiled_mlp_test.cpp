@@ -100,7 +100,11 @@ TEST_P(TiledRuns, HoldWhatAPlanSays) {
         Trainer trainer(world, config, *data, nullptr);
         trainer.step();
         const auto stage = static_cast<size_t>(trainer.replica().mesh().coord(Axis::Pp));
-        EXPECT_EQ(trainer.memory().predicted_activations, report.memory[stage].predicted_activations);
+        const size_t planned = report.memory[stage].predicted_activations;
+        if (trainer.replica().mesh().coord(Axis::Cp) == 0)
+          EXPECT_EQ(trainer.memory().predicted_activations, planned);
+        else  // the pooled tokens of BERT are on the first context rank
+          EXPECT_LE(trainer.memory().predicted_activations, planned);
       });
     }
 }
