@@ -1,6 +1,7 @@
 #include "nn/experts.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace trifold {
 
@@ -15,6 +16,7 @@ Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsSh
       activation_(activation),
       parts_(builder.sequence_parallel() ? builder.mesh().size(Axis::Tp) : 1),
       part_(builder.row_part()),
+      context_(builder.mesh().size(Axis::Cp)),
       exchange_(builder.mesh().size(Axis::Ep) > 1
                     ? std::optional<ExchangedRows>(std::in_place, builder.mesh(), name, shape.experts,
                                                    shape.router.choices, shape.buffer_factor)
@@ -40,6 +42,7 @@ Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsSh
       dy_(builder.slot()),
       dlogits_(builder.slot()),
       dinner_(builder.slot()) {
+  shape_.router.sequence_parts = context_;
   check(builder.mesh().size(Axis::Tp) == parts_,
         "{}: {} tensor-parallel ranks would all send the same rows to experts without sequence parallelism",
         name, builder.mesh().size(Axis::Tp));
@@ -74,8 +77,12 @@ void Experts::route(Run& run, Saved& saved) const {
   const Arena::Mark mark = run.scratch.mark();
   const Tensor balance = run.scratch.take(logits.dtype, {logits.row_count()});
   const Tensor z = run.scratch.take(logits.dtype, {logits.row_count()});
-  run.ops.router_losses(run.stream, balance, z, saved[counts_], logits, run.batch->seq_length(),
-                        shape_.router);
+  Router how = shape_.router;
+  if (context_ > 1) {
+    count_over_context(run, balance, z, saved);
+    how.counted = true;
+  }
+  run.ops.router_losses(run.stream, balance, z, saved[counts_], logits, run.batch->seq_length(), how);
   if (run.router_sums.rank() > 0) {
     run.ops.weighted_sum(run.stream, run.router_sums.rows(0, 1), balance, run.batch->loss_weight.flat());
     run.ops.weighted_sum(run.stream, run.router_sums.rows(1, 2), z, run.batch->loss_weight.flat());
@@ -93,6 +100,23 @@ void Experts::count(Run& run, const Saved& saved) const {
     for (int64_t e = 0; e < experts; ++e) sums[e] += begins[e + 1] - begins[e];
     sums[experts] = std::max(sums[experts], static_cast<double>(rounds));
   });
+}
+
+void Experts::count_over_context(Run& run, Tensor balance, Tensor z, const Saved& saved) const {
+  const Tensor counts = saved[counts_];
+  run.ops.router_losses(run.stream, balance, z, counts, saved[logits_], run.batch->seq_length(),
+                        shape_.router);
+  const Arena::Mark mark = run.scratch.mark();
+  const Tensor all = run.scratch.take(DType::I32, {context_, counts.elements()});
+  run.mesh.comm({Axis::Cp}).all_gather(all, counts, run.stream);
+  run.stream.run([all, counts] {
+    auto* sums = counts.as<int32_t>();
+    const auto* part = all.as<int32_t>();
+    std::copy_n(part, counts.elements(), sums);
+    for (int64_t rank = 1; rank < all.dim(0); ++rank)
+      std::transform(sums, sums + counts.elements(), part + rank * counts.elements(), sums, std::plus<>());
+  });
+  run.scratch.release(mark);
 }
 
 void Experts::take_kept(Run& run, Tensor x, Saved& saved) const {

@@ -21,6 +21,9 @@
 // sends its own rows. Router losses are of whole sequences, so tensor ranks gather each other's logits, and going
 // back the gradients of each other's gates; all of them route all rows, and use the gates of their own.
 //
+// Context ranks have some of the positions of each sequence, and route these; only their counts of choices are added
+// up, whole numbers, so that each knows those of the whole sequence.
+//
 // A router may have a bias for each expert that is added to its score for choosing alone, and has no gradient:
 // after each step the trainer raises it for experts with fewer choices than the mean, and lowers it for the others
 // (Wang et al., "Auxiliary-loss-free load balancing", arXiv 2408.15664; train/expert_loads.h).
@@ -92,6 +95,8 @@ class Experts final : public Layer {
   void route(Run& run, Saved& saved) const;
   // Adds what the tokens here have chosen to run.choice_counts, and notes the rounds that their rows come in.
   void count(Run& run, const Saved& saved) const;
+  // Counts the choices of whole sequences into saved[counts_]; `balance` and `z` [T] are scratch.
+  void count_over_context(Run& run, Tensor balance, Tensor z, const Saved& saved) const;
   bool at_once(Run& run, const Saved& saved) const;
   // What arrives in a round: how much, in which order, and its gates; memory for `inner`.
   Part arriving(Run& run, Arena& arena, const Saved& saved, int64_t round) const;
@@ -129,6 +134,7 @@ class Experts final : public Layer {
   int64_t ffn_;
   ActivationKind activation_;
   int parts_, part_;                       // of the rows of a micro-batch, over tensor ranks
+  int context_;                            // ranks that positions are cut over
   std::optional<ExchangedRows> exchange_;  // where the experts are spread over ranks
   ParamId router_;
   std::optional<ParamId> bias_;  // of the router

@@ -29,6 +29,10 @@ struct Router {
   // under Chosen, its share of the softmax over all under All, and s plus the bias under Sigmoid.
   int64_t groups = 1;
   int64_t kept_groups = 1;
+  // Of router_losses and route_backward: the tokens are those of one of so many ranks that the positions of each
+  // sequence are cut over.
+  int64_t sequence_parts = 1;
+  bool counted = false;  // router_losses reads the counts, those of all of these ranks together
 };
 constexpr int64_t kMostGroups = 64;
 

@@ -354,7 +354,8 @@ struct OpTable {
   // of a token's logits, or their logistic functions divided by their sum,
   //   balance[t] = E / (k seq) * sum over e of counts[b, e] p_e    (1 where the choices are spread evenly)
   //   z[t] = (log of the sum over e of exp(logit))^2               (Zoph et al., arXiv 2202.08906)
-  // balance, z [T]  counts [T / seq, E]
+  // balance, z [T]  counts [T / seq, E], read if they are counted already; `seq` positions of a sequence are here,
+  // of how.sequence_parts times as many
   void (*router_losses)(Stream&, Tensor balance, Tensor z, Tensor counts, Tensor logits, int64_t seq,
                         const Router& how);
   // The gradient of the logits: that of the gates, plus weight[t] * loss times that of losses.balance *

@@ -43,7 +43,8 @@ struct ExpertBytes {
 };
 ExpertBytes expert_bytes_of(const PretrainConfig& config, const ExpertNumbers& numbers) {
   const double ranks = config.mesh.expert_model_parallel_size;
-  const double each = (ranks - 1) / ranks * positions(config) / config.mesh.tensor_model_parallel_size;
+  const double cut = config.mesh.tensor_model_parallel_size * config.mesh.context_parallel_size;
+  const double each = (ranks - 1) / ranks * positions(config) / cut;
   const auto bytes = static_cast<double>(element_bytes(config));
   const auto of_gates = static_cast<double>(size_of(accumulate_type(compute_type(config.precision))));
   return {each * (numbers.forward * bytes + numbers.forward_gates * of_gates),

@@ -133,14 +133,20 @@ TEST(ExpertBalance, EveryMeshMovesTheSameBiases) {
     int dp, tp, pp, ep, zero;
     const char* schedule = "1f1b";
     RecomputeGranularity recompute = RecomputeGranularity::None;
+    int cp = 1;
+    ContextExchange exchange = ContextExchange::AllGather;
   };
+  constexpr RecomputeGranularity kNone = RecomputeGranularity::None;
   for (const Place& place :
        {Place{2, 1, 1, 1, 0}, Place{4, 1, 1, 4, 1}, Place{8, 1, 1, 2, 3}, Place{1, 2, 1, 2, 0},
         Place{2, 2, 2, 4, 2, "zb-h1"}, Place{2, 1, 2, 2, 3, "1f1b", RecomputeGranularity::Full},
-        Place{1, 1, 1, 1, 0, "1f1b", RecomputeGranularity::Selective}}) {
-    SCOPED_TRACE(
-        fmt::format("dp {} tp {} pp {} ep {} zero {}", place.dp, place.tp, place.pp, place.ep, place.zero));
-    PretrainConfig config = scheduled(on_mesh(base, place.dp, place.tp, place.pp), place.schedule);
+        Place{1, 1, 1, 1, 0, "1f1b", RecomputeGranularity::Selective}, Place{1, 1, 1, 1, 0, "1f1b", kNone, 2},
+        Place{2, 1, 1, 4, 1, "1f1b", kNone, 2, ContextExchange::Ring},
+        Place{1, 2, 2, 4, 3, "zb-h1", RecomputeGranularity::Full, 2}}) {
+    SCOPED_TRACE(fmt::format("dp {} tp {} pp {} cp {} ep {} zero {}", place.dp, place.tp, place.pp, place.cp,
+                             place.ep, place.zero));
+    PretrainConfig config = scheduled(on_mesh(base, place.dp, place.tp, place.pp, place.cp), place.schedule);
+    if (place.cp > 1) config.mesh.cp_comm_type = place.exchange;
     config.mesh.sequence_parallel = place.tp > 1;
     config.mesh.expert_model_parallel_size = place.ep;
     config.mesh.recompute_granularity = place.recompute;

@@ -36,10 +36,11 @@ struct Place {
   int dp, tp, pp, ep, zero;
   const char* schedule = "1f1b";
   RecomputeGranularity recompute = RecomputeGranularity::None;
+  int cp = 1;
 };
 
 PretrainConfig placed(const PretrainConfig& base, const Place& place) {
-  PretrainConfig config = scheduled(on_mesh(base, place.dp, place.tp, place.pp), place.schedule);
+  PretrainConfig config = scheduled(on_mesh(base, place.dp, place.tp, place.pp, place.cp), place.schedule);
   config.mesh.sequence_parallel = place.tp > 1;
   config.mesh.expert_model_parallel_size = place.ep;
   config.mesh.recompute_granularity = place.recompute;
@@ -51,9 +52,10 @@ TEST(ExpertLayers, CurvesAgreeOnEveryMesh) {
   const PretrainConfig base = mixed_run("[0]+[1,0]+[1]");
   const Curve one = train_and_evaluate(base);
   for (const Place& place : {Place{1, 2, 1, 2, 0}, Place{2, 2, 2, 4, 3}, Place{1, 1, 4, 1, 0, "zb-h1"},
-                             Place{2, 1, 2, 2, 2, "1f1b", RecomputeGranularity::Full}}) {
-    SCOPED_TRACE(
-        fmt::format("dp {} tp {} pp {} ep {} zero {}", place.dp, place.tp, place.pp, place.ep, place.zero));
+                             Place{2, 1, 2, 2, 2, "1f1b", RecomputeGranularity::Full},
+                             Place{1, 2, 2, 4, 1, "1f1b", RecomputeGranularity::Selective, 2}}) {
+    SCOPED_TRACE(fmt::format("dp {} tp {} pp {} cp {} ep {} zero {}", place.dp, place.tp, place.pp, place.cp,
+                             place.ep, place.zero));
     const Curve cut = train_and_evaluate(placed(base, place));
     EXPECT_LT(relative_error(cut.losses, one.losses), 1e-11);
     EXPECT_LT(relative_error(cut.grad_norms, one.grad_norms), 1e-10);

@@ -236,6 +236,8 @@ TEST(Matrix, ExpertsOnManyRanks) {
       {mesh(4, 2, 2), "dualpipe-v", 2, 8, exact, kNone, 1},
       {{2, 2, 2, true, 1, ContextExchange::AllGather, 4}, "zb-h1", 1, 4, exact, kSelective, 1},
       {{2, 1, 4, true, 1, ContextExchange::AllGather, 2}, "1f1b", 1, 4, exact, kFull},
+      {{1, 2, 1, false, 2, ContextExchange::AllGather, 4}, "1f1b", 1, 2, exact, kSelective, 2},
+      {{2, 1, 2, true, 2, ContextExchange::Ring, 4}, "zb-h1", 1, 4, exact, kFull, 1},
   });
 }
 

@@ -89,6 +89,9 @@ TEST(SearchAxes, ContextRanksAreForLongSamples) {
   run.mesh.device = ComputeDevice::Cuda;
   EXPECT_EQ(candidates(run, SearchAxis::Context, at(1, 1)), (Values{1}));
   run.mesh.device = ComputeDevice::Auto;
+  run.model.num_experts = 8;
+  EXPECT_EQ(candidates(run, SearchAxis::Context, at(1, 1)), (Values{1, 2, 4, 8}));
+  run.model.num_experts.reset();
   run.model.model_type = ModelType::Bert;
   EXPECT_EQ(candidates(run, SearchAxis::Context, at(1, 1)), (Values{1}));
 }

@@ -177,10 +177,11 @@ const std::vector<ValidateCase>& cases() {
          c.model.moe_shared_expert_intermediate_size = 510;
          c.mesh.ranks = c.mesh.tensor_model_parallel_size = 4, c.mesh.sequence_parallel = true;
        }},
-      {"--num-experts 4 is not possible with --context-parallel-size 2",
+      {"--expert-model-parallel-size 4 does not divide the 2 ranks of a pipeline stage, tensor 1 x context 2 x "
+       "data 1: give a divisor of them",
        [](C& c) {
          c.model.num_experts = 4, c.model.disable_bias_linear = true;
-         c.mesh.ranks = c.mesh.context_parallel_size = 2;
+         c.mesh.ranks = c.mesh.context_parallel_size = 2, c.mesh.expert_model_parallel_size = 4;
        }},
       {"--tf32 needs --device cuda", [](C& c) { c.precision.tf32 = true; }},
       {"--tf32 has no effect with --bf16, because it rounds the factors of f32 products",

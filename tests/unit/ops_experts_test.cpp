@@ -95,6 +95,45 @@ TEST(Experts, RouterGradient) {
   });
 }
 
+// Of a sequence whose first token is on one rank and the other two on another: losses and gradients of the whole one.
+TEST(Experts, SequencesMayBeCutOverRanks) {
+  constexpr RouterLosses kLosses{0.3, 0.2};
+  const Router whole{kChoices, RouterGate::Chosen, 1};
+  ThreadPool pool(1);
+  Stream stream(Stream::Mode::Inline, pool);
+  const Values twice = [] {
+    Values values = kLogits;
+    values.insert(values.end(), kLogits.begin(), kLogits.begin() + kExperts);
+    return values;
+  }();  // four tokens, of which each rank has two
+  const auto run = [&](const Values& logits, int64_t tokens, const Router& how, Values given) {
+    const Host z(DType::F64, {tokens, kExperts}, logits), even(DType::F64, {tokens}),
+        size(DType::F64, {tokens}), counts(DType::I32, {1, kExperts}, given),
+        gates(DType::F64, {tokens, kChoices}), chosen(DType::I32, {tokens, kChoices}),
+        dz(DType::F64, {tokens, kExperts}),
+        weight(DType::F32, {tokens}, Values(static_cast<size_t>(tokens), 1));
+    const Host dgates(DType::F64, {tokens, kChoices}, Values(static_cast<size_t>(tokens * kChoices), 0));
+    cpu_ops().route(stream, gates, chosen, z, {}, how);
+    cpu_ops().router_losses(stream, even, size, counts, z, tokens, how);
+    cpu_ops().route_backward(stream, dz, dgates, gates, chosen, z, counts, weight, 1.0, kLosses, how);
+    return std::array{even.values(), size.values(), dz.values(), counts.values()};
+  };
+  const auto all = run(twice, 4, whole, Values(kExperts, 0));
+  Router part = whole;
+  part.sequence_parts = 2;
+  part.counted = true;
+  for (const size_t rank : {0U, 1U}) {
+    const auto begin = twice.begin() + static_cast<std::ptrdiff_t>(rank * 2 * kExperts);
+    const auto here = run(Values(begin, begin + 2 * kExperts), 2, part, all[3]);
+    for (const size_t what : {0U, 1U, 2U}) {
+      const size_t width = what == 2 ? kExperts : 1;
+      for (size_t i = 0; i < 2 * width; ++i)
+        EXPECT_EQ(here[what][i], all[what][rank * 2 * width + i]) << what << " " << i;
+    }
+    EXPECT_EQ(here[3], all[3]);
+  }
+}
+
 TEST(Experts, EqualLogitsGoToTheFirstAndABiasOnlyChooses) {
   with_every_table([](const OpTable& ops, Stream& stream) {
     const Router how{kChoices, RouterGate::Sigmoid, 1};

@@ -106,6 +106,7 @@ TEST(LayoutMemory, IsThatOfThePlan) {
       {"context ranks", 1, 1, 1, Schedule::OneFOneB, 1, 4, 4, false, 1, kSelective, false, 4},
       {"context, tensor, pipeline", 2, 2, 2, Schedule::ZbH1, 1, 2, 8, true, 1, kFull, false, 2},
       {"experts", 1, 1, 8, Schedule::OneFOneB, 1, 1, 2, false, 1, kSelective, false, 1, 4},
+      {"experts, context", 1, 1, 4, Schedule::OneFOneB, 1, 1, 2, false, 1, kSelective, false, 2, 4},
       {"experts, pipeline", 1, 2, 4, Schedule::ZbH1, 1, 1, 4, false, 2, kFull, true, 1, 4},
   };
   for (const MemoryCase& layout : cases) {

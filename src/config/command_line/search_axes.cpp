@@ -36,8 +36,7 @@ std::vector<int64_t> context_candidates(const SearchJob& job, const Layout& befo
   const ModelConfig& model = job.run.model;
   const int64_t ranks = job.run.mesh.ranks / before[SearchAxis::Tensor];
   std::vector<int64_t> sizes{1};
-  if (!family_of_model(model).causal || model.num_experts || job.run.mesh.device == ComputeDevice::Cuda)
-    return sizes;
+  if (!family_of_model(model).causal || job.run.mesh.device == ComputeDevice::Cuda) return sizes;
   for (int64_t size = 2; size <= std::min(ranks, model.seq_length / kLeastPositions); ++size)
     if (ranks % size == 0 && model.seq_length % (2 * size) == 0) sizes.push_back(size);
   return sizes;

@@ -140,19 +140,9 @@ void check_router_training(const ModelConfig& model, Problems& problems) {
 
 namespace {
 
-// A rank routes rows that no other rank has, of samples whose positions are all on its tensor ranks.
+// A rank routes rows that no other rank has.
 void check_experts_of_samples(const PretrainConfig& config, Problems& problems) {
   const int64_t experts = *config.model.num_experts;
-  const int context = config.mesh.context_parallel_size;
-  if (problems.sound({"context-parallel-size"}) && context > 1)
-    problems.about("num-experts", "context-parallel-size")
-        .wrong(
-            "--num-experts {} is not possible with --context-parallel-size {}: routers count the choices of "
-            "whole samples",
-            experts, context)
-        .right(
-            "give --context-parallel-size 1; pipeline stages, data-parallel ranks, tensor ranks with "
-            "--sequence-parallel, --expert-model-parallel-size and --zero-stage spread the model");
   const int tensor = config.mesh.tensor_model_parallel_size;
   if (problems.sound({"tensor-model-parallel-size"}) && tensor > 1 && !config.mesh.sequence_parallel)
     problems.about("num-experts", "tensor-model-parallel-size", "sequence-parallel")
@@ -182,19 +172,28 @@ void check_bias_updates(const PretrainConfig& config, Problems& problems) {
         .right("choose a synchronous schedule, or balance with --moe-aux-loss-coeff instead");
 }
 
+// " on 2 tensor x 2 context ranks", that the tokens of a micro-batch are cut over.
+std::string ranks_of_tokens(int64_t tensor, int64_t context) {
+  if (context == 1) return tensor > 1 ? fmt::format(" on {} tensor ranks", tensor) : "";
+  return fmt::format(" on {}{} context ranks", tensor > 1 ? fmt::format("{} tensor x ", tensor) : "",
+                     context);
+}
+
 // Rows, of which the products of experts have 32-bit numbers: those of a rank's own tokens, and those that can arrive on
 // it in a round (nn/exchanged_rows.h).
 void check_expert_rows(const PretrainConfig& config, Problems& problems) {
   constexpr int64_t kMost = (int64_t{1} << 31) - 1;
   const ModelConfig& model = config.model;
-  if (!problems.sound({"micro-batch-size", "seq-length", "moe-router-topk", "tensor-model-parallel-size"}))
+  if (!problems.sound({"micro-batch-size", "seq-length", "moe-router-topk", "tensor-model-parallel-size",
+                       "context-parallel-size"}))
     return;
   const int64_t ranks = config.mesh.expert_model_parallel_size;
   const int64_t tensor = config.mesh.tensor_model_parallel_size;  // each of which has as many tokens
+  const int64_t context = config.mesh.context_parallel_size;      // and of these too
   const int64_t choices = std::min(model.moe_router_topk, *model.num_experts / ranks);
   int64_t tokens = 0, own = 0, arriving = 0;
   if (__builtin_mul_overflow(config.batch.micro_batch_size, model.seq_length, &tokens)) tokens = INT64_MAX;
-  tokens /= tensor;
+  tokens /= tensor * context;
   if (__builtin_mul_overflow(tokens, model.moe_router_topk, &own)) own = INT64_MAX;
   if (__builtin_mul_overflow(tokens, ranks * choices, &arriving)) arriving = INT64_MAX;
   const std::optional<double> factor = config.mesh.moe_buffer_factor;
@@ -203,17 +202,24 @@ void check_expert_rows(const PretrainConfig& config, Problems& problems) {
   if (own > kMost || (arriving > kMost && !in_rounds))
     problems
         .about("micro-batch-size", "seq-length", "moe-router-topk", "num-experts",
-               "expert-model-parallel-size", "tensor-model-parallel-size", "moe-buffer-factor")
+               "expert-model-parallel-size", "tensor-model-parallel-size", "context-parallel-size",
+               "moe-buffer-factor")
         .wrong(
             "--micro-batch-size {} x --seq-length {} tokens{} may give the experts of a rank more than {} "
             "rows: "
             "--moe-router-topk {}, --num-experts {}, --expert-model-parallel-size {}{}",
-            config.batch.micro_batch_size, model.seq_length,
-            tensor > 1 ? fmt::format(" on {} tensor ranks", tensor) : "", kMost, model.moe_router_topk,
-            *model.num_experts, ranks, factor ? fmt::format(", --moe-buffer-factor {}", *factor) : "")
+            config.batch.micro_batch_size, model.seq_length, ranks_of_tokens(tensor, context), kMost,
+            model.moe_router_topk, *model.num_experts, ranks,
+            factor ? fmt::format(", --moe-buffer-factor {}", *factor) : "")
         .right("give a smaller --micro-batch-size{}", own > kMost ? ""
                                                       : factor    ? " or --moe-buffer-factor"
                                                                   : ", or --moe-buffer-factor");
+}
+
+std::string factors_of_stage(int64_t tensor, int64_t context, int64_t data) {
+  if (tensor == 1 && context == 1) return "which are data-parallel";
+  return fmt::format("tensor {}{} x data {}", tensor,
+                     context > 1 ? fmt::format(" x context {}", context) : "", data);
 }
 
 }  // namespace
@@ -248,14 +254,14 @@ void check_experts_mesh(const PretrainConfig& config, Problems& problems) {
         .right("give --device cpu, or leave it out: every rank holds all experts of its blocks then");
   if (!sound_sizes(problems)) return;
   const int64_t tensor = config.mesh.tensor_model_parallel_size;
+  const int64_t context = config.mesh.context_parallel_size;
   const int64_t data = data_parallel_size(config.mesh);
-  if (tensor * data % ranks != 0)
+  if (tensor * context * data % ranks != 0)
     problems
         .about("expert-model-parallel-size", "ranks", "data-parallel-size", "pipeline-model-parallel-size",
-               "tensor-model-parallel-size")
+               "tensor-model-parallel-size", "context-parallel-size")
         .wrong("--expert-model-parallel-size {} does not divide the {} ranks of a pipeline stage, {}", ranks,
-               tensor * data,
-               tensor == 1 ? "which are data-parallel" : fmt::format("tensor {} x data {}", tensor, data))
+               tensor * context * data, factors_of_stage(tensor, context, data))
         .right("give a divisor of them: they share the experts");
 }
 

@@ -20,6 +20,7 @@ void route(Stream& stream, Tensor gates, Tensor chosen, Tensor logits, Tensor bi
 
 void router_losses(Stream& stream, Tensor balance, Tensor z, Tensor counts, Tensor logits, int64_t seq,
                    const Router& how) {
+  check(!how.counted, "router_losses: sequences that are cut over ranks are not possible on a CUDA device");
   const int64_t tokens = logits.row_count();
   dispatch_wide_float(logits.dtype, [&](auto zero) {
     using W = decltype(zero);

@@ -16,17 +16,22 @@ void route(T* gates, int32_t* chosen, const T* logits, const T* bias, int64_t ex
 }
 
 template <class T>
+void count_choices(int32_t* counts, const T* logits, int64_t experts, int64_t tokens, const Router& how) {
+  for (int64_t i = 0; i < experts; ++i) counts[i] = 0;
+  for (int64_t t = 0; t < tokens; ++t) {
+    const T* row = logits + t * experts;
+    visit_largest<T>(
+        experts, how.choices, [row](int64_t i) { return row[i]; },
+        [counts](int64_t, int64_t expert) { ++counts[expert]; });
+  }
+}
+
+template <class T>
 void router_losses(T* balance, T* z, int32_t* counts, const T* logits, int64_t experts, int64_t seq,
                    const Router& how, int64_t begin, int64_t end) {
   for (int64_t b = begin; b < end; ++b) {
     int32_t* counted = counts + b * experts;
-    for (int64_t i = 0; i < experts; ++i) counted[i] = 0;
-    for (int64_t t = b * seq; t < (b + 1) * seq; ++t) {
-      const T* row = logits + t * experts;
-      visit_largest<T>(
-          experts, how.choices, [row](int64_t i) { return row[i]; },
-          [counted](int64_t, int64_t expert) { ++counted[expert]; });
-    }
+    if (!how.counted) count_choices(counted, logits + b * seq * experts, experts, seq, how);
     for (int64_t t = b * seq; t < (b + 1) * seq; ++t)
       token_losses(balance[t], z[t], logits + t * experts, counted, experts, seq, how);
   }

@@ -166,7 +166,8 @@ struct Scores {
 };
 
 HD inline double balance_factor(int64_t experts, int64_t seq, const Router& how) {
-  return static_cast<double>(experts) / (static_cast<double>(how.choices) * static_cast<double>(seq));
+  return static_cast<double>(experts) /
+         (static_cast<double>(how.choices) * static_cast<double>(seq * how.sequence_parts));
 }
 
 template <class T>
