@@ -88,9 +88,6 @@ void expect_gathered(const char* op, const Attention& how, DType dtype) {
 void expect_step(const char* op, const Attention& how) {
   check(how.rows.rows() > 0 && how.key_rows.length() == how.seq,
         "{}: keys of some positions are for rows of a sequence of as many", op);
-  check(how.causal && how.lengths.data == nullptr,
-        "{}: keys of some positions are for causal attention without lengths, this one {}", op,
-        how.causal ? "has lengths" : "is not causal");
   check(how.further || how.key_rows == how.rows, "{}: the first step needs the keys of the queries", op);
   for (const RowRun& queries : how.rows.runs())
     for (const RowRun& keys : how.key_rows.runs())

@@ -116,10 +116,10 @@ struct LatentShape {
 };
 
 // One attention head of one sample: queries and keys of positions that follow each other, of which rows are
-// given. Positions are counted from that of the first key, `origin` in the sequence, and no query is before it:
-// queries are those of [first_query, first_query + queries). Rows of queries and their gradients are
-// `query_stride` numbers apart, those of keys, values and their gradients `key_stride`, and rows of outputs
-// `out_stride`. `element` is the global index of (this sample and head, first key's position, first key).
+// given. Keys are counted from the first, `origin` in the sequence. So are queries under a causal mask, and none is
+// before it; otherwise they are counted from the begin of the sequence. Queries are those of [first_query,
+// first_query + queries). Rows of queries and their gradients are `query_stride` numbers apart, those of keys, values
+// and their gradients `key_stride`, and rows of outputs `out_stride`. `element` is the global index of (this sample and head, query 0, first key).
 struct HeadShape {
   int64_t seq;     // positions of the sequence
   int64_t origin;  // in it
@@ -127,7 +127,7 @@ struct HeadShape {
   int64_t keys;    // of these, those that exist and that some query may see
   int64_t first_query;
   int64_t queries;
-  const int32_t* first_keys;  // at the first key's position, as in Attention, or null: 0
+  const int32_t* first_keys;  // of query 0 on, as in Attention, or null: 0
   int64_t width;
   int64_t query_stride;
   int64_t key_stride;

@@ -1,6 +1,7 @@
 // Launchers of attention. One worker computes a whole head of a sample; in backward, all heads that share a
 // key head, so that the gradients of keys and values are summed in one fixed order.
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "ops/launch.h"
@@ -35,6 +36,10 @@ struct Heads {
 
   int64_t query_stride() const { return (heads + 2 * kv_heads) * head_dim; }
   int64_t key_stride() const { return gathered ? 2 * kv_heads * head_dim : query_stride(); }
+  // Positions of a sample, without padding.
+  int64_t existing(int64_t sample) const {
+    return lengths == nullptr ? seq : std::clamp<int64_t>(lengths[sample], 1, seq);
+  }
   int64_t most_keys() const {
     int64_t most = 0;
     for (const RowRun& run : key_rows.runs()) most = std::max(most, run.count);
@@ -64,35 +69,40 @@ HeadShape shape_of(const Heads& how, const LateIndex& first, int64_t sample, int
                    const RowRun& keys) {
   const uint64_t row = first.now() + static_cast<uint64_t>(sample * how.global_heads + head);
   const auto seq = static_cast<uint64_t>(how.seq);
-  const int64_t existing = how.lengths == nullptr ? how.seq : how.lengths[sample];
   const int64_t seen = std::min(keys.end(), how.causal ? run.end() : how.seq);
-  return {.seq = how.seq,
-          .origin = keys.begin,
-          .held = keys.count,
-          .keys = std::clamp<int64_t>(existing, 1, seen) - keys.begin,
-          .first_query = run.begin - keys.begin,
-          .queries = run.count,
-          .first_keys = how.first_keys == nullptr ? nullptr : how.first_keys + sample * how.seq + keys.begin,
-          .width = how.head_dim,
-          .query_stride = how.query_stride(),
-          .key_stride = how.key_stride(),
-          .out_stride = how.heads * how.head_dim,
-          .causal = how.causal,
-          .scale = how.scale,
-          .element = row * seq * seq + static_cast<uint64_t>(keys.begin) * (seq + 1)};
+  // Under a causal mask positions are counted from the first key; otherwise only keys are, and queries may come first.
+  const int64_t origin = how.causal ? keys.begin : 0;
+  return {
+      .seq = how.seq,
+      .origin = keys.begin,
+      .held = keys.count,
+      .keys = std::min(how.existing(sample), seen) - keys.begin,
+      .first_query = run.begin - origin,
+      .queries = run.count,
+      .first_keys = how.first_keys == nullptr ? nullptr : how.first_keys + sample * how.seq + origin,
+      .width = how.head_dim,
+      .query_stride = how.query_stride(),
+      .key_stride = how.key_stride(),
+      .out_stride = how.heads * how.head_dim,
+      .causal = how.causal,
+      .scale = how.scale,
+      .element = row * seq * seq + static_cast<uint64_t>(origin) * seq + static_cast<uint64_t>(keys.begin)};
 }
 
-// Calls body(keys, first) for the runs of keys that a run of queries sees: its own first, if it is among them.
+// Calls body(keys, first) for the runs of keys that a run of queries sees: its own first, if it is among them. Returns
+// whether there is any.
 template <class Body>
-void for_each_key_run(const Heads& how, const RowRun& queries, Body body) {
+bool for_each_key_run(const Heads& how, int64_t sample, const RowRun& queries, Body body) {
+  const int64_t end = std::min(how.existing(sample), how.causal ? queries.end() : how.seq);
   bool first = true;
   for (const bool own : {true, false})
     for (const RowRun& keys : how.key_rows.runs()) {
       const bool same = keys.begin == queries.begin && keys.count == queries.count;
-      if (same != own || keys.begin >= queries.end()) continue;
+      if (same != own || keys.begin >= end) continue;
       body(keys, first);
       first = false;
     }
+  return !first;
 }
 
 // Where the first query of a run, and the first key and value of its head in a run of keys, lie in their
@@ -130,14 +140,25 @@ struct Forward {
   const T* keys;  // qkv, or keys and values of all positions, or of some
 
   void head(int64_t sample, int64_t head) const {
-    for (const RowRun& run : how.rows.runs())
-      for_each_key_run(how, run, [&](const RowRun& key_run, bool first_run) {
+    for (const RowRun& run : how.rows.runs()) {
+      const bool any = for_each_key_run(how, sample, run, [&](const RowRun& key_run, bool first_run) {
         const Offsets at = offsets_of(how, sample, head, run, key_run);
         kernels.attention_forward(output(sample, head, run, how.further || !first_run),
                                   {qkv + at.query, keys + at.key, keys + at.value},
                                   shape_of(how, first, sample, head, run, key_run), rule,
                                   scratch<Accumulate<T>>(scratch_of(how, 1, 2, 2)));
       });
+      if (!any && !how.further) begin_without_keys(sample, head, run);
+    }
+  }
+
+  // The first step of queries whose own keys are all padding: sums over no keys, to which the next step adds.
+  void begin_without_keys(int64_t sample, int64_t head, const RowRun& run) const {
+    Accumulate<T>* from = wide_out + out_offset(how, sample, head, run);
+    for (int64_t r = 0; r < run.count; ++r)
+      std::fill_n(from + r * how.heads * how.head_dim, how.head_dim, Accumulate<T>(0));
+    std::fill_n(lse + lse_offset(how, sample, head, run), run.count,
+                std::numeric_limits<Accumulate<T>>::lowest());
   }
 
   HeadOutput<T> output(int64_t sample, int64_t head, const RowRun& run, bool adds) const {
@@ -170,7 +191,7 @@ struct Backward {
       const int64_t head = kv_head * shared + i;
       const std::span<const RowRun> runs = how.rows.runs();
       for (const RowRun& run : runs)
-        for_each_key_run(how, run, [&](const RowRun& key_run, bool) {
+        for_each_key_run(how, sample, run, [&](const RowRun& key_run, bool) {
           const Offsets at = offsets_of(how, sample, head, run, key_run);
           const int64_t row = out_offset(how, sample, head, run);
           kernels.attention_backward(

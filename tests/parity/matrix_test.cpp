@@ -168,6 +168,8 @@ TEST(Matrix, Bert) {
       {{1, 2, 2, true, 2}, "1f1b", 1, 2, exact, kFull},
       {{2, 1, 1, false, 4}, "zb-h1", 1, 4, dropout, kSelective},
       {{2, 1, 2, true, 2, ContextExchange::AllToAll}, "1f1b", 1, 4, exact},
+      {{1, 2, 1, false, 4, ContextExchange::Ring}, "1f1b", 1, 2, exact, kSelective},
+      {{2, 1, 2, true, 2, ContextExchange::Ring}, "zb-h1", 1, 4, exact, kFull},
   });
 }
 

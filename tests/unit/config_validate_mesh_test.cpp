@@ -69,12 +69,6 @@ const std::vector<Case>& cases() {
        [](C& c) { c.mesh.tiled_mlp = 2, c.mesh.device = ComputeDevice::Cuda; }},
       {"--seq-length 66 is not a multiple of 2 x --context-parallel-size 2 = 4: each rank has positions from",
        [](C& c) { context(c, 2), c.model.seq_length = 66; }},
-      {"--cp-comm-type p2p is not possible with --model-type bert, whose positions see all others: give "
-       "--cp-comm-type all_gather or a2a",
-       [](C& c) {
-         context(c, 2), c.model.model_type = ModelType::Bert;
-         c.mesh.cp_comm_type = ContextExchange::Ring;
-       }},
       {"--cp-comm-type a2a cuts the 4 query heads and 4 key heads of a tensor rank over "
        "--context-parallel-size 8, which does not divide them: give a divisor of both",
        [](C& c) { context(c, 8), c.mesh.cp_comm_type = ContextExchange::AllToAll; }},

@@ -22,6 +22,7 @@ struct ContextCase {
   int64_t kv_heads = 2;
   double dropout = 0;
   bool documents = false;
+  bool padded = false;  // positions see all others but the padding of the second sample
 };
 
 constexpr int64_t kSamples = 2, kPositions = 48, kHeads = 4, kWidth = 8, kQueries = kHeads * kWidth;
@@ -56,7 +57,7 @@ Result attend(Communicator& world, const ContextCase& c) {
   ParamList params;
   BlockBuilder builder(params, mesh, 0, kSeed);
   const AttentionCore core(builder, "attention", {mesh, "attention", kHeads, c.kv_heads, kWidth}, c.dropout,
-                           AttentionSight::Causal, 1, c.sharing);
+                           c.padded ? AttentionSight::Both : AttentionSight::Causal, 1, c.sharing);
   BatchBuffer buffer(kSamples, kPositions);
   Batch batch = buffer.batch();
   batch.first_sample = 5;
@@ -66,6 +67,8 @@ Result attend(Communicator& world, const ContextCase& c) {
   for (int64_t i = 0; i < kSamples * kPositions; ++i)
     begins.push_back(static_cast<int32_t>(i % kPositions < 13 ? 0 : i % kPositions < 15 ? 13 : 15));
   if (c.documents) batch.document_begin = {begins.data(), DType::I32, {kSamples, kPositions}};
+  std::vector<int32_t> lengths{static_cast<int32_t>(kPositions), 5};
+  if (c.padded) batch.lengths = {lengths.data(), DType::I32, {kSamples}};
   const SequenceRows rows = rows_here(kPositions, mesh.sizes(), mesh.coords());
   cut_rows(batch, rows);
   Numbers qkv = cut_numbers(random_numbers(kSamples * kPositions * columns, "qkv"), rows, columns);
@@ -116,7 +119,11 @@ INSTANTIATE_TEST_SUITE_P(
                       ContextCase{"RingOf2", 2, ContextSharing::PassKeys, 4, 0, false},
                       ContextCase{"RingOf3", 3, ContextSharing::PassKeys, 1, 0.2, false},
                       ContextCase{"RingOf4", 4, ContextSharing::PassKeys, 2, 0.2, true},
-                      ContextCase{"RingOf8", 8, ContextSharing::PassKeys, 4, 0.2, true}),
+                      ContextCase{"RingOf8", 8, ContextSharing::PassKeys, 4, 0.2, true},
+                      ContextCase{"GatheredKeysOfBert", 3, ContextSharing::GatherKeys, 4, 0.2, false, true},
+                      ContextCase{"RingOf2OfBert", 2, ContextSharing::PassKeys, 4, 0, false, true},
+                      ContextCase{"RingOf4OfBert", 4, ContextSharing::PassKeys, 4, 0.2, false, true},
+                      ContextCase{"RingOf8OfBert", 8, ContextSharing::PassKeys, 4, 0.2, false, true}),
     [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace

@@ -118,6 +118,8 @@ class Rows {
       if (static_cast<int64_t>(i) % (queries_ + keys_) >= queries_) packed[i] = NAN;
     std::vector<int32_t> begins = begins_;
     if (!begins.empty()) how.first_keys = {begins.data(), DType::I32, {c_.batch, c_.seq}};
+    std::vector<int32_t> lengths = c_.lengths;
+    if (!lengths.empty()) how.lengths = {lengths.data(), DType::I32, {c_.batch}};
     const Host in(dtype_, {here, queries_ + keys_}, packed);
     const Host merged(wide, {here, queries_}, Values(static_cast<size_t>(here * queries_), NAN));
     const Host lse(wide, {c_.batch, c_.heads, how.rows.rows()},
@@ -286,7 +288,11 @@ TEST(AttentionRows, SeeAllKeysThatExist) {
     check_parts(c, DType::F64, 1e-12);
     check_parts(c, DType::F32, 2e-5);
     check_parts(c, DType::BF16, 1e-2);
+    check_steps(c, DType::F64, 1e-12);
+    check_steps(c, DType::F32, 2e-5);
   }
+  for (const Case& c : {Case{1, 12, 1, 1, 8, 3, 0, {}, {12}}, Case{2, 1100, 2, 1, 8, 2, 0.1, {}, {270, 1}}})
+    check_steps(c, DType::F64, 1e-12);
 }
 
 TEST(AttentionRows, AreThoseOfTheWholeSequenceInSteps) {
@@ -313,9 +319,6 @@ TEST(AttentionRows, StepsBeginWithTheirOwnKeysAndKeysDoNotOverlapThem) {
     EXPECT_THROW(ops.attention(stream, out, lse, packed, how), Error);
     how.further = true;
     EXPECT_NO_THROW(ops.attention(stream, out, lse, packed, how));
-    how.causal = false;
-    EXPECT_THROW(ops.attention(stream, out, lse, packed, how), Error);
-    how.causal = true;
     const SequenceRows kept = how.key_rows;
     how.key_rows = SequenceRows::zig_zag(12, 0, 2);  // positions 0 to 2 and 9 to 11, over 0, 1, 10 and 11
     const Host six(DType::F32, {6, 16});

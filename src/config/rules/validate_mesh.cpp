@@ -1,6 +1,5 @@
 #include "config/rules/validate_mesh.h"
 
-#include "config/fields/model_family.h"
 #include "config/fields/pipeline_choice.h"
 
 namespace trifold {
@@ -176,11 +175,6 @@ void check_exchanged_heads(const PretrainConfig& config, Problems& problems) {
 void check_context(const PretrainConfig& config, Problems& problems) {
   const int64_t context = config.mesh.context_parallel_size;
   if (!problems.sound({"context-parallel-size"}) || context == 1) return;
-  if (!family_of_model(config.model).causal && config.mesh.context_exchange() == ContextExchange::Ring)
-    problems.about("cp-comm-type", "model-type")
-        .wrong("--cp-comm-type p2p is not possible with --model-type {}, whose positions see all others",
-               name_of(config.model.model_type))
-        .right("give --cp-comm-type all_gather or a2a");
   if (config.mesh.device == ComputeDevice::Cuda)
     problems.about("context-parallel-size", "device")
         .wrong("--context-parallel-size {} is not possible with --device cuda yet", context)
