@@ -95,9 +95,13 @@ TEST(Latent, CurvesAgreeOnEveryMesh) {
 
 TEST(Latent, WithExpertsToo) {
   const Curve one = train_and_evaluate(latent_experts(true));
-  for (const auto& [mesh, ep] : {std::pair(LatentMesh{4, 1, 1, 1, false, 1}, 4),
-                                 {LatentMesh{2, 2, 1, 1, true, 3}, 4},
-                                 {LatentMesh{2, 2, 2, 1, true, 0, "zb-h1"}, 2}}) {
+  for (const auto& [mesh, ep] :
+       {std::pair(LatentMesh{4, 1, 1, 1, false, 1}, 4),
+        {LatentMesh{2, 2, 1, 1, true, 3}, 4},
+        {LatentMesh{2, 2, 2, 1, true, 0, "zb-h1"}, 2},
+        {LatentMesh{2, 1, 1, 2, false, 1}, 4},
+        {LatentMesh{1, 2, 1, 2, true, 0, "1f1b", kSelective, ContextExchange::Ring}, 2},
+        {LatentMesh{1, 2, 1, 2, true, 3, "1f1b", kFull, ContextExchange::AllToAll}, 4}}) {
     SCOPED_TRACE(name_of(mesh));
     PretrainConfig config = latent_on(latent_experts(true), mesh);
     config.mesh.expert_model_parallel_size = ep;
@@ -181,6 +185,28 @@ TEST(Latent, APlanForetellsMemoryAndTraffic) {
               << static_cast<int>(recompute);
         });
       }
+}
+
+// Keys and values of all heads travel, as wide as attention takes them.
+TEST(Latent, APlanForetellsWhatContextRanksHoldAndSend) {
+  for (const auto exchange : {ContextExchange::AllGather, ContextExchange::Ring, ContextExchange::AllToAll})
+    for (const auto recompute : {RecomputeGranularity::None, kFull}) {
+      const PretrainConfig config =
+          latent_on(latent_run(20, false), {1, 1, 1, 2, false, 1, "1f1b", recompute, exchange});
+      PlanConfig plan;
+      plan.run = config;
+      const PlanReport report = make_plan_report(resolve(plan));
+      const std::unique_ptr<DataSource> data = few_tokens(config.model);
+      run_on_ranks(config.mesh, [&](Communicator& world) {
+        Trainer trainer(world, config, *data, nullptr);
+        const Communicator& ranks = trainer.replica().mesh().comm({Axis::Cp});
+        const int64_t before = ranks.bytes_sent();
+        trainer.step();
+        EXPECT_EQ(static_cast<double>(ranks.bytes_sent() - before), report.traffic[0].context);
+        EXPECT_EQ(trainer.memory().predicted_activations, report.memory[0].predicted_activations);
+        EXPECT_EQ(trainer.memory().optimizer, report.memory[0].optimizer);
+      });
+    }
 }
 
 }  // namespace

@@ -115,6 +115,30 @@ INSTANTIATE_TEST_SUITE_P(Models, TiledRuns,
                            return std::string(kTiledNames[static_cast<size_t>(test.param)]);
                          });
 
+TEST(TiledMlp, GoesWithLatentAttention) {
+  const auto run = [](int64_t tiles) {
+    PretrainConfig config = tiled_run(TiledModel::Gpt, true, tiles);
+    make_latent(config.model, 20);
+    config.mesh.recompute_granularity = RecomputeGranularity::Full;
+    return config;
+  };
+  const Curve whole = train(run(1));
+  for (const TiledMesh& mesh : {TiledMesh{1, 2, 1, 1, "1f1b", 1, true}, {1, 1, 2, 2, "zb-h1"}}) {
+    const PretrainConfig config = mesh.of(run(5));
+    EXPECT_LT(relative_error(train(config).losses, whole.losses), 1e-11) << "tp " << mesh.tp;
+    PlanConfig plan;
+    plan.run = config;
+    const PlanReport report = make_plan_report(resolve(plan));
+    const std::unique_ptr<DataSource> data = few_tokens(config.model);
+    run_on_ranks(config.mesh, [&](Communicator& world) {
+      Trainer trainer(world, config, *data, nullptr);
+      trainer.step();
+      const auto stage = static_cast<size_t>(trainer.replica().mesh().coord(Axis::Pp));
+      EXPECT_EQ(trainer.memory().predicted_activations, report.memory[stage].predicted_activations);
+    });
+  }
+}
+
 size_t tiled_activations(int64_t layers, int64_t tiles, RecomputeGranularity recompute) {
   PretrainConfig config = tiled_run(TiledModel::Gpt, false, tiles);
   config.model.num_layers = layers;
