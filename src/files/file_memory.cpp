@@ -17,35 +17,37 @@ namespace trifold {
 
 namespace {
 
-// Closes the file on destruction; the mapping stays.
+// A new file that has no name any more.
 class OpenFile {
  public:
-  explicit OpenFile(const std::string& folder) {
-    std::string name = folder + "/trifold-offload-XXXXXX";
+  explicit OpenFile(const MemoryFolder& folder) {
+    std::string name = folder.path + "/trifold-memory-XXXXXX";
     number_ = mkostemp(name.data(), O_CLOEXEC);
     if (number_ < 0)
-      bad_input("--offload {}: no file can be created there ({}); name a folder that exists and is writable",
-                folder, std::strerror(errno));
+      bad_input("{} {}: no file can be created there ({}); name a folder that exists and is writable",
+                folder.option, folder.path, std::strerror(errno));
     unlink(name.c_str());
   }
-  ~OpenFile() { close(number_); }
+  ~OpenFile() {
+    if (number_ >= 0) close(number_);
+  }
   OpenFile(const OpenFile&) = delete;
   OpenFile& operator=(const OpenFile&) = delete;
   int number() const { return number_; }
+  // The caller closes it.
+  int take() { return std::exchange(number_, -1); }
 
  private:
   int number_;
 };
 
-void check_space(const std::string& folder, size_t bytes) {
+void check_space(const MemoryFolder& folder, size_t bytes) {
   struct statvfs space {};
-  if (statvfs(folder.c_str(), &space) != 0) return;  // allocating the space will fail then
+  if (statvfs(folder.path.c_str(), &space) != 0) return;  // allocating the space will fail then
   const uint64_t free_bytes = uint64_t{space.f_bavail} * space.f_frsize;
   if (bytes > free_bytes)
-    bad_input(
-        "--offload {}: a rank needs {} bytes there, and {} are free; free space, name another folder, or "
-        "shard the state over more ranks (--zero-stage 1 or more)",
-        folder, bytes, free_bytes);
+    bad_input("{} {}: a rank needs {} bytes there, and {} are free; free space, name another folder, or {}",
+              folder.option, folder.path, bytes, free_bytes, folder.remedy);
 }
 
 size_t page_bytes() {
@@ -55,31 +57,42 @@ size_t page_bytes() {
 
 }  // namespace
 
-void check_offload_folder(const std::string& folder) { const OpenFile made_and_gone(folder); }
+void check_memory_folder(const MemoryFolder& folder, size_t bytes) {
+  const OpenFile made_and_gone(folder);
+  check_space(folder, bytes);
+}
 
-FileMemory::FileMemory(const std::string& folder, size_t bytes) : bytes_(bytes) {
+void check_offload_folder(const std::string& folder) { check_memory_folder({folder}); }
+
+FileMemory::FileMemory(const MemoryFolder& folder, size_t bytes) : bytes_(bytes) {
   if (bytes == 0) return;
-  const OpenFile file(folder);
+  OpenFile file(folder);
   check_space(folder, bytes);
   if (const int error = posix_fallocate(file.number(), 0, static_cast<off_t>(bytes)); error != 0)
-    bad_input("--offload {}: {} bytes could not be allocated on the disk ({})", folder, bytes,
+    bad_input("{} {}: {} bytes could not be allocated on the disk ({})", folder.option, folder.path, bytes,
               std::strerror(error));
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.number(), 0);
-  check(memory != MAP_FAILED, "--offload {}: a file of {} bytes could not be mapped ({})", folder, bytes,
-        std::strerror(errno));
+  if (memory == MAP_FAILED)
+    bad_input("{} {}: a file of {} bytes could not be mapped ({}); name a folder of another file system",
+              folder.option, folder.path, bytes, std::strerror(errno));
   data_ = static_cast<std::byte*>(memory);
+  file_ = file.take();
 }
 
 FileMemory::~FileMemory() {
   if (data_ != nullptr) munmap(data_, bytes_);
+  if (file_ >= 0) close(file_);
 }
 
 FileMemory::FileMemory(FileMemory&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      file_(std::exchange(other.file_, -1)) {}
 
 FileMemory& FileMemory::operator=(FileMemory&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
+  std::swap(file_, other.file_);
   return *this;
 }
 
@@ -93,6 +106,32 @@ void FileMemory::expect(size_t begin, size_t end) const {
 void FileMemory::release(size_t begin, size_t end) const {
   const size_t first = begin / page_bytes() * page_bytes();
   if (first < end) madvise(data_ + first, end - first, MADV_DONTNEED);
+}
+
+namespace {
+
+// Calls move(bytes done, place in the file) until all are; it returns how many it moved, as pread does.
+template <class Move>
+void move_all(const char* what, size_t begin, size_t bytes, Move move) {
+  for (size_t done = 0; done < bytes;) {
+    const ssize_t moved = move(done, static_cast<off_t>(begin + done));
+    if (moved < 0 && errno == EINTR) continue;
+    check(moved > 0, "{} {} bytes at {} of a file that serves as memory failed ({})", what, bytes, begin,
+          moved < 0 ? std::strerror(errno) : "the file is too short");
+    done += static_cast<size_t>(moved);
+  }
+}
+
+}  // namespace
+
+void FileMemory::read(std::byte* to, size_t begin, size_t bytes) const {
+  move_all("reading", begin, bytes,
+           [&](size_t done, off_t place) { return pread(file_, to + done, bytes - done, place); });
+}
+
+void FileMemory::write(const std::byte* from, size_t begin, size_t bytes) const {
+  move_all("writing", begin, bytes,
+           [&](size_t done, off_t place) { return pwrite(file_, from + done, bytes - done, place); });
 }
 
 }  // namespace trifold

@@ -12,14 +12,26 @@
 
 namespace trifold {
 
-// BadInput unless files can be created in the folder that --offload names.
+// A folder for such files, with what messages say of it.
+struct MemoryFolder {
+  std::string path;
+  std::string option = "--offload";  // that names the folder
+  // One way out of too little space.
+  std::string remedy = "shard the state over more ranks (--zero-stage 1 or more)";
+};
+
+// BadInput unless files can be created there, and `bytes` are free.
+void check_memory_folder(const MemoryFolder& folder, size_t bytes = 0);
+
+// The same for the folder that --offload names.
 void check_offload_folder(const std::string& folder);
 
 class FileMemory {
  public:
   FileMemory() = default;
   // Initialised to zero. BadInput if the folder does not exist, is not writable or lacks the space.
-  FileMemory(const std::string& folder, size_t bytes);
+  FileMemory(const std::string& folder, size_t bytes) : FileMemory(MemoryFolder{folder}, bytes) {}
+  FileMemory(const MemoryFolder& folder, size_t bytes);
   ~FileMemory();
   FileMemory(FileMemory&& other) noexcept;
   FileMemory& operator=(FileMemory&& other) noexcept;
@@ -34,9 +46,15 @@ class FileMemory {
   // Bytes [begin, end) are not needed soon: they keep their values but are no longer resident.
   void release(size_t begin, size_t end) const;
 
+  // Copies between the file and other memory without touching the mapping: what is copied does not become resident, and
+  // a disk that fails is an Error instead of a signal. Any threads may copy different bytes at the same time.
+  void read(std::byte* to, size_t begin, size_t bytes) const;
+  void write(const std::byte* from, size_t begin, size_t bytes) const;
+
  private:
   std::byte* data_ = nullptr;
   size_t bytes_ = 0;
+  int file_ = -1;
 };
 
 }  // namespace trifold
