@@ -57,6 +57,7 @@ std::string parts_text(const RecommenderMemory& memory) {
                   bytes_text(memory.tables), bytes_text(memory.table_state), bytes_text(memory.exchange),
                   bytes_text(memory.dense), bytes_text(memory.activations));
   if (memory.workspace > 0) text += ", work space " + bytes_text(memory.workspace);
+  if (memory.files > 0) text += "; tables in files " + bytes_text(memory.files);
   if (memory.pinned > 0) text += "; pinned on the host " + bytes_text(memory.pinned);
   return text;
 }

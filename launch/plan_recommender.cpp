@@ -72,9 +72,10 @@ void print_memory(const RecommendPlan& plan) {
 }
 
 Json memory_json(const RecommenderMemory& memory) {
-  return {{"tables", memory.tables}, {"table_state", memory.table_state}, {"exchange", memory.exchange},
-          {"dense", memory.dense},   {"activations", memory.activations}, {"workspace", memory.workspace},
-          {"pinned", memory.pinned}};
+  return {{"tables", memory.tables},           {"table_state", memory.table_state},
+          {"exchange", memory.exchange},       {"dense", memory.dense},
+          {"activations", memory.activations}, {"workspace", memory.workspace},
+          {"pinned", memory.pinned},           {"files", memory.files}};
 }
 
 void print_times(const RecommendPlan& plan) {

@@ -36,6 +36,11 @@ class ClickProgress final : public RecommendObserver, public ProgressLines {
     line("steps       {} to {}", report.first_step, report.last_step);
   }
 
+  void on_rows(const RowCache::Counts& rows) override {
+    step_rows_ = {rows.wanted - rows_.wanted, rows.found - rows_.found};
+    rows_ = rows;
+  }
+
   void on_step(const StepReport& step) override {
     samples_ += step.samples;
     seconds_ += step.step_seconds;
@@ -47,15 +52,21 @@ class ClickProgress final : public RecommendObserver, public ProgressLines {
                                     {"step_seconds", step.step_seconds},
                                     {"samples_per_second", step.samples_per_second()}};
       if (clips_) object["grad_norm"] = step.grad_norm;
+      if (rows_.wanted > 0) {
+        object["file_rows"] = step_rows_.wanted;
+        object["file_rows_in_memory"] = step_rows_.found;
+      }
       return object;
     });
     const std::string norm = clips_ ? fmt::format("grad norm {:.3f}  ", step.grad_norm) : "";
-    const std::string text = fmt::format("step {:>6}/{}  loss {:.5f}  {}lr {:.3e}  {:.0f} samples/s  ETA {}",
-                                         step.step, last_step(), step.loss, norm, step.lr,
-                                         static_cast<double>(samples_) / seconds_, remaining(step.step));
+    const std::string text =
+        fmt::format("step {:>6}/{}  loss {:.5f}  {}lr {:.3e}  {}{:.0f} samples/s  ETA {}", step.step,
+                    last_step(), step.loss, norm, step.lr, found_text(),
+                    static_cast<double>(samples_) / seconds_, remaining(step.step));
     if (!show_step(step.step, text)) return;
     samples_ = 0;
     seconds_ = 0;
+    shown_rows_ = rows_;
   }
 
   void on_eval(const ClickEvaluation& evaluation) override {
@@ -92,7 +103,17 @@ class ClickProgress final : public RecommendObserver, public ProgressLines {
     print_line(fmt::format(format, std::forward<Args>(args)...));
   }
 
+  // Of rows in files since a step was shown, how many were in memory.
+  std::string found_text() const {
+    const int64_t wanted = rows_.wanted - shown_rows_.wanted;
+    if (wanted == 0) return {};
+    return fmt::format("in memory {:.1f} %  ", 100 * static_cast<double>(rows_.found - shown_rows_.found) /
+                                                   static_cast<double>(wanted));
+  }
+
   bool clips_;
+  RowCache::Counts rows_, step_rows_,
+      shown_rows_;  // so far; of the last step; at the last step that was shown
   std::optional<double> best_auc_;
   int64_t samples_ = 0;  // since a step was shown
   double seconds_ = 0;

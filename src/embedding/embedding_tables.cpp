@@ -25,6 +25,28 @@ SquaresRoom squares_room(const Placement& placement, const EmbeddingTables::Opti
   return room;
 }
 
+// The shards of a rank, for the division of its cache.
+std::vector<PartShape> shapes_of(const Placement& placement, int rank,
+                                 const EmbeddingTables::Options& options) {
+  std::vector<PartShape> shapes;
+  for (const Shard& shard : placement.shards_of(rank)) {
+    const EmbeddingTable& table = placement.tables()[static_cast<size_t>(shard.table)];
+    const int64_t width = shard.rect.extent[1];
+    shapes.push_back({shard.rect.extent[0], options.samples * placement.ranks() * table.max_ids,
+                      static_cast<size_t>(width) * size_of(options.dtype),
+                      options.training ? state_bytes_of_row(options.optimizer, width, options.dtype) : 0});
+  }
+  return shapes;
+}
+
+// The rows of each shard that are in memory.
+std::vector<int64_t> rows_in_memory(const std::vector<PartShape>& shapes, const TableStorage& storage) {
+  if (storage.in_files()) return divide_cache(shapes, storage);
+  std::vector<int64_t> rows;
+  for (const PartShape& shape : shapes) rows.push_back(shape.rows);
+  return rows;
+}
+
 // Scales the vectors of averaged bags in place.
 void scale_means(const OpTable& ops, Stream& stream, std::vector<ColumnCopy>& mean, const LookupBatch& batch,
                  Tensor features) {
@@ -46,13 +68,16 @@ EmbeddingTables::EmbeddingTables(const Placement& placement, Communicator& comm,
   const int64_t width = placement.tables().empty() ? 0 : placement.tables()[0].width;
   const std::span<const Shard> mine = placement.shards_of(comm.rank());
   const bool alone = placement.ranks() == 1;
-  for (const Shard& shard : mine) add_part(shard.table, shard.rect, shard.rect.offset[1] == 0);
+  const std::vector<PartShape> shapes = shapes_of(placement, comm.rank(), options);
+  const std::vector<int64_t> slots = rows_in_memory(shapes, options.storage);
+  for (size_t i = 0; i < mine.size(); ++i)
+    add_part(mine[i].table, mine[i].rect, mine[i].rect.offset[1] == 0, slots[i], shapes[i].batch_ids);
   shards_ = parts_.size();
   for (size_t t = 0; t < placement.tables().size(); ++t) {
     const EmbeddingTable& table = placement.tables()[t];
     check(table.width == width, "table {} has vectors of {}, others of {}", table.name, table.width, width);
     if (placement.replicated(static_cast<int>(t)))
-      add_part(static_cast<int>(t), Rect::whole({table.rows, table.width}), comm.rank() == 0);
+      add_part(static_cast<int>(t), Rect::whole({table.rows, table.width}), comm.rank() == 0, table.rows, 0);
     const int64_t column = placement.feature_column(static_cast<int>(t));
     if (options.mean) mean_.push_back({column, column, width, false, {}});
   }
@@ -88,11 +113,38 @@ EmbeddingTables::~EmbeddingTables() {
   }
 }
 
-void EmbeddingTables::add_part(int table, const Rect& rect, bool names_rows) {
+void EmbeddingTables::add_part(int table, const Rect& rect, bool names_rows, int64_t slots,
+                               int64_t batch_ids) {
   parts_.emplace_back(ops_, placement_.tables()[static_cast<size_t>(table)], rect, names_rows,
                       TablePart::Options{options_.dtype, options_.optimizer, options_.training, options_.seed,
-                                         options_.init_range},
+                                         options_.init_range, options_.storage, slots, batch_ids},
                       compute_);
+}
+
+void EmbeddingTables::bring_in(LookupBatch& batch, bool sorted) {
+  for (size_t i = 0; i < shards_; ++i)
+    parts_[i].bring_in(batch.lookups[i], sorted ? &batch.orders[i] : nullptr);
+}
+
+void EmbeddingTables::settle(ThreadPool& pool) {
+  for (TablePart& part : parts_) part.settle(pool);
+}
+
+void EmbeddingTables::reload() {
+  for (TablePart& part : parts_) part.reload();
+}
+
+bool EmbeddingTables::in_files() const {
+  return std::any_of(parts_.begin(), parts_.end(), [](const TablePart& part) { return part.in_file(); });
+}
+
+RowCache::Counts EmbeddingTables::counts() const {
+  RowCache::Counts all;
+  for (const TablePart& part : parts_) {
+    all.wanted += part.counts().wanted;
+    all.found += part.counts().found;
+  }
+  return all;
 }
 
 void EmbeddingTables::connect(LookupBatch& batch) const {
@@ -173,9 +225,10 @@ std::vector<EmbeddingTables::Copy> EmbeddingTables::copies() const {
     for (NamedTensor& tensor : tensors) {
       const bool of_rows = tensor.spec.global.rank() == 1;
       if (i >= shards_)
-        copies.push_back({std::move(tensor), placement_.ranks(), comm_.rank() == 0});
-      else if (of_rows)
-        copies.push_back({std::move(tensor), parts_of_rows(shards[i]), shards[i].rect.offset[1] == 0});
+        copies.push_back({std::move(tensor), placement_.ranks(), comm_.rank() == 0, false});
+      else if (of_rows && (parts_of_rows(shards[i]) > 1 || !parts_[i].in_file()))
+        copies.push_back({std::move(tensor), parts_of_rows(shards[i]), shards[i].rect.offset[1] == 0,
+                          parts_[i].in_file()});
     }
   }
   return copies;
@@ -184,8 +237,9 @@ std::vector<EmbeddingTables::Copy> EmbeddingTables::copies() const {
 EmbeddingTables::Memory EmbeddingTables::memory() const {
   Memory memory;
   for (const TablePart& part : parts_) {
-    memory.tables += part.value_bytes();
+    memory.tables += part.value_bytes() + part.bookkeeping_bytes();
     memory.state += part.state_bytes();
+    memory.files += part.file_bytes();
   }
   memory.buffers = squares_.bytes() + (exchange_ ? exchange_->bytes() : 0) + (copies_ ? copies_->bytes() : 0);
   return memory;
@@ -194,22 +248,31 @@ EmbeddingTables::Memory EmbeddingTables::memory() const {
 EmbeddingTables::Memory EmbeddingTables::memory(const Placement& placement, int rank,
                                                 const Options& options) {
   Memory memory;
-  const auto add = [&](const Rect& rect) {
-    const auto rows = static_cast<size_t>(rect.extent[0]);
-    memory.tables += static_cast<size_t>(rect.elements()) * size_of(options.dtype);
-    if (options.training)
-      memory.state += rows * state_bytes_of_row(options.optimizer, rect.extent[1], options.dtype);
-  };
-  for (const Shard& shard : placement.shards_of(rank)) add(shard.rect);
+  const std::vector<PartShape> shapes = shapes_of(placement, rank, options);
+  const std::vector<int64_t> slots = rows_in_memory(shapes, options.storage);
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    const PartBytes part = bytes_of_part(shapes[i], slots[i]);
+    memory.tables += part.values + part.bookkeeping;
+    memory.state += part.state;
+    memory.files += part.file;
+  }
   for (size_t t = 0; t < placement.tables().size(); ++t) {
     const EmbeddingTable& table = placement.tables()[t];
-    if (placement.replicated(static_cast<int>(t))) add(Rect::whole({table.rows, table.width}));
+    if (!placement.replicated(static_cast<int>(t))) continue;
+    const auto rows = static_cast<size_t>(table.rows);
+    memory.tables += rows * static_cast<size_t>(table.width) * size_of(options.dtype);
+    if (options.training)
+      memory.state += rows * state_bytes_of_row(options.optimizer, table.width, options.dtype);
   }
   if (placement.ranks() == 1) return memory;
   memory.buffers = static_cast<size_t>(squares_room(placement, options).numbers) * size_of(options.dtype) +
                    VectorExchange::bytes(placement, rank, exchange_options(options));
   if (options.training) memory.buffers += TableCopies::bytes(placement, options.dtype);
   return memory;
+}
+
+size_t EmbeddingTables::least_cache(const Placement& placement, int rank, const Options& options) {
+  return trifold::least_cache(shapes_of(placement, rank, options));
 }
 
 // The maximum over its calls of update_rows and row_gradients; row_squares needs no more than one of its

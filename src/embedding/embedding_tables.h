@@ -41,8 +41,9 @@ class EmbeddingTables {
     bool bf16_exchange = false;
     bool training = true;  // otherwise there is no state and no backward
     uint64_t seed = 0;
-    StepMarks marks;        // called for Vectors and Gradients
-    double init_range = 0;  // of initial values (embedding/table_part.h)
+    StepMarks marks;            // called for Vectors and Gradients
+    double init_range = 0;      // of initial values (embedding/table_part.h)
+    TableStorage storage = {};  // of shards; replicated tables are in memory
   };
   // `comm` must not be used by others; its work runs on `comm_stream`, computation on `compute`, both on the
   // device of `ops`. References must outlive the tables.
@@ -54,6 +55,19 @@ class EmbeddingTables {
 
   // Connects the lookups of a new batch (IdExchange::make_batch) to their tables.
   void connect(LookupBatch& batch) const;
+
+  // Brings the rows of a batch, which is connected and filled (IdExchange::distribute), into memory, where tables are in
+  // files, and makes its lists refer to them. `sorted`: it has orders. May run on another thread during the
+  // step of the batch before; batches must be used in the order of these calls.
+  void bring_in(LookupBatch& batch, bool sorted);
+  // Makes the files complete: call it before the tensors of checkpoint_tensors are read. No step and no bring_in may
+  // be in progress.
+  void settle(ThreadPool& pool);
+  // Call it after those tensors were written.
+  void reload();
+  bool in_files() const;
+  // Distinct rows of the batches so far, in tables in files, and those of them that were in memory already.
+  RowCache::Counts counts() const;
 
   // Looks up and starts sending. Until `finish_forward`, the features belong to this object, except the
   // columns of the bottom MLP.
@@ -76,16 +90,20 @@ class EmbeddingTables {
     NamedTensor tensor;
     int copies = 1;
     bool is_first = true;
+    bool in_file = false;  // and hence to be settled before it is read
   };
   std::vector<Copy> copies() const;
 
-  // Bytes of tables, of state, and of the buffers of exchanges and updates.
+  // Bytes of tables, of state, and of the buffers of exchanges and updates, of tables in files those that are in memory,
+  // with bookkeeping; and bytes of files.
   struct Memory {
-    size_t tables = 0, state = 0, buffers = 0;
+    size_t tables = 0, state = 0, buffers = 0, files = 0;
   };
   Memory memory() const;
   // The same for any rank of a placement, without constructing it.
   static Memory memory(const Placement& placement, int rank, const Options& options);
+  // The least cache (TableStorage) with which a rank holds the rows of two batches.
+  static size_t least_cache(const Placement& placement, int rank, const Options& options);
   // Bytes of a device's workspace that updates need for the largest batch. It is taken at construction,
   // because cudaMalloc during training would wait for all work in flight.
   static size_t update_workspace(const Placement& placement, int rank, const Options& options);
@@ -94,7 +112,7 @@ class EmbeddingTables {
  private:
   static VectorExchange::Options exchange_options(const Options& options);
   int parts_of_rows(const Shard& shard) const;
-  void add_part(int table, const Rect& rect, bool names_rows);
+  void add_part(int table, const Rect& rect, bool names_rows, int64_t slots, int64_t batch_ids);
   void add_squares(const LookupBatch& batch, Tensor gradients, double grad_scale);
 
   const Placement& placement_;

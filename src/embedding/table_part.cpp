@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/random.h"
-
 namespace trifold {
 
 std::string weight_name(const EmbeddingTable& table) {
@@ -27,6 +25,28 @@ size_t state_bytes_of_row(SparseKind kind, int64_t width, DType dtype) {
   return 0;
 }
 
+InitialRows::InitialRows(const EmbeddingTable& table, const Rect& rect, DType dtype, uint64_t seed,
+                         double range)
+    : key_(philox_key(seed, weight_name(table))),
+      bound_(range > 0 ? range : std::sqrt(1.0 / static_cast<double>(table.rows))),
+      vector_(table.width - table.weights),
+      rect_(rect),
+      dtype_(dtype) {}
+
+template <class T>
+void InitialRows::write_as(int64_t row, T* to) const {
+  for (int64_t c = 0; c < rect_.extent[1]; ++c) {
+    const int64_t column = rect_.offset[1] + c;
+    const int64_t element = (rect_.offset[0] + row) * vector_ + column;
+    const double unit = (philox_word(key_, static_cast<uint64_t>(element)) + 0.5) / 4294967296.0;
+    to[c] = column < vector_ ? static_cast<T>(bound_ * (2 * unit - 1)) : T(0);
+  }
+}
+
+void InitialRows::write(int64_t row, std::byte* to) const {
+  dispatch_wide_float(dtype_, [&](auto zero) { write_as(row, reinterpret_cast<decltype(zero)*>(to)); });
+}
+
 TablePart::TablePart(const OpTable& ops, const EmbeddingTable& table, const Rect& rect, bool names_rows,
                      const Options& options, Stream& stream)
     : ops_(ops),
@@ -34,15 +54,62 @@ TablePart::TablePart(const OpTable& ops, const EmbeddingTable& table, const Rect
       rect_(rect),
       names_rows_(names_rows),
       options_(options),
-      values_(static_cast<size_t>(rect.elements()) * size_of(options.dtype), ops.device) {
+      memory_rows_(options.storage.in_files() ? options.slots : rect.extent[0]),
+      initial_(table, rect, options.dtype, options.seed, options.init_range),
+      values_(static_cast<size_t>(memory_rows_ * rect.extent[1]) * size_of(options.dtype), ops.device) {
   if (options.training) {
-    const auto rows = static_cast<size_t>(rect.extent[0]);
+    const auto rows = static_cast<size_t>(memory_rows_);
     const size_t bytes = rows * state_bytes_of_row(options.optimizer, rect.extent[1], options.dtype);
     const bool two = options.optimizer == SparseKind::Adam || options.optimizer == SparseKind::Ftrl;
     state_ = Buffer(two ? bytes / 2 : bytes, ops.device);
     if (two) second_ = Buffer(bytes / 2, ops.device);
   }
-  initialise(stream);
+  if (memory_rows_ < rect.extent[0])
+    make_file();
+  else
+    initialise(stream);
+}
+
+void TablePart::make_file() {
+  check(ops_.device == nullptr, "table {} is in a file, which a device cannot read", table_.name);
+  const auto all = static_cast<size_t>(rect_.extent[0]);
+  const auto here = static_cast<size_t>(memory_rows_);
+  std::vector<RowCache::Array> arrays;
+  size_t end = 0;
+  for (const Buffer* buffer : {&values_, &state_, &second_}) {
+    if (buffer->bytes() == 0) continue;
+    const size_t row_bytes = buffer->bytes() / here;
+    arrays.push_back({end, row_bytes, buffer->data()});
+    end += row_bytes * all;
+  }
+  file_ = std::make_unique<FileMemory>(options_.storage.place(), end);
+  cache_ = std::make_unique<RowCache>(
+      *file_, std::move(arrays), rect_.extent[0], memory_rows_, options_.batch_ids,
+      [initial = initial_](int64_t row, std::byte* to) { initial.write(row, to); });
+}
+
+void TablePart::bring_in(const BagLookup& lookup, const LookupOrder* order) {
+  if (!in_file()) return;
+  const auto numbers = [](const Tensor& list, int64_t count) {
+    return std::span(list.as<int32_t>(), static_cast<size_t>(count));
+  };
+  const std::span<int32_t> ids = numbers(lookup.ids, lookup.ids.elements());
+  if (order == nullptr) {
+    cache_->bring_in(ids, false);
+    return cache_->translate(ids);
+  }
+  const std::span<int32_t> rows = numbers(order->row, *order->count.as<int64_t>());
+  cache_->bring_in(rows, true);
+  cache_->translate(rows);
+  cache_->translate(ids);
+}
+
+void TablePart::settle(ThreadPool& pool) {
+  if (in_file()) cache_->settle(pool);
+}
+
+void TablePart::reload() {
+  if (in_file()) cache_->reload();
 }
 
 // For a device, the host generates the values in pieces.
@@ -63,31 +130,33 @@ void TablePart::initialise(Stream& stream) const {
 
 // Generates the values of this part's rows from `first` on.
 void TablePart::write_initial(int64_t first, Tensor rows, Stream& stream) const {
-  const PhiloxKey key = philox_key(options_.seed, weight_name(table_));
-  const double bound =
-      options_.init_range > 0 ? options_.init_range : std::sqrt(1.0 / static_cast<double>(table_.rows));
-  const int64_t columns = rows.last_dim();
-  const int64_t vector = table_.width - table_.weights;
-  dispatch_wide_float(options_.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    T* out = rows.as<T>();
-    stream.pool().parallel_for(rows.dim(0), 1024, [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r)
-        for (int64_t c = 0; c < columns; ++c) {
-          const int64_t row = rect_.offset[0] + first + r;
-          const int64_t column = rect_.offset[1] + c;
-          const int64_t element = row * vector + column;
-          const double unit = (philox_word(key, static_cast<uint64_t>(element)) + 0.5) / 4294967296.0;
-          out[r * columns + c] = column < vector ? static_cast<T>(bound * (2 * unit - 1)) : T(0);
-        }
-    });
+  const size_t row_bytes = static_cast<size_t>(rows.last_dim()) * size_of(rows.dtype);
+  auto* const out = static_cast<std::byte*>(rows.data);
+  stream.pool().parallel_for(rows.dim(0), 1024, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) initial_.write(first + r, out + static_cast<size_t>(r) * row_bytes);
   });
+}
+
+Shape TablePart::state_shape(int64_t rows) const {
+  return options_.optimizer == SparseKind::RowwiseAdagrad ? Shape{rows} : Shape{rows, rect_.extent[1]};
 }
 
 Tensor TablePart::state(const Buffer& buffer) const {
   if (buffer.bytes() == 0) return {};
-  const bool of_rows = options_.optimizer == SparseKind::RowwiseAdagrad;
-  return buffer.tensor(options_.dtype, of_rows ? Shape{rect_.extent[0]} : rect_.extent);
+  return buffer.tensor(options_.dtype, state_shape(memory_rows_));
+}
+
+Tensor TablePart::whole(const Buffer& buffer) const {
+  if (buffer.bytes() == 0) return {};
+  const Shape shape = &buffer == &values_ ? rect_.extent : state_shape(rect_.extent[0]);
+  if (!in_file()) return buffer.tensor(options_.dtype, shape);
+  std::byte* at = file_->data();
+  const auto all = static_cast<size_t>(rect_.extent[0]);
+  for (const Buffer* before : {&values_, &state_, &second_}) {
+    if (before == &buffer) break;
+    at += before->bytes() / static_cast<size_t>(memory_rows_) * all;
+  }
+  return {at, options_.dtype, shape};
 }
 
 RowUpdate TablePart::update(int64_t column) const {
@@ -103,8 +172,8 @@ void TablePart::name_tensors(std::vector<NamedTensor>& tensors, bool to_load) co
     if (of_rows) spec.local = {Shape{rect_.offset[0]}, Shape{rect_.extent[0]}};
     tensors.push_back({spec, data});
   };
-  add("param", values(), false);
-  const Tensor first = state(state_);
+  add("param", whole(values_), false);
+  const Tensor first = whole(state_);
   if (first.data == nullptr) return;
   if (options_.optimizer == SparseKind::RowwiseAdagrad) {
     if (to_load || names_rows_) add("rowwise_adagrad_sum", first, true);
@@ -112,10 +181,10 @@ void TablePart::name_tensors(std::vector<NamedTensor>& tensors, bool to_load) co
     add("adagrad_sum", first, false);
   } else if (options_.optimizer == SparseKind::Ftrl) {
     add("ftrl_z", first, false);
-    add("ftrl_n", state(second_), false);
+    add("ftrl_n", whole(second_), false);
   } else {
     add("adam_m", first, false);
-    add("adam_v", state(second_), false);
+    add("adam_v", whole(second_), false);
   }
 }
 

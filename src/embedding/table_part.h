@@ -3,14 +3,22 @@
 //
 // Initial values are uniform in +-1/sqrt(rows), or in a range that is given, keyed by (seed, table, row, column): the same in every
 // placement, and with first-order weights (EmbeddingTable::weights), which begin as 0, behind them or not.
+//
+// On a processor the rectangle may be in a file, with the rows that batches need in memory (row_cache.h). The tensors of
+// operations are then those in memory, and `bring_in` makes a batch refer to them; the tensors of a checkpoint are
+// the whole file.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "checkpoint/writer.h"
+#include "core/random.h"
 #include "core/stream.h"
 #include "embedding/placement.h"
+#include "embedding/row_cache.h"
+#include "embedding/table_storage.h"
 #include "ops/ops.h"
 
 namespace trifold {
@@ -21,6 +29,25 @@ std::string weight_name(const EmbeddingTable& table);
 // Bytes of the rule's state for a row of `width` numbers.
 size_t state_bytes_of_row(SparseKind kind, int64_t width, DType dtype);
 
+// The first values of the rows of a rectangle of a table.
+class InitialRows {
+ public:
+  // `range` as TablePart::Options::init_range.
+  InitialRows(const EmbeddingTable& table, const Rect& rect, DType dtype, uint64_t seed, double range);
+  // Writes the values of row `row` of the rectangle.
+  void write(int64_t row, std::byte* to) const;
+
+ private:
+  template <class T>
+  void write_as(int64_t row, T* to) const;
+
+  PhiloxKey key_;
+  double bound_;
+  int64_t vector_;
+  Rect rect_;
+  DType dtype_;
+};
+
 class TablePart {
  public:
   struct Options {
@@ -29,6 +56,9 @@ class TablePart {
     bool training = true;  // otherwise there is no state
     uint64_t seed = 0;
     double init_range = 0;  // 0: 1 / sqrt(rows)
+    TableStorage storage = {};
+    int64_t slots = 0;      // with storage in files: rows in memory; all of the rectangle's: no file
+    int64_t batch_ids = 0;  // the most in a batch
   };
   // `names_rows`: this part saves the state that belongs to whole rows. Values are generated on `stream`, on
   // the device of `ops`; copies to the device may still be in flight when this returns.
@@ -36,27 +66,52 @@ class TablePart {
             const Options& options, Stream& stream);
 
   const Rect& rect() const { return rect_; }
-  Tensor values() const { return values_.tensor(options_.dtype, rect_.extent); }
+  // Of the rows in memory.
+  Tensor values() const { return values_.tensor(options_.dtype, {memory_rows_, rect_.extent[1]}); }
   // The update of its rows by gradients that begin at `column`; the caller sets the order.
   RowUpdate update(int64_t column) const;
 
   // Lists values and state as boxes of global tensors: "param/embedding.<table>.weight", "adagrad_sum/...".
   void name_tensors(std::vector<NamedTensor>& tensors, bool to_load) const;
 
+  // Whether the rectangle is in a file; the three functions below do nothing if it is not.
+  bool in_file() const { return cache_ != nullptr; }
+  // Brings the rows of a batch into memory and makes its lists refer to them. `order` is null if the batch is only
+  // looked up. May run during the step of the batch before.
+  void bring_in(const BagLookup& lookup, const LookupOrder* order);
+  // Makes the file complete; call it before the tensors of name_tensors are read. No step may be in progress.
+  void settle(ThreadPool& pool);
+  // Call it after those tensors were written.
+  void reload();
+  RowCache::Counts counts() const { return cache_ ? cache_->counts() : RowCache::Counts{}; }
+
+  // Bytes, those in memory without bookkeeping.
   size_t value_bytes() const { return values_.bytes(); }
   size_t state_bytes() const { return state_.bytes() + second_.bytes(); }
+  size_t file_bytes() const { return file_ ? file_->bytes() : 0; }
+  size_t bookkeeping_bytes() const {
+    return in_file() ? RowCache::bookkeeping_bytes(rect_.extent[0], memory_rows_, options_.batch_ids) : 0;
+  }
 
  private:
   void initialise(Stream& stream) const;
   void write_initial(int64_t first, Tensor rows, Stream& stream) const;
+  void make_file();
   Tensor state(const Buffer& buffer) const;
+  Shape state_shape(int64_t rows) const;
+  // The array of all rows whose rows in memory are in `buffer`.
+  Tensor whole(const Buffer& buffer) const;
 
   const OpTable& ops_;
   EmbeddingTable table_;
   Rect rect_;
   bool names_rows_;
   Options options_;
+  int64_t memory_rows_;
+  InitialRows initial_;
   Buffer values_, state_, second_;
+  std::unique_ptr<FileMemory> file_;  // of values, state and second, one after the other
+  std::unique_ptr<RowCache> cache_;
 };
 
 }  // namespace trifold

@@ -96,21 +96,43 @@ void MemoryLimit::refuse(const std::vector<RecommenderMemory>& needs) const {
 
 }  // namespace
 
+namespace {
+
+// BadInput if a rank has no room for the rows of two batches.
+void check_cache(const RecommenderSetup& setup, const std::vector<EmbeddingTable>& tables, int ranks) {
+  if (!setup.storage.in_files()) return;
+  const Placement placement(tables, setup.placement, ranks, setup.model.has_bottom() ? 1 : 0);
+  size_t least = 0;
+  for (int rank = 0; rank < ranks; ++rank)
+    least = std::max(least, EmbeddingTables::least_cache(placement, rank, setup.tables(ranks)));
+  if (least > setup.storage.cache)
+    bad_input(
+        "--table-cache {} is less than the rows of two batches take on a rank, {}: give as much, or a smaller "
+        "--global-batch-size",
+        bytes_text(setup.storage.cache), bytes_text(least));
+}
+
+}  // namespace
+
 void place_tables(RecommenderSetup& setup, const RecommendConfig& config, int ranks) {
   const std::vector<EmbeddingTable> tables =
       embedding_tables(setup.schema, setup.model.width, setup.model.wide);
   const TablePlacements& wanted = config.placement.placement;
   const bool choose = wanted.is_auto();
   PlacementInput input = placement_input(config, setup.schema, ranks);
+  const std::optional<int64_t> most = input.memory_of_rank;
+  // Tables in files take the same memory in any placement, that of the cache.
+  if (setup.storage.in_files()) input.memory_of_rank.reset();
   setup.placement = choose ? plan_placement(tables, input) : choice_of(wanted.kinds, tables.size(), ranks);
-  if (!input.memory_of_rank) return;
-  const MemoryLimit limit(setup, tables, config.mesh.device == ComputeDevice::Cuda, *input.memory_of_rank);
+  check_cache(setup, tables, ranks);
+  if (!most) return;
+  const MemoryLimit limit(setup, tables, config.mesh.device == ComputeDevice::Cuda, *most);
   std::vector<RecommenderMemory> needs = limit.needs(setup.placement, ranks);
   const auto try_instead = [&](Choice choice) {
     setup.placement = std::move(choice);
     needs = limit.needs(setup.placement, ranks);
   };
-  if (choose && !limit.allows(needs)) {
+  if (choose && input.memory_of_rank && !limit.allows(needs)) {
     // What a rank needs in addition to its tables depends on their placement.
     size_t beside = 0;
     for (const RecommenderMemory& rank : needs)

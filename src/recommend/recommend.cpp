@@ -137,7 +137,7 @@ RecommendJob prepare(RecommendConfig config) {
       throw_problems(model_problems(c));
     job.data = open_clicks(c.data, c.seed);
     job.fingerprint = fingerprint_of(c.data, c.seed);
-    recommender_setup(c, job.data.schema(), c.mesh.ranks);
+    check_table_folder(recommender_setup(c, job.data.schema(), c.mesh.ranks), c.mesh.ranks);
     const int64_t share = (c.training.global_batch_size + c.mesh.ranks - 1) / c.mesh.ranks;
     for (const ClickSource* source : {job.data.train, job.data.valid})
       if (source != nullptr) check_bags(*source, share);
@@ -199,11 +199,13 @@ class RecommendRun final : public TrainingRun, Savable {
   int64_t steps_done() const override { return done_; }
   void check_replicas(const std::string& when) override { model_.check_replicas(when); }
   std::vector<NamedTensor> held_tensors() override {
+    model_.settle();
     std::vector<NamedTensor> tensors = model_.checkpoint_tensors(true);
     model_.synchronize();
     return tensors;
   }
   std::string save(const std::string& root, const SaveOptions& options) override {
+    model_.settle();
     TensorsOnHost host(model_.checkpoint_tensors(false), model_.ops(), model_.compute());
     host.fetch();
     return save_checkpoint(root, meta(), host.tensors(), world_, model_.mesh().coords(), options).string();
@@ -211,6 +213,7 @@ class RecommendRun final : public TrainingRun, Savable {
 
   std::string save_in_background(BackgroundSaver& saver, const std::string& root,
                                  const SaveOptions& options) override {
+    model_.settle();
     TensorsOnHost host(model_.checkpoint_tensors(false), model_.ops(), model_.compute());
     host.fetch();
     return saver.start(root, meta(), host.tensors(), model_.mesh().coords(), options);
@@ -344,7 +347,10 @@ bool RecommendRun::advance(const std::atomic<int>& signal) {
   step.grad_norm = model_.grad_norm();
   done_ = step.step;
   step.step_seconds = seconds_since(start);
-  if (observer_ != nullptr) observer_->on_step(step);
+  if (observer_ != nullptr) {
+    if (model_.cached_rows().wanted > 0) observer_->on_rows(model_.cached_rows());
+    observer_->on_step(step);
+  }
   poll_stop(signal);
   return true;
 }

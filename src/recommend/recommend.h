@@ -51,6 +51,8 @@ struct RecommendReport : StartReport {
 class RecommendObserver : public SaveObserver {
  public:
   virtual void on_start(const RecommendReport& report) = 0;
+  // Before each on_step, if rank 0 has tables in files: Recommender::cached_rows.
+  virtual void on_rows(const RowCache::Counts& /*rows*/) {}
   virtual void on_step(const StepReport& step) = 0;
   virtual void on_eval(const ClickEvaluation& evaluation) = 0;
   virtual void on_target(int64_t step, double auc, double target) = 0;

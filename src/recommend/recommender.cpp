@@ -29,7 +29,8 @@ LookupOptions RecommenderSetup::lookups(int ranks) const {
 }
 
 EmbeddingTables::Options RecommenderSetup::tables(int ranks) const {
-  return {samples(ranks), dtype, sparse.kind, mean, bf16_exchange, training, seed, marks, init_range};
+  return {samples(ranks), dtype, sparse.kind, mean,       bf16_exchange, training,
+          seed,           marks, init_range,  storage};
 }
 
 size_t RecommenderSetup::batch_room(int ranks) const {
@@ -91,7 +92,9 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
         "tables of recommenders are trained in f32 or f64, not {}", name_of(setup.dtype));
   check(!setup.bf16 || setup.dtype == DType::F32, "MLPs in bf16 with tables in {}", name_of(setup.dtype));
   // While a device computes the rank's core is spare.
-  if (setup.overlap && (ops_.device != nullptr || spare_cores(world, pool_.size()) > 0))
+  // Fetching waits for the disk rather than computing.
+  const bool waits = ops_.device != nullptr || setup.storage.in_files();
+  if (setup.overlap && (waits || spare_cores(world, pool_.size()) > 0))
     fetch_worker_.emplace(Stream::Mode::Worker, fetch_pool_, ops_.device);
   ids_ = std::make_unique<IdExchange>(placement_, *id_comm_, ops_, setup.lookups(world.size()));
   tables_ = std::make_unique<EmbeddingTables>(placement_, *vector_comm_, ops_, setup.tables(world.size()),
@@ -157,6 +160,8 @@ void Recommender::fetch(Read read) {
     inner.wait(into.used);
     into.send(ops_, inner);
     ids_->distribute(into.clicks.batch(), *into.lookups, setup_.training, inner);
+    tables_->bring_in(*into.lookups, setup_.training);
+    into.counts = tables_->counts();
     inner.synchronize();
     if (setup_.marks) setup_.marks(StepPart::Fetch, false);
   });
@@ -167,6 +172,7 @@ Recommender::Fetched& Recommender::oldest() {
   check(used_ < fetches_, "no batch was fetched");
   Fetched& fetched = *fetched_[static_cast<size_t>(used_++ % 2)];
   compute_.wait(fetched.ready);
+  cached_rows_ = fetched.counts;
   return fetched;
 }
 
@@ -183,7 +189,9 @@ std::vector<NamedTensor> Recommender::checkpoint_tensors(bool to_load) {
 
 void Recommender::check_replicas(const std::string& when) {
   std::vector<HeldCopy> held = held_copies(mesh_, layout_, weights_, optimizer_, grads_, compute_);
-  for (const EmbeddingTables::Copy& copy : tables_->copies())
+  const std::vector<EmbeddingTables::Copy> copies = tables_->copies();
+  if (std::any_of(copies.begin(), copies.end(), [](const auto& copy) { return copy.in_file; })) settle();
+  for (const EmbeddingTables::Copy& copy : copies)
     held.push_back({.name = copy.tensor.spec.name,
                     .place = place_of(copy.tensor.spec.local, 0, copy.tensor.data.elements()),
                     .copies = copy.copies,
@@ -192,7 +200,17 @@ void Recommender::check_replicas(const std::string& when) {
   compare_copies(world_, ops_, compute_, held, when);
 }
 
-void Recommender::loaded() { optimizer_.refresh_weights(compute_); }
+// Waits for the fetch of a batch, which moves rows.
+void Recommender::settle() {
+  if (!tables_->in_files()) return;
+  synchronize();
+  tables_->settle(pool_);
+}
+
+void Recommender::loaded() {
+  optimizer_.refresh_weights(compute_);
+  tables_->reload();
+}
 
 RecommenderMemory Recommender::memory() const {
   const EmbeddingTables::Memory tables = tables_->memory();
@@ -207,7 +225,8 @@ RecommenderMemory Recommender::memory() const {
           held_memory(weights_, grads_, optimizer_).predicted_total(),
           memory_.total(),
           extras.workspace,
-          extras.pinned};
+          extras.pinned,
+          tables.files};
 }
 
 int64_t Recommender::parameters() const {

@@ -45,6 +45,7 @@ struct RecommenderSetup {
   int zero_stage = 0;    // of the MLPs; at most 2
   double clip_grad = 0;  // largest norm of the MLPs' gradient; 0: no limit, and the norm is not computed
   SparseRule sparse;     // its lr and step are those of each step
+  TableStorage storage;  // of the tables that are sharded
   bool mean = false;     // bags are averaged
   bool bf16_exchange = false;
   bool training = true;
@@ -111,9 +112,11 @@ class Recommender {
   };
   Scored score();
 
-  // All weights and optimizer states for a checkpoint, in the memory where they live (run/tensors_on_host.h); after
-  // loading into them call `loaded`.
+  // All weights and optimizer states for a checkpoint, in the memory where they live (run/tensors_on_host.h), or in
+  // mapped files; before these are read call `settle`, after loading into them `loaded`, which drops a fetched batch's
+  // rows: fetch none before.
   std::vector<NamedTensor> checkpoint_tensors(bool to_load);
+  void settle();
   void loaded();
 
   // Shows every step, repeated ones included, to `watch`; null: none.
@@ -139,6 +142,9 @@ class Recommender {
     int64_t ids = 0, vectors = 0;
   };
   Traffic traffic() const { return {ids_->bytes_sent(), tables_->bytes_sent()}; }
+  // Rows of tables in files of this rank, up to the batch that was used last: those that batches needed, and those of
+  // them that were in memory when they were fetched.
+  RowCache::Counts cached_rows() const { return cached_rows_; }
   Tensor weight(const std::string& name) { return weights_.weight(model_.params.find(name)); }
 
  private:
@@ -154,7 +160,8 @@ class Recommender {
     std::unique_ptr<LookupBatch> lookups;
     Event summed;  // the sum of this rank's losses
     Event ready;
-    Event used;  // by all work enqueued with the batch
+    Event used;               // by all work enqueued with the batch
+    RowCache::Counts counts;  // of rows in files, of this batch and those before
   };
   class Search;
   class Marks;
@@ -221,6 +228,7 @@ class Recommender {
   Buffer scores_;  // for the host
   std::unique_ptr<Executor> executor_;
   std::vector<std::unique_ptr<Fetched>> fetched_;
+  RowCache::Counts cached_rows_;
   int64_t fetches_ = 0;
   int64_t used_ = 0;
 };

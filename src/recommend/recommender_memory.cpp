@@ -93,7 +93,7 @@ std::vector<RecommenderMemory> memory_of_ranks(const RecommenderSetup& setup, co
     const DeviceExtras extras =
         on_device ? device_extras(setup, placement, rank, model.params) : DeviceExtras{};
     memory.push_back({tables.tables, tables.state, tables.buffers + 2 * batch, flat.predicted_total(),
-                      activations, extras.workspace, extras.pinned});
+                      activations, extras.workspace, extras.pinned, tables.files});
   }
   return memory;
 }

@@ -23,6 +23,7 @@ struct RecommenderMemory {
   size_t activations = 0;  // of a step, and the features with their gradients
   size_t workspace = 0;    // on a device: for products, sorting and updates, and the numbers of a step
   size_t pinned = 0;       // on the host, read by a device; not part of totals
+  size_t files = 0;        // of tables, on disk; not part of totals
   size_t total() const { return tables + table_state + exchange + dense + activations + workspace; }
   bool operator==(const RecommenderMemory&) const = default;
 };

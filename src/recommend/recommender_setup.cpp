@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "core/error.h"
@@ -105,6 +106,23 @@ nlohmann::json recommender_model(const RecommendConfig& config, const ClickSchem
   return json;
 }
 
+TableStorage storage_of(const EmbeddingPlacementConfig& placement) {
+  if (!placement.table_storage) return {};
+  constexpr double kGibibyte = 1 << 30;
+  const double cache = placement.table_cache.value_or(EmbeddingPlacementConfig::kTableCache);
+  return {*placement.table_storage, static_cast<size_t>(std::min(cache * kGibibyte, 1e18))};
+}
+
+void check_table_folder(const RecommenderSetup& setup, int ranks) {
+  if (!setup.storage.in_files()) return;
+  const Placement placement(embedding_tables(setup.schema, setup.model.width, setup.model.wide),
+                            setup.placement, ranks, setup.model.has_bottom() ? 1 : 0);
+  size_t most = 0;
+  for (int rank = 0; rank < ranks; ++rank)
+    most = std::max(most, EmbeddingTables::memory(placement, rank, setup.tables(ranks)).files);
+  check_memory_folder(setup.storage.place(), most);
+}
+
 PlacementInput placement_input(const RecommendConfig& config, const ClickSchema& schema, int ranks) {
   const DType dtype = config.precision.f64 ? DType::F64 : DType::F32;
   PlacementInput input;
@@ -159,6 +177,10 @@ RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSch
   setup.threads = config.mesh.threads_per_rank;
   setup.device = config.mesh.device;
   setup.tf32 = config.precision.tf32;
+  if (config.placement.table_storage) {
+    setup.storage = storage_of(config.placement);
+    if (setup.device == ComputeDevice::Auto) setup.device = ComputeDevice::Cpu;
+  }
   place_tables(setup, config, ranks);
   return setup;
 }

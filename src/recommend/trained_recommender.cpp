@@ -167,7 +167,10 @@ TrainedRecommender open_recommender(const TrainedRecommenderConfig& asked) {
     schema.tables[t].rows = recorded.tables[t].rows;
   compare_models(meta.model, recommender_model(config, schema));
   check_bags(job.samples(), (asked.global_batch_size + asked.mesh.ranks - 1) / asked.mesh.ranks);
-  check_weights(reader, recommender_setup(config, schema, asked.mesh.ranks));
+  RecommenderSetup setup = recommender_setup(config, schema, asked.mesh.ranks);
+  check_weights(reader, setup);
+  setup.training = false;
+  check_table_folder(setup, asked.mesh.ranks);
   return job;
 }
 

@@ -71,6 +71,7 @@ void visit_elements(const std::vector<NamedTensor>& tensors, Visit visit) {
 }
 
 inline void collect(Recommender& model, Values& values) {
+  model.settle();
   visit_elements(model.checkpoint_tensors(false), [&](const NamedTensor& tensor, int64_t at, int64_t i) {
     std::vector<double>& all = values[tensor.spec.name];
     all.resize(static_cast<size_t>(tensor.spec.global.elements()), NAN);

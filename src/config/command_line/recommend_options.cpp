@@ -208,6 +208,21 @@ void add_tables(OptionTable& table, EmbeddingPlacementConfig& placement) {
       .positive()
       .absent("no limit")
       .of_execution();
+  table
+      .add(
+          "table-storage", &placement.table_storage,
+          "Keep tables that are larger than memory, with their optimizer state, in files in this folder, on a "
+          "fast disk. The rows that are used most are in memory. On CPUs only.")
+      .files("DIR")
+      .absent("tables are in memory")
+      .of_host()
+      .of_execution();
+  table
+      .add("table-cache", &placement.table_cache,
+           "With --table-storage: memory of a rank for rows of its tables and their state, in GiB.")
+      .positive()
+      .absent("1")
+      .of_execution();
 }
 
 namespace {

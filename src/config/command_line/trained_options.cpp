@@ -4,6 +4,7 @@
 #include "config/command_line/commands.h"
 #include "config/fields/option_groups.h"
 #include "config/fields/problems.h"
+#include "config/rules/validate_recommend.h"
 #include "core/function_ref.h"
 
 namespace trifold {
@@ -83,19 +84,20 @@ OptionTable options_of(EvaluateRecommenderConfig& config) {
 
 namespace {
 
-void check_ranks(const TrainedRecommenderConfig& run, Problems& problems) {
+void check_trained(const TrainedRecommenderConfig& run, Problems& problems) {
   if (problems.sound({"ranks", "global-batch-size"}) && run.mesh.ranks > run.global_batch_size)
     problems.about("ranks", "global-batch-size")
         .wrong("--ranks {} is more than the samples of --global-batch-size {}", run.mesh.ranks,
                run.global_batch_size)
         .right("give each rank at least one");
+  check_table_storage(run.placement, run.mesh, problems);
 }
 
 }  // namespace
 
 std::vector<Problem> problems(const ScoreConfig& config) {
   Problems problems = problems_of_options(config);
-  check_ranks(config.run, problems);
+  check_trained(config.run, problems);
   const std::string& output = config.output;
   if (!config.output_format && !output.empty() && output != "-" && !output.ends_with(".csv") &&
       !output.ends_with(".jsonl") && !output.ends_with(".parquet"))
@@ -116,7 +118,7 @@ ScoreConfig resolve(ScoreConfig config) {
 
 std::vector<Problem> problems(const EvaluateRecommenderConfig& config) {
   Problems problems = problems_of_options(config);
-  check_ranks(config.run, problems);
+  check_trained(config.run, problems);
   if (config.metric_at_k && !config.group_by)
     problems.about("metric-at-k", "group-by")
         .wrong("--metric-at-k {} has no effect without --group-by TABLE", config.metric_at_k->text())

@@ -76,7 +76,10 @@ struct ClickTrainingConfig {
 struct EmbeddingPlacementConfig {
   TablePlacements placement;
   bool bf16_exchange = false;
-  std::optional<double> memory_limit;  // GiB of a rank
+  std::optional<double> memory_limit;        // GiB of a rank
+  std::optional<std::string> table_storage;  // a folder for files of tables; absent: tables are in memory
+  std::optional<double> table_cache;         // GiB of a rank with table_storage; kTableCache
+  static constexpr double kTableCache = 1;
 };
 
 // `trifold preprocess`: click logs as text -> a folder of columns and dictionaries

@@ -1,4 +1,6 @@
 // Checks of the options of `trifold recommend` and of its plan.
+#include "config/rules/validate_recommend.h"
+
 #include <algorithm>
 
 #include "config/command_line/option_tables.h"
@@ -10,6 +12,26 @@
 #include "config/rules/validate_training.h"
 
 namespace trifold {
+
+void check_table_storage(const EmbeddingPlacementConfig& placement, const MeshConfig& mesh,
+                         Problems& problems) {
+  if (!placement.table_storage) {
+    if (placement.table_cache)
+      problems.about("table-cache", "table-storage")
+          .wrong("--table-cache {} has no effect without --table-storage", *placement.table_cache)
+          .right("name a folder for the tables, or leave it out");
+    return;
+  }
+  if (placement.table_storage->empty())
+    problems.about("table-storage")
+        .wrong("--table-storage names no folder")
+        .right("give one, or leave it out");
+  if (mesh.device == ComputeDevice::Cuda)
+    problems.about("table-storage", "device")
+        .wrong("--table-storage {} is not possible with --device cuda, because tables in files are for CPUs",
+               *placement.table_storage)
+        .right("leave one of them out");
+}
 
 namespace {
 
@@ -163,6 +185,7 @@ std::vector<Problem> problems_of(const RecommendConfig& config, bool measured) {
         .wrong("--target-auc needs samples to evaluate on")
         .right("give --valid-data or --valid-samples");
   check_tf32(config.precision, config.mesh, problems);
+  check_table_storage(config.placement, config.mesh, problems);
   check_checkpoint(config.checkpoint, problems);
   check_best(config.checkpoint, config.training.early_stop_patience,
              has_valid && config.training.eval_interval.value_or(0) > 0, problems);

@@ -1,0 +1,217 @@
+#include "embedding/row_cache.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+
+namespace trifold {
+
+namespace {
+
+constexpr uint64_t kEmpty = ~uint64_t{0};
+constexpr size_t kAhead = 16;          // entries of the index that are prefetched
+constexpr int64_t kSettled = 1 << 14;  // rows written between two releases of memory
+
+// Entries of the index: two thirds of them are in use when all slots are.
+size_t index_entries(int64_t slots) { return static_cast<size_t>(slots + slots / 2 + 1); }
+
+int32_t row_of(uint64_t entry) { return static_cast<int32_t>(entry >> 32); }
+int32_t slot_in(uint64_t entry) { return static_cast<int32_t>(static_cast<uint32_t>(entry)); }
+
+}  // namespace
+
+RowCache::RowCache(const FileMemory& file, std::vector<Array> arrays, int64_t rows, int64_t slots,
+                   int64_t batch_rows, Initial initial)
+    : file_(file),
+      arrays_(std::move(arrays)),
+      rows_(rows),
+      slots_(slots),
+      initial_(std::move(initial)),
+      index_(index_entries(slots), kEmpty),
+      row_of_slot_(static_cast<size_t>(slots), -1),
+      last_batch_(static_cast<size_t>(slots), -2),
+      uses_(static_cast<size_t>(slots), 0),
+      changed_(static_cast<size_t>(slots), 0),
+      written_(static_cast<size_t>(rows + 63) / 64, 0) {
+  check(slots >= std::min(rows, 2 * batch_rows), "{} slots for batches of {} rows", slots, batch_rows);
+  missing_.reserve(static_cast<size_t>(batch_rows));
+  moves_.reserve(static_cast<size_t>(batch_rows));
+}
+
+size_t RowCache::bookkeeping_bytes(int64_t rows, int64_t slots, int64_t batch_rows) {
+  const size_t of_slot = 2 * sizeof(int32_t) + 2 * sizeof(uint8_t);
+  return index_entries(slots) * sizeof(uint64_t) + static_cast<size_t>(slots) * of_slot +
+         static_cast<size_t>(rows + 63) / 64 * sizeof(uint64_t) +
+         static_cast<size_t>(batch_rows) * (sizeof(int32_t) + sizeof(Move));
+}
+
+// Multiplicative hashing (Knuth, vol. 3, 6.4), scaled to the entries.
+size_t RowCache::home_of(int32_t row) const {
+  constexpr uint32_t kGolden = 2654435769U;
+  const uint64_t hash = static_cast<uint32_t>(row) * kGolden;
+  return static_cast<size_t>(static_cast<uint32_t>(hash) * static_cast<uint64_t>(index_.size()) >> 32);
+}
+
+int64_t RowCache::find(int32_t row) const {
+  for (size_t at = home_of(row); index_[at] != kEmpty; at = at + 1 == index_.size() ? 0 : at + 1)
+    if (row_of(index_[at]) == row) return slot_in(index_[at]);
+  return kNone;
+}
+
+void RowCache::insert(int32_t row, int32_t slot) {
+  size_t at = home_of(row);
+  while (index_[at] != kEmpty) at = at + 1 == index_.size() ? 0 : at + 1;
+  index_[at] = static_cast<uint64_t>(static_cast<uint32_t>(row)) << 32 | static_cast<uint32_t>(slot);
+}
+
+// Entries behind the gap that may be there move up (Knuth's algorithm R), so that no mark of deletion is needed.
+void RowCache::erase(int32_t row) {
+  const size_t size = index_.size();
+  size_t gap = home_of(row);
+  while (row_of(index_[gap]) != row) gap = gap + 1 == size ? 0 : gap + 1;
+  for (size_t at = gap + 1 == size ? 0 : gap + 1; index_[at] != kEmpty; at = at + 1 == size ? 0 : at + 1) {
+    const size_t home = home_of(row_of(index_[at]));
+    const size_t from_home = at >= home ? at - home : at + size - home;
+    const size_t from_gap = at >= gap ? at - gap : at + size - gap;
+    if (from_home < from_gap) continue;
+    index_[gap] = index_[at];
+    gap = at;
+  }
+  index_[gap] = kEmpty;
+}
+
+// A slot whose row is none of the last two batches; the row is still in the index.
+int32_t RowCache::free_slot() {
+  if (filled_ < slots_) return static_cast<int32_t>(filled_++);
+  for (;;) {
+    const auto slot = static_cast<size_t>(hand_);
+    hand_ = hand_ + 1 == slots_ ? 0 : hand_ + 1;
+    if (batch_ - last_batch_[slot] <= 1) continue;
+    if (uses_[slot] == 0) return static_cast<int32_t>(slot);
+    --uses_[slot];
+  }
+}
+
+void RowCache::bring_in(std::span<const int32_t> rows, bool changes) {
+  ++batch_;
+  missing_.clear();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (i + kAhead < rows.size()) __builtin_prefetch(&index_[home_of(rows[i + kAhead])]);
+    const int64_t slot = find(rows[i]);
+    if (slot == kNone) {
+      missing_.push_back(rows[i]);
+      continue;
+    }
+    const auto at = static_cast<size_t>(slot);
+    if (last_batch_[at] != batch_ && uses_[at] < kMostUses) ++uses_[at];
+    last_batch_[at] = batch_;
+    changed_[at] |= static_cast<uint8_t>(changes);
+  }
+  counts_.wanted += static_cast<int64_t>(rows.size());
+  counts_.found += static_cast<int64_t>(rows.size() - missing_.size());
+  if (missing_.empty()) return;
+  plan_moves(changes);
+  announce();
+  carry_out();
+}
+
+void RowCache::plan_moves(bool changes) {
+  moves_.clear();
+  for (const int32_t row : missing_) {
+    if (find(row) != kNone) continue;  // listed twice
+    Move move{free_slot(), row, -1};
+    const auto slot = static_cast<size_t>(move.slot);
+    if (row_of_slot_[slot] >= 0) {
+      erase(row_of_slot_[slot]);
+      if (changed_[slot] != 0) move.victim = row_of_slot_[slot];
+    }
+    row_of_slot_[slot] = row;
+    last_batch_[slot] = batch_;
+    uses_[slot] = 0;
+    changed_[slot] = static_cast<uint8_t>(changes);
+    insert(row, move.slot);
+    moves_.push_back(move);
+  }
+}
+
+// Starts all reads: of rows, and of the pages into which rows are written.
+void RowCache::announce() const {
+  const auto expect = [&](int64_t row) {
+    for (const Array& array : arrays_) {
+      const size_t begin = array.file_begin + static_cast<size_t>(row) * array.row_bytes;
+      file_.expect(begin, begin + array.row_bytes);
+    }
+  };
+  for (const Move& move : moves_) {
+    if (is_written(move.row)) expect(move.row);
+    if (move.victim >= 0 && is_written(move.victim)) expect(move.victim);
+  }
+}
+
+void RowCache::carry_out() {
+  for (const Move& move : moves_) {
+    const bool stored = is_written(move.row);
+    for (const Array& array : arrays_) {
+      std::byte* slot = slot_of(array, move.slot);
+      const auto place = [&](int64_t row) {
+        return array.file_begin + static_cast<size_t>(row) * array.row_bytes;
+      };
+      if (move.victim >= 0) file_.write(slot, place(move.victim), array.row_bytes);
+      if (stored)
+        file_.read(slot, place(move.row), array.row_bytes);
+      else
+        std::memset(slot, 0, array.row_bytes);
+    }
+    if (!stored) initial_(move.row, slot_of(arrays_.front(), move.slot));
+    if (move.victim >= 0) set_written(move.victim);
+  }
+}
+
+void RowCache::translate(std::span<int32_t> rows) const {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (i + kAhead < rows.size()) __builtin_prefetch(&index_[home_of(rows[i + kAhead])]);
+    rows[i] = static_cast<int32_t>(find(rows[i]));
+  }
+}
+
+// In the order of the file, which is written once from begin to end: slots are in no order.
+void RowCache::settle_rows(int64_t begin, int64_t end) const {
+  for (int64_t row = begin; row < end; ++row) {
+    const int64_t slot = find(static_cast<int32_t>(row));
+    const bool changed = slot != kNone && changed_[static_cast<size_t>(slot)] != 0;
+    if (!changed && is_written(row)) continue;
+    for (const Array& array : arrays_) {
+      std::byte* to = file_.data() + array.file_begin + static_cast<size_t>(row) * array.row_bytes;
+      if (changed) std::memcpy(to, slot_of(array, slot), array.row_bytes);
+    }
+    if (!changed)
+      initial_(row, file_.data() + arrays_.front().file_begin +
+                        static_cast<size_t>(row) * arrays_.front().row_bytes);
+  }
+  for (const Array& array : arrays_)
+    file_.release(array.file_begin + static_cast<size_t>(begin) * array.row_bytes,
+                  array.file_begin + static_cast<size_t>(end) * array.row_bytes);
+}
+
+// Slots keep their marks of change: the next batch, which is fetched already, will change its rows.
+void RowCache::settle(ThreadPool& pool) {
+  const int64_t pieces = (rows_ + kSettled - 1) / kSettled;
+  pool.parallel_for(pieces, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t piece = begin; piece < end; ++piece)
+      settle_rows(piece * kSettled, std::min(rows_, (piece + 1) * kSettled));
+  });
+  std::fill(written_.begin(), written_.end(), ~uint64_t{0});
+}
+
+void RowCache::reload() {
+  std::fill(written_.begin(), written_.end(), ~uint64_t{0});
+  std::fill(index_.begin(), index_.end(), kEmpty);
+  std::fill(row_of_slot_.begin(), row_of_slot_.end(), -1);
+  std::fill(last_batch_.begin(), last_batch_.end(), batch_ - 2);
+  std::fill(uses_.begin(), uses_.end(), 0);
+  std::fill(changed_.begin(), changed_.end(), 0);
+  filled_ = hand_ = 0;
+}
+
+}  // namespace trifold

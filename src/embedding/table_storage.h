@@ -1,0 +1,47 @@
+// Tables in files (RowCache): which of a rank's tables are in memory as a whole, and how many rows of the others.
+//
+// The cache of a rank is divided so that each table has the same number of rows in memory for each id that a sample
+// has in it: tables of clicks follow similar laws of frequency, and a table with ten ids in a sample is looked up ten
+// times as often. Tables that are smaller than their share are in memory as a whole and have no file. Every other
+// table has at least the rows of two batches, even where that exceeds the cache.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "files/file_memory.h"
+
+namespace trifold {
+
+struct TableStorage {
+  std::string folder;  // of the files; empty: tables are in memory
+  size_t cache = 0;    // bytes of memory of a rank for the tables that it shards
+  bool in_files() const { return !folder.empty(); }
+  MemoryFolder place() const;
+};
+
+// What decides the size of a part of a table.
+struct PartShape {
+  int64_t rows = 0;
+  int64_t batch_ids = 0;   // the most in a global batch
+  size_t value_bytes = 0;  // of a row
+  size_t state_bytes = 0;  // of a row
+};
+
+// What a part takes with `slots` rows in memory; all of its rows: no file.
+struct PartBytes {
+  size_t values = 0, state = 0, bookkeeping = 0;  // in memory
+  size_t file = 0;
+  size_t memory() const { return values + state + bookkeeping; }
+};
+PartBytes bytes_of_part(const PartShape& part, int64_t slots);
+
+// The slots of each part, of a rank's parts together; `storage` is in files.
+std::vector<int64_t> divide_cache(const std::vector<PartShape>& parts, const TableStorage& storage);
+
+// The least cache with which nothing exceeds it.
+size_t least_cache(const std::vector<PartShape>& parts);
+
+}  // namespace trifold

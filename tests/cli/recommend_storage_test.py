@@ -1,0 +1,138 @@
+"""Tables in files (recommend --table-storage): the bits of tables in memory, what is refused, what is planned, and runs that are killed."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import unittest
+
+from kills import STEPS, KillTest
+from program import CLICKS, TRIFOLD
+
+MPIEXEC = os.environ.get("MPIEXEC", "")
+ROUNDS = int(os.environ.get("TRIFOLD_CRASH_ROUNDS", "2"))
+# Two tables that are larger than their share of the cache, between two that are not.
+LARGE = ["--table-rows", "9000-7000-50-3"]
+STORED = ["--table-storage", ".", "--table-cache", "0.0002"]
+
+
+class RecommendStorage(KillTest):
+    def line(self, save, *more, steps=STEPS):
+        return [TRIFOLD, "recommend", *CLICKS, *LARGE, "--train-iters", str(steps), "--save", str(save), "--save-interval", "2",
+                "--save-retain", "2", "--auto-resume", *more]
+
+    def recommend(self, *arguments, status=0, prefix=()):
+        return self.trifold("recommend", *CLICKS, *LARGE, "--train-iters", 20, "--log-interval", 1, *arguments,
+                            status=status, prefix=prefix)
+
+    def log(self, name="log.jsonl"):
+        return [json.loads(line) for line in (self.folder / name).read_text().splitlines()]
+
+    def curve(self, name):
+        return [line.get("loss", line.get("valid_auc")) for line in self.log(name)]
+
+    def test_keeps_the_bits_over_ranks_saves_and_loads(self):
+        for place in ("row", "column,row,table,replicated"):
+            where = ["--ranks", 2, "--placement", place]
+            common = [*where, "--eval-interval", 6, "--save-interval", 5]
+            self.recommend(*common, "--save", "plain", "--log-json", "plain.jsonl")
+            _, told = self.recommend(*common, *STORED, "--save", "files", "--log-json", "files.jsonl")
+            self.assertRegex(told, r"memory .*; tables in files \d")
+            self.assertRegex(told, r"in memory \d+\.\d %  \d+ samples/s")
+            self.assertEqual(self.curve("plain.jsonl"), self.curve("files.jsonl"))
+            self.expect_same("files", "plain")
+            # Either run goes on from the other's checkpoint.
+            self.recommend(*where, "--train-iters", 26, "--load", "files", "--save", "plain_on")
+            self.recommend(*where, *STORED, "--train-iters", 26, "--load", "plain", "--save", "files_on", "--async-save")
+            self.expect_same("files_on", "plain_on")
+            for save in ("plain", "files", "plain_on", "files_on"):
+                shutil.rmtree(self.folder / save)
+            for log in ("plain.jsonl", "files.jsonl"):
+                (self.folder / log).unlink()
+        self.assertEqual([], list(self.folder.glob("trifold-memory*")))
+
+    def test_rows_are_counted(self):
+        self.recommend(*STORED, "--log-json", "log.jsonl")
+        steps = [line for line in self.log() if "loss" in line]
+        self.assertEqual(steps[0]["file_rows_in_memory"], 0)
+        self.assertGreater(steps[-1]["file_rows_in_memory"], 0.1 * steps[-1]["file_rows"])
+        self.assertLessEqual(steps[-1]["file_rows"], 500)  # of 250 samples in two tables
+        self.recommend("--table-storage", ".", "--log-json", "all.jsonl")  # 1 GiB: no files
+        self.assertNotIn("file_rows", self.log("all.jsonl")[0])
+
+    def test_evaluates_and_scores(self):
+        self.recommend("--save", "d")
+        clicks = "".join(f"{i % 3 == 0:d}\t" + "\t".join(str(i * d % 7) for d in range(1, 5)) + "\t" +
+                         "\t".join(f"{i * 2654435761 % 4294967296:x}" for _ in range(4)) + "\n" for i in range(400))
+        (self.folder / "clicks.tsv").write_text(clicks)
+        data = ["--load", "d", "--data", "clicks.tsv", "--data-format", "tsv", "--id-policy", "modulo", "--global-batch-size", 100]
+        plain, _ = self.trifold("score", *data, "--output", "-")
+        files, _ = self.trifold("score", *data, "--output", "-", "--ranks", 2, "--table-storage", ".", "--table-cache", "0.0001")
+        self.assertEqual(len(plain.splitlines()), 401)
+        for one, other in zip(plain.splitlines()[1:], files.splitlines()[1:]):
+            self.assertAlmostEqual(float(one.split(",")[2]), float(other.split(",")[2]), delta=1e-6)
+        self.trifold("evaluate", *data, *STORED)
+
+    @unittest.skipUnless(MPIEXEC and "NOTFOUND" not in MPIEXEC, "mpiexec is missing")
+    def test_mpi_ranks(self):
+        # As in recommend_test.py.
+        os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                          OMPI_MCA_rmaps_base_oversubscribe="1", PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe")
+        where = ["--placement", "row", "--ranks", 2]
+        self.recommend(*where, "--save", "plain")
+        prefix = [MPIEXEC, "-n", "2"]
+        self.recommend("--placement", "row", *STORED, "--save", "files", prefix=prefix)
+        self.expect_same("files", "plain")
+
+    def test_a_plan_counts_memory_and_files(self):
+        plan = ["plan", *CLICKS, *LARGE, "--ranks", 2, "--placement", "row", "--json", "plan.json"]
+        self.trifold(*plan)
+        plain = json.loads((self.folder / "plan.json").read_text())["ranks"][0]["memory"]
+        out, _ = self.trifold(*plan, *STORED)
+        self.assertIn("tables in files", out)
+        files = json.loads((self.folder / "plan.json").read_text())["ranks"][0]["memory"]
+        self.assertEqual(plain["files"], 0)
+        self.assertEqual(files["files"], (4500 + 3500) * (4 + 1) * 4)  # vectors of four numbers, and one of row-wise Adagrad
+        self.assertLessEqual(files["tables"] + files["table_state"], 0.0002 * 2**30)
+        self.assertGreater(files["tables"] + files["table_state"], 0.00015 * 2**30)
+        self.assertGreater(plain["tables"], files["tables"])
+        # Terabytes of tables on two ranks of 16 GiB.
+        huge = ["plan", "--table-rows", "2000000000-2000000000", "--embedding-dim", 128, "--bottom-mlp", "64-128", "--ranks", 2,
+                "--memory-limit", 16]
+        self.trifold(*huge, status=2)
+        out, _ = self.trifold(*huge, "--table-storage", "/not/there/yet", "--table-cache", 12)
+        self.assertRegex(out, r"tables in files \d+\.\d+ GiB")
+
+    def test_bad_input(self):
+        (self.folder / "file").write_text("")
+        for arguments, message in (
+                (["--table-storage", "missing"], "--table-storage missing: no file can be created there (No such file or directory)"),
+                (["--table-storage", "file"], "--table-storage file: no file can be created there (Not a directory)"),
+                (["--table-storage", ""], "--table-storage names no folder"),
+                (["--table-cache", 1], "--table-cache 1 has no effect without --table-storage"),
+                (["--table-storage", ".", "--table-cache", 0], "--table-cache"),
+                (["--table-storage", ".", "--table-cache", "1e-6"], "is less than the rows of two batches take on a rank"),
+                (["--table-storage", ".", "--device", "cuda"], "is not possible with --device cuda, because tables in files are for CPUs")):
+            arguments = arguments if "--table-cache" in arguments else [*arguments, "--table-cache", "0.0002"]
+            _, told = self.recommend(*arguments, status=2)
+            self.assertIn(message, told)
+            self.assertNotIn("step ", told)
+        if pathlib.Path("/proc/self").exists():
+            _, told = self.recommend("--table-storage", "/proc", "--table-cache", "0.0002", status=2)
+            self.assertIn("--table-storage /proc: no file can be created there", told)
+        _, told = self.trifold("recommend", "--table-rows", "2000000000-2000000000", "--embedding-dim", 1024, "--bottom-mlp", "8-1024",
+                               "--synthetic-samples", 6000, "--train-iters", 1, "--global-batch-size", 16, "--table-storage", ".", status=2)
+        self.assertTrue(re.search(r"--table-storage \.: a rank needs \d+ bytes there, and \d+ are free; free space, name another folder", told),
+                        told)
+
+    def test_killed_at_random_moments(self):
+        ranks = ["--ranks", "2", "--placement", "row,column,table,replicated", *STORED]
+        self.assertGreaterEqual(self.kill_rounds(ROUNDS, ranks), ROUNDS)
+        self.complete(self.line("memory", *ranks[:4]))
+        self.expect_same("whole", "memory")
+        self.assertEqual([], list(self.folder.glob("trifold-memory*")))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,197 @@
+// Tables in files (--table-storage): the bits of tables in memory, for every rule, placement and number of ranks.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <mutex>
+
+#include "parity/recommender_bench.h"
+
+namespace trifold::test {
+namespace {
+
+constexpr int kStoredSteps = 40;
+constexpr int64_t kStoredBatch = 13;  // no number of ranks divides it
+
+// The first two tables are much larger than two batches, so that rows come and go; the others are in memory.
+ClickSchema stored_schema(bool weighted) {
+  ClickSchema schema;
+  schema.dense = 3;
+  schema.weighted = weighted;
+  schema.tables = {{"users", 700, 1}, {"items", 900, 3}, {"tiny", 5, 1}, {"pages", 60, 2}};
+  return schema;
+}
+
+// Low rows are frequent.
+Clicks stored_batch(const ClickSchema& schema, int step) {
+  Clicks clicks;
+  const PhiloxKey key = philox_key(static_cast<uint64_t>(step), "storage");
+  uint64_t at = 0;
+  const auto word = [&](int64_t below) {
+    return static_cast<int64_t>(philox_word(key, at++) % static_cast<uint64_t>(below));
+  };
+  for (int64_t s = 0; s < kStoredBatch; ++s) {
+    clicks.labels.push_back(word(3) == 0 ? 1.0F : 0.0F);
+    clicks.dense.emplace_back();
+    for (int d = 0; d < schema.dense; ++d) clicks.dense.back().push_back(static_cast<float>(word(100)) / 50);
+    clicks.ids.emplace_back();
+    if (schema.weighted) clicks.weights.emplace_back();
+    for (const ClickTable& table : schema.tables) {
+      clicks.ids.back().emplace_back();
+      if (schema.weighted) clicks.weights.back().emplace_back();
+      for (int64_t n = word(table.max_ids + 1); n > 0; --n) {
+        const int64_t rows = table.rows;
+        clicks.ids.back().back().push_back(
+            static_cast<int32_t>(word(rows) * word(rows) / rows * word(rows) / rows));
+        if (schema.weighted) clicks.weights.back().back().push_back(0.5F + static_cast<float>(word(8)) / 8);
+      }
+    }
+  }
+  return clicks;
+}
+
+RecommenderSetup stored_setup(SparseKind kind, PlacementKind where, int ranks, bool weighted) {
+  RecommenderSetup setup;
+  setup.schema = stored_schema(weighted);
+  setup.model = {.dense = 3, .tables = 4, .width = 6, .bottom = {9, 6}, .top = {11, 1}};
+  setup.global_batch = kStoredBatch;
+  setup.dense_optimizer.optimizer = OptimizerKind::Adagrad;
+  setup.dense_optimizer.adagrad_eps = 1e-3;
+  setup.sparse.kind = kind;
+  setup.sparse.eps = 1e-3;
+  setup.mean = weighted;
+  setup.seed = 7;
+  setup.threads = 1;
+  for (int t = 0; t < 4; ++t)
+    setup.placement.push_back(
+        {where, where == PlacementKind::Table ? t % ranks : 0, where == PlacementKind::Table ? 1 : ranks});
+  return setup;
+}
+
+RecommenderSetup in_files(RecommenderSetup setup) {
+  setup.storage = {std::filesystem::temp_directory_path().string(), 0};  // only what two batches need
+  return setup;
+}
+
+struct Stored {
+  std::vector<double> losses;
+  Values values;
+  RowCache::Counts rows;  // of all ranks
+  size_t files = 0;
+};
+
+// With checks of copies and other batches scored between steps.
+Stored train_stored(int ranks, const RecommenderSetup& setup, const Values& begin = {}) {
+  Stored result;
+  std::mutex mutex;
+  run_ranks(ranks, [&](Communicator& world) {
+    Recommender model(world, setup);
+    const auto fetch = [&](int step) {
+      model.fetch([&, step](ClickBatchBuffer& out) {
+        stored_batch(setup.schema, step).read(world.rank() * model.samples(), model.samples(), out);
+      });
+    };
+    if (!begin.empty()) assign(model, begin);
+    bool is_fetched = false;
+    for (int step = 0; step < kStoredSteps; ++step) {
+      if (!is_fetched) fetch(step);
+      is_fetched = step % 8 != 7 && step + 1 < kStoredSteps;
+      const double loss = model.train(kStoredBatch, step + 1, 0.1, 0.1, [&] {
+        if (is_fetched) fetch(step + 1);
+      });
+      if (world.rank() == 0) result.losses.push_back(loss);
+      if (step % 16 == 2) model.check_replicas(fmt::format("step {}", step + 1));
+      if (is_fetched) continue;
+      fetch(1000 + step);
+      const Tensor logits = model.score().logits;
+      if (world.rank() == 0) result.losses.push_back(static_cast<double>(logits.as<float>()[0]));
+    }
+    const std::lock_guard lock(mutex);
+    collect(model, result.values);
+    result.rows.wanted += model.cached_rows().wanted;
+    result.rows.found += model.cached_rows().found;
+    result.files += model.memory().files;
+  });
+  return result;
+}
+
+void expect_same(const Stored& plain, const Stored& files) {
+  EXPECT_EQ(plain.losses, files.losses);
+  ASSERT_EQ(plain.values.size(), files.values.size());
+  for (const auto& [name, values] : plain.values) {
+    const std::vector<double>& stored = files.values.at(name);
+    ASSERT_EQ(values.size(), stored.size()) << name;
+    EXPECT_EQ(0, std::memcmp(values.data(), stored.data(), values.size() * sizeof(double))) << name;
+  }
+  EXPECT_EQ(plain.files, 0U);
+  EXPECT_GT(files.files, 0U);
+  // Rows were dropped and read again: not only those were missing that came for the first time.
+  EXPECT_GT(files.rows.found, 0);
+  EXPECT_GT(files.rows.wanted - files.rows.found, 400);
+}
+
+class TableStorageBits
+    : public testing::TestWithParam<std::tuple<SparseKind, PlacementKind, int, bool, bool>> {};
+
+TEST_P(TableStorageBits, AreThoseOfMemory) {
+  const auto [kind, where, ranks, weighted, overlap] = GetParam();
+  RecommenderSetup setup = stored_setup(kind, where, ranks, weighted);
+  setup.overlap = overlap;
+  expect_same(train_stored(ranks, setup), train_stored(ranks, in_files(setup)));
+}
+
+using enum SparseKind;
+INSTANTIATE_TEST_SUITE_P(Rules, TableStorageBits,
+                         testing::Combine(testing::Values(Sgd, Adagrad, RowwiseAdagrad, Adam),
+                                          testing::Values(PlacementKind::Column), testing::Values(1, 2),
+                                          testing::Bool(), testing::Values(true)));
+INSTANTIATE_TEST_SUITE_P(Placements, TableStorageBits,
+                         testing::Combine(testing::Values(RowwiseAdagrad),
+                                          testing::Values(PlacementKind::Row, PlacementKind::Table,
+                                                          PlacementKind::Column),
+                                          testing::Values(2, 3), testing::Values(false), testing::Bool()));
+
+// What one run leaves, in memory or in files, the other continues.
+TEST(TableStorage, LoadsAndSavesWholeTables) {
+  const RecommenderSetup setup = stored_setup(RowwiseAdagrad, PlacementKind::Row, 2, false);
+  const Stored first = train_stored(2, in_files(setup));
+  Values tables;
+  for (const auto& [name, values] : first.values)
+    if (name.find("embedding") != std::string::npos) tables[name] = values;
+  const Stored plain = train_stored(2, setup, tables);
+  const Stored files = train_stored(2, in_files(setup), tables);
+  expect_same(plain, files);
+  EXPECT_NE(plain.losses, first.losses);
+}
+
+// A cache that holds everything has no files; less takes what was planned.
+TEST(TableStorage, TakesWhatIsPlanned) {
+  RecommenderSetup setup = stored_setup(Adam, PlacementKind::Column, 2, false);
+  for (const size_t cache : {size_t{0}, size_t{40'000}, size_t{10'000'000}}) {
+    setup.storage = {std::filesystem::temp_directory_path().string(), cache};
+    const Placement placement(embedding_tables(setup.schema, 6), setup.placement, 2, 1);
+    const std::vector<RecommenderMemory> planned = memory_of_ranks(setup, placement, false);
+    run_ranks(2, [&](Communicator& world) {
+      const Recommender model(world, setup);
+      EXPECT_EQ(model.memory(), planned[static_cast<size_t>(world.rank())]) << cache;
+      EXPECT_EQ(model.memory().files == 0, cache > 1'000'000);
+    });
+    const size_t tables = planned[0].tables + planned[0].table_state;
+    EXPECT_TRUE(cache == 0 || tables <= cache) << tables;
+  }
+}
+
+TEST(TableStorage, SaysWhatIsWrongWithTheFolder) {
+  RecommenderSetup setup = stored_setup(Sgd, PlacementKind::Row, 1, false);
+  setup.storage = {"/nowhere/at/all", 0};
+  std::string told;
+  try {
+    train_stored(1, setup);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::BadInput);
+    told = error.what();
+  }
+  EXPECT_NE(told.find("--table-storage /nowhere/at/all: no file can be created"), std::string::npos) << told;
+}
+
+}  // namespace
+}  // namespace trifold::test
