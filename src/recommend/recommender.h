@@ -113,8 +113,8 @@ class Recommender {
   Scored score();
 
   // All weights and optimizer states for a checkpoint, in the memory where they live (run/tensors_on_host.h), or in
-  // mapped files; before these are read call `settle`, after loading into them `loaded`, which drops a fetched batch's
-  // rows: fetch none before.
+  // mapped files. Call `settle` before these are read, or before a part of them is overwritten. After loading call
+  // `loaded`; no batch may be fetched then.
   std::vector<NamedTensor> checkpoint_tensors(bool to_load);
   void settle();
   void loaded();

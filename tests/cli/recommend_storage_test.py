@@ -8,22 +8,23 @@ import shutil
 import unittest
 
 from kills import STEPS, KillTest
-from program import CLICKS, TRIFOLD
+from program import CLICKS as SMALL
+from program import TRIFOLD
 
 MPIEXEC = os.environ.get("MPIEXEC", "")
 ROUNDS = int(os.environ.get("TRIFOLD_CRASH_ROUNDS", "2"))
 # Two tables that are larger than their share of the cache, between two that are not.
-LARGE = ["--table-rows", "9000-7000-50-3"]
+CLICKS = [word.replace("300-200-50-3", "9000-7000-50-3") for word in SMALL]
 STORED = ["--table-storage", ".", "--table-cache", "0.0002"]
 
 
 class RecommendStorage(KillTest):
     def line(self, save, *more, steps=STEPS):
-        return [TRIFOLD, "recommend", *CLICKS, *LARGE, "--train-iters", str(steps), "--save", str(save), "--save-interval", "2",
+        return [TRIFOLD, "recommend", *CLICKS, "--train-iters", str(steps), "--save", str(save), "--save-interval", "2",
                 "--save-retain", "2", "--auto-resume", *more]
 
-    def recommend(self, *arguments, status=0, prefix=()):
-        return self.trifold("recommend", *CLICKS, *LARGE, "--train-iters", 20, "--log-interval", 1, *arguments,
+    def recommend(self, *arguments, steps=20, status=0, prefix=()):
+        return self.trifold("recommend", *CLICKS, "--train-iters", steps, "--log-interval", 1, *arguments,
                             status=status, prefix=prefix)
 
     def log(self, name="log.jsonl"):
@@ -43,8 +44,8 @@ class RecommendStorage(KillTest):
             self.assertEqual(self.curve("plain.jsonl"), self.curve("files.jsonl"))
             self.expect_same("files", "plain")
             # Either run goes on from the other's checkpoint.
-            self.recommend(*where, "--train-iters", 26, "--load", "files", "--save", "plain_on")
-            self.recommend(*where, *STORED, "--train-iters", 26, "--load", "plain", "--save", "files_on", "--async-save")
+            self.recommend(*where, "--load", "files", "--save", "plain_on", steps=26)
+            self.recommend(*where, *STORED, "--load", "plain", "--save", "files_on", "--async-save", steps=26)
             self.expect_same("files_on", "plain_on")
             for save in ("plain", "files", "plain_on", "files_on"):
                 shutil.rmtree(self.folder / save)
@@ -86,7 +87,7 @@ class RecommendStorage(KillTest):
         self.expect_same("files", "plain")
 
     def test_a_plan_counts_memory_and_files(self):
-        plan = ["plan", *CLICKS, *LARGE, "--ranks", 2, "--placement", "row", "--json", "plan.json"]
+        plan = ["plan", *CLICKS, "--ranks", 2, "--placement", "row", "--json", "plan.json"]
         self.trifold(*plan)
         plain = json.loads((self.folder / "plan.json").read_text())["ranks"][0]["memory"]
         out, _ = self.trifold(*plan, *STORED)
