@@ -147,8 +147,7 @@ void expect_same(const Stored& plain, const Stored& files) {
   EXPECT_EQ(plain.files, 0U);
   EXPECT_GT(files.files, 0U);
   EXPECT_GT(files.rows.found, 0);
-  EXPECT_GT(files.rows.wanted - files.rows.found, files.distinct)
-      << "no row was dropped and read again";
+  EXPECT_GT(files.rows.wanted - files.rows.found, files.distinct) << "no row was dropped and read again";
 }
 
 class TableStorageBits
