@@ -279,6 +279,8 @@ std::vector<std::string> RecommendRun::load(const std::string& path) {
                    recommender_model(config_, schema));
     std::vector<NamedTensor> boxes = model_.checkpoint_tensors(true);
     if (begins) boxes = stored_parts(std::move(boxes), reader, schema);
+    // Rows that the checkpoint lacks keep what is in the file.
+    if (begins && !growth_notes(reader, schema).empty()) model_.settle();
     TensorsOnHost host(std::move(boxes), model_.ops(), model_.compute());
     reader.load(host.tensors());
     host.put_back();

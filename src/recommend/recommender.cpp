@@ -29,8 +29,8 @@ LookupOptions RecommenderSetup::lookups(int ranks) const {
 }
 
 EmbeddingTables::Options RecommenderSetup::tables(int ranks) const {
-  return {samples(ranks), dtype, sparse.kind, mean,       bf16_exchange, training,
-          seed,           marks, init_range,  storage};
+  return {samples(ranks), dtype, sparse.kind, mean,       bf16_exchange,
+          training,       seed,  marks,       init_range, storage};
 }
 
 size_t RecommenderSetup::batch_room(int ranks) const {

@@ -13,11 +13,11 @@ MODEL = ("--embedding-dim", 4, "--bottom-mlp", "6-4", "--top-mlp", "6-1", "--glo
 SAMPLES = 600  # of a day
 
 
-def day(number):
-    """Clicks of one day: every day has users and items that the days before did not have."""
+def day(number, scale=1):
+    """Clicks of one day: every day has users and items that the days before did not have, and `scale` times as many."""
     draw = random.Random(number)
     for _ in range(SAMPLES):
-        user, item = draw.randrange(10 * number, 30 + 20 * number), draw.randrange(15 * number, 20 + 15 * number)
+        user, item = (draw.randrange(scale * first, scale * end) for first, end in ((10 * number, 30 + 20 * number), (15 * number, 20 + 15 * number)))
         yield f"{int(draw.random() < 0.2 + 0.6 * ((user + item) % 3 == 0))},{draw.randrange(18, 80)},u{user},i{item}\n"
 
 
@@ -117,6 +117,35 @@ class Days(ProgramTest):
         self.assertEqual((self.folder / "one-scores.csv").read_text(), (self.folder / "one-grown-scores.csv").read_text())
         self.trifold("evaluate", "--load", "1-auto", "--data", "old", "--ranks", 2, "--placement", "row", "--threads-per-rank", 1)
         self.recommend("two", "--valid-data", "old", "--train-iters", 2)
+
+    def test_grown_tables_in_files(self):
+        """The bits of tables in memory, though the checkpoint has values for some of the rows only."""
+        for number, name in ((1, "one"), (2, "two")):
+            (self.folder / f"{name}.csv").write_text("y,age,user,item\n" + "".join(day(number, scale=20)))
+        self.grown()
+        self.assertGreater(self.rows("two")[0], 1.4 * self.rows("one")[0])
+        stored = ("--table-storage", ".", "--table-cache", 4e-6)  # some ninety rows of a thousand
+        for optimizer in (("rowwise-adagrad", "--embedding-weight-decay", 0.1), ("adam", "--embedding-weight-decay", 0.1), ("ftrl", "--ftrl-l1", 0.01)):
+            rule = ("--global-batch-size", 10, "--embedding-optimizer", *optimizer)
+            self.recommend("one", *rule, *stored, "--save", f"first-{optimizer[0]}")
+            start = (*rule, "--finetune", "--load", f"first-{optimizer[0]}")
+            for ranks, placement in ((1, "row"), (2, "row"), (4, "column"), (4, "row")):
+                where, name = ("--ranks", ranks, "--placement", placement), f"{optimizer[0]}-{ranks}-{placement}"
+                self.recommend("two", *start, *where, "--save", f"{name}-memory")
+                _, told = self.recommend("two", *start, *where, *stored, "--save", f"{name}-files")
+                self.assertRegex(told, r"tables in files \d")
+                self.assertIn("rows of the checkpoint and", told)
+                out, _ = self.trifold("inspect", f"{name}-memory", "--diff", f"{name}-files")
+                self.assertRegex(out, r"all \d+ tensors are bitwise equal")
+        # A grown model goes on in files, and predicts from them.
+        self.recommend("two", *start, *stored, "--save", "part", "--exit-interval", 25, "--ranks", 2)
+        self.recommend("two", *rule, *stored, "--load", "part", "--save", "part", "--ranks", 2)
+        self.recommend("two", *start, "--save", "whole", "--ranks", 2)
+        out, _ = self.trifold("inspect", "part", "--diff", "whole")
+        self.assertRegex(out, r"all \d+ tensors are bitwise equal")
+        for name, options in (("memory", ()), ("files", stored)):
+            self.trifold("score", "--load", "part", "--data", "one", "--global-batch-size", 10, "--output", f"{name}.csv", "--threads-per-rank", 1, *options)
+        self.assertEqual((self.folder / "memory.csv").read_text(), (self.folder / "files.csv").read_text())
 
     def test_new_rows_are_those_of_a_fresh_table(self):
         """A step on samples without them leaves new rows as they began."""

@@ -1,6 +1,7 @@
 // Tables in files (--table-storage): the bits of tables in memory, for every rule, placement and number of ranks.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <mutex>
 #include <set>
@@ -60,6 +61,10 @@ RecommenderSetup stored_setup(SparseKind kind, PlacementKind where, int ranks, b
   setup.dense_optimizer.adagrad_eps = 1e-3;
   setup.sparse.kind = kind;
   setup.sparse.eps = 1e-3;
+  setup.sparse.weight_decay = kind == SparseKind::Ftrl ? 0 : 0.2;
+  setup.sparse.alpha = 0.2;
+  setup.sparse.l1 = 0.01;
+  setup.sparse.l2 = 0.1;
   setup.mean = weighted;
   setup.seed = 7;
   setup.threads = 1;
@@ -162,9 +167,13 @@ TEST_P(TableStorageBits, AreThoseOfMemory) {
 
 using enum SparseKind;
 INSTANTIATE_TEST_SUITE_P(Rules, TableStorageBits,
-                         testing::Combine(testing::Values(Sgd, Adagrad, RowwiseAdagrad, Adam),
+                         testing::Combine(testing::Values(Sgd, Adagrad, RowwiseAdagrad, Adam, Ftrl),
                                           testing::Values(PlacementKind::Column), testing::Values(1, 2),
                                           testing::Bool(), testing::Values(true)));
+INSTANTIATE_TEST_SUITE_P(TwoNumbersOfState, TableStorageBits,
+                         testing::Combine(testing::Values(Adam, Ftrl), testing::Values(PlacementKind::Row),
+                                          testing::Values(1, 2, 4), testing::Values(false),
+                                          testing::Values(true)));
 INSTANTIATE_TEST_SUITE_P(Placements, TableStorageBits,
                          testing::Combine(testing::Values(RowwiseAdagrad),
                                           testing::Values(PlacementKind::Row, PlacementKind::Table,
@@ -182,6 +191,41 @@ TEST(TableStorage, LoadsAndSavesWholeTables) {
   const Stored files = train_stored(2, in_files(setup), tables);
   expect_same(plain, files);
   EXPECT_NE(plain.losses, first.losses);
+}
+
+// The tables have more rows than what is loaded, as after a day with new ids: the others begin as in a new run.
+TEST(TableStorage, RowsThatAreNotLoadedKeepTheirFirstValues) {
+  RecommenderSetup setup = stored_setup(Ftrl, PlacementKind::Row, 2, false);
+  setup.init_range = 0.3;
+  const auto start = [&](const RecommenderSetup& of) {
+    Values values;
+    std::mutex mutex;
+    run_ranks(2, [&](Communicator& world) {
+      Recommender model(world, of);
+      std::vector<NamedTensor> boxes = model.checkpoint_tensors(true);
+      model.settle();
+      for (NamedTensor& box : boxes) {
+        if (box.spec.name.find("embedding.users") == std::string::npos) continue;
+        // The first 400 of 700 rows, of which the second rank has 50.
+        const int64_t columns = box.spec.local.extent[1];
+        const int64_t known =
+            std::clamp<int64_t>(400 - box.spec.local.offset[0], 0, box.spec.local.extent[0]);
+        std::fill_n(box.data.as<float>(), known * columns, 0.25F);
+      }
+      model.loaded();
+      const std::lock_guard lock(mutex);
+      collect(model, values);
+    });
+    return values;
+  };
+  const Values plain = start(setup);
+  const Values files = start(in_files(setup));
+  EXPECT_EQ(plain, files);
+  const std::vector<double>& users = files.at("param/embedding.users.weight");
+  EXPECT_EQ(std::count(users.begin(), users.end(), 0.25), 400 * 6);
+  EXPECT_EQ(std::count(users.begin(), users.end(), 0.0), 0);
+  EXPECT_EQ(files.at("ftrl_n/embedding.users.weight")[399 * 6], 0.25);
+  EXPECT_EQ(files.at("ftrl_n/embedding.users.weight")[400 * 6], 0);
 }
 
 // A cache that holds everything has no files; less takes what was planned.
