@@ -94,10 +94,6 @@ void MemoryLimit::refuse(const std::vector<RecommenderMemory>& needs) const {
       bytes_text(most.workspace), bytes_text(bytes_), ranks_that_would_do(static_cast<int>(needs.size())));
 }
 
-}  // namespace
-
-namespace {
-
 // BadInput if a rank has no room for the rows of two batches.
 void check_cache(const RecommenderSetup& setup, const std::vector<EmbeddingTable>& tables, int ranks) {
   if (!setup.storage.in_files()) return;

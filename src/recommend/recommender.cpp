@@ -91,8 +91,7 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
   check(setup.dtype == DType::F32 || setup.dtype == DType::F64,
         "tables of recommenders are trained in f32 or f64, not {}", name_of(setup.dtype));
   check(!setup.bf16 || setup.dtype == DType::F32, "MLPs in bf16 with tables in {}", name_of(setup.dtype));
-  // While a device computes the rank's core is spare.
-  // Fetching waits for the disk rather than computing.
+  // While a device computes the rank's core is spare; with tables in files a fetch waits for the disk.
   const bool waits = ops_.device != nullptr || setup.storage.in_files();
   if (setup.overlap && (waits || spare_cores(world, pool_.size()) > 0))
     fetch_worker_.emplace(Stream::Mode::Worker, fetch_pool_, ops_.device);
