@@ -56,13 +56,13 @@ class RecommendStorage(KillTest):
     def test_weights_and_labels_behind_the_vectors(self):
         """First-order weights of two labels are in the rows, and an optimizer has two numbers of state for each."""
         optimizer = CLICKS.index("--embedding-optimizer")
-        common = [TRIFOLD, "recommend", *CLICKS[:optimizer], *CLICKS[optimizer + 4:], *LARGE, "--wide", "--synthetic-labels", "2",
+        common = [TRIFOLD, "recommend", *CLICKS[:optimizer], *CLICKS[optimizer + 4:], "--wide", "--synthetic-labels", "2",
                   "--train-iters", "15", "--embedding-optimizer"]
         for rule in (["ftrl", "--ftrl-l1", "0.001"], ["adam", "--embedding-lr", "0.01", "--embedding-weight-decay", "0.1"]):
             for ranks in ("1", "2", "4"):
                 where = [*rule, "--ranks", ranks, "--placement", "row" if ranks == "2" else "column"]
                 self.complete([*common, *where, "--save", "plain"])
-                _, told = self.complete([*common, *where, "--save", "files", "--table-storage", ".", "--table-cache", "0.0003"])
+                _, told = self.complete([*common, *where, "--save", "files", "--table-storage", ".", "--table-cache", "0.00015"])
                 self.assertRegex(told, r"in memory \d+\.\d %")
                 self.expect_same("files", "plain")
                 for save in ("plain", "files"):
