@@ -3,6 +3,8 @@
 #include <ucontext.h>
 
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -200,6 +202,8 @@ class Machine {
       if (running_->entered) jump(running_->place);
       running_->entered = true;
       setcontext(&running_->context);
+      // It only returns on an error. As the last call it would give up this frame, to which the scheduler's jump returns.
+      fail("setcontext: {}", std::strerror(errno));
     }
     arrive(scheduler_shadow_);
   }
