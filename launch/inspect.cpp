@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "checkpoint/reader.h"
+#include "config/fields/json.h"
 #include "core/printable.h"
 #include "launch/commands.h"
 
@@ -10,7 +11,7 @@ namespace trifold::launch {
 
 int run(const InspectConfig& config) {
   CheckpointReader checkpoint(config.directory);
-  if (!config.diff) fmt::print("{}", printable_message(describe(checkpoint)));
+  if (!config.diff) fmt::print("{}", printable_message(describe(checkpoint, to_json(ModelConfig{}))));
   bool sound = true;
   if (config.verify) {
     const VerifyReport report = checkpoint.verify();

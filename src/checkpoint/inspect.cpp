@@ -17,18 +17,48 @@ using nlohmann::json;
 
 constexpr int64_t kBlockElements = int64_t{1} << 22;  // compared at once
 
-// "hidden_size 128, num_layers 4": the fields of a JSON object on one line.
-std::string fields_text(const json& value) {
-  std::string text;
-  const json flat = value.flatten();
-  if (!flat.is_object()) return "not recorded";
-  for (const auto& [path, leaf] : flat.items()) {
-    std::string key = path.empty() ? path : path.substr(1);
-    std::replace(key.begin(), key.end(), '/', '.');
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", key,
-                        leaf.dump(-1, ' ', false, json::error_handler_t::replace));
+constexpr size_t kLineWidth = 110;
+
+// Appends "path value" for each value below `value`, except null, which stands for an option that was not given. A list
+// of numbers or words is one value.
+void add_fields(std::vector<std::string>& fields, const std::string& path, const json& value) {
+  const bool leaf = value.is_array() ? std::none_of(value.begin(), value.end(),
+                                                    [](const json& item) { return item.is_structured(); })
+                                     : !value.is_object();
+  if (leaf) {
+    if (!value.is_null())
+      fields.push_back(
+          fmt::format("{} {}", path, value.dump(-1, ' ', false, json::error_handler_t::replace)));
+    return;
   }
-  return text.empty() ? "not recorded" : text;
+  for (const auto& [key, item] : value.items())
+    add_fields(fields, path.empty() ? key : path + "." + key, item);
+}
+
+// "model: hidden_size 128, num_layers 4, ...", on as many lines as it needs.
+std::string fields_text(const std::string& title, const json& value) {
+  std::vector<std::string> fields;
+  if (value.is_object()) add_fields(fields, "", value);
+  if (fields.empty()) fields.push_back("not recorded");
+  std::string text = title + ":";
+  size_t width = text.size();
+  for (size_t index = 0; index < fields.size(); ++index) {
+    const std::string field = fields[index] + (index + 1 < fields.size() ? "," : "");
+    const bool fits = width + 1 + field.size() <= kLineWidth;
+    text += fits ? " " : "\n  ";
+    width = (fits ? width + 1 : 2) + field.size();
+    text += field;
+  }
+  return text + "\n";
+}
+
+// Without the fields that are the same in `defaults`.
+json without_defaults(const json& value, const json& defaults) {
+  if (!value.is_object() || !defaults.is_object()) return value;
+  json rest = json::object();
+  for (const auto& [key, item] : value.items())
+    if (const auto usual = defaults.find(key); usual == defaults.end() || *usual != item) rest[key] = item;
+  return rest;
 }
 
 std::string totals(const std::vector<TensorInfo>& tensors) {
@@ -148,12 +178,13 @@ json comparable(const CheckpointMeta& meta) {
 
 }  // namespace
 
-std::string describe(const CheckpointReader& checkpoint) {
+std::string describe(const CheckpointReader& checkpoint, const json& default_model) {
   const Manifest& manifest = checkpoint.manifest();
   std::string text =
-      fmt::format("checkpoint {}\nstep {}, {} samples consumed\nmodel: {}\nmesh: {}\n",
-                  checkpoint.directory().string(), manifest.meta.step, manifest.meta.consumed_samples,
-                  fields_text(manifest.meta.model), fields_text(manifest.meta.mesh));
+      fmt::format("checkpoint {}\nstep {}, {} samples consumed\n{}{}", checkpoint.directory().string(),
+                  manifest.meta.step, manifest.meta.consumed_samples,
+                  fields_text("model", without_defaults(manifest.meta.model, default_model)),
+                  fields_text("mesh", manifest.meta.mesh));
   int64_t bytes = 0;
   for (const FileInfo& file : manifest.files) bytes += file.bytes;
   text += fmt::format("files: {}, {}\n\n", manifest.files.size(), bytes_text(static_cast<size_t>(bytes)));

@@ -9,7 +9,9 @@
 namespace trifold {
 
 // Step, model, writing mesh, files, a table of the tensors (dtype, shape, bytes, pieces) and totals by kind.
-std::string describe(const CheckpointReader& checkpoint);
+// Fields of the model that have their value in `default_model`, an object, are left out.
+std::string describe(const CheckpointReader& checkpoint,
+                     const nlohmann::json& default_model = nlohmann::json::object());
 
 // The report of CheckpointReader::verify, ending in a verdict.
 std::string to_text(const VerifyReport& report);

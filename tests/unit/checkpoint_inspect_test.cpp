@@ -41,6 +41,26 @@ TEST(Inspect, Describes) {
   EXPECT_TRUE(has(text, "total: 2 tensors, 96 elements, 384 B\n"));
 }
 
+TEST(Inspect, ShowsWhatAModelDiffersIn) {
+  const TemporaryFolder folder;
+  CheckpointMeta meta = test::meta_of(10);
+  meta.model = {{"hidden_size", 12},
+                {"kv_channels", nullptr},
+                {"num_layers", 2},
+                {"swiglu", true},
+                {"tables", {{{"name", "C1"}, {"rows", 5}}}},
+                {"top_mlp", {64, 1}}};
+  save(folder.path(), meta, 2);
+  const std::string text = describe(CheckpointReader(folder.path()), {{"num_layers", 2}, {"swiglu", false}});
+  EXPECT_TRUE(
+      has(text, "\nmodel: hidden_size 12, swiglu true, tables.0.name \"C1\", tables.0.rows 5, top_mlp [64,1]\n"))
+      << text;
+  meta.model = nlohmann::json::object();
+  for (int field = 0; field < 30; ++field) meta.model["a_rather_long_name_" + std::to_string(field)] = field;
+  save(folder.path() / "long", meta, 2);
+  EXPECT_TRUE(has(describe(CheckpointReader(folder.path() / "long")), ",\n  a_rather_long_name_"));
+}
+
 TEST(Inspect, ReportsTheVerdict) {
   const TemporaryFolder folder;
   save(folder.path(), test::meta_of(10), 2);
