@@ -38,11 +38,14 @@ const OpTable& raw_ops() {
   return kTable;
 }
 
-#if defined(__x86_64__) && !defined(TRIFOLD_GENERIC_KERNELS_ALONE)
+#if defined(TRIFOLD_KERNELS_X86_64_V3) || defined(TRIFOLD_KERNELS_X86_64_V4)
 bool runs_v3() {
+  __builtin_cpu_init();
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
 }
+#endif
 
+#if defined(TRIFOLD_KERNELS_X86_64_V4)
 bool runs_v4() {
   return runs_v3() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
@@ -56,12 +59,19 @@ struct Tables {
   size_t count = 0;
 
   Tables() {
-#if defined(__x86_64__) && !defined(TRIFOLD_GENERIC_KERNELS_ALONE)
-    __builtin_cpu_init();
+#if defined(TRIFOLD_KERNELS_X86_64_V4)
     if (runs_v4()) put(with_contract<raw_ops<cpu::kKernelsV4>>());
+#endif
+#if defined(TRIFOLD_KERNELS_X86_64_V3)
     if (runs_v3()) put(with_contract<raw_ops<cpu::kKernelsV3>>());
 #endif
+#if defined(TRIFOLD_KERNELS_GENERIC)
     put(with_contract<raw_ops<cpu::kKernelsGeneric>>());
+#endif
+    if (count == 0)
+      fail(
+          "this program was built for the processor of another host, with instructions that this one lacks; build "
+          "it with -DTRIFOLD_HOST_KERNELS=OFF");
   }
 
   void put(const OpTable& ops) {

@@ -24,18 +24,25 @@ struct Bound<Table, Launcher> {
 // kernels.h.
 template <auto Entry, auto Launcher>
 void bind(OpTable& ops, const KernelTable& table) {
-#if defined(__x86_64__) && !defined(TRIFOLD_GENERIC_KERNELS_ALONE)
+#if defined(TRIFOLD_KERNELS_X86_64_V4)
   if (&table == &kKernelsV4) {
     ops.*Entry = Bound<kKernelsV4, Launcher>::call;
     return;
   }
+#endif
+#if defined(TRIFOLD_KERNELS_X86_64_V3)
   if (&table == &kKernelsV3) {
     ops.*Entry = Bound<kKernelsV3, Launcher>::call;
     return;
   }
 #endif
-  if (&table != &kKernelsGeneric) fail("the kernels {} are in no table", table.name);
-  ops.*Entry = Bound<kKernelsGeneric, Launcher>::call;
+#if defined(TRIFOLD_KERNELS_GENERIC)
+  if (&table == &kKernelsGeneric) {
+    ops.*Entry = Bound<kKernelsGeneric, Launcher>::call;
+    return;
+  }
+#endif
+  fail("the kernels {} are in no table", table.name);
 }
 
 // Each sets the entries of one family, at the end of launch_<family>.cpp.
