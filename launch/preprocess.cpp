@@ -29,6 +29,7 @@ PreprocessOptions options_from(const PreprocessConfig& config) {
   options.transform = config.dense_transform;
   options.max_ind_range = config.max_ind_range;
   options.hash_ids = config.ids == IdSource::Hash;
+  options.keep_keys = config.ids == IdSource::Keys;
   options.frequency_threshold = config.frequency_threshold;
   options.dictionaries_of = config.dictionaries_of;
   options.grow_dictionaries = config.grow_dictionaries;

@@ -5,9 +5,11 @@
 // sample order, so that lookups and exchanges, which go table by table, read them sequentially.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/function_ref.h"
@@ -30,6 +32,10 @@ struct ClickTable {
   };
   std::vector<Older> grown_from = {};
 
+  // Whether ids are 64-bit keys, which a KeyTable maps to rows (clicks/keys/key_table.h).
+  static constexpr std::string_view kKeys = "keys of ";
+  bool keyed() const { return mapping.starts_with(kKeys); }
+
   static constexpr int64_t kMaxRows = (int64_t{1} << 31) - 1;
   bool operator==(const ClickTable&) const = default;
 };
@@ -48,6 +54,9 @@ struct ClickSchema {
 
   int64_t label_count() const { return labels.empty() ? 1 : static_cast<int64_t>(labels.size()); }
   int table_count() const { return static_cast<int>(tables.size()); }
+  bool keyed() const {  // the ids of a table are keys
+    return std::any_of(tables.begin(), tables.end(), [](const ClickTable& table) { return table.keyed(); });
+  }
   const ClickTable& table(int index) const { return tables[static_cast<size_t>(index)]; }
   bool operator==(const ClickSchema&) const = default;
 };
@@ -73,6 +82,13 @@ struct ClickBatch {
 
 class ClickPart;
 
+// The rows of keys, for tables whose ids are keys.
+class KeyRows {
+ public:
+  virtual ~KeyRows() = default;
+  virtual int32_t row_of(int table, uint64_t key) const = 0;
+};
+
 // Owns the memory of one batch, allocated once for the largest batch of a schema, and fills it.
 class ClickBatchBuffer {
  public:
@@ -82,6 +98,8 @@ class ClickBatchBuffer {
   const ClickBatch& batch() const { return batch_; }
   int64_t max_samples() const { return max_samples_; }
   const ClickSchema& schema() const { return schema_; }
+  // The rows of keys in batches from now on; needed where a table's ids are keys. It must outlive the buffer.
+  void use(const KeyRows& keys) { keys_ = &keys; }
 
   // Makes a batch of `samples` samples, of which the first `real` are real. They are cut into contiguous parts, and the
   // pool's workers call `fill_part` for them in parallel. The batch does not depend on the cut. Rethrows the error of
@@ -100,6 +118,7 @@ class ClickBatchBuffer {
   int64_t label_count_;
   int64_t max_samples_;
   ThreadPool* pool_;
+  const KeyRows* keys_ = nullptr;
   Buffer memory_;
   std::vector<int32_t*> lengths_;  // for each table: memory for max_samples lengths,
   std::vector<int32_t*> ids_;      //   max_samples * max_ids ids
@@ -128,6 +147,11 @@ class ClickPart {
   // Memory for the `count` ids of one sample in one table, count in [0, max_ids]. Call once per table and sample, in
   // ascending order of samples.
   int32_t* bag(int table, int64_t sample, int count);
+  // The rows of keys. Throws Error if the buffer has none.
+  const KeyRows& keys() const {
+    check(buffer_->keys_ != nullptr, "a batch of keys has no table of their rows");
+    return *buffer_->keys_;
+  }
   // The weights of the last bag of that table; only if the schema is weighted.
   float* bag_weights(int table, int count);
 

@@ -224,10 +224,24 @@ std::optional<int64_t> ColumnClicks::longest_bag(int table) const {
   return longest;
 }
 
+void ColumnClicks::add_keys(int table, std::span<const int64_t> positions, std::vector<uint64_t>& out) const {
+  const auto t = static_cast<size_t>(table);
+  check(schema_.table(table).keyed(), "the ids of table {} are no keys", schema_.table(table).name);
+  const std::byte* data = ids_[t].bytes().data();
+  const int64_t bytes = id_bytes_[t];
+  for (const int64_t position : positions) {
+    const Bag bag = bag_of(table, position);
+    const std::byte* at = data + bag.first * bytes;
+    for (int k = 0; k < bag.count; ++k, at += bytes)
+      out.push_back(bytes == 8 ? load<uint64_t>(at) : load<uint32_t>(at));
+  }
+}
+
 void ColumnClicks::fill_ids(int table, std::span<const int64_t> positions, ClickPart& out) const {
   const auto t = static_cast<size_t>(table);
   const ClickTable& spec = schema_.table(table);
   const std::byte* data = ids_[t].bytes().data();
+  const KeyRows* const keys = spec.keyed() ? &out.keys() : nullptr;
   const auto each = [&]<class T>(T) {
     for (size_t i = 0; i < positions.size(); ++i) {
       const Bag bag = bag_of(table, positions[i]);
@@ -235,7 +249,8 @@ void ColumnClicks::fill_ids(int table, std::span<const int64_t> positions, Click
       const IdPlace place{ids_[t].path(), "sample", positions[i]};
       int32_t* ids = out.bag(table, static_cast<int64_t>(i), bag.count);
       for (int k = 0; k < bag.count; ++k, at += sizeof(T))
-        ids[k] = bounded_id(load<T>(at), spec, rules_.policy, place);
+        ids[k] = keys != nullptr ? keys->row_of(table, load<T>(at))
+                                 : bounded_id(load<T>(at), spec, rules_.policy, place);
       if (schema_.weighted) fill_weights(table, positions[i], bag, out);
     }
   };

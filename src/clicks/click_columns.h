@@ -91,6 +91,7 @@ class ColumnClicks final : public ClickSource {
   int64_t samples() const override { return samples_; }
   void fill(std::span<const int64_t> positions, ClickPart& out) const override;
   std::optional<int64_t> longest_bag(int table) const override;
+  void add_keys(int table, std::span<const int64_t> positions, std::vector<uint64_t>& out) const override;
 
  private:
   void fill_ids(int table, std::span<const int64_t> positions, ClickPart& out) const;

@@ -70,7 +70,7 @@ std::unique_ptr<ClickSource> open_folder(const std::string& path, const ClickFil
     bad_input(
         "{}: its ids were already mapped into their tables by preprocessing; --id-policy {} has no effect",
         path, name_of(*options.id_policy));
-  return open_click_folder(path);
+  return open_click_folder(path, options.table_rows);
 }
 
 std::unique_ptr<ClickSource> open_split_binary(const std::string& path, const ClickFileOptions& options) {

@@ -24,6 +24,7 @@ constexpr int64_t kWideVersion = 2;  // with dictionaries of 8 bytes
 constexpr int64_t kBagVersion = 3;   // with bags
 constexpr int64_t kWeightVersion = 4;
 constexpr int64_t kLabelVersion = 5;  // with several labels
+constexpr int64_t kKeyVersion = 6;    // with keys
 
 // Reads members of one JSON object with messages that name file and key.
 class Reader {
@@ -81,15 +82,20 @@ ClickFolder::Table read_table(const json& object, const std::string& path) {
     error.add_context(path);
     throw;
   }
-  table.rows = reader.number("rows", 1, ClickTable::kMaxRows);
-  table.id_bytes = static_cast<int>(reader.number("id_bytes", 1, 4));
+  table.keys = object.contains("keys") && reader.flag("keys");
+  table.rows = table.keys ? 0 : reader.number("rows", 1, ClickTable::kMaxRows);
+  table.id_bytes = static_cast<int>(reader.number("id_bytes", table.keys ? 4 : 1, table.keys ? 8 : 4));
   if (table.id_bytes == 3) bad_input("{}: \"id_bytes\" is 3, not 1, 2 or 4", path);
+  if (table.keys && table.id_bytes != 4 && table.id_bytes != 8)
+    bad_input("{}: \"id_bytes\" is {}, not 4 or 8", path, table.id_bytes);
   if (object.contains("most_ids")) {
     table.bag = true;
     table.weighted = object.contains("weighted") && reader.flag("weighted");
     table.most_ids = reader.number("most_ids", 1, ClickFolder::kMostBagIds);
   }
   table.dictionary = reader.flag("dictionary");
+  if (table.keys && table.dictionary)
+    bad_input("{}: table {} has both \"keys\" and \"dictionary\"", path, table.name);
   if (object.contains("dictionary_bytes")) {
     table.dictionary_bytes = static_cast<int>(reader.number("dictionary_bytes", 4, 8));
     if (table.dictionary_bytes != 4 && table.dictionary_bytes != 8)
@@ -142,6 +148,9 @@ uint32_t ClickFolder::dictionary_checksum(const std::string& folder, int table) 
 
 std::string ClickFolder::mapping(const std::string& folder, int table) const {
   const Table& t = tables[static_cast<size_t>(table)];
+  if (t.keys)
+    return std::string(ClickTable::kKeys) +
+           (base == IdBase::Text ? fmt::format("texts with seed {}", hash_seed) : "numbers");
   if (!t.dictionary)
     return base == IdBase::Text ? fmt::format("hashes of texts with seed {}", hash_seed)
                                 : mapping_of(IdPolicy::Modulo);
@@ -161,6 +170,10 @@ void write_click_folder(const ClickFolder& clicks, const std::string& folder) {
                       {"rows", table.rows},
                       {"id_bytes", table.id_bytes},
                       {"dictionary", table.dictionary}});
+    if (table.keys) {
+      tables.back()["keys"] = true;
+      tables.back().erase("rows");
+    }
     if (table.dictionary_crc) tables.back()["dictionary_crc32"] = *table.dictionary_crc;
     for (const ClickTable::Older& older : table.grown_from)
       tables.back()["grown_from"].push_back({{"rows", older.rows}, {"mapping", older.mapping}});
@@ -174,10 +187,13 @@ void write_click_folder(const ClickFolder& clicks, const std::string& folder) {
     version = std::max(version, table.weighted ? kWeightVersion : kBagVersion);
     if (table.weighted) tables.back()["weighted"] = true;
   }
+  const bool keys = std::any_of(clicks.tables.begin(), clicks.tables.end(),
+                                [](const ClickFolder::Table& table) { return table.keys; });
   json labels = json::array();
   for (const ClickFolder::Label& label : clicks.labels)
     labels.push_back({{"name", label.name}, {"clicks", label.clicks}, {"missing", label.missing}});
   if (!clicks.labels.empty()) version = kLabelVersion;
+  if (keys) version = kKeyVersion;
   json sources = json::array();
   for (const ClickFolder::Source& source : clicks.sources)
     sources.push_back({{"file", source.file},
@@ -213,9 +229,9 @@ ClickFolder read_click_folder(const std::string& folder) {
   const json manifest = read_json_file(path);
   const Reader reader(manifest, path);
   if (reader.text("format") != kFormat) bad_input("{}: was not written by `trifold preprocess`", path);
-  if (const int64_t version = reader.number("version", 1, kMany); version > kLabelVersion)
+  if (const int64_t version = reader.number("version", 1, kMany); version > kKeyVersion)
     bad_input("{}: has version {} of the format; this program reads versions {} to {}", path, version,
-              kVersion, kLabelVersion);
+              kVersion, kKeyVersion);
   ClickFolder clicks;
   clicks.samples = reader.number("samples", 1, kMany);
   clicks.clicks = reader.number("clicks", 0, clicks.samples);
@@ -260,7 +276,30 @@ void check_dictionaries(const ClickFolder& clicks, const std::string& folder) {
   }
 }
 
-std::unique_ptr<ColumnClicks> open_click_folder(const std::string& folder) {
+namespace {
+
+// The rows that a run gives to a table of keys.
+int64_t rows_of_keys(const ClickFolder& clicks, const std::string& folder, size_t table,
+                     const std::vector<int64_t>& rows) {
+  if (rows.empty())
+    bad_input(
+        "{}: its ids are keys, which get rows while a model trains: give --table-rows, as many as each table shall "
+        "have",
+        folder);
+  if (rows.size() != 1 && rows.size() != clicks.tables.size())
+    bad_input("{}: has {} tables, --table-rows has {} numbers", folder, clicks.tables.size(), rows.size());
+  const int64_t count = rows[rows.size() == 1 ? 0 : table];
+  if (count <= 2 || count > ClickTable::kMaxRows)
+    bad_input(
+        "{}: --table-rows gives table {} {} rows; it needs 3 or more, for missing values, for values without a "
+        "row of their own, and for those with one, and can have {}",
+        folder, clicks.tables[table].name, count, ClickTable::kMaxRows);
+  return count;
+}
+
+}  // namespace
+
+std::unique_ptr<ColumnClicks> open_click_folder(const std::string& folder, const std::vector<int64_t>& rows) {
   const ClickFolder clicks = read_click_folder(folder);
   ColumnFiles files;
   files.labels = ClickFolder::labels_file(folder);
@@ -270,7 +309,9 @@ std::unique_ptr<ColumnClicks> open_click_folder(const std::string& folder) {
   for (const ClickFolder::Label& label : clicks.labels) schema.labels.push_back(label.name);
   for (int t = 0; t < static_cast<int>(clicks.tables.size()); ++t) {
     const ClickFolder::Table& table = clicks.tables[static_cast<size_t>(t)];
-    schema.tables.push_back({table.name, table.rows, static_cast<int>(table.most_ids),
+    const int64_t table_rows =
+        table.keys ? rows_of_keys(clicks, folder, static_cast<size_t>(t), rows) : table.rows;
+    schema.tables.push_back({table.name, table_rows, static_cast<int>(table.most_ids),
                              clicks.mapping(folder, t), table.grown_from});
     files.ids.push_back({clicks.ids_file(folder, t), table.id_bytes,
                          table.bag ? clicks.ends_file(folder, t) : std::string(),

@@ -3,7 +3,8 @@
 //   clicks.json    content and origin: the schema below, and the sources
 //   labels.bin     one byte per sample, 0 or 1; with several labels a byte for each of them, also 255: missing
 //   dense.bin      f32 [samples, dense], transformed
-//   C1.ids ...     for each table: one unsigned id per sample, in 1, 2 or 4 bytes as its rows require; of a
+//   C1.ids ...     for each table: one unsigned id per sample, in 1, 2 or 4 bytes as its rows require, or where ids are
+//                  keys the hash itself, 0 for a missing value, in 4 or 8 bytes; of a
 //                  table of bags the ids of each sample, one bag after the other
 //   C1.ends ...    for each table of bags: per sample the number of ids up to and including it, u64
 //   C1.weights ... for each table of bags whose ids have weights: f32, one per id
@@ -14,7 +15,7 @@
 // the older ones with their rows.
 //
 // All numbers are little-endian. Each column has its own file, so a rank may read only its tables. The folder gets its
-// name once it is complete. clicks.json has version 5 if samples have several labels, 4 if ids have weights, 3 if there
+// name once it is complete. clicks.json has version 6 if ids are keys, 5 if samples have several labels, 4 if ids have weights, 3 if there
 // are bags, 2 if a dictionary has hashes of 8 bytes, else 1; earlier programs reject versions that they do not know.
 #pragma once
 
@@ -37,12 +38,13 @@ struct ClickFolder {
     std::string name;
     int64_t rows = 0;
     int id_bytes = 4;
-    bool bag = false;                           // any number of ids per sample, else one
-    bool weighted = false;                      // for a table of bags: ids have weights
-    int64_t most_ids = 1;                       // of a sample
-    int64_t cut_bags = 0;                       // number of bags that had more than max_bag
-    int dictionary_bytes = 4;                   // of a hash in the dictionary: 4 or 8
-    bool dictionary = true;                     // else ids are hashes modulo the rows
+    bool bag = false;          // any number of ids per sample, else one
+    bool weighted = false;     // for a table of bags: ids have weights
+    int64_t most_ids = 1;      // of a sample
+    int64_t cut_bags = 0;      // number of bags that had more than max_bag
+    int dictionary_bytes = 4;  // of a hash in the dictionary: 4 or 8
+    bool dictionary = true;    // else ids are hashes modulo the rows,
+    bool keys = false;         // or as they are, and the table has as many rows as a run gives it
     std::optional<uint32_t> dictionary_crc;     // of the dictionary's file; absent in older folders
     std::vector<ClickTable::Older> grown_from;  // see ClickTable
   };
@@ -95,6 +97,8 @@ ClickFolder read_click_folder(const std::string& folder);
 // BadInput, naming the file, for a dictionary that is missing, or whose size or checksum differs from clicks.json.
 void check_dictionaries(const ClickFolder& clicks, const std::string& folder);
 // The samples of a folder.
-std::unique_ptr<ColumnClicks> open_click_folder(const std::string& folder);
+// `rows`: for each table, or one number for all, its rows if its ids are keys.
+std::unique_ptr<ColumnClicks> open_click_folder(const std::string& folder,
+                                                const std::vector<int64_t>& rows = {});
 
 }  // namespace trifold

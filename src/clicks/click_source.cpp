@@ -25,10 +25,22 @@ ClickSlice::ClickSlice(const ClickSource& whole, int64_t begin, int64_t end)
         begin, end, whole.samples());
 }
 
-void ClickSlice::fill(std::span<const int64_t> positions, ClickPart& out) const {
+void ClickSource::add_keys(int table, std::span<const int64_t>, std::vector<uint64_t>&) const {
+  fail("the ids of table {} are no keys", schema().table(table).name);
+}
+
+std::vector<int64_t> ClickSlice::in_whole(std::span<const int64_t> positions) const {
   std::vector<int64_t> shifted(positions.begin(), positions.end());
   for (int64_t& position : shifted) position += begin_;
-  whole_.fill(shifted, out);
+  return shifted;
+}
+
+void ClickSlice::fill(std::span<const int64_t> positions, ClickPart& out) const {
+  whole_.fill(in_whole(positions), out);
+}
+
+void ClickSlice::add_keys(int table, std::span<const int64_t> positions, std::vector<uint64_t>& out) const {
+  whole_.add_keys(table, in_whole(positions), out);
 }
 
 ClickOrder::ClickOrder(int64_t samples, std::optional<uint64_t> seed, int64_t block, int64_t window)
@@ -82,6 +94,13 @@ ClickFeed::ClickFeed(const ClickSource& source, std::optional<uint64_t> seed, in
 int64_t ClickFeed::real_samples(int64_t step) const {
   const int64_t first = step % batches_per_epoch() * global_;
   return std::min(global_, source_.samples() - first);
+}
+
+void ClickFeed::keys(int64_t step, int table, std::vector<uint64_t>& out) const {
+  out.clear();
+  std::vector<int64_t> positions(static_cast<size_t>(real_samples(step)));
+  order_.positions(step / batches_per_epoch(), step % batches_per_epoch() * global_, positions);
+  source_.add_keys(table, positions, out);
 }
 
 void ClickFeed::read(int64_t step, int rank, int64_t share, ClickBatchBuffer& out) const {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "clicks/click_batch.h"
 
@@ -25,6 +26,9 @@ class ClickSource {
   // reading all of them. For messages: it may read a file.
   virtual std::optional<int64_t> longest_bag(int /*table*/) const { return std::nullopt; }
 
+  // The keys of stored samples in a table whose ids are keys, bag after bag, behind those in `out`.
+  virtual void add_keys(int table, std::span<const int64_t> positions, std::vector<uint64_t>& out) const;
+
   // Stored samples [first, first + count), and padding up to `batch_samples` (default: none).
   void read(int64_t first, int64_t count, ClickBatchBuffer& out, int64_t batch_samples = -1) const;
 };
@@ -36,8 +40,11 @@ class ClickSlice final : public ClickSource {
   const ClickSchema& schema() const override { return whole_.schema(); }
   int64_t samples() const override { return end_ - begin_; }
   void fill(std::span<const int64_t> positions, ClickPart& out) const override;
+  void add_keys(int table, std::span<const int64_t> positions, std::vector<uint64_t>& out) const override;
 
  private:
+  std::vector<int64_t> in_whole(std::span<const int64_t> positions) const;
+
   const ClickSource& whole_;
   int64_t begin_;
   int64_t end_;
@@ -78,6 +85,8 @@ class ClickFeed {
   int64_t batches_per_epoch() const { return (source_.samples() + global_ - 1) / global_; }
   // Samples of global batch `step` (counted from 0) over all ranks.
   int64_t real_samples(int64_t step) const;
+  // The keys in a table of all samples of global batch `step`, in place of those in `out`.
+  void keys(int64_t step, int table, std::vector<uint64_t>& out) const;
   // Fills `out` with samples [rank * share, (rank + 1) * share) of global batch `step`; those beyond its end
   // are padding.
   void read(int64_t step, int rank, int64_t share, ClickBatchBuffer& out) const;

@@ -21,6 +21,7 @@ bool same_mapping(std::string_view a, std::string_view b) {
 
 std::string words_of_mapping(std::string_view mapping) {
   if (mapping.empty()) return "the numbers of the file";
+  if (mapping.starts_with(ClickTable::kKeys)) return std::string(mapping);
   if (is_number_text(mapping)) return fmt::format("the numbers of the file ({})", mapping);
   return fmt::format("those of {}", mapping);
 }
@@ -44,7 +45,7 @@ bool can_read(const ClickTable& model, const ClickTable& data) {
 }
 
 bool can_grow(const ClickTable& stored, const ClickTable& data) {
-  if (data.rows <= stored.rows) return false;
+  if (data.rows <= stored.rows || stored.keyed()) return false;
   return can_read(data, stored) || (stored.mapping.empty() && is_number_text(data.mapping));
 }
 

@@ -4,6 +4,7 @@
 // ClickTable::mapping describes how values were mapped to the ids of a table:
 //   ""                     the numbers of the file are the ids
 //   "modulo", "clip"       the same, brought into range by the policy for ids
+//   "keys of ..."          keys of texts, or of numbers: they get rows while a model trains
 //   "dictionary 1c291ca3"  numbered by a dictionary with that CRC-32
 //   "unknown"              a folder whose dictionary is missing: not compared
 #pragma once

@@ -256,6 +256,11 @@ ExportedOnnx export_onnx(CheckpointReader& from, const ConvertConfig& config) {
     if (changed)
       bad_input("--{} has no effect on a recommender, which becomes one file: leave it out", option);
   const StoredRecommender stored = stored_recommender(from);
+  if (stored.setup.schema.keyed())
+    bad_input(
+        "{}: ONNX files take the rows of tables, and this model gets them from keys as it trains: trifold score "
+        "predicts with it",
+        from.directory().string());
   OnnxFile onnx;
   RecommenderGraph(from, stored, onnx).build();
   onnx.note("checkpoint", from.directory().filename().string());

@@ -126,6 +126,12 @@ void EmbeddingTables::bring_in(LookupBatch& batch, bool sorted) {
     parts_[i].bring_in(batch.lookups[i], sorted ? &batch.orders[i] : nullptr);
 }
 
+void EmbeddingTables::begin_rows(int table, std::span<const int32_t> rows) {
+  const std::string& name = placement_.tables()[static_cast<size_t>(table)].name;
+  for (TablePart& part : parts_)
+    if (part.table().name == name) part.begin_rows(rows);
+}
+
 void EmbeddingTables::settle(ThreadPool& pool) {
   for (TablePart& part : parts_) part.settle(pool);
 }

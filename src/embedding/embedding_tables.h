@@ -69,6 +69,10 @@ class EmbeddingTables {
   // Distinct rows of the batches so far, in tables in files, and those of them that were in memory already.
   RowCache::Counts counts() const;
 
+  // Gives rows of a table their initial values and a state of zero on every rank that holds them. No step may be in
+  // progress. For tables in memory, on CPUs.
+  void begin_rows(int table, std::span<const int32_t> rows);
+
   // Looks up and starts sending. Until `finish_forward`, the features belong to this object, except the
   // columns of the bottom MLP.
   void forward(const LookupBatch& batch, Tensor features);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 namespace trifold {
 
@@ -110,6 +111,22 @@ void TablePart::settle(ThreadPool& pool) {
 
 void TablePart::reload() {
   if (in_file()) cache_->reload();
+}
+
+void TablePart::begin_rows(std::span<const int32_t> rows) {
+  check(ops_.device == nullptr && !in_file(), "rows of table {} cannot begin anew on a device or in a file",
+        table_.name);
+  const auto at = [&](const Buffer& buffer, int64_t row) {
+    const size_t bytes = buffer.bytes() / static_cast<size_t>(memory_rows_);
+    return std::span(static_cast<std::byte*>(buffer.data()) + static_cast<size_t>(row) * bytes, bytes);
+  };
+  for (const int32_t row : rows) {
+    const int64_t here = row - rect_.offset[0];
+    if (here < 0 || here >= rect_.extent[0]) continue;
+    initial_.write(here, at(values_, here).data());
+    for (const Buffer* state : {&state_, &second_})
+      if (state->bytes() > 0) std::memset(at(*state, here).data(), 0, at(*state, here).size());
+  }
 }
 
 // For a device, the host generates the values in pieces.

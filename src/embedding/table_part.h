@@ -10,6 +10,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -66,10 +67,15 @@ class TablePart {
             const Options& options, Stream& stream);
 
   const Rect& rect() const { return rect_; }
+  const EmbeddingTable& table() const { return table_; }
   // Of the rows in memory.
   Tensor values() const { return values_.tensor(options_.dtype, {memory_rows_, rect_.extent[1]}); }
   // The update of its rows by gradients that begin at `column`; the caller sets the order.
   RowUpdate update(int64_t column) const;
+
+  // Gives those of the table's `rows` that are here their initial values and a state of zero. On a processor, for a part
+  // that is in memory.
+  void begin_rows(std::span<const int32_t> rows);
 
   // Lists values and state as boxes of global tensors: "param/embedding.<table>.weight", "adagrad_sum/...".
   void name_tensors(std::vector<NamedTensor>& tensors, bool to_load) const;

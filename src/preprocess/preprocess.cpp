@@ -114,6 +114,8 @@ class Job {
       bad_input("ids that are hashes need a range to be taken modulo, from 1 to {}", ClickTable::kMaxRows);
     if (o.hash_ids && (o.dictionaries_of || o.frequency_threshold > 1))
       bad_input("ids that are hashes have no dictionary and no frequency threshold");
+    if (o.keep_keys && (o.hash_ids || o.dictionaries_of || o.frequency_threshold > 1 || o.max_ind_range > 0))
+      bad_input("ids that are keys have no dictionary, no frequency threshold and no range");
     if (o.grow_dictionaries && !o.dictionaries_of) bad_input("there are no dictionaries to grow");
     if (!(o.drop_negatives >= 0 && o.drop_negatives < 1))
       bad_input("the fraction of negatives to drop is {}; it must be in [0, 1)", o.drop_negatives);
@@ -260,7 +262,8 @@ class Job {
                 name_of(given_->base), options_.inputs[0], name_of(folder.base));
     for (const ClickFolder::Table& table : given_->tables)
       if (!table.dictionary)
-        bad_input("{} has no dictionaries: its ids are hashes", *options_.dictionaries_of);
+        bad_input("{} has no dictionaries: its ids are {}", *options_.dictionaries_of,
+                  table.keys ? "keys, which need none: give --ids keys" : "hashes");
     check_columns();
   }
 
@@ -313,6 +316,13 @@ class Job {
   void number_table(const std::string& path, const std::string& key_file, int t) {
     ClickFolder& folder = result_.folder;
     ClickFolder::Table& table = folder.tables[static_cast<size_t>(t)];
+    if (options_.keep_keys) {
+      std::filesystem::rename(key_file, folder.ids_file(path, t));
+      table.keys = true;
+      table.dictionary = false;
+      table.id_bytes = key_bytes();
+      return;
+    }
     IdColumnJob job;
     job.keys = key_file;
     job.key_bytes = key_bytes();

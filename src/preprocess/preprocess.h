@@ -29,6 +29,7 @@ struct PreprocessOptions {
   // Hashes are taken modulo this before anything else; 0: unchanged.
   int64_t max_ind_range = 0;
   bool hash_ids = false;            // ids are hashes modulo max_ind_range: no dictionary
+  bool keep_keys = false;           // ids are the hashes
   int64_t frequency_threshold = 1;  // occurrences that a value needs for an id of its own
   // Folder whose dictionaries, m of LogMin and, unless `columns` or a format are given, named columns are reused.
   std::optional<std::string> dictionaries_of;

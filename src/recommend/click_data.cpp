@@ -1,8 +1,10 @@
 #include "recommend/click_data.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "clicks/click_files.h"
+#include "clicks/click_format.h"
 #include "clicks/click_synthetic.h"
 #include "clicks/compare_clicks.h"
 
@@ -57,6 +59,17 @@ ClickSchema ClickData::schema() const {
     table.max_ids = std::max(table.max_ids, valid->schema().table(t).max_ids);
   }
   return schema;
+}
+
+bool has_keys(const ClickDataConfig& config) {
+  std::error_code ignored;
+  const std::string& folder = config.train_data;
+  if ((config.data_format != "auto" && config.data_format != "clicks") ||
+      !std::filesystem::exists(ClickFolder::manifest(folder), ignored))
+    return false;
+  const ClickFolder clicks = read_click_folder(folder);
+  return std::any_of(clicks.tables.begin(), clicks.tables.end(),
+                     [](const ClickFolder::Table& table) { return table.keys; });
 }
 
 ClickSchema schema_of_options(const ClickDataConfig& config) {

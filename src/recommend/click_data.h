@@ -30,6 +30,9 @@ ClickData open_clicks(const ClickDataConfig& config, uint64_t seed);
 // which need not have labels. BadInput as above.
 ClickData open_clicks_to_score(const ClickDataConfig& config);
 
+// Whether the training data are a folder whose ids are keys, which needs --table-rows and defines everything else.
+bool has_keys(const ClickDataConfig& config);
+
 // The schema given by the options, without reading files: 1000 rows and 13 dense features where they are not given.
 ClickSchema schema_of_options(const ClickDataConfig& config);
 

@@ -69,7 +69,7 @@ double most(const std::vector<RankLoad>& loads, Member member) {
 ClickSchema schema_to_plan(RecommendConfig& run) {
   ClickDataConfig& data = run.data;
   const bool has_rows = data.table_rows && data.table_rows->list;
-  if (has_rows || data.train_data == "synthetic" || data.data_format == "synthetic")
+  if ((has_rows && !has_keys(data)) || data.train_data == "synthetic" || data.data_format == "synthetic")
     return schema_of_options(data);
   ClickSchema schema = open_clicks(data, run.seed).schema();
   std::vector<int64_t> rows, most;

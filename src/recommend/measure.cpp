@@ -169,7 +169,10 @@ StepTimes time_parts(Communicator& world, const PlanRecommenderConfig& config, R
 // The step is measured without marks: on a device each mark waits for all work in flight, so nothing would overlap.
 void measure_rank(Communicator& world, const PlanRecommenderConfig& config, const ClickData& data,
                   RecommendMeasurement& result) {
-  const RecommenderSetup setup = recommender_setup(config.run, data.schema(), world.size());
+  RecommendConfig run = config.run;
+  run.model.key_admission = DlrmConfig().key_admission;  // synthetic ids are no keys
+  run.model.key_eviction = DlrmConfig().key_eviction;
+  const RecommenderSetup setup = recommender_setup(run, data.schema(), world.size());
   const ClickFeed feed(*data.train, config.run.seed, setup.global_batch);
   RecommendMeasurement measured;
   {

@@ -206,6 +206,7 @@ class RecommendRun final : public TrainingRun, Savable {
   }
   std::string save(const std::string& root, const SaveOptions& options) override {
     model_.settle();
+    const Recommender::AsOfLastStep keys(model_);
     TensorsOnHost host(model_.checkpoint_tensors(false), model_.ops(), model_.compute());
     host.fetch();
     return save_checkpoint(root, meta(), host.tensors(), world_, model_.mesh().coords(), options).string();
@@ -214,6 +215,7 @@ class RecommendRun final : public TrainingRun, Savable {
   std::string save_in_background(BackgroundSaver& saver, const std::string& root,
                                  const SaveOptions& options) override {
     model_.settle();
+    const Recommender::AsOfLastStep keys(model_);
     TensorsOnHost host(model_.checkpoint_tensors(false), model_.ops(), model_.compute());
     host.fetch();
     return saver.start(root, meta(), host.tensors(), model_.mesh().coords(), options);
@@ -223,12 +225,6 @@ class RecommendRun final : public TrainingRun, Savable {
     if (!valid_feed_) return false;
     const int64_t interval = config_.training.eval_interval.value_or(0);
     return step == job_.limits.last_step || (interval > 0 && step % interval == 0);
-  }
-
-  void fetch(const ClickFeed& feed, int64_t step) {
-    model_.fetch([this, &feed, step](ClickBatchBuffer& out) {
-      feed.read(step, world_.rank(), model_.samples(), out);
-    });
   }
 
   CheckpointMeta meta() const {
@@ -328,7 +324,7 @@ void RecommendRun::begin(std::vector<std::string> changes, std::vector<std::stri
 }
 
 bool RecommendRun::advance(const std::atomic<int>& signal) {
-  if (!is_fetched_) fetch(feed_, done_);
+  if (!is_fetched_) model_.fetch(feed_, done_, true);
   const auto start = Clock::now();
   StepReport step;
   step.step = done_ + 1;
@@ -339,7 +335,7 @@ bool RecommendRun::advance(const std::atomic<int>& signal) {
   is_fetched_ = step.step < job_.limits.last_step && !evaluates_after(step.step);
   try {
     step.loss = model_.train(step.samples, step.step, step.lr, table_rates_.at(done_), [&] {
-      if (is_fetched_) fetch(feed_, step.step);
+      if (is_fetched_) model_.fetch(feed_, step.step, true);
     });
   } catch (const Error& error) {
     // An Agreed error means that the step is not finite.

@@ -73,6 +73,7 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
                  setup.seed, compute_),
       gradients_row_(table_step(step_shape(setup))),
       numbers_(ops_, 2),
+      keys_(setup.schema, setup.keys, setup.training),
       memory_(measure_step(setup, model_, mesh_)),
       features_(memory_.features, ops_.device),
       feature_gradients_(memory_.feature_gradients, ops_.device),
@@ -102,6 +103,7 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
     fetched_.push_back(
         std::make_unique<Fetched>(ops_, setup, world.size(), fetch_worker_ ? fetch_pool_ : pool_));
     fetched_.back()->lookups = ids_->make_batch();
+    fetched_.back()->clicks.use(keys_);
     DlrmBatch& rows = fetched_.back()->rows;
     rows.features = features_.tensor(setup.dtype, {samples_, setup.model.features()});
     if (setup.training) rows.feature_gradients = feature_gradients_.tensor(setup.dtype, rows.features.shape);
@@ -167,6 +169,34 @@ void Recommender::fetch(Read read) {
   into.ready = stream.record();
 }
 
+void Recommender::fetch(const ClickFeed& feed, int64_t step, bool trains) {
+  const bool takes = trains && !keys_.empty();
+  taken_ += takes ? 1 : 0;
+  Fetched& into = *fetched_[static_cast<size_t>(fetches_ % 2)];
+  fetch([this, &feed, &into, step, takes](ClickBatchBuffer& out) {
+    into.begun.assign(takes ? static_cast<size_t>(keys_.tables()) : 0, {});
+    if (takes) {
+      keys_.take(feed, step, fetch_worker_ ? fetch_pool_ : pool_);
+      for (int t = 0; t < keys_.tables(); ++t)
+        if (KeyTable* const table = keys_.table(t))
+          into.begun[static_cast<size_t>(t)].assign(table->begun().begin(), table->begun().end());
+    }
+    feed.read(step, world_.rank(), samples_, out);
+  });
+}
+
+void Recommender::begin_rows(const Fetched& fetched) {
+  if (fetched.begun.empty()) return;
+  for (Stream* stream : {&comm_, &compute_}) stream->synchronize();
+  for (size_t t = 0; t < fetched.begun.size(); ++t)
+    if (!fetched.begun[t].empty()) tables_->begin_rows(static_cast<int>(t), fetched.begun[t]);
+  ++trained_;
+}
+
+void Recommender::exchange_ahead() {
+  if (taken_ > trained_) keys_.swap_last();
+}
+
 Recommender::Fetched& Recommender::oldest() {
   check(used_ < fetches_, "no batch was fetched");
   Fetched& fetched = *fetched_[static_cast<size_t>(used_++ % 2)];
@@ -175,9 +205,31 @@ Recommender::Fetched& Recommender::oldest() {
   return fetched;
 }
 
+// Every rank has them all; the first one saves them.
+std::vector<NamedTensor> Recommender::key_tensors(bool to_load) {
+  std::vector<NamedTensor> tensors;
+  if (!to_load && world_.rank() != 0) return tensors;
+  const auto add = [&](int table, const char* kind, std::span<KeyTable::Entry> entries) {
+    if (entries.empty()) return;
+    constexpr int64_t kWords = sizeof(KeyTable::Entry) / sizeof(int64_t);
+    ShardSpec spec;
+    spec.name = fmt::format("{}/{}", kind, weight_name(placement_.tables()[static_cast<size_t>(table)]));
+    spec.global = {std::ssize(entries), kWords};
+    spec.local = Rect::whole(spec.global);
+    tensors.push_back({spec, {entries.data(), DType::I64, spec.global}});
+  };
+  for (int t = 0; t < keys_.tables(); ++t)
+    if (KeyTable* const table = keys_.table(t)) {
+      add(t, kKeysKind, table->owners());
+      add(t, "waiting_keys", table->waiting());
+    }
+  return tensors;
+}
+
 std::vector<NamedTensor> Recommender::checkpoint_tensors(bool to_load) {
   weights_.finish(compute_);
   std::vector<NamedTensor> tensors = tables_->checkpoint_tensors(to_load);
+  for (NamedTensor& tensor : key_tensors(to_load)) tensors.push_back(std::move(tensor));
   const auto wanted = [&](ParamId id) {
     return to_load || counts_here(model_.params[id].shard, mesh_.coords(), mesh_.sizes(), grads_.slices(id));
   };
@@ -209,6 +261,7 @@ void Recommender::settle() {
 void Recommender::loaded() {
   optimizer_.refresh_weights(compute_);
   tables_->reload();
+  keys_.loaded();
 }
 
 RecommenderMemory Recommender::memory() const {
@@ -220,7 +273,7 @@ RecommenderMemory Recommender::memory() const {
   for (const auto& fetched : fetched_) batches += fetched->written.bytes() + fetched->lookups->bytes();
   return {tables.tables,
           tables.state,
-          tables.buffers + batches,
+          tables.buffers + batches + keys_.bytes(),
           held_memory(weights_, grads_, optimizer_).predicted_total(),
           memory_.total(),
           extras.workspace,

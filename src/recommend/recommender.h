@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "clicks/click_batch.h"
+#include "clicks/keys/key_tables.h"
 #include "config/fields/config.h"
 #include "data_parallel/grad_norm.h"
 #include "embedding/embedding_tables.h"
@@ -57,6 +58,7 @@ struct RecommenderSetup {
   ComputeDevice device = ComputeDevice::Auto;
   bool tf32 = false;  // f32 products on a device with operands rounded to TF32
   StepMarks marks;    // of this rank
+  KeyRule keys;       // of tables whose ids are keys
 
   // Derived values for one of `ranks` ranks: its samples of a global batch, its lookups, its tables, and the bytes of
   // the rest of a batch that go to a device.
@@ -76,6 +78,9 @@ std::optional<StepPart> part_of(const Action& action, const TableStepShape& step
 // Of vectors of `width` numbers; with `wide`, each with a weight for every label behind it.
 std::vector<EmbeddingTable> embedding_tables(const ClickSchema& schema, int64_t width, bool wide = false);
 
+// The kind of the tensors that hold the owners of rows (clicks/keys/key_table.h), for each table of keys.
+inline constexpr const char* kKeysKind = "keys";
+
 class Recommender {
  public:
   // Collective over `world`, which must outlive it.
@@ -90,6 +95,9 @@ class Recommender {
   // Fetches a batch; `read` fills it, on any thread. At most one batch may be fetched but not used. Collective.
   using Read = std::function<void(ClickBatchBuffer&)>;
   void fetch(Read read);
+  // The same for global batch `step` (counted from 0) of `feed`, whose samples of this rank are read. `trains`: tables of
+  // keys take its keys first; the next `train` uses it.
+  void fetch(const ClickFeed& feed, int64_t step, bool trains);
 
   // The updates that weights and optimizer state have seen in runs before this one, for rules that count them.
   void set_updates_before(int64_t updates) { updates_before_ = updates; }
@@ -118,6 +126,22 @@ class Recommender {
   std::vector<NamedTensor> checkpoint_tensors(bool to_load);
   void settle();
   void loaded();
+
+  // While it exists, tables of keys are as the last step left them, though the next batch may have been fetched: for a
+  // save.
+  class AsOfLastStep {
+   public:
+    explicit AsOfLastStep(Recommender& model) : model_(model) {
+      if (!model.keys_.empty()) model.synchronize();
+      model.exchange_ahead();
+    }
+    ~AsOfLastStep() { model_.exchange_ahead(); }
+    AsOfLastStep(const AsOfLastStep&) = delete;
+    AsOfLastStep& operator=(const AsOfLastStep&) = delete;
+
+   private:
+    Recommender& model_;
+  };
 
   // Shows every step, repeated ones included, to `watch`; null: none.
   void watch(StepWatch* watch) { watch_ = watch; }
@@ -160,8 +184,9 @@ class Recommender {
     std::unique_ptr<LookupBatch> lookups;
     Event summed;  // the sum of this rank's losses
     Event ready;
-    Event used;               // by all work enqueued with the batch
-    RowCache::Counts counts;  // of rows in files, of this batch and those before
+    Event used;                               // by all work enqueued with the batch
+    RowCache::Counts counts;                  // of rows in files, of this batch and those before
+    std::vector<std::vector<int32_t>> begun;  // for each table, rows that begin anew before it is trained on
   };
   class Search;
   class Marks;
@@ -196,6 +221,11 @@ class Recommender {
   // Repeats the step to find out why its loss or norm is not finite; throws an Error of kind Agreed. Collective.
   [[noreturn]] void explain(const StepState& failed);
   std::vector<Stream*> streams();
+  // Begins the rows that other keys have got.
+  void begin_rows(const Fetched& fetched);
+  // Undoes, or redoes, the changes to tables of keys by a batch that was fetched and not trained on.
+  void exchange_ahead();
+  std::vector<NamedTensor> key_tensors(bool to_load);
 
   Communicator& world_;
   RecommenderSetup setup_;
@@ -223,6 +253,8 @@ class Recommender {
   StepNumbers numbers_;                  // the rule of the tables, the factor of the loss
   std::unique_ptr<IdExchange> ids_;
   std::unique_ptr<EmbeddingTables> tables_;
+  KeyTables keys_;
+  int64_t taken_ = 0, trained_ = 0;  // batches whose keys were taken, and those of them that were trained on
   StepMemory memory_;
   Buffer features_, feature_gradients_;
   Buffer scores_;  // for the host

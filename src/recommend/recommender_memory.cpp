@@ -86,13 +86,16 @@ std::vector<RecommenderMemory> memory_of_ranks(const RecommenderSetup& setup, co
   const MemoryReport flat = flat_memory(layout, dense_gradients(layout, zero), setup.dense_dtype(),
                                         setup.dense_optimizer, zero.stage, 1, 0, ZeroConfig{});
   const size_t activations = measure_step(setup, model, mesh).total();
+  size_t keys = 0;
+  for (const ClickTable& table : setup.schema.tables)
+    if (table.keyed()) keys += KeyTable::bytes(table.rows, setup.keys, setup.training);
   for (int rank = 0; rank < ranks; ++rank) {
     const EmbeddingTables::Memory tables = EmbeddingTables::memory(placement, rank, setup.tables(ranks));
     const LookupMemory lookups = lookup_memory(placement, rank, setup.lookups(ranks));
     const size_t batch = lookups.written + lookups.orders + (on_device ? setup.batch_room(ranks) : 0);
     const DeviceExtras extras =
         on_device ? device_extras(setup, placement, rank, model.params) : DeviceExtras{};
-    memory.push_back({tables.tables, tables.state, tables.buffers + 2 * batch, flat.predicted_total(),
+    memory.push_back({tables.tables, tables.state, tables.buffers + 2 * batch + keys, flat.predicted_total(),
                       activations, extras.workspace, extras.pinned, tables.files});
   }
   return memory;

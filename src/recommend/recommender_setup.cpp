@@ -52,6 +52,30 @@ void check_labels_of(const RecommendConfig& config, const ClickSchema& schema) {
     if (given) bad_input("--{} has an effect on samples with several labels only; these have one", option);
 }
 
+// BadInput for options of keys where the data have none, and for keys where rows cannot begin anew.
+void check_keys(const RecommendConfig& config, const ClickSchema& schema) {
+  const DlrmConfig& model = config.model;
+  const DlrmConfig plain;
+  if (schema.keyed()) {
+    if (config.placement.table_storage)
+      bad_input(
+          "--table-storage {} holds no tables whose ids are keys: leave it out, or preprocess the data without "
+          "--ids keys",
+          *config.placement.table_storage);
+    if (config.mesh.device == ComputeDevice::Cuda)
+      bad_input(
+          "--device cuda: tables whose ids are keys are for CPUs: leave it out, or preprocess the data without "
+          "--ids keys");
+    return;
+  }
+  const std::pair<const char*, bool> options[] = {
+      {"key-admission", model.key_admission != plain.key_admission},
+      {"key-eviction", model.key_eviction != plain.key_eviction}};
+  for (const auto& [option, given] : options)
+    if (given)
+      bad_input("--{} has an effect on data of preprocess --ids keys only; these have no keys", option);
+}
+
 DlrmShape model_shape(const DlrmConfig& config, const ClickSchema& schema) {
   DlrmShape shape;
   shape.dense = schema.dense;
@@ -98,6 +122,10 @@ nlohmann::json recommender_model(const RecommendConfig& config, const ClickSchem
       {"f64", config.precision.f64},
       {"tables", tables}};
   if (model.wide) json["wide"] = true;  // checkpoints are older than it
+  if (schema.keyed()) {
+    json["key_admission"] = model.key_admission;
+    json["key_eviction"] = name_of(model.key_eviction);
+  }
   if (!schema.labels.empty()) {
     json["labels"] = schema.labels;
     json["tower_mlp"] = model.tower_mlp.numbers();
@@ -141,6 +169,7 @@ PlacementInput placement_input(const RecommendConfig& config, const ClickSchema&
 RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSchema& schema, int ranks) {
   const ClickTrainingConfig& training = config.training;
   check_labels_of(config, schema);
+  check_keys(config, schema);
   RecommenderSetup setup;
   setup.model = model_shape(config.model, schema);
   const bool is_fm = setup.model.interaction == InteractionKind::Fm;
@@ -177,6 +206,8 @@ RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSch
   setup.threads = config.mesh.threads_per_rank;
   setup.device = config.mesh.device;
   setup.tf32 = config.precision.tf32;
+  setup.keys = {config.model.key_admission, config.model.key_eviction};
+  if (schema.keyed() && setup.device == ComputeDevice::Auto) setup.device = ComputeDevice::Cpu;
   if (config.placement.table_storage) {
     setup.storage = storage_of(config.placement);
     if (setup.device == ComputeDevice::Auto) setup.device = ComputeDevice::Cpu;

@@ -171,6 +171,7 @@ double Recommender::train(int64_t real, int64_t step, double dense_lr, double sp
                     .dense_lr = dense_lr,
                     .first_sample = (step - 1) * setup_.global_batch + world_.rank() * samples_,
                     .watch = setup_.marks ? &marks : watch_};
+    begin_rows(state.fetched);
     state.rule = setup_.sparse;
     state.rule.lr = sparse_lr;
     state.rule.step = updates_before_ + step;

@@ -4,6 +4,7 @@
 
 #include "checkpoint/collective.h"
 #include "checkpoint/reader.h"
+#include "checkpoint/tensor_kind.h"
 #include "clicks/click_files.h"
 #include "clicks/click_transform.h"
 #include "config/fields/json.h"
@@ -72,10 +73,14 @@ void describe_samples(ClickDataConfig& data, const TrainedRecommenderConfig& ask
   data.data_format = format_to_read(asked, data.data_format);
   const bool is_folder = data.data_format == "clicks" || data.data_format == "split-binary";
   if (asked.id_policy || data.data_format == "clicks") data.id_policy = asked.id_policy;
-  if (is_folder) return data.table_max_ids.reset();
   const ClickSchema schema = stored_schema(reader);
   std::vector<int64_t> rows;
   for (const ClickTable& table : schema.tables) rows.push_back(table.rows);
+  if (is_folder) {
+    data.table_max_ids.reset();
+    if (schema.keyed()) data.table_rows = TableRows{NumberList(std::move(rows))};
+    return;
+  }
   if (!rows.empty()) data.table_rows = TableRows{NumberList(std::move(rows))};
   data.dense_features = schema.dense;
   if (has_transform(reader)) data.dense_transform = value_named<DenseTransform>(schema.dense_transform);
@@ -90,21 +95,25 @@ void check_weights(const CheckpointReader& reader, const RecommenderSetup& setup
                         shape.labels.size() * shape.tower.size() +
                         static_cast<size_t>(shape.experts) * (shape.top.size() - 1);
   const std::string name = reader.directory().string();
-  const auto expect = [&](const std::string& weight, const Shape& wanted) {
-    const TensorInfo* stored = reader.find("param/" + weight);
-    if (stored == nullptr)
-      bad_input("{}: its model needs a tensor param/{}, which it does not have", name, weight);
+  const auto expect = [&](std::string_view kind, const std::string& weight, const Shape& wanted) {
+    const std::string tensor = fmt::format("{}/{}", kind, weight);
+    const TensorInfo* stored = reader.find(tensor);
+    if (stored == nullptr) bad_input("{}: its model needs a tensor {}, which it does not have", name, tensor);
     if (stored->global != wanted)
-      bad_input("{}: its tensor param/{} is {}, its model needs {}", name, weight, to_string(stored->global),
+      bad_input("{}: its tensor {} is {}, its model needs {}", name, tensor, to_string(stored->global),
                 to_string(wanted));
   };
   if (layers > reader.tensors().size())
     bad_input("{}: its model has {} layers, but it has {} tensors", name, layers, reader.tensors().size());
   for (const EmbeddingTable& table : embedding_tables(setup.schema, shape.width, shape.wide))
-    expect(weight_name(table), {table.rows, table.width});
+    expect(kWeightKind, weight_name(table), {table.rows, table.width});
+  for (const ClickTable& table : setup.schema.tables)
+    if (table.keyed())
+      expect(kKeysKind, weight_name({.name = table.name}), {table.rows - KeyTable::kFirstRow, 2});
   const Mesh planned({{Axis::Dp, 1}}, {});
   const Model model = make_dlrm(shape, planned, 0);
-  for (const ParamSpec& param : model.params.specs()) expect(param.shard.name, param.shard.global);
+  for (const ParamSpec& param : model.params.specs())
+    expect(kWeightKind, param.shard.name, param.shard.global);
 }
 
 RecommenderSetup setup_of(const TrainedRecommender& job, int ranks) {
@@ -116,9 +125,9 @@ RecommenderSetup setup_of(const TrainedRecommender& job, int ranks) {
 void load(Communicator& world, Recommender& model, const std::string& directory) {
   gather_texts(world, "loading " + directory, [&]() -> std::string {
     std::vector<NamedTensor> weights = model.checkpoint_tensors(true);
-    constexpr std::string_view kWeights = "param/";
-    std::erase_if(weights,
-                  [&](const NamedTensor& tensor) { return !tensor.spec.name.starts_with(kWeights); });
+    std::erase_if(weights, [&](const NamedTensor& tensor) {
+      return !is_weight(tensor.spec.name) && kind_of_tensor(tensor.spec.name) != kKeysKind;
+    });
     TensorsOnHost host(std::move(weights), model.ops(), model.compute());
     CheckpointReader(directory).load(host.tensors());
     host.put_back();
@@ -203,15 +212,10 @@ void add_terms(RunTerms& terms, const TrainedRecommender& job) {
 bool score_feed(Communicator& world, Recommender& model, const ClickFeed& feed,
                 const std::atomic<int>& signal, FunctionRef<void(const Recommender::Scored& scored)> take) {
   const int64_t steps = feed.batches_per_epoch();
-  const auto fetch = [&](int64_t step) {
-    model.fetch([&world, &model, &feed, step](ClickBatchBuffer& out) {
-      feed.read(step, world.rank(), model.samples(), out);
-    });
-  };
   StopPoll poll(world, model.compute(), &signal);
   for (int64_t step = 0; step < steps; ++step) {
     if (poll.stops()) return false;
-    fetch(step);
+    model.fetch(feed, step, false);
     take(model.score());
   }
   return true;

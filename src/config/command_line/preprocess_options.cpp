@@ -76,7 +76,7 @@ OptionTable options_of(PreprocessConfig& config) {
   table.group("Ids");
   table.add("ids", &config.ids,
             "How hashes map to ids: dictionary numbers them in order of first appearance, hash takes the "
-            "hash modulo --max-ind-range.");
+            "hash modulo --max-ind-range, keys keeps them, so that recommend gives them rows as they come.");
   table
       .add("max-ind-range", &config.max_ind_range,
            "Reduce hashes modulo this first, which bounds the size of tables; 0: no reduction.")
@@ -154,15 +154,28 @@ std::vector<Problem> problems(const PreprocessConfig& config) {
     problems.about("max-ind-range", "ids")
         .wrong("--max-ind-range {} is more rows than a table can have with --ids hash", config.max_ind_range)
         .right("give at most 2147483647");
-  if (config.ids == IdSource::Hash && config.frequency_threshold > 1)
+  const bool keys = config.ids == IdSource::Keys;
+  if (config.ids != IdSource::Dictionary && config.frequency_threshold > 1)
     problems.about("frequency-threshold", "ids")
-        .wrong("--frequency-threshold {} has no effect with --ids hash, which counts nothing",
-               config.frequency_threshold)
-        .right("leave it out");
-  if (config.ids == IdSource::Hash && config.dictionaries_of)
+        .wrong("--frequency-threshold {} has no effect with --ids {}, which counts nothing",
+               config.frequency_threshold, name_of(config.ids))
+        .right("{}", keys ? "recommend --key-admission counts values while it trains" : "leave it out");
+  if (config.ids != IdSource::Dictionary && config.dictionaries_of)
     problems.about("dictionaries-of", "ids")
-        .wrong("--dictionaries-of {} has no effect with --ids hash", *config.dictionaries_of)
+        .wrong("--dictionaries-of {} has no effect with --ids {}", *config.dictionaries_of,
+               name_of(config.ids))
         .right("leave it out");
+  if (keys && config.max_ind_range > 0)
+    problems.about("max-ind-range", "ids")
+        .wrong("--max-ind-range {} would make different values the same with --ids keys",
+               config.max_ind_range)
+        .right("leave it out: recommend --table-rows bounds the tables");
+  if (keys && config.dense_transform == DenseTransform::LogMin)
+    problems.about("dense-transform", "ids")
+        .wrong(
+            "--dense-transform logmin needs the minimum of the training data, which other data take from "
+            "--dictionaries-of: --ids keys has none")
+        .right("give log1p, log3 or none");
   if (config.dictionaries_of && !config.grow_dictionaries && config.frequency_threshold > 1)
     problems.about("frequency-threshold", "dictionaries-of", "grow-dictionaries")
         .wrong("--frequency-threshold {} has no effect with --dictionaries-of, which are not changed",

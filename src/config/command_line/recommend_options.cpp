@@ -31,9 +31,10 @@ void add_data(OptionTable& table, ClickDataConfig& data) {
       .one_of({"auto", "synthetic", "tsv", "csv", "csv-hex", "mlperf-bin", "hugectr-raw",
                "hugectr-raw-counts", "split-binary", "clicks"});
   table
-      .add("table-rows", &data.table_rows,
-           "Rows of each embedding table, or one number for all. Must match data that record their rows; the "
-           "word data takes them from there.")
+      .add(
+          "table-rows", &data.table_rows,
+          "Rows of each embedding table, or one number for all. Must match data that record their rows; the "
+          "word data takes them from there. Data of preprocess --ids keys need it: values get rows as they come.")
       .takes("N-N-...")
       .absent("from the data; 1000 for synthetic clicks");
   table
@@ -82,6 +83,16 @@ void add_model(OptionTable& table, DlrmConfig& model) {
           "Initial numbers of a table are uniform in plus or minus this; 0: in plus or minus one over the square "
           "root of its rows. With a number given, rows that a table grows by begin like its first ones.")
       .at_least(0);
+  table
+      .add(
+          "key-admission", &model.key_admission,
+          "Data of preprocess --ids keys: a value gets a row of its own when it has occurred N times; before "
+          "that it shares row 1 with all others that have none.")
+      .range(1, 4294967295.0);
+  table.add(
+      "key-eviction", &model.key_eviction,
+      "The same: where no row is free for a new value, the one that loses its row: that seen longest ago "
+      "(oldest), that seen least often (rarest), or none.");
   table.add("bottom-mlp", &model.bottom_mlp, "Widths of the bottom MLP; the last is --embedding-dim.")
       .takes("N-N-...");
   table.add("top-mlp", &model.top_mlp, "Widths of the top MLP; the last is 1.").takes("N-N-...");

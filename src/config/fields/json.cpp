@@ -163,7 +163,9 @@ constexpr const char* kRecommenderOptions[] = {"embedding-dim",
                                                "tower-mlp",
                                                "multi-task",
                                                "embedding-init-range",
-                                               "mmoe-experts"};
+                                               "mmoe-experts",
+                                               "key-admission",
+                                               "key-eviction"};
 // How it computes, and how its data are read.
 constexpr const char* kUseOptions[] = {"bf16", "table-max-ids", "id-policy"};
 

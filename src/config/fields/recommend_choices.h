@@ -43,11 +43,22 @@ struct Names<IdPolicy> {
       {IdPolicy::Error, "error"}, {IdPolicy::Modulo, "modulo"}, {IdPolicy::Clip, "clip"}};
 };
 
-// How preprocessing turns hashes into ids: numbered in order of first appearance, or modulo a number.
-enum class IdSource { Dictionary, Hash };
+// How preprocessing turns hashes into ids: numbered in order of first appearance, modulo a number, or not at all, so that
+// training gives rows to them (clicks/keys/key_table.h).
+enum class IdSource { Dictionary, Hash, Keys };
 template <>
 struct Names<IdSource> {
-  static constexpr Named<IdSource> kAll[] = {{IdSource::Dictionary, "dictionary"}, {IdSource::Hash, "hash"}};
+  static constexpr Named<IdSource> kAll[] = {
+      {IdSource::Dictionary, "dictionary"}, {IdSource::Hash, "hash"}, {IdSource::Keys, "keys"}};
+};
+
+// Which key loses its row to a new one where no row is free: none, the one that was seen longest ago, or the one that
+// was seen least often (clicks/keys/key_table.h).
+enum class KeyEviction { None, Oldest, Rarest };
+template <>
+struct Names<KeyEviction> {
+  static constexpr Named<KeyEviction> kAll[] = {
+      {KeyEviction::None, "none"}, {KeyEviction::Oldest, "oldest"}, {KeyEviction::Rarest, "rarest"}};
 };
 
 // The order in which a run takes the training samples: each pass shuffled by the seed, or as they are stored.

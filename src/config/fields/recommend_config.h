@@ -36,6 +36,9 @@ struct ClickDataConfig {
 struct DlrmConfig {
   int64_t embedding_dim = 16;
   double embedding_init_range = 0;  // 0: 1 / sqrt(rows)
+  // Of data whose ids are keys.
+  int64_t key_admission = 1;
+  KeyEviction key_eviction = KeyEviction::Oldest;
   NumberList bottom_mlp = {512, 256, 64, 16};
   NumberList top_mlp = {512, 256, 1};
   // With several labels.

@@ -1,0 +1,105 @@
+// KeyTable gives the rows of an embedding table to 64-bit keys while a model trains, so that neither the keys nor their
+// number need to be known before. The table has a fixed number of rows:
+//
+//   row 0    a missing value (key 0)
+//   row 1    all keys that have no row of their own
+//   2 ...    one key each
+//
+// Once per step `take` gets all keys of the global batch, in the order of its samples. A key that has occurred
+// `admission` times gets a row; where none is free, `eviction` names the key that loses its row, never one of this
+// batch. Rows with a new owner are listed, because their vectors and optimizer state must begin anew. All of
+// this follows from the sequence of batches alone, so every rank that takes the same batches has the same table,
+// whatever the mesh.
+//
+// The rows are a hash table in buckets of at most kBucket rows, as in HierarchicalKV (NVIDIA) and, with larger buckets, in TorchRec's
+// zero-collision hashing: a key's hash names its bucket, within which it may have any row. So a table of many rows can
+// evict a key while others have free rows; nearly all rows are used before. Keys without a row are counted in a second
+// hash table of the same size, which forgets those that were seen longest ago.
+//
+// `row_of` may be called from many threads at a time, the other functions from one.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "config/fields/recommend_choices.h"
+
+namespace trifold {
+
+struct KeyRule {
+  int64_t admission = 1;  // occurrences that a key needs for a row
+  KeyEviction eviction = KeyEviction::Oldest;
+};
+
+class KeyTable {
+ public:
+  static constexpr int32_t kMissingRow = 0;
+  static constexpr int32_t kOtherRow = 1;
+  static constexpr int64_t kFirstRow = 2;  // of a key
+  static constexpr int64_t kBucket = 64;   // rows
+
+  // What is known of a key; all zero: free. A checkpoint stores it as two signed words: the key, and
+  // count + 2^32 batch.
+  struct Entry {
+    uint64_t key = 0;
+    uint32_t count = 0;  // occurrences, up to 2^32 - 1
+    uint32_t batch = 0;  // the last batch that had it, counted from 1
+    bool operator==(const Entry&) const = default;
+  };
+
+  // `rows` above kFirstRow. If the table never takes batches (`learns` is false), keys without a row are not counted.
+  KeyTable(int64_t rows, const KeyRule& rule, bool learns);
+
+  // Takes the keys of the next batch. A batch without keys, and key 0, change nothing.
+  void take(std::span<const uint64_t> keys);
+  // The rows that `take` gave to other keys than before.
+  std::span<const int32_t> begun() const { return begun_; }
+  // Undoes the last `take`, or redoes it.
+  void swap_last();
+
+  int32_t row_of(uint64_t key) const;
+
+  // By row, from kFirstRow on; and the keys without a row, in no useful order (empty if they are not counted).
+  std::span<Entry> owners() { return owners_; }
+  std::span<Entry> waiting() { return waiting_; }
+  // Call it after these were overwritten, by a checkpoint's.
+  void loaded();
+
+  size_t bytes() const { return (owners_.size() + waiting_.size()) * sizeof(Entry); }
+  static size_t bytes(int64_t rows, const KeyRule& rule, bool learns);
+
+ private:
+  // The places of a key: `size` of them from `first` on, searched from `start` on.
+  struct Bucket {
+    size_t first, size, start;
+    size_t place(size_t i) const { return first + (start + i) % size; }
+  };
+  // The state of a place before the last batch.
+  struct Change {
+    bool is_owner;
+    size_t place;
+    Entry before;
+  };
+  using Entries = std::vector<Entry>;
+  static constexpr size_t kNone = ~size_t{0};
+
+  Bucket bucket_of(uint64_t key) const;
+  static size_t find(const Entries& entries, const Bucket& bucket, uint64_t key);
+  // A place that is free or may become so; kNone if there is none.
+  size_t place_for(const Entries& entries, const Bucket& bucket, KeyEviction eviction, uint32_t count) const;
+  void count_owner(size_t place);
+  void take_unknown(uint64_t key);
+  size_t wait(const Bucket& bucket, uint64_t key);
+  // Call it before the first change to a place in a batch.
+  void note(const Entries& entries, size_t place);
+
+  KeyRule rule_;
+  Entries owners_, waiting_;
+  uint32_t batch_ = 0;  // the number of the current one
+  std::vector<Change> changes_;
+  std::vector<uint64_t> unknown_;
+  std::vector<int32_t> begun_;
+};
+
+}  // namespace trifold

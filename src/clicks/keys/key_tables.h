@@ -1,0 +1,39 @@
+// KeyTables: the KeyTable of each embedding table whose ids are keys (ClickTable::keyed).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "clicks/click_source.h"
+#include "clicks/keys/key_table.h"
+#include "core/thread_pool.h"
+
+namespace trifold {
+
+class KeyTables final : public KeyRows {
+ public:
+  KeyTables(const ClickSchema& schema, const KeyRule& rule, bool learns);
+
+  // Whether there is none.
+  bool empty() const;
+  // Null where ids are no keys.
+  KeyTable* table(int index) { return tables_[static_cast<size_t>(index)].get(); }
+  int tables() const { return static_cast<int>(tables_.size()); }
+  size_t bytes() const;
+
+  // Takes the keys of global batch `step` of `feed`, whose clicks have these tables; the pool's workers share the tables.
+  void take(const ClickFeed& feed, int64_t step, ThreadPool& pool);
+  // Undoes the last `take`, or redoes it.
+  void swap_last();
+  void loaded();
+
+  int32_t row_of(int table, uint64_t key) const override {
+    return tables_[static_cast<size_t>(table)]->row_of(key);
+  }
+
+ private:
+  std::vector<std::unique_ptr<KeyTable>> tables_;
+  std::vector<std::vector<uint64_t>> keys_;  // of a batch, for each table
+};
+
+}  // namespace trifold
