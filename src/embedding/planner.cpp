@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <utility>
 
 namespace trifold {
 
@@ -29,6 +29,20 @@ double cost(const EmbeddingTable& table, const PlacementInput& input) {
   const auto columns = static_cast<double>(table.width);
   return looked_up(samples, table.max_ids, columns, input.number_bytes) +
          updated(samples, table.max_ids, columns, input.number_bytes);
+}
+
+// How a table is cut that is neither replicated nor too large for a rank; `fair` and `fair_bytes` are a rank's shares.
+TablePlacement cut_of(const EmbeddingTable& table, const PlacementInput& input, double fair,
+                      double fair_bytes) {
+  const auto bytes = static_cast<double>(table.rows * row_bytes(table, input));
+  const bool is_large = input.balance_bytes && bytes > PlacementInput::kSmallTable && bytes > fair_bytes;
+  const auto widest = std::max<int64_t>(1, std::min<int64_t>(input.ranks, table.width / kLeastColumns));
+  if (is_large && bytes / static_cast<double>(widest) > 2 * fair_bytes)
+    return {PlacementKind::Row, 0, input.ranks};
+  const double shares = std::max(cost(table, input) / fair, is_large ? bytes / fair_bytes : 0);
+  const auto parts = std::min<int64_t>(widest, static_cast<int64_t>(std::ceil(shares)));
+  if (parts > 1) return {PlacementKind::Column, 0, static_cast<int>(parts)};
+  return {};
 }
 
 struct Piece {
@@ -96,9 +110,13 @@ std::vector<TablePlacement> plan_placement(const std::vector<EmbeddingTable>& ta
                                            const PlacementInput& input) {
   std::vector<TablePlacement> placement(tables.size());
   const int64_t samples = input.global_batch / input.ranks;
-  double total = 0;
-  for (const EmbeddingTable& table : tables) total += cost(table, input);
+  double total = 0, all_bytes = 0;
+  for (const EmbeddingTable& table : tables) {
+    total += cost(table, input);
+    all_bytes += static_cast<double>(table.rows * row_bytes(table, input));
+  }
   const double fair = total / input.ranks;
+  const double fair_bytes = all_bytes / input.ranks;
   std::vector<Piece> pieces;
   std::vector<double> work(static_cast<size_t>(input.ranks), 0.0);
   std::vector<int64_t> held(work.size(), 0);
@@ -108,41 +126,43 @@ std::vector<TablePlacement> plan_placement(const std::vector<EmbeddingTable>& ta
     if (table.rows < samples) {
       placement[t].kind = PlacementKind::Replicated;
       for (int64_t& h : held) h += bytes;
-    } else if (input.memory_of_rank && bytes > *input.memory_of_rank / 2) {
-      placement[t] = {PlacementKind::Row, 0, input.ranks};
-      for (size_t r = 0; r < work.size(); ++r) {
-        held[r] += bytes / input.ranks;
-        work[r] += cost(table, input) / input.ranks;
-      }
-    } else {
-      const auto widest = std::max<int64_t>(1, std::min<int64_t>(input.ranks, table.width / kLeastColumns));
-      const auto parts =
-          std::min<int64_t>(widest, static_cast<int64_t>(std::ceil(cost(table, input) / fair)));
-      if (parts > 1) placement[t] = {PlacementKind::Column, 0, static_cast<int>(parts)};
+      continue;
+    }
+    const bool is_too_large = input.memory_of_rank && bytes > *input.memory_of_rank / 2;
+    placement[t] = is_too_large ? TablePlacement{PlacementKind::Row, 0, input.ranks}
+                                : cut_of(table, input, fair, fair_bytes);
+    if (placement[t].kind != PlacementKind::Row) {
       pieces.push_back({t, cost(table, input), bytes});
+      continue;
+    }
+    for (size_t r = 0; r < work.size(); ++r) {
+      held[r] += bytes / input.ranks;
+      work[r] += cost(table, input) / input.ranks;
     }
   }
-  std::stable_sort(pieces.begin(), pieces.end(),
-                   [](const Piece& a, const Piece& b) { return a.cost > b.cost; });
+  std::stable_sort(pieces.begin(), pieces.end(), [&](const Piece& a, const Piece& b) {
+    return a.cost != b.cost || !input.balance_bytes ? a.cost > b.cost : a.bytes > b.bytes;
+  });
   for (const Piece& piece : pieces) {
     TablePlacement& how = placement[piece.table];
     const auto ranks = static_cast<size_t>(input.ranks);
     const auto parts = static_cast<size_t>(how.parts);
     // Consecutive ranks take the parts of a table: from the start with room whose busiest rank is least busy.
     std::optional<size_t> best;
-    double best_work = 0;
+    std::pair<double, int64_t> best_load;  // of its busiest rank, and of its fullest one
     for (size_t start = 0; start < ranks; ++start) {
-      double busiest = 0;
+      std::pair<double, int64_t> load;
       bool fits = true;
       for (size_t p = 0; p < parts; ++p) {
         const size_t rank = (start + p) % ranks;
-        busiest = std::max(busiest, work[rank]);
+        load.first = std::max(load.first, work[rank]);
+        if (input.balance_bytes) load.second = std::max(load.second, held[rank]);
         fits = fits && (!input.memory_of_rank ||
                         held[rank] + piece.bytes / static_cast<int64_t>(parts) <= *input.memory_of_rank);
       }
-      if (fits && (!best || busiest < best_work)) {
+      if (fits && (!best || load < best_load)) {
         best = start;
-        best_work = busiest;
+        best_load = load;
       }
     }
     how.first_rank = static_cast<int>(best.value_or(0));

@@ -7,12 +7,15 @@
 //      sends less than bags and their gradients would.
 //   2. A table that does not fit a rank's memory, or fills more than half of it, is cut by rows over all
 //      ranks.
-//   3. A table that alone costs more than a rank's fair share is cut by columns, into as few parts as bring
-//      it below that; parts are at least 4 columns wide.
-//   4. The other tables, and the parts of 3., are assigned one after another, most expensive first, to the
-//      least busy rank that has room. Apart from memory limits, no rank then costs more than 4/3 of the best
-//      plan of whole parts (Graham, 1969). A part that fits nowhere goes to the first rank: callers with a
-//      memory limit must check the loads.
+//   3. A table that alone costs more than a rank's fair share, or has more bytes than that and more than
+//      kSmallTable, is cut by columns, into as few parts as bring it below that; parts are at least 4 columns
+//      wide. If so few columns leave its parts more than twice the fair share of bytes, it is cut by rows over
+//      all ranks.
+//   4. The other tables, and the parts of 3., are assigned one after another, most expensive first and of those
+//      that cost the same the largest first, to the least busy rank that has room, and of equally busy ones to
+//      that which holds the fewest bytes. Apart from memory limits, no rank then costs more than 4/3 of the
+//      best plan of whole parts (Graham, 1969). A part that fits nowhere goes to the first rank: callers with
+//      a memory limit must check the loads.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +33,9 @@ struct PlacementInput {
   int travel_bytes = 4;                                  // of an element sent between ranks
   int64_t state_bytes_of_row = 0;                        // of the optimizer
   std::optional<int64_t> memory_of_rank = std::nullopt;  // bytes for tables and state
+  bool balance_bytes = true;                             // else 3. and 4. look at costs alone
+  // A table of so few bytes is not cut for their sake.
+  static constexpr int64_t kSmallTable = int64_t{64} << 20;
 };
 
 // The memory of a rank of a placement, and its work in a step. Ids are counted at their maximum. Bytes sent,

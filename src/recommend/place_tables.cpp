@@ -118,7 +118,10 @@ void place_tables(RecommenderSetup& setup, const RecommendConfig& config, int ra
   PlacementInput input = placement_input(config, setup.schema, ranks);
   const std::optional<int64_t> most = input.memory_of_rank;
   // Tables in files take the same memory in any placement, that of the cache.
-  if (setup.storage.in_files()) input.memory_of_rank.reset();
+  if (setup.storage.in_files()) {
+    input.memory_of_rank.reset();
+    input.balance_bytes = false;
+  }
   setup.placement = choose ? plan_placement(tables, input) : choice_of(wanted.kinds, tables.size(), ranks);
   check_cache(setup, tables, ranks);
   if (!most) return;

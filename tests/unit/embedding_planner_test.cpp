@@ -82,6 +82,57 @@ TEST(EmbeddingPlanner, MoreRanksThanTables) {
   EXPECT_LT(imbalance(all), 1.5);
 }
 
+// Without a limit. The share of the fullest rank in all bytes, times the ranks.
+double fullest(const std::vector<RankLoad>& loads) {
+  double most = 0, all = 0;
+  for (const RankLoad& load : loads) {
+    most = std::max(most, static_cast<double>(load.bytes));
+    all += static_cast<double>(load.bytes);
+  }
+  return most * static_cast<double>(loads.size()) / all;
+}
+
+TEST(EmbeddingPlanner, ALargeTableIsCutSoThatRanksHoldTheSame) {
+  for (const int64_t width : {4, 8, 16, 64})
+    for (const int ranks : {2, 3, 4, 8}) {
+      const std::vector<EmbeddingTable> tables = {{"large", 50'000'000, width, 1},
+                                                  {"other", 1'000'000, width, 1}};
+      const PlacementInput input{.ranks = ranks, .global_batch = 4096};
+      const std::vector<RankLoad> all = loads(tables, input);
+      EXPECT_LT(fullest(all), 2.1) << "width " << width << ", " << ranks << " ranks";
+      if (width / 4 >= ranks) {
+        EXPECT_LT(fullest(all), 1.15);
+        EXPECT_EQ(plan_placement(tables, input)[0].kind, PlacementKind::Column);
+      }
+    }
+}
+
+TEST(EmbeddingPlanner, TablesOfOneCostAreDividedByBytes) {
+  std::vector<EmbeddingTable> tables;  // Criteo Kaggle's
+  for (const int64_t rows : {1460,  583,  10'131'227, 2'202'608, 305, 24,      12517,     633,    3,
+                             93145, 5683, 8'351'593,  3194,      27,  14992,   5'461'306, 10,     5652,
+                             2173,  4,    7'046'547,  18,        15,  286'181, 105,       142'572})
+    tables.push_back({fmt::format("C{}", tables.size() + 1), rows, 16, 1});
+  for (const int ranks : {2, 4}) {
+    const PlacementInput input{.ranks = ranks, .global_batch = 2048};
+    EXPECT_LT(fullest(loads(tables, input)), 1.25) << ranks << " ranks";
+    EXPECT_LT(imbalance(loads(tables, input)), 1.3);
+  }
+  // In turn, of one cost each: by cost alone, rank 0 would have all large ones.
+  std::vector<EmbeddingTable> turns;
+  for (int t = 0; t < 8; ++t) turns.push_back({fmt::format("T{}", t), t % 2 == 0 ? 1'000'000 : 100'000, 16, 1});
+  PlacementInput input{.ranks = 2, .global_batch = 2048};
+  EXPECT_LT(fullest(loads(turns, input)), 1.01);
+  input.balance_bytes = false;
+  EXPECT_GT(fullest(loads(turns, input)), 1.8);
+}
+
+TEST(EmbeddingPlanner, SmallTablesStayWhole) {
+  const std::vector<EmbeddingTable> tables = {{"large", 900'000, 16, 1}, {"other", 9'000, 16, 1}};
+  for (const TablePlacement& how : plan_placement(tables, {.ranks = 2, .global_batch = 2048}))
+    EXPECT_EQ(how.kind, PlacementKind::Table);
+}
+
 TEST(EmbeddingPlanner, TablesTooLargeForARankAreCutByRows) {
   const std::vector<EmbeddingTable> tables = {{"large", 40'000'000, 128, 1}, {"other", 1'000'000, 128, 1}};
   PlacementInput input{.ranks = 4, .global_batch = 8192};
