@@ -171,7 +171,7 @@ std::vector<Problem> problems(const PreprocessConfig& config) {
                config.max_ind_range)
         .right("leave it out: recommend --table-rows bounds the tables");
   if (keys && config.dense_transform == DenseTransform::LogMin)
-    problems.about("dense-transform", "ids")
+    problems.about("dense-transform", "ids", "dictionaries-of")
         .wrong(
             "--dense-transform logmin needs the minimum of the training data, which other data take from "
             "--dictionaries-of: --ids keys has none")
