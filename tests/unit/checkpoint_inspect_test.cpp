@@ -52,8 +52,8 @@ TEST(Inspect, ShowsWhatAModelDiffersIn) {
                 {"top_mlp", {64, 1}}};
   save(folder.path(), meta, 2);
   const std::string text = describe(CheckpointReader(folder.path()), {{"num_layers", 2}, {"swiglu", false}});
-  EXPECT_TRUE(
-      has(text, "\nmodel: hidden_size 12, swiglu true, tables.0.name \"C1\", tables.0.rows 5, top_mlp [64,1]\n"))
+  EXPECT_TRUE(has(
+      text, "\nmodel: hidden_size 12, swiglu true, tables.0.name \"C1\", tables.0.rows 5, top_mlp [64,1]\n"))
       << text;
   meta.model = nlohmann::json::object();
   for (int field = 0; field < 30; ++field) meta.model["a_rather_long_name_" + std::to_string(field)] = field;

@@ -120,7 +120,8 @@ TEST(EmbeddingPlanner, TablesOfOneCostAreDividedByBytes) {
   }
   // In turn, of one cost each: by cost alone, rank 0 would have all large ones.
   std::vector<EmbeddingTable> turns;
-  for (int t = 0; t < 8; ++t) turns.push_back({fmt::format("T{}", t), t % 2 == 0 ? 1'000'000 : 100'000, 16, 1});
+  for (int t = 0; t < 8; ++t)
+    turns.push_back({fmt::format("T{}", t), t % 2 == 0 ? 1'000'000 : 100'000, 16, 1});
   PlacementInput input{.ranks = 2, .global_batch = 2048};
   EXPECT_LT(fullest(loads(turns, input)), 1.01);
   input.balance_bytes = false;
