@@ -32,14 +32,14 @@ void add_fields(std::vector<std::string>& fields, const std::string& path, const
     return;
   }
   for (const auto& [key, item] : value.items())
-    add_fields(fields, path.empty() ? key : path + "." + key, item);
+    add_fields(fields, path.empty() ? key : fmt::format("{}.{}", path, key), item);
 }
 
 // "model: hidden_size 128, num_layers 4, ...", on as many lines as it needs.
 std::string fields_text(const std::string& title, const json& value) {
   std::vector<std::string> fields;
   if (value.is_object()) add_fields(fields, "", value);
-  if (fields.empty()) fields.push_back("not recorded");
+  if (fields.empty()) fields.emplace_back("not recorded");
   std::string text = title + ":";
   size_t width = text.size();
   for (size_t index = 0; index < fields.size(); ++index) {
