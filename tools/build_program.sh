@@ -7,7 +7,11 @@ cd "$(dirname "$0")/.."
 # From nothing, several files are compiled at once, which is quicker; a folder that was configured before keeps its way,
 # so that little is compiled again.
 joined=()
-if [[ ! -e build/release/CMakeCache.txt ]]; then joined=(-DCMAKE_UNITY_BUILD=ON -DTRIFOLD_HOST_KERNELS=ON); fi
+if [[ ! -e build/release/CMakeCache.txt ]]; then
+  joined=(-DCMAKE_UNITY_BUILD=ON -DTRIFOLD_HOST_KERNELS=ON)
+elif grep -q '^TRIFOLD_HOST_KERNELS:BOOL=ON' build/release/CMakeCache.txt; then
+  joined=(-DTRIFOLD_HOST_KERNELS=ON)  # the preset would turn it off
+fi
 mkdir -p build
 if ! { cmake --preset release -DTRIFOLD_BUILD_TESTS=OFF -DTRIFOLD_MPI=OFF "${joined[@]}" &&
   cmake --build build/release --target trifold --parallel "$(nproc)"; } >build/quickstart.log 2>&1; then
