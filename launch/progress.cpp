@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "core/bytes_text.h"
 #include "core/error.h"
@@ -91,6 +92,8 @@ void JsonLog::write(const StepReport& report) {
   if (!report.expert_loads.empty()) {
     line["expert_loads"] = std::vector<double>(report.expert_loads.begin(), report.expert_loads.end());
     line["expert_rounds"] = report.expert_rounds;
+    if (!report.experts_dropped.empty())
+      line["dropped"] = std::vector<double>(report.experts_dropped.begin(), report.experts_dropped.end());
   }
   write_line(line.dump());
 }
@@ -193,13 +196,17 @@ void Progress::on_start(const RunReport& report) {
 
 namespace {
 
-// The busiest expert of all blocks.
+// The busiest expert of all blocks, and the dropped choices of them together.
 std::string text_of_loads(const StepReport& report) {
   if (report.expert_loads.empty()) return "";
   const double most = *std::max_element(report.expert_loads.begin(), report.expert_loads.end());
   const std::string rounds =
       report.expert_rounds > 1 ? fmt::format("in {} rounds  ", report.expert_rounds) : "";
-  return fmt::format("load {:.2f}  {}", most, rounds);
+  const std::span<const double> blocks = report.experts_dropped;
+  const std::string dropped =
+      blocks.empty() ? ""
+                     : fmt::format("dropped {:.0f}  ", std::accumulate(blocks.begin(), blocks.end(), 0.0));
+  return fmt::format("load {:.2f}  {}{}", most, rounds, dropped);
 }
 
 }  // namespace

@@ -24,7 +24,10 @@ ExpertsShape experts_of(const ModelConfig& config) {
            config.moe_router_group_topk.value_or(1)},
           {config.moe_aux_loss_coeff, config.moe_z_loss_coeff},
           0,
-          config.moe_router_enable_expert_bias};
+          config.moe_router_enable_expert_bias,
+          {config.moe_expert_capacity_factor.value_or(0), config.moe_token_drop_policy == TokenDrop::Probs
+                                                              ? KeptChoices::LargestGates
+                                                              : KeptChoices::FirstTokens}};
 }
 
 ContextSharing sharing_of(ContextExchange exchange) {

@@ -12,10 +12,9 @@ namespace trifold {
 // The counts of all ranks, read by the host. Without memory all are 0.
 class ExchangedRows::Counted {
  public:
-  Counted(const ExchangedRows& own, Stream& stream, const Tensor& counts)
-      : ranks_(own.ranks_), here_(own.here_) {
-    if (stream.mode() == Stream::Mode::Dry) return;
-    stream.synchronize();
+  Counted(const ExchangedRows& own, Run& run, const Tensor& counts) : ranks_(own.ranks_), here_(own.here_) {
+    if (run.stream.mode() == Stream::Mode::Dry) return;
+    run.stream.synchronize();
     counts_ = counts.as<int32_t>();
     int64_t most_own = 0;
     for (int from = 0; from < ranks_; ++from) {
@@ -31,7 +30,7 @@ class ExchangedRows::Counted {
     for (int from = 0; from < ranks_; ++from)
       for (int to = 0; to < ranks_; ++to)
         arriving_.push_back(from == 0 ? 0 : arrived_before(from - 1, to) + rows(from - 1, to));
-    most_ = own.most_of(most_own);
+    most_ = own.most_of(run, most_own);
   }
 
   bool known() const { return counts_ != nullptr; }
@@ -75,27 +74,33 @@ class ExchangedRows::Counted {
 };
 
 ExchangedRows::ExchangedRows(const Mesh& mesh, const std::string& name, int64_t experts, int64_t choices,
-                             double factor)
+                             double factor, const ExpertCapacity& capacity)
     : ranks_(mesh.size(Axis::Ep)),
       rank_(mesh.coord(Axis::Ep)),
       here_(experts / ranks_),
       choices_(choices),
-      factor_(factor) {
+      factor_(factor),
+      capacity_(capacity) {
   check(experts % ranks_ == 0, "{}: {} experts cannot be cut over {} expert-parallel ranks", name, experts,
         ranks_);
 }
 
-int64_t ExchangedRows::most_of(int64_t own_rows) const {
-  if (factor_ == 0) return Counted::kAll;
-  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(factor_ * static_cast<double>(own_rows))));
+int64_t ExchangedRows::most_of(const Run& run, int64_t own_rows) const {
+  int64_t most = Counted::kAll;
+  if (factor_ > 0)
+    most = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(factor_ * static_cast<double>(own_rows))));
+  if (capacity_.factor == 0) return most;
+  const int64_t of_expert =
+      expert_capacity(capacity_.factor, run.batch->seq_length(), choices_, here_ * ranks_);
+  return std::min(most, ranks_ * run.batch->samples() * of_expert * here_);
 }
 
 int64_t ExchangedRows::worst_rows(int64_t tokens) const {
   return ranks_ * tokens * std::min(choices_, here_);
 }
 
-int64_t ExchangedRows::most_rows(int64_t tokens) const {
-  return std::min(worst_rows(tokens), most_of(tokens * choices_));
+int64_t ExchangedRows::most_rows(const Run& run, int64_t tokens) const {
+  return std::min(worst_rows(tokens), most_of(run, tokens * choices_));
 }
 
 void ExchangedRows::exchange_counts(Run& run, Tensor counts, Tensor first) const {
@@ -107,13 +112,11 @@ void ExchangedRows::exchange_counts(Run& run, Tensor counts, Tensor first) const
   run.mesh.comm({Axis::Ep}).all_gather(counts, mine, run.stream);
 }
 
-int64_t ExchangedRows::rounds(Run& run, Tensor counts) const {
-  return Counted(*this, run.stream, counts).rounds();
-}
+int64_t ExchangedRows::rounds(Run& run, Tensor counts) const { return Counted(*this, run, counts).rounds(); }
 
 int64_t ExchangedRows::rows_arriving(Run& run, Tensor counts, int64_t tokens, int64_t round) const {
-  const Counted counted(*this, run.stream, counts);
-  if (!counted.known()) return most_rows(tokens);
+  const Counted counted(*this, run, counts);
+  if (!counted.known()) return most_rows(run, tokens);
   int64_t rows = 0;
   for (int from = 0; from < ranks_; ++from) {
     const Piece piece = counted.piece(from, rank_, round);
@@ -123,7 +126,7 @@ int64_t ExchangedRows::rows_arriving(Run& run, Tensor counts, int64_t tokens, in
 }
 
 void ExchangedRows::find_experts(Run& run, Tensor expert, Tensor counts, int64_t round) const {
-  const Counted counted(*this, run.stream, counts);
+  const Counted counted(*this, run, counts);
   if (!counted.known()) return;
   SmallList<Piece, 8> pieces;
   for (int from = 0; from < ranks_; ++from) pieces.push_back(counted.piece(from, rank_, round));
@@ -169,14 +172,18 @@ ExchangedRows::Round ExchangedRows::round_of(Run& run, const Counted& counted, c
     result.there.push_back(there.end - there.begin);
     all += result.here.back();
   }
-  result.is_packed = counted.known() ? all < own.dim(0) : may_need_rounds(own.dim(0) / choices_);
-  result.rows =
-      result.is_packed ? run.scratch.take(own.dtype, {counted.known() ? all : own.dim(0), own.dim(1)}) : own;
+  if (!counted.known()) {
+    result.is_packed = may_need_rounds(run, own.dim(0) / choices_);
+    result.rows = result.is_packed ? run.scratch.take(own.dtype, own.shape) : own;
+    return result;
+  }
+  result.is_packed = all < counted.before(rank_, ranks_);
+  result.rows = result.is_packed ? run.scratch.take(own.dtype, {all, own.dim(1)}) : own.rows(0, all);
   return result;
 }
 
 void ExchangedRows::send(Run& run, Tensor arrived, Tensor own, Tensor counts, int64_t round) const {
-  const Counted counted(*this, run.stream, counts);
+  const Counted counted(*this, run, counts);
   const Arena::Mark mark = run.scratch.mark();
   const Round part = round_of(run, counted, own, round);
   if (part.is_packed)
@@ -188,7 +195,7 @@ void ExchangedRows::send(Run& run, Tensor arrived, Tensor own, Tensor counts, in
 }
 
 void ExchangedRows::send_back(Run& run, Tensor own, Tensor arrived, Tensor counts, int64_t round) const {
-  const Counted counted(*this, run.stream, counts);
+  const Counted counted(*this, run, counts);
   const Arena::Mark mark = run.scratch.mark();
   const Round part = round_of(run, counted, own, round);
   run.mesh.comm({Axis::Ep}).all_to_all(part.rows, arrived, part.here, part.there, run.stream);

@@ -4,11 +4,12 @@
 // each expert they have; a rank that gets none, or an expert, takes part in everything.
 //
 // Rows are sent as they stand sorted by expert and token, so they arrive sorted by rank, expert and token. None
-// is dropped. As many may arrive as all ranks' tokens can choose of the experts here. Where there is memory for
-// fewer, they come in rounds, as many on all ranks as the one needs that gets most.
+// is dropped here: rows of choices that were dropped before (nn/expert_capacity.h) come after those of all experts and
+// stay. As many may arrive as all ranks' tokens can choose of the experts here. Where there is memory for fewer, they come in rounds, as many on all ranks as the one needs that gets most.
 #pragma once
 
 #include "core/small_list.h"
+#include "nn/expert_capacity.h"
 #include "nn/layer.h"
 
 namespace trifold {
@@ -16,13 +17,17 @@ namespace trifold {
 class ExchangedRows {
  public:
   // Of `experts`, of which each token chooses `choices`. In a round `factor` times as many rows arrive as a rank
-  // has of its own, at most; 0: all in one. Throws where the experts cannot be cut evenly; the message names
+  // has of its own, at most; 0: all in one. With a capacity also at most those that are left in a training step, so that
+  // all of them come in one round, and evaluation, which drops none, in as many as it needs. Throws where the experts cannot be cut evenly; the message names
   // `name`.
-  ExchangedRows(const Mesh& mesh, const std::string& name, int64_t experts, int64_t choices, double factor);
+  ExchangedRows(const Mesh& mesh, const std::string& name, int64_t experts, int64_t choices, double factor,
+                const ExpertCapacity& capacity);
   int64_t ranks() const { return ranks_; }
   int64_t experts_here() const { return here_; }
   // Whether the rows of so many tokens of each rank may need more than one.
-  bool may_need_rounds(int64_t tokens) const { return most_rows(tokens) < worst_rows(tokens); }
+  bool may_need_rounds(const Run& run, int64_t tokens) const {
+    return most_rows(run, tokens) < worst_rows(tokens);
+  }
 
   // How many rows of each expert each rank has, into counts [ranks, experts] i32; `first` is that of the rows
   // here (OpTable::sort_choices).
@@ -55,13 +60,15 @@ class ExchangedRows {
   Round round_of(Run& run, const Counted& counted, const Tensor& own, int64_t round) const;
 
   int64_t worst_rows(int64_t tokens) const;
-  int64_t most_rows(int64_t tokens) const;
-  int64_t most_of(int64_t own_rows) const;
+  int64_t most_rows(const Run& run, int64_t tokens) const;
+  // In a round, where a rank has so many rows of its own.
+  int64_t most_of(const Run& run, int64_t own_rows) const;
 
   int ranks_, rank_;
   int64_t here_;
   int64_t choices_;
   double factor_;
+  ExpertCapacity capacity_;
 };
 
 }  // namespace trifold

@@ -1,8 +1,5 @@
 #include "nn/experts.h"
 
-#include <algorithm>
-#include <functional>
-
 namespace trifold {
 
 Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsShape& shape, int64_t width,
@@ -19,7 +16,7 @@ Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsSh
       context_(builder.mesh().size(Axis::Cp)),
       exchange_(builder.mesh().size(Axis::Ep) > 1
                     ? std::optional<ExchangedRows>(std::in_place, builder.mesh(), name, shape.experts,
-                                                   shape.router.choices, shape.buffer_factor)
+                                                   shape.router.choices, shape.buffer_factor, shape.capacity)
                     : std::nullopt),
       router_(builder.replicated(name + ".router.weight", {shape.experts, width}, up, true)),
       bias_(shape.selection_bias
@@ -48,75 +45,11 @@ Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsSh
         name, builder.mesh().size(Axis::Tp));
 }
 
-Tensor Experts::own(Tensor all) const {
-  const int64_t rows = all.dim(0) / parts_;
-  return all.rows(part_ * rows, (part_ + 1) * rows);
-}
-
-Tensor Experts::gathered(Run& run, Arena& arena, Tensor mine) const {
-  if (parts_ == 1) return mine;
-  const Tensor all = arena.take(mine.dtype, {mine.dim(0) * parts_, mine.dim(1)});
-  run.mesh.comm({Axis::Tp}).all_gather(all, mine, run.stream);
-  return all;
-}
-
 void Experts::activate(Run& run, Tensor to, const Part& part) const {
   const auto apply = activation_ == ActivationKind::Swiglu    ? run.ops.swiglu
                      : activation_ == ActivationKind::GeluErf ? run.ops.gelu_erf
                                                               : run.ops.gelu;
   apply(run.stream, to, part.inner);
-}
-
-void Experts::route(Run& run, Saved& saved) const {
-  const Tensor logits = saved[logits_];
-  const Tensor bias = bias_ ? run.params.exact(*bias_) : Tensor{};
-  run.ops.route(run.stream, saved[gates_], saved[chosen_], logits, bias, shape_.router);
-  run.ops.sort_choices(run.stream, saved[own_.first], saved[own_.row], saved[own_.token],
-                       own(saved[chosen_]));
-  if (!run.has_backward()) return;
-  const Arena::Mark mark = run.scratch.mark();
-  const Tensor balance = run.scratch.take(logits.dtype, {logits.row_count()});
-  const Tensor z = run.scratch.take(logits.dtype, {logits.row_count()});
-  Router how = shape_.router;
-  if (context_ > 1) {
-    count_over_context(run, balance, z, saved);
-    how.counted = true;
-  }
-  run.ops.router_losses(run.stream, balance, z, saved[counts_], logits, run.batch->seq_length(), how);
-  if (run.router_sums.rank() > 0) {
-    run.ops.weighted_sum(run.stream, run.router_sums.rows(0, 1), balance, run.batch->loss_weight.flat());
-    run.ops.weighted_sum(run.stream, run.router_sums.rows(1, 2), z, run.batch->loss_weight.flat());
-  }
-  run.scratch.release(mark);
-}
-
-void Experts::count(Run& run, const Saved& saved) const {
-  if (run.choice_counts.rank() == 0 || !run.has_backward()) return;
-  const Tensor counts = run.choice_counts.rows(block_, block_ + 1);
-  const int64_t rounds = exchange_ ? exchange_->rounds(run, saved[arriving_]) : 1;
-  run.stream.run([counts, rounds, experts = shape_.experts, first = saved[own_.first]] {
-    auto* sums = counts.as<double>();
-    const auto* begins = first.as<int32_t>();
-    for (int64_t e = 0; e < experts; ++e) sums[e] += begins[e + 1] - begins[e];
-    sums[experts] = std::max(sums[experts], static_cast<double>(rounds));
-  });
-}
-
-void Experts::count_over_context(Run& run, Tensor balance, Tensor z, const Saved& saved) const {
-  const Tensor counts = saved[counts_];
-  run.ops.router_losses(run.stream, balance, z, counts, saved[logits_], run.batch->seq_length(),
-                        shape_.router);
-  const Arena::Mark mark = run.scratch.mark();
-  const Tensor all = run.scratch.take(DType::I32, {context_, counts.elements()});
-  run.mesh.comm({Axis::Cp}).all_gather(all, counts, run.stream);
-  run.stream.run([all, counts] {
-    auto* sums = counts.as<int32_t>();
-    const auto* part = all.as<int32_t>();
-    std::copy_n(part, counts.elements(), sums);
-    for (int64_t rank = 1; rank < all.dim(0); ++rank)
-      std::transform(sums, sums + counts.elements(), part + rank * counts.elements(), sums, std::plus<>());
-  });
-  run.scratch.release(mark);
 }
 
 void Experts::take_kept(Run& run, Tensor x, Saved& saved) const {
@@ -128,7 +61,7 @@ void Experts::take_kept(Run& run, Tensor x, Saved& saved) const {
   saved[gates_] = run.keep.take(wide, {tokens * parts_, choices});
   saved[chosen_] = run.keep.take(DType::I32, {tokens * parts_, choices});
   saved[counts_] = run.keep.take(DType::I32, {run.batch->samples(), shape_.experts});
-  saved[own_.first] = run.keep.take(DType::I32, {shape_.experts + 1});
+  saved[own_.first] = run.keep.take(DType::I32, {shape_.experts + (drops(run) ? 2 : 1)});
   saved[own_.row] = run.keep.take(DType::I32, {tokens, choices});
   saved[own_.token] = run.keep.take(DType::I32, {tokens * choices});
   const Tensor logits = own(saved[logits_]);
@@ -184,8 +117,14 @@ Experts::Part Experts::arriving(Run& run, Arena& arena, const Saved& saved, int6
 }
 
 Experts::Part Experts::kept(const Saved& saved) const {
-  return {saved[here_.first], saved[here_.row], saved[here_.token], saved[gates_here_],
-          saved[inner_],      saved[dy_],       saved[dinner_]};
+  const int64_t experts = exchange_ ? exchange_->experts_here() : shape_.experts;
+  return {saved[here_.first].rows(0, experts + 1),
+          saved[here_.row],
+          saved[here_.token],
+          saved[gates_here_],
+          saved[inner_],
+          saved[dy_],
+          saved[dinner_]};
 }
 
 // A dry run takes the memory of either way: rounds are of as many rows as there is memory for.
@@ -194,7 +133,7 @@ void Experts::for_each_part(Run& run, const Saved& saved, Body body) const {
   if (at_once(run, saved)) {
     body(kept(saved));
     const bool dry = run.stream.mode() == Stream::Mode::Dry;
-    if (!dry || !exchange_ || !exchange_->may_need_rounds(saved[x_].row_count())) return;
+    if (!dry || !exchange_ || !exchange_->may_need_rounds(run, saved[x_].row_count())) return;
   }
   const int64_t rounds = exchange_->rounds(run, saved[arriving_]);
   for (int64_t round = 0; round < rounds; ++round) {
@@ -226,14 +165,17 @@ void Experts::take_in(Run& run, Tensor rows, Tensor x, const Saved& saved, const
 void Experts::compute_inner(Run& run, Tensor rows, const Saved& saved, const Part& part) const {
   take_in(run, rows, saved[x_], saved, part);
   run.ops.expert_product(run.stream, part.inner, rows, run.weight(up_), part.first, true);
+  if (!exchange_) clear_dropped(run, part.inner, saved);
 }
 
-void Experts::compute_dinner(Run& run, Tensor rows, Tensor dgates, const Part& part) const {
+void Experts::compute_dinner(Run& run, Tensor rows, Tensor dgates, const Saved& saved,
+                             const Part& part) const {
   const Arena::Mark mark = run.scratch.mark();
   const Tensor a = take_rows(run, part, ffn_);
   const Tensor da = take_rows(run, part, ffn_);
   run.ops.embedding(run.stream, rows, part.dy, part.token, 0, false);
   run.ops.expert_product(run.stream, da, rows, run.weight(down_), part.first, false);
+  if (!exchange_) clear_dropped(run, da, saved);
   activate(run, a, part);
   run.ops.gate_rows_backward(run.stream, da, dgates, da, a, part.gates, part.row);
   const auto slope = activation_ == ActivationKind::Swiglu    ? run.ops.swiglu_backward
@@ -267,6 +209,7 @@ void Experts::mix(Run& run, Tensor y, Saved& saved) const {
     give_back(run, sorted, rows, saved, part);
     run.scratch.release(begin);
   });
+  clear_dropped(run, sorted, saved);
   run.ops.sum_choices(run.stream, y, sorted, saved[own_.row], false);
   run.scratch.release(mark);
   run.show(name_, "output", y);
@@ -315,7 +258,7 @@ Tensor Experts::backward_input(Run& run, Tensor dy, Saved& saved) const {
       part.dinner = run.scratch.take(run.dtype, part.inner.shape);
       part.dy = dispatched(run, run.scratch, dy, saved, part);
     }
-    compute_dinner(run, rows, dgates_here, part);
+    compute_dinner(run, rows, dgates_here, saved, part);
     if (exchange_) exchange_->send_back(run, dgates, dgates_here, saved[arriving_], part.round);
     run.ops.expert_product(run.stream, rows, part.dinner, run.weight(up_), part.first, false);
     give_back(run, sorted, rows, saved, part);
@@ -323,6 +266,7 @@ Tensor Experts::backward_input(Run& run, Tensor dy, Saved& saved) const {
   });
   Tensor dgates_of_own = dgates;
   if (exchange_) {  // they came back in the order of rows
+    clear_dropped(run, dgates, saved);
     dgates_of_own = run.scratch.take(dgates.dtype, of_choices);
     run.ops.embedding(run.stream, dgates_of_own, dgates, saved[own_.row], 0, false);
   }
@@ -332,6 +276,7 @@ Tensor Experts::backward_input(Run& run, Tensor dy, Saved& saved) const {
                          shape_.router);
   run.show(router_name_, "gradient of the output", saved[dlogits_]);
   run.ops.gemm(run.stream, dx, saved[dlogits_], false, run.weight(router_), false, 1, 0);
+  clear_dropped(run, sorted, saved);
   run.ops.sum_choices(run.stream, dx, sorted, saved[own_.row], true);
   run.scratch.release(mark);
   run.show(name_, "input gradient", dx);
@@ -351,7 +296,7 @@ void Experts::backward_weight(Run& run, Saved& saved) const {
       part.dinner = run.scratch.take(run.dtype, part.inner.shape);
       part.dy = dispatched(run, run.scratch, saved[dy_], saved, part);
       compute_inner(run, rows, saved, part);
-      compute_dinner(run, rows, dgates, part);
+      compute_dinner(run, rows, dgates, saved, part);
     }
     take_in(run, rows, x, saved, part);
     run.ops.expert_product_weight(run.stream, run.grad(up_), part.dinner, rows, part.first, run.adds_to(up_));

@@ -3,7 +3,7 @@
 // token to k of E feed-forward networks, whose outputs it weighs and adds up:
 //   z = x Wr^T,  y_t = sum over the choices i of t of g_ti down_i(activation(up_i(x_t))).
 //
-// No token is dropped: a micro-batch of T tokens has T k rows. Rows are sorted by expert and meet one product
+// Without a capacity no token is dropped: a micro-batch of T tokens has T k rows. Rows are sorted by expert and meet one product
 // with all experts' weights; an expert may have none. The gates are applied before the second projection, which
 // keeps its result from having to be saved. What only moves rows is done again in backward: gathered inputs, and
 // activations.
@@ -21,6 +21,9 @@
 // sends its own rows. Router losses are of whole sequences, so tensor ranks gather each other's logits, and going
 // back the gradients of each other's gates; all of them route all rows, and use the gates of their own.
 //
+// With a capacity (nn/expert_capacity.h) the rows of dropped choices come after those of all experts. They are in no
+// product, are sent nowhere, and are 0 where the rows of a token are added up.
+//
 // Context ranks have some of the positions of each sequence, and route these; only their counts of choices are added
 // up, whole numbers, so that each knows those of the whole sequence.
 //
@@ -37,6 +40,7 @@
 #include <string>
 
 #include "nn/exchanged_rows.h"
+#include "nn/expert_capacity.h"
 #include "nn/layers.h"
 
 namespace trifold {
@@ -47,6 +51,7 @@ struct ExpertsShape {
   RouterLosses losses;
   double buffer_factor = 0;     // of ExchangedRows
   bool selection_bias = false;  // only with RouterGate::Sigmoid
+  ExpertCapacity capacity = {};
 };
 
 class Experts final : public Layer {
@@ -68,7 +73,8 @@ class Experts final : public Layer {
   void set_input(Saved& saved, Tensor x) const { saved[x_] = x; }
 
  private:
-  // Rows sorted by expert: where each expert's begin, the row of each choice, and the token of each row.
+  // Rows sorted by expert: where each expert's begin, and in own_ those of dropped choices if there may be any; the row of
+  // each choice; and the token of each row.
   struct Order {
     SlotId first, row, token;
   };
@@ -93,7 +99,14 @@ class Experts final : public Layer {
   Tensor gathered(Run& run, Arena& arena, Tensor mine) const;
   // Computes gates, the order of rows, and the router's losses from saved[logits_].
   void route(Run& run, Saved& saved) const;
-  // Adds what the tokens here have chosen to run.choice_counts, and notes the rounds that their rows come in.
+  // Whether choices may be dropped: a forward with a capacity in a training step. Not of positions that are cut over ranks.
+  bool drops(const Run& run) const { return shape_.capacity.factor > 0 && run.has_backward(); }
+  // Sorts the choices of the tokens here, dropped ones last.
+  void sort_own(Run& run, const Saved& saved) const;
+  // Zeros in the rows of dropped choices, of `rows`, which has one for each choice here.
+  void clear_dropped(Run& run, Tensor rows, const Saved& saved) const;
+  // Adds what the tokens here have chosen, and how much of it is dropped, to run.choice_counts, and notes the rounds that
+  // their rows come in.
   void count(Run& run, const Saved& saved) const;
   // Counts the choices of whole sequences into saved[counts_]; `balance` and `z` [T] are scratch.
   void count_over_context(Run& run, Tensor balance, Tensor z, const Saved& saved) const;
@@ -111,7 +124,7 @@ class Experts final : public Layer {
   // part.inner of the input that was kept. `rows` is memory of [rows, C].
   void compute_inner(Run& run, Tensor rows, const Saved& saved, const Part& part) const;
   // part.dinner of part.dy, and dgates as they are sent back. `rows` as above.
-  void compute_dinner(Run& run, Tensor rows, Tensor dgates, const Part& part) const;
+  void compute_dinner(Run& run, Tensor rows, Tensor dgates, const Saved& saved, const Part& part) const;
   // What the experts here have made of a part, [rows, columns] in its order, to where it came from: into the rows
   // of `sorted`, one for each choice here.
   void give_back(Run& run, Tensor sorted, Tensor rows, const Saved& saved, const Part& part) const;

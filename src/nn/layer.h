@@ -99,8 +99,9 @@ struct Run {
   // f64 [2], += the sums of the routers' balance and z losses (nn/experts.h), each token's times its loss
   // weight; without dims, they are not wanted.
   Tensor router_sums = {};
-  // f64 [blocks of the model, E + 1], += the choices of each expert in a training step; the last column is the largest
-  // number of rounds that rows of experts have come in. Without dims, they are not wanted. On processors alone.
+  // f64 [blocks of the model, E + 2], += the choices of each expert in a training step; then the largest number of rounds
+  // that rows of experts have come in; then, += the choices that were dropped. Without dims, they are not wanted. On
+  // processors alone.
   Tensor choice_counts = {};
   // This forward is repeated for what it keeps; its output is not read (nn/recompute.h).
   bool repeats = false;

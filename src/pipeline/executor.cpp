@@ -195,7 +195,7 @@ void Executor::execute(const Action& action, const StepInputs& inputs) {
 
 void Executor::count_choices(int64_t blocks, int64_t experts) {
   check(ops_.device == nullptr, "choices of experts are counted on processors alone");
-  const Shape shape{blocks, experts + 1};
+  const Shape shape{blocks, experts + 2};
   choices_ = Buffer(static_cast<size_t>(shape.elements()) * sizeof(double));
   choice_counts_ = choices_.tensor(DType::F64, shape);
 }

@@ -31,9 +31,11 @@ struct StepReport {
   // are used equally, and the z-loss of the routers' logits (nn/experts.h).
   std::optional<double> router_balance;
   double router_z = 0;
-  // On processors, for each of these blocks the tokens of the expert that was chosen most over the mean of its experts,
-  // valid until the next step; and the most rounds in which rows came to experts of other ranks (nn/exchanged_rows.h).
+  // On processors, for each of these blocks the tokens of the expert that was chosen most over the mean of its experts, and
+  // with a capacity the choices that were dropped (nn/expert_capacity.h), valid until the next step; and the most rounds
+  // in which rows came to experts of other ranks (nn/exchanged_rows.h).
   std::span<const double> expert_loads = {};
+  std::span<const double> experts_dropped = {};
   int64_t expert_rounds = 1;
   double loss_scale = 1;
   double next_loss_scale = 1;   // of the next step

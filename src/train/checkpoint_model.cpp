@@ -79,6 +79,8 @@ void expect_layout(const CheckpointModel& from, const MeshConfig& mesh, int64_t 
   PlanConfig plan;
   PretrainConfig& run = plan.run;
   run.model = from.model;
+  run.model.moe_expert_capacity_factor.reset();  // only training drops tokens
+  run.model.moe_token_drop_policy = {};
   run.mesh = mesh;
   run.mesh.data_parallel_size = static_cast<int>(data_parallel_size(mesh));
   run.batch.micro_batch_size = micro_batch_size;
@@ -103,7 +105,8 @@ void inherit_tokenizer(DataConfig& data, const CheckpointModel& from, bool is_te
 }
 
 void compare_checkpoint_model(nlohmann::json stored, nlohmann::json wanted, LoadPart part) {
-  std::vector<const char*> free{"make_vocab_size_divisible_by", "moe_router_bias_update_rate"};
+  std::vector<const char*> free{"make_vocab_size_divisible_by", "moe_router_bias_update_rate",
+                                "moe_expert_capacity_factor", "moe_token_drop_policy"};
   if (part != LoadPart::All)
     free.insert(free.end(), {"seq_length", "hidden_dropout", "attention_dropout", "init_method_std",
                              "moe_aux_loss_coeff", "moe_z_loss_coeff"});

@@ -34,6 +34,7 @@ ExpertLoads::ExpertLoads(Replica& replica, const ShardedOptimizer& optimizer, co
   counts_.resize(blocks * static_cast<size_t>(experts_));
   rounds_of_blocks_.resize(blocks);
   loads_.resize(blocks_.size(), 1.0);
+  if (model.moe_expert_capacity_factor) dropped_.resize(blocks_.size());
   if (!model.moe_router_enable_expert_bias) return;
   const ParamList& params = replica.layout().params();
   for (const ShardedOptimizer::Piece& piece : optimizer.pieces()) {
@@ -49,7 +50,7 @@ ExpertLoads::ExpertLoads(Replica& replica, const ShardedOptimizer& optimizer, co
       exact_.push_back({params[{i}].block, 0, replica.weights().exact({i}), false});
 }
 
-void ExpertLoads::sum_over_ranks(std::vector<double>& table) {
+void ExpertLoads::sum_over_ranks(std::span<double> table) {
   Stream host = replica_.compute().host();
   replica_.world().all_reduce({table.data(), DType::F64, {static_cast<int64_t>(table.size())}}, Reduce::Sum,
                               host);
@@ -57,14 +58,19 @@ void ExpertLoads::sum_over_ranks(std::vector<double>& table) {
 
 void ExpertLoads::sum(Tensor counts) {
   replica_.compute().synchronize();
-  const size_t columns = static_cast<size_t>(experts_) + 1;
+  const size_t columns = static_cast<size_t>(experts_) + 2;
   const std::span<const double> all(counts.as<double>(), static_cast<size_t>(counts.elements()));
   for (size_t block = 0; block < rounds_of_blocks_.size(); ++block) {
     const auto of_block = all.subspan(block * columns, columns);
     std::copy_n(of_block.begin(), experts_, row(counts_, static_cast<int>(block)).begin());
-    rounds_of_blocks_[block] = of_block.back();
+    rounds_of_blocks_[block] = of_block[columns - 2];
   }
   sum_over_ranks(counts_);
+  if (!dropped_.empty()) {
+    for (size_t i = 0; i < blocks_.size(); ++i)
+      dropped_[i] = all[(static_cast<size_t>(blocks_[i]) + 1) * columns - 1];
+    sum_over_ranks(dropped_);
+  }
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const std::span<const double> of_block = row(counts_, blocks_[i]);
     const double total = std::accumulate(of_block.begin(), of_block.end(), 0.0);

@@ -20,12 +20,14 @@ class ExpertLoads {
  public:
   // References must outlive it.
   ExpertLoads(Replica& replica, const ShardedOptimizer& optimizer, const ModelConfig& model);
-  // Takes the counts of a plan, f64 [blocks, experts + 1] (Run::choice_counts), and adds up those of all ranks.
+  // Takes the counts of a plan, f64 [blocks, experts + 2] (Run::choice_counts), and adds up those of all ranks.
   // Collective.
   void sum(Tensor counts);
   // Of each block with experts, in order: the count of the expert that was chosen most over the mean; 1 is even. Valid
   // until the next call of `sum`.
   std::span<const double> of_blocks() const { return loads_; }
+  // Of each of these blocks, how many choices were dropped (nn/expert_capacity.h); empty if the model has no capacity.
+  std::span<const double> dropped() const { return dropped_; }
   // The most rounds in which rows of experts came.
   int64_t rounds() const { return rounds_; }
   // Moves the biases this rank has, those of the optimizer's part included; to be called before the optimizer's step,
@@ -46,7 +48,7 @@ class ExpertLoads {
     return std::span(table).subspan(static_cast<size_t>(block) * static_cast<size_t>(experts_),
                                     static_cast<size_t>(experts_));
   }
-  void sum_over_ranks(std::vector<double>& table);
+  void sum_over_ranks(std::span<double> table);
 
   Replica& replica_;
   int64_t experts_;
@@ -56,6 +58,7 @@ class ExpertLoads {
   std::vector<double> counts_;  // [blocks of the model, experts]
   std::vector<double> rounds_of_blocks_;
   std::vector<double> loads_;
+  std::vector<double> dropped_;
   int64_t rounds_ = 1;
   std::vector<Part> masters_;  // of the optimizer
   std::vector<Part> exact_;    // of ParamStore::exact, where that is other memory:

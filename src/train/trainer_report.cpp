@@ -32,6 +32,7 @@ void Trainer::report_steps(std::span<const double> norms, double loss_scale, dou
     }
     if (loads_) {
       report.expert_loads = loads_->of_blocks();
+      report.experts_dropped = loads_->dropped();
       report.expert_rounds = loads_->rounds();
     }
     report.grad_norm = norms[i];

@@ -114,6 +114,22 @@ class Run(ProgramTest):
         self.assertLess(abs(values[0] - values[1]), 1e-5 * values[0])
         self.assertLess(values[0], 5.0)
 
+    def test_dropped_choices_are_logged_and_evaluation_drops_none(self):
+        experts = ["--num-experts", 4, "--disable-bias-linear", "--train-iters", 3]
+        limit = ["--moe-expert-capacity-factor", 0.75]
+        _, message = self.pretrain(*experts, *limit, "--save", "d", "--log-json", "log.jsonl")
+        dropped = [line["dropped"] for line in self.log() if "loss" in line]
+        self.assertEqual([len(blocks) for blocks in dropped], [2, 2, 2])
+        self.assertIn(f"dropped {sum(dropped[-1]):.0f}  ", message)
+        self.assertGreaterEqual(min(min(blocks) for blocks in dropped), 4 * 32 * 2 / 4, "a quarter and more")
+        self.pretrain(*experts[:-1], 4, "--load", "d", "--save", "d", "--log-json", "more.jsonl")  # without the limit
+        self.assertNotIn("dropped", self.log("more.jsonl")[0])
+        for ranks in (["--ranks", 1], ["--ranks", 2, "--cp", 2]):
+            out, _ = self.trifold("evaluate", "--load", "d", "--data-path", TEXT, "--split", "90,10,0", "--eval-iters", 2, *ranks)
+            self.assertIn("loss", out)
+        _, message = self.pretrain(*experts, *limit, "--ranks", 2, "--cp", 2, status=2)
+        self.assertIn("--moe-expert-capacity-factor 0.75 is not possible with --context-parallel-size 2", message)
+
     def test_generate_prints_whole_characters(self):
         """Of bytes, and of a byte-level BPE whose tokens split every character of this text."""
         tokenizer = GOLDEN / "hf_tokenizers" / "gpt2.json"

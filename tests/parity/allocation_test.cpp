@@ -80,6 +80,12 @@ std::vector<Case> cases() {
     config.mesh.expert_model_parallel_size = 2;
     config.zero.zero_stage = 1;
   });
+  add("expert_capacity", on_mesh(run, 2), [](PretrainConfig& config) {
+    config.model.num_experts = 4;
+    config.model.disable_bias_linear = true;
+    config.model.moe_expert_capacity_factor = 0.75;
+    config.mesh.expert_model_parallel_size = 2;
+  });
   add("context_ring", on_mesh(run, 1, 1, 1, 4),
       [](PretrainConfig& config) { config.mesh.cp_comm_type = ContextExchange::Ring; });
   add("tiled_mlp", scheduled(on_mesh(run, 1, 2, 2), "zb-h1"), [](PretrainConfig& config) {

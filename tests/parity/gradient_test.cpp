@@ -184,6 +184,13 @@ std::unique_ptr<Experts> experts(BlockBuilder& b, int64_t count, const Router& r
                                    activation, kNormal, kNormal);
 }
 
+// Of which an expert takes one of the 5 tokens of a sequence, 2 choices each.
+std::unique_ptr<Experts> limited_experts(BlockBuilder& b, KeptChoices kept, ActivationKind activation) {
+  ExpertsShape shape{4, {2, RouterGate::Chosen, 1}, kRouterLosses};
+  shape.capacity = {0.4, kept};
+  return std::make_unique<Experts>(b, "mlp", shape, kWidth, 9, activation, kNormal, kNormal);
+}
+
 // 10 tokens among 8 experts: most get one or none.
 TransformerShape mixture_shape(bool selective) {
   TransformerShape shape = llama_shape(2, selective);
@@ -197,6 +204,12 @@ TransformerShape mixture_shape(bool selective) {
 TransformerShape shared_shape(bool selective) {
   TransformerShape shape = mixture_shape(selective);
   shape.shared_ffn = 8;
+  return shape;
+}
+
+TransformerShape limited_shape(bool selective) {
+  TransformerShape shape = shared_shape(selective);
+  shape.experts.capacity = {0.5, KeptChoices::LargestGates};
   return shape;
 }
 
@@ -344,6 +357,13 @@ std::vector<GradientCase> cases() {
        [](B& b) {
          return experts(b, 6, {3, RouterGate::Sigmoid, 2.5}, ActivationKind::GeluErf);
        },
+       rows, rows, true},
+      {"Experts", [](B& b) { return limited_experts(b, KeptChoices::LargestGates, ActivationKind::Swiglu); },
+       rows, rows, true},
+      {"Experts", [](B& b) { return limited_experts(b, KeptChoices::FirstTokens, ActivationKind::Gelu); },
+       rows, rows, true},
+      {"TransformerBlock", [](B& b) { return transformer(b, limited_shape(true)); }, rows, rows, true},
+      {"Recompute", [](B& b) { return std::make_unique<Recompute>(b, transformer(b, limited_shape(false))); },
        rows, rows, true},
       {"TransformerBlock", [](B& b) { return transformer(b, mixture_shape(false)); }, rows, rows, true},
       {"TransformerBlock", [](B& b) { return transformer(b, mixture_shape(true)); }, rows, rows, true},

@@ -63,6 +63,31 @@ const std::vector<ValidateCase>& cases() {
        }},
       {"--moe-router-enable-expert-bias has no effect: it needs --num-experts",
        [](C& c) { c.model.moe_router_enable_expert_bias = true; }},
+      {"--moe-expert-capacity-factor has no effect: it needs --num-experts",
+       [](C& c) { c.model.moe_expert_capacity_factor = 1.25; }},
+      {"--moe-token-drop-policy position has no effect: no token is dropped: it needs "
+       "--moe-expert-capacity-factor",
+       [](C& c) {
+         c.model.num_experts = 4, c.model.disable_bias_linear = true;
+         c.model.moe_token_drop_policy = TokenDrop::Position;
+       }},
+      {"--moe-expert-capacity-factor 0 ",
+       [](C& c) {
+         c.model.num_experts = 4, c.model.disable_bias_linear = true;
+         c.model.moe_expert_capacity_factor = 0;
+       }},
+      {"--moe-expert-capacity-factor 1.25 is not possible with --context-parallel-size 2: it is counted over "
+       "whole sequences, which no rank has: leave it out",
+       [](C& c) {
+         c.model.num_experts = 4, c.model.disable_bias_linear = true;
+         c.model.moe_expert_capacity_factor = 1.25;
+         c.mesh.ranks = c.mesh.context_parallel_size = 2;
+       }},
+      {"--moe-expert-capacity-factor 1.25 is not possible with --device cuda yet: give --device cpu",
+       [](C& c) {
+         c.model.num_experts = 4, c.model.disable_bias_linear = true;
+         c.model.moe_expert_capacity_factor = 1.25, c.mesh.device = ComputeDevice::Cuda;
+       }},
       {"--moe-router-num-groups 2 has no effect without --moe-router-group-topk: give both",
        [](C& c) {
          c.model.num_experts = 4, c.model.disable_bias_linear = true, c.model.moe_router_num_groups = 2;

@@ -21,7 +21,7 @@ constexpr std::string_view kUnavailable[] = {
     "tp-comm-overlap", "delay-wgrad-compute", "defer-embedding-wgrad-compute",
     // model
     "squared-relu", "attention-softmax-in-fp32", "apply-query-key-layer-scaling", "transformer-impl",
-    "attention-backend", "moe-expert-capacity-factor",
+    "attention-backend",
     // batch and optimizer
     "rampup-batch-size", "step-batch-size-schedule", "decrease-batch-size-if-needed", "exit-duration-in-mins",
     "exit-signal-handler", "iterations-to-skip", "calculate-per-token-loss", "override-opt-param-scheduler",
@@ -73,6 +73,8 @@ constexpr std::pair<std::string_view, std::string_view> kAdvice[] = {
     {"moe-grouped-gemm", "the products of experts are always one: leave it out"},
     {"moe-router-load-balancing-type",
      "--moe-aux-loss-coeff is of the loss over each sequence, seq_aux_loss: leave it out"},
+    {"moe-pad-expert-input-to-capacity",
+     "--moe-expert-capacity-factor drops tokens and pads none: leave it out"},
     {"moe-router-dtype", "routers always compute in f32, or in f64 with --f64: leave it out"},
     {"moe-token-dispatcher-type", "rows go to the ranks of their experts all to all, alltoall: leave it out"},
     {"verify-integrity", "run 'trifold inspect DIR --verify' instead"}};

@@ -57,6 +57,13 @@ struct Names<RouterScore> {
                                                 {RouterScore::Sigmoid, "sigmoid"}};
 };
 
+// Which tokens an expert keeps that has more than its capacity: those with the largest weights, or the first ones.
+enum class TokenDrop { Probs, Position };
+template <>
+struct Names<TokenDrop> {
+  static constexpr Named<TokenDrop> kAll[] = {{TokenDrop::Probs, "probs"}, {TokenDrop::Position, "position"}};
+};
+
 // The head of a BERT (models/bert_tasks.h).
 enum class HeadKind { Pretraining, Classes, Span };
 template <>

@@ -152,6 +152,15 @@ void add_experts(OptionTable& table, ModelConfig& model) {
       .add("moe-z-loss-coeff", &model.moe_z_loss_coeff,
            "Coefficient of the router z-loss, which penalizes large logits; 0.001 is common.")
       .range(0, 1e6);
+  table
+      .add(
+          "moe-expert-capacity-factor", &model.moe_expert_capacity_factor,
+          "In training, an expert takes of every sequence at most this many times the mean number of tokens per "
+          "expert; choices beyond are dropped. Not on context-parallel ranks, not on CUDA devices.")
+      .positive()
+      .absent("no token is dropped");
+  table.add("moe-token-drop-policy", &model.moe_token_drop_policy,
+            "Tokens that a full expert keeps: those with the largest weights, or the first of the sequence.");
 }
 
 }  // namespace

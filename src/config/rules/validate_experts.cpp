@@ -27,7 +27,9 @@ void check_no_experts(const ModelConfig& model, Problems& problems) {
       {"moe-router-group-topk", model.moe_router_group_topk.has_value()},
       {"moe-router-enable-expert-bias", model.moe_router_enable_expert_bias},
       {"moe-aux-loss-coeff", model.moe_aux_loss_coeff != 0},
-      {"moe-z-loss-coeff", model.moe_z_loss_coeff != 0}};
+      {"moe-z-loss-coeff", model.moe_z_loss_coeff != 0},
+      {"moe-expert-capacity-factor", model.moe_expert_capacity_factor.has_value()},
+      {"moe-token-drop-policy", model.moe_token_drop_policy != defaults.moe_token_drop_policy}};
   for (const auto& [option, changed] : options)
     if (changed && problems.sound({option}))
       problems.about(option, "num-experts")
@@ -121,6 +123,10 @@ void check_experts(const ModelConfig& model, Problems& problems) {
     problems.about("moe-shared-expert-gate", "moe-shared-expert-intermediate-size")
         .wrong("--moe-shared-expert-gate has no effect")
         .right("it needs --moe-shared-expert-intermediate-size");
+  if (!model.moe_expert_capacity_factor && model.moe_token_drop_policy != TokenDrop::Probs)
+    problems.about("moe-token-drop-policy", "moe-expert-capacity-factor")
+        .wrong("--moe-token-drop-policy position has no effect: no token is dropped")
+        .right("it needs --moe-expert-capacity-factor");
   check_layer_pattern(model, problems);
   check_bias(model, problems);
   check_groups(model, problems);
@@ -216,6 +222,23 @@ void check_expert_rows(const PretrainConfig& config, Problems& problems) {
                                                                   : ", or --moe-buffer-factor");
 }
 
+// Capacity is counted over whole sequences, and on processors.
+void check_capacity(const PretrainConfig& config, Problems& problems) {
+  if (!config.model.moe_expert_capacity_factor || !problems.sound({"moe-expert-capacity-factor"})) return;
+  const double factor = *config.model.moe_expert_capacity_factor;
+  if (config.mesh.context_parallel_size > 1)
+    problems.about("moe-expert-capacity-factor", "context-parallel-size")
+        .wrong(
+            "--moe-expert-capacity-factor {} is not possible with --context-parallel-size {}: it is counted over "
+            "whole sequences, which no rank has",
+            factor, config.mesh.context_parallel_size)
+        .right("leave it out, and balance with --moe-aux-loss-coeff; or give --context-parallel-size 1");
+  if (config.mesh.device == ComputeDevice::Cuda)
+    problems.about("moe-expert-capacity-factor", "device")
+        .wrong("--moe-expert-capacity-factor {} is not possible with --device cuda yet", factor)
+        .right("give --device cpu, or leave it out: no token is dropped then");
+}
+
 std::string factors_of_stage(int64_t tensor, int64_t context, int64_t data) {
   if (tensor == 1 && context == 1) return "which are data-parallel";
   return fmt::format("tensor {}{} x data {}", tensor,
@@ -242,6 +265,7 @@ void check_experts_mesh(const PretrainConfig& config, Problems& problems) {
   check_experts_of_samples(config, problems);
   check_bias_updates(config, problems);
   check_expert_rows(config, problems);
+  check_capacity(config, problems);
   if (ranks == 1) return;
   if (*config.model.num_experts % ranks != 0)
     problems.about("num-experts", "expert-model-parallel-size")
