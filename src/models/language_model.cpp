@@ -130,7 +130,8 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
                             .parts = flops_of_layer(kind, layout),
                             .tensor_sums = sums_of_layer(kind, layout),
                             .context = context_of_layer(kind, layout),
-                            .experts = experts_of_layer(kind, layout)});
+                            .experts = experts_of_layer(kind, layout),
+                            .plain = config.num_experts && !kind.num_experts});
   }
 
   BlockBuilder last(model.params, mesh, index, seed, layout.sequence_parallel);

@@ -66,6 +66,7 @@ struct Block {
   TensorSums tensor_sums = {};
   ContextNumbers context = {};
   ExpertNumbers experts = {};
+  bool plain = false;  // a layer without experts, of a model in which others have some
 };
 
 struct Model {

@@ -30,13 +30,25 @@ std::vector<StageRange> cut_stages(const MeshConfig& mesh, const Model& model, i
   return cut;
 }
 
-std::vector<int> layers_of(const Model& model, std::span<const StageRange> cut) {
-  std::vector<int> counts;
+namespace {
+
+template <class Counts>
+std::vector<int> count_of_stages(const Model& model, std::span<const StageRange> cut, Counts counts) {
+  std::vector<int> result;
   for (const StageRange& range : cut)
-    counts.push_back(
-        static_cast<int>(std::count_if(model.blocks.begin() + range.begin, model.blocks.begin() + range.end,
-                                       [](const Block& block) { return block.kind == BlockKind::Layer; })));
-  return counts;
+    result.push_back(static_cast<int>(
+        std::count_if(model.blocks.begin() + range.begin, model.blocks.begin() + range.end, counts)));
+  return result;
+}
+
+}  // namespace
+
+std::vector<int> layers_of(const Model& model, std::span<const StageRange> cut) {
+  return count_of_stages(model, cut, [](const Block& block) { return block.kind == BlockKind::Layer; });
+}
+
+std::vector<int> plain_layers_of(const Model& model, std::span<const StageRange> cut) {
+  return count_of_stages(model, cut, [](const Block& block) { return block.plain; });
 }
 
 }  // namespace trifold

@@ -16,5 +16,7 @@ std::vector<StageRange> cut_stages(const MeshConfig& mesh, const Model& model, i
 
 // Layers of each stage, [stage].
 std::vector<int> layers_of(const Model& model, std::span<const StageRange> cut);
+// Those of them that have no experts, while others do.
+std::vector<int> plain_layers_of(const Model& model, std::span<const StageRange> cut);
 
 }  // namespace trifold

@@ -111,27 +111,29 @@ BlockSeconds block_seconds(const BlockCost& cost, const GatherSeconds& gathers) 
   return {all.forward + gathers.forward, all.input + gathers.backward, all.weight, 0};
 }
 
-const BlockCost& cost_of(const BlockCosts& costs, BlockKind kind) {
-  switch (kind) {
+const BlockCost& cost_of(const BlockCosts& costs, const Block& block) {
+  switch (block.kind) {
     case BlockKind::Embedding:
       return costs.embedding;
     case BlockKind::Layer:
-      return costs.layer;
+      return block.plain ? costs.plain_layer : costs.layer;
     case BlockKind::Head:
       return costs.head;
   }
-  fail("a block of kind {} has no forecast", static_cast<int>(kind));
+  fail("a block of kind {} has no forecast", static_cast<int>(block.kind));
 }
 
 PlanCosts forecast_costs(const PlanConfig& config, const Model& model) {
   PlanCosts costs;
   costs.forecast = make_forecast(config, model);
   const auto& [hardware, software, work, blocks, closed_form] = *costs.forecast;
-  const GatherSeconds gathers =
-      work.pipeline == 1 ? layer_gathers(hardware, software, work, blocks.layer) : GatherSeconds{};
+  const Workload plain = work.of_plain_layers();
   for (const Block& block : model.blocks) {
-    const BlockCost& cost = cost_of(blocks, block.kind);
-    costs.blocks.push_back(block_seconds(cost, block.kind == BlockKind::Layer ? gathers : GatherSeconds{}));
+    const BlockCost& cost = cost_of(blocks, block);
+    GatherSeconds gathers;
+    if (work.pipeline == 1 && block.kind == BlockKind::Layer)
+      gathers = layer_gathers(hardware, software, block.plain ? plain : work, cost);
+    costs.blocks.push_back(block_seconds(cost, gathers));
     costs.context.push_back({cost.context_hidden.all(), cost.context.all()});
   }
   costs.message_latency = work.pipeline > 1 ? stage_message_seconds(hardware, software, work) : 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "config/fields/pipeline_choice.h"
@@ -108,49 +109,88 @@ PerLayers larger(const PerLayers& a, const PerLayers& b) {
 
 // ---- One rank ----
 
+// The needs of stages of which some layers may have no experts, while others do: `plain` is null if there are none.
+struct MixedNeeds {
+  const BlockNeeds& blocks;
+  const BlockNeeds* plain;
+};
+
+// Layers of each stage, and those of them that are plain; `plain` may be empty.
+struct MixedLayers {
+  const std::vector<int>& all;
+  const std::vector<int>& plain;
+
+  int stages() const { return static_cast<int>(all.size()); }
+  double plain_of(int stage) const { return plain.empty() ? 0 : plain[static_cast<size_t>(stage)]; }
+  double others_of(int stage) const { return all[static_cast<size_t>(stage)] - plain_of(stage); }
+};
+
 // The memory of one rank of a layout.
 class RankNeeds {
  public:
-  RankNeeds(const PretrainConfig& run, const std::vector<int>& layers, const std::vector<StageFlight>& flight)
-      : run_(run), layers_(layers), flight_(flight), stages_(static_cast<int>(layers.size())) {}
+  RankNeeds(const PretrainConfig& run, const MixedLayers& layers, const std::vector<StageFlight>& flight)
+      : run_(run), layers_(layers), flight_(flight), stages_(layers.stages()) {}
 
   // `whole`: the additional needs of B, if the schedule has B.
-  double activations(const BlockNeeds& blocks, const BlockNeeds* whole) const {
+  double activations(const MixedNeeds& needs, const MixedNeeds* whole) const {
     double bytes = 0, flow = 0, scratch = 0;
     for (const StageFlight& use : flight_) {
-      const StageNeeds needs = blocks.stage(use.stage, stages_);
-      const double count = layers_of_stage(use.stage);
-      bytes += use.slots * needs.keep.of(count) + use.helds * needs.held.of(count);
-      flow = std::max(flow, needs.flow.of(count));
-      scratch = std::max(scratch, needs.scratch.of(count));
-      if (whole == nullptr) continue;
-      const StageNeeds together = whole->stage(use.stage, stages_);
-      flow = std::max(flow, together.flow.of(count));
-      scratch = std::max(scratch, together.scratch.of(count));
+      bytes += use.slots * sum(needs, &StageNeeds::keep, use.stage) +
+               use.helds * sum(needs, &StageNeeds::held, use.stage);
+      for (const MixedNeeds* part : {&needs, whole}) {
+        if (part == nullptr) continue;
+        flow = std::max(flow, most(*part, &StageNeeds::flow, use.stage));
+        scratch = std::max(scratch, most(*part, &StageNeeds::scratch, use.stage));
+      }
     }
-    return bytes + 2 * flow + scratch + messages() * blocks.message;
+    return bytes + 2 * flow + scratch + messages() * needs.blocks.message;
   }
 
-  double flat(const BlockNeeds& blocks, const ZeroSharing& zero) const {
-    const double elements = weights(blocks);
-    const bool ends_meet = holds(0) && holds(stages_ - 1) && blocks.tied > 0;
-    const double of_experts = experts(blocks);
+  double flat(const MixedNeeds& needs, const ZeroSharing& zero) const {
+    const double tied = needs.blocks.tied;
+    const bool ends_meet = holds(0) && holds(stages_ - 1) && tied > 0;
+    const double elements = total(needs, &StageNeeds::weights) - (stages_ > 1 && ends_meet ? tied : 0);
+    const double of_experts = total(needs, &StageNeeds::experts);
     const double slice = (elements - of_experts) / zero.group +
                          of_experts / slices_of(kExpertDataAxes, mesh_sizes(run_.mesh), zero.group);
-    const double passing = 2 * unit(blocks) + end(blocks);  // units in memory at one time
+    const double of_ends = end(needs.blocks), of_layers = unit(needs);
+    const double passing = 2 * of_layers + of_ends;  // units in memory at one time
     const DType dtype = compute_type(run_.precision);
     const auto bytes = [](double count, size_t each) { return count * static_cast<double>(each); };
     const double held = zero.stage.parameters ? slice + passing : elements;
-    const double apart = ends_meet && micros_per_step(run_) > 1 ? blocks.tied : 0;
+    const double apart = ends_meet && micros_per_step(run_) > 1 ? tied : 0;
     double gradients = reduces_each(run_) ? slice + passing : elements + apart;
-    if (reduce_type(run_.precision) == DType::BF16) gradients += std::max(unit(blocks), end(blocks)) / 2;
+    if (reduce_type(run_.precision) == DType::BF16) gradients += std::max(of_layers, of_ends) / 2;
     const double state = run_.zero.offloads() ? 0 : (zero.stage.optimizer ? slice : elements);
     return bytes(held, size_of(dtype)) + bytes(gradients, size_of(accumulate_type(dtype))) +
            bytes(state, ShardedOptimizer::bytes_per_element(run_.optimizer, dtype));
   }
 
  private:
-  double layers_of_stage(int stage) const { return layers_[static_cast<size_t>(stage)]; }
+  using Part = PerLayers StageNeeds::*;
+
+  // What all layers of a stage need together.
+  double sum(const MixedNeeds& needs, Part part, int stage) const {
+    const double bytes = (needs.blocks.stage(stage, stages_).*part).of(layers_.others_of(stage));
+    return needs.plain == nullptr
+               ? bytes
+               : bytes + layers_.plain_of(stage) * (needs.plain->stage(stage, stages_).*part).layer;
+  }
+
+  // What is used again from layer to layer: the larger need of both kinds, if the stage has them.
+  double most(const MixedNeeds& needs, Part part, int stage) const {
+    const double plain = layers_.plain_of(stage), others = layers_.others_of(stage);
+    double bytes = 0;
+    if (others > 0 || plain == 0) bytes = (needs.blocks.stage(stage, stages_).*part).of(others);
+    if (plain > 0) bytes = std::max(bytes, (needs.plain->stage(stage, stages_).*part).of(plain));
+    return bytes;
+  }
+
+  double total(const MixedNeeds& needs, Part part) const {
+    double elements = 0;
+    for (const StageFlight& use : flight_) elements += sum(needs, part, use.stage);
+    return elements;
+  }
 
   bool holds(int stage) const {
     return std::any_of(flight_.begin(), flight_.end(),
@@ -172,27 +212,20 @@ class RankNeeds {
     return count + (first ? 0 : 2) + (last ? 0 : 2);
   }
 
-  double weights(const BlockNeeds& blocks) const {
-    double elements = 0;
-    for (const StageFlight& use : flight_)
-      elements += blocks.stage(use.stage, stages_).weights.of(layers_of_stage(use.stage));
-    return elements - (stages_ > 1 && holds(0) && holds(stages_ - 1) ? blocks.tied : 0);
-  }
-
-  double experts(const BlockNeeds& blocks) const {
-    double elements = 0;
-    for (const StageFlight& use : flight_)
-      elements += blocks.stage(use.stage, stages_).experts.of(layers_of_stage(use.stage));
-    return elements;
-  }
-
-  // Layers of a stage are one unit until it is large enough.
-  double unit(const BlockNeeds& blocks) const {
-    const double layer = blocks.middle.weights.layer;
-    double most = 0;
-    for (const StageFlight& use : flight_) most = std::max(most, layers_of_stage(use.stage));
-    const double enough = std::ceil(static_cast<double>(unit_elements(run_.zero)) / std::max(layer, 1.0));
-    return layer * std::min(enough, most);
+  // Layers of a stage are one unit until it is large enough: the largest unit of either kind.
+  double unit(const MixedNeeds& needs) const {
+    double others = 0, plain = 0;
+    for (const StageFlight& use : flight_) {
+      others = std::max(others, layers_.others_of(use.stage));
+      plain = std::max(plain, layers_.plain_of(use.stage));
+    }
+    const auto of_kind = [&](const BlockNeeds& blocks, double most) {
+      const double layer = blocks.middle.weights.layer;
+      return layer *
+             std::min(std::ceil(static_cast<double>(unit_elements(run_.zero)) / std::max(layer, 1.0)), most);
+    };
+    const double largest = of_kind(needs.blocks, others);
+    return needs.plain == nullptr ? largest : std::max(largest, of_kind(*needs.plain, plain));
   }
 
   // The larger of the ends on this rank: the two are never needed at the same time.
@@ -202,7 +235,7 @@ class RankNeeds {
   }
 
   const PretrainConfig& run_;
-  const std::vector<int>& layers_;
+  const MixedLayers& layers_;
   const std::vector<StageFlight>& flight_;
   int stages_;
 };
@@ -254,14 +287,21 @@ ScheduleFlight schedule_flight(Schedule schedule, int ranks, int chunks, int mic
   return flight_of(one ? one_stage(std::min(micros, 2)) : make_schedule(schedule, ranks, chunks, walked));
 }
 
-const BlockNeeds& LayoutMemory::blocks(const PretrainConfig& run, bool split) {
-  const BlockKey key{run.mesh.tensor_model_parallel_size, run.mesh.context_parallel_size,
-                     run.mesh.expert_model_parallel_size, run.mesh.context_exchange(),
-                     run.batch.micro_batch_size,          run.mesh.sequence_parallel,
-                     run.mesh.recompute_granularity,      split};
+const BlockNeeds& LayoutMemory::blocks(const PretrainConfig& run, bool split, bool plain) {
+  const BlockKey key{run.mesh.tensor_model_parallel_size,
+                     run.mesh.context_parallel_size,
+                     run.mesh.expert_model_parallel_size,
+                     run.mesh.context_exchange(),
+                     run.batch.micro_batch_size,
+                     run.mesh.sequence_parallel,
+                     run.mesh.recompute_granularity,
+                     split,
+                     plain};
   const auto found = blocks_.find(key);
   if (found != blocks_.end()) return found->second;
-  return blocks_.emplace(key, walk_blocks(run, split)).first->second;
+  PretrainConfig alike = run;
+  alike.model = with_layers_alike(run.model, !plain);
+  return blocks_.emplace(key, walk_blocks(alike, split)).first->second;
 }
 
 const ScheduleFlight& LayoutMemory::flight(Schedule schedule, int ranks, int chunks, int micros) {
@@ -271,18 +311,25 @@ const ScheduleFlight& LayoutMemory::flight(Schedule schedule, int ranks, int chu
   return flights_.emplace(key, schedule_flight(schedule, ranks, chunks, micros)).first->second;
 }
 
-size_t LayoutMemory::most_bytes(const PretrainConfig& run, const std::vector<int>& layers) {
+size_t LayoutMemory::most_bytes(const PretrainConfig& run, const std::vector<int>& layers,
+                                const std::vector<int>& plain) {
   const int ranks = run.mesh.pipeline_model_parallel_size;
   const int chunks = static_cast<int>(layers.size()) / ranks;
   const ScheduleFlight& rows =
       flight(chosen_schedule(run.pipeline).value(), ranks, chunks, micros_per_step(run));
-  const BlockNeeds& needs = blocks(run, rows.splits);
-  const BlockNeeds* whole = rows.splits && rows.whole ? &blocks(run, false) : nullptr;
+  const bool mixed = std::any_of(plain.begin(), plain.end(), [](int count) { return count > 0; });
+  const auto needs_of = [&](bool split) {
+    return MixedNeeds{blocks(run, split, false), mixed ? &blocks(run, split, true) : nullptr};
+  };
+  const MixedNeeds needs = needs_of(rows.splits);
+  const std::optional<MixedNeeds> whole =
+      rows.splits && rows.whole ? std::optional(needs_of(false)) : std::nullopt;
   const ZeroSharing zero = zero_sharing(run);
+  const MixedLayers counts{layers, plain};
   double most = 0;
   for (const std::vector<StageFlight>& rank : rows.ranks) {
-    const RankNeeds of_rank(run, layers, rank);
-    most = std::max(most, of_rank.activations(needs, whole) + of_rank.flat(needs, zero));
+    const RankNeeds of_rank(run, counts, rank);
+    most = std::max(most, of_rank.activations(needs, whole ? &*whole : nullptr) + of_rank.flat(needs, zero));
   }
   return static_cast<size_t>(most) + device_workspace(run);
 }

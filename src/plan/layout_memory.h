@@ -3,7 +3,7 @@
 //
 // It uses the same counting as a plan. The memory that a stage keeps for a micro-batch is linear in its layers:
 // RankLayout dry-runs three stages with one and with two layers, once for each tensor size, micro-batch and
-// recomputation, and the rest is extrapolated. The micro-batches in flight on a stage are counted in the rows of the
+// recomputation, and the rest is extrapolated; layers with and without experts are walked apart. The micro-batches in flight on a stage are counted in the rows of the
 // schedule. Only two quantities are estimated: the messages in flight at once (the dry run of a whole plan counts
 // them), and, if weights or gradients are sharded, the units in memory at one time. The error is a few percent
 // (tests/unit/plan_layout_memory_test.cpp); the layouts that a search proposes are planned exactly.
@@ -63,14 +63,18 @@ ScheduleFlight schedule_flight(Schedule schedule, int ranks, int chunks, int mic
 class LayoutMemory {
  public:
   // Bytes of the rank that needs most. `run` is resolved except for options that do not affect memory; all calls must
-  // pass the same model. `layers`: per stage. The schedule must be synchronous.
-  size_t most_bytes(const PretrainConfig& run, const std::vector<int>& layers);
+  // pass the same model. `layers`: per stage; `plain`: those of them without experts, where others have some, and empty
+  // if there are none. The schedule must be synchronous.
+  size_t most_bytes(const PretrainConfig& run, const std::vector<int>& layers,
+                    const std::vector<int>& plain = {});
 
  private:
-  using BlockKey = std::tuple<int, int, int, ContextExchange, int64_t, bool, RecomputeGranularity, bool>;
+  using BlockKey =
+      std::tuple<int, int, int, ContextExchange, int64_t, bool, RecomputeGranularity, bool, bool>;
   using FlightKey = std::tuple<Schedule, int, int, int>;
 
-  const BlockNeeds& blocks(const PretrainConfig& run, bool split);
+  // Of a model whose layers are all like those with experts, or all `plain`.
+  const BlockNeeds& blocks(const PretrainConfig& run, bool split, bool plain);
   const ScheduleFlight& flight(Schedule schedule, int ranks, int chunks, int micros);
 
   std::map<BlockKey, BlockNeeds> blocks_;

@@ -88,6 +88,11 @@ class Searcher {
   }
 
  private:
+  // Layers of each stage, and those of them without experts, where others have some.
+  struct CutLayers {
+    std::vector<int> all, plain;
+  };
+
   // ---- The space ----
 
   void visit(size_t depth, Layout& layout) {
@@ -113,7 +118,7 @@ class Searcher {
     if (!can_run(layout)) return;
     PretrainConfig run = config_.run;
     write_layout(layout, axes_, run);
-    const std::vector<int>* layers = stage_layers_of(run);
+    const CutLayers* layers = stage_layers_of(run);
     if (layers == nullptr) return;
     const std::optional<size_t> bytes = bytes_of(run, *layers);
     if (!bytes) return;
@@ -157,30 +162,31 @@ class Searcher {
   }
 
   // Null if the layers cannot be divided as requested.
-  const std::vector<int>* stage_layers_of(const PretrainConfig& run) {
+  const CutLayers* stage_layers_of(const PretrainConfig& run) {
     const int pipeline = run.mesh.pipeline_model_parallel_size;
     const int chunks = stages_per_rank(run.pipeline, run.model.num_layers, pipeline).value_or(1);
     const std::array key{run.mesh.tensor_model_parallel_size, run.mesh.context_parallel_size, pipeline,
                          chunks};
     auto known = cuts_.find(key);
     if (known == cuts_.end()) {
-      std::vector<int> layers;  // empty: cannot be divided
+      CutLayers layers;  // empty: cannot be divided
       try {
         const Model& model = model_of(run);
-        layers = layers_of(model, cut_stages(run.mesh, model, pipeline * chunks));
+        const std::vector<StageRange> cut = cut_stages(run.mesh, model, pipeline * chunks);
+        layers = {layers_of(model, cut), plain_layers_of(model, cut)};
       } catch (const Error& error) {
         if (error.kind() != ErrorKind::BadInput) throw;
         if (first_problem_.empty()) first_problem_ = error.what();
       }
       known = cuts_.emplace(key, std::move(layers)).first;
     }
-    return known->second.empty() ? nullptr : &known->second;
+    return known->second.all.empty() ? nullptr : &known->second;
   }
 
   // Empty if ZeRO cannot shard as the options request.
-  std::optional<size_t> bytes_of(const PretrainConfig& run, const std::vector<int>& layers) {
+  std::optional<size_t> bytes_of(const PretrainConfig& run, const CutLayers& layers) {
     try {
-      return memory_.most_bytes(run, layers);
+      return memory_.most_bytes(run, layers.all, layers.plain);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::BadInput) throw;
       if (first_problem_.empty()) first_problem_ = error.what();
@@ -188,11 +194,12 @@ class Searcher {
     }
   }
 
-  StepTime time_of(const PretrainConfig& run, const std::vector<int>& layers) const {
+  StepTime time_of(const PretrainConfig& run, const CutLayers& layers) const {
     const int tensor = run.mesh.tensor_model_parallel_size;
     Workload work = make_workload(run, static_cast<double>(padded_vocab_size(run.model, tensor)));
     assume_context(machine_.software, work);
-    work.stage_layers = layers;
+    work.stage_layers = layers.all;
+    work.stage_plain = layers.plain;
     return step_time(machine_.hardware, machine_.software, work);
   }
 
@@ -320,8 +327,8 @@ class Searcher {
   double limit_ = 0;
   LayoutMemory memory_;
   std::map<std::array<int64_t, 8>, bool> can_run_;
-  std::map<std::pair<int, int>, Model> models_;          // [tensor, context ranks]
-  std::map<std::array<int, 4>, std::vector<int>> cuts_;  // [tensor, context, pipeline, stages of a rank]
+  std::map<std::pair<int, int>, Model> models_;   // [tensor, context ranks]
+  std::map<std::array<int, 4>, CutLayers> cuts_;  // [tensor, context, pipeline, stages of a rank]
   std::vector<EstimatedLayout> fitting_;
   std::map<MeshKey, double> fastest_not_fitting_;  // seconds
   size_t least_bytes_ = std::numeric_limits<size_t>::max();

@@ -99,6 +99,21 @@ class Plan(ProgramTest):
         self.assertEqual(closed["step_seconds"], first["closed_form_seconds"])
         self.assertAlmostEqual(sum(closed["parts"].values()), closed["step_seconds"])
 
+    def test_models_with_experts_are_forecast_and_searched(self):
+        for name in ("mixtral-8x7b", "mixtral-8x22b", "qwen2-57b-a14b", "qwen3-30b-a3b", "qwen3-235b-a22b", "deepseek-v3"):
+            config = ["--config", CONFIGS / f"{name}.cfg", "--hardware", "h100"]
+            with self.subTest(name):
+                self.trifold("plan", *config, "--json", "plan.json")
+                plan = json.loads(self.read("plan.json"))
+                (self.folder / "line.txt").write_text(" ".join(map(str, config)))
+                closed = json.loads(self.trifold("plan", "--lines", "line.txt", "--closed-form")[0])
+                self.assertAlmostEqual(closed["step_seconds"] / plan["step_seconds"], 1, delta=0.1)
+                most = max(rank["bytes"] for rank in plan["pipeline_ranks"])
+                self.assertAlmostEqual(closed["bytes"] / most, 1, delta=0.02)
+                self.trifold("plan", *config, "--search", "--json", "found.json")
+                found = json.loads(self.read("found.json"))
+                self.assertLessEqual(max(layout["bytes"] for layout in found["layouts"]), found["limit_bytes"])
+
     def test_a_search_agrees_with_plans_of_its_layouts(self):
         model = ["--num-layers", 12, "--hidden-size", 1024, "--num-attention-heads", 16, "--seq-length", 1024,
                  "--vocab-size", 8192, "--global-batch-size", 64, "--ranks", 16, "--bf16", "--hardware", "a100-40gb"]

@@ -29,6 +29,7 @@ struct MemoryCase {
   bool untied = false;
   int context = 1;
   int experts = 1;  // ranks that share experts, of which there are 8 then
+  const char* expert_layers = "1";
 };
 
 // 12 layers of width 1024 in bf16: 200 million parameters.
@@ -49,6 +50,7 @@ PlanConfig plan_of_case(const MemoryCase& layout) {
     run.model.num_experts = 8;
     run.model.disable_bias_linear = true;
     run.model.moe_ffn_hidden_size = 512;
+    run.model.moe_layer_freq = layout.expert_layers;
   }
   run.mesh.tensor_model_parallel_size = layout.tensor;
   run.mesh.pipeline_model_parallel_size = layout.pipeline;
@@ -73,9 +75,11 @@ size_t estimated_bytes(LayoutMemory& memory, const PlanConfig& config) {
   const PretrainConfig& run = config.run;
   const CutModel model(run.model, run.mesh, Mesh(mesh_sizes(run.mesh), {}), run.seed,
                        step_order(run).rank_of_stage);
-  return memory.most_bytes(run, layers_of(model.model, model.stages));
+  return memory.most_bytes(run, layers_of(model.model, model.stages),
+                           plain_layers_of(model.model, model.stages));
 }
 
+constexpr auto kNone = RecomputeGranularity::None;
 constexpr auto kFull = RecomputeGranularity::Full;
 constexpr auto kSelective = RecomputeGranularity::Selective;
 
@@ -108,6 +112,13 @@ TEST(LayoutMemory, IsThatOfThePlan) {
       {"experts", 1, 1, 8, Schedule::OneFOneB, 1, 1, 2, false, 1, kSelective, false, 1, 4},
       {"experts, context", 1, 1, 4, Schedule::OneFOneB, 1, 1, 2, false, 1, kSelective, false, 2, 4},
       {"experts, pipeline", 1, 2, 4, Schedule::ZbH1, 1, 1, 4, false, 2, kFull, true, 1, 4},
+      {"dense layers first", 1, 1, 8, Schedule::OneFOneB, 1, 1, 2, false, 1, kSelective, false, 1, 4,
+       "[0]*3+[1]*9"},
+      {"every third, zero 3", 1, 1, 8, Schedule::OneFOneB, 1, 1, 2, false, 3, kFull, false, 1, 4, "3"},
+      {"dense layers first, pipeline", 1, 4, 4, Schedule::OneFOneB, 1, 2, 12, false, 1, kNone, true, 1, 4,
+       "[0]*3+[1]*9"},
+      {"dense layers last, zb-h1", 1, 3, 4, Schedule::ZbH1, 1, 1, 8, false, 1, kSelective, false, 1, 4,
+       "[1]*6+[0]*6"},
   };
   for (const MemoryCase& layout : cases) {
     const PlanConfig config = plan_of_case(layout);

@@ -167,6 +167,45 @@ TEST(PlanNetwork, ExpertsAreHeldByOtherRanksThanTheRest) {
   EXPECT_NEAR(held.dense, 4.0 * 4096 * 4096 / 2 + 10 * 4096, 1);
 }
 
+// A Mixtral of which some layers have one network of another width: the sum of its layers' parts, on one pipeline rank.
+TEST(PlanStepTime, LayersOfTwoKindsAddUp) {
+  for (const int zero : {0, 3}) {
+    Workload work = small_gpt();
+    work.experts = 8;
+    work.choices = 2;
+    work.inner = 2048;
+    work.plain_inner = 24576;
+    work.data = 16;
+    work.expert = 4;
+    work.zero_stage = zero;
+    const StepTime experts = step_time(a100(), {}, work);
+    const StepTime plain = step_time(a100(), {}, work.of_plain_layers());
+    work.stage_plain = {4};
+    const StepTime mixed = step_time(a100(), {}, work);
+    EXPECT_NEAR(mixed.compute, 0.75 * experts.compute + 0.25 * plain.compute, 1e-9 * mixed.compute);
+    EXPECT_NEAR(mixed.tensor, 0.75 * experts.tensor + 0.25 * plain.tensor, 1e-9 * mixed.tensor);
+    EXPECT_NEAR(mixed.update, 0.75 * experts.update + 0.25 * plain.update, 1e-3 * mixed.update);
+    EXPECT_NE(experts.compute, plain.compute);
+    work.stage_plain = {0};
+    EXPECT_EQ(step_time(a100(), {}, work).all(), experts.all());
+  }
+}
+
+// The stage with the larger layers is the slowest, unless it has fewer of them.
+TEST(PlanStepTime, StagesWaitForTheLargerLayers) {
+  Workload work = on_pipeline(small_gpt(), 4);
+  work.experts = 8;
+  work.choices = 2;
+  work.inner = 2048;
+  work.plain_inner = 65536;
+  work.stage_plain = {4, 0, 0, 0};
+  const StepTime even = step_time(a100(), {}, work);
+  work.stage_layers = {1, 5, 5, 5};
+  work.stage_plain = {1, 0, 0, 0};
+  const StepTime cut = step_time(a100(), {}, work);
+  EXPECT_LT(cut.compute, 0.6 * even.compute);
+}
+
 // One copy of each expert: nothing to sum, and nothing to shard.
 TEST(PlanStepTime, ExpertsOfOneRankAreNotSummed) {
   Workload work = small_gpt();

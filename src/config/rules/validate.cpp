@@ -147,26 +147,10 @@ void check_layout(const PretrainConfig& config, Problems& problems) {
 
 }  // namespace
 
-namespace {
-
-// Forecasts and searches count with layers that are all alike.
-void check_layers_alike(const PretrainConfig& run, const char* option, Problems& problems) {
-  if (!run.model.num_experts || !problems.sound({"moe-layer-freq"}) ||
-      run.model.moe_layer_freq == ModelConfig().moe_layer_freq)
-    return;
-  problems.about("moe-layer-freq", option)
-      .wrong("--{} is not possible with --moe-layer-freq {}: forecasts are of layers that are all alike",
-             option, run.model.moe_layer_freq)
-      .right("leave one of them out; --moe-layer-freq 1 is an upper bound of memory and time");
-}
-
-}  // namespace
-
 std::vector<Problem> problems(const PretrainConfig& config) {
   PretrainConfig copy = config;
   Problems problems(options_of(copy));
   if (config.auto_layout) {
-    check_layers_alike(config, "auto-layout", problems);
     check_search(config, all_search_axes(), "auto-layout", problems);
     check_layout(without_layout(config), problems);
   } else {
@@ -205,8 +189,6 @@ std::vector<Problem> problems(const BenchConfig& config) {
 std::vector<Problem> problems(const PlanConfig& config) {
   PlanConfig copy = config;
   Problems problems(options_of(copy));
-  if (config.search || config.hardware)
-    check_layers_alike(config.run, config.search ? "search" : "hardware", problems);
   check_layout(config.search ? without_layout(config.run) : config.run, problems);
   check_plan_search(config, problems);
   if (config.run.auto_layout)

@@ -23,7 +23,12 @@ class Costs {
   Costs(const Hardware& hardware, const Software& software, const Workload& work)
       : hardware_(hardware), software_(software), work_(work) {}
 
-  BlockCosts all() const { return {embedding(), layer(), head()}; }
+  BlockCosts all() const {
+    const BlockCost each = layer();
+    if (!work_.has_plain_layers()) return {embedding(), each, head(), each};
+    const Workload plain = work_.of_plain_layers();
+    return {embedding(), each, head(), Costs(hardware_, software_, plain).layer()};
+  }
 
  private:
   // A linear layer of [rows, in] x [in, out] on this rank, and its two gradients; or `batch` of them.

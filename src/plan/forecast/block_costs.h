@@ -27,10 +27,12 @@ struct BlockCost {
   PartSeconds all() const;
 };
 
+// `plain_layer` is a layer without experts, where others have some; otherwise the same as `layer`.
 struct BlockCosts {
-  BlockCost embedding, layer, head;
+  BlockCost embedding, layer, head, plain_layer;
 };
 
+// Reads whether there are plain layers from work.stage_plain.
 BlockCosts block_costs(const Hardware& hardware, const Software& software, const Workload& work);
 
 }  // namespace trifold

@@ -23,7 +23,9 @@ HardwareForecast make_forecast(const PlanConfig& config, const Model& model) {
   forecast.work = make_workload(config.run, static_cast<double>(padded_vocab_size(config.run.model, tensor)));
   assume_context(forecast.software, forecast.work);
   const int stages = forecast.work.pipeline * forecast.work.chunks;
-  forecast.work.stage_layers = layers_of(model, cut_stages(config.run.mesh, model, stages));
+  const std::vector<StageRange> cut = cut_stages(config.run.mesh, model, stages);
+  forecast.work.stage_layers = layers_of(model, cut);
+  forecast.work.stage_plain = plain_layers_of(model, cut);
   forecast.costs = block_costs(forecast.hardware, forecast.software, forecast.work);
   forecast.closed_form = step_time(forecast.hardware, forecast.software, forecast.work);
   return forecast;

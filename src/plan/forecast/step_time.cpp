@@ -14,7 +14,7 @@ struct RankCost {
   PartSeconds compute, tensor, context;
   double gathers = 0;  // of sharded weights, in a micro-batch
   HeldWeights weights;
-  double layers = 0;
+  double layers = 0, plain_layers = 0;  // with experts, or all alike; without, where others have some
   double all() const { return compute.all() + tensor.all() + context.all() + gathers; }
 };
 
@@ -36,6 +36,7 @@ class Closed {
       : hardware_(hardware),
         software_(software),
         work_(work),
+        plain_(work.of_plain_layers()),
         costs_(block_costs(hardware, software, work)) {}
 
   StepTime result() const {
@@ -65,16 +66,21 @@ class Closed {
     RankCost cost;
     for (int chunk = 0; chunk < work_.chunks; ++chunk) {
       const int stage = stage_of(rank, chunk);
-      const double layers = work_.stage_layers[static_cast<size_t>(stage)];
+      const double plain = work_.plain_layers(stage);
+      const double layers = work_.stage_layers[static_cast<size_t>(stage)] - plain;
       cost.layers += layers;
+      cost.plain_layers += plain;
       if (stage == 0) take(cost, costs_.embedding, {work_.embedding_weights(), 0}, 1);
       take(cost, costs_.layer, work_.layer_weights(), layers);
+      take(cost, costs_.plain_layer, plain_.layer_weights(), plain);
       const bool last = stage + 1 == static_cast<int>(work_.stage_layers.size());
       // A tied weight is also on the last rank, if that is another rank.
       if (last) take(cost, costs_.head, {work_.tied && work_.pipeline == 1 ? 0 : work_.head_weights(), 0}, 1);
     }
     if (shards_weights() && work_.pipeline == 1)
-      cost.gathers = cost.layers * layer_gathers(hardware_, software_, work_, costs_.layer).all();
+      cost.gathers =
+          cost.layers * layer_gathers(hardware_, software_, work_, costs_.layer).all() +
+          cost.plain_layers * layer_gathers(hardware_, software_, plain_, costs_.plain_layer).all();
     return cost;
   }
 
@@ -150,6 +156,7 @@ class Closed {
   const Hardware& hardware_;
   const Software& software_;
   const Workload& work_;
+  Workload plain_;
   BlockCosts costs_;
 };
 

@@ -1,5 +1,6 @@
 #include "plan/forecast/workload.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "config/fields/model_family.h"
@@ -26,6 +27,19 @@ HeldWeights Workload::layer_weights() const {
     return {(attention + mlp / inner * shared) / tensor + (2 + experts) * hidden + whole_attention_weights(),
             experts / expert * mlp};
   return {(attention + mlp) / tensor + 2 * hidden + whole_attention_weights(), 0};
+}
+
+Workload Workload::of_plain_layers() const {
+  Workload plain = *this;
+  plain.inner = plain_inner;
+  plain.experts = plain.shared = 0;
+  plain.choices = 1;
+  plain.stage_plain.clear();
+  return plain;
+}
+
+bool Workload::has_plain_layers() const {
+  return std::any_of(stage_plain.begin(), stage_plain.end(), [](int count) { return count > 0; });
 }
 
 double Workload::embedding_weights() const {
@@ -60,6 +74,7 @@ Workload make_workload(const PretrainConfig& run, double padded_vocabulary) {
     work.experts = static_cast<double>(*model.num_experts);
     work.shared = static_cast<double>(model.moe_shared_expert_intermediate_size.value_or(0));
     work.choices = static_cast<double>(model.moe_router_topk);
+    work.plain_inner = static_cast<double>(inner_width(model));
   }
   work.gated = model.swiglu;
   work.causal = family_of_model(model).causal;

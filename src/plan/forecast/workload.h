@@ -33,12 +33,13 @@ struct Workload {
   double plain_width = 0;
   double turned_width = 0;
   double value_width = 0;
-  double inner = 0;    // width inside the MLP, or inside each expert
-  double experts = 0;  // per block; 0: one MLP
-  double choices = 1;  // experts per token
-  double shared = 0;   // width of an additional MLP for all tokens
-  bool gated = false;  // SwiGLU: two products into the inner width
-  bool causal = true;  // false (BERT): all T x T scores count
+  double inner = 0;        // width inside the MLP, or inside each expert
+  double experts = 0;      // per block; 0: one MLP
+  double choices = 1;      // experts per token
+  double shared = 0;       // width of an additional MLP for all tokens
+  double plain_inner = 0;  // width inside the MLP of layers without experts, where others have some
+  bool gated = false;      // SwiGLU: two products into the inner width
+  bool causal = true;      // false (BERT): all T x T scores count
   bool hidden_dropout = false;
   bool attention_dropout = false;
   double sequence = 0;
@@ -74,6 +75,15 @@ struct Workload {
   bool copy_of_weights = true;  // the update works on 32-bit masters
 
   std::vector<int> stage_layers;  // transformer layers of each stage; pipeline * chunks of them
+  std::vector<int> stage_plain;   // those of them without experts, where others have some; empty: none
+
+  // The same step of a model whose layers are all like those without experts.
+  Workload of_plain_layers() const;
+  // Layers of a stage without experts, where others have some.
+  double plain_layers(int stage) const {
+    return stage_plain.empty() ? 0 : stage_plain[static_cast<size_t>(stage)];
+  }
+  bool has_plain_layers() const;
 
   double rows() const { return micro_batch * sequence / context; }  // of a micro-batch on one rank
   // Ranks that sum gradients of the same weights, and of the same experts.
@@ -90,7 +100,7 @@ struct Workload {
   double head_weights() const;
 };
 
-// `run` must be resolved. `stage_layers` stays empty.
+// `run` must be resolved. `stage_layers` and `stage_plain` stay empty.
 Workload make_workload(const PretrainConfig& run, double padded_vocabulary);
 
 // If `software` describes another program with context parallelism, adapts `work` to it.
