@@ -208,30 +208,34 @@ TEST(Experts, GroupsLimitTheChoice) {
   });
 }
 
+// Of an expert with few rows and with many, which are multiplied in several parts.
 TEST(Experts, ARowDoesNotSeeItsNeighbours) {
-  constexpr int64_t kWidth = 70, kInner = 50, kRows = 200;
+  constexpr int64_t kWidth = 70, kInner = 250, kRows = 700;
   with_every_table([](const OpTable& ops, Stream& stream) {
-    for (const DType dtype : {DType::F64, DType::F32, DType::BF16, DType::F16}) {
-      const Host w(dtype, {2, kInner, kWidth}, random_values(2 * kInner * kWidth, 1));
-      const Values all = random_values(kRows * kWidth, 2);
-      const auto product = [&](int64_t begin, int64_t end, int64_t of_first) {
-        const Host x(dtype, {end - begin, kWidth},
-                     Values(all.begin() + begin * kWidth, all.begin() + end * kWidth));
-        const Host y(dtype, {end - begin, kInner});
-        const Host first(DType::I32, {3},
-                         {0, static_cast<double>(of_first), static_cast<double>(end - begin)});
-        ops.expert_product(stream, y, x, w, first, true);
-        return y.values();
-      };
-      const Values whole = product(0, kRows, 0);
-      for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 1}, {63, 70}, {5, 133}, {199, 200}})
-        EXPECT_EQ(product(begin, end, 0),
-                  Values(whole.begin() + begin * kInner, whole.begin() + end * kInner))
-            << name_of(dtype) << " rows " << begin << " to " << end;
-      const Values cut = product(0, kRows, 77);  // the rows before are of the other expert
-      EXPECT_EQ(Values(cut.begin() + 77 * kInner, cut.end()),
-                Values(whole.begin() + 77 * kInner, whole.end()));
-    }
+    for (const bool transposed : {false, true})
+      for (const DType dtype : {DType::F64, DType::F32, DType::BF16, DType::F16}) {
+        const Shape shape{2, transposed ? kInner : kWidth, transposed ? kWidth : kInner};
+        const Host w(dtype, shape, random_values(2 * kInner * kWidth, 1));
+        const Values all = random_values(kRows * kWidth, 2);
+        const auto product = [&](int64_t begin, int64_t end, int64_t of_first) {
+          const Host x(dtype, {end - begin, kWidth},
+                       Values(all.begin() + begin * kWidth, all.begin() + end * kWidth));
+          const Host y(dtype, {end - begin, kInner});
+          const Host first(DType::I32, {3},
+                           {0, static_cast<double>(of_first), static_cast<double>(end - begin)});
+          ops.expert_product(stream, y, x, w, first, transposed);
+          return y.values();
+        };
+        const Values whole = product(0, kRows, 0);
+        for (const auto& [begin, end] :
+             {std::pair<int64_t, int64_t>{0, 1}, {63, 70}, {5, 533}, {1, 642}, {699, 700}})
+          EXPECT_EQ(product(begin, end, 0),
+                    Values(whole.begin() + begin * kInner, whole.begin() + end * kInner))
+              << name_of(dtype) << " rows " << begin << " to " << end;
+        const Values cut = product(0, kRows, 77);  // the rows before are of the other expert
+        EXPECT_EQ(Values(cut.begin() + 77 * kInner, cut.end()),
+                  Values(whole.begin() + 77 * kInner, whole.end()));
+      }
   });
 }
 
