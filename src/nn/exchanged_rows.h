@@ -5,7 +5,8 @@
 //
 // Rows are sent as they stand sorted by expert and token, so they arrive sorted by rank, expert and token. None
 // is dropped here: rows of choices that were dropped before (nn/expert_capacity.h) come after those of all experts and
-// stay. As many may arrive as all ranks' tokens can choose of the experts here. Where there is memory for fewer, they come in rounds, as many on all ranks as the one needs that gets most.
+// stay. As many may arrive as all ranks' tokens can choose of the experts here. Where there is memory for fewer, they
+// come in rounds, as many on all ranks as the one needs that gets most.
 #pragma once
 
 #include "core/small_list.h"
@@ -17,9 +18,9 @@ namespace trifold {
 class ExchangedRows {
  public:
   // Of `experts`, of which each token chooses `choices`. In a round `factor` times as many rows arrive as a rank
-  // has of its own, at most; 0: all in one. With a capacity also at most those that are left in a training step, so that
-  // all of them come in one round, and evaluation, which drops none, in as many as it needs. Throws where the experts cannot be cut evenly; the message names
-  // `name`.
+  // has of its own, at most; 0: all in one. With a capacity also at most those that a training step does not drop:
+  // these come in one round, and those of an evaluation, which drops none, in as many as it needs. Throws where the
+  // experts cannot be cut evenly; the message names `name`.
   ExchangedRows(const Mesh& mesh, const std::string& name, int64_t experts, int64_t choices, double factor,
                 const ExpertCapacity& capacity);
   int64_t ranks() const { return ranks_; }

@@ -3,8 +3,8 @@
 // token to k of E feed-forward networks, whose outputs it weighs and adds up:
 //   z = x Wr^T,  y_t = sum over the choices i of t of g_ti down_i(activation(up_i(x_t))).
 //
-// Without a capacity no token is dropped: a micro-batch of T tokens has T k rows. Rows are sorted by expert and meet one product
-// with all experts' weights; an expert may have none. The gates are applied before the second projection, which
+// Without a capacity no token is dropped: a micro-batch of T tokens has T k rows. Rows are sorted by expert and meet one
+// product with all experts' weights; an expert may have none. The gates are applied before the second projection, which
 // keeps its result from having to be saved. What only moves rows is done again in backward: gathered inputs, and
 // activations.
 //
@@ -73,8 +73,8 @@ class Experts final : public Layer {
   void set_input(Saved& saved, Tensor x) const { saved[x_] = x; }
 
  private:
-  // Rows sorted by expert: where each expert's begin, and in own_ those of dropped choices if there may be any; the row of
-  // each choice; and the token of each row.
+  // Rows sorted by expert: where each expert's begin, and in own_ those of dropped choices if there may be any; the row
+  // of each choice; and the token of each row.
   struct Order {
     SlotId first, row, token;
   };
@@ -99,14 +99,14 @@ class Experts final : public Layer {
   Tensor gathered(Run& run, Arena& arena, Tensor mine) const;
   // Computes gates, the order of rows, and the router's losses from saved[logits_].
   void route(Run& run, Saved& saved) const;
-  // Whether choices may be dropped: a forward with a capacity in a training step. Not of positions that are cut over ranks.
+  // Whether choices may be dropped: with a capacity, in a training step.
   bool drops(const Run& run) const { return shape_.capacity.factor > 0 && run.has_backward(); }
   // Sorts the choices of the tokens here, dropped ones last.
   void sort_own(Run& run, const Saved& saved) const;
   // Zeros in the rows of dropped choices, of `rows`, which has one for each choice here.
   void clear_dropped(Run& run, Tensor rows, const Saved& saved) const;
-  // Adds what the tokens here have chosen, and how much of it is dropped, to run.choice_counts, and notes the rounds that
-  // their rows come in.
+  // Adds what the tokens here have chosen, and how much of it is dropped, to run.choice_counts, and notes the rounds
+  // that their rows come in.
   void count(Run& run, const Saved& saved) const;
   // Counts the choices of whole sequences into saved[counts_]; `balance` and `z` [T] are scratch.
   void count_over_context(Run& run, Tensor balance, Tensor z, const Saved& saved) const;

@@ -3,8 +3,8 @@
 //
 // It uses the same counting as a plan. The memory that a stage keeps for a micro-batch is linear in its layers:
 // RankLayout dry-runs three stages with one and with two layers, once for each tensor size, micro-batch and
-// recomputation, and the rest is extrapolated; layers with and without experts are walked apart. The micro-batches in flight on a stage are counted in the rows of the
-// schedule. Only two quantities are estimated: the messages in flight at once (the dry run of a whole plan counts
+// recomputation, and the rest is extrapolated; layers with experts and layers without are dry-run separately. The
+// micro-batches in flight on a stage are counted in the rows of the schedule. Only two quantities are estimated: the messages in flight at once (the dry run of a whole plan counts
 // them), and, if weights or gradients are sharded, the units in memory at one time. The error is a few percent
 // (tests/unit/plan_layout_memory_test.cpp); the layouts that a search proposes are planned exactly.
 #pragma once

@@ -30,10 +30,7 @@ PretrainConfig balanced_run(bool f64 = true) {
   config.model.moe_router_group_topk = 2;
   config.model.moe_router_enable_expert_bias = true;
   config.model.moe_router_bias_update_rate = kRate;
-  config.precision.f64 = f64;
-  config.batch.micro_batch_size = 1;
-  config.batch.train_iters = config.lr.lr_decay_iters.emplace(4);
-  config.eval.eval_iters = 2;
+  set_four_steps(config, f64);
   return config;
 }
 

@@ -5,11 +5,10 @@
 #include <cmath>
 #include <numeric>
 
-#include "config/rules/validate.h"
 #include "nn/experts.h"
-#include "plan/report.h"
 #include "support/compare.h"
 #include "support/layer_bench.h"
+#include "support/planned_memory.h"
 #include "support/ranks.h"
 #include "support/training.h"
 
@@ -30,10 +29,7 @@ PretrainConfig limited_run(std::optional<double> factor = 0.75, TokenDrop drop =
   config.model.hidden_dropout = 0.1;
   config.model.moe_expert_capacity_factor = factor;
   config.model.moe_token_drop_policy = drop;
-  config.precision.f64 = true;
-  config.batch.micro_batch_size = 1;
-  config.batch.train_iters = config.lr.lr_decay_iters.emplace(4);
-  config.eval.eval_iters = 2;
+  set_four_steps(config);
   return config;
 }
 
@@ -153,16 +149,7 @@ TEST(ExpertCapacity, BoundsThePlannedMemory) {
     PretrainConfig config = on_mesh(limited_run(factor), 8);
     config.model.seq_length = config.model.max_position_embeddings.emplace(256);
     config.mesh.expert_model_parallel_size = 8;
-    PlanConfig plan;
-    plan.run = config;
-    const size_t planned = make_plan_report(resolve(plan)).memory[0].predicted_activations;
-    const std::unique_ptr<DataSource> data = few_tokens(config.model);
-    run_on_ranks(config.mesh, [&](Communicator& world) {
-      Trainer trainer(world, config, *data, nullptr);
-      trainer.step();
-      EXPECT_EQ(trainer.memory().predicted_activations, planned);
-    });
-    return planned;
+    return planned_activations(config);
   };
   const size_t none = bytes({}), one = bytes(1.0), two = bytes(2.0);
   EXPECT_LT(one, two);

@@ -25,10 +25,7 @@ PretrainConfig mixed_run(const char* layers) {
   config.model.moe_layer_freq = layers;
   config.model.moe_aux_loss_coeff = 0.01;
   config.model.hidden_dropout = 0.1;
-  config.precision.f64 = true;
-  config.batch.micro_batch_size = 1;
-  config.batch.train_iters = config.lr.lr_decay_iters.emplace(4);
-  config.eval.eval_iters = 2;
+  set_four_steps(config);
   return config;
 }
 

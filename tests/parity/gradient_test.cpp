@@ -13,12 +13,10 @@
 #include "models/bert_tasks.h"
 #include "models/gpt.h"
 #include "models/post_norm_block.h"
-#include "models/transformer.h"
 #include "nn/dense.h"
-#include "nn/experts.h"
 #include "nn/label_towers.h"
 #include "nn/recompute.h"
-#include "parity/gradient_check.h"
+#include "parity/gradient_cases.h"
 #include "support/ranks.h"
 #include "tensor_parallel/latent_projections.h"
 #include "tensor_parallel/tiled_mlp.h"
@@ -26,12 +24,9 @@
 namespace trifold::test {
 namespace {
 
-const Init kNormal{Init::Kind::Normal, 0.5};
-
 constexpr MeshCase kMeshes[] = {
     {"OneRank", 1, false}, {"Tp2", 2, false}, {"Tp2Sequence", 2, true}, {"Tp2Experts", 2, true, 2}};
 
-Placed stream(int64_t width) { return {Placed::Cut::Stream, {kRows, width}}; }
 Placed columns(int64_t width) { return {Placed::Cut::Columns, {kRows, width}}; }
 Placed packed(int64_t groups, int64_t width) { return {Placed::Cut::Columns, {kRows, groups, width}}; }
 
@@ -50,29 +45,6 @@ ModelConfig tiny_model(double dropout) {
   return config;
 }
 
-TransformerShape block_shape(double dropout, bool selective = false) {
-  TransformerShape shape;
-  shape.width = kWidth;
-  shape.heads = shape.kv_heads = 4;
-  shape.head_dim = kWidth / 4;
-  shape.ffn = 20;
-  shape.hidden_dropout = shape.attention_dropout = dropout;
-  shape.recompute_selective = selective;
-  return shape;
-}
-
-// As Llama has it, with heads wider than they would have to be; 1 to 4 key heads.
-TransformerShape llama_shape(int64_t kv_heads, bool selective = false) {
-  TransformerShape shape = block_shape(0.0, selective);
-  shape.kv_heads = kv_heads;
-  shape.head_dim = 6;
-  shape.norm = NormKind::Rms;
-  shape.activation = ActivationKind::Swiglu;
-  shape.bias = false;
-  shape.rotary_frequencies = {1.0, 0.3};  // two numbers of a head are not turned
-  return shape;
-}
-
 std::unique_ptr<LabelTowers> label_towers(BlockBuilder& b, std::vector<int64_t> shared, int experts,
                                           double dropout = 0) {
   return std::make_unique<LabelTowers>(
@@ -83,10 +55,6 @@ std::unique_ptr<LabelTowers> label_towers(BlockBuilder& b, std::vector<int64_t> 
 TransformerShape tiled(TransformerShape shape) {
   shape.mlp_tiles = 3;
   return shape;
-}
-
-std::unique_ptr<TransformerBlock> transformer(BlockBuilder& b, const TransformerShape& shape) {
-  return std::make_unique<TransformerBlock>(b, "block", shape);
 }
 
 std::unique_ptr<PostNormBlock> post_norm(BlockBuilder& b, const TransformerShape& shape) {
@@ -175,51 +143,6 @@ TransformerShape latent_shape(int64_t query_rank, bool selective = false) {
   return shape;
 }
 
-// Of a router; the bench takes both losses as they are.
-constexpr RouterLosses kRouterLosses{1, 1};
-
-std::unique_ptr<Experts> experts(BlockBuilder& b, int64_t count, const Router& router,
-                                 ActivationKind activation) {
-  return std::make_unique<Experts>(b, "mlp", ExpertsShape{count, router, kRouterLosses}, kWidth, 9,
-                                   activation, kNormal, kNormal);
-}
-
-// Of which an expert takes one of the 5 tokens of a sequence, 2 choices each.
-std::unique_ptr<Experts> limited_experts(BlockBuilder& b, KeptChoices kept, ActivationKind activation) {
-  ExpertsShape shape{4, {2, RouterGate::Chosen, 1}, kRouterLosses};
-  shape.capacity = {0.4, kept};
-  return std::make_unique<Experts>(b, "mlp", shape, kWidth, 9, activation, kNormal, kNormal);
-}
-
-// 10 tokens among 8 experts: most get one or none.
-TransformerShape mixture_shape(bool selective) {
-  TransformerShape shape = llama_shape(2, selective);
-  shape.experts = {8, {2, RouterGate::Chosen, 1}, kRouterLosses};
-  shape.ffn = 6;  // of each expert
-  shape.hidden_dropout = 0.2;
-  return shape;
-}
-
-// With a shared network for all tokens in addition to the experts.
-TransformerShape shared_shape(bool selective) {
-  TransformerShape shape = mixture_shape(selective);
-  shape.shared_ffn = 8;
-  return shape;
-}
-
-TransformerShape limited_shape(bool selective) {
-  TransformerShape shape = shared_shape(selective);
-  shape.experts.capacity = {0.5, KeptChoices::LargestGates};
-  return shape;
-}
-
-// Which has a gate, beside projections that alone have biases.
-TransformerShape gated_shape(bool selective) {
-  TransformerShape shape = shared_shape(selective);
-  shape.shared_gate = shape.query_key_value_bias = true;
-  return shape;
-}
-
 ModelConfig tiny_classifier(double dropout) {
   ModelConfig config = tiny_model(dropout);
   config.class_names = {"one", "two", "three"};
@@ -236,7 +159,8 @@ ModelConfig tiny_llama() {
 // The output layers read a token table that another layer owns; here it stands alone.
 ParamId lone_table(BlockBuilder& b) { return b.sharded("tokens", {16, kWidth}, 0, kNormal, true); }
 
-std::vector<GradientCase> cases() {
+// Of all layers but experts and the blocks that have some (gradient_experts.cpp).
+std::vector<GradientCase> cases_without_experts() {
   const Placed none;
   const Placed rows = stream(kWidth);
   using B = BlockBuilder;
@@ -343,38 +267,6 @@ std::vector<GradientCase> cases() {
       {"TiledMlp", [](B& b) { return tiled_mlp(b, ActivationKind::Gelu, false); }, rows, rows},
       {"TiledMlp", [](B& b) { return tiled_mlp(b, ActivationKind::GeluErf, true); }, rows, rows},
       {"TiledMlp", [](B& b) { return tiled_mlp(b, ActivationKind::Swiglu, false); }, rows, rows},
-      {"Experts",
-       [](B& b) {
-         return experts(b, 4, {2, RouterGate::Chosen, 1}, ActivationKind::Swiglu);
-       },
-       rows, rows, true},
-      {"Experts",
-       [](B& b) {
-         return experts(b, 6, {1, RouterGate::All, 1}, ActivationKind::Gelu);
-       },
-       rows, rows, true},
-      {"Experts",
-       [](B& b) {
-         return experts(b, 6, {3, RouterGate::Sigmoid, 2.5}, ActivationKind::GeluErf);
-       },
-       rows, rows, true},
-      {"Experts", [](B& b) { return limited_experts(b, KeptChoices::LargestGates, ActivationKind::Swiglu); },
-       rows, rows, true},
-      {"Experts", [](B& b) { return limited_experts(b, KeptChoices::FirstTokens, ActivationKind::Gelu); },
-       rows, rows, true},
-      {"TransformerBlock", [](B& b) { return transformer(b, limited_shape(true)); }, rows, rows, true},
-      {"Recompute", [](B& b) { return std::make_unique<Recompute>(b, transformer(b, limited_shape(false))); },
-       rows, rows, true},
-      {"TransformerBlock", [](B& b) { return transformer(b, mixture_shape(false)); }, rows, rows, true},
-      {"TransformerBlock", [](B& b) { return transformer(b, mixture_shape(true)); }, rows, rows, true},
-      {"TransformerBlock", [](B& b) { return transformer(b, shared_shape(false)); }, rows, rows, true},
-      {"TransformerBlock", [](B& b) { return transformer(b, shared_shape(true)); }, rows, rows, true},
-      {"TransformerBlock", [](B& b) { return transformer(b, gated_shape(false)); }, rows, rows, true},
-      {"TransformerBlock", [](B& b) { return transformer(b, gated_shape(true)); }, rows, rows, true},
-      {"Recompute", [](B& b) { return std::make_unique<Recompute>(b, transformer(b, shared_shape(false))); },
-       rows, rows, true},
-      {"Recompute", [](B& b) { return std::make_unique<Recompute>(b, transformer(b, mixture_shape(false))); },
-       rows, rows, true},
       {"AttentionCore", [](B& b) { return attention(b, 0.3, AttentionSight::Both); }, packed(3, kWidth),
        columns(kWidth)},
       {"WholeLinear", [](B& b) { return std::make_unique<WholeLinear>(b, "w", 7, kWidth, kNormal); }, rows,
@@ -414,6 +306,12 @@ std::vector<GradientCase> cases() {
        },
        rows, rows},
   };
+}
+
+std::vector<GradientCase> cases() {
+  std::vector<GradientCase> all = cases_without_experts();
+  for (GradientCase& with_experts : expert_gradient_cases()) all.push_back(std::move(with_experts));
+  return all;
 }
 
 class EveryLayer : public ::testing::TestWithParam<std::tuple<size_t, MeshCase>> {};

@@ -12,10 +12,7 @@ PretrainConfig dense_run(bool swiglu) {
   PretrainConfig config = small_run();
   if (swiglu) make_llama(config.model, 2);
   config.model.disable_bias_linear = true;
-  config.precision.f64 = true;
-  config.batch.micro_batch_size = 1;
-  config.batch.train_iters = config.lr.lr_decay_iters.emplace(4);
-  config.eval.eval_iters = 2;
+  set_four_steps(config);
   return config;
 }
 

@@ -42,6 +42,14 @@ inline PretrainConfig small_run() {
   return config;
 }
 
+// Four steps of one sample a micro-batch, in f64 or f32, and evaluations of two batches.
+inline void set_four_steps(PretrainConfig& config, bool f64 = true) {
+  config.precision.f64 = f64;
+  config.batch.micro_batch_size = 1;
+  config.batch.train_iters = config.lr.lr_decay_iters.emplace(4);
+  config.eval.eval_iters = 2;
+}
+
 // The same size as a Llama, with so many key heads.
 inline void make_llama(ModelConfig& model, int64_t key_heads) {
   model.ffn_hidden_size = 48;

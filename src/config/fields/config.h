@@ -76,8 +76,8 @@ struct ModelConfig {
   bool moe_router_enable_expert_bias = false;  // added to scores for choosing
   double moe_router_bias_update_rate = 1e-3;
   double moe_aux_loss_coeff = 0, moe_z_loss_coeff = 0;
-  std::optional<double>
-      moe_expert_capacity_factor;  // in training, an expert takes at most so many times the mean
+  // In training, an expert takes at most so many times the mean; none: no token is dropped.
+  std::optional<double> moe_expert_capacity_factor;
   TokenDrop moe_token_drop_policy = TokenDrop::Probs;
   double hidden_dropout = 0.0;     // Megatron-LM's 0.1 surprises people and is not inherited
   double attention_dropout = 0.0;  // the same

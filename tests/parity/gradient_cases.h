@@ -1,0 +1,46 @@
+// Shapes of the blocks that are compared with finite differences, and the cases of which there is a file of their own.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "models/transformer.h"
+#include "parity/gradient_check.h"
+
+namespace trifold::test {
+
+inline const Init kNormal{Init::Kind::Normal, 0.5};
+
+inline Placed stream(int64_t width) { return {Placed::Cut::Stream, {kRows, width}}; }
+
+inline TransformerShape block_shape(double dropout, bool selective = false) {
+  TransformerShape shape;
+  shape.width = kWidth;
+  shape.heads = shape.kv_heads = 4;
+  shape.head_dim = kWidth / 4;
+  shape.ffn = 20;
+  shape.hidden_dropout = shape.attention_dropout = dropout;
+  shape.recompute_selective = selective;
+  return shape;
+}
+
+// As Llama has it, with heads wider than they would have to be; 1 to 4 key heads.
+inline TransformerShape llama_shape(int64_t kv_heads, bool selective = false) {
+  TransformerShape shape = block_shape(0.0, selective);
+  shape.kv_heads = kv_heads;
+  shape.head_dim = 6;
+  shape.norm = NormKind::Rms;
+  shape.activation = ActivationKind::Swiglu;
+  shape.bias = false;
+  shape.rotary_frequencies = {1.0, 0.3};  // two numbers of a head are not turned
+  return shape;
+}
+
+inline std::unique_ptr<TransformerBlock> transformer(BlockBuilder& b, const TransformerShape& shape) {
+  return std::make_unique<TransformerBlock>(b, "block", shape);
+}
+
+// Experts, and blocks that have some.
+std::vector<GradientCase> expert_gradient_cases();
+
+}  // namespace trifold::test

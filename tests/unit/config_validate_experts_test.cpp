@@ -1,0 +1,211 @@
+// The rules of mixtures of experts: their router, their capacity, and the ranks that share them.
+#include <gtest/gtest.h>
+
+#include "config/rules/validate.h"
+#include "unit/config_validate_testing.h"
+
+namespace trifold {
+namespace {
+
+void set_experts(PretrainConfig& config, int64_t count) {
+  config.model.num_experts = count;
+  config.model.disable_bias_linear = true;
+}
+
+const std::vector<ValidateCase>& expert_cases() {
+  using C = PretrainConfig;
+  static const std::vector<ValidateCase> kCases = {
+      {"--moe-router-topk has no effect", [](C& c) { c.model.moe_router_topk = 3; }},
+      {"--moe-aux-loss-coeff has no effect", [](C& c) { c.model.moe_aux_loss_coeff = 0.01; }},
+      {"--moe-router-topk 5 is more than --num-experts 4",
+       [](C& c) { set_experts(c, 4), c.model.moe_router_topk = 5; }},
+      {"--num-experts 4 is not possible with biases", [](C& c) { c.model.num_experts = 4; }},
+      {"--moe-router-pre-softmax has no effect with --moe-router-score-function sigmoid",
+       [](C& c) {
+         set_experts(c, 4);
+         c.model.moe_router_pre_softmax = true, c.model.moe_router_score_function = RouterScore::Sigmoid;
+       }},
+      {"--moe-router-topk 1 trains no router: the softmax over one chosen expert is always 1 and has no "
+       "gradient: "
+       "give --moe-router-pre-softmax",
+       [](C& c) { set_experts(c, 4), c.model.moe_router_topk = 1; }},
+      {"--moe-router-bias-update-rate 0.01 has no effect: it needs --moe-router-enable-expert-bias",
+       [](C& c) {
+         set_experts(c, 4);
+         c.model.moe_router_bias_update_rate = 0.01;
+       }},
+      {"--moe-router-enable-expert-bias is not possible with --moe-router-score-function softmax: give "
+       "--moe-router-score-function sigmoid",
+       [](C& c) {
+         set_experts(c, 4);
+         c.model.moe_router_enable_expert_bias = true;
+       }},
+      {"--moe-router-enable-expert-bias is not possible with --device cuda yet: give --device cpu",
+       [](C& c) {
+         set_experts(c, 4);
+         c.model.moe_router_enable_expert_bias = true, c.mesh.device = ComputeDevice::Cuda;
+         c.model.moe_router_score_function = RouterScore::Sigmoid;
+       }},
+      {"--moe-router-enable-expert-bias has no effect: it needs --num-experts",
+       [](C& c) { c.model.moe_router_enable_expert_bias = true; }},
+      {"--moe-expert-capacity-factor has no effect: it needs --num-experts",
+       [](C& c) { c.model.moe_expert_capacity_factor = 1.25; }},
+      {"--moe-token-drop-policy position has no effect: no token is dropped: it needs "
+       "--moe-expert-capacity-factor",
+       [](C& c) {
+         set_experts(c, 4);
+         c.model.moe_token_drop_policy = TokenDrop::Position;
+       }},
+      {"--moe-expert-capacity-factor 0 ",
+       [](C& c) {
+         set_experts(c, 4);
+         c.model.moe_expert_capacity_factor = 0;
+       }},
+      {"--moe-expert-capacity-factor 1.25 is not possible with --context-parallel-size 2: it is counted over "
+       "whole sequences, which no rank has: leave it out",
+       [](C& c) {
+         set_experts(c, 4);
+         c.model.moe_expert_capacity_factor = 1.25;
+         c.mesh.ranks = c.mesh.context_parallel_size = 2;
+       }},
+      {"--moe-expert-capacity-factor 1.25 is not possible with --device cuda yet: give --device cpu",
+       [](C& c) {
+         set_experts(c, 4);
+         c.model.moe_expert_capacity_factor = 1.25, c.mesh.device = ComputeDevice::Cuda;
+       }},
+      {"--moe-router-num-groups 2 has no effect without --moe-router-group-topk: give both",
+       [](C& c) { set_experts(c, 4), c.model.moe_router_num_groups = 2; }},
+      {"--num-experts 6 is not divisible by --moe-router-num-groups 4: 4 and 8 are",
+       [](C& c) {
+         set_experts(c, 6);
+         c.model.moe_router_num_groups = 4, c.model.moe_router_group_topk = 1;
+       }},
+      {"--moe-router-group-topk 3 is more than --moe-router-num-groups 2: give at most 2",
+       [](C& c) {
+         set_experts(c, 4);
+         c.model.moe_router_num_groups = 2, c.model.moe_router_group_topk = 3;
+       }},
+      {"--moe-router-topk 3 is not divisible by --moe-router-group-topk 2: 2 and 4 are",
+       [](C& c) {
+         set_experts(c, 8), c.model.moe_router_topk = 3;
+         c.model.moe_router_num_groups = 4, c.model.moe_router_group_topk = 2;
+       }},
+      {"--moe-router-topk 4 is more than the 2 experts of --moe-router-group-topk 1 groups",
+       [](C& c) {
+         set_experts(c, 8), c.model.moe_router_topk = 4;
+         c.model.moe_router_num_groups = 4, c.model.moe_router_group_topk = 1;
+       }},
+      {"--moe-layer-freq '[1,2]' has an entry other than 0 and 1 at character 4: give a number, or a list of one 0 "
+       "or 1 for each of the 4 layers",
+       [](C& c) {
+         c.model.num_layers = 4, set_experts(c, 4);
+         c.model.moe_layer_freq = "[1,2]";
+       }},
+      {"--moe-layer-freq [0]*4: no layer has experts",
+       [](C& c) {
+         c.model.num_layers = 4, set_experts(c, 4);
+         c.model.moe_layer_freq = "[0]*4";
+       }},
+      {"--moe-layer-freq has no effect: it needs --num-experts", [](C& c) { c.model.moe_layer_freq = "2"; }},
+      {"--moe-shared-expert-gate has no effect: it needs --moe-shared-expert-intermediate-size",
+       [](C& c) { set_experts(c, 4), c.model.moe_shared_expert_gate = true; }},
+      {"--fp8 is not possible with --num-experts 4",
+       [](C& c) {
+         set_experts(c, 4);
+         c.precision.bf16 = c.precision.fp8 = true, c.mesh.device = ComputeDevice::Cuda;
+       }},
+      {"--expert-model-parallel-size 2 has no effect: it needs --num-experts",
+       [](C& c) { c.mesh.ranks = c.mesh.expert_model_parallel_size = 2; }},
+      {"--moe-buffer-factor 2 has no effect with --expert-model-parallel-size 1: leave it out",
+       [](C& c) { set_experts(c, 4), c.mesh.moe_buffer_factor = 2; }},
+      {"--num-experts 6 is not divisible by --expert-model-parallel-size 4: 4 and 8 are",
+       [](C& c) {
+         set_experts(c, 6);
+         c.mesh.ranks = c.mesh.expert_model_parallel_size = 4;
+       }},
+      {"--expert-model-parallel-size 4 does not divide the 2 ranks of a pipeline stage, which are "
+       "data-parallel: "
+       "give a divisor of them",
+       [](C& c) {
+         set_experts(c, 4);
+         c.mesh.ranks = 2, c.mesh.expert_model_parallel_size = 4;
+       }},
+      {"--expert-model-parallel-size 2 is not possible with --device cuda yet",
+       [](C& c) {
+         set_experts(c, 4);
+         c.mesh.ranks = c.mesh.expert_model_parallel_size = 2, c.mesh.device = ComputeDevice::Cuda;
+       }},
+      {"tokens may give the experts of a rank more than 2147483647 rows: --moe-router-topk 2, --num-experts "
+       "4",
+       [](C& c) {
+         set_experts(c, 4);
+         c.batch.micro_batch_size = int64_t{1} << 26, c.batch.global_batch_size.reset();
+       }},
+      {"tokens on 2 tensor ranks may give the experts of a rank more than 2147483647 rows",
+       [](C& c) {
+         set_experts(c, 4);
+         c.mesh.ranks = c.mesh.tensor_model_parallel_size = 2, c.mesh.sequence_parallel = true;
+         c.batch.micro_batch_size = int64_t{1} << 26, c.batch.global_batch_size.reset();
+       }},
+      {"--expert-model-parallel-size 4, --moe-buffer-factor 3: give a smaller --micro-batch-size or "
+       "--moe-buffer-factor",
+       [](C& c) {
+         set_experts(c, 8);
+         c.mesh.ranks = c.mesh.expert_model_parallel_size = 4, c.mesh.moe_buffer_factor = 3;
+         c.batch.micro_batch_size = int64_t{1} << 23, c.batch.global_batch_size.reset();
+       }},
+      {"does not divide them: give a --seq-length that 2 divides, or fewer tensor ranks: experts need",
+       [](C& c) {
+         set_experts(c, 4);
+         c.mesh.ranks = c.mesh.tensor_model_parallel_size = 2, c.mesh.sequence_parallel = true;
+         c.model.seq_length = 63, c.batch.micro_batch_size = 1;
+       }},
+      {"--grad-reduce-in-bf16 is not possible with one data-parallel rank, where only tensor ranks sum",
+       [](C& c) {
+         set_experts(c, 4);
+         c.precision.grad_reduce_in_bf16 = true;
+         c.mesh.ranks = c.mesh.tensor_model_parallel_size = 2, c.mesh.sequence_parallel = true;
+       }},
+      {"--num-experts 4 with --tensor-model-parallel-size 2, but without --sequence-parallel: all tensor "
+       "ranks",
+       [](C& c) {
+         set_experts(c, 4);
+         c.mesh.ranks = c.mesh.tensor_model_parallel_size = 2;
+       }},
+      {"--moe-shared-expert-intermediate-size 510 is not divisible by --tensor-model-parallel-size 4",
+       [](C& c) {
+         set_experts(c, 4);
+         c.model.ffn_hidden_size = 513;  // of experts, which are not cut
+         c.model.moe_shared_expert_intermediate_size = 510;
+         c.mesh.ranks = c.mesh.tensor_model_parallel_size = 4, c.mesh.sequence_parallel = true;
+       }},
+      {"--expert-model-parallel-size 4 does not divide the 2 ranks of a pipeline stage, tensor 1 x context 2 x "
+       "data 1: give a divisor of them",
+       [](C& c) {
+         set_experts(c, 4);
+         c.mesh.ranks = c.mesh.context_parallel_size = 2, c.mesh.expert_model_parallel_size = 4;
+       }},
+  };
+  return kCases;
+}
+
+TEST(ExpertRules, ReportEachMistakeOnceWithARemedy) { expect_reported(expert_cases()); }
+
+TEST(ExpertRules, ARankMayGetAsManyRowsAsItsBufferHas) {
+  PretrainConfig config = sound();
+  set_experts(config, 8);
+  config.mesh.ranks = config.mesh.tensor_model_parallel_size = 2;
+  config.mesh.sequence_parallel = true;
+  config.batch.micro_batch_size = int64_t{1} << 24;  // 2^30 tokens, half of them on each tensor rank
+  EXPECT_EQ(texts_of(problems(config)), Words{});
+  config.mesh.ranks = config.mesh.expert_model_parallel_size = 4;
+  config.mesh.tensor_model_parallel_size = 1;
+  config.mesh.sequence_parallel = false;
+  config.batch.micro_batch_size = int64_t{1} << 23;
+  EXPECT_EQ(texts_of(problems(config)).size(), 1U);
+  config.mesh.moe_buffer_factor = 1.5;
+  EXPECT_EQ(texts_of(problems(config)), Words{});
+}
+
+}  // namespace
+}  // namespace trifold
