@@ -83,7 +83,7 @@ void refuse_packed(const std::string& path) {
   if (packing_of(path) != Packing::None)
     bad_input(
         "{}: packed text is read by `trifold preprocess` alone, which makes a folder of it: give that, or "
-        "unpack the file",
+        "unpack the file, or give with --dictionaries-of a folder as which it is read",
         path);
 }
 
@@ -113,7 +113,8 @@ std::string find_click_format(const std::string& path) {
   for (const char* ending : {".parquet", ".npz", ".npy"})
     if (name.ends_with(ending))
       bad_input(
-          "{}: {} files are read by `trifold preprocess` alone, which makes a folder of them: give that",
+          "{}: {} files are read by `trifold preprocess` alone, which makes a folder of them: give that, or with "
+          "--dictionaries-of a folder as which they are read",
           path, ending);
   if (name.ends_with(".bin")) return "mlperf-bin";
   for (const char* ending : {".txt", ".tsv", ".csv"})

@@ -216,6 +216,7 @@ void write_click_folder(const ClickFolder& clicks, const std::string& folder) {
                    {"sources", sources}};
   if (clicks.max_bag) manifest["max_bag"] = *clicks.max_bag;
   if (!clicks.labels.empty()) manifest["labels"] = labels;
+  if (!clicks.labeled) manifest["labeled"] = false;
   if (clicks.columns) manifest["columns"] = to_json(*clicks.columns);
   const std::string path = ClickFolder::manifest(folder);
   std::ofstream out(path);
@@ -238,6 +239,7 @@ ClickFolder read_click_folder(const std::string& folder) {
   if (manifest.contains("labels"))
     for (const json& object : reader.list("labels"))
       clicks.labels.push_back(read_label(object, path, clicks));
+  if (manifest.contains("labeled")) clicks.labeled = reader.flag("labeled");
   if (clicks.labels.size() == 1) bad_input("{}: \"labels\" names a single label", path);
   clicks.dense = static_cast<int>(reader.number("dense", 0, 1 << 20));
   clicks.transform = parse_dense_transform(reader.text("dense_transform"));
@@ -250,6 +252,7 @@ ClickFolder read_click_folder(const std::string& folder) {
     clicks.columns->hash_seed = clicks.hash_seed;
   }
   clicks.max_ind_range = reader.number("max_ind_range", 0, int64_t{1} << 32);
+  if (manifest.contains("max_bag")) clicks.max_bag = reader.number("max_bag", 1, ClickFolder::kMostBagIds);
   clicks.frequency_threshold = reader.number("frequency_threshold", 0, kMany);
   clicks.drop_negatives = reader.real("drop_negatives");
   for (const json& table : reader.list("tables")) clicks.tables.push_back(read_table(table, path));
@@ -306,6 +309,7 @@ std::unique_ptr<ColumnClicks> open_click_folder(const std::string& folder, const
   files.dense = ClickFolder::dense_file(folder);
   ClickSchema schema;
   schema.dense = clicks.dense;
+  schema.labeled = clicks.labeled;
   for (const ClickFolder::Label& label : clicks.labels) schema.labels.push_back(label.name);
   for (int t = 0; t < static_cast<int>(clicks.tables.size()); ++t) {
     const ClickFolder::Table& table = clicks.tables[static_cast<size_t>(t)];

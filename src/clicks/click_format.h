@@ -65,6 +65,7 @@ struct ClickFolder {
   int64_t samples = 0;
   int64_t clicks = 0;  // samples whose label is 1, or one of whose labels is
   std::vector<Label> labels;
+  bool labeled = true;  // else the inputs had no labels, and all are 0
   int dense = 0;
   DenseTransform transform = DenseTransform::Log1p;
   double least = 0;                     // m of LogMin

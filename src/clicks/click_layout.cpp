@@ -181,14 +181,21 @@ TextColumn& name_column(TextLayout& layout, const std::string& name, TextColumn:
 TextLayout named_layout(const std::vector<std::string>& names, const NamedColumns& columns,
                         const HeaderPlace& place) {
   TextLayout layout;
-  layout.labels = layout.dense = layout.tables = 0;
+  layout.dense = layout.tables = 0;
   layout.separator = columns.separator;
   layout.base = IdBase::Text;
   layout.header = true;
   layout.rules = FieldRules{columns.labels, columns.missing, columns.hash_seed};
   for (const std::string& name : names) layout.columns.push_back({TextColumn::Kind::Ignored, 0, name});
-  for (const LabelRule& label : columns.labels)
-    name_column(layout, label.column, TextColumn::Kind::Label, layout.labels++, "--label", place);
+  const auto is_there = [&](const LabelRule& label) {
+    return std::find(names.begin(), names.end(), label.column) != names.end();
+  };
+  layout.labels = static_cast<int>(columns.labels.size());
+  layout.labeled =
+      columns.needs_labels || std::any_of(columns.labels.begin(), columns.labels.end(), is_there);
+  for (int l = 0; layout.labeled && l < layout.labels; ++l)
+    name_column(layout, columns.labels[static_cast<size_t>(l)].column, TextColumn::Kind::Label, l, "--label",
+                place);
   for (const std::string& name : columns.dense)
     name_column(layout, name, TextColumn::Kind::Dense, layout.dense++, "--dense", place);
   for (const std::string& name : columns.sparse)

@@ -20,6 +20,7 @@ struct NamedColumns {
   char separator = ',';
   std::vector<std::string> missing;
   uint64_t hash_seed = 0;
+  bool needs_labels = true;  // else a file may lack all columns of labels
 };
 
 // Criteo's columns: label, I1 .. I13, C1 .. C26.

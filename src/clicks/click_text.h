@@ -48,7 +48,8 @@ struct TextLayout {
   char separator = '\t';
   IdBase base = IdBase::Hexadecimal;
   bool header = false;
-  int labels = 1;  // columns of labels
+  int labels = 1;       // columns of labels
+  bool labeled = true;  // else the file has none of them, and every label is 0
   int dense = 13;
   int tables = 26;
   int bags = 0;              // number of tables with bags, the last ones

@@ -209,7 +209,7 @@ bool ParquetReader::next(std::span<ClickPiece> pieces, ThreadPool& pool, const D
 void ParquetReader::fill(const Batch& batch, const DropRule& drop, ClickPiece& piece) const {
   PieceBuilder builder(layout_, options_, drop, piece);
   Row row;
-  row.labels.resize(static_cast<size_t>(layout_.labels));
+  row.labels.resize(static_cast<size_t>(std::max(layout_.labels, 1)));
   row.ids.resize(static_cast<size_t>(layout_.tables));
   row.bags.resize(static_cast<size_t>(layout_.bags));
   for (int64_t r = 0; r < batch.rows; ++r, ++piece.lines) {
@@ -219,7 +219,8 @@ void ParquetReader::fill(const Batch& batch, const DropRule& drop, ClickPiece& p
       problem = take(role, batch.columns[static_cast<size_t>(role.place)], r, row);
       if (!problem.empty()) break;
     }
-    if (problem.empty() && std::count(row.labels.begin(), row.labels.end(), kNoLabel) == layout_.labels)
+    if (problem.empty() &&
+        std::count(row.labels.begin(), row.labels.end(), kNoLabel) == std::ssize(row.labels))
       problem = "it has none of its labels";
     if (problem.empty()) {
       builder.close(row.labels, batch.first_row + r, row.ids, row.bags);

@@ -33,7 +33,7 @@ PieceBuilder::PieceBuilder(const TextLayout& layout, const PreprocessOptions& op
   piece.too_long.reset();
   piece.lines = piece.malformed = 0;
   piece.problems.clear();
-  piece.label_count = static_cast<size_t>(layout.labels);
+  piece.label_count = static_cast<size_t>(std::max(layout.labels, 1));
   piece.labels.clear();
   piece.dense.clear();
   piece.keys.resize(static_cast<size_t>(layout.tables));
@@ -86,7 +86,7 @@ void PieceBuilder::close(std::span<const uint8_t> labels, int64_t at, std::span<
 void parse_piece(const TextLayout& layout, std::string_view text, int64_t first_byte,
                  const PreprocessOptions& options, const DropRule& drop, ClickPiece& piece) {
   const char* const begin = text.data();
-  std::vector<uint8_t> labels(static_cast<size_t>(layout.labels));
+  std::vector<uint8_t> labels(static_cast<size_t>(std::max(layout.labels, 1)));
   std::vector<uint64_t> ids(static_cast<size_t>(layout.tables));
   std::vector<ClickBag> bags(static_cast<size_t>(layout.bags));
   PieceBuilder builder(layout, options, drop, piece);
@@ -113,7 +113,7 @@ void parse_piece(const TextLayout& layout, std::string_view text, int64_t first_
 ClickColumnWriter::ClickColumnWriter(const std::string& folder, const TextLayout& layout, int key_bytes,
                                      const ClickFolder& clicks)
     : folder_(folder),
-      label_count_(layout.labels),
+      label_count_(std::max(layout.labels, 1)),
       dense_count_(layout.dense),
       key_bytes_(key_bytes),
       labels_(ClickFolder::labels_file(folder), RawFile::Mode::Create),

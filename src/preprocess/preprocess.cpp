@@ -63,7 +63,9 @@ class Job {
       given_ = read_click_folder(*options.dictionaries_of);
       check_dictionaries(*given_, *options.dictionaries_of);
       if (!options_.columns && options_.format == "auto") options_.columns = given_->columns;
+      if (options_.as_there) take_options_of(*given_);
     }
+    if (options_.columns) options_.columns->needs_labels = options_.needs_labels;
     // Each is opened for its layout, closed, and reopened later: there may be thousands.
     for (const std::string& path : click_inputs(options.inputs)) add_layout(path);
     describe(result_.folder);
@@ -105,6 +107,14 @@ class Job {
               malformed.empty() ? "contains no samples" : "no line is left\n" + malformed);
   }
 
+  void take_options_of(const ClickFolder& folder) {
+    options_.transform = folder.transform;
+    options_.max_ind_range = folder.max_ind_range;
+    options_.max_bag = folder.max_bag;
+    options_.keep_keys = !folder.tables.empty() && folder.tables[0].keys;
+    options_.hash_ids = !folder.tables.empty() && !folder.tables[0].keys && !folder.tables[0].dictionary;
+  }
+
   void check_options() const {
     const PreprocessOptions& o = options_;
     if (o.inputs.empty()) bad_input("there is no input");
@@ -128,7 +138,7 @@ class Job {
   void add_layout(const std::string& path) {
     const std::unique_ptr<ClickReader> input = open_click_reader(path, options_, pool_.size());
     const TextLayout& layout = input->layout();
-    check_labels(layout, path);
+    if (options_.needs_labels) check_labels(layout, path);
     if (!paths_.empty() && layout.base != layout_.base)
       bad_input("{}: its ids are {}, those of {} are {}: give --data-format", path, name_of(layout.base),
                 paths_[0], name_of(layout_.base));
@@ -137,6 +147,11 @@ class Job {
       bad_input("{}: has {} dense columns and {} columns of ids ({} of bags), {} has {} and {} ({})", path,
                 layout.dense, layout.tables, layout.bags, paths_[0], layout_.dense, layout_.tables,
                 layout_.bags);
+    const bool labeled = layout.labeled && layout.labels > 0;
+    if (!paths_.empty() && labeled != result_.folder.labeled)
+      bad_input("{} has {}labels, {} has {}: give them apart", path, labeled ? "" : "no ", paths_[0],
+                labeled ? "none" : "some");
+    result_.folder.labeled = labeled;
     if (paths_.empty()) layout_ = layout;
     paths_.push_back(path);
     total_bytes_ += input->size();
@@ -261,7 +276,7 @@ class Job {
       bad_input("{} was made of {} ids, {} has {} ones: give --data-format", *options_.dictionaries_of,
                 name_of(given_->base), options_.inputs[0], name_of(folder.base));
     for (const ClickFolder::Table& table : given_->tables)
-      if (!table.dictionary)
+      if (!table.dictionary && !options_.as_there)
         bad_input("{} has no dictionaries: its ids are {}", *options_.dictionaries_of,
                   table.keys ? "keys, which need none: give --ids keys" : "hashes");
     check_columns();
@@ -331,7 +346,7 @@ class Job {
     job.dictionary = folder.dictionary_file(path, t);
     job.threshold = options_.frequency_threshold;
     job.memory = options_.memory / static_cast<size_t>(pool_.size());
-    if (given_) {
+    if (given_ && !options_.hash_ids) {
       const std::string older = given_->dictionary_file(*options_.dictionaries_of, t);
       const int bytes = given_->tables[static_cast<size_t>(t)].dictionary_bytes;
       if (options_.grow_dictionaries) {
@@ -348,7 +363,7 @@ class Job {
     table.dictionary = !options_.hash_ids;
     table.dictionary_bytes = ids.dictionary_bytes;
     if (table.dictionary) table.dictionary_crc = folder.dictionary_checksum(path, t);
-    if (given_) note_older(path, t);
+    if (given_ && table.dictionary) note_older(path, t);
     const std::lock_guard lock(counting_);
     result_.partitioned_tables += ids.partitions > 1 ? 1 : 0;
     std::filesystem::remove(key_file);

@@ -7,6 +7,7 @@
 #include "clicks/click_format.h"
 #include "clicks/click_synthetic.h"
 #include "clicks/compare_clicks.h"
+#include "preprocess/click_scratch.h"
 
 namespace trifold {
 
@@ -15,6 +16,7 @@ namespace {
 constexpr const char* kSynthetic = "synthetic";
 
 std::string format_of(const ClickDataConfig& config, const std::string& path) {
+  if (config.dictionaries_of && is_to_preprocess(config, path)) return kPreprocessed;
   if (config.data_format != "auto") return config.data_format;
   return path == kSynthetic ? kSynthetic : find_click_format(path);
 }
@@ -50,6 +52,11 @@ std::vector<ClickTable> tables_of(const ClickDataConfig& config) {
 }
 
 }  // namespace
+
+bool is_to_preprocess(const ClickDataConfig& config, const std::string& path) {
+  if (path == kSynthetic) return false;
+  return (config.data_format == "auto" || is_text_format(config.data_format)) && can_preprocess(path);
+}
 
 ClickSchema ClickData::schema() const {
   ClickSchema schema = train->schema();
@@ -109,6 +116,17 @@ const ClickSource* open_file(const ClickDataConfig& config, const std::string& f
                              const std::string& path, const std::string& part, ClickData& data,
                              bool needs_labels = true) {
   ClickFileOptions options = options_for(config, format);
+  if (config.dictionaries_of && is_to_preprocess(config, path)) {
+    if (options.id_policy.value_or(IdPolicy::Error) != IdPolicy::Error)
+      bad_input("{}: --id-policy {} has no effect on ids that preprocessing maps into their tables", path,
+                name_of(*options.id_policy));
+    PreprocessedClicks made =
+        preprocess_as(path, config.data_format, *config.dictionaries_of, needs_labels, options.table_rows);
+    check_agreement(path, options, made.source->schema());
+    if (const std::string text = made.report.text(); !text.empty()) data.notes.push_back(text);
+    data.owned.push_back(std::move(made.source));
+    return data.owned.back().get();
+  }
   options.part = part;
   options.needs_labels = needs_labels;
   OpenClicks open = open_clicks(path, options);
@@ -117,8 +135,11 @@ const ClickSource* open_file(const ClickDataConfig& config, const std::string& f
   return data.owned.back().get();
 }
 
-void open_valid(const ClickDataConfig& config, const std::string& format, ClickData& data) {
+void open_valid(const ClickDataConfig& given, const std::string& format, ClickData& data) {
+  ClickDataConfig config = given;
   const std::string& path = *config.valid_data;
+  if (!config.dictionaries_of && format == kPreprocessed && is_to_preprocess(config, path))
+    config.dictionaries_of = config.train_data;
   const std::string own = format_of(config, path);
   if (format == kSynthetic || own == kSynthetic)
     bad_input(
@@ -132,16 +153,21 @@ void open_valid(const ClickDataConfig& config, const std::string& format, ClickD
   const std::vector<std::string> differences =
       click_differences({config.train_data, data.train->schema()}, {path, data.valid->schema()});
   if (differences.empty()) return;
-  bad_input(
-      "--valid-data {} does not mean the same as --train-data {}:\n  {}{}", path, config.train_data,
-      fmt::join(differences, "\n  "),
-      format == "clicks" ? fmt::format("\nPreprocess it with --dictionaries-of {}", config.train_data) : "");
+  bad_input("--valid-data {} does not mean the same as --train-data {}:\n  {}{}", path, config.train_data,
+            fmt::join(differences, "\n  "),
+            format == kPreprocessed
+                ? fmt::format("\nPreprocess it with --dictionaries-of {}", config.train_data)
+                : "");
 }
 
 }  // namespace
 
 ClickData open_clicks(const ClickDataConfig& config, uint64_t seed) {
   ClickData data;
+  if (config.dictionaries_of && !is_to_preprocess(config, config.train_data) &&
+      !(config.valid_data && is_to_preprocess(config, *config.valid_data)))
+    bad_input("--dictionaries-of {} has no effect: there are no text, Parquet files or arrays to preprocess",
+              *config.dictionaries_of);
   const std::string format = format_of(config, config.train_data);
   if (format == kSynthetic) {
     data.owned.push_back(make_synthetic(config, seed, data));

@@ -30,6 +30,12 @@ ClickData open_clicks(const ClickDataConfig& config, uint64_t seed);
 // which need not have labels. BadInput as above.
 ClickData open_clicks_to_score(const ClickDataConfig& config);
 
+// The name of the format of samples that are preprocessed first, and of those that have been.
+inline constexpr const char* kPreprocessed = "clicks";
+
+// Whether the samples at `path` are preprocessed first if --dictionaries-of is given.
+bool is_to_preprocess(const ClickDataConfig& config, const std::string& path);
+
 // Whether the training data are a folder whose ids are keys, which needs --table-rows and defines everything else.
 bool has_keys(const ClickDataConfig& config);
 

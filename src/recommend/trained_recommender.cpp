@@ -1,12 +1,15 @@
 #include "recommend/trained_recommender.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "checkpoint/collective.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/tensor_kind.h"
 #include "clicks/click_files.h"
+#include "clicks/click_format.h"
 #include "clicks/click_transform.h"
+#include "clicks/compare_clicks.h"
 #include "config/fields/json.h"
 #include "config/rules/validate.h"
 #include "core/read_json.h"
@@ -66,13 +69,41 @@ void read_options_of(const CheckpointReader& reader, const ClickSchema& schema, 
   throw_problems(problems(checked));
 }
 
+// The folder of clicks that the model was trained on, if the values of a table were mapped to ids by preprocessing.
+std::optional<std::string> trained_folder(const CheckpointReader& reader, const ClickSchema& schema) {
+  const bool mapped = std::any_of(schema.tables.begin(), schema.tables.end(), [](const ClickTable& table) {
+    return !table.mapping.empty() && table.mapping != mapping_of(IdPolicy::Modulo) &&
+           table.mapping != mapping_of(IdPolicy::Clip) && table.mapping != kUnknownMapping;
+  });
+  const nlohmann::json& config = reader.meta().config;
+  if (!mapped || !config.is_object()) return std::nullopt;
+  for (const char* key : {"dictionaries_of", "train_data"})
+    if (const auto found = config.find(key); found != config.end() && found->is_string()) {
+      std::string folder = found->get<std::string>();
+      std::error_code ignored;
+      if (std::filesystem::exists(ClickFolder::manifest(folder), ignored)) return folder;
+    }
+  return std::nullopt;
+}
+
 // The data are read like the training data of the model; folders define their own tables.
 void describe_samples(ClickDataConfig& data, const TrainedRecommenderConfig& asked,
                       const CheckpointReader& reader) {
   data.train_data = asked.data;
-  data.data_format = format_to_read(asked, data.data_format);
-  const bool is_folder = data.data_format == "clicks" || data.data_format == "split-binary";
-  if (asked.id_policy || data.data_format == "clicks") data.id_policy = asked.id_policy;
+  ClickDataConfig as_asked = data;
+  as_asked.data_format = asked.data_format;
+  const bool can = is_to_preprocess(as_asked, asked.data);
+  if (asked.dictionaries_of && !can)
+    bad_input(
+        "--dictionaries-of {} has no effect on {}, which is no text, Parquet file or array to preprocess",
+        *asked.dictionaries_of, asked.data);
+  data.dictionaries_of = asked.dictionaries_of;
+  if (!data.dictionaries_of && can) data.dictionaries_of = trained_folder(reader, stored_schema(reader));
+  data.data_format = data.dictionaries_of ? asked.data_format : format_to_read(asked, data.data_format);
+  const bool is_folder =
+      data.dictionaries_of || data.data_format == kPreprocessed || data.data_format == "split-binary";
+  if (asked.id_policy || data.dictionaries_of || data.data_format == kPreprocessed)
+    data.id_policy = asked.id_policy;
   const ClickSchema schema = stored_schema(reader);
   std::vector<int64_t> rows;
   for (const ClickTable& table : schema.tables) rows.push_back(table.rows);

@@ -56,7 +56,7 @@ class Clicks(ProgramTest):
         self.clicks("moved.csv", range(30, 40))
         self.preprocess("moved.csv", "moved")
         self.refused("--train-data", "train", "--valid-data", "moved", words=["table C1: ids are those of dictionary"])
-        self.refused("--train-data", "train", "--valid-data", "valid.csv", words=["valid.csv is of the format text", "train is clicks"])
+        self.recommend("--train-data", "train", "--valid-data", "valid.csv")  # preprocessed as train was
 
     def test_a_checkpoint_goes_on_with_its_own_clicks(self):
         self.clicks("train.csv", range(10, 20))
@@ -133,7 +133,7 @@ class Clicks(ProgramTest):
         self.recommend("--train-data", "bom.csv", "--table-rows", 20)
         self.refused("--train-data", "missing.x", words=["missing.x: there is no such file or folder"])
         self.refused("--train-data", "a.csv", words=["give --table-rows"])
-        self.refused("--train-data", "c", "--valid-data", "a.csv", words=["a.csv is of the format text"])
+        self.recommend("--train-data", "c", "--valid-data", "a.csv")  # preprocessed as c was
         self.refused("--valid-data", "c", words=["give --valid-samples"])
 
     def test_nothing_of_a_file_reaches_a_terminal_unescaped(self):

@@ -32,6 +32,14 @@ void add_data(OptionTable& table, ClickDataConfig& data) {
                "hugectr-raw-counts", "split-binary", "clicks"});
   table
       .add(
+          "dictionaries-of", &data.dictionaries_of,
+          "Preprocess the samples first, text, Parquet or arrays, with the columns, the transform and the ids of this "
+          "folder of preprocess; unknown values get id 1.")
+      .files("DIR")
+      .absent("for --valid-data, --train-data if it is such a folder")
+      .of_host();
+  table
+      .add(
           "table-rows", &data.table_rows,
           "Rows of each embedding table, or one number for all. Must match data that record their rows; the "
           "word data takes them from there. Data of preprocess --ids keys need it: values get rows as they come.")

@@ -25,6 +25,14 @@ void add_trained(OptionTable& table, TrainedRecommenderConfig& run) {
            "Format of the data; auto infers it from the name and the first line.")
       .one_of({"auto", "tsv", "csv", "csv-hex", "mlperf-bin", "hugectr-raw", "hugectr-raw-counts",
                "split-binary", "clicks"});
+  table
+      .add(
+          "dictionaries-of", &run.dictionaries_of,
+          "Preprocess the data first, text, Parquet or arrays, with the columns, the transform and the ids of this "
+          "folder of preprocess.")
+      .files("DIR")
+      .absent("the folder that the model was trained on, where it is needed and still there")
+      .of_host();
   table.add("id-policy", &run.id_policy, "Treatment of ids that are out of range for their table.")
       .absent("as the model was trained");
   table.add("global-batch-size", &run.global_batch_size, "Samples per batch over all ranks.")

@@ -20,6 +20,8 @@ struct ClickDataConfig {
   std::string data_format = "auto";
   // Absent values come from the data if they contain them. Otherwise rows must be given (default for synthetic clicks:
   // 1000), and there are 13 dense features.
+  std::optional<std::string>
+      dictionaries_of;  // a folder of clicks, by whose columns and ids others are preprocessed
   std::optional<TableRows> table_rows;
   std::optional<NumberList> table_max_ids;  // per sample, for each table; 1
   std::optional<int64_t> dense_features;
@@ -154,7 +156,8 @@ struct TrainedRecommenderConfig {
   std::string data;  // required: a file or a folder
   // auto | one of click_formats() (clicks/click_files.h)
   std::string data_format = "auto";
-  std::optional<IdPolicy> id_policy;  // that of the training run
+  std::optional<std::string> dictionaries_of;  // the folder that the model was trained on
+  std::optional<IdPolicy> id_policy;           // that of the training run
   int64_t global_batch_size = 4096;
   EmbeddingPlacementConfig placement;
   MeshConfig mesh;  // ranks, threads_per_rank, device and the time-out count

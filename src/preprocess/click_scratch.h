@@ -1,0 +1,30 @@
+// preprocess_as preprocesses samples for one run of another command, so that a file that has just arrived can be trained
+// on, evaluated or scored as it is. It makes a folder of clicks in the system's folder for temporary files (TMPDIR),
+// maps its files and removes it at once: the space is free again when the source is destroyed, or the process ends.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "clicks/click_source.h"
+#include "clicks/click_text.h"
+
+namespace trifold {
+
+struct PreprocessedClicks {
+  std::unique_ptr<ClickSource> source;
+  TextReport report;  // of malformed lines, which are left out, however many
+};
+
+// The samples of `path`, a file or a folder as for `trifold preprocess`, with the columns, the transform and the ids of
+// the folder of clicks `like`. `format` is "auto", or a format of text. `rows` as for open_click_folder. Without
+// `needs_labels` the samples may have none (ClickSchema::labeled). BadInput as preprocess throws it.
+PreprocessedClicks preprocess_as(const std::string& path, const std::string& format, const std::string& like,
+                                 bool needs_labels, const std::vector<int64_t>& rows);
+
+// Whether `path` names samples that preprocess_as can read: text, Parquet, arrays, or a folder of them.
+bool can_preprocess(const std::string& path);
+
+}  // namespace trifold
