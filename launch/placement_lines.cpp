@@ -44,8 +44,9 @@ std::vector<std::string> placement_lines(const std::vector<EmbeddingTable>& tabl
                               loads.size() > 1 ? fmt::format(": {}", fmt::join(parts, ", ")) : ""));
   if (loads.size() == 1) return lines;
   for (size_t rank = 0; rank < loads.size(); ++rank)
-    lines.push_back(fmt::format("rank {:>3}: {:>3} parts, {:>10}, a step moves {:>10} of it and sends {:>10}",
-                                rank, loads[rank].tables, bytes_text(static_cast<size_t>(loads[rank].bytes)),
+    lines.push_back(fmt::format("rank {:>3}: {:>3} part{} {:>10}, a step moves {:>10} of it and sends {:>10}",
+                                rank, loads[rank].tables, loads[rank].tables == 1 ? ", " : "s,",
+                                bytes_text(static_cast<size_t>(loads[rank].bytes)),
                                 bytes_text(static_cast<size_t>(loads[rank].moved_bytes())),
                                 bytes_text(static_cast<size_t>(loads[rank].sent_bytes()))));
   return lines;

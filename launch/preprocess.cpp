@@ -66,8 +66,8 @@ void print_bags(const PreprocessResult& result) {
     const std::string name = printable(table.name);
     const double mean = static_cast<double>(bags.ids) / static_cast<double>(result.folder.samples);
     if (table.cut_bags > 0)
-      fmt::print(stderr, "table {}: {} of {} bags had more than {} ids; the first {} were kept\n", name,
-                 table.cut_bags, result.folder.samples, *result.folder.max_bag, *result.folder.max_bag);
+      fmt::print(stderr, "table {}: {} of {} bags were longer than --max-bag {}; their first ids were kept\n",
+                 name, table.cut_bags, result.folder.samples, *result.folder.max_bag);
     if (table.most_ids >= kLong && static_cast<double>(table.most_ids) > kOutlier * mean)
       fmt::print(
           stderr,
@@ -100,8 +100,8 @@ int run(const PreprocessConfig& config) {
     fmt::print(stderr, "{} dictionaries did not fit into {} GiB and were built in several passes\n",
                result.partitioned_tables, config.dictionary_memory);
   for (const ClickFolder::Label& label : folder.labels)
-    fmt::print(stderr, "label {}: {} of {} samples clicked, {} lack it\n", printable(label.name),
-               label.clicks, folder.samples, label.missing);
+    fmt::print(stderr, "label {}: {} of {} samples are positive, {} have no such label\n",
+               printable(label.name), label.clicks, folder.samples, label.missing);
   const double seconds = result.parse_seconds + result.number_seconds;
   fmt::print(stderr, "{} samples, {:.2f} % clicked; parsed in {:.1f} s, numbered in {:.1f} s: {:.0f} MB/s\n",
              folder.samples, 100.0 * static_cast<double>(folder.clicks) / static_cast<double>(folder.samples),

@@ -82,8 +82,8 @@ std::unique_ptr<ClickSource> open_split_binary(const std::string& path, const Cl
 void refuse_packed(const std::string& path) {
   if (packing_of(path) != Packing::None)
     bad_input(
-        "{}: packed text is read by `trifold preprocess` alone, which makes a folder of it: give that, or "
-        "unpack the file, or give with --dictionaries-of a folder as which it is read",
+        "{}: packed text must be preprocessed: unpack it, or run `trifold preprocess` and give the folder that "
+        "it makes, or name with --dictionaries-of a folder whose encoding this file shall have",
         path);
 }
 
@@ -113,8 +113,8 @@ std::string find_click_format(const std::string& path) {
   for (const char* ending : {".parquet", ".npz", ".npy"})
     if (name.ends_with(ending))
       bad_input(
-          "{}: {} files are read by `trifold preprocess` alone, which makes a folder of them: give that, or with "
-          "--dictionaries-of a folder as which they are read",
+          "{}: {} files must be preprocessed: run `trifold preprocess` and give the folder that it makes, or "
+          "name with --dictionaries-of a folder whose encoding these files shall have",
           path, ending);
   if (name.ends_with(".bin")) return "mlperf-bin";
   for (const char* ending : {".txt", ".tsv", ".csv"})
@@ -128,11 +128,12 @@ void check_agreement(const std::string& path, const ClickFileOptions& options, c
   std::vector<std::string> problems;
   if (options.dense && *options.dense != schema.dense)
     problems.push_back(
-        fmt::format("it has {} dense features, but --dense-features is {}", schema.dense, *options.dense));
+        fmt::format("dense features: it has {}, but --dense-features is {}", schema.dense, *options.dense));
   if (options.dense_transform && *options.dense_transform != DenseTransform::None &&
       name_of(*options.dense_transform) != schema.dense_transform && schema.dense > 0)
-    problems.push_back(fmt::format("its dense transform is {}, --dense-transform {} cannot be applied to it",
-                                   schema.dense_transform, name_of(*options.dense_transform)));
+    problems.push_back(
+        fmt::format("its dense transform is {}, so --dense-transform {} cannot be applied to it",
+                    schema.dense_transform, name_of(*options.dense_transform)));
   if (!options.table_rows.empty()) {
     const std::vector<int64_t> rows =
         for_each_table(options.table_rows, schema.tables.size(), path, "--table-rows");

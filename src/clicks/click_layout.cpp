@@ -121,7 +121,7 @@ int number_columns(std::vector<TextColumn>& columns, TextColumn::Kind kind, cons
   for (const auto& [number, column] : by_number) {
     const int first = by_number.begin()->first;
     if (first > 1 || number != first + next)
-      bad_input("{}: {} lacks a column before {}: their numbers begin at 0 or 1 and have no gap", place.where,
+      bad_input("{}: {} lacks a column before {}: columns are numbered from 0 or 1 without gaps", place.where,
                 place.what, column->name);
     column->index = next++;
   }
@@ -165,7 +165,7 @@ TextColumn& name_column(TextLayout& layout, const std::string& name, TextColumn:
     for (const TextColumn& column : layout.columns) names.push_back(column.name);
     bad_input("{}: {} names the column '{}', {} has {}{}", place.where, option, printable(name), place.what,
               printable(fmt::format("{}", fmt::join(names, ", "))),
-              names.size() == 1 && place.text ? ": give --separator, if that is several names" : "");
+              names.size() == 1 && place.text ? ": give --separator if these are several names" : "");
   }
   if (count > 1)
     bad_input("{}: {} has the column '{}' {} times", place.where, place.what, printable(name), count);
@@ -264,7 +264,7 @@ TextLayout find_layout(const std::string& path, std::string_view text, std::stri
   TextLayout decimal = numbered_layout(names, IdBase::Decimal, place);
   if (fits_better(hexadecimal, decimal, text))
     bad_input(
-        "{}: its ids look hexadecimal, those of a CSV file are read as decimal: give --data-format csv-hex",
+        "{}: its ids look hexadecimal, but ids of a CSV file are read as decimal: give --data-format csv-hex",
         path);
   return decimal;
 }

@@ -222,7 +222,7 @@ bool parse_line(const TextLayout& layout, std::string_view line, ClickLine& out)
 
 std::string wanted_label(const LabelRule& rule) {
   if (rule.is == LabelRule::Is::True) return "a label: 0, 1, false or true";
-  return fmt::format("what --label {} can compare: {}", rule.text(), rule.number ? "a number" : "a text");
+  return fmt::format("{}, which --label {} needs", rule.number ? "a number" : "a text", rule.text());
 }
 
 namespace {
@@ -230,7 +230,7 @@ namespace {
 std::string wanted(const TextLayout& layout, const TextColumn& column) {
   const TextColumn::Kind kind = column.kind;
   if (column.weighted)
-    return fmt::format("texts with a weight each, like a:0.5{}b:2",
+    return fmt::format("a list of weighted texts such as a:0.5{}b:2",
                        column.bag == '\t' ? "<tab>" : std::string(1, column.bag));
   if (kind == TextColumn::Kind::Label) {
     if (layout.rules) return wanted_label(layout.rules->labels[static_cast<size_t>(column.index)]);
@@ -251,10 +251,10 @@ std::string explain_line(const TextLayout& layout, std::string_view line) {
   for (size_t c = 0; layout.rules && c < std::min(fields.size(), layout.columns.size()); ++c)
     if (fields[c].open)
       return fmt::format(
-          "column {}: {} has a quote that is not closed before the next '{}'; double the quotes inside a "
+          "column {}: {} has a quote that is not closed before the next {}; double the quotes inside a "
           "field, and end each field on its line",
           layout.columns[c].name, printable(fields[c].text, kShown),
-          layout.separator == '\t' ? "tab" : std::string(1, layout.separator));
+          layout.separator == '\t' ? "tab" : fmt::format("'{}'", layout.separator));
   if (fields.size() > layout.columns.size())
     return fmt::format("column {}: the line has {} fields, not {}", layout.columns.size() + 1, fields.size(),
                        layout.columns.size());
@@ -271,9 +271,10 @@ std::string explain_line(const TextLayout& layout, std::string_view line) {
                        wanted(layout, column));
   }
   if (fields.size() >= layout.least_fields) return "it has none of its labels";
-  return fmt::format("column {}: the line ends after {} field{}; {} are expected, at least {}",
-                     layout.columns[std::min(fields.size(), layout.columns.size() - 1)].name, fields.size(),
-                     fields.size() == 1 ? "" : "s", layout.columns.size(), layout.least_fields);
+  const size_t all = layout.columns.size(), least = layout.least_fields;
+  return fmt::format("column {}: missing; the line has {} of {} fields{}",
+                     layout.columns[std::min(fields.size(), all - 1)].name, fields.size(), all,
+                     least < all ? fmt::format(", and needs at least {}", least) : "");
 }
 
 std::string shown_id(const TextLayout& layout, std::string_view line, int table) {

@@ -35,7 +35,7 @@ TextClicks::TextClicks(const std::string& path, std::vector<int64_t> rows, const
           column.name, rows[static_cast<size_t>(column.index)], 1, mapping_of(rules.policy)};
   check_schema(schema_);
   index_lines();
-  if (samples_ == 0) bad_input("{}: has no line that can be read\n{}", path, report_.text());
+  if (samples_ == 0) bad_input("{}: has no valid line\n{}", path, report_.text());
 }
 
 void TextClicks::index_lines() {

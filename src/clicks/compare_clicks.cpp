@@ -21,9 +21,8 @@ bool same_mapping(std::string_view a, std::string_view b) {
 
 std::string words_of_mapping(std::string_view mapping) {
   if (mapping.empty()) return "the numbers of the file";
-  if (mapping.starts_with(ClickTable::kKeys)) return std::string(mapping);
   if (is_number_text(mapping)) return fmt::format("the numbers of the file ({})", mapping);
-  return fmt::format("those of {}", mapping);
+  return std::string(mapping);
 }
 
 std::string labels_text(const ClickSchema& schema) {
@@ -63,7 +62,7 @@ std::vector<std::string> click_differences(const NamedSchema& first, const Named
     differences.push_back(
         fmt::format("labels: {} in {}, {} in {}", labels_text(b), other.name, labels_text(a), first.name));
   if (a.weighted != b.weighted)
-    differences.push_back(fmt::format("ids have weights in {}, none in {}",
+    differences.push_back(fmt::format("ids have weights in {}, but not in {}",
                                       a.weighted ? first.name : other.name,
                                       a.weighted ? other.name : first.name));
   if (a.tables.size() != b.tables.size()) {
@@ -74,15 +73,15 @@ std::vector<std::string> click_differences(const NamedSchema& first, const Named
   for (int t = 0; t < a.table_count(); ++t) {
     const ClickTable& one = a.table(t);
     const ClickTable& two = b.table(t);
-    const auto add = [&](const std::string& what, const auto& there, const auto& here) {
-      differences.push_back(fmt::format("table {}: {} {} in {}, {} in {}", one.name, what, there, other.name,
+    const auto add = [&](std::string_view what, const auto& there, const auto& here) {
+      differences.push_back(fmt::format("table {}: {}: {} in {}, {} in {}", one.name, what, there, other.name,
                                         here, first.name));
     };
-    if (one.name != two.name && has_table(b, one.name)) add("its place holds", two.name, one.name);
+    if (one.name != two.name && has_table(b, one.name)) add("table in its place", two.name, one.name);
     if (can_read(one, two)) continue;
-    if (one.rows != two.rows) add("rows are", two.rows, one.rows);
+    if (one.rows != two.rows) add("rows", two.rows, one.rows);
     if (!same_mapping(one.mapping, two.mapping))
-      add("ids are", words_of_mapping(two.mapping), words_of_mapping(one.mapping));
+      add("ids", words_of_mapping(two.mapping), words_of_mapping(one.mapping));
   }
   return differences;
 }

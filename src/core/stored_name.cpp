@@ -31,7 +31,7 @@ bool is_storable_name(std::string_view name) {
 void check_storable_part(std::string_view what, std::string_view name) {
   if (is_storable_name(name) && name.find('/') == std::string_view::npos && name.size() <= kMostBytes) return;
   bad_input(
-      "'{}' is not a valid name for a {}: a checkpoint could not hold it. Names consist of up to {} "
+      "'{}' is not a valid name for a {}: names in checkpoints consist of up to {} "
       "letters (a-z, A-Z), digits, '.', '_' and '-'",
       printable(name), what, kMostBytes);
 }

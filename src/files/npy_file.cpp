@@ -83,7 +83,7 @@ NpyHeader::NpyHeader(std::string_view beginning, int64_t bytes, const std::strin
         "numpy's astype(\"<f4\") or astype(\"<i8\")",
         name, printable(type.substr(0, type.find(','))));
   if (!value_of_key(header, "fortran_order").starts_with("False"))
-    bad_input("{}: is in Fortran's order: save it with numpy.ascontiguousarray", name);
+    bad_input("{}: its order is Fortran's: save it with numpy.ascontiguousarray", name);
   const auto shape = sizes_of(value_of_key(header, "shape"));
   if (!shape) bad_input("{}: its header has no shape", name);
   shape_ = *shape;

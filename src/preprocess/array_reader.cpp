@@ -44,7 +44,7 @@ ClickArrays arrays_of_npz(const std::string& path) {
   const NpzFile& file = *arrays.archives.emplace_back(std::make_unique<NpzFile>(path));
   if (!file.has("X_cat") && file.has("X_cat_t"))
     bad_input(
-        "{}: has X_cat_t, a table a row, as dlrm's first pass writes it: give the files of its last pass, "
+        "{}: has X_cat_t with one row for each table, from dlrm's first pass: give the files of its last pass, "
         "NAME_processed.npz or NAME_reordered.npz, which have X_cat",
         path);
   arrays.labels = file.open("y");
@@ -86,7 +86,7 @@ class ArrayReader final : public ClickReader {
       : path_(path), options_(options), arrays_(std::move(arrays)) {
     const NpyRows& labels = *arrays_.labels;
     if (options.columns)
-      bad_input("{}: arrays have no names of columns, which --label would compare: leave it out", path);
+      bad_input("{}: arrays have no column names, so --label has no effect: leave it out", path);
     if (options.format != "auto")
       bad_input("{}: is an array, which --data-format {} does not read: leave it out", path, options.format);
     if (labels.shape().empty() || labels.shape().size() > 2 ||

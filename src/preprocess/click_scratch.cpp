@@ -26,7 +26,7 @@ class ScratchFolder {
     path_ = (where / "trifold_XXXXXX").string();
     if (error || mkdtemp(path_.data()) == nullptr)
       bad_input(
-          "{}: no folder can be made there for preprocessed samples: set TMPDIR to one that can be written",
+          "{}: no folder for preprocessed samples can be created there: set TMPDIR to a writable folder",
           where.string());
   }
   ~ScratchFolder() {

@@ -104,7 +104,7 @@ class Job {
   [[noreturn]] void refuse_no_samples() const {
     const std::string malformed = result_.report.text();
     bad_input("{}: {}", options_.inputs[0],
-              malformed.empty() ? "contains no samples" : "no line is left\n" + malformed);
+              malformed.empty() ? "contains no samples" : "has no valid line\n" + malformed);
   }
 
   void take_options_of(const ClickFolder& folder) {
@@ -287,7 +287,7 @@ class Job {
     const std::vector<std::string> differences =
         column_differences(*given_->columns, *options_.dictionaries_of, *options_.columns, "these options");
     if (!differences.empty())
-      bad_input("the columns are not those of {}:\n  {}\nWithout --label they are taken from there",
+      bad_input("the columns differ from those of {}:\n  {}\nWithout --label they are taken from there",
                 *options_.dictionaries_of, fmt::join(differences, "\n  "));
   }
 

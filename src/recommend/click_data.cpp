@@ -153,7 +153,7 @@ void open_valid(const ClickDataConfig& given, const std::string& format, ClickDa
   const std::vector<std::string> differences =
       click_differences({config.train_data, data.train->schema()}, {path, data.valid->schema()});
   if (differences.empty()) return;
-  bad_input("--valid-data {} does not mean the same as --train-data {}:\n  {}{}", path, config.train_data,
+  bad_input("--valid-data {} is encoded differently from --train-data {}:\n  {}{}", path, config.train_data,
             fmt::join(differences, "\n  "),
             format == kPreprocessed
                 ? fmt::format("\nPreprocess it with --dictionaries-of {}", config.train_data)
@@ -166,7 +166,7 @@ ClickData open_clicks(const ClickDataConfig& config, uint64_t seed) {
   ClickData data;
   if (config.dictionaries_of && !is_to_preprocess(config, config.train_data) &&
       !(config.valid_data && is_to_preprocess(config, *config.valid_data)))
-    bad_input("--dictionaries-of {} has no effect: there are no text, Parquet files or arrays to preprocess",
+    bad_input("--dictionaries-of {} has no effect: no text, Parquet file or array is to be preprocessed",
               *config.dictionaries_of);
   const std::string format = format_of(config, config.train_data);
   if (format == kSynthetic) {

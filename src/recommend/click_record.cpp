@@ -93,8 +93,9 @@ void compare_with_record(const CheckpointReader& reader, const std::string& data
   const std::vector<std::string> differences = click_differences({name, stored}, {data, schema});
   if (differences.empty()) return;
   const bool can_go_on = use == ClickUse::Train && all_grow;
-  bad_input("{} was trained on other clicks than {}:\n  {}{}", name, data, fmt::join(differences, "\n  "),
-            can_go_on ? "\nTables have grown: --finetune goes on with them" : "");
+  bad_input("{} was not trained on clicks like those of {}:\n  {}{}", name, data,
+            fmt::join(differences, "\n  "),
+            can_go_on ? "\nTables have grown: --finetune continues with larger tables" : "");
 }
 
 }  // namespace trifold

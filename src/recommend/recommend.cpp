@@ -36,7 +36,7 @@ void expect_model(const CheckpointReader& reader, const nlohmann::json& stored, 
       differing_fields(stored, recommender_model(config, schema), "in the checkpoint", "requested");
   if (fields.empty()) return;
   bad_input(
-      "{} has another model than the options ask for:\n  {}\nModel options that are left out are its own",
+      "{} holds a model other than the options describe:\n  {}\nModel options that are left out are taken from it",
       reader.directory().string(), fmt::join(fields, "\n  "));
 }
 
@@ -86,7 +86,7 @@ int64_t check_start(RecommendJob& job) {
   const JsonView state(meta.state, name);
   const int64_t batch = state.has("global_batch_size") ? state.at("global_batch_size").integer(0) : 0;
   if (batch != config.training.global_batch_size)
-    bad_input("{} was trained with global batches of {}: go on with --global-batch-size {}", name, batch,
+    bad_input("{} was trained with global batches of {}: continue with --global-batch-size {}", name, batch,
               batch);
   check_order(config, meta.state, name);
   const bool may_differ = config.checkpoint.allow_changed_data;

@@ -175,7 +175,7 @@ RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSch
   const bool is_fm = setup.model.interaction == InteractionKind::Fm;
   if (setup.model.interaction_width() == 0 || (is_fm && setup.model.pairs() == 0))
     bad_input(
-        "the data have no dense features and one table, whose vector has no other to meet: give "
+        "the data have no dense features and one table, so its vector has none to interact with: give "
         "--interaction cat{}",
         is_fm ? "" : ", or --interaction-self");
   setup.schema = schema;

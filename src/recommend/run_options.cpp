@@ -42,11 +42,11 @@ void check_order(const RecommendConfig& config, const nlohmann::json& state, con
   const uint64_t seed = view.has("seed") ? view.at("seed").whole_number() : config.seed;
   if (seed != config.seed)
     bad_input(
-        "{} was trained with --seed {}, which decides the order of the samples: go on with that, not with {}",
+        "{} was trained with --seed {}, which decides the order of the samples: continue with that, not with {}",
         name, seed, config.seed);
   const std::string order = view.text(kOrder, name_of(SampleOrder::Shuffled));
   if (order != name_of(config.training.sample_order))
-    bad_input("{} was trained with --sample-order {}: go on with that, not with {}", name, order,
+    bad_input("{} was trained with --sample-order {}: continue with that, not with {}", name, order,
               name_of(config.training.sample_order));
 }
 

@@ -95,7 +95,7 @@ void describe_samples(ClickDataConfig& data, const TrainedRecommenderConfig& ask
   const bool can = is_to_preprocess(as_asked, asked.data);
   if (asked.dictionaries_of && !can)
     bad_input(
-        "--dictionaries-of {} has no effect on {}, which is no text, Parquet file or array to preprocess",
+        "--dictionaries-of {} has no effect on {}, which is neither text nor a Parquet file nor an array",
         *asked.dictionaries_of, asked.data);
   data.dictionaries_of = asked.dictionaries_of;
   if (!data.dictionaries_of && can) data.dictionaries_of = trained_folder(reader, stored_schema(reader));

@@ -26,7 +26,7 @@ void check_training_data(const CheckpointMeta& meta, const std::string& name, co
   const std::string changed = data_difference(meta, data);
   if (changed.empty() || may_differ) return;
   bad_input(
-      "the training data are not those that {} was trained on: {}; give the same data, or "
+      "the training data differ from those that {} was trained on: {}; give the same data, or "
       "--allow-changed-data to continue with these after the {} samples that were consumed",
       name, changed, meta.consumed_samples);
 }

@@ -21,9 +21,8 @@ void check_length(const RunStart& start, const PretrainConfig& config, const Che
   const bool passes = meta.config.contains("train_epochs") && !meta.config["train_epochs"].is_null();
   const BatchConfig& batch = config.batch;
   if (meta.step > 0 && passes != batch.train_epochs.has_value())
-    bad_input(
-        "{} was trained with --{}, which takes the samples in another order: resume with it, not with --{}",
-        name, passes ? "train-epochs" : "train-iters", passes ? "train-iters" : "train-epochs");
+    bad_input("{} was trained with --{}, which orders samples differently: resume with it, not with --{}",
+              name, passes ? "train-epochs" : "train-iters", passes ? "train-iters" : "train-epochs");
   if (batch.train_epochs && !batch.train_samples) return;  // a mistake in the data, which is already reported
   if (meta.step < batch.train_iters || lacks_evaluation(start, config.checkpoint)) return;
   if (batch.train_epochs)

@@ -7,10 +7,10 @@ from program import ProgramTest
 
 LABEL = "is not a label: 0, 1, false or true"
 NUMBER = "is not a number, false, true or one of --missing-values"
-WEIGHTED = "is not texts with a weight each, like a:0.5|b:2"
+WEIGHTED = "is not a list of weighted texts such as a:0.5|b:2"
 HASH = "is not a hash: up to 8 hexadecimal digits"
 DECIMAL = "is not an id: a decimal number from 0 to 18446744073709551615"
-QUOTE = "has a quote that is not closed before the next '{}'; double the quotes inside a field, and end each field on its line"
+QUOTE = "has a quote that is not closed before the next {}; double the quotes inside a field, and end each field on its line"
 
 
 class Table:
@@ -25,9 +25,9 @@ class Table:
 
 NAMED = Table("named.csv", "--label y --dense age,hours --sparse user --bag tags:|", "y,age,hours,user,tags", ["1", "20", "3.5", "u1", "a|b"], {0: LABEL, 1: NUMBER})
 TABS = Table("named.tsv", "--label y --dense age --sparse user --separator tab", "y\tage\tuser", ["True", "20", "u1"], {0: LABEL, 1: NUMBER})
-RATING = Table("rating.csv", "--label rating>=4 --sparse user", "rating,user", ["4.5", "u1"], {0: "is not what --label rating>=4 can compare: a number"})
+RATING = Table("rating.csv", "--label rating>=4 --sparse user", "rating,user", ["4.5", "u1"], {0: "is not a number, which --label rating>=4 needs"})
 INCOME = Table("income.csv", "--label income==high --sparse user --missing-values ?", "income,user", ["high", "u1"],
-               {0: "is not what --label income==high can compare: a text"})
+               {0: "is not a text, which --label income==high needs"})
 WEIGHTS = Table("weights.csv", "--label y --sparse user --bag words:| --bag-weights words", "y,user,words", ["0", "u1", "a:1|b:0.5"], {2: WEIGHTED})
 CRITEO = Table("criteo.tsv", "--data-format tsv", None, ["1", *map(str, range(13)), *["0123abcd"] * 26],
                {0: "is not a label: 0 or 1", 1: "is not a number", 13: "is not a number", 14: HASH, 39: HASH})
@@ -60,20 +60,20 @@ FIELDS = (
 
 # Lines that are wrong as a whole: the form, the line, the column and the words.
 LINES = (
-    (NAMED, "1,20,3.5,u1", "column tags: ", "the line ends after 4 fields; 5 are expected"),
-    (NAMED, "1", "column age: ", "the line ends after 1 field; 5 are expected"),
+    (NAMED, "1,20,3.5,u1", "column tags: ", "missing; the line has 4 of 5 fields"),
+    (NAMED, "1", "column age: ", "missing; the line has 1 of 5 fields"),
     (NAMED, "1,20,3.5,u1,a,b", "column 6: ", "the line has 6 fields, not 5"),
-    (NAMED, '1,20,3.5,"u1,a', "column user: ", QUOTE.format(",")),
-    (NAMED, '1,20,3.5,u1,"a', "column tags: ", QUOTE.format(",")),
-    (NAMED, '1,"20"x,3.5,u1,a', "column age: ", QUOTE.format(",")),
+    (NAMED, '1,20,3.5,"u1,a', "column user: ", QUOTE.format("','")),
+    (NAMED, '1,20,3.5,u1,"a', "column tags: ", QUOTE.format("','")),
+    (NAMED, '1,"20"x,3.5,u1,a', "column age: ", QUOTE.format("','")),
     (TABS, '1\t20\t"u1', "column user: ", QUOTE.format("tab")),
-    (TABS, "1\t20", "column user: ", "the line ends after 2 fields; 3 are expected"),
+    (TABS, "1\t20", "column user: ", "missing; the line has 2 of 3 fields"),
     (TABS, "1,20,u1", "column y: ", LABEL),
-    (RATING, "5", "column user: ", "the line ends after 1 field; 2 are expected"),
+    (RATING, "5", "column user: ", "missing; the line has 1 of 2 fields"),
     (WEIGHTS, "0,u1,a:1,b:2", "column 4: ", "the line has 4 fields, not 3"),
-    (CRITEO, "1\t5", "column I2: ", "the line ends after 2 fields; 40 are expected, at least 14"),
+    (CRITEO, "1\t5", "column I2: ", "missing; the line has 2 of 40 fields, and needs at least 14"),
     (CRITEO, "\t".join(CRITEO.right + ["00000000"]), "column 41: ", "the line has 41 fields, not 40"),
-    (DECIMALS, "0", "column I1: ", "the line ends after 1 field; 4 are expected, at least 2"),
+    (DECIMALS, "0", "column I1: ", "missing; the line has 1 of 4 fields, and needs at least 2"),
     (DECIMALS, "0,1,2,3,4", "column 5: ", "the line has 5 fields, not 4"),
 )
 
@@ -81,13 +81,13 @@ LINES = (
 HEADERS = (
     ("--data-format csv", "label,I1,C1,C1", "the header has column C1 twice"),
     ("--data-format csv", "label,I1,I1,C1", "the header has column I1 twice"),
-    ("--data-format csv", "label,I1,C1,C3", "the header lacks a column before C3: their numbers begin at 0 or 1 and have no gap"),
+    ("--data-format csv", "label,I1,C1,C3", "the header lacks a column before C3: columns are numbered from 0 or 1 without gaps"),
     ("--data-format csv", "label,I2,C1", "the header lacks a column before I2"),
     ("--data-format csv", "label,click,C1", "the header has 2 columns of labels"),
     ("--data-format csv", "label,age,user", "the header names no column of ids (C1, C2 ... or cat_0, cat_1 ...)"),
     ("--label y --sparse user", "label,user", "--label names the column 'y', the header has label, user"),
     ("--label y --sparse user", "y,item", "--sparse names the column 'user', the header has y, item"),
-    ("--label y --sparse user", "y;user", "the header has y;user: give --separator, if that is several names"),
+    ("--label y --sparse user", "y;user", "the header has y;user: give --separator if these are several names"),
     ("--label y --sparse user", "y,user,user", "the header has the column 'user' 2 times"),
     ("--label y --dense age --sparse user", "y,user", "--dense names the column 'age', the header has y, user"),
     ("--label y --sparse user --bag tags:|", "y,user", "--bag names the column 'tags', the header has y, user"),

@@ -175,9 +175,9 @@ class Days(ProgramTest):
         self.recommend("one", "--save", "first")
         self.recommend("two", "--save", "grown")
         for data, options, words in (
-                ("two", ("--load", "first"), "Tables have grown: --finetune goes on with them"),
+                ("two", ("--load", "first"), "Tables have grown: --finetune continues with larger tables"),
                 ("one", ("--load", "grown", "--finetune"), f"table user: {self.rows('one')[0]} rows in one, {self.rows('two')[0]} in grown"),
-                ("other", ("--load", "first", "--finetune"), "table user: ids are those of dictionary"),
+                ("other", ("--load", "first", "--finetune"), "table user: ids: dictionary"),
                 ("two", ("--load", "first", "--finetune", "--embedding-dim", 8, "--bottom-mlp", "6-8"), "embedding_dim: in the checkpoint 4, requested 8"),
                 ("two", ("--load", "first", "--finetune", "--optimizer", "adam"), "optimizer: in the checkpoint \"adagrad\", requested \"adam\""),
                 ("one", ("--load", "first", "--sample-order", "shuffled", "--train-epochs", 2), "was trained with --sample-order stored"),
@@ -186,7 +186,7 @@ class Days(ProgramTest):
             _, told = self.recommend(data, *options, status=2)
             self.assertIn(words, told, options)
         _, told = self.trifold("score", "--load", "first", "--data", "two", "--output", "x.csv", status=2)
-        self.assertIn("table user: rows are", told)
+        self.assertIn("table user: rows: ", told)
 
 
 if __name__ == "__main__":

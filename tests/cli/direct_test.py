@@ -137,7 +137,7 @@ class Direct(ProgramTest):
                 ("narrow.csv", (), "names the column 'item'"),
                 ("nowhere.csv", (), "nowhere.csv"),
                 ("two.csv", ("--dictionaries-of", "nowhere"), "nowhere"),
-                ("two.csv", ("--dictionaries-of", "hash1"), "was trained on other clicks than two.csv"),
+                ("two.csv", ("--dictionaries-of", "hash1"), "was not trained on clicks like those of two.csv"),
                 ("dictionary2", ("--dictionaries-of", "dictionary1"), "--dictionaries-of dictionary1 has no effect on dictionary2"),
                 ("two.csv", ("--id-policy", "modulo"), "--id-policy modulo has no effect")):
             _, told = self.trifold("score", "--load", "dictionary-run", "--data", data, "--output", "-", *options, status=2)

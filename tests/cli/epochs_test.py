@@ -45,7 +45,7 @@ class Epochs(ProgramTest):
         self.pretrain(*schedule, "--train-epochs", 3, "--load", "d", "--log-json", "more.jsonl", data="text.txt")
         self.assertEqual(self.log("more.jsonl")[-1]["consumed_samples"], 3 * 26)
         _, err = self.pretrain(*schedule, "--train-iters", 30, "--load", "d", data="text.txt", status=2)
-        self.assertIn("was trained with --train-epochs, which takes the samples in another order", err)
+        self.assertIn("was trained with --train-epochs, which orders samples differently", err)
 
     def test_lengths_that_contradict_each_other(self):
         _, err = self.train("--train-iters", 9, status=2)

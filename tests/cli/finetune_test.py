@@ -84,7 +84,7 @@ class Finetune(ProgramTest):
         self.write_labels("train.tsv", 40)
         _, text = self.classify("--load", "bert", "--train-data", "train.tsv", "--train-epochs", 4, "--hidden-dropout", 0.1, "--save", "run",
                                 "--auto-resume", status=2)
-        self.assertIn("the training data are not those that run/step_0000000015 was trained on", text)
+        self.assertIn("the training data differ from those that run/step_0000000015 was trained on", text)
 
     def write_squad(self, name, count):
         """The answer is the word between two signs; where there are none, there is no answer."""

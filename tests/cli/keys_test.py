@@ -272,7 +272,7 @@ class Keys(ProgramTest):
                 ("one", ("--table-storage", "."), "holds no tables whose ids are keys"),
                 ("plain", ("--table-rows", "data", "--key-admission", 2), "has an effect on data of preprocess --ids keys only"),
                 ("one", ("--valid-data", "plain"), "but --table-rows is 30"),
-                ("one", ("--valid-data", "seeded"), "table user: ids are keys of texts with seed 3"),
+                ("one", ("--valid-data", "seeded"), "table user: ids: keys of texts with seed 3"),
                 ("one", ("--load", "run", "--save", "run", "--table-rows", 50), "50"),
                 ("two", ("--load", "run", "--finetune", "--table-rows", 50), "50"),
                 ("one", ("--load", "run", "--key-admission", 2, "--train-epochs", 2), "key_admission: in the checkpoint 1, requested 2"),

@@ -69,7 +69,7 @@ class MissingModule(ProgramTest):
         for name in ("a.parquet", "a.npz", "a_labels.npy"):
             (self.folder / name).write_bytes(b"PAR1")
             _, err = self.trifold("recommend", "--train-data", name, status=2)
-            self.assertIn("files are read by `trifold preprocess` alone, which makes a folder of them", err)
+            self.assertIn("files must be preprocessed", err)
 
 
 @unittest.skipIf(pyarrow is None, "pyarrow is missing: pip install pyarrow")
@@ -143,7 +143,7 @@ class Parquet(ProgramTest):
             _, err = self.preprocess("r.parquet", "out", "--label", rule, "--sparse", "item,kind", "--dense", "age", "--max-malformed", 0.5,
                                       "--missing-values", "?", "-1", "--threads", 1)
             self.assertIn("1 of 4 lines are malformed and left out", err)
-            self.assertIn(f"r.parquet:3: row group 0, column rating: 'null' is not what --label {rule} can compare: a number", err)
+            self.assertIn(f"r.parquet:3: row group 0, column rating: 'null' is not a number, which --label {rule} needs", err)
             self.assertEqual(list((self.folder / "out" / "labels.bin").read_bytes()), wanted)
             self.assertEqual(struct.unpack("<3f", (self.folder / "out" / "dense.bin").read_bytes())[1:], (0, 0))
             self.assertEqual(self.ids("out", "item"), [2, 3, 0])
@@ -187,7 +187,7 @@ class Parquet(ProgramTest):
         self.assertIn("table words: sample 1 has 500 ids, a bag 8.8 on average", err)
         self.assertIn("--max-bag N keeps the first N ids of each", err)
         _, err = self.preprocess("long.parquet", "cut", *columns, "--max-bag", 3)
-        self.assertIn("table words: 1 of 64 bags had more than 3 ids; the first 3 were kept", err)
+        self.assertIn("table words: 1 of 64 bags were longer than --max-bag 3; their first ids were kept", err)
         manifest = json.loads((self.folder / "cut" / "clicks.json").read_text())
         self.assertEqual((manifest["max_bag"], manifest["tables"][0]["cut_bags"], manifest["tables"][0]["most_ids"]), (3, 1, 3))
         self.assertEqual(self.ids("cut", "words")[:6], [2, 3, 4, 2, 3, 5])

@@ -59,7 +59,7 @@ class Arrays(PreprocessTest):
                 (("x_sparse.npy", "<i4", (3, 1), [1, 2, 3]), "x_sparse.npy: its shape is 3 x 1, that of x_labels.npy is 2: a row for each sample"),
                 (("x_sparse.npy", "<i4", (2, 1), [1]), "x_sparse.npy: has room for 1 numbers, its shape is 2 x 1: it is damaged"),
                 (("x_sparse.npy", ">i4", (2, 1), [1, 2]), "x_sparse.npy: its numbers are '>i4', not little-endian integers, booleans or floats of 2, 4 or 8 bytes"),
-                (("x_sparse.npy", "<i4", (2, 1), [1, 2], "True"), "x_sparse.npy: is in Fortran's order"),
+                (("x_sparse.npy", "<i4", (2, 1), [1, 2], "True"), "x_sparse.npy: its order is Fortran's"),
                 (("x_dense.npy", "<f4", (2, 1), [1, float("inf")]), "x_dense.npy: sample 1, dense feature 0 is inf, not a number")):
             self.npy("x_sparse.npy", "<i4", (2, 1), [1, 2])
             before = {path.name: path.read_bytes() for path in self.folder.glob("x_*.npy")}
@@ -71,7 +71,7 @@ class Arrays(PreprocessTest):
         self.write("y_labels.npy", b"label,I1\n")
         for source, more, words in (("y_labels.npy", (), "y_labels.npy: is not an array of NumPy's format .npy"),
                                     ("x_dense.npy", (), "x_dense.npy: arrays are given by the file of their labels, NAME_labels.npy"),
-                                    ("x_labels.npy", ("--label", "y", "--sparse", "c"), "arrays have no names of columns"),
+                                    ("x_labels.npy", ("--label", "y", "--sparse", "c"), "arrays have no column names"),
                                     ("x_labels.npy", ("--data-format", "csv"), "is an array, which --data-format csv does not read")):
             _, err = self.preprocess(source, "bad", columns=("--threads", 1, *more), status=2)
             self.assertIn(words, err)
@@ -121,7 +121,7 @@ class Arrays(PreprocessTest):
         self.preprocess("good.npz", "out", columns=("--threads", 1))
         good = (self.folder / "good.npz").read_bytes()
         middle = good.index(b"X_cat.npy") + 60
-        cases = [({"X_cat_t": arrays["X_cat"], "X_int": arrays["X_int"], "y": arrays["y"]}, "bad.npz: has X_cat_t, a table a row, as dlrm's first pass writes it"),
+        cases = [({"X_cat_t": arrays["X_cat"], "X_int": arrays["X_int"], "y": arrays["y"]}, "bad.npz: has X_cat_t with one row for each table, from dlrm's first pass"),
                  ({"X_cat": arrays["X_cat"], "X_int": arrays["X_int"]}, "bad.npz: has no array y; there are X_cat, X_int"),
                  ({**arrays, "X_int": ("<i4", (3, 1), [1, 2, 3])}, "bad.npz: X_int: its shape is 3 x 1, that of bad.npz: y is 2: a row for each sample"),
                  ({**arrays, "y": ("<i4", (2,), [0, 7])}, "bad.npz: y: the label of sample 1 is 7, not 0 or 1"),

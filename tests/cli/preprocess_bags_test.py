@@ -33,9 +33,9 @@ class Bags(PreprocessTest):
         for more, words in (
                 (("--sparse", "user,tags", "--bag", "genres:token_seq:|"), "column 2 is tags here, genres_token_seq in rare"),
                 (("--sparse", "user", "--bag", "tags"), "--bag tags: the fields of a text need the character between their values: give tags:| or tags:space"),
-                (("--sparse", "user", "--bag", ":|"), "':|' is no column with the character between its texts, like genres:|"),
+                (("--sparse", "user", "--bag", ":|"), "':|' is not a column and its separator, such as genres:|"),
                 (("--sparse", "user", "--max-bag", 2), "--max-bag 2: movies.csv has no column of bags: leave it out, or name one with --bag"),
-                (("--sparse", "user", "--bag", "genres:||"), "'||' is no separator: one character that is no quote, or space, tab or comma"),
+                (("--sparse", "user", "--bag", "genres:||"), "'||' is not a separator: give one character other than a quote, or the word space, tab or comma"),
                 (("--sparse", "user", "--bag", "kinds:|"), "movies.csv:1: --bag names the column 'kinds'"),
                 (("--sparse", "user,genres:token_seq,tags"), "column genres_token_seq is of --bag in rare: give the same")):
             given = ("--dictionaries-of", "rare") if "in rare" in words else ()
@@ -56,7 +56,7 @@ class Bags(PreprocessTest):
         self.assertEqual(weights("out"), [0.5, 2, -1.25, 100, 0, 3, 1])
         self.preprocess("w.csv", "cut", "--max-bag", 1, columns=columns)
         self.assertEqual((self.bags("cut")[1]["words"], weights("cut")), ([[2], [], [3], [4]], [0.5, -1.25, 0]))
-        for text, words in (("a", "'a|b:1' is not texts with a weight each, like a:0.5|b:2"), ("a:x", "'a:x|b:1' is not texts"), ("a:inf", "'a:inf|b:1' is not"),
+        for text, words in (("a", "'a|b:1' is not a list of weighted texts such as a:0.5|b:2"), ("a:x", "'a:x|b:1' is not a list"), ("a:inf", "'a:inf|b:1' is not"),
                             ("a:", "'a:|b:1' is not")):
             self.write("bad.csv", f"y,user,words\n1,u1,{text}|b:1\n")
             _, err = self.preprocess("bad.csv", "x", columns=columns, status=2)
@@ -99,9 +99,9 @@ class Bags(PreprocessTest):
                 self.assertLess(abs(got - wanted), 2e-5, placement)
         # Data with weights and without do not mix.
         _, err = train("weights", "x.jsonl", "--valid-data", "plain", status=2)
-        self.assertIn("ids have weights in weights, none in plain", err)
+        self.assertIn("ids have weights in weights, but not in plain", err)
         _, err = self.trifold("evaluate", "--load", "run_weights", "--data", "plain", "--threads-per-rank", 1, status=2)
-        self.assertIn("none in plain", err)
+        self.assertIn("but not in plain", err)
         self.trifold("evaluate", "--load", "run_weights", "--data", "weights", "--threads-per-rank", 1)
         file = self.folder / "weights" / "words.weights"
         whole = file.read_bytes()
@@ -113,7 +113,7 @@ class Bags(PreprocessTest):
     def test_bags_may_be_cut(self):
         self.write("w.csv", "y,words\n1,a b c d\n0,b\n1,\n0,c d e\n")
         _, err = self.preprocess("w.csv", "out", "--max-bag", 2, columns=("--label", "y", "--bag", "words:space", "--threads", 1))
-        self.assertIn("table words: 2 of 4 bags had more than 2 ids; the first 2 were kept", err)
+        self.assertIn("table words: 2 of 4 bags were longer than --max-bag 2; their first ids were kept", err)
         manifest, found = self.bags("out")
         self.assertEqual(found["words"], [[2, 3], [3], [], [4, 5]])
         self.assertEqual((manifest["max_bag"], manifest["tables"][0]["cut_bags"], manifest["tables"][0]["most_ids"]), (2, 2, 2))

@@ -117,7 +117,7 @@ class Preprocess(PreprocessTest):
         hours = next(iter(people(1)))[2]
         cases = [(line(2, f",{hours},", ",many,"), "bad.csv:2: column hours-per-week: 'many' is not a number"),
                  (line(2, '"a ""free"" remark', '"a "free" remark'), "bad.csv:2: column remark: \"a \"free\" remark has a quote that is not closed"),
-                 (good.rstrip() + "\r\n1,2\r\n", "bad.csv:52: column hours-per-week: the line ends after 2 fields; 7 are expected"),
+                 (good.rstrip() + "\r\n1,2\r\n", "bad.csv:52: column hours-per-week: missing; the line has 2 of 7 fields"),
                  (good.rstrip() + ",x\r\n", "bad.csv:51: column 8: the line has 8 fields, not 7"),
                  (good.rstrip() + "\r\n\r\n", "bad.csv:52: the line is empty")]
         for text, words in cases:

@@ -79,7 +79,7 @@ class Recommend(ProgramTest):
             self.assertLess(abs(one - other), 2e-5 * one)
         self.trifold("recommend", *run, "--cross-layers", 2, "--eps", 1e-8)
         for more, words in ((("--interaction", "dot"), ["interaction: in the checkpoint \"cross\", requested \"dot\"",
-                                                        "Model options that are left out are its own"]),
+                                                        "Model options that are left out are taken from it"]),
                             (("--top-mlp", "9-1"), ["top_mlp.0: in the checkpoint 8, requested 9"]),
                             (("--embedding-dim", 8), ["embedding_dim: in the checkpoint 4, requested 8"]),
                             (("--interaction-self",), ["interaction_self: in the checkpoint false, requested true"]),
@@ -263,7 +263,7 @@ class Recommend(ProgramTest):
         self.recommend("--train-iters", 5, "--save", "d")
         for arguments, message in ((["--seed", 99], "was trained with --seed 1234"),
                                    (["--synthetic-samples", 7000], "synthetic clicks: 6000 samples"),
-                                   (["--global-batch-size", 100], "go on with --global-batch-size 250")):
+                                   (["--global-batch-size", 100], "continue with --global-batch-size 250")):
             _, err = self.recommend("--load", "d", *arguments, status=2)
             self.assertIn(message, err)
 

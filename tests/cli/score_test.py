@@ -133,7 +133,7 @@ class Score(ProgramTest):
                 ((), "scores.txt", "--output scores.txt: the name ends in none of .csv, .jsonl and .parquet: give --output-format csv, jsonl or parquet"),
                 ((), "none/scores.csv", "there is no folder"),
                 (("--data", "missing.csv"), "scores.csv", "missing.csv: there is no such file or folder"),
-                (("--data", "packed.csv.gz"), "scores.csv", "packed.csv.gz: packed text is read by `trifold preprocess` alone"),
+                (("--data", "packed.csv.gz"), "scores.csv", "packed.csv.gz: packed text must be preprocessed"),
                 (("--ranks", 100000), "scores.csv", "--ranks 100000 is not possible"),
                 (("--ranks", 200, "--global-batch-size", 100), "scores.csv", "--ranks 200 is more than the samples of --global-batch-size 100"),
                 (("--load", "missing"), "scores.csv", "checkpoint missing does not exist"),

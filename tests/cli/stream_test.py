@@ -81,7 +81,7 @@ class Stream(ProgramTest):
         (self.corpus / "more.txt").write_text("another file")
         for start in (("--load", "d"), ("--auto-resume",)):
             _, message = self.stream(*more, *start, status=2)
-            self.assertIn("the training data are not those that d/step_0000000002 was trained on", message)
+            self.assertIn("the training data differ from those that d/step_0000000002 was trained on", message)
             self.assertNotIn("passed over", message)
         (self.corpus / "more.txt").unlink()
         self.stream(*more, "--auto-resume")

@@ -104,8 +104,7 @@ TEST(ClickText, ShortLines) {
   }
   line.resize(line.rfind('\t'));
   EXPECT_FALSE(parse(criteo_layout(true), line).good);
-  expect_has(explain_line(criteo_layout(true), line),
-             "column I13: the line ends after 13 fields; 40 are expected");
+  expect_has(explain_line(criteo_layout(true), line), "column I13: missing; the line has 13 of 40 fields");
 }
 
 TEST(ClickText, ReportsProblems) {
@@ -284,7 +283,7 @@ TEST(TextClicks, RejectsUnusableData) {
   };
   const std::string good = criteo_line() + "\n";
   expect_has(error_of([&] { open(good, {1, 2}); }), "has 26 columns of ids; 2 table sizes are given");
-  expect_has(error_of([&] { open("label,C1\nx\n\n", {5}); }), "has no line that can be read");
+  expect_has(error_of([&] { open("label,C1\nx\n\n", {5}); }), "has no valid line");
   expect_has(error_of([&] { open(criteo_line().substr(2) + "\n", {5}); }), "has no labels");
   expect_has(error_of([&] { open("bad\n" + good, {1000}, IdPolicy::Error); }),
              ": line 2, column C1: id '80000000' (hexadecimal, 2147483648 in decimal) is outside the table, "

@@ -35,8 +35,7 @@ TEST(BagColumns, EndInTheCharacterBetweenTheirTexts) {
   EXPECT_EQ(bags.text(), text);
   EXPECT_EQ(BagColumns::parse("genres").text(), "genres");  // of lists
   for (const char* bad : {"genres:", ":|", ":"})
-    expect_contains(refusal([&] { BagColumns::parse(bad); }),
-                    "is no column with the character between its texts");
+    expect_contains(refusal([&] { BagColumns::parse(bad); }), "is not a column and its separator");
   for (const char* bad : {"genres:||", "genres:blank", R"(genres:"")"})
     EXPECT_NE(refusal([&] { BagColumns::parse(bad); }), "") << bad;
 }

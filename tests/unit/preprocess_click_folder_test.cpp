@@ -155,7 +155,7 @@ TEST(OpenClicks, FindsTheFormat) {
   options.table_rows = {5};
   EXPECT_EQ(open_clicks(dir.file("day_0"), options).source->schema().table_count(), 26);
   options.dense = 4;
-  expect_has(error(dir.file("day_0"), options), "it has 13 dense features, but --dense-features is 4");
+  expect_has(error(dir.file("day_0"), options), "dense features: it has 13, but --dense-features is 4");
   options.table_rows = {5, 6};
   options.dense = 1;
   EXPECT_EQ(open_clicks(dir.file("t.bin"), options).source->samples(), 1);
@@ -185,7 +185,7 @@ TEST(OpenClicks, GivenOptionsMustAgreeWithTheFolder) {
   EXPECT_EQ(open_clicks(dir.file("out"), same).source->samples(), 2);
   expect_has(with([](auto& o) { o.table_rows = {4, 5}; }), "table C2 has 3 rows, but --table-rows is 5");
   expect_has(with([](auto& o) { o.table_rows = {4, 5, 6}; }), "has 2 tables, --table-rows has 3 numbers");
-  expect_has(with([](auto& o) { o.dense = 2; }), "it has 1 dense features, but --dense-features is 2");
+  expect_has(with([](auto& o) { o.dense = 2; }), "dense features: it has 1, but --dense-features is 2");
   expect_has(with([](auto& o) { o.dense_transform = DenseTransform::Log3; }), "its dense transform is log1p");
   expect_has(with([](auto& o) { o.id_policy = IdPolicy::Modulo; }), "--id-policy modulo has no effect");
   expect_has(with([](auto& o) { o.table_ids = {2}; }), "leave out --table-max-ids");

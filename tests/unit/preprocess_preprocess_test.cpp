@@ -242,7 +242,7 @@ TEST(Preprocess, RefusesAndLeavesNothingBehind) {
   expect_has(refused("", nothing), "is empty");
   expect_has(refused("C1,I1\na,1\n", nothing), "has no column of labels");
   expect_has(refused("label,C1\n", nothing), "contains no samples");
-  expect_has(refused("label,C1\n3,a\n", nothing), "no line is left\n1 of 1 lines are malformed");
+  expect_has(refused("label,C1\n3,a\n", nothing), "has no valid line\n1 of 1 lines are malformed");
   expect_has(refused(good + "x\nx\nx\n", nothing), "more than 50 % of the lines are malformed; 3 of 5");
   expect_has(refused(good, [](auto& o) { o.hash_ids = true; }), "need a range");
   expect_has(refused(good, [](auto& o) { o.drop_negatives = 1; }), "must be in [0, 1)");

@@ -149,8 +149,9 @@ char bag_separator(std::string_view text, const std::string& shown) {
   for (const NamedCharacter& one : kBagSeparators)
     if (text == one.word) return one.character;
   if (text.size() != 1 || text == "\"" || text == "\n" || text == "\r")
-    bad_input("'{}': '{}' is no separator: one character that is no quote, or space, tab or comma", shown,
-              printable(std::string(text)));
+    bad_input(
+        "'{}': '{}' is not a separator: give one character other than a quote, or the word space, tab or comma",
+        shown, printable(std::string(text)));
   return text.front();
 }
 
@@ -174,7 +175,7 @@ BagColumns BagColumns::parse(std::string_view text) {
                              ? std::string::npos
                              : word.rfind(':', word.size() - 2);  // the separator itself may be a colon
     if (colon == std::string::npos || colon == 0)
-      bad_input("'{}' is no column with the character between its texts, like genres:| or tags:space", shown);
+      bad_input("'{}' is not a column and its separator, such as genres:| or tags:space", shown);
     bags.columns.push_back(
         {word.substr(0, colon), bag_separator(std::string_view(word).substr(colon + 1), shown)});
   }
