@@ -10,6 +10,7 @@ import xml.etree.ElementTree as ElementTree
 from program import TEXT, ProgramTest
 
 CONFIGS = pathlib.Path(os.environ["TRIFOLD_ROOT"]) / "launch" / "configs"
+MIXTURES = [path for path in sorted(CONFIGS.glob("*.cfg")) if "num-experts" in path.read_text()]
 
 MODEL = ("--num-layers 4 --hidden-size 32 --num-attention-heads 2 --seq-length 32 --vocab-size 300 "
          "--micro-batch-size 2 --global-batch-size 16").split()
@@ -100,11 +101,13 @@ class Plan(ProgramTest):
         self.assertAlmostEqual(sum(closed["parts"].values()), closed["step_seconds"])
 
     def test_models_with_experts_are_forecast_and_searched(self):
-        for name in ("mixtral-8x7b", "mixtral-8x22b", "qwen2-57b-a14b", "qwen3-30b-a3b", "qwen3-235b-a22b", "deepseek-v3"):
-            config = ["--config", CONFIGS / f"{name}.cfg", "--hardware", "h100"]
-            with self.subTest(name):
-                self.trifold("plan", *config, "--json", "plan.json")
+        for path in MIXTURES:
+            config = ["--config", path, "--hardware", "h100"]
+            with self.subTest(path.name):
+                out, _ = self.trifold("plan", *config, "--json", "plan.json")
+                self.assertIn("the plan fits", out)
                 plan = json.loads(self.read("plan.json"))
+                self.assertTrue(plan["closed_form"]["fits"])
                 (self.folder / "line.txt").write_text(" ".join(map(str, config)))
                 closed = json.loads(self.trifold("plan", "--lines", "line.txt", "--closed-form")[0])
                 self.assertAlmostEqual(closed["step_seconds"] / plan["step_seconds"], 1, delta=0.1)
