@@ -33,7 +33,7 @@ TEST(CompareClicks, NamesEachDifference) {
   EXPECT_EQ(with([](auto& s) { s.tables[0].mapping = "dictionary 2"; }),
             "table a: ids: dictionary 2 in B, dictionary 1 in A");
   EXPECT_EQ(with([](auto& s) { s.tables[0].mapping = ""; }),
-            "table a: ids are the numbers of the file in B, those of dictionary 1 in A");
+            "table a: ids: the numbers of the file in B, dictionary 1 in A");
   EXPECT_EQ(with([](auto& s) { s.tables[0].name = "b", s.tables[1].name = "a"; }),
             "table a: table in its place: b in B, a in A; table b: table in its place: a in B, b in A");
 }

@@ -97,7 +97,7 @@ TEST(StreamTrouble, ABookmarkOfAnotherStreamIsRefused) {
   };
   StreamSamples(options_of(dir.file("text.txt"), "9,1,0")).open_at(mark);  // the same shares
   expect_has(message(options_of(dir.file("text.txt"), "80,20")),
-             "one of another --split (\"90,10,0\", now \"80,20,0\"); give the same, or start anew");
+             "that of another --split (\"90,10,0\", now \"80,20,0\"); give the same, or start anew");
   StreamOptions other = options;
   other.json_key = "key\xff";
   expect_has(message(other), "another --json-key (\"text\", now \"key\xef\xbf\xbd\")");
