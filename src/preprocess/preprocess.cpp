@@ -14,6 +14,7 @@
 #include "core/random.h"
 #include "files/mapped_file.h"
 #include "preprocess/click_reader.h"
+#include "preprocess/given_encoding.h"
 #include "preprocess/number_ids.h"
 #include "preprocess/parse_clicks.h"
 
@@ -63,7 +64,7 @@ class Job {
       given_ = read_click_folder(*options.dictionaries_of);
       check_dictionaries(*given_, *options.dictionaries_of);
       if (!options_.columns && options_.format == "auto") options_.columns = given_->columns;
-      if (options_.as_there) take_options_of(*given_);
+      if (options_.as_there) take_options(*given_, options_);
     }
     if (options_.columns) options_.columns->needs_labels = options_.needs_labels;
     // Each is opened for its layout, closed, and reopened later: there may be thousands.
@@ -105,14 +106,6 @@ class Job {
     const std::string malformed = result_.report.text();
     bad_input("{}: {}", options_.inputs[0],
               malformed.empty() ? "contains no samples" : "has no valid line\n" + malformed);
-  }
-
-  void take_options_of(const ClickFolder& folder) {
-    options_.transform = folder.transform;
-    options_.max_ind_range = folder.max_ind_range;
-    options_.max_bag = folder.max_bag;
-    options_.keep_keys = !folder.tables.empty() && folder.tables[0].keys;
-    options_.hash_ids = !folder.tables.empty() && !folder.tables[0].keys && !folder.tables[0].dictionary;
   }
 
   void check_options() const {
@@ -252,43 +245,7 @@ class Job {
     name_labels(folder);
     folder.hash_seed = layout_.rules ? layout_.rules->hash_seed : 0;
     folder.columns = options_.columns;
-    if (!given_) return;
-    for (size_t t = 0; t < folder.tables.size(); ++t) {
-      if (layout_.rules && folder.tables[t].name != given_->tables[t].name)
-        bad_input("--sparse: column {} is {} here, {} in {}: name the columns in the same order", t + 1,
-                  folder.tables[t].name, given_->tables[t].name, *options_.dictionaries_of);
-      if (folder.tables[t].bag != given_->tables[t].bag)
-        bad_input("{}: column {} is of --{} in {}: give the same", options_.inputs[0], folder.tables[t].name,
-                  given_->tables[t].bag ? "bag" : "sparse", *options_.dictionaries_of);
-      if (folder.tables[t].weighted != given_->tables[t].weighted)
-        bad_input("{}: column {} is {} --bag-weights in {}: give the same", options_.inputs[0],
-                  folder.tables[t].name, given_->tables[t].weighted ? "of" : "not of",
-                  *options_.dictionaries_of);
-      folder.tables[t].name = given_->tables[t].name;
-    }
-    if (given_->hash_seed != folder.hash_seed)
-      bad_input("{} was made with --hash-seed {}, on which its dictionaries depend: give the same",
-                *options_.dictionaries_of, given_->hash_seed);
-    if (given_->transform != folder.transform || given_->max_ind_range != folder.max_ind_range)
-      bad_input("{} was made with the dense transform {} and the range {}: its dictionaries need the same",
-                *options_.dictionaries_of, name_of(given_->transform), given_->max_ind_range);
-    if (given_->base != folder.base)
-      bad_input("{} was made of {} ids, {} has {} ones: give --data-format", *options_.dictionaries_of,
-                name_of(given_->base), options_.inputs[0], name_of(folder.base));
-    for (const ClickFolder::Table& table : given_->tables)
-      if (!table.dictionary && !options_.as_there)
-        bad_input("{} has no dictionaries: its ids are {}", *options_.dictionaries_of,
-                  table.keys ? "keys, which need none: give --ids keys" : "hashes");
-    check_columns();
-  }
-
-  void check_columns() const {
-    if (!options_.columns || !given_->columns) return;
-    const std::vector<std::string> differences =
-        column_differences(*given_->columns, *options_.dictionaries_of, *options_.columns, "these options");
-    if (!differences.empty())
-      bad_input("the columns differ from those of {}:\n  {}\nWithout --label they are taken from there",
-                *options_.dictionaries_of, fmt::join(differences, "\n  "));
+    if (given_) expect_encoding(*given_, options_, layout_.rules.has_value(), folder);
   }
 
   void name_labels(ClickFolder& folder) const {

@@ -33,8 +33,8 @@ struct PreprocessOptions {
   int64_t frequency_threshold = 1;  // occurrences that a value needs for an id of its own
   // Folder whose dictionaries, m of LogMin and, unless `columns` or a format are given, named columns are reused.
   std::optional<std::string> dictionaries_of;
-  // The folder may be one of hashes or keys too; hash_ids, keep_keys, max_ind_range, max_bag and the transform are then its
-  // own.
+  // Take hash_ids, keep_keys, max_ind_range, max_bag and the transform from that folder, whose ids may then be hashes or
+  // keys too.
   bool as_there = false;
   bool needs_labels = true;  // else an input may have none: ClickFolder::labeled
   // Values that are not in them and reach the threshold in these inputs get ids behind theirs; else all have id 1.
