@@ -44,7 +44,7 @@ class ThreadGroups {
   const int world_size;
   const std::chrono::milliseconds timeout;
   const OpTable& ops;
-  const bool oversubscribed;  // more ranks than cores: a waiting rank yields its core at once
+  const bool oversubscribed;  // more ranks than cores: a waiting rank sleeps at once
 
  private:
   struct Home {  // where a rank runs

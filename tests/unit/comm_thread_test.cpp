@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <thread>
@@ -253,6 +254,27 @@ TEST(WaitClock, CountsOnlyTheTimeThatTheProcessRan) {
   }
   EXPECT_NEAR(clock.waited(), 15, 0.2);
   EXPECT_FALSE(clock.extend(milliseconds(15'000)));
+}
+
+// Switches of this process's threads so far: the kernel counts a thread that yields as preempted.
+struct Switches {
+  int64_t slept = 0;
+  int64_t preempted = 0;
+};
+
+Switches switches() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return {usage.ru_nvcsw, usage.ru_nivcsw};
+}
+
+TEST(ThreadWorld, RanksThatShareCoresSleepWhileTheyWait) {
+  const Switches before = switches();
+  run_ranks(2 * available_cores() + 2, [](Communicator& comm) {
+    for (int round = 0; round < 200; ++round) comm.barrier();
+  });
+  const Switches after = switches();
+  EXPECT_GT(after.slept - before.slept, 2 * (after.preempted - before.preempted));
 }
 
 TEST(ThreadWorld, FirstErrorWinsAndTheOthersAreWoken) {
