@@ -1,5 +1,7 @@
 #include "comm/mpi/mpi_world.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <future>
@@ -98,15 +100,27 @@ Library& library() {
   return mpi;
 }
 
-// Polls often while an answer is likely, then yields the core, then sleeps: a rank that waits for a late one
-// must not take cores from ranks that compute.
+// Ranks of this host, counted by a collective call.
+int count_ranks_here(MPI_Comm world) {
+  MPI_Comm host = MPI_COMM_NULL;
+  MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+  int count = 0;
+  MPI_Comm_size(host, &count);
+  MPI_Comm_free(&host);
+  return count;
+}
+
+// Polls often while an answer is likely, then yields the core, then sleeps: a rank that waits for a late one must not take
+// cores from ranks that compute. Ranks that share cores do not yield: that would cost a time slice of any other program.
 class Backoff {
  public:
+  explicit Backoff(bool shares_cores) : yields_for_(shares_cores ? 0 : 200) {}
+
   void pause() {
     if (++looks_ < kLooks) return;
     const auto now = Clock::now();
     if (looks_ == kLooks) since_ = now;
-    if (now - since_ < std::chrono::milliseconds(2))
+    if (now - since_ < yields_for_)
       std::this_thread::yield();
     else
       std::this_thread::sleep_for(std::chrono::microseconds(100));
@@ -118,6 +132,7 @@ class Backoff {
  private:
   static constexpr int kLooks = 50;
 
+  const std::chrono::microseconds yields_for_;
   int looks_ = 0;
   Clock::time_point since_;
 };
@@ -138,6 +153,8 @@ MpiWorld::MpiWorld(const MpiModuleHost& host)
   MPI_Comm_get_attr(comm_, MPI_TAG_UB, &highest, &known);
   highest_tag_ = known != 0 ? *highest : 32'767;  // the minimum that the standard guarantees
   learn_places();
+  // Not the cores that this process may use: a launcher may bind each rank to one.
+  shares_cores_ = count_ranks_here(comm_) > sysconf(_SC_NPROCESSORS_ONLN);
   expect_news();
   watch_ = std::thread([this] { watch_loop(); });
 }
@@ -261,7 +278,7 @@ class MpiWorld::Waiting {
 
 void MpiWorld::await(FunctionRef<bool()> done, FunctionRef<std::string()> what) {
   WaitClock clock(timeout_);
-  Backoff backoff;
+  Backoff backoff(shares_cores_);
   Waiting waiting(*this);
   for (uint64_t seen = 0;; backoff.pause()) {
     auto held = lock();

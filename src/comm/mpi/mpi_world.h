@@ -150,6 +150,7 @@ class MpiWorld {
   int rank_ = 0;
   int size_ = 0;
   int highest_tag_ = 0;
+  bool shares_cores_ = false;         // this host has fewer cores than ranks
   std::atomic<int> next_context_{1};  // 0 is the world's
   std::atomic<bool> broken_{false};
 
