@@ -53,16 +53,24 @@ skip() {
   printf '\n== %s: skipped, %s\n' "$1" "$2"
 }
 
+# Whether the CUDA module is compiled: its kernels take minutes, and without a GPU only those who change the code need them.
+builds_cuda() { [[ $mode == all || $mode == long ]] || command -v nvidia-smi >/dev/null; }
+
 # build PRESET [TARGET...]: prints only what is wrong. From nothing, several files are compiled at once, which takes half
 # as long; a folder that was configured before stays as it is, so that little is compiled again while working.
 build() {
   local preset=$1 log=build/$1.log
-  local -a targets=() joined=()
+  local -a targets=() options=()
   shift
-  if [[ ! -e build/$preset/CMakeCache.txt ]]; then joined=(-DCMAKE_UNITY_BUILD=ON -DTRIFOLD_JOIN_TESTS=ON); fi
+  if [[ ! -e build/$preset/CMakeCache.txt ]]; then options=(-DCMAKE_UNITY_BUILD=ON -DTRIFOLD_JOIN_TESTS=ON); fi
+  if builds_cuda; then
+    options+=(-DTRIFOLD_CUDA=ON)
+  elif [[ ! -e build/$preset/CMakeCache.txt ]]; then
+    options+=(-DTRIFOLD_CUDA=OFF)
+  fi
   if (($#)); then targets=(--target "$@"); fi
   mkdir -p build
-  if cmake --preset "$preset" "${joined[@]}" >"$log" 2>&1 &&
+  if cmake --preset "$preset" "${options[@]}" >"$log" 2>&1 &&
     cmake --build "build/$preset" --parallel "$jobs" "${targets[@]}" >>"$log" 2>&1; then
     return 0
   fi
@@ -82,7 +90,9 @@ run_ctest() {
 # build/kernel_tools. Without them those tests are skipped.
 kernel_tools() {
   local packages=build/kernel_tools PATH=$PATH:/usr/local/cuda/bin
-  if ! command -v nvcc >/dev/null; then
+  if ! builds_cuda; then
+    skip "CUDA module" "this machine has no GPU; tests/run.sh --all compiles it, and its gates on machine code"
+  elif ! command -v nvcc >/dev/null; then
     skip "gates on machine code" "nvcc is missing"
   elif command -v cuobjdump >/dev/null && command -v nvdisasm >/dev/null || [[ -d $packages ]]; then
     return
