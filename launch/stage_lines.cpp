@@ -8,15 +8,37 @@ namespace trifold::launch {
 
 namespace {
 
+// The blocks of the head.
+struct HeadBlocks {
+  int begin, end;
+};
+
+HeadBlocks head_of(const std::vector<StageReport>& stages) {
+  const int end = stages.back().blocks.end;
+  int count = 0;
+  for (const StageReport& stage : stages) count += stage.heads;
+  return {end - count, end};
+}
+
+// "head", or "head 1/4 to 3/4"
+std::string head_text(const StageReport& stage, const HeadBlocks& head) {
+  const int parts = head.end - head.begin;
+  if (parts == 1) return "head";
+  const int last = stage.blocks.end - head.begin;
+  const int first = last - stage.heads + 1;
+  return first == last ? fmt::format("head {}/{}", last, parts)
+                       : fmt::format("head {}/{} to {}/{}", first, parts, last, parts);
+}
+
 // "embedding, layers 1 to 3", "layers 4 to 6, head"
-std::string blocks_text(const StageReport& stage, int head) {
+std::string blocks_text(const StageReport& stage, const HeadBlocks& head) {
   std::string text;
   const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
   if (stage.blocks.begin == 0) add("embedding");
   const int first_layer = std::max(stage.blocks.begin, 1);
   if (stage.layers == 1) add(fmt::format("layer {}", first_layer));
   if (stage.layers > 1) add(fmt::format("layers {} to {}", first_layer, first_layer + stage.layers - 1));
-  if (stage.blocks.end - 1 == head) add("head");
+  if (stage.heads > 0) add(head_text(stage, head));
   return text;
 }
 
@@ -30,11 +52,12 @@ std::string count_text(double value) {
 }
 
 std::vector<std::string> stage_lines(const std::vector<StageReport>& stages, int pipeline_ranks) {
-  const int head = stages.back().blocks.end - 1;
+  const HeadBlocks head = head_of(stages);
   const auto alike = [&](const StageReport& a, const StageReport& b) {
-    return a.blocks.begin > 0 && b.blocks.end <= head && a.layers == b.layers && a.parameters == b.parameters;
+    return a.blocks.begin > 0 && b.blocks.end <= head.begin && a.layers == b.layers &&
+           a.parameters == b.parameters;
   };
-  std::vector<std::string> lines{fmt::format("stages      {}, {} a rank, cut by cost", stages.size(),
+  std::vector<std::string> lines{fmt::format("stages      {}, {} a rank", stages.size(),
                                              static_cast<int>(stages.size()) / pipeline_ranks)};
   for (size_t begin = 0; begin < stages.size();) {
     size_t end = begin + 1;

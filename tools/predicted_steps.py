@@ -27,6 +27,8 @@ MODEL = ["--num-layers", "8", "--hidden-size", "256", "--num-attention-heads", "
 THREADS = ["--ranks", "2"]
 TENSOR = ["--tensor-model-parallel-size", "2"]
 PIPELINE = ["--pipeline-model-parallel-size", "2"]
+# The output layer in blocks that either stage may have.
+PARTS = ["--untie-embeddings-and-output-weights", "--pipeline-vocab-parts", "8"]
 
 
 def pipeline(schedule, stages=1):
@@ -38,7 +40,8 @@ LAYOUTS = (
     ("tp 2", TENSOR, False), ("tp 2, sequence parallel", [*TENSOR, "--sequence-parallel"], False),
     ("pp 2, gpipe", pipeline("gpipe"), False), ("pp 2, 1f1b", pipeline("1f1b"), False),
     ("pp 2, interleaved", pipeline("interleaved", 2), False), ("pp 2, zb-h1", pipeline("zb-h1"), False),
-    ("pp 2, zb-v", pipeline("zb-v", 2), False), ("dp 2", [], False), ("dp 2, ZeRO 3", ["--zero-stage", "3"], False),
+    ("pp 2, zb-v", pipeline("zb-v", 2), False), ("pp 2, zb-h1, head in parts", [*pipeline("zb-h1"), *PARTS], False),
+    ("dp 2", [], False), ("dp 2, ZeRO 3", ["--zero-stage", "3"], False),
     ("tp 2, MPI", TENSOR, True), ("pp 2, 1f1b, MPI", pipeline("1f1b"), True), ("dp 2, MPI", [], True),
 )
 

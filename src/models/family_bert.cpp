@@ -74,6 +74,7 @@ constexpr LanguageFamily kBertParts{
     .make_embedding = make_bert_embedding,
     .make_layer = make_bert_layer,
     .make_head = make_bert_head,
+    .make_head_part = nullptr,
     .head_rows = bert_head_rows,
     .head_cost = bert_head_cost,
     .head_flops = bert_head_flops,

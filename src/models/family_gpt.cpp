@@ -62,6 +62,7 @@ constexpr LanguageFamily kGptParts{
     .make_embedding = make_gpt_embedding,
     .make_layer = make_gpt_layer,
     .make_head = make_gpt_head,
+    .make_head_part = make_gpt_head_part,
     .head_rows = gpt_head_rows,
     .head_cost = gpt_head_cost,
     .head_flops = gpt_head_flops,

@@ -1,6 +1,7 @@
 #include "models/gpt.h"
 
 #include <string>
+#include <utility>
 
 namespace trifold {
 
@@ -75,6 +76,18 @@ Tensor GptHead::backward(Run& run, Tensor no_gradient, Saved& saved) const {
 
 Tensor GptHead::logits(Run& run, Tensor x, int64_t begin, int64_t end, Saved& saved) const {
   return loss_.logits(run, norm_.forward(run, x.rows(begin, end), saved));
+}
+
+std::unique_ptr<Layer> make_gpt_head_part(BlockBuilder& builder, const ModelConfig& config,
+                                          int64_t padded_vocab, PartPlace place) {
+  const Init init{Init::Kind::Normal, config.init_method_std};
+  if (!place.first())
+    return std::make_unique<VocabPart>(builder, "head", padded_vocab, *config.vocab_size, config.hidden_size,
+                                       init, place);
+  Norm norm(builder, "final_norm", config.hidden_size, norm_kind(config), config.norm_epsilon);
+  return std::make_unique<NormedVocabPart>(
+      std::move(norm),
+      VocabPart(builder, "head", padded_vocab, *config.vocab_size, config.hidden_size, init, place));
 }
 
 int64_t padded_vocab_size(const ModelConfig& config, int tensor_parallel) {

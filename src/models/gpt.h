@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "config/fields/config.h"
 #include "nn/layers.h"
 #include "tensor_parallel/vocab.h"
+#include "tensor_parallel/vocab_part.h"
 
 namespace trifold {
 
@@ -45,6 +47,10 @@ class GptHead final : public Layer {
   Norm norm_;
   VocabCrossEntropy loss_;
 };
+
+// Part `place` of a GPT's head.
+std::unique_ptr<Layer> make_gpt_head_part(BlockBuilder& builder, const ModelConfig& config,
+                                          int64_t padded_vocab, PartPlace place);
 
 // Vocabulary rounded up so that it divides evenly: a multiple of make_vocab_size_divisible_by *
 // tensor-parallel size.

@@ -14,6 +14,7 @@
 #include "models/block_flops.h"
 #include "models/hugging_face_family.h"
 #include "models/transformer.h"
+#include "tensor_parallel/vocab_part.h"
 #include "text/training_text.h"
 #include "tokenize/tokenizer.h"
 
@@ -32,6 +33,9 @@ struct LanguageFamily {
   // `chunk_rows` as in VocabCrossEntropy.
   std::unique_ptr<Layer> (*make_head)(BlockBuilder& builder, const ModelConfig& config, ParamId tokens,
                                       int64_t padded_vocab, int64_t chunk_rows);
+  // Makes a part of a head that is cut over the vocabulary; null if the family's head cannot be cut.
+  std::unique_ptr<Layer> (*make_head_part)(BlockBuilder& builder, const ModelConfig& config,
+                                           int64_t padded_vocab, PartPlace place);
   // A parameter of the head, other than the output weight, that has a row for each token; null: none.
   const char* (*head_rows)(const ModelConfig& config);
   // The head's cost when stages are balanced and in MFU: flops of its forward pass for one sample.

@@ -92,6 +92,52 @@ double embedding_cost(const ModelConfig& config) {
 
 }  // namespace
 
+namespace {
+
+// The head as one block.
+Block whole_head(const ModelConfig& config, BlockBuilder& builder, const MeshConfig& layout, ParamId tokens,
+                 int64_t padded_vocab) {
+  const LanguageFamily& family = language_family(config);
+  const int64_t chunk_rows =
+      layout.device == ComputeDevice::Cuda ? VocabCrossEntropy::device_chunk_rows(*config.vocab_size) : 0;
+  const double flops = family.head_cost(config, padded_vocab);
+  std::unique_ptr<Layer> layer = family.make_head(builder, config, tokens, padded_vocab, chunk_rows);
+  return {.layer = std::move(layer),
+          .kind = BlockKind::Head,
+          .slots = builder.slots(),
+          .flops = flops,
+          .cost = flops,
+          .parts = family.head_flops(config, padded_vocab),
+          .tensor_sums = {1, 0, 0}};
+}
+
+// A part of it: three products of the same size. Under sequence parallelism x is gathered in F and again in W.
+Block head_part(const ModelConfig& config, BlockBuilder& builder, const MeshConfig& layout,
+                int64_t padded_vocab, PartPlace place) {
+  const LanguageFamily& family = language_family(config);
+  if (family.make_head_part == nullptr || !config.untie_embeddings_and_output_weights)
+    bad_input(
+        "--pipeline-vocab-parts {} needs a GPT with --untie-embeddings-and-output-weights, whose output layer has "
+        "weights of its own",
+        place.parts);
+  if (padded_vocab % (int64_t{place.parts} * builder.mesh().size(Axis::Tp)) != 0)
+    bad_input(
+        "--pipeline-vocab-parts {} x --tensor-model-parallel-size {} does not divide the padded vocabulary of {} tokens",
+        place.parts, builder.mesh().size(Axis::Tp), padded_vocab);
+  const double flops = family.head_cost(config, padded_vocab) / place.parts;
+  std::unique_ptr<Layer> layer = family.make_head_part(builder, config, padded_vocab, place);
+  return {.layer = std::move(layer),
+          .kind = BlockKind::Head,
+          .slots = builder.slots(),
+          .flops = flops,
+          .cost = flops,
+          .parts = {flops, flops, flops},
+          .tensor_sums = layout.sequence_parallel ? TensorSums{0.5, 0.5, 0.5} : TensorSums{0, 1, 0},
+          .row_numbers = place.last() ? 0 : static_cast<int>(VocabPart::kRowNumbers)};
+}
+
+}  // namespace
+
 Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, const MeshConfig& layout) {
   Model model;
   const LanguageFamily& family = language_family(config);
@@ -134,20 +180,13 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
                             .plain = config.num_experts && !kind.num_experts});
   }
 
-  BlockBuilder last(model.params, mesh, index, seed, layout.sequence_parallel);
-  const int64_t chunk_rows =
-      layout.device == ComputeDevice::Cuda ? VocabCrossEntropy::device_chunk_rows(*config.vocab_size) : 0;
-  std::unique_ptr<Layer> head = family.make_head(last, config, tokens, padded_vocab, chunk_rows);
-  if (const char* rows = family.head_rows(config))
-    model.params.pad_after(model.params.find(rows), *config.vocab_size);
-  const double flops = family.head_cost(config, padded_vocab);
-  model.blocks.push_back({.layer = std::move(head),
-                          .kind = BlockKind::Head,
-                          .slots = last.slots(),
-                          .flops = flops,
-                          .cost = flops,
-                          .parts = family.head_flops(config, padded_vocab),
-                          .tensor_sums = {1, 0, 0}});
+  const auto parts = static_cast<int>(layout.pipeline_vocab_parts);
+  for (int part = 0; part < parts; ++part) {
+    BlockBuilder builder(model.params, mesh, index++, seed, layout.sequence_parallel);
+    model.blocks.push_back(parts == 1 ? whole_head(config, builder, layout, tokens, padded_vocab)
+                                      : head_part(config, builder, layout, padded_vocab, {part, parts}));
+  }
+  if (const char* rows = family.head_rows(config)) model.params.pad_after(rows, *config.vocab_size);
   return model;
 }
 

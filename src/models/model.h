@@ -67,6 +67,8 @@ struct Block {
   ContextNumbers context = {};
   ExpertNumbers experts = {};
   bool plain = false;  // a layer without experts, of a model in which others have some
+  // Numbers for each row of a micro-batch that travel with the block's output (nn/row_numbers.h).
+  int row_numbers = 0;
 };
 
 struct Model {

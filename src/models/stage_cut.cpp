@@ -12,18 +12,20 @@ std::vector<StageRange> cut_stages(const MeshConfig& mesh, const Model& model, i
   const int ranks = mesh.pipeline_model_parallel_size;
   const std::vector<int> layers = model.layers();
   check(!layers.empty(), "a model without layers cannot be cut by layers");
+  const int behind = static_cast<int>(model.blocks.size()) - 1 - layers.back();
   const StageLayers given =
-      stage_layers(mesh.cut, static_cast<int64_t>(layers.size()), ranks, stages / ranks);
+      stage_layers(mesh.cut, static_cast<int64_t>(layers.size()), behind, ranks, stages / ranks);
   if (given.problem) bad_input("{}", text_of(*given.problem));
-  // A stage ends before the first layer of the next one, or after the last layer. Blocks before the first layer belong
-  // to the first stage, blocks after the last layer to the last stage.
+  // A stage ends before the first layer of the next one, or after the last layer and its parts of the head. Blocks
+  // before the first layer belong to the first stage.
   std::vector<StageRange> cut;
   size_t done = 0;  // layers of the stages so far
+  int heads = 0;    // parts of the head
   int begin = 0;
   for (size_t stage = 0; stage < given.layers.size(); ++stage) {
     done += static_cast<size_t>(given.layers[stage]);
-    int end = done < layers.size() ? layers[done] : layers.back() + 1;
-    if (stage + 1 == given.layers.size()) end = static_cast<int>(model.blocks.size());
+    heads += given.heads[stage];
+    const int end = done < layers.size() ? layers[done] : layers.back() + 1 + heads;
     cut.push_back({begin, end});
     begin = end;
   }
@@ -49,6 +51,10 @@ std::vector<int> layers_of(const Model& model, std::span<const StageRange> cut) 
 
 std::vector<int> plain_layers_of(const Model& model, std::span<const StageRange> cut) {
   return count_of_stages(model, cut, [](const Block& block) { return block.plain; });
+}
+
+std::vector<int> heads_of(const Model& model, std::span<const StageRange> cut) {
+  return count_of_stages(model, cut, [](const Block& block) { return block.kind == BlockKind::Head; });
 }
 
 }  // namespace trifold

@@ -18,5 +18,7 @@ std::vector<StageRange> cut_stages(const MeshConfig& mesh, const Model& model, i
 std::vector<int> layers_of(const Model& model, std::span<const StageRange> cut);
 // Those of them that have no experts, while others do.
 std::vector<int> plain_layers_of(const Model& model, std::span<const StageRange> cut);
+// Blocks of the head in each stage.
+std::vector<int> heads_of(const Model& model, std::span<const StageRange> cut);
 
 }  // namespace trifold

@@ -30,6 +30,21 @@ ParamId BlockBuilder::sharded(const std::string& name, const Shape& global, int 
   return add(name, global, local, kStageAxes, kStageAxes, init, decay, copies);
 }
 
+ParamId BlockBuilder::sharded_part(const std::string& name, const Shape& global, int part, int parts,
+                                   Init init, bool decay) {
+  Rect local = even_part(global, 0, part, parts);
+  const Rect mine = even_part(local.extent, 0, mesh_.coord(Axis::Tp), mesh_.size(Axis::Tp));
+  local.offset[0] += mine.offset[0];
+  local.extent = mine.extent;
+  ParamSpec spec;
+  spec.shard = {name, global, local, kDataAxes, kDataAxes};
+  spec.shard.parts = parts;
+  spec.init = init;
+  spec.decay = decay;
+  spec.block = block_;
+  return params_.add(std::move(spec));
+}
+
 ParamId BlockBuilder::of_experts(const std::string& name, const Shape& global, Init init, bool decay) {
   const Rect local = even_part(global, 0, mesh_.coord(Axis::Ep), mesh_.size(Axis::Ep));
   return add(name, global, local, {Axis::Etp, Axis::Edp}, kExpertDataAxes, init, decay);

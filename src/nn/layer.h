@@ -176,6 +176,10 @@ class BlockBuilder {
   // (ShardSpec::tensor_copies), and its gradient is a partial sum over them.
   ParamId sharded(const std::string& name, const Shape& global, int dim, Init init, bool decay,
                   int64_t pieces = 0);
+  // Part `part` of `parts` equal parts of a parameter, whose other parts belong to other blocks, cut evenly along its
+  // first dim, and further over the tensor axis.
+  ParamId sharded_part(const std::string& name, const Shape& global, int part, int parts, Init init,
+                       bool decay);
   // A parameter of experts, its first dim, cut evenly over the expert axis. Where it is used all tokens of the
   // ranks along that axis have come together, so its gradient is summed over the others alone.
   ParamId of_experts(const std::string& name, const Shape& global, Init init, bool decay);

@@ -10,8 +10,12 @@ namespace trifold {
 ParamId ParamList::add(ParamSpec spec) {
   check(spec.shard.partial.without(spec.shard.replicated).empty(),
         "the gradient of {} would be summed over ranks that hold other values", spec.shard.name);
-  for (const ParamSpec& other : specs_)
-    check(other.shard.name != spec.shard.name, "two parameters are named '{}'", spec.shard.name);
+  for (const ParamSpec& other : specs_) {
+    if (other.shard.name != spec.shard.name) continue;
+    check(spec.shard.parts > 1 && other.shard.parts == spec.shard.parts &&
+              other.shard.global == spec.shard.global && !intersect(other.shard.local, spec.shard.local),
+          "two parameters are named '{}'", spec.shard.name);
+  }
   specs_.push_back(std::move(spec));
   return {size() - 1};
 }
@@ -22,12 +26,18 @@ ParamId ParamList::find(const std::string& name) const {
   fail("there is no parameter named '{}'", name);
 }
 
+void ParamList::pad_after(const std::string& name, int64_t rows) {
+  find(name);
+  for (ParamSpec& spec : specs_)
+    if (spec.shard.name == name) spec.rows = rows;
+}
+
 std::vector<ParamId> ParamList::by_name() const {
   std::vector<ParamId> ids;
   for (int i = 0; i < size(); ++i)
     if (!specs_[static_cast<size_t>(i)].tied_to) ids.push_back({i});
-  std::sort(ids.begin(), ids.end(),
-            [this](ParamId a, ParamId b) { return (*this)[a].shard.name < (*this)[b].shard.name; });
+  std::stable_sort(ids.begin(), ids.end(),
+                   [this](ParamId a, ParamId b) { return (*this)[a].shard.name < (*this)[b].shard.name; });
   return ids;
 }
 
@@ -60,7 +70,7 @@ int64_t ParamList::stored_elements() const {
 int64_t ParamList::global_elements() const {
   int64_t count = 0;
   for (const ParamSpec& spec : specs_)
-    if (!spec.tied_to) count += spec.shard.global.elements();
+    if (!spec.tied_to) count += spec.shard.elements_of_part();
   return count;
 }
 

@@ -48,19 +48,20 @@ struct ParamSpec {
 // All parameters of the model, in the order they were declared, and which of them this rank holds.
 class ParamList {
  public:
-  // Throws if the name is already used.
+  // Throws if the name is already used, but by other parts of the same tensor.
   ParamId add(ParamSpec spec);
-  // Declares the rows of a parameter from `rows` on as padding.
+  // Declares the rows of a parameter from `rows` on as padding; the second form, of all its parts.
   void pad_after(ParamId id, int64_t rows) { specs_[static_cast<size_t>(id.index)].rows = rows; }
+  void pad_after(const std::string& name, int64_t rows);
   // Declares a parameter as one that the trainer sets.
   void count(ParamId id) { specs_[static_cast<size_t>(id.index)].counted = true; }
   const ParamSpec& operator[](ParamId id) const { return specs_[static_cast<size_t>(id.index)]; }
   int size() const { return static_cast<int>(specs_.size()); }
   std::span<const ParamSpec> specs() const { return specs_; }
-  // Throws if no parameter has that name.
+  // The first part, if there are several. Throws if no parameter has that name.
   ParamId find(const std::string& name) const;
   // Ids of the model's parameters that own their values (not tied), held here or not, sorted by name: the
-  // order in which norms are summed.
+  // order in which norms are summed. Parts of one name are in the order of their blocks.
   std::vector<ParamId> by_name() const;
   // Elements of the whole model, tied uses counted once.
   int64_t global_elements() const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/small_list.h"
+#include "nn/row_numbers.h"
 #include "schedule/batches.h"
 
 namespace trifold {
@@ -109,8 +110,10 @@ const Batch& Executor::batch_of(int micro, const StepInputs& inputs) {
   return batches_.back().batch;
 }
 
-Shape Executor::boundary(const Batch& batch) const {
-  return {batch.samples() * batch.seq_length() / place_.row_parts, place_.width};
+Shape Executor::boundary(const Batch& batch, int stage) const {
+  const int64_t rows = batch.samples() * batch.seq_length();
+  const int64_t numbers = place_.row_numbers.empty() ? 0 : place_.row_numbers.at(static_cast<size_t>(stage));
+  return shape_with_numbers(rows / place_.row_parts, place_.width, dtype_, numbers * rows);
 }
 
 // Exchanges one batch of messages of one direction. All of them become ready, or spare, together.
@@ -130,7 +133,8 @@ void Executor::exchange(std::span<const Action> batch, const StepInputs& inputs)
     if (!sends) {
       const Batch& data = batch_of(action.micro, inputs);
       const auto role = forward ? Message::Role::Input : Message::Role::Gradient;
-      received.push_back(&messages_.take(role, action.stage, action.micro, dtype_, boundary(data), stream_));
+      const Shape shape = boundary(data, forward ? other : action.stage);
+      received.push_back(&messages_.take(role, action.stage, action.micro, dtype_, shape, stream_));
       tensor = received.back()->tensor;
     } else if (forward) {
       sent_outputs.push_back({&state, &state.slots.of(action.micro)});

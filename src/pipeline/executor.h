@@ -41,10 +41,13 @@ struct Stage {
 
 // A rank's place in the pipeline. The communicators are over the pipeline axis; null if it has one rank.
 struct PipelinePlace {
-  std::vector<Stage> stages;         // of this rank, ascending
-  std::vector<int> rank_of_stage;    // pipeline rank of every stage
-  int64_t width = 0;                 // C of the activations [R, C] between stages
-  int row_parts = 1;                 // R = samples * positions / row_parts
+  std::vector<Stage> stages;       // of this rank, ascending
+  std::vector<int> rank_of_stage;  // pipeline rank of every stage
+  int64_t width = 0;               // C of the activations [R, C] between stages
+  int row_parts = 1;               // R = samples * positions / row_parts
+  std::vector<int> row_numbers =
+      {};  // [stage] numbers for each of samples * positions rows that travel with its
+           // output (nn/row_numbers.h); empty: none
   Communicator* forward = nullptr;   // for activations
   Communicator* backward = nullptr;  // for their gradients
   Stream* forward_stream = nullptr;
@@ -190,7 +193,8 @@ class Executor {
   std::vector<BatchUse>::iterator use_of(int micro);
   // Valid until the next call.
   const Batch& batch_of(int micro, const StepInputs& inputs);
-  Shape boundary(const Batch& batch) const;
+  // The shape of a stage's output, and of its gradient.
+  Shape boundary(const Batch& batch, int stage) const;
   // `outgoing`: the arena for the block's output; null: its output is kept.
   Run make_run(const Action& action, Slot& slot, Arena& flow, Arena* outgoing, const StepInputs& inputs);
   // Does `work(run)`, the part of an action for block `index` of the stage, and shows it to the watch.

@@ -108,8 +108,8 @@ void Executor::forward_block(const Action& action, StageState& state, Slot& slot
   const bool leaves = index + 1 == state.stage.blocks.size() && !is_last(state.stage) && !is_local(stage + 1);
   Message* message = nullptr;
   if (leaves) {
-    message =
-        &messages_.take(Message::Role::Output, stage, action.micro, dtype_, boundary(slot.batch), stream_);
+    message = &messages_.take(Message::Role::Output, stage, action.micro, dtype_, boundary(slot.batch, stage),
+                              stream_);
     message->memory.reset();  // the block allocates from it
   }
   compute(action, state, slot, {index, flows_[0], &slot.output, leaves ? &message->memory : nullptr}, inputs,

@@ -111,14 +111,15 @@ BlockSeconds block_seconds(const BlockCost& cost, const GatherSeconds& gathers) 
   return {all.forward + gathers.forward, all.input + gathers.backward, all.weight, 0};
 }
 
-const BlockCost& cost_of(const BlockCosts& costs, const Block& block) {
+// The cost of a block, of which the model's head may be several.
+BlockCost cost_of(const BlockCosts& costs, const Block& block, int head_parts) {
   switch (block.kind) {
     case BlockKind::Embedding:
       return costs.embedding;
     case BlockKind::Layer:
       return block.plain ? costs.plain_layer : costs.layer;
     case BlockKind::Head:
-      return costs.head;
+      return costs.head.times(1.0 / head_parts);
   }
   fail("a block of kind {} has no forecast", static_cast<int>(block.kind));
 }
@@ -129,7 +130,7 @@ PlanCosts forecast_costs(const PlanConfig& config, const Model& model) {
   const auto& [hardware, software, work, blocks, closed_form] = *costs.forecast;
   const Workload plain = work.of_plain_layers();
   for (const Block& block : model.blocks) {
-    const BlockCost& cost = cost_of(blocks, block);
+    const BlockCost cost = cost_of(blocks, block, config.run.mesh.pipeline_vocab_parts);
     GatherSeconds gathers;
     if (work.pipeline == 1 && block.kind == BlockKind::Layer)
       gathers = layer_gathers(hardware, software, block.plain ? plain : work, cost);
@@ -190,6 +191,8 @@ PlanCosts read_measured(const std::string& file, const PretrainConfig& run, cons
   const int experts = run.mesh.expert_model_parallel_size;
   if (experts > 1 || blocks.has("expert_model_parallel_size"))
     check_measured(blocks, "expert_model_parallel_size", experts);
+  const int parts = run.mesh.pipeline_vocab_parts;
+  if (parts > 1 || blocks.has("pipeline_vocab_parts")) check_measured(blocks, "pipeline_vocab_parts", parts);
   PlanCosts costs;
   costs.message_latency = seconds_from(blocks, "message_latency");
   costs.bytes_per_second = blocks.at("bytes_per_second").number();
@@ -250,7 +253,8 @@ CostModel computing_costs(const PretrainConfig& run, const CutModel& model, cons
   all.bytes_per_second = costs.bytes_per_second;
   for (size_t stage = 0; stage < model.stages.size(); ++stage) {
     all.stages.push_back(stage_cost(model, stage, costs));
-    all.stages.back().message_bytes = boundary_bytes(run);
+    const Block& last = model.model.blocks[static_cast<size_t>(model.stages[stage].end) - 1];
+    all.stages.back().message_bytes = boundary_bytes(run) + row_number_bytes(run, last.row_numbers);
   }
   return all;
 }
@@ -292,6 +296,12 @@ size_t boundary_bytes(const PretrainConfig& config) {
   const auto all = static_cast<size_t>(activation_elements(config)) * element_bytes(config);
   return config.mesh.sequence_parallel ? all / static_cast<size_t>(config.mesh.tensor_model_parallel_size)
                                        : all;
+}
+
+size_t row_number_bytes(const PretrainConfig& config, int numbers) {
+  const double rows = positions(config) / config.mesh.context_parallel_size;
+  return static_cast<size_t>(rows) * static_cast<size_t>(numbers) *
+         size_of(accumulate_type(compute_type(config.precision)));
 }
 
 double ring_seconds(double bytes, int ranks, double bytes_per_second, double latency) {

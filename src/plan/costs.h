@@ -65,6 +65,8 @@ std::vector<double> expert_bytes(const PretrainConfig& config, const Model& mode
 
 // Bytes of one activation [R, C] as this rank holds it between stages.
 size_t boundary_bytes(const PretrainConfig& config);
+// Those of `numbers` numbers for each row, which a message may have in addition.
+size_t row_number_bytes(const PretrainConfig& config, int numbers);
 
 // Seconds in which `ranks` ranks sum `bytes` in a ring.
 double ring_seconds(double bytes, int ranks, double bytes_per_second, double latency);

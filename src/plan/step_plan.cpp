@@ -51,7 +51,8 @@ void check_fit(const PretrainConfig& config, const StepOrder& order) {
     bad_input("it has {} row{}, one a pipeline rank: give --pipeline-model-parallel-size {}, not {}", rows,
               rows == 1 ? "" : "s", rows, ranks);
   const auto stages = static_cast<int64_t>(order.rank_of_stage.size());
-  if (config.model.num_layers < stages && !config.mesh.cut.given())
+  const int parts = config.mesh.pipeline_vocab_parts;
+  if (config.model.num_layers + (parts > 1 ? parts : 0) < stages && !config.mesh.cut.given())
     bad_input("it has {} stages: give at least that many --num-layers, not {}", stages,
               config.model.num_layers);
   const int64_t batch = *config.batch.global_batch_size;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <utility>
 
 #include "core/error.h"
@@ -18,6 +19,16 @@ constexpr double kEqualTimes = 1e-9;
 
 // The number of greedy plans, for one placement of stages, that are simulated with their messages.
 constexpr size_t kSimulated = 8;
+
+// Bounds of the search, as numbers of actions rather than times, so that all ranks and runs find the same plan. Rules are
+// compared by plans of at most kComparedActions actions, but at least kComparedPerRank micro-batches for each rank, in
+// which a pipeline fills, runs full, and drains; and only some of them if all such plans had more than kTriedActions.
+constexpr int64_t kComparedActions = 20000;
+constexpr int64_t kComparedPerRank = 2;
+constexpr int64_t kTriedActions = 3'000'000;
+constexpr int64_t kFewestRules = 12;
+// Of the plans that are shorter than the step, those that are made whole.
+constexpr size_t kWhole = 2;
 
 std::vector<GreedyRules> all_rules() {
   constexpr double kAny = 1e9;
@@ -91,18 +102,69 @@ class AutomaticSearch {
       for (int chunk = 0; chunk < task_.chunks; ++chunk)
         stages.push_back(stage_of(placement, task_.ranks, chunk, rank));
     }
-    std::vector<GreedyPlan> plans;
-    for (const GreedyRules& rules : all_rules()) keep_fastest(plans, make_greedy(greedy, cost_, rules));
-    for (const GreedyPlan& each : plans) {
-      consider(merge_backwards(each.plan, 0));  // no rank waits for the input gradient of the first stage
-      if (cheaper_whole_) consider(merge_backwards(each.plan, std::nullopt));
+    greedy.micros = compared_micros();
+    std::vector<Candidate> fastest;
+    for (const GreedyRules& rules : tried_rules())
+      keep_fastest(fastest, {rules, make_greedy(greedy, cost_, rules)});
+    if (greedy.micros < task_.micros) {
+      keep_shortest(fastest);
+      greedy.micros = task_.micros;
+      for (Candidate& each : fastest) each.made = make_greedy(greedy, cost_, each.rules);
     }
+    for (const Candidate& each : fastest)
+      for (Plan& plan : merged(each.made.plan)) consider(std::move(plan));
   }
 
-  static void keep_fastest(std::vector<GreedyPlan>& plans, GreedyPlan plan) {
-    const auto slower = [&](const GreedyPlan& other) { return other.seconds > plan.seconds; };
+  // With whole backwards where they take less time.
+  std::vector<Plan> merged(const Plan& plan) const {
+    // No rank waits for the input gradient of the first stage.
+    std::vector<Plan> plans{merge_backwards(plan, 0)};
+    if (cheaper_whole_) plans.push_back(merge_backwards(plan, std::nullopt));
+    return plans;
+  }
+
+  std::vector<GreedyRules> tried_rules() const {
+    const std::vector<GreedyRules> all = all_rules();
+    const auto count = static_cast<int64_t>(all.size());
+    const int64_t actions = int64_t{3} * shape_.stages * compared_micros();
+    const int64_t tried = std::clamp(kTriedActions / actions, kFewestRules, count);
+    std::vector<GreedyRules> rules;
+    for (int64_t i = 0; i < tried; ++i) rules.push_back(all[static_cast<size_t>(i * count / tried)]);
+    return rules;
+  }
+
+  // Micro-batches of the plans by which rules are compared.
+  int compared_micros() const {
+    const int64_t each = int64_t{3} * shape_.stages;  // actions of a micro-batch
+    const int64_t enough = std::max(kComparedPerRank * task_.ranks, kComparedActions / each);
+    return static_cast<int>(std::min(int64_t{task_.micros}, enough));
+  }
+
+  struct Candidate {
+    GreedyRules rules;
+    GreedyPlan made;
+  };
+
+  // Keeps the plans that are shortest with their messages.
+  void keep_shortest(std::vector<Candidate>& plans) const {
+    PlanShape shape = shape_;
+    shape.micros = compared_micros();
+    for (Candidate& each : plans) {
+      double shortest = std::numeric_limits<double>::infinity();
+      for (const Plan& plan : merged(each.made.plan))
+        shortest = std::min(shortest, simulate(complete(plan), shape, cost_).makespan);
+      each.made.seconds = shortest;
+    }
+    std::stable_sort(plans.begin(), plans.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.made.seconds < b.made.seconds; });
+    if (plans.size() > kWhole) plans.resize(kWhole);
+  }
+
+  static void keep_fastest(std::vector<Candidate>& plans, Candidate plan) {
+    const auto slower = [&](const Candidate& other) { return other.made.seconds > plan.made.seconds; };
     const auto place = std::find_if(plans.begin(), plans.end(), slower);
-    if (std::any_of(plans.begin(), place, [&](const GreedyPlan& other) { return other.plan == plan.plan; }))
+    if (std::any_of(plans.begin(), place,
+                    [&](const Candidate& other) { return other.made.plan == plan.made.plan; }))
       return;
     plans.insert(place, std::move(plan));
     if (plans.size() > kSimulated) plans.pop_back();

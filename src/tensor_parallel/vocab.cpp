@@ -56,19 +56,6 @@ void VocabEmbedding::backward_weight(Run& run, Saved& saved) const {
 
 namespace {
 
-// Elements of a chunk's logits over the whole vocabulary: as few as still give efficient matrix products,
-// each of which reads the whole weight.
-constexpr int64_t kChunkLogits = int64_t{1} << 24;
-constexpr int64_t kFewestRows = 64;
-
-// The largest power of two within kChunkLogits. It does not depend on the mesh, so neither does the order of
-// the sums.
-int64_t rows_of_chunk(int64_t vocab) {
-  int64_t rows = kFewestRows;
-  while (2 * rows * vocab <= kChunkLogits) rows *= 2;
-  return rows;
-}
-
 constexpr int64_t kDeviceRows = 4096;  // of a chunk on a device, at least
 
 }  // namespace
@@ -138,11 +125,12 @@ void VocabCrossEntropy::run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor
   const Tensor w = run.weight(weight_);
   const Tensor labels = chunk.of(run.batch->labels.flat());
   const Tensor logits = run.scratch.take(run.dtype, {x.row_count(), w.row_count()});
-  const Tensor max = run.scratch.take(accumulate_type(run.dtype), losses.shape);
-  const Tensor sum = run.scratch.take(accumulate_type(run.dtype), losses.shape);
+  const auto [max, sum, target] =
+      VocabStatistics::take(run.scratch, accumulate_type(run.dtype), losses.elements());
   find_logits(run, logits, x);
   run.show(name_, "logits", logits);
-  find_losses(run, logits, labels, max, sum, losses);
+  find_statistics(run, region_, logits, labels, first_id_, vocab_, {max, sum, target});
+  run.ops.cross_entropy(run.stream, losses, max, sum, target);
   if (run.has_backward()) {
     const Tensor weights = chunk.of(run.batch->loss_weight.flat());
     run.ops.cross_entropy_backward(run.stream, logits, logits, max, sum, labels, weights, run.loss_factor(),
@@ -154,48 +142,6 @@ void VocabCrossEntropy::run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor
     if (bias_) run.ops.column_sum(run.stream, run.grad(*bias_), logits, adds);
   }
   run.scratch.release(mark);
-}
-
-// Every rank of the axis has a part of each row. The row's maximum is the largest of the parts' maxima; each
-// part's sum of exponentials is rescaled to it and the sums are added; the label's logit is zero on all ranks
-// but one. All three are gathered at once, and every rank combines them in rank order.
-void VocabCrossEntropy::find_losses(Run& run, Tensor logits, Tensor labels, Tensor max, Tensor sum,
-                                    Tensor losses) const {
-  const Arena::Mark mark = run.scratch.mark();
-  const int64_t rows = max.elements();
-  const Tensor target = run.scratch.take(max.dtype, max.shape);
-  if (region_.alone()) {
-    run.ops.softmax_stats(run.stream, max, sum, target, logits, labels, first_id_, vocab_);
-  } else {
-    const Tensor mine = run.scratch.take(max.dtype, {kStatistics * rows});
-    const auto part = [rows](const Tensor& all, int64_t index) {
-      return all.flat(index * rows, (index + 1) * rows);
-    };
-    run.ops.softmax_stats(run.stream, part(mine, 0), part(mine, 1), part(mine, 2), logits, labels, first_id_,
-                          vocab_);
-    combine(run, region_.gather_parts(run, mine, run.scratch), max, sum, target);
-  }
-  run.ops.cross_entropy(run.stream, losses, max, sum, target);
-  run.scratch.release(mark);
-}
-
-void VocabCrossEntropy::combine(Run& run, Tensor all, Tensor max, Tensor sum, Tensor target) {
-  const int64_t rows = max.elements();
-  const int64_t ranks = all.elements() / (kStatistics * rows);
-  const auto part = [&](int64_t rank, int64_t index) {
-    const int64_t begin = (rank * kStatistics + index) * rows;
-    return all.flat(begin, begin + rows);
-  };
-  run.ops.copy(run.stream, max, part(0, 0));
-  for (int64_t rank = 1; rank < ranks; ++rank) run.ops.reduce(run.stream, max, part(rank, 0), Reduce::Max);
-  for (int64_t rank = 0; rank < ranks; ++rank)
-    run.ops.softmax_rescale(run.stream, part(rank, 1), part(rank, 0), max);
-  run.ops.copy(run.stream, sum, part(0, 1));
-  run.ops.copy(run.stream, target, part(0, 2));
-  for (int64_t rank = 1; rank < ranks; ++rank) {
-    run.ops.reduce(run.stream, sum, part(rank, 1), Reduce::Sum);
-    run.ops.reduce(run.stream, target, part(rank, 2), Reduce::Sum);
-  }
 }
 
 Tensor VocabCrossEntropy::backward_input(Run&, Tensor, Saved& saved) const { return saved[dx_]; }

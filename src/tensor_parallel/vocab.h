@@ -9,6 +9,7 @@
 
 #include "nn/layer.h"
 #include "tensor_parallel/regions.h"
+#include "tensor_parallel/vocab_statistics.h"
 
 namespace trifold {
 
@@ -72,12 +73,6 @@ class VocabCrossEntropy final : public Layer {
   // x [n, C] -> losses [n], and, if a backward follows, dx [n, C] and E's gradient.
   void run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor losses, Tensor dx) const;
   void find_logits(Run& run, Tensor logits, Tensor x) const;
-  // logits [n, V/tp], labels [n] -> losses [n] and, over the whole row, max [n] and sum [n].
-  void find_losses(Run& run, Tensor logits, Tensor labels, Tensor max, Tensor sum, Tensor losses) const;
-  // Combines the maxima, sums and targets of all ranks' parts of n rows, [ranks, 3, n], into those of the
-  // whole rows, [n] each.
-  static constexpr int64_t kStatistics = 3;
-  static void combine(Run& run, Tensor all, Tensor max, Tensor sum, Tensor target);
 
   std::string name_;
   Region region_;

@@ -92,6 +92,11 @@ std::vector<Case> cases() {
     config.mesh.sequence_parallel = true;
     config.mesh.tiled_mlp = 3;
   });
+  add("head_parts", scheduled(on_mesh(run, 1, 2, 2), "zb-v", 2), [](PretrainConfig& config) {
+    config.model.untie_embeddings_and_output_weights = true;
+    config.mesh.sequence_parallel = true;
+    config.mesh.pipeline_vocab_parts = 4;
+  });
   add("pipeline", scheduled(on_mesh(run, 1, 1, 2), "1f1b"), nothing);
   add("interleaved", scheduled(on_mesh(run, 1, 1, 2), "interleaved", 2), nothing);
   add("zero_bubble", scheduled(on_mesh(run, 1, 1, 2), "zb-h1"), nothing);

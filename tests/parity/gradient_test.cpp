@@ -159,6 +159,29 @@ ModelConfig tiny_llama() {
 // The output layers read a token table that another layer owns; here it stands alone.
 ParamId lone_table(BlockBuilder& b) { return b.sharded("tokens", {16, kWidth}, 0, kNormal, true); }
 
+// All parts of an output layer, one after the other. The vocabulary of 11 is padded to 16: the last part of 4 is padding.
+class HeadInParts final : public Layer {
+ public:
+  HeadInParts(BlockBuilder& builder, const ModelConfig& config, int parts) {
+    for (int part = 0; part < parts; ++part)
+      parts_.push_back(make_gpt_head_part(builder, config, 16, {part, parts}));
+  }
+  Tensor forward(Run& run, Tensor x, Saved& saved) const override {
+    for (const auto& part : parts_) x = part->forward(run, x, saved);
+    return x;
+  }
+  Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override {
+    for (size_t part = parts_.size(); part-- > 0;) dy = parts_[part]->backward_input(run, dy, saved);
+    return dy;
+  }
+  void backward_weight(Run& run, Saved& saved) const override {
+    for (size_t part = parts_.size(); part-- > 0;) parts_[part]->backward_weight(run, saved);
+  }
+
+ private:
+  std::vector<std::unique_ptr<Layer>> parts_;
+};
+
 // Of all layers but experts and the blocks that have some (gradient_experts.cpp).
 std::vector<GradientCase> cases_without_experts() {
   const Placed none;
@@ -222,6 +245,8 @@ std::vector<GradientCase> cases_without_experts() {
        none},
       {"GptHead", [](B& b) { return std::make_unique<GptHead>(b, tiny_model(0.0), lone_table(b), 16); }, rows,
        none},
+      {"NormedVocabPart", [](B& b) { return std::make_unique<HeadInParts>(b, tiny_llama(), 2); }, rows, none},
+      {"VocabPart", [](B& b) { return std::make_unique<HeadInParts>(b, tiny_model(0.0), 4); }, rows, none},
       {"DenseLayer", [](B& b) { return std::make_unique<DenseLayer>(b, "d", kWidth, 7, DenseLayer::Form{}); },
        rows, stream(7)},
       {"Mlp",

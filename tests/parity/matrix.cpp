@@ -40,6 +40,7 @@ PretrainConfig config_of(const MatrixCase& c, const MatrixMesh& mesh) {
   }
   if (c.model.bert) config.model.model_type = ModelType::Bert;
   config.precision.f64 = c.model.f64;
+  config.mesh.pipeline_vocab_parts = c.model.head_parts;
   config.mesh.sequence_parallel = mesh.sequence_parallel;
   if (mesh.cp > 1) config.mesh.cp_comm_type = mesh.exchange;
   config.mesh.expert_model_parallel_size = mesh.ep;
@@ -85,6 +86,7 @@ std::string kind_of(const MatrixModel& model) {
   if (model.bert) return "bert";
   if (model.experts > 0) return fmt::format("{} experts", model.experts);
   if (model.key_heads > 0) return fmt::format("llama with {} key heads", model.key_heads);
+  if (model.head_parts > 1) return fmt::format("head in {} parts", model.head_parts);
   return model.tied ? "tied" : "untied";
 }
 
@@ -110,7 +112,8 @@ const Curve& Matrix::reference(const MatrixCase& c, const MatrixMesh& mesh) {
                 c.model.tied,
                 c.model.key_heads,
                 c.model.bert,
-                c.model.experts};
+                c.model.experts,
+                c.model.head_parts};
   const auto found = known_.find(key);
   if (found != known_.end()) return found->second;
   return known_.emplace(key, train_and_evaluate(config_of(c, mesh))).first->second;
@@ -124,7 +127,9 @@ void Matrix::check(const MatrixCase& c) {
   Curve curve;
   ASSERT_NO_THROW(curve = train_and_evaluate(config));
   ASSERT_EQ(curve.losses.size(), 20U);
-  const Curve& one = reference(c, {});
+  MatrixCase whole = c;
+  whole.model.head_parts = 1;
+  const Curve& one = reference(whole, {});
   expect_close(curve, one, c.model.f64 ? 1e-11 : 2e-5);
   expect_bits(curve, reference(c, {1, c.mesh.dp, c.mesh.tp, c.mesh.sequence_parallel, c.mesh.cp,
                                    c.mesh.exchange, c.mesh.ep}));

@@ -32,6 +32,8 @@ struct MatrixModel {
   int64_t key_heads = 0;
   bool bert = false;
   int64_t experts = 0;  // 0: one feed-forward network
+  // Parts of the output layer (--pipeline-vocab-parts), also of the run that gives the bits.
+  int head_parts = 1;
 };
 
 struct MatrixCase {
@@ -58,7 +60,7 @@ class Matrix {
 
   // By mesh, global batch and model.
   using Key = std::tuple<int, int, ContextExchange, int, int, bool, int, int64_t, double, bool, bool, int64_t,
-                         bool, int64_t>;
+                         bool, int64_t, int>;
   std::map<Key, Curve> known_;
 };
 

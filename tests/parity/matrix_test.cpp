@@ -90,6 +90,31 @@ TEST(Matrix, UntiedHead) {
   });
 }
 
+// Parts of the output layer on one stage, on several, and on every rank of a V or a loop.
+TEST(Matrix, HeadInParts) {
+  const auto model = [](int parts, bool f64, double dropout = 0.2) {
+    return MatrixModel{6, dropout, f64, false, 0, false, 0, parts};
+  };
+  check_all({
+      {{1, 1, 1}, "1f1b", 1, 2, model(4, true)},
+      {{1, 1, 1}, "1f1b", 1, 2, model(2, false)},
+      {{1, 2, 2}, "1f1b", 1, 2, model(4, true)},
+      {{1, 1, 2, true}, "1f1b", 1, 2, model(4, true)},
+      {{1, 2, 1, false, 2}, "1f1b", 1, 2, model(4, true)},
+      {{2, 1, 1}, "gpipe", 1, 4, model(8, true)},
+      {{2, 2, 1}, "1f1b", 1, 4, model(8, false), kNone, 2},
+      {{2, 2, 2, true}, "zb-h1", 1, 4, model(8, true), kSelective},
+      {{2, 1, 2}, "zb-v", 2, 4, model(16, true), kFull},
+      {{4, 1, 1}, "zb-h2", 1, 8, model(16, true), kNone, 0},
+      {{4, 1, 1}, "auto", 1, 8, model(16, false)},
+      {{4, 1, 1}, "auto", 2, 8, model(16, true)},
+      {{4, 2, 1}, "interleaved", 2, 8, model(16, false), kNone, 1},
+      {{4, 1, 2, true}, "dualpipe-v", 2, 8, model(16, true)},
+      {{4, 1, 1, false, 2}, "zb-v", 2, 8, model(16, true)},
+      {{8, 1, 1}, "interleaved", 2, 8, model(16, true)},  // stages of parts alone
+  });
+}
+
 // Key heads are cut over the tensor ranks, or, where there are fewer of them than ranks, held by several.
 TEST(Matrix, Llama) {
   const MatrixModel eight{7, 0.0, false, false, 8}, four{7, 0.2, true, false, 4},

@@ -132,6 +132,18 @@ TEST(AutomaticSchedule, IsShorterThanTheNamedOnes) {
   EXPECT_EQ(found.choice.seconds, 33.5);
 }
 
+// Rules are compared by a part of a long step: 8 x 3 x 4000 actions are more than that.
+TEST(AutomaticSchedule, IsAsShortForLongSteps) {
+  StageCost long_inputs;
+  long_inputs.i = 2;
+  long_inputs.w = 0.5;
+  const CostModel cost = stages(std::vector<StageCost>(8, long_inputs));
+  const AutomaticSchedule found = make_automatic({8, 1, 4000, 10}, cost);
+  EXPECT_FALSE(found.choice.named);
+  EXPECT_LT(found.choice.seconds, found.choice.best_named_seconds);
+  EXPECT_NEAR(simulated(found.plan, 4000, cost).makespan, found.choice.seconds, 1e-6);
+}
+
 // With stages alike, p - 1 forwards before the last rank's first and nothing else.
 TEST(AutomaticSchedule, HasNoOtherBubbleThanTheWayToTheLastRank) {
   for (const int ranks : {2, 4, 8})

@@ -36,7 +36,7 @@ OptionTable options_of(PretrainConfig& config) {
   add_precision(table, config.precision);
   add_mesh(table, config.mesh);
   add_device_choices(table, config.mesh);
-  add_pipeline(table, config.pipeline, config.mesh.cut);
+  add_pipeline(table, config.pipeline, config.mesh);
   add_zero(table, config.zero);
   add_recompute(table, config.mesh);
   add_memory_limit(table, config.mesh);
@@ -99,7 +99,7 @@ OptionTable options_of(FinetuneConfig& config) {
   add_precision(table, run.precision);
   add_mesh(table, run.mesh);
   add_device_choices(table, run.mesh);
-  add_pipeline(table, run.pipeline, run.mesh.cut);
+  add_pipeline(table, run.pipeline, run.mesh);
   add_zero(table, run.zero);
   add_recompute(table, run.mesh);
   add_memory_limit(table, run.mesh);
@@ -183,7 +183,7 @@ OptionTable options_of(ReshardConfig& config) {
   table.add("no-save-optim", &config.no_save_optim, "Omit the optimizer state.");
   add_max_memory(table, config.max_memory);
   add_mesh(table, config.mesh);
-  add_pipeline(table, config.pipeline, config.mesh.cut);
+  add_pipeline(table, config.pipeline, config.mesh);
   add_zero(table, config.zero);
   return table;
 }
@@ -230,7 +230,7 @@ OptionTable options_of(BenchConfig& config) {
   add_precision(table, config.run.precision);
   add_mesh(table, config.run.mesh);
   add_device_choices(table, config.run.mesh);
-  add_pipeline(table, config.run.pipeline, config.run.mesh.cut);
+  add_pipeline(table, config.run.pipeline, config.run.mesh);
   add_zero(table, config.run.zero);
   add_recompute(table, config.run.mesh);
   return table;

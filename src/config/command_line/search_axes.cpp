@@ -366,6 +366,11 @@ void check_search(const PretrainConfig& run, std::span<const SearchAxis> axes, s
         .wrong("--{} is not possible with --schedule {}, because asynchronous schedules are not searched",
                option, schedule_name(*schedule))
         .right("give another schedule, or leave it out");
+  if (run.mesh.pipeline_vocab_parts > 1)
+    problems.about(option, "pipeline-vocab-parts")
+        .wrong("--{} is not possible with --pipeline-vocab-parts {}, which is not searched", option,
+               run.mesh.pipeline_vocab_parts)
+        .right("leave it out, and add it to the layout that is found");
   const StageCutConfig& cut = run.mesh.cut;
   const bool given = cut.pipeline_model_parallel_layout || cut.decoder_first_pipeline_num_layers ||
                      cut.decoder_last_pipeline_num_layers;

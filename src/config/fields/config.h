@@ -139,6 +139,9 @@ struct MeshConfig {
   bool sequence_parallel = false;
   RecomputeGranularity recompute_granularity = RecomputeGranularity::None;
   int64_t tiled_mlp = 1;  // tiles of rows that pass the MLP one after the other (tensor_parallel/tiled_mlp.h)
+  // Parts over the vocabulary that the output layer is cut into, each a block that a stage may begin or end with
+  // (tensor_parallel/vocab_part.h); 1: one block.
+  int pipeline_vocab_parts = 1;
   StageCutConfig cut;
   std::optional<int> data_parallel_size;  // ranks / (tensor * context * pipeline)
   std::optional<int> ranks_per_node;      // ranks that share a node, in order; default: by host name

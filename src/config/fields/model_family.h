@@ -21,6 +21,8 @@ struct ModelFamily {
   bool scales_residual_init;
   // A layer ends with the norm of its sum, which backward needs (models/post_norm_block.h).
   bool normalizes_sums;
+  // The output layer can be cut into parts (--pipeline-vocab-parts).
+  bool cuts_head;
   // The encoder can be finetuned for a task (trifold finetune).
   bool has_tasks;
   // The model can be trained on tokenized data sets (.bin/.idx), not only on text.

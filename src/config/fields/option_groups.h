@@ -36,7 +36,7 @@ void add_device_choices(OptionTable& table, MeshConfig& mesh);
 void add_zero(OptionTable& table, ZeroConfig& zero);
 // --zero-stage alone; starts no group.
 Option& add_zero_stage(OptionTable& table, ZeroConfig& zero);
-void add_pipeline(OptionTable& table, PipelineConfig& pipeline, StageCutConfig& cut);
+void add_pipeline(OptionTable& table, PipelineConfig& pipeline, MeshConfig& mesh);
 void add_recompute(OptionTable& table, MeshConfig& mesh);
 void add_memory_limit(OptionTable& table, MeshConfig& mesh);
 void add_batch(OptionTable& table, BatchConfig& batch);

@@ -148,7 +148,8 @@ void add_zero(OptionTable& table, ZeroConfig& zero) {
       .of_execution();
 }
 
-void add_pipeline(OptionTable& table, PipelineConfig& pipeline, StageCutConfig& cut) {
+void add_pipeline(OptionTable& table, PipelineConfig& pipeline, MeshConfig& mesh) {
+  StageCutConfig& cut = mesh.cut;
   table.group("Pipeline");
   table
       .add("schedule", &pipeline.schedule,
@@ -219,6 +220,13 @@ void add_pipeline(OptionTable& table, PipelineConfig& pipeline, StageCutConfig& 
   table
       .add("account-for-loss-in-pipeline-split", &cut.account_for_loss_in_pipeline_split,
            "Count the output layer with the loss as a layer when layers are divided equally.")
+      .of_execution();
+  table
+      .add(
+          "pipeline-vocab-parts", &mesh.pipeline_vocab_parts,
+          "Parts over the vocabulary that the output layer and its loss are cut into; stages share them like "
+          "layers. In a layout each is an L. Needs --untie-embeddings-and-output-weights.")
+      .range(1, 1 << 20)
       .of_execution();
 }
 

@@ -96,7 +96,16 @@ class LayoutReader {
   std::string problem_;
 };
 
-StageLayers from_layout(const std::string& layout) {
+// Whether the text has one E, at its front, and as many L as the head has parts, behind all t.
+bool is_in_order(const std::string& text, int head_parts) {
+  const size_t last_layer = text.rfind('t');
+  return !text.empty() && text.front() == 'E' && text.back() == 'L' &&
+         std::count(text.begin(), text.end(), 'E') == 1 &&
+         std::count(text.begin(), text.end(), 'L') == head_parts &&
+         (last_layer == std::string::npos || last_layer < text.find('L'));
+}
+
+StageLayers from_layout(const std::string& layout, int head_parts) {
   StageLayers result;
   std::string unread;
   const std::string text = LayoutReader(layout).expand(unread);
@@ -106,19 +115,24 @@ StageLayers from_layout(const std::string& layout) {
                              kWriteLikeThis};
     return result;
   }
-  if (text.empty() || text.front() != 'E' || text.back() != 'L' ||
-      std::count(text.begin(), text.end(), 'E') != 1 || std::count(text.begin(), text.end(), 'L') != 1) {
-    result.problem =
-        Problem{{kLayoutOption},
-                fmt::format("--{} {} does not begin with the one E (embedding) and end with the one L (loss)",
-                            kLayoutOption, layout),
-                kWriteLikeThis};
+  if (!is_in_order(text, head_parts)) {
+    const std::string end = head_parts == 1
+                                ? std::string("the one L (loss)")
+                                : fmt::format("the {} L of --pipeline-vocab-parts (loss)", head_parts);
+    result.problem = Problem{{kLayoutOption, "pipeline-vocab-parts"},
+                             fmt::format("--{} {} does not begin with the one E (embedding) and end with {}",
+                                         kLayoutOption, layout, end),
+                             head_parts == 1 ? kWriteLikeThis : "write it like Ett|tt|tL|L"};
     return result;
   }
   result.layers.push_back(0);
+  result.heads.push_back(0);
   for (const char letter : text) {
-    if (letter == '|') result.layers.push_back(0);
     if (letter == 't') ++result.layers.back();
+    if (letter == 'L') ++result.heads.back();
+    if (letter != '|') continue;
+    result.layers.push_back(0);
+    result.heads.push_back(0);
   }
   return result;
 }
@@ -164,9 +178,10 @@ StageLayers from_numbers(const StageCutConfig& cut, int64_t num_layers, int rank
 }
 
 // A stage has at least one block: a layer, the embedding or the head.
-std::optional<Problem> empty_stage(const std::vector<int>& layers) {
+std::optional<Problem> empty_stage(const StageLayers& stages) {
+  const std::vector<int>& layers = stages.layers;
   for (size_t stage = 0; stage < layers.size(); ++stage) {
-    const bool end = stage == 0 || stage + 1 == layers.size();
+    const bool end = stage == 0 || stages.heads[stage] > 0;
     if (layers[stage] < 0 || (layers[stage] == 0 && !end))
       return Problem{{"num-layers", "pipeline-model-parallel-size"},
                      fmt::format("stage {} of {} would have no layer", stage, layers.size()),
@@ -177,10 +192,16 @@ std::optional<Problem> empty_stage(const std::vector<int>& layers) {
 
 }  // namespace
 
-StageLayers stage_layers(const StageCutConfig& cut, int64_t num_layers, int ranks, int chunks) {
+StageLayers stage_layers(const StageCutConfig& cut, int64_t num_layers, int head_parts, int ranks,
+                         int chunks) {
   const auto& layout = cut.pipeline_model_parallel_layout;
-  StageLayers result = layout ? from_layout(*layout) : from_numbers(cut, num_layers, ranks, chunks);
+  StageLayers result =
+      layout ? from_layout(*layout, head_parts) : from_numbers(cut, num_layers, ranks, chunks);
   if (result.problem) return result;
+  if (!layout) {
+    result.heads.assign(result.layers.size(), 0);
+    result.heads.back() = head_parts;
+  }
   const int64_t sum = std::accumulate(result.layers.begin(), result.layers.end(), int64_t{0});
   if (layout && static_cast<int64_t>(result.layers.size()) != int64_t{ranks} * chunks)
     result.problem = Problem{
@@ -194,7 +215,7 @@ StageLayers stage_layers(const StageCutConfig& cut, int64_t num_layers, int rank
                                          *layout, sum, num_layers),
                              "give as many"};
   else
-    result.problem = empty_stage(result.layers);
+    result.problem = empty_stage(result);
   return result;
 }
 

@@ -1,6 +1,8 @@
 // Checks of the pipeline: schedule, stages, the cut of the layers, micro-batches and asynchronous updates.
+#include <numeric>
 #include <utility>
 
+#include "config/fields/model_family.h"
 #include "config/fields/pipeline_choice.h"
 #include "config/rules/pipeline_cut.h"
 #include "config/rules/validate_mesh.h"
@@ -55,7 +57,8 @@ void check_enough_layers(const PretrainConfig& config, int chunks, Problems& pro
   const int ranks = config.mesh.pipeline_model_parallel_size;
   const int64_t stages = int64_t{ranks} * chunks;
   const int64_t layers = config.model.num_layers;
-  if (layers >= stages) return;
+  const int parts = config.mesh.pipeline_vocab_parts;
+  if (layers + (parts > 1 ? parts : 0) >= stages) return;
   std::string fewer;
   if (chunks > 1 && layers >= ranks)
     fewer = fmt::format(", or at most {} a rank", layers / ranks);
@@ -67,6 +70,44 @@ void check_enough_layers(const PretrainConfig& config, int chunks, Problems& pro
       .wrong("--num-layers {} is less than the stages, --pipeline-model-parallel-size {} x {} = {}", layers,
              ranks, stages_origin(config.pipeline, chunks), stages)
       .right("give at least {} layers{}", stages, fewer);
+}
+
+// The parts of the output layer against the model.
+void check_vocab_parts(const PretrainConfig& config, Problems& problems) {
+  constexpr const char* kOption = "pipeline-vocab-parts";
+  const int parts = config.mesh.pipeline_vocab_parts;
+  if (!problems.sound({kOption}) || parts == 1) return;
+  if (!family_of_model(config.model).cuts_head) {
+    problems.about(kOption, "model-type")
+        .wrong("--{} {} is not possible with this --model-type, whose output layer is not cut", kOption,
+               parts)
+        .right("leave it out");
+    return;
+  }
+  if (!config.model.untie_embeddings_and_output_weights)
+    problems.about(kOption, "untie-embeddings-and-output-weights")
+        .wrong(
+            "--{} {} cuts an output layer with weights of its own, but those of this model are the token "
+            "embedding's",
+            kOption, parts)
+        .right("give --untie-embeddings-and-output-weights, or leave it out");
+  if (config.optimizer.optimizer == OptimizerKind::Lamb)
+    problems.about(kOption, "optimizer")
+        .wrong("--{} {} is not possible with --optimizer lamb, whose step needs the norm of a whole weight",
+               kOption, parts)
+        .right("give another optimizer, or leave it out");
+  const std::optional<int64_t>& vocab = config.model.vocab_size;
+  if (!vocab || !sound_sizes(problems) || !problems.sound({"vocab-size", "make-vocab-size-divisible-by"}))
+    return;
+  const int tensor = config.mesh.tensor_model_parallel_size;
+  const int64_t unit = config.model.make_vocab_size_divisible_by * tensor;
+  const int64_t padded = (*vocab + unit - 1) / unit * unit;
+  if (padded % (int64_t{parts} * tensor) != 0)
+    problems.about(kOption, "vocab-size", "make-vocab-size-divisible-by", "tensor-model-parallel-size")
+        .wrong("--{} {} x --tensor-model-parallel-size {} does not divide the padded vocabulary of {} tokens",
+               kOption, parts, tensor, padded)
+        .right("give another number, or --make-vocab-size-divisible-by {}",
+               std::lcm(config.model.make_vocab_size_divisible_by, int64_t{parts}));
 }
 
 // The options that assign layers to stages.
@@ -108,8 +149,8 @@ void check_cut(const PretrainConfig& config, int chunks, Problems& problems) {
     return;
   }
   if (!schedule) return;  // the file says how many stages there are
-  StageLayers layers =
-      stage_layers(cut, config.model.num_layers, config.mesh.pipeline_model_parallel_size, chunks);
+  StageLayers layers = stage_layers(cut, config.model.num_layers, config.mesh.pipeline_vocab_parts,
+                                    config.mesh.pipeline_model_parallel_size, chunks);
   if (layers.problem) problems.add(std::move(*layers.problem));
 }
 
@@ -217,6 +258,7 @@ void check_pipeline(const PretrainConfig& config, Problems& problems) {
             "skipped",
             pipeline.schedule->text())
         .right("give one, or --bf16 instead");
+  check_vocab_parts(config, problems);
   if (!sound_stages(problems) || !check_stage_options(config, problems)) return;
   const int chunks =
       *stages_per_rank(pipeline, config.model.num_layers, config.mesh.pipeline_model_parallel_size);

@@ -251,6 +251,13 @@ class Costs {
 
 PartSeconds BlockCost::all() const { return compute + tensor + context; }
 
+BlockCost BlockCost::times(double factor) const {
+  const auto scaled = [factor](const PartSeconds& part) {
+    return PartSeconds{factor * part.forward, factor * part.input, factor * part.weight};
+  };
+  return {scaled(compute), scaled(tensor), scaled(context), scaled(context_hidden)};
+}
+
 BlockCosts block_costs(const Hardware& hardware, const Software& software, const Workload& work) {
   return Costs(hardware, software, work).all();
 }

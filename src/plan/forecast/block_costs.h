@@ -25,6 +25,7 @@ struct BlockCost {
   PartSeconds tensor;
   PartSeconds context, context_hidden;
   PartSeconds all() const;
+  BlockCost times(double factor) const;
 };
 
 // `plain_layer` is a layer without experts, where others have some; otherwise the same as `layer`.

@@ -26,6 +26,8 @@ HardwareForecast make_forecast(const PlanConfig& config, const Model& model) {
   const std::vector<StageRange> cut = cut_stages(config.run.mesh, model, stages);
   forecast.work.stage_layers = layers_of(model, cut);
   forecast.work.stage_plain = plain_layers_of(model, cut);
+  for (const int heads : heads_of(model, cut))
+    forecast.work.stage_head.push_back(static_cast<double>(heads) / config.run.mesh.pipeline_vocab_parts);
   forecast.costs = block_costs(forecast.hardware, forecast.software, forecast.work);
   forecast.closed_form = step_time(forecast.hardware, forecast.software, forecast.work);
   return forecast;

@@ -73,9 +73,9 @@ class Closed {
       if (stage == 0) take(cost, costs_.embedding, {work_.embedding_weights(), 0}, 1);
       take(cost, costs_.layer, work_.layer_weights(), layers);
       take(cost, costs_.plain_layer, plain_.layer_weights(), plain);
-      const bool last = stage + 1 == static_cast<int>(work_.stage_layers.size());
       // A tied weight is also on the last rank, if that is another rank.
-      if (last) take(cost, costs_.head, {work_.tied && work_.pipeline == 1 ? 0 : work_.head_weights(), 0}, 1);
+      take(cost, costs_.head, {work_.tied && work_.pipeline == 1 ? 0 : work_.head_weights(), 0},
+           work_.head_of(stage));
     }
     if (shards_weights() && work_.pipeline == 1)
       cost.gathers =

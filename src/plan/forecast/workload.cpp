@@ -42,6 +42,11 @@ bool Workload::has_plain_layers() const {
   return std::any_of(stage_plain.begin(), stage_plain.end(), [](int count) { return count > 0; });
 }
 
+double Workload::head_of(int stage) const {
+  if (!stage_head.empty()) return stage_head[static_cast<size_t>(stage)];
+  return stage + 1 == static_cast<int>(stage_layers.size()) ? 1 : 0;
+}
+
 double Workload::embedding_weights() const {
   return vocabulary * hidden / tensor + (positions ? sequence * hidden : 0);
 }

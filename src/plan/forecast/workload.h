@@ -77,6 +77,8 @@ struct Workload {
   std::vector<int> stage_layers;  // transformer layers of each stage; pipeline * chunks of them
   std::vector<int> stage_plain;   // those of them without experts, where others have some; empty: none
 
+  std::vector<double> stage_head;  // fraction of the head in each stage; empty: all in the last one
+
   // The same step of a model whose layers are all like those without experts.
   Workload of_plain_layers() const;
   // Layers of a stage without experts, where others have some.
@@ -84,6 +86,7 @@ struct Workload {
     return stage_plain.empty() ? 0 : stage_plain[static_cast<size_t>(stage)];
   }
   bool has_plain_layers() const;
+  double head_of(int stage) const;
 
   double rows() const { return micro_batch * sequence / context; }  // of a micro-batch on one rank
   // Ranks that sum gradients of the same weights, and of the same experts.

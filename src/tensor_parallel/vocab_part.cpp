@@ -1,0 +1,152 @@
+#include "tensor_parallel/vocab_part.h"
+
+#include <algorithm>
+
+namespace trifold {
+
+VocabPart::VocabPart(BlockBuilder& builder, const std::string& name, int64_t padded_vocab, int64_t vocab,
+                     int64_t width, Init init, PartPlace place)
+    : name_(name),
+      region_(builder),
+      place_(place),
+      vocab_(vocab),
+      weight_(builder.sharded_part(name + ".weight", {padded_vocab, width}, place.index, place.parts, init,
+                                   true)),
+      x_(builder.slot()),
+      logits_(builder.slot()),
+      statistics_(builder.slot()) {
+  first_id_ = builder.params()[weight_].shard.local.offset[0];
+}
+
+namespace {
+
+int64_t rows_of(const Run& run) { return run.batch->tokens.elements(); }
+
+}  // namespace
+
+WithNumbers VocabPart::take(Run& run, Arena& arena, Tensor like) const {
+  const int64_t numbers = kRowNumbers * rows_of(run);
+  const Shape shape = shape_with_numbers(like.row_count(), like.last_dim(), run.dtype, numbers);
+  return {arena.take(run.dtype, shape), like.row_count(), numbers};
+}
+
+WithNumbers VocabPart::with_numbers(Run& run, Tensor all) const {
+  return {all, region_.rows_outside(rows_of(run)), kRowNumbers * rows_of(run)};
+}
+
+// x stays where it came from: in the previous block's memory or in a message, both of which outlive the backward. If
+// another rank continues, it gets a copy.
+Tensor VocabPart::forward(Run& run, Tensor x, Saved& saved) const {
+  const WithNumbers in = with_numbers(run, x);
+  const int64_t rows = rows_of(run);
+  const VocabStatistics all = VocabStatistics::in(in.numbers, rows);
+  Tensor logits;
+  if (run.has_backward()) {
+    saved[x_] = in.activation;
+    saved[statistics_] = in.numbers;
+    logits = saved[logits_] = run.keep.take(run.dtype, {rows, run.weight(weight_).row_count()});
+  }
+  const WithNumbers out =
+      run.outgoing != nullptr && !place_.last() ? take(run, *run.outgoing, in.activation) : in;
+  const Arena::Mark mark = run.scratch.mark();
+  find_logits(run, region_.gather_rows(run, in.activation, run.scratch, run.stream), all, logits);
+  if (place_.last()) add_losses(run, all);
+  run.scratch.release(mark);
+  if (place_.last()) return {};
+  if (out.all.data != in.all.data) run.ops.copy(run.stream, out.all, in.all);
+  return out.all;
+}
+
+// In chunks of rows: of evaluation, only a chunk's logits exist at a time.
+void VocabPart::find_logits(Run& run, Tensor x, const VocabStatistics& all, Tensor logits) const {
+  const Tensor w = run.weight(weight_);
+  const Tensor labels = run.batch->labels.flat();
+  const int64_t rows = x.row_count();
+  const int64_t chunk = rows_of_chunk(vocab_);
+  for (int64_t begin = 0; begin < rows; begin += chunk) {
+    const int64_t end = std::min(begin + chunk, rows);
+    const Arena::Mark mark = run.scratch.mark();
+    const Tensor here = run.has_backward() ? logits.rows(begin, end)
+                                           : run.scratch.take(run.dtype, {end - begin, w.row_count()});
+    run.ops.gemm(run.stream, here, x.rows(begin, end), false, w, true, 1.0, 0.0);
+    run.show(name_, "logits", here);
+    const VocabStatistics sum = all.rows(begin, end);
+    const VocabStatistics part =
+        place_.first() ? sum : VocabStatistics::take(run.scratch, sum.max.dtype, end - begin);
+    find_statistics(run, region_, here, labels.rows(begin, end), first_id_, vocab_, part);
+    if (!place_.first()) merge_statistics(run, sum, part);
+    run.scratch.release(mark);
+  }
+}
+
+void VocabPart::add_losses(Run& run, const VocabStatistics& all) const {
+  const Arena::Mark mark = run.scratch.mark();
+  const Tensor losses = run.scratch.take(all.max.dtype, all.max.shape);
+  const Tensor weights = run.batch->loss_weight.flat();
+  run.ops.cross_entropy(run.stream, losses, all.max, all.sum, all.target);
+  run.show(name_, "losses", losses);
+  run.ops.weighted_sum(run.stream, run.loss_sum, losses, weights);
+  run.ops.fill(run.stream, losses, 1.0);
+  run.ops.weighted_sum(run.stream, run.weight_sum, losses, weights);
+  run.scratch.release(mark);
+}
+
+Tensor VocabPart::backward_input(Run& run, Tensor dy, Saved& saved) const {
+  const Tensor x = saved[x_];
+  const Tensor numbers = place_.last() ? saved[statistics_] : with_numbers(run, dy).numbers;
+  const VocabStatistics all = VocabStatistics::in(numbers, rows_of(run));
+  const Tensor logits = saved[logits_];
+  run.ops.cross_entropy_backward(run.stream, logits, logits, all.max, all.sum, run.batch->labels.flat(),
+                                 run.batch->loss_weight.flat(), run.loss_factor(), first_id_, vocab_);
+  run.show(name_, "gradient of the logits", logits);
+  const Tensor later = place_.last() ? Tensor{} : with_numbers(run, dy).activation;
+  if (place_.first()) {
+    const Tensor dx = run.flow.take(run.dtype, x.shape);
+    add_input_gradient(run, dx, later, logits);
+    return dx;
+  }
+  const WithNumbers dx = take(run, run.flow, x);
+  add_input_gradient(run, dx.activation, later, logits);
+  run.ops.copy(run.stream, dx.numbers, numbers);
+  return dx.all;
+}
+
+// dx = the gradient from this part + that from the later ones, if there are any.
+void VocabPart::add_input_gradient(Run& run, Tensor dx, Tensor later, Tensor logits) const {
+  const Arena::Mark mark = run.scratch.mark();
+  const Region::Sum sum = region_.take_sum(run, run.scratch, logits.row_count(), dx.last_dim());
+  run.ops.gemm(run.stream, sum.partial, logits, false, run.weight(weight_), false, 1.0, 0.0);
+  run.show(name_, "input gradient", sum.partial);
+  region_.add_up(run, sum, run.stream);
+  if (!place_.last())
+    run.ops.add(run.stream, dx, later, sum.result);
+  else
+    run.ops.copy(run.stream, dx, sum.result);
+  run.scratch.release(mark);
+}
+
+void VocabPart::backward_weight(Run& run, Saved& saved) const {
+  const Arena::Mark mark = run.scratch.mark();
+  const Tensor x = region_.gather_rows(run, saved[x_], run.scratch, run.stream);
+  const bool adds = run.adds_to(weight_);
+  run.ops.gemm(run.stream, run.grad(weight_), saved[logits_], true, x, false, 1.0, adds ? 1.0 : 0.0);
+  run.scratch.release(mark);
+}
+
+// The norm's result is kept: all parts read it, also in backward.
+Tensor NormedVocabPart::forward(Run& run, Tensor x, Saved& saved) const {
+  const WithNumbers y = part_.take(run, run.keep, x);
+  norm_.forward_to(run, y.activation, x, saved);
+  return part_.forward(run, y.all, saved);
+}
+
+Tensor NormedVocabPart::backward_input(Run& run, Tensor dy, Saved& saved) const {
+  return norm_.backward_input(run, part_.backward_input(run, dy, saved), saved);
+}
+
+void NormedVocabPart::backward_weight(Run& run, Saved& saved) const {
+  part_.backward_weight(run, saved);
+  norm_.backward_weight(run, saved);
+}
+
+}  // namespace trifold

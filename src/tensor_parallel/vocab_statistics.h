@@ -1,0 +1,34 @@
+// The numbers from which the cross entropy of a row of logits follows, when parts of the row are on several ranks or are
+// computed one after the other (Shoeybi et al., arXiv 1909.08053, section 3).
+#pragma once
+
+#include "nn/layer.h"
+#include "tensor_parallel/regions.h"
+
+namespace trifold {
+
+// Of n rows, or of a part of them: the largest logit, the sum of exp(logit - max), and the label's logit, which is 0 in
+// parts without the label. [n] each, in the type of sums.
+struct VocabStatistics {
+  Tensor max, sum, target;
+
+  static constexpr int64_t kNumbers = 3;  // of a row
+  // In memory for kNumbers x rows numbers.
+  static VocabStatistics in(Tensor numbers, int64_t rows);
+  static VocabStatistics take(Arena& arena, DType dtype, int64_t rows);
+  VocabStatistics rows(int64_t begin, int64_t end) const;
+};
+
+// Computes the statistics of logits [n, columns], whose first column is the token `first_id`, over the columns of all
+// ranks of the tensor axis. Ids from `vocab` on are padding.
+void find_statistics(Run& run, const Region& region, Tensor logits, Tensor labels, int64_t first_id,
+                     int64_t vocab, const VocabStatistics& result);
+
+// Makes `all` the statistics of both parts. `part` is overwritten.
+void merge_statistics(Run& run, const VocabStatistics& all, const VocabStatistics& part);
+
+// Rows whose logits over a vocabulary of that size are computed at once. It does not depend on the mesh, so neither does
+// the order of sums over rows.
+int64_t rows_of_chunk(int64_t vocab);
+
+}  // namespace trifold

@@ -1,0 +1,144 @@
+// An output layer in parts over the vocabulary: checkpoints load with any number of parts on any mesh, a resumed run is
+// exact, memory is what a plan says, and stages of unequal output layers wait less. matrix_test.cpp has its curves.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "plan/report.h"
+#include "support/compare.h"
+#include "support/training.h"
+
+namespace trifold::test {
+namespace {
+
+PretrainConfig head_run(int parts) {
+  PretrainConfig config = small_run();
+  set_four_steps(config);
+  config.model.num_layers = 4;
+  config.model.untie_embeddings_and_output_weights = true;
+  config.mesh.pipeline_vocab_parts = parts;
+  return config;
+}
+
+struct HeadMesh {
+  int parts = 1, dp = 1, tp = 1, pp = 1;
+  const char* schedule = "1f1b";
+  int chunks = 1, zero = 0;
+  bool sequence_parallel = false;
+
+  PretrainConfig of(PretrainConfig config) const {
+    config.mesh.pipeline_vocab_parts = parts;
+    config.mesh.sequence_parallel = sequence_parallel;
+    config.zero.zero_stage = zero;
+    return scheduled(on_mesh(config, dp, tp, pp), schedule, chunks);
+  }
+};
+
+constexpr HeadMesh kHeadMeshes[] = {{1},
+                                    {4},
+                                    {8, 1, 1, 4, "zb-h2"},
+                                    {16, 2, 1, 2, "zb-v", 2, 2},
+                                    {2, 1, 2, 2, "1f1b", 1, 0, true},
+                                    {8, 2, 1, 2, "zb-h1", 1, 1}};
+
+class HeadParts : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = ::testing::TempDir() + "head_parts_" + std::to_string(getpid());
+    std::filesystem::remove_all(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string folder_;
+};
+
+TEST_F(HeadParts, LoadWithAnyNumberOnAnyMesh) {
+  const Curve whole = train(head_run(1));
+  int number = 0;
+  for (const HeadMesh& from : kHeadMeshes) {
+    const std::string save = folder_ + "/" + std::to_string(number++);
+    const Curve before = train(from.of(head_run(1)), 2, "", save);
+    for (const HeadMesh& to : kHeadMeshes) {
+      SCOPED_TRACE(fmt::format("{} parts on pp {} to {} on pp {}", from.parts, from.pp, to.parts, to.pp));
+      const Curve after = train(to.of(head_run(1)), 0, save);
+      ASSERT_EQ(before.losses.size() + after.losses.size(), whole.losses.size());
+      for (size_t i = 0; i < after.losses.size(); ++i)
+        EXPECT_LT(relative_error(after.losses[i], whole.losses[i + 2]), 1e-11);
+    }
+  }
+}
+
+TEST_F(HeadParts, ResumeExactlyOnAnotherCut) {
+  for (const bool f64 : {true, false}) {
+    PretrainConfig base = head_run(8);
+    base.precision.f64 = f64;
+    const Curve whole = train(base);
+    std::filesystem::remove_all(folder_);
+    train(HeadMesh{8, 1, 1, 2, "zb-h1"}.of(base), 2, "", folder_);
+    const Curve after = train(HeadMesh{8, 1, 1, 4, "1f1b"}.of(base), 0, folder_);
+    ASSERT_EQ(after.losses.size(), 2U);
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(after.losses[i], whole.losses[i + 2]);
+      EXPECT_EQ(after.grad_norms[i], whole.grad_norms[i + 2]);
+    }
+  }
+}
+
+TEST_F(HeadParts, TrainInSixteenBits) {
+  PretrainConfig one = head_run(1);
+  one.precision = {};
+  one.precision.bf16 = true;
+  const Curve whole = train(one);
+  const Curve cut = train(HeadMesh{8, 1, 1, 4, "zb-h1"}.of(one));
+  const Curve flat = train(HeadMesh{8}.of(one));
+  EXPECT_EQ(cut.losses, flat.losses);
+  for (size_t i = 0; i < whole.losses.size(); ++i)
+    EXPECT_LT(relative_error(cut.losses[i], whole.losses[i]), 0.01) << "step " << i;
+}
+
+PlanReport planned(const PretrainConfig& config) {
+  PlanConfig plan;
+  plan.run = config;
+  return make_plan_report(resolve(plan));
+}
+
+TEST_F(HeadParts, HoldWhatAPlanSays) {
+  for (const HeadMesh& mesh : kHeadMeshes) {
+    const PretrainConfig config = mesh.of(head_run(1));
+    const PlanReport report = planned(config);
+    EXPECT_EQ(report.parameters, planned(head_run(1)).parameters);
+    const std::unique_ptr<DataSource> data = few_tokens(config.model);
+    run_on_ranks(config.mesh, [&](Communicator& world) {
+      Trainer trainer(world, config, *data, nullptr);
+      trainer.step();
+      const auto rank = static_cast<size_t>(trainer.replica().mesh().coord(Axis::Pp));
+      EXPECT_EQ(trainer.memory().predicted_activations, report.memory[rank].predicted_activations)
+          << mesh.parts << " parts on pp " << mesh.pp << " rank " << rank;
+      EXPECT_EQ(trainer.memory().parameters, report.memory[rank].parameters);
+    });
+  }
+}
+
+// GPT-2 124M with a head of its own over 4 stages, 8 micro-batches.
+TEST_F(HeadParts, BalanceAPipeline) {
+  PretrainConfig config = head_run(1);
+  config.precision = {};
+  config.model.num_layers = 12;
+  config.model.hidden_size = 768;
+  config.model.num_attention_heads = 12;
+  config.model.ffn_hidden_size = 4 * 768;
+  config.model.seq_length = config.model.max_position_embeddings.emplace(1024);
+  config.model.vocab_size = 50257;
+  config.model.make_vocab_size_divisible_by = 128;
+  config.batch.micro_batch_size = 4;
+  config.batch.global_batch_size = 32;
+  config = scheduled(on_mesh(config, 1, 1, 4), "auto");
+  const double whole = planned(config).simulation.bubble;
+  config.mesh.pipeline_vocab_parts = 12;
+  const double cut = planned(config).simulation.bubble;
+  EXPECT_GT(whole, 0.3);
+  EXPECT_LT(cut, 0.2);
+}
+
+}  // namespace
+}  // namespace trifold::test
