@@ -9,12 +9,12 @@ Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsSh
       up_name_(name + ".experts.up"),
       shape_(shape),
       block_(builder.block()),
-      ffn_(ffn),
+      ffn_(ffn / builder.mesh().size(Axis::Etp)),
       activation_(activation),
       parts_(builder.sequence_parallel() ? builder.mesh().size(Axis::Tp) : 1),
       part_(builder.row_part()),
       context_(builder.mesh().size(Axis::Cp)),
-      exchange_(builder.mesh().size(Axis::Ep) > 1
+      exchange_(builder.mesh().sizes().ranks(kExpertShareAxes) > 1
                     ? std::optional<ExchangedRows>(std::in_place, builder.mesh(), name, shape.experts,
                                                    shape.router.choices, shape.buffer_factor, shape.capacity)
                     : std::nullopt),
@@ -22,10 +22,10 @@ Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsSh
       bias_(shape.selection_bias
                 ? std::optional<ParamId>(builder.counted(name + ".router.bias", {shape.experts}))
                 : std::nullopt),
-      up_(builder.of_experts(name + ".experts.up.weight",
-                             {shape.experts, activation == ActivationKind::Swiglu ? 2 * ffn : ffn, width}, up,
-                             true)),
-      down_(builder.of_experts(name + ".experts.down.weight", {shape.experts, width, ffn}, down, true)),
+      up_(activation == ActivationKind::Swiglu
+              ? builder.of_experts(name + ".experts.up.weight", {shape.experts, 2, ffn, width}, 2, up, true)
+              : builder.of_experts(name + ".experts.up.weight", {shape.experts, ffn, width}, 1, up, true)),
+      down_(builder.of_experts(name + ".experts.down.weight", {shape.experts, width, ffn}, 2, down, true)),
       x_(builder.slot()),
       logits_(builder.slot()),
       gates_(builder.slot()),
@@ -77,7 +77,7 @@ void Experts::take_kept(Run& run, Tensor x, Saved& saved) const {
   count(run, saved);
   if (!at_once(run, saved)) return;
   if (!exchange_) {
-    saved[inner_] = run.keep.take(run.dtype, {tokens * choices, run.weight(up_).dim(1)});
+    saved[inner_] = run.keep.take(run.dtype, {tokens * choices, inner_width()});
     return;
   }
   const Part part = arriving(run, run.keep, saved, 0);
@@ -101,7 +101,7 @@ Experts::Part Experts::arriving(Run& run, Arena& arena, const Saved& saved, int6
   part.row = arena.take(DType::I32, {rows, 1});
   part.token = arena.take(DType::I32, {rows});
   part.gates = arena.take(wide, {rows, 1});
-  part.inner = arena.take(run.dtype, {rows, run.weight(up_).dim(1)});
+  part.inner = arena.take(run.dtype, {rows, inner_width()});
   part.round = round;
 
   const Arena::Mark mark = run.scratch.mark();
@@ -164,7 +164,7 @@ void Experts::take_in(Run& run, Tensor rows, Tensor x, const Saved& saved, const
 
 void Experts::compute_inner(Run& run, Tensor rows, const Saved& saved, const Part& part) const {
   take_in(run, rows, saved[x_], saved, part);
-  run.ops.expert_product(run.stream, part.inner, rows, run.weight(up_), part.first, true);
+  run.ops.expert_product(run.stream, part.inner, rows, up_matrices(run.weight(up_)), part.first, true);
   if (!exchange_) clear_dropped(run, part.inner, saved);
 }
 
@@ -260,7 +260,7 @@ Tensor Experts::backward_input(Run& run, Tensor dy, Saved& saved) const {
     }
     compute_dinner(run, rows, dgates_here, saved, part);
     if (exchange_) exchange_->send_back(run, dgates, dgates_here, saved[arriving_], part.round);
-    run.ops.expert_product(run.stream, rows, part.dinner, run.weight(up_), part.first, false);
+    run.ops.expert_product(run.stream, rows, part.dinner, up_matrices(run.weight(up_)), part.first, false);
     give_back(run, sorted, rows, saved, part);
     run.scratch.release(begin);
   });
@@ -299,7 +299,8 @@ void Experts::backward_weight(Run& run, Saved& saved) const {
       compute_dinner(run, rows, dgates, saved, part);
     }
     take_in(run, rows, x, saved, part);
-    run.ops.expert_product_weight(run.stream, run.grad(up_), part.dinner, rows, part.first, run.adds_to(up_));
+    run.ops.expert_product_weight(run.stream, up_matrices(run.grad(up_)), part.dinner, rows, part.first,
+                                  run.adds_to(up_));
     activate(run, a, part);
     run.ops.gate_rows(run.stream, a, a, part.gates, part.row);
     run.ops.embedding(run.stream, rows, part.dy, part.token, 0, false);

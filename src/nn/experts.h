@@ -16,6 +16,7 @@
 // the weights. Memory is known before the run: that of all rows of all ranks that one rank's experts can get, or
 // of ExpertsShape::buffer_factor times the rows of a rank. Where more arrive than that, they meet their experts
 // in rounds. Nothing is kept of these then: backward computes them again, once for inputs and once for weights.
+// Where the experts themselves are cut, outputs and gradients of rows are sums of what their parts make of them.
 //
 // Under sequence parallelism a tensor rank has some of the rows, and its experts are those of the expert grid: it
 // sends its own rows. Router losses are of whole sequences, so tensor ranks gather each other's logits, and going
@@ -57,9 +58,9 @@ struct ExpertsShape {
 class Experts final : public Layer {
  public:
   // Parameters <name>.router.weight [E, C], with a selection bias <name>.router.bias [E],
-  // <name>.experts.up.weight [E, F, C], or [E, 2F, C] = [gate | up] of Swiglu, and <name>.experts.down.weight
-  // [E, C, F]; the experts' are cut over the expert axis. Throws where that does not divide them, or activations
-  // between linear layers are whole on several tensor ranks.
+  // <name>.experts.up.weight [E, F, C], or [E, 2, F, C] = [gate | up] of Swiglu, and <name>.experts.down.weight
+  // [E, C, F]; the experts' are cut over the expert axis, F over the tensor axis of experts. Throws where these do not
+  // divide them, or activations between linear layers are whole on several tensor ranks.
   Experts(BlockBuilder& builder, const std::string& name, const ExpertsShape& shape, int64_t width,
           int64_t ffn, ActivationKind activation, Init up, Init down);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;  // [T, C] -> [T, C]
@@ -128,6 +129,12 @@ class Experts final : public Layer {
   // What the experts here have made of a part, [rows, columns] in its order, to where it came from: into the rows
   // of `sorted`, one for each choice here.
   void give_back(Run& run, Tensor sorted, Tensor rows, const Saved& saved, const Part& part) const;
+  // Columns of the first projection: two of Swiglu for each of the second.
+  int64_t inner_width() const { return activation_ == ActivationKind::Swiglu ? 2 * ffn_ : ffn_; }
+  // The first projections of the experts here, [E, F, C] or, of Swiglu, [E, 2F, C].
+  Tensor up_matrices(Tensor up) const {
+    return up.reshape({up.dim(0), up.row_count() / up.dim(0), up.last_dim()});
+  }
   // activation(part.inner), times the gates, in `to` [rows, F].
   void activate(Run& run, Tensor to, const Part& part) const;
   static Tensor take_rows(Run& run, const Part& part, int64_t columns) {
@@ -143,8 +150,8 @@ class Experts final : public Layer {
 
   std::string name_, router_name_, up_name_;  // as shown
   ExpertsShape shape_;
-  int block_;  // its row of Run::choice_counts
-  int64_t ffn_;
+  int block_;    // its row of Run::choice_counts
+  int64_t ffn_;  // of an expert, as much as is here
   ActivationKind activation_;
   int parts_, part_;                       // of the rows of a micro-batch, over tensor ranks
   int context_;                            // ranks that positions are cut over

@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kUnavailable[] = {
     // parallelism
     "microbatch-group-size-per-virtual-pipeline-stage", "hierarchical-context-parallel-sizes",
-    "expert-tensor-parallel-size", "use-tp-pp-dp-mapping",
+    "use-tp-pp-dp-mapping",
     // data parallel and ZeRO
     "num-distributed-optimizer-instances", "overlap-param-gather", "overlap-param-gather-with-optimizer-step",
     "ddp-bucket-size", "ddp-num-buckets", "ddp-average-in-collective", "no-overlap-p2p-communication",
