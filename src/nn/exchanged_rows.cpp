@@ -186,16 +186,16 @@ ExchangedRows::Round ExchangedRows::round_of(Run& run, const Counted& counted, c
   return result;
 }
 
-void ExchangedRows::send(Run& run, Tensor arrived, Tensor own, Tensor counts, int64_t round) const {
+void ExchangedRows::send(Run& run, Tensor arrived, Tensor own, Tensor counts, int64_t round,
+                         Stream& on) const {
   const Counted counted(*this, run, counts);
-  const Arena::Mark mark = run.scratch.mark();
   const Round part = round_of(run, counted, own, round);
   if (part.is_packed)
     for_each_run(counted, ranks_, rank_, round, [&](int, int64_t from, int64_t to, int64_t count) {
       run.ops.copy(run.stream, part.rows.rows(to, to + count), own.rows(from, from + count));
     });
-  run.mesh.comm(kExpertShareAxes).all_to_all(arrived, part.rows, part.there, part.here, run.stream);
-  run.scratch.release(mark);
+  if (&on != &run.stream) on.wait(run.stream.record());
+  run.mesh.comm(kExpertShareAxes).all_to_all(arrived, part.rows, part.there, part.here, on);
 }
 
 void ExchangedRows::send_back(Run& run, Tensor own, Tensor arrived, Tensor counts, int64_t round) const {

@@ -45,7 +45,8 @@ class ExchangedRows {
   // Rows here to the ranks of their experts, and the way back: `arrived` has a row for each that arrives in the
   // round, `own` one for each choice of the tokens here, sorted, of which the round's are read or written. `own` comes
   // back as the sum of what the parts of an expert have made.
-  void send(Run& run, Tensor arrived, Tensor own, Tensor counts, int64_t round) const;
+  // Rows arrive on the stream `on`, which waits for run.stream. `send` takes scratch that the caller gives back after that.
+  void send(Run& run, Tensor arrived, Tensor own, Tensor counts, int64_t round, Stream& on) const;
   void send_back(Run& run, Tensor own, Tensor arrived, Tensor counts, int64_t round) const;
 
  private:

@@ -76,6 +76,7 @@ constexpr std::pair<std::string_view, std::string_view> kAdvice[] = {
     {"moe-pad-expert-input-to-capacity",
      "--moe-expert-capacity-factor drops tokens and pads none: leave it out"},
     {"moe-router-dtype", "routers always compute in f32, or in f64 with --f64: leave it out"},
+    {"moe-shared-expert-overlap", "a shared expert always overlaps with the exchange of rows: leave it out"},
     {"moe-token-dispatcher-type", "rows go to the ranks of their experts all to all, alltoall: leave it out"},
     {"verify-integrity", "run 'trifold inspect DIR --verify' instead"}};
 
