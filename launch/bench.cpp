@@ -85,7 +85,8 @@ Json show(const BlockBench& bench, const BenchConfig& config) {
             {"micro_batch_size", run.batch.micro_batch_size},
             {"tensor_model_parallel_size", run.mesh.tensor_model_parallel_size},
             {"context_parallel_size", run.mesh.context_parallel_size},
-            {"expert_model_parallel_size", run.mesh.expert_model_parallel_size}};
+            {"expert_model_parallel_size", run.mesh.expert_model_parallel_size},
+            {"expert_tensor_parallel_size", run.mesh.expert_tensor_parallel_size}};
   if (run.mesh.pipeline_vocab_parts > 1) json["pipeline_vocab_parts"] = run.mesh.pipeline_vocab_parts;
   if (run.mesh.context_parallel_size > 1) json["cp_comm_type"] = name_of(run.mesh.context_exchange());
   for (size_t kind = 0; kind < kBlockKinds; ++kind) {

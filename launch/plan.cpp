@@ -65,7 +65,7 @@ void print_ranks(const PlanReport& report) {
                         const auto& pipeline, const auto& data) {
     fmt::print("  {:>9}  {:>11} {}{}{:>11} {:>11}\n", rank, tensor,
                report.context > 1 ? fmt::format("{:>11} ", context) : "",
-               report.experts > 1 ? fmt::format("{:>11} ", experts) : "", pipeline, data);
+               report.experts_text.empty() ? "" : fmt::format("{:>11} ", experts), pipeline, data);
   };
   line("rank", "tensor", "context", "experts", "pipeline", "data");
   for (const size_t rank : shown) {
@@ -176,11 +176,9 @@ std::string automatic_text(const AutomaticChoice& choice) {
 void print_report(const PlanConfig& config, const PlanReport& report, const ZeroTable& zero) {
   const int64_t ranks = int64_t{report.tensor} * report.context * report.data * report.pipeline;
   const std::string context = report.context > 1 ? fmt::format(" x cp {}", report.context) : "";
-  const std::string experts =
-      report.experts > 1 ? fmt::format(", experts of each layer on ep {}", report.experts) : "";
   const BatchConfig& batch = config.run.batch;
   fmt::print("mesh        dp {}{} x pp {} x tp {} = {} ranks{}\n", report.data, context, report.pipeline,
-             report.tensor, ranks, experts);
+             report.tensor, ranks, report.experts_text);
   fmt::print(
       "model       {} parameters, {} FLOP a step (forward and backward; causal attention counted half, "
       "recomputation not counted)\n",

@@ -106,6 +106,7 @@ nlohmann::ordered_json to_json(const PlanReport& report, const ZeroTable& zero) 
       {"tensor_model_parallel_size", report.tensor},
       {"context_parallel_size", report.context},
       {"expert_model_parallel_size", report.experts},
+      {"expert_tensor_parallel_size", report.expert_parts},
       {"data_parallel_size", report.data},
       {"pipeline_model_parallel_size", report.pipeline},
       {"parameters", report.parameters},

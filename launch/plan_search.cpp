@@ -44,6 +44,8 @@ std::string layout_text(const FoundLayout& found) {
                   mesh.pipeline_model_parallel_size, *mesh.data_parallel_size, run.pipeline.schedule->text());
   if (mesh.expert_model_parallel_size > 1)
     text += fmt::format(" with ep {}", mesh.expert_model_parallel_size);
+  if (mesh.expert_tensor_parallel_size > 1)
+    text += fmt::format(" with etp {}", mesh.expert_tensor_parallel_size);
   if (stages_of_rank(found) > 1) text += fmt::format(" of {} stages", stages_of_rank(found));
   text += fmt::format(", micro-batch {}, zero {}", run.batch.micro_batch_size, run.zero.zero_stage);
   if (mesh.recompute_granularity != RecomputeGranularity::None)

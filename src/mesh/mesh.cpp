@@ -19,7 +19,7 @@ std::string_view name_of(Axis axis) {
   return kNames[static_cast<size_t>(axis)];
 }
 
-// "tp 2 x dp 3 x pp 1": the axes that no run cuts yet appear only where they are cut.
+// "tp 2 x dp 3 x pp 1": the axes of experts and of context appear only where they are cut.
 std::string to_string(const MeshSizes& sizes) {
   const bool experts = sizes[Axis::Etp] != 1 || sizes[Axis::Ep] != 1;
   std::string text;
@@ -120,11 +120,21 @@ int place_along(AxisSet axes, const MeshCoords& coords, const MeshSizes& sizes) 
   return color_and_key(axes, coords, sizes).key;
 }
 
+std::string experts_text(const MeshSizes& sizes) {
+  std::string text;
+  for (const Axis axis : {Axis::Ep, Axis::Etp})
+    if (sizes[axis] > 1)
+      text += fmt::format("{}{} {}", text.empty() ? ", experts of each layer on " : " x ", name_of(axis),
+                          sizes[axis]);
+  return text;
+}
+
 std::string label_of(const MeshCoords& coords) {
   const std::string context = coords[Axis::Cp] > 0 ? fmt::format(".cp{}", coords[Axis::Cp]) : "";
   const std::string expert = coords[Axis::Ep] > 0 ? fmt::format(".ep{}", coords[Axis::Ep]) : "";
-  return fmt::format("dp{}{}.pp{}.tp{}{}", coords[Axis::Dp], context, coords[Axis::Pp], coords[Axis::Tp],
-                     expert);
+  const std::string part = coords[Axis::Etp] > 0 ? fmt::format(".etp{}", coords[Axis::Etp]) : "";
+  return fmt::format("dp{}{}.pp{}.tp{}{}{}", coords[Axis::Dp], context, coords[Axis::Pp], coords[Axis::Tp],
+                     expert, part);
 }
 
 Mesh::Mesh(Communicator& world, const MeshSizes& sizes) : world_(&world), sizes_(sizes) {
@@ -137,8 +147,8 @@ Mesh::Mesh(Communicator& world, const MeshSizes& sizes) : world_(&world), sizes_
   for (const AxisSet axes :
        {tensor, kDataAxes, pipeline, kStageAxes, tensor | pipeline, kDataAxes | pipeline})
     comm(axes);
-  for (const Axis axis : {Axis::Cp, Axis::Ep})
-    if (sizes[axis] > 1) comm({axis});
+  for (const AxisSet axes : {AxisSet{Axis::Cp}, kExpertShareAxes})
+    if (sizes.ranks(axes) > 1) comm(axes);
 }
 
 Mesh::Mesh(const MeshSizes& sizes, const MeshCoords& coords)

@@ -28,7 +28,7 @@ enum class Axis : uint8_t {
   Tp,   // tensor
   Cp,   // context: positions of a sequence
   Dp,   // data
-  Etp,  // tensor, of experts: no run cuts this axis yet
+  Etp,  // tensor, of experts
   Ep,   // expert
   Edp,  // data, of experts
   Pp    // pipeline
@@ -60,6 +60,8 @@ class AxisSet {
 // kDataAxes for parameters that every token uses, kExpertDataAxes for experts.
 constexpr AxisSet kDataAxes{Axis::Cp, Axis::Dp};
 constexpr AxisSet kExpertDataAxes{Axis::Edp};
+// Ranks that differ only along these axes share the experts of a stage: ep cuts their number, etp the width of each.
+constexpr AxisSet kExpertShareAxes{Axis::Etp, Axis::Ep};
 // The ranks of a pipeline stage differ only along these axes; each holds parts or copies of it.
 constexpr AxisSet kStageAxes{Axis::Tp, Axis::Cp, Axis::Dp};
 
@@ -98,20 +100,22 @@ int rank_of(const MeshCoords& coords, const MeshSizes& sizes);
 // The index among the ranks that differ only along `axes`, ordered by their coordinates, fastest axis first.
 // An Error if the axes belong to both grids.
 int place_along(AxisSet axes, const MeshCoords& coords, const MeshSizes& sizes);
+// ", experts of each layer on ep 4 x etp 2"; nothing where they are not cut.
+std::string experts_text(const MeshSizes& sizes);
 // The positions of a sequence that a rank holds.
 inline SequenceRows rows_here(int64_t length, const MeshSizes& sizes, const MeshCoords& coords) {
   return SequenceRows::zig_zag(length, coords[Axis::Cp], sizes[Axis::Cp]);
 }
-// "dp1.pp0.tp3", with ".cp1" for other context ranks than the first, and ".ep1" for other expert ranks: for
-// messages.
+// "dp1.pp0.tp3", with ".cp1" for other context ranks than the first, and ".ep1" and ".etp1" for other expert ranks:
+// for messages.
 std::string label_of(const MeshCoords& coords);
 
 class Mesh {
  public:
   // Collective over `world`, whose size must be sizes.ranks(). `world` must outlive the mesh. Splits the
   // communicators of the tensor, data and pipeline axes and of their pairs at once (kDataAxes count as one),
-  // and those of the context and the expert axis where they are cut; any other set has to be asked for by every
-  // rank in the same order.
+  // and those of the context axis and of kExpertShareAxes where they are cut; any other set has to be asked for by
+  // every rank in the same order.
   Mesh(Communicator& world, const MeshSizes& sizes);
 
   // The mesh as the rank at `coords` of the dense grid would see it, without starting ranks: nothing is

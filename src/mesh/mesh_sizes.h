@@ -9,7 +9,7 @@
 namespace trifold {
 
 MeshSizes mesh_sizes(const MeshConfig& config);
-// What a checkpoint says of the mesh it was written on; the context and the expert axis only where they are cut.
+// What a checkpoint says of the mesh it was written on; the context axis and those of experts only where they are cut.
 nlohmann::json to_json(const MeshSizes& sizes);
 
 }  // namespace trifold

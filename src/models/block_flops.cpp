@@ -129,7 +129,7 @@ ExpertNumbers experts_of_layer(const ModelConfig& config, const MeshConfig& layo
   const auto choices = static_cast<double>(config.moe_router_topk);
   const double rows = choices * static_cast<double>(config.hidden_size);
   ExpertNumbers numbers;
-  if (layout.expert_model_parallel_size > 1) numbers = {2 * rows, 2 * rows, rows, choices, choices, 4, 3, 1};
+  if (layout.expert_ranks() > 1) numbers = {2 * rows, 2 * rows, rows, choices, choices, 4, 3, 1};
   numbers.tensor_forward = static_cast<double>(*config.num_experts);
   numbers.tensor_input = choices;
   if (layout.recompute_granularity == RecomputeGranularity::Full) {

@@ -98,8 +98,12 @@ class ManyNetworks final : public FeedForward {
 
   Tensor forward_added(Run& run, Arena& maybe, const DropoutAdd& add, Tensor residual, Tensor x,
                        Saved& saved) const override {
-    const Tensor shared = shared_ ? shared_->forward(run, maybe, x, saved) : Tensor{};
-    if (shared_gate_) shared_gate_->forward(run, x, shared, saved);
+    if (!shared_) return experts_.forward_added(run, add, residual, x, {}, saved);
+    const auto shared = [&] {
+      const Tensor y = shared_->forward(run, maybe, x, saved);
+      if (shared_gate_) shared_gate_->forward(run, x, y, saved);
+      return y;
+    };
     return experts_.forward_added(run, add, residual, x, shared, saved);
   }
 
@@ -108,17 +112,10 @@ class ManyNetworks final : public FeedForward {
                    bool with_weights) const override {
     const Tensor x = selective_ ? input() : Tensor{};
     if (selective_) experts_.set_input(saved, x);
-    const Tensor dx = experts_.backward_input(run, dy, saved);
+    const auto shared = [&] { return walk_shared_back(run, again, dy, x, saved, with_weights); };
+    const Tensor dx =
+        shared_ ? experts_.backward_input(run, dy, shared, saved) : experts_.backward_input(run, dy, saved);
     if (with_weights) experts_.backward_weight(run, saved);
-    if (!shared_) return dx;
-    if (shared_gate_) {
-      if (selective_) shared_gate_->set_input(saved, x);
-      dy = shared_gate_->backward_input(run, dx, dy, saved);
-      if (with_weights) shared_gate_->backward_weight(run, saved);
-    }
-    const Tensor more = shared_->walk_back(
-        run, again, dy, [&] { return x; }, saved, with_weights);
-    run.ops.add(run.stream, dx, dx, more);
     return dx;
   }
 
@@ -129,6 +126,18 @@ class ManyNetworks final : public FeedForward {
   }
 
  private:
+  Tensor walk_shared_back(Run& run, Run& again, Tensor dy, Tensor x, Saved& saved, bool with_weights) const {
+    if (shared_gate_) {
+      if (selective_) shared_gate_->set_input(saved, x);
+      dy = shared_gate_->backward_input(run, dy, saved);
+      if (with_weights) shared_gate_->backward_weight(run, saved);
+    }
+    const Tensor dx = shared_->walk_back(
+        run, again, dy, [&] { return x; }, saved, with_weights);
+    if (shared_gate_) shared_gate_->add_input_gradient(run, dx, saved);
+    return dx;
+  }
+
   bool selective_;
   Experts experts_;
   std::optional<OneNetwork> shared_;

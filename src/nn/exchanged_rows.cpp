@@ -12,17 +12,18 @@ namespace trifold {
 // The counts of all ranks, read by the host. Without memory all are 0.
 class ExchangedRows::Counted {
  public:
-  Counted(const ExchangedRows& own, Run& run, const Tensor& counts) : ranks_(own.ranks_), here_(own.here_) {
+  Counted(const ExchangedRows& own, Run& run, const Tensor& counts)
+      : ranks_(own.ranks_), places_(own.ranks_ / own.cut_), cut_(own.cut_) {
     if (run.stream.mode() == Stream::Mode::Dry) return;
     run.stream.synchronize();
     counts_ = counts.as<int32_t>();
     int64_t most_own = 0;
     for (int from = 0; from < ranks_; ++from) {
-      const int32_t* of_rank = counts_ + from * ranks_ * here_;
+      const int32_t* of_rank = counts_ + from * own.experts_;
       int64_t sum = 0;
-      for (int to = 0; to < ranks_; ++to) {
+      for (int place = 0; place < places_; ++place) {
         before_.push_back(sum);
-        sum = std::accumulate(of_rank + to * here_, of_rank + (to + 1) * here_, sum);
+        sum = std::accumulate(of_rank + place * own.here_, of_rank + (place + 1) * own.here_, sum);
       }
       before_.push_back(sum);
       most_own = std::max(most_own, sum);
@@ -34,11 +35,10 @@ class ExchangedRows::Counted {
   }
 
   bool known() const { return counts_ != nullptr; }
-  // Rows that one rank has for another, and for those before that.
-  int64_t rows(int from, int to) const { return before(from, to + 1) - before(from, to); }
-  int64_t before(int from, int to) const {
-    return counts_ == nullptr ? 0 : before_[static_cast<size_t>(from * (ranks_ + 1) + to)];
-  }
+  // Rows that one rank has for another, and for the experts before those of that one; all that it has.
+  int64_t rows(int from, int to) const { return before_place(from, to / cut_ + 1) - before(from, to); }
+  int64_t before(int from, int to) const { return before_place(from, to / cut_); }
+  int64_t all(int from) const { return before_place(from, places_); }
   int64_t rounds() const {
     int64_t most = 1;
     for (int to = 0; to < ranks_; ++to) {
@@ -60,38 +60,42 @@ class ExchangedRows::Counted {
  private:
   using Sums = SmallList<int64_t, 72>;  // of up to 8 ranks without allocating
 
+  int64_t before_place(int from, int place) const {
+    return counts_ == nullptr ? 0 : before_[static_cast<size_t>(from * (places_ + 1) + place)];
+  }
   // Rows that the ranks before `from` have for another.
   int64_t arrived_before(int from, int to) const {
     return counts_ == nullptr ? 0 : arriving_[static_cast<size_t>(from * ranks_ + to)];
   }
 
-  int ranks_;
-  int64_t here_;
+  int ranks_, places_, cut_;
   const int32_t* counts_ = nullptr;
-  Sums before_;          // [from, to], and one more of each: all rows of a rank
+  Sums before_;          // [from, place], and one more of each: all rows of a rank
   Sums arriving_;        // [from, to]
   int64_t most_ = kAll;  // rows that arrive on a rank in a round
 };
 
 ExchangedRows::ExchangedRows(const Mesh& mesh, const std::string& name, int64_t experts, int64_t choices,
                              double factor, const ExpertCapacity& capacity)
-    : ranks_(mesh.size(Axis::Ep)),
-      rank_(mesh.coord(Axis::Ep)),
-      here_(experts / ranks_),
+    : ranks_(mesh.sizes().ranks(kExpertShareAxes)),
+      rank_(place_along(kExpertShareAxes, mesh.coords(), mesh.sizes())),
+      cut_(mesh.size(Axis::Etp)),
+      experts_(experts),
+      here_(experts / mesh.size(Axis::Ep)),
       choices_(choices),
       factor_(factor),
       capacity_(capacity) {
-  check(experts % ranks_ == 0, "{}: {} experts cannot be cut over {} expert-parallel ranks", name, experts,
-        ranks_);
+  check(experts % mesh.size(Axis::Ep) == 0, "{}: {} experts cannot be cut over {} expert-parallel ranks",
+        name, experts, mesh.size(Axis::Ep));
 }
 
 int64_t ExchangedRows::most_of(const Run& run, int64_t own_rows) const {
   int64_t most = Counted::kAll;
   if (factor_ > 0)
-    most = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(factor_ * static_cast<double>(own_rows))));
+    most =
+        std::max<int64_t>(1, static_cast<int64_t>(std::ceil(factor_ * cut_ * static_cast<double>(own_rows))));
   if (capacity_.factor == 0) return most;
-  const int64_t of_expert =
-      expert_capacity(capacity_.factor, run.batch->seq_length(), choices_, here_ * ranks_);
+  const int64_t of_expert = expert_capacity(capacity_.factor, run.batch->seq_length(), choices_, experts_);
   return std::min(most, ranks_ * run.batch->samples() * of_expert * here_);
 }
 
@@ -109,7 +113,7 @@ void ExchangedRows::exchange_counts(Run& run, Tensor counts, Tensor first) const
     const auto* begin = first.as<int32_t>();
     std::transform(begin + 1, begin + 1 + mine.elements(), begin, mine.as<int32_t>(), std::minus<>());
   });
-  run.mesh.comm({Axis::Ep}).all_gather(counts, mine, run.stream);
+  run.mesh.comm(kExpertShareAxes).all_gather(counts, mine, run.stream);
 }
 
 int64_t ExchangedRows::rounds(Run& run, Tensor counts) const { return Counted(*this, run, counts).rounds(); }
@@ -134,7 +138,7 @@ void ExchangedRows::find_experts(Run& run, Tensor expert, Tensor counts, int64_t
     auto* to = expert.as<int32_t>();
     for (int from = 0; from < ranks_; ++from) {
       const Piece piece = pieces[static_cast<size_t>(from)];
-      const int32_t* rows = counts.as<int32_t>() + (from * ranks_ + rank_) * here_;
+      const int32_t* rows = counts.as<int32_t>() + from * experts_ + place_of(rank_) * here_;
       int64_t place = 0;  // among the rows of that rank
       for (int64_t e = 0; e < here_; ++e) {
         const int64_t end = place + rows[e];
@@ -148,14 +152,14 @@ void ExchangedRows::find_experts(Run& run, Tensor expert, Tensor counts, int64_t
 
 namespace {
 
-// Calls body(of_all, packed, count) for runs of rows.
+// Calls body(to, of_all, packed, count) for runs of rows of one rank.
 template <class Counted, class Body>
 void for_each_run(const Counted& counted, int ranks, int rank, int64_t round, Body body) {
   int64_t packed = 0;
   for (int to = 0; to < ranks; ++to) {
     const auto piece = counted.piece(rank, to, round);
     const int64_t count = piece.end - piece.begin;
-    if (count > 0) body(counted.before(rank, to) + piece.begin, packed, count);
+    if (count > 0) body(to, counted.before(rank, to) + piece.begin, packed, count);
     packed += count;
   }
 }
@@ -173,35 +177,39 @@ ExchangedRows::Round ExchangedRows::round_of(Run& run, const Counted& counted, c
     all += result.here.back();
   }
   if (!counted.known()) {
-    result.is_packed = may_need_rounds(run, own.dim(0) / choices_);
-    result.rows = result.is_packed ? run.scratch.take(own.dtype, own.shape) : own;
+    result.is_packed = cut_ > 1 || may_need_rounds(run, own.dim(0) / choices_);
+    result.rows = result.is_packed ? run.scratch.take(own.dtype, {cut_ * own.dim(0), own.dim(1)}) : own;
     return result;
   }
-  result.is_packed = all < counted.before(rank_, ranks_);
+  result.is_packed = cut_ > 1 || all < counted.all(rank_);
   result.rows = result.is_packed ? run.scratch.take(own.dtype, {all, own.dim(1)}) : own.rows(0, all);
   return result;
 }
 
-void ExchangedRows::send(Run& run, Tensor arrived, Tensor own, Tensor counts, int64_t round) const {
+void ExchangedRows::send(Run& run, Tensor arrived, Tensor own, Tensor counts, int64_t round,
+                         Stream& on) const {
   const Counted counted(*this, run, counts);
-  const Arena::Mark mark = run.scratch.mark();
   const Round part = round_of(run, counted, own, round);
   if (part.is_packed)
-    for_each_run(counted, ranks_, rank_, round, [&](int64_t from, int64_t to, int64_t count) {
+    for_each_run(counted, ranks_, rank_, round, [&](int, int64_t from, int64_t to, int64_t count) {
       run.ops.copy(run.stream, part.rows.rows(to, to + count), own.rows(from, from + count));
     });
-  run.mesh.comm({Axis::Ep}).all_to_all(arrived, part.rows, part.there, part.here, run.stream);
-  run.scratch.release(mark);
+  if (&on != &run.stream) on.wait(run.stream.record());
+  run.mesh.comm(kExpertShareAxes).all_to_all(arrived, part.rows, part.there, part.here, on);
 }
 
 void ExchangedRows::send_back(Run& run, Tensor own, Tensor arrived, Tensor counts, int64_t round) const {
   const Counted counted(*this, run, counts);
   const Arena::Mark mark = run.scratch.mark();
   const Round part = round_of(run, counted, own, round);
-  run.mesh.comm({Axis::Ep}).all_to_all(part.rows, arrived, part.here, part.there, run.stream);
+  run.mesh.comm(kExpertShareAxes).all_to_all(part.rows, arrived, part.here, part.there, run.stream);
   if (part.is_packed)
-    for_each_run(counted, ranks_, rank_, round, [&](int64_t to, int64_t from, int64_t count) {
-      run.ops.copy(run.stream, own.rows(to, to + count), part.rows.rows(from, from + count));
+    for_each_run(counted, ranks_, rank_, round, [&](int rank, int64_t to, int64_t from, int64_t count) {
+      const Tensor sum = own.rows(to, to + count), made = part.rows.rows(from, from + count);
+      if (rank % cut_ == 0)
+        run.ops.copy(run.stream, sum, made);
+      else
+        run.ops.add(run.stream, sum, sum, made);
     });
   run.scratch.release(mark);
 }

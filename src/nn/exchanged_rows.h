@@ -3,6 +3,9 @@
 // made of it (Lepikhin et al., "GShard", arXiv 2006.16668). Before, the ranks exchange how many rows of
 // each expert they have; a rank that gets none, or an expert, takes part in everything.
 //
+// Where the tensor axis of experts cuts each expert, a row goes to all ranks that hold a part of its expert. What these
+// make of it are partial sums, which are added up, in the order of the ranks, where the token is.
+//
 // Rows are sent as they stand sorted by expert and token, so they arrive sorted by rank, expert and token. None
 // is dropped here: rows of choices that were dropped before (nn/expert_capacity.h) come after those of all experts and
 // stay. As many may arrive as all ranks' tokens can choose of the experts here. Where there is memory for fewer, they
@@ -17,8 +20,8 @@ namespace trifold {
 
 class ExchangedRows {
  public:
-  // Of `experts`, of which each token chooses `choices`. In a round `factor` times as many rows arrive as a rank
-  // has of its own, at most; 0: all in one. With a capacity also at most those that a training step does not drop:
+  // Of `experts`, of which each token chooses `choices`. In a round `factor` times as many rows arrive as on average,
+  // which is as many as a rank has of its own for each part that an expert is cut into, at most; 0: all in one. With a capacity also at most those that a training step does not drop:
   // these come in one round, and those of an evaluation, which drops none, in as many as it needs. Throws where the
   // experts cannot be cut evenly; the message names `name`.
   ExchangedRows(const Mesh& mesh, const std::string& name, int64_t experts, int64_t choices, double factor,
@@ -40,8 +43,10 @@ class ExchangedRows {
   // The expert of each row that arrives, the first one here being 0, into expert [rows arriving] i32.
   void find_experts(Run& run, Tensor expert, Tensor counts, int64_t round) const;
   // Rows here to the ranks of their experts, and the way back: `arrived` has a row for each that arrives in the
-  // round, `own` one for each choice of the tokens here, sorted, of which the round's are read or written.
-  void send(Run& run, Tensor arrived, Tensor own, Tensor counts, int64_t round) const;
+  // round, `own` one for each choice of the tokens here, sorted, of which the round's are read or written. `own` comes
+  // back as the sum of what the parts of an expert have made.
+  // Rows arrive on the stream `on`, which waits for run.stream. `send` takes scratch that the caller gives back after that.
+  void send(Run& run, Tensor arrived, Tensor own, Tensor counts, int64_t round, Stream& on) const;
   void send_back(Run& run, Tensor own, Tensor arrived, Tensor counts, int64_t round) const;
 
  private:
@@ -59,14 +64,17 @@ class ExchangedRows {
     bool is_packed = false;
   };
   Round round_of(Run& run, const Counted& counted, const Tensor& own, int64_t round) const;
+  // Of the expert axis: the place of a rank that holds a part of its experts.
+  int place_of(int rank) const { return rank / cut_; }
 
   int64_t worst_rows(int64_t tokens) const;
   int64_t most_rows(const Run& run, int64_t tokens) const;
   // In a round, where a rank has so many rows of its own.
   int64_t most_of(const Run& run, int64_t own_rows) const;
 
-  int ranks_, rank_;
-  int64_t here_;
+  int ranks_, rank_;  // that share the experts
+  int cut_;           // ranks next to each other, each with a part of the same experts
+  int64_t experts_, here_;
   int64_t choices_;
   double factor_;
   ExpertCapacity capacity_;

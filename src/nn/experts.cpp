@@ -9,12 +9,12 @@ Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsSh
       up_name_(name + ".experts.up"),
       shape_(shape),
       block_(builder.block()),
-      ffn_(ffn),
+      ffn_(ffn / builder.mesh().size(Axis::Etp)),
       activation_(activation),
       parts_(builder.sequence_parallel() ? builder.mesh().size(Axis::Tp) : 1),
       part_(builder.row_part()),
       context_(builder.mesh().size(Axis::Cp)),
-      exchange_(builder.mesh().size(Axis::Ep) > 1
+      exchange_(builder.mesh().sizes().ranks(kExpertShareAxes) > 1
                     ? std::optional<ExchangedRows>(std::in_place, builder.mesh(), name, shape.experts,
                                                    shape.router.choices, shape.buffer_factor, shape.capacity)
                     : std::nullopt),
@@ -22,10 +22,10 @@ Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsSh
       bias_(shape.selection_bias
                 ? std::optional<ParamId>(builder.counted(name + ".router.bias", {shape.experts}))
                 : std::nullopt),
-      up_(builder.of_experts(name + ".experts.up.weight",
-                             {shape.experts, activation == ActivationKind::Swiglu ? 2 * ffn : ffn, width}, up,
-                             true)),
-      down_(builder.of_experts(name + ".experts.down.weight", {shape.experts, width, ffn}, down, true)),
+      up_(activation == ActivationKind::Swiglu
+              ? builder.of_experts(name + ".experts.up.weight", {shape.experts, 2, ffn, width}, 2, up, true)
+              : builder.of_experts(name + ".experts.up.weight", {shape.experts, ffn, width}, 1, up, true)),
+      down_(builder.of_experts(name + ".experts.down.weight", {shape.experts, width, ffn}, 2, down, true)),
       x_(builder.slot()),
       logits_(builder.slot()),
       gates_(builder.slot()),
@@ -77,7 +77,7 @@ void Experts::take_kept(Run& run, Tensor x, Saved& saved) const {
   count(run, saved);
   if (!at_once(run, saved)) return;
   if (!exchange_) {
-    saved[inner_] = run.keep.take(run.dtype, {tokens * choices, run.weight(up_).dim(1)});
+    saved[inner_] = run.keep.take(run.dtype, {tokens * choices, inner_width()});
     return;
   }
   const Part part = arriving(run, run.keep, saved, 0);
@@ -101,7 +101,7 @@ Experts::Part Experts::arriving(Run& run, Arena& arena, const Saved& saved, int6
   part.row = arena.take(DType::I32, {rows, 1});
   part.token = arena.take(DType::I32, {rows});
   part.gates = arena.take(wide, {rows, 1});
-  part.inner = arena.take(run.dtype, {rows, run.weight(up_).dim(1)});
+  part.inner = arena.take(run.dtype, {rows, inner_width()});
   part.round = round;
 
   const Arena::Mark mark = run.scratch.mark();
@@ -111,7 +111,7 @@ Experts::Part Experts::arriving(Run& run, Arena& arena, const Saved& saved, int6
   run.ops.sort_choices(run.stream, part.first, part.row, part.token, expert);
   run.ops.fill(run.stream, sorted_gates, 1.0);
   run.ops.gate_rows(run.stream, sorted_gates, sorted_gates, own(saved[gates_]), saved[own_.row]);
-  exchange_->send(run, part.gates, sorted_gates, counts, round);
+  exchange_->send(run, part.gates, sorted_gates, counts, round, run.stream);
   run.scratch.release(mark);
   return part;
 }
@@ -145,26 +145,39 @@ void Experts::for_each_part(Run& run, const Saved& saved, Body body) const {
   }
 }
 
+Tensor Experts::send_beside(Run& run, Tensor arrived, Tensor sorted, Tensor x, Beside beside,
+                            const Saved& saved) const {
+  Stream& on = beside ? run.side : run.stream;
+  run.ops.embedding(run.stream, sorted, x, saved[own_.token], 0, false);
+  exchange_->send(run, arrived, sorted, saved[arriving_], 0, on);
+  const Tensor result = beside ? (*beside)() : Tensor{};
+  if (beside) run.stream.wait(on.record());
+  return result;
+}
+
 Tensor Experts::dispatched(Run& run, Arena& arena, Tensor x, const Saved& saved, const Part& part) const {
   if (!exchange_) return x;
   const Tensor arrived = arena.take(run.dtype, {part.token.elements(), x.last_dim()});
   const Arena::Mark mark = run.scratch.mark();
   const Tensor sorted = take_sorted(run, saved, x.last_dim());
   run.ops.embedding(run.stream, sorted, x, saved[own_.token], 0, false);
-  exchange_->send(run, arrived, sorted, saved[arriving_], part.round);
+  exchange_->send(run, arrived, sorted, saved[arriving_], part.round, run.stream);
   run.scratch.release(mark);
   return arrived;
 }
 
-void Experts::take_in(Run& run, Tensor rows, Tensor x, const Saved& saved, const Part& part) const {
+void Experts::take_in(Run& run, Tensor rows, Tensor x, Tensor arrived, const Saved& saved,
+                      const Part& part) const {
   const Arena::Mark mark = run.scratch.mark();
-  run.ops.embedding(run.stream, rows, dispatched(run, run.scratch, x, saved, part), part.token, 0, false);
+  if (arrived.rank() == 0) arrived = dispatched(run, run.scratch, x, saved, part);
+  run.ops.embedding(run.stream, rows, arrived, part.token, 0, false);
   run.scratch.release(mark);
 }
 
-void Experts::compute_inner(Run& run, Tensor rows, const Saved& saved, const Part& part) const {
-  take_in(run, rows, saved[x_], saved, part);
-  run.ops.expert_product(run.stream, part.inner, rows, run.weight(up_), part.first, true);
+void Experts::compute_inner(Run& run, Tensor rows, Tensor arrived, const Saved& saved,
+                            const Part& part) const {
+  take_in(run, rows, saved[x_], arrived, saved, part);
+  run.ops.expert_product(run.stream, part.inner, rows, up_matrices(run.weight(up_)), part.first, true);
   if (!exchange_) clear_dropped(run, part.inner, saved);
 }
 
@@ -194,14 +207,21 @@ void Experts::give_back(Run& run, Tensor sorted, Tensor rows, const Saved& saved
   run.scratch.release(mark);
 }
 
-void Experts::mix(Run& run, Tensor y, Saved& saved) const {
-  const Arena::Mark mark = run.scratch.mark();
+Tensor Experts::mix(Run& run, Tensor y, Beside beside, Saved& saved) const {
   const Tensor sorted = take_sorted(run, saved, y.last_dim());
+  const bool travels = exchange_ && at_once(run, saved);
+  Tensor arrived, plus;
+  if (travels) {
+    arrived = run.scratch.take(run.dtype, {saved[here_.token].elements(), y.last_dim()});
+    plus = send_beside(run, arrived, sorted, saved[x_], beside, saved);
+  } else if (beside) {
+    plus = (*beside)();
+  }
   for_each_part(run, saved, [&](const Part& part) {
     const Arena::Mark begin = run.scratch.mark();
     const Tensor rows = rows_of(run, part, sorted);
     const Tensor a = take_rows(run, part, ffn_);
-    compute_inner(run, rows, saved, part);
+    compute_inner(run, rows, part.kept ? arrived : Tensor{}, saved, part);
     run.show(up_name_, "output", part.inner);
     activate(run, a, part);
     run.ops.gate_rows(run.stream, a, a, part.gates, part.row);
@@ -211,42 +231,53 @@ void Experts::mix(Run& run, Tensor y, Saved& saved) const {
   });
   clear_dropped(run, sorted, saved);
   run.ops.sum_choices(run.stream, y, sorted, saved[own_.row], false);
-  run.scratch.release(mark);
   run.show(name_, "output", y);
+  return plus;
 }
 
 Tensor Experts::forward(Run& run, Tensor x, Saved& saved) const {
   const Tensor y = run.keep.take(run.dtype, x.shape);
   take_kept(run, x, saved);
-  mix(run, y, saved);
+  const Arena::Mark mark = run.scratch.mark();
+  mix(run, y, {}, saved);
+  run.scratch.release(mark);
   return y;
 }
 
-Tensor Experts::forward_added(Run& run, const DropoutAdd& add, Tensor residual, Tensor x, Tensor plus,
+// What a repeated forward keeps may be in scratch, and must stay there: it comes first then.
+Tensor Experts::forward_added(Run& run, const DropoutAdd& add, Tensor residual, Tensor x, Beside beside,
                               Saved& saved) const {
   const Tensor sum = run.output().take(run.dtype, x.shape);
+  const bool first = run.repeats && beside;
+  Tensor plus = first ? (*beside)() : Tensor{};
   take_kept(run, x, saved);
   const Arena::Mark mark = run.scratch.mark();
   const Tensor y = run.scratch.take(run.dtype, x.shape);
-  mix(run, y, saved);
+  const Tensor other = mix(run, y, first ? Beside{} : beside, saved);
+  if (!first) plus = other;
   if (plus.rank() > 0) run.ops.add(run.stream, y, y, plus);
   add.forward_to(run, sum, residual, y);
   run.scratch.release(mark);
   return sum;
 }
 
-Tensor Experts::backward_input(Run& run, Tensor dy, Saved& saved) const {
+Tensor Experts::backward_input(Run& run, Tensor dy, Beside beside, Saved& saved) const {
   const Tensor dx = run.flow.take(run.dtype, dy.shape);
   const Tensor dlogits = run.flow.take(run.dtype, saved[logits_].shape);
   saved[dlogits_] = own(dlogits);
   saved[dy_] = dy;
-  if (at_once(run, saved)) {
-    saved[dinner_] = run.flow.take(run.dtype, saved[inner_].shape);
-    saved[dy_] = dispatched(run, run.flow, dy, saved, kept(saved));
-  }
+  const bool once = at_once(run, saved);
+  if (once) saved[dinner_] = run.flow.take(run.dtype, saved[inner_].shape);
+  if (once && exchange_)
+    saved[dy_] = run.flow.take(run.dtype, {saved[here_.token].elements(), dy.last_dim()});
 
   const Arena::Mark mark = run.scratch.mark();
   const Tensor sorted = take_sorted(run, saved, dy.last_dim());
+  Tensor more;
+  if (once && exchange_)
+    more = send_beside(run, saved[dy_], sorted, dy, beside, saved);
+  else if (beside)
+    more = (*beside)();
   const Shape of_choices{saved[own_.token].elements(), 1};
   const Tensor dgates = run.scratch.take(saved[gates_].dtype, of_choices);
   for_each_part(run, saved, [&](Part part) {
@@ -254,13 +285,13 @@ Tensor Experts::backward_input(Run& run, Tensor dy, Saved& saved) const {
     const Tensor rows = rows_of(run, part, sorted);
     const Tensor dgates_here = exchange_ ? run.scratch.take(dgates.dtype, part.gates.shape) : dgates;
     if (!part.kept) {
-      compute_inner(run, rows, saved, part);
+      compute_inner(run, rows, {}, saved, part);
       part.dinner = run.scratch.take(run.dtype, part.inner.shape);
       part.dy = dispatched(run, run.scratch, dy, saved, part);
     }
     compute_dinner(run, rows, dgates_here, saved, part);
     if (exchange_) exchange_->send_back(run, dgates, dgates_here, saved[arriving_], part.round);
-    run.ops.expert_product(run.stream, rows, part.dinner, run.weight(up_), part.first, false);
+    run.ops.expert_product(run.stream, rows, part.dinner, up_matrices(run.weight(up_)), part.first, false);
     give_back(run, sorted, rows, saved, part);
     run.scratch.release(begin);
   });
@@ -278,6 +309,7 @@ Tensor Experts::backward_input(Run& run, Tensor dy, Saved& saved) const {
   run.ops.gemm(run.stream, dx, saved[dlogits_], false, run.weight(router_), false, 1, 0);
   clear_dropped(run, sorted, saved);
   run.ops.sum_choices(run.stream, dx, sorted, saved[own_.row], true);
+  if (more.rank() > 0) run.ops.add(run.stream, dx, dx, more);
   run.scratch.release(mark);
   run.show(name_, "input gradient", dx);
   return dx;
@@ -295,11 +327,12 @@ void Experts::backward_weight(Run& run, Saved& saved) const {
       const Tensor dgates = run.scratch.take(part.gates.dtype, part.gates.shape);
       part.dinner = run.scratch.take(run.dtype, part.inner.shape);
       part.dy = dispatched(run, run.scratch, saved[dy_], saved, part);
-      compute_inner(run, rows, saved, part);
+      compute_inner(run, rows, {}, saved, part);
       compute_dinner(run, rows, dgates, saved, part);
     }
-    take_in(run, rows, x, saved, part);
-    run.ops.expert_product_weight(run.stream, run.grad(up_), part.dinner, rows, part.first, run.adds_to(up_));
+    take_in(run, rows, x, {}, saved, part);
+    run.ops.expert_product_weight(run.stream, up_matrices(run.grad(up_)), part.dinner, rows, part.first,
+                                  run.adds_to(up_));
     activate(run, a, part);
     run.ops.gate_rows(run.stream, a, a, part.gates, part.row);
     run.ops.embedding(run.stream, rows, part.dy, part.token, 0, false);

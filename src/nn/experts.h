@@ -16,6 +16,9 @@
 // the weights. Memory is known before the run: that of all rows of all ranks that one rank's experts can get, or
 // of ExpertsShape::buffer_factor times the rows of a rank. Where more arrive than that, they meet their experts
 // in rounds. Nothing is kept of these then: backward computes them again, once for inputs and once for weights.
+// Where the experts themselves are cut, outputs and gradients of rows are sums of what their parts make of them.
+// Rows that come at once travel on the side stream while what is `beside` the experts is computed, such as a network for
+// all tokens; what comes back does not.
 //
 // Under sequence parallelism a tensor rank has some of the rows, and its experts are those of the expert grid: it
 // sends its own rows. Router losses are of whole sequences, so tensor ranks gather each other's logits, and going
@@ -57,17 +60,22 @@ struct ExpertsShape {
 class Experts final : public Layer {
  public:
   // Parameters <name>.router.weight [E, C], with a selection bias <name>.router.bias [E],
-  // <name>.experts.up.weight [E, F, C], or [E, 2F, C] = [gate | up] of Swiglu, and <name>.experts.down.weight
-  // [E, C, F]; the experts' are cut over the expert axis. Throws where that does not divide them, or activations
-  // between linear layers are whole on several tensor ranks.
+  // <name>.experts.up.weight [E, F, C], or [E, 2, F, C] = [gate | up] of Swiglu, and <name>.experts.down.weight
+  // [E, C, F]; the experts' are cut over the expert axis, F over the tensor axis of experts. Throws where these do not
+  // divide them, or activations between linear layers are whole on several tensor ranks.
   Experts(BlockBuilder& builder, const std::string& name, const ExpertsShape& shape, int64_t width,
           int64_t ffn, ActivationKind activation, Init up, Init down);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;  // [T, C] -> [T, C]
-  // residual + (forward(x) + plus) through the dropout of `add`, in run.output(); a `plus` without dims is
-  // left out.
-  Tensor forward_added(Run& run, const DropoutAdd& add, Tensor residual, Tensor x, Tensor plus,
+  // Computes something else on run.stream, with a result [T, C] in run.scratch or run.flow.
+  using Beside = std::optional<FunctionRef<Tensor()>>;
+  // residual + (forward(x) + beside()) through the dropout of `add`, in run.output().
+  Tensor forward_added(Run& run, const DropoutAdd& add, Tensor residual, Tensor x, Beside beside,
                        Saved& saved) const;
-  Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [T, C] -> [T, C]
+  Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override {  // [T, C] -> [T, C]
+    return backward_input(run, dy, {}, saved);
+  }
+  // The same plus beside(). If run.flow is run.scratch, what that takes of it is given back.
+  Tensor backward_input(Run& run, Tensor dy, Beside beside, Saved& saved) const;
   void backward_weight(Run& run, Saved& saved) const override;
   // Replaces the input that forward saved by a recomputed one, before backward_weight.
   void set_input(Saved& saved, Tensor x) const { saved[x_] = x; }
@@ -92,8 +100,8 @@ class Experts final : public Layer {
   // Of an input x, all that is kept but the output: the router's part is computed, for the others there is
   // memory.
   void take_kept(Run& run, Tensor x, Saved& saved) const;
-  // The forward of the saved input, into y [T, C].
-  void mix(Run& run, Tensor y, Saved& saved) const;
+  // The forward of the saved input, into y [T, C]; returns beside(), in scratch, which is given back by the caller.
+  Tensor mix(Run& run, Tensor y, Beside beside, Saved& saved) const;
   // The tokens here of what is there for those of all tensor ranks, and back.
   Tensor own(Tensor all) const;
   Tensor gathered(Run& run, Arena& arena, Tensor mine) const;
@@ -117,17 +125,27 @@ class Experts final : public Layer {
   // Calls body(part) for what was kept, or for each round, in scratch that is given back after it.
   template <class Body>
   void for_each_part(Run& run, const Saved& saved, Body body) const;
+  // Rows of x [T, C] that all arrive at once, into `arrived`, and beside() meanwhile. They leave from `sorted`, which
+  // has one for each choice.
+  Tensor send_beside(Run& run, Tensor arrived, Tensor sorted, Tensor x, Beside beside,
+                     const Saved& saved) const;
   // x [T, C] as it reaches the experts here: all of it, or in `arena` the rows that arrive.
   Tensor dispatched(Run& run, Arena& arena, Tensor x, const Saved& saved, const Part& part) const;
-  // The same in the order of the part, into rows [rows, C].
-  void take_in(Run& run, Tensor rows, Tensor x, const Saved& saved, const Part& part) const;
-  // part.inner of the input that was kept. `rows` is memory of [rows, C].
-  void compute_inner(Run& run, Tensor rows, const Saved& saved, const Part& part) const;
+  // The same in the order of the part, into rows [rows, C]; as it arrived, if it has dims.
+  void take_in(Run& run, Tensor rows, Tensor x, Tensor arrived, const Saved& saved, const Part& part) const;
+  // part.inner of the input that was kept. `rows` is memory of [rows, C]; `arrived` as above.
+  void compute_inner(Run& run, Tensor rows, Tensor arrived, const Saved& saved, const Part& part) const;
   // part.dinner of part.dy, and dgates as they are sent back. `rows` as above.
   void compute_dinner(Run& run, Tensor rows, Tensor dgates, const Saved& saved, const Part& part) const;
   // What the experts here have made of a part, [rows, columns] in its order, to where it came from: into the rows
   // of `sorted`, one for each choice here.
   void give_back(Run& run, Tensor sorted, Tensor rows, const Saved& saved, const Part& part) const;
+  // Columns of the first projection: two of Swiglu for each of the second.
+  int64_t inner_width() const { return activation_ == ActivationKind::Swiglu ? 2 * ffn_ : ffn_; }
+  // The first projections of the experts here, [E, F, C] or, of Swiglu, [E, 2F, C].
+  Tensor up_matrices(Tensor up) const {
+    return up.reshape({up.dim(0), up.row_count() / up.dim(0), up.last_dim()});
+  }
   // activation(part.inner), times the gates, in `to` [rows, F].
   void activate(Run& run, Tensor to, const Part& part) const;
   static Tensor take_rows(Run& run, const Part& part, int64_t columns) {
@@ -143,8 +161,8 @@ class Experts final : public Layer {
 
   std::string name_, router_name_, up_name_;  // as shown
   ExpertsShape shape_;
-  int block_;  // its row of Run::choice_counts
-  int64_t ffn_;
+  int block_;    // its row of Run::choice_counts
+  int64_t ffn_;  // of an expert, as much as is here
   ActivationKind activation_;
   int parts_, part_;                       // of the rows of a micro-batch, over tensor ranks
   int context_;                            // ranks that positions are cut over

@@ -45,9 +45,13 @@ ParamId BlockBuilder::sharded_part(const std::string& name, const Shape& global,
   return params_.add(std::move(spec));
 }
 
-ParamId BlockBuilder::of_experts(const std::string& name, const Shape& global, Init init, bool decay) {
-  const Rect local = even_part(global, 0, mesh_.coord(Axis::Ep), mesh_.size(Axis::Ep));
-  return add(name, global, local, {Axis::Etp, Axis::Edp}, kExpertDataAxes, init, decay);
+ParamId BlockBuilder::of_experts(const std::string& name, const Shape& global, int inner, Init init,
+                                 bool decay) {
+  Rect local = even_part(global, 0, mesh_.coord(Axis::Ep), mesh_.size(Axis::Ep));
+  const Rect part = even_part(global, inner, mesh_.coord(Axis::Etp), mesh_.size(Axis::Etp));
+  local.offset[inner] = part.offset[inner];
+  local.extent[inner] = part.extent[inner];
+  return add(name, global, local, kExpertDataAxes, kExpertDataAxes, init, decay);
 }
 
 ParamId BlockBuilder::counted(const std::string& name, const Shape& shape) {

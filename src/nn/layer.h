@@ -180,9 +180,10 @@ class BlockBuilder {
   // first dim, and further over the tensor axis.
   ParamId sharded_part(const std::string& name, const Shape& global, int part, int parts, Init init,
                        bool decay);
-  // A parameter of experts, its first dim, cut evenly over the expert axis. Where it is used all tokens of the
-  // ranks along that axis have come together, so its gradient is summed over the others alone.
-  ParamId of_experts(const std::string& name, const Shape& global, Init init, bool decay);
+  // A parameter of experts, its first dim, cut evenly over the expert axis, and along its dim `inner` over the
+  // tensor axis of experts. Where it is used all tokens of the ranks along these axes have come together, so its
+  // gradient is summed over the others alone.
+  ParamId of_experts(const std::string& name, const Shape& global, int inner, Init init, bool decay);
   // Numbers that the trainer sets between steps (ParamSpec::counted), whole on every rank, zero at first.
   ParamId counted(const std::string& name, const Shape& shape);
   // A second use of `of` (see ParamSpec::tied_to), named "<name of it>@<use>".

@@ -41,7 +41,7 @@ void TokenGate::forward(Run& run, Tensor x, Tensor y, Saved& saved) const {
   run.show(name_, "output", y);
 }
 
-Tensor TokenGate::backward_input(Run& run, Tensor dx, Tensor dy, Saved& saved) const {
+Tensor TokenGate::backward_input(Run& run, Tensor dy, Saved& saved) const {
   const Tensor gated = run.flow.take(run.dtype, dy.shape);
   saved[dlogits_] = run.flow.take(run.dtype, saved[logits_].shape);
   const Arena::Mark mark = run.scratch.mark();
@@ -58,8 +58,11 @@ Tensor TokenGate::backward_input(Run& run, Tensor dx, Tensor dy, Saved& saved) c
   run.ops.route_backward(run.stream, saved[dlogits_], dgates, saved[gates_], saved[chosen_], saved[logits_],
                          counts, weight, run.loss_factor(), {}, kOneExpert);
   run.scratch.release(mark);
-  run.ops.gemm(run.stream, dx, saved[dlogits_], false, run.weight(weight_), false, 1, 1);
   return gated;
+}
+
+void TokenGate::add_input_gradient(Run& run, Tensor dx, const Saved& saved) const {
+  run.ops.gemm(run.stream, dx, saved[dlogits_], false, run.weight(weight_), false, 1, 1);
 }
 
 void TokenGate::backward_weight(Run& run, Saved& saved) const {

@@ -17,8 +17,10 @@ class TokenGate {
   TokenGate(BlockBuilder& builder, const std::string& name, int64_t width, Init init);
   // Gates y [T, C] in place, by x [T, C]. Keeps a copy of y.
   void forward(Run& run, Tensor x, Tensor y, Saved& saved) const;
-  // Adds the gradient of x to dx [T, C]; returns that of what was gated, [T, C] in run.flow.
-  Tensor backward_input(Run& run, Tensor dx, Tensor dy, Saved& saved) const;
+  // Returns the gradient of what was gated, [T, C] in run.flow.
+  Tensor backward_input(Run& run, Tensor dy, Saved& saved) const;
+  // After that: adds the gradient of x to dx [T, C].
+  void add_input_gradient(Run& run, Tensor dx, const Saved& saved) const;
   void backward_weight(Run& run, Saved& saved) const;
   // Replaces the input that forward saved by a recomputed one, before backward_weight.
   void set_input(Saved& saved, Tensor x) const { saved[x_] = x; }

@@ -42,9 +42,10 @@ struct ExpertBytes {
   double forward = 0, input = 0, weight = 0;
 };
 ExpertBytes expert_bytes_of(const PretrainConfig& config, const ExpertNumbers& numbers) {
-  const double ranks = config.mesh.expert_model_parallel_size;
+  const auto ranks = static_cast<double>(config.mesh.expert_ranks());
   const double cut = config.mesh.tensor_model_parallel_size * config.mesh.context_parallel_size;
-  const double each = (ranks - 1) / ranks * positions(config) / cut;
+  const double parts = config.mesh.expert_tensor_parallel_size;  // each of which gets a row
+  const double each = parts * (ranks - 1) / ranks * positions(config) / cut;
   const auto bytes = static_cast<double>(element_bytes(config));
   const auto of_gates = static_cast<double>(size_of(accumulate_type(compute_type(config.precision))));
   return {each * (numbers.forward * bytes + numbers.forward_gates * of_gates),
@@ -87,7 +88,7 @@ PlanCosts counted_costs(const PlanConfig& config, const Model& model) {
     const ExpertBytes rows = expert_bytes_of(run, block.experts);
     const auto rows_seconds = [&](double sent, int calls) {
       return sent / costs.bytes_per_second +
-             calls * (run.mesh.expert_model_parallel_size - 1) * costs.message_latency;
+             calls * static_cast<double>(run.mesh.expert_ranks() - 1) * costs.message_latency;
     };
     costs.blocks.push_back(
         {flops.forward * per_flop + sums.forward * sum + forward.exposed +
@@ -191,6 +192,9 @@ PlanCosts read_measured(const std::string& file, const PretrainConfig& run, cons
   const int experts = run.mesh.expert_model_parallel_size;
   if (experts > 1 || blocks.has("expert_model_parallel_size"))
     check_measured(blocks, "expert_model_parallel_size", experts);
+  const int width_parts = run.mesh.expert_tensor_parallel_size;
+  if (width_parts > 1 || blocks.has("expert_tensor_parallel_size"))
+    check_measured(blocks, "expert_tensor_parallel_size", width_parts);
   const int parts = run.mesh.pipeline_vocab_parts;
   if (parts > 1 || blocks.has("pipeline_vocab_parts")) check_measured(blocks, "pipeline_vocab_parts", parts);
   PlanCosts costs;

@@ -39,7 +39,7 @@ Plan walked_plan(bool split) {
 PretrainConfig three_stages(PretrainConfig run, bool two_layers) {
   run.model.num_layers = two_layers ? 2 * kWalkedStages : kWalkedStages;
   run.mesh.pipeline_model_parallel_size = kWalkedStages;
-  run.mesh.data_parallel_size = run.mesh.expert_model_parallel_size;
+  run.mesh.data_parallel_size = static_cast<int>(run.mesh.expert_ranks());
   run.mesh.ranks = kWalkedStages * run.mesh.tensor_model_parallel_size * run.mesh.context_parallel_size *
                    *run.mesh.data_parallel_size;
   run.mesh.cut = {};
@@ -291,6 +291,7 @@ const BlockNeeds& LayoutMemory::blocks(const PretrainConfig& run, bool split, bo
   const BlockKey key{run.mesh.tensor_model_parallel_size,
                      run.mesh.context_parallel_size,
                      run.mesh.expert_model_parallel_size,
+                     run.mesh.expert_tensor_parallel_size,
                      run.mesh.context_exchange(),
                      run.batch.micro_batch_size,
                      run.mesh.sequence_parallel,

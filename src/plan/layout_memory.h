@@ -70,7 +70,7 @@ class LayoutMemory {
 
  private:
   using BlockKey =
-      std::tuple<int, int, int, ContextExchange, int64_t, bool, RecomputeGranularity, bool, bool>;
+      std::tuple<int, int, int, int, ContextExchange, int64_t, bool, RecomputeGranularity, bool, bool>;
   using FlightKey = std::tuple<Schedule, int, int, int>;
 
   // Of a model whose layers are all like those with experts, or all `plain`.

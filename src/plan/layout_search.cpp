@@ -303,7 +303,7 @@ class Searcher {
     if (not_fitting != fastest_not_fitting_.end() && not_fitting->second < (1 - kSearchTie) * time.all())
       bounds.emplace_back("memory");
     const double all = time.all();
-    const bool exchanges = config_.run.model.num_experts && config_.run.mesh.expert_model_parallel_size > 1;
+    const bool exchanges = config_.run.model.num_experts && config_.run.mesh.expert_ranks() > 1;
     const std::pair<const char*, double> parts[] = {
         {"bubble", bubble},
         {exchanges ? "tensor and expert collectives" : "tensor collectives", time.tensor / all},

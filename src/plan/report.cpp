@@ -137,6 +137,8 @@ class Builder {
     report_.context = sizes_[Axis::Cp];
     report_.data = sizes_[Axis::Dp];
     report_.experts = sizes_[Axis::Ep];
+    report_.expert_parts = sizes_[Axis::Etp];
+    report_.experts_text = experts_text(sizes_);
     report_.pipeline = sizes_[Axis::Pp];
     report_.parameters = model_.model.params.global_elements();
     report_.schedule = run_.pipeline.schedule->text();

@@ -48,8 +48,9 @@ struct ReductionReport {
 
 struct PlanReport {
   int tensor = 1, context = 1, data = 1, pipeline = 1;
-  int experts = 1;         // data-parallel ranks that share experts
-  int64_t parameters = 0;  // of the model; tied ones once
+  int experts = 1, expert_parts = 1;  // ranks of a stage that share the experts, and that cut each of them
+  std::string experts_text;           // of these, for people: experts_text of mesh/mesh.h
+  int64_t parameters = 0;             // of the model; tied ones once
   std::string schedule;
   std::optional<AutomaticChoice> automatic;  // for --schedule auto
   int stages_per_rank = 1;

@@ -73,7 +73,7 @@ void FiniteCheck::look(std::string_view layer, std::string_view what, Tensor ten
 }
 
 int FiniteCheck::sources_of(const ShardSpec& spec) const {
-  return spec.data_axes().has(Axis::Edp) ? parts_.mesh.size(Axis::Ep) : 1;
+  return spec.data_axes().has(Axis::Edp) ? parts_.mesh.sizes().ranks(kExpertShareAxes) : 1;
 }
 
 void FiniteCheck::look_at_exchanged(int sources, const std::string& text, Tensor tensor, Stream& stream) {

@@ -55,7 +55,7 @@ LossSums forward_samples(Executor& executor, const Mesh& mesh, const DataSource&
   LossSums sums;
   for_each_round(mesh, block, end, poll, [&](int64_t first) {
     // Ranks that share experts go forward together: one without samples computes padding, which does not count.
-    if (first >= end && mesh.size(Axis::Ep) == 1) return;
+    if (first >= end && mesh.sizes().ranks(kExpertShareAxes) == 1) return;
     Batch batch = buffer.batch();
     read_padded(source, batch, first, end);
     cut_rows(batch, rows_here(source.seq_length(), mesh.sizes(), mesh.coords()));

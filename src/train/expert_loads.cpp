@@ -25,7 +25,7 @@ ExpertLoads::ExpertLoads(Replica& replica, const ShardedOptimizer& optimizer, co
     : replica_(replica),
       experts_(*model.num_experts),
       rate_(model.moe_router_bias_update_rate),
-      in_rounds_(replica.mesh().size(Axis::Ep) > 1) {
+      in_rounds_(replica.mesh().sizes().ranks(kExpertShareAxes) > 1) {
   const std::vector<int> layers = replica.model().layers();
   const std::vector<bool> experts = expert_layers(model);
   for (size_t layer = 0; layer < layers.size(); ++layer)

@@ -103,7 +103,7 @@ std::string Replica::description() const {
   std::string text =
       fmt::format("dp {}{} x pp {} x tp {}, {} ranks, {} thread{} each", sizes[Axis::Dp], context,
                   sizes[Axis::Pp], sizes[Axis::Tp], world_.backend(), threads(), threads() == 1 ? "" : "s");
-  if (sizes[Axis::Ep] > 1) text += fmt::format(", experts of each layer on ep {}", sizes[Axis::Ep]);
+  text += experts_text(sizes);
   const std::span<const int> nodes = world_.world_nodes();
   const int last_node = nodes.empty() ? 0 : *std::max_element(nodes.begin(), nodes.end());
   if (last_node > 0) text += fmt::format(", on {} nodes", last_node + 1);

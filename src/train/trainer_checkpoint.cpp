@@ -130,7 +130,7 @@ std::vector<std::string> Trainer::load(const std::string& path, LoadPart part) {
     if (part != LoadPart::All)
       std::erase_if(wanted, [](const NamedTensor& tensor) { return !is_weight(tensor.spec.name); });
     if (part == LoadPart::Encoder) leave_out_head(wanted, replica_.model().params, *reader);
-    if (part == LoadPart::Dense) wanted = wanted_of_dense(wanted, config_.model);
+    if (part == LoadPart::Dense) wanted = wanted_of_dense(wanted);
     reader->load(wanted, FloatConversion::Allow);
     host.put_back();
     return {};

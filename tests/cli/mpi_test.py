@@ -74,6 +74,16 @@ class Mpi(ProgramTest):
             self.assertLess(abs(one - two), 1e-4 * one)
         self.pretrain(*run, "--train-iters", 12, "--ep", 2, "--load", "d", "--ranks", 2)
 
+    # On 8 processes: half of an expert, two pipeline stages; parts of all experts on tensor, context and data ranks.
+    def test_ranks_that_cut_experts_give_the_losses_of_threads(self):
+        run = ["--train-iters", 6, "--num-experts", 4, "--disable-bias-linear", "--global-batch-size", 8, "--swiglu"]
+        for name, mesh in (("fold", ["--pp", 2, "--ep", 2, "--etp", 2, "--zero-stage", 1, "--moe-buffer-factor", 1]),
+                           ("parts", ["--tp", 2, "--sequence-parallel", "--cp", 2, "--etp", 8, "--hidden-dropout", 0.1])):
+            self.pretrain(*run, *mesh, "--ranks", 8, "--log-json", f"{name}.jsonl")
+            self.pretrain(*run, *mesh, "--log-json", f"mpi_{name}.jsonl", prefix=self.mpi(8))
+            self.assertEqual(len(self.losses(f"mpi_{name}.jsonl")), 6)
+            self.assertEqual(self.losses(f"{name}.jsonl"), self.losses(f"mpi_{name}.jsonl"))
+
     # Neither sharding nor the kind of ranks changes a bit. Every stage runs on plain data ranks, some with each other axis.
     def check_zero_stages(self, ranks, stages, *arguments):
         run = ["--train-iters", 5, "--num-layers", 4, "--global-batch-size", 8, "--hidden-dropout", 0.1,

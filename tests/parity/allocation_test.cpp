@@ -80,6 +80,12 @@ std::vector<Case> cases() {
     config.mesh.expert_model_parallel_size = 2;
     config.zero.zero_stage = 1;
   });
+  add("expert_parts", on_mesh(run, 4), [](PretrainConfig& config) {
+    config.model.num_experts = 4;
+    config.model.disable_bias_linear = true;
+    config.model.moe_shared_expert_intermediate_size = 16;
+    config.mesh.expert_model_parallel_size = config.mesh.expert_tensor_parallel_size = 2;
+  });
   add("expert_capacity", on_mesh(run, 2), [](PretrainConfig& config) {
     config.model.num_experts = 4;
     config.model.disable_bias_linear = true;

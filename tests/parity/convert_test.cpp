@@ -289,13 +289,14 @@ TEST_F(Convert, ReadsCheckpointsTrainedOnAMesh) {
   compare_checkpoint_model(run.meta().model, back.meta().model, LoadPart::All);
 }
 
-// Also where four ranks shared the experts.
+// Also where four ranks shared the experts, half of each.
 TEST_F(Convert, TakesExpertsOfManyRanks) {
   PretrainConfig config = on_mesh(small_run(), 4);
   make_llama(config.model, 2);
   config.model.num_experts = 8;
   config.model.moe_ffn_hidden_size = 24;
-  config.mesh.expert_model_parallel_size = 4;
+  config.mesh.expert_model_parallel_size = 2;
+  config.mesh.expert_tensor_parallel_size = 2;
   config.batch.micro_batch_size = 1;
   config.zero.zero_stage = 1;
   train(config, 1, "", at("run"));

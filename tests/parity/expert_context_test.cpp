@@ -142,7 +142,7 @@ TEST(ExpertsOfContext, APlanForetellsWhatRanksHoldAndSend) {
   run_on_ranks(config.mesh, [&](Communicator& world) {
     Trainer trainer(world, config, *data, nullptr);
     const Mesh& mesh = trainer.replica().mesh();
-    const int64_t before = mesh.comm({Axis::Ep}).bytes_sent();
+    const int64_t before = mesh.comm(kExpertShareAxes).bytes_sent();
     const int64_t before_context = mesh.comm({Axis::Cp}).bytes_sent();
     trainer.step();
     EXPECT_EQ(trainer.memory().predicted_activations, report.memory[0].predicted_activations);
@@ -151,7 +151,7 @@ TEST(ExpertsOfContext, APlanForetellsWhatRanksHoldAndSend) {
     const auto context = static_cast<double>(mesh.comm({Axis::Cp}).bytes_sent() - before_context);
     EXPECT_NEAR(context / report.traffic[0].context, 1, 0.01);
     const std::lock_guard lock(mutex);
-    sent += static_cast<double>(mesh.comm({Axis::Ep}).bytes_sent() - before);
+    sent += static_cast<double>(mesh.comm(kExpertShareAxes).bytes_sent() - before);
   });
   EXPECT_NEAR(sent / 4 / report.traffic[0].experts, 1, 0.1);
 }

@@ -293,7 +293,7 @@ TEST(Experts, APlanPredictsTheirMemoryAndTraffic) {
     double sent = 0;
     run_on_ranks(config.mesh, [&](Communicator& world) {
       Trainer trainer(world, config, *data, nullptr);
-      const Communicator& ranks = trainer.replica().mesh().comm({Axis::Ep});
+      const Communicator& ranks = trainer.replica().mesh().comm(kExpertShareAxes);
       const int64_t before = ranks.bytes_sent();
       trainer.step();
       const MemoryReport memory = trainer.memory();

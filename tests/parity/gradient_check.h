@@ -35,6 +35,7 @@ struct MeshCase {
   int tp;
   bool sequence_parallel;
   int sharing = 1;  // ranks that share experts
+  int parts = 1;    // ranks that cut each expert
 };
 
 // The work of one rank: all of them perturb the same element of the same global tensors in the same order.
@@ -43,7 +44,7 @@ class GradientCheck {
   GradientCheck(const GradientCase& c, const MeshCase& mesh, Communicator& world)
       : case_(c),
         bench_(world, mesh.sequence_parallel, c.make, c.input, c.output, kSamples, kPositions, kVocab,
-               mesh.sharing),
+               mesh.sharing, mesh.parts),
         x_(values(c.input, "x")),
         dy_(values(c.output, "dy")) {}
 

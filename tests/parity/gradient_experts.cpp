@@ -11,7 +11,7 @@ constexpr RouterLosses kRouterLosses{1, 1};
 
 std::unique_ptr<Experts> experts(BlockBuilder& b, int64_t count, const Router& router,
                                  ActivationKind activation) {
-  return std::make_unique<Experts>(b, "mlp", ExpertsShape{count, router, kRouterLosses}, kWidth, 9,
+  return std::make_unique<Experts>(b, "mlp", ExpertsShape{count, router, kRouterLosses}, kWidth, 10,
                                    activation, kNormal, kNormal);
 }
 
@@ -19,7 +19,7 @@ std::unique_ptr<Experts> experts(BlockBuilder& b, int64_t count, const Router& r
 std::unique_ptr<Experts> limited_experts(BlockBuilder& b, KeptChoices kept, ActivationKind activation) {
   ExpertsShape shape{4, {2, RouterGate::Chosen, 1}, kRouterLosses};
   shape.capacity = {0.4, kept};
-  return std::make_unique<Experts>(b, "mlp", shape, kWidth, 9, activation, kNormal, kNormal);
+  return std::make_unique<Experts>(b, "mlp", shape, kWidth, 10, activation, kNormal, kNormal);
 }
 
 // 10 tokens among 8 experts: most get one or none.

@@ -24,8 +24,11 @@
 namespace trifold::test {
 namespace {
 
-constexpr MeshCase kMeshes[] = {
-    {"OneRank", 1, false}, {"Tp2", 2, false}, {"Tp2Sequence", 2, true}, {"Tp2Experts", 2, true, 2}};
+constexpr MeshCase kMeshes[] = {{"OneRank", 1, false},
+                                {"Tp2", 2, false},
+                                {"Tp2Sequence", 2, true},
+                                {"Tp2Experts", 2, true, 2},
+                                {"Tp2PartsOfExperts", 2, true, 1, 2}};
 
 Placed columns(int64_t width) { return {Placed::Cut::Columns, {kRows, width}}; }
 Placed packed(int64_t groups, int64_t width) { return {Placed::Cut::Columns, {kRows, groups, width}}; }
@@ -344,7 +347,7 @@ class EveryLayer : public ::testing::TestWithParam<std::tuple<size_t, MeshCase>>
 TEST_P(EveryLayer, AgreesWithFiniteDifferences) {
   const GradientCase c = cases()[std::get<0>(GetParam())];
   const MeshCase& mesh = std::get<1>(GetParam());
-  if (c.experts ? mesh.tp > 1 && !mesh.sequence_parallel : mesh.sharing > 1) return;
+  if (c.experts ? mesh.tp > 1 && !mesh.sequence_parallel : mesh.sharing * mesh.parts > 1) return;
   run_ranks(mesh.tp, [&](Communicator& world) { GradientCheck(c, mesh, world).run(); });
 }
 

@@ -44,6 +44,7 @@ PretrainConfig config_of(const MatrixCase& c, const MatrixMesh& mesh) {
   config.mesh.sequence_parallel = mesh.sequence_parallel;
   if (mesh.cp > 1) config.mesh.cp_comm_type = mesh.exchange;
   config.mesh.expert_model_parallel_size = mesh.ep;
+  config.mesh.expert_tensor_parallel_size = mesh.etp;
   config.mesh.distributed_timeout_minutes = 5;  // many ranks share few cores
   config.batch.micro_batch_size = 1;
   config.batch.global_batch_size = int64_t{c.micros} * c.mesh.dp;
@@ -75,9 +76,10 @@ void expect_close(const Curve& mesh, const Curve& one, double tolerance) {
 std::string name_of(const MatrixMesh& mesh) {
   const std::string exchange =
       mesh.exchange == ContextExchange::AllGather ? "" : fmt::format("_{}", name_of(mesh.exchange));
-  return fmt::format("pp{}_dp{}_cp{}{}_tp{}{}{}", mesh.pp, mesh.dp, mesh.cp, exchange, mesh.tp,
+  return fmt::format("pp{}_dp{}_cp{}{}_tp{}{}{}{}", mesh.pp, mesh.dp, mesh.cp, exchange, mesh.tp,
                      mesh.sequence_parallel ? "_sequence" : "",
-                     mesh.ep > 1 ? fmt::format("_ep{}", mesh.ep) : "");
+                     mesh.ep > 1 ? fmt::format("_ep{}", mesh.ep) : "",
+                     mesh.etp > 1 ? fmt::format("_etp{}", mesh.etp) : "");
 }
 
 namespace {
@@ -103,6 +105,7 @@ const Curve& Matrix::reference(const MatrixCase& c, const MatrixMesh& mesh) {
                 mesh.cp,
                 mesh.exchange,
                 mesh.ep,
+                mesh.etp,
                 mesh.tp,
                 mesh.sequence_parallel,
                 c.micros * c.mesh.dp,
@@ -132,7 +135,7 @@ void Matrix::check(const MatrixCase& c) {
   const Curve& one = reference(whole, {});
   expect_close(curve, one, c.model.f64 ? 1e-11 : 2e-5);
   expect_bits(curve, reference(c, {1, c.mesh.dp, c.mesh.tp, c.mesh.sequence_parallel, c.mesh.cp,
-                                   c.mesh.exchange, c.mesh.ep}));
+                                   c.mesh.exchange, c.mesh.ep, c.mesh.etp}));
   EXPECT_LT(curve.losses.back(), 0.95 * curve.losses.front()) << "nothing was learnt";
 }
 

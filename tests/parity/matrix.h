@@ -1,8 +1,8 @@
 // One case in the matrix of meshes, schedules and modes, and its checks.
 //
 // A run on pp x dp x cp x tp ranks gives the bits of the run with the same dp, cp, tp and sequence parallelism
-// on one stage, whatever the schedule and the recomputation; with experts spread over ep of the data ranks, that with
-// the same ep. Within rounding it gives the curve of one rank. A curve is all losses, all gradient norms and the loss
+// on one stage, whatever the schedule and the recomputation; with experts spread over ep x etp of
+// these ranks, that with the same ep and etp. Within rounding it gives the curve of one rank. A curve is all losses, all gradient norms and the loss
 // on validation data at the end.
 #pragma once
 
@@ -21,6 +21,7 @@ struct MatrixMesh {
   int cp = 1;
   ContextExchange exchange = ContextExchange::AllGather;
   int ep = 1;
+  int etp = 1;
 };
 
 struct MatrixModel {
@@ -59,8 +60,8 @@ class Matrix {
   const Curve& reference(const MatrixCase& c, const MatrixMesh& mesh);
 
   // By mesh, global batch and model.
-  using Key = std::tuple<int, int, ContextExchange, int, int, bool, int, int64_t, double, bool, bool, int64_t,
-                         bool, int64_t, int>;
+  using Key = std::tuple<int, int, ContextExchange, int, int, int, bool, int, int64_t, double, bool, bool,
+                         int64_t, bool, int64_t, int>;
   std::map<Key, Curve> known_;
 };
 

@@ -268,5 +268,25 @@ TEST(Matrix, ExpertsOnManyRanks) {
   });
 }
 
+// And so are experts that are cut, on any ranks of a stage.
+TEST(Matrix, PartsOfExpertsOnManyRanks) {
+  MatrixModel exact{7, 0.2, true};
+  exact.experts = 8;
+  MatrixModel llama{7, 0.0, true};
+  llama.experts = 20;
+  llama.key_heads = 2;
+  constexpr ContextExchange kGather = ContextExchange::AllGather;
+  check_all({
+      {{1, 8, 1, false, 1, kGather, 4, 2}, "1f1b", 1, 2, exact, kSelective, 3},
+      {{1, 4, 2, true, 1, kGather, 1, 8}, "1f1b", 1, 2, llama, kNone, 1},
+      {{1, 2, 4, true, 1, kGather, 2, 2}, "1f1b", 1, 2, exact, kFull, 2},
+      {{1, 2, 2, true, 2, kGather, 2, 4}, "1f1b", 1, 2, exact, kNone, 0},
+      {{2, 4, 1, false, 1, kGather, 1, 2}, "zb-h1", 1, 4, llama, kFull, 2},
+      {{2, 1, 2, true, 2, ContextExchange::Ring, 2, 2}, "interleaved", 2, 4, exact, kSelective, 1},
+      {{4, 2, 1, false, 1, kGather, 1, 2}, "dualpipe-v", 2, 8, exact, kNone, 3},
+      {{4, 1, 2, true, 1, kGather, 1, 2}, "zb-v", 2, 8, llama, kNone, 0},
+  });
+}
+
 }  // namespace
 }  // namespace trifold::test

@@ -112,22 +112,34 @@ TEST_F(Reshard, ExpertsMoveBetweenRanks) {
   base.model.num_experts = 8;
   base.model.disable_bias_linear = true;
   base.model.moe_ffn_hidden_size = 24;
-  const auto with = [&](int ep) {
+  const auto with = [&](int ep, int parts = 1) {
     PretrainConfig config = base;
     config.mesh.expert_model_parallel_size = ep;
+    config.mesh.expert_tensor_parallel_size = parts;
     return config;
   };
   const ReshardLayout f64{8, 1, 1, 1, "1f1b", 1, false, 16, "f64"};
   const Curve whole = train(config_of({1, 1, 1, 0, "1f1b", 1, false, 16, "f64"}, base));
   const std::string from = (folder_ / "ep4").string();
   train(config_of(f64, with(4)), kSavedAfter, "", from);
-  const std::pair<ReshardLayout, int> targets[] = {{{1, 1, 1, 0, "1f1b", 1, false, 16, "f64"}, 1},
-                                                   {{2, 1, 2, 3, "1f1b", 1, false, 16, "f64"}, 2},
-                                                   {{8, 1, 1, 2, "1f1b", 1, false, 16, "f64"}, 8},
-                                                   {{4, 1, 2, 1, "zb-v", 2, false, 16, "f64"}, 4}};
-  for (const auto& [target, ep] : targets) {
-    SCOPED_TRACE(name_of(target) + fmt::format(" ep{}", ep));
-    check_pair(from, target, with(ep), whole, 1e-11);
+  struct Target {
+    ReshardLayout layout;
+    int ep, parts = 1;
+  };
+  const Target targets[] = {
+      {{1, 1, 1, 0, "1f1b", 1, false, 16, "f64"}, 1},    {{2, 1, 2, 3, "1f1b", 1, false, 16, "f64"}, 2},
+      {{8, 1, 1, 2, "1f1b", 1, false, 16, "f64"}, 8},    {{4, 1, 2, 1, "zb-v", 2, false, 16, "f64"}, 4},
+      {{2, 1, 1, 1, "1f1b", 1, false, 16, "f64"}, 1, 2}, {{4, 2, 1, 3, "1f1b", 1, true, 16, "f64"}, 2, 4},
+      {{4, 1, 2, 2, "zb-h1", 1, false, 16, "f64"}, 1, 4}};
+  for (const Target& target : targets) {
+    SCOPED_TRACE(name_of(target.layout) + fmt::format(" ep{} etp{}", target.ep, target.parts));
+    check_pair(from, target.layout, with(target.ep, target.parts), whole, 1e-11);
+  }
+  const std::string cut = (folder_ / "cut").string();
+  train(config_of(f64, with(4, 2)), kSavedAfter, "", cut);
+  for (const Target& target : {targets[0], targets[2], targets[5]}) {
+    SCOPED_TRACE("cut -> " + name_of(target.layout) + fmt::format(" ep{} etp{}", target.ep, target.parts));
+    check_pair(cut, target.layout, with(target.ep, target.parts), whole, 1e-11);
   }
 }
 
@@ -138,11 +150,13 @@ TEST_F(Reshard, TheToolSpreadsExperts) {
   base.model.moe_ffn_hidden_size = 24;
   base.mesh.expert_model_parallel_size = 4;
   const std::string from = saved_on({4, 1, 2, 1}, base);
-  const std::pair<ReshardLayout, int> targets[] = {
-      {{1, 1, 1}, 1}, {{8, 1, 1, 0}, 2}, {{8, 1, 1, 3}, 4}, {{8, 1, 1, 1}, 8}, {{2, 1, 4, 1, "zb-h1"}, 2}};
-  for (const auto& [target, ep] : targets) {
-    SCOPED_TRACE(name_of(target) + fmt::format(" ep{}", ep));
+  const std::tuple<ReshardLayout, int, int> targets[] = {
+      {{1, 1, 1}, 1, 1},    {{8, 1, 1, 0}, 2, 1},          {{8, 1, 1, 3}, 4, 1}, {{8, 1, 1, 1}, 8, 1},
+      {{8, 1, 1, 3}, 2, 4}, {{2, 1, 4, 1, "zb-h1"}, 2, 1}, {{4, 1, 2, 1}, 1, 2}};
+  for (const auto& [target, ep, parts] : targets) {
+    SCOPED_TRACE(name_of(target) + fmt::format(" ep{} etp{}", ep, parts));
     base.mesh.expert_model_parallel_size = ep;
+    base.mesh.expert_tensor_parallel_size = parts;
     const PretrainConfig config = config_of(target, base);
     const std::string direct = (folder_ / "direct").string();
     const std::string tool = (folder_ / "tool").string();

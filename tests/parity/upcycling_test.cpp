@@ -30,15 +30,16 @@ TEST(Upcycling, AMixtureComputesWhatTheDenseModelDid) {
     bool swiglu;
     const char* layers;
     RouterScore score;
-    int dp, tp, pp, ep, zero;
+    int dp, tp, pp, ep, zero, etp = 1;
   };
   for (const Case& c : {Case{true, "1", RouterScore::Softmax, 1, 1, 1, 1, 0},
                         Case{true, "2", RouterScore::Sigmoid, 4, 1, 1, 4, 3},
                         Case{false, "1", RouterScore::Softmax, 2, 2, 1, 4, 1},
+                        Case{true, "1", RouterScore::Softmax, 4, 1, 1, 2, 3, 2},
                         Case{true, "1", RouterScore::Softmax, 3, 1, 2, 1, 2},
                         Case{false, "[0,1]", RouterScore::Sigmoid, 2, 1, 2, 2, 0}}) {
-    SCOPED_TRACE(fmt::format("swiglu {} layers {} dp {} tp {} pp {} ep {} zero {}", c.swiglu, c.layers, c.dp,
-                             c.tp, c.pp, c.ep, c.zero));
+    SCOPED_TRACE(fmt::format("swiglu {} layers {} dp {} tp {} pp {} ep {} etp {} zero {}", c.swiglu, c.layers,
+                             c.dp, c.tp, c.pp, c.ep, c.etp, c.zero));
     const TempDir folder;
     const PretrainConfig dense = dense_run(c.swiglu);
     const TrainOptions saved{.save = folder.path().string(), .evaluate = true};
@@ -46,6 +47,7 @@ TEST(Upcycling, AMixtureComputesWhatTheDenseModelDid) {
     PretrainConfig mixture = on_mesh(with_copies(dense, c.layers, c.score), c.dp, c.tp, c.pp);
     mixture.mesh.sequence_parallel = c.tp > 1;
     mixture.mesh.expert_model_parallel_size = c.ep;
+    mixture.mesh.expert_tensor_parallel_size = c.etp;
     mixture.zero.zero_stage = c.zero;
     mixture.zero.zero_min_unit_params = 1000;
     if (c.dp == 3) mixture.batch.global_batch_size = 6;

@@ -39,11 +39,12 @@ class LayerBench {
   using Make = std::function<std::unique_ptr<Layer>(BlockBuilder&)>;
   using Values = std::vector<double>;  // a whole tensor
 
-  // Collective over `world`, the ranks of the tensor axis, of which `sharing` share experts. `vocab` bounds the
+  // Collective over `world`, the ranks of the tensor axis, of which `sharing` share experts and `parts` cut each of them. `vocab` bounds the
   // random token ids of the batch.
   LayerBench(Communicator& world, bool sequence_parallel, const Make& make, const Placed& input,
-             const Placed& output, int64_t samples, int64_t seq_length, int64_t vocab, int sharing = 1)
-      : mesh_(world, {{Axis::Tp, world.size()}, {Axis::Ep, sharing}}),
+             const Placed& output, int64_t samples, int64_t seq_length, int64_t vocab, int sharing = 1,
+             int parts = 1)
+      : mesh_(world, {{Axis::Tp, world.size()}, {Axis::Etp, parts}, {Axis::Ep, sharing}}),
         sequence_parallel_(sequence_parallel),
         input_(input),
         output_(output),

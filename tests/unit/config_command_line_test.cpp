@@ -98,8 +98,8 @@ TEST(ConfigCommandLine, NamesTheNearestOption) {
 }
 
 TEST(ConfigCommandLine, KnowsTheNamesOfOtherVersions) {
-  for (const std::string name : {"fp8-format", "use-distributed-optimizer", "squared-relu",
-                                 "expert-tensor-parallel-size", "mock-data"})
+  for (const std::string name :
+       {"fp8-format", "use-distributed-optimizer", "squared-relu", "use-tp-pp-dp-mapping", "mock-data"})
     expect_contains(refusal_of(complete() + Words{"--" + name}),
                     "--" + name + " is not available in this version of Trifold");
   expect_contains(refusal_of(complete() + Words{"--override-opt_param-scheduler"}), "not available");

@@ -130,6 +130,30 @@ const std::vector<ValidateCase>& expert_cases() {
          set_experts(c, 4);
          c.mesh.ranks = 2, c.mesh.expert_model_parallel_size = 4;
        }},
+      {"--expert-tensor-parallel-size 2 has no effect: it needs --num-experts",
+       [](C& c) { c.mesh.ranks = c.mesh.expert_tensor_parallel_size = 2; }},
+      {"experts of width 510 are not divisible by --expert-tensor-parallel-size 4: 508 and 512 are",
+       [](C& c) {
+         set_experts(c, 4), c.model.moe_ffn_hidden_size = 510;
+         c.mesh.ranks = c.mesh.expert_tensor_parallel_size = 4;
+       }},
+      {"--expert-tensor-parallel-size 4 does not divide the 2 ranks of a pipeline stage, which are data-parallel: "
+       "give a divisor of them",
+       [](C& c) {
+         set_experts(c, 4);
+         c.mesh.ranks = 2, c.mesh.expert_tensor_parallel_size = 4;
+       }},
+      {"--expert-model-parallel-size 2 x --expert-tensor-parallel-size 2 does not divide the 2 ranks of a pipeline "
+       "stage, which are data-parallel: give divisors of them",
+       [](C& c) {
+         set_experts(c, 4);
+         c.mesh.ranks = c.mesh.expert_model_parallel_size = c.mesh.expert_tensor_parallel_size = 2;
+       }},
+      {"--expert-tensor-parallel-size 2 is not possible with --device cuda yet",
+       [](C& c) {
+         set_experts(c, 4);
+         c.mesh.ranks = c.mesh.expert_tensor_parallel_size = 2, c.mesh.device = ComputeDevice::Cuda;
+       }},
       {"--expert-model-parallel-size 2 is not possible with --device cuda yet",
        [](C& c) {
          set_experts(c, 4);

@@ -52,6 +52,24 @@ TEST(Mesh, TwoGridsOverOneSetOfRanks) {
   EXPECT_THROW(mesh.comm({Axis::Dp, Axis::Ep}), Error);
 }
 
+// Ranks that cut an expert are next to each other.
+TEST(Mesh, RanksThatShareExperts) {
+  const MeshSizes sizes{{Axis::Tp, 2}, {Axis::Cp, 3},  {Axis::Dp, 2},
+                        {Axis::Pp, 2}, {Axis::Etp, 2}, {Axis::Ep, 3}};
+  EXPECT_EQ(sizes[Axis::Edp], 2);
+  for (int rank = 0; rank < sizes.ranks(); ++rank) {
+    const MeshCoords at = coords_of(rank, sizes);
+    EXPECT_EQ(at[Axis::Etp] + 2 * (at[Axis::Ep] + 3 * (at[Axis::Edp] + 2 * at[Axis::Pp])), rank);
+    EXPECT_EQ(place_along(kExpertShareAxes, at, sizes), rank % 6);
+  }
+  const Mesh mesh(sizes, coords_of(17, sizes));
+  EXPECT_EQ(mesh.comm(kExpertShareAxes).size(), 6);
+  EXPECT_EQ(mesh.comm(kExpertShareAxes).rank(), 5);
+  EXPECT_EQ(label_of(mesh.coords()), "dp0.cp2.pp1.tp1.ep2.etp1");
+  EXPECT_EQ(experts_text(sizes), ", experts of each layer on ep 3 x etp 2");
+  EXPECT_EQ(experts_text(sizes_of(2, 1, 2)), "");
+}
+
 TEST(Mesh, WithoutExpertsTheirDataAxisIsTheStage) {
   EXPECT_EQ(sizes_of(2, 3, 2)[Axis::Edp], 6);
   EXPECT_EQ(sizes_of(1, 1, 1)[Axis::Edp], 1);

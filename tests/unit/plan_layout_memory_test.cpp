@@ -30,6 +30,7 @@ struct MemoryCase {
   int context = 1;
   int experts = 1;  // ranks that share experts, of which there are 8 then
   const char* expert_layers = "1";
+  int expert_parts = 1;
 };
 
 // 12 layers of width 1024 in bf16: 200 million parameters.
@@ -47,6 +48,7 @@ PlanConfig plan_of_case(const MemoryCase& layout) {
   run.mesh.context_parallel_size = layout.context;
   if (layout.experts > 1) {
     run.mesh.expert_model_parallel_size = layout.experts;
+    run.mesh.expert_tensor_parallel_size = layout.expert_parts;
     run.model.num_experts = 8;
     run.model.disable_bias_linear = true;
     run.model.moe_ffn_hidden_size = 512;
@@ -112,6 +114,7 @@ TEST(LayoutMemory, IsThatOfThePlan) {
       {"experts", 1, 1, 8, Schedule::OneFOneB, 1, 1, 2, false, 1, kSelective, false, 1, 4},
       {"experts, context", 1, 1, 4, Schedule::OneFOneB, 1, 1, 2, false, 1, kSelective, false, 2, 4},
       {"experts, pipeline", 1, 2, 4, Schedule::ZbH1, 1, 1, 4, false, 2, kFull, true, 1, 4},
+      {"parts of experts", 1, 1, 8, Schedule::OneFOneB, 1, 1, 2, false, 1, kSelective, false, 1, 2, "1", 2},
       {"dense layers first", 1, 1, 8, Schedule::OneFOneB, 1, 1, 2, false, 1, kSelective, false, 1, 4,
        "[0]*3+[1]*9"},
       {"every third, zero 3", 1, 1, 8, Schedule::OneFOneB, 1, 1, 2, false, 3, kFull, false, 1, 4, "3"},

@@ -80,7 +80,7 @@ TEST(PlanReport, AgreesWithItsOutcome) {
 // What a step takes longer on a slower network is what its ranks send: gradients of experts go round the ranks that
 // hold the same ones, not round all data-parallel ranks.
 TEST(PlanReport, CountsSumsOfExpertsOverTheRanksThatHoldThem) {
-  for (const int sharing : {1, 2, 4}) {
+  for (const auto& [sharing, parts] : {std::pair(1, 1), {2, 1}, {4, 1}, {1, 2}, {2, 2}}) {
     PlanConfig config;
     PretrainConfig& run = config.run;
     run = on_mesh(small_run(), 4);
@@ -88,6 +88,7 @@ TEST(PlanReport, CountsSumsOfExpertsOverTheRanksThatHoldThem) {
     run.model.disable_bias_linear = true;
     run.model.untie_embeddings_and_output_weights = true;
     run.mesh.expert_model_parallel_size = sharing;
+    run.mesh.expert_tensor_parallel_size = parts;
     config.link_latency = 0;
     constexpr double kSlow = 1, kFast = 4;  // GB/s
     config.link_bandwidth = kSlow;
@@ -97,7 +98,8 @@ TEST(PlanReport, CountsSumsOfExpertsOverTheRanksThatHoldThem) {
     const double sent = slow.traffic[0].data + slow.traffic[0].experts;
     const double expected = sent * 1e-9 * (1 / kSlow - 1 / kFast);
     // Units are filled up to whole slices, which the time leaves out.
-    EXPECT_NEAR(slow.step_seconds - fast.step_seconds, expected, 0.03 * expected) << sharing << " share";
+    EXPECT_NEAR(slow.step_seconds - fast.step_seconds, expected, 0.03 * expected)
+        << sharing << " share " << parts;
   }
 }
 

@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kUnavailable[] = {
     // parallelism
     "microbatch-group-size-per-virtual-pipeline-stage", "hierarchical-context-parallel-sizes",
-    "expert-tensor-parallel-size", "use-tp-pp-dp-mapping",
+    "use-tp-pp-dp-mapping",
     // data parallel and ZeRO
     "num-distributed-optimizer-instances", "overlap-param-gather", "overlap-param-gather-with-optimizer-step",
     "ddp-bucket-size", "ddp-num-buckets", "ddp-average-in-collective", "no-overlap-p2p-communication",
@@ -76,6 +76,7 @@ constexpr std::pair<std::string_view, std::string_view> kAdvice[] = {
     {"moe-pad-expert-input-to-capacity",
      "--moe-expert-capacity-factor drops tokens and pads none: leave it out"},
     {"moe-router-dtype", "routers always compute in f32, or in f64 with --f64: leave it out"},
+    {"moe-shared-expert-overlap", "a shared expert always overlaps with the exchange of rows: leave it out"},
     {"moe-token-dispatcher-type", "rows go to the ranks of their experts all to all, alltoall: leave it out"},
     {"verify-integrity", "run 'trifold inspect DIR --verify' instead"}};
 

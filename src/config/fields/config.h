@@ -131,9 +131,12 @@ struct MeshConfig {
   int context_parallel_size = 1;                // ranks over which the positions of each sample are sharded
   std::optional<ContextExchange> cp_comm_type;  // if there are several; nothing: all_gather
   ContextExchange context_exchange() const { return cp_comm_type.value_or(ContextExchange::AllGather); }
-  int expert_model_parallel_size = 1;  // ranks of a pipeline stage that share the experts of a layer
-  // Most rows that may arrive on one of them at a time, as a multiple of the rows of its own tokens; nothing: all there
-  // can be.
+  // Ranks of a pipeline stage that share the experts of a layer: over the first, each has some of them; over the
+  // second, a part of each.
+  int expert_model_parallel_size = 1;
+  int expert_tensor_parallel_size = 1;
+  int64_t expert_ranks() const { return int64_t{expert_model_parallel_size} * expert_tensor_parallel_size; }
+  // Most rows that may arrive on one of them at a time, as a multiple of the mean; nothing: all there can be.
   std::optional<double> moe_buffer_factor;
   // Activations between the tensor-parallel regions are sharded by rows over the tensor axis (arXiv 2205.05198).
   bool sequence_parallel = false;

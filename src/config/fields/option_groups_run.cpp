@@ -61,10 +61,18 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
       .also("ep")
       .of_execution();
   table
-      .add("moe-buffer-factor", &mesh.moe_buffer_factor,
-           "Memory for the rows that experts of a rank get at once, in times those of the rank's own tokens; "
-           "where "
-           "more arrive they are computed in rounds, and again in backward. Needs --ep.")
+      .add(
+          "expert-tensor-parallel-size", &mesh.expert_tensor_parallel_size,
+          "Ranks of a pipeline stage that cut the inner width of each expert; needs --num-experts; not on CUDA "
+          "devices.")
+      .range(1, kMaxRanks)
+      .also("etp")
+      .of_execution();
+  table
+      .add(
+          "moe-buffer-factor", &mesh.moe_buffer_factor,
+          "Memory for the rows that experts of a rank get at once, in times the mean; where more arrive they "
+          "are computed in rounds, and again in backward. Needs --ep or --etp.")
       .range(0.01, 1e6)
       .absent("for all that can arrive")
       .of_execution();

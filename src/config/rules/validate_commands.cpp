@@ -164,13 +164,12 @@ InspectConfig resolve(InspectConfig config) { return without_problems(std::move(
 std::vector<Problem> problems(const ReshardConfig& config) {
   Problems problems = problems_of_options(config);
   const bool mesh = config.mesh.tensor_model_parallel_size > 1 || config.mesh.context_parallel_size > 1 ||
-                    config.mesh.expert_model_parallel_size > 1 ||
-                    config.mesh.pipeline_model_parallel_size > 1 ||
+                    config.mesh.expert_ranks() > 1 || config.mesh.pipeline_model_parallel_size > 1 ||
                     config.mesh.data_parallel_size.value_or(1) > 1 || config.mesh.ranks > 1;
   if (config.files && mesh)
     problems
         .about("files", "tensor-model-parallel-size", "context-parallel-size", "expert-model-parallel-size",
-               "pipeline-model-parallel-size", "data-parallel-size", "ranks")
+               "expert-tensor-parallel-size", "pipeline-model-parallel-size", "data-parallel-size", "ranks")
         .wrong("--files {} and a mesh exclude each other", *config.files)
         .right("give one of them");
   if (config.mesh.ranks > 1) check_mesh(config.mesh, problems);  // else they follow from the sizes

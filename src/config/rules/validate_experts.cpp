@@ -185,6 +185,17 @@ std::string ranks_of_tokens(int64_t tensor, int64_t context) {
                      context);
 }
 
+bool both_cut(const MeshConfig& mesh) {
+  return mesh.expert_model_parallel_size > 1 && mesh.expert_tensor_parallel_size > 1;
+}
+
+std::string expert_options(const MeshConfig& mesh) {
+  const std::string experts = fmt::format("--expert-model-parallel-size {}", mesh.expert_model_parallel_size);
+  if (mesh.expert_tensor_parallel_size == 1) return experts;
+  const std::string parts = fmt::format("--expert-tensor-parallel-size {}", mesh.expert_tensor_parallel_size);
+  return both_cut(mesh) ? experts + " x " + parts : parts;
+}
+
 // Rows, of which the products of experts have 32-bit numbers: those of a rank's own tokens, and those that can arrive on
 // it in a round (nn/exchanged_rows.h).
 void check_expert_rows(const PretrainConfig& config, Problems& problems) {
@@ -193,10 +204,11 @@ void check_expert_rows(const PretrainConfig& config, Problems& problems) {
   if (!problems.sound({"micro-batch-size", "seq-length", "moe-router-topk", "tensor-model-parallel-size",
                        "context-parallel-size"}))
     return;
-  const int64_t ranks = config.mesh.expert_model_parallel_size;
+  const int64_t ranks = config.mesh.expert_ranks();
   const int64_t tensor = config.mesh.tensor_model_parallel_size;  // each of which has as many tokens
   const int64_t context = config.mesh.context_parallel_size;      // and of these too
-  const int64_t choices = std::min(model.moe_router_topk, *model.num_experts / ranks);
+  const int64_t choices =
+      std::min(model.moe_router_topk, *model.num_experts / config.mesh.expert_model_parallel_size);
   int64_t tokens = 0, own = 0, arriving = 0;
   if (__builtin_mul_overflow(config.batch.micro_batch_size, model.seq_length, &tokens)) tokens = INT64_MAX;
   tokens /= tensor * context;
@@ -204,18 +216,19 @@ void check_expert_rows(const PretrainConfig& config, Problems& problems) {
   if (__builtin_mul_overflow(tokens, ranks * choices, &arriving)) arriving = INT64_MAX;
   const std::optional<double> factor = config.mesh.moe_buffer_factor;
   const bool in_rounds = factor && problems.sound({"moe-buffer-factor"}) &&
-                         *factor * static_cast<double>(own) <= static_cast<double>(kMost);
+                         *factor * config.mesh.expert_tensor_parallel_size * static_cast<double>(own) <=
+                             static_cast<double>(kMost);
   if (own > kMost || (arriving > kMost && !in_rounds))
     problems
         .about("micro-batch-size", "seq-length", "moe-router-topk", "num-experts",
-               "expert-model-parallel-size", "tensor-model-parallel-size", "context-parallel-size",
-               "moe-buffer-factor")
+               "expert-model-parallel-size", "expert-tensor-parallel-size", "tensor-model-parallel-size",
+               "context-parallel-size", "moe-buffer-factor")
         .wrong(
             "--micro-batch-size {} x --seq-length {} tokens{} may give the experts of a rank more than {} "
             "rows: "
-            "--moe-router-topk {}, --num-experts {}, --expert-model-parallel-size {}{}",
+            "--moe-router-topk {}, --num-experts {}, {}{}",
             config.batch.micro_batch_size, model.seq_length, ranks_of_tokens(tensor, context), kMost,
-            model.moe_router_topk, *model.num_experts, ranks,
+            model.moe_router_topk, *model.num_experts, expert_options(config.mesh),
             factor ? fmt::format(", --moe-buffer-factor {}", *factor) : "")
         .right("give a smaller --micro-batch-size{}", own > kMost ? ""
                                                       : factor    ? " or --moe-buffer-factor"
@@ -245,48 +258,73 @@ std::string factors_of_stage(int64_t tensor, int64_t context, int64_t data) {
                      context > 1 ? fmt::format(" x context {}", context) : "", data);
 }
 
-}  // namespace
-
-void check_experts_mesh(const PretrainConfig& config, Problems& problems) {
-  if (!problems.sound({"num-experts", "expert-model-parallel-size"})) return;
-  const int ranks = config.mesh.expert_model_parallel_size;
-  if (ranks == 1 && config.mesh.moe_buffer_factor && problems.sound({"moe-buffer-factor"}))
-    problems.about("moe-buffer-factor", "expert-model-parallel-size")
-        .wrong("--moe-buffer-factor {} has no effect with --expert-model-parallel-size 1",
-               *config.mesh.moe_buffer_factor)
-        .right("leave it out: every rank computes the rows of its own tokens");
-  if (!config.model.num_experts) {
+// What the two axes of experts share: with one rank there is nothing to do, with several there must be experts.
+void check_without_experts(const MeshConfig& mesh, Problems& problems) {
+  const std::pair<const char*, int> sizes[] = {
+      {"expert-model-parallel-size", mesh.expert_model_parallel_size},
+      {"expert-tensor-parallel-size", mesh.expert_tensor_parallel_size}};
+  for (const auto& [option, ranks] : sizes)
     if (ranks > 1)
-      problems.about("expert-model-parallel-size", "num-experts")
-          .wrong("--expert-model-parallel-size {} has no effect", ranks)
+      problems.about(option, "num-experts")
+          .wrong("--{} {} has no effect", option, ranks)
           .right("it needs --num-experts");
-    return;
-  }
-  check_experts_of_samples(config, problems);
-  check_bias_updates(config, problems);
-  check_expert_rows(config, problems);
-  check_capacity(config, problems);
-  if (ranks == 1) return;
+}
+
+void check_cut_of_experts(const PretrainConfig& config, Problems& problems) {
+  const int ranks = config.mesh.expert_model_parallel_size, parts = config.mesh.expert_tensor_parallel_size;
   if (*config.model.num_experts % ranks != 0)
     problems.about("num-experts", "expert-model-parallel-size")
         .wrong("--num-experts {} is not divisible by --expert-model-parallel-size {}",
                *config.model.num_experts, ranks)
         .right("{}", multiples_around(*config.model.num_experts, ranks));
-  if (config.mesh.device == ComputeDevice::Cuda)
-    problems.about("expert-model-parallel-size", "device")
-        .wrong("--expert-model-parallel-size {} is not possible with --device cuda yet", ranks)
+  const int64_t width = expert_width(config.model);
+  if (problems.sound({"moe-ffn-hidden-size", "ffn-hidden-size", "hidden-size"}) && width % parts != 0)
+    problems.about("moe-ffn-hidden-size", "ffn-hidden-size", "expert-tensor-parallel-size")
+        .wrong("experts of width {} are not divisible by --expert-tensor-parallel-size {}", width, parts)
+        .right("{}", multiples_around(width, parts));
+}
+
+void check_device_of_experts(const MeshConfig& mesh, Problems& problems) {
+  if (mesh.device == ComputeDevice::Cuda)
+    problems.about("expert-model-parallel-size", "expert-tensor-parallel-size", "device")
+        .wrong("{} is not possible with --device cuda yet", expert_options(mesh))
         .right("give --device cpu, or leave it out: every rank holds all experts of its blocks then");
+}
+
+// Both grids have the ranks of a pipeline stage.
+void check_fold_of_experts(const MeshConfig& mesh, Problems& problems) {
   if (!sound_sizes(problems)) return;
-  const int64_t tensor = config.mesh.tensor_model_parallel_size;
-  const int64_t context = config.mesh.context_parallel_size;
-  const int64_t data = data_parallel_size(config.mesh);
-  if (tensor * context * data % ranks != 0)
-    problems
-        .about("expert-model-parallel-size", "ranks", "data-parallel-size", "pipeline-model-parallel-size",
-               "tensor-model-parallel-size", "context-parallel-size")
-        .wrong("--expert-model-parallel-size {} does not divide the {} ranks of a pipeline stage, {}", ranks,
-               tensor * context * data, factors_of_stage(tensor, context, data))
-        .right("give a divisor of them: they share the experts");
+  const int64_t tensor = mesh.tensor_model_parallel_size;
+  const int64_t context = mesh.context_parallel_size;
+  const int64_t data = data_parallel_size(mesh);
+  if (tensor * context * data % mesh.expert_ranks() == 0) return;
+  problems
+      .about("expert-model-parallel-size", "expert-tensor-parallel-size", "ranks", "data-parallel-size",
+             "pipeline-model-parallel-size", "tensor-model-parallel-size", "context-parallel-size")
+      .wrong("{} does not divide the {} ranks of a pipeline stage, {}", expert_options(mesh),
+             tensor * context * data, factors_of_stage(tensor, context, data))
+      .right("give {} of them: they share the experts", both_cut(mesh) ? "divisors" : "a divisor");
+}
+
+}  // namespace
+
+void check_experts_mesh(const PretrainConfig& config, Problems& problems) {
+  if (!problems.sound({"num-experts", "expert-model-parallel-size", "expert-tensor-parallel-size"})) return;
+  const MeshConfig& mesh = config.mesh;
+  if (mesh.expert_ranks() == 1 && mesh.moe_buffer_factor && problems.sound({"moe-buffer-factor"}))
+    problems.about("moe-buffer-factor", "expert-model-parallel-size", "expert-tensor-parallel-size")
+        .wrong("--moe-buffer-factor {} has no effect with --expert-model-parallel-size 1",
+               *mesh.moe_buffer_factor)
+        .right("leave it out: every rank computes the rows of its own tokens");
+  if (!config.model.num_experts) return check_without_experts(mesh, problems);
+  check_experts_of_samples(config, problems);
+  check_bias_updates(config, problems);
+  check_expert_rows(config, problems);
+  check_capacity(config, problems);
+  if (mesh.expert_ranks() == 1) return;
+  check_cut_of_experts(config, problems);
+  check_device_of_experts(mesh, problems);
+  check_fold_of_experts(mesh, problems);
 }
 
 }  // namespace trifold

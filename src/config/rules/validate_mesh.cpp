@@ -213,8 +213,8 @@ void check_reduce_each(const PretrainConfig& config, const std::optional<Schedul
 constexpr int64_t kMostGroupsInBf16 = 256;
 void check_reduce_in_bf16(const PretrainConfig& config, Problems& problems) {
   const int64_t data = gradient_ranks(config.mesh);
-  const bool sums_experts = config.model.num_experts &&
-                            config.mesh.tensor_model_parallel_size > config.mesh.expert_model_parallel_size;
+  const bool sums_experts =
+      config.model.num_experts && config.mesh.tensor_model_parallel_size > config.mesh.expert_ranks();
   if (data == 1)
     problems.about("grad-reduce-in-bf16", "ranks", "data-parallel-size")
         .wrong("--grad-reduce-in-bf16 {} with one data-parallel rank, {}",

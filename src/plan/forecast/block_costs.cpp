@@ -62,13 +62,15 @@ class Costs {
     constexpr double kTileRows = 64;
     const double gates = work_.gated ? 2 : 1;
     if (work_.experts == 0) return up() + down();
-    // Each of the tensor ranks has some of the rows, and its experts whole.
+    // Each of the tensor ranks has some of the rows; its experts are those of the other grid.
     const double here = work_.experts / work_.expert;  // which rows of all ranks that share experts meet
+    const double inner = work_.inner / work_.expert_parts;
     const double own_rows = work_.rows() / work_.tensor;
-    const double rows = std::ceil(own_rows * work_.choices / here / kTileRows) * kTileRows;
+    const double arriving = own_rows * work_.choices * work_.expert_parts;
+    const double rows = std::ceil(arriving / here / kTileRows) * kTileRows;
     PartSeconds sum = linear(own_rows, work_.hidden, work_.experts, 1, false) +
-                      linear(rows, work_.hidden, gates * work_.inner, here, false) +
-                      linear(rows, work_.inner, work_.hidden, here, false);
+                      linear(rows, work_.hidden, gates * inner, here, false) +
+                      linear(rows, inner, work_.hidden, here, false);
     const double shared = work_.shared / work_.tensor;
     if (shared > 0)
       sum = sum + linear(work_.hidden, gates * shared, true) + linear(shared, work_.hidden, true);
@@ -187,11 +189,11 @@ class Costs {
   }
 
   // Rows are sent to their experts and back in forward, their gradients in backward, and the rows once more for the
-  // weight gradients. Each of the tensor ranks has some of the rows, of which it sends the same fraction as in a ring
-  // all-gather.
+  // weight gradients, to each of the parts of an expert. Each of the tensor ranks has some of the rows, of which it sends
+  // the same fraction as in a ring all-gather.
   void add_exchange(BlockCost& cost) const {
-    if (work_.expert < 2) return;
-    const double own_rows = work_.rows() / work_.tensor;
+    if (work_.expert_ranks() < 2) return;
+    const double own_rows = work_.rows() / work_.tensor * work_.expert_parts;
     const double bytes = work_.element_bytes * own_rows * work_.choices * work_.hidden;
     const double once = gather_seconds(hardware_, software_, expert_ring(hardware_, work_), bytes);
     const double repeated = work_.recompute == RecomputeGranularity::Full ? software_.recompute_fraction : 0;

@@ -21,14 +21,16 @@ Ring context_ring(const Hardware& hardware, const Workload& work) {
   return ring_of(hardware, work.context, work.tensor);
 }
 
-Ring expert_ring(const Hardware& hardware, const Workload& work) { return ring_of(hardware, work.expert, 1); }
+Ring expert_ring(const Hardware& hardware, const Workload& work) {
+  return ring_of(hardware, work.expert_ranks(), 1);
+}
 
 Ring data_ring(const Hardware& hardware, const Workload& work) {
   return ring_of(hardware, work.data_ranks(), work.tensor);
 }
 
 Ring expert_data_ring(const Hardware& hardware, const Workload& work) {
-  return ring_of(hardware, work.expert_data_ranks(), work.expert);
+  return ring_of(hardware, work.expert_data_ranks(), work.expert_ranks());
 }
 
 double gather_seconds(const Hardware& hardware, const Software& software, const Ring& ring, double bytes) {

@@ -22,7 +22,7 @@ Ring context_ring(const Hardware& hardware, const Workload& work);
 Ring expert_ring(const Hardware& hardware, const Workload& work);
 // Ranks that hold the same weights: data and context ranks.
 Ring data_ring(const Hardware& hardware, const Workload& work);
-// Ranks that hold the same experts: every `expert`-th of a pipeline stage.
+// Ranks that hold the same experts, or parts of them: every `expert_ranks`-th of a pipeline stage.
 Ring expert_data_ring(const Hardware& hardware, const Workload& work);
 
 // An all-gather or reduce-scatter of `bytes` in total over the ring; an all-reduce is one of each.

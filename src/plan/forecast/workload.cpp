@@ -25,7 +25,7 @@ HeldWeights Workload::layer_weights() const {
   const double mlp = hidden * inner * (gated ? 3 : 2);
   if (experts > 0)
     return {(attention + mlp / inner * shared) / tensor + (2 + experts) * hidden + whole_attention_weights(),
-            experts / expert * mlp};
+            experts / (expert * expert_parts) * mlp};
   return {(attention + mlp) / tensor + 2 * hidden + whole_attention_weights(), 0};
 }
 
@@ -95,6 +95,7 @@ Workload make_workload(const PretrainConfig& run, double padded_vocabulary) {
   work.hides_context = mesh.context_exchange() == ContextExchange::Ring;
   work.data = mesh.data_parallel_size.value_or(1);
   work.expert = mesh.expert_model_parallel_size;
+  work.expert_parts = mesh.expert_tensor_parallel_size;
   work.pipeline = mesh.pipeline_model_parallel_size;
   work.sequence_parallel = mesh.sequence_parallel;
   work.recompute = mesh.recompute_granularity;

@@ -54,7 +54,8 @@ struct Workload {
                                  // (--cp-comm-type a2a)
   bool hides_context = false;    // sending keys and values overlaps with attention (p2p)
   double data = 1;
-  double expert = 1;  // ranks next to each other that share the experts of a layer
+  double expert = 1;        // ranks that share the experts of a layer
+  double expert_parts = 1;  // ranks next to each other that cut each of them
   int pipeline = 1;
   int chunks = 1;  // stages of a pipeline rank
   bool sequence_parallel = false;
@@ -91,7 +92,8 @@ struct Workload {
   double rows() const { return micro_batch * sequence / context; }  // of a micro-batch on one rank
   // Ranks that sum gradients of the same weights, and of the same experts.
   double data_ranks() const { return data * context; }
-  double expert_data_ranks() const { return tensor * data * context / expert; }
+  double expert_ranks() const { return expert * expert_parts; }
+  double expert_data_ranks() const { return tensor * data * context / expert_ranks(); }
   // Groups among `ranks` that hold the same weights: none shares them if the ranks cannot be divided evenly.
   double groups_among(double ranks) const;
   // Weights of the products around attention that tensor ranks cut, whole, and that each has whole.
