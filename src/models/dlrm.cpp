@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "models/dlrm_vectors.h"
 #include "nn/dense.h"
 #include "nn/label_towers.h"
 
@@ -119,6 +120,7 @@ class Top : public Layer {
  public:
   Top(BlockBuilder& builder, const DlrmShape& shape)
       : shape_(shape),
+        gathered_(builder, shape),
         cross_(builder, "cross", shape.side_by_side(), shape.cross_rank,
                shape.interaction == InteractionKind::Cross ? shape.cross_layers : 0),
         head_(make_head(builder, shape)),
@@ -138,6 +140,7 @@ class Top : public Layer {
   Tensor forward(Run& run, Tensor x, Saved& saved) const override {
     const DlrmBatch& batch = batch_of(run);
     if (shape_.has_bottom()) run.ops.copy_columns(run.stream, batch.features, x, {&bottom_, 1});
+    gathered_.forward(run, batch, saved);
     const Tensor vectors = saved[vectors_] = vectors_of(run, batch.features);
     Tensor y = converted(run, run.keep, interaction(run, vectors), run.dtype);
     y = head_->forward(run, cross_.forward(run, y, saved), saved);
@@ -167,6 +170,7 @@ class Top : public Layer {
     interaction_backward(run, dvectors, cross_.backward_input(run, dx, saved), vectors);
     if (shape_.interaction == InteractionKind::Fm) run.ops.add(run.stream, dvectors, dvectors, dproducts);
     if (shape_.wide) copy_each(run, batch.feature_gradients, dvectors, vector_);
+    gathered_.backward_input(run, batch, saved);
     if (!shape_.has_bottom()) return {};
     const Tensor dbottom = run.flow.take(dlogits.dtype, {dlogits.row_count(), shape_.row()});
     run.ops.copy_columns(run.stream, dbottom, batch.feature_gradients, {&bottom_, 1});
@@ -176,6 +180,7 @@ class Top : public Layer {
   void backward_weight(Run& run, Saved& saved) const override {
     head_->backward_weight(run, saved);
     cross_.backward_weight(run, saved);
+    gathered_.backward_weight(run, saved);
   }
 
  private:
@@ -295,6 +300,7 @@ class Top : public Layer {
   }
 
   DlrmShape shape_;
+  DlrmVectors gathered_;
   CrossNetwork cross_;  // without layers for other interactions
   std::unique_ptr<Layer> head_;
   SlotId vectors_, logits_;
@@ -326,6 +332,9 @@ BlockFlops top_flops(const DlrmShape& shape) {
   double weights = shape.labels.empty() ? products_of(widths(shape.interaction_width(), shape.top))
                                         : towers_of(shape).products();
   double pairs = 0;
+  for (const AttendedBag& bag : shape.attended)
+    weights += BagAttention::products(
+        shape.width, shape.places[static_cast<size_t>(bag.column)].bags, shape.attention);
   if (shape.interaction == InteractionKind::Cross)
     weights += 2.0 * shape.cross_layers * static_cast<double>(shape.side_by_side()) *
                static_cast<double>(shape.cross_rank);

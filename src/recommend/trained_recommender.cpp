@@ -45,6 +45,7 @@ ClickSchema stored_schema(const CheckpointReader& reader) {
   model.at("tables").each([&](const JsonView& table) {
     schema.tables.push_back(
         {table.at("name").text(), table.at("rows").integer(1, ClickTable::kMaxRows), 1, {}});
+    schema.tables.back().shares = table.text("shares", "");
   });
   schema.dense = static_cast<int>(model.at("dense").integer(0, 1 << 20));
   schema.labels = labels_in(reader.meta().model);

@@ -160,6 +160,8 @@ constexpr const char* kRecommenderOptions[] = {"embedding-dim",
                                                "cross-rank",
                                                "loss",
                                                "f64",
+                                               "attention",
+                                               "attention-mlp",
                                                "tower-mlp",
                                                "multi-task",
                                                "embedding-init-range",
@@ -194,8 +196,9 @@ void inherit_model(const nlohmann::json& json, RecommendConfig& config) {
   read_options(from, kRecommenderOptions, json);
   for (const char* name : kRecommenderOptions) {
     const Option& option = *table.find(name);
-    if (!config.given.contains(name) && value_words(option) == value_words(*defaults.find(name)))
-      set_value(option, *value_words(*from.find(name)));
+    const auto words = value_words(*from.find(name));
+    if (words && !config.given.contains(name) && value_words(option) == value_words(*defaults.find(name)))
+      set_value(option, *words);
   }
 }
 
