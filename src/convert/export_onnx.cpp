@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/tensor_kind.h"
 #include "config/fields/recommend_choices.h"
 #include "convert/onnx_file.h"
 #include "embedding/table_part.h"
@@ -102,12 +103,12 @@ class RecommenderGraph {
   }
 
   // A weight of the checkpoint, by its name there.
-  std::string weight(const std::string& name) {
-    if (const auto there = there_.find(name); there != there_.end()) return there->second;
-    return there_[name] = add_weight(name);
+  std::string weight(const std::string& name, std::string_view kind = kWeightKind) {
+    const std::string stored = fmt::format("{}/{}", kind, name);
+    if (const auto there = there_.find(stored); there != there_.end()) return there->second;
+    return there_[stored] = add_weight(kind == kWeightKind ? name : stored, stored);
   }
-  std::string add_weight(const std::string& name) {
-    const std::string stored = "param/" + name;
+  std::string add_weight(const std::string& name, const std::string& stored) {
     const Shape shape = from_.find(stored)->global;
     return file_.weight(name, shape,
                         [&from = from_, stored, shape](int64_t first, int64_t count, float* into) {
@@ -125,10 +126,24 @@ class RecommenderGraph {
 
   std::string mlp(const std::string& name, std::string x, size_t layers, bool linear_end) {
     for (size_t i = 0; i < layers; ++i) {
-      x = product(x, fmt::format("{}.{}.weight", name, i), fmt::format("{}.{}.bias", name, i));
+      const std::string layer = fmt::format("{}.{}", name, i);
+      if (shape_.batch_norm && i + 1 < layers)
+        x = normalised(product(x, layer + ".weight"), layer + ".norm");
+      else
+        x = product(x, layer + ".weight", layer + ".bias");
       if (!linear_end || i + 1 < layers) x = file_.add("Relu", {x});
     }
     return x;
+  }
+
+  // With the running statistics.
+  std::string normalised(const std::string& x, const std::string& name) {
+    const std::string mean = file_.add("Mul", {weight(name, kNormKinds[0]), file_.number(-1.0F)});
+    const std::string variance =
+        file_.add("Add", {weight(name, kNormKinds[1]), file_.number(static_cast<float>(BatchNorm::kEps))});
+    const std::string normal =
+        file_.add("Div", {file_.add("Add", {x, mean}), file_.add("Sqrt", {variance})});
+    return file_.add("Add", {file_.add("Mul", {normal, weight(name + ".weight")}), weight(name + ".bias")});
   }
 
   void take_dense() {

@@ -114,8 +114,9 @@ class TensorExport {
                 older_->meta().step, name_, from_.meta().step);
   }
 
-  static const TensorInfo& stored_of(const CheckpointReader& reader, const std::string& weight) {
-    const TensorInfo* found = reader.find(fmt::format("{}/{}", kWeightKind, weight));
+  static const TensorInfo& stored_of(const CheckpointReader& reader, const std::string& weight,
+                                     std::string_view kind = kWeightKind) {
+    const TensorInfo* found = reader.find(fmt::format("{}/{}", kind, weight));
     if (found == nullptr) bad_input("{}: has no weight {}", reader.directory().string(), weight);
     return *found;
   }
@@ -132,7 +133,7 @@ class TensorExport {
   }
 
   void plan(const FileWeight& weight) {
-    const TensorInfo& tensor = stored_of(from_, weight.weight);
+    const TensorInfo& tensor = stored_of(from_, weight.weight, weight.kind);
     const int64_t rows = tensor.global[0];
     if (weight.is_table) all_rows_ += rows;
     if (weight.is_table && older_) return plan_changed(weight, tensor);

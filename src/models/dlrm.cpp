@@ -1,6 +1,7 @@
 #include "models/dlrm.h"
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "models/dlrm_vectors.h"
@@ -19,7 +20,29 @@ int64_t DlrmShape::interaction_width() const {
   return (has_bottom() ? width : 0) + pairs();
 }
 
+std::vector<NormedLayer> DlrmShape::normed() const {
+  std::vector<NormedLayer> layers;
+  int64_t first = 0;
+  const auto add = [&](const char* mlp, const std::vector<int64_t>& outputs) {
+    for (size_t i = 0; i + 1 < outputs.size(); ++i) {
+      layers.push_back({fmt::format("{}.{}.norm", mlp, i), first, outputs[i]});
+      first += outputs[i];
+    }
+  };
+  if (!batch_norm) return layers;
+  if (has_bottom()) add("bottom", bottom);
+  add("top", top);
+  return layers;
+}
+
 namespace {
+
+// The column of an MLP's first statistics; nothing without batch normalisation, or without a hidden layer.
+std::optional<int64_t> first_norm(const DlrmShape& shape, std::string_view mlp) {
+  for (const NormedLayer& layer : shape.normed())
+    if (layer.name.starts_with(mlp)) return layer.first;
+  return std::nullopt;
+}
 
 // `x` converted to `dtype`, if it has another type.
 Tensor converted(Run& run, Arena& arena, Tensor x, DType dtype) {
@@ -53,7 +76,8 @@ class Bottom : public Layer {
  public:
   Bottom(BlockBuilder& builder, const DlrmShape& shape)
       : shape_(shape),
-        mlp_(builder, "bottom", widths(shape.dense, shape.bottom), false, true, shape.dropout),
+        mlp_(builder, "bottom", widths(shape.dense, shape.bottom), false, true, shape.dropout, 0,
+             first_norm(shape, "bottom")),
         x_(builder.slot()),
         dlinear_(builder.slot()) {
     vector_.width = shape.width;
@@ -110,7 +134,7 @@ class Bottom : public Layer {
 std::unique_ptr<Layer> make_head(BlockBuilder& builder, const DlrmShape& shape) {
   if (shape.labels.empty())
     return std::make_unique<Mlp>(builder, "top", widths(shape.interaction_width(), shape.top), true, false,
-                                 shape.dropout);
+                                 shape.dropout, 0, first_norm(shape, "top"));
   return std::make_unique<LabelTowers>(builder, towers_of(shape));
 }
 
@@ -363,6 +387,7 @@ Model make_dlrm(const DlrmShape& shape, const Mesh& mesh, uint64_t seed) {
         shape.bottom.empty() ? 0 : shape.bottom.back(), shape.width);
   check(!shape.top.empty() && shape.top.back() == 1, "the top MLP must end with one number");
   check(shape.labels.size() != 1, "a single label has no name");
+  check(shape.labels.empty() || !shape.batch_norm, "batch normalisation is for models of one label");
   check(shape.interaction_width() > 0 && (shape.interaction != InteractionKind::Fm || shape.pairs() > 0),
         "the vectors of {} tables and no dense features have no products", shape.tables);
   Model model;

@@ -46,6 +46,7 @@
 
 #include "config/fields/recommend_choices.h"
 #include "models/model.h"
+#include "nn/batch_norm.h"
 #include "ops/recommender.h"
 
 namespace trifold {
@@ -54,6 +55,13 @@ namespace trifold {
 struct AttendedBag {
   int64_t column = 0, candidate = 0;
   std::string name;  // of the column
+};
+
+// A hidden layer that has batch normalisation.
+struct NormedLayer {
+  std::string name;       // of its parameters: "bottom.0.norm"
+  int64_t first = 0;      // the column of its statistics among those of all
+  int64_t columns = 0;
 };
 
 // Where the vectors of a column of ids were looked up: `bags` of them in DlrmBatch::looked_up[group], from `column` on,
@@ -80,11 +88,13 @@ struct DlrmShape {
   int64_t cross_rank = 512;
   ClickLoss loss = ClickLoss::Logistic;
   double dropout = 0;  // of the hidden layers of both MLPs
+  bool batch_norm = false;  // of the hidden layers of both MLPs (nn/batch_norm.h); not with several labels
   std::vector<AttendedBag> attended = {};
   std::vector<int64_t> attention = {};     // widths of the attention's MLP after its input; the last is 1
   std::vector<VectorPlace> places = {};    // of each column of ids; empty: they are looked up into the features
 
   bool has_bottom() const { return dense > 0; }
+  std::vector<NormedLayer> normed() const;
   int64_t vectors() const { return tables + (has_bottom() ? 1 : 0); }
   int64_t logits() const { return labels.empty() ? 1 : static_cast<int64_t>(labels.size()); }  // L
   int64_t row() const { return width + (wide ? logits() : 0); }                                // E
@@ -95,7 +105,7 @@ struct DlrmShape {
 };
 
 // The inputs of the blocks (Batch::part), and where they leave results that are not activations.
-struct DlrmBatch : BatchPart {
+struct DlrmBatch : WholeBatch {
   Tensor dense = {};     // f32 [B, dense]
   Tensor labels = {};    // f32 [B, L]
   Tensor weights = {};   // f32 [B, L], 0 for a sample that is padding and for a label that is missing

@@ -71,11 +71,10 @@ FirstWeights::FirstWeights(const std::filesystem::path& path, const RecommenderS
 
 void FirstWeights::load(const std::vector<NamedTensor>& boxes) const {
   for (const NamedTensor& box : boxes) {
-    if (!is_weight(box.spec.name)) continue;
-    const std::string name = box.spec.name.substr(kWeightKind.size() + 1);
-    const auto found = std::find_if(found_.begin(), found_.end(),
-                                    [&](const Found& one) { return one.weight.weight == name; });
-    check(found != found_.end(), "{} has no place in the file of weights", name);
+    const auto found = std::find_if(found_.begin(), found_.end(), [&](const Found& one) {
+      return box.spec.name == fmt::format("{}/{}", one.weight.kind, one.weight.weight);
+    });
+    check(found != found_.end(), "{} has no place in the file of weights", box.spec.name);
     load(box, *found);
   }
 }

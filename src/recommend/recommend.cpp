@@ -314,7 +314,9 @@ void RecommendRun::take_first_weights(const std::string& path) {
     const FirstWeights weights(path, recommender_setup(config_, job_.data.schema(), world_.size()));
     model_.settle();
     std::vector<NamedTensor> boxes = model_.checkpoint_tensors(true);
-    std::erase_if(boxes, [](const NamedTensor& box) { return !is_weight(box.spec.name); });
+    std::erase_if(boxes, [](const NamedTensor& box) {
+      return !is_of_model(box.spec.name) || kind_of_tensor(box.spec.name) == kKeysKind;
+    });
     TensorsOnHost host(std::move(boxes), model_.ops(), model_.compute());
     weights.load(host.tensors());
     host.put_back();

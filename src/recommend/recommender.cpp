@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "checkpoint/tensor_kind.h"
 #include "layout/checkpoint_boxes.h"
 #include "layout/flat_memory.h"
 #include "run/device.h"
@@ -125,6 +126,60 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
     fetch_worker_.emplace(Stream::Mode::Worker, fetch_pool_, ops_.device);
   make_groups();
   make_batches();
+  if (setup.model.batch_norm) make_statistics();
+}
+
+bool is_of_model(std::string_view tensor) {
+  const std::string_view kind = kind_of_tensor(tensor);
+  return is_weight(tensor) || kind == kKeysKind || kind == kNormKinds[0] || kind == kNormKinds[1];
+}
+
+// Running statistics begin as mean 0 and variance 1.
+void Recommender::make_statistics() {
+  const NormedLayer last = setup_.model.normed().empty() ? NormedLayer{} : setup_.model.normed().back();
+  const Shape shape{2, last.first + last.columns};
+  const DType dtype = accumulate_type(setup_.dense_dtype());
+  const size_t bytes = static_cast<size_t>(shape.elements()) * size_of(dtype);
+  running_ = Buffer(bytes, ops_.device);
+  latest_ = Buffer(bytes, ops_.device);
+  if (world_.size() > 1) norm_comm_ = world_.split(0, world_.rank());
+  const Tensor running = running_.tensor(dtype, shape);
+  ops_.fill(compute_, running.rows(0, 1), 0);
+  ops_.fill(compute_, running.rows(1, 2), 1);
+  for (const auto& fetched : fetched_) {
+    fetched->real = Buffer::shared(static_cast<size_t>(samples_) * size_of(dtype), ops_.device);
+    fetched->rows.real = fetched->real.tensor(dtype, {samples_, 1});
+    fetched->rows.ranks = norm_comm_.get();
+    fetched->rows.running = running;
+    fetched->rows.latest = latest_.tensor(dtype, shape);
+  }
+}
+
+// running = (1 - momentum) running + momentum latest, with the variance of what the `real` samples are drawn from.
+void Recommender::update_statistics(int64_t real) {
+  const Tensor& running = fetched_[0]->rows.running;
+  const Tensor& latest = fetched_[0]->rows.latest;
+  const auto n = static_cast<double>(real);
+  ops_.scale(compute_, running, 1 - WholeBatch::kMomentum);
+  ops_.scale(compute_, latest, WholeBatch::kMomentum);
+  ops_.scale(compute_, latest.rows(1, 2), n / std::max(1.0, n - 1));
+  ops_.add(compute_, running, running, latest);
+}
+
+// The same on every rank; the first one saves them.
+std::vector<NamedTensor> Recommender::statistics_tensors() const {
+  std::vector<NamedTensor> tensors;
+  for (const NormedLayer& layer : setup_.model.normed())
+    for (int64_t row = 0; row < 2; ++row) {
+      const Tensor& running = fetched_[0]->rows.running;
+      const int64_t at = row * running.last_dim() + layer.first;
+      ShardSpec spec;
+      spec.name = fmt::format("{}/{}", kNormKinds[row], layer.name);
+      spec.global = {layer.columns};
+      spec.local = Rect::whole(spec.global);
+      tensors.push_back({spec, running.flat(at, at + layer.columns)});
+    }
+  return tensors;
 }
 
 // Each group exchanges on communicators of its own: two are never in the same call.
@@ -220,6 +275,11 @@ void Recommender::Fetched::send(const OpTable& ops, Stream& stream) {
     return written.there(copy);
   };
   if (batch.dense.elements() > 0) rows.dense = place(batch.dense);
+  for (int64_t i = 0; real.bytes() > 0 && i < batch.samples; ++i)
+    dispatch_wide_float(rows.real.dtype, [&](auto zero) {
+      using T = decltype(zero);
+      rows.real.as<T>()[i] = i < batch.real ? T(1) : T(0);
+    });
   rows.labels = place(batch.labels);
   rows.weights = place(batch.weights);
   written.copy(stream);
@@ -319,6 +379,8 @@ std::vector<NamedTensor> Recommender::checkpoint_tensors(bool to_load) {
   for (const auto& of : groups_of_tables_)
     for (NamedTensor& tensor : of->tables->checkpoint_tensors(to_load)) tensors.push_back(std::move(tensor));
   for (NamedTensor& tensor : key_tensors(to_load)) tensors.push_back(std::move(tensor));
+  if (to_load || world_.rank() == 0)
+    for (NamedTensor& tensor : statistics_tensors()) tensors.push_back(std::move(tensor));
   const auto wanted = [&](ParamId id) {
     return to_load || counts_here(model_.params[id].shard, mesh_.coords(), mesh_.sizes(), grads_.slices(id));
   };
@@ -339,6 +401,12 @@ void Recommender::check_replicas(const std::string& when) {
                     .copies = copy.copies,
                     .is_first = copy.is_first,
                     .values = copy.tensor.data.flat()});
+  for (const NamedTensor& tensor : statistics_tensors())
+    held.push_back({.name = tensor.spec.name,
+                    .place = place_of(tensor.spec.local, 0, tensor.data.elements()),
+                    .copies = world_.size(),
+                    .is_first = world_.rank() == 0,
+                    .values = tensor.data});
   compare_copies(world_, ops_, compute_, held, when);
 }
 

@@ -89,6 +89,11 @@ Placement placement_of(const RecommenderSetup& setup, int ranks);
 // Of the vectors that are looked up for `samples` samples in a group, with DlrmShape::places.
 Shape looked_up_shape(const RecommenderSetup& setup, const TableGroup& group, int64_t samples);
 
+// The kinds of the running statistics of batch normalisation, of each layer (DlrmShape::normed).
+inline constexpr const char* kNormKinds[] = {"norm_mean", "norm_variance"};
+// Whether a stored tensor decides predictions: weights, owners of rows, running statistics.
+bool is_of_model(std::string_view tensor);
+
 // The kind of the tensors that hold the owners of rows (clicks/keys/key_table.h), for each table of keys.
 inline constexpr const char* kKeysKind = "keys";
 
@@ -193,6 +198,7 @@ class Recommender {
     DlrmBatch rows;  // `clicks` as operations see them
     CopyIn written;
     std::vector<std::unique_ptr<LookupBatch>> lookups;  // of each group
+    Buffer real;   // WholeBatch::real
     Event summed;  // the sum of this rank's losses
     Event ready;
     Event used;                               // by all work enqueued with the batch
@@ -253,6 +259,9 @@ class Recommender {
   // Undoes, or redoes, the changes to tables of keys by a batch that was fetched and not trained on.
   void exchange_ahead();
   std::vector<NamedTensor> key_tensors(bool to_load);
+  void make_statistics();
+  void update_statistics(int64_t real);
+  std::vector<NamedTensor> statistics_tensors() const;
 
   Communicator& world_;
   RecommenderSetup setup_;
@@ -282,6 +291,8 @@ class Recommender {
   int64_t taken_ = 0, trained_ = 0;  // batches whose keys were taken, and those of them that were trained on
   StepMemory memory_;
   Buffer features_, feature_gradients_;
+  std::unique_ptr<Communicator> norm_comm_;  // with batch normalisation on several ranks
+  Buffer running_, latest_;                  // WholeBatch
   Buffer scores_;  // for the host
   std::unique_ptr<Executor> executor_;
   std::vector<std::unique_ptr<Fetched>> fetched_;

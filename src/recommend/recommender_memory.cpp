@@ -52,6 +52,11 @@ StepMemory measure_step(const RecommenderSetup& setup, const Model& model, const
     }
   }
   rows.looked_up_gradients = rows.looked_up;
+  if (const std::vector<NormedLayer> normed = setup.model.normed(); !normed.empty()) {
+    const DType exact = accumulate_type(setup.dense_dtype());
+    rows.real = {nullptr, exact, {samples, 1}};
+    rows.running = rows.latest = {nullptr, exact, {2, normed.back().first + normed.back().columns}};
+  }
   Batch batch = batch_without_memory(samples, 1);
   batch.part = &rows;
   const PipelinePlace place = step_place(setup, model);

@@ -39,6 +39,7 @@ void check_labels_of(const RecommendConfig& config, const ClickSchema& schema) {
         weights->text(), weights->weights.size(),
         schema.labels.empty() ? "one label" : fmt::format("the labels {}", fmt::join(schema.labels, ", ")));
   if (!schema.labels.empty()) {
+    if (model.batch_norm) bad_input("--batch-norm is for models of one label; the samples have {}", schema.labels.size());
     if (model.multi_task == MultiTask::Mmoe && model.top_mlp.numbers().size() < 2)
       bad_input("--multi-task mmoe: --top-mlp {} has no hidden layer, of which the experts consist",
                 model.top_mlp.text());
@@ -129,6 +130,7 @@ DlrmShape model_shape(const DlrmConfig& config, const ClickSchema& schema) {
     shape.tower = config.tower_mlp.numbers();
     shape.experts = config.multi_task == MultiTask::Mmoe ? config.mmoe_experts : 0;
   }
+  shape.batch_norm = config.batch_norm;
   shape.attended = attended_bags(config, schema);
   if (!shape.attended.empty()) shape.attention = config.attention_mlp.numbers();
   shape.loss = config.loss == ClickLossKind::Mse ? ClickLoss::Squared : ClickLoss::Logistic;
@@ -165,6 +167,7 @@ nlohmann::json recommender_model(const RecommendConfig& config, const ClickSchem
     json["attention"] = model.attention->text();
     json["attention_mlp"] = model.attention_mlp.numbers();
   }
+  if (model.batch_norm) json["batch_norm"] = true;
   if (schema.keyed()) {
     json["key_admission"] = model.key_admission;
     json["key_eviction"] = name_of(model.key_eviction);

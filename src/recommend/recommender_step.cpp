@@ -123,6 +123,7 @@ void Recommender::execute(const Action& action, StepState& state) {
       if (!norm_) grads_.finish(compute_);
       optimizer_.step(0, {state.dense_lr, state.rule.step, clip_factor(grad_norm_, setup_.clip_grad)},
                       compute_);
+      if (setup_.model.batch_norm) update_statistics(state.real);
       break;
     default:
       fail("a recommender has no way to do {}", to_string(action));

@@ -142,6 +142,8 @@ void check_weights(const CheckpointReader& reader, const RecommenderSetup& setup
   for (const ClickTable& table : setup.schema.tables)
     if (table.keyed())
       expect(kKeysKind, weight_name({.name = table.name}), {table.rows - KeyTable::kFirstRow, 2});
+  for (const NormedLayer& layer : shape.normed())
+    for (const char* kind : kNormKinds) expect(kind, layer.name, {layer.columns});
   const Mesh planned({{Axis::Dp, 1}}, {});
   const Model model = make_dlrm(shape, planned, 0);
   for (const ParamSpec& param : model.params.specs())
@@ -157,9 +159,7 @@ RecommenderSetup setup_of(const TrainedRecommender& job, int ranks) {
 void load(Communicator& world, Recommender& model, const std::string& directory) {
   gather_texts(world, "loading " + directory, [&]() -> std::string {
     std::vector<NamedTensor> weights = model.checkpoint_tensors(true);
-    std::erase_if(weights, [&](const NamedTensor& tensor) {
-      return !is_weight(tensor.spec.name) && kind_of_tensor(tensor.spec.name) != kKeysKind;
-    });
+    std::erase_if(weights, [&](const NamedTensor& tensor) { return !is_of_model(tensor.spec.name); });
     TensorsOnHost host(std::move(weights), model.ops(), model.compute());
     CheckpointReader(directory).load(host.tensors());
     host.put_back();

@@ -16,6 +16,7 @@ void check_torchrec(const DlrmShape& shape, const std::string& what) {
                       : !shape.labels.empty()  ? "several labels"
                       : !shape.attended.empty() ? "attention"
                       : shape.self             ? "products of vectors with themselves"
+                      : shape.batch_norm       ? "batch normalisation"
                       : !shape.has_bottom()    ? "a model without dense features"
                       : shape.top.size() < 2   ? "a top MLP without a hidden layer"
                                                : nullptr;
@@ -44,6 +45,9 @@ std::vector<FileWeight> own_weights(const RecommenderSetup& setup) {
   const Model model = make_dlrm(setup.model, alone, 0);
   for (const ParamSpec& param : model.params.specs())
     weights.push_back({param.shard.name, param.shard.name, param.shard.global});
+  for (const NormedLayer& layer : setup.model.normed())
+    for (const std::string_view kind : kNormKinds)
+      weights.push_back({fmt::format("{}.{}", layer.name, kind.substr(kind.find('_') + 1)), layer.name, {layer.columns}, false, kind});
   return weights;
 }
 

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "checkpoint/tensor_kind.h"
 #include "recommend/recommender.h"
 
 namespace trifold {
@@ -15,6 +17,7 @@ struct FileWeight {
   std::string weight;  // here: "embedding.C1.weight"
   Shape shape;
   bool is_table = false;
+  std::string_view kind = kWeightKind;
   // Which column of ours is column i of the file's matrix; empty: the same.
   std::vector<int64_t> columns = {};
 };

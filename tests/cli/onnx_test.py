@@ -104,6 +104,7 @@ OPERATIONS = {
     "Reshape": lambda x, shape: x.reshape(shape),
     "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "Slice": pieces,
+    "Sqrt": np.sqrt,
     "Softmax": lambda x, axis: np.exp(x) / np.exp(x).sum(axis, keepdims=True),
     "Transpose": lambda x, perm: x.transpose(perm),
     "Unsqueeze": lambda x, axes: np.expand_dims(x, tuple(axes)),
@@ -195,6 +196,9 @@ class Onnx(ProgramTest):
     def test_dcnv2(self):
         self.compare("--interaction", "cross", "--cross-layers", 2, "--cross-rank", 3, "--pooling", "mean", "--dense-transform", "none",
                      "--lr", 0.01)
+
+    def test_batch_norm(self):
+        self.compare("--batch-norm", "--bottom-mlp", "8-6-4", "--top-mlp", "9-5-1")
 
     def test_wide_and_deep(self):
         self.compare("--interaction", "cat", "--wide", "--ranks", 2, "--placement", "row,column,replicated")

@@ -140,6 +140,8 @@ void add_model(OptionTable& table, DlrmConfig& model) {
       "each mixes experts of such layers by a gate of its own (mmoe).");
   table.add("mmoe-experts", &model.mmoe_experts, "mmoe: number of experts.").range(1, 256);
   table.add("dropout", &model.dropout, "Dropout of the outputs of the MLPs' hidden layers.").fraction();
+  table.add("batch-norm", &model.batch_norm,
+            "Batch normalisation of the MLPs' hidden layers, over the samples of all ranks.");
   table.add("loss", &model.loss,
             "Loss: binary cross entropy (bce), or squared error of the probability (mse).");
 }

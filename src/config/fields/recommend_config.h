@@ -57,6 +57,7 @@ struct DlrmConfig {
   std::optional<ColumnPairs> attention;  // bags that are pooled by attention, each with its candidate
   NumberList attention_mlp = {64, 32, 1};
   double dropout = 0;  // of the hidden layers of the MLPs
+  bool batch_norm = false;  // of the same
   ClickLossKind loss = ClickLossKind::Bce;
 };
 
