@@ -50,8 +50,8 @@ int run(const ConvertConfig& config) {
   if (!from_hugging_face) checkpoint.emplace(config.load);
   if (checkpoint && is_recommender(*checkpoint) && config.save.ends_with(".safetensors")) {
     const ExportedTensors done = export_tensors(*checkpoint, config);
-    fmt::print("{} -> {}: {} tensors, {} of {} rows of tables, {:.1f} MB, safetensors\n", done.from, done.to, done.tensors,
-               done.rows, done.all_rows, static_cast<double>(done.bytes) / 1e6);
+    fmt::print("{} -> {}: {} tensors, {} of {} rows of tables, {:.1f} MB, safetensors\n", done.from, done.to,
+               done.tensors, done.rows, done.all_rows, static_cast<double>(done.bytes) / 1e6);
     return kDone;
   }
   if (checkpoint && is_recommender(*checkpoint)) {
@@ -61,8 +61,8 @@ int run(const ConvertConfig& config) {
     return kDone;
   }
   if (config.changed_since || config.names != WeightNames::Trifold)
-    bad_input("--{}: {} is no checkpoint of a recommender: leave it out", config.changed_since ? "changed-since" : "names",
-              config.load);
+    bad_input("--{}: {} is no checkpoint of a recommender: leave it out",
+              config.changed_since ? "changed-since" : "names", config.load);
   check_writable_folder("--save", config.save);
   if (checkpoint) {
     CheckpointReader& from = *checkpoint;

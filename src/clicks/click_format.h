@@ -47,7 +47,7 @@ struct ClickFolder {
     bool keys = false;         // or as they are, and the table has as many rows as a run gives it
     std::optional<uint32_t> dictionary_crc;     // of the dictionary's file; absent in older folders
     std::vector<ClickTable::Older> grown_from;  // see ClickTable
-    std::string shares = {};                    // the table whose ids and dictionary these are; empty: its own
+    std::string shares = {};  // the table whose ids and dictionary these are; empty: its own
   };
   struct Source {
     std::string file;

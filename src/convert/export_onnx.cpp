@@ -50,8 +50,9 @@ class RecommenderGraph {
       if (!uses.columns[c].one_by_one) vectors_[first + c] = pooled(bags[c], schema.tables[c].name);
     }
     for (const AttendedBag& bag : shape_.attended)
-      vectors_[first + static_cast<size_t>(bag.column)] = attended(
-          bags[static_cast<size_t>(bag.column)], vectors_[first + static_cast<size_t>(bag.candidate)], bag.name);
+      vectors_[first + static_cast<size_t>(bag.column)] =
+          attended(bags[static_cast<size_t>(bag.column)],
+                   vectors_[first + static_cast<size_t>(bag.candidate)], bag.name);
     const std::string flat = side_by_side(vectors_);
     std::string logits = head(interaction(flat));
     if (shape_.interaction == InteractionKind::Fm)
@@ -141,8 +142,7 @@ class RecommenderGraph {
     const std::string mean = file_.add("Mul", {weight(name, kNormKinds[0]), file_.number(-1.0F)});
     const std::string variance =
         file_.add("Add", {weight(name, kNormKinds[1]), file_.number(static_cast<float>(BatchNorm::kEps))});
-    const std::string normal =
-        file_.add("Div", {file_.add("Add", {x, mean}), file_.add("Sqrt", {variance})});
+    const std::string normal = file_.add("Div", {file_.add("Add", {x, mean}), file_.add("Sqrt", {variance})});
     return file_.add("Add", {file_.add("Mul", {normal, weight(name + ".weight")}), weight(name + ".bias")});
   }
 
@@ -240,8 +240,7 @@ class RecommenderGraph {
     const std::string alone = file_.add("Unsqueeze", {candidate, one});
     const std::string c = file_.add("Add", {alone, file_.add("Mul", {h, file_.number(0.0F)})});
     const std::string difference = file_.add("Add", {c, file_.add("Mul", {h, file_.number(-1.0F)})});
-    std::string a =
-        file_.add("Concat", {c, h, difference, file_.add("Mul", {c, h})}, {{"axis", 2}});
+    std::string a = file_.add("Concat", {c, h, difference, file_.add("Mul", {c, h})}, {{"axis", 2}});
     for (size_t i = 0; i < shape_.attention.size(); ++i) {
       const std::string layer = fmt::format("attention.{}.{}", name, i);
       const std::string turned = file_.add("Transpose", {weight(layer + ".weight")}, {}, {{"perm", {1, 0}}});
@@ -287,8 +286,8 @@ class RecommenderGraph {
   const StoredRecommender& stored_;
   const DlrmShape& shape_;
   OnnxFile& file_;
-  std::vector<std::string> vectors_;  // [batch, D], the bottom MLP's first
-  std::vector<std::string> terms_;    // [batch, 1] or [batch, labels], of the logits
+  std::vector<std::string> vectors_;           // [batch, D], the bottom MLP's first
+  std::vector<std::string> terms_;             // [batch, 1] or [batch, labels], of the logits
   std::map<std::string, std::string> there_;   // weights in the file, by their names in the checkpoint
   std::map<std::string, std::string> counts_;  // of the ids of bags, by the names of their tables
 };
@@ -311,7 +310,9 @@ ExportedOnnx export_onnx(CheckpointReader& from, const ConvertConfig& config) {
                                                   {"changed-since", config.changed_since.has_value()}};
   for (const auto& [option, changed] : tensors)
     if (changed)
-      bad_input("--{} has no effect on a file in the ONNX format: leave it out, or --save a .safetensors file", option);
+      bad_input(
+          "--{} has no effect on a file in the ONNX format: leave it out, or --save a .safetensors file",
+          option);
   const std::pair<const char*, bool> unused[] = {
       {"max-file-size", config.max_file_size != plain.max_file_size},
       {"max-memory", config.max_memory != plain.max_memory}};

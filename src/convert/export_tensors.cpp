@@ -41,7 +41,8 @@ size_t row_bytes(const TensorInfo& tensor) {
 }
 
 // Calls body(first, count) for pieces of a tensor's rows.
-void for_each_piece(const TensorInfo& tensor, int64_t rows, const std::function<void(int64_t, int64_t)>& body) {
+void for_each_piece(const TensorInfo& tensor, int64_t rows,
+                    const std::function<void(int64_t, int64_t)>& body) {
   const int64_t most = std::max<int64_t>(1, kPieceBytes / static_cast<int64_t>(row_bytes(tensor)));
   for (int64_t first = 0; first < rows; first += most) body(first, std::min(most, rows - first));
 }
@@ -54,8 +55,9 @@ class TensorExport {
     const bool torchrec = config.names == WeightNames::Torchrec;
     weights_ = torchrec ? torchrec_weights(stored.setup, name_) : own_weights(stored.setup);
     if (torchrec && stored.setup.schema.keyed())
-      bad_input("{}: the rows of its tables belong to keys, for which TorchRec's names have no place: use --names trifold",
-                name_);
+      bad_input(
+          "{}: the rows of its tables belong to keys, for which TorchRec's names have no place: use --names trifold",
+          name_);
     for (const FileWeight& weight : weights_) plan(weight);
     if (older_) {
       plan_step("step", from.meta().step);
@@ -107,8 +109,8 @@ class TensorExport {
                 differing_fields(then, now, "there", "here").front());
     for (const EmbeddingTable& table : stored.setup.uses().tables)
       if (stored_of(*older_, weight_name(table)).global[0] > table.rows)
-        bad_input("--changed-since {}: has more rows in table {} than {}: name the older one there", path, table.name,
-                  name_);
+        bad_input("--changed-since {}: has more rows in table {} than {}: name the older one there", path,
+                  table.name, name_);
     if (older_->meta().step > from_.meta().step)
       bad_input("--changed-since {}: is of step {}, {} of step {}: name the older one there", path,
                 older_->meta().step, name_, from_.meta().step);
@@ -124,8 +126,10 @@ class TensorExport {
     return reader.find(fmt::format("{}/{}", kKeysKind, weight));
   }
 
-  void add(std::string name, DType dtype, std::vector<int64_t> shape, std::function<void(const Sink&)> write) {
-    parts_.push_back({{std::move(name), std::string(safetensors_name(dtype)), std::move(shape)}, std::move(write)});
+  void add(std::string name, DType dtype, std::vector<int64_t> shape,
+           std::function<void(const Sink&)> write) {
+    parts_.push_back(
+        {{std::move(name), std::string(safetensors_name(dtype)), std::move(shape)}, std::move(write)});
   }
 
   void plan_step(const std::string& name, int64_t step) {
@@ -157,7 +161,8 @@ class TensorExport {
     const size_t width = weight.columns.size();
     for (size_t at = 0; at < ours.size() / size; ++at)
       std::memcpy(piece_.data() + at * size,
-                  ours.data() + (at / width * width + static_cast<size_t>(weight.columns[at % width])) * size, size);
+                  ours.data() + (at / width * width + static_cast<size_t>(weight.columns[at % width])) * size,
+                  size);
   }
 
   // The key of row r is that of entry r - KeyTable::kFirstRow.
@@ -208,8 +213,8 @@ class TensorExport {
   std::vector<int64_t> changed_rows(const FileWeight& weight, const TensorInfo& tensor) {
     const TensorInfo& then = stored_of(*older_, weight.weight);
     if (then.dtype != tensor.dtype)
-      bad_input("--changed-since {}: has tables in {}, {} in {}", *config_.changed_since, name_of(then.dtype), name_,
-                name_of(tensor.dtype));
+      bad_input("--changed-since {}: has tables in {}, {} in {}", *config_.changed_since, name_of(then.dtype),
+                name_, name_of(tensor.dtype));
     std::vector<bool> changed(static_cast<size_t>(tensor.global[0]), false);
     std::fill(changed.begin() + then.global[0], changed.end(), true);
     compare(then, tensor, then.global[0], 0, row_bytes(tensor), changed);
@@ -231,8 +236,8 @@ class TensorExport {
       read_stored(from_, now, first, count, piece_);
       read_stored(*older_, then, first, count, old);
       for (int64_t r = 0; r < count; ++r)
-        if (std::memcmp(piece_.data() + static_cast<size_t>(r) * stride, old.data() + static_cast<size_t>(r) * stride,
-                        bytes) != 0)
+        if (std::memcmp(piece_.data() + static_cast<size_t>(r) * stride,
+                        old.data() + static_cast<size_t>(r) * stride, bytes) != 0)
           changed[static_cast<size_t>(first + r + offset)] = true;
     });
   }

@@ -22,8 +22,8 @@ int owner_of(const ClickSchema& schema, int column) {
 }  // namespace
 
 bool TableUses::simple() const {
-  return tables.size() == columns.size() && std::none_of(columns.begin(), columns.end(),
-                                                         [](const auto& use) { return use.one_by_one; });
+  return tables.size() == columns.size() &&
+         std::none_of(columns.begin(), columns.end(), [](const auto& use) { return use.one_by_one; });
 }
 
 TableUses table_uses(const ClickSchema& schema, int64_t width, int weights,

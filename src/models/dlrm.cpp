@@ -357,8 +357,8 @@ BlockFlops top_flops(const DlrmShape& shape) {
                                         : towers_of(shape).products();
   double pairs = 0;
   for (const AttendedBag& bag : shape.attended)
-    weights += BagAttention::products(
-        shape.width, shape.places[static_cast<size_t>(bag.column)].bags, shape.attention);
+    weights += BagAttention::products(shape.width, shape.places[static_cast<size_t>(bag.column)].bags,
+                                      shape.attention);
   if (shape.interaction == InteractionKind::Cross)
     weights += 2.0 * shape.cross_layers * static_cast<double>(shape.side_by_side()) *
                static_cast<double>(shape.cross_rank);

@@ -59,8 +59,8 @@ struct AttendedBag {
 
 // A hidden layer that has batch normalisation.
 struct NormedLayer {
-  std::string name;       // of its parameters: "bottom.0.norm"
-  int64_t first = 0;      // the column of its statistics among those of all
+  std::string name;   // of its parameters: "bottom.0.norm"
+  int64_t first = 0;  // the column of its statistics among those of all
   int64_t columns = 0;
 };
 
@@ -87,11 +87,11 @@ struct DlrmShape {
   int cross_layers = 3;             // Cross
   int64_t cross_rank = 512;
   ClickLoss loss = ClickLoss::Logistic;
-  double dropout = 0;  // of the hidden layers of both MLPs
+  double dropout = 0;       // of the hidden layers of both MLPs
   bool batch_norm = false;  // of the hidden layers of both MLPs (nn/batch_norm.h); not with several labels
   std::vector<AttendedBag> attended = {};
-  std::vector<int64_t> attention = {};     // widths of the attention's MLP after its input; the last is 1
-  std::vector<VectorPlace> places = {};    // of each column of ids; empty: they are looked up into the features
+  std::vector<int64_t> attention = {};   // widths of the attention's MLP after its input; the last is 1
+  std::vector<VectorPlace> places = {};  // of each column of ids; empty: they are looked up into the features
 
   bool has_bottom() const { return dense > 0; }
   std::vector<NormedLayer> normed() const;
@@ -114,8 +114,8 @@ struct DlrmBatch : WholeBatch {
   // With DlrmShape::places: vectors by group, which must be there before the top's F, and their gradients, complete
   // after its I.
   std::vector<Tensor> looked_up = {}, looked_up_gradients = {};
-  Tensor scores = {};             // [B, L]: the logits, if no backward pass follows
-  Event* summed = nullptr;        // set when the losses are summed, if a backward pass follows
+  Tensor scores = {};       // [B, L]: the logits, if no backward pass follows
+  Event* summed = nullptr;  // set when the losses are summed, if a backward pass follows
 };
 
 // Results have the type of DlrmBatch::features. Failure if widths do not match, or if there are too few vectors for

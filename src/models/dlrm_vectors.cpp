@@ -54,8 +54,12 @@ void DlrmVectors::add_bag(BlockBuilder& builder, const DlrmShape& shape, const A
   const int64_t pooled = feature_column(shape, bag.column);
   const int64_t candidate = feature_column(shape, bag.candidate);
   const int64_t weights = shape.row() - shape.width;
-  Bag made{place.group, {}, {}, {}, {}, {}, {}, {}, {},
-           BagAttention(builder, "attention." + bag.name, shape.width, place.bags, shape.attention)};
+  Bag made{
+      place.group, {},
+      {},          {},
+      {},          {},
+      {},          {},
+      {},          BagAttention(builder, "attention." + bag.name, shape.width, place.bags, shape.attention)};
   made.candidate = {columns_copy(0, candidate, shape.width)};
   made.candidate_back = {columns_copy(candidate, 0, shape.width, true)};
   made.pooled = {columns_copy(pooled, 0, shape.width)};
@@ -79,8 +83,8 @@ void DlrmVectors::forward(Run& run, const DlrmBatch& batch, Saved& saved) const 
                            group.take);
   for (const Bag& bag : bags_) {
     const Tensor looked_up = of_samples(batch.looked_up[bag.group], samples);
-    const Tensor x = run.keep.take(looked_up.dtype,
-                                   {samples, (1 + static_cast<int64_t>(bag.take.size())) * width_});
+    const Tensor x =
+        run.keep.take(looked_up.dtype, {samples, (1 + static_cast<int64_t>(bag.take.size())) * width_});
     run.ops.copy_columns(run.stream, x, batch.features, bag.candidate);
     run.ops.copy_columns(run.stream, x, looked_up, bag.take);
     run.ops.copy_columns(run.stream, batch.features, bag.attention.forward(run, x, saved), bag.pooled);

@@ -114,8 +114,8 @@ Tensor BagAttention::forward(Run& run, Tensor x, Saved& saved) const {
   product(run, other, c, h);
   run.ops.copy_columns(run.stream, seen, other, {&parts_[3], 1});
   run.scratch.release(mark);
-  const Tensor a = of_type(run, run.keep,
-                           mlp_.forward(run, of_type(run, run.keep, seen, run.dtype), saved), x.dtype);
+  const Tensor a =
+      of_type(run, run.keep, mlp_.forward(run, of_type(run, run.keep, seen, run.dtype), saved), x.dtype);
   const Tensor factors = saved[factors_] = run.keep.take(x.dtype, each);
   const Tensor y = run.keep.take(x.dtype, {samples, width_});
   mark = run.scratch.mark();

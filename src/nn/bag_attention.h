@@ -42,9 +42,9 @@ class BagAttention final : public Layer {
   Mlp mlp_;
   SlotId candidates_, bag_, factors_;
   // Columns that are copied; operations may read the lists later.
-  std::vector<ColumnCopy> repeat_, sum_;           // the candidate to all places, and the sum over the places
-  ColumnCopy take_bag_, give_bag_;                 // the bag in x
-  std::vector<ColumnCopy> parts_, parts_back_;     // of the MLP's input
+  std::vector<ColumnCopy> repeat_, sum_;        // the candidate to all places, and the sum over the places
+  ColumnCopy take_bag_, give_bag_;              // the bag in x
+  std::vector<ColumnCopy> parts_, parts_back_;  // of the MLP's input
 };
 
 }  // namespace trifold

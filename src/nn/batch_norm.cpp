@@ -130,7 +130,8 @@ Tensor BatchNorm::backward_input(Run& run, const Tensor& dy, Saved& saved) const
   const Tensor numbers = exact(run, run.flow, dy);
   const Arena::Mark mark = run.scratch.mark();
   const Tensor sums = run.scratch.take(normal.dtype, {2, columns_});
-  const Tensor inner = run.scratch.take(normal.dtype, dy.shape), part = run.scratch.take(normal.dtype, dy.shape);
+  const Tensor inner = run.scratch.take(normal.dtype, dy.shape),
+               part = run.scratch.take(normal.dtype, dy.shape);
   product(run, inner, numbers, normal);
   run.ops.column_sum(run.stream, run.grad(bias_), numbers, run.adds_to(bias_));
   run.ops.column_sum(run.stream, run.grad(weight_), inner, run.adds_to(weight_));

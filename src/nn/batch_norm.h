@@ -22,7 +22,8 @@ struct WholeBatch : BatchPart {
   Communicator* ranks = nullptr;  // for the sums alone; null: this rank has all samples
   Tensor real = {};               // [B, 1]: 1, or 0 for padding, whose gradients must be 0
   Tensor running = {};
-  Tensor latest = {};  // left by forward in training; variances of the samples, not of what they are drawn from
+  Tensor latest =
+      {};  // left by forward in training; variances of the samples, not of what they are drawn from
 };
 
 // Statistics and x's normalised numbers have the accumulate_type of the run, as all tensors of WholeBatch. Parameters
@@ -33,7 +34,7 @@ class BatchNorm {
 
   // `first`: the column of its statistics among those of all layers.
   BatchNorm(BlockBuilder& builder, const std::string& name, int64_t columns, int64_t first);
-  Tensor forward(Run& run, const Tensor& x, Saved& saved) const;           // [B, C] -> [B, C]
+  Tensor forward(Run& run, const Tensor& x, Saved& saved) const;          // [B, C] -> [B, C]
   Tensor backward_input(Run& run, const Tensor& dy, Saved& saved) const;  // also the parameters' gradients
 
  private:

@@ -63,7 +63,8 @@ class NormFile {
       const std::optional<int32_t> bytes = number<int32_t>(at);
       if (!bytes) return failed("the file ends");
       if (*bytes < 0 || *bytes > stop - record.begin - 1)
-        return failed(fmt::format("its length is {} bytes, the file has {} more", *bytes, stop - record.begin - 1));
+        return failed(
+            fmt::format("its length is {} bytes, the file has {} more", *bytes, stop - record.begin - 1));
       stop = record.begin + *bytes;
     }
     int64_t place = record.begin + 4 * (1 + dense());
@@ -78,7 +79,9 @@ class NormFile {
     if (place > stop) return failed("the file ends");
     record.end = place;
     if (!sums()) return record;
-    if (place != stop) return failed(fmt::format("its length is {} bytes, its slots end after {}", stop - record.begin, place - record.begin));
+    if (place != stop)
+      return failed(fmt::format("its length is {} bytes, its slots end after {}", stop - record.begin,
+                                place - record.begin));
     if (sum_of(record.begin, stop) != static_cast<uint8_t>(file_.bytes()[static_cast<size_t>(stop)]))
       return failed("its bytes do not have the sum behind them: it is damaged");
     ++record.end;
@@ -136,12 +139,13 @@ class NormFile {
     }
     first_ = at + kBytes + at / 4;
     const int64_t floats = file_.size() / 4;
-    if (header_[0] != (in_block ? 1 : 0) || header_[1] < 1 || header_[2] < 0 || header_[3] < 0 || header_[3] > floats ||
-        header_[4] < 1 || header_[4] > kMostSlots)
+    if (header_[0] != (in_block ? 1 : 0) || header_[1] < 1 || header_[2] < 0 || header_[3] < 0 ||
+        header_[3] > floats || header_[4] < 1 || header_[4] > kMostSlots)
       bad_input(
           "{}: is no Norm file of HugeCTR: its header says check {}, {} records, {} labels, {} dense numbers and {} slots",
           path, header_[0], header_[1], header_[2], header_[3], header_[4]);
-    if (header_[2] != 1) bad_input("{}: has {} labels of a sample; files with one are read", path, header_[2]);
+    if (header_[2] != 1)
+      bad_input("{}: has {} labels of a sample; files with one are read", path, header_[2]);
     if (in_block && sum_of(4, 4 + kBytes) != number<uint8_t>(4 + kBytes))
       bad_input("{}: its header does not have the sum behind it: it is damaged", path);
   }
@@ -171,7 +175,8 @@ class NormReader final : public ClickReader {
     if (options.columns)
       bad_input("{}: a file of HugeCTR has no column names, so --label has no effect: leave it out", path);
     if (options.format != "auto")
-      bad_input("{}: is a file of HugeCTR, which --data-format {} does not read: leave it out", path, options.format);
+      bad_input("{}: is a file of HugeCTR, which --data-format {} does not read: leave it out", path,
+                options.format);
     layout_.base = IdBase::Decimal;
     layout_.dense = static_cast<int>(file_.dense());
     layout_.tables = static_cast<int>(file_.slots());
@@ -189,7 +194,8 @@ class NormReader final : public ClickReader {
   bool next(std::span<ClickPiece> pieces, ThreadPool& pool, const DropRule& drop) override {
     if (done_ == file_.records()) {
       if (at_ != size())
-        bad_input("{}: has {} bytes behind its {} records", file_.file().path(), size() - at_, file_.records());
+        bad_input("{}: has {} bytes behind its {} records", file_.file().path(), size() - at_,
+                  file_.records());
       return false;
     }
     const int64_t count = std::min(file_.records() - done_, std::ssize(pieces) * kNormPieceSamples);
@@ -200,7 +206,8 @@ class NormReader final : public ClickReader {
     }
     pool.run([&](int worker) {
       const int64_t first = std::min(count, worker * kNormPieceSamples);
-      fill(records, first, std::min(count, first + kNormPieceSamples), drop, pieces[static_cast<size_t>(worker)]);
+      fill(records, first, std::min(count, first + kNormPieceSamples), drop,
+           pieces[static_cast<size_t>(worker)]);
     });
     done_ += count;
     return true;
@@ -242,7 +249,8 @@ class NormReader final : public ClickReader {
       for (int d = 0; d < layout_.dense; ++d) {
         dense[d] = *file_.number<float>(record.begin + 4 * (1 + d));
         if (std::isinf(dense[d]))
-          bad_input("{}: sample {}, dense feature {} is {}, not a number", file_.file().path(), sample, d, dense[d]);
+          bad_input("{}: sample {}, dense feature {} is {}, not a number", file_.file().path(), sample, d,
+                    dense[d]);
       }
       file_.for_each_slot(record, [&](int64_t slot, int32_t count, const auto& key) {
         if (bags.empty()) {

@@ -263,16 +263,17 @@ class Job {
     }
     for (const auto& [column, other] : options_.shared)
       if (!find(other).shares.empty())
-        bad_input("--share-table: {} has the table of {}, so no column can have its table: name {} instead", other,
-                  find(other).shares, find(other).shares);
+        bad_input("--share-table: {} has the table of {}, so no column can have its table: name {} instead",
+                  other, find(other).shares, find(other).shares);
     if (options_.keep_keys && !options_.shared.empty())
-      bad_input("--share-table {}:{}: with --ids keys each column has its own table: use --ids dictionary or hash",
-                options_.shared[0].first, options_.shared[0].second);
+      bad_input(
+          "--share-table {}:{}: with --ids keys each column has its own table: use --ids dictionary or hash",
+          options_.shared[0].first, options_.shared[0].second);
     if (!given_) return;
     for (size_t t = 0; t < folder.tables.size(); ++t) {
       if (!options_.shared.empty() && folder.tables[t].shares != given_->tables[t].shares)
-        bad_input("--share-table: column {} has another table in {}: leave the option out", folder.tables[t].name,
-                  *options_.dictionaries_of);
+        bad_input("--share-table: column {} has another table in {}: leave the option out",
+                  folder.tables[t].name, *options_.dictionaries_of);
       folder.tables[t].shares = given_->tables[t].shares;
     }
   }
@@ -305,7 +306,8 @@ class Job {
     std::vector<int> columns{table};
     const std::vector<ClickFolder::Table>& tables = result_.folder.tables;
     for (int t = 0; t < layout_.tables; ++t)
-      if (tables[static_cast<size_t>(t)].shares == tables[static_cast<size_t>(table)].name) columns.push_back(t);
+      if (tables[static_cast<size_t>(t)].shares == tables[static_cast<size_t>(table)].name)
+        columns.push_back(t);
     return columns;
   }
 
@@ -337,7 +339,8 @@ class Job {
     return job;
   }
 
-  void number_columns(const std::string& path, const ClickColumnWriter& writer, const std::vector<int>& columns) {
+  void number_columns(const std::string& path, const ClickColumnWriter& writer,
+                      const std::vector<int>& columns) {
     if (options_.keep_keys) return keep_keys(path, writer, columns[0]);
     IdColumnResult ids;
     std::optional<int> given;  // bytes of a hash in the table's dictionary, once it is complete

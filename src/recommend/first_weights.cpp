@@ -20,7 +20,9 @@ std::string_view without_prefixes(std::string_view name) {
   return name;
 }
 
-std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+std::string shape_text(const std::vector<int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
 
 std::vector<int64_t> dims_of(const Shape& shape) {
   std::vector<int64_t> dims;
@@ -30,7 +32,8 @@ std::vector<int64_t> dims_of(const Shape& shape) {
 
 // Reads numbers as doubles.
 template <class T>
-void widen(const SafetensorsFile& file, const SafeTensor& tensor, int64_t first, std::vector<double>& numbers) {
+void widen(const SafetensorsFile& file, const SafeTensor& tensor, int64_t first,
+           std::vector<double>& numbers) {
   std::vector<T> read(numbers.size());
   file.read(tensor, first * static_cast<int64_t>(sizeof(T)), read.data(), read.size() * sizeof(T));
   std::copy(read.begin(), read.end(), numbers.begin());
@@ -58,12 +61,14 @@ FirstWeights::FirstWeights(const std::filesystem::path& path, const RecommenderS
       problems.push_back(fmt::format("{} is {} in the file, and {} in the model", tensor.name,
                                      shape_text(tensor.shape), shape_text(dims_of(weight.shape))));
     else if (tensor.dtype != "F32" && tensor.dtype != "F64")
-      problems.push_back(fmt::format("{} has numbers of type {}: F32 or F64 are read", tensor.name, tensor.dtype));
+      problems.push_back(
+          fmt::format("{} has numbers of type {}: F32 or F64 are read", tensor.name, tensor.dtype));
     found_.push_back({std::move(weight), &tensor});
     there.erase(found);
   }
   for (const auto& [name, tensor] : there)
-    problems.push_back(fmt::format("{} {} is no weight of the model", tensor->name, shape_text(tensor->shape)));
+    problems.push_back(
+        fmt::format("{} {} is no weight of the model", tensor->name, shape_text(tensor->shape)));
   if (!problems.empty())
     bad_input("{} does not hold the weights of the model that the options describe:\n  {}", path.string(),
               fmt::join(problems, "\n  "));

@@ -140,7 +140,7 @@ RecommendPlan make_recommend_plan(const PlanRecommenderConfig& given) {
   const ClickSchema schema = schema_to_plan(config.run);
   RecommendPlan plan = plan_on_schema(config, schema);
   if (config.measure_steps == 0) return plan;
-  const RecommendMeasurement measurement = measure_recommender(config);
+  const RecommendMeasurement measurement = measure_recommender(config, schema);
   plan.rates = measurement.rates;
   plan.measured = measurement.times;
   plan.host = measurement.host;

@@ -198,8 +198,8 @@ class Recommender {
     DlrmBatch rows;  // `clicks` as operations see them
     CopyIn written;
     std::vector<std::unique_ptr<LookupBatch>> lookups;  // of each group
-    Buffer real;   // WholeBatch::real
-    Event summed;  // the sum of this rank's losses
+    Buffer real;                                        // WholeBatch::real
+    Event summed;                                       // the sum of this rank's losses
     Event ready;
     Event used;                               // by all work enqueued with the batch
     RowCache::Counts counts;                  // of rows in files, of this batch and those before
@@ -271,7 +271,7 @@ class Recommender {
   ThreadPool pool_, comm_pool_, fetch_pool_;
   Stream compute_, comm_;
   std::optional<Stream> fetch_worker_;  // absent: compute_ does the fetching
-  Placement placement_;  // of all tables
+  Placement placement_;                 // of all tables
   Model model_;
   ZeroSharing zero_;
   DataGroups groups_;
@@ -293,7 +293,7 @@ class Recommender {
   Buffer features_, feature_gradients_;
   std::unique_ptr<Communicator> norm_comm_;  // with batch normalisation on several ranks
   Buffer running_, latest_;                  // WholeBatch
-  Buffer scores_;  // for the host
+  Buffer scores_;                            // for the host
   std::unique_ptr<Executor> executor_;
   std::vector<std::unique_ptr<Fetched>> fetched_;
   RowCache::Counts cached_rows_;

@@ -42,8 +42,8 @@ class Recommender::Search final : public FiniteCheck {
     for (size_t t = 0; t < placement.tables().size(); ++t)
       for (int64_t bag = 0; bag < of.group.bags; ++bag) {
         const int64_t column = bag * tensor.last_dim() + placement.feature_column(static_cast<int>(t));
-        search().look_at_rows("the vectors of table " + placement.tables()[t].name, rows, column, column + width,
-                              stream);
+        search().look_at_rows("the vectors of table " + placement.tables()[t].name, rows, column,
+                              column + width, stream);
       }
   }
 

@@ -83,8 +83,8 @@ DeviceExtras device_extras(const RecommenderSetup& setup, const Placement& place
     lookups.written += more.written;
     lookups.sorting = std::max(lookups.sorting, more.sorting);
     if (setup.training)
-      updates = std::max(updates, EmbeddingTables::update_workspace(group.placement, rank,
-                                                                    setup.tables(ranks, group.bags)));
+      updates = std::max(
+          updates, EmbeddingTables::update_workspace(group.placement, rank, setup.tables(ranks, group.bags)));
   }
   const size_t sorting = setup.training ? lookups.sorting : 0;
   // The numbers of the update rules of each parameter and of the tables, and the factor of the loss; sent in each step.

@@ -39,7 +39,8 @@ void check_labels_of(const RecommendConfig& config, const ClickSchema& schema) {
         weights->text(), weights->weights.size(),
         schema.labels.empty() ? "one label" : fmt::format("the labels {}", fmt::join(schema.labels, ", ")));
   if (!schema.labels.empty()) {
-    if (model.batch_norm) bad_input("--batch-norm is for models of one label; the samples have {}", schema.labels.size());
+    if (model.batch_norm)
+      bad_input("--batch-norm is for models of one label; the samples have {}", schema.labels.size());
     if (model.multi_task == MultiTask::Mmoe && model.top_mlp.numbers().size() < 2)
       bad_input("--multi-task mmoe: --top-mlp {} has no hidden layer, of which the experts consist",
                 model.top_mlp.text());

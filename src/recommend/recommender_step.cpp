@@ -91,10 +91,9 @@ void Recommender::execute(const Action& action, StepState& state) {
       if (state.next != nullptr && *state.next) (*state.next)();
       break;
     case ActionKind::Lookup:
-      for_each_group(state.fetched, [](EmbeddingTables& tables, const LookupBatch& lookups,
-                                       const Tensor& vectors, const Tensor&) {
-        tables.forward(lookups, vectors);
-      });
+      for_each_group(state.fetched,
+                     [](EmbeddingTables& tables, const LookupBatch& lookups, const Tensor& vectors,
+                        const Tensor&) { tables.forward(lookups, vectors); });
       break;
     case ActionKind::Collect:
       for_each_group(state.fetched, [&](EmbeddingTables& tables, const LookupBatch& lookups,
@@ -114,10 +113,9 @@ void Recommender::execute(const Action& action, StepState& state) {
       grad_norm_ = norm_of_gradients();
       break;
     case ActionKind::UpdateRows:
-      for_each_group(state.fetched, [&](EmbeddingTables& tables, const LookupBatch& lookups, const Tensor&,
-                                        const Tensor& gradients) {
-        tables.update(lookups, gradients, state.rule);
-      });
+      for_each_group(state.fetched,
+                     [&](EmbeddingTables& tables, const LookupBatch& lookups, const Tensor&,
+                         const Tensor& gradients) { tables.update(lookups, gradients, state.rule); });
       break;
     case ActionKind::Step:
       if (!norm_) grads_.finish(compute_);

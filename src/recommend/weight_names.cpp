@@ -11,15 +11,15 @@ namespace {
 // BadInput unless TorchRec has such a model.
 void check_torchrec(const DlrmShape& shape, const std::string& what) {
   const bool meets = shape.interaction == InteractionKind::Dot || shape.interaction == InteractionKind::Cross;
-  const char* lacks = !meets                   ? "its interaction"
-                      : shape.wide             ? "the first-order term of --wide"
-                      : !shape.labels.empty()  ? "several labels"
+  const char* lacks = !meets                    ? "its interaction"
+                      : shape.wide              ? "the first-order term of --wide"
+                      : !shape.labels.empty()   ? "several labels"
                       : !shape.attended.empty() ? "attention"
-                      : shape.self             ? "products of vectors with themselves"
-                      : shape.batch_norm       ? "batch normalisation"
-                      : !shape.has_bottom()    ? "a model without dense features"
-                      : shape.top.size() < 2   ? "a top MLP without a hidden layer"
-                                               : nullptr;
+                      : shape.self              ? "products of vectors with themselves"
+                      : shape.batch_norm        ? "batch normalisation"
+                      : !shape.has_bottom()     ? "a model without dense features"
+                      : shape.top.size() < 2    ? "a top MLP without a hidden layer"
+                                                : nullptr;
   if (lacks != nullptr)
     bad_input("{}: TorchRec's DLRM has no counterpart of {}: use --names trifold", what, lacks);
 }
@@ -47,7 +47,11 @@ std::vector<FileWeight> own_weights(const RecommenderSetup& setup) {
     weights.push_back({param.shard.name, param.shard.name, param.shard.global});
   for (const NormedLayer& layer : setup.model.normed())
     for (const std::string_view kind : kNormKinds)
-      weights.push_back({fmt::format("{}.{}", layer.name, kind.substr(kind.find('_') + 1)), layer.name, {layer.columns}, false, kind});
+      weights.push_back({fmt::format("{}.{}", layer.name, kind.substr(kind.find('_') + 1)),
+                         layer.name,
+                         {layer.columns},
+                         false,
+                         kind});
   return weights;
 }
 
@@ -63,7 +67,8 @@ std::vector<FileWeight> torchrec_weights(const RecommenderSetup& setup, const st
       continue;
     }
     const size_t dot = weight.weight.find('.'), end = weight.weight.find('.', dot + 1);
-    const std::string part = weight.weight.substr(0, dot), layer = weight.weight.substr(dot + 1, end - dot - 1),
+    const std::string part = weight.weight.substr(0, dot),
+                      layer = weight.weight.substr(dot + 1, end - dot - 1),
                       kind = weight.weight.substr(end + 1);
     if (part == "bottom") {
       weight.name = fmt::format("dense_arch.model._mlp.{}._linear.{}", layer, kind);
@@ -74,8 +79,9 @@ std::vector<FileWeight> torchrec_weights(const RecommenderSetup& setup, const st
                                               : "bias",
                                 layer);
     } else {
-      weight.name = layer == std::to_string(last) ? "over_arch.model.1." + kind
-                                                  : fmt::format("over_arch.model.0._mlp.{}._linear.{}", layer, kind);
+      weight.name = layer == std::to_string(last)
+                        ? "over_arch.model.1." + kind
+                        : fmt::format("over_arch.model.0._mlp.{}._linear.{}", layer, kind);
       if (layer == "0" && kind == "weight" && shape.interaction == InteractionKind::Dot)
         weight.columns = torchrec_columns(shape);
     }

@@ -108,6 +108,12 @@ class History(PreprocessTest):
         self.assertIn("table item: 14 rows of the checkpoint and 8 new ones", told)
         self.trifold("evaluate", "--load", "run2", "--data", "day1", "--threads-per-rank", 1)
 
+    def test_plan(self):
+        self.clicks("clicks")
+        out, _ = self.trifold("plan", "--train-data", "clicks", *MODEL, *DIN, "--ranks", 2, "--measure-steps", 2)
+        self.assertIn("item", out)
+        self.assertNotIn("history", out)  # it has no table
+
     def test_synthetic_clicks(self):
         synthetic = ("--table-rows", "300-200-200", "--table-max-ids", "1-1-10", "--dense-features", 3, *MODEL, "--attention", "C3:C2")
         log = ("--train-iters", 3, "--log-json", "log.jsonl", "--log-interval", 1)

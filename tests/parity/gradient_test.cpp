@@ -253,9 +253,7 @@ std::vector<GradientCase> cases_without_experts() {
        },
        rows, stream(kWidth / 4)},
       {"BagAttention",
-       [](B& b) {
-         return std::make_unique<BagAttention>(b, "a", kWidth / 2, 1, std::array<int64_t, 1>{1});
-       },
+       [](B& b) { return std::make_unique<BagAttention>(b, "a", kWidth / 2, 1, std::array<int64_t, 1>{1}); },
        rows, stream(kWidth / 2)},
       {"CrossNetwork", [](B& b) { return std::make_unique<CrossNetwork>(b, "c", kWidth, 4, 3); }, rows, rows},
       {"TransformerBlock", [](B& b) { return transformer(b, block_shape(0.0)); }, rows, rows},

@@ -259,7 +259,8 @@ TEST(RecommenderGradient, EveryParameterByFiniteDifferences) {
         Shape4{InteractionKind::Cross, false, false, false, ClickLoss::Logistic, 0, true, 3, 2},
         Shape4{InteractionKind::Dot, false, false, false, ClickLoss::Logistic, 3, false, 1, 0, true},
         Shape4{InteractionKind::Cat, false, true, true, ClickLoss::Logistic, 0, true, 2, 0, true},
-        Shape4{InteractionKind::Dot, false, false, false, ClickLoss::Logistic, 3, false, 1, 0, false, true}}) {
+        Shape4{InteractionKind::Dot, false, false, false, ClickLoss::Logistic, 3, false, 1, 0, false,
+               true}}) {
     RecommenderSetup setup;
     setup.model = {.dense = shape.dense, .tables = 2, .width = 3, .bottom = {6, 3}, .top = {9, 1}};
     setup.model.interaction = shape.kind;

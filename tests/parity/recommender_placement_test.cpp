@@ -108,9 +108,13 @@ TEST(RecommenderPlacement, SharedTablesAndAttentionOnEveryRankCount) {
   for (const auto& [kind, weighted] :
        {std::pair{SparseKind::RowwiseAdagrad, false}, std::pair{SparseKind::Adam, true}}) {
     RecommenderSetup setup = setup_for(kind, DType::F64, weighted);
-    setup.schema.tables = {{"users", 300, 1}, {"items", 57, 4},  {"hour", 24, 1, "", {}, ""},
-                           {"seen", 57, 3, "", {}, "items"},     {"pages", 41, 2},
-                           {"last", 24, 2, "", {}, "hour"},      {"tiny", 3, 1}};
+    setup.schema.tables = {{"users", 300, 1},
+                           {"items", 57, 4},
+                           {"hour", 24, 1, "", {}, ""},
+                           {"seen", 57, 3, "", {}, "items"},
+                           {"pages", 41, 2},
+                           {"last", 24, 2, "", {}, "hour"},
+                           {"tiny", 3, 1}};
     setup.model.tables = 7;
     setup.model.attended = {{3, 1, "seen"}, {4, 0, "pages"}};
     setup.model.attention = {5, 1};

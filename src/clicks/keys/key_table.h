@@ -99,7 +99,7 @@ class KeyTable {
   KeyRule rule_;
   Entries owners_, waiting_;
   std::vector<uint32_t> starts_;  // the first place of each bucket, and the end
-  uint32_t batch_ = 0;  // the number of the current one
+  uint32_t batch_ = 0;            // the number of the current one
   std::vector<Change> changes_;
   std::vector<uint64_t> unknown_;
   std::vector<int32_t> begun_;

@@ -58,9 +58,10 @@ OptionTable options_of(PreprocessConfig& config) {
       .takes("COLUMN,...")
       .absent("none");
   table
-      .add("share-table", &config.share_table,
-           "Columns that have the table of another one, so that equal texts have one id and one vector, as in "
-           "history:item.")
+      .add(
+          "share-table", &config.share_table,
+          "Columns that have the table of another one, so that equal texts have one id and one vector, as in "
+          "history:item.")
       .takes("COLUMN:COLUMN,...")
       .absent("each has its own");
   table

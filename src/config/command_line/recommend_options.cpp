@@ -92,9 +92,10 @@ void add_model(OptionTable& table, DlrmConfig& model) {
           "root of its rows. With a number given, rows that a table grows by begin like its first ones.")
       .at_least(0);
   table
-      .add("init-weights", &model.init_weights,
-           "Begin a new run with the weights of this safetensors file, which convert or TorchRec's names describe, in "
-           "place of random ones.")
+      .add(
+          "init-weights", &model.init_weights,
+          "Begin a new run with the weights of this safetensors file, which convert or TorchRec's names describe, in "
+          "place of random ones.")
       .files("FILE")
       .absent("initial values follow from --seed");
   table
@@ -123,9 +124,10 @@ void add_model(OptionTable& table, DlrmConfig& model) {
   table.add("cross-rank", &model.cross_rank, "Rank of the matrices of the cross network.").range(1, 1 << 20);
   table.add("pooling", &model.pooling, "Pooling of a bag of ids: the sum or the mean of its vectors.");
   table
-      .add("attention", &model.attention,
-           "Pool these bags by attention to the vector of another table instead (DIN), as in history:item: each vector "
-           "of the bag counts as much as an MLP says that sees it beside that of the item.")
+      .add(
+          "attention", &model.attention,
+          "Pool these bags by attention to the vector of another table instead (DIN), as in history:item: each vector "
+          "of the bag counts as much as an MLP says that sees it beside that of the item.")
       .takes("BAG:TABLE,...")
       .absent("none");
   table.add("attention-mlp", &model.attention_mlp, "Widths of that MLP; the last is 1.").takes("N-N-...");

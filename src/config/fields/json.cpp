@@ -146,29 +146,12 @@ void tokenizer_from_json(const nlohmann::json& json, DataConfig& data) {
 namespace {
 
 // What a recommender is: its layers, and what is trained with them.
-constexpr const char* kRecommenderOptions[] = {"embedding-dim",
-                                               "bottom-mlp",
-                                               "top-mlp",
-                                               "interaction",
-                                               "interaction-self",
-                                               "wide",
-                                               "dropout",
-                                               "optimizer",
-                                               "pooling",
-                                               "embedding-optimizer",
-                                               "cross-layers",
-                                               "cross-rank",
-                                               "loss",
-                                               "f64",
-                                               "batch-norm",
-                                               "attention",
-                                               "attention-mlp",
-                                               "tower-mlp",
-                                               "multi-task",
-                                               "embedding-init-range",
-                                               "mmoe-experts",
-                                               "key-admission",
-                                               "key-eviction"};
+constexpr const char* kRecommenderOptions[] = {
+    "embedding-dim", "bottom-mlp",    "top-mlp",     "interaction", "interaction-self",
+    "wide",          "dropout",       "optimizer",   "pooling",     "embedding-optimizer",
+    "cross-layers",  "cross-rank",    "loss",        "f64",         "batch-norm",
+    "attention",     "attention-mlp", "tower-mlp",   "multi-task",  "embedding-init-range",
+    "mmoe-experts",  "key-admission", "key-eviction"};
 // How it computes, and how its data are read.
 constexpr const char* kUseOptions[] = {"bf16", "table-max-ids", "id-policy"};
 
