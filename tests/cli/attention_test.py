@@ -110,7 +110,7 @@ class History(PreprocessTest):
 
     def test_plan(self):
         self.clicks("clicks")
-        out, _ = self.trifold("plan", "--train-data", "clicks", *MODEL, *DIN, "--ranks", 2, "--measure-steps", 2)
+        out, _ = self.trifold("plan", "--train-data", "clicks", "--table-rows", "data", *MODEL, *DIN, "--ranks", 2, "--measure-steps", 2)
         self.assertIn("item", out)
         self.assertNotIn("history", out)  # it has no table
 
