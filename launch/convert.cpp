@@ -8,6 +8,7 @@
 #include "config/fields/json.h"
 #include "config/fields/model_family.h"
 #include "convert/export_onnx.h"
+#include "convert/export_tensors.h"
 #include "files/output_files.h"
 #include "launch/commands.h"
 #include "launch/progress.h"
@@ -47,12 +48,21 @@ int run(const ConvertConfig& config) {
   const bool from_hugging_face = is_hugging_face_folder(config.load);
   std::optional<CheckpointReader> checkpoint;
   if (!from_hugging_face) checkpoint.emplace(config.load);
+  if (checkpoint && is_recommender(*checkpoint) && config.save.ends_with(".safetensors")) {
+    const ExportedTensors done = export_tensors(*checkpoint, config);
+    fmt::print("{} -> {}: {} tensors, {} of {} rows of tables, {:.1f} MB, safetensors\n", done.from, done.to,
+               done.tensors, done.rows, done.all_rows, static_cast<double>(done.bytes) / 1e6);
+    return kDone;
+  }
   if (checkpoint && is_recommender(*checkpoint)) {
     const ExportedOnnx done = export_onnx(*checkpoint, config);
     fmt::print("{} -> {}: {} tables, {:.1f} MB, ONNX\n", done.from, done.to, done.tables,
                static_cast<double>(done.bytes) / 1e6);
     return kDone;
   }
+  if (config.changed_since || config.names != WeightNames::Trifold)
+    bad_input("--{}: {} is no checkpoint of a recommender: leave it out",
+              config.changed_since ? "changed-since" : "names", config.load);
   check_writable_folder("--save", config.save);
   if (checkpoint) {
     CheckpointReader& from = *checkpoint;

@@ -34,6 +34,7 @@ PreprocessOptions options_from(const PreprocessConfig& config) {
   options.dictionaries_of = config.dictionaries_of;
   options.grow_dictionaries = config.grow_dictionaries;
   options.max_bag = config.max_bag;
+  if (config.share_table) options.shared = config.share_table->pairs;
   options.drop_negatives = config.drop_negatives;
   options.seed = config.seed;
   options.max_malformed = config.max_malformed;

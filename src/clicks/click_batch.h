@@ -31,6 +31,8 @@ struct ClickTable {
     bool operator==(const Older&) const = default;
   };
   std::vector<Older> grown_from = {};
+  // The table whose rows these ids are of; empty: this one has its own.
+  std::string shares = {};
 
   // Whether ids are 64-bit keys, which a KeyTable maps to rows (clicks/keys/key_table.h).
   static constexpr std::string_view kKeys = "keys of ";

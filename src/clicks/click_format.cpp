@@ -25,6 +25,7 @@ constexpr int64_t kBagVersion = 3;   // with bags
 constexpr int64_t kWeightVersion = 4;
 constexpr int64_t kLabelVersion = 5;  // with several labels
 constexpr int64_t kKeyVersion = 6;    // with keys
+constexpr int64_t kShareVersion = 7;  // with tables that columns share
 
 // Reads members of one JSON object with messages that name file and key.
 class Reader {
@@ -94,6 +95,7 @@ ClickFolder::Table read_table(const json& object, const std::string& path) {
     table.most_ids = reader.number("most_ids", 1, ClickFolder::kMostBagIds);
   }
   table.dictionary = reader.flag("dictionary");
+  if (object.contains("shares")) table.shares = reader.text("shares");
   if (table.keys && table.dictionary)
     bad_input("{}: table {} has both \"keys\" and \"dictionary\"", path, table.name);
   if (object.contains("dictionary_bytes")) {
@@ -110,6 +112,19 @@ ClickFolder::Table read_table(const json& object, const std::string& path) {
       table.grown_from.push_back({one.number("rows", 1, table.rows), one.text("mapping")});
     }
   return table;
+}
+
+void check_shares(const ClickFolder& clicks, const std::string& path) {
+  for (const ClickFolder::Table& table : clicks.tables) {
+    if (table.shares.empty()) continue;
+    const auto owner =
+        std::find_if(clicks.tables.begin(), clicks.tables.end(),
+                     [&](const ClickFolder::Table& other) { return other.name == table.shares; });
+    if (owner == clicks.tables.end() || !owner->shares.empty() || owner->rows != table.rows ||
+        owner->keys != table.keys)
+      bad_input("{}: table {} \"shares\" {}, which is no table with a dictionary of its own and as many rows",
+                path, table.name, table.shares);
+  }
 }
 
 ClickFolder::Label read_label(const json& object, const std::string& path, const ClickFolder& clicks) {
@@ -139,7 +154,8 @@ std::string ClickFolder::weights_file(const std::string& folder, int table) cons
 }
 
 std::string ClickFolder::dictionary_file(const std::string& folder, int table) const {
-  return fmt::format("{}/{}.dict", folder, tables[static_cast<size_t>(table)].name);
+  const Table& of = tables[static_cast<size_t>(table)];
+  return fmt::format("{}/{}.dict", folder, of.shares.empty() ? of.name : of.shares);
 }
 
 uint32_t ClickFolder::dictionary_checksum(const std::string& folder, int table) const {
@@ -177,6 +193,7 @@ void write_click_folder(const ClickFolder& clicks, const std::string& folder) {
     if (table.dictionary_crc) tables.back()["dictionary_crc32"] = *table.dictionary_crc;
     for (const ClickTable::Older& older : table.grown_from)
       tables.back()["grown_from"].push_back({{"rows", older.rows}, {"mapping", older.mapping}});
+    if (!table.shares.empty()) tables.back()["shares"] = table.shares;
     if (table.dictionary_bytes == 8) {
       tables.back()["dictionary_bytes"] = 8;
       version = std::max(version, kWideVersion);
@@ -194,6 +211,9 @@ void write_click_folder(const ClickFolder& clicks, const std::string& folder) {
     labels.push_back({{"name", label.name}, {"clicks", label.clicks}, {"missing", label.missing}});
   if (!clicks.labels.empty()) version = kLabelVersion;
   if (keys) version = kKeyVersion;
+  if (std::any_of(clicks.tables.begin(), clicks.tables.end(),
+                  [](const ClickFolder::Table& table) { return !table.shares.empty(); }))
+    version = kShareVersion;
   json sources = json::array();
   for (const ClickFolder::Source& source : clicks.sources)
     sources.push_back({{"file", source.file},
@@ -230,9 +250,9 @@ ClickFolder read_click_folder(const std::string& folder) {
   const json manifest = read_json_file(path);
   const Reader reader(manifest, path);
   if (reader.text("format") != kFormat) bad_input("{}: was not written by `trifold preprocess`", path);
-  if (const int64_t version = reader.number("version", 1, kMany); version > kKeyVersion)
+  if (const int64_t version = reader.number("version", 1, kMany); version > kShareVersion)
     bad_input("{}: has version {} of the format; this program reads versions {} to {}", path, version,
-              kVersion, kKeyVersion);
+              kVersion, kShareVersion);
   ClickFolder clicks;
   clicks.samples = reader.number("samples", 1, kMany);
   clicks.clicks = reader.number("clicks", 0, clicks.samples);
@@ -256,6 +276,7 @@ ClickFolder read_click_folder(const std::string& folder) {
   clicks.frequency_threshold = reader.number("frequency_threshold", 0, kMany);
   clicks.drop_negatives = reader.real("drop_negatives");
   for (const json& table : reader.list("tables")) clicks.tables.push_back(read_table(table, path));
+  check_shares(clicks, path);
   for (const json& object : reader.list("sources")) {
     const Reader source(object, path);
     clicks.sources.push_back({source.text("file"), source.number("lines", 0, kMany),
@@ -316,7 +337,7 @@ std::unique_ptr<ColumnClicks> open_click_folder(const std::string& folder, const
     const int64_t table_rows =
         table.keys ? rows_of_keys(clicks, folder, static_cast<size_t>(t), rows) : table.rows;
     schema.tables.push_back({table.name, table_rows, static_cast<int>(table.most_ids),
-                             clicks.mapping(folder, t), table.grown_from});
+                             clicks.mapping(folder, t), table.grown_from, table.shares});
     files.ids.push_back({clicks.ids_file(folder, t), table.id_bytes,
                          table.bag ? clicks.ends_file(folder, t) : std::string(),
                          table.weighted ? clicks.weights_file(folder, t) : std::string()});

@@ -8,14 +8,14 @@
 //                  table of bags the ids of each sample, one bag after the other
 //   C1.ends ...    for each table of bags: per sample the number of ids up to and including it, u64
 //   C1.weights ... for each table of bags whose ids have weights: f32, one per id
-//   C1.dict ...    where ids come from a dictionary: the hash of id 2, 3, ... (ids 0 and 1: see
+//   C1.dict ...    where ids come from a dictionary of the table's own: the hash of id 2, 3, ... (ids 0 and 1: see
 //                  preprocess/number_ids.h), unsigned, in 4 bytes, or in 8 where one of them needs more
 //
 // A dictionary that was grown from an older one begins with it, so that its ids keep their meaning; clicks.json lists
 // the older ones with their rows.
 //
 // All numbers are little-endian. Each column has its own file, so a rank may read only its tables. The folder gets its
-// name once it is complete. clicks.json has version 6 if ids are keys, 5 if samples have several labels, 4 if ids have weights, 3 if there
+// name once it is complete. clicks.json has version 7 if tables are shared, 6 if ids are keys, 5 if samples have several labels, 4 if ids have weights, 3 if there
 // are bags, 2 if a dictionary has hashes of 8 bytes, else 1; earlier programs reject versions that they do not know.
 #pragma once
 
@@ -47,6 +47,7 @@ struct ClickFolder {
     bool keys = false;         // or as they are, and the table has as many rows as a run gives it
     std::optional<uint32_t> dictionary_crc;     // of the dictionary's file; absent in older folders
     std::vector<ClickTable::Older> grown_from;  // see ClickTable
+    std::string shares = {};  // the table whose ids and dictionary these are; empty: its own
   };
   struct Source {
     std::string file;
@@ -85,6 +86,7 @@ struct ClickFolder {
   std::string ids_file(const std::string& folder, int table) const;
   std::string ends_file(const std::string& folder, int table) const;
   std::string weights_file(const std::string& folder, int table) const;
+  // Of tables that share, the same.
   std::string dictionary_file(const std::string& folder, int table) const;
   // CRC-32 of a table's dictionary file.
   uint32_t dictionary_checksum(const std::string& folder, int table) const;

@@ -20,7 +20,7 @@ constexpr size_t kMarkBytes = 3;                     // of a byte order mark
 
 bool is_click_file(const fs::path& path) {
   fs::path name = path.filename();
-  if (name.extension() == ".parquet") return true;
+  if (name.extension() == ".parquet" || name.extension() == ".data") return true;
   if (name.extension() == ".npz")
     return !name.string().ends_with("_multi_hot.npz");  // belongs to a file of labels
   if (name.extension() == ".npy")
@@ -121,7 +121,7 @@ std::vector<std::string> click_inputs(const std::vector<std::string>& paths) {
     if (files.size() == before)
       bad_input(
           "{}: is a folder without clicks: no name in it ends in .csv, .tsv or .txt, optionally followed by {}, "
-          "in .parquet, .npz or _labels.npy",
+          "in .parquet, .npz, .data or _labels.npy",
           path, kPackedEndings);
   }
   return files;

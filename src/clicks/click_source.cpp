@@ -96,10 +96,13 @@ int64_t ClickFeed::real_samples(int64_t step) const {
   return std::min(global_, source_.samples() - first);
 }
 
-void ClickFeed::keys(int64_t step, int table, std::vector<uint64_t>& out) const {
+void ClickFeed::positions(int64_t step, std::vector<int64_t>& out) const {
+  out.resize(static_cast<size_t>(real_samples(step)));
+  order_.positions(step / batches_per_epoch(), step % batches_per_epoch() * global_, out);
+}
+
+void ClickFeed::keys(std::span<const int64_t> positions, int table, std::vector<uint64_t>& out) const {
   out.clear();
-  std::vector<int64_t> positions(static_cast<size_t>(real_samples(step)));
-  order_.positions(step / batches_per_epoch(), step % batches_per_epoch() * global_, positions);
   source_.add_keys(table, positions, out);
 }
 

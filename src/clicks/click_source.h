@@ -85,8 +85,10 @@ class ClickFeed {
   int64_t batches_per_epoch() const { return (source_.samples() + global_ - 1) / global_; }
   // Samples of global batch `step` (counted from 0) over all ranks.
   int64_t real_samples(int64_t step) const;
-  // The keys in a table of all samples of global batch `step`, in place of those in `out`.
-  void keys(int64_t step, int table, std::vector<uint64_t>& out) const;
+  // The stored positions of all samples of global batch `step`, in place of those in `out`; and the keys in a table of the
+  // samples at such positions.
+  void positions(int64_t step, std::vector<int64_t>& out) const;
+  void keys(std::span<const int64_t> positions, int table, std::vector<uint64_t>& out) const;
   // Fills `out` with samples [rank * share, (rank + 1) * share) of global batch `step`; those beyond its end
   // are padding.
   void read(int64_t step, int rank, int64_t share, ClickBatchBuffer& out) const;

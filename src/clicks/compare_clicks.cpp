@@ -78,6 +78,10 @@ std::vector<std::string> click_differences(const NamedSchema& first, const Named
                                         here, first.name));
     };
     if (one.name != two.name && has_table(b, one.name)) add("table in its place", two.name, one.name);
+    const auto rows_of = [](const ClickTable& table) {
+      return table.shares.empty() ? table.name : table.shares;
+    };
+    if (one.shares.empty() != two.shares.empty()) add("rows are those of", rows_of(two), rows_of(one));
     if (can_read(one, two)) continue;
     if (one.rows != two.rows) add("rows", two.rows, one.rows);
     if (!same_mapping(one.mapping, two.mapping))

@@ -1,10 +1,12 @@
 #include "convert/export_onnx.h"
 
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "checkpoint/tensor_kind.h"
 #include "config/fields/recommend_choices.h"
 #include "convert/onnx_file.h"
 #include "embedding/table_part.h"
@@ -38,9 +40,19 @@ class RecommenderGraph {
   void build() {
     if (shape_.has_bottom()) take_dense();
     const ClickSchema& schema = stored_.setup.schema;
-    const std::vector<EmbeddingTable> tables = embedding_tables(schema, shape_.width, shape_.wide);
-    for (int t = 0; t < schema.table_count(); ++t)
-      take_bag(tables[static_cast<size_t>(t)], schema.table(t).mapping);
+    const TableUses uses = stored_.setup.uses();
+    const size_t first = vectors_.size();
+    vectors_.resize(first + schema.tables.size());
+    std::vector<std::string> bags;
+    for (size_t c = 0; c < schema.tables.size(); ++c) {
+      const EmbeddingTable& table = uses.tables[static_cast<size_t>(uses.columns[c].table)];
+      bags.push_back(rows_of_bag(schema.tables[c], table));
+      if (!uses.columns[c].one_by_one) vectors_[first + c] = pooled(bags[c], schema.tables[c].name);
+    }
+    for (const AttendedBag& bag : shape_.attended)
+      vectors_[first + static_cast<size_t>(bag.column)] =
+          attended(bags[static_cast<size_t>(bag.column)],
+                   vectors_[first + static_cast<size_t>(bag.candidate)], bag.name);
     const std::string flat = side_by_side(vectors_);
     std::string logits = head(interaction(flat));
     if (shape_.interaction == InteractionKind::Fm)
@@ -92,8 +104,12 @@ class RecommenderGraph {
   }
 
   // A weight of the checkpoint, by its name there.
-  std::string weight(const std::string& name) {
-    const std::string stored = "param/" + name;
+  std::string weight(const std::string& name, std::string_view kind = kWeightKind) {
+    const std::string stored = fmt::format("{}/{}", kind, name);
+    if (const auto there = there_.find(stored); there != there_.end()) return there->second;
+    return there_[stored] = add_weight(kind == kWeightKind ? name : stored, stored);
+  }
+  std::string add_weight(const std::string& name, const std::string& stored) {
     const Shape shape = from_.find(stored)->global;
     return file_.weight(name, shape,
                         [&from = from_, stored, shape](int64_t first, int64_t count, float* into) {
@@ -111,10 +127,23 @@ class RecommenderGraph {
 
   std::string mlp(const std::string& name, std::string x, size_t layers, bool linear_end) {
     for (size_t i = 0; i < layers; ++i) {
-      x = product(x, fmt::format("{}.{}.weight", name, i), fmt::format("{}.{}.bias", name, i));
+      const std::string layer = fmt::format("{}.{}", name, i);
+      if (shape_.batch_norm && i + 1 < layers)
+        x = normalised(product(x, layer + ".weight"), layer + ".norm");
+      else
+        x = product(x, layer + ".weight", layer + ".bias");
       if (!linear_end || i + 1 < layers) x = file_.add("Relu", {x});
     }
     return x;
+  }
+
+  // With the running statistics.
+  std::string normalised(const std::string& x, const std::string& name) {
+    const std::string mean = file_.add("Mul", {weight(name, kNormKinds[0]), file_.number(-1.0F)});
+    const std::string variance =
+        file_.add("Add", {weight(name, kNormKinds[1]), file_.number(static_cast<float>(BatchNorm::kEps))});
+    const std::string normal = file_.add("Div", {file_.add("Add", {x, mean}), file_.add("Sqrt", {variance})});
+    return file_.add("Add", {file_.add("Mul", {normal, weight(name + ".weight")}), weight(name + ".bias")});
   }
 
   void take_dense() {
@@ -166,37 +195,63 @@ class RecommenderGraph {
     return wanted;
   }
 
-  // Rows of ids below 0 are multiplied by 0.
-  void take_bag(const EmbeddingTable& table, const std::string& mapping) {
-    const std::string ids = "ids." + table.name;
+  // [batch, any, E]: the rows of a bag. Those of ids below 0 are multiplied by 0.
+  std::string rows_of_bag(const ClickTable& column, const EmbeddingTable& table) {
+    const std::string ids = "ids." + column.name;
     file_.input(ids, true, -1);
-    const std::string zero = file_.integers({0}), one = file_.integers({1}), two = file_.integers({2});
+    const std::string zero = file_.integers({0}), two = file_.integers({2});
     constexpr int64_t kFloat = 1;
     const std::string known = file_.add("GreaterOrEqual", {ids, zero});
-    const std::string there = file_.add("Cast", {known}, {{"to", kFloat}});
+    const std::string there = counts_[column.name] = file_.add("Cast", {known}, {{"to", kFloat}});
     std::string factor = there;
     if (stored_.setup.schema.weighted) {
-      const std::string weights = "weights." + table.name;
+      const std::string weights = "weights." + column.name;
       file_.input(weights, false, -1, ids);
       factor = file_.add("Where", {known, weights, file_.number(0.0F)});
     }
-    const std::string row = rows_of(file_.add("Max", {ids, zero}), table, mapping);
+    const std::string row = rows_of(file_.add("Max", {ids, zero}), table, column.mapping);
     const std::string rows = file_.add("Gather", {weight(weight_name(table)), row}, {{"axis", 0}});
-    const std::string real = file_.add("Mul", {rows, file_.add("Unsqueeze", {factor, two})});
-    std::string bag = file_.add("ReduceSum", {real, one}, {{"keepdims", 0}});
+    return file_.add("Mul", {rows, file_.add("Unsqueeze", {factor, two})});
+  }
+
+  std::string pooled(const std::string& rows, const std::string& column) {
+    const std::string one = file_.integers({1});
+    std::string bag = file_.add("ReduceSum", {rows, one}, {{"keepdims", 0}});
     if (stored_.setup.mean) {
-      const std::string count = file_.add("ReduceSum", {there, one}, {{"keepdims", 1}});
+      const std::string count = file_.add("ReduceSum", {counts_.at(column), one}, {{"keepdims", 1}});
       bag = file_.add("Div", {bag, file_.add("Max", {count, file_.number(1.0F)})});
     }
     if (shape_.wide) {
       terms_.push_back(columns(bag, shape_.width, shape_.row()));
       bag = columns(bag, 0, shape_.width);
     }
-    vectors_.push_back(bag);
+    return bag;
   }
 
-  std::string columns(const std::string& x, int64_t begin, int64_t end) {
-    return file_.add("Slice", {x, file_.integers({begin}), file_.integers({end}), file_.integers({1})});
+  // As BagAttention (nn/bag_attention.h).
+  std::string attended(const std::string& rows, const std::string& candidate, const std::string& name) {
+    const std::string one = file_.integers({1});
+    std::string h = rows;
+    if (shape_.wide) {
+      const std::string all = file_.add("ReduceSum", {rows, one}, {{"keepdims", 0}});
+      terms_.push_back(columns(all, shape_.width, shape_.row()));
+      h = columns(rows, 0, shape_.width, 2);
+    }
+    const std::string alone = file_.add("Unsqueeze", {candidate, one});
+    const std::string c = file_.add("Add", {alone, file_.add("Mul", {h, file_.number(0.0F)})});
+    const std::string difference = file_.add("Add", {c, file_.add("Mul", {h, file_.number(-1.0F)})});
+    std::string a = file_.add("Concat", {c, h, difference, file_.add("Mul", {c, h})}, {{"axis", 2}});
+    for (size_t i = 0; i < shape_.attention.size(); ++i) {
+      const std::string layer = fmt::format("attention.{}.{}", name, i);
+      const std::string turned = file_.add("Transpose", {weight(layer + ".weight")}, {}, {{"perm", {1, 0}}});
+      a = file_.add("Add", {file_.add("MatMul", {a, turned}), weight(layer + ".bias")});
+      if (i + 1 < shape_.attention.size()) a = file_.add("Relu", {a});
+    }
+    return file_.add("ReduceSum", {file_.add("Mul", {a, h}), one}, {{"keepdims", 0}});
+  }
+
+  std::string columns(const std::string& x, int64_t begin, int64_t end, int64_t axis = 1) {
+    return file_.add("Slice", {x, file_.integers({begin}), file_.integers({end}), file_.integers({axis})});
   }
 
   // Products of pairs, in the order of dot_interaction (ops/ops.h).
@@ -231,8 +286,10 @@ class RecommenderGraph {
   const StoredRecommender& stored_;
   const DlrmShape& shape_;
   OnnxFile& file_;
-  std::vector<std::string> vectors_;  // [batch, D], the bottom MLP's first
-  std::vector<std::string> terms_;    // [batch, 1] or [batch, labels], of the logits
+  std::vector<std::string> vectors_;           // [batch, D], the bottom MLP's first
+  std::vector<std::string> terms_;             // [batch, 1] or [batch, labels], of the logits
+  std::map<std::string, std::string> there_;   // weights in the file, by their names in the checkpoint
+  std::map<std::string, std::string> counts_;  // of the ids of bags, by the names of their tables
 };
 
 }  // namespace
@@ -241,14 +298,21 @@ ExportedOnnx export_onnx(CheckpointReader& from, const ConvertConfig& config) {
   const std::string name = from.directory().string();
   if (std::filesystem::path(config.save).extension() != ".onnx")
     bad_input(
-        "{} is a checkpoint of a recommender, which becomes one file in the ONNX format: --save {} does not "
-        "end in .onnx",
+        "{} is a checkpoint of a recommender, which becomes one file: --save {} ends neither in .onnx nor in "
+        ".safetensors",
         name, config.save);
   check_writable_file("--save", config.save);
   if (config.dtype || config.seq_length)
     bad_input("--{} has no effect on a recommender, whose file has numbers in f32: leave it out",
               config.dtype ? "dtype" : "seq-length");
   const ConvertConfig plain;
+  const std::pair<const char*, bool> tensors[] = {{"names", config.names != plain.names},
+                                                  {"changed-since", config.changed_since.has_value()}};
+  for (const auto& [option, changed] : tensors)
+    if (changed)
+      bad_input(
+          "--{} has no effect on a file in the ONNX format: leave it out, or --save a .safetensors file",
+          option);
   const std::pair<const char*, bool> unused[] = {
       {"max-file-size", config.max_file_size != plain.max_file_size},
       {"max-memory", config.max_memory != plain.max_memory}};

@@ -78,7 +78,7 @@ void IdExchange::refuse_id(const ClickBatch& batch, size_t t) const {
     for (int32_t k = batch.lengths[t].as<int32_t>()[i]; k > 0; --k, ++id)
       if (*id < 0 || *id >= table.rows)
         bad_input("table {}: id {} of sample {} of the epoch is outside the table, which has {} rows",
-                  table.name, *id, batch.first_sample + i, table.rows);
+                  table.name, *id, batch.first_sample + i / options_.bags, table.rows);
   fail("table {}: the batch has more ids than the lengths of its bags say", table.name);
 }
 

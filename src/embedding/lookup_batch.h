@@ -21,6 +21,7 @@ struct LookupOptions {
   bool weighted = false;  // ids have weights
   bool mean = false;      // bags are averaged, which needs factors
   DType dtype = DType::F32;
+  int64_t bags = 1;  // of a sample: `samples` counts them (embedding/table_groups.h)
 };
 
 // The bytes of a batch on a rank.

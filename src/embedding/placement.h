@@ -26,8 +26,9 @@ struct EmbeddingTable {
   std::string name;
   int64_t rows = 0;
   int64_t width = 0;  // columns
-  int max_ids = 1;    // per sample
+  int max_ids = 1;    // of a bag
   int weights = 0;    // the last so many columns are first-order weights (models/dlrm.h), which begin as 0
+  int64_t bags = 1;   // of a sample, each with up to max_ids ids (embedding/table_groups.h)
 };
 
 // Part p of a table is on rank (first_rank + p) mod ranks.
@@ -53,6 +54,7 @@ class Placement {
             int leading = 1);
 
   int ranks() const { return ranks_; }
+  int leading() const { return leading_; }
   std::span<const EmbeddingTable> tables() const { return tables_; }
   std::span<const TablePlacement> choice() const { return choice_; }
   // All shards of tables that are not replicated, by rank, then table, then part.

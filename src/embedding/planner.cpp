@@ -25,7 +25,7 @@ double updated(double samples, double ids, double columns, int number_bytes) {
 }
 
 double cost(const EmbeddingTable& table, const PlacementInput& input) {
-  const auto samples = static_cast<double>(input.global_batch);
+  const auto samples = static_cast<double>(input.global_batch * table.bags);
   const auto columns = static_cast<double>(table.width);
   return looked_up(samples, table.max_ids, columns, input.number_bytes) +
          updated(samples, table.max_ids, columns, input.number_bytes);
@@ -64,31 +64,33 @@ std::vector<RankLoad> loads_of(const Placement& placement, const PlacementInput&
   for (const Shard& shard : placement.shards()) {
     const EmbeddingTable& table = tables[static_cast<size_t>(shard.table)];
     RankLoad& load = loads[static_cast<size_t>(shard.rank)];
+    const auto bags = static_cast<double>(table.bags);
     const auto columns = static_cast<double>(shard.rect.extent[1]);
     const double ids =
         table.max_ids * static_cast<double>(shard.rect.extent[0]) / static_cast<double>(table.rows);
     ++load.tables;
     load.bytes += shard.rect.extent[0] * row_bytes(table, input) * shard.rect.extent[1] / table.width;
-    load.lookup_bytes += looked_up(batch, ids, columns, input.number_bytes);
-    load.update_bytes += updated(batch, ids, columns, input.number_bytes);
-    const double of_a_rank = share * columns * input.travel_bytes;
+    load.lookup_bytes += looked_up(batch * bags, ids, columns, input.number_bytes);
+    load.update_bytes += updated(batch * bags, ids, columns, input.number_bytes);
+    const double of_a_rank = share * bags * columns * input.travel_bytes;
     load.vectors_out += of_a_rank * (ranks - 1);
     for (int rank = 0; rank < ranks; ++rank) {
       if (rank == shard.rank) continue;
       loads[static_cast<size_t>(rank)].vectors_back += of_a_rank;
-      loads[static_cast<size_t>(rank)].ids_out += share * 4 * (1 + ids);
+      loads[static_cast<size_t>(rank)].ids_out += share * bags * 4 * (1 + ids);
     }
   }
   for (RankLoad& load : loads) load.ids_out += 8.0 * (ranks - 1);
   for (size_t t = 0; t < tables.size(); ++t) {
     if (!placement.replicated(static_cast<int>(t))) continue;
     const auto columns = static_cast<double>(tables[t].width);
+    const double bags = share * static_cast<double>(tables[t].bags);
     const double dense = static_cast<double>(tables[t].rows) * columns * input.number_bytes;
     for (RankLoad& load : loads) {
       ++load.tables;
       load.bytes += tables[t].rows * row_bytes(tables[t], input);
-      load.lookup_bytes += looked_up(share, tables[t].max_ids, columns, input.number_bytes);
-      load.update_bytes += updated(share, tables[t].max_ids, columns, input.number_bytes) + 3 * dense;
+      load.lookup_bytes += looked_up(bags, tables[t].max_ids, columns, input.number_bytes);
+      load.update_bytes += updated(bags, tables[t].max_ids, columns, input.number_bytes) + 3 * dense;
       // Plus one number per row that says whether it was touched.
       load.copies_out +=
           2 * static_cast<double>(tables[t].rows) * (columns + 1) * input.number_bytes * (ranks - 1) / ranks;
@@ -123,7 +125,7 @@ std::vector<TablePlacement> plan_placement(const std::vector<EmbeddingTable>& ta
   for (size_t t = 0; input.ranks > 1 && t < tables.size(); ++t) {
     const EmbeddingTable& table = tables[t];
     const int64_t bytes = table.rows * row_bytes(table, input);
-    if (table.rows < samples) {
+    if (table.rows < samples * table.bags) {
       placement[t].kind = PlacementKind::Replicated;
       for (int64_t& h : held) h += bytes;
       continue;

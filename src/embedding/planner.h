@@ -2,6 +2,7 @@
 //
 // Each step, a table costs the bytes its memory moves: for L ids per sample and D columns of s bytes,
 //   B (L (4 + 3 D s) + 2 D s)       ids and rows read, rows updated, bags written, their gradients read
+// (each of several bags of a sample counts as a sample),
 // and holds rows (D s + state) bytes.
 //   1. A table with fewer rows than a rank has samples is replicated: summing the gradients of all its rows
 //      sends less than bags and their gradients would.

@@ -1,8 +1,10 @@
 #include "models/dlrm.h"
 
 #include <memory>
+#include <optional>
 #include <utility>
 
+#include "models/dlrm_vectors.h"
 #include "nn/dense.h"
 #include "nn/label_towers.h"
 
@@ -18,7 +20,29 @@ int64_t DlrmShape::interaction_width() const {
   return (has_bottom() ? width : 0) + pairs();
 }
 
+std::vector<NormedLayer> DlrmShape::normed() const {
+  std::vector<NormedLayer> layers;
+  int64_t first = 0;
+  const auto add = [&](const char* mlp, const std::vector<int64_t>& outputs) {
+    for (size_t i = 0; i + 1 < outputs.size(); ++i) {
+      layers.push_back({fmt::format("{}.{}.norm", mlp, i), first, outputs[i]});
+      first += outputs[i];
+    }
+  };
+  if (!batch_norm) return layers;
+  if (has_bottom()) add("bottom", bottom);
+  add("top", top);
+  return layers;
+}
+
 namespace {
+
+// The column of an MLP's first statistics; nothing without batch normalisation, or without a hidden layer.
+std::optional<int64_t> first_norm(const DlrmShape& shape, std::string_view mlp) {
+  for (const NormedLayer& layer : shape.normed())
+    if (layer.name.starts_with(mlp)) return layer.first;
+  return std::nullopt;
+}
 
 // `x` converted to `dtype`, if it has another type.
 Tensor converted(Run& run, Arena& arena, Tensor x, DType dtype) {
@@ -52,7 +76,8 @@ class Bottom : public Layer {
  public:
   Bottom(BlockBuilder& builder, const DlrmShape& shape)
       : shape_(shape),
-        mlp_(builder, "bottom", widths(shape.dense, shape.bottom), false, true, shape.dropout),
+        mlp_(builder, "bottom", widths(shape.dense, shape.bottom), false, true, shape.dropout, 0,
+             first_norm(shape, "bottom")),
         x_(builder.slot()),
         dlinear_(builder.slot()) {
     vector_.width = shape.width;
@@ -109,7 +134,7 @@ class Bottom : public Layer {
 std::unique_ptr<Layer> make_head(BlockBuilder& builder, const DlrmShape& shape) {
   if (shape.labels.empty())
     return std::make_unique<Mlp>(builder, "top", widths(shape.interaction_width(), shape.top), true, false,
-                                 shape.dropout);
+                                 shape.dropout, 0, first_norm(shape, "top"));
   return std::make_unique<LabelTowers>(builder, towers_of(shape));
 }
 
@@ -119,6 +144,7 @@ class Top : public Layer {
  public:
   Top(BlockBuilder& builder, const DlrmShape& shape)
       : shape_(shape),
+        gathered_(builder, shape),
         cross_(builder, "cross", shape.side_by_side(), shape.cross_rank,
                shape.interaction == InteractionKind::Cross ? shape.cross_layers : 0),
         head_(make_head(builder, shape)),
@@ -138,6 +164,7 @@ class Top : public Layer {
   Tensor forward(Run& run, Tensor x, Saved& saved) const override {
     const DlrmBatch& batch = batch_of(run);
     if (shape_.has_bottom()) run.ops.copy_columns(run.stream, batch.features, x, {&bottom_, 1});
+    gathered_.forward(run, batch, saved);
     const Tensor vectors = saved[vectors_] = vectors_of(run, batch.features);
     Tensor y = converted(run, run.keep, interaction(run, vectors), run.dtype);
     y = head_->forward(run, cross_.forward(run, y, saved), saved);
@@ -167,6 +194,7 @@ class Top : public Layer {
     interaction_backward(run, dvectors, cross_.backward_input(run, dx, saved), vectors);
     if (shape_.interaction == InteractionKind::Fm) run.ops.add(run.stream, dvectors, dvectors, dproducts);
     if (shape_.wide) copy_each(run, batch.feature_gradients, dvectors, vector_);
+    gathered_.backward_input(run, batch, saved);
     if (!shape_.has_bottom()) return {};
     const Tensor dbottom = run.flow.take(dlogits.dtype, {dlogits.row_count(), shape_.row()});
     run.ops.copy_columns(run.stream, dbottom, batch.feature_gradients, {&bottom_, 1});
@@ -176,6 +204,7 @@ class Top : public Layer {
   void backward_weight(Run& run, Saved& saved) const override {
     head_->backward_weight(run, saved);
     cross_.backward_weight(run, saved);
+    gathered_.backward_weight(run, saved);
   }
 
  private:
@@ -295,6 +324,7 @@ class Top : public Layer {
   }
 
   DlrmShape shape_;
+  DlrmVectors gathered_;
   CrossNetwork cross_;  // without layers for other interactions
   std::unique_ptr<Layer> head_;
   SlotId vectors_, logits_;
@@ -326,6 +356,9 @@ BlockFlops top_flops(const DlrmShape& shape) {
   double weights = shape.labels.empty() ? products_of(widths(shape.interaction_width(), shape.top))
                                         : towers_of(shape).products();
   double pairs = 0;
+  for (const AttendedBag& bag : shape.attended)
+    weights += BagAttention::products(shape.width, shape.places[static_cast<size_t>(bag.column)].bags,
+                                      shape.attention);
   if (shape.interaction == InteractionKind::Cross)
     weights += 2.0 * shape.cross_layers * static_cast<double>(shape.side_by_side()) *
                static_cast<double>(shape.cross_rank);
@@ -354,6 +387,7 @@ Model make_dlrm(const DlrmShape& shape, const Mesh& mesh, uint64_t seed) {
         shape.bottom.empty() ? 0 : shape.bottom.back(), shape.width);
   check(!shape.top.empty() && shape.top.back() == 1, "the top MLP must end with one number");
   check(shape.labels.size() != 1, "a single label has no name");
+  check(shape.labels.empty() || !shape.batch_norm, "batch normalisation is for models of one label");
   check(shape.interaction_width() > 0 && (shape.interaction != InteractionKind::Fm || shape.pairs() > 0),
         "the vectors of {} tables and no dense features have no products", shape.tables);
   Model model;

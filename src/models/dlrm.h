@@ -18,10 +18,15 @@
 // shared by the labels' towers, or each expert has such (nn/label_towers.h). Each label has its own first-order term, and
 // that of all pairs is added to every logit.
 //
-// B = samples of this rank, F = tables, L = labels, D = width of the vectors; E = D, or D + L with `wide`: a row of a
+// B = samples of this rank, F = columns of ids, which usually have a table each, L = labels, D = width of the vectors; E = D, or D + L with `wide`: a row of a
 // table is the vector of its id, then the weights. `features` [B, (F + 1) E] holds for each sample the output of the bottom block and
 // then those of the tables in order. Without dense numbers there is no bottom block: features are [B, F E], and only
 // the tables' vectors interact.
+//
+// A bag may be pooled by attention to the vector of another table (`attended`: DIN, Zhou et al., KDD 2018) instead of
+// summed: the ids of such a bag are looked up one by one, and pooled in the top block. The tables' vectors are then
+// gathered from those that were looked up (`places`, models/dlrm_vectors.h), as they are where tables have several
+// columns of ids.
 //
 // It has two blocks, or only the second, each a stage of the step's plan (schedule/table_step.h), so that communication
 // overlaps with them:
@@ -41,13 +46,34 @@
 
 #include "config/fields/recommend_choices.h"
 #include "models/model.h"
+#include "nn/batch_norm.h"
 #include "ops/recommender.h"
 
 namespace trifold {
 
+// A column of ids whose bag is pooled by attention to the vector of another one.
+struct AttendedBag {
+  int64_t column = 0, candidate = 0;
+  std::string name;  // of the column
+};
+
+// A hidden layer that has batch normalisation.
+struct NormedLayer {
+  std::string name;   // of its parameters: "bottom.0.norm"
+  int64_t first = 0;  // the column of its statistics among those of all
+  int64_t columns = 0;
+};
+
+// Where the vectors of a column of ids were looked up: `bags` of them in DlrmBatch::looked_up[group], from `column` on,
+// `stride` numbers apart, in a row for each sample.
+struct VectorPlace {
+  size_t group = 0;
+  int64_t column = 0, stride = 0, bags = 1;
+};
+
 struct DlrmShape {
   int64_t dense = 13;
-  int64_t tables = 0;
+  int64_t tables = 0;           // columns of ids
   int64_t width = 0;            // D
   std::vector<int64_t> bottom;  // widths after the input; the last is D
   std::vector<int64_t> top;     // widths after the interaction; the last is 1
@@ -61,9 +87,14 @@ struct DlrmShape {
   int cross_layers = 3;             // Cross
   int64_t cross_rank = 512;
   ClickLoss loss = ClickLoss::Logistic;
-  double dropout = 0;  // of the hidden layers of both MLPs
+  double dropout = 0;       // of the hidden layers of both MLPs
+  bool batch_norm = false;  // of the hidden layers of both MLPs (nn/batch_norm.h); not with several labels
+  std::vector<AttendedBag> attended = {};
+  std::vector<int64_t> attention = {};   // widths of the attention's MLP after its input; the last is 1
+  std::vector<VectorPlace> places = {};  // of each column of ids; empty: they are looked up into the features
 
   bool has_bottom() const { return dense > 0; }
+  std::vector<NormedLayer> normed() const;
   int64_t vectors() const { return tables + (has_bottom() ? 1 : 0); }
   int64_t logits() const { return labels.empty() ? 1 : static_cast<int64_t>(labels.size()); }  // L
   int64_t row() const { return width + (wide ? logits() : 0); }                                // E
@@ -74,14 +105,17 @@ struct DlrmShape {
 };
 
 // The inputs of the blocks (Batch::part), and where they leave results that are not activations.
-struct DlrmBatch : BatchPart {
+struct DlrmBatch : WholeBatch {
   Tensor dense = {};     // f32 [B, dense]
   Tensor labels = {};    // f32 [B, L]
   Tensor weights = {};   // f32 [B, L], 0 for a sample that is padding and for a label that is missing
   Tensor features = {};  // must hold the tables' vectors before the top's F
   Tensor feature_gradients = {};  // complete after the top's I
-  Tensor scores = {};             // [B, L]: the logits, if no backward pass follows
-  Event* summed = nullptr;        // set when the losses are summed, if a backward pass follows
+  // With DlrmShape::places: vectors by group, which must be there before the top's F, and their gradients, complete
+  // after its I.
+  std::vector<Tensor> looked_up = {}, looked_up_gradients = {};
+  Tensor scores = {};       // [B, L]: the logits, if no backward pass follows
+  Event* summed = nullptr;  // set when the losses are summed, if a backward pass follows
 };
 
 // Results have the type of DlrmBatch::features. Failure if widths do not match, or if there are too few vectors for

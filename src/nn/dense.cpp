@@ -22,26 +22,46 @@ DenseLayer::DenseLayer(BlockBuilder& builder, const std::string& name, int64_t i
       form_(form),
       key_(philox_key(builder.seed(), name + ".dropout")),
       weight_(builder.replicated(name + ".weight", {out, in}, weight_init(in, out), true)),
-      bias_(builder.replicated(name + ".bias", {out}, bias_init(out), false)),
+      bias_(form.norm ? ParamId{} : builder.replicated(name + ".bias", {out}, bias_init(out), false)),
       x_(builder.slot()),
       y_(builder.slot()),
       dz_(builder.slot()) {
   check(form.dropout == 0 || form.relu, "{}: only hidden layers, which have a ReLU, can have dropout", name);
+  check(!form.norm || form.relu, "{}: only hidden layers, which have a ReLU, can be normalised", name);
+  if (form.norm) norm_.emplace(builder, name + ".norm", out, *form.norm);
 }
 
 Tensor DenseLayer::forward(Run& run, Tensor x, Saved& saved) const {
   saved[x_] = x;
-  saved[y_] = run.keep.take(run.dtype, {x.row_count(), out_});
-  run.ops.linear(run.stream, saved[y_], x, run.weight(weight_), run.weight(bias_), form_.relu);
+  saved[y_] = norm_ ? normalised(run, x, saved) : run.keep.take(run.dtype, {x.row_count(), out_});
+  if (!norm_) run.ops.linear(run.stream, saved[y_], x, run.weight(weight_), run.weight(bias_), form_.relu);
   if (drops(run)) drop_activation(run, saved[y_], saved[y_], form_.dropout, key_, 0);
   run.show(name_, "output", saved[y_]);
   return saved[y_];
 }
 
+// The maximum is what the backward of a ReLU makes of y as its own gradient.
+Tensor DenseLayer::normalised(Run& run, const Tensor& x, Saved& saved) const {
+  const Tensor z = run.keep.take(run.dtype, {x.row_count(), out_});
+  run.ops.gemm(run.stream, z, x, false, run.weight(weight_), true, 1, 0);
+  const Tensor y = norm_->forward(run, z, saved);
+  const Arena::Mark mark = run.scratch.mark();
+  const Tensor not_used = run.scratch.take(accumulate_type(run.dtype), {out_});
+  run.ops.relu_backward(run.stream, y, not_used, y, y, false);
+  run.scratch.release(mark);
+  return y;
+}
+
 // What was dropped is 0 in the saved y, like what ReLU held back: only the factor of the rest is missing there.
 Tensor DenseLayer::backward_input(Run& run, Tensor dy, Saved& saved) const {
   if (drops(run)) drop_activation(run, dy, dy, form_.dropout, key_, 0);
-  if (form_.relu)
+  if (norm_) {
+    const Arena::Mark mark = run.scratch.mark();
+    const Tensor not_used = run.scratch.take(accumulate_type(run.dtype), {out_});
+    run.ops.relu_backward(run.stream, dy, not_used, dy, saved[y_], false);
+    run.scratch.release(mark);
+    dy = norm_->backward_input(run, dy, saved);
+  } else if (form_.relu)
     run.ops.relu_backward(run.stream, dy, run.grad(bias_), dy, saved[y_], run.adds_to(bias_));
   else
     run.ops.column_sum(run.stream, run.grad(bias_), dy, run.adds_to(bias_));
@@ -59,13 +79,17 @@ void DenseLayer::backward_weight(Run& run, Saved& saved) const {
 }
 
 Mlp::Mlp(BlockBuilder& builder, const std::string& name, std::span<const int64_t> widths, bool linear_end,
-         bool first, double dropout, double end_dropout) {
+         bool first, double dropout, double end_dropout, std::optional<int64_t> norm) {
   check(widths.size() >= 2, "{} has no layer", name);
-  for (size_t i = 0; i + 1 < widths.size(); ++i)
+  for (size_t i = 0; i + 1 < widths.size(); ++i) {
+    const bool is_last = i + 2 == widths.size();
     layers_.emplace_back(builder, fmt::format("{}.{}", name, i), widths[i], widths[i + 1],
-                         DenseLayer::Form{.relu = !linear_end || i + 2 < widths.size(),
+                         DenseLayer::Form{.relu = !linear_end || !is_last,
                                           .first = first && i == 0,
-                                          .dropout = i + 2 < widths.size() ? dropout : end_dropout});
+                                          .dropout = is_last ? end_dropout : dropout,
+                                          .norm = is_last ? std::nullopt : norm});
+    if (norm) *norm += widths[i + 1];
+  }
 }
 
 Tensor Mlp::forward(Run& run, Tensor x, Saved& saved) const {

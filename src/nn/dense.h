@@ -2,16 +2,19 @@
 // and the cross network of DCN V2. B = samples on this rank.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "nn/batch_norm.h"
 #include "nn/layer.h"
 
 namespace trifold {
 
-// y = max(0, x W^T + b), or without the maximum; in training some numbers of y are dropped. Parameters
-// <name>.weight [out, in] and <name>.bias [out]. The gradient of the bias is added by backward_input, which reads
+// y = max(0, x W^T + b), or without the maximum; in training some numbers of y are dropped. With batch normalisation
+// (nn/batch_norm.h) that is of x W^T, before the maximum, in place of b. Parameters <name>.weight [out, in] and <name>.bias [out], and
+// those of <name>.norm. The gradient of the bias is added by backward_input, which reads
 // dy anyway. Dropout (Srivastava et al., JMLR 2014) is keyed by (layer, sample of the run, number), so it does
 // not depend on the ranks.
 class DenseLayer final : public Layer {
@@ -20,6 +23,8 @@ class DenseLayer final : public Layer {
     bool relu = true;
     bool first = false;  // dx is not needed: it is not computed, and backward_input returns no tensor
     double dropout = 0;  // of y, with `relu`
+    // The column of its statistics among those of all layers, with batch normalisation; needs `relu`.
+    std::optional<int64_t> norm = {};
   };
   DenseLayer(BlockBuilder& builder, const std::string& name, int64_t in, int64_t out, Form form);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [B, in] -> [B, out]
@@ -28,6 +33,7 @@ class DenseLayer final : public Layer {
 
  private:
   bool drops(const Run& run) const { return form_.dropout > 0 && run.training; }
+  Tensor normalised(Run& run, const Tensor& x, Saved& saved) const;
 
   std::string name_;
   int64_t in_, out_;
@@ -35,15 +41,17 @@ class DenseLayer final : public Layer {
   PhiloxKey key_;
   ParamId weight_, bias_;
   SlotId x_, y_, dz_;
+  std::optional<BatchNorm> norm_;
 };
 
 // Dense layers one after another, named <name>.0, <name>.1, ...; all with ReLU but, where `linear_end` is
-// set, the last. `dropout` is of the outputs of all layers but the last, `end_dropout` of the last's.
+// set, the last. `dropout` is of the outputs of all layers but the last, `end_dropout` of the last's. All but the last have
+// batch normalisation if there is a `norm`, the column of the first one's statistics among those of all layers.
 class Mlp final : public Layer {
  public:
   // widths[0] is the width of the input. `first`: the gradient of the input is not needed.
   Mlp(BlockBuilder& builder, const std::string& name, std::span<const int64_t> widths, bool linear_end,
-      bool first, double dropout = 0, double end_dropout = 0);
+      bool first, double dropout = 0, double end_dropout = 0, std::optional<int64_t> norm = {});
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;
   void backward_weight(Run& run, Saved& saved) const override;

@@ -64,7 +64,9 @@ bool can_preprocess(const std::string& path) {
   if (fs::is_directory(path, ignored))
     return !fs::exists(ClickFolder::manifest(path), ignored) &&
            !fs::exists(path + "/feature_spec.yaml", ignored);
-  if (is_parquet_input(path) || is_array_input(path) || packing_of(path) != Packing::None) return true;
+  if (is_parquet_input(path) || is_array_input(path) || is_norm_input(path) ||
+      packing_of(path) != Packing::None)
+    return true;
   return fs::exists(path, ignored) && !path.ends_with(".bin") && is_text_format(find_click_format(path));
 }
 

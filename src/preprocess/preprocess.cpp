@@ -242,10 +242,40 @@ class Job {
         if (folder.tables[t].name == folder.tables[other].name)
           bad_input("--sparse and --bag: two columns would have the table {}: rename one of them",
                     folder.tables[t].name);
+    share_tables(folder);
     name_labels(folder);
     folder.hash_seed = layout_.rules ? layout_.rules->hash_seed : 0;
     folder.columns = options_.columns;
     if (given_) expect_encoding(*given_, options_, layout_.rules.has_value(), folder);
+  }
+
+  // Tables of which several columns have one.
+  void share_tables(ClickFolder& folder) const {
+    const auto find = [&](const std::string& column) -> ClickFolder::Table& {
+      const std::string name = table_name_of(column);
+      for (ClickFolder::Table& table : folder.tables)
+        if (table.name == name) return table;
+      bad_input("--share-table: {} is no column of --sparse or --bag", column);
+    };
+    for (const auto& [column, other] : options_.shared) {
+      find(other);
+      find(column).shares = table_name_of(other);
+    }
+    for (const auto& [column, other] : options_.shared)
+      if (!find(other).shares.empty())
+        bad_input("--share-table: {} has the table of {}, so no column can have its table: name {} instead",
+                  other, find(other).shares, find(other).shares);
+    if (options_.keep_keys && !options_.shared.empty())
+      bad_input(
+          "--share-table {}:{}: with --ids keys each column has its own table: use --ids dictionary or hash",
+          options_.shared[0].first, options_.shared[0].second);
+    if (!given_) return;
+    for (size_t t = 0; t < folder.tables.size(); ++t) {
+      if (!options_.shared.empty() && folder.tables[t].shares != given_->tables[t].shares)
+        bad_input("--share-table: column {} has another table in {}: leave the option out",
+                  folder.tables[t].name, *options_.dictionaries_of);
+      folder.tables[t].shares = given_->tables[t].shares;
+    }
   }
 
   void name_labels(ClickFolder& folder) const {
@@ -271,6 +301,16 @@ class Job {
     }
   }
 
+  // The columns of a table, that with its name first.
+  std::vector<int> columns_of(int table) const {
+    std::vector<int> columns{table};
+    const std::vector<ClickFolder::Table>& tables = result_.folder.tables;
+    for (int t = 0; t < layout_.tables; ++t)
+      if (tables[static_cast<size_t>(t)].shares == tables[static_cast<size_t>(table)].name)
+        columns.push_back(t);
+    return columns;
+  }
+
   // Each worker takes the next table; the assignment does not affect the result.
   void number_tables(const std::string& path, const ClickColumnWriter& writer) {
     std::atomic<int> next{0};
@@ -278,52 +318,92 @@ class Job {
     std::mutex reporting;
     pool_.run([&](int) {
       for (int t = next++; t < layout_.tables; t = next++) {
-        number_table(path, writer.key_file(t), t);
+        if (result_.folder.tables[static_cast<size_t>(t)].shares.empty())
+          number_columns(path, writer, columns_of(t));
         const std::lock_guard lock(reporting);
         progress_({total_bytes_, total_bytes_, writer.samples(), layout_.tables, ++done});
       }
     });
   }
 
-  void number_table(const std::string& path, const std::string& key_file, int t) {
-    ClickFolder& folder = result_.folder;
-    ClickFolder::Table& table = folder.tables[static_cast<size_t>(t)];
-    if (options_.keep_keys) {
-      std::filesystem::rename(key_file, folder.ids_file(path, t));
-      table.keys = true;
-      table.dictionary = false;
-      table.id_bytes = key_bytes();
-      return;
-    }
+  // What all columns need.
+  IdColumnJob job_of(const std::string& path, const ClickColumnWriter& writer, int t) const {
     IdColumnJob job;
-    job.keys = key_file;
+    job.keys = writer.key_file(t);
     job.key_bytes = key_bytes();
-    job.scratch = key_file + ".";
-    job.ids = folder.ids_file(path, t);
-    job.dictionary = folder.dictionary_file(path, t);
+    job.scratch = job.keys + ".";
+    job.ids = result_.folder.ids_file(path, t);
+    job.dictionary = result_.folder.dictionary_file(path, t);
     job.threshold = options_.frequency_threshold;
     job.memory = options_.memory / static_cast<size_t>(pool_.size());
-    if (given_ && !options_.hash_ids) {
-      const std::string older = given_->dictionary_file(*options_.dictionaries_of, t);
-      const int bytes = given_->tables[static_cast<size_t>(t)].dictionary_bytes;
-      if (options_.grow_dictionaries) {
-        job.known = {older, bytes};
-      } else {
-        std::filesystem::copy_file(older, job.dictionary);
-        job.given = bytes;
+    return job;
+  }
+
+  void number_columns(const std::string& path, const ClickColumnWriter& writer,
+                      const std::vector<int>& columns) {
+    if (options_.keep_keys) return keep_keys(path, writer, columns[0]);
+    IdColumnResult ids;
+    std::optional<int> given;  // bytes of a hash in the table's dictionary, once it is complete
+    if (!options_.hash_ids) given = finish_dictionary(path, writer, columns, ids);
+    for (const int t : columns) {
+      IdColumnJob job = job_of(path, writer, t);
+      job.given = given;
+      if (options_.hash_ids)
+        ids = number_hashed_ids(job, options_.max_ind_range);
+      else if (given)
+        ids = number_ids(job);
+      take_in_ids(path, t, ids);
+      std::filesystem::remove(job.keys);
+    }
+  }
+
+  // Makes, or copies, the dictionary of a table. Returns the bytes of its hashes if columns are still to be numbered by
+  // it; a single column of a new dictionary has its ids already, with what `ids` says.
+  //
+  // The dictionary of several columns is that of the first, grown by the values of the others; each column is numbered
+  // again when it is complete, because a value that is rare in one may have an id by another.
+  std::optional<int> finish_dictionary(const std::string& path, const ClickColumnWriter& writer,
+                                       const std::vector<int>& columns, IdColumnResult& ids) {
+    const std::string file = result_.folder.dictionary_file(path, columns[0]);
+    std::optional<IdColumnJob::Known> known;
+    if (given_) {
+      known = {given_->dictionary_file(*options_.dictionaries_of, columns[0]),
+               given_->tables[static_cast<size_t>(columns[0])].dictionary_bytes};
+      if (!options_.grow_dictionaries) {
+        std::filesystem::copy_file(known->file, file);
+        return known->bytes;
       }
     }
-    const IdColumnResult ids =
-        options_.hash_ids ? number_hashed_ids(job, options_.max_ind_range) : number_ids(job);
+    for (const int t : columns) {
+      IdColumnJob job = job_of(path, writer, t);
+      job.known = known;
+      if (t != columns.back()) job.dictionary = job.scratch + "dictionary";
+      ids = number_ids(job);
+      if (known && t != columns[0]) std::filesystem::remove(known->file);
+      known = {job.dictionary, ids.dictionary_bytes};
+    }
+    if (columns.size() == 1) return std::nullopt;
+    return ids.dictionary_bytes;
+  }
+
+  void keep_keys(const std::string& path, const ClickColumnWriter& writer, int t) {
+    ClickFolder::Table& table = result_.folder.tables[static_cast<size_t>(t)];
+    std::filesystem::rename(writer.key_file(t), result_.folder.ids_file(path, t));
+    table.keys = true;
+    table.dictionary = false;
+    table.id_bytes = key_bytes();
+  }
+
+  void take_in_ids(const std::string& path, int t, const IdColumnResult& ids) {
+    ClickFolder::Table& table = result_.folder.tables[static_cast<size_t>(t)];
     table.rows = ids.rows;
     table.id_bytes = ids.id_bytes;
     table.dictionary = !options_.hash_ids;
     table.dictionary_bytes = ids.dictionary_bytes;
-    if (table.dictionary) table.dictionary_crc = folder.dictionary_checksum(path, t);
+    if (table.dictionary) table.dictionary_crc = result_.folder.dictionary_checksum(path, t);
     if (given_ && table.dictionary) note_older(path, t);
     const std::lock_guard lock(counting_);
     result_.partitioned_tables += ids.partitions > 1 ? 1 : 0;
-    std::filesystem::remove(key_file);
   }
 
   // What the dictionary of a table was grown from, if it is no longer the same.

@@ -39,6 +39,8 @@ struct PreprocessOptions {
   bool needs_labels = true;  // else an input may have none: ClickFolder::labeled
   // Values that are not in them and reach the threshold in these inputs get ids behind theirs; else all have id 1.
   bool grow_dictionaries = false;
+  // Columns that have the table of another one, each with that one, by name; with dictionaries_of those of that folder.
+  std::vector<std::pair<std::string, std::string>> shared;
   std::optional<int64_t> max_bag;  // of a longer bag only this many ids, the first ones, are kept
   double drop_negatives = 0;       // share of samples without a click to drop, chosen by the seed
   uint64_t seed = 1234;

@@ -123,8 +123,7 @@ PlannedStep predict_step(const RecommenderSetup& setup, const std::vector<RankLo
 RecommendPlan plan_on_schema(const PlanRecommenderConfig& config, const ClickSchema& schema) {
   const int ranks = config.run.mesh.ranks;
   RecommenderSetup setup = recommender_setup(config.run, schema, ranks);
-  Placement placement(embedding_tables(schema, setup.model.width, setup.model.wide), setup.placement, ranks,
-                      setup.model.has_bottom() ? 1 : 0);
+  Placement placement = placement_of(setup, ranks);
   std::vector<RankLoad> loads = loads_of(placement, placement_input(config.run, schema, ranks));
   std::vector<RecommenderMemory> memory =
       memory_of_ranks(setup, placement, config.run.mesh.device == ComputeDevice::Cuda);
@@ -141,7 +140,7 @@ RecommendPlan make_recommend_plan(const PlanRecommenderConfig& given) {
   const ClickSchema schema = schema_to_plan(config.run);
   RecommendPlan plan = plan_on_schema(config, schema);
   if (config.measure_steps == 0) return plan;
-  const RecommendMeasurement measurement = measure_recommender(config);
+  const RecommendMeasurement measurement = measure_recommender(config, schema);
   plan.rates = measurement.rates;
   plan.measured = measurement.times;
   plan.host = measurement.host;

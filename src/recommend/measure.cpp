@@ -1,5 +1,6 @@
 #include "recommend/measure.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -168,11 +169,11 @@ StepTimes time_parts(Communicator& world, const PlanRecommenderConfig& config, R
 
 // The step is measured without marks: on a device each mark waits for all work in flight, so nothing would overlap.
 void measure_rank(Communicator& world, const PlanRecommenderConfig& config, const ClickData& data,
-                  RecommendMeasurement& result) {
+                  const ClickSchema& schema, RecommendMeasurement& result) {
   RecommendConfig run = config.run;
   run.model.key_admission = DlrmConfig().key_admission;  // synthetic ids are no keys
   run.model.key_eviction = DlrmConfig().key_eviction;
-  const RecommenderSetup setup = recommender_setup(run, data.schema(), world.size());
+  const RecommenderSetup setup = recommender_setup(run, schema, world.size());
   const ClickFeed feed(*data.train, config.run.seed, setup.global_batch);
   RecommendMeasurement measured;
   {
@@ -193,15 +194,22 @@ void measure_rank(Communicator& world, const PlanRecommenderConfig& config, cons
 
 }  // namespace
 
-RecommendMeasurement measure_recommender(const PlanRecommenderConfig& config) {
+RecommendMeasurement measure_recommender(const PlanRecommenderConfig& config, const ClickSchema& planned) {
   ClickDataConfig options = config.run.data;
   options.train_data = options.data_format = "synthetic";
   options.dense_transform.reset();
   options.id_policy.reset();
   options.synthetic_samples = (kWarmUpSteps + config.measure_steps) * config.run.training.global_batch_size;
   const ClickData data = open_clicks(options, config.run.seed);
+  // Options name tables by the names that they have in the plan.
+  ClickSchema schema = data.schema();
+  for (size_t t = 0; t < std::min(schema.tables.size(), planned.tables.size()); ++t) {
+    schema.tables[t].name = planned.tables[t].name;
+    schema.tables[t].shares = planned.tables[t].shares;
+  }
   RecommendMeasurement result;
-  run_on_ranks(config.run.mesh, [&](Communicator& world) { measure_rank(world, config, data, result); });
+  run_on_ranks(config.run.mesh,
+               [&](Communicator& world) { measure_rank(world, config, data, schema, result); });
   return result;
 }
 

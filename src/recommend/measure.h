@@ -16,7 +16,7 @@ struct RecommendMeasurement {
 };
 
 // Starts config.run.mesh.ranks ranks and trains config.measure_steps steps after a few warm-up steps, then as many
-// again for the parts.
-RecommendMeasurement measure_recommender(const PlanRecommenderConfig& config);
+// again for the parts. `planned`: the data that the plan is for; synthetic clicks have the names of its tables.
+RecommendMeasurement measure_recommender(const PlanRecommenderConfig& config, const ClickSchema& planned);
 
 }  // namespace trifold

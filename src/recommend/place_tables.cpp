@@ -37,8 +37,9 @@ class MemoryLimit {
       : setup_(setup), tables_(tables), on_device_(on_device), bytes_(static_cast<size_t>(bytes)) {}
 
   std::vector<RecommenderMemory> needs(const Choice& choice, int ranks) const {
-    return memory_of_ranks(setup_, Placement(tables_, choice, ranks, setup_.model.has_bottom() ? 1 : 0),
-                           on_device_);
+    RecommenderSetup other = setup_;
+    other.placement = choice;
+    return memory_of_ranks(other, placement_of(other, ranks), on_device_);
   }
   bool allows(const std::vector<RecommenderMemory>& needs) const {
     return needs[busiest(needs)].total() <= bytes_;
@@ -95,9 +96,9 @@ void MemoryLimit::refuse(const std::vector<RecommenderMemory>& needs) const {
 }
 
 // BadInput if a rank has no room for the rows of two batches.
-void check_cache(const RecommenderSetup& setup, const std::vector<EmbeddingTable>& tables, int ranks) {
+void check_cache(const RecommenderSetup& setup, int ranks) {
   if (!setup.storage.in_files()) return;
-  const Placement placement(tables, setup.placement, ranks, setup.model.has_bottom() ? 1 : 0);
+  const Placement placement = placement_of(setup, ranks);
   size_t least = 0;
   for (int rank = 0; rank < ranks; ++rank)
     least = std::max(least, EmbeddingTables::least_cache(placement, rank, setup.tables(ranks)));
@@ -111,8 +112,7 @@ void check_cache(const RecommenderSetup& setup, const std::vector<EmbeddingTable
 }  // namespace
 
 void place_tables(RecommenderSetup& setup, const RecommendConfig& config, int ranks) {
-  const std::vector<EmbeddingTable> tables =
-      embedding_tables(setup.schema, setup.model.width, setup.model.wide);
+  const std::vector<EmbeddingTable> tables = setup.uses().tables;
   const TablePlacements& wanted = config.placement.placement;
   const bool choose = wanted.is_auto();
   PlacementInput input = placement_input(config, setup.schema, ranks);
@@ -123,7 +123,7 @@ void place_tables(RecommenderSetup& setup, const RecommendConfig& config, int ra
     input.balance_bytes = false;
   }
   setup.placement = choose ? plan_placement(tables, input) : choice_of(wanted.kinds, tables.size(), ranks);
-  check_cache(setup, tables, ranks);
+  check_cache(setup, ranks);
   if (!most) return;
   const MemoryLimit limit(setup, tables, config.mesh.device == ComputeDevice::Cuda, *most);
   std::vector<RecommenderMemory> needs = limit.needs(setup.placement, ranks);

@@ -4,6 +4,7 @@
 
 #include "checkpoint/collective.h"
 #include "checkpoint/reader.h"
+#include "checkpoint/tensor_kind.h"
 #include "config/command_line/option_tables.h"
 #include "config/fields/json.h"
 #include "config/rules/validate.h"
@@ -12,6 +13,7 @@
 #include "optim/lr_schedule.h"
 #include "recommend/check_bags.h"
 #include "recommend/click_record.h"
+#include "recommend/first_weights.h"
 #include "recommend/grown_start.h"
 #include "recommend/recommender_setup.h"
 #include "recommend/run_options.h"
@@ -145,7 +147,14 @@ RecommendJob prepare(RecommendConfig config) {
     job.limits = {last_step(c, feed.batches_per_epoch()), c.training.exit_interval,
                   c.training.exit_duration_in_mins, c.training.early_stop_patience};
     LrSchedule(c.lr, c.training.global_batch_size, job.limits.last_step);  // checks that there is one
-    if (!job.start.from) return;
+    if (!job.start.from) {
+      if (c.model.init_weights)
+        FirstWeights(*c.model.init_weights, recommender_setup(c, job.data.schema(), c.mesh.ranks));
+      return;
+    }
+    if (c.model.init_weights && !job.start.may_fall_back)
+      bad_input("--init-weights {}: a run that goes on with {} has weights: leave one of them out",
+                *c.model.init_weights, *job.start.from);
     first_step = check_start(job);
     const int64_t last = job.limits.last_step;
     const bool is_done = *first_step >= last && !lacks_evaluation(job.start, c.checkpoint);
@@ -179,10 +188,12 @@ class RecommendRun final : public TrainingRun, Savable {
         model_(world, recommender_setup(job.config, job.data.schema(), world.size())) {
     if (job.data.valid != nullptr)
       valid_feed_.emplace(*job.data.valid, std::nullopt, config_.training.global_batch_size);
+    if (config_.model.init_weights && !job.start.from) take_first_weights(*config_.model.init_weights);
   }
 
   Savable& state() override { return *this; }
   std::vector<std::string> load(const std::string& path) override;
+  void take_first_weights(const std::string& path);
   void begin(std::vector<std::string> changes, std::vector<std::string> processes) override;
   bool advance(const std::atomic<int>& signal) override;
   std::optional<int64_t> failed_step() const override { return failed_step_; }
@@ -296,6 +307,22 @@ std::vector<std::string> RecommendRun::load(const std::string& path) {
   model_.set_updates_before(updates_before_);
   model_.loaded();
   return changes;
+}
+
+void RecommendRun::take_first_weights(const std::string& path) {
+  gather_texts(world_, "loading " + path, [&]() -> std::string {
+    const FirstWeights weights(path, recommender_setup(config_, job_.data.schema(), world_.size()));
+    model_.settle();
+    std::vector<NamedTensor> boxes = model_.checkpoint_tensors(true);
+    std::erase_if(boxes, [](const NamedTensor& box) {
+      return !is_of_model(box.spec.name) || kind_of_tensor(box.spec.name) == kKeysKind;
+    });
+    TensorsOnHost host(std::move(boxes), model_.ops(), model_.compute());
+    weights.load(host.tensors());
+    host.put_back();
+    return {};
+  });
+  model_.loaded();
 }
 
 // Reports what the run is.

@@ -17,20 +17,58 @@ TableStepShape step_shape(const RecommenderSetup& setup) {
 }
 
 std::vector<EmbeddingTable> embedding_tables(const ClickSchema& schema, int64_t width, bool wide) {
-  std::vector<EmbeddingTable> tables;
   const int weights = wide ? static_cast<int>(schema.label_count()) : 0;
-  for (const ClickTable& table : schema.tables)
-    tables.push_back({table.name, table.rows, width + weights, table.max_ids, weights});
-  return tables;
+  return table_uses(schema, width + weights, weights).tables;
 }
 
-LookupOptions RecommenderSetup::lookups(int ranks) const {
-  return {samples(ranks), schema.weighted, mean, dtype};
+TableUses RecommenderSetup::uses() const {
+  std::vector<int64_t> one_by_one;
+  for (const AttendedBag& bag : model.attended) one_by_one.push_back(bag.column);
+  const int weights = model.wide ? static_cast<int>(schema.label_count()) : 0;
+  return table_uses(schema, model.width + weights, weights, one_by_one);
 }
 
-EmbeddingTables::Options RecommenderSetup::tables(int ranks) const {
-  return {samples(ranks), dtype, sparse.kind, mean,       bf16_exchange,
-          training,       seed,  marks,       init_range, storage};
+void RecommenderSetup::place_vectors() {
+  const TableUses of = uses();
+  model.places.clear();
+  if (of.simple()) return;
+  const std::vector<TableGroup> groups =
+      group_tables(Placement(of.tables, std::vector<TablePlacement>(of.tables.size()), 1, 0));
+  for (const TableUse& use : of.columns)
+    for (size_t g = 0; g < groups.size(); ++g) {
+      const std::vector<int>& members = groups[g].tables;
+      const auto found = std::find(members.begin(), members.end(), use.table);
+      if (found == members.end()) continue;
+      const int64_t stride = std::ssize(members) * model.row();
+      model.places.push_back(
+          {g, use.first * stride + (found - members.begin()) * model.row(), stride, use.bags});
+    }
+}
+
+Placement placement_of(const RecommenderSetup& setup, int ranks) {
+  const TableUses uses = setup.uses();
+  return {uses.tables, setup.placement, ranks, uses.simple() && setup.model.has_bottom() ? 1 : 0};
+}
+
+Shape looked_up_shape(const RecommenderSetup& setup, const TableGroup& group, int64_t samples) {
+  return {samples * group.bags, std::ssize(group.tables) * setup.model.row()};
+}
+
+LookupOptions RecommenderSetup::lookups(int ranks, int64_t bags) const {
+  return {samples(ranks) * bags, schema.weighted, mean, dtype, bags};
+}
+
+EmbeddingTables::Options RecommenderSetup::tables(int ranks, int64_t bags) const {
+  return {samples(ranks) * bags,
+          dtype,
+          sparse.kind,
+          mean,
+          bf16_exchange,
+          training,
+          seed,
+          marks,
+          init_range,
+          storage};
 }
 
 size_t RecommenderSetup::batch_room(int ranks) const {
@@ -58,10 +96,7 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
       fetch_pool_(fetch_threads(world, ops_, pool_.size())),
       compute_(Stream::Mode::Inline, pool_, ops_.device),
       comm_(comm_mode(world), comm_pool_, ops_.device, QueueUse::Communicating),
-      id_comm_(world.split(0, world.rank())),
-      vector_comm_(world.split(0, world.rank())),
-      placement_(embedding_tables(setup.schema, setup.model.width, setup.model.wide), setup.placement,
-                 world.size(), setup.model.has_bottom() ? 1 : 0),
+      placement_(placement_of(setup, world.size())),
       model_(make_dlrm(setup.model, mesh_, setup.seed)),
       zero_(dense_sharing(setup, world.size())),
       groups_(mesh_, zero_.group, model_.params),
@@ -96,22 +131,9 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
   const bool waits = ops_.device != nullptr || setup.storage.in_files();
   if (setup.overlap && (waits || spare_cores(world, pool_.size()) > 0))
     fetch_worker_.emplace(Stream::Mode::Worker, fetch_pool_, ops_.device);
-  ids_ = std::make_unique<IdExchange>(placement_, *id_comm_, ops_, setup.lookups(world.size()));
-  tables_ = std::make_unique<EmbeddingTables>(placement_, *vector_comm_, ops_, setup.tables(world.size()),
-                                              compute_, comm_);
-  for (int i = 0; i < 2; ++i) {
-    fetched_.push_back(
-        std::make_unique<Fetched>(ops_, setup, world.size(), fetch_worker_ ? fetch_pool_ : pool_));
-    fetched_.back()->lookups = ids_->make_batch();
-    fetched_.back()->clicks.use(keys_);
-    DlrmBatch& rows = fetched_.back()->rows;
-    rows.features = features_.tensor(setup.dtype, {samples_, setup.model.features()});
-    if (setup.training) rows.feature_gradients = feature_gradients_.tensor(setup.dtype, rows.features.shape);
-    rows.scores = scores_.tensor(setup.dtype, {samples_, setup.model.logits()});
-    rows.summed = &fetched_.back()->summed;
-    tables_->connect(*fetched_.back()->lookups);
-  }
-  if (setup.training) ids_->reserve_sorting(*fetched_[0]->lookups, fetch_worker_ ? *fetch_worker_ : compute_);
+  make_groups();
+  make_batches();
+  if (setup.model.batch_norm) make_statistics();
 }
 
 std::vector<Stream*> Recommender::streams() {
@@ -145,6 +167,11 @@ void Recommender::Fetched::send(const OpTable& ops, Stream& stream) {
     return written.there(copy);
   };
   if (batch.dense.elements() > 0) rows.dense = place(batch.dense);
+  for (int64_t i = 0; real.bytes() > 0 && i < batch.samples; ++i)
+    dispatch_wide_float(rows.real.dtype, [&](auto zero) {
+      using T = decltype(zero);
+      rows.real.as<T>()[i] = i < batch.real ? T(1) : T(0);
+    });
   rows.labels = place(batch.labels);
   rows.weights = place(batch.weights);
   written.copy(stream);
@@ -160,9 +187,16 @@ void Recommender::fetch(Read read) {
     read_batch(into.clicks);
     inner.wait(into.used);
     into.send(ops_, inner);
-    ids_->distribute(into.clicks.batch(), *into.lookups, setup_.training, inner);
-    tables_->bring_in(*into.lookups, setup_.training);
-    into.counts = tables_->counts();
+    into.counts = {};
+    for (size_t g = 0; g < groups_of_tables_.size(); ++g) {
+      Tables& of = *groups_of_tables_[g];
+      const ClickBatch& clicks = into.clicks.batch();
+      of.ids->distribute(setup_.model.places.empty() ? clicks : of.bags.arrange(clicks), *into.lookups[g],
+                         setup_.training, inner);
+      of.tables->bring_in(*into.lookups[g], setup_.training);
+      into.counts.wanted += of.tables->counts().wanted;
+      into.counts.found += of.tables->counts().found;
+    }
     inner.synchronize();
     if (setup_.marks) setup_.marks(StepPart::Fetch, false);
   });
@@ -189,7 +223,12 @@ void Recommender::begin_rows(const Fetched& fetched) {
   if (fetched.begun.empty()) return;
   for (Stream* stream : {&comm_, &compute_}) stream->synchronize();
   for (size_t t = 0; t < fetched.begun.size(); ++t)
-    if (!fetched.begun[t].empty()) tables_->begin_rows(static_cast<int>(t), fetched.begun[t]);
+    for (const auto& of : groups_of_tables_) {
+      const std::vector<int>& members = of->group.tables;
+      const auto found = std::find(members.begin(), members.end(), static_cast<int>(t));
+      if (found != members.end() && !fetched.begun[t].empty())
+        of->tables->begin_rows(static_cast<int>(found - members.begin()), fetched.begun[t]);
+    }
   ++trained_;
 }
 
@@ -228,8 +267,12 @@ std::vector<NamedTensor> Recommender::key_tensors(bool to_load) {
 
 std::vector<NamedTensor> Recommender::checkpoint_tensors(bool to_load) {
   weights_.finish(compute_);
-  std::vector<NamedTensor> tensors = tables_->checkpoint_tensors(to_load);
+  std::vector<NamedTensor> tensors;
+  for (const auto& of : groups_of_tables_)
+    for (NamedTensor& tensor : of->tables->checkpoint_tensors(to_load)) tensors.push_back(std::move(tensor));
   for (NamedTensor& tensor : key_tensors(to_load)) tensors.push_back(std::move(tensor));
+  if (to_load || world_.rank() == 0)
+    for (NamedTensor& tensor : statistics_tensors()) tensors.push_back(std::move(tensor));
   const auto wanted = [&](ParamId id) {
     return to_load || counts_here(model_.params[id].shard, mesh_.coords(), mesh_.sizes(), grads_.slices(id));
   };
@@ -240,7 +283,9 @@ std::vector<NamedTensor> Recommender::checkpoint_tensors(bool to_load) {
 
 void Recommender::check_replicas(const std::string& when) {
   std::vector<HeldCopy> held = held_copies(mesh_, layout_, weights_, optimizer_, grads_, compute_);
-  const std::vector<EmbeddingTables::Copy> copies = tables_->copies();
+  std::vector<EmbeddingTables::Copy> copies;
+  for (const auto& of : groups_of_tables_)
+    for (EmbeddingTables::Copy& copy : of->tables->copies()) copies.push_back(std::move(copy));
   if (std::any_of(copies.begin(), copies.end(), [](const auto& copy) { return copy.in_file; })) settle();
   for (const EmbeddingTables::Copy& copy : copies)
     held.push_back({.name = copy.tensor.spec.name,
@@ -248,29 +293,45 @@ void Recommender::check_replicas(const std::string& when) {
                     .copies = copy.copies,
                     .is_first = copy.is_first,
                     .values = copy.tensor.data.flat()});
+  for (const NamedTensor& tensor : statistics_tensors())
+    held.push_back({.name = tensor.spec.name,
+                    .place = place_of(tensor.spec.local, 0, tensor.data.elements()),
+                    .copies = world_.size(),
+                    .is_first = world_.rank() == 0,
+                    .values = tensor.data});
   compare_copies(world_, ops_, compute_, held, when);
 }
 
 // Waits for the fetch of a batch, which moves rows.
 void Recommender::settle() {
-  if (!tables_->in_files()) return;
+  if (!tables_in_files()) return;
   synchronize();
-  tables_->settle(pool_);
+  for (const auto& of : groups_of_tables_) of->tables->settle(pool_);
 }
 
 void Recommender::loaded() {
   optimizer_.refresh_weights(compute_);
-  tables_->reload();
+  for (const auto& of : groups_of_tables_) of->tables->reload();
   keys_.loaded();
 }
 
 RecommenderMemory Recommender::memory() const {
-  const EmbeddingTables::Memory tables = tables_->memory();
+  EmbeddingTables::Memory tables;
+  for (const auto& of : groups_of_tables_) {
+    const EmbeddingTables::Memory more = of->tables->memory();
+    tables.tables += more.tables;
+    tables.state += more.state;
+    tables.buffers += more.buffers;
+    tables.files += more.files;
+  }
   const DeviceExtras extras = ops_.device == nullptr
                                   ? DeviceExtras{}
                                   : device_extras(setup_, placement_, world_.rank(), model_.params);
   size_t batches = 0;
-  for (const auto& fetched : fetched_) batches += fetched->written.bytes() + fetched->lookups->bytes();
+  for (const auto& fetched : fetched_) {
+    batches += fetched->written.bytes();
+    for (const auto& lookups : fetched->lookups) batches += lookups->bytes();
+  }
   return {tables.tables,
           tables.state,
           tables.buffers + batches + keys_.bytes(),

@@ -26,6 +26,7 @@
 #include "config/fields/config.h"
 #include "data_parallel/grad_norm.h"
 #include "embedding/embedding_tables.h"
+#include "embedding/table_groups.h"
 #include "models/dlrm.h"
 #include "optim/step_numbers.h"
 #include "pipeline/executor.h"
@@ -60,12 +61,17 @@ struct RecommenderSetup {
   StepMarks marks;    // of this rank
   KeyRule keys;       // of tables whose ids are keys
 
-  // Derived values for one of `ranks` ranks: its samples of a global batch, its lookups, its tables, and the bytes of
-  // the rest of a batch that go to a device.
+  // Which tables there are, and which columns of ids look them up. `placement` has a choice for each table.
+  TableUses uses() const;
+  // Sets model.places, after model.attended and the schema.
+  void place_vectors();
+
+  // Derived values for one of `ranks` ranks: its samples of a global batch, its lookups and its tables, of a group in
+  // which samples have so many bags, and the bytes of the rest of a batch that go to a device.
   int64_t samples(int ranks) const { return (global_batch + ranks - 1) / ranks; }
   DType dense_dtype() const { return bf16 ? DType::BF16 : dtype; }
-  LookupOptions lookups(int ranks) const;
-  EmbeddingTables::Options tables(int ranks) const;
+  LookupOptions lookups(int ranks, int64_t bags = 1) const;
+  EmbeddingTables::Options tables(int ranks, int64_t bags = 1) const;
   size_t batch_room(int ranks) const;
 };
 
@@ -75,8 +81,18 @@ TableStepShape step_shape(const RecommenderSetup& setup);
 // ranks.
 std::optional<StepPart> part_of(const Action& action, const TableStepShape& step);
 
-// Of vectors of `width` numbers; with `wide`, each with a weight for every label behind it.
+// Of vectors of `width` numbers; with `wide`, each with a weight for every label behind it. Without the bags that are
+// looked up one by one.
 std::vector<EmbeddingTable> embedding_tables(const ClickSchema& schema, int64_t width, bool wide = false);
+// All of the setup's tables, as it places them.
+Placement placement_of(const RecommenderSetup& setup, int ranks);
+// Of the vectors that are looked up for `samples` samples in a group, with DlrmShape::places.
+Shape looked_up_shape(const RecommenderSetup& setup, const TableGroup& group, int64_t samples);
+
+// The kinds of the running statistics of batch normalisation, of each layer (DlrmShape::normed).
+inline constexpr const char* kNormKinds[] = {"norm_mean", "norm_variance"};
+// Whether a stored tensor decides predictions: weights, owners of rows, running statistics.
+bool is_of_model(std::string_view tensor);
 
 // The kind of the tensors that hold the owners of rows (clicks/keys/key_table.h), for each table of keys.
 inline constexpr const char* kKeysKind = "keys";
@@ -165,7 +181,7 @@ class Recommender {
   struct Traffic {
     int64_t ids = 0, vectors = 0;
   };
-  Traffic traffic() const { return {ids_->bytes_sent(), tables_->bytes_sent()}; }
+  Traffic traffic() const;
   // Rows of tables in files of this rank, up to the batch that was used last: those that batches needed, and those of
   // them that were in memory when they were fetched.
   RowCache::Counts cached_rows() const { return cached_rows_; }
@@ -181,8 +197,9 @@ class Recommender {
     ClickBatchBuffer clicks;
     DlrmBatch rows;  // `clicks` as operations see them
     CopyIn written;
-    std::unique_ptr<LookupBatch> lookups;
-    Event summed;  // the sum of this rank's losses
+    std::vector<std::unique_ptr<LookupBatch>> lookups;  // of each group
+    Buffer real;                                        // WholeBatch::real
+    Event summed;                                       // the sum of this rank's losses
     Event ready;
     Event used;                               // by all work enqueued with the batch
     RowCache::Counts counts;                  // of rows in files, of this batch and those before
@@ -190,6 +207,16 @@ class Recommender {
   };
   class Search;
   class Marks;
+
+  // A group of tables, with its part of the step.
+  struct Tables {
+    TableGroup group;
+    BagBatch bags;
+    std::unique_ptr<Communicator> id_comm, vector_comm;
+    std::unique_ptr<IdExchange> ids;
+    std::unique_ptr<EmbeddingTables> tables;
+    Buffer vectors, gradients;  // with DlrmShape::places
+  };
 
   // A step, or a forward pass, in progress.
   struct StepState {
@@ -221,11 +248,20 @@ class Recommender {
   // Repeats the step to find out why its loss or norm is not finite; throws an Error of kind Agreed. Collective.
   [[noreturn]] void explain(const StepState& failed);
   std::vector<Stream*> streams();
+  void make_groups();
+  void make_batches();
+  bool tables_in_files() const;
+  // Calls body(tables, lookups, vectors, their gradients) for each group.
+  template <class Body>
+  void for_each_group(const Fetched& fetched, Body body);
   // Begins the rows that other keys have got.
   void begin_rows(const Fetched& fetched);
   // Undoes, or redoes, the changes to tables of keys by a batch that was fetched and not trained on.
   void exchange_ahead();
   std::vector<NamedTensor> key_tensors(bool to_load);
+  void make_statistics();
+  void update_statistics(int64_t real);
+  std::vector<NamedTensor> statistics_tensors() const;
 
   Communicator& world_;
   RecommenderSetup setup_;
@@ -235,8 +271,7 @@ class Recommender {
   ThreadPool pool_, comm_pool_, fetch_pool_;
   Stream compute_, comm_;
   std::optional<Stream> fetch_worker_;  // absent: compute_ does the fetching
-  std::unique_ptr<Communicator> id_comm_, vector_comm_;
-  Placement placement_;
+  Placement placement_;                 // of all tables
   Model model_;
   ZeroSharing zero_;
   DataGroups groups_;
@@ -251,13 +286,14 @@ class Recommender {
   int64_t checked_ = 0;                  // steps that were repeated without overlap
   RankPlan gradients_row_, update_row_;  // the actions of a step, to the norm and from there
   StepNumbers numbers_;                  // the rule of the tables, the factor of the loss
-  std::unique_ptr<IdExchange> ids_;
-  std::unique_ptr<EmbeddingTables> tables_;
+  std::vector<std::unique_ptr<Tables>> groups_of_tables_;
   KeyTables keys_;
   int64_t taken_ = 0, trained_ = 0;  // batches whose keys were taken, and those of them that were trained on
   StepMemory memory_;
   Buffer features_, feature_gradients_;
-  Buffer scores_;  // for the host
+  std::unique_ptr<Communicator> norm_comm_;  // with batch normalisation on several ranks
+  Buffer running_, latest_;                  // WholeBatch
+  Buffer scores_;                            // for the host
   std::unique_ptr<Executor> executor_;
   std::vector<std::unique_ptr<Fetched>> fetched_;
   RowCache::Counts cached_rows_;

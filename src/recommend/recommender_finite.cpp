@@ -29,17 +29,25 @@ class Recommender::Search final : public FiniteCheck {
 
   void look(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream) override {
     if (layer != "tables") return FiniteCheck::look(layer, what, tensor, stream);
-    const ClickSchema& schema = model_.setup_.schema;
-    const int64_t width = model_.setup_.model.row();
-    go_before(static_cast<int>(model_.model_.blocks.size()) - 1, schema.table_count());
+    go_before(static_cast<int>(model_.model_.blocks.size()) - 1, model_.setup_.schema.table_count());
     search().set_samples({batch_.first_sample, model_.samples_});
-    for (int t = 0; t < schema.table_count(); ++t) {
-      const int64_t column = model_.placement_.feature_column(t);
-      search().look_at_rows("the vectors of table " + schema.table(t).name, tensor, column, column + width,
-                            stream);
-    }
+    look_at_vectors(*model_.groups_of_tables_[group_++ % model_.groups_of_tables_.size()], tensor, stream);
   }
 
+  // Groups of tables are shown one after another.
+  void look_at_vectors(const Tables& of, const Tensor& tensor, Stream& stream) {
+    const Placement& placement = of.group.placement;
+    const int64_t width = model_.setup_.model.row();
+    const Tensor rows = tensor.reshape({model_.samples_, tensor.elements() / model_.samples_});
+    for (size_t t = 0; t < placement.tables().size(); ++t)
+      for (int64_t bag = 0; bag < of.group.bags; ++bag) {
+        const int64_t column = bag * tensor.last_dim() + placement.feature_column(static_cast<int>(t));
+        search().look_at_rows("the vectors of table " + placement.tables()[t].name, rows, column,
+                              column + width, stream);
+      }
+  }
+
+  size_t group_ = 0;
   const Recommender& model_;
   const ClickBatch& batch_;
 };

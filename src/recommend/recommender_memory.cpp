@@ -42,6 +42,21 @@ StepMemory measure_step(const RecommenderSetup& setup, const Model& model, const
   rows.labels = rows.weights = {nullptr, DType::F32, {samples, setup.model.logits()}};
   rows.features = rows.feature_gradients = {nullptr, setup.dtype, {samples, setup.model.features()}};
   rows.scores = {nullptr, setup.dtype, {samples, setup.model.logits()}};
+  size_t looked_up = 0;
+  if (!setup.model.places.empty()) {
+    const std::vector<EmbeddingTable> tables = setup.uses().tables;
+    for (const TableGroup& group :
+         group_tables(Placement(tables, std::vector<TablePlacement>(tables.size()), 1, 0))) {
+      rows.looked_up.push_back({nullptr, setup.dtype, looked_up_shape(setup, group, samples)});
+      looked_up += rows.looked_up.back().bytes();
+    }
+  }
+  rows.looked_up_gradients = rows.looked_up;
+  if (const std::vector<NormedLayer> normed = setup.model.normed(); !normed.empty()) {
+    const DType exact = accumulate_type(setup.dense_dtype());
+    rows.real = {nullptr, exact, {samples, 1}};
+    rows.running = rows.latest = {nullptr, exact, {2, normed.back().first + normed.back().columns}};
+  }
   Batch batch = batch_without_memory(samples, 1);
   batch.part = &rows;
   const PipelinePlace place = step_place(setup, model);
@@ -53,6 +68,7 @@ StepMemory measure_step(const RecommenderSetup& setup, const Model& model, const
   memory.blocks.batches = 0;
   memory.features = rows.features.bytes();
   memory.feature_gradients = setup.training ? memory.features : 0;
+  memory.looked_up = looked_up * (setup.training ? 2 : 1);
   return memory;
 }
 
@@ -60,15 +76,22 @@ StepMemory measure_step(const RecommenderSetup& setup, const Model& model, const
 DeviceExtras device_extras(const RecommenderSetup& setup, const Placement& placement, int rank,
                            const ParamList& params) {
   const int ranks = placement.ranks();
-  const LookupMemory lookups = lookup_memory(placement, rank, setup.lookups(ranks));
+  LookupMemory lookups;
+  size_t updates = 0;
+  for (const TableGroup& group : group_tables(placement)) {
+    const LookupMemory more = lookup_memory(group.placement, rank, setup.lookups(ranks, group.bags));
+    lookups.written += more.written;
+    lookups.sorting = std::max(lookups.sorting, more.sorting);
+    if (setup.training)
+      updates = std::max(
+          updates, EmbeddingTables::update_workspace(group.placement, rank, setup.tables(ranks, group.bags)));
+  }
   const size_t sorting = setup.training ? lookups.sorting : 0;
   // The numbers of the update rules of each parameter and of the tables, and the factor of the loss; sent in each step.
   const size_t numbers = static_cast<size_t>(params.size() + 2) * sizeof(RuleNumbers);
   const size_t read_back =
       sizeof(LossSums) +
       static_cast<size_t>(setup.samples(ranks) * setup.model.logits()) * size_of(setup.dtype);
-  const size_t updates =
-      setup.training ? EmbeddingTables::update_workspace(placement, rank, setup.tables(ranks)) : 0;
   const size_t computing = std::max(cuda::kProductWorkspace, updates);
   const size_t spaces = setup.overlap ? computing + sorting : std::max(computing, sorting);
   return {spaces + numbers, 2 * (lookups.written + setup.batch_room(ranks)) + numbers + read_back};
@@ -90,9 +113,18 @@ std::vector<RecommenderMemory> memory_of_ranks(const RecommenderSetup& setup, co
   for (const ClickTable& table : setup.schema.tables)
     if (table.keyed()) keys += KeyTable::bytes(table.rows, setup.keys, setup.training);
   for (int rank = 0; rank < ranks; ++rank) {
-    const EmbeddingTables::Memory tables = EmbeddingTables::memory(placement, rank, setup.tables(ranks));
-    const LookupMemory lookups = lookup_memory(placement, rank, setup.lookups(ranks));
-    const size_t batch = lookups.written + lookups.orders + (on_device ? setup.batch_room(ranks) : 0);
+    EmbeddingTables::Memory tables;
+    size_t batch = on_device ? setup.batch_room(ranks) : 0;
+    for (const TableGroup& group : group_tables(placement)) {
+      const EmbeddingTables::Memory more =
+          EmbeddingTables::memory(group.placement, rank, setup.tables(ranks, group.bags));
+      tables.tables += more.tables;
+      tables.state += more.state;
+      tables.buffers += more.buffers;
+      tables.files += more.files;
+      const LookupMemory lookups = lookup_memory(group.placement, rank, setup.lookups(ranks, group.bags));
+      batch += lookups.written + lookups.orders;
+    }
     const DeviceExtras extras =
         on_device ? device_extras(setup, placement, rank, model.params) : DeviceExtras{};
     memory.push_back({tables.tables, tables.state, tables.buffers + 2 * batch + keys, flat.predicted_total(),

@@ -28,7 +28,7 @@ struct RecommenderMemory {
   bool operator==(const RecommenderMemory&) const = default;
 };
 
-// For each rank, with the setup's placement; `on_device`: with --device cuda.
+// For each rank, with a placement of all of the setup's tables; `on_device`: with --device cuda.
 std::vector<RecommenderMemory> memory_of_ranks(const RecommenderSetup& setup, const Placement& placement,
                                                bool on_device);
 
@@ -48,7 +48,8 @@ PipelinePlace step_place(const RecommenderSetup& setup, const Model& model);
 struct StepMemory {
   ActivationMemory blocks;
   size_t features = 0, feature_gradients = 0;
-  size_t total() const { return blocks.total() + features + feature_gradients; }
+  size_t looked_up = 0;  // with DlrmShape::places, and the gradients
+  size_t total() const { return blocks.total() + features + feature_gradients + looked_up; }
 };
 StepMemory measure_step(const RecommenderSetup& setup, const Model& model, const Mesh& mesh);
 

@@ -39,6 +39,8 @@ void check_labels_of(const RecommendConfig& config, const ClickSchema& schema) {
         weights->text(), weights->weights.size(),
         schema.labels.empty() ? "one label" : fmt::format("the labels {}", fmt::join(schema.labels, ", ")));
   if (!schema.labels.empty()) {
+    if (model.batch_norm)
+      bad_input("--batch-norm is for models of one label; the samples have {}", schema.labels.size());
     if (model.multi_task == MultiTask::Mmoe && model.top_mlp.numbers().size() < 2)
       bad_input("--multi-task mmoe: --top-mlp {} has no hidden layer, of which the experts consist",
                 model.top_mlp.text());
@@ -76,6 +78,41 @@ void check_keys(const RecommendConfig& config, const ClickSchema& schema) {
       bad_input("--{} has an effect on data of preprocess --ids keys only; these have no keys", option);
 }
 
+// BadInput for tables with several bags of a sample where there can be none.
+void check_places(const RecommendConfig& config, const RecommenderSetup& setup) {
+  if (setup.model.places.empty()) return;
+  if (config.placement.table_storage)
+    bad_input(
+        "--table-storage {} holds no tables that several columns share or whose bags --attention pools: leave it "
+        "out",
+        *config.placement.table_storage);
+}
+
+// The place of a column of ids by its name. BadInput if there is none.
+int64_t column_of(const ClickSchema& schema, const std::string& name, const std::string& option) {
+  std::vector<std::string> names;
+  for (const ClickTable& table : schema.tables) {
+    if (table.name == name) return std::ssize(names);
+    names.push_back(table.name);
+  }
+  bad_input("--attention {}: the data have no table {}; they have {}", option, name, fmt::join(names, ", "));
+}
+
+std::vector<AttendedBag> attended_bags(const DlrmConfig& config, const ClickSchema& schema) {
+  std::vector<AttendedBag> bags;
+  if (!config.attention) return bags;
+  const std::string option = config.attention->text();
+  for (const auto& [bag, candidate] : config.attention->pairs)
+    bags.push_back({column_of(schema, bag, option), column_of(schema, candidate, option), bag});
+  for (const AttendedBag& bag : bags)
+    for (const AttendedBag& other : bags)
+      if (bag.candidate == other.column)
+        bad_input(
+            "--attention {}: the vector of {} is the candidate of {}, so it cannot itself be pooled by attention",
+            option, other.name, bag.name);
+  return bags;
+}
+
 DlrmShape model_shape(const DlrmConfig& config, const ClickSchema& schema) {
   DlrmShape shape;
   shape.dense = schema.dense;
@@ -94,6 +131,9 @@ DlrmShape model_shape(const DlrmConfig& config, const ClickSchema& schema) {
     shape.tower = config.tower_mlp.numbers();
     shape.experts = config.multi_task == MultiTask::Mmoe ? config.mmoe_experts : 0;
   }
+  shape.batch_norm = config.batch_norm;
+  shape.attended = attended_bags(config, schema);
+  if (!shape.attended.empty()) shape.attention = config.attention_mlp.numbers();
   shape.loss = config.loss == ClickLossKind::Mse ? ClickLoss::Squared : ClickLoss::Logistic;
   return shape;
 }
@@ -102,8 +142,10 @@ DlrmShape model_shape(const DlrmConfig& config, const ClickSchema& schema) {
 
 nlohmann::json recommender_model(const RecommendConfig& config, const ClickSchema& schema) {
   nlohmann::json tables = nlohmann::json::array();
-  for (const ClickTable& table : schema.tables)
+  for (const ClickTable& table : schema.tables) {
     tables.push_back({{"name", table.name}, {"rows", table.rows}});
+    if (!table.shares.empty()) tables.back()["shares"] = table.shares;
+  }
   const DlrmConfig& model = config.model;
   const bool crosses = model.interaction == InteractionKind::Cross;
   nlohmann::json json = {
@@ -122,6 +164,11 @@ nlohmann::json recommender_model(const RecommendConfig& config, const ClickSchem
       {"f64", config.precision.f64},
       {"tables", tables}};
   if (model.wide) json["wide"] = true;  // checkpoints are older than it
+  if (model.attention) {
+    json["attention"] = model.attention->text();
+    json["attention_mlp"] = model.attention_mlp.numbers();
+  }
+  if (model.batch_norm) json["batch_norm"] = true;
   if (schema.keyed()) {
     json["key_admission"] = model.key_admission;
     json["key_eviction"] = name_of(model.key_eviction);
@@ -143,8 +190,7 @@ TableStorage storage_of(const EmbeddingPlacementConfig& placement) {
 
 void check_table_folder(const RecommenderSetup& setup, int ranks) {
   if (!setup.storage.in_files()) return;
-  const Placement placement(embedding_tables(setup.schema, setup.model.width, setup.model.wide),
-                            setup.placement, ranks, setup.model.has_bottom() ? 1 : 0);
+  const Placement placement = placement_of(setup, ranks);
   size_t most = 0;
   for (int rank = 0; rank < ranks; ++rank)
     most = std::max(most, EmbeddingTables::memory(placement, rank, setup.tables(ranks)).files);
@@ -179,6 +225,8 @@ RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSch
         "--interaction cat{}",
         is_fm ? "" : ", or --interaction-self");
   setup.schema = schema;
+  setup.place_vectors();
+  check_places(config, setup);
   if (training.label_weights)
     setup.schema.label_weights.assign(training.label_weights->weights.begin(),
                                       training.label_weights->weights.end());

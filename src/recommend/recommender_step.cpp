@@ -76,22 +76,35 @@ double Recommender::norm_of_gradients() {
   return norm_->norms({&squares, 1}, compute_).front();
 }
 
+template <class Body>
+void Recommender::for_each_group(const Fetched& fetched, Body body) {
+  const DlrmBatch& rows = fetched.rows;
+  const bool places = !setup_.model.places.empty();
+  for (size_t g = 0; g < groups_of_tables_.size(); ++g)
+    body(*groups_of_tables_[g]->tables, *fetched.lookups[g], places ? rows.looked_up[g] : rows.features,
+         !places || rows.looked_up_gradients.empty() ? rows.feature_gradients : rows.looked_up_gradients[g]);
+}
+
 void Recommender::execute(const Action& action, StepState& state) {
-  const LookupBatch& lookups = *state.fetched.lookups;
-  const DlrmBatch& rows = state.fetched.rows;
   switch (action.kind) {
     case ActionKind::Read:
       if (state.next != nullptr && *state.next) (*state.next)();
       break;
     case ActionKind::Lookup:
-      tables_->forward(lookups, rows.features);
+      for_each_group(state.fetched,
+                     [](EmbeddingTables& tables, const LookupBatch& lookups, const Tensor& vectors,
+                        const Tensor&) { tables.forward(lookups, vectors); });
       break;
     case ActionKind::Collect:
-      tables_->finish_forward(lookups, rows.features);
-      if (state.watch != nullptr) state.watch->see("tables", "vectors", rows.features, compute_);
+      for_each_group(state.fetched, [&](EmbeddingTables& tables, const LookupBatch& lookups,
+                                        const Tensor& vectors, const Tensor&) {
+        tables.finish_forward(lookups, vectors);
+        if (state.watch != nullptr) state.watch->see("tables", "vectors", vectors, compute_);
+      });
       break;
     case ActionKind::Return:
-      tables_->backward(lookups, rows.feature_gradients);
+      for_each_group(state.fetched, [](EmbeddingTables& tables, const LookupBatch& lookups, const Tensor&,
+                                       const Tensor& gradients) { tables.backward(lookups, gradients); });
       break;
     case ActionKind::Loss:
       state.loss = mean_loss(state);
@@ -100,12 +113,15 @@ void Recommender::execute(const Action& action, StepState& state) {
       grad_norm_ = norm_of_gradients();
       break;
     case ActionKind::UpdateRows:
-      tables_->update(lookups, rows.feature_gradients, state.rule);
+      for_each_group(state.fetched,
+                     [&](EmbeddingTables& tables, const LookupBatch& lookups, const Tensor&,
+                         const Tensor& gradients) { tables.update(lookups, gradients, state.rule); });
       break;
     case ActionKind::Step:
       if (!norm_) grads_.finish(compute_);
       optimizer_.step(0, {state.dense_lr, state.rule.step, clip_factor(grad_norm_, setup_.clip_grad)},
                       compute_);
+      if (setup_.model.batch_norm) update_statistics(state.real);
       break;
     default:
       fail("a recommender has no way to do {}", to_string(action));

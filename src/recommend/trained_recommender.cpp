@@ -45,6 +45,7 @@ ClickSchema stored_schema(const CheckpointReader& reader) {
   model.at("tables").each([&](const JsonView& table) {
     schema.tables.push_back(
         {table.at("name").text(), table.at("rows").integer(1, ClickTable::kMaxRows), 1, {}});
+    schema.tables.back().shares = table.text("shares", "");
   });
   schema.dense = static_cast<int>(model.at("dense").integer(0, 1 << 20));
   schema.labels = labels_in(reader.meta().model);
@@ -141,6 +142,8 @@ void check_weights(const CheckpointReader& reader, const RecommenderSetup& setup
   for (const ClickTable& table : setup.schema.tables)
     if (table.keyed())
       expect(kKeysKind, weight_name({.name = table.name}), {table.rows - KeyTable::kFirstRow, 2});
+  for (const NormedLayer& layer : shape.normed())
+    for (const char* kind : kNormKinds) expect(kind, layer.name, {layer.columns});
   const Mesh planned({{Axis::Dp, 1}}, {});
   const Model model = make_dlrm(shape, planned, 0);
   for (const ParamSpec& param : model.params.specs())
@@ -156,9 +159,7 @@ RecommenderSetup setup_of(const TrainedRecommender& job, int ranks) {
 void load(Communicator& world, Recommender& model, const std::string& directory) {
   gather_texts(world, "loading " + directory, [&]() -> std::string {
     std::vector<NamedTensor> weights = model.checkpoint_tensors(true);
-    std::erase_if(weights, [&](const NamedTensor& tensor) {
-      return !is_weight(tensor.spec.name) && kind_of_tensor(tensor.spec.name) != kKeysKind;
-    });
+    std::erase_if(weights, [&](const NamedTensor& tensor) { return !is_of_model(tensor.spec.name); });
     TensorsOnHost host(std::move(weights), model.ops(), model.compute());
     CheckpointReader(directory).load(host.tensors());
     host.put_back();

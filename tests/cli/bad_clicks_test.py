@@ -1,6 +1,7 @@
 """More than a hundred mistakes in files of clicks: each gives one message with file, line, column and what would be right, exit status 2,
-and no output."""
+and no output, whichever command reads the file."""
 
+import shutil
 import unittest
 
 from program import ProgramTest
@@ -128,6 +129,58 @@ class BadClicks(ProgramTest):
             name = f"header{number}.csv"
             told.add(self.refused(name, header + "\n1,2,3,4\n", options, [f"{name}:1: ", words]))
         self.assertGreater(len(told), 120)  # all different
+
+
+# A model for each form of file, and the options with which its files are read where they are not those of its clicks.
+MODEL = ("--embedding-dim", 4, "--bottom-mlp", 4, "--top-mlp", "4-1", "--interaction", "cat", "--global-batch-size", 4, "--train-iters", 1, "--threads-per-rank", 1)
+
+# Lines that are malformed are left out and reported.
+STATUS = {"score": 0, "evaluate": 0, "recommend": 0}
+
+
+class BadPredictions(BadClicks):
+    """The same mistakes in files that `score`, `evaluate` and `recommend` read as the model's clicks were."""
+
+    test_a_hundred_mistakes = None
+
+    def train(self, table):
+        separator = "," if table.name.endswith(".csv") else "\t"
+        lines = ([table.header] if table.header else []) + [separator.join(table.right)] * 8
+        (self.folder / table.name).write_text("\n".join(lines) + "\n")
+        name = table.name + ".clicks"
+        self.trifold("preprocess", "--input", table.name, "--output", name, "--threads", 1, *table.options.split())
+        self.trifold("recommend", "--train-data", name, *MODEL, "--save", table.name + ".run")
+
+    def read_by(self, command, table):
+        name, run = table.name + ".clicks", table.name + ".run"
+        form = table.options.split() if table is HEX else ()
+        return {"score": ("score", *form, "--load", run, "--data", table.name, "--output", "out.csv", "--threads-per-rank", 1),
+                "evaluate": ("evaluate", *form, "--load", run, "--data", table.name, "--json", "out.json", "--threads-per-rank", 1),
+                "recommend": ("recommend", *form, "--train-data", table.name, "--dictionaries-of", name, *MODEL, "--save", "out")}[command]
+
+    def test_a_hundred_mistakes_of_data_to_predict(self):
+        told, commands = {}, ("score", "evaluate", "recommend")
+        trained = set()
+        for number, (table, place, fields) in enumerate(FIELDS):
+            if table not in trained:
+                self.train(table)
+                trained.add(table)
+            separator = "," if table.name.endswith(".csv") else "\t"
+            for at, field in enumerate(fields):
+                line = separator.join(f'"{part}"' if separator in part else part for part in table.with_field(place, field))
+                lines = ([table.header] if table.header else []) + [separator.join(table.right)] * 2
+                (self.folder / table.name).write_text("\n".join([*lines, line, *lines[-1:]]) + "\n")
+                command = commands[(number + at) % 3]
+                out, err = self.trifold(*self.read_by(command, table), status=STATUS[command])
+                for words in (f"{table.name}:{len(lines) + 1}: column {self.names(table)[place]}: '", table.wanted[place]):
+                    self.assertIn(words, err, (command, table.name, field))
+                self.assertEqual(err.count(f"{table.name}:"), 1, err)
+                self.assertIn({"score": "3 predictions by ", "evaluate": "3 samples, ", "recommend": "3 samples to train on"}[command], out + err, command)
+                if command == "recommend":
+                    shutil.rmtree(self.folder / "out")
+                told.setdefault(command, set()).add(err)
+        self.assertGreater(min(len(found) for found in told.values()), 30)
+        self.assertGreater(sum(len(found) for found in told.values()), 100)
 
 
 if __name__ == "__main__":

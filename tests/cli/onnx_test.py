@@ -104,6 +104,7 @@ OPERATIONS = {
     "Reshape": lambda x, shape: x.reshape(shape),
     "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "Slice": pieces,
+    "Sqrt": np.sqrt,
     "Softmax": lambda x, axis: np.exp(x) / np.exp(x).sum(axis, keepdims=True),
     "Transpose": lambda x, perm: x.transpose(perm),
     "Unsqueeze": lambda x, axes: np.expand_dims(x, tuple(axes)),
@@ -196,6 +197,9 @@ class Onnx(ProgramTest):
         self.compare("--interaction", "cross", "--cross-layers", 2, "--cross-rank", 3, "--pooling", "mean", "--dense-transform", "none",
                      "--lr", 0.01)
 
+    def test_batch_norm(self):
+        self.compare("--batch-norm", "--bottom-mlp", "8-6-4", "--top-mlp", "9-5-1")
+
     def test_wide_and_deep(self):
         self.compare("--interaction", "cat", "--wide", "--ranks", 2, "--placement", "row,column,replicated")
 
@@ -243,6 +247,28 @@ class Onnx(ProgramTest):
             inputs.update({"weights.user": np.ones((900, 1), np.float32), "weights.words": weights})
         self.predicts(inputs, clicks, *model, "--interaction", "cat", left_out=("--table-rows", "--table-max-ids"))
 
+    def test_attention(self):
+        draw = random.Random(6)
+        rows = []
+        for _ in range(900):
+            item, history = draw.randrange(8), [draw.randrange(8) for _ in range(draw.randrange(4))]
+            rows.append((int(draw.random() < (0.9 if any(seen % 2 == item % 2 for seen in history) else 0.1)), draw.randrange(9), item, history))
+        (self.folder / "bags.csv").write_text("y,x,item,history\n" + "".join(f"{y},{x},i{item},{'|'.join(f'i{seen}' for seen in history)}\n"
+                                                                           for y, x, item, history in rows))
+        self.trifold("preprocess", "--input", "bags.csv", "--output", "history", "--label", "y", "--dense", "x", "--sparse", "item", "--bag", "history:|",
+                     "--share-table", "history:item", "--threads", 1)
+        numbers = {}  # in the order in which texts appear among items, from 2
+        inputs = {"dense": np.array([[row[1]] for row in rows], np.float32),
+                  "ids.item": np.array([[numbers.setdefault(row[2], len(numbers) + 2)] for row in rows], np.int64),
+                  "ids.history": np.full((900, 4), -1, np.int64)}
+        for sample, row in enumerate(rows):
+            for place, seen in enumerate(row[3], sample % 2):
+                inputs["ids.history"][sample, place] = numbers[seen]
+        for more in (["--wide", "--interaction", "cat"], ["--pooling", "mean"]):
+            onnx = self.predicts(inputs, "history", *more, "--attention", "history:item", "--attention-mlp", "6-3-1", "--lr", 0.5,
+                                 left_out=("--table-rows", "--table-max-ids"))
+            self.assertNotIn("embedding.history.weight", onnx.weights)
+
     def test_several_labels(self):
         draw = random.Random(9)
         lines = [[row[0], int(draw.random() < 0.2 + 0.5 * (row[4] % 2)) if draw.random() < 0.8 else "", *row[1:]] for row in self.rows]
@@ -278,8 +304,8 @@ class Onnx(ProgramTest):
 
     def test_models_that_cannot_be_written(self):
         self.trifold("recommend", "--train-data", "clicks.csv", *MODEL, "--save", "run")
-        for more, words in ((["--save", "out"], "run/step_0000000036 is a checkpoint of a recommender, which becomes one file in the "
-                                                "ONNX format: --save out does not end in .onnx"),
+        for more, words in ((["--save", "out"], "run/step_0000000036 is a checkpoint of a recommender, which becomes one file: --save out ends "
+                                                "neither in .onnx nor in .safetensors"),
                             (["--save", "m.onnx", "--dtype", "bf16"], "--dtype has no effect on a recommender"),
                             (["--save", "m.onnx", "--max-file-size", 1], "--max-file-size has no effect on a recommender"),
                             (["--save", "m.onnx", "--max-memory", 16], "--max-memory has no effect on a recommender"),

@@ -143,5 +143,80 @@ class Arrays(PreprocessTest):
         self.assertIn("bad.npz: y: is packed by method 12 of zip archives; stored and deflated arrays are read", err)
 
 
+
+def norm_of(rows, sums, kind, labels=1, records=None):
+    """A file of HugeCTR's Norm format: rows of (label, dense numbers, a list of keys for each slot); keys as "I" or "q"."""
+    header = struct.pack("<8q", int(sums), len(rows) if records is None else records, labels, len(rows[0][1]), len(rows[0][2]), 0, 0, 0)
+
+    def block(data):
+        return struct.pack("<i", len(data)) + data + bytes([sum(data) % 256]) if sums else data
+    return block(header) + b"".join(
+        block(struct.pack(f"<{1 + len(dense)}f", label, *dense) + b"".join(struct.pack(f"<i{len(keys)}{kind}", len(keys), *keys) for keys in slots))
+        for label, dense, slots in rows)
+
+
+class HugeCtrNorm(PreprocessTest):
+    def rows(self, bags, count=40000):
+        draw = random.Random(4)
+
+        def keys(most):
+            return [draw.randrange(1, most) for _ in range(draw.randrange(4) if bags else 1)]
+        return [(draw.randrange(2), [draw.randrange(50), draw.randrange(9)], [keys(500), keys(1 << 32), keys(7)]) for _ in range(count)]
+
+    def test_records_are_as_text_with_the_same_numbers(self):
+        rows = self.rows(False)
+        self.write("text.csv", "label,I1,I2,C1,C2,C3\n" + "".join(f"{y},{a},{b},{','.join(str(keys[0]) for keys in slots)}\n" for y, (a, b), slots in rows))
+        options = ("--threads", 2)
+        self.preprocess("text.csv", "text", columns=options)
+        for sums in (False, True):
+            for kind in ("I", "q"):
+                self.write("norm/a.data", norm_of(rows[:30000], sums, kind))
+                self.write("norm/b.data", norm_of(rows[30000:], sums, kind))
+                for source in ("norm", ["norm/a.data", "norm/b.data"]):
+                    self.preprocess(source, "out", columns=options)
+                    self.assertEqual(self.folder_of("out")[1:], self.folder_of("text")[1:], (sums, kind))
+                    shutil.rmtree(self.folder / "out")
+
+    def test_slots_of_several_keys(self):
+        rows = self.rows(True, 500)
+        for sums in (False, True):
+            for kind in ("I", "q"):
+                self.write("bags.data", norm_of(rows, sums, kind))
+                self.preprocess("bags.data", "out", columns=("--threads", 1))
+                found = self.bags("out")[1]
+                for slot in range(3):
+                    numbers = {}
+                    wanted = [[numbers.setdefault(key, len(numbers) + 2) for key in slots[slot]] for _, _, slots in rows]
+                    self.assertEqual(found[f"C{slot + 1}"], wanted)
+                shutil.rmtree(self.folder / "out")
+
+    def test_files_that_are_damaged(self):
+        rows = self.rows(False, 50)
+        plain, summed = norm_of(rows, False, "I"), norm_of(rows, True, "I")
+        size = (len(plain) - 64) // 50
+        for data, words in (
+                (plain[:40], "x.data: has 40 bytes, the header of a HugeCTR file has 64"),
+                (b"label,I1,C1\n" * 20, "x.data: is no Norm file of HugeCTR: its header says check"),
+                (plain[:-3], f"x.data: sample 49, at byte {64 + 49 * size}: slot 2 has 1 keys, for which there is no room"),
+                (plain + b"12345678", "x.data: has 8 bytes behind its 50 records"),
+                (norm_of(rows, False, "I", records=51), f"x.data: sample 50, at byte {len(plain)}: it ends before slot 0"),
+                (norm_of(rows, False, "I", labels=2), "x.data: has 2 labels of a sample; files with one are read"),
+                (norm_of([(3, *row[1:]) for row in rows], False, "I"), "x.data: the label of sample 0 is 3, not 0 or 1"),
+                (norm_of([(0, [float("inf"), 1], row[2]) for row in rows], True, "q"), "x.data: sample 0, dense feature 0 is inf, not a number"),
+                (summed[:100] + bytes([summed[100] ^ 1]) + summed[101:], "its bytes do not have the sum behind them: it is damaged"),
+                (summed[:68] + bytes([summed[68] ^ 1]) + summed[69:], "x.data: its header does not have the sum behind it: it is damaged"),
+                (summed[:-2], "x.data: sample 49, at byte "),
+                (summed[:69] + struct.pack("<i", 1 << 30) + summed[73:], f"x.data: sample 0, at byte 69: its length is {1 << 30} bytes, the file has")):
+            self.write("x.data", data)
+            _, err = self.preprocess("x.data", "out", columns=("--threads", 1), status=2)
+            self.assertIn(words, err)
+        self.write("x.data", plain)
+        for options, words in ((("--label", "y", "--sparse", "C1"), "a file of HugeCTR has no column names, so --label has no effect"),
+                               (("--data-format", "csv"), "which --data-format csv does not read")):
+            _, err = self.preprocess("x.data", "out", columns=options, status=2)
+            self.assertIn(words, err)
+        self.assertNotIn("out", self.files())
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -13,6 +13,7 @@
 #include "models/bert_tasks.h"
 #include "models/gpt.h"
 #include "models/post_norm_block.h"
+#include "nn/bag_attention.h"
 #include "nn/dense.h"
 #include "nn/label_towers.h"
 #include "nn/recompute.h"
@@ -274,6 +275,14 @@ std::vector<GradientCase> cases_without_experts() {
        },
        rows, stream(3)},
       {"LabelTowers", [](B& b) { return label_towers(b, {6}, 2, 0.4); }, rows, stream(3)},
+      {"BagAttention",
+       [](B& b) {
+         return std::make_unique<BagAttention>(b, "a", kWidth / 4, 3, std::array<int64_t, 3>{5, 4, 1});
+       },
+       rows, stream(kWidth / 4)},
+      {"BagAttention",
+       [](B& b) { return std::make_unique<BagAttention>(b, "a", kWidth / 2, 1, std::array<int64_t, 1>{1}); },
+       rows, stream(kWidth / 2)},
       {"CrossNetwork", [](B& b) { return std::make_unique<CrossNetwork>(b, "c", kWidth, 4, 3); }, rows, rows},
       {"TransformerBlock", [](B& b) { return transformer(b, block_shape(0.0)); }, rows, rows},
       {"TransformerBlock", [](B& b) { return transformer(b, block_shape(0.2)); }, rows, rows},

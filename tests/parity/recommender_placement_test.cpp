@@ -102,6 +102,62 @@ TEST(RecommenderPlacement, SeveralLabelsOnEveryRankCount) {
   }
 }
 
+// Bags that attention pools, of a table of their own and of one that they share, and a shared table whose bags are
+// summed: three groups of tables.
+TEST(RecommenderPlacement, SharedTablesAndAttentionOnEveryRankCount) {
+  for (const auto& [kind, weighted] :
+       {std::pair{SparseKind::RowwiseAdagrad, false}, std::pair{SparseKind::Adam, true}}) {
+    RecommenderSetup setup = setup_for(kind, DType::F64, weighted);
+    setup.schema.tables = {{"users", 300, 1},
+                           {"items", 57, 4},
+                           {"hour", 24, 1, "", {}, ""},
+                           {"seen", 57, 3, "", {}, "items"},
+                           {"pages", 41, 2},
+                           {"last", 24, 2, "", {}, "hour"},
+                           {"tiny", 3, 1}};
+    setup.model.tables = 7;
+    setup.model.attended = {{3, 1, "seen"}, {4, 0, "pages"}};
+    setup.model.attention = {5, 1};
+    setup.model.wide = weighted;
+    setup.place_vectors();
+    const double lr = kind == SparseKind::Adam ? 0.01 : 0.05;
+    setup.placement = everywhere(PlacementKind::Table, 1);
+    const Result alone = train(1, setup, lr);
+    EXPECT_EQ(alone.values.at("param/attention.seen.0.weight").size(), 24U * 5);
+    EXPECT_FALSE(alone.values.contains("param/embedding.seen.weight"));
+    for (const int ranks : {2, 4})
+      for (const auto& placement :
+           {mixed(ranks), everywhere(PlacementKind::Table, ranks), everywhere(PlacementKind::Row, ranks),
+            everywhere(PlacementKind::Column, ranks), everywhere(PlacementKind::Replicated, ranks)}) {
+        SCOPED_TRACE(fmt::format("{} ranks, weighted {}", ranks, weighted));
+        setup.placement = placement;
+        const Gap distance = gap(train(ranks, setup, lr), alone);
+        EXPECT_LE(distance.losses, 1e-11);
+        EXPECT_LE(distance.values, 1e-10);
+      }
+  }
+}
+
+// Its statistics are those of the global batch, without the padding that some ranks have.
+TEST(RecommenderPlacement, BatchNormOnEveryRankCount) {
+  RecommenderSetup setup = setup_for(SparseKind::Adagrad, DType::F64, false);
+  setup.model.bottom = {9, 8, 6};
+  setup.model.top = {11, 10, 1};
+  setup.model.batch_norm = true;
+  setup.check_overlap = 2;
+  setup.placement = everywhere(PlacementKind::Table, 1);
+  const Result alone = train(1, setup, 0.05);
+  EXPECT_EQ(alone.values.at("norm_mean/bottom.1.norm").size(), 8U);
+  EXPECT_GT(std::abs(alone.values.at("norm_mean/top.0.norm")[0]), 1e-3);
+  for (const int ranks : {2, 3, 8}) {
+    SCOPED_TRACE(fmt::format("{} ranks", ranks));
+    setup.placement = mixed(ranks);
+    const Gap distance = gap(train(ranks, setup, 0.05), alone);
+    EXPECT_LE(distance.losses, 1e-10);
+    EXPECT_LE(distance.values, 1e-9);
+  }
+}
+
 // With and without them the vectors begin as the same numbers, and the weights as 0.
 TEST(RecommenderPlacement, FirstOrderWeightsBeginAsZeroBehindTheSameVectors) {
   RecommenderSetup setup = setup_for(SparseKind::Sgd, DType::F32, false);

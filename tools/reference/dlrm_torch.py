@@ -19,7 +19,10 @@ weight, of which each bag gives a sum or mean as of its vectors; these of all ta
 (wide.weight) are added to the logit. Wide & Deep (arXiv 1606.07792) is cat with it, DeepFM (arXiv 1703.04247) fm with it.
 `labels` L: a logit for each; a tower of its own (`tower`, an MLP like the top's) above the hidden layers of the top MLP or,
 with `experts`, above the mean of so many such stacks by the softmax of a linear function of the top's input (MMoE: Ma et al.,
-KDD 2018); as many weights behind a vector. Loss: mean over the batch of the binary cross entropy of the logits; of several
+KDD 2018); as many weights behind a vector. `shares` {t: u}: the ids of table t are rows of table u, and t has none. `attended` [[t, c]]: the bag of t is
+pooled by attention to the vector of c (DIN: arXiv 1706.06978): the sum of its vectors h, each times an MLP (`attention`, like the top's) of
+[c, h, c - h, c * h]; its weights are added up. `batch_norm`: the hidden layers of the two MLPs are normalised over the batch before
+their ReLU (<layer>.norm), as torch.nn.BatchNorm1d does, and have no bias. Loss: mean over the batch of the binary cross entropy of the logits; of several
 labels the sum, each times its `label_weights`, 0 where a sample lacks the label (-1). All in double precision for the golden
 file. Update: SGD, or Adagrad (accumulator from 0, w -= lr * g / (sqrt(sum) + eps)) on every parameter; rows that a batch does
 not touch stay as they are. `weight_decay` is PyTorch's L2 penalty, of the weights outside the tables. `tables_decay`: touched
@@ -71,6 +74,16 @@ CASES = {
     "tables_decay_adagrad": {"tables_decay": 0.4, "optimizer": "adagrad", "lr": 0.05},
     "ftrl": {"ftrl": [0.3, 0.5, 0, 0], "lr": 0.2},
     "ftrl_wide_penalties": {"interaction": "cat", "wide": True, "ftrl": [0.2, 1, 0.05, 0.5], "lr": 0.1},
+    "shared_adagrad": {"rows": [11, 5, 3, 11], "shares": {"3": 0}, "optimizer": "adagrad", "lr": 0.05},
+    "din_dot_sgd": {"rows": [11, 5, 3, 11], "shares": {"3": 0}, "attended": [[3, 0]], "attention": [5, 1], "lr": 0.2},
+    "din_cat_wide_mean": {"interaction": "cat", "wide": True, "pooling": "mean", "rows": [11, 5, 3, 11], "max_ids": [1, 3, 2, 4],
+                          "shares": {"3": 0}, "attended": [[1, 2], [3, 0]], "attention": [4, 3, 1], "optimizer": "adagrad",
+                          "lr": 0.05},
+    "din_no_dense": {"dense": 0, "bottom": [], "interaction": "cross", "cross_layers": 1, "cross_rank": 2, "attended": [[3, 0]],
+                     "attention": [1], "lr": 0.1},
+    "batch_norm_sgd": {"batch_norm": True, "bottom": [8, 5, 4], "top": [6, 5, 1], "lr": 0.1},
+    "batch_norm_adagrad": {"batch_norm": True, "interaction": "cat", "bottom": [7, 4], "top": [9, 6, 1], "optimizer": "adagrad", "lr": 0.05,
+                           "weight_decay": 0.1},
     "mmoe_cross_wide": {"interaction": "cross", "cross_layers": 1, "cross_rank": 2, "wide": True, "labels": 2, "experts": 2,
                         "tower": [1], "lr": 0.1, "label_weights": [0.5, 2]},
 }
@@ -94,12 +107,16 @@ def parameter_list(config):
     """(name, shape, scale) of every parameter, in the order of the file. Linear weights are [outputs, inputs]."""
     labels = config.get("labels", 1)
     columns = config["embedding_dim"] + (labels if config.get("wide") else 0)
-    entries = [(f"tables.{t}", [rows, columns], 1.5) for t, rows in enumerate(config["rows"])]
+    entries = [(f"tables.{t}", [rows, columns], 1.5) for t, rows in enumerate(config["rows"]) if owner(config, t) == t]
 
     def mlp(name, inputs, widths):
         for layer, width in enumerate(widths):
             entries.append((f"{name}.{layer}.weight", [width, inputs], 1.5))
-            entries.append((f"{name}.{layer}.bias", [width], 0.5))
+            if not config.get("batch_norm") or layer + 1 == len(widths):
+                entries.append((f"{name}.{layer}.bias", [width], 0.5))
+            else:
+                entries.append((f"{name}.{layer}.norm.weight", [width], 3.0))
+                entries.append((f"{name}.{layer}.norm.bias", [width], 0.5))
             inputs = width
 
     mlp("bottom", config["dense"], config["bottom"])
@@ -118,9 +135,28 @@ def parameter_list(config):
             if config.get("experts"):
                 entries.append((f"gate.y{label}.weight", [config["experts"], width], 1.5))
             mlp(f"tower.y{label}", hidden[-1], config["tower"])
+    for bag, _ in config.get("attended", []):
+        mlp(f"attention.{bag}", 4 * config["embedding_dim"], config["attention"])
     if config.get("wide") and config["dense"]:
         entries.append(("wide.weight", [labels, config["dense"]], 1.5))
     return entries
+
+
+def owner(config, t):
+    return config.get("shares", {}).get(str(t), t)
+
+
+def attended_bag(config, p, t, candidate, ids, starts):
+    dim = config["embedding_dim"]
+    ends = starts.tolist()[1:] + [len(ids)]
+    rows = []
+    for sample, (begin, end) in enumerate(zip(starts.tolist(), ends)):
+        bag = p[f"tables.{owner(config, t)}"][ids[begin:end]]
+        h = bag[:, :dim]
+        c = candidate[sample].expand_as(h)
+        a = mlp(p, f"attention.{t}", torch.cat([c, h, c - h, c * h], dim=1), len(config["attention"]), False)
+        rows.append(torch.cat([(a * h).sum(0), bag[:, dim:].sum(0)]))
+    return torch.stack(rows)
 
 
 def stacks_of(config):
@@ -163,7 +199,11 @@ def make_batches(config):
 
 def mlp(p, name, x, layers, last_relu):
     for layer in range(layers):
-        x = F.linear(x, p[f"{name}.{layer}.weight"], p[f"{name}.{layer}.bias"])
+        x = F.linear(x, p[f"{name}.{layer}.weight"], p.get(f"{name}.{layer}.bias"))
+        if f"{name}.{layer}.norm.weight" in p:
+            norm = f"{name}.{layer}.norm"
+            mean, variance = p["statistics"].setdefault(norm, (torch.zeros(x.shape[1], dtype=x.dtype), torch.ones(x.shape[1], dtype=x.dtype)))
+            x = F.batch_norm(x, mean, variance, p[norm + ".weight"], p[norm + ".bias"], training=True)
         if last_relu or layer + 1 < layers:
             x = F.relu(x)
     return x
@@ -186,8 +226,11 @@ def model_logits(config, p, dense, bags):
         vectors.append(mlp(p, "bottom", dense, len(config["bottom"]), True))
         if config.get("wide"):
             first_order = F.linear(dense, p["wide.weight"])
+    attended = dict(config.get("attended", []))
+    pooled = [None if t in attended else F.embedding_bag(ids, p[f"tables.{owner(config, t)}"], starts, mode=config["pooling"])
+              for t, (ids, starts) in enumerate(bags)]
     for t, (ids, starts) in enumerate(bags):
-        bag = F.embedding_bag(ids, p[f"tables.{t}"], starts, mode=config["pooling"])
+        bag = attended_bag(config, p, t, pooled[attended[t]][:, :dim], ids, starts) if t in attended else pooled[t]
         vectors.append(bag[:, :dim])
         if config.get("wide"):
             first_order = first_order + bag[:, dim:]
@@ -259,8 +302,9 @@ def run_case(changes):
     config = {**BASE, **changes}
     p = initial(config)
     batches = make_batches(config)
-    decays = [value for name, value in p.items() if not name.startswith("tables.") and not name.endswith("bias")]
-    others = [value for name, value in p.items() if name.startswith("tables.") or name.endswith("bias")]
+    kept = [name for name in p if name.startswith("tables.") or name.endswith("bias") or ".norm." in name]
+    decays = [value for name, value in p.items() if name not in kept]
+    others = [p[name] for name in kept]
     tables = [value for name, value in p.items() if name.startswith("tables.")]
     if "ftrl" in config:
         others = [value for name, value in p.items() if name.endswith("bias")]
@@ -271,11 +315,12 @@ def run_case(changes):
     else:
         optimizer = torch.optim.Adagrad(groups, lr=config["lr"], eps=config["eps"])
     losses = []
+    statistics = {}
     first_gradients = {}
     for batch in batches:
         for value in p.values():
             value.grad = None
-        loss = loss_of(config, logits(config, p, batch), batch)
+        loss = loss_of(config, logits(config, {**p, "statistics": statistics}, batch), batch)
         loss.backward()
         losses.append(loss.item())
         if not first_gradients:
@@ -290,7 +335,10 @@ def run_case(changes):
         optimizer.step()
     parameters = [{"name": name, "shape": shape, "scale": scale, "first_gradient": first_gradients[name],
                    "after": flat_list(p[name])} for name, shape, scale in parameter_list(config)]
-    return {"config": config, "batches": batches, "losses": losses, "parameters": parameters}
+    case = {"config": config, "batches": batches, "losses": losses, "parameters": parameters}
+    if statistics:
+        case["statistics"] = {name: [flat_list(mean), flat_list(variance)] for name, (mean, variance) in statistics.items()}
+    return case
 
 
 def golden(path):

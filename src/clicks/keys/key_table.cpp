@@ -11,6 +11,7 @@ namespace trifold {
 namespace {
 
 constexpr uint32_t kMost = std::numeric_limits<uint32_t>::max();
+constexpr size_t kAhead = 12;  // keys whose memory is asked for before they are looked up
 
 // The final mix of SplitMix64, a bijection: keys may be consecutive numbers.
 uint64_t mixed(uint64_t key) {
@@ -30,6 +31,9 @@ KeyTable::KeyTable(int64_t rows, const KeyRule& rule, bool learns) : rule_(rule)
   check(rule.admission >= 1, "a row after {} occurrences", rule.admission);
   owners_.resize(static_cast<size_t>(rows - kFirstRow));
   if (counts_waiting(rule, learns)) waiting_.resize(owners_.size());
+  const uint64_t all = owners_.size(), buckets = (all + kBucket - 1) / kBucket;
+  for (uint64_t bucket = 0; bucket <= buckets; ++bucket)
+    starts_.push_back(static_cast<uint32_t>(bucket * all / buckets));
 }
 
 size_t KeyTable::bytes(int64_t rows, const KeyRule& rule, bool learns) {
@@ -38,12 +42,15 @@ size_t KeyTable::bytes(int64_t rows, const KeyRule& rule, bool learns) {
 
 KeyTable::Bucket KeyTable::bucket_of(uint64_t key) const {
   const uint64_t hash = mixed(key);
-  const uint64_t all = owners_.size();
-  const uint64_t buckets = (all + kBucket - 1) / kBucket;
-  const uint64_t bucket = ((hash >> 32) * buckets) >> 32;
-  const uint64_t first = bucket * all / buckets;
-  const uint64_t size = (bucket + 1) * all / buckets - first;
+  const uint64_t bucket = ((hash >> 32) * (starts_.size() - 1)) >> 32;
+  const uint64_t first = starts_[bucket];
+  const uint64_t size = starts_[bucket + 1] - first;
   return {first, size, ((hash & kMost) * size) >> 32};
+}
+
+void KeyTable::prefetch(uint64_t key) const {
+  const Bucket bucket = bucket_of(key);
+  __builtin_prefetch(&owners_[bucket.place(0)]);
 }
 
 // A place that was taken is never free again, so a search may end at a free one.
@@ -95,7 +102,9 @@ void KeyTable::take(std::span<const uint64_t> keys) {
   check(batch_ < kMost, "a table of keys has taken {} batches, the most it can", batch_);
   ++batch_;
   // First the known keys, so that none of this batch loses its row.
-  for (const uint64_t key : keys) {
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const uint64_t key = keys[i];
+    if (i + kAhead < keys.size()) prefetch(keys[i + kAhead]);
     if (key == 0) continue;
     const size_t place = find(owners_, bucket_of(key), key);
     if (place == kNone)

@@ -73,7 +73,7 @@ class KeyTable {
   // The places of a key: `size` of them from `first` on, searched from `start` on.
   struct Bucket {
     size_t first, size, start;
-    size_t place(size_t i) const { return first + (start + i) % size; }
+    size_t place(size_t i) const { return first + start + i - (start + i < size ? 0 : size); }  // i < size
   };
   // The state of a place before the last batch.
   struct Change {
@@ -85,6 +85,8 @@ class KeyTable {
   static constexpr size_t kNone = ~size_t{0};
 
   Bucket bucket_of(uint64_t key) const;
+  // Asks for the memory in which a key is looked for first.
+  void prefetch(uint64_t key) const;
   static size_t find(const Entries& entries, const Bucket& bucket, uint64_t key);
   // A place that is free or may become so; kNone if there is none.
   size_t place_for(const Entries& entries, const Bucket& bucket, KeyEviction eviction, uint32_t count) const;
@@ -96,7 +98,8 @@ class KeyTable {
 
   KeyRule rule_;
   Entries owners_, waiting_;
-  uint32_t batch_ = 0;  // the number of the current one
+  std::vector<uint32_t> starts_;  // the first place of each bucket, and the end
+  uint32_t batch_ = 0;            // the number of the current one
   std::vector<Change> changes_;
   std::vector<uint64_t> unknown_;
   std::vector<int32_t> begun_;

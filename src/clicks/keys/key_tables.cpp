@@ -23,10 +23,11 @@ size_t KeyTables::bytes() const {
 
 void KeyTables::take(const ClickFeed& feed, int64_t step, ThreadPool& pool) {
   std::atomic<size_t> next{0};
+  feed.positions(step, positions_);
   pool.run([&](int) {
     for (size_t t = next++; t < tables_.size(); t = next++) {
       if (!tables_[t]) continue;
-      feed.keys(step, static_cast<int>(t), keys_[t]);
+      feed.keys(positions_, static_cast<int>(t), keys_[t]);
       tables_[t]->take(keys_[t]);
     }
   });

@@ -33,6 +33,7 @@ class KeyTables final : public KeyRows {
 
  private:
   std::vector<std::unique_ptr<KeyTable>> tables_;
+  std::vector<int64_t> positions_;           // of the samples of a batch
   std::vector<std::vector<uint64_t>> keys_;  // of a batch, for each table
 };
 

@@ -198,7 +198,7 @@ OptionTable options_of(ConvertConfig& config) {
       .files("DIR");
   table
       .add("save", &config.save,
-           "Folder for the converted model; for a recommender a file that ends in .onnx.")
+           "Folder for the converted model; for a recommender a file that ends in .onnx or .safetensors.")
       .need()
       .files("DIR");
   add_dtype(table, config.dtype);
@@ -212,6 +212,16 @@ OptionTable options_of(ConvertConfig& config) {
            "Sequence length to store in the checkpoint; for a Hugging Face model.")
       .range(1, kMaxSize)
       .absent("the model's number of positions");
+  table.add(
+      "names", &config.names,
+      "Recommender, .safetensors: the names of its weights, those of its checkpoint or of TorchRec's DLRM.");
+  table
+      .add(
+          "changed-since", &config.changed_since,
+          "Recommender, .safetensors: an older checkpoint of the model; of tables only the rows are written that "
+          "differ from those there.")
+      .files("DIR")
+      .absent("all rows are written");
   add_max_memory(table, config.max_memory);
   return table;
 }

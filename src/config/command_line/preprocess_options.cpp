@@ -58,6 +58,13 @@ OptionTable options_of(PreprocessConfig& config) {
       .takes("COLUMN,...")
       .absent("none");
   table
+      .add(
+          "share-table", &config.share_table,
+          "Columns that have the table of another one, so that equal texts have one id and one vector, as in "
+          "history:item.")
+      .takes("COLUMN:COLUMN,...")
+      .absent("each has its own");
+  table
       .add("max-bag", &config.max_bag,
            "Keep only the first N ids of longer bags. Memory of a training step is for bags as long as the "
            "longest.")
@@ -131,6 +138,7 @@ void check_columns(const PreprocessConfig& config, Problems& problems) {
       {"sparse", config.sparse.has_value()},
       {"bag", config.bag.has_value()},
       {"bag-weights", config.bag_weights.has_value()},
+      {"share-table", config.share_table.has_value()},
       {"separator", config.separator.character != plain.separator.character},
       {"missing-values", config.missing_values != plain.missing_values},
       {"hash-seed", config.hash_seed != plain.hash_seed}};

@@ -93,6 +93,13 @@ void add_model(OptionTable& table, DlrmConfig& model) {
       .at_least(0);
   table
       .add(
+          "init-weights", &model.init_weights,
+          "Begin a new run with the weights of this safetensors file, which convert or TorchRec's names describe, in "
+          "place of random ones.")
+      .files("FILE")
+      .absent("initial values follow from --seed");
+  table
+      .add(
           "key-admission", &model.key_admission,
           "Data of preprocess --ids keys: a value gets a row of its own when it has occurred N times; before "
           "that it shares row 1 with all others that have none.")
@@ -118,6 +125,14 @@ void add_model(OptionTable& table, DlrmConfig& model) {
   table.add("pooling", &model.pooling, "Pooling of a bag of ids: the sum or the mean of its vectors.");
   table
       .add(
+          "attention", &model.attention,
+          "Pool these bags by attention to the vector of another table instead (DIN), as in history:item: each vector "
+          "of the bag counts as much as an MLP says that sees it beside that of the item.")
+      .takes("BAG:TABLE,...")
+      .absent("none");
+  table.add("attention-mlp", &model.attention_mlp, "Widths of that MLP; the last is 1.").takes("N-N-...");
+  table
+      .add(
           "tower-mlp", &model.tower_mlp,
           "Several labels: widths of each label's tower, behind the hidden layers of --top-mlp; the last is 1.")
       .takes("N-N-...");
@@ -127,6 +142,8 @@ void add_model(OptionTable& table, DlrmConfig& model) {
       "each mixes experts of such layers by a gate of its own (mmoe).");
   table.add("mmoe-experts", &model.mmoe_experts, "mmoe: number of experts.").range(1, 256);
   table.add("dropout", &model.dropout, "Dropout of the outputs of the MLPs' hidden layers.").fraction();
+  table.add("batch-norm", &model.batch_norm,
+            "Batch normalisation of the MLPs' hidden layers, over the samples of all ranks.");
   table.add("loss", &model.loss,
             "Loss: binary cross entropy (bce), or squared error of the probability (mse).");
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "config/fields/choices.h"
+#include "config/fields/recommend_choices.h"
 #include "config/fields/training_config.h"
 #include "config/fields/values.h"
 #include "core/dtype.h"
@@ -321,8 +322,11 @@ struct ConvertConfig {
   std::string save;            // required
   std::optional<DType> dtype;  // of all tensors; unchanged
   double max_file_size = 5;    // GB (1e9 bytes) of a safetensors file
-  std::optional<int64_t> seq_length;  // of the checkpoint that is written; all positions of the model
-  double max_memory = 256;            // MiB
+  std::optional<int64_t> seq_length;         // of the checkpoint that is written; all positions of the model
+  WeightNames names = WeightNames::Trifold;  // of a recommender's weights in a safetensors file
+  std::optional<std::string>
+      changed_since;        // of a recommender: an older checkpoint; only rows that differ are written
+  double max_memory = 256;  // MiB
 };
 
 // `trifold bench`: `run` holds GPT-2 124M (12 layers, width 768, 12 heads, 50257 tokens) by default; its train_iters

@@ -146,26 +146,12 @@ void tokenizer_from_json(const nlohmann::json& json, DataConfig& data) {
 namespace {
 
 // What a recommender is: its layers, and what is trained with them.
-constexpr const char* kRecommenderOptions[] = {"embedding-dim",
-                                               "bottom-mlp",
-                                               "top-mlp",
-                                               "interaction",
-                                               "interaction-self",
-                                               "wide",
-                                               "dropout",
-                                               "optimizer",
-                                               "pooling",
-                                               "embedding-optimizer",
-                                               "cross-layers",
-                                               "cross-rank",
-                                               "loss",
-                                               "f64",
-                                               "tower-mlp",
-                                               "multi-task",
-                                               "embedding-init-range",
-                                               "mmoe-experts",
-                                               "key-admission",
-                                               "key-eviction"};
+constexpr const char* kRecommenderOptions[] = {
+    "embedding-dim", "bottom-mlp",    "top-mlp",     "interaction", "interaction-self",
+    "wide",          "dropout",       "optimizer",   "pooling",     "embedding-optimizer",
+    "cross-layers",  "cross-rank",    "loss",        "f64",         "batch-norm",
+    "attention",     "attention-mlp", "tower-mlp",   "multi-task",  "embedding-init-range",
+    "mmoe-experts",  "key-admission", "key-eviction"};
 // How it computes, and how its data are read.
 constexpr const char* kUseOptions[] = {"bf16", "table-max-ids", "id-policy"};
 
@@ -194,8 +180,9 @@ void inherit_model(const nlohmann::json& json, RecommendConfig& config) {
   read_options(from, kRecommenderOptions, json);
   for (const char* name : kRecommenderOptions) {
     const Option& option = *table.find(name);
-    if (!config.given.contains(name) && value_words(option) == value_words(*defaults.find(name)))
-      set_value(option, *value_words(*from.find(name)));
+    const auto words = value_words(*from.find(name));
+    if (words && !config.given.contains(name) && value_words(option) == value_words(*defaults.find(name)))
+      set_value(option, *words);
   }
 }
 

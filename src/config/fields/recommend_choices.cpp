@@ -163,6 +163,29 @@ std::string bag_separator_text(char character) {
 
 }  // namespace
 
+ColumnPairs ColumnPairs::parse(std::string_view text) {
+  const std::string shown = printable(std::string(text));
+  ColumnPairs pairs;
+  for (const std::string& word : ColumnNames::parse(text).names) {
+    const size_t colon = word.find(':');
+    if (colon == std::string::npos || colon == 0 || colon + 1 == word.size() ||
+        word.find(':', colon + 1) != std::string::npos)
+      bad_input("'{}' is not a list of pairs of columns, such as history:item", shown);
+    std::string first = word.substr(0, colon), second = word.substr(colon + 1);
+    if (first == second) bad_input("'{}' pairs the column {} with itself", shown, first);
+    for (const auto& pair : pairs.pairs)
+      if (pair.first == first) bad_input("'{}' has two pairs for the column {}", shown, first);
+    pairs.pairs.emplace_back(std::move(first), std::move(second));
+  }
+  return pairs;
+}
+
+std::string ColumnPairs::text() const {
+  ColumnNames words;
+  for (const auto& [first, second] : pairs) words.names.push_back(first + ":" + second);
+  return words.text();
+}
+
 BagColumns BagColumns::parse(std::string_view text) {
   const std::string shown = printable(std::string(text));
   BagColumns bags;

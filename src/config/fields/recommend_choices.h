@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "config/fields/named.h"
@@ -126,6 +127,14 @@ struct Names<PlacementKind> {
                                                   {PlacementKind::Replicated, "replicated"}};
 };
 
+// The names of a recommender's weights in a file of tensors (recommend/weight_names.h).
+enum class WeightNames { Trifold, Torchrec };
+template <>
+struct Names<WeightNames> {
+  static constexpr Named<WeightNames> kAll[] = {{WeightNames::Trifold, "trifold"},
+                                                {WeightNames::Torchrec, "torchrec"}};
+};
+
 // The file format of predictions.
 enum class ScoreFormat { Csv, Jsonl, Parquet };
 template <>
@@ -174,6 +183,14 @@ struct ColumnNames {
   std::vector<std::string> names;
 
   static ColumnNames parse(std::string_view text);
+  std::string text() const;
+};
+
+// Pairs of columns, as in history:item,seen:item; a name with commas is quoted. No column is the first of two pairs.
+struct ColumnPairs {
+  std::vector<std::pair<std::string, std::string>> pairs;
+
+  static ColumnPairs parse(std::string_view text);
   std::string text() const;
 };
 

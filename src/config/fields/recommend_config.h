@@ -53,7 +53,11 @@ struct DlrmConfig {
   int cross_layers = 3;
   int64_t cross_rank = 512;
   Pooling pooling = Pooling::Sum;
-  double dropout = 0;  // of the hidden layers of the MLPs
+  std::optional<std::string> init_weights;  // a safetensors file of first weights
+  std::optional<ColumnPairs> attention;     // bags that are pooled by attention, each with its candidate
+  NumberList attention_mlp = {64, 32, 1};
+  double dropout = 0;       // of the hidden layers of the MLPs
+  bool batch_norm = false;  // of the same
   ClickLossKind loss = ClickLossKind::Bce;
 };
 
@@ -98,6 +102,8 @@ struct PreprocessConfig {
   std::optional<ColumnNames> dense, sparse;
   std::optional<BagColumns> bag;
   std::optional<ColumnNames> bag_weights;  // of those
+  std::optional<ColumnPairs>
+      share_table;  // columns that have no table of their own, each with the one whose table it has
   Separator separator;
   std::vector<std::string> missing_values = {"NA", "NaN", "nan", "null", "NULL"};  // and an empty field
   uint64_t hash_seed = 0;                                                          // of texts

@@ -51,6 +51,14 @@ void check_widths(Problems& problems, const DlrmConfig& model, bool has_dense) {
     problems.about("tower-mlp")
         .wrong("--tower-mlp {} does not end with 1, the logit of a label", model.tower_mlp.text())
         .right("let it end with 1");
+  if (model.attention_mlp.numbers().back() != 1)
+    problems.about("attention-mlp")
+        .wrong("--attention-mlp {} does not end with 1, the weight of a vector", model.attention_mlp.text())
+        .right("let it end with 1");
+  if (!model.attention && model.attention_mlp.numbers() != DlrmConfig().attention_mlp.numbers())
+    problems.about("attention-mlp", "attention")
+        .wrong("--attention-mlp has no effect without --attention")
+        .right("name the bags that are pooled by attention, or leave it out");
   if (model.interaction_self && model.interaction != InteractionKind::Dot)
     problems.about("interaction-self", "interaction")
         .wrong("--interaction-self has no effect with --interaction {}", name_of(model.interaction))

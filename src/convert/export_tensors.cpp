@@ -1,0 +1,268 @@
+#include "convert/export_tensors.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/safetensors.h"
+#include "checkpoint/tensor_kind.h"
+#include "files/output_files.h"
+#include "recommend/trained_recommender.h"
+#include "recommend/weight_names.h"
+
+namespace trifold {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kPieceBytes = int64_t{4} << 20;
+
+// Rows [first, first + count) of a stored matrix, or numbers of a vector, as they are stored.
+void read_stored(CheckpointReader& from, const TensorInfo& tensor, int64_t first, int64_t count,
+                 std::vector<std::byte>& into) {
+  ShardSpec spec;
+  spec.name = tensor.name;
+  spec.global = tensor.global;
+  spec.local = Rect::whole(tensor.global);
+  spec.local.offset[0] = first;
+  spec.local.extent[0] = count;
+  into.resize(static_cast<size_t>(spec.local.elements()) * size_of(tensor.dtype));
+  const NamedTensor box{spec, {into.data(), tensor.dtype, spec.local.extent}};
+  from.load({&box, 1});
+}
+
+size_t row_bytes(const TensorInfo& tensor) {
+  return static_cast<size_t>(tensor.bytes() / std::max<int64_t>(1, tensor.global[0]));
+}
+
+// Calls body(first, count) for pieces of a tensor's rows.
+void for_each_piece(const TensorInfo& tensor, int64_t rows,
+                    const std::function<void(int64_t, int64_t)>& body) {
+  const int64_t most = std::max<int64_t>(1, kPieceBytes / static_cast<int64_t>(row_bytes(tensor)));
+  for (int64_t first = 0; first < rows; first += most) body(first, std::min(most, rows - first));
+}
+
+class TensorExport {
+ public:
+  TensorExport(CheckpointReader& from, const StoredRecommender& stored, const ConvertConfig& config)
+      : from_(from), config_(config), name_(from.directory().string()) {
+    if (config.changed_since) open_older(*config.changed_since, stored);
+    const bool torchrec = config.names == WeightNames::Torchrec;
+    weights_ = torchrec ? torchrec_weights(stored.setup, name_) : own_weights(stored.setup);
+    if (torchrec && stored.setup.schema.keyed())
+      bad_input(
+          "{}: the rows of its tables belong to keys, for which TorchRec's names have no place: use --names trifold",
+          name_);
+    for (const FileWeight& weight : weights_) plan(weight);
+    if (older_) {
+      plan_step("step", from.meta().step);
+      plan_step("since_step", older_->meta().step);
+    }
+  }
+
+  ExportedTensors write() {
+    ExportedTensors done{name_, config_.save, std::ssize(parts_), 0, rows_, all_rows_};
+    const fs::path partial = config_.save + ".partial";
+    std::error_code ignored;
+    fs::remove(partial, ignored);
+    try {
+      std::vector<SafeTensor> tensors;
+      for (const Part& part : parts_) tensors.push_back(part.tensor);
+      SafetensorsWriter file(partial, std::move(tensors));
+      for (size_t i = 0; i < parts_.size(); ++i) {
+        int64_t at = 0;
+        parts_[i].write([&](const void* data, size_t bytes) {
+          file.write(i, at, data, bytes);
+          at += static_cast<int64_t>(bytes);
+        });
+        done.bytes += at;
+      }
+      file.finish();
+      fs::rename(partial, config_.save);
+    } catch (...) {
+      fs::remove(partial, ignored);
+      throw;
+    }
+    return done;
+  }
+
+ private:
+  using Sink = std::function<void(const void* data, size_t bytes)>;
+  struct Part {
+    SafeTensor tensor;
+    std::function<void(const Sink&)> write;
+  };
+
+  void open_older(const std::string& path, const StoredRecommender& stored) {
+    older_.emplace(path);
+    if (!is_recommender(*older_)) bad_input("--changed-since {}: is no checkpoint of a recommender", path);
+    nlohmann::json then = older_->meta().model, now = from_.meta().model;
+    for (nlohmann::json* model : {&then, &now})
+      for (nlohmann::json& table : (*model)["tables"]) table.erase("rows");
+    if (!differing_fields(then, now, "", "").empty())
+      bad_input("--changed-since {}: holds another model than {}: {}", path, name_,
+                differing_fields(then, now, "there", "here").front());
+    for (const EmbeddingTable& table : stored.setup.uses().tables)
+      if (stored_of(*older_, weight_name(table)).global[0] > table.rows)
+        bad_input("--changed-since {}: has more rows in table {} than {}: name the older one there", path,
+                  table.name, name_);
+    if (older_->meta().step > from_.meta().step)
+      bad_input("--changed-since {}: is of step {}, {} of step {}: name the older one there", path,
+                older_->meta().step, name_, from_.meta().step);
+  }
+
+  static const TensorInfo& stored_of(const CheckpointReader& reader, const std::string& weight,
+                                     std::string_view kind = kWeightKind) {
+    const TensorInfo* found = reader.find(fmt::format("{}/{}", kind, weight));
+    if (found == nullptr) bad_input("{}: has no weight {}", reader.directory().string(), weight);
+    return *found;
+  }
+  static const TensorInfo* keys_of(const CheckpointReader& reader, const std::string& weight) {
+    return reader.find(fmt::format("{}/{}", kKeysKind, weight));
+  }
+
+  void add(std::string name, DType dtype, std::vector<int64_t> shape,
+           std::function<void(const Sink&)> write) {
+    parts_.push_back(
+        {{std::move(name), std::string(safetensors_name(dtype)), std::move(shape)}, std::move(write)});
+  }
+
+  void plan_step(const std::string& name, int64_t step) {
+    add(name, DType::I64, {1}, [step](const Sink& sink) { sink(&step, sizeof(step)); });
+  }
+
+  void plan(const FileWeight& weight) {
+    const TensorInfo& tensor = stored_of(from_, weight.weight, weight.kind);
+    const int64_t rows = tensor.global[0];
+    if (weight.is_table) all_rows_ += rows;
+    if (weight.is_table && older_) return plan_changed(weight, tensor);
+    if (weight.is_table) rows_ += rows;
+    std::vector<int64_t> shape;
+    for (int d = 0; d < tensor.global.rank(); ++d) shape.push_back(tensor.global[d]);
+    add(weight.name, tensor.dtype, shape, [this, &tensor, &weight, rows](const Sink& sink) {
+      for_each_piece(tensor, rows, [&](int64_t first, int64_t count) {
+        read_stored(from_, tensor, first, count, piece_);
+        if (!weight.columns.empty()) turn_columns(weight, size_of(tensor.dtype));
+        sink(piece_.data(), piece_.size());
+      });
+    });
+    if (const TensorInfo* keys = weight.is_table ? keys_of(from_, weight.weight) : nullptr)
+      plan_keys(weight, *keys, {});
+  }
+
+  // Puts the columns of the rows that were read in the file's order.
+  void turn_columns(const FileWeight& weight, size_t size) {
+    const std::vector<std::byte> ours = piece_;
+    const size_t width = weight.columns.size();
+    for (size_t at = 0; at < ours.size() / size; ++at)
+      std::memcpy(piece_.data() + at * size,
+                  ours.data() + (at / width * width + static_cast<size_t>(weight.columns[at % width])) * size,
+                  size);
+  }
+
+  // The key of row r is that of entry r - KeyTable::kFirstRow.
+  static int64_t key_of(const std::vector<std::byte>& entries, int64_t index) {
+    int64_t key = 0;
+    std::memcpy(&key, entries.data() + static_cast<size_t>(index) * sizeof(KeyTable::Entry), sizeof(key));
+    return key;
+  }
+
+  // The keys of all rows, or of some.
+  void plan_keys(const FileWeight& weight, const TensorInfo& keys, std::optional<std::vector<int64_t>> rows) {
+    const int64_t all = keys.global[0] + KeyTable::kFirstRow;
+    const std::string name = weight.name.substr(0, weight.name.rfind('.')) + ".keys";
+    const int64_t count = rows ? std::ssize(*rows) : all;
+    add(name, DType::I64, {count}, [this, &keys, rows, all](const Sink& sink) {
+      read_stored(from_, keys, 0, keys.global[0], piece_);
+      const auto give = [&](int64_t row) {
+        const int64_t key = row < KeyTable::kFirstRow ? 0 : key_of(piece_, row - KeyTable::kFirstRow);
+        sink(&key, sizeof(key));
+      };
+      if (rows)
+        for (const int64_t row : *rows) give(row);
+      else
+        for (int64_t row = 0; row < all; ++row) give(row);
+    });
+  }
+
+  void plan_changed(const FileWeight& weight, const TensorInfo& tensor) {
+    std::vector<int64_t> rows = changed_rows(weight, tensor);
+    rows_ += std::ssize(rows);
+    const auto count = std::ssize(rows);
+    const std::string base = weight.name.substr(0, weight.name.rfind('.'));
+    add(base + ".rows", DType::I64, {count},
+        [rows](const Sink& sink) { sink(rows.data(), rows.size() * sizeof(int64_t)); });
+    if (const TensorInfo* keys = keys_of(from_, weight.weight)) plan_keys(weight, *keys, rows);
+    add(weight.name, tensor.dtype, {count, tensor.global[1]}, [this, &tensor, rows](const Sink& sink) {
+      const size_t bytes = row_bytes(tensor);
+      size_t next = 0;
+      for_each_piece(tensor, tensor.global[0], [&](int64_t first, int64_t some) {
+        if (next == rows.size() || rows[next] >= first + some) return;
+        read_stored(from_, tensor, first, some, piece_);
+        for (; next < rows.size() && rows[next] < first + some; ++next)
+          sink(piece_.data() + static_cast<size_t>(rows[next] - first) * bytes, bytes);
+      });
+    });
+  }
+
+  std::vector<int64_t> changed_rows(const FileWeight& weight, const TensorInfo& tensor) {
+    const TensorInfo& then = stored_of(*older_, weight.weight);
+    if (then.dtype != tensor.dtype)
+      bad_input("--changed-since {}: has tables in {}, {} in {}", *config_.changed_since, name_of(then.dtype),
+                name_, name_of(tensor.dtype));
+    std::vector<bool> changed(static_cast<size_t>(tensor.global[0]), false);
+    std::fill(changed.begin() + then.global[0], changed.end(), true);
+    compare(then, tensor, then.global[0], 0, row_bytes(tensor), changed);
+    const TensorInfo *keys = keys_of(from_, weight.weight), *older_keys = keys_of(*older_, weight.weight);
+    if (keys != nullptr && older_keys != nullptr)
+      compare(*older_keys, *keys, older_keys->global[0], KeyTable::kFirstRow, sizeof(uint64_t), changed);
+    std::vector<int64_t> rows;
+    for (size_t r = 0; r < changed.size(); ++r)
+      if (changed[r]) rows.push_back(static_cast<int64_t>(r));
+    return rows;
+  }
+
+  // Marks rows whose first `bytes` differ; row i of the tensors is row i + offset of the table.
+  void compare(const TensorInfo& then, const TensorInfo& now, int64_t rows, int64_t offset, size_t bytes,
+               std::vector<bool>& changed) {
+    std::vector<std::byte> old;
+    const size_t stride = row_bytes(now);
+    for_each_piece(now, rows, [&](int64_t first, int64_t count) {
+      read_stored(from_, now, first, count, piece_);
+      read_stored(*older_, then, first, count, old);
+      for (int64_t r = 0; r < count; ++r)
+        if (std::memcmp(piece_.data() + static_cast<size_t>(r) * stride,
+                        old.data() + static_cast<size_t>(r) * stride, bytes) != 0)
+          changed[static_cast<size_t>(first + r + offset)] = true;
+    });
+  }
+
+  CheckpointReader& from_;
+  const ConvertConfig& config_;
+  std::string name_;
+  std::optional<CheckpointReader> older_;
+  std::vector<FileWeight> weights_;
+  std::vector<Part> parts_;
+  std::vector<std::byte> piece_;
+  int64_t rows_ = 0, all_rows_ = 0;
+};
+
+}  // namespace
+
+ExportedTensors export_tensors(CheckpointReader& from, const ConvertConfig& config) {
+  check_writable_file("--save", config.save);
+  if (config.dtype || config.seq_length)
+    bad_input("--{} has no effect on a recommender, whose numbers stay as they are: leave it out",
+              config.dtype ? "dtype" : "seq-length");
+  if (config.changed_since && config.names != WeightNames::Trifold)
+    bad_input("--changed-since {}: TorchRec has no names for rows of tables: use --names trifold",
+              *config.changed_since);
+  return TensorExport(from, stored_recommender(from), config).write();
+}
+
+}  // namespace trifold

@@ -1,0 +1,284 @@
+// HugeCTR's Norm files (their names end in .data): the format of its tools before Parquet. All numbers are little-endian.
+//
+//   header   8 x i64: check (0: no sums, 1: sums), records, labels, dense, slots, and three that are not used
+//   record   f32 [labels], f32 [dense], and for each slot i32 n, then its n keys, each u32 or i64
+//
+// With sums the header and each record stand in a block: i32 bytes, the bytes, and the sum of them modulo 256. The file does
+// not say whether keys have 4 or 8 bytes: they have those with which its first records are what the header says.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <vector>
+
+#include "clicks/click_format.h"
+#include "clicks/field_values.h"
+#include "core/error.h"
+#include "files/mapped_file.h"
+#include "preprocess/click_reader.h"
+
+namespace trifold {
+
+namespace {
+
+constexpr std::string_view kNormEnding = ".data";
+constexpr int64_t kNormPieceSamples = int64_t{1} << 14;
+constexpr int64_t kTriedRecords = 1000;
+constexpr int64_t kMostSlots = 1 << 16;
+
+// A record of a file, or why there is none.
+struct NormRecord {
+  int64_t begin = 0;  // of its labels
+  int64_t end = 0;    // of the record, with its sum
+  std::string problem;
+  bool one_each = true;  // key in each slot
+};
+
+// The records of a file, one after the other.
+class NormFile {
+ public:
+  explicit NormFile(const std::string& path) : file_(path) {
+    read_header();
+    for (const int bytes : {4, 8}) {
+      key_bytes_ = bytes;
+      if (tried()) return;
+    }
+    key_bytes_ = 4;  // its problem is reported where it is read
+  }
+
+  const MappedFile& file() const { return file_; }
+  int64_t records() const { return header_[1]; }
+  int64_t dense() const { return header_[3]; }
+  int64_t slots() const { return header_[4]; }
+  int64_t first() const { return first_; }
+
+  NormRecord record_at(int64_t at) const {
+    NormRecord record;
+    record.begin = at + (sums() ? 4 : 0);
+    int64_t stop = file_.size();
+    if (sums()) {
+      const std::optional<int32_t> bytes = number<int32_t>(at);
+      if (!bytes) return failed("the file ends");
+      if (*bytes < 0 || *bytes > stop - record.begin - 1)
+        return failed(
+            fmt::format("its length is {} bytes, the file has {} more", *bytes, stop - record.begin - 1));
+      stop = record.begin + *bytes;
+    }
+    int64_t place = record.begin + 4 * (1 + dense());
+    for (int64_t slot = 0; slot < slots(); ++slot) {
+      const std::optional<int32_t> keys = place + 4 <= stop ? number<int32_t>(place) : std::nullopt;
+      if (!keys) return failed(fmt::format("it ends before slot {}", slot));
+      if (*keys < 0 || *keys > ClickFolder::kMostBagIds || place + 4 + int64_t{*keys} * key_bytes_ > stop)
+        return failed(fmt::format("slot {} has {} keys, for which there is no room", slot, *keys));
+      record.one_each = record.one_each && *keys == 1;
+      place += 4 + int64_t{*keys} * key_bytes_;
+    }
+    if (place > stop) return failed("the file ends");
+    record.end = place;
+    if (!sums()) return record;
+    if (place != stop)
+      return failed(fmt::format("its length is {} bytes, its slots end after {}", stop - record.begin,
+                                place - record.begin));
+    if (sum_of(record.begin, stop) != static_cast<uint8_t>(file_.bytes()[static_cast<size_t>(stop)]))
+      return failed("its bytes do not have the sum behind them: it is damaged");
+    ++record.end;
+    return record;
+  }
+
+  // Calls body(slot, count, key) with a function of a key's place, for each slot of a record.
+  template <class Body>
+  void for_each_slot(const NormRecord& record, Body body) const {
+    int64_t place = record.begin + 4 * (1 + dense());
+    for (int64_t slot = 0; slot < slots(); ++slot) {
+      const int32_t count = *number<int32_t>(place);
+      place += 4;
+      body(slot, count, [this, place](int64_t k) {
+        return key_bytes_ == 4 ? uint64_t{*number<uint32_t>(place + 4 * k)}
+                               : id_of_whole(*number<int64_t>(place + 8 * k));
+      });
+      place += int64_t{count} * key_bytes_;
+    }
+  }
+
+  template <class T>
+  std::optional<T> number(int64_t at) const {
+    if (at < 0 || at + static_cast<int64_t>(sizeof(T)) > file_.size()) return std::nullopt;
+    T value;
+    std::memcpy(&value, file_.bytes().data() + at, sizeof(T));
+    return value;
+  }
+
+ private:
+  static NormRecord failed(std::string problem) {
+    NormRecord record;
+    record.problem = std::move(problem);
+    return record;
+  }
+
+  bool sums() const { return header_[0] == 1; }
+
+  uint8_t sum_of(int64_t begin, int64_t end) const {
+    const auto bytes = file_.bytes().subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+    return std::accumulate(bytes.begin(), bytes.end(), uint8_t{0}, [](uint8_t sum, std::byte byte) {
+      return static_cast<uint8_t>(sum + static_cast<uint8_t>(byte));
+    });
+  }
+
+  void read_header() {
+    constexpr int64_t kBytes = 8 * sizeof(int64_t);
+    const std::string& path = file_.path();
+    const bool in_block = number<int32_t>(0) == kBytes && number<int64_t>(4) == 1;
+    const int64_t at = in_block ? 4 : 0;
+    for (size_t i = 0; i < header_.size(); ++i) {
+      const auto value = number<int64_t>(at + static_cast<int64_t>(8 * i));
+      if (!value) bad_input("{}: has {} bytes, the header of a HugeCTR file has 64", path, file_.size());
+      header_[i] = *value;
+    }
+    first_ = at + kBytes + at / 4;
+    const int64_t floats = file_.size() / 4;
+    if (header_[0] != (in_block ? 1 : 0) || header_[1] < 1 || header_[2] < 0 || header_[3] < 0 ||
+        header_[3] > floats || header_[4] < 1 || header_[4] > kMostSlots)
+      bad_input(
+          "{}: is no Norm file of HugeCTR: its header says check {}, {} records, {} labels, {} dense numbers and {} slots",
+          path, header_[0], header_[1], header_[2], header_[3], header_[4]);
+    if (header_[2] != 1)
+      bad_input("{}: has {} labels of a sample; files with one are read", path, header_[2]);
+    if (in_block && sum_of(4, 4 + kBytes) != number<uint8_t>(4 + kBytes))
+      bad_input("{}: its header does not have the sum behind it: it is damaged", path);
+  }
+
+  // Whether the first records are records.
+  bool tried() const {
+    int64_t at = first_;
+    const int64_t count = std::min(records(), kTriedRecords);
+    for (int64_t r = 0; r < count; ++r) {
+      const NormRecord record = record_at(at);
+      if (!record.problem.empty()) return false;
+      at = record.end;
+    }
+    return count < records() || at == file_.size();
+  }
+
+  MappedFile file_;
+  std::array<int64_t, 8> header_{};
+  int64_t first_ = 0;
+  int key_bytes_ = 4;
+};
+
+class NormReader final : public ClickReader {
+ public:
+  NormReader(const std::string& path, const PreprocessOptions& options)
+      : options_(options), file_(path), at_(file_.first()) {
+    if (options.columns)
+      bad_input("{}: a file of HugeCTR has no column names, so --label has no effect: leave it out", path);
+    if (options.format != "auto")
+      bad_input("{}: is a file of HugeCTR, which --data-format {} does not read: leave it out", path,
+                options.format);
+    layout_.base = IdBase::Decimal;
+    layout_.dense = static_cast<int>(file_.dense());
+    layout_.tables = static_cast<int>(file_.slots());
+    layout_.bags = has_bags() ? layout_.tables : 0;
+    layout_.columns.clear();
+    for (int t = 0; t < layout_.tables; ++t)
+      layout_.columns.push_back({TextColumn::Kind::Id, t, fmt::format("C{}", t + 1)});
+  }
+
+  const TextLayout& layout() const override { return layout_; }
+  int64_t size() const override { return file_.file().size(); }
+  int64_t first_line() const override { return 0; }
+  double share() const override { return static_cast<double>(done_) / static_cast<double>(file_.records()); }
+
+  bool next(std::span<ClickPiece> pieces, ThreadPool& pool, const DropRule& drop) override {
+    if (done_ == file_.records()) {
+      if (at_ != size())
+        bad_input("{}: has {} bytes behind its {} records", file_.file().path(), size() - at_,
+                  file_.records());
+      return false;
+    }
+    const int64_t count = std::min(file_.records() - done_, std::ssize(pieces) * kNormPieceSamples);
+    std::vector<NormRecord> records;
+    for (int64_t r = 0; r < count; ++r) {
+      records.push_back(record(done_ + r, at_));
+      at_ = records.back().end;
+    }
+    pool.run([&](int worker) {
+      const int64_t first = std::min(count, worker * kNormPieceSamples);
+      fill(records, first, std::min(count, first + kNormPieceSamples), drop,
+           pieces[static_cast<size_t>(worker)]);
+    });
+    done_ += count;
+    return true;
+  }
+
+ private:
+  NormRecord record(int64_t sample, int64_t at) const {
+    NormRecord found = file_.record_at(at);
+    if (!found.problem.empty())
+      bad_input("{}: sample {}, at byte {}: {}", file_.file().path(), sample, at, found.problem);
+    return found;
+  }
+
+  // Whether any slot has another number of keys than one. Reads the whole file.
+  bool has_bags() const {
+    int64_t at = at_;
+    for (int64_t r = 0; r < file_.records(); ++r) {
+      const NormRecord found = record(r, at);
+      if (!found.one_each) return true;
+      at = found.end;
+    }
+    return false;
+  }
+
+  // Records [first, end) of those that were found.
+  void fill(const std::vector<NormRecord>& records, int64_t first, int64_t end, const DropRule& drop,
+            ClickPiece& piece) const {
+    PieceBuilder builder(layout_, options_, drop, piece);
+    std::vector<uint64_t> ids(static_cast<size_t>(layout_.tables));
+    std::vector<ClickBag> bags(static_cast<size_t>(layout_.bags));
+    for (int64_t r = first; r < end; ++r) {
+      const NormRecord& record = records[static_cast<size_t>(r)];
+      const int64_t sample = done_ + r;
+      ++piece.lines;
+      const float label = *file_.number<float>(record.begin);
+      if (label != 0 && label != 1)
+        bad_input("{}: the label of sample {} is {}, not 0 or 1", file_.file().path(), sample, label);
+      float* const dense = builder.open();
+      for (int d = 0; d < layout_.dense; ++d) {
+        dense[d] = *file_.number<float>(record.begin + 4 * (1 + d));
+        if (std::isinf(dense[d]))
+          bad_input("{}: sample {}, dense feature {} is {}, not a number", file_.file().path(), sample, d,
+                    dense[d]);
+      }
+      file_.for_each_slot(record, [&](int64_t slot, int32_t count, const auto& key) {
+        if (bags.empty()) {
+          ids[static_cast<size_t>(slot)] = key(0);
+          return;
+        }
+        ClickBag& bag = bags[static_cast<size_t>(slot)];
+        bag.clear();
+        for (int32_t k = 0; k < count; ++k) bag.ids.push_back(key(k));
+      });
+      const uint8_t clicked = label == 1 ? 1 : 0;
+      builder.close({&clicked, 1}, sample, ids, bags);
+    }
+  }
+
+  const PreprocessOptions& options_;
+  NormFile file_;
+  TextLayout layout_;
+  int64_t at_;
+  int64_t done_ = 0;
+};
+
+}  // namespace
+
+bool is_norm_input(const std::string& path) { return path.ends_with(kNormEnding); }
+
+std::unique_ptr<ClickReader> open_norm_reader(const std::string& path, const PreprocessOptions& options) {
+  return std::make_unique<NormReader>(path, options);
+}
+
+}  // namespace trifold

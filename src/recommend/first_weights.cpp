@@ -1,0 +1,114 @@
+#include "recommend/first_weights.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "checkpoint/tensor_kind.h"
+
+namespace trifold {
+
+namespace {
+
+constexpr std::string_view kTorchRec = "sparse_arch.";
+constexpr std::string_view kPrefixes[] = {"module.", "model."};
+
+std::string_view without_prefixes(std::string_view name) {
+  for (const std::string_view prefix : kPrefixes)
+    if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
+  return name;
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+std::vector<int64_t> dims_of(const Shape& shape) {
+  std::vector<int64_t> dims;
+  for (int d = 0; d < shape.rank(); ++d) dims.push_back(shape[d]);
+  return dims;
+}
+
+// Reads numbers as doubles.
+template <class T>
+void widen(const SafetensorsFile& file, const SafeTensor& tensor, int64_t first,
+           std::vector<double>& numbers) {
+  std::vector<T> read(numbers.size());
+  file.read(tensor, first * static_cast<int64_t>(sizeof(T)), read.data(), read.size() * sizeof(T));
+  std::copy(read.begin(), read.end(), numbers.begin());
+}
+
+}  // namespace
+
+FirstWeights::FirstWeights(const std::filesystem::path& path, const RecommenderSetup& setup) : file_(path) {
+  std::map<std::string, const SafeTensor*, std::less<>> there;
+  bool torchrec = false;
+  for (const SafeTensor& tensor : file_.tensors()) {
+    const std::string_view name = without_prefixes(tensor.name);
+    torchrec = torchrec || name.starts_with(kTorchRec);
+    there.emplace(name, &tensor);
+  }
+  std::vector<std::string> problems;
+  for (FileWeight& weight : torchrec ? torchrec_weights(setup, path.string()) : own_weights(setup)) {
+    const auto found = there.find(weight.name);
+    if (found == there.end()) {
+      problems.push_back(fmt::format("{} {} is missing", weight.name, shape_text(dims_of(weight.shape))));
+      continue;
+    }
+    const SafeTensor& tensor = *found->second;
+    if (tensor.shape != dims_of(weight.shape))
+      problems.push_back(fmt::format("{} is {} in the file, and {} in the model", tensor.name,
+                                     shape_text(tensor.shape), shape_text(dims_of(weight.shape))));
+    else if (tensor.dtype != "F32" && tensor.dtype != "F64")
+      problems.push_back(
+          fmt::format("{} has numbers of type {}: F32 or F64 are read", tensor.name, tensor.dtype));
+    found_.push_back({std::move(weight), &tensor});
+    there.erase(found);
+  }
+  for (const auto& [name, tensor] : there)
+    problems.push_back(
+        fmt::format("{} {} is no weight of the model", tensor->name, shape_text(tensor->shape)));
+  if (!problems.empty())
+    bad_input("{} does not hold the weights of the model that the options describe:\n  {}", path.string(),
+              fmt::join(problems, "\n  "));
+}
+
+void FirstWeights::load(const std::vector<NamedTensor>& boxes) const {
+  for (const NamedTensor& box : boxes) {
+    const auto found = std::find_if(found_.begin(), found_.end(), [&](const Found& one) {
+      return box.spec.name == fmt::format("{}/{}", one.weight.kind, one.weight.weight);
+    });
+    check(found != found_.end(), "{} has no place in the file of weights", box.spec.name);
+    load(box, *found);
+  }
+}
+
+// One row at a time: a matrix whose columns are in another order has whole rows.
+void FirstWeights::load(const NamedTensor& box, const Found& found) const {
+  const bool matrix = box.spec.global.rank() == 2;
+  const Rect& local = box.spec.local;
+  const int64_t rows = matrix ? local.extent[0] : 1;
+  const int64_t width = matrix ? local.extent[1] : local.extent[0];
+  const int64_t all = matrix ? box.spec.global[1] : box.spec.global[0];
+  const int64_t first = local.offset[matrix ? 1 : 0];
+  std::vector<double> file(static_cast<size_t>(all)), ours(file.size());
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t at = (matrix ? local.offset[0] + r : 0) * all;
+    if (found.tensor->dtype == "F32")
+      widen<float>(file_, *found.tensor, at, file);
+    else
+      widen<double>(file_, *found.tensor, at, file);
+    if (found.weight.columns.empty())
+      ours = file;
+    else
+      for (size_t c = 0; c < file.size(); ++c) ours[static_cast<size_t>(found.weight.columns[c])] = file[c];
+    dispatch_wide_float(box.data.dtype, [&](auto zero) {
+      using T = decltype(zero);
+      for (int64_t c = 0; c < width; ++c)
+        box.data.as<T>()[r * width + c] = static_cast<T>(ours[static_cast<size_t>(first + c)]);
+    });
+  }
+}
+
+}  // namespace trifold
