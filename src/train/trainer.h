@@ -102,6 +102,9 @@ class Trainer final : public Savable {
   std::vector<NamedTensor> held_tensors() override;
   RunReport report();  // collective over the pipeline axis
   MemoryReport memory() const;
+  // Of activations that are off-loaded, the most bytes in memory at once: as counted by the last steps, and as planned.
+  size_t activations_in_memory() const { return executor_->regions_in_memory(); }
+  size_t planned_activations_in_memory() const { return activations_.regions; }
   Replica& replica() { return replica_; }
   const GradientBuffer& grads() const { return grads_; }
   const ShardedOptimizer& optimizer() const { return optimizer_; }

@@ -121,6 +121,7 @@ double Trainer::measure_peak() {
 MemoryReport Trainer::memory() const {
   MemoryReport memory = held_memory(replica_.weights(), grads_, optimizer_);
   memory.predicted_activations = activations_.total();
+  memory.offloaded += activations_.file_bytes();
   memory.workspace = device_workspace(config_);
   return memory;
 }

@@ -271,6 +271,10 @@ OptionTable options_of(PlanConfig& config) {
       .positive();
   table.add("link-latency", &config.link_latency, "Latency of a message in microseconds.").at_least(0);
   table
+      .add("offload-bandwidth", &config.offload_bandwidth,
+           "GB/s (1e9 bytes) of a rank to and from the files of --cpu-offloading-folder.")
+      .positive();
+  table
       .add("costs", &config.costs,
            "Use times measured by 'bench --what blocks --json FILE' instead of the four rates above.")
       .files("FILE")

@@ -139,6 +139,9 @@ struct MeshConfig {
   bool sequence_parallel = false;
   RecomputeGranularity recompute_granularity = RecomputeGranularity::None;
   int64_t tiled_mlp = 1;  // tiles of rows that pass the MLP one after the other (tensor_parallel/tiled_mlp.h)
+  // Layers of each stage, the first ones, whose activations are in a file in this folder between forward and backward.
+  int64_t cpu_offloading_num_layers = 0;
+  std::optional<std::string> cpu_offloading_folder;
   StageCutConfig cut;
   std::optional<int> data_parallel_size;  // ranks / (tensor * context * pipeline)
   std::optional<int> ranks_per_node;      // ranks that share a node, in order; default: by host name
@@ -346,6 +349,7 @@ struct PlanConfig {
   double tensor_link_bandwidth = 250;  // GB/s (1e9 bytes) between ranks that share a layer
   double link_bandwidth = 25;          // GB/s between stages and between data-parallel replicas
   double link_latency = 5;             // microseconds of a message
+  double offload_bandwidth = 2;        // GB/s between memory and the file of off-loaded activations
   std::optional<std::string> costs;    // file that `bench --what blocks --json` wrote
   // A device by name or file instead of the five values above (plan/forecast/hardware.h), changes to it, and
   // assumptions about the program that runs the step (plan/forecast/software.h), each as "KEY=VALUE".
