@@ -152,8 +152,19 @@ OptionTable options_of(EvaluateConfig& config) {
       .range(1, kMaxCount)
       .absent("one pass over the part");
   table.add("micro-batch-size", &config.micro_batch_size, "Sequences per micro-batch.").range(1, kMaxSize);
+  table
+      .add("seq-length", &config.seq_length,
+           "Tokens of a sequence; more than in training only with rotary positions or none.")
+      .range(1, kMaxSize)
+      .absent("as the model was trained");
   add_mesh(table, config.mesh);
   table.group("Logging");
+  table
+      .add("loss-by-position", &config.loss_by_position,
+           "Write the mean loss at each position of the sequences to this file, as comma-separated values.")
+      .files("FILE.csv")
+      .absent("none")
+      .of_host();
   table.add("log-json", &config.log_json, "Append the result to this file.")
       .files("FILE")
       .absent("none")

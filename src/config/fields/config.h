@@ -288,8 +288,10 @@ struct EvaluateConfig {
   std::optional<int64_t>
       eval_iters;  // batches of micro_batch_size * data-parallel size sequences; the whole split
   int64_t micro_batch_size = 4;
+  std::optional<int64_t> seq_length;  // the checkpoint's
   MeshConfig mesh;
   std::optional<std::string> log_json;
+  std::optional<std::string> loss_by_position;  // file for the mean loss at each position of the sequences
 };
 
 // `trifold inspect DIR`
