@@ -92,6 +92,10 @@ class Length(ProgramTest):
                 (["--cpu-offloading-num-layers", 1, "--cpu-offloading-folder", "nowhere"], "nowhere: no file can be created")):
             _, text = self.pretrain("--train-iters", 1, *arguments, status=2)
             self.assertIn(part, text)
+        _, text = self.trifold("plan", "--num-layers", 4, "--hidden-size", 64, "--num-attention-heads", 2, "--seq-length", 256,
+                               "--global-batch-size", 4, "--vocab-size", 100, "--ranks", 2, "--search",
+                               "--cpu-offloading-num-layers", 1, "--cpu-offloading-folder", ".", status=2)
+        self.assertIn("which the search does not count", text)
 
 
 if __name__ == "__main__":
