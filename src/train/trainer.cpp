@@ -111,9 +111,11 @@ void Trainer::tune_products() {
 // Loading a kernel, allocating memory and instantiating a graph may wait for the whole device, and so for collectives
 // that wait for other ranks, which may wait for this one. The data do not matter.
 void Trainer::rehearse(int times) {
-  Batch& batch = valid_batch_.batch();
+  Batch batch = valid_batch_.batch();
   std::fill_n(batch.lengths.as<int32_t>(), batch.lengths.elements(),
               static_cast<int32_t>(batch.seq_length()));
+  const Mesh& mesh = replica_.mesh();
+  cut_rows(batch, rows_here(batch.seq_length(), mesh.sizes(), mesh.coords()));
   const auto give_batch = [&](int) { return batch; };
   const auto no_step = [](const Action&) {};
   abort_on_error(replica_.world(), [&] {
