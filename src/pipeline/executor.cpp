@@ -63,7 +63,7 @@ Executor::Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, Pa
   if (file_bytes > 0) {
     check(place_.offload_stream != nullptr && ops.device == nullptr,
           "the plan off-loads activations, and there is no stream that moves them");
-    offloading_ = Offloading(place_.offload_folder, file_bytes, memory.regions, *place_.offload_stream);
+    offloading_ = Offloading(place_.offload_folder, file_bytes, memory.kept_blocks, *place_.offload_stream);
   }
   if (ops.device != nullptr && memory.batches > 0)
     device_batches_ = std::make_unique<DeviceBatches>(ops, stream, memory.batches);
@@ -240,7 +240,7 @@ std::span<const LossSums> Executor::take_losses() {
 
 void Executor::enqueue(const RankPlan& row, const StepInputs& inputs) {
   reset(row, inputs);
-  if (measuring_) find_regions(row);
+  if (measuring_) find_kept_blocks(row);
   for (size_t i = 0; i < row.size();) {
     try {
       const size_t end = is_message(row[i].kind) ? batch_end(row, i) : i + 1;

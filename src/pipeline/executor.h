@@ -8,7 +8,7 @@
 // Memory: each micro-batch in flight on a stage has a *slot* with an arena for the tensors its forward keeps.
 // In a whole backward (B), activation gradients alternate between two arenas: a block's backward reads dy
 // from one and leaves dx in the other. An I leaves its gradients in an arena that is held until its W.
-// What a block keeps of a micro-batch and the plan off-loads is in a region of its own (pipeline/offloading.h).
+// What a block keeps of a micro-batch and the plan off-loads is in a kept block of its own (pipeline/offloading.h).
 // Tensors received from or sent to another rank are in messages: the output of a stage is not kept once it is
 // sent. A dry run of the plan with measuring arenas finds all capacities, so `measure` is exact and `run`
 // allocates no tensor.
@@ -151,8 +151,8 @@ class Executor {
   static ActivationMemory measure_forward(const PipelinePlace& place, const ParamList& params,
                                           const Mesh& mesh, const Batch& batch, DType dtype);
 
-  // The most bytes of regions in memory at once so far.
-  size_t regions_in_memory() const { return offloading_.peak(); }
+  // The most bytes of kept blocks in memory at once so far.
+  size_t kept_blocks_in_memory() const { return offloading_.peak(); }
 
   // Returns the sums of each global batch of the plan, valid until the next call. From the second call with a
   // row on, nothing is allocated.
@@ -208,7 +208,7 @@ class Executor {
     Arena& flow;
     Tensor* through;
     Arena* outgoing = nullptr;
-    KeptRegion* region = nullptr;  // for what the forward keeps; null: the slot's own memory
+    KeptBlock* kept_block = nullptr;  // for what the forward keeps; null: the slot's own memory
   };
   template <class Work>
   void compute(const Action& action, const StageState& state, Slot& slot, const BlockUse& use,
@@ -227,7 +227,7 @@ class Executor {
   void input_backward(const Action& action, const StepInputs& inputs);
   void weight_backward(const Action& action, const StepInputs& inputs);
   Tensor input_of(StageState& state, int micro);
-  void find_regions(const RankPlan& row);
+  void find_kept_blocks(const RankPlan& row);
   void move_activations(const Action& action);
   // Before and after a backward of block `index` of the stage: what it reads is in memory; what only it and blocks
   // behind it read is released.
@@ -256,7 +256,7 @@ class Executor {
   bool keeps_for_backward_ = true;
   std::vector<StageState> stages_;
   Messages messages_;
-  Offloading offloading_;     // after the regions, whose moves it awaits
+  Offloading offloading_;     // after the kept blocks, whose moves it awaits
   std::vector<Arena> flows_;  // two; the second may be empty
   Arena scratch_;
   Buffer losses_;  // f64 [global batches, kLossNumbers], as in LossSums

@@ -35,7 +35,7 @@ template <class Work>
 void Executor::compute(const Action& action, const StageState& state, Slot& slot, const BlockUse& use,
                        const StepInputs& inputs, Work work) {
   const StageBlock& block = state.stage.blocks[use.index];
-  Arena& keep = use.region != nullptr ? use.region->memory : slot.keep;
+  Arena& keep = use.kept_block != nullptr ? use.kept_block->memory : slot.keep;
   Run run = make_run(action, slot, keep, use.flow, use.outgoing, inputs);
   if (graphs_ && inputs.training && inputs.watch == nullptr) {
     const BlockWork of_block{action.kind,
@@ -113,11 +113,12 @@ void Executor::forward_block(const Action& action, StageState& state, Slot& slot
         &messages_.take(Message::Role::Output, stage, action.micro, dtype_, boundary(slot.batch), stream_);
     message->memory.reset();  // the block allocates from it
   }
-  KeptRegion* region = slot.region(static_cast<int>(index));
-  if (region != nullptr) region->memory.reset();
-  compute(action, state, slot, {index, flows_[0], &slot.output, leaves ? &message->memory : nullptr, region},
-          inputs, [&](Run& run) { slot.output = block.layer->forward(run, slot.output, saved); });
-  if (region != nullptr) offloading_.filled(*region);
+  KeptBlock* kept_block = slot.kept_block(static_cast<int>(index));
+  if (kept_block != nullptr) kept_block->memory.reset();
+  compute(action, state, slot,
+          {index, flows_[0], &slot.output, leaves ? &message->memory : nullptr, kept_block}, inputs,
+          [&](Run& run) { slot.output = block.layer->forward(run, slot.output, saved); });
+  if (kept_block != nullptr) offloading_.filled(*kept_block);
   if (!keeps_for_backward_) release_activations(slot, static_cast<int>(index) - 1);
   if (leaves && message->memory.mark() == 0) messages_.release(*message);
 }
@@ -144,34 +145,34 @@ void Executor::finish(StageState& state, Slot& slot) {
     if (device_batches_) device_batches_->release(use->number);
     batches_.erase(use);
   }
-  for (size_t block = 0; block < slot.regions.size(); ++block)
+  for (size_t block = 0; block < slot.kept_blocks.size(); ++block)
     release_activations(slot, static_cast<int>(block));
   state.slots.release(slot);
 }
 
 // A measuring executor learns from the row which blocks' activations leave.
-void Executor::find_regions(const RankPlan& row) {
+void Executor::find_kept_blocks(const RankPlan& row) {
   for (const Action& action : row)
-    if (action.kind == ActionKind::Offload) state_of(action).slots.add_region(action.block);
+    if (action.kind == ActionKind::Offload) state_of(action).slots.add_kept_block(action.block);
 }
 
 void Executor::move_activations(const Action& action) {
-  KeptRegion* region = state_of(action).slots.of(action.micro).region(action.block);
-  check(region != nullptr, "block {} has no memory for activations that leave", action.block);
+  KeptBlock* kept_block = state_of(action).slots.of(action.micro).kept_block(action.block);
+  check(kept_block != nullptr, "block {} has no memory for activations that leave", action.block);
   if (action.kind == ActionKind::Offload)
-    offloading_.offload(*region, stream_);
+    offloading_.offload(*kept_block, stream_);
   else
-    offloading_.fetch(*region);
+    offloading_.fetch(*kept_block);
 }
 
 // A block reads what it has kept, and its input, the output of the block before.
 void Executor::await_activations(Slot& slot, int index) {
   for (const int block : {index - 1, index})
-    if (KeptRegion* region = slot.region(block)) offloading_.await(*region, stream_);
+    if (KeptBlock* kept_block = slot.kept_block(block)) offloading_.await(*kept_block, stream_);
 }
 
 void Executor::release_activations(Slot& slot, int index) {
-  if (KeptRegion* region = slot.region(index)) offloading_.release(*region, stream_);
+  if (KeptBlock* kept_block = slot.kept_block(index)) offloading_.release(*kept_block, stream_);
 }
 
 // Called before the backward of the stage's last block: dy is the dx of the next stage; the last stage has

@@ -1,7 +1,6 @@
 #include "pipeline/offloading.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -50,62 +49,62 @@ void Offloading::add(size_t bytes) {
         "{} bytes of activations that may leave are in memory, and {} were planned", now_, limit_);
 }
 
-// The region that is leaving has left, or will have before anything else is moved.
+// The kept block that is leaving has left, or will have before anything else is moved.
 void Offloading::settle() {
   if (leaving_ == nullptr) return;
-  leaving_->state = KeptRegion::State::Away;
+  leaving_->state = KeptBlock::State::Away;
   now_ -= leaving_->bytes;
   leaving_ = nullptr;
 }
 
-void Offloading::filled(KeptRegion& region) {
-  region.bytes = region.memory.used();
-  region.state = KeptRegion::State::Here;
-  add(region.bytes);
+void Offloading::filled(KeptBlock& kept_block) {
+  kept_block.bytes = kept_block.memory.used();
+  kept_block.state = KeptBlock::State::Here;
+  add(kept_block.bytes);
 }
 
-void Offloading::offload(KeptRegion& region, Stream& compute) {
-  check(region.state == KeptRegion::State::Here, "what it off-loads is not in memory");
+void Offloading::offload(KeptBlock& kept_block, Stream& compute) {
+  check(kept_block.state == KeptBlock::State::Here, "what it off-loads is not in memory");
   if (leaving_ != nullptr) compute.wait(leaving_->moved);
   settle();
-  leaving_ = &region;
-  region.state = KeptRegion::State::Leaving;
+  leaving_ = &kept_block;
+  kept_block.state = KeptBlock::State::Leaving;
   if (file_ == nullptr) return;
   transfers_->wait(compute.record());
-  transfers_->run(
-      [file = file_.get(), from = begin_of(region.memory), place = region.place, bytes = region.bytes] {
-        file->write(from, place, bytes);
-        give_back(from, bytes);
-      });
-  region.moved = transfers_->record();
+  transfers_->run([file = file_.get(), from = begin_of(kept_block.memory), place = kept_block.place,
+                   bytes = kept_block.bytes] {
+    file->write(from, place, bytes);
+    give_back(from, bytes);
+  });
+  kept_block.moved = transfers_->record();
 }
 
 // Moves are in order, so what is leaving has left before this begins.
-void Offloading::fetch(KeptRegion& region) {
+void Offloading::fetch(KeptBlock& kept_block) {
   settle();
-  check(region.state == KeptRegion::State::Away, "what it fetches is not off-loaded");
-  region.state = KeptRegion::State::Coming;
-  add(region.bytes);
+  check(kept_block.state == KeptBlock::State::Away, "what it fetches is not off-loaded");
+  kept_block.state = KeptBlock::State::Coming;
+  add(kept_block.bytes);
   if (file_ == nullptr) return;
-  transfers_->run([file = file_.get(), to = begin_of(region.memory), place = region.place,
-                   bytes = region.bytes] { file->read(to, place, bytes); });
-  region.moved = transfers_->record();
+  transfers_->run([file = file_.get(), to = begin_of(kept_block.memory), place = kept_block.place,
+                   bytes = kept_block.bytes] { file->read(to, place, bytes); });
+  kept_block.moved = transfers_->record();
 }
 
-void Offloading::await(KeptRegion& region, Stream& compute) {
-  if (region.state == KeptRegion::State::Here) return;
-  check(region.state == KeptRegion::State::Coming, "activations that it reads are off-loaded");
-  compute.wait(region.moved);
-  region.state = KeptRegion::State::Here;
+void Offloading::await(KeptBlock& kept_block, Stream& compute) {
+  if (kept_block.state == KeptBlock::State::Here) return;
+  check(kept_block.state == KeptBlock::State::Coming, "activations that it reads are off-loaded");
+  compute.wait(kept_block.moved);
+  kept_block.state = KeptBlock::State::Here;
 }
 
-void Offloading::release(KeptRegion& region, Stream& compute) {
-  if (region.state == KeptRegion::State::Empty) return;
-  check(region.state == KeptRegion::State::Here, "activations that are not in memory cannot be released");
-  region.state = KeptRegion::State::Empty;
-  now_ -= region.bytes;
+void Offloading::release(KeptBlock& kept_block, Stream& compute) {
+  if (kept_block.state == KeptBlock::State::Empty) return;
+  check(kept_block.state == KeptBlock::State::Here, "activations that are not in memory cannot be released");
+  kept_block.state = KeptBlock::State::Empty;
+  now_ -= kept_block.bytes;
   if (file_ == nullptr) return;
-  compute.run([begin = begin_of(region.memory), bytes = region.bytes] { give_back(begin, bytes); });
+  compute.run([begin = begin_of(kept_block.memory), bytes = kept_block.bytes] { give_back(begin, bytes); });
 }
 
 }  // namespace trifold

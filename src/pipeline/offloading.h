@@ -1,10 +1,10 @@
 // Offloading: activations that leave memory between forward and backward, for a file (OFFLOAD and FETCH of a plan).
 //
-// What a block keeps of a micro-batch and may leave is in a KeptRegion of the micro-batch's slot. Its addresses stay
+// What a block keeps of a micro-batch and may leave is in a KeptBlock of the micro-batch's slot. Its addresses stay
 // reserved while its content is in the file, so tensors in it stay valid. Pages are given back to the system when the
 // content has left, and after the last backward that reads it.
 //
-// Moves are in order on a stream of their own, so they overlap with computation. One region at a time is leaving:
+// Moves are in order on a stream of their own, so they overlap with computation. One kept block at a time is leaving:
 // the next OFFLOAD waits until it has left, and until then it counts as in memory.
 #pragma once
 
@@ -19,8 +19,8 @@
 namespace trifold {
 
 // What one block keeps of one micro-batch.
-struct KeptRegion {
-  explicit KeptRegion(Arena arena) : memory(std::move(arena)) {}
+struct KeptBlock {
+  explicit KeptBlock(Arena arena) : memory(std::move(arena)) {}
 
   enum class State { Empty, Here, Leaving, Away, Coming };
   Arena memory;
@@ -34,10 +34,10 @@ class Offloading {
  public:
   // Counts only: for executors that neither compute nor move.
   Offloading() = default;
-  // A file of `file_bytes` in `folder`; at most `limit` bytes of regions are in memory at once. Moves run on
+  // A file of `file_bytes` in `folder`; at most `limit` bytes of kept blocks are in memory at once. Moves run on
   // `transfers`, which must outlive this object. BadInput if the folder cannot take the file.
   Offloading(const std::string& folder, size_t file_bytes, size_t limit, Stream& transfers);
-  // Waits for moves in flight: they use the regions.
+  // Waits for moves in flight: they use the kept blocks.
   ~Offloading();
   Offloading(Offloading&&) = default;
   Offloading& operator=(Offloading&&) = default;
@@ -46,16 +46,16 @@ class Offloading {
   static MemoryFolder folder(const std::string& path);
 
   // The forward has filled it.
-  void filled(KeptRegion& region);
-  // `compute` is the stream that fills and reads regions. A region that is off-loaded must be fetched, and one that is
+  void filled(KeptBlock& kept_block);
+  // `compute` is the stream that fills and reads kept blocks. A kept block that is off-loaded must be fetched, and one that is
   // coming must be awaited, before it is read or released.
-  void offload(KeptRegion& region, Stream& compute);
-  void fetch(KeptRegion& region);
-  void await(KeptRegion& region, Stream& compute);
+  void offload(KeptBlock& kept_block, Stream& compute);
+  void fetch(KeptBlock& kept_block);
+  void await(KeptBlock& kept_block, Stream& compute);
   // Its content is not needed any more; no effect if it is empty.
-  void release(KeptRegion& region, Stream& compute);
+  void release(KeptBlock& kept_block, Stream& compute);
 
-  // The most bytes of regions in memory at once so far.
+  // The most bytes of kept blocks in memory at once so far.
   size_t peak() const { return peak_; }
 
  private:
@@ -66,7 +66,7 @@ class Offloading {
   Stream* transfers_ = nullptr;
   size_t limit_ = 0;
   size_t now_ = 0, peak_ = 0;
-  KeptRegion* leaving_ = nullptr;
+  KeptBlock* leaving_ = nullptr;
 };
 
 }  // namespace trifold

@@ -19,8 +19,8 @@ struct StageMemory {
   size_t held = 0;  // activation gradients of one micro-batch from its I to its W
   int helds = 0;    // micro-batches between I and W at once
   // [block] what it keeps of one micro-batch if the plan off-loads that, otherwise 0: it is in `keep`. Empty: none.
-  std::vector<size_t> regions = {};
-  // Without regions.
+  std::vector<size_t> kept_blocks = {};
+  // Without kept blocks.
   size_t total() const { return keep * static_cast<size_t>(slots) + held * static_cast<size_t>(helds); }
 };
 
@@ -32,12 +32,12 @@ struct ActivationMemory {
   size_t scratch = 0;  // temporaries
   size_t message = 0;  // of one message
   int messages = 0;
-  size_t regions = 0;            // the most bytes of regions in memory at once
+  size_t kept_blocks = 0;        // the most bytes of kept blocks in memory at once
   int batches = 1;               // micro-batches whose data must stay valid at once, copied by the
                                  // executor to a device; 0: they are already there
   std::vector<int> micro_order;  // micro-batches in the order in which their data is requested
   size_t total() const;
-  // Bytes of the file for all regions of all slots.
+  // Bytes of the file for all kept blocks of all slots.
   size_t file_bytes() const;
 };
 
@@ -86,11 +86,11 @@ struct Slot {
 
   Arena keep;
   // [block] null: what it keeps is in `keep`. Blocks at the end may be missing.
-  std::vector<std::unique_ptr<KeptRegion>> regions;
+  std::vector<std::unique_ptr<KeptBlock>> kept_blocks;
   // Of a block; null if there is none, or no such block.
-  KeptRegion* region(int block) {
+  KeptBlock* kept_block(int block) {
     const auto index = static_cast<size_t>(block);
-    return block >= 0 && index < regions.size() ? regions[index].get() : nullptr;
+    return block >= 0 && index < kept_blocks.size() ? kept_blocks[index].get() : nullptr;
   }
   std::vector<Saved> saved;  // one per block; made when the slot is first used
   int forwarded = 0;         // blocks that have gone forward
@@ -112,12 +112,12 @@ struct PendingWeightGrad {
 // The slots of one stage.
 class StageSlots {
  public:
-  // `place` is where the regions begin in their file, and is moved behind them.
+  // `place` is where the kept blocks begin in their file, and is moved behind them.
   StageSlots(const StageMemory& memory, Device* device, size_t& place);
   static StageSlots measuring();
 
   // Of a measuring instance: the plan off-loads what this block keeps.
-  void add_region(int block);
+  void add_kept_block(int block);
   Slot& take(int micro, Stream& stream);
   Slot& of(int micro);  // throws if the micro-batch is not in flight
   void release(Slot& slot) { slot.micro = Action::kAll; }

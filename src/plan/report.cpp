@@ -171,17 +171,17 @@ class Builder {
     use.memory.predicted_activations = activations.total();
     use.memory.offloaded_activations = activations.file_bytes();
     use.memory.offloaded += use.memory.offloaded_activations;
-    keep_regions(layout, activations);
+    note_kept_blocks(layout, activations);
     use.memory.workspace = device_workspace(run_);
     use.data_bytes = layout.data_traffic(row, gradients, dtype_of(run_), reduce_type(run_.precision));
     return use;
   }
 
   // What an OFFLOAD of a block moves, for the simulation.
-  void keep_regions(const RankLayout& layout, const ActivationMemory& activations) {
-    regions_.resize(model_.stages.size());
+  void note_kept_blocks(const RankLayout& layout, const ActivationMemory& activations) {
+    kept_blocks_.resize(model_.stages.size());
     for (size_t i = 0; i < activations.stages.size(); ++i)
-      regions_[static_cast<size_t>(layout.stages()[i].index)] = activations.stages[i].regions;
+      kept_blocks_[static_cast<size_t>(layout.stages()[i].index)] = activations.stages[i].kept_blocks;
   }
 
   // The other policy has its own plan.
@@ -207,7 +207,7 @@ class Builder {
     model.offload_bytes_per_second = config_.offload_bandwidth * 1e9;
     for (size_t stage = 0; stage < model_.stages.size(); ++stage) {
       StageCost& cost = model.stages[stage];
-      if (stage < regions_.size()) cost.offloaded_bytes = regions_[stage];
+      if (stage < kept_blocks_.size()) cost.offloaded_bytes = kept_blocks_[stage];
       const CutModel::Elements mine = model_.elements_of(stage);
       cost.parameter_bytes = static_cast<size_t>(mine.weights) * size_of(dtype_of(run_));
       cost.state_bytes = static_cast<size_t>(mine.gradients) * gradient_bytes(run_) +
@@ -283,7 +283,7 @@ class Builder {
   std::vector<RankLayout> layouts_;  // of the first rank of each pipeline stage
   CountedActivations own_;           // used if none are given
   CountedActivations& counted_;
-  std::vector<std::vector<size_t>> regions_;  // [stage][block], see StageMemory
+  std::vector<std::vector<size_t>> kept_blocks_;  // [stage][block], see StageMemory
   PlanShape shape_;
   PlanReport report_;
 };

@@ -1,9 +1,11 @@
 """Long samples from the command line: a curriculum of lengths, losses by position, activations that leave memory."""
 
 import csv
+import json
+import re
 import unittest
 
-from program import ProgramTest
+from program import GOLDEN, ProgramTest
 
 ROPE = ["--position-embedding-type", "rope", "--normalization", "RMSNorm", "--swiglu", "--disable-bias-linear"]
 
@@ -55,6 +57,18 @@ class Length(ProgramTest):
         text, _ = self.trifold(*evaluate, "--seq-length", 64, "--loss-by-position", "long")
         self.assertEqual(len(self.table("long")), 64)
         self.assertRegex(text, r"loss by position\n +0-0 +\d.*\n +1-1 +\d[^$]*\n +32-63 +\d")
+
+    def test_documents_on_context_ranks_tell_their_balance(self):
+        (self.folder / "text.jsonl").write_text("".join(json.dumps({"text": "word " * (1 + i % 7)}) + "\n" for i in range(60)))
+        run = ["--train-iters", 1, "--ranks", 2, "--cp", 2, "--tokenizer-type", "huggingface", "--tokenizer-model",
+               GOLDEN / "hf_tokenizers" / "gpt2.json"]
+        documents = ["--reset-attention-mask", "--reset-position-ids", "--eod-mask-loss"]
+        _, text = self.pretrain(*run, *documents, data="text.jsonl")
+        ratio = re.search(r"documents   the busiest context rank has (\d\.\d\d) times the mean pairs", text)
+        self.assertTrue(ratio, text)
+        self.assertGreaterEqual(float(ratio[1]), 1)
+        _, text = self.pretrain(*run, data="text.jsonl")
+        self.assertNotIn("the busiest context rank", text)
 
     def test_learned_positions_have_an_end(self):
         self.pretrain("--train-iters", 1, "--save", "learned")

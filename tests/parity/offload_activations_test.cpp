@@ -100,7 +100,7 @@ TEST(OffloadedActivations, TakeWhatAPlanSays) {
         const auto stage = static_cast<size_t>(trainer.replica().mesh().coord(Axis::Pp));
         EXPECT_EQ(trainer.memory().predicted_activations, report.memory[stage].predicted_activations);
         EXPECT_EQ(trainer.memory().offloaded, report.memory[stage].offloaded);
-        // The executor counts the regions in memory, and would have stopped at one byte more.
+        // The executor counts the bytes in memory, and would have stopped at one byte more.
         EXPECT_EQ(trainer.activations_in_memory(), trainer.planned_activations_in_memory());
         EXPECT_EQ(trainer.memory().offloaded > 0, layers > 0);
       });
