@@ -14,7 +14,7 @@
 #include "plan/report.h"
 #include "plan/step_svg.h"
 #include "plan/zero_table.h"
-#include "schedule/torch_schedule.h"
+#include "schedule/torch/torch_schedule.h"
 #include "train/pretrain.h"
 
 namespace trifold::launch {

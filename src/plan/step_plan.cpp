@@ -12,7 +12,7 @@
 #include "plan/costs.h"
 #include "schedule/passes.h"
 #include "schedule/schedules.h"
-#include "schedule/torch_schedule.h"
+#include "schedule/torch/torch_schedule.h"
 
 namespace trifold {
 
