@@ -18,6 +18,7 @@
 #include "text/corpus.h"
 #include "train/checkpoint_model.h"
 #include "train/evaluation.h"
+#include "train/position_losses.h"
 #include "train/pretrain.h"
 
 namespace trifold::launch {
@@ -34,6 +35,25 @@ struct Evaluation {
   RunTerms terms;                           // must be the same on all ranks
 };
 
+// Positions of rotary embeddings have no end; learned ones do.
+void set_length(CheckpointModel& checkpoint, const std::optional<int64_t>& length) {
+  ModelConfig& model = checkpoint.model;
+  model.seq_length = length.value_or(model.seq_length);
+  if (model.seq_length <= *model.max_position_embeddings) return;
+  if (model.position_embedding_type == PositionEmbedding::LearnedAbsolute)
+    bad_input("--seq-length {} is more than the {} positions that the model has learned", model.seq_length,
+              *model.max_position_embeddings);
+  model.max_position_embeddings = model.seq_length;
+}
+
+// Writes and prints the losses by position.
+void tell_positions(const std::string& path, std::span<const PositionLoss> positions) {
+  write_file("--loss-by-position", path, position_table(positions));
+  fmt::print("loss by position\n");
+  for (const PositionRun& run : doubling_runs(positions))
+    fmt::print("  {:>14}  {:.4f}\n", fmt::format("{}-{}", run.begin, run.end - 1), run.loss);
+}
+
 // BadInput for mistakes in files and options.
 Evaluation prepare(const EvaluateConfig& config) {
   Evaluation job;
@@ -41,6 +61,7 @@ Evaluation prepare(const EvaluateConfig& config) {
   if (has_task_head(checkpoint.model))
     bad_input("{} was tuned for a task: trifold finetune --load {} --valid-data FILE ... evaluates it",
               checkpoint.directory, config.load);
+  set_length(checkpoint, config.seq_length);
   expect_layout(checkpoint, config.mesh, config.micro_batch_size);
   DataConfig data = config.data;
   inherit_tokenizer(data, checkpoint, open_tokenizer(data) != nullptr);
@@ -59,6 +80,12 @@ Evaluation prepare(const EvaluateConfig& config) {
   job.samples = std::min(job.wanted, job.source->samples());
 
   if (config.log_json) check_writable_file("--log-json", *config.log_json);
+  if (config.loss_by_position) {
+    if (family_of_model(checkpoint.model).has_pairs)
+      bad_input("--loss-by-position: {} predicts masked tokens, at few positions: leave it out",
+                checkpoint.directory);
+    check_writable_file("--loss-by-position", *config.loss_by_position);
+  }
   EvaluateConfig asked = config;
   job.terms.add(options_of(asked));
   job.terms.add(data, fingerprint_of(data));
@@ -75,14 +102,21 @@ int run(const EvaluateConfig& config, Ranks& ranks) {
   const CheckpointModel& checkpoint = job.checkpoint;
   const Split part = config.part;
   const auto start = Clock::now();
-  std::optional<LossSums> sums;  // set in the process of rank 0
+  std::optional<LossSums> sums;  // set in the process of rank 0, like the next
+  std::vector<PositionLoss> positions;
   ranks.run(config.mesh, [&](Communicator& world) {
     Replica replica(world, config.mesh, checkpoint.model, checkpoint.dtype, 0);
     load_weights(replica, checkpoint.directory);
+    std::optional<PositionLosses> watch;
+    if (config.loss_by_position) watch.emplace(replica, checkpoint.model.seq_length);
     const std::optional<LossSums> all =
         evaluate_model(replica, *job.source, config.micro_batch_size, job.samples,
-                       family_of_model(checkpoint.model).has_pairs);
-    if (world.rank() == 0) sums = all;
+                       family_of_model(checkpoint.model).has_pairs, watch ? &*watch : nullptr);
+    std::span<const PositionLoss> found;
+    if (watch && all) found = watch->gather();
+    if (world.rank() != 0) return;
+    sums = all;
+    positions.assign(found.begin(), found.end());
   });
   const double seconds = seconds_since(start);
   if (!sums) return kDone;
@@ -98,6 +132,7 @@ int run(const EvaluateConfig& config, Ranks& ranks) {
   if (config.log_json) JsonLog(*config.log_json).write(report, std::string(name_of(config.part)));
   fmt::print("{} loss {:.6f}  perplexity {:.4f}  ({} tokens of {}, step {}, {:.1f} s)\n", part_name(part),
              report.loss, std::exp(report.loss), report.tokens, checkpoint.directory, report.step, seconds);
+  if (config.loss_by_position) tell_positions(*config.loss_by_position, positions);
   return kDone;
 }
 

@@ -14,7 +14,7 @@
 #include "plan/report.h"
 #include "plan/step_svg.h"
 #include "plan/zero_table.h"
-#include "schedule/torch_schedule.h"
+#include "schedule/torch/torch_schedule.h"
 #include "train/pretrain.h"
 
 namespace trifold::launch {
@@ -73,6 +73,24 @@ void print_ranks(const PlanReport& report) {
     const auto text = [](double bytes) { return bytes_text(static_cast<size_t>(bytes)); };
     line(rank, text(traffic.tensor), text(traffic.context), text(traffic.experts), text(traffic.pipeline),
          text(traffic.data));
+  }
+}
+
+// Activations that leave memory for files, if there are any.
+void print_offloading(const PlanReport& report) {
+  const auto moves = [](const TrafficReport& traffic) { return traffic.offloaded > 0; };
+  if (std::none_of(report.traffic.begin(), report.traffic.end(), moves)) return;
+  fmt::print("off-load    activations of a rank, to files and back in a step\n");
+  fmt::print("  {:>9}  {:>11} {:>11} {:>11} {:>11}  {}\n", "rank", "in memory", "files", "written", "read",
+             "backward waits");
+  for (const size_t rank : shown_ranks(report)) {
+    const TrafficReport& traffic = report.traffic[rank];
+    fmt::print("  {:>9}  {:>11} {:>11} {:>11} {:>11}  {}\n", rank,
+               bytes_text(report.memory[rank].predicted_activations),
+               bytes_text(report.memory[rank].offloaded_activations),
+               bytes_text(static_cast<size_t>(traffic.offloaded)),
+               bytes_text(static_cast<size_t>(traffic.fetched)),
+               seconds_text(report.simulation.ranks[rank].fetch_wait / report.batches));
   }
 }
 
@@ -202,6 +220,7 @@ void print_report(const PlanConfig& config, const PlanReport& report, const Zero
   print_pairs(report);
   print_ranks(report);
   print_exchanges(report);
+  print_offloading(report);
   print_reductions(report);
   print_zero(zero);
   print_first_actions(report);

@@ -181,6 +181,11 @@ void Progress::on_start(const RunReport& report) {
     for (const std::string& line : stage_lines(report.stages, static_cast<int>(report.memory.size())))
       print_line(line);
   print_line(memory_text(report.memory));
+  if (report.document_imbalance > 0)
+    print_line(fmt::format(
+        "documents   the busiest context rank has {:.2f} times the mean pairs of a query and a key, in "
+        "samples of the first step",
+        report.document_imbalance));
   print_line("plan        " + shortened(report.plan));
   print_line(
       fmt::format("peak        {:.1f} GFLOP/s of matrix products, measured now on these cores; MFU is model "

@@ -13,6 +13,7 @@ struct MemoryReport {
   size_t predicted_activations = 0;
   size_t offloaded = 0;  // in a file, or in host memory while a device computes; in none of the others
   size_t workspace = 0;  // of libraries on a device (layout/device_workspace.h)
+  size_t offloaded_activations = 0;  // those of `offloaded` that are activations
   size_t predicted_total() const {
     return parameters + gradients + optimizer + predicted_activations + workspace;
   }

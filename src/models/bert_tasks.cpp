@@ -1,13 +1,18 @@
 #include "models/bert_tasks.h"
 
+#include "nn/context_rows.h"
+
 namespace trifold {
 
 namespace {
 
 Init init_of(const ModelConfig& config) { return {Init::Kind::Normal, config.init_method_std}; }
 
-// weight_sum += the samples' weights
+bool is_first_of_context(const Run& run) { return run.mesh.coord(Axis::Cp) == 0; }
+
+// weight_sum += the samples' weights, once for all context ranks
 void count_samples(Run& run) {
+  if (!is_first_of_context(run)) return;
   const Arena::Mark mark = run.scratch.mark();
   const Tensor& weights = run.batch->pair_weight;
   const Tensor ones = run.scratch.take(accumulate_type(run.dtype), weights.shape);
@@ -58,17 +63,39 @@ Tensor SpanHead::forward(Run& run, Tensor x, Saved& saved) const {
   for (int end = 0; end < 2; ++end) {
     const Tensor own = saved[dlogits_[end]];
     run.ops.gemm(run.stream, own, x, false, run.weight(weight_).rows(end, end + 1), true, 1.0, 0.0);
-    const Tensor all = region_.gather_rows(run, own, run.scratch, run.stream);
-    const Tensor logits = all.reshape({batch.samples(), batch.seq_length()});
+    const Tensor here = region_.gather_rows(run, own, run.scratch, run.stream);
+    const Tensor all = of_all_positions(run, here);
+    const Tensor logits = all.reshape({batch.samples(), all.elements() / batch.samples()});
     run.show(shown[end].layer, shown[end].what, logits);
     find_losses(run, logits, labels[end], total);
-    if (region_.slices()) run.ops.copy(run.stream, own, region_.own_rows(all));
+    const Tensor gradient = of_positions_here(run, all);
+    const Tensor mine = region_.slices() ? region_.own_rows(gradient) : gradient;
+    if (mine.data != own.data) run.ops.copy(run.stream, own, mine);
   }
   run.ops.scale(run.stream, total, 0.5);
-  run.ops.add(run.stream, run.loss_sum, run.loss_sum, total);
+  if (is_first_of_context(run)) run.ops.add(run.stream, run.loss_sum, run.loss_sum, total);
   run.scratch.release(mark);
   count_samples(run);
   return {};
+}
+
+Tensor SpanHead::of_all_positions(Run& run, Tensor here) const {
+  if (run.mesh.size(Axis::Cp) == 1) return here;
+  const Tensor by_rank = run.scratch.take(here.dtype, {rows_of_all(run), 1});
+  run.mesh.comm({Axis::Cp}).all_gather(by_rank, here, run.stream);
+  const Tensor all = run.scratch.take(here.dtype, by_rank.shape);
+  to_order(run, all, by_rank);
+  return all;
+}
+
+Tensor SpanHead::of_positions_here(Run& run, Tensor all) const {
+  const int parts = run.mesh.size(Axis::Cp);
+  if (parts == 1) return all;
+  const Tensor by_rank = run.scratch.take(all.dtype, all.shape);
+  to_ranks(run, by_rank, all);
+  const int64_t rows = all.row_count() / parts;
+  const int64_t begin = run.mesh.coord(Axis::Cp) * rows;
+  return by_rank.rows(begin, begin + rows);
 }
 
 void SpanHead::find_losses(Run& run, Tensor logits, Tensor labels, Tensor total) const {

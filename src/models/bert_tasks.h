@@ -1,5 +1,6 @@
 // Heads for finetuning BERT on a task (Devlin et al., NAACL 2019, section 4): the last block in place of BertHead.
-// Their losses are means over the samples: each adds the samples' weights to run.weight_sum.
+// Their losses are means over the samples: each adds the samples' weights to run.weight_sum. Of context ranks, the first
+// adds losses and weights.
 //
 // R = rows of the micro-batch on this rank, C = width, b = samples, T = positions.
 #pragma once
@@ -50,6 +51,9 @@ class SpanHead final : public Layer {
   // Logits [b, T] of one end, which become their gradient if a backward pass follows. total f64 [1] += the weighted
   // losses
   void find_losses(Run& run, Tensor logits, Tensor labels, Tensor total) const;
+  // Context ranks have a part of the positions each: [R, 1] of this rank's <-> [b x T, 1] of all, in run.scratch.
+  Tensor of_all_positions(Run& run, Tensor here) const;
+  Tensor of_positions_here(Run& run, Tensor all) const;
 
   Region region_;
   ParamId weight_;

@@ -58,7 +58,14 @@ Executor::Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, Pa
   for (int i = 0; i < 2; ++i)
     flows_[static_cast<size_t>(i)] = Arena(i < memory.flows ? memory.flow : 0, ops.device);
   messages_ = Messages(memory.message, memory.messages, ops.device);
-  for (size_t i = 0; i < stages_.size(); ++i) stages_[i].slots = StageSlots(memory.stages.at(i), ops.device);
+  size_t file_bytes = 0;
+  for (size_t i = 0; i < stages_.size(); ++i)
+    stages_[i].slots = StageSlots(memory.stages.at(i), ops.device, file_bytes);
+  if (file_bytes > 0) {
+    check(place_.offload_stream != nullptr && ops.device == nullptr,
+          "the plan off-loads activations, and there is no stream that moves them");
+    offloading_ = Offloading(place_.offload_folder, file_bytes, memory.kept_blocks, *place_.offload_stream);
+  }
   if (ops.device != nullptr && memory.batches > 0)
     device_batches_ = std::make_unique<DeviceBatches>(ops, stream, memory.batches);
 }
@@ -190,6 +197,9 @@ void Executor::execute(const Action& action, const StepInputs& inputs) {
       return params_.unshard(model_block(action), stream_);
     case ActionKind::Reshard:
       return params_.reshard(model_block(action), stream_);
+    case ActionKind::Offload:
+    case ActionKind::Fetch:
+      return move_activations(action);
     case ActionKind::ReduceTied:
       return grads_->reduce_tied(stream_);
     default:  // messages do not come here: they are exchanged together
@@ -234,6 +244,7 @@ std::span<const LossSums> Executor::take_losses() {
 
 void Executor::enqueue(const RankPlan& row, const StepInputs& inputs) {
   reset(row, inputs);
+  if (measuring_) find_kept_blocks(row);
   for (size_t i = 0; i < row.size();) {
     try {
       const size_t end = is_message(row[i].kind) ? batch_end(row, i) : i + 1;

@@ -8,6 +8,7 @@
 // Memory: each micro-batch in flight on a stage has a *slot* with an arena for the tensors its forward keeps.
 // In a whole backward (B), activation gradients alternate between two arenas: a block's backward reads dy
 // from one and leaves dx in the other. An I leaves its gradients in an arena that is held until its W.
+// What a block keeps of a micro-batch and the plan off-loads is in a kept block of its own (pipeline/offloading.h).
 // Tensors received from or sent to another rank are in messages: the output of a stage is not kept once it is
 // sent. A dry run of the plan with measuring arenas finds all capacities, so `measure` is exact and `run`
 // allocates no tensor.
@@ -52,6 +53,9 @@ struct PipelinePlace {
   Communicator* backward = nullptr;  // for their gradients
   Stream* forward_stream = nullptr;
   Stream* backward_stream = nullptr;
+  // For OFFLOAD and FETCH: a folder for the file, and the stream that moves; null if the plan has none.
+  std::string offload_folder = {};
+  Stream* offload_stream = nullptr;
   RankPlan forward_row;  // the row of `evaluate`; empty: forward_row_of the other members
 };
 
@@ -150,6 +154,9 @@ class Executor {
   static ActivationMemory measure_forward(const PipelinePlace& place, const ParamList& params,
                                           const Mesh& mesh, const Batch& batch, DType dtype);
 
+  // The most bytes of kept blocks in memory at once so far.
+  size_t kept_blocks_in_memory() const { return offloading_.peak(); }
+
   // Returns the sums of each global batch of the plan, valid until the next call. From the second call with a
   // row on, nothing is allocated.
   std::span<const LossSums> run(const RankPlan& row, const StepInputs& inputs);
@@ -196,7 +203,8 @@ class Executor {
   // The shape of a stage's output, and of its gradient.
   Shape boundary(const Batch& batch, int stage) const;
   // `outgoing`: the arena for the block's output; null: its output is kept.
-  Run make_run(const Action& action, Slot& slot, Arena& flow, Arena* outgoing, const StepInputs& inputs);
+  Run make_run(const Action& action, Slot& slot, Arena& keep, Arena& flow, Arena* outgoing,
+               const StepInputs& inputs);
   // Does `work(run)`, the part of an action for block `index` of the stage, and shows it to the watch.
   // `through` points to the input and receives the output; null if nothing flows through.
   struct BlockUse {
@@ -204,6 +212,7 @@ class Executor {
     Arena& flow;
     Tensor* through;
     Arena* outgoing = nullptr;
+    KeptBlock* kept_block = nullptr;  // for what the forward keeps; null: the slot's own memory
   };
   template <class Work>
   void compute(const Action& action, const StageState& state, Slot& slot, const BlockUse& use,
@@ -222,6 +231,12 @@ class Executor {
   void input_backward(const Action& action, const StepInputs& inputs);
   void weight_backward(const Action& action, const StepInputs& inputs);
   Tensor input_of(StageState& state, int micro);
+  void find_kept_blocks(const RankPlan& row);
+  void move_activations(const Action& action);
+  // Before and after a backward of block `index` of the stage: what it reads is in memory; what only it and blocks
+  // behind it read is released.
+  void await_activations(Slot& slot, int index);
+  void release_activations(Slot& slot, int index);
   void receive_gradient(StageState& state, Slot& slot, int micro);
   void pass_gradient(StageState& state, int micro, Tensor dx);
   void finish(StageState& state, Slot& slot);
@@ -245,6 +260,7 @@ class Executor {
   bool keeps_for_backward_ = true;
   std::vector<StageState> stages_;
   Messages messages_;
+  Offloading offloading_;     // after the kept blocks, whose moves it awaits
   std::vector<Arena> flows_;  // two; the second may be empty
   Arena scratch_;
   Buffer losses_;  // f64 [global batches, kLossNumbers], as in LossSums

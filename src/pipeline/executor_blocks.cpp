@@ -5,7 +5,7 @@
 
 namespace trifold {
 
-Run Executor::make_run(const Action& action, Slot& slot, Arena& flow, Arena* outgoing,
+Run Executor::make_run(const Action& action, Slot& slot, Arena& keep, Arena& flow, Arena* outgoing,
                        const StepInputs& inputs) {
   const int64_t batch = inputs.micros_per_batch == 0 ? 0 : action.micro / inputs.micros_per_batch;
   const Tensor losses = this->losses().rows(batch, batch + 1).reshape({kLossNumbers});
@@ -15,7 +15,7 @@ Run Executor::make_run(const Action& action, Slot& slot, Arena& flow, Arena* out
           mesh_,
           measuring_ ? params_ : params_.at_version(action.version),
           grads_,
-          slot.keep,
+          keep,
           flow,
           scratch_,
           &slot.batch,
@@ -35,7 +35,8 @@ template <class Work>
 void Executor::compute(const Action& action, const StageState& state, Slot& slot, const BlockUse& use,
                        const StepInputs& inputs, Work work) {
   const StageBlock& block = state.stage.blocks[use.index];
-  Run run = make_run(action, slot, use.flow, use.outgoing, inputs);
+  Arena& keep = use.kept_block != nullptr ? use.kept_block->memory : slot.keep;
+  Run run = make_run(action, slot, keep, use.flow, use.outgoing, inputs);
   if (graphs_ && inputs.training && inputs.watch == nullptr) {
     const BlockWork of_block{action.kind,
                              block.index,
@@ -112,8 +113,13 @@ void Executor::forward_block(const Action& action, StageState& state, Slot& slot
                               stream_);
     message->memory.reset();  // the block allocates from it
   }
-  compute(action, state, slot, {index, flows_[0], &slot.output, leaves ? &message->memory : nullptr}, inputs,
+  KeptBlock* kept_block = slot.kept_block(static_cast<int>(index));
+  if (kept_block != nullptr) kept_block->memory.reset();
+  compute(action, state, slot,
+          {index, flows_[0], &slot.output, leaves ? &message->memory : nullptr, kept_block}, inputs,
           [&](Run& run) { slot.output = block.layer->forward(run, slot.output, saved); });
+  if (kept_block != nullptr) offloading_.filled(*kept_block);
+  if (!keeps_for_backward_) release_activations(slot, static_cast<int>(index) - 1);
   if (leaves && message->memory.mark() == 0) messages_.release(*message);
 }
 
@@ -139,7 +145,34 @@ void Executor::finish(StageState& state, Slot& slot) {
     if (device_batches_) device_batches_->release(use->number);
     batches_.erase(use);
   }
+  for (size_t block = 0; block < slot.kept_blocks.size(); ++block)
+    release_activations(slot, static_cast<int>(block));
   state.slots.release(slot);
+}
+
+// A measuring executor learns from the row which blocks' activations leave.
+void Executor::find_kept_blocks(const RankPlan& row) {
+  for (const Action& action : row)
+    if (action.kind == ActionKind::Offload) state_of(action).slots.add_kept_block(action.block);
+}
+
+void Executor::move_activations(const Action& action) {
+  KeptBlock* kept_block = state_of(action).slots.of(action.micro).kept_block(action.block);
+  check(kept_block != nullptr, "block {} has no memory for activations that leave", action.block);
+  if (action.kind == ActionKind::Offload)
+    offloading_.offload(*kept_block, stream_);
+  else
+    offloading_.fetch(*kept_block);
+}
+
+// A block reads what it has kept, and its input, the output of the block before.
+void Executor::await_activations(Slot& slot, int index) {
+  for (const int block : {index - 1, index})
+    if (KeptBlock* kept_block = slot.kept_block(block)) offloading_.await(*kept_block, stream_);
+}
+
+void Executor::release_activations(Slot& slot, int index) {
+  if (KeptBlock* kept_block = slot.kept_block(index)) offloading_.release(*kept_block, stream_);
 }
 
 // Called before the backward of the stage's last block: dy is the dx of the next stage; the last stage has
@@ -194,8 +227,10 @@ void Executor::whole_backward(const Action& action, const StepInputs& inputs) {
     const StageBlock& part = state.stage.blocks[index];
     params_.enter(part.index, stream_);
     open_gradients(action.kind, state, index, inputs);
+    await_activations(slot, block);
     compute(action, state, slot, {index, flow, &slot.gradient}, inputs,
             [&](Run& run) { slot.gradient = part.layer->backward(run, slot.gradient, slot.saved[index]); });
+    release_activations(slot, block);
   }
   open_ = action;
   is_open_ = to > 0;
@@ -218,6 +253,7 @@ void Executor::input_backward(const Action& action, const StepInputs& inputs) {
     const auto index = static_cast<size_t>(block);
     const StageBlock& part = state.stage.blocks[index];
     params_.enter(part.index, stream_);
+    await_activations(slot, block);
     compute(action, state, slot, {index, pending->memory, &slot.gradient}, inputs, [&](Run& run) {
       slot.gradient = part.layer->backward_input(run, slot.gradient, slot.saved[index]);
     });
@@ -235,8 +271,10 @@ void Executor::weight_backward(const Action& action, const StepInputs& inputs) {
     const auto index = static_cast<size_t>(block);
     const StageBlock& part = state.stage.blocks[index];
     open_gradients(action.kind, state, index, inputs);
+    await_activations(slot, block);
     compute(action, state, slot, {index, pending->memory, nullptr}, inputs,
             [&](Run& run) { part.layer->backward_weight(run, slot.saved[index]); });
+    release_activations(slot, block);
   }
   if (to > 0) return;
   state.slots.release(*pending);

@@ -40,6 +40,7 @@ ActivationMemory Executor::measured() const {
   memory.flows = flows_[1].peak() == 0 ? 1 : 2;
   memory.scratch = scratch_.peak();
   memory.message = messages_.bytes();
+  memory.kept_blocks = offloading_.peak();
   // The walk does not model how long a message takes to be sent: add one for each direction.
   memory.messages = messages_.count() == 0 ? 0 : messages_.count() + 2;
   memory.batches = static_cast<int>(batches_held_);

@@ -5,8 +5,16 @@
 namespace trifold {
 
 size_t ActivationMemory::total() const {
-  size_t bytes = static_cast<size_t>(flows) * flow + scratch + message * static_cast<size_t>(messages);
+  size_t bytes =
+      static_cast<size_t>(flows) * flow + scratch + message * static_cast<size_t>(messages) + kept_blocks;
   for (const StageMemory& stage : stages) bytes += stage.total();
+  return bytes;
+}
+
+size_t ActivationMemory::file_bytes() const {
+  size_t bytes = 0;
+  for (const StageMemory& stage : stages)
+    for (const size_t kept_block : stage.kept_blocks) bytes += kept_block * static_cast<size_t>(stage.slots);
   return bytes;
 }
 
@@ -69,8 +77,15 @@ size_t Messages::bytes() const {
   return most;
 }
 
-StageSlots::StageSlots(const StageMemory& memory, Device* device) {
-  for (int i = 0; i < memory.slots; ++i) slots_.push_back(std::make_unique<Slot>(Arena(memory.keep, device)));
+StageSlots::StageSlots(const StageMemory& memory, Device* device, size_t& place) {
+  for (int i = 0; i < memory.slots; ++i) {
+    Slot& slot = *slots_.emplace_back(std::make_unique<Slot>(Arena(memory.keep, device)));
+    for (const size_t bytes : memory.kept_blocks) {
+      slot.kept_blocks.push_back(bytes > 0 ? std::make_unique<KeptBlock>(Arena(bytes, device)) : nullptr);
+      if (bytes > 0) slot.kept_blocks.back()->place = place;
+      place += bytes;
+    }
+  }
   for (int i = 0; i < memory.helds; ++i)
     pending_.push_back(std::make_unique<PendingWeightGrad>(Arena(memory.held, device)));
 }
@@ -79,6 +94,12 @@ StageSlots StageSlots::measuring() {
   StageSlots slots;
   slots.measuring_ = true;
   return slots;
+}
+
+void StageSlots::add_kept_block(int block) {
+  const auto index = static_cast<size_t>(block);
+  if (offloaded_.size() <= index) offloaded_.resize(index + 1, false);
+  offloaded_[index] = true;
 }
 
 namespace {
@@ -101,6 +122,9 @@ Slot& StageSlots::take(int micro, Stream& stream) {
   slot.sent = {};
   slot.micro = micro;
   slot.keep.reset();
+  while (slot.kept_blocks.size() < offloaded_.size())
+    slot.kept_blocks.push_back(
+        offloaded_[slot.kept_blocks.size()] ? std::make_unique<KeptBlock>(Arena::measuring()) : nullptr);
   slot.forwarded = 0;
   slot.output = slot.gradient = {};
   return slot;
@@ -134,7 +158,14 @@ StageMemory StageSlots::measured() const {
   StageMemory memory;
   memory.slots = static_cast<int>(slots_.size());
   memory.helds = static_cast<int>(pending_.size());
-  for (const auto& slot : slots_) memory.keep = std::max(memory.keep, slot->keep.peak());
+  for (const auto& slot : slots_) {
+    memory.keep = std::max(memory.keep, slot->keep.peak());
+    memory.kept_blocks.resize(std::max(memory.kept_blocks.size(), slot->kept_blocks.size()), 0);
+    for (size_t block = 0; block < slot->kept_blocks.size(); ++block)
+      if (slot->kept_blocks[block] != nullptr)
+        memory.kept_blocks[block] =
+            std::max(memory.kept_blocks[block], slot->kept_blocks[block]->memory.peak());
+  }
   for (const auto& pending : pending_) memory.held = std::max(memory.held, pending->memory.peak());
   return memory;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "nn/layer.h"
+#include "pipeline/offloading.h"
 #include "schedule/action.h"
 
 namespace trifold {
@@ -17,6 +18,9 @@ struct StageMemory {
   int slots = 0;    // micro-batches in flight at once
   size_t held = 0;  // activation gradients of one micro-batch from its I to its W
   int helds = 0;    // micro-batches between I and W at once
+  // [block] what it keeps of one micro-batch if the plan off-loads that, otherwise 0: it is in `keep`. Empty: none.
+  std::vector<size_t> kept_blocks = {};
+  // Without kept blocks.
   size_t total() const { return keep * static_cast<size_t>(slots) + held * static_cast<size_t>(helds); }
 };
 
@@ -28,10 +32,13 @@ struct ActivationMemory {
   size_t scratch = 0;  // temporaries
   size_t message = 0;  // of one message
   int messages = 0;
+  size_t kept_blocks = 0;        // the most bytes of kept blocks in memory at once
   int batches = 1;               // micro-batches whose data must stay valid at once, copied by the
                                  // executor to a device; 0: they are already there
   std::vector<int> micro_order;  // micro-batches in the order in which their data is requested
   size_t total() const;
+  // Bytes of the file for all kept blocks of all slots.
+  size_t file_bytes() const;
 };
 
 // A tensor sent between two stages: an activation going forward or its gradient coming back.
@@ -78,6 +85,13 @@ struct Slot {
   explicit Slot(Arena arena) : keep(std::move(arena)) {}
 
   Arena keep;
+  // [block] null: what it keeps is in `keep`. Blocks at the end may be missing.
+  std::vector<std::unique_ptr<KeptBlock>> kept_blocks;
+  // Of a block; null if there is none, or no such block.
+  KeptBlock* kept_block(int block) {
+    const auto index = static_cast<size_t>(block);
+    return block >= 0 && index < kept_blocks.size() ? kept_blocks[index].get() : nullptr;
+  }
   std::vector<Saved> saved;  // one per block; made when the slot is first used
   int forwarded = 0;         // blocks that have gone forward
   Batch batch;
@@ -98,9 +112,12 @@ struct PendingWeightGrad {
 // The slots of one stage.
 class StageSlots {
  public:
-  explicit StageSlots(const StageMemory& memory, Device* device = nullptr);
+  // `place` is where the kept blocks begin in their file, and is moved behind them.
+  StageSlots(const StageMemory& memory, Device* device, size_t& place);
   static StageSlots measuring();
 
+  // Of a measuring instance: the plan off-loads what this block keeps.
+  void add_kept_block(int block);
   Slot& take(int micro, Stream& stream);
   Slot& of(int micro);  // throws if the micro-batch is not in flight
   void release(Slot& slot) { slot.micro = Action::kAll; }
@@ -116,6 +133,7 @@ class StageSlots {
 
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<std::unique_ptr<PendingWeightGrad>> pending_;
+  std::vector<bool> offloaded_;  // [block] of a measuring instance
   bool measuring_ = false;
 };
 

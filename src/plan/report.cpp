@@ -51,7 +51,7 @@ class Builder {
 
   PlanReport build() {
     describe_run();
-    shape_ = plan_shape(order_, model_, unit_elements(run_.zero), reduces_each(run_));
+    shape_ = plan_shape(run_, order_, model_, reduces_each(run_));
     report_.plan = complete_plan(order_, shape_);
     report_.stages = report_stages(model_);
     for (int rank = 0; rank < sizes_[Axis::Pp]; ++rank) {
@@ -66,9 +66,13 @@ class Builder {
     check_memory_limit(run_, report_.memory);
     compare_reductions();
     report_.simulation = simulate(report_.plan, shape_, cost_model());
-    for (size_t rank = 0; rank < report_.traffic.size(); ++rank)
-      report_.traffic[rank].pipeline =
-          static_cast<double>(report_.simulation.ranks[rank].sent_bytes) / order_.batches;
+    for (size_t rank = 0; rank < report_.traffic.size(); ++rank) {
+      const SimulatedRank& simulated = report_.simulation.ranks[rank];
+      TrafficReport& traffic = report_.traffic[rank];
+      traffic.pipeline = static_cast<double>(simulated.sent_bytes) / order_.batches;
+      traffic.offloaded = static_cast<double>(simulated.offloaded_bytes) / order_.batches;
+      traffic.fetched = static_cast<double>(simulated.fetched_bytes) / order_.batches;
+    }
     report_.step_seconds = report_.simulation.makespan / order_.batches;
     report_.computation = order_.compute;
     report_.automatic = order_.automatic;
@@ -82,7 +86,7 @@ class Builder {
 
   PlanOutcome outcome() {
     const bool each = reduces_each(run_);
-    shape_ = plan_shape(order_, model_, unit_elements(run_.zero), each);
+    shape_ = plan_shape(run_, order_, model_, each);
     const Plan plan = complete_plan(order_, shape_);
     PlanOutcome outcome;
     for (int rank = 0; rank < sizes_[Axis::Pp]; ++rank)
@@ -98,7 +102,7 @@ class Builder {
 
   std::vector<PlannedRank> ranks() {
     const bool each = reduces_each(run_);
-    const Plan plan = complete_plan(order_, plan_shape(order_, model_, unit_elements(run_.zero), each));
+    const Plan plan = complete_plan(order_, plan_shape(run_, order_, model_, each));
     std::vector<PlannedRank> ranks;
     for (int rank = 0; rank < sizes_[Axis::Pp]; ++rank)
       ranks.push_back(
@@ -163,13 +167,23 @@ class Builder {
     const GradLayout gradients = layout.gradients(row, reduction_of(run_, each));
     RankUse use;
     use.memory = layout.memory(row, gradients, dtype_of(run_), run_.optimizer);
-    use.memory.predicted_activations = counted_.of(rank, row, [&] {
-      return layout.activations(row, run_.batch.micro_batch_size, run_.model.seq_length, dtype_of(run_))
-          .total();
+    const ActivationMemory& activations = counted_.of(rank, row, [&] {
+      return layout.activations(row, run_.batch.micro_batch_size, run_.model.seq_length, dtype_of(run_));
     });
+    use.memory.predicted_activations = activations.total();
+    use.memory.offloaded_activations = activations.file_bytes();
+    use.memory.offloaded += use.memory.offloaded_activations;
+    note_kept_blocks(layout, activations);
     use.memory.workspace = device_workspace(run_);
     use.data_bytes = layout.data_traffic(row, gradients, dtype_of(run_), reduce_type(run_.precision));
     return use;
+  }
+
+  // What an OFFLOAD of a block moves, for the simulation.
+  void note_kept_blocks(const RankLayout& layout, const ActivationMemory& activations) {
+    kept_blocks_.resize(model_.stages.size());
+    for (size_t i = 0; i < activations.stages.size(); ++i)
+      kept_blocks_[static_cast<size_t>(layout.stages()[i].index)] = activations.stages[i].kept_blocks;
   }
 
   // The other policy has its own plan.
@@ -179,8 +193,7 @@ class Builder {
       const bool each = policy == ReducePolicy::Each;
       ReductionReport cost{policy, each == reduces_each(run_), 0, 0, 0};
       const Plan plan =
-          cost.chosen ? report_.plan
-                      : complete_plan(order_, plan_shape(order_, model_, unit_elements(run_.zero), each));
+          cost.chosen ? report_.plan : complete_plan(order_, plan_shape(run_, order_, model_, each));
       for (int rank = 0; rank < sizes_[Axis::Pp]; ++rank) {
         const RankUse use = use_of(rank, plan, each);
         cost.gradients = std::max(cost.gradients, use.memory.gradients);
@@ -193,8 +206,10 @@ class Builder {
 
   CostModel cost_model() const {
     CostModel model = computing_costs(run_, model_, costs_);
+    model.offload_bytes_per_second = config_.offload_bandwidth * 1e9;
     for (size_t stage = 0; stage < model_.stages.size(); ++stage) {
       StageCost& cost = model.stages[stage];
+      if (stage < kept_blocks_.size()) cost.offloaded_bytes = kept_blocks_[stage];
       const CutModel::Elements mine = model_.elements_of(stage);
       cost.parameter_bytes = static_cast<size_t>(mine.weights) * size_of(dtype_of(run_));
       cost.state_bytes = static_cast<size_t>(mine.gradients) * gradient_bytes(run_) +
@@ -270,6 +285,7 @@ class Builder {
   std::vector<RankLayout> layouts_;  // of the first rank of each pipeline stage
   CountedActivations own_;           // used if none are given
   CountedActivations& counted_;
+  std::vector<std::vector<size_t>> kept_blocks_;  // [stage][block], see StageMemory
   PlanShape shape_;
   PlanReport report_;
 };
@@ -292,10 +308,11 @@ std::vector<PlannedRank> plan_ranks(const PlanConfig& config, CountedActivations
   return Builder(config, counted).ranks();
 }
 
-size_t CountedActivations::of(int rank, const RankPlan& row, FunctionRef<size_t()> count) {
-  std::vector<std::pair<RankPlan, size_t>>& rows = known_[rank];
-  for (const auto& [known, bytes] : rows)
-    if (known == row) return bytes;
+const ActivationMemory& CountedActivations::of(int rank, const RankPlan& row,
+                                               FunctionRef<ActivationMemory()> count) {
+  std::vector<std::pair<RankPlan, ActivationMemory>>& rows = known_[rank];
+  for (const auto& [known, memory] : rows)
+    if (known == row) return memory;
   rows.emplace_back(row, count());
   return rows.back().second;
 }

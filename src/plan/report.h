@@ -20,6 +20,7 @@
 #include "core/function_ref.h"
 #include "layout/memory_report.h"
 #include "layout/stage_report.h"
+#include "pipeline/stage_memory.h"
 #include "plan/costs.h"
 #include "plan/forecast/hardware_forecast.h"
 #include "schedule/automatic.h"
@@ -35,6 +36,7 @@ struct TrafficReport {
   double experts = 0;  // where tokens choose every expert as often
   double pipeline = 0;
   double data = 0;
+  double offloaded = 0, fetched = 0;  // activations, to files and back
 };
 
 // The cost of summing gradients after the last micro-batch, or after each, for the pipeline rank with the highest cost.
@@ -79,15 +81,15 @@ struct PlanReport {
   Simulation simulation;
 };
 
-// A cache of the activation bytes of plan rows. Plans of one configuration that differ only in ZeRO or in reductions
+// A cache of the activation memory of plan rows. Plans of one configuration that differ only in ZeRO or in reductions
 // share many rows, and counting takes most of the time of a plan.
 class CountedActivations {
  public:
-  // The bytes of `row` on a pipeline rank, from the cache or by calling `count`.
-  size_t of(int rank, const RankPlan& row, FunctionRef<size_t()> count);
+  // That of `row` on a pipeline rank, from the cache or by calling `count`; valid until the next call.
+  const ActivationMemory& of(int rank, const RankPlan& row, FunctionRef<ActivationMemory()> count);
 
  private:
-  std::map<int, std::vector<std::pair<RankPlan, size_t>>> known_;  // [pipeline rank]
+  std::map<int, std::vector<std::pair<RankPlan, ActivationMemory>>> known_;  // [pipeline rank]
 };
 
 // `config` must be resolved, its vocabulary included. BadInput if a rank needs more than --memory-limit, or for files

@@ -12,7 +12,7 @@
 #include "plan/costs.h"
 #include "schedule/passes.h"
 #include "schedule/schedules.h"
-#include "schedule/torch_schedule.h"
+#include "schedule/torch/torch_schedule.h"
 
 namespace trifold {
 
@@ -174,14 +174,44 @@ Reduction reduction_of(const PretrainConfig& config, bool each) {
   return {each, micros_per_step(config), reduce_type(config.precision)};
 }
 
-PlanShape plan_shape(const StepOrder& order, const CutModel& model, int64_t unit_elements, bool each) {
+namespace {
+
+// [stage] the blocks up to its n-th layer, for n the layers to off-load, or up to its last one but one: the backward of
+// the last block comes first. Empty: none.
+std::vector<int> offloaded_blocks(const PretrainConfig& config, const CutModel& model) {
+  const int64_t wanted = config.mesh.cpu_offloading_num_layers;
+  if (wanted == 0) return {};
+  int64_t most = 0;
+  std::vector<int> offloaded;
+  for (const StageRange& stage : model.stages) {
+    int64_t layers = 0;
+    int end = 0;
+    for (int block = stage.begin; block < stage.end; ++block) {
+      if (model.model.blocks[static_cast<size_t>(block)].kind != BlockKind::Layer) continue;
+      if (++layers <= wanted) end = block + 1 - stage.begin;
+    }
+    most = std::max(most, layers);
+    offloaded.push_back(std::min(end, stage.size() - 1));
+  }
+  if (wanted > most)
+    bad_input(
+        "--cpu-offloading-num-layers {} is more than the {} layers of the largest stage: give at most {}",
+        wanted, most, most);
+  return offloaded;
+}
+
+}  // namespace
+
+PlanShape plan_shape(const PretrainConfig& config, const StepOrder& order, const CutModel& model, bool each) {
   PlanShape shape;
+  shape.offloaded = offloaded_blocks(config, model);
   shape.stages = static_cast<int>(model.stages.size());
   shape.micros = order.micros * order.batches;
   shape.tied = model.tied() && shape.stages > 1;
   for (size_t stage = 0; stage < model.stages.size(); ++stage) {
     shape.blocks.push_back(model.stages[stage].size());
-    shape.bucket_ends.push_back(unit_ends(model.model.params, model.blocks_of(stage), unit_elements));
+    shape.bucket_ends.push_back(
+        unit_ends(model.model.params, model.blocks_of(stage), unit_elements(config.zero)));
   }
   if (!each) return shape;
   shape.each = shape.bucket_ends;
@@ -195,6 +225,7 @@ Plan complete_plan(const StepOrder& order, const PlanShape& shape) {
   return about_file(order.file, [&] {
     Plan plan = add_reduce(order.compute, shape.blocks, shape.bucket_ends, tied, shape.each);
     plan = add_communication(std::move(plan));
+    plan = add_offload(std::move(plan), shape.blocks, shape.offloaded);
     check_plan(plan, shape);
     return plan;
   });
@@ -205,7 +236,7 @@ void check_schedule_file(const PretrainConfig& config) {
   const StepOrder order = step_order(config);
   const CutModel model(config.model, config.mesh, Mesh(mesh_sizes(config.mesh), {}), config.seed,
                        order.rank_of_stage);
-  complete_plan(order, plan_shape(order, model, unit_elements(config.zero), reduces_each(config)));
+  complete_plan(order, plan_shape(config, order, model, reduces_each(config)));
 }
 
 }  // namespace trifold

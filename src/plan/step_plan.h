@@ -51,10 +51,11 @@ bool reduces_each(const PretrainConfig& config);
 Reduction reduction_of(const PretrainConfig& config, bool each);
 
 // The shape against which the complete plan of that order is checked. `each`: gradients are reduced after each
-// micro-batch, except for the unit of a weight that is tied to one on another rank.
-PlanShape plan_shape(const StepOrder& order, const CutModel& model, int64_t unit_elements, bool each);
+// micro-batch, except for the unit of a weight that is tied to one on another rank. BadInput if no stage has as many
+// layers as are to be off-loaded.
+PlanShape plan_shape(const PretrainConfig& config, const StepOrder& order, const CutModel& model, bool each);
 
-// Adds reductions, updates and messages, and checks the result.
+// Adds reductions, updates, messages and off-loading, and checks the result.
 Plan complete_plan(const StepOrder& order, const PlanShape& shape);
 
 // BadInput if the file of a schedule, or of the costs for --schedule auto, cannot be read, does not fit the

@@ -13,10 +13,10 @@ namespace trifold {
 namespace {
 
 // In the order of ActionKind.
-constexpr std::array<std::string_view, 20> kNames{
-    "F",      "I",       "W",       "B",           "SEND_F",      "RECV_F",     "SEND_B",
-    "RECV_B", "UNSHARD", "RESHARD", "REDUCE_TIED", "REDUCE_GRAD", "STEP",       "READ",
-    "LOOKUP", "COLLECT", "RETURN",  "LOSS",        "NORM",        "UPDATE_ROWS"};
+constexpr std::array<std::string_view, 22> kNames{
+    "F",       "I",       "W",       "B",     "SEND_F",      "RECV_F",      "SEND_B", "RECV_B",
+    "UNSHARD", "RESHARD", "OFFLOAD", "FETCH", "REDUCE_TIED", "REDUCE_GRAD", "STEP",   "READ",
+    "LOOKUP",  "COLLECT", "RETURN",  "LOSS",  "NORM",        "UPDATE_ROWS"};
 
 constexpr std::string_view kOverlap = "OVERLAP_F_B";
 
@@ -34,17 +34,21 @@ bool take(std::string_view& text, std::string_view front) {
   return true;
 }
 
-// No name is a prefix of another one.
+// The longest name that the text begins with: F begins FETCH as well.
 bool take_kind(std::string_view& text, ActionKind& kind) {
+  size_t longest = 0;
   for (size_t i = 0; i < kNames.size(); ++i) {
-    if (!take(text, kNames[i])) continue;
+    if (!text.starts_with(kNames[i]) || kNames[i].size() <= longest) continue;
+    longest = kNames[i].size();
     kind = static_cast<ActionKind>(i);
-    return true;
   }
-  return false;
+  text.remove_prefix(longest);
+  return longest > 0;
 }
 
-bool may_have_block(ActionKind kind) { return is_backward(kind) || kind == ActionKind::ReduceGrad; }
+bool may_have_block(ActionKind kind) {
+  return is_compute(kind) || is_offload(kind) || kind == ActionKind::ReduceGrad;
+}
 
 // Calls visit(piece) for each piece of `text` between separators.
 template <class Visit>
@@ -91,7 +95,8 @@ bool is_send(ActionKind kind) { return kind == ActionKind::SendF || kind == Acti
 bool is_residency(const Action& action) {
   return action.kind == ActionKind::Unshard || action.kind == ActionKind::Reshard;
 }
-bool has_micro(ActionKind kind) { return is_compute(kind) || is_message(kind); }
+bool is_offload(ActionKind kind) { return kind == ActionKind::Offload || kind == ActionKind::Fetch; }
+bool has_micro(ActionKind kind) { return is_compute(kind) || is_message(kind) || is_offload(kind); }
 bool adds_to_gradients(ActionKind kind, bool last_block) {
   return kind == ActionKind::B || kind == ActionKind::W || (kind == ActionKind::F && last_block);
 }

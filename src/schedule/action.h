@@ -6,7 +6,7 @@
 // names the stage that runs the action: "1SEND_F3" sends the output of stage 1 for micro-batch 3 to stage 2,
 // which receives it with "2RECV_F3"; "2SEND_B3" sends its gradient back, received with "1RECV_B3".
 // "0UNSHARD", "0RESHARD", "0REDUCE_TIED", "0REDUCE_GRAD" and "0STEP" have no micro-batch. Trifold adds two
-// suffixes, in this order: "@block" for an action on one block of the stage, "0B1@3", "0REDUCE_GRAD@3", and
+// suffixes, in this order: "@block" for an action on one block of the stage, "0B1@3", "0REDUCE_GRAD@3", "0OFFLOAD1@3", and
 // "v" with a weight version, "0F5v2", "0B5@3v2"; and "0REDUCE_GRAD1@3" names the micro-batch after which
 // gradients are reduced, if that is done after each. "0READ", "0LOOKUP", "0COLLECT", "0RETURN", "0LOSS",
 // "0NORM" and "0UPDATE_ROWS" belong to models with embedding tables (table_step.h).
@@ -33,6 +33,8 @@ enum class ActionKind : uint8_t {
   RecvB,       // the gradient of the output from the next stage
   Unshard,     // gather the stage's weights
   Reshard,     // release them
+  Offload,     // move what a block has kept of a micro-batch out of memory
+  Fetch,       // bring it back
   ReduceTied,  // add the gradients of the weight that the first and the last stage share
   ReduceGrad,  // start summing the gradients of a bucket over the data axis
   Step,        // finish the reductions, then update the weights
@@ -71,7 +73,8 @@ bool is_backward(ActionKind kind);        // I, W, B
 bool is_message(ActionKind kind);         // the four sends and receives
 bool is_send(ActionKind kind);            // SendF, SendB
 bool is_residency(const Action& action);  // Unshard, Reshard
-bool has_micro(ActionKind kind);          // compute and messages; REDUCE_GRAD may have one
+bool is_offload(ActionKind kind);         // Offload, Fetch
+bool has_micro(ActionKind kind);          // compute, messages and off-loading; REDUCE_GRAD may have one
 // Whether such an action on a block adds to the gradients of the block's weights. A forward does so only on
 // the model's last block (nn/layer.h).
 bool adds_to_gradients(ActionKind kind, bool last_block);

@@ -8,7 +8,7 @@ namespace trifold {
 
 namespace {
 
-constexpr std::array<LookInfo, 11> kLooks{{{"F", {0x3d, 0x8f, 0xd1}, "F forward"},
+constexpr std::array<LookInfo, 13> kLooks{{{"F", {0x3d, 0x8f, 0xd1}, "F forward"},
                                            {"B", {0xe6, 0x9f, 0x00}, "B backward"},
                                            {"I", {0xd5, 0x5e, 0x00}, "I input gradient"},
                                            {"W", {0x00, 0x9e, 0x73}, "W weight gradient"},
@@ -18,7 +18,9 @@ constexpr std::array<LookInfo, 11> kLooks{{{"F", {0x3d, 0x8f, 0xd1}, "F forward"
                                            {"U", {0x20, 0x20, 0x20}, "weight update"},
                                            {"L", {0x56, 0xb4, 0xe9}, "lookup"},
                                            {"V", {0xcc, 0x79, 0xa7}, "vectors and their gradients"},
-                                           {"N", {0x8c, 0x8c, 0x8c}, "next batch"}}};
+                                           {"N", {0x8c, 0x8c, 0x8c}, "next batch"},
+                                           {"O", {0x8a, 0x6d, 0x3b}, "off-load"},
+                                           {"E", {0xd9, 0xb3, 0x65}, "fetch"}}};
 
 }  // namespace
 
@@ -50,12 +52,19 @@ Look look_of(ActionKind kind) {
       return Look::Travel;
     case ActionKind::Read:
       return Look::Read;
+    case ActionKind::Offload:
+      return Look::Offload;
+    case ActionKind::Fetch:
+      return Look::Fetch;
     default:
       return Look::Reduce;
   }
 }
 
-bool in_band(Look look) { return look == Look::Send || look == Look::Receive || look == Look::Reduce; }
+bool in_band(Look look) {
+  return look == Look::Send || look == Look::Receive || look == Look::Reduce || look == Look::Offload ||
+         look == Look::Fetch;
+}
 
 std::array<int, 3> shade(Look look, size_t chunk, size_t chunks) {
   std::array<int, 3> color = look_info(look).color;

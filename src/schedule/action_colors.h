@@ -12,7 +12,7 @@
 namespace trifold {
 
 // The parts of a step that have different colours in a picture.
-enum class Look : uint8_t { F, B, I, W, Send, Receive, Reduce, Step, Lookup, Travel, Read };
+enum class Look : uint8_t { F, B, I, W, Send, Receive, Reduce, Step, Lookup, Travel, Read, Offload, Fetch };
 
 struct LookInfo {
   const char* name;

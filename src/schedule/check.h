@@ -19,13 +19,15 @@ struct PlanShape {
                                             // exactly these must be reduced before a Step
   std::vector<std::vector<int>> each = {};  // [stage] those of bucket_ends that are reduced once
                                             // after every micro-batch; empty: none
+  std::vector<int> offloaded = {};  // [stage] its first blocks whose activations may be off-loaded, fewer
+                                    // than it has; empty: none
 };
 
 // Throws Error(BadInput), naming the action, its rank and its position in the row (counted from 1), unless
 // - every stage is on one rank and every rank has a stage;
-// - each micro-batch goes forward once on each stage, then backward once: B, or I then W; for the whole stage,
-//   or once for each of its blocks, last first; all with the weight version of the forward, which must exist
-//   by then;
+// - each micro-batch goes forward once on each stage, for the whole stage or once for each of its blocks, first
+//   first, then backward once: B, or I then W; for the whole stage, or once for each of its blocks, last first;
+//   all with the weight version of the forward, which must exist by then;
 // - every input is available before it is used: computed on the same rank, or received. Tensors that another
 //   rank needs are sent once and received once; messages between two ranks in one direction are received in
 //   the order in which they are sent;
@@ -33,6 +35,9 @@ struct PlanShape {
 //   and Step follows all of them; a reduction that names a micro-batch follows the gradient of that
 //   micro-batch; nothing is computed on a stage after its last Step. If a stage has several Steps, every stage
 //   has the same micro-batches before each of them;
+// - OFFLOAD names a block whose activations may be off-loaded and comes after the forward of the block behind
+//   it, which reads its output, at most once for a micro-batch; FETCH comes after OFFLOAD, and before the
+//   backward of either block;
 // - in a plan that has an UNSHARD, F, B and I come between an UNSHARD and a RESHARD of their stage;
 // - it runs to its end on ranks that do one thing at a time: a rank continues after its messages only when the
 //   peers have taken part in all of them, and after a REDUCE_TIED when the other rank has reached its own. The

@@ -1,6 +1,7 @@
 #include "schedule/check_rows.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <tuple>
 
@@ -13,11 +14,12 @@ namespace {
 
 // The progress of one micro-batch on one stage.
 struct Item {
-  int input = 0;    // the block whose input gradient is next; -1: all are complete
-  int weight = 0;   // the same for weight gradients
-  int version = 0;  // of its forward
-  int batch = -1;   // Steps of the stage that precede its weight gradient
-  bool forward = false;
+  int input = 0;         // the block whose input gradient is next; -1: all are complete
+  int weight = 0;        // the same for weight gradients
+  int version = 0;       // of its forward
+  int batch = -1;        // Steps of the stage that precede its weight gradient
+  int forwards = 0;      // blocks that have gone forward
+  bool forward = false;  // all have
   bool sent_forward = false, received_forward = false;
   bool sent_backward = false, received_backward = false;
 };
@@ -118,6 +120,9 @@ class Rows {
       case ActionKind::Unshard:
       case ActionKind::Reshard:
         return residency(action);
+      case ActionKind::Offload:
+      case ActionKind::Fetch:
+        return offload(action);
       case ActionKind::ReduceTied:
         return reduce_tied(action);
       case ActionKind::ReduceGrad:
@@ -140,7 +145,8 @@ class Rows {
     else
       require(action.micro == Action::kAll, "must not name a micro-batch{}",
               action.kind == ActionKind::ReduceGrad ? ": its bucket is reduced once, after all of them" : "");
-    const bool by_block = is_backward(action.kind) || action.kind == ActionKind::ReduceGrad;
+    const bool by_block =
+        is_compute(action.kind) || is_offload(action.kind) || action.kind == ActionKind::ReduceGrad;
     require(action.block == Action::kAll || by_block, "is for the whole stage, not for one block");
     require(Action::kAll <= action.block && action.block < stage.blocks,
             "names a block that does not exist; stage {} has {}", action.stage, stage.blocks);
@@ -179,7 +185,12 @@ class Rows {
   void forward(const Action& action) {
     Item& own = item(action);
     check_gathered(action);
+    const int blocks = stage_of(action).blocks;
     require(!own.forward, "is a second forward of its micro-batch");
+    require(action.block == Action::kAll ? own.forwards == 0 : own.forwards == action.block,
+            "repeats or skips a forward of its micro-batch");
+    require(own.forwards == 0 || own.version == action.version,
+            "uses weight version {}, the blocks before it {}", action.version, own.version);
     require(0 <= action.version && action.version <= stage_of(action).steps,
             "uses weights that are not made yet: its stage has had {} Steps", stage_of(action).steps);
     if (action.stage > 0 && same_rank(action.stage, action.stage - 1))
@@ -188,7 +199,8 @@ class Rows {
     else if (action.stage > 0)
       require(own.received_forward, "comes before the receive of its input, {}RECV_F{}", action.stage,
               action.micro);
-    own.forward = true;
+    own.forwards = action.block == Action::kAll ? blocks : action.block + 1;
+    own.forward = own.forwards == blocks;
     own.version = action.version;
   }
 
@@ -200,9 +212,44 @@ class Rows {
     next = action.block == Action::kAll ? -1 : action.block - 1;
   }
 
+  // The block's output is the input of the block behind it, so both need it.
+  void offload(const Action& action) {
+    const Item& own = item(action);
+    const int most = shape_.offloaded.empty() ? 0 : shape_.offloaded.at(static_cast<size_t>(action.stage));
+    require(0 <= action.block && action.block < most,
+            "names no block whose activations are off-loaded; of stage {} those are the first {}",
+            action.stage, most);
+    const auto key = std::tuple(action.stage, action.block, action.micro);
+    if (action.kind == ActionKind::Fetch) {
+      const auto found = offloaded_.find(key);
+      require(found != offloaded_.end() && !found->second, "fetches what is not off-loaded");
+      found->second = true;
+      return;
+    }
+    require(own.forwards > action.block + 1, "comes before the forward of block {}, which reads its output",
+            action.block + 1);
+    require(own.input > action.block, "comes after the backward of block {} has begun", action.block + 1);
+    require(offloaded_.emplace(key, false).second, "is a second one of its block and micro-batch");
+  }
+
+  // That what a backward reads has been fetched: the activations of its blocks, and the output of the block before.
+  void check_fetched(const Action& action) {
+    if (offloaded_.empty()) return;
+    const int from = action.block == Action::kAll ? 0 : std::max(action.block - 1, 0);
+    const int to = action.block == Action::kAll ? stage_of(action).blocks - 1 : action.block;
+    for (int block = from; block <= to; ++block) {
+      const auto found = offloaded_.find(std::tuple(action.stage, block, action.micro));
+      require(found == offloaded_.end() || found->second,
+              "reads activations that are off-loaded: {}FETCH{}@{} "
+              "must come before it",
+              action.stage, action.micro, block);
+    }
+  }
+
   void input_gradient(const Action& action) {
     Item& own = item(action);
     check_gathered(action);
+    check_fetched(action);
     require(own.forward, "comes before the forward of its micro-batch");
     require(own.version == action.version, "uses weight version {}, its forward used {}", action.version,
             own.version);
@@ -218,6 +265,7 @@ class Rows {
   void weight_gradient(const Action& action) {
     Item& own = item(action);
     StageState& stage = stage_of(action);
+    check_fetched(action);
     require(own.forward, "comes before the forward of its micro-batch");
     require(own.version == action.version, "uses weight version {}, its forward used {}", action.version,
             own.version);
@@ -378,8 +426,9 @@ class Rows {
   const PlanShape& shape_;
   size_t micros_;
   std::vector<StageState> stages_;
-  std::vector<Item> items_;                    // [stage, micro]
-  std::set<std::tuple<int, int, int>> parts_;  // stage, block, micro: reductions of one micro-batch
+  std::vector<Item> items_;                              // [stage, micro]
+  std::set<std::tuple<int, int, int>> parts_;            // stage, block, micro: reductions of one micro-batch
+  std::map<std::tuple<int, int, int>, bool> offloaded_;  // the same: whether they have been fetched
   bool tied_ = false;
   bool gathers_ = false;         // the plan has UNSHARDs
   size_t rank_ = 0, index_ = 0;  // the current action

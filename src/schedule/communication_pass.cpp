@@ -164,6 +164,7 @@ class Writer {
   void forward_message(const Action& action) {
     const auto stage = static_cast<size_t>(action.stage);
     if (action.kind != ActionKind::F) return;
+    if (action.block != Action::kAll && action.block + 1 != blocks_[stage]) return;
     outputs_[item(stage, action.micro)] = true;
     if (stage < last_stage()) message(stage, stage + 1, action.micro, ActionKind::SendF, ActionKind::RecvF);
   }

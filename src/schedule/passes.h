@@ -3,6 +3,7 @@
 //   Plan plan = make_schedule(...);
 //   plan = add_reduce(std::move(plan), blocks, bucket_ends, tied);   // first, so that the order of messages
 //   plan = add_communication(std::move(plan));                       // takes the tied reduction into account
+//   plan = add_offload(std::move(plan), blocks, offloaded);
 //   check_plan(plan, shape);
 #pragma once
 
@@ -53,6 +54,13 @@ Plan add_communication(Plan plan, Pairs pairs = Pairs::Apart);
 Plan add_reduce(Plan plan, std::span<const int> blocks, std::span<const std::vector<int>> bucket_ends,
                 std::optional<std::pair<int, int>> tied = std::nullopt,
                 std::span<const std::vector<int>> each = {});
+
+// Off-loads the activations of the first offloaded[stage] blocks of each stage, fewer than it has. F, B, I and W of
+// these stages are split into blocks. An OFFLOAD follows the forward of the block behind, which reads the block's
+// output; a FETCH comes before the `ahead` last computations that precede the backward of that block, so that it
+// overlaps with them. What would be fetched again before anything else is computed stays in memory. A row that
+// already has OFFLOADs keeps them, and its order.
+Plan add_offload(Plan plan, std::span<const int> blocks, std::span<const int> offloaded, int ahead = 1);
 
 // A unit of weights that is gathered and released, or whose gradients are reduced, as a whole; named by the
 // block that completes it.

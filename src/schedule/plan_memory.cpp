@@ -48,22 +48,29 @@ RowMemory row_memory(const RankPlan& row, const PlanShape& shape, const CostMode
   memory.peak = memory.fixed;
   size_t now = memory.fixed;
   int in_flight = 0;
+  // The share of block `block` of `blocks` in what a micro-batch keeps, such that the shares add up.
+  const auto share = [](const StageCost& own, int block, int blocks) {
+    const auto up_to = [&](int count) {
+      return own.kept_bytes * static_cast<size_t>(count) / static_cast<size_t>(blocks);
+    };
+    return up_to(block + 1) - up_to(block);
+  };
   const auto leave = [&](const StageCost& own) {
     now -= own.kept_bytes;
     --in_flight;
   };
   for (size_t i = 0; i < row.size(); ++i) {
     const Action& action = row[i];
-    if (!is_compute(action.kind)) continue;
+    if (!is_compute(action.kind) && !is_offload(action.kind)) continue;
     const auto stage = static_cast<size_t>(action.stage);
     const StageCost& own = cost.stages[stage];
     const int blocks = shape.blocks.empty() ? 1 : shape.blocks[stage];
     const bool first_part = action.block == Action::kAll || action.block == blocks - 1;
     const bool last_part = action.block <= 0;  // kAll too
-    if (action.kind == ActionKind::F) {
-      now += own.kept_bytes;
-      ++in_flight;
-    }
+    if (action.kind == ActionKind::Offload) now -= share(own, action.block, blocks);
+    if (action.kind == ActionKind::F || action.kind == ActionKind::Fetch)
+      now += action.block == Action::kAll ? own.kept_bytes : share(own, action.block, blocks);
+    if (action.kind == ActionKind::F && action.block <= 0) ++in_flight;
     if (action.kind == ActionKind::I && first_part) now += own.held_bytes;
     memory.peak_in_flight = std::max(memory.peak_in_flight, in_flight);
     if (now > memory.peak) {
@@ -72,8 +79,10 @@ RowMemory row_memory(const RankPlan& row, const PlanShape& shape, const CostMode
       memory.in_flight_there = in_flight;
     }
     if (action.kind == ActionKind::W && last_part) now -= own.held_bytes;
-    const bool done =
-        action.kind == ActionKind::F ? shape.forward_only : action.kind != ActionKind::I && last_part;
+    const bool last_forward = action.block == Action::kAll || action.block == blocks - 1;
+    const bool done = action.kind == ActionKind::F
+                          ? shape.forward_only && last_forward
+                          : is_backward(action.kind) && action.kind != ActionKind::I && last_part;
     if (done) leave(own);
   }
   return memory;

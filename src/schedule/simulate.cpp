@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <tuple>
 
 #include "core/error.h"
 #include "schedule/batches.h"
@@ -64,8 +66,12 @@ class Simulator {
   };
   struct Rank {
     size_t next = 0;
-    double now = 0;                   // the end of its computation so far
-    double gradients = 0;             // the end of its reductions so far
+    double now = 0;                                            // the end of its computation so far
+    double gradients = 0;                                      // the end of its reductions so far
+    double offloads = 0;                                       // the end of its OFFLOADs and FETCHes so far
+    std::map<std::tuple<int, int, int>, double> fetched = {};  // [stage, block, micro] the end of the FETCH
+    double fetch_wait = 0;
+    size_t offloaded_bytes = 0, fetched_bytes = 0;
     double tied_at = kUnknown;        // when it reached the REDUCE_TIED in which it waits
     std::array<Stream, 2> streams{};  // backward, forward
     double busy = 0;
@@ -187,6 +193,9 @@ class Simulator {
         if (!compute_one(rank, action)) break;
       } else if (action.kind == ActionKind::ReduceTied) {
         if (!reduce_tied(rank, action)) break;
+      } else if (is_offload(action.kind)) {
+        offload(rank, action);
+        ++self.next;
       } else {
         reduce_or_step(rank, action);
         ++self.next;
@@ -215,7 +224,10 @@ class Simulator {
     const double input = input_ready(action);
     const double partner = action.overlaps_next ? input_ready(plan_[rank][self.next + 1]) : 0;
     if (input == kUnknown || partner == kUnknown) return false;
-    const double begin = std::max({self.now, input, partner});
+    double begin = std::max({self.now, input, partner});
+    const double fetched = fetched_at(self, action);
+    self.fetch_wait += std::max(0.0, fetched - begin);
+    begin = std::max(begin, fetched);
     if (self.first == kUnknown) self.first = begin;
     const size_t end = self.next + (is_overlapped(rank, self.next) ? 2 : 1);
     double longest = 0;
@@ -254,6 +266,37 @@ class Simulator {
     return true;
   }
 
+  size_t offloaded_bytes(const Action& action) const {
+    const StageCost& own = cost_of(action.stage);
+    const auto block = static_cast<size_t>(std::max(action.block, 0));
+    if (block < own.offloaded_bytes.size()) return own.offloaded_bytes[block];
+    return own.kept_bytes / static_cast<size_t>(blocks_of(static_cast<size_t>(action.stage)));
+  }
+
+  // When the activations that a backward reads are back: those of its block, and the output of the block before.
+  double fetched_at(const Rank& self, const Action& action) const {
+    if (self.fetched.empty() || !is_backward(action.kind)) return 0;
+    const bool whole = action.block == Action::kAll;
+    const int last = whole ? blocks_of(static_cast<size_t>(action.stage)) - 1 : action.block;
+    double time = 0;
+    for (int block = whole ? 0 : std::max(action.block - 1, 0); block <= last; ++block) {
+      const auto found = self.fetched.find({action.stage, block, action.micro});
+      if (found != self.fetched.end()) time = std::max(time, found->second);
+    }
+    return time;
+  }
+
+  void offload(size_t rank, const Action& action) {
+    Rank& self = ranks_[rank];
+    const size_t bytes = offloaded_bytes(action);
+    const double begin = std::max(self.now, self.offloads);
+    self.offloads = begin + static_cast<double>(bytes) / cost_.offload_bytes_per_second;
+    add_entry(rank, action, begin, self.offloads);
+    if (action.kind == ActionKind::Fetch)
+      self.fetched[{action.stage, action.block, action.micro}] = self.offloads;
+    (action.kind == ActionKind::Fetch ? self.fetched_bytes : self.offloaded_bytes) += bytes;
+  }
+
   void reduce_or_step(size_t rank, const Action& action) {
     Rank& self = ranks_[rank];
     const auto stage = static_cast<size_t>(action.stage);
@@ -276,7 +319,7 @@ class Simulator {
   }
 
   double end_of(const Rank& rank) const {
-    return std::max({rank.now, rank.gradients, rank.streams[0].free, rank.streams[1].free});
+    return std::max({rank.now, rank.gradients, rank.offloads, rank.streams[0].free, rank.streams[1].free});
   }
 
   Simulation report() {
@@ -296,7 +339,8 @@ class Simulator {
       idle += result.makespan - self.busy;
       result.ranks.push_back({self.busy, result.makespan - self.busy,
                               self.last - std::max(self.first, 0.0) - self.busy, memory_[rank].peak_in_flight,
-                              memory_[rank].versions, memory_[rank].peak, self.sent_bytes});
+                              memory_[rank].versions, memory_[rank].peak, self.sent_bytes,
+                              self.offloaded_bytes, self.fetched_bytes, self.fetch_wait});
       append_timeline(result.timeline, ranks_[rank].timeline);
     }
     if (result.makespan > 0) result.bubble = idle / (static_cast<double>(plan_.size()) * result.makespan);

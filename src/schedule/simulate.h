@@ -17,11 +17,14 @@
 // - Reductions over the data axis (REDUCE_GRAD) run in a queue of their own; each takes its blocks' share of
 //   the stage's `reduce` seconds. STEP waits for earlier reductions, then takes `step` seconds. REDUCE_TIED
 //   waits for the other rank and takes tied_seconds on both. UNSHARD and RESHARD take no time.
+// - OFFLOAD and FETCH run in another queue, for the block's offloaded_bytes / offload_bytes_per_second each; a
+//   backward waits for the FETCHes of its block and the block before.
 //
 // Assumptions about memory: a stage always has its state_bytes, and as many copies of parameter_bytes as
 // there are weight versions in use at once. A micro-batch costs kept_bytes from the beginning of its F to the
 // end of its last backward (forward only: to the end of F), and held_bytes from the beginning of its I to the
-// end of its W; a B needs no held_bytes.
+// end of its W; a B needs no held_bytes. A block has an n-th of the kept_bytes, from its F on, and does not cost it
+// from its OFFLOAD to its FETCH.
 #pragma once
 
 #include <limits>
@@ -43,6 +46,8 @@ struct StageCost {
   size_t state_bytes = 0;      // gradients, optimizer
   double reduce = 0;           // seconds to sum all gradients of the stage over the data axis, once
   double step = 0;             // seconds of its update
+  std::vector<size_t> offloaded_bytes =
+      {};  // [block] that an OFFLOAD or a FETCH moves; empty: an n-th of kept_bytes
 
   double whole_backward() const { return b > 0 ? b : i + w; }
 };
@@ -52,6 +57,7 @@ struct CostModel {
   double message_seconds = 0;  // latency of a message
   double bytes_per_second = std::numeric_limits<double>::infinity();
   double tied_seconds = 0;
+  double offload_bytes_per_second = std::numeric_limits<double>::infinity();
   std::optional<size_t> memory_limit;  // bytes per rank
   bool timeline = true;                // false leaves Simulation::timeline empty
   bool overlap_pairs = false;          // the device computes both halves of a pair at once
@@ -73,6 +79,9 @@ struct SimulatedRank {
   int versions = 1;          // of a stage's weights, at once
   size_t peak_bytes = 0;
   size_t sent_bytes = 0;
+  size_t offloaded_bytes = 0;  // by all OFFLOADs
+  size_t fetched_bytes = 0;
+  double fetch_wait = 0;  // seconds in which computation waits for a FETCH alone
 };
 
 struct Simulation {

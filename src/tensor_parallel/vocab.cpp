@@ -100,7 +100,7 @@ Tensor VocabCrossEntropy::forward(Run& run, Tensor x, Saved& saved) const {
     const Tensor dx_here = run.has_backward() ? chunk.of(dx.partial) : Tensor{};
     run_chunk(run, chunk, chunk.of(all_x), chunk.of(losses), dx_here);
   }
-  run.show(name_, "losses", losses);
+  run.show(name_, kLosses, losses);
   if (run.has_backward()) {
     run.show(name_, "input gradient", dx.partial);
     region_.add_up(run, dx, run.stream);

@@ -128,6 +128,8 @@ PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&
   files.check_outputs(job.start, checkpoint, job.config.log, first_step);
   if (job.config.zero.offloads() && !job.config.zero.offloads_to_host())
     files.attempt([&] { check_offload_folder(job.config.zero.offload.folder); });
+  if (const auto& folder = job.config.mesh.cpu_offloading_folder)
+    files.attempt([&] { check_memory_folder(Offloading::folder(*folder)); });
   if (const std::string& products = job.config.mesh.tune_products; products != "off")
     files.attempt([&] { check_writable_file("--tune-products", products); });
   files.finish();

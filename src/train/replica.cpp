@@ -28,6 +28,11 @@ Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig&
               zero_sharing(zero, mesh_.sizes(), world.world_nodes())),
       place_(layout_.place()) {
   if (mesh_.size(Axis::Pp) > 1) connect_pipeline();
+  if (mesh.cpu_offloading_num_layers > 0) {
+    offload_worker_ = std::make_unique<Worker>(comm_mode(world), ops_.device);
+    place_.offload_folder = mesh.cpu_offloading_folder.value();
+    place_.offload_stream = &offload_worker_->stream;
+  }
   const ZeroSharing& sharing = layout_.zero();
   groups_ = std::make_unique<DataGroups>(mesh_, sharing.group, cut_.model.params);
   ParamStore::Options how;
@@ -82,7 +87,7 @@ void Replica::meet_neighbours() {
 
 std::vector<Stream*> Replica::streams() {
   std::vector<Stream*> streams{&compute_, &side(), &comm_};
-  for (Stream* stream : {place_.forward_stream, place_.backward_stream})
+  for (Stream* stream : {place_.forward_stream, place_.backward_stream, place_.offload_stream})
     if (stream != nullptr) streams.push_back(stream);
   return streams;
 }

@@ -25,17 +25,19 @@ void TaskLogits::begin(const Action&, int, const Batch& batch, const ParamSource
 void TaskLogits::end(Stream&) { batch_ = nullptr; }
 void TaskLogits::after(const Action&) {}
 
-// Every logit is kept by one rank: by the first of the tensor ranks, which all have it; under sequence parallelism
+// Every logit is kept by one rank: by the first of the tensor and context ranks that have it; under sequence parallelism
 // class logits are kept by the rank with the sample's first row.
 void TaskLogits::see(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream) {
+  if (replica_.mesh().coord(Axis::Cp) != 0) return;
   const bool first_rank = replica_.mesh().coord(Axis::Tp) == 0;
   const ShownResult shown{layer, what};
   if (shown == kClassLogits) {
     const int parts = replica_.model().row_parts;
     if (parts == 1 && !first_rank) return;
-    const int64_t rows = batch_->samples() * seq_length_ / parts;
+    const int64_t length = batch_->seq_length();  // of the positions here
+    const int64_t rows = batch_->samples() * length / parts;
     const int part = parts == 1 ? 0 : replica_.mesh().coord(Axis::Tp);
-    keep(tensor, batch_->first_sample + samples_of_rows(seq_length_, part * rows, rows).first, 0, stream);
+    keep(tensor, batch_->first_sample + samples_of_rows(length, part * rows, rows).first, 0, stream);
   } else if (first_rank) {
     if (shown == kAnswerBegin) keep(tensor, batch_->first_sample, 0, stream);
     if (shown == kAnswerEnd) keep(tensor, batch_->first_sample, seq_length_, stream);

@@ -71,6 +71,8 @@ Trainer::Trainer(Communicator& world, const PretrainConfig& config, const DataSo
     bad_input("--moe-router-enable-expert-bias is not possible with --device cuda yet: give --device cpu");
   if (config.model.moe_expert_capacity_factor && replica_.ops().device != nullptr)
     bad_input("--moe-expert-capacity-factor is not possible with --device cuda yet: give --device cpu");
+  if (config.mesh.cpu_offloading_num_layers > 0 && replica_.ops().device != nullptr)
+    bad_input("--cpu-offloading-num-layers is not possible with --device cuda yet: give --device cpu");
   if (config.model.num_experts && replica_.ops().device == nullptr)
     loads_ = std::make_unique<ExpertLoads>(replica_, optimizer_, config_.model);
   make_executor();
@@ -78,8 +80,7 @@ Trainer::Trainer(Communicator& world, const PretrainConfig& config, const DataSo
 
 // Including the additions that this rank's row needs.
 Plan Trainer::make_plan() {
-  Plan plan = complete_plan(
-      order_, plan_shape(order_, replica_.cut(), unit_elements(config_.zero), reduces_each(config_)));
+  Plan plan = complete_plan(order_, plan_shape(config_, order_, replica_.cut(), reduces_each(config_)));
   RankPlan& mine = plan[static_cast<size_t>(replica_.mesh().coord(Axis::Pp))];
   mine = replica_.with_residency(mine);
   return plan;
@@ -110,9 +111,11 @@ void Trainer::tune_products() {
 // Loading a kernel, allocating memory and instantiating a graph may wait for the whole device, and so for collectives
 // that wait for other ranks, which may wait for this one. The data do not matter.
 void Trainer::rehearse(int times) {
-  Batch& batch = valid_batch_.batch();
+  Batch batch = valid_batch_.batch();
   std::fill_n(batch.lengths.as<int32_t>(), batch.lengths.elements(),
               static_cast<int32_t>(batch.seq_length()));
+  const Mesh& mesh = replica_.mesh();
+  cut_rows(batch, rows_here(batch.seq_length(), mesh.sizes(), mesh.coords()));
   const auto give_batch = [&](int) { return batch; };
   const auto no_step = [](const Action&) {};
   abort_on_error(replica_.world(), [&] {

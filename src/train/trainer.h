@@ -102,6 +102,9 @@ class Trainer final : public Savable {
   std::vector<NamedTensor> held_tensors() override;
   RunReport report();  // collective over the pipeline axis
   MemoryReport memory() const;
+  // Of activations that are off-loaded, the most bytes in memory at once: as counted by the last steps, and as planned.
+  size_t activations_in_memory() const { return executor_->kept_blocks_in_memory(); }
+  size_t planned_activations_in_memory() const { return activations_.kept_blocks; }
   Replica& replica() { return replica_; }
   const GradientBuffer& grads() const { return grads_; }
   const ShardedOptimizer& optimizer() const { return optimizer_; }
@@ -158,6 +161,7 @@ class Trainer final : public Savable {
   Agreement agree(bool stop, const Traffic& before);
   // Computes capture_note_ from all ranks' notes. Collective.
   void share_notes();
+  double document_imbalance();  // see RunReport
   std::vector<MemoryReport> memory_of_pipeline();
   std::vector<NamedTensor> checkpoint_tensors(bool to_load);
   CheckpointMeta checkpoint_meta() const;

@@ -5,6 +5,7 @@
 #include "checkpoint/collective.h"
 #include "config/fields/model_family.h"
 #include "core/clock.h"
+#include "data/document_pairs.h"
 #include "layout/device_workspace.h"
 #include "layout/flat_memory.h"
 #include "run/host.h"
@@ -121,6 +122,7 @@ double Trainer::measure_peak() {
 MemoryReport Trainer::memory() const {
   MemoryReport memory = held_memory(replica_.weights(), grads_, optimizer_);
   memory.predicted_activations = activations_.total();
+  memory.offloaded += activations_.file_bytes();
   memory.workspace = device_workspace(config_);
   return memory;
 }
@@ -145,8 +147,23 @@ std::vector<MemoryReport> Trainer::memory_of_pipeline() {
   return all;
 }
 
+double Trainer::document_imbalance() {
+  const Mesh& mesh = replica_.mesh();
+  if (mesh.size(Axis::Cp) == 1 || !train_.separates_documents()) return 0;
+  std::vector<double> pairs(static_cast<size_t>(mesh.size(Axis::Cp)), 0.0);
+  const ReadOrder order = read_order();
+  const int64_t end = std::min(order.end, train_.samples());
+  Batch batch = valid_batch_.batch();
+  for (int64_t micro = 0; micro < std::min<int64_t>(order.count, order_.micros); ++micro) {
+    read_padded(train_, batch, order.first_sample + micro * order.stride, end);
+    add_document_pairs(batch, pairs);
+  }
+  return most_over_mean(pairs);
+}
+
 RunReport Trainer::report() {
   RunReport report;
+  report.document_imbalance = document_imbalance();
   report.mesh = replica_.description();
   report.operations = replica_.ops().name;
   report.parameters = replica_.model().params.global_elements();

@@ -51,13 +51,14 @@ class Finetune(ProgramTest):
         files = ["--load", "bert", "--train-data", "train.tsv", "--valid-data", "dev.tsv", "--global-batch-size", 16,
                  "--train-iters", 120]
         meshes = {"one": [], "many": ["--ranks", 4, "--tp", 2, "--sequence-parallel", "--zero-stage", 1],
-                  "row": ["--ranks", 2, "--pp", 2]}
+                  "row": ["--ranks", 2, "--pp", 2],
+                  "context": ["--ranks", 4, "--cp", 2, "--tp", 2, "--sequence-parallel", "--zero-stage", 2]}
         for name, mesh in meshes.items():
             steps = [] if name == "one" else ["--exit-interval", 10, "--eval-interval", 10]
             self.classify(*files, *steps, *mesh, "--log-json", name + ".jsonl", "--save", name, "--predictions",
                           name + ".out")
         losses = self.losses("one.jsonl")
-        for name in ("many", "row"):
+        for name in ("many", "row", "context"):
             for a, b in zip(losses, self.losses(name + ".jsonl")):
                 self.assertLess(abs(a - b), 2e-4 * a + 1e-5, name)
         self.assertEqual(losses[:10], self.losses("row.jsonl"))
@@ -65,7 +66,7 @@ class Finetune(ProgramTest):
         # Evaluated again without training on another mesh: the same answers.
         labels = [json.loads(line)["label"] for line in (self.folder / "one.out").read_text().splitlines()]
         self.assertEqual(len(labels), 61)
-        for mesh in (["--ranks", 4, "--tp", 2, "--sequence-parallel"], meshes["row"], []):
+        for mesh in (["--ranks", 4, "--tp", 2, "--sequence-parallel"], ["--ranks", 4, "--cp", 4], meshes["row"], []):
             _, text = self.ask("--load", "one", "--valid-data", "dev.tsv", "--predictions", "again", *mesh)
             self.assertIn("accuracy", text)
             again = [json.loads(line)["label"] for line in (self.folder / "again").read_text().splitlines()]
@@ -121,6 +122,29 @@ class Finetune(ProgramTest):
         self.assertIn("was tuned for another task than --task classify", text)
         _, text = self.trifold("evaluate", "--load", "tuned", "--data-path", "text", status=2)
         self.assertIn("trifold finetune --load tuned --valid-data FILE", text)
+
+    def test_answers_are_found_alike_on_context_ranks(self):
+        self.pretrained("--bert-no-binary-head")
+        self.write_squad("train.json", 60)
+        self.write_squad("dev.json", 20)
+        squad = ["finetune", "--task", "squad", *TUNE[:2], *TUNE[4:], "--valid-data", "dev.json", "--doc-stride", 12]
+        train = ["--load", "bert", "--lr-decay-style", "constant", "--lr", "5e-3", "--global-batch-size", 16,
+                 "--train-data", "train.json", "--train-iters", 12]
+        meshes = {"one": [], "gather": ["--ranks", 2, "--cp", 2],
+                  "ring": ["--ranks", 4, "--cp", 4, "--cp-comm-type", "p2p"],
+                  "heads": ["--ranks", 8, "--cp", 2, "--tp", 1, "--pp", 2, "--dp", 2, "--cp-comm-type", "a2a"],
+                  "tensor": ["--ranks", 4, "--cp", 2, "--tp", 2, "--sequence-parallel"]}
+        for name, mesh in meshes.items():
+            zero = ["--zero-stage", 3] if name == "ring" else []
+            self.trifold(*squad, *train, *mesh, *zero, "--log-json", name + ".jsonl", "--save", name)
+            for a, b in zip(self.losses("one.jsonl"), self.losses(name + ".jsonl"), strict=True):
+                self.assertLess(abs(a - b), 1e-4 * a, name)
+        for mesh in meshes.values():
+            self.trifold(*squad, "--load", "one", "--predictions", "out.json", *mesh)
+            answers = json.loads((self.folder / "out.json").read_text())
+            if mesh == []:
+                expected = answers
+            self.assertEqual(answers, expected)
 
     def test_mistakes_are_reported(self):
         self.pretrained()

@@ -61,6 +61,15 @@ class Mpi(ProgramTest):
             self.assertEqual(len(self.losses(f"mpi_{exchange}.jsonl")), 10)
             self.assertEqual(self.losses(f"{exchange}.jsonl"), self.losses(f"mpi_{exchange}.jsonl"))
 
+    def test_eight_processes_share_each_sample(self):
+        self.pretrain("--train-iters", 4, "--f64", "--num-attention-heads", 8, "--log-json", "one.jsonl")
+        for exchange, mesh in (("all_gather", ["--cp", 4, "--tp", 2, "--sequence-parallel"]), ("p2p", ["--cp", 8]),
+                               ("a2a", ["--cp", 4, "--pp", 2])):
+            self.pretrain("--train-iters", 4, "--f64", "--num-attention-heads", 8, *mesh, "--cp-comm-type", exchange,
+                          "--log-json", f"{exchange}.jsonl", prefix=self.mpi(8))
+            for one, eight in zip(self.losses("one.jsonl"), self.losses(f"{exchange}.jsonl"), strict=True):
+                self.assertLess(abs(one - eight), 1e-11 * one)
+
     def test_ranks_that_share_experts_give_the_losses_of_threads(self):
         run = ["--num-experts", 8, "--disable-bias-linear", "--hidden-dropout", 0.1, "--global-batch-size", 8,
                "--zero-stage", 1]

@@ -63,6 +63,22 @@ void expect_same_run(PretrainConfig config) {
   expect_same_bits(train_and_evaluate(on_device(config)), host);
 }
 
+TEST(Device, ContextRanksThatExchangeHeads) {
+  for (const bool llama : {false, true}) {
+    PretrainConfig config = short_run();
+    if (llama) make_llama(config.model, 4);
+    config.mesh.cp_comm_type = ContextExchange::AllToAll;
+    config.model.hidden_dropout = config.model.attention_dropout = 0.1;
+    PretrainConfig cut = on_mesh(config, 2, 1, 1, 2);
+    cut.zero.zero_stage = 2;
+    expect_same_run(cut);
+    cut = on_mesh(config, 1, 2, 2, 2);
+    cut.mesh.sequence_parallel = true;
+    cut.mesh.recompute_granularity = RecomputeGranularity::Selective;
+    expect_same_run(cut);
+  }
+}
+
 // Its samples end early: the padding is part of the batch.
 TEST(Device, Bert) {
   PretrainConfig config = short_run();

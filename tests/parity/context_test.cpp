@@ -47,6 +47,19 @@ TEST_P(Context, TheFirstLossHasTheBitsOfOneRank) {
   }
 }
 
+TEST_P(Context, EightRanksShareASample) {
+  for (const bool f64 : {true, false}) {
+    PretrainConfig config = context_run(GetParam(), f64);
+    config.model.num_attention_heads = 8;
+    if (GetParam().llama)
+      config.model.num_query_groups = GetParam().exchange == ContextExchange::AllToAll ? 8 : 2;
+    const Curve one = train_and_evaluate(config);
+    const Curve eight = train_and_evaluate(on_mesh(config, 1, 1, 1, 8));
+    EXPECT_LT(relative_error(eight.losses, one.losses), f64 ? 1e-11 : 2e-5);
+    EXPECT_LT(relative_error(*eight.valid_loss, *one.valid_loss), f64 ? 1e-11 : 2e-5);
+  }
+}
+
 TEST_P(Context, StagesOfZeroChangeNoBit) {
   for (const int dp : {1, 2}) {
     const PretrainConfig config = on_mesh(context_run(GetParam(), false), dp, 1, 1, 4);

@@ -184,7 +184,9 @@ TEST_P(Documents, TrainTheSameOnEveryMesh) {
                        {1, 2, 2, "zb-h1", 1, RecomputeGranularity::Full, 1, 2},
                        {2, 1, 2, "1f1b", 1, RecomputeGranularity::None, 1, 2, ContextExchange::AllToAll},
                        {1, 1, 2, "zb-h1", 1, RecomputeGranularity::Selective, 1, 4, ContextExchange::Ring},
-                       {2, 2, 1, "1f1b", 1, RecomputeGranularity::Full, 2, 2, ContextExchange::Ring, 3}};
+                       {2, 2, 1, "1f1b", 1, RecomputeGranularity::Full, 2, 2, ContextExchange::Ring, 3},
+                       {1, 1, 1, "1f1b", 1, RecomputeGranularity::None, 3, 8},
+                       {1, 1, 1, "1f1b", 1, RecomputeGranularity::Selective, 1, 8, ContextExchange::Ring}};
     for (const auto& c : cases) {
       SCOPED_TRACE(fmt::format("f64 {} dp {} cp {} tp {} pp {} {}", f64, c.dp, c.cp, c.tp, c.pp, c.schedule));
       const auto on = [&](int pp) {

@@ -139,9 +139,15 @@ TEST(ZeroTable, CountsEachRowOnce) {
   }
   CountedActivations counted;
   const RankPlan row{{ActionKind::F, 0}};
-  EXPECT_EQ(counted.of(1, row, [] { return size_t{7}; }), 7U);
-  EXPECT_EQ(counted.of(1, row, []() -> size_t { throw Error("it is known"); }), 7U);
-  EXPECT_EQ(counted.of(2, row, [] { return size_t{8}; }), 8U) << "another rank has other blocks";
+  const auto bytes = [](size_t scratch) {
+    ActivationMemory memory;
+    memory.scratch = scratch;
+    return memory;
+  };
+  const auto known = []() -> ActivationMemory { throw Error("it is known"); };
+  EXPECT_EQ(counted.of(1, row, [&] { return bytes(7); }).total(), 7U);
+  EXPECT_EQ(counted.of(1, row, known).total(), 7U);
+  EXPECT_EQ(counted.of(2, row, [&] { return bytes(8); }).total(), 8U) << "another rank has other blocks";
 }
 
 }  // namespace

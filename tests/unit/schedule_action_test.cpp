@@ -39,7 +39,10 @@ TEST(Action, TextReadsBack) {
                            "0REDUCE_GRAD1@4",
                            "0F5v2",
                            "0B5v2",
-                           "0W5@3v12"})
+                           "0W5@3v12",
+                           "0F1@2",
+                           "0OFFLOAD3@1",
+                           "1FETCH12@0"})
     EXPECT_EQ(to_string(parse_action(text)), text);
 }
 
@@ -65,7 +68,10 @@ TEST(Action, RefusesTextThatIsNoAction) {
                            "0SEND1",
                            "0SEND_F",
                            "0SEND_F1v2",
-                           "0F1@2",
+                           "0SEND_F1@2",
+                           "0FETCH",
+                           "0OFFLOAD@2",
+                           "0OFFLOAD1@2v1",
                            "0UNSHARD3",
                            "0B1v",
                            "0B1v2@3",

@@ -1,5 +1,5 @@
 // Schedule files written by PyTorch 2.15 (tools/reference/torch_schedules.py), and those written for it.
-#include "schedule/torch_schedule.h"
+#include "schedule/torch/torch_schedule.h"
 
 #include <gtest/gtest.h>
 

@@ -152,8 +152,19 @@ OptionTable options_of(EvaluateConfig& config) {
       .range(1, kMaxCount)
       .absent("one pass over the part");
   table.add("micro-batch-size", &config.micro_batch_size, "Sequences per micro-batch.").range(1, kMaxSize);
+  table
+      .add("seq-length", &config.seq_length,
+           "Tokens of a sequence; more than in training only with rotary positions or none.")
+      .range(1, kMaxSize)
+      .absent("as the model was trained");
   add_mesh(table, config.mesh);
   table.group("Logging");
+  table
+      .add("loss-by-position", &config.loss_by_position,
+           "Write the mean loss at each position of the sequences to this file, as comma-separated values.")
+      .files("FILE.csv")
+      .absent("none")
+      .of_host();
   table.add("log-json", &config.log_json, "Append the result to this file.")
       .files("FILE")
       .absent("none")
@@ -280,6 +291,10 @@ OptionTable options_of(PlanConfig& config) {
            "GB/s (1e9 bytes) between pipeline stages and between data-parallel ranks.")
       .positive();
   table.add("link-latency", &config.link_latency, "Latency of a message in microseconds.").at_least(0);
+  table
+      .add("offload-bandwidth", &config.offload_bandwidth,
+           "GB/s (1e9 bytes) of a rank to and from the files of --cpu-offloading-folder.")
+      .positive();
   table
       .add("costs", &config.costs,
            "Use times measured by 'bench --what blocks --json FILE' instead of the four rates above.")

@@ -371,6 +371,11 @@ void check_search(const PretrainConfig& run, std::span<const SearchAxis> axes, s
         .wrong("--{} is not possible with --pipeline-vocab-parts {}, which is not searched", option,
                run.mesh.pipeline_vocab_parts)
         .right("leave it out, and add it to the layout that is found");
+  if (run.mesh.cpu_offloading_num_layers > 0)
+    problems.about(option, "cpu-offloading-num-layers")
+        .wrong("--{} is not possible with --cpu-offloading-num-layers {}, which the search does not count",
+               option, run.mesh.cpu_offloading_num_layers)
+        .right("search without it, then add it to the layout that was found");
   const StageCutConfig& cut = run.mesh.cut;
   const bool given = cut.pipeline_model_parallel_layout || cut.decoder_first_pipeline_num_layers ||
                      cut.decoder_last_pipeline_num_layers;

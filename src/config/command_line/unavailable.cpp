@@ -32,7 +32,7 @@ constexpr std::string_view kUnavailable[] = {
     "fp8-format", "fp8-recipe", "fp32-residual-connection",
     // recompute
 
-    "recompute-modules", "distribute-saved-activations", "cpu-offloading-num-layers",
+    "recompute-modules", "distribute-saved-activations",
     // checkpoint
     "save-retain-interval", "ckpt-step", "pretrained-checkpoint", "no-save-optim", "no-save-rng",
     "no-load-optim", "no-load-rng", "use-checkpoint-args", "ckpt-format", "dist-ckpt-optim-fully-reshardable",

@@ -146,6 +146,9 @@ struct MeshConfig {
   // Parts over the vocabulary that the output layer is cut into, each a block that a stage may begin or end with
   // (tensor_parallel/vocab_part.h); 1: one block.
   int pipeline_vocab_parts = 1;
+  // Layers of each stage, the first ones, whose activations are in a file in this folder between forward and backward.
+  int64_t cpu_offloading_num_layers = 0;
+  std::optional<std::string> cpu_offloading_folder;
   StageCutConfig cut;
   std::optional<int> data_parallel_size;  // ranks / (tensor * context * pipeline)
   std::optional<int> ranks_per_node;      // ranks that share a node, in order; default: by host name
@@ -292,8 +295,10 @@ struct EvaluateConfig {
   std::optional<int64_t>
       eval_iters;  // batches of micro_batch_size * data-parallel size sequences; the whole split
   int64_t micro_batch_size = 4;
+  std::optional<int64_t> seq_length;  // the checkpoint's
   MeshConfig mesh;
   std::optional<std::string> log_json;
+  std::optional<std::string> loss_by_position;  // file for the mean loss at each position of the sequences
 };
 
 // `trifold inspect DIR`
@@ -356,6 +361,7 @@ struct PlanConfig {
   double tensor_link_bandwidth = 250;  // GB/s (1e9 bytes) between ranks that share a layer
   double link_bandwidth = 25;          // GB/s between stages and between data-parallel replicas
   double link_latency = 5;             // microseconds of a message
+  double offload_bandwidth = 2;        // GB/s between memory and the file of off-loaded activations
   std::optional<std::string> costs;    // file that `bench --what blocks --json` wrote
   // A device by name or file instead of the five values above (plan/forecast/hardware.h), changes to it, and
   // assumptions about the program that runs the step (plan/forecast/software.h), each as "KEY=VALUE".

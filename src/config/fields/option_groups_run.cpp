@@ -251,6 +251,19 @@ void add_recompute(OptionTable& table, MeshConfig& mesh) {
            "activations exist for one tile at a time, and backward computes them again.")
       .range(1, kMaxSize)
       .of_execution();
+  table
+      .add(
+          "cpu-offloading-num-layers", &mesh.cpu_offloading_num_layers,
+          "Number of layers of each pipeline stage, the first ones, whose activations leave memory between forward "
+          "and backward, for a file in --cpu-offloading-folder.")
+      .range(0, kMaxSize)
+      .of_execution();
+  table
+      .add("cpu-offloading-folder", &mesh.cpu_offloading_folder,
+           "Folder on a fast disk for the activations of --cpu-offloading-num-layers, one file per rank.")
+      .absent("none")
+      .of_host()
+      .of_execution();
 }
 
 void add_memory_limit(OptionTable& table, MeshConfig& mesh) {

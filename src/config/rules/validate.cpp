@@ -136,6 +136,7 @@ void check_layout(const PretrainConfig& config, Problems& problems) {
   check_tensor(config, problems);
   check_context(config, problems);
   check_tiled_mlp(config, problems);
+  check_offloaded_layers(config, problems);
   check_pipeline(config, problems);
   check_zero(config, problems);
   check_graphs(config.mesh, problems);

@@ -97,11 +97,6 @@ std::vector<Problem> problems(const FinetuneConfig& config) {
         .wrong("neither --train-data nor --valid-data is given")
         .right(
             "give --train-data FILE to tune the model, --valid-data FILE to evaluate a tuned one, or both");
-  if (problems.sound({"context-parallel-size"}) && config.run.mesh.context_parallel_size > 1)
-    problems.about("context-parallel-size")
-        .wrong("--context-parallel-size {} is not possible here: the samples of tasks are not cut",
-               config.run.mesh.context_parallel_size)
-        .right("give tensor, pipeline or data-parallel ranks instead");
   if (config.predictions && !config.valid_data)
     problems.about("predictions", "valid-data")
         .wrong("--predictions {} has no effect without --valid-data FILE", *config.predictions)

@@ -26,4 +26,32 @@ void check_tiled_mlp(const PretrainConfig& config, Problems& problems) {
         .right("give at most {}; tiles of a few hundred rows are as fast as all rows at once", rows);
 }
 
+void check_offloaded_layers(const PretrainConfig& config, Problems& problems) {
+  const int64_t layers = config.mesh.cpu_offloading_num_layers;
+  const auto& folder = config.mesh.cpu_offloading_folder;
+  if (!problems.sound({"cpu-offloading-num-layers", "cpu-offloading-folder"})) return;
+  if (layers == 0) {
+    if (folder)
+      problems.about("cpu-offloading-folder", "cpu-offloading-num-layers")
+          .wrong("--cpu-offloading-folder {} has no effect without --cpu-offloading-num-layers", *folder)
+          .right("give the number of layers too, or leave it out");
+    return;
+  }
+  if (!folder)
+    problems.about("cpu-offloading-num-layers", "cpu-offloading-folder")
+        .wrong("--cpu-offloading-num-layers {} is given without --cpu-offloading-folder", layers)
+        .right("name a folder on a fast disk");
+  if (problems.sound({"num-layers"}) && layers > config.model.num_layers)
+    problems.about("cpu-offloading-num-layers", "num-layers")
+        .wrong("--cpu-offloading-num-layers {} is more than --num-layers {}", layers, config.model.num_layers)
+        .right("give at most the layers of a stage");
+  if (config.mesh.device == ComputeDevice::Cuda)
+    problems.about("cpu-offloading-num-layers", "device")
+        .wrong(
+            "--cpu-offloading-num-layers {} is not possible with --device cuda yet, because activations go to files, "
+            "which is for processors",
+            layers)
+        .right("give --device cpu, or leave it out and give --recompute-granularity full");
+}
+
 }  // namespace trifold

@@ -27,6 +27,7 @@ void check_tensor(const PretrainConfig& config, Problems& problems);
 void check_context(const PretrainConfig& config, Problems& problems);
 // Tiles of rows against the rows of a micro-batch, and what the MLP is.
 void check_tiled_mlp(const PretrainConfig& config, Problems& problems);
+void check_offloaded_layers(const PretrainConfig& config, Problems& problems);
 // Stages, schedule and number of micro-batches; for asynchronous schedules also the options that need a drained
 // pipeline.
 void check_pipeline(const PretrainConfig& config, Problems& problems);

@@ -1,4 +1,4 @@
-#include "schedule/torch_schedule.h"
+#include "schedule/torch/torch_schedule.h"
 
 #include <algorithm>
 #include <map>
