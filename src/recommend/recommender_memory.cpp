@@ -73,12 +73,11 @@ StepMemory measure_step(const RecommenderSetup& setup, const Model& model, const
 }
 
 // A fetching thread has its own queue and hence its own workspace.
-DeviceExtras device_extras(const RecommenderSetup& setup, const Placement& placement, int rank,
-                           const ParamList& params) {
-  const int ranks = placement.ranks();
+DeviceExtras device_extras(const RecommenderSetup& setup, const std::vector<TableGroup>& groups, int ranks,
+                           int rank, const ParamList& params) {
   LookupMemory lookups;
   size_t updates = 0;
-  for (const TableGroup& group : group_tables(placement)) {
+  for (const TableGroup& group : groups) {
     const LookupMemory more = lookup_memory(group.placement, rank, setup.lookups(ranks, group.bags));
     lookups.written += more.written;
     lookups.sorting = std::max(lookups.sorting, more.sorting);
@@ -112,10 +111,11 @@ std::vector<RecommenderMemory> memory_of_ranks(const RecommenderSetup& setup, co
   size_t keys = 0;
   for (const ClickTable& table : setup.schema.tables)
     if (table.keyed()) keys += KeyTable::bytes(table.rows, setup.keys, setup.training);
+  const std::vector<TableGroup> groups = group_tables(placement);
   for (int rank = 0; rank < ranks; ++rank) {
     EmbeddingTables::Memory tables;
     size_t batch = on_device ? setup.batch_room(ranks) : 0;
-    for (const TableGroup& group : group_tables(placement)) {
+    for (const TableGroup& group : groups) {
       const EmbeddingTables::Memory more =
           EmbeddingTables::memory(group.placement, rank, setup.tables(ranks, group.bags));
       tables.tables += more.tables;
@@ -126,7 +126,7 @@ std::vector<RecommenderMemory> memory_of_ranks(const RecommenderSetup& setup, co
       batch += lookups.written + lookups.orders;
     }
     const DeviceExtras extras =
-        on_device ? device_extras(setup, placement, rank, model.params) : DeviceExtras{};
+        on_device ? device_extras(setup, groups, ranks, rank, model.params) : DeviceExtras{};
     memory.push_back({tables.tables, tables.state, tables.buffers + 2 * batch + keys, flat.predicted_total(),
                       activations, extras.workspace, extras.pinned, tables.files});
   }
