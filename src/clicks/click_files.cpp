@@ -5,6 +5,7 @@
 
 #include "clicks/click_columns.h"
 #include "clicks/click_format.h"
+#include "clicks/click_input.h"
 #include "clicks/click_text_source.h"
 #include "core/error.h"
 #include "files/byte_reader.h"
@@ -116,6 +117,11 @@ std::string find_click_format(const std::string& path) {
           "{}: {} files must be preprocessed: run `trifold preprocess` and give the folder that it makes, or "
           "name with --dictionaries-of a folder whose encoding these files shall have",
           path, ending);
+  if (is_norm_file(path))
+    bad_input(
+        "{}: HugeCTR's Norm files must be preprocessed: run `trifold preprocess` and give the folder that it "
+        "makes, or name with --dictionaries-of a folder whose encoding these files shall have",
+        path);
   if (name.ends_with(".bin")) return "mlperf-bin";
   for (const char* ending : {".txt", ".tsv", ".csv"})
     if (name.ends_with(ending)) return "text";

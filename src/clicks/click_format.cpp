@@ -120,10 +120,11 @@ void check_shares(const ClickFolder& clicks, const std::string& path) {
     const auto owner =
         std::find_if(clicks.tables.begin(), clicks.tables.end(),
                      [&](const ClickFolder::Table& other) { return other.name == table.shares; });
-    if (owner == clicks.tables.end() || !owner->shares.empty() || owner->rows != table.rows ||
-        owner->keys != table.keys)
-      bad_input("{}: table {} \"shares\" {}, which is no table with a dictionary of its own and as many rows",
-                path, table.name, table.shares);
+    if (owner == clicks.tables.end() || !owner->shares.empty() || owner->rows != table.rows || owner->keys ||
+        table.keys)
+      bad_input(
+          "{}: table {} \"shares\" {}, which is no table with rows of its own, as many, and without keys",
+          path, table.name, table.shares);
   }
 }
 

@@ -86,7 +86,7 @@ struct ClickFolder {
   std::string ids_file(const std::string& folder, int table) const;
   std::string ends_file(const std::string& folder, int table) const;
   std::string weights_file(const std::string& folder, int table) const;
-  // Of tables that share, the same.
+  // Columns that share a table have its dictionary file.
   std::string dictionary_file(const std::string& folder, int table) const;
   // CRC-32 of a table's dictionary file.
   uint32_t dictionary_checksum(const std::string& folder, int table) const;

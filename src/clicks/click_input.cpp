@@ -20,7 +20,7 @@ constexpr size_t kMarkBytes = 3;                     // of a byte order mark
 
 bool is_click_file(const fs::path& path) {
   fs::path name = path.filename();
-  if (name.extension() == ".parquet" || name.extension() == ".data") return true;
+  if (name.extension() == ".parquet" || is_norm_file(path.string())) return true;
   if (name.extension() == ".npz")
     return !name.string().ends_with("_multi_hot.npz");  // belongs to a file of labels
   if (name.extension() == ".npy")
@@ -101,6 +101,14 @@ std::optional<ClickInput::Window> ClickInput::next(size_t bytes) {
   return window;
 }
 
+bool is_norm_file(const std::string& path) {
+  constexpr size_t kHeaderBytes = 64;
+  std::error_code ignored;
+  if (!path.ends_with(".data") || !fs::is_regular_file(path, ignored)) return false;
+  const MappedFile file(path);
+  return file.text().substr(0, kHeaderBytes).find('\0') != std::string_view::npos;
+}
+
 size_t click_line_start(std::string_view text, size_t at) {
   if (at >= text.size()) return text.size();
   const size_t end = text.substr(0, at + kLongestClickLine).find('\n', at - 1);
@@ -121,7 +129,7 @@ std::vector<std::string> click_inputs(const std::vector<std::string>& paths) {
     if (files.size() == before)
       bad_input(
           "{}: is a folder without clicks: no name in it ends in .csv, .tsv or .txt, optionally followed by {}, "
-          "in .parquet, .npz, .data or _labels.npy",
+          "in .parquet, .npz, _labels.npy, or, of binary files, in .data",
           path, kPackedEndings);
   }
   return files;

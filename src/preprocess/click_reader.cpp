@@ -62,7 +62,7 @@ std::unique_ptr<ClickReader> open_click_reader(const std::string& path, const Pr
                                                int threads) {
   if (is_parquet_input(path)) return open_parquet_reader(path, options, threads);
   if (is_array_input(path)) return open_array_reader(path, options);
-  if (is_norm_input(path)) return open_norm_reader(path, options);
+  if (is_norm_file(path)) return open_norm_reader(path, options);
   return std::make_unique<TextReader>(path, options);
 }
 

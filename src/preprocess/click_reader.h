@@ -6,7 +6,7 @@
 //   arrays  NumPy arrays as TorchRec's tools write them: <name>_labels.npy [n] or [n, 1], <name>_dense.npy [n, d] and
 //           <name>_sparse.npy [n, tables], or <name>_sparse_multi_hot.npz with 0.npy [n, ids of a bag] ... The labels
 //           file stands for all three. Or an .npz file as dlrm's tools write it: y, X_int and X_cat of these shapes.
-//   norm    HugeCTR's Norm files, whose names end in .data (norm_reader.cpp)
+//   norm    HugeCTR's Norm files: binary files whose names end in .data (norm_reader.cpp)
 #pragma once
 
 #include <cstdint>
@@ -46,8 +46,9 @@ std::unique_ptr<ClickReader> open_parquet_reader(const std::string& path, const 
                                                  int threads);
 // Whether `path` is the labels file of arrays, or an .npz file.
 bool is_array_input(const std::string& path);
-// Whether `path` names a Norm file of HugeCTR.
-bool is_norm_input(const std::string& path);
+// Whether a slot of a Norm file (is_norm_file of clicks/click_input.h) has another number of keys than one in any record.
+// Reads the whole file if none has. BadInput for a damaged one.
+bool has_norm_bags(const std::string& path);
 std::unique_ptr<ClickReader> open_norm_reader(const std::string& path, const PreprocessOptions& options);
 std::unique_ptr<ClickReader> open_array_reader(const std::string& path, const PreprocessOptions& options);
 

@@ -5,6 +5,7 @@
 
 #include "clicks/click_files.h"
 #include "clicks/click_format.h"
+#include "clicks/click_input.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "files/byte_reader.h"
@@ -64,7 +65,7 @@ bool can_preprocess(const std::string& path) {
   if (fs::is_directory(path, ignored))
     return !fs::exists(ClickFolder::manifest(path), ignored) &&
            !fs::exists(path + "/feature_spec.yaml", ignored);
-  if (is_parquet_input(path) || is_array_input(path) || is_norm_input(path) ||
+  if (is_parquet_input(path) || is_array_input(path) || is_norm_file(path) ||
       packing_of(path) != Packing::None)
     return true;
   return fs::exists(path, ignored) && !path.ends_with(".bin") && is_text_format(find_click_format(path));

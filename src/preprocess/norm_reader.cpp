@@ -24,10 +24,10 @@ namespace trifold {
 
 namespace {
 
-constexpr std::string_view kNormEnding = ".data";
 constexpr int64_t kNormPieceSamples = int64_t{1} << 14;
 constexpr int64_t kTriedRecords = 1000;
 constexpr int64_t kMostSlots = 1 << 16;
+constexpr int64_t kMostDense = 1 << 20;
 
 // A record of a file, or why there is none.
 struct NormRecord {
@@ -42,11 +42,13 @@ class NormFile {
  public:
   explicit NormFile(const std::string& path) : file_(path) {
     read_header();
-    for (const int bytes : {4, 8}) {
-      key_bytes_ = bytes;
-      if (tried()) return;
-    }
-    key_bytes_ = 4;  // its problem is reported where it is read
+    // Without labels in the end, so that their problem is reported where they are read.
+    for (const bool with_labels : {true, false})
+      for (const int bytes : {4, 8}) {
+        key_bytes_ = bytes;
+        if (tried(with_labels)) return;
+      }
+    key_bytes_ = 4;  // its problem, too
   }
 
   const MappedFile& file() const { return file_; }
@@ -86,6 +88,14 @@ class NormFile {
       return failed("its bytes do not have the sum behind them: it is damaged");
     ++record.end;
     return record;
+  }
+
+  // The same; BadInput if there is none.
+  NormRecord sample_at(int64_t sample, int64_t at) const {
+    NormRecord found = record_at(at);
+    if (!found.problem.empty())
+      bad_input("{}: sample {}, at byte {}: {}", file_.path(), sample, at, found.problem);
+    return found;
   }
 
   // Calls body(slot, count, key) with a function of a key's place, for each slot of a record.
@@ -138,9 +148,8 @@ class NormFile {
       header_[i] = *value;
     }
     first_ = at + kBytes + at / 4;
-    const int64_t floats = file_.size() / 4;
     if (header_[0] != (in_block ? 1 : 0) || header_[1] < 1 || header_[2] < 0 || header_[3] < 0 ||
-        header_[3] > floats || header_[4] < 1 || header_[4] > kMostSlots)
+        header_[3] > kMostDense || header_[4] < 1 || header_[4] > kMostSlots)
       bad_input(
           "{}: is no Norm file of HugeCTR: its header says check {}, {} records, {} labels, {} dense numbers and {} slots",
           path, header_[0], header_[1], header_[2], header_[3], header_[4]);
@@ -150,13 +159,15 @@ class NormFile {
       bad_input("{}: its header does not have the sum behind it: it is damaged", path);
   }
 
-  // Whether the first records are records.
-  bool tried() const {
+  // Whether the first records are records, with labels that are 0 or 1.
+  bool tried(bool with_labels) const {
     int64_t at = first_;
     const int64_t count = std::min(records(), kTriedRecords);
     for (int64_t r = 0; r < count; ++r) {
       const NormRecord record = record_at(at);
       if (!record.problem.empty()) return false;
+      if (const float label = *number<float>(record.begin); with_labels && label != 0 && label != 1)
+        return false;
       at = record.end;
     }
     return count < records() || at == file_.size();
@@ -180,7 +191,7 @@ class NormReader final : public ClickReader {
     layout_.base = IdBase::Decimal;
     layout_.dense = static_cast<int>(file_.dense());
     layout_.tables = static_cast<int>(file_.slots());
-    layout_.bags = has_bags() ? layout_.tables : 0;
+    layout_.bags = options.norm_bags ? layout_.tables : 0;
     layout_.columns.clear();
     for (int t = 0; t < layout_.tables; ++t)
       layout_.columns.push_back({TextColumn::Kind::Id, t, fmt::format("C{}", t + 1)});
@@ -201,8 +212,11 @@ class NormReader final : public ClickReader {
     const int64_t count = std::min(file_.records() - done_, std::ssize(pieces) * kNormPieceSamples);
     std::vector<NormRecord> records;
     for (int64_t r = 0; r < count; ++r) {
-      records.push_back(record(done_ + r, at_));
+      records.push_back(file_.sample_at(done_ + r, at_));
       at_ = records.back().end;
+      if (layout_.bags == 0 && !records.back().one_each)
+        bad_input("{}: sample {} has another number of keys than one in a slot: the file was changed",
+                  file_.file().path(), done_ + r);
     }
     pool.run([&](int worker) {
       const int64_t first = std::min(count, worker * kNormPieceSamples);
@@ -214,24 +228,6 @@ class NormReader final : public ClickReader {
   }
 
  private:
-  NormRecord record(int64_t sample, int64_t at) const {
-    NormRecord found = file_.record_at(at);
-    if (!found.problem.empty())
-      bad_input("{}: sample {}, at byte {}: {}", file_.file().path(), sample, at, found.problem);
-    return found;
-  }
-
-  // Whether any slot has another number of keys than one. Reads the whole file.
-  bool has_bags() const {
-    int64_t at = at_;
-    for (int64_t r = 0; r < file_.records(); ++r) {
-      const NormRecord found = record(r, at);
-      if (!found.one_each) return true;
-      at = found.end;
-    }
-    return false;
-  }
-
   // Records [first, end) of those that were found.
   void fill(const std::vector<NormRecord>& records, int64_t first, int64_t end, const DropRule& drop,
             ClickPiece& piece) const {
@@ -275,7 +271,16 @@ class NormReader final : public ClickReader {
 
 }  // namespace
 
-bool is_norm_input(const std::string& path) { return path.ends_with(kNormEnding); }
+bool has_norm_bags(const std::string& path) {
+  const NormFile file(path);
+  int64_t at = file.first();
+  for (int64_t r = 0; r < file.records(); ++r) {
+    const NormRecord found = file.sample_at(r, at);
+    if (!found.one_each) return true;
+    at = found.end;
+  }
+  return false;
+}
 
 std::unique_ptr<ClickReader> open_norm_reader(const std::string& path, const PreprocessOptions& options) {
   return std::make_unique<NormReader>(path, options);

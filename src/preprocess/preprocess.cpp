@@ -68,7 +68,9 @@ class Job {
     }
     if (options_.columns) options_.columns->needs_labels = options_.needs_labels;
     // Each is opened for its layout, closed, and reopened later: there may be thousands.
-    for (const std::string& path : click_inputs(options.inputs)) add_layout(path);
+    const std::vector<std::string> inputs = click_inputs(options.inputs);
+    options_.norm_bags = decide_norm_bags(inputs);
+    for (const std::string& path : inputs) add_layout(path);
     describe(result_.folder);
     if (options.grow_dictionaries)
       for (const ClickFolder::Table& table : given_->tables) result_.known_rows.push_back(table.rows);
@@ -127,6 +129,15 @@ class Job {
 
   // Criteo's hashes have 32 bits, and so has any id modulo a range.
   int key_bytes() const { return layout_.base == IdBase::Hexadecimal || options_.max_ind_range > 0 ? 4 : 8; }
+
+  // Whether the tables given are bags, or slots of any input have several keys.
+  bool decide_norm_bags(const std::vector<std::string>& inputs) const {
+    if (given_ && std::any_of(given_->tables.begin(), given_->tables.end(),
+                              [](const ClickFolder::Table& table) { return table.bag; }))
+      return true;
+    return std::any_of(inputs.begin(), inputs.end(),
+                       [](const std::string& path) { return is_norm_file(path) && has_norm_bags(path); });
+  }
 
   void add_layout(const std::string& path) {
     const std::unique_ptr<ClickReader> input = open_click_reader(path, options_, pool_.size());

@@ -36,6 +36,8 @@ struct PreprocessOptions {
   // Take hash_ids, keep_keys, max_ind_range, max_bag and the transform from that folder, whose ids may then be hashes or
   // keys too.
   bool as_there = false;
+  // All slots of HugeCTR's Norm files are bags. `preprocess` decides it for all inputs.
+  bool norm_bags = false;
   bool needs_labels = true;  // else an input may have none: ClickFolder::labeled
   // Values that are not in them and reach the threshold in these inputs get ids behind theirs; else all have id 1.
   bool grow_dictionaries = false;

@@ -62,6 +62,7 @@ ClickSchema recorded_schema(const CheckpointReader& reader, const ClickSchema& s
     ClickTable table = t < schema.tables.size() ? schema.tables[t] : ClickTable{};
     table.name = recorded<std::string>(tables[t], "name").value_or(table.name);
     table.rows = recorded<int64_t>(tables[t], "rows").value_or(table.rows);
+    table.shares = recorded<std::string>(tables[t], "shares").value_or("");
     table.mapping = mappings.is_array() && t < mappings.size() && mappings[t].is_string()
                         ? mappings[t].get<std::string>()
                         : std::string(kUnknownMapping);

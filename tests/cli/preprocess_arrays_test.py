@@ -196,7 +196,8 @@ class HugeCtrNorm(PreprocessTest):
         size = (len(plain) - 64) // 50
         for data, words in (
                 (plain[:40], "x.data: has 40 bytes, the header of a HugeCTR file has 64"),
-                (b"label,I1,C1\n" * 20, "x.data: is no Norm file of HugeCTR: its header says check"),
+                (b"label,I1,C1\n\0" * 20, "x.data: is no Norm file of HugeCTR: its header says check"),
+                (struct.pack("<8q", 0, 50, 1, 1 << 33, 3, 0, 0, 0) + plain[64:], f"x.data: is no Norm file of HugeCTR: its header says check 0, 50 records, 1 labels, {1 << 33} dense"),
                 (plain[:-3], f"x.data: sample 49, at byte {64 + 49 * size}: slot 2 has 1 keys, for which there is no room"),
                 (plain + b"12345678", "x.data: has 8 bytes behind its 50 records"),
                 (norm_of(rows, False, "I", records=51), f"x.data: sample 50, at byte {len(plain)}: it ends before slot 0"),
@@ -216,6 +217,35 @@ class HugeCtrNorm(PreprocessTest):
             _, err = self.preprocess("x.data", "out", columns=options, status=2)
             self.assertIn(words, err)
         self.assertNotIn("out", self.files())
+
+    def test_text_may_have_the_same_ending(self):
+        text = "label,I1,C1\n" + "".join(f"{i % 2},{i},{i % 5}\n" for i in range(40))
+        for name in ("text.csv", "text.data"):
+            self.write(name, text)
+            self.preprocess(name, name[5:], columns=("--threads", 1))
+        self.assertEqual(self.folder_of("data")[1:], self.folder_of("csv")[1:])
+        self.write("mixed/a.data", norm_of(self.rows(False, 20), False, "I"))
+        self.write("mixed/notes.data", text)
+        self.preprocess("mixed", "mixed_out", columns=("--threads", 1))
+        self.assertEqual(len(self.folder_of("mixed_out")[1]), 20)
+
+    def test_keys_of_8_bytes_that_look_like_4(self):
+        """With keys of 4 bytes two of these records are three, the second without a key; only the third's label, 1e-45, tells."""
+        self.write("x.data", norm_of([(1, [0.0], [[7]])] * 1500, False, "q"))
+        self.preprocess("x.data", "out", columns=("--threads", 1))
+        self.assertEqual(self.folder_of("out")[1:], ([1] * 1500, [0.0] * 1500, {"C1": [2] * 1500}))
+
+    def test_all_files_decide_which_tables_are_bags(self):
+        single, several = self.rows(False, 30), self.rows(True, 30)
+        self.write("a.data", norm_of(single, False, "I"))
+        self.write("b.data", norm_of(several, True, "q"))
+        for order in (["a.data", "b.data"], ["b.data", "a.data"]):
+            self.preprocess(order, "out", columns=("--threads", 1))
+            self.assertEqual({len(bags) for bags in self.bags("out")[1].values()}, {60})
+            self.preprocess("a.data", "later", columns=("--threads", 1, "--dictionaries-of", "out"))
+            self.assertEqual({len(bag) for bags in self.bags("later")[1].values() for bag in bags}, {1})
+            for name in ("out", "later"):
+                shutil.rmtree(self.folder / name)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,13 @@ TEST(ClickFolder, DamagedManifests) {
   expect_has(with("\"id_bytes\"", "\"other\""), "the key \"id_bytes\" is missing");
   expect_has(with("\"samples\": 2", "\"samples\": 3"), "has 2 samples");
   expect_has(with("\"C1\"", "\"../C1\""), "is not a valid name for a table");
+  const std::string two =
+      R"({"name": "C1", "id_bytes": 4, "dictionary": false, "keys": true},
+         {"name": "C2", "id_bytes": 4, "dictionary": false, "keys": true, "shares": "C1"})";
+  const size_t begin = good.find('[', good.find("\"tables\"")), end = good.find(']', begin);
+  test::write_file(path, good.substr(0, begin + 1) + two + good.substr(end));
+  expect_has(error_of([&] { open_clicks(dir.file("out"), {}); }),
+             "table C2 \"shares\" C1, which is no table with rows of its own, as many, and without keys");
   test::write_file(path, good);
   test::write_file(dir.file("out/C1.ids"), "\2");
   expect_has(error_of([&] { open_clicks(dir.file("out"), {}); }), "has 1 bytes; 2 samples of 1 bytes need 2");
@@ -148,6 +155,10 @@ TEST(OpenClicks, FindsTheFormat) {
   expect_has(error(dir.file("empty"), {}), "without clicks.json");
   expect_has(error(dir.file("none"), {}), "there is no such file or folder");
   expect_has(error(dir.file("none.csv/x"), {}), "there is no such file or folder");
+  test::write_file(dir.file("text.data"), "label,C1\n1,3\n");
+  test::write_file(dir.file("t.data"), std::string(64, '\0'));
+  expect_has(error(dir.file("text.data"), {}), "the format cannot be inferred from its name");
+  expect_has(error(dir.file("t.data"), {}), "HugeCTR's Norm files must be preprocessed");
   expect_has(error(dir.file("t.x"), {}), "the format cannot be inferred from its name: give --data-format");
   expect_has(error(dir.file("t.bin"), {}), "give --table-rows");
   expect_has(error(dir.file("t.csv"), {}), "give --table-rows");

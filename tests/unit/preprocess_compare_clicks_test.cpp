@@ -34,6 +34,7 @@ TEST(CompareClicks, NamesEachDifference) {
             "table a: ids: dictionary 2 in B, dictionary 1 in A");
   EXPECT_EQ(with([](auto& s) { s.tables[0].mapping = ""; }),
             "table a: ids: the numbers of the file in B, dictionary 1 in A");
+  EXPECT_EQ(with([](auto& s) { s.tables[1].shares = "a"; }), "table b: rows are those of: a in B, b in A");
   EXPECT_EQ(with([](auto& s) { s.tables[0].name = "b", s.tables[1].name = "a"; }),
             "table a: table in its place: b in B, a in A; table b: table in its place: a in B, b in A");
 }
