@@ -23,11 +23,13 @@ and --top-mlp as they are in dlrm's --arch-mlp-bot and --arch-mlp-top without th
 import argparse
 import collections
 import json
+import math
 import pickle
 import re
 import struct
 import sys
 import zipfile
+import zlib
 
 import numpy as np
 
@@ -49,7 +51,8 @@ class StorageType:
 def rebuild_tensor(storage, offset, size, stride, *_):
     size, stride = tuple(size), tuple(stride)
     last = offset + sum((n - 1) * s for n, s in zip(size, stride))
-    if any(n < 0 for n in size) or any(s < 0 for s in stride) or offset < 0 or (all(size) and last >= len(storage)):
+    outside = any(n < 0 for n in size) or any(s < 0 for s in stride) or offset < 0 or (all(size) and last >= len(storage))
+    if outside or len(size) != len(stride) or math.prod(size) > len(storage):
         raise ValueError(f"a tensor of the shape {list(size)} lies outside its storage")
     flat = storage[offset:]
     return np.lib.stride_tricks.as_strided(flat, size, [s * flat.itemsize for s in stride]).copy()
@@ -88,7 +91,8 @@ def read_pt(path):
                 saved = TorchUnpickler(file, archive, pickled[:-len("/data.pkl")]).load()
     except zipfile.BadZipFile:
         fail(f"{path}: is no archive of torch.save; files of torch before 1.6 must be loaded and saved again by a newer one")
-    except (OSError, ValueError, KeyError, TypeError, IndexError, EOFError, AttributeError, pickle.UnpicklingError) as error:
+    except (OSError, ValueError, KeyError, TypeError, IndexError, EOFError, AttributeError, RuntimeError, NotImplementedError,
+            MemoryError, OverflowError, zlib.error, pickle.UnpicklingError) as error:
         fail(f"{path}: cannot be read: {error}")
     state = saved.get("state_dict", saved) if isinstance(saved, dict) else None
     if not isinstance(state, dict) or not all(isinstance(value, np.ndarray) for value in state.values()):

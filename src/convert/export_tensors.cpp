@@ -4,6 +4,7 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -43,7 +44,8 @@ size_t row_bytes(const TensorInfo& tensor) {
 // Calls body(first, count) for pieces of a tensor's rows.
 void for_each_piece(const TensorInfo& tensor, int64_t rows,
                     const std::function<void(int64_t, int64_t)>& body) {
-  const int64_t most = std::max<int64_t>(1, kPieceBytes / static_cast<int64_t>(row_bytes(tensor)));
+  const auto bytes = std::max<int64_t>(1, static_cast<int64_t>(row_bytes(tensor)));
+  const int64_t most = std::max<int64_t>(1, kPieceBytes / bytes);
   for (int64_t first = 0; first < rows; first += most) body(first, std::min(most, rows - first));
 }
 
@@ -93,6 +95,7 @@ class TensorExport {
 
  private:
   using Sink = std::function<void(const void* data, size_t bytes)>;
+  using Rows = std::shared_ptr<const std::vector<int64_t>>;  // of a table, ascending
   struct Part {
     SafeTensor tensor;
     std::function<void(const Sink&)> write;
@@ -101,6 +104,7 @@ class TensorExport {
   void open_older(const std::string& path, const StoredRecommender& stored) {
     older_.emplace(path);
     if (!is_recommender(*older_)) bad_input("--changed-since {}: is no checkpoint of a recommender", path);
+    stored_recommender(*older_);  // its tensors are those of a model, in their shapes
     nlohmann::json then = older_->meta().model, now = from_.meta().model;
     for (nlohmann::json* model : {&then, &now})
       for (nlohmann::json& table : (*model)["tables"]) table.erase("rows");
@@ -122,8 +126,17 @@ class TensorExport {
     if (found == nullptr) bad_input("{}: has no weight {}", reader.directory().string(), weight);
     return *found;
   }
+  // The owners of the rows of a table; null if its ids are no keys.
   static const TensorInfo* keys_of(const CheckpointReader& reader, const std::string& weight) {
-    return reader.find(fmt::format("{}/{}", kKeysKind, weight));
+    const TensorInfo* keys = reader.find(fmt::format("{}/{}", kKeysKind, weight));
+    if (keys == nullptr) return nullptr;
+    const int64_t rows = stored_of(reader, weight).global[0] - KeyTable::kFirstRow;
+    if (keys->global.rank() != 2 || keys->global[0] != rows || keys->dtype != DType::I64 ||
+        row_bytes(*keys) != sizeof(KeyTable::Entry))
+      bad_input("{}: its tensor {} is {} {}, not {} words of {} rows", reader.directory().string(),
+                keys->name, name_of(keys->dtype), to_string(keys->global),
+                sizeof(KeyTable::Entry) / sizeof(int64_t), rows);
+    return keys;
   }
 
   void add(std::string name, DType dtype, std::vector<int64_t> shape,
@@ -152,7 +165,7 @@ class TensorExport {
       });
     });
     if (const TensorInfo* keys = weight.is_table ? keys_of(from_, weight.weight) : nullptr)
-      plan_keys(weight, *keys, {});
+      plan_keys(weight, *keys, nullptr);
   }
 
   // Puts the columns of the rows that were read in the file's order.
@@ -173,39 +186,47 @@ class TensorExport {
   }
 
   // The keys of all rows, or of some.
-  void plan_keys(const FileWeight& weight, const TensorInfo& keys, std::optional<std::vector<int64_t>> rows) {
+  void plan_keys(const FileWeight& weight, const TensorInfo& keys, const Rows& rows) {
     const int64_t all = keys.global[0] + KeyTable::kFirstRow;
     const std::string name = weight.name.substr(0, weight.name.rfind('.')) + ".keys";
     const int64_t count = rows ? std::ssize(*rows) : all;
-    add(name, DType::I64, {count}, [this, &keys, rows, all](const Sink& sink) {
-      read_stored(from_, keys, 0, keys.global[0], piece_);
-      const auto give = [&](int64_t row) {
-        const int64_t key = row < KeyTable::kFirstRow ? 0 : key_of(piece_, row - KeyTable::kFirstRow);
-        sink(&key, sizeof(key));
-      };
-      if (rows)
-        for (const int64_t row : *rows) give(row);
-      else
-        for (int64_t row = 0; row < all; ++row) give(row);
+    add(name, DType::I64, {count}, [this, &keys, rows, count](const Sink& sink) {
+      const auto row_at = [&](int64_t i) { return rows ? (*rows)[static_cast<size_t>(i)] : i; };
+      std::vector<int64_t> given;
+      int64_t next = 0;
+      for (; next < count && row_at(next) < KeyTable::kFirstRow; ++next) given.push_back(0);
+      sink(given.data(), given.size() * sizeof(int64_t));
+      for_each_piece(keys, keys.global[0], [&](int64_t first, int64_t some) {
+        const int64_t begin = first + KeyTable::kFirstRow;
+        if (next == count || row_at(next) >= begin + some) return;
+        read_stored(from_, keys, first, some, piece_);
+        given.clear();
+        for (; next < count && row_at(next) < begin + some; ++next)
+          given.push_back(key_of(piece_, row_at(next) - begin));
+        sink(given.data(), given.size() * sizeof(int64_t));
+      });
     });
   }
 
   void plan_changed(const FileWeight& weight, const TensorInfo& tensor) {
-    std::vector<int64_t> rows = changed_rows(weight, tensor);
-    rows_ += std::ssize(rows);
-    const auto count = std::ssize(rows);
+    const Rows rows = std::make_shared<const std::vector<int64_t>>(changed_rows(weight, tensor));
+    const int64_t count = std::ssize(*rows);
+    rows_ += count;
     const std::string base = weight.name.substr(0, weight.name.rfind('.'));
     add(base + ".rows", DType::I64, {count},
-        [rows](const Sink& sink) { sink(rows.data(), rows.size() * sizeof(int64_t)); });
+        [rows](const Sink& sink) { sink(rows->data(), rows->size() * sizeof(int64_t)); });
     if (const TensorInfo* keys = keys_of(from_, weight.weight)) plan_keys(weight, *keys, rows);
     add(weight.name, tensor.dtype, {count, tensor.global[1]}, [this, &tensor, rows](const Sink& sink) {
       const size_t bytes = row_bytes(tensor);
       size_t next = 0;
       for_each_piece(tensor, tensor.global[0], [&](int64_t first, int64_t some) {
-        if (next == rows.size() || rows[next] >= first + some) return;
+        if (next == rows->size() || (*rows)[next] >= first + some) return;
         read_stored(from_, tensor, first, some, piece_);
-        for (; next < rows.size() && rows[next] < first + some; ++next)
-          sink(piece_.data() + static_cast<size_t>(rows[next] - first) * bytes, bytes);
+        size_t kept = 0;  // rows of the piece, moved to its front
+        for (; next < rows->size() && (*rows)[next] < first + some; ++next)
+          std::memmove(piece_.data() + kept++ * bytes,
+                       piece_.data() + static_cast<size_t>((*rows)[next] - first) * bytes, bytes);
+        sink(piece_.data(), kept * bytes);
       });
     });
   }
@@ -259,6 +280,13 @@ ExportedTensors export_tensors(CheckpointReader& from, const ConvertConfig& conf
   if (config.dtype || config.seq_length)
     bad_input("--{} has no effect on a recommender, whose numbers stay as they are: leave it out",
               config.dtype ? "dtype" : "seq-length");
+  const ConvertConfig plain;
+  const std::pair<const char*, bool> unused[] = {
+      {"max-file-size", config.max_file_size != plain.max_file_size},
+      {"max-memory", config.max_memory != plain.max_memory}};
+  for (const auto& [option, changed] : unused)
+    if (changed)
+      bad_input("--{} has no effect on a recommender, which becomes one file: leave it out", option);
   if (config.changed_since && config.names != WeightNames::Trifold)
     bad_input("--changed-since {}: TorchRec has no names for rows of tables: use --names trifold",
               *config.changed_since);

@@ -15,6 +15,7 @@
 #include "layout/zero_sharing.h"
 #include "mesh/mesh_sizes.h"
 #include "plan/step_plan.h"
+#include "recommend/recommender.h"
 #include "train/checkpoint_model.h"
 
 namespace trifold {
@@ -124,8 +125,8 @@ class Passage {
 std::vector<TensorInfo> tensors_to_keep(const CheckpointReader& from, const ReshardConfig& config) {
   std::vector<TensorInfo> tensors;
   for (TensorInfo tensor : from.tensors()) {
-    if (config.no_save_optim && !is_weight(tensor.name)) continue;
-    if (config.dtype) tensor.dtype = *config.dtype;
+    if (config.no_save_optim && !is_of_model(tensor.name)) continue;
+    if (config.dtype && tensor.dtype != DType::I64) tensor.dtype = *config.dtype;  // not keys
     tensors.push_back(std::move(tensor));
   }
   return tensors;

@@ -13,8 +13,14 @@ namespace {
 int owner_of(const ClickSchema& schema, int column) {
   const ClickTable& table = schema.table(column);
   if (table.shares.empty()) return column;
-  for (int other = 0; other < schema.table_count(); ++other)
-    if (schema.table(other).name == table.shares && schema.table(other).shares.empty()) return other;
+  for (int other = 0; other < schema.table_count(); ++other) {
+    const ClickTable& owner = schema.table(other);
+    if (owner.name != table.shares || !owner.shares.empty()) continue;
+    if (table.keyed() || owner.keyed())
+      bad_input("table {} has keys and shares the rows of {}: the rows of keys belong to one column",
+                table.name, owner.name);
+    return other;
+  }
   bad_input("table {} shares the rows of {}, which is no table with rows of its own", table.name,
             table.shares);
 }
@@ -83,6 +89,25 @@ BagBatch::BagBatch(const TableUses& uses, const TableGroup& group, const ClickSc
     table.ids = Buffer(static_cast<size_t>(ids) * sizeof(int32_t));
     if (schema.weighted) table.weights = Buffer(static_cast<size_t>(ids) * sizeof(float));
   }
+}
+
+size_t BagBatch::bytes() const {
+  size_t bytes = 0;
+  for (const Table& table : tables_)
+    bytes += table.lengths.bytes() + table.ids.bytes() + table.weights.bytes();
+  return bytes;
+}
+
+size_t BagBatch::bytes(const TableUses& uses, const TableGroup& group, const ClickSchema& schema,
+                       int64_t samples) {
+  if (group.bags == 1) return 0;
+  int64_t ids = 0;
+  for (size_t c = 0; c < uses.columns.size(); ++c)
+    if (std::find(group.tables.begin(), group.tables.end(), uses.columns[c].table) != group.tables.end())
+      ids += samples * schema.tables[c].max_ids;
+  const size_t of_id = sizeof(int32_t) + (schema.weighted ? sizeof(float) : 0);
+  return static_cast<size_t>(std::ssize(group.tables) * samples * group.bags) * sizeof(int32_t) +
+         static_cast<size_t>(ids) * of_id;
 }
 
 const ClickBatch& BagBatch::arrange(const ClickBatch& clicks) {

@@ -39,7 +39,7 @@ struct TableUses {
 };
 
 // `width` counts the numbers of a row, of which the last `weights` are first-order weights; `one_by_one`: the columns
-// whose ids are looked up one by one. BadInput if a column shares a table that there is not.
+// whose ids are looked up one by one. BadInput if a column shares a table that there is not, or one of keys.
 TableUses table_uses(const ClickSchema& schema, int64_t width, int weights,
                      const std::vector<int64_t>& one_by_one = {});
 
@@ -60,6 +60,10 @@ class BagBatch {
 
   // Valid as long as `clicks`, and until the next call.
   const ClickBatch& arrange(const ClickBatch& clicks);
+  // Of the memory that it owns, or would own.
+  size_t bytes() const;
+  static size_t bytes(const TableUses& uses, const TableGroup& group, const ClickSchema& schema,
+                      int64_t samples);
 
  private:
   struct Column {

@@ -42,14 +42,19 @@ void widen(const SafetensorsFile& file, const SafeTensor& tensor, int64_t first,
 }  // namespace
 
 FirstWeights::FirstWeights(const std::filesystem::path& path, const RecommenderSetup& setup) : file_(path) {
+  if (setup.schema.keyed())
+    bad_input(
+        "--init-weights {}: rows of tables whose ids are keys begin anew for each key: leave it out, or use "
+        "--finetune --load",
+        path.string());
   std::map<std::string, const SafeTensor*, std::less<>> there;
+  std::vector<std::string> problems;
   bool torchrec = false;
   for (const SafeTensor& tensor : file_.tensors()) {
     const std::string_view name = without_prefixes(tensor.name);
     torchrec = torchrec || name.starts_with(kTorchRec);
-    there.emplace(name, &tensor);
+    if (!there.emplace(name, &tensor).second) problems.push_back(fmt::format("{} is there twice", name));
   }
-  std::vector<std::string> problems;
   for (FileWeight& weight : torchrec ? torchrec_weights(setup, path.string()) : own_weights(setup)) {
     const auto found = there.find(weight.name);
     if (found == there.end()) {

@@ -73,7 +73,8 @@ EmbeddingTables::Options RecommenderSetup::tables(int ranks, int64_t bags) const
 
 size_t RecommenderSetup::batch_room(int ranks) const {
   return CopyIn::room(DType::F32, samples(ranks) * schema.dense) +
-         2 * CopyIn::room(DType::F32, samples(ranks) * schema.label_count());
+         2 * CopyIn::room(DType::F32, samples(ranks) * schema.label_count()) +
+         (model.batch_norm ? CopyIn::room(accumulate_type(dense_dtype()), samples(ranks)) : 0);
 }
 
 namespace {
@@ -167,11 +168,14 @@ void Recommender::Fetched::send(const OpTable& ops, Stream& stream) {
     return written.there(copy);
   };
   if (batch.dense.elements() > 0) rows.dense = place(batch.dense);
-  for (int64_t i = 0; real.bytes() > 0 && i < batch.samples; ++i)
-    dispatch_wide_float(rows.real.dtype, [&](auto zero) {
+  if (real.bytes() > 0) {
+    const Tensor here = real.tensor(rows.real.dtype, rows.real.shape);
+    dispatch_wide_float(here.dtype, [&](auto zero) {
       using T = decltype(zero);
-      rows.real.as<T>()[i] = i < batch.real ? T(1) : T(0);
+      for (int64_t i = 0; i < batch.samples; ++i) here.as<T>()[i] = i < batch.real ? T(1) : T(0);
     });
+    rows.real = place(here);
+  }
   rows.labels = place(batch.labels);
   rows.weights = place(batch.weights);
   written.copy(stream);
@@ -332,6 +336,8 @@ RecommenderMemory Recommender::memory() const {
     batches += fetched->written.bytes();
     for (const auto& lookups : fetched->lookups) batches += lookups->bytes();
   }
+  if (ops_.device == nullptr)
+    for (const auto& of : groups_of_tables_) batches += of->bags.bytes();
   return {tables.tables,
           tables.state,
           tables.buffers + batches + keys_.bytes(),

@@ -198,7 +198,7 @@ class Recommender {
     DlrmBatch rows;  // `clicks` as operations see them
     CopyIn written;
     std::vector<std::unique_ptr<LookupBatch>> lookups;  // of each group
-    Buffer real;                                        // WholeBatch::real
+    Buffer real;                                        // WholeBatch::real, on the host
     Event summed;                                       // the sum of this rank's losses
     Event ready;
     Event used;                               // by all work enqueued with the batch

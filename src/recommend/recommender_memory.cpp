@@ -42,7 +42,7 @@ StepMemory measure_step(const RecommenderSetup& setup, const Model& model, const
   rows.labels = rows.weights = {nullptr, DType::F32, {samples, setup.model.logits()}};
   rows.features = rows.feature_gradients = {nullptr, setup.dtype, {samples, setup.model.features()}};
   rows.scores = {nullptr, setup.dtype, {samples, setup.model.logits()}};
-  size_t looked_up = 0;
+  size_t looked_up = 0, statistics = 0;
   if (!setup.model.places.empty()) {
     const std::vector<EmbeddingTable> tables = setup.uses().tables;
     for (const TableGroup& group :
@@ -56,6 +56,7 @@ StepMemory measure_step(const RecommenderSetup& setup, const Model& model, const
     const DType exact = accumulate_type(setup.dense_dtype());
     rows.real = {nullptr, exact, {samples, 1}};
     rows.running = rows.latest = {nullptr, exact, {2, normed.back().first + normed.back().columns}};
+    statistics = rows.running.bytes() + rows.latest.bytes();
   }
   Batch batch = batch_without_memory(samples, 1);
   batch.part = &rows;
@@ -69,6 +70,7 @@ StepMemory measure_step(const RecommenderSetup& setup, const Model& model, const
   memory.features = rows.features.bytes();
   memory.feature_gradients = setup.training ? memory.features : 0;
   memory.looked_up = looked_up * (setup.training ? 2 : 1);
+  memory.statistics = statistics;
   return memory;
 }
 
@@ -112,6 +114,9 @@ std::vector<RecommenderMemory> memory_of_ranks(const RecommenderSetup& setup, co
   for (const ClickTable& table : setup.schema.tables)
     if (table.keyed()) keys += KeyTable::bytes(table.rows, setup.keys, setup.training);
   const std::vector<TableGroup> groups = group_tables(placement);
+  size_t bags = 0;
+  for (const TableGroup& group : groups)
+    if (!on_device) bags += BagBatch::bytes(setup.uses(), group, setup.schema, setup.samples(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
     EmbeddingTables::Memory tables;
     size_t batch = on_device ? setup.batch_room(ranks) : 0;
@@ -127,8 +132,8 @@ std::vector<RecommenderMemory> memory_of_ranks(const RecommenderSetup& setup, co
     }
     const DeviceExtras extras =
         on_device ? device_extras(setup, groups, ranks, rank, model.params) : DeviceExtras{};
-    memory.push_back({tables.tables, tables.state, tables.buffers + 2 * batch + keys, flat.predicted_total(),
-                      activations, extras.workspace, extras.pinned, tables.files});
+    memory.push_back({tables.tables, tables.state, tables.buffers + 2 * batch + bags + keys,
+                      flat.predicted_total(), activations, extras.workspace, extras.pinned, tables.files});
   }
   return memory;
 }

@@ -48,8 +48,9 @@ PipelinePlace step_place(const RecommenderSetup& setup, const Model& model);
 struct StepMemory {
   ActivationMemory blocks;
   size_t features = 0, feature_gradients = 0;
-  size_t looked_up = 0;  // with DlrmShape::places, and the gradients
-  size_t total() const { return blocks.total() + features + feature_gradients + looked_up; }
+  size_t looked_up = 0;   // with DlrmShape::places, and the gradients
+  size_t statistics = 0;  // of batch normalisation
+  size_t total() const { return blocks.total() + features + feature_gradients + looked_up + statistics; }
 };
 StepMemory measure_step(const RecommenderSetup& setup, const Model& model, const Mesh& mesh);
 

@@ -1,5 +1,4 @@
-// What a recommender's rank has besides its model: groups of tables with their batches, and the statistics of batch
-// normalisation.
+// Groups of tables with their batches, and statistics of batch normalisation, of a recommender's rank.
 #include <algorithm>
 
 #include "checkpoint/tensor_kind.h"
@@ -25,7 +24,7 @@ void Recommender::make_statistics() {
   ops_.fill(compute_, running.rows(0, 1), 0);
   ops_.fill(compute_, running.rows(1, 2), 1);
   for (const auto& fetched : fetched_) {
-    fetched->real = Buffer::shared(static_cast<size_t>(samples_) * size_of(dtype), ops_.device);
+    fetched->real = Buffer(static_cast<size_t>(samples_) * size_of(dtype));
     fetched->rows.real = fetched->real.tensor(dtype, {samples_, 1});
     fetched->rows.ranks = norm_comm_.get();
     fetched->rows.running = running;

@@ -43,7 +43,7 @@ class BatchNorm(ProgramTest):
             f"{draw.randrange(2)},{draw.randrange(50)},{draw.randrange(9)},{draw.randrange(30)},{draw.randrange(5)}\n" for _ in range(900)))
         run = ("recommend", "--train-data", "clicks.csv", "--table-rows", "30-5", "--embedding-dim", 4, *NORM, "--global-batch-size", 100,
                "--threads-per-rank", 1)
-        self.trifold(*run, "--train-epochs", 3, "--lr", 0.1, "--save", "run")
+        self.trifold(*run, "--train-epochs", 3, "--lr", 0.1, "--optimizer", "adagrad", "--save", "run")
         self.trifold("convert", "--load", "run", "--save", "w.safetensors")
         self.trifold(*run, "--train-iters", 1, "--lr", 1e-30, "--init-weights", "w.safetensors", "--save", "again")
         values = {}
@@ -52,6 +52,10 @@ class BatchNorm(ProgramTest):
             values[ranks] = [float(line.split(",")[2]) for line in (self.folder / f"{ranks}.csv").read_text().splitlines()[1:]]
         self.assertLess(max(abs(a - b) for a, b in zip(values[1], values[2])), 1e-6)
         self.assertGreater(max(values[1]) - min(values[1]), 0.05)
+        self.trifold("reshard", "--load", "run", "--save", "small", "--files", 2, "--no-save-optim")
+        self.assertEqual(["_sum/" in self.trifold("inspect", name)[0] for name in ("run", "small")], [True, False])
+        self.trifold("score", "--load", "small", "--data", "clicks.csv", "--output", "small.csv", "--threads-per-rank", 1)
+        self.assertEqual((self.folder / "small.csv").read_text(), (self.folder / "1.csv").read_text())
         _, err = self.trifold("convert", "--load", "run", "--save", "t.safetensors", "--names", "torchrec", status=2)
         self.assertIn("TorchRec's DLRM has no counterpart of batch normalisation", err)
 

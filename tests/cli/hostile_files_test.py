@@ -195,7 +195,7 @@ class HostileFiles(ProgramTest):
 
     def test_a_recommender_is_no_language_model(self):
         self.trifold("recommend", *DLRM, "--save", "run")
-        self.refused("convert", "--load", "run", "--save", "out", words=["is a checkpoint of a recommender", "--save out does not end in .onnx"])
+        self.refused("convert", "--load", "run", "--save", "out", words=["is a checkpoint of a recommender", "--save out ends neither in .onnx nor in .safetensors"])
         for command in (["generate", "--load", "run", "--prompt", "x"],
                         ["evaluate", "--load", "run", "--data-path", TEXT, "--micro-batch-size", 1],
                         ["finetune", "--task", "classify", "--load", "run", "--train-data", TEXT, "--lr", 1, "--train-iters", 1, "--micro-batch-size", 1],
@@ -206,6 +206,23 @@ class HostileFiles(ProgramTest):
         shutil.rmtree(self.folder / "run")
         self.gpt()
         self.refused("recommend", *DLRM, "--load", "run", words=["is a checkpoint of a language model"])
+
+    def test_an_older_checkpoint_that_is_damaged(self):
+        self.trifold("recommend", *DLRM, "--save", "run")
+        shutil.copytree(self.folder / "run", self.folder / "older")
+        path = next((self.folder / "older").rglob("manifest.json"))
+        good = json.loads(path.read_text())
+        names = [tensor["name"] for tensor in good["tensors"]]
+        table = next(name for name in names if name.startswith("param/embedding."))
+        other = next(name for name in names if name.startswith("param/top."))
+        swapped = {table: other, other: table}
+        tensors = [{**tensor, "name": swapped.get(tensor["name"], tensor["name"])} for tensor in good["tensors"]]
+        for value, words in (({**good, "model": {**good["model"], "tables": [5]}}, ["tables[0]"]),
+                             ({**good, "model": {**good["model"], "tables": 5}}, ["tables"]),
+                             ({**good, "tensors": tensors}, ["its model needs"]),
+                             ({**good, "tensors": [tensor for tensor in good["tensors"] if tensor["name"] != table]}, [f"needs a tensor {table}"])):
+            self.signed(path, value)
+            self.refused("convert", "--load", "run", "--save", "out.safetensors", "--changed-since", "older", words=words)
 
     def test_options_of_other_programs(self):
         for option, words in (("--learning-rate", ["--lr"]), ("--use-flash-attn", ["leave it out"]), ("--local-rank", ["mpirun"]),

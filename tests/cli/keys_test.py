@@ -205,6 +205,9 @@ class Keys(ProgramTest):
             self.assertEqual(self.owners("other", table), self.owners("whole", table))
         self.trifold("reshard", "--load", "whole", "--save", "again", "--files", 3)
         self.same_bits("whole", "again")
+        self.trifold("reshard", "--load", "whole", "--save", "small", "--files", 3, "--no-save-optim")
+        scores = [self.trifold("score", "--load", run, "--data", "two", "--output", "-", "--threads-per-rank", 1)[0] for run in ("whole", "small")]
+        self.assertEqual(*scores)
 
     def test_a_row_begins_anew_with_its_owner(self):
         """One row for one user: what another one left there, in values and state, is gone."""
@@ -279,6 +282,9 @@ class Keys(ProgramTest):
                 ("seeded", ("--load", "run", "--finetune"), "seed 3")):
             _, told = self.recommend(data, *options, status=2)
             self.assertIn(words, told, options)
+        self.trifold("convert", "--load", "run", "--save", "w.safetensors")
+        _, told = self.recommend("one", "--init-weights", "w.safetensors", status=2)
+        self.assertIn("--init-weights w.safetensors: rows of tables whose ids are keys begin anew for each key", told)
         for data in ("plain", "seeded"):
             _, told = self.trifold("score", "--load", "run", "--data", data, "--output", "-", status=2)
             self.assertIn("table user", told)

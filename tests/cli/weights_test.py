@@ -106,6 +106,11 @@ class Weights(ProgramTest):
                                           {**dlrm_checkpoint.read_safetensors(golden), "model.more": np.zeros(3, "<f4")})
         _, err = self.trifold("recommend", *DATA, *MODEL, *STILL, "--init-weights", "more.safetensors", status=2)
         self.assertIn("model.more [3] is no weight of the model", err)
+        model = dlrm_checkpoint.read_safetensors(golden)
+        name = next(iter(model))
+        dlrm_checkpoint.write_safetensors(self.folder / "twice.safetensors", {**model, "module." + name: model[name]})
+        _, err = self.trifold("recommend", *DATA, *MODEL, *STILL, "--init-weights", "twice.safetensors", status=2)
+        self.assertIn(f"{name.removeprefix('model.')} is there twice", err)
         (self.folder / "short.safetensors").write_bytes(golden.read_bytes()[:-5])
         for name in ("short.safetensors", "none.safetensors"):
             _, err = self.trifold("recommend", *DATA, *MODEL, *STILL, "--init-weights", name, status=2)
@@ -124,6 +129,14 @@ class Weights(ProgramTest):
             with zipfile.ZipFile(self.folder / "odd.pt", "w") as archive:
                 archive.writestr("odd/data.pkl", content)
             self.assertIn(words, self.tool("to-safetensors", "odd.pt", "out", status=1))
+        for size, stride in (((10 ** 12,), (0,)), ((5,), (1,)), ((2,), (1, 1))):
+            with self.assertRaises(ValueError):
+                dlrm_checkpoint.rebuild_tensor(np.zeros(4, "<f4"), 0, size, stride)
+        packed = bytearray((self.folder / "odd.pt").read_bytes())
+        entry = packed.index(b"PK\x01\x02")
+        packed[entry + 10:entry + 12] = b"\x63\0"  # a method of compression that there is not
+        (self.folder / "odd.pt").write_bytes(packed)
+        self.assertIn("cannot be read", self.tool("to-safetensors", "odd.pt", "out", status=1))
         self.assertIn("has 3 tables, --tables names 2", self.tool("to-safetensors", GOLDEN / "dlrm_model.pt", "out", "--tables", "a", "b", status=1))
         self.assertIn("cannot be read", self.tool("to-safetensors", "none.pt", "out", status=1))
 
@@ -178,6 +191,8 @@ class Weights(ProgramTest):
                                  (["--load", newer, "--changed-since", "none"], "none"),
                                  (["--load", newer, "--changed-since", older, "--names", "torchrec"], "TorchRec has no names for rows of tables"),
                                  (["--load", newer, "--names", "torchrec"], "belong to keys"),
+                                 (["--load", newer, "--max-memory", 100], "--max-memory has no effect on a recommender"),
+                                 (["--load", newer, "--max-file-size", 1], "--max-file-size has no effect on a recommender"),
                                  (["--load", newer, "--dtype", "bf16"], "--dtype has no effect on a recommender")):
             if words:
                 _, err = self.trifold("convert", *arguments, "--save", "out.safetensors", status=2)

@@ -143,6 +143,17 @@ TEST_F(DeviceRecommender, EveryPlacementOnEveryNumberOfRanks) {
     }
 }
 
+TEST_F(DeviceRecommender, BatchNormalisation) {
+  for (const int ranks : {1, 2}) {
+    SCOPED_TRACE(fmt::format("{} ranks", ranks));
+    RecommendConfig config = small_recommender();
+    config.mesh.ranks = ranks;
+    config.model.batch_norm = true;
+    config.training.eps = kEps;
+    expect_same(config);
+  }
+}
+
 TEST_F(DeviceRecommender, EveryOptimizer) {
   for (const char* optimizer : {"sgd", "adagrad", "adam"}) {
     SCOPED_TRACE(optimizer);
