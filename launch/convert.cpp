@@ -12,7 +12,7 @@
 #include "files/output_files.h"
 #include "launch/commands.h"
 #include "launch/progress.h"
-#include "models/hugging_face.h"
+#include "models/hugging_face/hugging_face.h"
 #include "recommend/trained_recommender.h"
 
 namespace trifold::launch {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "embedding/planner.h"
-#include "recommend/recommender_memory.h"
+#include "recommend/planning/recommender_memory.h"
 
 namespace trifold::launch {
 

@@ -14,10 +14,10 @@
 #include "launch/progress.h"
 #include "launch/stage_lines.h"
 #include "plan/step_svg.h"
-#include "recommend/forecast.h"
+#include "recommend/planning/forecast.h"
+#include "recommend/planning/search.h"
 #include "recommend/recommend.h"
 #include "recommend/recommender_setup.h"
-#include "recommend/search.h"
 
 namespace trifold::launch {
 

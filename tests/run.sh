@@ -23,8 +23,8 @@ esac
 jobs=${TRIFOLD_JOBS:-$(nproc)}
 failed=()
 skipped=()
-# Thread ranks that share cores with another test would time each other out, so two tests at a time is the most.
-tests_at_once=$((jobs < 2 ? jobs : 2))
+# Thread ranks that share cores with other tests could time each other out, so three tests at a time are the most: one often waits.
+tests_at_once=$((jobs < 2 ? jobs : 3))
 
 # The seconds of processor time that the ended children of this script have used.
 processor_seconds() {

@@ -9,7 +9,7 @@
 #include "config/fields/json.h"
 #include "convert/tokenizer_files.h"
 #include "convert/transpose.h"
-#include "models/hugging_face.h"
+#include "models/hugging_face/hugging_face.h"
 #include "models/language_family.h"
 #include "tasks/bert_samples.h"
 #include "tokenize/tokenizer.h"

@@ -1,5 +1,5 @@
 // Converts between checkpoints and the folders of Hugging Face's transformers library: config.json and safetensors
-// files (models/hugging_face.h lists the models). Weights only, no optimizer state.
+// files (models/hugging_face/hugging_face.h lists the models). Weights only, no optimizer state.
 #pragma once
 
 #include <array>

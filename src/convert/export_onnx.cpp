@@ -129,9 +129,9 @@ class RecommenderGraph {
     for (size_t i = 0; i < layers; ++i) {
       const std::string layer = fmt::format("{}.{}", name, i);
       if (shape_.batch_norm && i + 1 < layers)
-        x = normalised(product(x, layer + ".weight"), layer + ".norm");
+        x = normalised(product(x, fmt::format("{}.weight", layer)), fmt::format("{}.norm", layer));
       else
-        x = product(x, layer + ".weight", layer + ".bias");
+        x = product(x, fmt::format("{}.weight", layer), fmt::format("{}.bias", layer));
       if (!linear_end || i + 1 < layers) x = file_.add("Relu", {x});
     }
     return x;
@@ -243,8 +243,9 @@ class RecommenderGraph {
     std::string a = file_.add("Concat", {c, h, difference, file_.add("Mul", {c, h})}, {{"axis", 2}});
     for (size_t i = 0; i < shape_.attention.size(); ++i) {
       const std::string layer = fmt::format("attention.{}.{}", name, i);
-      const std::string turned = file_.add("Transpose", {weight(layer + ".weight")}, {}, {{"perm", {1, 0}}});
-      a = file_.add("Add", {file_.add("MatMul", {a, turned}), weight(layer + ".bias")});
+      const std::string turned =
+          file_.add("Transpose", {weight(fmt::format("{}.weight", layer))}, {}, {{"perm", {1, 0}}});
+      a = file_.add("Add", {file_.add("MatMul", {a, turned}), weight(fmt::format("{}.bias", layer))});
       if (i + 1 < shape_.attention.size()) a = file_.add("Relu", {a});
     }
     return file_.add("ReduceSum", {file_.add("Mul", {a, h}), one}, {{"keepdims", 0}});

@@ -15,7 +15,7 @@
 #include "core/printable.h"
 #include "core/read_json.h"
 #include "files/file.h"
-#include "models/hugging_face.h"
+#include "models/hugging_face/hugging_face.h"
 
 namespace trifold {
 

@@ -12,7 +12,7 @@
 #include "config/fields/config.h"
 #include "data/batch.h"
 #include "models/block_flops.h"
-#include "models/hugging_face_family.h"
+#include "models/hugging_face/hugging_face_family.h"
 #include "models/transformer.h"
 #include "tensor_parallel/vocab_part.h"
 #include "text/training_text.h"

@@ -9,7 +9,7 @@
 
 #include "comm/cuda_module.h"
 #include "comm/mpi_module.h"
-#include "config/fields/option_groups.h"
+#include "config/groups/option_groups.h"
 #include "config/rules/validate.h"
 #include "config/rules/validate_mesh.h"
 #include "core/bytes_text.h"

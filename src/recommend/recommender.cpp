@@ -328,9 +328,9 @@ RecommenderMemory Recommender::memory() const {
     tables.buffers += more.buffers;
     tables.files += more.files;
   }
-  const DeviceExtras extras = ops_.device == nullptr
-                                  ? DeviceExtras{}
-                                  : device_extras(setup_, placement_, world_.rank(), model_.params);
+  const DeviceExtras extras =
+      ops_.device == nullptr ? DeviceExtras{}
+                             : device_extras(setup_, group_tables(placement_), world_.rank(), model_.params);
   size_t batches = 0;
   for (const auto& fetched : fetched_) {
     batches += fetched->written.bytes();

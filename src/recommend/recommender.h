@@ -30,7 +30,7 @@
 #include "models/dlrm.h"
 #include "optim/step_numbers.h"
 #include "pipeline/executor.h"
-#include "recommend/recommender_memory.h"
+#include "recommend/planning/recommender_memory.h"
 #include "schedule/table_step.h"
 #include "zero/sharded_optimizer.h"
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "recommend/place_tables.h"
+#include "recommend/planning/place_tables.h"
 
 namespace trifold {
 

@@ -10,7 +10,7 @@
 
 #include "checkpoint/safetensors.h"
 #include "convert/convert.h"
-#include "models/hugging_face.h"
+#include "models/hugging_face/hugging_face.h"
 #include "support/compare.h"
 #include "support/test_data.h"
 #include "support/training.h"

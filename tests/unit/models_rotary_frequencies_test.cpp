@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "models/hugging_face.h"
+#include "models/hugging_face/hugging_face.h"
 
 namespace trifold {
 namespace {

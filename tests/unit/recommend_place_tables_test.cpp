@@ -1,5 +1,5 @@
 // Tables under --memory-limit: placements that fit are not rejected, and the message is true if none fits.
-#include "recommend/place_tables.h"
+#include "recommend/planning/place_tables.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "recommend/search.h"
+#include "recommend/planning/search.h"
 
 #include <gtest/gtest.h>
 

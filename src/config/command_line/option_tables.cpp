@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "config/command_line/search_axes.h"
-#include "config/fields/option_groups.h"
+#include "config/groups/option_groups.h"
 
 namespace trifold {
 

@@ -2,9 +2,9 @@
 #include <utility>
 
 #include "config/command_line/option_tables.h"
-#include "config/fields/option_groups.h"
 #include "config/fields/problems.h"
 #include "config/fields/recommend_config.h"
+#include "config/groups/option_groups.h"
 #include "config/rules/validate.h"
 
 namespace trifold {

@@ -1,6 +1,6 @@
 // The options of `trifold recommend`; config/rules/validate_recommend.cpp checks their combinations.
 #include "config/command_line/option_tables.h"
-#include "config/fields/option_groups.h"
+#include "config/groups/option_groups.h"
 
 namespace trifold {
 

@@ -2,8 +2,8 @@
 #include <utility>
 
 #include "config/command_line/commands.h"
-#include "config/fields/option_groups.h"
 #include "config/fields/problems.h"
+#include "config/groups/option_groups.h"
 #include "config/rules/validate_recommend.h"
 #include "core/function_ref.h"
 

@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "config/command_line/option_tables.h"
-#include "config/fields/option_groups.h"
+#include "config/groups/option_groups.h"
 #include "core/error.h"
 
 namespace trifold {

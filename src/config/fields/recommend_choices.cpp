@@ -182,7 +182,7 @@ ColumnPairs ColumnPairs::parse(std::string_view text) {
 
 std::string ColumnPairs::text() const {
   ColumnNames words;
-  for (const auto& [first, second] : pairs) words.names.push_back(first + ":" + second);
+  for (const auto& [first, second] : pairs) words.names.push_back(fmt::format("{}:{}", first, second));
   return words.text();
 }
 

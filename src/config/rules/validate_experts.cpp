@@ -190,9 +190,9 @@ bool both_cut(const MeshConfig& mesh) {
 }
 
 std::string expert_options(const MeshConfig& mesh) {
-  const std::string experts = fmt::format("--expert-model-parallel-size {}", mesh.expert_model_parallel_size);
+  std::string experts = fmt::format("--expert-model-parallel-size {}", mesh.expert_model_parallel_size);
   if (mesh.expert_tensor_parallel_size == 1) return experts;
-  const std::string parts = fmt::format("--expert-tensor-parallel-size {}", mesh.expert_tensor_parallel_size);
+  std::string parts = fmt::format("--expert-tensor-parallel-size {}", mesh.expert_tensor_parallel_size);
   return both_cut(mesh) ? experts + " x " + parts : parts;
 }
 

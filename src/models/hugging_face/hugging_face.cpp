@@ -1,4 +1,4 @@
-#include "models/hugging_face.h"
+#include "models/hugging_face/hugging_face.h"
 
 #include <algorithm>
 #include <array>

@@ -1,9 +1,9 @@
-#include "recommend/forecast.h"
+#include "recommend/planning/forecast.h"
 
 #include <algorithm>
 #include <numeric>
 
-#include "recommend/measure.h"
+#include "recommend/planning/measure.h"
 #include "recommend/recommender_setup.h"
 
 namespace trifold {

@@ -1,4 +1,4 @@
-#include "recommend/place_tables.h"
+#include "recommend/planning/place_tables.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "models/hugging_face_family.h"
+#include "models/hugging_face/hugging_face_family.h"
 
 namespace trifold {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "models/hugging_face_family.h"
+#include "models/hugging_face/hugging_face_family.h"
 
 namespace trifold {
 

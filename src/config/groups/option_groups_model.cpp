@@ -1,5 +1,5 @@
 // Options of the model and its data.
-#include "config/fields/option_groups.h"
+#include "config/groups/option_groups.h"
 
 namespace trifold {
 

@@ -1,4 +1,4 @@
-#include "recommend/search.h"
+#include "recommend/planning/search.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,7 +12,7 @@
 
 #include "core/error.h"
 #include "plan/layout_search.h"
-#include "recommend/place_tables.h"
+#include "recommend/planning/place_tables.h"
 
 namespace trifold {
 

@@ -1,5 +1,5 @@
 // Options of training and of the machines.
-#include "config/fields/option_groups.h"
+#include "config/groups/option_groups.h"
 
 #include "config/fields/pipeline_choice.h"
 

@@ -3,7 +3,7 @@
 // parts may add up to more than a step in which they overlap.
 #pragma once
 
-#include "recommend/forecast.h"
+#include "recommend/planning/forecast.h"
 
 namespace trifold {
 

@@ -1,5 +1,5 @@
 // `trifold plan --search` for a recommender: finds the number of ranks, the placement of tables and the type of vectors
-// with the shortest forecast step (recommend/forecast.h) within --memory-limit.
+// with the shortest forecast step (recommend/planning/forecast.h) within --memory-limit.
 //
 // Candidates: --ranks and smaller powers of two; each kind of placement and the planner's choice; and, if vectors are
 // sent between ranks, f32 and bf16 vectors (only bf16 if the options ask for it). Of candidates with the same placement
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "recommend/forecast.h"
+#include "recommend/planning/forecast.h"
 
 namespace trifold {
 

@@ -1,4 +1,4 @@
-#include "recommend/measure.h"
+#include "recommend/planning/measure.h"
 
 #include <algorithm>
 #include <atomic>

@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "models/hugging_face_family.h"
+#include "models/hugging_face/hugging_face_family.h"
 
 namespace trifold {
 

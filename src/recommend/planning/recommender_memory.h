@@ -6,6 +6,7 @@
 
 #include "data_parallel/grad_layout.h"
 #include "embedding/placement.h"
+#include "embedding/table_groups.h"
 #include "models/dlrm.h"
 #include "pipeline/executor.h"
 #include "zero/zero_stage.h"
@@ -58,7 +59,7 @@ StepMemory measure_step(const RecommenderSetup& setup, const Model& model, const
 struct DeviceExtras {
   size_t workspace = 0, pinned = 0;
 };
-DeviceExtras device_extras(const RecommenderSetup& setup, const Placement& placement, int rank,
+DeviceExtras device_extras(const RecommenderSetup& setup, const std::vector<TableGroup>& groups, int rank,
                            const ParamList& params);
 
 }  // namespace trifold

@@ -1,4 +1,4 @@
-#include "recommend/recommender_memory.h"
+#include "recommend/planning/recommender_memory.h"
 
 #include <algorithm>
 #include <numeric>
@@ -75,8 +75,9 @@ StepMemory measure_step(const RecommenderSetup& setup, const Model& model, const
 }
 
 // A fetching thread has its own queue and hence its own workspace.
-DeviceExtras device_extras(const RecommenderSetup& setup, const std::vector<TableGroup>& groups, int ranks,
-                           int rank, const ParamList& params) {
+DeviceExtras device_extras(const RecommenderSetup& setup, const std::vector<TableGroup>& groups, int rank,
+                           const ParamList& params) {
+  const int ranks = groups.front().placement.ranks();
   LookupMemory lookups;
   size_t updates = 0;
   for (const TableGroup& group : groups) {
@@ -130,8 +131,7 @@ std::vector<RecommenderMemory> memory_of_ranks(const RecommenderSetup& setup, co
       const LookupMemory lookups = lookup_memory(group.placement, rank, setup.lookups(ranks, group.bags));
       batch += lookups.written + lookups.orders;
     }
-    const DeviceExtras extras =
-        on_device ? device_extras(setup, groups, ranks, rank, model.params) : DeviceExtras{};
+    const DeviceExtras extras = on_device ? device_extras(setup, groups, rank, model.params) : DeviceExtras{};
     memory.push_back({tables.tables, tables.state, tables.buffers + 2 * batch + bags + keys,
                       flat.predicted_total(), activations, extras.workspace, extras.pinned, tables.files});
   }

@@ -1,7 +1,7 @@
 // Options of saving, evaluating and reporting.
 #include <utility>
 
-#include "config/fields/option_groups.h"
+#include "config/groups/option_groups.h"
 
 namespace trifold {
 
