@@ -149,7 +149,6 @@ TEST_F(DeviceRecommender, BatchNormalisation) {
     RecommendConfig config = small_recommender();
     config.mesh.ranks = ranks;
     config.model.batch_norm = true;
-    config.training.eps = kEps;
     expect_same(config);
   }
 }
