@@ -82,7 +82,7 @@ void print_offloading(const PlanReport& report) {
   if (std::none_of(report.traffic.begin(), report.traffic.end(), moves)) return;
   fmt::print("off-load    activations of a rank, to files and back in a step\n");
   fmt::print("  {:>9}  {:>11} {:>11} {:>11} {:>11}  {}\n", "rank", "in memory", "files", "written", "read",
-             "backward waits");
+             "waits");
   for (const size_t rank : shown_ranks(report)) {
     const TrafficReport& traffic = report.traffic[rank];
     fmt::print("  {:>9}  {:>11} {:>11} {:>11} {:>11}  {}\n", rank,

@@ -42,10 +42,12 @@ std::string layout_text(const FoundLayout& found) {
   std::string text =
       fmt::format("tp {}{} pp {} dp {}, {}", mesh.tensor_model_parallel_size, context,
                   mesh.pipeline_model_parallel_size, *mesh.data_parallel_size, run.pipeline.schedule->text());
+  std::vector<std::string> experts;
   if (mesh.expert_model_parallel_size > 1)
-    text += fmt::format(" with ep {}", mesh.expert_model_parallel_size);
+    experts.push_back(fmt::format("ep {}", mesh.expert_model_parallel_size));
   if (mesh.expert_tensor_parallel_size > 1)
-    text += fmt::format(" with etp {}", mesh.expert_tensor_parallel_size);
+    experts.push_back(fmt::format("etp {}", mesh.expert_tensor_parallel_size));
+  if (!experts.empty()) text += fmt::format(" with {}", fmt::join(experts, " x "));
   if (stages_of_rank(found) > 1) text += fmt::format(" of {} stages", stages_of_rank(found));
   text += fmt::format(", micro-batch {}, zero {}", run.batch.micro_batch_size, run.zero.zero_stage);
   if (mesh.recompute_granularity != RecomputeGranularity::None)

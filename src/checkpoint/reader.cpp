@@ -24,10 +24,21 @@ std::string list_of(const std::vector<std::string>& problems) {
   return text;
 }
 
+// Whether the same elements have another number of dims, which is a difference between versions of the program; another
+// model has other extents.
+bool is_regrouped(const Shape& stored, const Shape& wanted) {
+  return stored.rank() != wanted.rank() && stored.elements() == wanted.elements();
+}
+
 // The reason why `wanted` cannot be loaded from `stored`; empty if it can.
 std::string misfit(const NamedTensor& wanted, const TensorInfo* stored, FloatConversion conversion) {
   const ShardSpec& spec = wanted.spec;
   if (stored == nullptr) return fmt::format("tensor {} is missing", spec.name);
+  if (is_regrouped(stored->global, spec.global))
+    return fmt::format(
+        "tensor {}: written by an earlier version as {}, now {}: with the version that wrote it, convert the "
+        "weights to Hugging Face's files (trifold convert), and import those with this one",
+        spec.name, to_string(stored->global), to_string(spec.global));
   if (stored->global != spec.global)
     return fmt::format("tensor {}: checkpoint {}, requested {}", spec.name, to_string(stored->global),
                        to_string(spec.global));

@@ -13,9 +13,9 @@
 namespace trifold {
 
 // y = max(0, x W^T + b), or without the maximum; in training some numbers of y are dropped. With batch normalisation
-// (nn/batch_norm.h) that is of x W^T, before the maximum, in place of b. Parameters <name>.weight [out, in] and <name>.bias [out], and
-// those of <name>.norm. The gradient of the bias is added by backward_input, which reads
-// dy anyway. Dropout (Srivastava et al., JMLR 2014) is keyed by (layer, sample of the run, number), so it does
+// (nn/batch_norm.h) that is of x W^T, before the maximum, in place of b. Parameters <name>.weight [out, in] and
+// <name>.bias [out], and those of <name>.norm. The gradient of the bias is added by backward_input, which reads dy
+// anyway. Dropout (Srivastava et al., JMLR 2014) is keyed by (layer, sample of the run, number), so it does
 // not depend on the ranks.
 class DenseLayer final : public Layer {
  public:

@@ -20,10 +20,10 @@ namespace trifold {
 
 class ExchangedRows {
  public:
-  // Of `experts`, of which each token chooses `choices`. In a round `factor` times as many rows arrive as on average,
-  // which is as many as a rank has of its own for each part that an expert is cut into, at most; 0: all in one. With a capacity also at most those that a training step does not drop:
-  // these come in one round, and those of an evaluation, which drops none, in as many as it needs. Throws where the
-  // experts cannot be cut evenly; the message names `name`.
+  // Of `experts`, of which each token chooses `choices`. At most `factor` times the mean number of arriving rows per
+  // round, a rank's own rows times the parts of an expert; 0: no limit. With a capacity also at most the rows that a
+  // training step does not drop: these come in one round, and those of an evaluation, which drops none, in as many as
+  // it needs. Throws where the experts cannot be cut evenly; the message names `name`.
   ExchangedRows(const Mesh& mesh, const std::string& name, int64_t experts, int64_t choices, double factor,
                 const ExpertCapacity& capacity);
   int64_t ranks() const { return ranks_; }
@@ -45,7 +45,7 @@ class ExchangedRows {
   // Rows here to the ranks of their experts, and the way back: `arrived` has a row for each that arrives in the
   // round, `own` one for each choice of the tokens here, sorted, of which the round's are read or written. `own` comes
   // back as the sum of what the parts of an expert have made.
-  // Rows arrive on the stream `on`, which waits for run.stream. `send` takes scratch that the caller gives back after that.
+  // Rows arrive on stream `on`, which waits for run.stream; `send` takes scratch that the caller gives back after that.
   void send(Run& run, Tensor arrived, Tensor own, Tensor counts, int64_t round, Stream& on) const;
   void send_back(Run& run, Tensor own, Tensor arrived, Tensor counts, int64_t round) const;
 

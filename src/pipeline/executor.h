@@ -239,7 +239,9 @@ class Executor {
   void release_activations(Slot& slot, int index);
   void receive_gradient(StageState& state, Slot& slot, int micro);
   void pass_gradient(StageState& state, int micro, Tensor dx);
+  Slot* slot_of(int stage, int micro);
   void finish(StageState& state, Slot& slot);
+  void release(StageState& state, Slot& slot);
   void release_forward_only(StageState& state, Slot& slot);
 
   void exchange(std::span<const Action> batch, const StepInputs& inputs);

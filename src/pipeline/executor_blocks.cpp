@@ -133,9 +133,25 @@ void Executor::release_forward_only(StageState& state, Slot& slot) {
   if (is_last(state.stage)) finish(state, slot);
 }
 
-// Ends the micro-batch on the stage: releases its slot, its messages and, after the last stage of this rank,
-// its data.
+// The slot of the micro-batch on another stage; null if that is not on this rank, or not in flight there.
+Slot* Executor::slot_of(int stage, int micro) {
+  return is_local(stage) ? state_of({ActionKind::F, stage}).slots.find(micro) : nullptr;
+}
+
+// Ends the micro-batch on the stage. If the next stage is on this rank and has a W left, that reads its input here, so
+// the memory stays until then.
 void Executor::finish(StageState& state, Slot& slot) {
+  const int stage = state.stage.index;
+  const int micro = slot.micro;
+  slot.finished = true;
+  if (keeps_for_backward_ && slot_of(stage + 1, micro) != nullptr) return;
+  release(state, slot);
+  if (Slot* before = slot_of(stage - 1, micro); before != nullptr && before->finished)
+    finish(state_of({ActionKind::F, stage - 1}), *before);
+}
+
+// Releases the slot of a micro-batch, its messages and, after the last stage of this rank, its data.
+void Executor::release(StageState& state, Slot& slot) {
   for (Message::Role role : {Message::Role::Input, Message::Role::Gradient})
     if (Message* message = messages_.find(role, state.stage.index, slot.micro))
       messages_.release(*message, stream_.record());

@@ -47,8 +47,8 @@ class Offloading {
 
   // The forward has filled it.
   void filled(KeptBlock& kept_block);
-  // `compute` is the stream that fills and reads kept blocks. A kept block that is off-loaded must be fetched, and one that is
-  // coming must be awaited, before it is read or released.
+  // `compute` is the stream that fills and reads kept blocks. A kept block that is off-loaded must be fetched, and one
+  // that is coming must be awaited, before it is read or released.
   void offload(KeptBlock& kept_block, Stream& compute);
   void fetch(KeptBlock& kept_block);
   void await(KeptBlock& kept_block, Stream& compute);

@@ -126,13 +126,19 @@ Slot& StageSlots::take(int micro, Stream& stream) {
     slot.kept_blocks.push_back(
         offloaded_[slot.kept_blocks.size()] ? std::make_unique<KeptBlock>(Arena::measuring()) : nullptr);
   slot.forwarded = 0;
+  slot.finished = false;
   slot.output = slot.gradient = {};
   return slot;
 }
 
-Slot& StageSlots::of(int micro) {
+Slot* StageSlots::find(int micro) {
   for (auto& slot : slots_)
-    if (slot->micro == micro) return *slot;
+    if (slot->micro == micro) return slot.get();
+  return nullptr;
+}
+
+Slot& StageSlots::of(int micro) {
+  if (Slot* slot = find(micro)) return *slot;
   fail("micro-batch {} is not in flight", micro);
 }
 

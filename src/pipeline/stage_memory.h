@@ -98,7 +98,8 @@ struct Slot {
   Tensor output;    // of the stage's last block; in a message if another rank continues
   Tensor gradient;  // of the output of the block whose backward comes next
   int micro = Action::kAll;
-  Event sent;  // its output has been sent
+  Event sent;             // its output has been sent
+  bool finished = false;  // its last backward is done; a stage behind may still read its output
 };
 
 // Gradients of a micro-batch between I and W.
@@ -119,7 +120,8 @@ class StageSlots {
   // Of a measuring instance: the plan off-loads what this block keeps.
   void add_kept_block(int block);
   Slot& take(int micro, Stream& stream);
-  Slot& of(int micro);  // throws if the micro-batch is not in flight
+  Slot* find(int micro);  // null if the micro-batch is not in flight
+  Slot& of(int micro);    // throws then
   void release(Slot& slot) { slot.micro = Action::kAll; }
   PendingWeightGrad& add_pending(int micro);
   PendingWeightGrad* find_pending(int micro);

@@ -52,8 +52,11 @@ void check_fit(const PretrainConfig& config, const StepOrder& order) {
               rows == 1 ? "" : "s", rows, ranks);
   const auto stages = static_cast<int64_t>(order.rank_of_stage.size());
   const int parts = config.mesh.pipeline_vocab_parts;
-  if (config.model.num_layers + (parts > 1 ? parts : 0) < stages && !config.mesh.cut.given())
-    bad_input("it has {} stages: give at least that many --num-layers, not {}", stages,
+  const int64_t behind = parts > 1 ? parts : 0;
+  if (config.model.num_layers + behind < stages && !config.mesh.cut.given())
+    bad_input("it has {} stages: give --num-layers {} or more{}, not {}", stages,
+              std::max<int64_t>(1, stages - behind),
+              behind > 0 ? fmt::format(" with --pipeline-vocab-parts {}", parts) : "",
               config.model.num_layers);
   const int64_t batch = *config.batch.global_batch_size;
   const int64_t micros = count_micros(order.compute);
@@ -197,6 +200,11 @@ std::vector<int> offloaded_blocks(const PretrainConfig& config, const CutModel& 
     bad_input(
         "--cpu-offloading-num-layers {} is more than the {} layers of the largest stage: give at most {}",
         wanted, most, most);
+  if (std::all_of(offloaded.begin(), offloaded.end(), [](int blocks) { return blocks <= 0; }))
+    bad_input(
+        "--cpu-offloading-num-layers {} has no effect: the last block of a stage is not off-loaded, and no "
+        "stage has a layer before it: cut the model into fewer stages, or leave it out",
+        wanted);
   return offloaded;
 }
 

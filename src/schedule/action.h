@@ -6,9 +6,9 @@
 // names the stage that runs the action: "1SEND_F3" sends the output of stage 1 for micro-batch 3 to stage 2,
 // which receives it with "2RECV_F3"; "2SEND_B3" sends its gradient back, received with "1RECV_B3".
 // "0UNSHARD", "0RESHARD", "0REDUCE_TIED", "0REDUCE_GRAD" and "0STEP" have no micro-batch. Trifold adds two
-// suffixes, in this order: "@block" for an action on one block of the stage, "0B1@3", "0REDUCE_GRAD@3", "0OFFLOAD1@3", and
-// "v" with a weight version, "0F5v2", "0B5@3v2"; and "0REDUCE_GRAD1@3" names the micro-batch after which
-// gradients are reduced, if that is done after each. "0READ", "0LOOKUP", "0COLLECT", "0RETURN", "0LOSS",
+// suffixes, in this order: "@block" for an action on one block of the stage, "0B1@3", "0REDUCE_GRAD@3",
+// "0OFFLOAD1@3", and "v" with a weight version, "0F5v2", "0B5@3v2"; and "0REDUCE_GRAD1@3" names the micro-batch after
+// which gradients are reduced, if that is done after each. "0READ", "0LOOKUP", "0COLLECT", "0RETURN", "0LOSS",
 // "0NORM" and "0UPDATE_ROWS" belong to models with embedding tables (table_step.h).
 //
 // A plan as CSV: a row is one pipeline rank, a cell one action; an empty cell is an idle step and is dropped.

@@ -215,7 +215,8 @@ class Rows {
   // The block's output is the input of the block behind it, so both need it.
   void offload(const Action& action) {
     const Item& own = item(action);
-    const int most = shape_.offloaded.empty() ? 0 : shape_.offloaded.at(static_cast<size_t>(action.stage));
+    require(!shape_.offloaded.empty(), "moves activations, which needs --cpu-offloading-num-layers");
+    const int most = shape_.offloaded.at(static_cast<size_t>(action.stage));
     require(0 <= action.block && action.block < most,
             "names no block whose activations are off-loaded; of stage {} those are the first {}",
             action.stage, most);

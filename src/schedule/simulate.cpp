@@ -70,6 +70,7 @@ class Simulator {
     double gradients = 0;                                      // the end of its reductions so far
     double offloads = 0;                                       // the end of its OFFLOADs and FETCHes so far
     std::map<std::tuple<int, int, int>, double> fetched = {};  // [stage, block, micro] the end of the FETCH
+    double left = 0;  // the end of the last OFFLOAD, if no FETCH has followed
     double fetch_wait = 0;
     size_t offloaded_bytes = 0, fetched_bytes = 0;
     double tied_at = kUnknown;        // when it reached the REDUCE_TIED in which it waits
@@ -225,7 +226,8 @@ class Simulator {
     const double partner = action.overlaps_next ? input_ready(plan_[rank][self.next + 1]) : 0;
     if (input == kUnknown || partner == kUnknown) return false;
     double begin = std::max({self.now, input, partner});
-    const double fetched = fetched_at(self, action);
+    const double fetched = std::max(
+        fetched_at(self, action), action.overlaps_next ? fetched_at(self, plan_[rank][self.next + 1]) : 0.0);
     self.fetch_wait += std::max(0.0, fetched - begin);
     begin = std::max(begin, fetched);
     if (self.first == kUnknown) self.first = begin;
@@ -286,15 +288,24 @@ class Simulator {
     return time;
   }
 
+  // One block's activations leave at a time.
+  static void wait_for_offload(Rank& self) {
+    const double wait = std::max(0.0, self.left - self.now);
+    self.fetch_wait += wait;
+    self.now += wait;
+  }
+
   void offload(size_t rank, const Action& action) {
     Rank& self = ranks_[rank];
     const size_t bytes = offloaded_bytes(action);
+    const bool leaves = action.kind == ActionKind::Offload;
+    if (leaves) wait_for_offload(self);
     const double begin = std::max(self.now, self.offloads);
     self.offloads = begin + static_cast<double>(bytes) / cost_.offload_bytes_per_second;
     add_entry(rank, action, begin, self.offloads);
-    if (action.kind == ActionKind::Fetch)
-      self.fetched[{action.stage, action.block, action.micro}] = self.offloads;
-    (action.kind == ActionKind::Fetch ? self.fetched_bytes : self.offloaded_bytes) += bytes;
+    self.left = leaves ? self.offloads : 0;
+    if (!leaves) self.fetched[{action.stage, action.block, action.micro}] = self.offloads;
+    (leaves ? self.offloaded_bytes : self.fetched_bytes) += bytes;
   }
 
   void reduce_or_step(size_t rank, const Action& action) {

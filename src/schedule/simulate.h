@@ -18,7 +18,8 @@
 //   the stage's `reduce` seconds. STEP waits for earlier reductions, then takes `step` seconds. REDUCE_TIED
 //   waits for the other rank and takes tied_seconds on both. UNSHARD and RESHARD take no time.
 // - OFFLOAD and FETCH run in another queue, for the block's offloaded_bytes / offload_bytes_per_second each; a
-//   backward waits for the FETCHes of its block and the block before.
+//   backward waits for the FETCHes of its block and the block before, a pair for those of both, and the rank waits at
+//   an OFFLOAD until the one before it is done, if no FETCH is between them.
 //
 // Assumptions about memory: a stage always has its state_bytes, and as many copies of parameter_bytes as
 // there are weight versions in use at once. A micro-batch costs kept_bytes from the beginning of its F to the
@@ -81,7 +82,7 @@ struct SimulatedRank {
   size_t sent_bytes = 0;
   size_t offloaded_bytes = 0;  // by all OFFLOADs
   size_t fetched_bytes = 0;
-  double fetch_wait = 0;  // seconds in which computation waits for a FETCH alone
+  double fetch_wait = 0;  // seconds in which computation waits for a FETCH or an OFFLOAD alone
 };
 
 struct Simulation {

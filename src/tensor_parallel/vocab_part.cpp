@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tensor_parallel/vocab.h"
+
 namespace trifold {
 
 VocabPart::VocabPart(BlockBuilder& builder, const std::string& name, int64_t padded_vocab, int64_t vocab,
@@ -84,7 +86,7 @@ void VocabPart::add_losses(Run& run, const VocabStatistics& all) const {
   const Tensor losses = run.scratch.take(all.max.dtype, all.max.shape);
   const Tensor weights = run.batch->loss_weight.flat();
   run.ops.cross_entropy(run.stream, losses, all.max, all.sum, all.target);
-  run.show(name_, "losses", losses);
+  run.show(name_, VocabCrossEntropy::kLosses, losses);
   run.ops.weighted_sum(run.stream, run.loss_sum, losses, weights);
   run.ops.fill(run.stream, losses, 1.0);
   run.ops.weighted_sum(run.stream, run.weight_sum, losses, weights);

@@ -87,6 +87,7 @@ Plan Trainer::make_plan() {
 }
 
 void Trainer::make_executor() {
+  executor_.reset();  // first: two would hold their memory and files of activations at once
   activations_ = replica_.layout().activations(row(), config_.batch.micro_batch_size,
                                                config_.model.seq_length, replica_.dtype());
   executor_ = std::make_unique<Executor>(replica_.place(), replica_.mesh(), replica_.ops(),

@@ -147,7 +147,9 @@ std::vector<MemoryReport> Trainer::memory_of_pipeline() {
   return all;
 }
 
+// Signals are not watched here, so it waits only briefly for data of a corpus that is tokenized meanwhile.
 double Trainer::document_imbalance() {
+  constexpr std::chrono::milliseconds kPatience{1000};
   const Mesh& mesh = replica_.mesh();
   if (mesh.size(Axis::Cp) == 1 || !train_.separates_documents()) return 0;
   std::vector<double> pairs(static_cast<size_t>(mesh.size(Axis::Cp)), 0.0);
@@ -155,7 +157,9 @@ double Trainer::document_imbalance() {
   const int64_t end = std::min(order.end, train_.samples());
   Batch batch = valid_batch_.batch();
   for (int64_t micro = 0; micro < std::min<int64_t>(order.count, order_.micros); ++micro) {
-    read_padded(train_, batch, order.first_sample + micro * order.stride, end);
+    const int64_t first = order.first_sample + micro * order.stride;
+    if (first < end && !train_.make_ready(first, kPatience)) return 0;
+    read_padded(train_, batch, first, end);
     add_document_pairs(batch, pairs);
   }
   return most_over_mean(pairs);

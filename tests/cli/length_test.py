@@ -92,7 +92,7 @@ class Length(ProgramTest):
         again, _ = self.trifold(*shape, *leave, "--schedule", "plan.csv")
         self.assertEqual(text[text.index("memory "):], again[again.index("memory "):])
         _, text = self.trifold(*shape, "--schedule", "plan.csv", status=2)
-        self.assertIn("names no block whose activations are off-loaded", text)
+        self.assertIn("moves activations, which needs --cpu-offloading-num-layers", text)
 
     def test_mistakes_are_reported(self):
         for arguments, part in (

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "plan/report.h"
+#include "support/files.h"
 #include "support/training.h"
 
 namespace trifold::test {
@@ -105,6 +106,20 @@ TEST(OffloadedActivations, TakeWhatAPlanSays) {
         EXPECT_EQ(trainer.memory().offloaded > 0, layers > 0);
       });
     }
+}
+
+TEST(OffloadedActivations, RefuseStagesOfOneBlock) {
+  PlanConfig plan;
+  plan.run = leaving(scheduled(on_mesh(four_layers(), 1, 1, 6), "1f1b"), 1);
+  plan.run.mesh.cut.pipeline_model_parallel_layout = "E|t|t|t|t|L";
+  EXPECT_NE(
+      error_of([&] {
+        make_plan_report(resolve(plan));
+      }).find("--cpu-offloading-num-layers 1 has no effect: the last block of a stage is not off-loaded"),
+      std::string::npos);
+  plan.run.mesh.cut.pipeline_model_parallel_layout = "E|tt|t|t|L";
+  plan.run.mesh.ranks = plan.run.mesh.pipeline_model_parallel_size = 5;
+  EXPECT_GT(make_plan_report(resolve(plan)).memory[1].offloaded, 0U);
 }
 
 // Up to three blocks are in memory: one is computed, one moves, and one reads or has left its output for the next.

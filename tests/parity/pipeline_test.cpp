@@ -1,7 +1,10 @@
 // Cutting the model into pipeline stages changes no bit, whatever the schedule.
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "support/compare.h"
+#include "support/files.h"
 #include "support/training.h"
 
 namespace trifold::test {
@@ -58,6 +61,30 @@ INSTANTIATE_TEST_SUITE_P(Schedules, EverySchedule,
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });
+
+// Stage 1 computes a weight gradient from its input, the output of stage 0, after stage 0 has ended the micro-batch and
+// begun the next.
+TEST(ScheduleFile, GivesTheBitsOfOneRankWhenAWeightGradientIsLate) {
+  const TempDir folder;
+  const std::string file = folder.file("late.csv");
+  const PretrainConfig base = deep_run({"", 1, 1, 4}, 0.2);
+  const Curve one = train(base);
+  const auto check_plan = [&](const std::string& plan) {
+    SCOPED_TRACE(plan);
+    std::ofstream(file) << plan << "\n";
+    const Curve late = train(scheduled(base, file));
+    EXPECT_EQ(first_difference(std::span<const double>(one.losses), std::span<const double>(late.losses)),
+              kSame);
+    EXPECT_EQ(
+        first_difference(std::span<const double>(one.grad_norms), std::span<const double>(late.grad_norms)),
+        kSame);
+  };
+  check_plan("0F0,1F0,1I0,0B0,0F1,1W0,1F1,1I1,0B1,0F2,1F2,1W1,1I2,0I2,0W2,0F3,1W2,1F3,1B3,0B3");
+  // Three stages: what the last holds back, the first two do.
+  check_plan(
+      "0F0,1F0,2F0,2I0,1I0,0B0,0F1,1W0,1F1,2F1,2W0,2B1,1I1,0I1,0F2,0W1,1W1,1F2,2F2,2I2,1B2,0B2,0F3,1F3,2W2,2F3,"
+      "2B3,1B3,0B3");
+}
 
 }  // namespace
 }  // namespace trifold::test

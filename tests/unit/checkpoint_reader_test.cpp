@@ -113,6 +113,20 @@ TEST(CheckpointReader, ListsEverythingThatDoesNotFitAtOnce) {
   EXPECT_TRUE(has(error, "tensor adam_m/w is missing"));
 }
 
+TEST(CheckpointReader, TellsAnEarlierVersionFromAnotherModel) {
+  const TemporaryFolder folder;
+  save(folder.path(), 10);
+  Boxes boxes;
+  const Shape grouped{2, 6, 10};
+  const Shape other{10, 12};
+  boxes.add("param/w", DType::F32, grouped, Rect::whole(grouped));
+  boxes.add("param/d", DType::F64, other, Rect::whole(other));
+  const std::string error = bad_input_of([&] { CheckpointReader(folder.path()).load(boxes.all()); });
+  EXPECT_TRUE(
+      has(error, "tensor param/w: written by an earlier version as [12, 10], now [2, 6, 10]: with the"));
+  EXPECT_TRUE(has(error, "tensor param/d: checkpoint [12, 10], requested [10, 12]"));
+}
+
 TEST(CheckpointReader, SaysWhyThereIsNoCheckpoint) {
   const TemporaryFolder folder;
   EXPECT_TRUE(has(load_error(folder.path() / "nowhere"), "does not exist"));

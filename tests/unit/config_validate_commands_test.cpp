@@ -28,6 +28,14 @@ TEST(ConfigValidateCommands, ChecksTheOtherCommands) {
   bench.what.clear();
   EXPECT_EQ(problems(bench).size(), 2u);
   expect_whole(bench);
+  BenchConfig products;
+  products.what = {BenchPart::Hardware};
+  products.run.mesh.cpu_offloading_num_layers = 1;
+  products.run.mesh.cpu_offloading_folder = ".";
+  EXPECT_EQ(texts_of(problems(products)),
+            Words{"--cpu-offloading-num-layers 1 has no effect on these measurements: it needs --what step"});
+  products.what = {BenchPart::Step};
+  EXPECT_EQ(texts_of(problems(products)), Words{});
   TokenizeConfig tokenize;
   tokenize.tokenizer_type = TokenizerType::SentencePiece;
   EXPECT_EQ(problems(tokenize).size(), 3u);

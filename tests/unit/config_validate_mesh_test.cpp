@@ -129,6 +129,13 @@ const std::vector<Case>& cases() {
       {"--num-layers 3 is less than the stages, --pipeline-model-parallel-size 4 x 1 stage a rank = 4: give "
        "at least 4 layers, or --pipeline-model-parallel-size 3 or less",
        [](C& c) { c.model.num_layers = 3; }},
+      {"--num-layers 1 and --pipeline-vocab-parts 2 are together less than the stages, "
+       "--pipeline-model-parallel-size 4 x 1 stage a rank = 4: give at least 2 layers, or "
+       "--pipeline-model-parallel-size 3 or less",
+       [](C& c) {
+         c.model.num_layers = 1, c.mesh.pipeline_vocab_parts = 2;
+         c.model.untie_embeddings_and_output_weights = true;
+       }},
       {"--num-layers 6 is less than the stages, --pipeline-model-parallel-size 4 x "
        "--num-virtual-stages-per-pipeline-rank 2 = 8: give at least 8 layers, or at most 1 a rank",
        [](C& c) { schedule(c, "interleaved", 2), c.model.num_layers = 6; }},

@@ -65,8 +65,8 @@ TEST(OffloadPass, GivesPlansThatPassTheCheckAndReadBack) {
     }
 }
 
-std::string offload_error(const std::string& plan) {
-  const PlanShape shape{.stages = 1, .micros = 1, .blocks = {3}, .offloaded = {2}};
+std::string offload_error(const std::string& plan, const std::vector<int>& offloaded = {2}) {
+  const PlanShape shape{.stages = 1, .micros = 1, .blocks = {3}, .offloaded = offloaded};
   try {
     check_plan(parse_plan(plan), shape);
   } catch (const Error& error) {
@@ -99,6 +99,12 @@ TEST(OffloadCheck, NamesTheActionThatIsWrong) {
   }
 }
 
+TEST(OffloadCheck, NamesTheOptionThatIsMissing) {
+  const std::string error = offload_error("0F0@0,0F0@1,0F0@2,0OFFLOAD0@0,0FETCH0@0,0B0,0STEP", {});
+  EXPECT_NE(error.find("it moves activations, which needs --cpu-offloading-num-layers"), std::string::npos)
+      << error;
+}
+
 // Three blocks, a second each way; the first leaves. 30 bytes are kept, 10 by each block.
 TEST(OffloadSimulation, MovesBesideComputationAndFreesMemory) {
   const auto run = [](int offloaded, double rate) {
@@ -120,6 +126,48 @@ TEST(OffloadSimulation, MovesBesideComputationAndFreesMemory) {
   EXPECT_EQ(run(0, 1).ranks[0].peak_bytes, 30U);
   // The third block is computed while the first is away; from its FETCH on all are there.
   EXPECT_EQ(run(1, 10).ranks[0].peak_bytes, 30U);
+}
+
+double begin_of(const Simulation& simulation, const Action& action) {
+  for (const TimelineEntry& entry : simulation.timeline)
+    if (entry.action == action) return entry.begin;
+  return -1;
+}
+
+// Four blocks, a second forward and two back each; a move takes five.
+TEST(OffloadSimulation, WaitsUntilTheBlockBeforeHasLeft) {
+  const PlanShape shape{.stages = 1, .micros = 1, .blocks = {4}, .offloaded = {3}};
+  CostModel cost;
+  cost.stages = {{.f = 4, .i = 4, .w = 4, .kept_bytes = 40}};
+  cost.offload_bytes_per_second = 2;
+  const Simulation two = simulate(
+      parse_plan(
+          "0F0@0,0F0@1,0OFFLOAD0@0,0F0@2,0OFFLOAD0@1,0F0@3,0FETCH0@1,0B0@3,0FETCH0@0,0B0@2,0B0@1,0B0@0,0STEP"),
+      shape, cost);
+  // The first leaves from 2 to 7, the second from 7 to 12; they are back at 17 and 22.
+  EXPECT_EQ(begin_of(two, {ActionKind::F, 0, 2, 0}), 2);
+  EXPECT_EQ(begin_of(two, {ActionKind::F, 0, 3, 0}), 7);
+  EXPECT_EQ(begin_of(two, {ActionKind::B, 0, 2, 0}), 17);
+  EXPECT_EQ(begin_of(two, {ActionKind::B, 0, 1, 0}), 22);
+  EXPECT_EQ(two.ranks[0].fetch_wait, 4 + 7 + 3);
+  // A FETCH between them has waited already, and computation goes on.
+  const Simulation apart = simulate(
+      parse_plan(
+          "0F0@0,0F0@1,0OFFLOAD0@0,0F0@2,0FETCH0@0,0OFFLOAD0@1,0F0@3,0FETCH0@1,0B0@3,0B0@2,0B0@1,0B0@0,0STEP"),
+      shape, cost);
+  EXPECT_EQ(begin_of(apart, {ActionKind::F, 0, 3, 0}), 3);
+}
+
+// Two blocks, of which the first is away from 2 to 22.
+TEST(OffloadSimulation, PairsWaitForTheFetchesOfBoth) {
+  const PlanShape shape{.stages = 1, .micros = 2, .blocks = {2}, .offloaded = {1}};
+  CostModel cost;
+  cost.stages = {{.f = 2, .i = 1, .w = 1, .kept_bytes = 20}};
+  cost.offload_bytes_per_second = 1;
+  const Simulation pair =
+      simulate(parse_plan("0F0@0,0F0@1,0OFFLOAD0@0,0FETCH0@0,(0F1;0B0)OVERLAP_F_B,0B1,0STEP"), shape, cost);
+  EXPECT_EQ(begin_of(pair, {ActionKind::B, 0, Action::kAll, 0}), 24);
+  EXPECT_EQ(pair.ranks[0].fetch_wait, 20);
 }
 
 // Many micro-batches in flight: those of the first rank wait out of memory.

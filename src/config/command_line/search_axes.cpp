@@ -16,7 +16,7 @@ namespace {
 std::vector<int64_t> tensor_candidates(const SearchJob& job, const Layout& before) {
   const ModelConfig& model = job.run.model;
   const int64_t keys = key_heads(model);
-  const int64_t inner =  // experts are never cut, but the one that all tokens share is
+  const int64_t inner =  // these ranks cut no expert but the one that all tokens share
       model.num_experts ? model.moe_shared_expert_intermediate_size.value_or(0) : inner_width(model);
   const int64_t ranks = job.run.mesh.ranks / before[SearchAxis::Context];
   std::vector<int64_t> sizes;

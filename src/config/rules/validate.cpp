@@ -175,14 +175,19 @@ std::vector<Problem> problems(const BenchConfig& config) {
             "--what hardware cannot be combined with other measurements, because it writes its own kind of "
             "file")
         .right("measure it alone");
-  if (run.mesh.enable_cuda_graph && std::count(config.what.begin(), config.what.end(), BenchPart::Step) == 0)
+  const bool steps = std::count(config.what.begin(), config.what.end(), BenchPart::Step) > 0;
+  if (run.mesh.enable_cuda_graph && !steps)
     problems.about("enable-cuda-graph", "what")
         .wrong("--enable-cuda-graph has no effect on these measurements")
         .right("it needs --what step");
-  if (run.mesh.tune_products != "off" &&
-      std::count(config.what.begin(), config.what.end(), BenchPart::Step) == 0)
+  if (run.mesh.tune_products != "off" && !steps)
     problems.about("tune-products", "what")
         .wrong("--tune-products {} has no effect on these measurements", run.mesh.tune_products)
+        .right("it needs --what step");
+  if (run.mesh.cpu_offloading_num_layers > 0 && !steps)
+    problems.about("cpu-offloading-num-layers", "what")
+        .wrong("--cpu-offloading-num-layers {} has no effect on these measurements",
+               run.mesh.cpu_offloading_num_layers)
         .right("it needs --what step");
   return problems.take();
 }

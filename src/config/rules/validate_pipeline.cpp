@@ -1,4 +1,5 @@
 // Checks of the pipeline: schedule, stages, the cut of the layers, micro-batches and asynchronous updates.
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -58,18 +59,21 @@ void check_enough_layers(const PretrainConfig& config, int chunks, Problems& pro
   const int64_t stages = int64_t{ranks} * chunks;
   const int64_t layers = config.model.num_layers;
   const int parts = config.mesh.pipeline_vocab_parts;
-  if (layers + (parts > 1 ? parts : 0) >= stages) return;
+  const int64_t behind = parts > 1 ? parts : 0;
+  const int64_t shared = layers + behind;  // by the stages
+  if (shared >= stages) return;
   std::string fewer;
-  if (chunks > 1 && layers >= ranks)
-    fewer = fmt::format(", or at most {} a rank", layers / ranks);
-  else if (layers >= chunks)
-    fewer = fmt::format(", or --pipeline-model-parallel-size {} or less", layers / chunks);
+  if (chunks > 1 && shared >= ranks)
+    fewer = fmt::format(", or at most {} a rank", shared / ranks);
+  else if (shared >= chunks)
+    fewer = fmt::format(", or --pipeline-model-parallel-size {} or less", shared / chunks);
   problems
       .about("num-layers", "pipeline-model-parallel-size", "num-virtual-stages-per-pipeline-rank",
-             "num-layers-per-virtual-pipeline-stage")
-      .wrong("--num-layers {} is less than the stages, --pipeline-model-parallel-size {} x {} = {}", layers,
-             ranks, stages_origin(config.pipeline, chunks), stages)
-      .right("give at least {} layers{}", stages, fewer);
+             "num-layers-per-virtual-pipeline-stage", "pipeline-vocab-parts")
+      .wrong("--num-layers {}{} less than the stages, --pipeline-model-parallel-size {} x {} = {}", layers,
+             behind > 0 ? fmt::format(" and --pipeline-vocab-parts {} are together", parts) : " is", ranks,
+             stages_origin(config.pipeline, chunks), stages)
+      .right("give at least {} layers{}", std::max<int64_t>(1, stages - behind), fewer);
 }
 
 // The parts of the output layer against the model.

@@ -21,9 +21,10 @@ namespace trifold {
 Plan parse_plan_with_waits(std::string_view text);
 
 // The plan as a file that PyTorch reads with `_load_csv(FILE)`, that is in its format "compute_only": F, I,
-// W, B and OVERLAP_F_B, to which PyTorch adds messages, reductions and gathers itself. An I, W or B that is
-// split into blocks is written whole, at the position of its last block. Throws Error(BadInput) for the plan
-// of an asynchronous schedule: one with weight versions, or with updates before its end.
+// W, B and OVERLAP_F_B, to which PyTorch adds messages, reductions and gathers itself. An F, I, W or B
+// that is split into blocks is written whole, at the position of its block 0: the first of an F, the last of the
+// others. Throws Error(BadInput) for the plan of an asynchronous schedule: one with weight versions, or with updates
+// before its end.
 std::string to_torch_csv(const Plan& plan);
 
 // The same with everything that PyTorch's runtime does, for `_load_csv(FILE, format="compute_comms")`:
