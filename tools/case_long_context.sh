@@ -26,7 +26,7 @@ PYTHON
 
 model=(--num-layers 3 --hidden-size 128 --num-attention-heads 2 --position-embedding-type rope --normalization RMSNorm
        --swiglu --disable-bias-linear --untie-embeddings-and-output-weights)
-train=(pretrain --data-path train.txt --split 100,0,0 "${model[@]}" --adam-beta2 0.98 --threads-per-rank 1)
+train=(pretrain --data-path train.txt --split "100,0,0" "${model[@]}" --adam-beta2 0.98 --threads-per-rank 1)
 "$trifold" "${train[@]}" --seq-length 1024 --micro-batch-size 4 --global-batch-size 4 --train-iters "${SHORT_STEPS:-2000}" \
   --lr 2e-3 --lr-decay-style constant --lr-warmup-iters $((${SHORT_STEPS:-2000} / 40)) --save short
 "$trifold" "${train[@]}" --seq-length 16384 --rotary-base 160000 --finetune --load short --micro-batch-size 1 \
