@@ -1,7 +1,7 @@
 #include "schedule/check.h"
 
 #include "core/error.h"
-#include "schedule/check_rows.h"
+#include "schedule/check/check_rows.h"
 #include "schedule/placement.h"
 
 namespace trifold {

@@ -3,7 +3,7 @@
 
 #include "core/error.h"
 #include "schedule/batches.h"
-#include "schedule/check_rows.h"
+#include "schedule/check/check_rows.h"
 #include "schedule/placement.h"
 
 namespace trifold {

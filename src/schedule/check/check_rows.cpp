@@ -1,11 +1,12 @@
-#include "schedule/check_rows.h"
+#include "schedule/check/check_rows.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <tuple>
 
 #include "core/error.h"
+#include "schedule/check/check_action.h"
+#include "schedule/check/check_offload.h"
 #include "schedule/placement.h"
 
 namespace trifold {
@@ -41,7 +42,12 @@ struct StageState {
 class Rows {
  public:
   Rows(const Plan& plan, const PlanShape& shape, const std::vector<int>& rank_of)
-      : plan_(plan), shape_(shape), micros_(static_cast<size_t>(shape.micros)), stages_(rank_of.size()) {
+      : plan_(plan),
+        shape_(shape),
+        micros_(static_cast<size_t>(shape.micros)),
+        stages_(rank_of.size()),
+        offloads_(shape),
+        at_{plan} {
     items_.resize(stages_.size() * micros_);
     for (size_t s = 0; s < stages_.size(); ++s) {
       stages_[s].rank = static_cast<size_t>(rank_of[s]);
@@ -62,17 +68,15 @@ class Rows {
       stage.members.resize(static_cast<size_t>(stage.all_steps) + 1);
       if (stage.all_steps == 1) stage.members[0] = shape_.micros;  // the Step reports missing ones
     }
-    for (rank_ = 0; rank_ < plan_.size(); ++rank_)
-      for (index_ = 0; index_ < plan_[rank_].size(); ++index_) take(plan_[rank_][index_]);
+    for (at_.rank = 0; at_.rank < plan_.size(); ++at_.rank)
+      for (at_.index = 0; at_.index < plan_[at_.rank].size(); ++at_.index) take(plan_[at_.rank][at_.index]);
     for (size_t s = 0; s < stages_.size(); ++s) check_complete(s);
   }
 
  private:
   template <class... Args>
   void require(bool good, fmt::format_string<Args...> why, Args&&... args) const {
-    if (good) return;
-    bad_input("the plan is wrong at {}: it {}", where(plan_, rank_, index_),
-              fmt::format(why, std::forward<Args>(args)...));
+    at_.require(good, why, std::forward<Args>(args)...);
   }
 
   Item& item(const Action& action) {
@@ -81,7 +85,6 @@ class Rows {
   Item& item_of(int stage, int micro) { return item({ActionKind::F, stage, Action::kAll, micro}); }
   StageState& stage_of(const Action& action) { return stages_[static_cast<size_t>(action.stage)]; }
   int last_stage() const { return static_cast<int>(stages_.size()) - 1; }
-  bool in_range(const Action& action) const { return 0 <= action.micro && action.micro < shape_.micros; }
   bool same_rank(int stage, int other) const {
     return stages_[static_cast<size_t>(stage)].rank == stages_[static_cast<size_t>(other)].rank;
   }
@@ -93,14 +96,19 @@ class Rows {
     if (action.kind == ActionKind::ReduceGrad) stage.reduces = true;
     if (action.kind == ActionKind::Unshard) gathers_ = true;
     const bool weight = action.kind == ActionKind::B || action.kind == ActionKind::W;
-    if (!weight || !in_range(action) || item(action).batch >= 0) return;
+    if (!weight || !is_micro_of(shape_, action) || item(action).batch >= 0) return;
     item(action).batch = stage.all_steps;
     stage.members.resize(static_cast<size_t>(stage.all_steps) + 1);
     ++stage.members.back();
   }
 
   void take(const Action& action) {
-    check_fields(action);
+    const StageState& stage = stage_of(action);
+    check_fields(at_, action, shape_, stage.blocks);
+    require(!(is_compute(action.kind) || action.kind == ActionKind::ReduceGrad) || shape_.forward_only ||
+                stage.steps < stage.all_steps || stage.all_steps == 0,
+            "comes after the last Step of its stage");
+    if (action.overlaps_next) check_pair(at_, action);
     switch (action.kind) {
       case ActionKind::F:
         return forward(action);
@@ -122,7 +130,7 @@ class Rows {
         return residency(action);
       case ActionKind::Offload:
       case ActionKind::Fetch:
-        return offload(action);
+        return offloads_.take(at_, action, item(action).forwards, item(action).input);
       case ActionKind::ReduceTied:
         return reduce_tied(action);
       case ActionKind::ReduceGrad:
@@ -132,47 +140,6 @@ class Rows {
       default:
         require(!is_of_tables(action.kind), "is of a model with embedding tables");
     }
-  }
-
-  void check_fields(const Action& action) {
-    const StageState& stage = stage_of(action);
-    const bool residency = action.kind == ActionKind::Unshard || action.kind == ActionKind::Reshard;
-    const bool forward = action.kind == ActionKind::F || action.kind == ActionKind::SendF ||
-                         action.kind == ActionKind::RecvF || residency;
-    require(forward || !shape_.forward_only, "is not allowed in a forward-only plan");
-    if (has_micro(action.kind) || reduces_one_micro(action))
-      require(in_range(action), "names a micro-batch that does not exist; there are {}", shape_.micros);
-    else
-      require(action.micro == Action::kAll, "must not name a micro-batch{}",
-              action.kind == ActionKind::ReduceGrad ? ": its bucket is reduced once, after all of them" : "");
-    const bool by_block =
-        is_compute(action.kind) || is_offload(action.kind) || action.kind == ActionKind::ReduceGrad;
-    require(action.block == Action::kAll || by_block, "is for the whole stage, not for one block");
-    require(Action::kAll <= action.block && action.block < stage.blocks,
-            "names a block that does not exist; stage {} has {}", action.stage, stage.blocks);
-    require(action.version == 0 || is_compute(action.kind), "has no weight version");
-    require(!(is_compute(action.kind) || action.kind == ActionKind::ReduceGrad) || shape_.forward_only ||
-                stage.steps < stage.all_steps || stage.all_steps == 0,
-            "comes after the last Step of its stage");
-    if (action.overlaps_next) check_pair(action);
-  }
-
-  // Whether the plan reduces this bucket after every micro-batch.
-  bool is_each(int stage, int block) const {
-    if (shape_.each.empty()) return false;
-    const std::vector<int>& each = shape_.each.at(static_cast<size_t>(stage));
-    return std::find(each.begin(), each.end(), block) != each.end();
-  }
-  bool reduces_one_micro(const Action& action) const {
-    return action.kind == ActionKind::ReduceGrad && is_each(action.stage, std::max(action.block, 0));
-  }
-
-  void check_pair(const Action& action) const {
-    const RankPlan& row = plan_[rank_];
-    const bool followed =
-        index_ + 1 < row.size() && is_compute(row[index_ + 1].kind) && is_compute(action.kind);
-    require(followed && (action.kind == ActionKind::F) != (row[index_ + 1].kind == ActionKind::F),
-            "overlaps the next action, which takes one forward and one backward");
   }
 
   // For actions that read weights, if the plan has UNSHARDs.
@@ -212,45 +179,10 @@ class Rows {
     next = action.block == Action::kAll ? -1 : action.block - 1;
   }
 
-  // The block's output is the input of the block behind it, so both need it.
-  void offload(const Action& action) {
-    const Item& own = item(action);
-    require(!shape_.offloaded.empty(), "moves activations, which needs --cpu-offloading-num-layers");
-    const int most = shape_.offloaded.at(static_cast<size_t>(action.stage));
-    require(0 <= action.block && action.block < most,
-            "names no block whose activations are off-loaded; of stage {} those are the first {}",
-            action.stage, most);
-    const auto key = std::tuple(action.stage, action.block, action.micro);
-    if (action.kind == ActionKind::Fetch) {
-      const auto found = offloaded_.find(key);
-      require(found != offloaded_.end() && !found->second, "fetches what is not off-loaded");
-      found->second = true;
-      return;
-    }
-    require(own.forwards > action.block + 1, "comes before the forward of block {}, which reads its output",
-            action.block + 1);
-    require(own.input > action.block, "comes after the backward of block {} has begun", action.block + 1);
-    require(offloaded_.emplace(key, false).second, "is a second one of its block and micro-batch");
-  }
-
-  // That what a backward reads has been fetched: the activations of its blocks, and the output of the block before.
-  void check_fetched(const Action& action) {
-    if (offloaded_.empty()) return;
-    const int from = action.block == Action::kAll ? 0 : std::max(action.block - 1, 0);
-    const int to = action.block == Action::kAll ? stage_of(action).blocks - 1 : action.block;
-    for (int block = from; block <= to; ++block) {
-      const auto found = offloaded_.find(std::tuple(action.stage, block, action.micro));
-      require(found == offloaded_.end() || found->second,
-              "reads activations that are off-loaded: {}FETCH{}@{} "
-              "must come before it",
-              action.stage, action.micro, block);
-    }
-  }
-
   void input_gradient(const Action& action) {
     Item& own = item(action);
     check_gathered(action);
-    check_fetched(action);
+    offloads_.check_read(at_, action, stage_of(action).blocks);
     require(own.forward, "comes before the forward of its micro-batch");
     require(own.version == action.version, "uses weight version {}, its forward used {}", action.version,
             own.version);
@@ -266,7 +198,7 @@ class Rows {
   void weight_gradient(const Action& action) {
     Item& own = item(action);
     StageState& stage = stage_of(action);
-    check_fetched(action);
+    offloads_.check_read(at_, action, stage_of(action).blocks);
     require(own.forward, "comes before the forward of its micro-batch");
     require(own.version == action.version, "uses weight version {}, its forward used {}", action.version,
             own.version);
@@ -330,7 +262,7 @@ class Rows {
     const int block = std::max(action.block, 0);
     require(stage.steps < stage.all_steps, "is not followed by a Step of its stage");
     if (!shape_.bucket_ends.empty()) check_bucket(action);
-    if (reduces_one_micro(action)) return reduce_one_micro(action, block);
+    if (reduces_one_micro(shape_, action)) return reduce_one_micro(action, block);
     require(complete(stage, block), "comes before the last gradient of its block");
     require(!tied_ || action.stage != 0 || block != 0 || stage.tied,
             "comes before the REDUCE_TIED of its stage");
@@ -366,7 +298,7 @@ class Rows {
   void check_reduced(const Action& step, int end) {
     const StageState& stage = stage_of(step);
     const auto block = static_cast<size_t>(end);
-    if (!is_each(step.stage, end))
+    if (!is_each(shape_, step.stage, end))
       return require(stage.reduced[block], "comes before the reduction of the bucket that ends at block {}",
                      end);
     const int micros = stage.members[static_cast<size_t>(stage.steps)];
@@ -382,7 +314,7 @@ class Rows {
     require(stage.members[now] > 0, "has no gradient since the Step before");
     require(complete(stage, 0), "comes before the last gradient: {} of {} micro-batches are complete",
             stage.complete[0], stage.members[now]);
-    require(!stage.reduces || stage.reduced[0] || is_each(action.stage, 0),
+    require(!stage.reduces || stage.reduced[0] || is_each(shape_, action.stage, 0),
             "comes before the reduction of block 0");
     if (!shape_.bucket_ends.empty())
       for (int end : shape_.bucket_ends.at(static_cast<size_t>(action.stage))) check_reduced(action, end);
@@ -427,12 +359,12 @@ class Rows {
   const PlanShape& shape_;
   size_t micros_;
   std::vector<StageState> stages_;
-  std::vector<Item> items_;                              // [stage, micro]
-  std::set<std::tuple<int, int, int>> parts_;            // stage, block, micro: reductions of one micro-batch
-  std::map<std::tuple<int, int, int>, bool> offloaded_;  // the same: whether they have been fetched
+  std::vector<Item> items_;                    // [stage, micro]
+  std::set<std::tuple<int, int, int>> parts_;  // stage, block, micro: reductions of one micro-batch
+  OffloadCheck offloads_;
   bool tied_ = false;
-  bool gathers_ = false;         // the plan has UNSHARDs
-  size_t rank_ = 0, index_ = 0;  // the current action
+  bool gathers_ = false;  // the plan has UNSHARDs
+  PlanPosition at_;       // the current action
 };
 
 }  // namespace
