@@ -1,10 +1,8 @@
 #include "preprocess/preprocess.h"
 
 #include <algorithm>
-#include <atomic>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "clicks/click_input.h"
@@ -15,7 +13,7 @@
 #include "files/mapped_file.h"
 #include "preprocess/click_reader.h"
 #include "preprocess/given_encoding.h"
-#include "preprocess/number_ids.h"
+#include "preprocess/number_tables.h"
 #include "preprocess/parse_clicks.h"
 
 namespace trifold {
@@ -95,7 +93,10 @@ class Job {
     }
     result_.parse_seconds = seconds_since(start);
     start = Clock::now();
-    number_tables(partial.path(), writer);
+    const NumberingJob job{options_, given_ ? &*given_ : nullptr, writer, partial.path(), key_bytes()};
+    result_.partitioned_tables = number_tables(job, folder, pool_, [&](int done) {
+      progress_({total_bytes_, total_bytes_, writer.samples(), layout_.tables, done});
+    });
     write_click_folder(folder, partial.path());
     partial.finish();
     result_.number_seconds = seconds_since(start);
@@ -312,121 +313,6 @@ class Job {
     }
   }
 
-  // The columns of a table, that with its name first.
-  std::vector<int> columns_of(int table) const {
-    std::vector<int> columns{table};
-    const std::vector<ClickFolder::Table>& tables = result_.folder.tables;
-    for (int t = 0; t < layout_.tables; ++t)
-      if (tables[static_cast<size_t>(t)].shares == tables[static_cast<size_t>(table)].name)
-        columns.push_back(t);
-    return columns;
-  }
-
-  // Each worker takes the next table; the assignment does not affect the result.
-  void number_tables(const std::string& path, const ClickColumnWriter& writer) {
-    std::atomic<int> next{0};
-    std::atomic<int> done{0};
-    std::mutex reporting;
-    pool_.run([&](int) {
-      for (int t = next++; t < layout_.tables; t = next++) {
-        if (result_.folder.tables[static_cast<size_t>(t)].shares.empty())
-          number_columns(path, writer, columns_of(t));
-        const std::lock_guard lock(reporting);
-        progress_({total_bytes_, total_bytes_, writer.samples(), layout_.tables, ++done});
-      }
-    });
-  }
-
-  // What all columns need.
-  IdColumnJob job_of(const std::string& path, const ClickColumnWriter& writer, int t) const {
-    IdColumnJob job;
-    job.keys = writer.key_file(t);
-    job.key_bytes = key_bytes();
-    job.scratch = job.keys + ".";
-    job.ids = result_.folder.ids_file(path, t);
-    job.dictionary = result_.folder.dictionary_file(path, t);
-    job.threshold = options_.frequency_threshold;
-    job.memory = options_.memory / static_cast<size_t>(pool_.size());
-    return job;
-  }
-
-  void number_columns(const std::string& path, const ClickColumnWriter& writer,
-                      const std::vector<int>& columns) {
-    if (options_.keep_keys) return keep_keys(path, writer, columns[0]);
-    IdColumnResult ids;
-    std::optional<int> given;  // bytes of a hash in the table's dictionary, once it is complete
-    if (!options_.hash_ids) given = finish_dictionary(path, writer, columns, ids);
-    for (const int t : columns) {
-      IdColumnJob job = job_of(path, writer, t);
-      job.given = given;
-      if (options_.hash_ids)
-        ids = number_hashed_ids(job, options_.max_ind_range);
-      else if (given)
-        ids = number_ids(job);
-      take_in_ids(path, t, ids);
-      std::filesystem::remove(job.keys);
-    }
-  }
-
-  // Makes, or copies, the dictionary of a table. Returns the bytes of its hashes if columns are still to be numbered by
-  // it; a single column of a new dictionary has its ids already, with what `ids` says.
-  //
-  // The dictionary of several columns is that of the first, grown by the values of the others; each column is numbered
-  // again when it is complete, because a value that is rare in one may have an id by another.
-  std::optional<int> finish_dictionary(const std::string& path, const ClickColumnWriter& writer,
-                                       const std::vector<int>& columns, IdColumnResult& ids) {
-    const std::string file = result_.folder.dictionary_file(path, columns[0]);
-    std::optional<IdColumnJob::Known> known;
-    if (given_) {
-      known = {given_->dictionary_file(*options_.dictionaries_of, columns[0]),
-               given_->tables[static_cast<size_t>(columns[0])].dictionary_bytes};
-      if (!options_.grow_dictionaries) {
-        std::filesystem::copy_file(known->file, file);
-        return known->bytes;
-      }
-    }
-    for (const int t : columns) {
-      IdColumnJob job = job_of(path, writer, t);
-      job.known = known;
-      if (t != columns.back()) job.dictionary = job.scratch + "dictionary";
-      ids = number_ids(job);
-      if (known && t != columns[0]) std::filesystem::remove(known->file);
-      known = {job.dictionary, ids.dictionary_bytes};
-    }
-    if (columns.size() == 1) return std::nullopt;
-    return ids.dictionary_bytes;
-  }
-
-  void keep_keys(const std::string& path, const ClickColumnWriter& writer, int t) {
-    ClickFolder::Table& table = result_.folder.tables[static_cast<size_t>(t)];
-    std::filesystem::rename(writer.key_file(t), result_.folder.ids_file(path, t));
-    table.keys = true;
-    table.dictionary = false;
-    table.id_bytes = key_bytes();
-  }
-
-  void take_in_ids(const std::string& path, int t, const IdColumnResult& ids) {
-    ClickFolder::Table& table = result_.folder.tables[static_cast<size_t>(t)];
-    table.rows = ids.rows;
-    table.id_bytes = ids.id_bytes;
-    table.dictionary = !options_.hash_ids;
-    table.dictionary_bytes = ids.dictionary_bytes;
-    if (table.dictionary) table.dictionary_crc = result_.folder.dictionary_checksum(path, t);
-    if (given_ && table.dictionary) note_older(path, t);
-    const std::lock_guard lock(counting_);
-    result_.partitioned_tables += ids.partitions > 1 ? 1 : 0;
-  }
-
-  // What the dictionary of a table was grown from, if it is no longer the same.
-  void note_older(const std::string& path, int t) {
-    ClickFolder::Table& table = result_.folder.tables[static_cast<size_t>(t)];
-    const ClickFolder::Table& older = given_->tables[static_cast<size_t>(t)];
-    table.grown_from = older.grown_from;
-    std::string mapping = given_->mapping(*options_.dictionaries_of, t);
-    if (mapping != result_.folder.mapping(path, t))
-      table.grown_from.push_back({older.rows, std::move(mapping)});
-  }
-
   PreprocessOptions options_;
   ThreadPool& pool_;
   FunctionRef<void(const PreprocessProgress&)> progress_;
@@ -438,7 +324,6 @@ class Job {
   int64_t samples_ = 0;
   float least_ = 0;
   PreprocessResult result_;
-  std::mutex counting_;
 };
 
 }  // namespace
