@@ -1,0 +1,26 @@
+// Layers and costs that follow from the shape of a DLRM; internal to models/dlrm.cpp.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "models/dlrm.h"
+#include "nn/label_towers.h"
+
+namespace trifold {
+
+// Widths of an MLP: of its input, then of each layer's output.
+std::vector<int64_t> mlp_widths(int64_t in, const std::vector<int64_t>& rest);
+
+// The column of an MLP's first statistics; nothing without batch normalisation, or without a hidden layer.
+std::optional<int64_t> first_norm(const DlrmShape& shape, std::string_view mlp);
+
+LabelTowersShape towers_of(const DlrmShape& shape);
+
+// Flops of a block for one sample.
+BlockFlops bottom_flops(const DlrmShape& shape);
+BlockFlops top_flops(const DlrmShape& shape);
+
+}  // namespace trifold
