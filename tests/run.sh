@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs missing packages, builds Trifold and runs the tests that this machine can run. Lists what was skipped, and why.
 #
-#   tests/run.sh           the release build and all of its tests but the long ones
+#   tests/run.sh           the release build and its tests, but for the long ones and those of the CUDA code
 #   tests/run.sh --quick   the release build and its tests of the labels unit and parity: for a quick look while working
 #   tests/run.sh --all     what continuous integration runs: the above, layout, shell scripts, unit tests with
 #                          AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer, clang-tidy
@@ -53,8 +53,12 @@ skip() {
   printf '\n== %s: skipped, %s\n' "$1" "$2"
 }
 
-# Whether the CUDA module is compiled: its kernels take minutes, and without a GPU only those who change the code need them.
-builds_cuda() { [[ $mode == all || $mode == long ]] || command -v nvidia-smi >/dev/null; }
+# Whether this run is for those who change the code.
+develops() { [[ $mode == all || $mode == long ]]; }
+
+# Whether the CUDA module is compiled: its kernels take minutes, and without a GPU only those who change the code need
+# them. The same goes for the tests of CUDA code that need no GPU.
+builds_cuda() { develops || command -v nvidia-smi >/dev/null; }
 
 # build PRESET [TARGET...]: prints only what is wrong. From nothing, several files are compiled at once, which takes half
 # as long; a folder that was configured before stays as it is, so that little is compiled again while working.
@@ -64,9 +68,14 @@ build() {
   shift
   if [[ ! -e build/$preset/CMakeCache.txt ]]; then options=(-DCMAKE_UNITY_BUILD=ON -DTRIFOLD_JOIN_TESTS=ON); fi
   if builds_cuda; then
-    options+=(-DTRIFOLD_CUDA=ON)
+    options+=(-DTRIFOLD_CUDA=ON -DTRIFOLD_DEVICE_TESTS=ON)
   elif [[ ! -e build/$preset/CMakeCache.txt ]]; then
-    options+=(-DTRIFOLD_CUDA=OFF)
+    options+=(-DTRIFOLD_CUDA=OFF -DTRIFOLD_DEVICE_TESTS=OFF)
+  fi
+  if develops; then
+    options+=(-DTRIFOLD_LONG_TESTS=ON)
+  elif [[ ! -e build/$preset/CMakeCache.txt ]]; then
+    options+=(-DTRIFOLD_LONG_TESTS=OFF)
   fi
   if (($#)); then targets=(--target "$@"); fi
   mkdir -p build
@@ -91,7 +100,8 @@ run_ctest() {
 kernel_tools() {
   local packages=build/kernel_tools PATH=$PATH:/usr/local/cuda/bin
   if ! builds_cuda; then
-    skip "CUDA module" "this machine has no GPU; tests/run.sh --all compiles it, and its gates on machine code"
+    skip "CUDA module, tests of its kernels and of devices" \
+      "this machine has no GPU; tests/run.sh --all compiles and runs them, on an emulation and a make-believe device"
   elif ! command -v nvcc >/dev/null; then
     skip "gates on machine code" "nvcc is missing"
   elif command -v cuobjdump >/dev/null && command -v nvdisasm >/dev/null || [[ -d $packages ]]; then
@@ -224,7 +234,7 @@ if [[ $mode == long ]]; then
   part "Tests of all labels" release_tests  # with nothing beside them: some measure speed
 else
   if [[ $mode == all ]]; then start_aside "${aside_parts[@]}"; fi
-  skip "tests of the label long" "they take longer; tests/run.sh --long runs them"
+  skip "tests of the label long" "they take longer, and include all cases where other tests run a selection; tests/run.sh --long runs them"
   part "Tests of all labels but long" release_tests -LE '^long$'
 fi
 if [[ $mode == user ]]; then

@@ -12,6 +12,9 @@ TRIFOLD = os.environ["TRIFOLD"]
 TEXT = pathlib.Path(os.environ["TRIFOLD_ROOT"]) / "data" / "tinyshakespeare.txt"
 GOLDEN = pathlib.Path(os.environ["TRIFOLD_ROOT"]) / "tests" / "golden"
 
+# All cases, as the tests of the label long run them, and not a selection in which each value of each option occurs.
+WHOLE = bool(os.environ.get("TRIFOLD_WHOLE"))
+
 # A GPT that trains in a moment; every test adds its own options.
 SMALL = ("--num-layers 2 --hidden-size 32 --num-attention-heads 2 --seq-length 32 --micro-batch-size 2 "
          "--global-batch-size 4 --lr 1e-3 --lr-decay-style constant --split 90,10,0 --threads-per-rank 1").split()
@@ -20,6 +23,11 @@ SMALL = ("--num-layers 2 --hidden-size 32 --num-attention-heads 2 --seq-length 3
 CLICKS = ("--table-rows 300-200-50-3 --synthetic-samples 6000 --valid-samples 1000 --dense-features 4 --bottom-mlp 8-4 "
           "--embedding-dim 4 --top-mlp 8-1 --global-batch-size 250 --lr 0.2 --embedding-optimizer rowwise-adagrad "
           "--embedding-lr 0.05 --threads-per-rank 1").split()
+
+
+def only_whole(test):
+    """For a test whose cases others cover one by one."""
+    return unittest.skipUnless(WHOLE, "part of the label long (TRIFOLD_WHOLE=1)")(test)
 
 
 class ProgramTest(unittest.TestCase):

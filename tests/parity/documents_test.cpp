@@ -5,6 +5,7 @@
 #include <map>
 
 #include "ops/host_copy.h"
+#include "parity/whole.h"
 #include "support/compare.h"
 #include "support/training.h"
 #include "text/samples.h"
@@ -165,6 +166,7 @@ TEST_P(Documents, TrainTheSameOnEveryMesh) {
     config.model.num_layers = 7;
     config.model.hidden_dropout = config.model.attention_dropout = 0.1;
     config.precision.f64 = f64;
+    if (!kWhole) config.batch.train_iters = 5;
     const Trained one = train_on(data, config);
     struct {
       int dp, tp, pp;
@@ -187,7 +189,10 @@ TEST_P(Documents, TrainTheSameOnEveryMesh) {
                        {2, 2, 1, "1f1b", 1, RecomputeGranularity::Full, 2, 2, ContextExchange::Ring, 3},
                        {1, 1, 1, "1f1b", 1, RecomputeGranularity::None, 3, 8},
                        {1, 1, 1, "1f1b", 1, RecomputeGranularity::Selective, 1, 8, ContextExchange::Ring}};
+    bool next = f64 == GetParam();
     for (const auto& c : cases) {
+      // In f64 for one of the models, in f32 for the other.
+      if (next = !next; !kWhole && next) continue;
       SCOPED_TRACE(fmt::format("f64 {} dp {} cp {} tp {} pp {} {}", f64, c.dp, c.cp, c.tp, c.pp, c.schedule));
       const auto on = [&](int pp) {
         PretrainConfig cut = on_mesh(config, c.dp, c.tp, pp, c.cp);

@@ -1,5 +1,5 @@
 // A cut through the matrix of meshes, schedules and modes: every mesh of 8 ranks and every schedule at least
-// once in f32 and in f64. matrix_long_test.cpp has all of it.
+// once in f32 and in f64. parity_whole_matrix runs it over more steps, and all of the matrix (matrix_long_test.cpp).
 #include <gtest/gtest.h>
 
 #include "parity/matrix.h"

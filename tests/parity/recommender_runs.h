@@ -10,15 +10,11 @@
 #include <string>
 
 #include "parity/recommender_bench.h"
+#include "parity/whole.h"
 
 namespace trifold::test {
 
-// All of it is the program parity_whole_recommender, of the label long.
-#ifdef TRIFOLD_WHOLE
-constexpr int kSteps = 50;
-#else
-constexpr int kSteps = 12;
-#endif
+constexpr int kSteps = kWhole ? 50 : 12;
 constexpr int64_t kBatch =
     23;  // no number of ranks divides it: some ranks have padding, with 8 one has only that
 
