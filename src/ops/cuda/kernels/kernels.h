@@ -316,6 +316,11 @@ template <class T>
 void route_backward(CudaStream stream, T* dlogits, const cpu::RouterGradient<T>& in, int64_t tokens);
 void sort_choices(CudaStream stream, int32_t* first, int32_t* row, int32_t* token, const int32_t* chosen,
                   int64_t experts, int64_t choices, int64_t each);
+void add_choice_counts(CudaStream stream, double* counts, const int32_t* chosen, int64_t experts,
+                       int64_t choices);
+// first [ranks, each]; `rows` are those of `expert`.
+void experts_of_ranks(CudaStream stream, int32_t* expert, const int32_t* first, int64_t ranks, int64_t each,
+                      int64_t begin, int64_t here, int64_t skip, int64_t rows);
 template <class T>
 void gate_rows(CudaStream stream, T* y, const T* x, const Accumulate<T>* gates, const int32_t* row,
                int64_t choices, int64_t columns);
