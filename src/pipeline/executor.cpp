@@ -208,9 +208,8 @@ void Executor::execute(const Action& action, const StepInputs& inputs) {
 }
 
 void Executor::count_choices(int64_t blocks, int64_t experts) {
-  check(ops_.device == nullptr, "choices of experts are counted on processors alone");
   const Shape shape{blocks, experts + 2};
-  choices_ = Buffer(static_cast<size_t>(shape.elements()) * sizeof(double));
+  choices_ = Buffer::shared(static_cast<size_t>(shape.elements()) * sizeof(double), ops_.device);
   choice_counts_ = choices_.tensor(DType::F64, shape);
 }
 

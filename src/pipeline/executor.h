@@ -136,7 +136,7 @@ class Executor {
   // `params` must outlive it.
   void capture_blocks(const ParamList& params);
   // From now on `run` counts the choices of experts, from zero in each call (Run::choice_counts), for blocks [0,
-  // `blocks`) of the model with at most so many experts each. The host must compute.
+  // `blocks`) of the model with at most so many experts each.
   void count_choices(int64_t blocks, int64_t experts);
   // What this rank has counted; without dims if it does not. To be read once the compute stream has passed the
   // forwards.

@@ -250,6 +250,13 @@ void check_graphs(const MeshConfig& mesh, Problems& problems) {
             "collectives in them are not captured",
             mesh.context_parallel_size)
         .right("leave the option out, or give --cp 1");
+  if (mesh.expert_ranks() > 1)
+    problems.about("enable-cuda-graph", "expert-model-parallel-size", "expert-tensor-parallel-size")
+        .wrong(
+            "--enable-cuda-graph is not possible with experts over {} ranks, because the host must know how many "
+            "rows travel before it can enqueue their exchange",
+            mesh.expert_ranks())
+        .right("leave the option out, or give --ep 1");
 }
 
 void check_tuning(const MeshConfig& mesh, Problems& problems) {
