@@ -53,7 +53,9 @@ struct PipelinePlace {
   Communicator* backward = nullptr;  // for their gradients
   Stream* forward_stream = nullptr;
   Stream* backward_stream = nullptr;
-  // For OFFLOAD and FETCH: a folder for the file, and the stream that moves; null if the plan has none.
+  // For OFFLOAD and FETCH: whether activations leave a device, otherwise a folder for the file; and the stream that moves;
+  // null if the plan has none.
+  bool offloads_device = false;
   std::string offload_folder = {};
   Stream* offload_stream = nullptr;
   RankPlan forward_row;  // the row of `evaluate`; empty: forward_row_of the other members

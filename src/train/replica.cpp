@@ -30,7 +30,7 @@ Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig&
   if (mesh_.size(Axis::Pp) > 1) connect_pipeline();
   if (mesh.cpu_offloading_num_layers > 0) {
     offload_worker_ = std::make_unique<Worker>(comm_mode(world), ops_.device);
-    place_.offload_folder = mesh.cpu_offloading_folder.value();
+    if (ops_.device == nullptr) place_.offload_folder = mesh.cpu_offloading_folder.value();
     place_.offload_stream = &offload_worker_->stream;
   }
   const ZeroSharing& sharing = layout_.zero();
