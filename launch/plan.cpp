@@ -76,13 +76,14 @@ void print_ranks(const PlanReport& report) {
   }
 }
 
-// Activations that leave memory for files, if there are any.
-void print_offloading(const PlanReport& report) {
+// Activations that leave memory for files, or a device for the memory of its host, if there are any.
+void print_offloading(const PlanReport& report, bool on_device) {
   const auto moves = [](const TrafficReport& traffic) { return traffic.offloaded > 0; };
   if (std::none_of(report.traffic.begin(), report.traffic.end(), moves)) return;
-  fmt::print("off-load    activations of a rank, to files and back in a step\n");
-  fmt::print("  {:>9}  {:>11} {:>11} {:>11} {:>11}  {}\n", "rank", "in memory", "files", "written", "read",
-             "waits");
+  fmt::print("off-load    activations of a rank, to {} and back in a step\n",
+             on_device ? "the host's memory" : "files");
+  fmt::print("  {:>9}  {:>11} {:>11} {:>11} {:>11}  {}\n", "rank", "in memory", on_device ? "host" : "files",
+             "written", "read", "waits");
   for (const size_t rank : shown_ranks(report)) {
     const TrafficReport& traffic = report.traffic[rank];
     fmt::print("  {:>9}  {:>11} {:>11} {:>11} {:>11}  {}\n", rank,
@@ -220,7 +221,7 @@ void print_report(const PlanConfig& config, const PlanReport& report, const Zero
   print_pairs(report);
   print_ranks(report);
   print_exchanges(report);
-  print_offloading(report);
+  print_offloading(report, config.run.mesh.device == ComputeDevice::Cuda);
   print_reductions(report);
   print_zero(zero);
   print_first_actions(report);

@@ -6,9 +6,10 @@
 #           steps of GPT-2 1558M
 #   speed   how fast: steps of three sizes and on 8 bits, the five slowest kernels under the profiler, PyTorch at 124M
 #   final   that training is right: curves beside the processor's, recommenders, graphs, races, parity of meshes
+#   meshes  mixtures of experts, over ranks and NCCL too; positions that are cut over ranks; activations that leave the card
 #   torch   PyTorch at the three sizes, and its largest batch beside Trifold's
 #
-#   tests/gpu.sh [options] [CALL...]    these calls, one after the other (default: all four)
+#   tests/gpu.sh [options] [CALL...]    these calls, one after the other (default: all five)
 #     --no-build      what is built, also on a machine without compilers
 #     --only REGEX    the parts whose title matches, with what is built
 #     --seconds N     the clock of a call (default 470)
@@ -41,12 +42,12 @@ while (($#)); do
     --seconds) clock=${2:?--seconds wants a number}; shift ;;
     --part-seconds) longest=${2:?--part-seconds wants a number}; shift ;;
     --libraries) libraries_only=yes ;;
-    first | speed | final | torch) calls+=("$1") ;;
+    first | speed | final | meshes | torch) calls+=("$1") ;;
     *) sed -n '/^# shellcheck/q; 2,$s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
   shift
 done
-((${#calls[@]})) || calls=(first speed final torch)
+((${#calls[@]})) || calls=(first speed final meshes torch)
 
 # shellcheck source-path=SCRIPTDIR/..
 source tests/gpu/libraries.sh
@@ -125,6 +126,21 @@ final() {
   part "Thread ranks follow the processor over every axis" 60 limited "$tests/make_believe/parity_device"
   part "Memory that kernels touch" 60 sanitized memcheck
   positions=512 part "BERT-large, whose samples have lengths" 45 step bert-large 24 1024 16 32 --model-type bert
+}
+
+meshes() {
+  part "A mixture of experts follows the processor, 50 steps to 1e-3" 50 follows experts 50 1e-3 1 "${experts[@]}"
+  part "The same over two thread ranks on the card, in rounds" 60 follows experts-ep2 50 1e-3 1 "${experts[@]}" --ranks 2 \
+    --ep 2 --moe-buffer-factor 0.75
+  part "The same over NCCL" 60 experts_over_nccl
+  part "Biases of routers follow the processor's, bf16" 50 follows experts-bias 100 0.01 20 "${experts[@]}" --bf16 \
+    --moe-router-score-function sigmoid --moe-router-enable-expert-bias
+  for way in all_gather p2p a2a; do
+    part "Two context ranks on the card, $way, follow the processor" 50 follows "context-$way" 50 1e-4 1 --ranks 2 --cp 2 \
+      --cp-comm-type "$way"
+  done
+  part "Activations that leave the card change no bit" 50 activations_leave
+  part "Step of a mixture of experts, 8 of width 1024" 60 step experts-1024 12 1024 16 8 "${experts[@]:2}"
 }
 
 torch() {

@@ -11,7 +11,10 @@ namespace trifold {
 
 CutModel::CutModel(const ModelConfig& config, const MeshConfig& how, const Mesh& mesh, uint64_t seed,
                    std::vector<int> ranks)
-    : model(make_model(config, mesh, seed, how)), rank_of_stage(std::move(ranks)), width(config.hidden_size) {
+    : model(make_model(config, mesh, seed, how)),
+      rank_of_stage(std::move(ranks)),
+      width(config.hidden_size),
+      on_device(how.device == ComputeDevice::Cuda) {
   if (rank_of_stage.empty()) {
     rank_of_stage.resize(static_cast<size_t>(mesh.size(Axis::Pp)));
     std::iota(rank_of_stage.begin(), rank_of_stage.end(), 0);

@@ -36,7 +36,8 @@ struct CutModel {
   Model model;
   std::vector<StageRange> stages;  // the blocks of each
   std::vector<int> rank_of_stage;
-  int64_t width = 0;  // C of the activations [R, C] between stages
+  int64_t width = 0;       // C of the activations [R, C] between stages
+  bool on_device = false;  // that computes; otherwise a processor does
 };
 
 }  // namespace trifold

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
-#include <numeric>
 #include <utility>
 
 namespace trifold {
@@ -15,18 +13,12 @@ class ExchangedRows::Counted {
   Counted(const ExchangedRows& own, Run& run, const Tensor& counts)
       : ranks_(own.ranks_), places_(own.ranks_ / own.cut_), cut_(own.cut_) {
     if (run.stream.mode() == Stream::Mode::Dry) return;
-    run.stream.synchronize();
     counts_ = counts.as<int32_t>();
     int64_t most_own = 0;
     for (int from = 0; from < ranks_; ++from) {
-      const int32_t* of_rank = counts_ + from * own.experts_;
-      int64_t sum = 0;
-      for (int place = 0; place < places_; ++place) {
-        before_.push_back(sum);
-        sum = std::accumulate(of_rank + place * own.here_, of_rank + (place + 1) * own.here_, sum);
-      }
-      before_.push_back(sum);
-      most_own = std::max(most_own, sum);
+      const int32_t* of_rank = counts_ + from * (own.experts_ + 1);
+      for (int place = 0; place <= places_; ++place) before_.push_back(of_rank[place * own.here_]);
+      most_own = std::max(most_own, before_.back());
     }
     for (int from = 0; from < ranks_; ++from)
       for (int to = 0; to < ranks_; ++to)
@@ -39,6 +31,8 @@ class ExchangedRows::Counted {
   int64_t rows(int from, int to) const { return before_place(from, to / cut_ + 1) - before(from, to); }
   int64_t before(int from, int to) const { return before_place(from, to / cut_); }
   int64_t all(int from) const { return before_place(from, places_); }
+  // Rows that arrive on a rank in a round, at most.
+  int64_t most() const { return most_; }
   int64_t rounds() const {
     int64_t most = 1;
     for (int to = 0; to < ranks_; ++to) {
@@ -107,13 +101,11 @@ int64_t ExchangedRows::most_rows(const Run& run, int64_t tokens) const {
   return std::min(worst_rows(tokens), most_of(run, tokens * choices_));
 }
 
-void ExchangedRows::exchange_counts(Run& run, Tensor counts, Tensor first) const {
-  const Tensor mine = counts.rows(rank_, rank_ + 1);
-  run.stream.run([mine, first] {
-    const auto* begin = first.as<int32_t>();
-    std::transform(begin + 1, begin + 1 + mine.elements(), begin, mine.as<int32_t>(), std::minus<>());
-  });
-  run.mesh.comm(kExpertShareAxes).all_gather(counts, mine, run.stream);
+void ExchangedRows::exchange_counts(Run& run, Tensor counts, Tensor all, Tensor first) const {
+  run.mesh.comm(kExpertShareAxes).all_gather(all, first.rows(0, experts_ + 1), run.stream);
+  if (run.stream.mode() == Stream::Mode::Dry) return;
+  if (counts.data != all.data) run.ops.copy(run.stream, counts, all);
+  run.stream.synchronize();
 }
 
 int64_t ExchangedRows::rounds(Run& run, Tensor counts) const { return Counted(*this, run, counts).rounds(); }
@@ -129,25 +121,10 @@ int64_t ExchangedRows::rows_arriving(Run& run, Tensor counts, int64_t tokens, in
   return rows;
 }
 
-void ExchangedRows::find_experts(Run& run, Tensor expert, Tensor counts, int64_t round) const {
+void ExchangedRows::find_experts(Run& run, Tensor expert, Tensor counts, Tensor all, int64_t round) const {
   const Counted counted(*this, run, counts);
   if (!counted.known()) return;
-  SmallList<Piece, 8> pieces;
-  for (int from = 0; from < ranks_; ++from) pieces.push_back(counted.piece(from, rank_, round));
-  run.stream.run([this, expert, counts, pieces = std::move(pieces)] {
-    auto* to = expert.as<int32_t>();
-    for (int from = 0; from < ranks_; ++from) {
-      const Piece piece = pieces[static_cast<size_t>(from)];
-      const int32_t* rows = counts.as<int32_t>() + from * experts_ + place_of(rank_) * here_;
-      int64_t place = 0;  // among the rows of that rank
-      for (int64_t e = 0; e < here_; ++e) {
-        const int64_t end = place + rows[e];
-        const int64_t count = std::min(end, piece.end) - std::max(place, piece.begin);
-        to = std::fill_n(to, std::max<int64_t>(0, count), static_cast<int32_t>(e));
-        place = end;
-      }
-    }
-  });
+  run.ops.experts_of_ranks(run.stream, expert, all, place_of(rank_) * here_, here_, round * counted.most());
 }
 
 namespace {

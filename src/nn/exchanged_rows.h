@@ -10,6 +10,9 @@
 // is dropped here: rows of choices that were dropped before (nn/expert_capacity.h) come after those of all experts and
 // stay. As many may arrive as all ranks' tokens can choose of the experts here. Where there is memory for fewer, they
 // come in rounds, as many on all ranks as the one needs that gets most.
+//
+// The host must know how many rows travel before it can enqueue their exchange. It therefore waits once in a layer's
+// forward, until the counts of all ranks are in its memory; on a device everything else stays asynchronous.
 #pragma once
 
 #include "core/small_list.h"
@@ -33,15 +36,16 @@ class ExchangedRows {
     return most_rows(run, tokens) < worst_rows(tokens);
   }
 
-  // How many rows of each expert each rank has, into counts [ranks, experts] i32; `first` is that of the rows
-  // here (OpTable::sort_choices).
-  void exchange_counts(Run& run, Tensor counts, Tensor first) const;
-  // The rounds that such rows need. Waits for the stream; where nothing is computed, 1.
+  // Where the rows of each expert begin on each rank, into `all` [ranks, experts + 1] i32 and from there into `counts`,
+  // the same in the host's memory, which the other functions read; they may be one. `first` is that of the rows here
+  // (OpTable::sort_choices). Waits for the stream.
+  void exchange_counts(Run& run, Tensor counts, Tensor all, Tensor first) const;
+  // The rounds that such rows need; where nothing is computed, 1.
   int64_t rounds(Run& run, Tensor counts) const;
   // How many rows arrive in a round. Where nothing is computed, the most that can: every rank has `tokens` then.
   int64_t rows_arriving(Run& run, Tensor counts, int64_t tokens, int64_t round) const;
-  // The expert of each row that arrives, the first one here being 0, into expert [rows arriving] i32.
-  void find_experts(Run& run, Tensor expert, Tensor counts, int64_t round) const;
+  // The expert of each row that arrives, the first one here being 0, into expert [rows arriving] i32; `all` as above.
+  void find_experts(Run& run, Tensor expert, Tensor counts, Tensor all, int64_t round) const;
   // Rows here to the ranks of their experts, and the way back: `arrived` has a row for each that arrives in the
   // round, `own` one for each choice of the tokens here, sorted, of which the round's are read or written. `own` comes
   // back as the sum of what the parts of an expert have made.

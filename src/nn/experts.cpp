@@ -32,6 +32,7 @@ Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsSh
       chosen_(builder.slot()),
       counts_(builder.slot()),
       own_{builder.slot(), builder.slot(), builder.slot()},
+      firsts_(builder.slot()),
       arriving_(builder.slot()),
       here_(exchange_ ? Order{builder.slot(), builder.slot(), builder.slot()} : own_),
       gates_here_(builder.slot()),
@@ -71,8 +72,11 @@ void Experts::take_kept(Run& run, Tensor x, Saved& saved) const {
   route(run, saved);
   saved[gates_here_] = own(saved[gates_]);
   if (exchange_) {
-    saved[arriving_] = run.keep.take(DType::I32, {exchange_->ranks(), shape_.experts});
-    exchange_->exchange_counts(run, saved[arriving_], saved[own_.first]);
+    const Shape firsts{exchange_->ranks(), shape_.experts + 1};
+    saved[firsts_] = run.keep.take(DType::I32, firsts);
+    saved[arriving_] =
+        run.ops.device == nullptr ? saved[firsts_] : saved.for_host(DType::I32, firsts, run.ops.device);
+    exchange_->exchange_counts(run, saved[arriving_], saved[firsts_], saved[own_.first]);
   }
   count(run, saved);
   if (!at_once(run, saved)) return;
@@ -107,7 +111,7 @@ Experts::Part Experts::arriving(Run& run, Arena& arena, const Saved& saved, int6
   const Arena::Mark mark = run.scratch.mark();
   const Tensor expert = run.scratch.take(DType::I32, {rows, 1});
   const Tensor sorted_gates = run.scratch.take(wide, {saved[own_.token].elements(), 1});
-  exchange_->find_experts(run, expert, counts, round);
+  exchange_->find_experts(run, expert, counts, saved[firsts_], round);
   run.ops.sort_choices(run.stream, part.first, part.row, part.token, expert);
   run.ops.fill(run.stream, sorted_gates, 1.0);
   run.ops.gate_rows(run.stream, sorted_gates, sorted_gates, own(saved[gates_]), saved[own_.row]);

@@ -172,7 +172,8 @@ class Experts final : public Layer {
   ParamId up_, down_;
   SlotId x_, logits_, gates_, chosen_, counts_;
   Order own_;          // of the choices of the tokens here
-  SlotId arriving_;    // of `exchange_`: how many rows of each expert arrive from each rank
+  SlotId firsts_;      // of `exchange_`: where the rows of each expert begin on each rank;
+  SlotId arriving_;    // the same in the host's memory
   Order here_;         // of the rows of the experts here; own_ where all experts are here
   SlotId gates_here_;  // of these rows, or of the choices of the tokens here
   SlotId inner_, dy_, dlogits_, dinner_;

@@ -1,7 +1,6 @@
 // What the router of a mixture of experts decides: gates, the order of rows, dropped choices, and counts of all these.
 #include <algorithm>
 #include <cstring>
-#include <functional>
 
 #include "nn/experts.h"
 
@@ -72,18 +71,20 @@ void Experts::clear_dropped(Run& run, Tensor rows, const Saved& saved) const {
 
 void Experts::count(Run& run, const Saved& saved) const {
   if (run.choice_counts.rank() == 0 || !run.has_backward()) return;
-  const Tensor counts = run.choice_counts.rows(block_, block_ + 1);
+  const Tensor counts = run.choice_counts.rows(block_, block_ + 1).flat();
+  const int64_t experts = shape_.experts;
+  run.ops.add_choice_counts(run.stream, counts.rows(0, experts), own(saved[chosen_]));
+  const Tensor first = saved[own_.first];
   const int64_t rounds = exchange_ ? exchange_->rounds(run, saved[arriving_]) : 1;
-  run.stream.run(
-      [counts, rounds, experts = shape_.experts, chosen = own(saved[chosen_]), first = saved[own_.first]] {
-        auto* sums = counts.as<double>();
-        const auto* expert = chosen.as<int32_t>();
-        for (int64_t c = 0; c < chosen.elements(); ++c) ++sums[expert[c]];
-        sums[experts] = std::max(sums[experts], static_cast<double>(rounds));
-        sums[experts + 1] += static_cast<double>(chosen.elements() - first.as<int32_t>()[experts]);
-      });
+  auto* sums = counts.as<double>();
+  sums[experts] = std::max(sums[experts], static_cast<double>(rounds));
+  if (!drops(run)) return;
+  run.stream.run([sums, experts, choices = saved[own_.token].elements(), first] {
+    sums[experts + 1] += static_cast<double>(choices - first.as<int32_t>()[experts]);
+  });
 }
 
+// Counts are whole numbers: their sums have no order.
 void Experts::count_over_context(Run& run, Tensor balance, Tensor z, const Saved& saved) const {
   const Tensor counts = saved[counts_];
   run.ops.router_losses(run.stream, balance, z, counts, saved[logits_], run.batch->seq_length(),
@@ -91,13 +92,12 @@ void Experts::count_over_context(Run& run, Tensor balance, Tensor z, const Saved
   const Arena::Mark mark = run.scratch.mark();
   const Tensor all = run.scratch.take(DType::I32, {context_, counts.elements()});
   run.mesh.comm({Axis::Cp}).all_gather(all, counts, run.stream);
-  run.stream.run([all, counts] {
-    auto* sums = counts.as<int32_t>();
-    const auto* part = all.as<int32_t>();
-    std::copy_n(part, counts.elements(), sums);
-    for (int64_t rank = 1; rank < all.dim(0); ++rank)
-      std::transform(sums, sums + counts.elements(), part + rank * counts.elements(), sums, std::plus<>());
-  });
+  for (int rank = 0; rank < context_; ++rank) {
+    if (rank == 0)
+      run.ops.copy(run.stream, counts.flat(), all.rows(rank, rank + 1).flat());
+    else
+      run.ops.reduce(run.stream, counts.flat(), all.rows(rank, rank + 1).flat(), Reduce::Sum);
+  }
   run.scratch.release(mark);
 }
 

@@ -50,9 +50,17 @@ class Saved {
   std::span<Tensor> tensors() { return tensors_; }
   // Forgets them all.
   void clear() { std::fill(tensors_.begin(), tensors_.end(), Tensor{}); }
+  // Memory that the host reads and `device` writes, for what the host must know of the micro-batch. It is allocated where
+  // more is needed than ever before, and stays when the tensors are forgotten; the next call returns the same memory.
+  Tensor for_host(DType dtype, const Shape& shape, Device* device) {
+    const size_t bytes = static_cast<size_t>(shape.elements()) * size_of(dtype);
+    if (for_host_.bytes() < bytes) for_host_ = Buffer::shared(bytes, device);
+    return for_host_.tensor(dtype, shape);
+  }
 
  private:
   std::vector<Tensor> tensors_;
+  Buffer for_host_;
 };
 
 // Observes the tensors that layers compute: to find where a non-finite number comes from, and, in tests, to
@@ -100,8 +108,8 @@ struct Run {
   // weight; without dims, they are not wanted.
   Tensor router_sums = {};
   // f64 [blocks of the model, E + 2], += the choices of each expert in a training step; then the largest number of rounds
-  // that rows of experts have come in; then, += the choices that were dropped. Without dims, they are not wanted. On
-  // processors alone.
+  // that rows of experts have come in; then, += the choices that were dropped. Without dims, they are not wanted. In
+  // memory that the host and the device reach.
   Tensor choice_counts = {};
   // This forward is repeated for what it keeps; its output is not read (nn/recompute.h).
   bool repeats = false;

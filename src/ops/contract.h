@@ -120,6 +120,8 @@ void sum_choices(const Tensor& y, const Tensor& x, const Tensor& row, bool accum
 void expert_product(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& first, bool transposed);
 void expert_product_weight(const Tensor& dw, const Tensor& dy, const Tensor& x, const Tensor& first,
                            bool accumulate);
+void add_choice_counts(const Tensor& counts, const Tensor& chosen);
+void experts_of_ranks(const Tensor& expert, const Tensor& first, int64_t begin, int64_t here, int64_t skip);
 
 // contract_elementwise.cpp
 void fill(const Tensor& y, double value);
@@ -225,7 +227,9 @@ using Operations = OperationList<
     Operation<&OpTable::gate_rows_backward, contract::gate_rows_backward>,
     Operation<&OpTable::sum_choices, contract::sum_choices>,
     Operation<&OpTable::expert_product, contract::expert_product>,
-    Operation<&OpTable::expert_product_weight, contract::expert_product_weight>>;
+    Operation<&OpTable::expert_product_weight, contract::expert_product_weight>,
+    Operation<&OpTable::add_choice_counts, contract::add_choice_counts>,
+    Operation<&OpTable::experts_of_ranks, contract::experts_of_ranks>>;
 static_assert(sizeof(OpTable) == sizeof(OpTable::name) + sizeof(OpTable::device) +
                                      Operations::kCount * sizeof(OpTable::fill),
               "an operation of the OpTable is not in the list");

@@ -131,4 +131,20 @@ void expert_product_weight(const Tensor& dw, const Tensor& dy, const Tensor& x, 
   expect(kOp, "dy", dy, x.dtype, rows * dw.dim(1));
 }
 
+void add_choice_counts(const Tensor& counts, const Tensor& chosen) {
+  expect("add_choice_counts", "counts", counts, DType::F64, counts.elements());
+  expect("add_choice_counts", "chosen", chosen, DType::I32, chosen.elements());
+}
+
+void experts_of_ranks(const Tensor& expert, const Tensor& first, int64_t begin, int64_t here, int64_t skip) {
+  constexpr const char* kOp = "experts_of_ranks";
+  expect(kOp, "expert", expert, DType::I32, expert.elements());
+  expect(kOp, "first", first, DType::I32, first.elements());
+  check(first.rank() == 2, "{}: first is {}, but [ranks, experts + 1] are needed", kOp,
+        to_string(first.shape));
+  check(begin >= 0 && here >= 1 && begin + here < first.last_dim() && skip >= 0,
+        "{}: experts {} to {} of {}, behind {} rows, make no sense", kOp, begin, begin + here,
+        first.last_dim() - 1, skip);
+}
+
 }  // namespace trifold::contract

@@ -79,6 +79,28 @@ void sort_choices(const KernelTable&, Stream& stream, Tensor first, Tensor row, 
   });
 }
 
+void add_choice_counts(const KernelTable&, Stream& stream, Tensor counts, Tensor chosen) {
+  stream.run([sums = counts.as<double>(), expert = chosen.as<int32_t>(), choices = chosen.elements()] {
+    for (int64_t c = 0; c < choices; ++c) ++sums[expert[c]];
+  });
+}
+
+void experts_of_ranks(const KernelTable&, Stream& stream, Tensor expert, Tensor first, int64_t begin,
+                      int64_t here, int64_t skip) {
+  stream.run([=, to = expert.as<int32_t>(), rows = expert.elements(), ranks = first.dim(0),
+              begins = first.as<int32_t>(), each = first.last_dim()] {
+    int64_t place = -skip;  // of the next row, in `expert`
+    for (int64_t rank = 0; rank < ranks; ++rank)
+      for (int64_t e = 0; e < here; ++e) {
+        const int32_t* of_expert = begins + rank * each + begin + e;
+        const int64_t end = place + of_expert[1] - of_expert[0];
+        const int64_t from = std::clamp<int64_t>(place, 0, rows), until = std::clamp<int64_t>(end, 0, rows);
+        std::fill(to + from, to + until, static_cast<int32_t>(e));
+        place = end;
+      }
+  });
+}
+
 void gate_rows(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor gates, Tensor row) {
   const int64_t columns = x.last_dim();
   dispatch_float(x.dtype, [&](auto zero) {
@@ -304,6 +326,8 @@ void add_experts(OpTable& ops, const KernelTable& table) {
   bind<&OpTable::sum_choices, sum_choices>(ops, table);
   bind<&OpTable::expert_product, expert_product>(ops, table);
   bind<&OpTable::expert_product_weight, expert_product_weight>(ops, table);
+  bind<&OpTable::add_choice_counts, add_choice_counts>(ops, table);
+  bind<&OpTable::experts_of_ranks, experts_of_ranks>(ops, table);
 }
 
 }  // namespace trifold::cpu

@@ -380,6 +380,11 @@ struct OpTable {
   void (*expert_product)(Stream&, Tensor y, Tensor x, Tensor w, Tensor first, bool transposed);
   // dw[e] += dy^T x over the rows of expert e.  dy [R, N]  x [R, K]  dw [E, N, K]
   void (*expert_product_weight)(Stream&, Tensor dw, Tensor dy, Tensor x, Tensor first, bool accumulate);
+  // counts[e] += the choices of expert e.  counts f64 [E]  chosen [C]
+  void (*add_choice_counts)(Stream&, Tensor counts, Tensor chosen);
+  // Rows of experts [begin, begin + here) that several ranks have, rank after rank, and sorted by expert within each:
+  // expert[r] is that of row skip + r, less `begin`.  expert [R]  first [ranks, E + 1], that of each rank
+  void (*experts_of_ranks)(Stream&, Tensor expert, Tensor first, int64_t begin, int64_t here, int64_t skip);
 };
 
 // The table of the best instruction set of this processor (x86-64-v4, -v3, or the compiler's baseline).

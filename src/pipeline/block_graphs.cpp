@@ -50,7 +50,7 @@ void BlockGraphs::make_key(const BlockWork& work) {
   Batch batch = *run.batch;
   for (const Tensor* tensor : batch.tensors()) add(*tensor);
   for (const Tensor& tensor :
-       {batch.sample, batch.loss_factors, run.loss_sum, run.weight_sum, run.router_sums})
+       {batch.sample, batch.loss_factors, run.loss_sum, run.weight_sum, run.router_sums, run.choice_counts})
     add(tensor);
   if (static_cast<size_t>(work.block) >= params_.size()) return;  // a block without parameters
   for (const ParamId id : params_[static_cast<size_t>(work.block)]) {

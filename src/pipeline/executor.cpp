@@ -62,9 +62,12 @@ Executor::Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, Pa
   for (size_t i = 0; i < stages_.size(); ++i)
     stages_[i].slots = StageSlots(memory.stages.at(i), ops.device, file_bytes);
   if (file_bytes > 0) {
-    check(place_.offload_stream != nullptr && ops.device == nullptr,
+    check(place_.offload_stream != nullptr && place_.offloads_device == (ops.device != nullptr),
           "the plan off-loads activations, and there is no stream that moves them");
-    offloading_ = Offloading(place_.offload_folder, file_bytes, memory.kept_blocks, *place_.offload_stream);
+    Stream& moves = *place_.offload_stream;
+    offloading_ = place_.offloads_device
+                      ? Offloading(ops, file_bytes, memory.largest_kept_block(), memory.kept_places, moves)
+                      : Offloading(place_.offload_folder, file_bytes, memory.kept_blocks, moves);
   }
   if (ops.device != nullptr && memory.batches > 0)
     device_batches_ = std::make_unique<DeviceBatches>(ops, stream, memory.batches);
@@ -208,9 +211,8 @@ void Executor::execute(const Action& action, const StepInputs& inputs) {
 }
 
 void Executor::count_choices(int64_t blocks, int64_t experts) {
-  check(ops_.device == nullptr, "choices of experts are counted on processors alone");
   const Shape shape{blocks, experts + 2};
-  choices_ = Buffer(static_cast<size_t>(shape.elements()) * sizeof(double));
+  choices_ = Buffer::shared(static_cast<size_t>(shape.elements()) * sizeof(double), ops_.device);
   choice_counts_ = choices_.tensor(DType::F64, shape);
 }
 

@@ -53,7 +53,9 @@ struct PipelinePlace {
   Communicator* backward = nullptr;  // for their gradients
   Stream* forward_stream = nullptr;
   Stream* backward_stream = nullptr;
-  // For OFFLOAD and FETCH: a folder for the file, and the stream that moves; null if the plan has none.
+  // For OFFLOAD and FETCH: whether activations leave a device, otherwise a folder for the file; and the stream that moves;
+  // null if the plan has none.
+  bool offloads_device = false;
   std::string offload_folder = {};
   Stream* offload_stream = nullptr;
   RankPlan forward_row;  // the row of `evaluate`; empty: forward_row_of the other members
@@ -136,7 +138,7 @@ class Executor {
   // `params` must outlive it.
   void capture_blocks(const ParamList& params);
   // From now on `run` counts the choices of experts, from zero in each call (Run::choice_counts), for blocks [0,
-  // `blocks`) of the model with at most so many experts each. The host must compute.
+  // `blocks`) of the model with at most so many experts each.
   void count_choices(int64_t blocks, int64_t experts);
   // What this rank has counted; without dims if it does not. To be read once the compute stream has passed the
   // forwards.

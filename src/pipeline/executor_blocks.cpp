@@ -35,7 +35,7 @@ template <class Work>
 void Executor::compute(const Action& action, const StageState& state, Slot& slot, const BlockUse& use,
                        const StepInputs& inputs, Work work) {
   const StageBlock& block = state.stage.blocks[use.index];
-  Arena& keep = use.kept_block != nullptr ? use.kept_block->memory : slot.keep;
+  Arena& keep = use.kept_block != nullptr ? use.kept_block->memory() : slot.keep;
   Run run = make_run(action, slot, keep, use.flow, use.outgoing, inputs);
   if (graphs_ && inputs.training && inputs.watch == nullptr) {
     const BlockWork of_block{action.kind,
@@ -114,7 +114,7 @@ void Executor::forward_block(const Action& action, StageState& state, Slot& slot
     message->memory.reset();  // the block allocates from it
   }
   KeptBlock* kept_block = slot.kept_block(static_cast<int>(index));
-  if (kept_block != nullptr) kept_block->memory.reset();
+  if (kept_block != nullptr) offloading_.begin(*kept_block, stream_);
   compute(action, state, slot,
           {index, flows_[0], &slot.output, leaves ? &message->memory : nullptr, kept_block}, inputs,
           [&](Run& run) { slot.output = block.layer->forward(run, slot.output, saved); });
@@ -173,12 +173,14 @@ void Executor::find_kept_blocks(const RankPlan& row) {
 }
 
 void Executor::move_activations(const Action& action) {
-  KeptBlock* kept_block = state_of(action).slots.of(action.micro).kept_block(action.block);
+  Slot& slot = state_of(action).slots.of(action.micro);
+  KeptBlock* kept_block = slot.kept_block(action.block);
   check(kept_block != nullptr, "block {} has no memory for activations that leave", action.block);
-  if (action.kind == ActionKind::Offload)
-    offloading_.offload(*kept_block, stream_);
-  else
-    offloading_.fetch(*kept_block);
+  const Moved moved = action.kind == ActionKind::Offload ? offloading_.offload(*kept_block, stream_)
+                                                         : offloading_.fetch(*kept_block);
+  // Tensors in it: those of its block, and the input of the next.
+  for (Saved& saved : slot.saved)
+    for (Tensor& tensor : saved.tensors()) moved.apply(tensor);
 }
 
 // A block reads what it has kept, and its input, the output of the block before.

@@ -41,6 +41,10 @@ ActivationMemory Executor::measured() const {
   memory.scratch = scratch_.peak();
   memory.message = messages_.bytes();
   memory.kept_blocks = offloading_.peak();
+  if (place_.offloads_device) {
+    memory.kept_places = offloading_.most_blocks();
+    memory.kept_blocks = memory.largest_kept_block() * static_cast<size_t>(memory.kept_places);
+  }
   // The walk does not model how long a message takes to be sent: add one for each direction.
   memory.messages = messages_.count() == 0 ? 0 : messages_.count() + 2;
   memory.batches = static_cast<int>(batches_held_);

@@ -18,6 +18,13 @@ size_t ActivationMemory::file_bytes() const {
   return bytes;
 }
 
+size_t ActivationMemory::largest_kept_block() const {
+  size_t most = 0;
+  for (const StageMemory& stage : stages)
+    for (const size_t kept_block : stage.kept_blocks) most = std::max(most, kept_block);
+  return most;
+}
+
 Messages::Messages(size_t bytes, int count, Device* device) {
   for (int i = 0; i < count; ++i) {
     all_.push_back(std::make_unique<Message>(Arena(bytes, device)));
@@ -81,7 +88,8 @@ StageSlots::StageSlots(const StageMemory& memory, Device* device, size_t& place)
   for (int i = 0; i < memory.slots; ++i) {
     Slot& slot = *slots_.emplace_back(std::make_unique<Slot>(Arena(memory.keep, device)));
     for (const size_t bytes : memory.kept_blocks) {
-      slot.kept_blocks.push_back(bytes > 0 ? std::make_unique<KeptBlock>(Arena(bytes, device)) : nullptr);
+      slot.kept_blocks.push_back(bytes > 0 ? std::make_unique<KeptBlock>(Arena(device == nullptr ? bytes : 0))
+                                           : nullptr);
       if (bytes > 0) slot.kept_blocks.back()->place = place;
       place += bytes;
     }
@@ -169,8 +177,7 @@ StageMemory StageSlots::measured() const {
     memory.kept_blocks.resize(std::max(memory.kept_blocks.size(), slot->kept_blocks.size()), 0);
     for (size_t block = 0; block < slot->kept_blocks.size(); ++block)
       if (slot->kept_blocks[block] != nullptr)
-        memory.kept_blocks[block] =
-            std::max(memory.kept_blocks[block], slot->kept_blocks[block]->memory.peak());
+        memory.kept_blocks[block] = std::max(memory.kept_blocks[block], slot->kept_blocks[block]->own.peak());
   }
   for (const auto& pending : pending_) memory.held = std::max(memory.held, pending->memory.peak());
   return memory;

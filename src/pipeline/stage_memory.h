@@ -32,13 +32,15 @@ struct ActivationMemory {
   size_t scratch = 0;  // temporaries
   size_t message = 0;  // of one message
   int messages = 0;
-  size_t kept_blocks = 0;        // the most bytes of kept blocks in memory at once
-  int batches = 1;               // micro-batches whose data must stay valid at once, copied by the
-                                 // executor to a device; 0: they are already there
+  size_t kept_blocks = 0;  // the most bytes of kept blocks in memory at once; on a device those of the places
+  int kept_places = 0;     // for them there
+  int batches = 1;         // micro-batches whose data must stay valid at once, copied by the
+                           // executor to a device; 0: they are already there
   std::vector<int> micro_order;  // micro-batches in the order in which their data is requested
   size_t total() const;
-  // Bytes of the file for all kept blocks of all slots.
+  // Bytes of the file, or of host memory, for all kept blocks of all slots.
   size_t file_bytes() const;
+  size_t largest_kept_block() const;
 };
 
 // A tensor sent between two stages: an activation going forward or its gradient coming back.
@@ -113,7 +115,8 @@ struct PendingWeightGrad {
 // The slots of one stage.
 class StageSlots {
  public:
-  // `place` is where the kept blocks begin in their file, and is moved behind them.
+  // `place` is where the kept blocks begin in their file, and is moved behind them; on a device they have no memory of
+  // their own.
   StageSlots(const StageMemory& memory, Device* device, size_t& place);
   static StageSlots measuring();
 

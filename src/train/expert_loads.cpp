@@ -44,10 +44,23 @@ ExpertLoads::ExpertLoads(Replica& replica, const ShardedOptimizer& optimizer, co
           {spec.block, piece.segment.first, piece.values, replica.layout().saves(piece.segment.id)});
   }
   shares_exact_ = accumulate_type(replica.dtype()) != replica.dtype();
+  copy_.resize(static_cast<size_t>(experts_));
   if (!shares_exact_) return;
   for (int i = 0; i < params.size(); ++i)
     if (params[{i}].counted && params.held({i}))
       exact_.push_back({params[{i}].block, 0, replica.weights().exact({i}), false});
+}
+
+template <class Body>
+void ExpertLoads::change_each(const Tensor& values, Body body) {
+  const OpTable& ops = replica_.ops();
+  if (ops.device == nullptr) return for_each_element(values, body);
+  Stream& stream = replica_.compute();
+  const Tensor here{copy_.data(), values.dtype, values.shape};
+  ops.copy(stream, here, values);
+  stream.synchronize();
+  for_each_element(here, body);
+  ops.copy(stream, values, here);
 }
 
 void ExpertLoads::sum_over_ranks(std::span<double> table) {
@@ -91,7 +104,7 @@ void ExpertLoads::move_biases() {
     for (const Part& part : *parts) {
       const std::span<const double> counts = row(counts_, part.block);
       const double total = std::accumulate(counts.begin(), counts.end(), 0.0);
-      for_each_element(part.values, [&](int64_t i, auto& bias) {
+      change_each(part.values, [&](int64_t i, auto& bias) {
         const double count = counts[static_cast<size_t>(part.first + i)] * static_cast<double>(experts_);
         using T = std::remove_reference_t<decltype(bias)>;
         if (count < total) bias += static_cast<T>(rate_);
@@ -105,12 +118,12 @@ void ExpertLoads::take_biases() {
   std::fill(counts_.begin(), counts_.end(), 0.0);
   for (const Part& part : masters_)
     if (part.counts)
-      for_each_element(part.values, [&](int64_t i, auto& bias) {
+      change_each(part.values, [&](int64_t i, auto& bias) {
         row(counts_, part.block)[static_cast<size_t>(part.first + i)] = static_cast<double>(bias);
       });
   sum_over_ranks(counts_);
   for (const Part& part : exact_)
-    for_each_element(part.values, [&](int64_t i, auto& bias) {
+    change_each(part.values, [&](int64_t i, auto& bias) {
       bias = static_cast<std::remove_reference_t<decltype(bias)>>(
           row(counts_, part.block)[static_cast<size_t>(i)]);
     });

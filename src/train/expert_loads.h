@@ -49,6 +49,9 @@ class ExpertLoads {
                                     static_cast<size_t>(experts_));
   }
   void sum_over_ranks(std::span<double> table);
+  // Calls body(i, element) for a reference to each element of a tensor in f32 or f64, also of one on a device.
+  template <class Body>
+  void change_each(const Tensor& values, Body body);
 
   Replica& replica_;
   int64_t experts_;
@@ -59,6 +62,7 @@ class ExpertLoads {
   std::vector<double> rounds_of_blocks_;
   std::vector<double> loads_;
   std::vector<double> dropped_;
+  std::vector<double> copy_;  // of a bias on a device
   int64_t rounds_ = 1;
   std::vector<Part> masters_;  // of the optimizer
   std::vector<Part> exact_;    // of ParamStore::exact, where that is other memory:

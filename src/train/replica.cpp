@@ -30,7 +30,7 @@ Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig&
   if (mesh_.size(Axis::Pp) > 1) connect_pipeline();
   if (mesh.cpu_offloading_num_layers > 0) {
     offload_worker_ = std::make_unique<Worker>(comm_mode(world), ops_.device);
-    place_.offload_folder = mesh.cpu_offloading_folder.value();
+    if (ops_.device == nullptr) place_.offload_folder = mesh.cpu_offloading_folder.value();
     place_.offload_stream = &offload_worker_->stream;
   }
   const ZeroSharing& sharing = layout_.zero();
@@ -43,7 +43,10 @@ Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig&
   weights_ = std::make_unique<ParamStore>(layout_.flat(), *groups_, ops_, dtype, how, comm_);
   place_.forward_row = with_residency(forward_row_of(place_));
   const bool ring = mesh_.size(Axis::Cp) > 1 && mesh.context_exchange() == ContextExchange::Ring;
-  if ((mesh_.size(Axis::Tp) > 1 || ring) && (ops_.device != nullptr || spare_cores(world, pool_.size()) > 0))
+  const bool experts_travel = ops_.device != nullptr && mesh_.sizes().ranks(kExpertShareAxes) > 1;
+  if (experts_travel) meet_experts();
+  if ((mesh_.size(Axis::Tp) > 1 || ring || experts_travel) &&
+      (ops_.device != nullptr || spare_cores(world, pool_.size()) > 0))
     own_side_.emplace(comm_mode(world), side_pool_, ops_.device, QueueUse::Communicating);
 }
 
@@ -83,6 +86,15 @@ void Replica::meet_neighbours() {
   const std::vector<int> to(behind.begin(), behind.end());
   meet(*place_.forward, to, from, *place_.forward_stream);
   meet(*place_.backward, from, to, *place_.backward_stream);
+}
+
+// So that a pair of ranks whose first rows travel in the middle of a run does not block the host.
+void Replica::meet_experts() {
+  Communicator& comm = mesh_.comm(kExpertShareAxes);
+  std::vector<int> others;
+  for (int rank = 0; rank < comm.size(); ++rank)
+    if (rank != comm.rank()) others.push_back(rank);
+  meet(comm, others, others, compute_);
 }
 
 std::vector<Stream*> Replica::streams() {

@@ -68,6 +68,7 @@ class Replica {
 
   void connect_pipeline();
   void meet_neighbours();
+  void meet_experts();
 
   Communicator& world_;
   Mesh mesh_;

@@ -81,6 +81,7 @@ struct OpCase {
 std::vector<OpCase> op_cases();              // everything a language model needs,
 std::vector<OpCase> sum_op_cases();          // of which these are a part,
 std::vector<OpCase> update_op_cases();       // and these,
+std::vector<OpCase> attention_op_cases();    // and these,
 std::vector<OpCase> experts_op_cases();      // and these,
 std::vector<OpCase> latent_op_cases();       // and these,
 std::vector<OpCase> recommender_op_cases();  // and those of recommenders

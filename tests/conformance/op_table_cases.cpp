@@ -334,52 +334,6 @@ void products(std::vector<OpCase>& cases) {
                          run.stream(), run.out({rows, n}), run.in({rows, m}, normal(rows * m, 1)),
                          run.in({m, n}, normal(m * n, 2)), run.in({rows, n}, normal(rows * n, 3)));
                    }});
-  cases.push_back(
-      {"attention", entries(&OpTable::attention, &OpTable::attention_backward), false, 4, [](OpRun& run) {
-         // On CUDA the masks of 16-bit weights are cuDNN's own (ops/cuda/attention.h), but where samples have
-         // lengths: there dropout is compared.
-         struct {
-           bool causal;
-           double drop;
-           Values lengths;    // none: all keys
-           Values documents;  // lengths of those in each sample; none: one
-         } const kinds[] = {{true, 0.25, {35, 35}, {}}, {true, 0, {}, {}},
-                            {false, 0, {}, {}},         {false, 0.25, {33, 1}, {}},
-                            {true, 0, {7, 35}, {}},     {true, 0.25, {}, {1, 16, 4, 14}}};
-         for (const auto& [causal, drop, lengths, documents] : kinds) {
-           Attention how{.batch = 2,
-                         .seq = 35,
-                         .heads = 2,
-                         .kv_heads = 1,
-                         .head_dim = 16,
-                         .causal = causal,
-                         .scale = 0.25,
-                         .dropout = {drop, philox_key(3, "attention"), 0},
-                         .first_sample = 1,
-                         .first_head = 2,
-                         .global_heads = 8};
-           if (!lengths.empty()) how.lengths = run.in(DType::I32, {how.batch}, lengths);
-           Values first_keys;
-           for (int64_t b = 0; b < how.batch && !documents.empty(); ++b) {
-             double begin = 0;
-             for (double length : documents) {
-               first_keys.insert(first_keys.end(), static_cast<size_t>(length), begin);
-               begin += length;
-             }
-           }
-           if (!documents.empty()) how.first_keys = run.in(DType::I32, {how.batch, how.seq}, first_keys);
-           if (!causal) how.sample = run.in(DType::I64, {1}, {77});  // set late
-           const int64_t rows = how.batch * how.seq;
-           const int64_t wide = (how.heads + 2 * how.kv_heads) * how.head_dim;
-           const int64_t narrow = how.heads * how.head_dim;
-           const Tensor qkv = run.in({rows, wide}, normal(rows * wide, 1));
-           const Tensor out = run.out({rows, narrow});
-           const Tensor lse = run.out(run.wide(), {how.batch, how.heads, how.seq});
-           run.ops().attention(run.stream(), out, lse, qkv, how);
-           run.ops().attention_backward(run.stream(), run.out({rows, wide}),
-                                        run.in({rows, narrow}, normal(rows * narrow, 2)), qkv, out, lse, how);
-         }
-       }});
 }
 
 }  // namespace
@@ -392,7 +346,7 @@ std::vector<OpCase> op_cases() {
   rows_by_id(cases);
   cross_entropy(cases);
   products(cases);
-  for (auto* more : {sum_op_cases, update_op_cases, experts_op_cases, latent_op_cases})
+  for (auto* more : {attention_op_cases, sum_op_cases, update_op_cases, experts_op_cases, latent_op_cases})
     for (OpCase& test : more()) cases.push_back(std::move(test));
   return cases;
 }

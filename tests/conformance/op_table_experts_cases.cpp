@@ -22,6 +22,7 @@ Tensor logits_of(OpRun& run, const Size& size) {
 }
 
 void route(OpRun& run, const Size& size) {
+  constexpr int64_t kGroups = 4;
   const Shape choices{size.tokens, size.choices};
   const Tensor logits = logits_of(run, size);
   for (const RouterGate gate : {RouterGate::Chosen, RouterGate::All, RouterGate::Sigmoid}) {
@@ -31,7 +32,6 @@ void route(OpRun& run, const Size& size) {
     run.ops().route(run.stream(), gates, chosen, logits, {}, how);
     run.ops().route(run.stream(), run.out(run.wide(), choices), run.exact(DType::I32, choices), logits,
                     run.in(run.wide(), {size.experts}, normal(size.experts, 2)), how);
-    constexpr int64_t kGroups = 4;
     if (size.experts % kGroups == 0)
       for (const int64_t kept : {int64_t{1}, size.choices})
         run.ops().route(run.stream(), run.out(run.wide(), choices), run.exact(DType::I32, choices), logits,
@@ -40,6 +40,18 @@ void route(OpRun& run, const Size& size) {
     const Tensor counts = run.exact(DType::I32, {2, size.experts});
     run.ops().router_losses(run.stream(), run.out(run.wide(), {size.tokens}),
                             run.out(run.wide(), {size.tokens}), counts, logits, size.tokens / 2, how);
+    // Losses count the choices without groups; counts of several ranks are read.
+    Router in_groups{size.choices, gate, 1.5};
+    if (size.experts % kGroups == 0) in_groups.groups = kGroups;
+    run.ops().router_losses(run.stream(), run.out(run.wide(), {size.tokens}),
+                            run.out(run.wide(), {size.tokens}), run.exact(DType::I32, {2, size.experts}),
+                            logits, size.tokens / 2, in_groups);
+    in_groups.counted = true;
+    in_groups.sequence_parts = 2;
+    run.ops().router_losses(run.stream(), run.out(run.wide(), {size.tokens}),
+                            run.out(run.wide(), {size.tokens}),
+                            run.in(DType::I32, {2, size.experts}, whole(2 * size.experts, 6, 9)), logits,
+                            size.tokens / 2, in_groups);
     run.ops().route_backward(run.stream(), run.out({size.tokens, size.experts}),
                              run.in(run.wide(), choices, normal(size.rows(), 3)), gates, chosen, logits,
                              counts, run.in(DType::F32, {size.tokens}, whole(size.tokens, 4, 3)),
@@ -79,6 +91,35 @@ void rows(OpRun& run, const Size& size) {
         order.row, accumulate);
 }
 
+// Three ranks' rows of the experts, of which some are asked for, from some row on.
+void experts_of_ranks(OpRun& run, const Size& size) {
+  constexpr int64_t kRanks = 3;
+  Values first;
+  int64_t here = 0;
+  const int64_t begin = size.experts / 2, count = size.experts - begin;
+  for (int64_t rank = 0; rank < kRanks; ++rank) {
+    const Values rows = whole(size.experts, static_cast<uint64_t>(rank + 1), 5);
+    double sum = 0;
+    for (int64_t e = 0; e <= size.experts; ++e) {
+      first.push_back(sum);
+      if (e < size.experts) sum += rows[static_cast<size_t>(e)];
+      if (e < size.experts && e >= begin) here += static_cast<int64_t>(rows[static_cast<size_t>(e)]);
+    }
+  }
+  const Tensor all = run.in(DType::I32, {kRanks, size.experts + 1}, first);
+  run.ops().experts_of_ranks(run.stream(), run.exact(DType::I32, {here}), all, begin, count, 0);
+  const int64_t skip = here / 3;
+  run.ops().experts_of_ranks(run.stream(), run.exact(DType::I32, {(here - skip) / 2}), all, begin, count,
+                             skip);
+}
+
+void counts(OpRun& run, const Size& size) {
+  const Shape choices{size.tokens, size.choices};
+  run.ops().add_choice_counts(run.stream(), run.exact(DType::F64, {size.experts}, whole(size.experts, 1, 9)),
+                              run.in(DType::I32, choices, whole(size.rows(), 2, size.experts)));
+  experts_of_ranks(run, size);
+}
+
 void products(OpRun& run, const Size& size) {
   const Order order = order_of(run, size);
   const int64_t rows = size.rows(), n = size.inner, k = size.width;
@@ -106,6 +147,8 @@ std::vector<OpCase> experts_op_cases() {
            entries(&OpTable::sort_choices, &OpTable::gate_rows, &OpTable::gate_rows_backward,
                    &OpTable::sum_choices),
            false, 4, every(rows)},
+          {"counts of choices", entries(&OpTable::add_choice_counts, &OpTable::experts_of_ranks), false, 1,
+           every(counts)},
           {"products of experts", entries(&OpTable::expert_product, &OpTable::expert_product_weight), false,
            4, every(products)}};
 }

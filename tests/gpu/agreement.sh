@@ -52,6 +52,37 @@ follows() {
   same_losses "$name" "$tolerance" "$last"
 }
 
+# A mixture of experts, of which a token chooses 2.
+experts=(--moe-ffn-hidden-size 128 --num-experts 8 --moe-aux-loss-coeff 0.01 --normalization RMSNorm --swiglu
+  --disable-bias-linear --position-embedding-type rope)
+
+# The experts over as many ranks as there are GPUs, each with one, beside as many thread ranks on the processor.
+experts_over_nccl() {
+  local gpus start shared
+  gpus=$(count_gpus)
+  if ((gpus < 2)) || ! command -v mpiexec >/dev/null || [[ ! -e $modules/trifold_mpi.so ]]; then
+    row "experts over NCCL: skipped, for there are no two GPUs with an mpiexec"
+    return 0
+  fi
+  shared=$((gpus >= 8 ? 8 : gpus >= 4 ? 4 : 2))
+  start=(mpiexec -n "$shared")
+  [[ $(mpiexec --version) =~ Open\ MPI|OpenRTE|PRRTE ]] && start=(mpiexec --allow-run-as-root --oversubscribe -n "$shared")
+  local plain=$trifold trifold
+  trifold=$out/over_ranks
+  printf '#!/bin/sh\nexec %s "$@"\n' "${start[*]} $PWD/$plain" >"$trifold"
+  chmod +x "$trifold"
+  curve cuda gpu-experts-nccl 50 "${experts[@]}" --ep "$shared" || return 1
+  trifold=$plain
+  curve cpu cpu-experts-nccl 50 "${experts[@]}" --ranks "$shared" --ep "$shared" || return 1
+  same_losses experts-nccl 1e-3 1
+}
+
+# Two runs on the card, of which one off-loads: the same numbers.
+activations_leave() {
+  curve cuda gpu-leave 50 --bf16 --cpu-offloading-num-layers 3 && curve cuda cpu-leave 50 --bf16 || return 1
+  same_losses leave 0 1
+}
+
 # same_losses NAME TOLERANCE LAST: of the two runs whose logs these are.
 same_losses() {
   local name=$1 tolerance=$2 last=$3 text status

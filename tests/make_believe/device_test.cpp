@@ -63,19 +63,35 @@ void expect_same_run(PretrainConfig config) {
   expect_same_bits(train_and_evaluate(on_device(config)), host);
 }
 
-TEST(Device, ContextRanksThatExchangeHeads) {
-  for (const bool llama : {false, true}) {
-    PretrainConfig config = short_run();
-    if (llama) make_llama(config.model, 4);
-    config.mesh.cp_comm_type = ContextExchange::AllToAll;
-    config.model.hidden_dropout = config.model.attention_dropout = 0.1;
-    PretrainConfig cut = on_mesh(config, 2, 1, 1, 2);
-    cut.zero.zero_stage = 2;
-    expect_same_run(cut);
-    cut = on_mesh(config, 1, 2, 2, 2);
-    cut.mesh.sequence_parallel = true;
-    cut.mesh.recompute_granularity = RecomputeGranularity::Selective;
-    expect_same_run(cut);
+TEST(Device, ContextRanks) {
+  for (const ContextExchange exchange :
+       {ContextExchange::AllToAll, ContextExchange::AllGather, ContextExchange::Ring}) {
+    SCOPED_TRACE(name_of(exchange));
+    for (const bool llama : {false, true}) {
+      PretrainConfig config = short_run();
+      config.batch.train_iters = 3;
+      if (llama) make_llama(config.model, 4);
+      config.mesh.cp_comm_type = exchange;
+      config.model.hidden_dropout = config.model.attention_dropout = 0.1;
+      PretrainConfig cut = on_mesh(config, 2, 1, 1, 2);
+      cut.zero.zero_stage = 2;
+      expect_same_run(cut);
+      cut = on_mesh(config, 1, 2, 2, 2);
+      cut.mesh.sequence_parallel = true;
+      cut.mesh.recompute_granularity = RecomputeGranularity::Selective;
+      cut.precision.bf16 = true;
+      expect_same_run(cut);
+    }
+  }
+}
+
+TEST(Device, BertOnContextRanks) {
+  for (const ContextExchange exchange : {ContextExchange::AllGather, ContextExchange::Ring}) {
+    PretrainConfig config = on_mesh(short_run(), 1, 1, 1, 2);
+    config.batch.train_iters = 3;
+    config.model.model_type = ModelType::Bert;
+    config.mesh.cp_comm_type = exchange;
+    expect_same_run(config);
   }
 }
 

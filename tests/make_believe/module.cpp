@@ -33,6 +33,9 @@ struct Held {
     if constexpr (std::is_same_v<Arg, Attention>) {
       value.lengths = device.real(arg.lengths);
       value.sample = device.real(arg.sample);
+      for (Tensor Attention::*tensor :
+           {&Attention::first_keys, &Attention::key_values, &Attention::dkey_values, &Attention::dqueries})
+        value.*tensor = device.real(arg.*tensor);
     }
     if constexpr (requires { arg.numbers; }) value.numbers = device.real(arg.numbers);  // update rules
   }

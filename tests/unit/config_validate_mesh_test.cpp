@@ -89,8 +89,6 @@ const std::vector<Case>& cases() {
        [](C& c) { context(c, 8), c.mesh.cp_comm_type = ContextExchange::AllToAll; }},
       {"--cp-comm-type p2p has no effect with --context-parallel-size 1: leave it out",
        [](C& c) { c.mesh.cp_comm_type = ContextExchange::Ring; }},
-      {"--context-parallel-size 2 with --cp-comm-type all_gather is not possible with --device cuda yet",
-       [](C& c) { context(c, 2), c.mesh.device = ComputeDevice::Cuda; }},
       {"--ranks 8 is not divisible by tensor 1 x context 3 x pipeline 1 = 3: 6 and 9 are",
        [](C& c) { context(c, 3), c.model.seq_length = 60, c.batch.global_batch_size.reset(); }},
       {"--ranks 8 is not tensor 1 x context 2 x pipeline 1 x data 8 = 16: give --ranks 16",

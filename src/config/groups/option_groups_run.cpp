@@ -255,7 +255,7 @@ void add_recompute(OptionTable& table, MeshConfig& mesh) {
       .add(
           "cpu-offloading-num-layers", &mesh.cpu_offloading_num_layers,
           "Number of layers of each pipeline stage, the first ones, whose activations leave memory between forward "
-          "and backward, for a file in --cpu-offloading-folder.")
+          "and backward, for a file in --cpu-offloading-folder, or, of a GPU, for pinned memory of its host.")
       .range(0, kMaxSize)
       .of_execution();
   table

@@ -163,10 +163,6 @@ void check_experts_of_samples(const PretrainConfig& config, Problems& problems) 
 // Counts of tokens, by which biases move after a step.
 void check_bias_updates(const PretrainConfig& config, Problems& problems) {
   if (!config.model.moe_router_enable_expert_bias) return;
-  if (config.mesh.device == ComputeDevice::Cuda)
-    problems.about("moe-router-enable-expert-bias", "device")
-        .wrong("--moe-router-enable-expert-bias is not possible with --device cuda yet")
-        .right("give --device cpu, or balance with --moe-aux-loss-coeff instead");
   if (!problems.sound({"schedule"})) return;
   const std::optional<Schedule> schedule = chosen_schedule(config.pipeline);
   if (schedule && is_async(*schedule))
@@ -284,13 +280,6 @@ void check_cut_of_experts(const PretrainConfig& config, Problems& problems) {
         .right("{}", multiples_around(width, parts));
 }
 
-void check_device_of_experts(const MeshConfig& mesh, Problems& problems) {
-  if (mesh.device == ComputeDevice::Cuda)
-    problems.about("expert-model-parallel-size", "expert-tensor-parallel-size", "device")
-        .wrong("{} is not possible with --device cuda yet", expert_options(mesh))
-        .right("give --device cpu, or leave it out: every rank holds all experts of its blocks then");
-}
-
 // Both grids have the ranks of a pipeline stage.
 void check_fold_of_experts(const MeshConfig& mesh, Problems& problems) {
   if (!sound_sizes(problems)) return;
@@ -323,7 +312,6 @@ void check_experts_mesh(const PretrainConfig& config, Problems& problems) {
   check_capacity(config, problems);
   if (mesh.expert_ranks() == 1) return;
   check_cut_of_experts(config, problems);
-  check_device_of_experts(mesh, problems);
   check_fold_of_experts(mesh, problems);
 }
 

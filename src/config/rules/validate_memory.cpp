@@ -37,7 +37,15 @@ void check_offloaded_layers(const PretrainConfig& config, Problems& problems) {
           .right("give the number of layers too, or leave it out");
     return;
   }
-  if (!folder)
+  const bool on_device = config.mesh.device == ComputeDevice::Cuda;
+  if (folder && on_device)
+    problems.about("cpu-offloading-folder", "device")
+        .wrong(
+            "--cpu-offloading-folder {} has no effect with --device cuda, because activations leave a device for the "
+            "memory of its host",
+            *folder)
+        .right("leave it out");
+  if (!folder && !on_device)
     problems.about("cpu-offloading-num-layers", "cpu-offloading-folder")
         .wrong("--cpu-offloading-num-layers {} is given without --cpu-offloading-folder", layers)
         .right("name a folder on a fast disk");
@@ -45,13 +53,13 @@ void check_offloaded_layers(const PretrainConfig& config, Problems& problems) {
     problems.about("cpu-offloading-num-layers", "num-layers")
         .wrong("--cpu-offloading-num-layers {} is more than --num-layers {}", layers, config.model.num_layers)
         .right("give at most the layers of a stage");
-  if (config.mesh.device == ComputeDevice::Cuda)
-    problems.about("cpu-offloading-num-layers", "device")
+  if (on_device && config.mesh.enable_cuda_graph)
+    problems.about("cpu-offloading-num-layers", "enable-cuda-graph")
         .wrong(
-            "--cpu-offloading-num-layers {} is not possible with --device cuda yet, because activations go to files, "
-            "which is for processors",
+            "--cpu-offloading-num-layers {} is not possible with --enable-cuda-graph, because activations come back to "
+            "other addresses",
             layers)
-        .right("give --device cpu, or leave it out and give --recompute-granularity full");
+        .right("leave out one of the two");
 }
 
 }  // namespace trifold

@@ -175,14 +175,6 @@ void check_exchanged_heads(const PretrainConfig& config, Problems& problems) {
 void check_context(const PretrainConfig& config, Problems& problems) {
   const int64_t context = config.mesh.context_parallel_size;
   if (!problems.sound({"context-parallel-size"}) || context == 1) return;
-  if (config.mesh.device == ComputeDevice::Cuda &&
-      config.mesh.context_exchange() != ContextExchange::AllToAll)
-    problems.about("context-parallel-size", "device", "cp-comm-type")
-        .wrong(
-            "--context-parallel-size {} with --cp-comm-type {} is not possible with --device cuda yet, whose attention "
-            "takes all positions of a head",
-            context, name_of(config.mesh.context_exchange()))
-        .right("give --cp-comm-type a2a, or --device cpu");
   if (config.mesh.context_exchange() == ContextExchange::AllToAll) check_exchanged_heads(config, problems);
   if (problems.sound({"seq-length"}) && config.model.seq_length % (2 * context) != 0)
     problems.about("context-parallel-size", "seq-length")
@@ -258,6 +250,13 @@ void check_graphs(const MeshConfig& mesh, Problems& problems) {
             "collectives in them are not captured",
             mesh.context_parallel_size)
         .right("leave the option out, or give --cp 1");
+  if (mesh.expert_ranks() > 1)
+    problems.about("enable-cuda-graph", "expert-model-parallel-size", "expert-tensor-parallel-size")
+        .wrong(
+            "--enable-cuda-graph is not possible with experts over {} ranks, because the host must know how many "
+            "rows travel before it can enqueue their exchange",
+            mesh.expert_ranks())
+        .right("leave the option out, or give --ep 1");
 }
 
 void check_tuning(const MeshConfig& mesh, Problems& problems) {

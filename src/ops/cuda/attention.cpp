@@ -50,7 +50,6 @@ Engine& engine_on(CudaQueue& queue) {
 }
 
 bool is_plain(const Stream& stream, const Attention& how, DType dtype) {
-  if (how.rows.rows() > 0) return true;  // plain kernels reject it
   if (!is_for_cudnn(how, dtype) || is_wrong_in_cudnn(how, cudnn_version())) return true;
   if (stream.queue() == nullptr) return false;  // Dry: nothing is computed
   const CudaDevice& device = static_cast<CudaQueue&>(*stream.queue()).device();

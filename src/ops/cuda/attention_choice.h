@@ -9,10 +9,11 @@
 namespace trifold::cuda {
 
 // The limits of cuDNN's engines: 16 bits, and heads of whole packs; backward needs more than one position.
-// The graphs here do not mask documents.
+// The graphs here do not mask documents, and take all positions of a sequence: of cut ones (context parallelism) every
+// position has its own end of the keys it sees, and outputs are merged in f32.
 inline bool is_for_cudnn(const Attention& how, DType dtype) {
   return accumulate_type(dtype) != dtype && how.head_dim % 8 == 0 && how.head_dim <= 256 && how.seq > 1 &&
-         how.first_keys.data == nullptr;
+         how.first_keys.data == nullptr && how.rows.rows() == 0;
 }
 
 // The limits of its engines on some generations of devices (`major` of the compute capability), as version

@@ -20,7 +20,6 @@ void route(Stream& stream, Tensor gates, Tensor chosen, Tensor logits, Tensor bi
 
 void router_losses(Stream& stream, Tensor balance, Tensor z, Tensor counts, Tensor logits, int64_t seq,
                    const Router& how) {
-  check(!how.counted, "router_losses: sequences that are cut over ranks are not possible on a CUDA device");
   const int64_t tokens = logits.row_count();
   dispatch_wide_float(logits.dtype, [&](auto zero) {
     using W = decltype(zero);
@@ -66,6 +65,23 @@ void sort_choices(Stream& stream, Tensor first, Tensor row, Tensor token, Tensor
            expert = chosen.as<int32_t>(), experts = first.elements() - 1, count = chosen.elements(),
            each = chosen.last_dim()](CudaStream on) {
             sort_choices(on, begins, place, of, expert, experts, count, each);
+          });
+}
+
+void add_choice_counts(Stream& stream, Tensor counts, Tensor chosen) {
+  enqueue(stream, "add_choice_counts",
+          [sums = counts.as<double>(), expert = chosen.as<int32_t>(), experts = counts.elements(),
+           choices = chosen.elements()](CudaStream on) {
+            add_choice_counts(on, sums, expert, experts, choices);
+          });
+}
+
+void experts_of_ranks(Stream& stream, Tensor expert, Tensor first, int64_t begin, int64_t here,
+                      int64_t skip) {
+  enqueue(stream, "experts_of_ranks",
+          [=, to = expert.as<int32_t>(), rows = expert.elements(), begins = first.as<int32_t>(),
+           ranks = first.dim(0), each = first.last_dim()](CudaStream on) {
+            experts_of_ranks(on, to, begins, ranks, each, begin, here, skip, rows);
           });
 }
 
@@ -138,6 +154,8 @@ void add_experts(OpTable& ops) {
   ops.sum_choices = sum_choices;
   ops.expert_product = expert_product;
   ops.expert_product_weight = expert_product_weight;
+  ops.add_choice_counts = add_choice_counts;
+  ops.experts_of_ranks = experts_of_ranks;
 }
 
 }  // namespace trifold::cuda

@@ -27,16 +27,31 @@ void plain_gemm(Stream& stream, Tensor c, Tensor a, bool transpose_a, Tensor b, 
 
 namespace {
 
+RowPositions positions_of(const SequenceRows& rows) {
+  const std::span<const RowRun> runs = rows.runs();
+  RowPositions result{rows.rows(), rows.rows(), {0, 0}};
+  if (runs.empty()) return result;
+  result.first = runs[0].count;
+  result.begin[0] = runs[0].begin;
+  result.begin[1] = runs.size() > 1 ? runs[1].begin : 0;
+  return result;
+}
+
 PlainAttention plain(const char* op, const Attention& how) {
-  check(how.rows.rows() == 0, "{}: some of a sequence's positions alone are not computed on CUDA", op);
   check(how.head_dim <= kPlainAttentionWidth,
         "{}: heads of {} numbers are not computed on CUDA: at most {} are", op, how.head_dim,
         kPlainAttentionWidth);
+  const SequenceRows all(how.seq);
   return {how.batch,
           how.seq,
           how.heads,
           how.kv_heads,
           how.head_dim,
+          positions_of(how.rows.rows() > 0 ? how.rows : all),
+          positions_of(how.in_steps() ? how.key_rows : all),
+          how.rows.rows() > 0,
+          how.in_steps(),
+          how.further,
           cpu::first_head(op, how),
           how.global_heads,
           how.scale,
@@ -50,12 +65,14 @@ PlainAttention plain(const char* op, const Attention& how) {
 
 void plain_attention(Stream& stream, Tensor out, Tensor lse, Tensor qkv, const Attention& how) {
   const PlainAttention shape = plain("attention", how);
-  dispatch_float(out.dtype, [&](auto zero) {
+  dispatch_float(qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
-    enqueue(stream, "attention",
-            [shape, to = out.as<T>(), sums = lse.as<Accumulate<T>>(), in = qkv.as<T>()](CudaStream on) {
-              plain_attention<T>(on, to, sums, in, shape);
-            });
+    using Wide = Accumulate<T>;
+    const T* in = qkv.as<T>();
+    const PlainForward<T> tensors{shape.in_steps ? nullptr : out.as<T>(),
+                                  shape.in_steps ? out.as<Wide>() : nullptr, lse.as<Wide>(), in,
+                                  shape.gathered ? how.key_values.as<T>() : in};
+    enqueue(stream, "attention", [=](CudaStream on) { plain_attention<T>(on, tensors, shape); });
   });
 }
 
@@ -64,11 +81,18 @@ void plain_attention_backward(Stream& stream, Tensor dqkv, Tensor dout, Tensor q
   const PlainAttention shape = plain("attention_backward", how);
   dispatch_float(out.dtype, [&](auto zero) {
     using T = decltype(zero);
+    using Wide = Accumulate<T>;
+    const T* in = qkv.as<T>();
+    const PlainBackward<T> tensors{dqkv.as<T>(),
+                                   shape.gathered ? how.dkey_values.as<Wide>() : nullptr,
+                                   shape.in_steps ? how.dqueries.as<Wide>() : nullptr,
+                                   dout.as<T>(),
+                                   in,
+                                   shape.gathered ? how.key_values.as<T>() : in,
+                                   out.as<T>(),
+                                   lse.as<Wide>()};
     enqueue(stream, "attention_backward",
-            [shape, to = dqkv.as<T>(), grad = dout.as<T>(), in = qkv.as<T>(), from = out.as<T>(),
-             sums = lse.as<Accumulate<T>>()](CudaStream on) {
-              plain_attention_backward<T>(on, to, grad, in, from, sums, shape);
-            });
+            [=](CudaStream on) { plain_attention_backward<T>(on, tensors, shape); });
   });
 }
 

@@ -13,38 +13,46 @@ constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / kWarp;
 constexpr int kColumns = static_cast<int>(kPlainAttentionWidth) / kWarp;  // per lane
 
-// The offsets of rows: a query head's in qkv and in out, a key head's in qkv.
+// The offsets of rows: a query head's in qkv and in out, a key head's in the matrix of keys and values.
 struct Places {
-  int64_t qkv_stride, out_stride;
+  int64_t qkv_stride, key_stride, out_stride;
   int64_t query, key, value, out;
 };
 __device__ inline Places places_of(const PlainAttention& how, int64_t b, int64_t head) {
   const int64_t kv_head = head / (how.heads / how.kv_heads);
   const int64_t stride = (how.heads + 2 * how.kv_heads) * how.head_dim;
-  const int64_t base = b * how.seq * stride;
+  const int64_t key_stride = how.gathered ? 2 * how.kv_heads * how.head_dim : stride;
+  const int64_t keys = b * how.keys.rows * key_stride;
+  const int64_t first_key = how.gathered ? 0 : how.heads;
   return {stride,
+          key_stride,
           how.heads * how.head_dim,
-          base + head * how.head_dim,
-          base + (how.heads + kv_head) * how.head_dim,
-          base + (how.heads + how.kv_heads + kv_head) * how.head_dim,
-          (b * how.seq * how.heads + head) * how.head_dim};
+          b * how.queries.rows * stride + head * how.head_dim,
+          keys + (first_key + kv_head) * how.head_dim,
+          keys + (first_key + how.kv_heads + kv_head) * how.head_dim,
+          (b * how.queries.rows * how.heads + head) * how.head_dim};
 }
 
 // The number of valid keys of a sample.
 __device__ inline int64_t keys_of(const PlainAttention& how, int64_t b) {
-  return how.lengths == nullptr ? how.seq : static_cast<int64_t>(how.lengths[b]);
+  if (how.lengths == nullptr) return how.seq;
+  const auto length = static_cast<int64_t>(how.lengths[b]);
+  return length < 1 ? 1 : length;
 }
 
-// The end of the keys that query i of a sample sees.
+// The end of the keys that the query at position i of a sample sees.
 __device__ inline int64_t keys_seen(const PlainAttention& how, int64_t b, int64_t i) {
   const int64_t all = keys_of(how, b);
   return how.causal && i + 1 < all ? i + 1 : all;
 }
 
-// The first key that query i of a sample sees.
+// The first key that the query at position i of a sample sees.
 __device__ inline int64_t first_key(const PlainAttention& how, int64_t b, int64_t i) {
   return how.first_keys == nullptr ? 0 : static_cast<int64_t>(how.first_keys[b * how.seq + i]);
 }
+
+__device__ inline int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
+__device__ inline int64_t earlier(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // The factor of a probability under dropout: the inverse of the keep rate, or 0.
 template <class Wide>
@@ -93,149 +101,107 @@ __device__ inline Item item_of(int64_t each, int64_t heads, int64_t batch) {
   return {n % each, n / each % heads, n / each / heads, n < each * heads * batch};
 }
 
+// A step over further keys goes on from the sums over those before, which out and lse are.
 template <class T>
-__global__ void __launch_bounds__(kThreads, 1)
-    attention_kernel(T* out, Accumulate<T>* lse, const T* qkv, PlainAttention how) {
+__global__ void __launch_bounds__(kThreads, 1) attention_kernel(PlainForward<T> t, PlainAttention how) {
   using Wide = Accumulate<T>;
   __shared__ Wide query[kWarps][kPlainAttentionWidth];
   __shared__ Wide probability[kWarps][kWarp];
-  const Item item = item_of(how.seq, how.heads, how.batch);
+  const Item item = item_of(how.queries.rows, how.heads, how.batch);
   if (!item.valid) return;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const Places at = places_of(how, item.sample, item.head);
-  const int64_t i = item.at;
-  share(query[warp], qkv + at.query + i * at.qkv_stride, how.head_dim);
+  const int64_t i = how.queries.of(item.at);
+  const int64_t out_row = at.out + item.at * at.out_stride;
+  Wide* log_sum = t.lse + (item.sample * how.heads + item.head) * how.queries.rows + item.at;
+  share(query[warp], t.qkv + at.query + item.at * at.qkv_stride, how.head_dim);
   __syncwarp();
-  const int64_t keys = keys_seen(how, item.sample, i);
-  Wide most = cpu::kLowest<Wide>;
-  Wide total = 0;
+  Wide most = how.further ? *log_sum : cpu::kLowest<Wide>;
+  Wide total = how.further ? Wide(1) : Wide(0);
   Wide sum[kColumns] = {};
-  for (int64_t first = first_key(how, item.sample, i); first < keys; first += kWarp) {
-    const int64_t j = first + lane;
-    Wide score = cpu::kLowest<Wide>;
-    if (j < keys)
-      score = dot(query[warp], qkv + at.key + j * at.qkv_stride, how.head_dim) * static_cast<Wide>(how.scale);
-    const Wide now = cpu::larger(most, combine_lanes(score, Most{}));
-    const Wide p = j < keys ? cpu::exp_of(score - now) : Wide(0);
-    const Wide shrink = cpu::exp_of(most - now);
-    most = now;
-    total = total * shrink + combine_lanes(p, Plus{});
-    probability[warp][lane] = j < keys ? p * kept<Wide>(how, item.sample, item.head, i, j) : Wide(0);
 #pragma unroll
-    for (int k = 0; k < kColumns; ++k) sum[k] *= shrink;
-    __syncwarp();
-    const int64_t count = keys - first < kWarp ? keys - first : kWarp;
-    add_rows(sum, probability[warp], qkv + at.value + first * at.qkv_stride, at.qkv_stride, count,
-             how.head_dim);
-    __syncwarp();
+  for (int k = 0; k < kColumns; ++k)
+    if (how.further && lane + k * kWarp < how.head_dim) sum[k] = t.wide_out[out_row + lane + k * kWarp];
+  for (int run = 0; run < 2; ++run) {
+    const int64_t end = earlier(how.keys.end(run), keys_seen(how, item.sample, i));
+    const int64_t row_of_zero = how.keys.first_row(run) - how.keys.begin[run];
+    for (int64_t first = later(how.keys.begin[run], first_key(how, item.sample, i)); first < end;
+         first += kWarp) {
+      const int64_t j = first + lane;
+      Wide score = cpu::kLowest<Wide>;
+      if (j < end)
+        score = dot(query[warp], t.keys + at.key + (row_of_zero + j) * at.key_stride, how.head_dim) *
+                static_cast<Wide>(how.scale);
+      const Wide now = cpu::larger(most, combine_lanes(score, Most{}));
+      const Wide p = j < end ? cpu::exp_of(score - now) : Wide(0);
+      const Wide shrink = cpu::exp_of(most - now);
+      most = now;
+      total = total * shrink + combine_lanes(p, Plus{});
+      probability[warp][lane] = j < end ? p * kept<Wide>(how, item.sample, item.head, i, j) : Wide(0);
+#pragma unroll
+      for (int k = 0; k < kColumns; ++k) sum[k] *= shrink;
+      __syncwarp();
+      add_rows(sum, probability[warp], t.keys + at.value + (row_of_zero + first) * at.key_stride,
+               at.key_stride, earlier(end - first, kWarp), how.head_dim);
+      __syncwarp();
+    }
   }
+  const bool none = total == Wide(0);  // a first step of queries whose own keys are all padding
 #pragma unroll
   for (int k = 0; k < kColumns; ++k) {
     const int64_t c = lane + k * kWarp;
-    if (c < how.head_dim) put(out[at.out + i * at.out_stride + c], sum[k] / total);
+    if (c >= how.head_dim) continue;
+    const Wide result = none ? Wide(0) : sum[k] / total;
+    if (how.in_steps)
+      t.wide_out[out_row + c] = result;
+    else
+      put(t.out[out_row + c], result);
   }
-  if (lane == 0) lse[(item.sample * how.heads + item.head) * how.seq + i] = most + cpu::log_of(total);
+  __syncwarp();  // lanes have read the sums before
+  if (lane == 0) *log_sum = none ? most : most + cpu::log_of(total);
 }
 
 // With P = exp(scale S - lse), its kept part D = kept P, and delta = dout . out: dS = P (kept dout . v -
 // delta). The two kernels below compute P and dS of one query, or one key, 32 at a time.
 template <class T>
-__global__ void __launch_bounds__(kThreads, 1)
-    query_gradient_kernel(T* dqkv, const T* dout, const T* qkv, const T* out, const Accumulate<T>* lse,
-                          PlainAttention how) {
+__global__ void __launch_bounds__(kThreads, 1) query_gradient_kernel(PlainBackward<T> t, PlainAttention how) {
   using Wide = Accumulate<T>;
   __shared__ Wide query[kWarps][kPlainAttentionWidth];
   __shared__ Wide grad[kWarps][kPlainAttentionWidth];
   __shared__ Wide score_gradient[kWarps][kWarp];
-  const Item item = item_of(how.seq, how.heads, how.batch);
+  const Item item = item_of(how.queries.rows, how.heads, how.batch);
   if (!item.valid) return;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const Places at = places_of(how, item.sample, item.head);
-  const int64_t i = item.at;
-  share(query[warp], qkv + at.query + i * at.qkv_stride, how.head_dim);
-  share(grad[warp], dout + at.out + i * at.out_stride, how.head_dim);
+  const int64_t i = how.queries.of(item.at);
+  const int64_t out_row = at.out + item.at * at.out_stride;
+  share(query[warp], t.qkv + at.query + item.at * at.qkv_stride, how.head_dim);
+  share(grad[warp], t.dout + out_row, how.head_dim);
   __syncwarp();
-  const Wide delta = dot(grad[warp], out + at.out + i * at.out_stride, how.head_dim);
-  const Wide log_sum = lse[(item.sample * how.heads + item.head) * how.seq + i];
+  const Wide delta = dot(grad[warp], t.out + out_row, how.head_dim);
+  const Wide log_sum = t.lse[(item.sample * how.heads + item.head) * how.queries.rows + item.at];
   const auto scale = static_cast<Wide>(how.scale);
-  const int64_t keys = keys_seen(how, item.sample, i);
   Wide sum[kColumns] = {};
-  for (int64_t first = first_key(how, item.sample, i); first < keys; first += kWarp) {
-    const int64_t j = first + lane;
-    Wide ds = 0;
-    if (j < keys) {
-      const Wide p =
-          cpu::exp_of(dot(query[warp], qkv + at.key + j * at.qkv_stride, how.head_dim) * scale - log_sum);
-      const Wide dp = dot(grad[warp], qkv + at.value + j * at.qkv_stride, how.head_dim) *
-                      kept<Wide>(how, item.sample, item.head, i, j);
-      ds = p * (dp - delta) * scale;
-    }
-    score_gradient[warp][lane] = ds;
-    __syncwarp();
-    const int64_t count = keys - first < kWarp ? keys - first : kWarp;
-    add_rows(sum, score_gradient[warp], qkv + at.key + first * at.qkv_stride, at.qkv_stride, count,
-             how.head_dim);
-    __syncwarp();
-  }
-#pragma unroll
-  for (int k = 0; k < kColumns; ++k) {
-    const int64_t c = lane + k * kWarp;
-    if (c < how.head_dim) put(dqkv[at.query + i * at.qkv_stride + c], sum[k]);
-  }
-}
-
-template <class T>
-__global__ void __launch_bounds__(kThreads, 1)
-    key_gradient_kernel(T* dqkv, const T* dout, const T* qkv, const T* out, const Accumulate<T>* lse,
-                        PlainAttention how) {
-  using Wide = Accumulate<T>;
-  __shared__ Wide key[kWarps][kPlainAttentionWidth];
-  __shared__ Wide val[kWarps][kPlainAttentionWidth];
-  __shared__ Wide score_gradient[kWarps][kWarp];
-  __shared__ Wide probability[kWarps][kWarp];
-  const Item item = item_of(how.seq, how.kv_heads, how.batch);
-  if (!item.valid) return;
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int64_t shared_by = how.heads / how.kv_heads;
-  const int64_t j = item.at;
-  const auto scale = static_cast<Wide>(how.scale);
-  Wide dkey[kColumns] = {};
-  Wide dvalue[kColumns] = {};
-  const Places own = places_of(how, item.sample, item.head * shared_by);
-  share(key[warp], qkv + own.key + j * own.qkv_stride, how.head_dim);
-  share(val[warp], qkv + own.value + j * own.qkv_stride, how.head_dim);
-  __syncwarp();
-  const bool exists = j < keys_of(how, item.sample);
-  for (int64_t h = item.head * shared_by; exists && h < (item.head + 1) * shared_by; ++h) {
-    const Places at = places_of(how, item.sample, h);
-    const Wide* log_sums = lse + (item.sample * how.heads + h) * how.seq;
-    for (int64_t first = how.causal ? j : 0; first < how.seq; first += kWarp) {
-      if (first_key(how, item.sample, first) > j) break;  // no later query sees the key either
-      const int64_t i = first + lane;
+  for (int run = 0; run < 2; ++run) {
+    const int64_t end = earlier(how.keys.end(run), keys_seen(how, item.sample, i));
+    const int64_t row_of_zero = how.keys.first_row(run) - how.keys.begin[run];
+    for (int64_t first = later(how.keys.begin[run], first_key(how, item.sample, i)); first < end;
+         first += kWarp) {
+      const int64_t j = first + lane;
       Wide ds = 0;
-      Wide p = 0;
-      if (i < how.seq && first_key(how, item.sample, i) <= j) {
-        const T* grad = dout + at.out + i * at.out_stride;
-        Wide delta = 0;
-        for (int64_t c = 0; c < how.head_dim; ++c)
-          delta += value(grad[c]) * value(out[at.out + i * at.out_stride + c]);
-        p = cpu::exp_of(dot(key[warp], qkv + at.query + i * at.qkv_stride, how.head_dim) * scale -
-                        log_sums[i]);
-        const Wide keep = kept<Wide>(how, item.sample, h, i, j);
-        ds = p * (dot(val[warp], grad, how.head_dim) * keep - delta) * scale;
-        p *= keep;
+      if (j < end) {
+        const int64_t row = (row_of_zero + j) * at.key_stride;
+        const Wide p = cpu::exp_of(dot(query[warp], t.keys + at.key + row, how.head_dim) * scale - log_sum);
+        const Wide dp = dot(grad[warp], t.keys + at.value + row, how.head_dim) *
+                        kept<Wide>(how, item.sample, item.head, i, j);
+        ds = p * (dp - delta) * scale;
       }
       score_gradient[warp][lane] = ds;
-      probability[warp][lane] = p;
       __syncwarp();
-      const int64_t count = how.seq - first < kWarp ? how.seq - first : kWarp;
-      add_rows(dkey, score_gradient[warp], qkv + at.query + first * at.qkv_stride, at.qkv_stride, count,
-               how.head_dim);
-      add_rows(dvalue, probability[warp], dout + at.out + first * at.out_stride, at.out_stride, count,
-               how.head_dim);
+      add_rows(sum, score_gradient[warp], t.keys + at.key + (row_of_zero + first) * at.key_stride,
+               at.key_stride, earlier(end - first, kWarp), how.head_dim);
       __syncwarp();
     }
   }
@@ -243,36 +209,111 @@ __global__ void __launch_bounds__(kThreads, 1)
   for (int k = 0; k < kColumns; ++k) {
     const int64_t c = lane + k * kWarp;
     if (c >= how.head_dim) continue;
-    put(dqkv[own.key + j * own.qkv_stride + c], dkey[k]);
-    put(dqkv[own.value + j * own.qkv_stride + c], dvalue[k]);
+    if (t.dqueries != nullptr)
+      t.dqueries[out_row + c] += sum[k];
+    else
+      put(t.dqkv[at.query + item.at * at.qkv_stride + c], sum[k]);
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads, 1) key_gradient_kernel(PlainBackward<T> t, PlainAttention how) {
+  using Wide = Accumulate<T>;
+  __shared__ Wide key[kWarps][kPlainAttentionWidth];
+  __shared__ Wide val[kWarps][kPlainAttentionWidth];
+  __shared__ Wide score_gradient[kWarps][kWarp];
+  __shared__ Wide probability[kWarps][kWarp];
+  const Item item = item_of(how.keys.rows, how.kv_heads, how.batch);
+  if (!item.valid) return;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int64_t shared_by = how.heads / how.kv_heads;
+  const int64_t j = how.keys.of(item.at);
+  const auto scale = static_cast<Wide>(how.scale);
+  Wide dkey[kColumns] = {};
+  Wide dvalue[kColumns] = {};
+  const Places own = places_of(how, item.sample, item.head * shared_by);
+  const int64_t key_row = item.at * own.key_stride;
+  share(key[warp], t.keys + own.key + key_row, how.head_dim);
+  share(val[warp], t.keys + own.value + key_row, how.head_dim);
+  __syncwarp();
+  const bool exists = j < keys_of(how, item.sample);
+  for (int64_t h = item.head * shared_by; exists && h < (item.head + 1) * shared_by; ++h) {
+    const Places at = places_of(how, item.sample, h);
+    const Wide* log_sums = t.lse + (item.sample * how.heads + h) * how.queries.rows;
+    for (int run = 0; run < 2; ++run) {
+      const int64_t end = how.queries.end(run);
+      const int64_t row_of_zero = how.queries.first_row(run) - how.queries.begin[run];
+      for (int64_t first = how.causal ? later(how.queries.begin[run], j) : how.queries.begin[run];
+           first < end; first += kWarp) {
+        if (first_key(how, item.sample, first) > j) break;  // no later query sees the key either
+        const int64_t i = first + lane;
+        Wide ds = 0;
+        Wide p = 0;
+        if (i < end && first_key(how, item.sample, i) <= j) {
+          const int64_t row = row_of_zero + i;
+          const T* grad = t.dout + at.out + row * at.out_stride;
+          const T* result = t.out + at.out + row * at.out_stride;
+          Wide delta = 0;
+          for (int64_t c = 0; c < how.head_dim; ++c) delta += value(grad[c]) * value(result[c]);
+          p = cpu::exp_of(dot(key[warp], t.qkv + at.query + row * at.qkv_stride, how.head_dim) * scale -
+                          log_sums[row]);
+          const Wide keep = kept<Wide>(how, item.sample, h, i, j);
+          ds = p * (dot(val[warp], grad, how.head_dim) * keep - delta) * scale;
+          p *= keep;
+        }
+        score_gradient[warp][lane] = ds;
+        probability[warp][lane] = p;
+        __syncwarp();
+        const int64_t count = earlier(end - first, kWarp);
+        const int64_t first_row = row_of_zero + first;
+        add_rows(dkey, score_gradient[warp], t.qkv + at.query + first_row * at.qkv_stride, at.qkv_stride,
+                 count, how.head_dim);
+        add_rows(dvalue, probability[warp], t.dout + at.out + first_row * at.out_stride, at.out_stride, count,
+                 how.head_dim);
+        __syncwarp();
+      }
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < kColumns; ++k) {
+    const int64_t c = lane + k * kWarp;
+    if (c >= how.head_dim) continue;
+    if (t.dkeys == nullptr) {
+      put(t.dqkv[own.key + key_row + c], dkey[k]);
+      put(t.dqkv[own.value + key_row + c], dvalue[k]);
+      continue;
+    }
+    Wide& to_key = t.dkeys[own.key + key_row + c];
+    Wide& to_value = t.dkeys[own.value + key_row + c];
+    to_key = how.in_steps ? to_key + dkey[k] : dkey[k];
+    to_value = how.in_steps ? to_value + dvalue[k] : dvalue[k];
   }
 }
 
 }  // namespace
 
 template <class T>
-void plain_attention(CudaStream stream, T* out, Accumulate<T>* lse, const T* qkv, const PlainAttention& how) {
-  const int64_t queries = how.batch * how.heads * how.seq;
+void plain_attention(CudaStream stream, const PlainForward<T>& tensors, const PlainAttention& how) {
+  const int64_t queries = how.batch * how.heads * how.queries.rows;
   if (queries == 0) return;
   TRIFOLD_LAUNCH((attention_kernel<T>), dim3(static_cast<unsigned>(parts(queries, kWarps))), dim3(kThreads),
-                 0, stream, out, lse, qkv, how);
+                 0, stream, tensors, how);
 }
 template <class T>
-void plain_attention_backward(CudaStream stream, T* dqkv, const T* dout, const T* qkv, const T* out,
-                              const Accumulate<T>* lse, const PlainAttention& how) {
-  const int64_t queries = how.batch * how.heads * how.seq;
-  const int64_t keys = how.batch * how.kv_heads * how.seq;
+void plain_attention_backward(CudaStream stream, const PlainBackward<T>& tensors, const PlainAttention& how) {
+  const int64_t queries = how.batch * how.heads * how.queries.rows;
+  const int64_t keys = how.batch * how.kv_heads * how.keys.rows;
   if (queries == 0) return;
   TRIFOLD_LAUNCH((query_gradient_kernel<T>), dim3(static_cast<unsigned>(parts(queries, kWarps))),
-                 dim3(kThreads), 0, stream, dqkv, dout, qkv, out, lse, how);
+                 dim3(kThreads), 0, stream, tensors, how);
   TRIFOLD_LAUNCH((key_gradient_kernel<T>), dim3(static_cast<unsigned>(parts(keys, kWarps))), dim3(kThreads),
-                 0, stream, dqkv, dout, qkv, out, lse, how);
+                 0, stream, tensors, how);
 }
 
-#define INSTANTIATE(T)                                                                               \
-  template void plain_attention<T>(CudaStream, T*, Accumulate<T>*, const T*, const PlainAttention&); \
-  template void plain_attention_backward<T>(CudaStream, T*, const T*, const T*, const T*,            \
-                                            const Accumulate<T>*, const PlainAttention&);
+#define INSTANTIATE(T)                                                                         \
+  template void plain_attention<T>(CudaStream, const PlainForward<T>&, const PlainAttention&); \
+  template void plain_attention_backward<T>(CudaStream, const PlainBackward<T>&, const PlainAttention&);
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bfloat16)

@@ -90,6 +90,30 @@ __global__ void __launch_bounds__(kWarp) place_choices(int32_t* row, int32_t* to
   }
 }
 
+// One warp for each expert.
+__global__ void __launch_bounds__(kWarp)
+    add_counts_kernel(double* counts, const int32_t* chosen, int64_t choices) {
+  int32_t count = 0;
+  for (int64_t c = threadIdx.x; c < choices; c += kWarp)
+    count += chosen[c] == static_cast<int32_t>(blockIdx.x);
+  for (int distance = kWarp / 2; distance > 0; distance /= 2)
+    count += __shfl_xor_sync(kAllLanes, count, distance);
+  if (threadIdx.x == 0) counts[blockIdx.x] += count;
+}
+
+// One block for each expert here (x) of each rank (y): it adds up the rows before its own, and writes these.
+__global__ void __launch_bounds__(kThreads)
+    experts_of_ranks_kernel(int32_t* expert, const int32_t* first, int64_t each, int64_t begin, int64_t here,
+                            int64_t skip, int64_t rows) {
+  const int32_t* own = first + blockIdx.y * each + begin;
+  int64_t place = own[blockIdx.x] - own[0] - skip;
+  for (unsigned rank = 0; rank < blockIdx.y; ++rank)
+    place += first[rank * each + begin + here] - first[rank * each + begin];
+  const int64_t count = own[blockIdx.x + 1] - own[blockIdx.x];
+  for (int64_t i = threadIdx.x; i < count; i += kThreads)
+    if (place + i >= 0 && place + i < rows) expert[place + i] = static_cast<int32_t>(blockIdx.x);
+}
+
 // One block per choice.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
@@ -214,12 +238,16 @@ template <class W>
 void router_losses(CudaStream stream, void* scratch, W* balance, W* z, int32_t* counts, const W* logits,
                    int64_t tokens, int64_t experts, int64_t seq, const Router& how) {
   if (tokens == 0) return;
-  // The gates are not needed.
-  auto* chosen = static_cast<int32_t*>(scratch);
-  auto* gates = reinterpret_cast<W*>(chosen + 2 * tokens * how.choices);
-  route<W>(stream, gates, chosen, logits, nullptr, tokens, experts, how);
-  const dim3 grid(extent(experts), extent(tokens / seq));
-  TRIFOLD_LAUNCH(count_kernel, grid, dim3(kWarp), 0, stream, counts, chosen, experts, seq * how.choices);
+  if (!how.counted) {
+    // The gates are not needed, and groups do not matter.
+    auto* chosen = static_cast<int32_t*>(scratch);
+    auto* gates = reinterpret_cast<W*>(chosen + 2 * tokens * how.choices);
+    Router plain = how;
+    plain.groups = plain.kept_groups = 1;
+    route<W>(stream, gates, chosen, logits, nullptr, tokens, experts, plain);
+    const dim3 grid(extent(experts), extent(tokens / seq));
+    TRIFOLD_LAUNCH(count_kernel, grid, dim3(kWarp), 0, stream, counts, chosen, experts, seq * how.choices);
+  }
   TRIFOLD_LAUNCH(router_losses_kernel<W>, blocks_for(tokens), dim3(kThreads), 0, stream, balance, z, counts,
                  logits, tokens, experts, seq, how);
 }
@@ -237,6 +265,20 @@ void sort_choices(CudaStream stream, int32_t* first, int32_t* row, int32_t* toke
   TRIFOLD_LAUNCH(count_choices, grid, dim3(kWarp), 0, stream, first, chosen, choices);
   TRIFOLD_LAUNCH(add_up_choices, dim3(1), dim3(kWarp), 0, stream, first, experts);
   TRIFOLD_LAUNCH(place_choices, grid, dim3(kWarp), 0, stream, row, token, first, chosen, choices, each);
+}
+
+void add_choice_counts(CudaStream stream, double* counts, const int32_t* chosen, int64_t experts,
+                       int64_t choices) {
+  if (experts == 0) return;
+  TRIFOLD_LAUNCH(add_counts_kernel, dim3(extent(experts)), dim3(kWarp), 0, stream, counts, chosen, choices);
+}
+
+void experts_of_ranks(CudaStream stream, int32_t* expert, const int32_t* first, int64_t ranks, int64_t each,
+                      int64_t begin, int64_t here, int64_t skip, int64_t rows) {
+  if (rows == 0) return;
+  const dim3 grid(extent(here), extent(ranks));
+  TRIFOLD_LAUNCH(experts_of_ranks_kernel, grid, dim3(kThreads), 0, stream, expert, first, each, begin, here,
+                 skip, rows);
 }
 
 template <class T>

@@ -256,9 +256,21 @@ void plain_gemm(CudaStream stream, C* c, const T* a, bool transpose_a, const T* 
 // Attention as in ops.h; head_dim is at most kPlainAttentionWidth. `rule` describes the dropout except for
 // the index.
 constexpr int64_t kPlainAttentionWidth = 256;
+// The positions of rows of a sample, in two runs: [begin[0], begin[0] + first) and [begin[1], begin[1] + rows - first).
+struct RowPositions {
+  int64_t rows, first;
+  int64_t begin[2];
+  HD int64_t of(int64_t row) const { return row < first ? begin[0] + row : begin[1] + row - first; }
+  // Of run 0 or 1.
+  HD int64_t first_row(int run) const { return run == 0 ? 0 : first; }
+  HD int64_t end(int run) const { return begin[run] + (run == 0 ? first : rows - first); }
+};
 struct PlainAttention {
   int64_t batch, seq, heads, kv_heads, head_dim;
-  cpu::LateIndex first;  // row in [samples, global heads] of the first sample and head
+  RowPositions queries, keys;
+  bool gathered;           // keys and values are in a matrix of their own, Attention::key_values
+  bool in_steps, further;  // as in Attention
+  cpu::LateIndex first;    // row in [samples, global heads] of the first sample and head
   int64_t global_heads;
   double scale;
   bool causal;
@@ -266,11 +278,31 @@ struct PlainAttention {
   const int32_t* first_keys;  // of each query, or null: 0
   cpu::DropRule rule;
 };
+// `keys` is qkv, or Attention::key_values; of the two outputs one is null, as in Attention.
 template <class T>
-void plain_attention(CudaStream stream, T* out, Accumulate<T>* lse, const T* qkv, const PlainAttention& how);
+struct PlainForward {
+  T* out;
+  Accumulate<T>* wide_out;
+  Accumulate<T>* lse;
+  const T* qkv;
+  const T* keys;
+};
 template <class T>
-void plain_attention_backward(CudaStream stream, T* dqkv, const T* dout, const T* qkv, const T* out,
-                              const Accumulate<T>* lse, const PlainAttention& how);
+void plain_attention(CudaStream stream, const PlainForward<T>& tensors, const PlainAttention& how);
+// dkeys (Attention::dkey_values) and dqueries may be null: dqkv then has these gradients.
+template <class T>
+struct PlainBackward {
+  T* dqkv;
+  Accumulate<T>* dkeys;
+  Accumulate<T>* dqueries;
+  const T* dout;
+  const T* qkv;
+  const T* keys;
+  const T* out;
+  const Accumulate<T>* lse;
+};
+template <class T>
+void plain_attention_backward(CudaStream stream, const PlainBackward<T>& tensors, const PlainAttention& how);
 
 // ---- mixture of experts (experts.cu) ----
 template <class W>
@@ -284,6 +316,11 @@ template <class T>
 void route_backward(CudaStream stream, T* dlogits, const cpu::RouterGradient<T>& in, int64_t tokens);
 void sort_choices(CudaStream stream, int32_t* first, int32_t* row, int32_t* token, const int32_t* chosen,
                   int64_t experts, int64_t choices, int64_t each);
+void add_choice_counts(CudaStream stream, double* counts, const int32_t* chosen, int64_t experts,
+                       int64_t choices);
+// first [ranks, each]; `rows` are those of `expert`.
+void experts_of_ranks(CudaStream stream, int32_t* expert, const int32_t* first, int64_t ranks, int64_t each,
+                      int64_t begin, int64_t here, int64_t skip, int64_t rows);
 template <class T>
 void gate_rows(CudaStream stream, T* y, const T* x, const Accumulate<T>* gates, const int32_t* row,
                int64_t choices, int64_t columns);

@@ -1,0 +1,145 @@
+// Mixtures of experts on a device: the router, the counts that the host waits for, and rows that travel between ranks and
+// come in rounds give the bits of the processor. See device_test.cpp.
+#include <algorithm>
+
+#include "make_believe/runs.h"
+#include "run/ranks.h"
+
+namespace trifold::test {
+namespace {
+
+PretrainConfig base_run() {
+  PretrainConfig config = short_run();
+  config.batch.train_iters = 3;
+  config.batch.micro_batch_size = 1;
+  config.batch.global_batch_size = 4;
+  config.eval.eval_iters = 1;
+  config.zero.zero_min_unit_params = 4000;
+  config.model.num_layers = 2;
+  config.model.num_experts = 4;
+  config.model.moe_ffn_hidden_size = 24;
+  config.model.moe_z_loss_coeff = 0.001;
+  return config;
+}
+
+PretrainConfig mixtral() {
+  PretrainConfig config = base_run();
+  make_llama(config.model, 2);
+  config.model.moe_aux_loss_coeff = 0.01;
+  return config;
+}
+
+PretrainConfig qwen3() {
+  PretrainConfig config = mixtral();
+  config.model.num_experts = 8;
+  config.model.moe_router_topk = 3;
+  config.model.hidden_dropout = 0.1;
+  return config;
+}
+
+// Latent attention, a dense first layer, a shared expert, groups, and biases instead of a loss.
+PretrainConfig deepseek() {
+  PretrainConfig config = base_run();
+  make_latent(config.model, 10);
+  config.model.num_experts = 8;
+  config.model.moe_layer_freq = "[0,1]";
+  config.model.moe_shared_expert_intermediate_size = 16;
+  config.model.moe_router_score_function = RouterScore::Sigmoid;
+  config.model.moe_router_num_groups = 4;
+  config.model.moe_router_group_topk = 2;
+  config.model.moe_router_topk = 2;
+  config.model.moe_router_topk_scaling_factor = 2.5;
+  config.model.moe_router_enable_expert_bias = true;
+  return config;
+}
+
+void expect_same_mixture(const PretrainConfig& config) {
+  const Curve host = train_and_evaluate(config);
+  EXPECT_NE(host.losses.front(), host.losses.back());
+  const Curve device = train_and_evaluate(on_device(config));
+  expect_same_bits(device, host);
+  if (!is_make_believe()) return;
+  EXPECT_EQ(device.balances, host.balances);
+  EXPECT_EQ(device.router_sizes, host.router_sizes);
+}
+
+PretrainConfig over_experts(PretrainConfig config, int ep, int etp = 1) {
+  config.mesh.expert_model_parallel_size = ep;
+  config.mesh.expert_tensor_parallel_size = etp;
+  return config;
+}
+
+TEST(DeviceExperts, AllOnOneRank) {
+  for (const PretrainConfig& config : {mixtral(), qwen3(), deepseek()}) expect_same_mixture(config);
+  PretrainConfig captured = on_device(mixtral());
+  captured.mesh.enable_cuda_graph = true;
+  expect_same_bits(train_and_evaluate(captured), train_and_evaluate(mixtral()));
+}
+
+TEST(DeviceExperts, OverTwoRanks) {
+  for (const PretrainConfig& config : {mixtral(), qwen3(), deepseek()})
+    expect_same_mixture(over_experts(on_mesh(config, 2), 2));
+}
+
+TEST(DeviceExperts, OverFourRanksInEveryStageOfZero) {
+  for (const int stage : {0, 1, 2, 3}) {
+    SCOPED_TRACE(stage);
+    PretrainConfig config = over_experts(on_mesh(stage % 2 == 0 ? qwen3() : deepseek(), 4), 4);
+    config.zero.zero_stage = stage;
+    expect_same_mixture(config);
+  }
+}
+
+TEST(DeviceExperts, CutInParts) {
+  expect_same_mixture(over_experts(on_mesh(mixtral(), 2), 1, 2));
+  expect_same_mixture(over_experts(on_mesh(deepseek(), 4), 2, 2));
+}
+
+TEST(DeviceExperts, BesideTensorAndPipelineRanks) {
+  PretrainConfig config = over_experts(on_mesh(deepseek(), 1, 2, 2), 2);
+  config.mesh.sequence_parallel = true;
+  config.precision.bf16 = true;
+  expect_same_mixture(config);
+  config = over_experts(scheduled(on_mesh(qwen3(), 2, 1, 2), "zb-h1"), 2);
+  config.mesh.recompute_granularity = RecomputeGranularity::Full;
+  expect_same_mixture(config);
+}
+
+TEST(DeviceExperts, OfPositionsThatAreCutOverRanks) {
+  PretrainConfig config = over_experts(on_mesh(mixtral(), 1, 1, 1, 2), 2);
+  config.mesh.cp_comm_type = ContextExchange::AllToAll;
+  expect_same_mixture(config);
+}
+
+// The buffer is too small: rows come in rounds, whose number the device's run counts as the processor's does.
+TEST(DeviceExperts, InRounds) {
+  PretrainConfig config = over_experts(on_mesh(deepseek(), 2), 2);
+  const Curve whole = train_and_evaluate(config);
+  config.mesh.moe_buffer_factor = 0.3;
+  const Curve host = train_and_evaluate(config);
+  EXPECT_EQ(host.losses.front(), whole.losses.front());
+  expect_same_bits(train_and_evaluate(on_device(config)), host);
+  for (const bool device : {false, true}) {
+    const PretrainConfig run = device ? on_device(config) : config;
+    const std::unique_ptr<DataSource> data = few_tokens(run.model);
+    run_on_ranks(run.mesh, [&](Communicator& world) {
+      Trainer trainer(world, run, *data, nullptr);
+      const StepReport report = trainer.step();
+      EXPECT_GE(report.expert_rounds, 4) << "on the device: " << device;
+    });
+  }
+}
+
+// Every router chooses alike: all rows are of two experts, and the other ranks get none.
+TEST(DeviceExperts, RanksWithoutRows) {
+  PretrainConfig config = over_experts(on_mesh(mixtral(), 4), 4);
+  config.model.init_method_std = 0;  // ties go to the lower index
+  config.lr.lr = config.lr.min_lr = 0;
+  const Curve host = train_and_evaluate(config);
+  expect_same_bits(train_and_evaluate(on_device(config)), host);
+  config.mesh.moe_buffer_factor = 0.5;
+  expect_same_bits(train_and_evaluate(on_device(config)), train_and_evaluate(config));
+}
+
+}  // namespace
+}  // namespace trifold::test
