@@ -23,7 +23,7 @@ PYTHON
 case ${1:-} in -*) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;; esac
 out=${1:-quickstart_recommender}
 if [[ -e $out ]]; then
-  echo "'$out' already exists; name a new folder." >&2
+  echo "'$out' exists already: name a new folder" >&2
   exit 2
 fi
 trifold=build/release/launch/trifold

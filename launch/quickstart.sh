@@ -14,7 +14,7 @@ headline() { printf '\n== %s\n' "$*"; }
 new_folder() {
   local folder=${1:-quickstart_out} number=2
   if [[ -n ${1:-} && -e $1 ]]; then
-    echo "'$1' already exists; name a new folder." >&2
+    echo "'$1' exists already: name a new folder" >&2
     return 2
   fi
   while [[ -e $folder ]]; do
@@ -44,7 +44,7 @@ headline "Training: 0.8 million parameters, 2000 steps of 12 sequences of 64 cha
   --data-path data/tinyshakespeare.txt --split 90,10,0 --eval-interval 250 --eval-iters 20 \
   --save "$out/checkpoint" --log-json "$out/log.jsonl"
 
-headline "What it writes after 'ROMEO:'"
+headline "Sample that continues 'ROMEO:'"
 "$trifold" generate --load "$out/checkpoint" --prompt "ROMEO:" --max-new-tokens 300 | tee "$out/sample.txt"
 
 headline "Loss curve"

@@ -34,19 +34,19 @@ tests    libmpich-dev                  builds the MPI module
 tests    libgtest-dev                  the tests
 tests    libbenchmark-dev              the benchmarks
 tests    clang                         the second compiler
-tests    clang-format                  layout of the source
-tests    clang-tidy                    naming and common mistakes
+tests    clang-format                  formats the source
+tests    clang-tidy                    checks names and common mistakes
 tests    libclang-rt-dev               sanitizers of the second compiler; each release has its own name for it
 tests    python3-numpy                 reads checkpoints as a reader of their description would
-tests    python3-h5py                  opens them as other people's tools do
-tests    python3-pip                   gets the programs that take the machine code of kernels apart
-tests    patchelf                      programs that run where they are put, for tools/gpu_bundle.sh
-tests    zstd                          packs them
-tests    libzstd-dev                   unpacks them where no zstd is; compressed files of tests
-tests    groff-base                    the manual page as its reader sees it
+tests    python3-h5py                  reads them as other tools do
+tests    python3-pip                   installs the disassemblers of CUDA kernels
+tests    patchelf                      makes the programs of tools/gpu_bundle.sh relocatable
+tests    zstd                          packs these programs
+tests    libzstd-dev                   unpacks them on machines without zstd; compressed files of tests
+tests    groff-base                    renders the manual page
 tests    dpkg-dev                      dependencies of the Debian package
 tests    python3-venv                  installs the Python wheel
-tests    shellcheck                    mistakes in the shell scripts
+tests    shellcheck                    checks the shell scripts
 tests    git                           lists the files of the project
 LIST
 }
@@ -100,18 +100,18 @@ install_missing() {
   fi
   echo "Installing: $names"
   as_root+=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=120)
-  "${as_root[@]}" update </dev/null || echo "apt-get update failed; trying with the package lists that are there." >&2
+  "${as_root[@]}" update </dev/null || echo "apt-get update failed; the existing package lists are used." >&2
   # The lists are new now: a name that depends on the release may have changed.
   names=$(missing | tr '\n' ' ')
   # shellcheck disable=SC2086  # one word per package
-  "${as_root[@]}" install -y --no-install-recommends $names </dev/null || give_up "apt-get failed."
+  "${as_root[@]}" install -y --no-install-recommends $names </dev/null || give_up "apt-get install failed."
 }
 
 check_cmake() {
   local version
   version=$(cmake --version | sed -n '1s/.*version \([0-9.]*\).*/\1/p')
   if [[ $(printf '%s\n3.25\n' "$version" | sort -V | head -n 1) != 3.25 ]]; then
-    echo "CMake $version is too old, 3.25 is needed. This release has no newer package; 'pip install cmake' has one." >&2
+    echo "CMake $version is too old: 3.25 or newer is needed. This release has no newer package: 'pip install cmake' installs one." >&2
     exit 3
   fi
 }
@@ -131,7 +131,7 @@ if $list; then
   exit
 fi
 if ! command -v dpkg-query >/dev/null; then
-  echo "This is neither Debian nor Ubuntu: nothing is installed. Needed here, under the names Debian has for them:"
+  echo "This is neither Debian nor Ubuntu, so nothing was installed. These packages are needed (Debian's names):"
   packages | sed 's/^[a-z]* */    /'
   exit 0
 fi

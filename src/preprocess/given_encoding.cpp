@@ -12,11 +12,11 @@ namespace {
 void expect_table(const ClickFolder::Table& given, const PreprocessOptions& options,
                   const ClickFolder::Table& table) {
   if (table.bag != given.bag)
-    bad_input("{}: column {} is of --{} in {}: give the same", options.inputs[0], table.name,
+    bad_input("{}: column {} belongs to --{} in {}: give it there too", options.inputs[0], table.name,
               given.bag ? "bag" : "sparse", *options.dictionaries_of);
   if (table.weighted != given.weighted)
-    bad_input("{}: column {} is {} --bag-weights in {}: give the same", options.inputs[0], table.name,
-              given.weighted ? "of" : "not of", *options.dictionaries_of);
+    bad_input("{}: column {} {} --bag-weights in {}: give the same", options.inputs[0], table.name,
+              given.weighted ? "belongs to" : "does not belong to", *options.dictionaries_of);
 }
 
 void expect_columns(const ClickFolder& given, const PreprocessOptions& options) {
@@ -50,7 +50,7 @@ void expect_encoding(const ClickFolder& given, const PreprocessOptions& options,
     table.name = given.tables[t].name;
   }
   if (given.hash_seed != folder.hash_seed)
-    bad_input("{} was made with --hash-seed {}, on which its dictionaries depend: give the same", name,
+    bad_input("{} was made with --hash-seed {}, on which its dictionaries depend: give the same one", name,
               given.hash_seed);
   if (given.transform != folder.transform || given.max_ind_range != folder.max_ind_range)
     bad_input("{} was made with the dense transform {} and the range {}: its dictionaries need the same",

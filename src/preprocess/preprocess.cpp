@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <ranges>
 #include <utility>
 
 #include "clicks/click_input.h"
@@ -267,7 +268,8 @@ class Job {
       const std::string name = table_name_of(column);
       for (ClickFolder::Table& table : folder.tables)
         if (table.name == name) return table;
-      bad_input("--share-table: {} is no column of --sparse or --bag", column);
+      bad_input("--share-table: {} is not a column of --sparse or --bag: name one of {}", column,
+                fmt::join(folder.tables | std::views::transform(&ClickFolder::Table::name), ", "));
     };
     for (const auto& [column, other] : options_.shared) {
       find(other);
@@ -275,7 +277,7 @@ class Job {
     }
     for (const auto& [column, other] : options_.shared)
       if (!find(other).shares.empty())
-        bad_input("--share-table: {} has the table of {}, so no column can have its table: name {} instead",
+        bad_input("--share-table: {} uses the table of {}, so no column can share its own: name {} instead",
                   other, find(other).shares, find(other).shares);
     if (options_.keep_keys && !options_.shared.empty())
       bad_input(
@@ -284,8 +286,9 @@ class Job {
     if (!given_) return;
     for (size_t t = 0; t < folder.tables.size(); ++t) {
       if (!options_.shared.empty() && folder.tables[t].shares != given_->tables[t].shares)
-        bad_input("--share-table: column {} has another table in {}: leave the option out",
-                  folder.tables[t].name, *options_.dictionaries_of);
+        bad_input(
+            "--share-table: column {} has another table in {}: leave the option out, and it is taken from there",
+            folder.tables[t].name, *options_.dictionaries_of);
       folder.tables[t].shares = given_->tables[t].shares;
     }
   }

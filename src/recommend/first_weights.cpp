@@ -44,8 +44,8 @@ void widen(const SafetensorsFile& file, const SafeTensor& tensor, int64_t first,
 FirstWeights::FirstWeights(const std::filesystem::path& path, const RecommenderSetup& setup) : file_(path) {
   if (setup.schema.keyed())
     bad_input(
-        "--init-weights {}: rows of tables whose ids are keys begin anew for each key: leave it out, or use "
-        "--finetune --load",
+        "--init-weights {}: rows of tables whose ids are keys are initialised when their key first appears: leave it "
+        "out, or use --finetune --load",
         path.string());
   std::map<std::string, const SafeTensor*, std::less<>> there;
   std::vector<std::string> problems;
@@ -53,7 +53,7 @@ FirstWeights::FirstWeights(const std::filesystem::path& path, const RecommenderS
   for (const SafeTensor& tensor : file_.tensors()) {
     const std::string_view name = without_prefixes(tensor.name);
     torchrec = torchrec || name.starts_with(kTorchRec);
-    if (!there.emplace(name, &tensor).second) problems.push_back(fmt::format("{} is there twice", name));
+    if (!there.emplace(name, &tensor).second) problems.push_back(fmt::format("{} occurs twice", name));
   }
   for (FileWeight& weight : torchrec ? torchrec_weights(setup, path.string()) : own_weights(setup)) {
     const auto found = there.find(weight.name);
@@ -63,17 +63,17 @@ FirstWeights::FirstWeights(const std::filesystem::path& path, const RecommenderS
     }
     const SafeTensor& tensor = *found->second;
     if (tensor.shape != dims_of(weight.shape))
-      problems.push_back(fmt::format("{} is {} in the file, and {} in the model", tensor.name,
+      problems.push_back(fmt::format("{} has the shape {} in the file, and {} in the model", tensor.name,
                                      shape_text(tensor.shape), shape_text(dims_of(weight.shape))));
     else if (tensor.dtype != "F32" && tensor.dtype != "F64")
       problems.push_back(
-          fmt::format("{} has numbers of type {}: F32 or F64 are read", tensor.name, tensor.dtype));
+          fmt::format("{} has elements of type {}; F32 and F64 can be read", tensor.name, tensor.dtype));
     found_.push_back({std::move(weight), &tensor});
     there.erase(found);
   }
   for (const auto& [name, tensor] : there)
     problems.push_back(
-        fmt::format("{} {} is no weight of the model", tensor->name, shape_text(tensor->shape)));
+        fmt::format("{} {} is not a weight of the model", tensor->name, shape_text(tensor->shape)));
   if (!problems.empty())
     bad_input("{} does not hold the weights of the model that the options describe:\n  {}", path.string(),
               fmt::join(problems, "\n  "));

@@ -140,8 +140,9 @@ RecommendJob prepare(RecommendConfig config) {
       return;
     }
     if (c.model.init_weights && !job.start.may_fall_back)
-      bad_input("--init-weights {}: a run that goes on with {} has weights: leave one of them out",
-                *c.model.init_weights, *job.start.from);
+      bad_input(
+          "--init-weights {}: a run that continues from {} takes its weights from there: leave one of them out",
+          *c.model.init_weights, *job.start.from);
     first_step = check_start(job);
     const int64_t last = job.limits.last_step;
     const bool is_done = *first_step >= last && !lacks_evaluation(job.start, c.checkpoint);

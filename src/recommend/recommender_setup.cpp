@@ -40,7 +40,8 @@ void check_labels_of(const RecommendConfig& config, const ClickSchema& schema) {
         schema.labels.empty() ? "one label" : fmt::format("the labels {}", fmt::join(schema.labels, ", ")));
   if (!schema.labels.empty()) {
     if (model.batch_norm)
-      bad_input("--batch-norm is for models of one label; the samples have {}", schema.labels.size());
+      bad_input("--batch-norm is for models of one label; the samples have {}: leave it out",
+                schema.labels.size());
     if (model.multi_task == MultiTask::Mmoe && model.top_mlp.numbers().size() < 2)
       bad_input("--multi-task mmoe: --top-mlp {} has no hidden layer, of which the experts consist",
                 model.top_mlp.text());
@@ -51,7 +52,9 @@ void check_labels_of(const RecommendConfig& config, const ClickSchema& schema) {
       {"multi-task", model.multi_task != plain.multi_task},
       {"label-weights", weights.has_value()}};
   for (const auto& [option, given] : options)
-    if (given) bad_input("--{} has an effect on samples with several labels only; these have one", option);
+    if (given)
+      bad_input("--{} has an effect only on samples with several labels; these have one: leave it out",
+                option);
 }
 
 // BadInput for options of keys where the data have none, and for keys where rows cannot begin anew.
@@ -61,12 +64,12 @@ void check_keys(const RecommendConfig& config, const ClickSchema& schema) {
   if (schema.keyed()) {
     if (config.placement.table_storage)
       bad_input(
-          "--table-storage {} holds no tables whose ids are keys: leave it out, or preprocess the data without "
+          "--table-storage {} cannot hold tables whose ids are keys: leave it out, or preprocess the data without "
           "--ids keys",
           *config.placement.table_storage);
     if (config.mesh.device == ComputeDevice::Cuda)
       bad_input(
-          "--device cuda: tables whose ids are keys are for CPUs: leave it out, or preprocess the data without "
+          "--device cuda is not possible for tables whose ids are keys: give --device cpu, or preprocess the data without "
           "--ids keys");
     return;
   }
@@ -75,7 +78,8 @@ void check_keys(const RecommendConfig& config, const ClickSchema& schema) {
       {"key-eviction", model.key_eviction != plain.key_eviction}};
   for (const auto& [option, given] : options)
     if (given)
-      bad_input("--{} has an effect on data of preprocess --ids keys only; these have no keys", option);
+      bad_input("--{} has an effect only on data of preprocess --ids keys; these have no keys: leave it out",
+                option);
 }
 
 // BadInput for tables with several bags of a sample where there can be none.
@@ -83,7 +87,7 @@ void check_places(const RecommendConfig& config, const RecommenderSetup& setup) 
   if (setup.model.places.empty()) return;
   if (config.placement.table_storage)
     bad_input(
-        "--table-storage {} holds no tables that several columns share or whose bags --attention pools: leave it "
+        "--table-storage {} cannot hold tables that several columns share or whose bags --attention pools: leave it "
         "out",
         *config.placement.table_storage);
 }

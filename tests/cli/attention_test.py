@@ -128,13 +128,13 @@ class History(PreprocessTest):
                                  (["--attention", "story:item"], "the data have no table story; they have user, item, history"),
                                  (["--attention", "history:item,item:user"], "cannot itself be pooled by attention"),
                                  (["--attention", "history:item", "--attention-mlp", "5-2"], "does not end with 1, the weight of a vector"),
-                                 (["--attention-mlp", "5-1"], "--attention-mlp has no effect without --attention"),
-                                 (["--attention", "history:item", "--table-storage", "."], "--table-storage . holds no tables that several")):
+                                 (["--attention-mlp", "5-1"], "--attention-mlp 5-1 has no effect without --attention"),
+                                 (["--attention", "history:item", "--table-storage", "."], "--table-storage . cannot hold tables that several")):
             _, err = self.trifold("recommend", "--train-data", "clicks", *MODEL, *arguments, "--train-iters", 1, status=2)
             self.assertIn(words, err)
-        for share, more, words in (("history:items", (), "--share-table: items is no column of --sparse or --bag"),
-                                   ("stories:item", (), "--share-table: stories is no column of --sparse or --bag"),
-                                   ("history:item,item:user", (), "has the table of user, so no column can have its table"),
+        for share, more, words in (("history:items", (), "--share-table: items is not a column of --sparse or --bag: name one of "),
+                                   ("stories:item", (), "--share-table: stories is not a column of --sparse or --bag: name one of "),
+                                   ("history:item,item:user", (), "uses the table of user, so no column can share its own"),
                                    ("history:item", ("--ids", "keys"), "with --ids keys each column has its own table")):
             columns = [share if word == "history:item" else word for word in COLUMNS]
             _, err = self.preprocess("clicks.csv", "other", *more, columns=columns, status=2)

@@ -52,7 +52,7 @@ class Deb(installed.InstalledTest):
 
     def check_with_lintian(self, package):
         if not shutil.which("lintian"):
-            print("the package is not checked by lintian, which is missing")
+            print("lintian is missing (package lintian): the package is not checked by it")
             return
         # Without DEBEMAIL the maintainer's address names this host, which lintian reports.
         done = subprocess.run(["lintian", "--allow-root", "--fail-on", "error", "--suppress-tags",

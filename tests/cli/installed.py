@@ -47,7 +47,7 @@ class InstalledTest(program.ProgramTest):
             self.assertIn("--num-layers N", text)
             self.assertIn("EXIT STATUS", text)
         else:
-            print("the manual page is not rendered: groff is missing (package groff-base)")
+            print("groff is missing (package groff-base): the manual page is not rendered")
         completion = share / "bash-completion" / "completions" / "trifold"
         offered = self.run_there("bash", "-c", f". {completion}; COMP_WORDS=(trifold pretr); COMP_CWORD=1; _trifold; "
                                  "echo ${COMPREPLY[*]}")

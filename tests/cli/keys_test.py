@@ -272,8 +272,8 @@ class Keys(ProgramTest):
                 ("one", ("--table-rows", "30-2-40"), "gives table item 2 rows; it needs 3 or more"),
                 ("one", ("--key-admission", 0), "--key-admission"),
                 ("one", ("--key-eviction", "newest"), "--key-eviction"),
-                ("one", ("--table-storage", "."), "holds no tables whose ids are keys"),
-                ("plain", ("--table-rows", "data", "--key-admission", 2), "has an effect on data of preprocess --ids keys only"),
+                ("one", ("--table-storage", "."), "cannot hold tables whose ids are keys"),
+                ("plain", ("--table-rows", "data", "--key-admission", 2), "has an effect only on data of preprocess --ids keys"),
                 ("one", ("--valid-data", "plain"), "but --table-rows is 30"),
                 ("one", ("--valid-data", "seeded"), "table user: ids: keys of texts with seed 3"),
                 ("one", ("--load", "run", "--save", "run", "--table-rows", 50), "50"),
@@ -284,7 +284,7 @@ class Keys(ProgramTest):
             self.assertIn(words, told, options)
         self.trifold("convert", "--load", "run", "--save", "w.safetensors")
         _, told = self.recommend("one", "--init-weights", "w.safetensors", status=2)
-        self.assertIn("--init-weights w.safetensors: rows of tables whose ids are keys begin anew for each key", told)
+        self.assertIn("--init-weights w.safetensors: rows of tables whose ids are keys are initialised when their key first appears", told)
         for data in ("plain", "seeded"):
             _, told = self.trifold("score", "--load", "run", "--data", data, "--output", "-", status=2)
             self.assertIn("table user", told)

@@ -133,7 +133,7 @@ class Labels(ProgramTest):
         self.trifold("preprocess", "--input", "train.csv", "--output", "one", "--label", "click", "--dense", "n", "--sparse", "user,item",
                      "--max-malformed", 1, "--threads", 1)
         _, told = self.trifold("recommend", "--train-data", "one", *MODEL, "--multi-task", "mmoe", status=2)
-        self.assertIn("--tower-mlp has an effect on samples with several labels only", told)
+        self.assertIn("--tower-mlp has an effect only on samples with several labels; these have one: leave it out", told)
         self.train("--save", "run", "--train-iters", 3)
         _, told = self.trifold("score", "--load", "run", "--data", "one", "--output", "-", *ONE, status=2)
         self.assertIn("labels: one in one, click, stars in", told)

@@ -37,7 +37,7 @@ class Bags(PreprocessTest):
                 (("--sparse", "user", "--max-bag", 2), "--max-bag 2: movies.csv has no column of bags: leave it out, or name one with --bag"),
                 (("--sparse", "user", "--bag", "genres:||"), "'||' is not a separator: give one character other than a quote, or the word space, tab or comma"),
                 (("--sparse", "user", "--bag", "kinds:|"), "movies.csv:1: --bag names the column 'kinds'"),
-                (("--sparse", "user,genres:token_seq,tags"), "column genres_token_seq is of --bag in rare: give the same")):
+                (("--sparse", "user,genres:token_seq,tags"), "column genres_token_seq belongs to --bag in rare: give it there too")):
             given = ("--dictionaries-of", "rare") if "in rare" in words else ()
             _, err = self.preprocess("movies.csv", "x", "--threads", 1, *given, columns=("--label", "y", *more), status=2)
             self.assertIn(words, err)
@@ -62,7 +62,7 @@ class Bags(PreprocessTest):
             _, err = self.preprocess("bad.csv", "x", columns=columns, status=2)
             self.assertIn("bad.csv:2: column words: " + words, err)
         for more, words in ((("--bag-weights", "user"), "--bag-weights names the column 'user', which --bag does not name"),
-                            (("--dictionaries-of", "out"), "column words is of --bag-weights in out: give the same")):
+                            (("--dictionaries-of", "out"), "column words belongs to --bag-weights in out: give the same")):
             _, err = self.preprocess("w.csv", "x", *more, columns=columns[:6] + columns[-2:], status=2)
             self.assertIn(words, err)
 

@@ -95,7 +95,7 @@ class Weights(ProgramTest):
 
     def test_weights_that_do_not_fit(self):
         golden = GOLDEN / "torchrec_model.safetensors"
-        for model, words in ((["--top-mlp", "6-1"], "over_arch.model.0._mlp.0._linear.weight is [5, 10] in the file, and [6, 10] in the model"),
+        for model, words in ((["--top-mlp", "6-1"], "over_arch.model.0._mlp.0._linear.weight has the shape [5, 10] in the file, and [6, 10] in the model"),
                              (["--top-mlp", "5-5-1"], "over_arch.model.0._mlp.1._linear.weight [5, 5] is missing"),
                              (["--wide"], "TorchRec's DLRM has no counterpart of the first-order term of --wide"),
                              (["--interaction", "cat"], "TorchRec's DLRM has no counterpart of its interaction")):
@@ -105,12 +105,12 @@ class Weights(ProgramTest):
         dlrm_checkpoint.write_safetensors(self.folder / "more.safetensors",
                                           {**dlrm_checkpoint.read_safetensors(golden), "model.more": np.zeros(3, "<f4")})
         _, err = self.trifold("recommend", *DATA, *MODEL, *STILL, "--init-weights", "more.safetensors", status=2)
-        self.assertIn("model.more [3] is no weight of the model", err)
+        self.assertIn("model.more [3] is not a weight of the model", err)
         model = dlrm_checkpoint.read_safetensors(golden)
         name = next(iter(model))
         dlrm_checkpoint.write_safetensors(self.folder / "twice.safetensors", {**model, "module." + name: model[name]})
         _, err = self.trifold("recommend", *DATA, *MODEL, *STILL, "--init-weights", "twice.safetensors", status=2)
-        self.assertIn(f"{name.removeprefix('model.')} is there twice", err)
+        self.assertIn(f"{name.removeprefix('model.')} occurs twice", err)
         (self.folder / "short.safetensors").write_bytes(golden.read_bytes()[:-5])
         for name in ("short.safetensors", "none.safetensors"):
             _, err = self.trifold("recommend", *DATA, *MODEL, *STILL, "--init-weights", name, status=2)
@@ -118,7 +118,7 @@ class Weights(ProgramTest):
         self.assertNotIn("run", self.files())
         self.trifold("recommend", *DATA, *MODEL, *STILL)
         _, err = self.trifold("recommend", *DATA, *MODEL, "--load", "run", "--train-iters", 2, "--init-weights", golden, status=2)
-        self.assertIn("a run that goes on with run", err)
+        self.assertIn("a run that continues from run", err)
 
     def test_files_that_are_no_models(self):
         for name, content in (("text.pt", b"hello"), ("empty.pt", b"")):

@@ -57,7 +57,7 @@ void check_widths(Problems& problems, const DlrmConfig& model, bool has_dense) {
         .right("let it end with 1");
   if (!model.attention && model.attention_mlp.numbers() != DlrmConfig().attention_mlp.numbers())
     problems.about("attention-mlp", "attention")
-        .wrong("--attention-mlp has no effect without --attention")
+        .wrong("--attention-mlp {} has no effect without --attention", model.attention_mlp.text())
         .right("name the bags that are pooled by attention, or leave it out");
   if (model.interaction_self && model.interaction != InteractionKind::Dot)
     problems.about("interaction-self", "interaction")

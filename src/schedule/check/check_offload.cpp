@@ -14,14 +14,14 @@ void OffloadCheck::take(const PlanPosition& at, const Action& action, int forwar
   const auto key = std::tuple(action.stage, action.block, action.micro);
   if (action.kind == ActionKind::Fetch) {
     const auto found = offloaded_.find(key);
-    at.require(found != offloaded_.end() && !found->second, "fetches what is not off-loaded");
+    at.require(found != offloaded_.end() && !found->second, "fetches activations that are not off-loaded");
     found->second = true;
     return;
   }
   at.require(forwards > action.block + 1, "comes before the forward of block {}, which reads its output",
              action.block + 1);
   at.require(input > action.block, "comes after the backward of block {} has begun", action.block + 1);
-  at.require(offloaded_.emplace(key, false).second, "is a second one of its block and micro-batch");
+  at.require(offloaded_.emplace(key, false).second, "off-loads its block and micro-batch a second time");
 }
 
 void OffloadCheck::check_read(const PlanPosition& at, const Action& action, int blocks) const {
