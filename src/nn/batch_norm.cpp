@@ -74,23 +74,6 @@ void BatchNorm::moments(Run& run, const Tensor& mean, const Tensor& variance, co
   run.scratch.release(mark);
 }
 
-// rstd = 1 / sqrt(variance + eps), which is what Adagrad's rule divides by: p -= lr g / sqrt(s), with s the
-// variance, a g of so small a power of 2 that its square does not change s, and its inverse as lr.
-void BatchNorm::root(Run& run, const Tensor& rstd, const Tensor& variance) const {
-  constexpr double kTiny = 0x1p-60;
-  const Arena::Mark mark = run.scratch.mark();
-  const Tensor s = run.scratch.take(rstd.dtype, rstd.shape), g = run.scratch.take(rstd.dtype, rstd.shape);
-  run.ops.fill(run.stream, s, kEps);
-  run.ops.add(run.stream, s, s, variance);
-  run.ops.fill(run.stream, g, -kTiny);
-  run.ops.fill(run.stream, rstd, 0);
-  Adagrad rule;
-  rule.lr = 1 / kTiny;
-  rule.eps = 0;
-  run.ops.adagrad(run.stream, rstd, {}, s, g, rule);
-  run.scratch.release(mark);
-}
-
 Tensor BatchNorm::forward(Run& run, const Tensor& x, Saved& saved) const {
   const WholeBatch& whole = whole_of(run);
   const Tensor numbers = exact(run, run.keep, x);
@@ -108,7 +91,7 @@ Tensor BatchNorm::forward(Run& run, const Tensor& x, Saved& saved) const {
   const Tensor rstd = run.scratch.take(dtype, {columns_});
   const Tensor result = run.scratch.take(dtype, x.shape), bias = run.scratch.take(dtype, x.shape);
   const Tensor rows = run.scratch.take(dtype, x.shape);
-  root(run, rstd, variance);
+  run.ops.inverse_root(run.stream, rstd, variance, kEps);
   center(run, result, numbers, mean);
   scale_columns(run, normal, result, rstd);
   const Tensor weight = exact(run, run.scratch, run.weight(weight_));

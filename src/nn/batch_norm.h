@@ -44,7 +44,6 @@ class BatchNorm {
   void center(Run& run, const Tensor& y, const Tensor& x, const Tensor& mean) const;
   void product(Run& run, const Tensor& y, const Tensor& a, const Tensor& b) const;
   void scale_columns(Run& run, const Tensor& y, const Tensor& x, const Tensor& factors) const;
-  void root(Run& run, const Tensor& rstd, const Tensor& variance) const;
   Tensor exact(Run& run, Arena& arena, const Tensor& x) const;
 
   int64_t columns_, first_;

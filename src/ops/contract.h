@@ -103,6 +103,8 @@ void click_loss(const Tensor& loss, const Tensor& z, const Tensor& labels, Click
 void click_loss_backward(const Tensor& dz, const Tensor& z, const Tensor& labels, const Tensor& weight,
                          const Factor& scale, ClickLoss how);
 void copy_columns(const Tensor& y, const Tensor& x, std::span<const ColumnCopy> copies);
+void copy_rows(const Tensor& y, const Tensor& to, const Tensor& x, const Tensor& from);
+void inverse_root(const Tensor& y, const Tensor& x, double eps);
 
 // contract_experts.cpp
 void route(const Tensor& gates, const Tensor& chosen, const Tensor& logits, const Tensor& bias,
@@ -219,7 +221,9 @@ using Operations = OperationList<
     Operation<&OpTable::cross_backward, contract::cross_backward>,
     Operation<&OpTable::sigmoid, contract::sigmoid>, Operation<&OpTable::click_loss, contract::click_loss>,
     Operation<&OpTable::click_loss_backward, contract::click_loss_backward>,
-    Operation<&OpTable::copy_columns, contract::copy_columns>, Operation<&OpTable::route, contract::route>,
+    Operation<&OpTable::copy_columns, contract::copy_columns>,
+    Operation<&OpTable::copy_rows, contract::copy_rows>,
+    Operation<&OpTable::inverse_root, contract::inverse_root>, Operation<&OpTable::route, contract::route>,
     Operation<&OpTable::router_losses, contract::router_losses>,
     Operation<&OpTable::route_backward, contract::route_backward>,
     Operation<&OpTable::sort_choices, contract::sort_choices>,

@@ -173,4 +173,17 @@ void copy_columns(const Tensor& y, const Tensor& x, std::span<const ColumnCopy> 
   }
 }
 
+void copy_rows(const Tensor& y, const Tensor& to, const Tensor& x, const Tensor& from) {
+  expect_matrix("copy_rows", "x", x);
+  expect_matrix("copy_rows", "y", y);
+  expect("copy_rows", "y", y, x.dtype, y.row_count() * x.last_dim());
+  expect("copy_rows", "to", to, DType::I32, from.elements());
+  expect("copy_rows", "from", from, DType::I32, from.elements());
+}
+
+void inverse_root(const Tensor& y, const Tensor& x, double eps) {
+  expect("inverse_root", "x", x, y.dtype, y.elements());
+  check(eps >= 0, "inverse_root: eps {} is negative", eps);
+}
+
 }  // namespace trifold::contract

@@ -355,6 +355,7 @@ struct RecommenderKernels {
   void (*dot_interaction_backward)(T* dx, const T* dy, const T* x, int64_t rows, int64_t vectors,
                                    int64_t width, bool self, T* scratch);
   void (*sigmoid)(T* p, const T* z, int64_t n);
+  void (*inverse_root)(T* y, const T* x, double eps, int64_t n);
   void (*click_loss)(T* loss, const T* z, const float* labels, int64_t n, bool squared);
   void (*click_loss_backward)(T* dz, const T* z, const float* labels, const float* weight, double scale,
                               int64_t n, bool squared);

@@ -1,4 +1,4 @@
-// Launchers of the dense parts of recommender models: ReLU, interaction, cross layers, losses.
+// Launchers of the dense parts of recommender models: ReLU, interaction, cross layers, losses, copies.
 #include "ops/launch.h"
 #include "ops/launch_support.h"
 
@@ -141,6 +141,29 @@ void copy_columns(const KernelTable&, Stream& stream, Tensor y, Tensor x,
   });
 }
 
+void copy_rows(const KernelTable&, Stream& stream, Tensor y, Tensor to, Tensor x, Tensor from) {
+  const int64_t width = x.last_dim();
+  dispatch_wide_float(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    over_elements(stream, from.elements(), row_grain(width, kCheapGrain),
+                  [=, out = y.as<T>(), rows = to.as<int32_t>(), in = x.as<T>(), of = from.as<int32_t>()](
+                      int64_t begin, int64_t end) {
+                    for (int64_t i = begin; i < end; ++i)
+                      std::copy_n(in + of[i] * width, width, out + rows[i] * width);
+                  });
+  });
+}
+
+void inverse_root(const KernelTable& table, Stream& stream, Tensor y, Tensor x, double eps) {
+  const int64_t n = y.elements();
+  dispatch_wide_float(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    over_elements(stream, n, kMathGrain,
+                  [=, out = y.as<T>(), in = x.as<T>(), kernel = recommender_kernels<T>(table).inverse_root](
+                      int64_t begin, int64_t end) { kernel(out + begin, in + begin, eps, end - begin); });
+  });
+}
+
 void add_recommender(OpTable& ops, const KernelTable& table) {
   bind<&OpTable::relu_backward, relu_backward>(ops, table);
   bind<&OpTable::dot_interaction, dot_interaction>(ops, table);
@@ -151,6 +174,8 @@ void add_recommender(OpTable& ops, const KernelTable& table) {
   bind<&OpTable::click_loss, click_loss>(ops, table);
   bind<&OpTable::click_loss_backward, click_loss_backward>(ops, table);
   bind<&OpTable::copy_columns, copy_columns>(ops, table);
+  bind<&OpTable::copy_rows, copy_rows>(ops, table);
+  bind<&OpTable::inverse_root, inverse_root>(ops, table);
 }
 
 }  // namespace trifold::cpu

@@ -344,6 +344,10 @@ struct OpTable {
                               ClickLoss how);
   // Copies columns between matrices with the same number of rows, in the order of the list.
   void (*copy_columns)(Stream&, Tensor y, Tensor x, std::span<const ColumnCopy> copies);
+  // y[to[i], :] = x[from[i], :] for every i; no row is twice in `to`. On a device each tensor may also be in
+  // host memory that it shares (Buffer::shared).  y [R, C]  x [S, C]  to, from [n] i32
+  void (*copy_rows)(Stream&, Tensor y, Tensor to, Tensor x, Tensor from);
+  void (*inverse_root)(Stream&, Tensor y, Tensor x, double eps);  // y = 1 / sqrt(x + eps); y may be x
 
   // ---- mixture of experts (ops/experts.h): T tokens, E experts, k choices per token, R = T k rows ----
   // ---- logits, gates and their statistics have the accumulate_type; chosen, row, token, first, counts i32

@@ -65,6 +65,20 @@ void dense(std::vector<OpCase>& cases) {
                                               run.in({rows, 21}, normal(rows * 21, 3)), copies);
                      }
                    }});
+  cases.push_back({"copy_rows", entries(&OpTable::copy_rows), true, 0, [](OpRun& run) {
+                     for (int64_t width : {1, 7, 40})
+                       run.ops().copy_rows(run.stream(), run.out({20, width}, normal(20 * width, 1)),
+                                           run.in(DType::I32, {9}, {3, 0, 19, 8, 4, 5, 6, 11, 2}),
+                                           run.in({6, width}, normal(6 * width, 2)),
+                                           run.in(DType::I32, {9}, {5, 5, 0, 1, 2, 3, 4, 0, 1}));
+                   }});
+  cases.push_back({"inverse_root", entries(&OpTable::inverse_root), true, 1, [](OpRun& run) {
+                     for (int64_t n : {1, 9, 1030}) {
+                       Values x = normal(n, 1);
+                       for (double& number : x) number *= number;
+                       run.ops().inverse_root(run.stream(), run.out({n}), run.in({n}, x), 1e-5);
+                     }
+                   }});
   cases.push_back({"dot_interaction", entries(&OpTable::dot_interaction, &OpTable::dot_interaction_backward),
                    true, 4, [](OpRun& run) {
                      // Whole tiles, ragged ones, several strips, more vectors than shared memory holds.

@@ -197,5 +197,23 @@ TEST(CopyColumns, CopiesScalesAndAdds) {
                    });
 }
 
+TEST(CopyRows, FromAndToAnyRows) {
+  check_everywhere({{9, 9, 5, 6, 1, 2}}, [&](const OpTable& ops, Stream& stream, DType dtype) -> Outputs {
+    const Host y(dtype, {3, 2}, Values(6, 9.0)), x(dtype, {4, 2}, {1, 2, 3, 4, 5, 6, 7, 8});
+    const Host to(DType::I32, {2}, {2, 1}), from(DType::I32, {2}, {0, 2});
+    ops.copy_rows(stream, y, to, x, from);
+    return {y.values()};
+  });
+}
+
+TEST(InverseRoot, OfASumWithEps) {
+  check_everywhere({{0.5, 1 / std::sqrt(0.75), 2}},
+                   [&](const OpTable& ops, Stream& stream, DType dtype) -> Outputs {
+                     const Host y(dtype, {3}), x(dtype, {3}, {3.75, 0.5, 0});
+                     ops.inverse_root(stream, y, x, 0.25);
+                     return {y.values()};
+                   });
+}
+
 }  // namespace
 }  // namespace trifold::ops_test

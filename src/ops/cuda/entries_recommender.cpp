@@ -238,6 +238,25 @@ void copy_columns(Stream& stream, Tensor y, Tensor x, std::span<const ColumnCopy
   });
 }
 
+void copy_rows(Stream& stream, Tensor y, Tensor to, Tensor x, Tensor from) {
+  dispatch_wide_float(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "copy_rows",
+            [out = y.as<T>(), rows = to.as<int32_t>(), in = x.as<T>(), of = from.as<int32_t>(),
+             n = from.elements(),
+             width = x.last_dim()](CudaStream on) { copy_rows<T>(on, out, rows, in, of, n, width); });
+  });
+}
+
+void inverse_root(Stream& stream, Tensor y, Tensor x, double eps) {
+  dispatch_wide_float(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "inverse_root", [out = y.as<T>(), in = x.as<T>(), eps, n = y.elements()](CudaStream on) {
+      inverse_root<T>(on, out, in, eps, n);
+    });
+  });
+}
+
 void add_recommender(OpTable& ops) {
   ops.relu_backward = relu_backward;
   ops.embedding_bags = embedding_bags;
@@ -253,6 +272,8 @@ void add_recommender(OpTable& ops) {
   ops.click_loss = click_loss;
   ops.click_loss_backward = click_loss_backward;
   ops.copy_columns = copy_columns;
+  ops.copy_rows = copy_rows;
+  ops.inverse_root = inverse_root;
 }
 
 }  // namespace trifold::cuda

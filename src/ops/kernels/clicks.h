@@ -62,6 +62,12 @@ void sigmoid(T* p, const T* z, int64_t n) {
 }
 
 template <class T>
+void inverse_root(T* y, const T* x, double eps, int64_t n) {
+  const InverseRoot<T> root{static_cast<T>(eps)};
+  Lane::each(n, [=](int64_t i) { y[i] = root(x[i]); });
+}
+
+template <class T>
 void click_loss(T* loss, const T* z, const float* labels, int64_t n, bool squared) {
   for (int64_t i = 0; i < n; ++i) loss[i] = Click::loss(z[i], T(labels[i]), squared);
 }

@@ -73,6 +73,12 @@ template <class T>
   return (z < 0 ? e : T(1)) / (1 + e);
 }
 
+template <class T>
+struct InverseRoot {
+  T eps;
+  [[gnu::always_inline]] HD inline T operator()(T x) const { return 1 / root_of(x + eps); }
+};
+
 // The loss of a click's logit z, and its derivative.
 struct Click {
   template <class T>

@@ -91,6 +91,7 @@ constexpr RecommenderKernels<T> make_recommender_kernels() {
       .dot_interaction = dot_interaction<T>,
       .dot_interaction_backward = dot_interaction_backward<T>,
       .sigmoid = sigmoid<T>,
+      .inverse_root = inverse_root<T>,
       .click_loss = click_loss<T>,
       .click_loss_backward = click_loss_backward<T>,
   };

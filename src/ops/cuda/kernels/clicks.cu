@@ -1,4 +1,5 @@
 // The elementwise parts of recommender models.
+#include "ops/cuda/kernels/group.cuh"
 #include "ops/cuda/kernels/kernels.h"
 #include "ops/cuda/kernels/map.cuh"
 #include "ops/kernels/formulas.h"
@@ -33,6 +34,11 @@ struct SigmoidOf {
   __device__ void operator()(W& p, W z) const {
     p = cpu::sigmoid_of(z);
   }
+};
+template <class W>
+struct InverseRootOf {
+  cpu::InverseRoot<W> root;
+  __device__ void operator()(W& y, W x) const { y = root(x); }
 };
 struct ClickLossOf {
   bool squared;
@@ -71,6 +77,19 @@ struct ScaledSum {
     y += factor * x;
   }
 };
+
+// A warp copies a row, so that reads of host memory are few and long.
+constexpr int kRowsOfBlock = 8;
+
+template <class W>
+__global__ void __launch_bounds__(kWarp* kRowsOfBlock)
+    copy_rows_kernel(W* y, const int32_t* to, const W* x, const int32_t* from, int64_t n, int64_t width) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kRowsOfBlock + threadIdx.x / kWarp;
+  if (i >= n) return;
+  const W* in = x + from[i] * width;
+  W* out = y + to[i] * width;
+  for (int64_t c = threadIdx.x % kWarp; c < width; c += kWarp) out[c] = in[c];
+}
 
 // One number per row, the same for all its columns.
 template <class T>
@@ -146,6 +165,19 @@ void copy_columns(CudaStream stream, W* y, int64_t y_stride, const W* x, int64_t
     map_rows(stream, rows, width, Scaled{}, Out<W>{y, y_stride}, from);
 }
 
+template <class W>
+void copy_rows(CudaStream stream, W* y, const int32_t* to, const W* x, const int32_t* from, int64_t n,
+               int64_t width) {
+  if (n == 0) return;
+  const auto blocks = static_cast<uint32_t>((n + kRowsOfBlock - 1) / kRowsOfBlock);
+  TRIFOLD_LAUNCH(copy_rows_kernel<W>, dim3(blocks), dim3(kWarp * kRowsOfBlock), 0, stream, y, to, x, from, n,
+                 width);
+}
+template <class W>
+void inverse_root(CudaStream stream, W* y, const W* x, double eps, int64_t n) {
+  map(stream, n, InverseRootOf<W>{{static_cast<W>(eps)}}, Out<W>{y}, In<W>{x});
+}
+
 #define INSTANTIATE(T)                                                           \
   template void bias_relu<T>(CudaStream, T*, const T*, int64_t, int64_t, bool);  \
   template void cross<T>(CudaStream, T*, const T*, const T*, const T*, int64_t); \
@@ -155,11 +187,13 @@ INSTANTIATE(float)
 INSTANTIATE(Bfloat16)
 INSTANTIATE(Float16)
 #undef INSTANTIATE
-#define INSTANTIATE(W)                                                                       \
-  template void sigmoid<W>(CudaStream, W*, const W*, int64_t);                               \
-  template void click_loss<W>(CudaStream, W*, const W*, const float*, int64_t, bool);        \
-  template void click_loss_backward<W>(CudaStream, W*, const W*, const float*, const float*, \
-                                       const cpu::LateFactor&, int64_t, bool);               \
+#define INSTANTIATE(W)                                                                                    \
+  template void sigmoid<W>(CudaStream, W*, const W*, int64_t);                                            \
+  template void click_loss<W>(CudaStream, W*, const W*, const float*, int64_t, bool);                     \
+  template void click_loss_backward<W>(CudaStream, W*, const W*, const float*, const float*,              \
+                                       const cpu::LateFactor&, int64_t, bool);                            \
+  template void copy_rows<W>(CudaStream, W*, const int32_t*, const W*, const int32_t*, int64_t, int64_t); \
+  template void inverse_root<W>(CudaStream, W*, const W*, double, int64_t);                               \
   template void copy_columns<W>(CudaStream, W*, int64_t, const W*, int64_t, const W*, int64_t, int64_t, bool);
 INSTANTIATE(double)
 INSTANTIATE(float)

@@ -194,6 +194,11 @@ void click_loss_backward(CudaStream stream, W* dz, const W* z, const float* labe
 template <class W>
 void copy_columns(CudaStream stream, W* y, int64_t y_stride, const W* x, int64_t x_stride, const W* row_scale,
                   int64_t rows, int64_t width, bool add);
+template <class W>
+void copy_rows(CudaStream stream, W* y, const int32_t* to, const W* x, const int32_t* from, int64_t n,
+               int64_t width);
+template <class W>
+void inverse_root(CudaStream stream, W* y, const W* x, double eps, int64_t n);
 
 // ---- interaction (interaction.cu) ----
 template <class W>
