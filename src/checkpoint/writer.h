@@ -17,6 +17,7 @@ namespace trifold {
 struct NamedTensor {
   ShardSpec spec;
   Tensor data;
+  bool on_host = false;  // also where operations have a device
 };
 
 // Collective over `world`. Writes the checkpoint <root>/step_<ten digits> and returns its path.

@@ -41,7 +41,7 @@ std::vector<PartShape> shapes_of(const Placement& placement, int rank,
 
 // The rows of each shard that are in memory.
 std::vector<int64_t> rows_in_memory(const std::vector<PartShape>& shapes, const TableStorage& storage) {
-  if (storage.in_files()) return divide_cache(shapes, storage);
+  if (storage.is_cached()) return divide_cache(shapes, storage);
   std::vector<int64_t> rows;
   for (const PartShape& shape : shapes) rows.push_back(shape.rows);
   return rows;
@@ -65,11 +65,12 @@ EmbeddingTables::EmbeddingTables(const Placement& placement, Communicator& comm,
       options_(options),
       compute_(compute),
       comm_stream_(comm_stream) {
+  options_.storage.on_device = ops.device != nullptr;
   const int64_t width = placement.tables().empty() ? 0 : placement.tables()[0].width;
   const std::span<const Shard> mine = placement.shards_of(comm.rank());
   const bool alone = placement.ranks() == 1;
   const std::vector<PartShape> shapes = shapes_of(placement, comm.rank(), options);
-  const std::vector<int64_t> slots = rows_in_memory(shapes, options.storage);
+  const std::vector<int64_t> slots = rows_in_memory(shapes, options_.storage);
   for (size_t i = 0; i < mine.size(); ++i)
     add_part(mine[i].table, mine[i].rect, mine[i].rect.offset[1] == 0, slots[i], shapes[i].batch_ids);
   shards_ = parts_.size();
@@ -121,9 +122,8 @@ void EmbeddingTables::add_part(int table, const Rect& rect, bool names_rows, int
                       compute_);
 }
 
-void EmbeddingTables::bring_in(LookupBatch& batch, bool sorted) {
-  for (size_t i = 0; i < shards_; ++i)
-    parts_[i].bring_in(batch.lookups[i], sorted ? &batch.orders[i] : nullptr);
+void EmbeddingTables::bring_in(LookupBatch& batch, bool changes, Stream& stream) {
+  for (size_t i = 0; i < shards_; ++i) parts_[i].bring_in(batch.cached[i], changes, stream);
 }
 
 void EmbeddingTables::begin_rows(int table, std::span<const int32_t> rows) {
@@ -132,16 +132,16 @@ void EmbeddingTables::begin_rows(int table, std::span<const int32_t> rows) {
     if (part.table().name == name) part.begin_rows(rows);
 }
 
-void EmbeddingTables::settle(ThreadPool& pool) {
-  for (TablePart& part : parts_) part.settle(pool);
+void EmbeddingTables::settle() {
+  for (TablePart& part : parts_) part.settle(compute_);
 }
 
 void EmbeddingTables::reload() {
   for (TablePart& part : parts_) part.reload();
 }
 
-bool EmbeddingTables::in_files() const {
-  return std::any_of(parts_.begin(), parts_.end(), [](const TablePart& part) { return part.in_file(); });
+bool EmbeddingTables::is_cached() const {
+  return std::any_of(parts_.begin(), parts_.end(), [](const TablePart& part) { return part.is_cached(); });
 }
 
 RowCache::Counts EmbeddingTables::counts() const {
@@ -232,21 +232,32 @@ std::vector<EmbeddingTables::Copy> EmbeddingTables::copies() const {
       const bool of_rows = tensor.spec.global.rank() == 1;
       if (i >= shards_)
         copies.push_back({std::move(tensor), placement_.ranks(), comm_.rank() == 0, false});
-      else if (of_rows && (parts_of_rows(shards[i]) > 1 || !parts_[i].in_file()))
+      else if (of_rows && (parts_of_rows(shards[i]) > 1 || !parts_[i].is_cached()))
         copies.push_back({std::move(tensor), parts_of_rows(shards[i]), shards[i].rect.offset[1] == 0,
-                          parts_[i].in_file()});
+                          parts_[i].is_cached()});
     }
   }
   return copies;
 }
 
+void EmbeddingTables::Memory::add(const PartBytes& part) {
+  tables += part.values + part.bookkeeping;
+  state += part.state;
+  shared += part.shared;
+  files += part.file;
+}
+
+void EmbeddingTables::Memory::operator+=(const Memory& more) {
+  tables += more.tables;
+  state += more.state;
+  buffers += more.buffers;
+  shared += more.shared;
+  files += more.files;
+}
+
 EmbeddingTables::Memory EmbeddingTables::memory() const {
   Memory memory;
-  for (const TablePart& part : parts_) {
-    memory.tables += part.value_bytes() + part.bookkeeping_bytes();
-    memory.state += part.state_bytes();
-    memory.files += part.file_bytes();
-  }
+  for (const TablePart& part : parts_) memory.add(part.bytes());
   memory.buffers = squares_.bytes() + (exchange_ ? exchange_->bytes() : 0) + (copies_ ? copies_->bytes() : 0);
   return memory;
 }
@@ -256,12 +267,7 @@ EmbeddingTables::Memory EmbeddingTables::memory(const Placement& placement, int 
   Memory memory;
   const std::vector<PartShape> shapes = shapes_of(placement, rank, options);
   const std::vector<int64_t> slots = rows_in_memory(shapes, options.storage);
-  for (size_t i = 0; i < shapes.size(); ++i) {
-    const PartBytes part = bytes_of_part(shapes[i], slots[i]);
-    memory.tables += part.values + part.bookkeeping;
-    memory.state += part.state;
-    memory.files += part.file;
-  }
+  for (size_t i = 0; i < shapes.size(); ++i) memory.add(bytes_of_part(shapes[i], slots[i], options.storage));
   for (size_t t = 0; t < placement.tables().size(); ++t) {
     const EmbeddingTable& table = placement.tables()[t];
     if (!placement.replicated(static_cast<int>(t))) continue;
@@ -278,7 +284,16 @@ EmbeddingTables::Memory EmbeddingTables::memory(const Placement& placement, int 
 }
 
 size_t EmbeddingTables::least_cache(const Placement& placement, int rank, const Options& options) {
-  return trifold::least_cache(shapes_of(placement, rank, options));
+  return trifold::least_cache(shapes_of(placement, rank, options), options.storage);
+}
+
+void EmbeddingTables::share_cache(const std::vector<const Placement*>& groups, int rank,
+                                  std::vector<Options>& options) {
+  if (groups.size() < 2 || !options[0].storage.is_cached()) return;
+  std::vector<std::vector<PartShape>> parts;
+  for (size_t g = 0; g < groups.size(); ++g) parts.push_back(shapes_of(*groups[g], rank, options[g]));
+  const std::vector<size_t> caches = caches_of_groups(parts, options[0].storage);
+  for (size_t g = 0; g < groups.size(); ++g) options[g].storage.cache = caches[g];
 }
 
 // The maximum over its calls of update_rows and row_gradients; row_squares needs no more than one of its

@@ -43,7 +43,7 @@ class EmbeddingTables {
     uint64_t seed = 0;
     StepMarks marks;            // called for Vectors and Gradients
     double init_range = 0;      // of initial values (embedding/table_part.h)
-    TableStorage storage = {};  // of shards; replicated tables are in memory
+    TableStorage storage = {};  // of shards; replicated tables are in memory. on_device: as `ops`
   };
   // `comm` must not be used by others; its work runs on `comm_stream`, computation on `compute`, both on the
   // device of `ops`. References must outlive the tables.
@@ -56,17 +56,18 @@ class EmbeddingTables {
   // Connects the lookups of a new batch (IdExchange::make_batch) to their tables.
   void connect(LookupBatch& batch) const;
 
-  // Brings the rows of a batch, which is connected and filled (IdExchange::distribute), into memory, where tables are in
-  // files, and makes its lists refer to them. `sorted`: it has orders. May run on another thread during the
-  // step of the batch before; batches must be used in the order of these calls.
-  void bring_in(LookupBatch& batch, bool sorted);
-  // Makes the files complete: call it before the tensors of checkpoint_tensors are read. No step and no bring_in may
-  // be in progress.
-  void settle(ThreadPool& pool);
+  // Brings the rows of a batch, which is connected and filled (IdExchange::distribute) and not finished, into memory,
+  // where tables are cached (TableStorage), and makes its lists refer to them. `changes`: the batch will be sorted and
+  // change them. May run on another thread during the step of the batch before; batches must be used in the order of
+  // these calls. `stream` must have passed the step of the batch before that; moves to a device are enqueued on it.
+  void bring_in(LookupBatch& batch, bool changes, Stream& stream);
+  // Makes files, or tables on the host, complete: call it before the tensors of checkpoint_tensors are read. No step and
+  // no bring_in may be in progress.
+  void settle();
   // Call it after those tensors were written.
   void reload();
-  bool in_files() const;
-  // Distinct rows of the batches so far, in tables in files, and those of them that were in memory already.
+  bool is_cached() const;
+  // Distinct rows of the batches so far, in cached tables, and those of them that were in memory already.
   RowCache::Counts counts() const;
 
   // Gives rows of a table their initial values and a state of zero on every rank that holds them. No step may be in
@@ -94,18 +95,23 @@ class EmbeddingTables {
     NamedTensor tensor;
     int copies = 1;
     bool is_first = true;
-    bool in_file = false;  // and hence to be settled before it is read
+    bool is_cached = false;  // and hence to be settled before it is read
   };
   std::vector<Copy> copies() const;
 
-  // Bytes of tables, of state, and of the buffers of exchanges and updates, of tables in files those that are in memory,
-  // with bookkeeping; and bytes of files.
+  // Bytes of tables, of state, and of the buffers of exchanges and updates, of cached tables those that are in memory,
+  // on the host with bookkeeping; and bytes of host memory that a device shares, and of files.
   struct Memory {
-    size_t tables = 0, state = 0, buffers = 0, files = 0;
+    size_t tables = 0, state = 0, buffers = 0, shared = 0, files = 0;
+    void add(const PartBytes& part);
+    void operator+=(const Memory& more);
   };
   Memory memory() const;
   // The same for any rank of a placement, without constructing it.
   static Memory memory(const Placement& placement, int rank, const Options& options);
+  // The options of groups of tables that share a rank's cache: each gets its part of it.
+  static void share_cache(const std::vector<const Placement*>& groups, int rank,
+                          std::vector<Options>& options);
   // The least cache (TableStorage) with which a rank holds the rows of two batches.
   static size_t least_cache(const Placement& placement, int rank, const Options& options);
   // Bytes of a device's workspace that updates need for the largest batch. It is taken at construction,

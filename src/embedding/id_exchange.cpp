@@ -50,8 +50,7 @@ std::unique_ptr<LookupBatch> IdExchange::make_batch() const {
 void IdExchange::reserve_sorting(LookupBatch& batch, Stream& stream) const {
   if (ops_.device == nullptr) return;
   batch.fill_up();
-  batch.written.copy(stream);
-  ops_.sort_lookups(stream, batch.orders, batch.lookups);
+  batch.finish(true, stream);
   stream.synchronize();
 }
 
@@ -203,7 +202,7 @@ void IdExchange::take_mean_factors(const ClickBatch& batch, LookupBatch& out) co
     });
 }
 
-void IdExchange::distribute(const ClickBatch& batch, LookupBatch& out, bool sort, Stream& stream) {
+void IdExchange::distribute(const ClickBatch& batch, LookupBatch& out, Stream& stream) {
   check(batch.samples == options_.samples, "a batch of {} samples where {} are distributed", batch.samples,
         options_.samples);
   check_ids(batch);
@@ -219,8 +218,6 @@ void IdExchange::distribute(const ClickBatch& batch, LookupBatch& out, bool sort
   }
   take_copies(batch, out);
   take_mean_factors(batch, out);
-  out.written.copy(stream);
-  if (sort) ops_.sort_lookups(stream, out.orders, out.lookups);
 }
 
 }  // namespace trifold

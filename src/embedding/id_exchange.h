@@ -42,11 +42,10 @@ class IdExchange {
   // Sorts a batch of the maximum size on a device, so that the memory for sorting (LookupMemory::sorting) is
   // allocated now; during training the allocation would wait for all work in flight. `batch` is overwritten.
   void reserve_sorting(LookupBatch& batch, Stream& stream) const;
-  // Collective. Fills `out` from this rank's samples, sorted for an update if `sort` is set. If an id is
+  // Collective. Fills `out` from this rank's samples; the caller finishes it (LookupBatch::finish). If an id is
   // outside its table, throws BadInput that names table, id, sample and rows, before anything is sent. Ids
-  // are sent on the calling thread; `stream`, which must be inline, then carries the copy to its device and
-  // the sorting. Earlier users of `out` must precede this on `stream`.
-  void distribute(const ClickBatch& batch, LookupBatch& out, bool sort, Stream& stream);
+  // are sent on the calling thread, with the pool of `stream`, which must be inline.
+  void distribute(const ClickBatch& batch, LookupBatch& out, Stream& stream);
   int64_t bytes_sent() const { return comm_.bytes_sent(); }
 
  private:

@@ -8,24 +8,25 @@ namespace trifold {
 
 namespace {
 
-std::vector<LookupBatch::Room> rooms_of(const Placement& placement, int rank, int64_t samples) {
+std::vector<LookupBatch::Room> rooms_of(const Placement& placement, int rank, const LookupOptions& options) {
+  const int64_t samples = options.samples;
   std::vector<LookupBatch::Room> rooms;
-  const auto add = [&](const EmbeddingTable& table, int64_t rows, int64_t bags, int64_t column) {
+  const auto add = [&](const EmbeddingTable& table, int64_t rows, int64_t bags, int64_t column, bool cached) {
     const int64_t ids = bags * table.max_ids;
     check(ids < int64_t{1} << 31, "table {}: {} ids in a global batch are too many", table.name, ids);
-    rooms.push_back({rows, bags, ids, column});
+    rooms.push_back({rows, bags, ids, column, cached});
   };
   const bool alone = placement.ranks() == 1;
   for (const Shard& shard : placement.shards_of(rank)) {
     const EmbeddingTable& table = placement.tables()[static_cast<size_t>(shard.table)];
     // A single rank looks up directly into the features.
     add(table, shard.rect.extent[0], samples * placement.ranks(),
-        alone ? placement.feature_column(shard.table) : shard.column);
+        alone ? placement.feature_column(shard.table) : shard.column, options.cached);
   }
   for (size_t t = 0; t < placement.tables().size(); ++t) {
     const EmbeddingTable& table = placement.tables()[t];
     if (placement.replicated(static_cast<int>(t)))
-      add(table, table.rows, samples, placement.feature_column(static_cast<int>(t)));
+      add(table, table.rows, samples, placement.feature_column(static_cast<int>(t)), false);
   }
   return rooms;
 }
@@ -50,9 +51,10 @@ LookupMemory lookup_memory(const Placement& placement, int rank, const LookupOpt
   LookupMemory memory;
   if (options.mean) memory.written = placement.tables().size() * CopyIn::room(options.dtype, options.samples);
   std::vector<int64_t> ids;
-  for (const LookupBatch::Room& room : rooms_of(placement, rank, options.samples)) {
-    memory.written += CopyIn::room(DType::I32, room.bags + 1) +
-                      (options.weighted ? 2 : 1) * CopyIn::room(DType::I32, room.ids);
+  for (const LookupBatch::Room& room : rooms_of(placement, rank, options)) {
+    memory.written +=
+        CopyIn::room(DType::I32, room.bags + 1) +
+        ((options.weighted ? 2 : 1) + (room.cached ? 2 : 0)) * CopyIn::room(DType::I32, room.ids);
     make_order(room, options.weighted, [&](DType dtype, int64_t count) {
       memory.orders += static_cast<size_t>(count) * size_of(dtype);
       return Tensor{};
@@ -67,9 +69,11 @@ LookupBatch::LookupBatch(const OpTable& ops, const Placement& placement, int ran
                          const LookupOptions& options)
     : weighted(options.weighted),
       shards(static_cast<int64_t>(placement.shards_of(rank).size())),
-      rooms(rooms_of(placement, rank, options.samples)),
+      rooms(rooms_of(placement, rank, options)),
       mean_factors(options.mean ? placement.tables().size() : 0),
-      written(ops, lookup_memory(placement, rank, options).written) {
+      written(ops, lookup_memory(placement, rank, options).written),
+      ops_(ops) {
+  cached.resize(rooms.size());
   for (const Room& room : rooms) {
     BagLookup lookup;
     lookup.column = room.column;
@@ -97,11 +101,37 @@ LookupBatch::Ids LookupBatch::take_ids(size_t list, int64_t count) {
   order.row.shape = order.bag.shape = all;
   order.begin.shape = {count + 1};
   order.scratch.shape = {2 * count};
+  order.rows = rooms[list].rows;
+  const auto numbers = [&](const Tensor& of) {
+    return std::span(of.as<int32_t>(), static_cast<size_t>(count));
+  };
+  cached[list] = {numbers(ids), {}, {}};
+  if (rooms[list].cached)
+    cached[list].room = {numbers(written.take(DType::I32, all)), numbers(written.take(DType::I32, all)), 0};
   if (!weighted) return {ids.as<int32_t>(), nullptr};
   const Tensor weights = written.take(DType::F32, all);
   lookup.weights = written.there(weights);
   order.weight.shape = all;
   return {ids.as<int32_t>(), weights.as<float>()};
+}
+
+void LookupBatch::finish(bool sort, Stream& stream) {
+  written.copy(stream);
+  if (!sort) return;
+  const auto there = [&](std::span<int32_t> of) {
+    return written.there({of.data(), DType::I32, {std::ssize(of)}});
+  };
+  sorted_ = lookups;
+  for (size_t i = 0; i < cached.size(); ++i)
+    if (cached[i].rows) {
+      sorted_[i].ids = there(cached[i].rows->numbers);
+      orders[i].rows = cached[i].rows->count;
+    }
+  ops_.sort_lookups(stream, orders, sorted_);
+  for (size_t i = 0; i < cached.size(); ++i)
+    if (cached[i].rows && cached[i].rows->count > 0)
+      ops_.copy(stream, orders[i].row.flat(0, cached[i].rows->count),
+                there(cached[i].rows->slots).flat(0, cached[i].rows->count));
 }
 
 void LookupBatch::fill_up() {

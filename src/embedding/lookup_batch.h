@@ -6,12 +6,15 @@
 // number of ids is known (docs/decisions/0009). For at most L ids, over all lists of a rank, it is
 //   4 L of ids, 4 for each bag, with weights 4 L more    written by the host (ops/copy_in.h)
 //   28 L, with weights 32 L                              their order by row
+// and for tables of which a RowCache keeps rows in memory, in training, 8 L more that the host writes.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "embedding/placement.h"
+#include "embedding/row_cache.h"
 #include "ops/copy_in.h"
 
 namespace trifold {
@@ -21,7 +24,8 @@ struct LookupOptions {
   bool weighted = false;  // ids have weights
   bool mean = false;      // bags are averaged, which needs factors
   DType dtype = DType::F32;
-  int64_t bags = 1;  // of a sample: `samples` counts them (embedding/table_groups.h)
+  int64_t bags = 1;     // of a sample: `samples` counts them (embedding/table_groups.h)
+  bool cached = false;  // rows of shards are in a RowCache, which numbers them
 };
 
 // The bytes of a batch on a rank.
@@ -45,6 +49,9 @@ struct LookupBatch {
     float* weights = nullptr;
   };
   Ids take_ids(size_t list, int64_t count);
+  // After the host has written all ids: sends them to the device, if there is one, and sorts them for an update
+  // if `sort` is set. Earlier users of the batch must precede this on `stream`.
+  void finish(bool sort, Stream& stream);
   // Fills the batch to its maximum size: bags with the most ids possible, all of row 0.
   void fill_up();
 
@@ -60,6 +67,14 @@ struct LookupBatch {
   // The capacity of a list; `rows` counts the rows of its part of a table.
   struct Room {
     int64_t rows, bags, ids, column;
+    bool cached;
+  };
+  // A list's ids where the host writes them, and their rows once a RowCache has numbered them. Sorted by number, the rows
+  // of the order are then slots.
+  struct Cached {
+    std::span<int32_t> ids;
+    RowCache::Numbered room;  // empty if `rows` are not numbered
+    std::optional<RowCache::Numbered> rows;
   };
 
   bool weighted;
@@ -67,9 +82,14 @@ struct LookupBatch {
   std::vector<Room> rooms;
   std::vector<BagLookup> lookups;
   std::vector<LookupOrder> orders;
+  std::vector<Cached> cached;        // for each list
   std::vector<Tensor> mean_factors;  // for each table, in the vectors' type [b]: 1 / length, 0 for empty bags
   CopyIn written;                    // ids, offsets, weights and factors
   std::vector<Buffer> memory;        // of orders
+
+ private:
+  const OpTable& ops_;
+  std::vector<BagLookup> sorted_;  // `lookups` as they are sorted
 };
 
 }  // namespace trifold

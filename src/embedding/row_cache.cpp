@@ -21,29 +21,32 @@ int32_t slot_in(uint64_t entry) { return static_cast<int32_t>(static_cast<uint32
 
 }  // namespace
 
-RowCache::RowCache(const FileMemory& file, std::vector<Array> arrays, int64_t rows, int64_t slots,
-                   int64_t batch_rows, Initial initial)
-    : file_(file),
+RowCache::RowCache(const OpTable& ops, const RowStore& store, std::vector<RowArray> arrays, DType dtype,
+                   int64_t rows, int64_t slots, int64_t batch_rows, Initial initial)
+    : store_(store),
       arrays_(std::move(arrays)),
       rows_(rows),
       slots_(slots),
+      batch_rows_(batch_rows),
       initial_(std::move(initial)),
       index_(index_entries(slots), kEmpty),
       row_of_slot_(static_cast<size_t>(slots), -1),
       last_batch_(static_cast<size_t>(slots), -2),
       uses_(static_cast<size_t>(slots), 0),
       changed_(static_cast<size_t>(slots), 0),
+      number_(static_cast<size_t>(slots), -1),
       written_(static_cast<size_t>(rows + 63) / 64, 0) {
   check(slots >= std::min(rows, 2 * batch_rows), "{} slots for batches of {} rows", slots, batch_rows);
   missing_.reserve(static_cast<size_t>(batch_rows));
   moves_.reserve(static_cast<size_t>(batch_rows));
+  if (ops.device != nullptr) transfer_.emplace(ops, store, arrays_, dtype, rows, slots, batch_rows);
 }
 
 size_t RowCache::bookkeeping_bytes(int64_t rows, int64_t slots, int64_t batch_rows) {
-  const size_t of_slot = 2 * sizeof(int32_t) + 2 * sizeof(uint8_t);
+  const size_t of_slot = 3 * sizeof(int32_t) + 2 * sizeof(uint8_t);
   return index_entries(slots) * sizeof(uint64_t) + static_cast<size_t>(slots) * of_slot +
          static_cast<size_t>(rows + 63) / 64 * sizeof(uint64_t) +
-         static_cast<size_t>(batch_rows) * (sizeof(int32_t) + sizeof(Move));
+         static_cast<size_t>(batch_rows) * (sizeof(int32_t) + sizeof(RowMove));
 }
 
 // Multiplicative hashing (Knuth, vol. 3, 6.4), scaled to the entries.
@@ -93,34 +96,57 @@ int32_t RowCache::free_slot() {
   }
 }
 
-void RowCache::bring_in(std::span<const int32_t> rows, bool changes) {
+void RowCache::bring_in(std::span<int32_t> ids, bool changes, Numbered* numbered, Stream& stream) {
   ++batch_;
   missing_.clear();
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (i + kAhead < rows.size()) __builtin_prefetch(&index_[home_of(rows[i + kAhead])]);
-    const int64_t slot = find(rows[i]);
+  moves_.clear();
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (i + kAhead < ids.size()) __builtin_prefetch(&index_[home_of(ids[i + kAhead])]);
+    const int64_t slot = find(ids[i]);
     if (slot == kNone) {
-      missing_.push_back(rows[i]);
+      missing_.push_back(ids[i]);
+      ids[i] = ~ids[i];  // below 0 until its row has a slot
       continue;
     }
     const auto at = static_cast<size_t>(slot);
-    if (last_batch_[at] != batch_ && uses_[at] < kMostUses) ++uses_[at];
+    ids[i] = static_cast<int32_t>(slot);
+    if (last_batch_[at] == batch_) continue;
+    if (uses_[at] < kMostUses) ++uses_[at];
     last_batch_[at] = batch_;
     changed_[at] |= static_cast<uint8_t>(changes);
+    ++counts_.wanted;
+    ++counts_.found;
   }
-  counts_.wanted += static_cast<int64_t>(rows.size());
-  counts_.found += static_cast<int64_t>(rows.size() - missing_.size());
-  if (missing_.empty()) return;
-  plan_moves(changes);
-  announce();
-  carry_out();
+  if (!missing_.empty()) {
+    plan_moves(changes);
+    announce();
+    carry_out(stream);
+    for (int32_t& id : ids)
+      if (id < 0) id = static_cast<int32_t>(find(~id));
+  }
+  if (numbered != nullptr) number(ids, *numbered);
+}
+
+void RowCache::number(std::span<const int32_t> slots, Numbered& numbered) {
+  int32_t count = 0;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    int32_t& number = number_[static_cast<size_t>(slots[i])];
+    if (number < 0) {
+      number = count++;
+      numbered.slots[static_cast<size_t>(number)] = slots[i];
+    }
+    numbered.numbers[i] = number;
+  }
+  numbered.count = count;
+  for (const int32_t slot : numbered.slots.first(static_cast<size_t>(count)))
+    number_[static_cast<size_t>(slot)] = -1;
 }
 
 void RowCache::plan_moves(bool changes) {
-  moves_.clear();
   for (const int32_t row : missing_) {
     if (find(row) != kNone) continue;  // listed twice
-    Move move{free_slot(), row, -1};
+    ++counts_.wanted;
+    RowMove move{free_slot(), row, -1};
     const auto slot = static_cast<size_t>(move.slot);
     if (row_of_slot_[slot] >= 0) {
       erase(row_of_slot_[slot]);
@@ -138,66 +164,90 @@ void RowCache::plan_moves(bool changes) {
 // Starts all reads: of rows, and of the pages into which rows are written.
 void RowCache::announce() const {
   const auto expect = [&](int64_t row) {
-    for (const Array& array : arrays_) {
-      const size_t begin = array.file_begin + static_cast<size_t>(row) * array.row_bytes;
-      file_.expect(begin, begin + array.row_bytes);
+    for (const RowArray& array : arrays_) {
+      const size_t begin = array.begin + static_cast<size_t>(row) * array.row_bytes;
+      store_.expect(begin, begin + array.row_bytes);
     }
   };
-  for (const Move& move : moves_) {
+  for (const RowMove& move : moves_) {
     if (is_written(move.row)) expect(move.row);
     if (move.victim >= 0 && is_written(move.victim)) expect(move.victim);
   }
 }
 
-void RowCache::carry_out() {
-  for (const Move& move : moves_) {
+void RowCache::carry_out(Stream& stream) {
+  if (transfer_)
+    transfer_->carry_out(
+        moves_, [this](int64_t row) { return is_written(row); }, initial_, stream);
+  else
+    move_on_host();
+  for (const RowMove& move : moves_) {
+    if (move.victim >= 0) set_written(move.victim);
+    if (store_.is_shared()) set_written(move.row);
+  }
+}
+
+void RowCache::move_on_host() const {
+  for (const RowMove& move : moves_) {
     const bool stored = is_written(move.row);
-    for (const Array& array : arrays_) {
+    for (const RowArray& array : arrays_) {
       std::byte* slot = slot_of(array, move.slot);
       const auto place = [&](int64_t row) {
-        return array.file_begin + static_cast<size_t>(row) * array.row_bytes;
+        return array.begin + static_cast<size_t>(row) * array.row_bytes;
       };
-      if (move.victim >= 0) file_.write(slot, place(move.victim), array.row_bytes);
+      if (move.victim >= 0) store_.write(slot, place(move.victim), array.row_bytes);
       if (stored)
-        file_.read(slot, place(move.row), array.row_bytes);
+        store_.read(slot, place(move.row), array.row_bytes);
       else
         std::memset(slot, 0, array.row_bytes);
     }
     if (!stored) initial_(move.row, slot_of(arrays_.front(), move.slot));
-    if (move.victim >= 0) set_written(move.victim);
   }
 }
 
-void RowCache::translate(std::span<int32_t> rows) const {
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (i + kAhead < rows.size()) __builtin_prefetch(&index_[home_of(rows[i + kAhead])]);
-    rows[i] = static_cast<int32_t>(find(rows[i]));
+// Of slots on a device.
+void RowCache::write_changed(Stream& stream) {
+  const auto flush = [&] {
+    transfer_->carry_out(
+        moves_, [](int64_t) { return true; }, initial_, stream);
+    stream.synchronize();
+    for (const RowMove& move : moves_) set_written(move.victim);
+    moves_.clear();
+  };
+  moves_.clear();
+  for (int64_t slot = 0; slot < slots_; ++slot) {
+    const auto at = static_cast<size_t>(slot);
+    if (row_of_slot_[at] < 0 || changed_[at] == 0) continue;
+    moves_.push_back({static_cast<int32_t>(slot), -1, row_of_slot_[at]});
+    if (std::ssize(moves_) == batch_rows_) flush();
   }
+  flush();
 }
 
 // In the order of the file, which is written once from begin to end: slots are in no order.
 void RowCache::settle_rows(int64_t begin, int64_t end) const {
   for (int64_t row = begin; row < end; ++row) {
-    const int64_t slot = find(static_cast<int32_t>(row));
+    const int64_t slot = transfer_ ? kNone : find(static_cast<int32_t>(row));
     const bool changed = slot != kNone && changed_[static_cast<size_t>(slot)] != 0;
     if (!changed && is_written(row)) continue;
-    for (const Array& array : arrays_) {
-      std::byte* to = file_.data() + array.file_begin + static_cast<size_t>(row) * array.row_bytes;
+    for (const RowArray& array : arrays_) {
+      std::byte* to = store_.data() + array.begin + static_cast<size_t>(row) * array.row_bytes;
       if (changed) std::memcpy(to, slot_of(array, slot), array.row_bytes);
     }
     if (!changed)
-      initial_(row, file_.data() + arrays_.front().file_begin +
-                        static_cast<size_t>(row) * arrays_.front().row_bytes);
+      initial_(row,
+               store_.data() + arrays_.front().begin + static_cast<size_t>(row) * arrays_.front().row_bytes);
   }
-  for (const Array& array : arrays_)
-    file_.release(array.file_begin + static_cast<size_t>(begin) * array.row_bytes,
-                  array.file_begin + static_cast<size_t>(end) * array.row_bytes);
+  for (const RowArray& array : arrays_)
+    store_.release(array.begin + static_cast<size_t>(begin) * array.row_bytes,
+                   array.begin + static_cast<size_t>(end) * array.row_bytes);
 }
 
 // Slots keep their marks of change: the next batch, which is fetched already, will change its rows.
-void RowCache::settle(ThreadPool& pool) {
+void RowCache::settle(Stream& stream) {
+  if (transfer_) write_changed(stream);
   const int64_t pieces = (rows_ + kSettled - 1) / kSettled;
-  pool.parallel_for(pieces, 1, [&](int64_t begin, int64_t end) {
+  stream.pool().parallel_for(pieces, 1, [&](int64_t begin, int64_t end) {
     for (int64_t piece = begin; piece < end; ++piece)
       settle_rows(piece * kSettled, std::min(rows_, (piece + 1) * kSettled));
   });

@@ -1,10 +1,11 @@
-// RowCache: the part of an embedding table that operations read, while the table itself is in a file.
+// RowCache: the part of an embedding table that operations read, while the table itself is in a RowStore.
 //
-// A table that is larger than memory is kept in a FileMemory; as many of its rows as there are *slots* are in memory,
-// with their optimizer's state, as arrays [slots, ...] that operations take for the table. Before a batch is used,
-// `bring_in` finds a slot for each of its rows, and `translate` replaces the rows in lists of ids by slots. Batches are
-// fetched one step ahead, so rows are read while the previous step computes: all reads of a batch are announced to
-// the system first, and so are in flight together.
+// A table that is larger than memory is kept in a file, and one that is larger than a device's memory in that of the
+// host or in a file. As many of its rows as there are *slots* are where operations read them, with their optimizer's
+// state, as arrays [slots, ...] that operations take for the table. Before a batch is used, `bring_in` finds a slot for
+// each of its rows and replaces the rows in the batch's list of ids by slots. Batches are fetched one step ahead, so
+// rows are moved while the previous step computes: all reads of a batch from a file are announced to the system first,
+// and so are in flight together; on a device all moves are copies on the fetching stream.
 //
 // A row that a batch needs may still be changed by the batch before it, whose step is in progress. So rows of the
 // last two batches stay where they are, and the slots must suffice for two batches. Of the others, one that was
@@ -12,54 +13,56 @@
 // kMostUses), and takes the first that has no use left ("clock" with counters, an approximation of least frequently
 // used). A row that was only looked at once goes first, so that rare rows do not displace frequent ones.
 //
-// Rows have their initial value until they are first written; they need not be in the file before. Values never
+// Rows have their initial value until they are first written; they need not be in the store before. Values never
 // depend on which rows are in memory.
 //
-// Memory beside the slots: bookkeeping_bytes. Not thread-safe; the arrays may be used at the same time, for rows of the
-// last two batches.
+// Memory beside the slots: bookkeeping_bytes, on the host. Not thread-safe; the arrays may be used at the same time, for
+// rows of the last two batches.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
-#include "core/thread_pool.h"
-#include "files/file_memory.h"
+#include "core/stream.h"
+#include "embedding/row_store.h"
+#include "embedding/row_transfer.h"
 
 namespace trifold {
 
 class RowCache {
  public:
-  // One array of the table: values, or state of the optimizer. Row r is at file_begin + r row_bytes in the file.
-  struct Array {
-    size_t file_begin = 0;
-    size_t row_bytes = 0;
-    std::byte* slots = nullptr;  // [slots, row_bytes]
-  };
   // Writes the initial value of a row, in the first array; the others begin as 0. Called on any thread.
   using Initial = std::function<void(int64_t row, std::byte* to)>;
 
-  // `batch_rows` is the largest number of rows of a batch; slots >= min(rows, 2 batch_rows). References, and the
-  // memory of slots, must outlive the cache.
-  RowCache(const FileMemory& file, std::vector<Array> arrays, int64_t rows, int64_t slots, int64_t batch_rows,
-           Initial initial);
+  // `arrays` are of `dtype`, with slots in the memory of `ops`. `batch_rows` is the largest number of ids of a batch;
+  // slots >= min(rows, 2 batch_rows). References, and the memory of slots, must outlive the cache.
+  RowCache(const OpTable& ops, const RowStore& store, std::vector<RowArray> arrays, DType dtype, int64_t rows,
+           int64_t slots, int64_t batch_rows, Initial initial);
 
   static size_t bookkeeping_bytes(int64_t rows, int64_t slots, int64_t batch_rows);
 
-  // Brings the rows of the next batch into memory; a row may be listed twice. `changes`: the batch will change them.
-  void bring_in(std::span<const int32_t> rows, bool changes);
-  // Replaces each row by its slot; the rows must be those of the last batch.
-  void translate(std::span<int32_t> rows) const;
+  // The rows of a batch, numbered in the order of their first appearance.
+  struct Numbered {
+    std::span<int32_t> numbers;  // that of each id
+    std::span<int32_t> slots;    // that of each number, in `count` entries; as long as the ids
+    int64_t count = 0;
+  };
+  // Brings the rows of the next batch into memory and replaces each id, a row, by its slot. `changes`: the batch will
+  // change them. Numbers the rows if `numbered` is given: by number they are in the same order on all ranks
+  // that hold other columns of them, by slot they are not. `stream` must have passed the moves of the batch before, and
+  // the step of the batch before that; moves to a device are enqueued on it.
+  void bring_in(std::span<int32_t> ids, bool changes, Numbered* numbered, Stream& stream);
 
-  // Writes to the file what it lacks, so that its arrays are the whole table. No step may be in progress.
-  void settle(ThreadPool& pool);
-  // The file was written from outside: what is in memory is dropped.
+  // Writes to the store what it lacks, so that its arrays are the whole table. No step may be in progress.
+  void settle(Stream& stream);
+  // The store was written from outside: what is in memory is dropped.
   void reload();
 
-  // Of all batches so far: rows, each counted once in a batch where batches list it once, and those that were in
-  // memory already.
+  // Of all batches so far: distinct rows, and those that were in memory already.
   struct Counts {
     int64_t wanted = 0, found = 0;
   };
@@ -68,12 +71,6 @@ class RowCache {
  private:
   static constexpr int64_t kNone = -1;
   static constexpr uint8_t kMostUses = 3;
-
-  struct Move {
-    int32_t slot = 0;
-    int32_t row = 0;      // that takes the slot
-    int32_t victim = -1;  // that has to be written first; -1: none
-  };
 
   size_t home_of(int32_t row) const;
   int64_t find(int32_t row) const;
@@ -84,17 +81,21 @@ class RowCache {
     return (written_[static_cast<size_t>(row) / 64] >> (row % 64) & 1U) != 0;
   }
   void set_written(int64_t row) { written_[static_cast<size_t>(row) / 64] |= uint64_t{1} << (row % 64); }
-  std::byte* slot_of(const Array& array, int64_t slot) const {
+  std::byte* slot_of(const RowArray& array, int64_t slot) const {
     return array.slots + static_cast<size_t>(slot) * array.row_bytes;
   }
   void plan_moves(bool changes);
   void announce() const;
-  void carry_out();
+  void carry_out(Stream& stream);
+  void move_on_host() const;
+  void number(std::span<const int32_t> slots, Numbered& numbered);
+  void write_changed(Stream& stream);
   void settle_rows(int64_t begin, int64_t end) const;
 
-  const FileMemory& file_;
-  std::vector<Array> arrays_;
-  int64_t rows_, slots_;
+  const RowStore& store_;
+  std::vector<RowArray> arrays_;
+  std::optional<RowTransfer> transfer_;  // on a device
+  int64_t rows_, slots_, batch_rows_;
   Initial initial_;
   // The slot of a row: open addressing with linear probing. An entry is row << 32 | slot, or kEmpty.
   std::vector<uint64_t> index_;
@@ -102,9 +103,10 @@ class RowCache {
   std::vector<int32_t> last_batch_;  // of each slot: the last batch that used it
   std::vector<uint8_t> uses_;        // lately
   std::vector<uint8_t> changed_;     // since it was read
-  std::vector<uint64_t> written_;    // a bit for each row: whether it is in the file
+  std::vector<int32_t> number_;      // of each slot, while a batch is numbered; else -1
+  std::vector<uint64_t> written_;    // a bit for each row: whether it is in the store
   std::vector<int32_t> missing_;     // of the batch
-  std::vector<Move> moves_;          // of the batch
+  std::vector<RowMove> moves_;       // of the batch
   int64_t filled_ = 0;               // slots that were ever used
   int64_t hand_ = 0;
   int32_t batch_ = 0;

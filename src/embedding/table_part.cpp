@@ -55,7 +55,7 @@ TablePart::TablePart(const OpTable& ops, const EmbeddingTable& table, const Rect
       rect_(rect),
       names_rows_(names_rows),
       options_(options),
-      memory_rows_(options.storage.in_files() ? options.slots : rect.extent[0]),
+      memory_rows_(options.storage.is_cached() ? options.slots : rect.extent[0]),
       initial_(table, rect, options.dtype, options.seed, options.init_range),
       values_(static_cast<size_t>(memory_rows_ * rect.extent[1]) * size_of(options.dtype), ops.device) {
   if (options.training) {
@@ -66,16 +66,15 @@ TablePart::TablePart(const OpTable& ops, const EmbeddingTable& table, const Rect
     if (two) second_ = Buffer(bytes / 2, ops.device);
   }
   if (memory_rows_ < rect.extent[0])
-    make_file();
+    make_store();
   else
     initialise(stream);
 }
 
-void TablePart::make_file() {
-  check(ops_.device == nullptr, "table {} is in a file, which a device cannot read", table_.name);
+void TablePart::make_store() {
   const auto all = static_cast<size_t>(rect_.extent[0]);
   const auto here = static_cast<size_t>(memory_rows_);
-  std::vector<RowCache::Array> arrays;
+  std::vector<RowArray> arrays;
   size_t end = 0;
   for (const Buffer* buffer : {&values_, &state_, &second_}) {
     if (buffer->bytes() == 0) continue;
@@ -83,38 +82,41 @@ void TablePart::make_file() {
     arrays.push_back({end, row_bytes, buffer->data()});
     end += row_bytes * all;
   }
-  file_ = std::make_unique<FileMemory>(options_.storage.place(), end);
+  store_ = options_.storage.in_files() ? std::make_unique<RowStore>(options_.storage.place(), end)
+                                       : std::make_unique<RowStore>(end, ops_.device);
   cache_ = std::make_unique<RowCache>(
-      *file_, std::move(arrays), rect_.extent[0], memory_rows_, options_.batch_ids,
+      ops_, *store_, std::move(arrays), options_.dtype, rect_.extent[0], memory_rows_, options_.batch_ids,
       [initial = initial_](int64_t row, std::byte* to) { initial.write(row, to); });
 }
 
-void TablePart::bring_in(const BagLookup& lookup, const LookupOrder* order) {
-  if (!in_file()) return;
-  const auto numbers = [](const Tensor& list, int64_t count) {
-    return std::span(list.as<int32_t>(), static_cast<size_t>(count));
-  };
-  const std::span<int32_t> ids = numbers(lookup.ids, lookup.ids.elements());
-  if (order == nullptr) {
-    cache_->bring_in(ids, false);
-    return cache_->translate(ids);
-  }
-  const std::span<int32_t> rows = numbers(order->row, *order->count.as<int64_t>());
-  cache_->bring_in(rows, true);
-  cache_->translate(rows);
-  cache_->translate(ids);
+void TablePart::bring_in(LookupBatch::Cached& list, bool changes, Stream& stream) {
+  if (is_cached())
+    cache_->bring_in(list.ids, changes, changes ? &list.rows.emplace(list.room) : nullptr, stream);
 }
 
-void TablePart::settle(ThreadPool& pool) {
-  if (in_file()) cache_->settle(pool);
+void TablePart::settle(Stream& stream) {
+  if (is_cached()) cache_->settle(stream);
 }
 
 void TablePart::reload() {
-  if (in_file()) cache_->reload();
+  if (is_cached()) cache_->reload();
+}
+
+PartBytes TablePart::bytes() const {
+  PartBytes bytes{values_.bytes(), state_.bytes() + second_.bytes(), 0, 0, 0};
+  if (!is_cached()) return bytes;
+  bytes.file = store_->file_bytes();
+  bytes.shared = store_->shared_bytes();
+  const size_t row_bytes = (bytes.file + bytes.shared) / static_cast<size_t>(rect_.extent[0]);
+  if (ops_.device != nullptr)
+    bytes.shared += RowTransfer::shared_bytes(options_.batch_ids, row_bytes, !store_->is_shared());
+  else
+    bytes.bookkeeping = RowCache::bookkeeping_bytes(rect_.extent[0], memory_rows_, options_.batch_ids);
+  return bytes;
 }
 
 void TablePart::begin_rows(std::span<const int32_t> rows) {
-  check(ops_.device == nullptr && !in_file(), "rows of table {} cannot begin anew on a device or in a file",
+  check(ops_.device == nullptr && !is_cached(), "rows of table {} cannot begin anew on a device or in a file",
         table_.name);
   const auto at = [&](const Buffer& buffer, int64_t row) {
     const size_t bytes = buffer.bytes() / static_cast<size_t>(memory_rows_);
@@ -166,8 +168,8 @@ Tensor TablePart::state(const Buffer& buffer) const {
 Tensor TablePart::whole(const Buffer& buffer) const {
   if (buffer.bytes() == 0) return {};
   const Shape shape = &buffer == &values_ ? rect_.extent : state_shape(rect_.extent[0]);
-  if (!in_file()) return buffer.tensor(options_.dtype, shape);
-  std::byte* at = file_->data();
+  if (!is_cached()) return buffer.tensor(options_.dtype, shape);
+  std::byte* at = store_->data();
   const auto all = static_cast<size_t>(rect_.extent[0]);
   for (const Buffer* before : {&values_, &state_, &second_}) {
     if (before == &buffer) break;
@@ -187,7 +189,7 @@ void TablePart::name_tensors(std::vector<NamedTensor>& tensors, bool to_load) co
     spec.global = of_rows ? Shape{table_.rows} : Shape{table_.rows, table_.width};
     spec.local = rect_;
     if (of_rows) spec.local = {Shape{rect_.offset[0]}, Shape{rect_.extent[0]}};
-    tensors.push_back({spec, data});
+    tensors.push_back({spec, data, is_cached()});
   };
   add("param", whole(values_), false);
   const Tensor first = whole(state_);

@@ -4,9 +4,9 @@
 // Initial values are uniform in +-1/sqrt(rows), or in a range that is given, keyed by (seed, table, row, column): the same in every
 // placement, and with first-order weights (EmbeddingTable::weights), which begin as 0, behind them or not.
 //
-// On a processor the rectangle may be in a file, with the rows that batches need in memory (row_cache.h). The tensors of
-// operations are then those in memory, and `bring_in` makes a batch refer to them; the tensors of a checkpoint are
-// the whole file.
+// The rectangle may be in a file, or on the host while operations have a device, with the rows that batches need in the
+// memory of operations (row_cache.h). The tensors of operations are then those in memory, and `bring_in` makes a batch
+// refer to them; the tensors of a checkpoint are the whole store.
 #pragma once
 
 #include <memory>
@@ -17,6 +17,7 @@
 #include "checkpoint/writer.h"
 #include "core/random.h"
 #include "core/stream.h"
+#include "embedding/lookup_batch.h"
 #include "embedding/placement.h"
 #include "embedding/row_cache.h"
 #include "embedding/table_storage.h"
@@ -58,7 +59,7 @@ class TablePart {
     uint64_t seed = 0;
     double init_range = 0;  // 0: 1 / sqrt(rows)
     TableStorage storage = {};
-    int64_t slots = 0;      // with storage in files: rows in memory; all of the rectangle's: no file
+    int64_t slots = 0;      // with cached storage: rows in memory; all of the rectangle's: no store
     int64_t batch_ids = 0;  // the most in a batch
   };
   // `names_rows`: this part saves the state that belongs to whole rows. Values are generated on `stream`, on
@@ -80,29 +81,24 @@ class TablePart {
   // Lists values and state as boxes of global tensors: "param/embedding.<table>.weight", "adagrad_sum/...".
   void name_tensors(std::vector<NamedTensor>& tensors, bool to_load) const;
 
-  // Whether the rectangle is in a file; the three functions below do nothing if it is not.
-  bool in_file() const { return cache_ != nullptr; }
-  // Brings the rows of a batch into memory and makes its lists refer to them. `order` is null if the batch is only
-  // looked up. May run during the step of the batch before.
-  void bring_in(const BagLookup& lookup, const LookupOrder* order);
-  // Makes the file complete; call it before the tensors of name_tensors are read. No step may be in progress.
-  void settle(ThreadPool& pool);
+  // Whether only some of its rows are in memory; the three functions below do nothing if all are.
+  bool is_cached() const { return cache_ != nullptr; }
+  // Brings the rows of a batch into memory and makes its list refer to them: see RowCache::bring_in. `changes`: the
+  // batch will change them, and they are numbered.
+  void bring_in(LookupBatch::Cached& list, bool changes, Stream& stream);
+  // Makes the store complete; call it before the tensors of name_tensors are read. No step may be in progress.
+  void settle(Stream& stream);
   // Call it after those tensors were written.
   void reload();
   RowCache::Counts counts() const { return cache_ ? cache_->counts() : RowCache::Counts{}; }
 
-  // Bytes, those in memory without bookkeeping.
-  size_t value_bytes() const { return values_.bytes(); }
-  size_t state_bytes() const { return state_.bytes() + second_.bytes(); }
-  size_t file_bytes() const { return file_ ? file_->bytes() : 0; }
-  size_t bookkeeping_bytes() const {
-    return in_file() ? RowCache::bookkeeping_bytes(rect_.extent[0], memory_rows_, options_.batch_ids) : 0;
-  }
+  // What it takes, by the memory that it holds.
+  PartBytes bytes() const;
 
  private:
   void initialise(Stream& stream) const;
   void write_initial(int64_t first, Tensor rows, Stream& stream) const;
-  void make_file();
+  void make_store();
   Tensor state(const Buffer& buffer) const;
   Shape state_shape(int64_t rows) const;
   // The array of all rows whose rows in memory are in `buffer`.
@@ -116,7 +112,7 @@ class TablePart {
   int64_t memory_rows_;
   InitialRows initial_;
   Buffer values_, state_, second_;
-  std::unique_ptr<FileMemory> file_;  // of values, state and second, one after the other
+  std::unique_ptr<RowStore> store_;  // of values, state and second, one after the other
   std::unique_ptr<RowCache> cache_;
 };
 

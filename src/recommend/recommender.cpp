@@ -55,7 +55,7 @@ Shape looked_up_shape(const RecommenderSetup& setup, const TableGroup& group, in
 }
 
 LookupOptions RecommenderSetup::lookups(int ranks, int64_t bags) const {
-  return {samples(ranks) * bags, schema.weighted, mean, dtype, bags};
+  return {samples(ranks) * bags, schema.weighted, mean, dtype, bags, training && storage.is_cached()};
 }
 
 EmbeddingTables::Options RecommenderSetup::tables(int ranks, int64_t bags) const {
@@ -69,6 +69,18 @@ EmbeddingTables::Options RecommenderSetup::tables(int ranks, int64_t bags) const
           marks,
           init_range,
           storage};
+}
+
+std::vector<EmbeddingTables::Options> RecommenderSetup::tables(const std::vector<TableGroup>& groups,
+                                                               int rank) const {
+  std::vector<const Placement*> placements;
+  std::vector<EmbeddingTables::Options> options;
+  for (const TableGroup& group : groups) {
+    placements.push_back(&group.placement);
+    options.push_back(tables(group.placement.ranks(), group.bags));
+  }
+  EmbeddingTables::share_cache(placements, rank, options);
+  return options;
 }
 
 size_t RecommenderSetup::batch_room(int ranks) const {
@@ -117,6 +129,7 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
                              ops_.device)),
       executor_(std::make_unique<Executor>(step_place(setup, model_), mesh_, ops_, weights_, &grads_,
                                            compute_, compute_, setup.dense_dtype(), memory_.blocks)) {
+  setup_.storage.on_device = ops_.device != nullptr;
   check_table_step(gradients_row_, step_shape(setup));
   check(setup.model.labels == setup.schema.labels, "the model's labels are not those of its samples");
   const auto update = std::find_if(gradients_row_.begin(), gradients_row_.end(), [](const Action& action) {
@@ -196,8 +209,9 @@ void Recommender::fetch(Read read) {
       Tables& of = *groups_of_tables_[g];
       const ClickBatch& clicks = into.clicks.batch();
       of.ids->distribute(setup_.model.places.empty() ? clicks : of.bags.arrange(clicks), *into.lookups[g],
-                         setup_.training, inner);
-      of.tables->bring_in(*into.lookups[g], setup_.training);
+                         inner);
+      of.tables->bring_in(*into.lookups[g], setup_.training, inner);
+      into.lookups[g]->finish(setup_.training, inner);
       into.counts.wanted += of.tables->counts().wanted;
       into.counts.found += of.tables->counts().found;
     }
@@ -290,7 +304,7 @@ void Recommender::check_replicas(const std::string& when) {
   std::vector<EmbeddingTables::Copy> copies;
   for (const auto& of : groups_of_tables_)
     for (EmbeddingTables::Copy& copy : of->tables->copies()) copies.push_back(std::move(copy));
-  if (std::any_of(copies.begin(), copies.end(), [](const auto& copy) { return copy.in_file; })) settle();
+  if (std::any_of(copies.begin(), copies.end(), [](const auto& copy) { return copy.is_cached; })) settle();
   for (const EmbeddingTables::Copy& copy : copies)
     held.push_back({.name = copy.tensor.spec.name,
                     .place = place_of(copy.tensor.spec.local, 0, copy.tensor.data.elements()),
@@ -308,9 +322,9 @@ void Recommender::check_replicas(const std::string& when) {
 
 // Waits for the fetch of a batch, which moves rows.
 void Recommender::settle() {
-  if (!tables_in_files()) return;
+  if (!tables_cached()) return;
   synchronize();
-  for (const auto& of : groups_of_tables_) of->tables->settle(pool_);
+  for (const auto& of : groups_of_tables_) of->tables->settle();
 }
 
 void Recommender::loaded() {
@@ -321,13 +335,7 @@ void Recommender::loaded() {
 
 RecommenderMemory Recommender::memory() const {
   EmbeddingTables::Memory tables;
-  for (const auto& of : groups_of_tables_) {
-    const EmbeddingTables::Memory more = of->tables->memory();
-    tables.tables += more.tables;
-    tables.state += more.state;
-    tables.buffers += more.buffers;
-    tables.files += more.files;
-  }
+  for (const auto& of : groups_of_tables_) tables += of->tables->memory();
   const DeviceExtras extras =
       ops_.device == nullptr ? DeviceExtras{}
                              : device_extras(setup_, group_tables(placement_), world_.rank(), model_.params);
@@ -344,7 +352,7 @@ RecommenderMemory Recommender::memory() const {
           held_memory(weights_, grads_, optimizer_).predicted_total(),
           memory_.total(),
           extras.workspace,
-          extras.pinned,
+          extras.pinned + tables.shared,
           tables.files};
 }
 

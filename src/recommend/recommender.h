@@ -47,7 +47,7 @@ struct RecommenderSetup {
   int zero_stage = 0;    // of the MLPs; at most 2
   double clip_grad = 0;  // largest norm of the MLPs' gradient; 0: no limit, and the norm is not computed
   SparseRule sparse;     // its lr and step are those of each step
-  TableStorage storage;  // of the tables that are sharded
+  TableStorage storage;  // of the tables that are sharded; on_device: in a plan for one
   bool mean = false;     // bags are averaged
   bool bf16_exchange = false;
   bool training = true;
@@ -72,6 +72,8 @@ struct RecommenderSetup {
   DType dense_dtype() const { return bf16 ? DType::BF16 : dtype; }
   LookupOptions lookups(int ranks, int64_t bags = 1) const;
   EmbeddingTables::Options tables(int ranks, int64_t bags = 1) const;
+  // The same of all groups on a rank, which share its cache.
+  std::vector<EmbeddingTables::Options> tables(const std::vector<TableGroup>& groups, int rank) const;
   size_t batch_room(int ranks) const;
 };
 
@@ -136,8 +138,8 @@ class Recommender {
   };
   Scored score();
 
-  // All weights and optimizer states for a checkpoint, in the memory where they live (run/tensors_on_host.h), or in
-  // mapped files. Call `settle` before these are read, or before a part of them is overwritten. After loading call
+  // All weights and optimizer states for a checkpoint, in the memory where they live (run/tensors_on_host.h); of cached
+  // tables that of the store. Call `settle` before these are read, or before a part of them is overwritten. After loading call
   // `loaded`; no batch may be fetched then.
   std::vector<NamedTensor> checkpoint_tensors(bool to_load);
   void settle();
@@ -182,7 +184,7 @@ class Recommender {
     int64_t ids = 0, vectors = 0;
   };
   Traffic traffic() const;
-  // Rows of tables in files of this rank, up to the batch that was used last: those that batches needed, and those of
+  // Rows of cached tables of this rank, up to the batch that was used last: those that batches needed, and those of
   // them that were in memory when they were fetched.
   RowCache::Counts cached_rows() const { return cached_rows_; }
   Tensor weight(const std::string& name) { return weights_.weight(model_.params.find(name)); }
@@ -202,7 +204,7 @@ class Recommender {
     Event summed;                                       // the sum of this rank's losses
     Event ready;
     Event used;                               // by all work enqueued with the batch
-    RowCache::Counts counts;                  // of rows in files, of this batch and those before
+    RowCache::Counts counts;                  // of cached tables, of this batch and those before
     std::vector<std::vector<int32_t>> begun;  // for each table, rows that begin anew before it is trained on
   };
   class Search;
@@ -250,7 +252,7 @@ class Recommender {
   std::vector<Stream*> streams();
   void make_groups();
   void make_batches();
-  bool tables_in_files() const;
+  bool tables_cached() const;
   // Calls body(tables, lookups, vectors, their gradients) for each group.
   template <class Body>
   void for_each_group(const Fetched& fetched, Body body);

@@ -63,7 +63,10 @@ std::vector<NamedTensor> Recommender::statistics_tensors() const {
 void Recommender::make_groups() {
   const bool places = !setup_.model.places.empty();
   const int ranks = world_.size();
-  for (TableGroup& group : group_tables(placement_)) {
+  std::vector<TableGroup> groups = group_tables(placement_);
+  const std::vector<EmbeddingTables::Options> options = setup_.tables(groups, world_.rank());
+  for (size_t g = 0; g < groups.size(); ++g) {
+    TableGroup& group = groups[g];
     const auto bytes = [&](bool wanted) {
       const int64_t numbers = looked_up_shape(setup_, group, samples_).elements();
       return wanted ? static_cast<size_t>(numbers) * size_of(setup_.dtype) : 0;
@@ -76,8 +79,8 @@ void Recommender::make_groups() {
     const Placement& placement = made->group.placement;
     made->ids = std::make_unique<IdExchange>(placement, *made->id_comm, ops_,
                                              setup_.lookups(ranks, made->group.bags));
-    made->tables = std::make_unique<EmbeddingTables>(placement, *made->vector_comm, ops_,
-                                                     setup_.tables(ranks, made->group.bags), compute_, comm_);
+    made->tables =
+        std::make_unique<EmbeddingTables>(placement, *made->vector_comm, ops_, options[g], compute_, comm_);
     groups_of_tables_.push_back(std::move(made));
   }
 }
@@ -108,9 +111,9 @@ void Recommender::make_batches() {
                                                fetch_worker_ ? *fetch_worker_ : compute_);
 }
 
-bool Recommender::tables_in_files() const {
+bool Recommender::tables_cached() const {
   return std::any_of(groups_of_tables_.begin(), groups_of_tables_.end(),
-                     [](const auto& of) { return of->tables->in_files(); });
+                     [](const auto& of) { return of->tables->is_cached(); });
 }
 
 Recommender::Traffic Recommender::traffic() const {

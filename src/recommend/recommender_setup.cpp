@@ -82,16 +82,6 @@ void check_keys(const RecommendConfig& config, const ClickSchema& schema) {
                 option);
 }
 
-// BadInput for tables with several bags of a sample where there can be none.
-void check_places(const RecommendConfig& config, const RecommenderSetup& setup) {
-  if (setup.model.places.empty()) return;
-  if (config.placement.table_storage)
-    bad_input(
-        "--table-storage {} cannot hold tables that several columns share or whose bags --attention pools: leave it "
-        "out",
-        *config.placement.table_storage);
-}
-
 // The place of a column of ids by its name. BadInput if there is none.
 int64_t column_of(const ClickSchema& schema, const std::string& name, const std::string& option) {
   std::vector<std::string> names;
@@ -185,19 +175,23 @@ nlohmann::json recommender_model(const RecommendConfig& config, const ClickSchem
   return json;
 }
 
-TableStorage storage_of(const EmbeddingPlacementConfig& placement) {
-  if (!placement.table_storage) return {};
+TableStorage storage_of(const EmbeddingPlacementConfig& placement, ComputeDevice device) {
   constexpr double kGibibyte = 1 << 30;
   const double cache = placement.table_cache.value_or(EmbeddingPlacementConfig::kTableCache);
-  return {*placement.table_storage, static_cast<size_t>(std::min(cache * kGibibyte, 1e18))};
+  TableStorage storage;
+  storage.folder = placement.table_storage.value_or("");
+  storage.cache = static_cast<size_t>(std::min(cache * kGibibyte, 1e18));
+  storage.on_host = !placement.table_storage && placement.table_cache;
+  storage.on_device = device == ComputeDevice::Cuda;
+  return storage;
 }
 
 void check_table_folder(const RecommenderSetup& setup, int ranks) {
   if (!setup.storage.in_files()) return;
-  const Placement placement = placement_of(setup, ranks);
   size_t most = 0;
-  for (int rank = 0; rank < ranks; ++rank)
-    most = std::max(most, EmbeddingTables::memory(placement, rank, setup.tables(ranks)).files);
+  for (const RecommenderMemory& rank :
+       memory_of_ranks(setup, placement_of(setup, ranks), setup.storage.on_device))
+    most = std::max(most, rank.files);
   check_memory_folder(setup.storage.place(), most);
 }
 
@@ -230,7 +224,6 @@ RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSch
         is_fm ? "" : ", or --interaction-self");
   setup.schema = schema;
   setup.place_vectors();
-  check_places(config, setup);
   if (training.label_weights)
     setup.schema.label_weights.assign(training.label_weights->weights.begin(),
                                       training.label_weights->weights.end());
@@ -260,10 +253,7 @@ RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSch
   setup.tf32 = config.precision.tf32;
   setup.keys = {config.model.key_admission, config.model.key_eviction};
   if (schema.keyed() && setup.device == ComputeDevice::Auto) setup.device = ComputeDevice::Cpu;
-  if (config.placement.table_storage) {
-    setup.storage = storage_of(config.placement);
-    if (setup.device == ComputeDevice::Auto) setup.device = ComputeDevice::Cpu;
-  }
+  setup.storage = storage_of(config.placement, setup.device);
   place_tables(setup, config, ranks);
   return setup;
 }

@@ -13,7 +13,7 @@ namespace trifold {
 // The setup of the configuration on `ranks` ranks, with the placement of tables. BadInput if that is not possible.
 RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSchema& schema, int ranks);
 // Where tables are kept.
-TableStorage storage_of(const EmbeddingPlacementConfig& placement);
+TableStorage storage_of(const EmbeddingPlacementConfig& placement, ComputeDevice device);
 // BadInput unless the folder of --table-storage can hold what each rank of `setup` writes there.
 void check_table_folder(const RecommenderSetup& setup, int ranks);
 PlacementInput placement_input(const RecommendConfig& config, const ClickSchema& schema, int ranks);

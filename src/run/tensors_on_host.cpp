@@ -6,18 +6,19 @@ TensorsOnHost::TensorsOnHost(std::vector<NamedTensor> tensors, const OpTable& op
     : ops_(ops), stream_(stream), there_(std::move(tensors)), here_(there_) {
   if (ops.device == nullptr) return;
   size_t bytes = 0;
-  for (const NamedTensor& tensor : there_) bytes += tensor.data.bytes();
+  for (const NamedTensor& tensor : there_) bytes += tensor.on_host ? 0 : tensor.data.bytes();
   memory_ = Buffer(bytes);
   std::byte* at = memory_.data();
   for (NamedTensor& tensor : here_) {
+    if (tensor.on_host) continue;
     tensor.data.data = at;
     at += tensor.data.bytes();
   }
 }
 
 void TensorsOnHost::copy(const std::vector<NamedTensor>& to, const std::vector<NamedTensor>& from) {
-  if (memory_.bytes() > 0)
-    for (size_t i = 0; i < to.size(); ++i) ops_.copy(stream_, to[i].data, from[i].data);
+  for (size_t i = 0; memory_.bytes() > 0 && i < to.size(); ++i)
+    if (!to[i].on_host) ops_.copy(stream_, to[i].data, from[i].data);
   stream_.synchronize();
 }
 

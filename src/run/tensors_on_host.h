@@ -1,4 +1,4 @@
-// TensorsOnHost gives host access to tensors that are saved or loaded. Tensors of the processor are used directly; for
+// TensorsOnHost gives host access to tensors that are saved or loaded. Tensors in host memory are used directly; for
 // those of a device it allocates host memory, all at once.
 #pragma once
 
@@ -11,7 +11,7 @@ namespace trifold {
 
 class TensorsOnHost {
  public:
-  // `tensors` are in the memory of `ops`, and were last written by work on `stream`. All must outlive this object.
+  // `tensors` are in the memory of `ops` unless they say otherwise, and were last written by work on `stream`. All must outlive this object.
   TensorsOnHost(std::vector<NamedTensor> tensors, const OpTable& ops, Stream& stream);
 
   // The same boxes on the host; for a device their content is unspecified before `fetch`.

@@ -128,8 +128,7 @@ class History(PreprocessTest):
                                  (["--attention", "story:item"], "the data have no table story; they have user, item, history"),
                                  (["--attention", "history:item,item:user"], "cannot itself be pooled by attention"),
                                  (["--attention", "history:item", "--attention-mlp", "5-2"], "does not end with 1, the weight of a vector"),
-                                 (["--attention-mlp", "5-1"], "--attention-mlp 5-1 has no effect without --attention"),
-                                 (["--attention", "history:item", "--table-storage", "."], "--table-storage . cannot hold tables that several")):
+                                 (["--attention-mlp", "5-1"], "--attention-mlp 5-1 has no effect without --attention")):
             _, err = self.trifold("recommend", "--train-data", "clicks", *MODEL, *arguments, "--train-iters", 1, status=2)
             self.assertIn(words, err)
         for share, more, words in (("history:items", (), "--share-table: items is not a column of --sparse or --bag: name one of "),

@@ -126,10 +126,9 @@ class RecommendStorage(KillTest):
                 (["--table-storage", "missing"], "--table-storage missing: no file can be created there (No such file or directory)"),
                 (["--table-storage", "file"], "--table-storage file: no file can be created there (Not a directory)"),
                 (["--table-storage", ""], "--table-storage names no folder"),
-                (["--table-cache", 1], "--table-cache 1 has no effect without --table-storage"),
+                (["--table-cache", 1], "--table-cache 1 has no effect without --table-storage or --device cuda"),
                 (["--table-storage", ".", "--table-cache", 0], "--table-cache"),
-                (["--table-storage", ".", "--table-cache", "1e-6"], "is less than the rows of two batches take on a rank"),
-                (["--table-storage", ".", "--device", "cuda"], "is not possible with --device cuda, because tables in files are for CPUs")):
+                (["--table-storage", ".", "--table-cache", "1e-6"], "is less than the rows of two batches take on a rank")):
             arguments = arguments if "--table-cache" in arguments else [*arguments, "--table-cache", "0.0002"]
             _, told = self.recommend(*arguments, status=2)
             self.assertIn(message, told)

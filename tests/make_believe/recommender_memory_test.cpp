@@ -1,6 +1,7 @@
 // The device memory of recommenders is that of their plans, all allocated before the second step. See device_test.cpp.
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 
 #include "make_believe/runs.h"
 #include "recommend/recommend.h"
@@ -147,6 +148,40 @@ TEST(DeviceMemory, PlansOfRecommendersEqualTheBytesADeviceAllocates) {
           config.zero.zero_stage = in_place ? 1 : other ? 0 : 2;
           expect_predicted(config, schema, other);
         }
+}
+
+// Rows on the device, tables in pinned memory or in files: the tables, staging areas and lists are what was planned, and
+// nothing more is asked for in later steps.
+TEST(DeviceMemory, OfTablesLargerThanItIsThatOfPlans) {
+  if (!is_make_believe()) GTEST_SKIP() << "this device is real";
+  for (const bool in_files : {false, true})
+    for (const int ranks : {1, 2}) {
+      SCOPED_TRACE(fmt::format("{} ranks, files {}", ranks, in_files));
+      ClickSchema schema = four_tables();
+      schema.tables[0].rows = 30'000;
+      schema.tables[1].rows = 90'000;
+      RecommendConfig config = on_ranks(ranks, ranks == 1 ? "table" : "row,column,replicated,table");
+      config.training.global_batch_size = 203;
+      config.placement.table_cache = 1e-4;
+      if (in_files) config.placement.table_storage = std::filesystem::temp_directory_path().string();
+      const RecommenderSetup setup = recommender_setup(config, schema, ranks);
+      const RecommenderMemory planned = memory_of_ranks(setup, placement_of(setup, ranks), true)[0];
+      EXPECT_EQ(planned.files > 0, in_files);
+      EXPECT_LT(planned.tables + planned.table_state, 1e-4 * (1 << 30) + 41 * 6 * 4 * 2);
+      EXPECT_EQ(planned.pinned > 1'000'000, !in_files);
+      expect_predicted(config, schema, true);
+      run_on_ranks(config.mesh, [&](Communicator& world) {
+        Recommender model(world, setup);
+        train_steps(model, schema, 1, 1);
+        world.barrier();
+        const int64_t before = asked().times;
+        world.barrier();
+        train_steps(model, schema, 2, 5);
+        world.barrier();
+        EXPECT_EQ(asked().times, before);
+        world.barrier();
+      });
+    }
 }
 
 // Sums of hot rows' parts that take more than a product's work space: 64 bags of 17,000 ids, 512 numbers

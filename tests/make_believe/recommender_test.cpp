@@ -59,7 +59,9 @@ struct Reports final : RecommendObserver {
   void on_saved(int64_t, const std::string&) override {}
   void on_warning(const std::string&) override {}
   void on_target(int64_t, double, double) override {}
+  void on_rows(const RowCache::Counts& counts) override { rows = counts; }
 
+  RowCache::Counts rows;
   std::string operations;
   std::vector<double> numbers;
 };
@@ -302,6 +304,60 @@ std::string error_of(const RecommendConfig& config) {
     return error.what();
   }
   return "no error";
+}
+
+// Two tables of which the device holds the rows of two batches; the others are there as a whole.
+RecommendConfig with_rows_elsewhere(RecommendConfig config, const std::string& folder) {
+  config.data.table_rows = TableRows{NumberList{2000, 3000, 3, 41}};
+  config.data.synthetic_samples = 1400;
+  config.training.train_iters = 18;
+  config.training.eval_interval = 9;
+  config.training.global_batch_size = 35;
+  config.placement.table_cache = 4e-5;
+  if (!folder.empty()) config.placement.table_storage = folder;
+  return config;
+}
+
+// Rows leave the device and come back: from pinned memory of the host, or from files.
+TEST_F(DeviceRecommender, RowsOfLargeTablesComeAndGo) {
+  for (const bool in_files : {false, true})
+    for (const int ranks : {1, 2}) {
+      const auto optimizer = in_files || ranks == 1 ? TableOptimizer::Adam : TableOptimizer::RowwiseAdagrad;
+      if (in_files && ranks == 1) continue;
+      SCOPED_TRACE(fmt::format("{}, {} ranks, files {}", name_of(optimizer), ranks, in_files));
+      RecommendConfig config = small_recommender();
+      config.mesh.ranks = ranks;
+      config.placement.placement =
+          TablePlacements::parse(ranks == 1 ? "table" : "row,column,replicated,table");
+      config.training.embedding_optimizer = optimizer;
+      config.training.eps = kEps;
+      config = with_rows_elsewhere(config, "");
+      RecommendConfig plain = config;
+      plain.placement.table_cache.reset();
+      std::filesystem::remove_all(folder_);
+      plain.checkpoint.save = folder("host");
+      const Reports host = run(plain);
+      config = on_device(with_rows_elsewhere(config, in_files ? folder_.string() : ""));
+      config.checkpoint.save = folder("device");
+      const Reports device = run(config);
+      EXPECT_EQ(host.numbers.size(), 18U + 6U);
+      EXPECT_GT(device.rows.wanted, 1000);
+      EXPECT_LT(device.rows.found, device.rows.wanted);
+      expect_equal<double>(device.numbers, host.numbers);
+      const auto got = tensors_of(folder("device"));
+      for (const auto& [name, values] : tensors_of(folder("host"))) {
+        SCOPED_TRACE(name);
+        expect_equal<float>(got.at(name), values);
+      }
+      // What the run saved is what another goes on with.
+      if (optimizer == TableOptimizer::Adam) continue;
+      RecommendConfig longer = config;
+      longer.checkpoint.load = folder("device");
+      longer.training.train_iters = 27;
+      plain.training.train_iters = 27;
+      plain.checkpoint.load = folder("host");
+      expect_equal<double>(run(longer).numbers, run(plain).numbers);
+    }
 }
 
 TEST_F(DeviceRecommender, ANumberThatIsNotFiniteIsNamed) {

@@ -31,7 +31,8 @@ std::vector<std::string> distributed(PlacementKind kind, int32_t id, bool sort) 
       }
     });
     try {
-      exchange.distribute(clicks.batch(), *batch, sort, stream);
+      exchange.distribute(clicks.batch(), *batch, stream);
+      batch->finish(sort, stream);
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::BadInput);
       messages[static_cast<size_t>(comm.rank())] = error.what();

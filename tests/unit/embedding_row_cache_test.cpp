@@ -12,6 +12,7 @@
 #include "core/random.h"
 #include "core/tensor.h"
 #include "embedding/table_storage.h"
+#include "ops/ops.h"
 
 namespace trifold::test {
 namespace {
@@ -22,20 +23,27 @@ constexpr int64_t kBatchRows = 20;
 // Values [rows, 3] and state [rows]; row r begins as (r, r, r) and 0.
 struct Table {
   explicit Table(int64_t slots)
-      : file(std::filesystem::temp_directory_path().string(), 4 * sizeof(float) * kRows),
+      : store(MemoryFolder{std::filesystem::temp_directory_path().string()}, 4 * sizeof(float) * kRows),
         values(static_cast<size_t>(slots) * 3 * sizeof(float)),
         state(static_cast<size_t>(slots) * sizeof(float)),
         cache(
-            file,
+            cpu_ops(), store,
             {{0, 3 * sizeof(float), values.data()}, {3 * sizeof(float) * kRows, sizeof(float), state.data()}},
-            kRows, slots, kBatchRows, [](int64_t row, std::byte* to) {
+            DType::F32, kRows, slots, kBatchRows, [](int64_t row, std::byte* to) {
               const std::vector<float> first(3, static_cast<float>(row));
               std::memcpy(to, first.data(), 3 * sizeof(float));
             }) {}
+  // The slots of the rows.
+  std::vector<int32_t> bring_in(std::vector<int32_t> rows, bool changes) {
+    cache.bring_in(rows, changes, nullptr, stream);
+    return rows;
+  }
   float* values_of(int32_t slot) { return reinterpret_cast<float*>(values.data()) + 3 * slot; }
   float& state_of(int32_t slot) { return reinterpret_cast<float*>(state.data())[slot]; }
 
-  FileMemory file;
+  ThreadPool pool{2};
+  Stream stream{Stream::Mode::Inline, pool};
+  RowStore store;
   Buffer values, state;
   RowCache cache;
 };
@@ -62,9 +70,8 @@ TEST(RowCache, KeepsEveryValue) {
     for (int batch = 0; batch < 300; ++batch) {
       const std::vector<int32_t> next = rows_of_batch(batch);
       const bool changes = batch % 5 != 4;
-      std::vector<int32_t> next_here = next;
-      table.cache.bring_in(next, changes);  // before the batch in use has changed its rows
-      table.cache.translate(next_here);
+      // Before the batch in use has changed its rows.
+      const std::vector<int32_t> next_here = table.bring_in(next, changes);
       for (size_t i = 0; i < rows.size(); ++i) {
         const float raised = expected[static_cast<size_t>(rows[i])];
         EXPECT_EQ(table.values_of(here[i])[2], static_cast<float>(rows[i]) + raised);
@@ -77,12 +84,10 @@ TEST(RowCache, KeepsEveryValue) {
       rows = next;
       here = next_here;
       if (batch != 150) continue;
-      ThreadPool pool(2);
-      table.cache.settle(pool);
+      table.cache.settle(table.stream);
     }
-    ThreadPool pool(2);
-    table.cache.settle(pool);
-    const auto* values = reinterpret_cast<const float*>(table.file.data());
+    table.cache.settle(table.stream);
+    const auto* values = reinterpret_cast<const float*>(table.store.data());
     for (size_t row = 0; row < kRows; ++row) {
       EXPECT_EQ(values[3 * row], static_cast<float>(row) + expected[row]);
       EXPECT_EQ(values[3 * kRows + row], expected[row]);
@@ -92,15 +97,13 @@ TEST(RowCache, KeepsEveryValue) {
 
 TEST(RowCache, ReadsWhatWasWrittenFromOutside) {
   Table table(2 * kBatchRows);
-  table.cache.bring_in(rows_of_batch(0), true);
-  auto* values = reinterpret_cast<float*>(table.file.data());
+  table.bring_in(rows_of_batch(0), true);
+  auto* values = reinterpret_cast<float*>(table.store.data());
   std::iota(values, values + 4 * kRows, 1000.0F);
   table.cache.reload();
   for (int batch = 0; batch < 50; ++batch) {
     const std::vector<int32_t> rows = rows_of_batch(batch);
-    std::vector<int32_t> here = rows;
-    table.cache.bring_in(rows, false);
-    table.cache.translate(here);
+    const std::vector<int32_t> here = table.bring_in(rows, false);
     for (size_t i = 0; i < rows.size(); ++i) {
       EXPECT_EQ(table.values_of(here[i])[1], 1001.0F + 3 * static_cast<float>(rows[i]));
       EXPECT_EQ(table.state_of(here[i]), 1000.0F + 3 * kRows + static_cast<float>(rows[i]));
@@ -110,10 +113,13 @@ TEST(RowCache, ReadsWhatWasWrittenFromOutside) {
 
 TEST(RowCache, RowsMayBeListedTwice) {
   Table table(2 * kBatchRows);
-  const std::vector<int32_t> rows{7, 9, 7, 7, 9};
-  std::vector<int32_t> here = rows;
-  table.cache.bring_in(rows, false);
-  table.cache.translate(here);
+  std::vector<int32_t> here{7, 9, 7, 7, 9}, numbers(5), slots(5);
+  RowCache::Numbered numbered{numbers, slots};
+  table.cache.bring_in(here, true, &numbered, table.stream);
+  EXPECT_EQ(numbers, (std::vector<int32_t>{0, 1, 0, 0, 1}));
+  EXPECT_EQ(numbered.count, 2);
+  EXPECT_EQ(slots[0], here[0]);
+  EXPECT_EQ(slots[1], here[1]);
   EXPECT_EQ(here[0], here[2]);
   EXPECT_EQ(here[0], here[3]);
   EXPECT_EQ(here[1], here[4]);
@@ -130,7 +136,7 @@ TEST(RowCache, RareRowsDoNotDisplaceFrequentOnes) {
     for (int32_t row = 0; row < 10; ++row)
       if (batch % 4 == 0) rows.push_back(row);
     for (int i = 0; i < 10; ++i) rows.push_back(rare++);
-    table.cache.bring_in(rows, true);
+    table.bring_in(rows, true);
   }
   const RowCache::Counts counts = table.cache.counts();
   EXPECT_EQ(counts.wanted, 400 + 10 * 10);
@@ -140,17 +146,19 @@ TEST(RowCache, RareRowsDoNotDisplaceFrequentOnes) {
 const std::vector<PartShape> kShapes{
     {1'000'000, 100, 64, 4}, {5'000'000, 1000, 64, 4}, {50, 100, 64, 4}, {3000, 100, 64, 4}};
 
+const TableStorage kInFiles{"folder", 1};
+
 TEST(TableStorage, ACacheIsDividedByIds) {
   for (const size_t cache : {size_t{2'000'000}, size_t{20'000'000}, size_t{200'000'000}}) {
     const std::vector<int64_t> slots = divide_cache(kShapes, {"folder", cache});
     size_t bytes = 0;
-    for (size_t i = 0; i < slots.size(); ++i) bytes += bytes_of_part(kShapes[i], slots[i]).memory();
+    for (size_t i = 0; i < slots.size(); ++i) bytes += bytes_of_part(kShapes[i], slots[i], kInFiles).memory();
     EXPECT_LE(bytes, cache);
     EXPECT_GT(static_cast<double>(bytes), 0.99 * static_cast<double>(cache));
     EXPECT_NEAR(static_cast<double>(slots[1]) / static_cast<double>(slots[0]), 10, 0.01);
     EXPECT_EQ(slots[2], 50);
-    EXPECT_EQ(bytes_of_part(kShapes[2], slots[2]).file, 0U);
-    EXPECT_EQ(bytes_of_part(kShapes[0], slots[0]).file, 68'000'000U);
+    EXPECT_EQ(bytes_of_part(kShapes[2], slots[2], kInFiles).file, 0U);
+    EXPECT_EQ(bytes_of_part(kShapes[0], slots[0], kInFiles).file, 68'000'000U);
   }
 }
 
@@ -163,8 +171,36 @@ TEST(TableStorage, TwoBatchesAreAlwaysInMemory) {
   const std::vector<int64_t> slots = divide_cache(kShapes, {"folder", 1});
   EXPECT_EQ(slots, (std::vector<int64_t>{200, 2000, 50, 200}));
   size_t bytes = 0;
-  for (size_t i = 0; i < slots.size(); ++i) bytes += bytes_of_part(kShapes[i], slots[i]).memory();
-  EXPECT_EQ(least_cache(kShapes), bytes);
+  for (size_t i = 0; i < slots.size(); ++i) bytes += bytes_of_part(kShapes[i], slots[i], kInFiles).memory();
+  EXPECT_EQ(least_cache(kShapes, kInFiles), bytes);
+}
+
+// Groups of tables get what they would have had in one.
+TEST(TableStorage, GroupsShareACache) {
+  const TableStorage storage{"folder", 20'000'000};
+  const std::vector<int64_t> together = divide_cache(kShapes, storage);
+  const std::vector<std::vector<PartShape>> groups{{kShapes[0], kShapes[2]}, {kShapes[1]}, {kShapes[3]}};
+  const std::vector<size_t> caches = caches_of_groups(groups, storage);
+  EXPECT_LE(caches[0] + caches[1] + caches[2], storage.cache);
+  std::vector<int64_t> apart;
+  for (size_t g = 0; g < groups.size(); ++g)
+    for (const int64_t slots : divide_cache(groups[g], {"folder", caches[g]})) apart.push_back(slots);
+  const std::vector<int64_t> expected{together[0], together[2], together[1], together[3]};
+  for (size_t i = 0; i < apart.size(); ++i) EXPECT_NEAR(apart[i], expected[i], 1) << i;
+}
+
+// The host keeps whole tables and lists of moves, the device no bookkeeping.
+TEST(TableStorage, RowsOnADeviceLeaveTheirTablesOnTheHost) {
+  TableStorage storage{"", 2'000'000, true, true};
+  const std::vector<int64_t> slots = divide_cache(kShapes, storage);
+  const PartBytes bytes = bytes_of_part(kShapes[0], slots[0], storage);
+  EXPECT_EQ(bytes.memory(), static_cast<size_t>(slots[0]) * 68);
+  EXPECT_EQ(bytes.shared, 68'000'000U + 100 * 16);
+  EXPECT_EQ(bytes.file, 0U);
+  storage.folder = "folder";
+  const PartBytes in_file = bytes_of_part(kShapes[0], slots[0], storage);
+  EXPECT_EQ(in_file.shared, 100U * (16 + 68));
+  EXPECT_EQ(in_file.file, 68'000'000U);
 }
 
 }  // namespace

@@ -248,16 +248,17 @@ void add_tables(OptionTable& table, EmbeddingPlacementConfig& placement) {
       .add(
           "table-storage", &placement.table_storage,
           "Keep tables that are larger than memory, with their optimizer state, in files in this folder, on a "
-          "fast disk. The rows that are used most are in memory. On CPUs only.")
+          "fast disk. The rows that are used most are in memory, or in that of the device.")
       .files("DIR")
       .absent("tables are in memory")
       .of_host()
       .of_execution();
   table
       .add("table-cache", &placement.table_cache,
-           "With --table-storage: memory of a rank for rows of its tables and their state, in GiB.")
+           "Memory of a rank, or of its device, for rows of its tables and their state, in GiB, with "
+           "--table-storage; without it, on a device, whole tables are in the memory of the host.")
       .positive()
-      .absent("1")
+      .absent("1 with --table-storage")
       .of_execution();
 }
 

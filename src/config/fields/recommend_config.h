@@ -86,8 +86,8 @@ struct EmbeddingPlacementConfig {
   TablePlacements placement;
   bool bf16_exchange = false;
   std::optional<double> memory_limit;        // GiB of a rank
-  std::optional<std::string> table_storage;  // a folder for files of tables; absent: tables are in memory
-  std::optional<double> table_cache;         // GiB of a rank with table_storage; kTableCache
+  std::optional<std::string> table_storage;  // a folder for files of tables; absent: no files
+  std::optional<double> table_cache;         // GiB of a rank or its device; kTableCache with table_storage
   static constexpr double kTableCache = 1;
 };
 
@@ -99,6 +99,7 @@ struct PreprocessConfig {
   // The columns of a CSV file with any header. If none of these is given, the header's names decide, or the columns are
   // Criteo's.
   std::optional<LabelRules> label;
+  std::optional<ColumnNames> columns;  // all columns of text without a header, in order
   std::optional<ColumnNames> dense, sparse;
   std::optional<BagColumns> bag;
   std::optional<ColumnNames> bag_weights;  // of those

@@ -16,9 +16,10 @@ namespace trifold {
 void check_table_storage(const EmbeddingPlacementConfig& placement, const MeshConfig& mesh,
                          Problems& problems) {
   if (!placement.table_storage) {
-    if (placement.table_cache)
-      problems.about("table-cache", "table-storage")
-          .wrong("--table-cache {} has no effect without --table-storage", *placement.table_cache)
+    if (placement.table_cache && mesh.device != ComputeDevice::Cuda)
+      problems.about("table-cache", "table-storage", "device")
+          .wrong("--table-cache {} has no effect without --table-storage or --device cuda",
+                 *placement.table_cache)
           .right("name a folder for the tables, or leave it out");
     return;
   }
@@ -26,11 +27,6 @@ void check_table_storage(const EmbeddingPlacementConfig& placement, const MeshCo
     problems.about("table-storage")
         .wrong("--table-storage names no folder")
         .right("give one, or leave it out");
-  if (mesh.device == ComputeDevice::Cuda)
-    problems.about("table-storage", "device")
-        .wrong("--table-storage {} is not possible with --device cuda, because tables in files are for CPUs",
-               *placement.table_storage)
-        .right("leave one of them out");
 }
 
 namespace {

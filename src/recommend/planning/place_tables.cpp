@@ -97,11 +97,15 @@ void MemoryLimit::refuse(const std::vector<RecommenderMemory>& needs) const {
 
 // BadInput if a rank has no room for the rows of two batches.
 void check_cache(const RecommenderSetup& setup, int ranks) {
-  if (!setup.storage.in_files()) return;
-  const Placement placement = placement_of(setup, ranks);
+  if (!setup.storage.is_cached()) return;
+  const std::vector<TableGroup> groups = group_tables(placement_of(setup, ranks));
   size_t least = 0;
-  for (int rank = 0; rank < ranks; ++rank)
-    least = std::max(least, EmbeddingTables::least_cache(placement, rank, setup.tables(ranks)));
+  for (int rank = 0; rank < ranks; ++rank) {
+    size_t needed = 0;
+    for (const TableGroup& group : groups)
+      needed += EmbeddingTables::least_cache(group.placement, rank, setup.tables(ranks, group.bags));
+    least = std::max(least, needed);
+  }
   if (least > setup.storage.cache)
     bad_input(
         "--table-cache {} is less than the rows of two batches take on a rank, {}: give as much, or a smaller "
@@ -117,8 +121,8 @@ void place_tables(RecommenderSetup& setup, const RecommendConfig& config, int ra
   const bool choose = wanted.is_auto();
   PlacementInput input = placement_input(config, setup.schema, ranks);
   const std::optional<int64_t> most = input.memory_of_rank;
-  // Tables in files take the same memory in any placement, that of the cache.
-  if (setup.storage.in_files()) {
+  // Cached tables take the same memory in any placement, that of the cache.
+  if (setup.storage.is_cached()) {
     input.memory_of_rank.reset();
     input.balance_bytes = false;
   }

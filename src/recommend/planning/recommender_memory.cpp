@@ -99,8 +99,10 @@ DeviceExtras device_extras(const RecommenderSetup& setup, const std::vector<Tabl
   return {spaces + numbers, 2 * (lookups.written + setup.batch_room(ranks)) + numbers + read_back};
 }
 
-std::vector<RecommenderMemory> memory_of_ranks(const RecommenderSetup& setup, const Placement& placement,
+std::vector<RecommenderMemory> memory_of_ranks(const RecommenderSetup& given, const Placement& placement,
                                                bool on_device) {
+  RecommenderSetup setup = given;
+  setup.storage.on_device = on_device;
   const int ranks = placement.ranks();
   std::vector<RecommenderMemory> memory;
   // The MLPs are the same on all ranks.
@@ -121,19 +123,17 @@ std::vector<RecommenderMemory> memory_of_ranks(const RecommenderSetup& setup, co
   for (int rank = 0; rank < ranks; ++rank) {
     EmbeddingTables::Memory tables;
     size_t batch = on_device ? setup.batch_room(ranks) : 0;
-    for (const TableGroup& group : groups) {
-      const EmbeddingTables::Memory more =
-          EmbeddingTables::memory(group.placement, rank, setup.tables(ranks, group.bags));
-      tables.tables += more.tables;
-      tables.state += more.state;
-      tables.buffers += more.buffers;
-      tables.files += more.files;
+    const std::vector<EmbeddingTables::Options> options = setup.tables(groups, rank);
+    for (size_t g = 0; g < groups.size(); ++g) {
+      const TableGroup& group = groups[g];
+      tables += EmbeddingTables::memory(group.placement, rank, options[g]);
       const LookupMemory lookups = lookup_memory(group.placement, rank, setup.lookups(ranks, group.bags));
       batch += lookups.written + lookups.orders;
     }
     const DeviceExtras extras = on_device ? device_extras(setup, groups, rank, model.params) : DeviceExtras{};
     memory.push_back({tables.tables, tables.state, tables.buffers + 2 * batch + bags + keys,
-                      flat.predicted_total(), activations, extras.workspace, extras.pinned, tables.files});
+                      flat.predicted_total(), activations, extras.workspace, extras.pinned + tables.shared,
+                      tables.files});
   }
   return memory;
 }

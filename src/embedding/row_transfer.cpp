@@ -1,0 +1,112 @@
+#include "embedding/row_transfer.h"
+
+#include <algorithm>
+
+namespace trifold {
+
+namespace {
+
+// The lists: places from which victims leave and to which they go, and the same for rows that enter.
+enum List { kVictimFrom, kVictimTo, kRowFrom, kRowTo, kLists };
+
+}  // namespace
+
+size_t RowTransfer::shared_bytes(int64_t batch_rows, size_t row_bytes, bool in_file) {
+  return static_cast<size_t>(batch_rows) * (kLists * sizeof(int32_t) + (in_file ? row_bytes : 0));
+}
+
+RowTransfer::RowTransfer(const OpTable& ops, const RowStore& store, std::vector<RowArray> arrays, DType dtype,
+                         int64_t rows, int64_t slots, int64_t batch_rows)
+    : ops_(ops), store_(store), batch_rows_(batch_rows) {
+  size_t row_bytes = 0;
+  for (const RowArray& array : arrays) row_bytes += array.row_bytes;
+  shared_ = Buffer::shared(shared_bytes(batch_rows, row_bytes, !store.is_shared()), ops.device);
+  // The staging area is first, where it is aligned for every type.
+  std::byte* staging = shared_.data();
+  for (const RowArray& array : arrays) {
+    const auto numbers = static_cast<int64_t>(array.row_bytes / size_of(dtype));
+    Array& made = arrays_.emplace_back(Array{array, {array.slots, dtype, {slots, numbers}}, {}, {}});
+    if (store.is_shared()) {
+      made.stored = {store.data() + array.begin, dtype, {rows, numbers}};
+    } else {
+      made.staged = {staging, dtype, {batch_rows, numbers}};
+      staging += made.staged.bytes();
+    }
+  }
+}
+
+Tensor RowTransfer::list(int index, int64_t count) const {
+  const size_t bytes = static_cast<size_t>(batch_rows_) * sizeof(int32_t);
+  return {
+      shared_.data() + shared_.bytes() - static_cast<size_t>(kLists - index) * bytes, DType::I32, {count}};
+}
+
+// From the staging area to the file.
+void RowTransfer::save_victims(std::span<const RowMove> moves, int64_t victims, Stream& stream) const {
+  if (victims == 0) return;
+  stream.synchronize();
+  int64_t at = 0;
+  for (const RowMove& move : moves) {
+    if (move.victim < 0) continue;
+    for (const Array& array : arrays_) {
+      const RowArray& place = array.place;
+      store_.write(static_cast<const std::byte*>(array.staged.rows(at, at + 1).data),
+                   place.begin + static_cast<size_t>(move.victim) * place.row_bytes, place.row_bytes);
+    }
+    ++at;
+  }
+}
+
+// Rows that enter, to the staging area.
+void RowTransfer::stage(std::span<const RowMove> moves, FunctionRef<bool(int64_t row)> stored,
+                        const std::function<void(int64_t row, std::byte* to)>& initial) const {
+  int64_t at = 0;
+  for (const RowMove& move : moves) {
+    if (move.row < 0) continue;
+    const bool is_stored = stored(move.row);
+    for (const Array& array : arrays_) {
+      const RowArray& place = array.place;
+      auto* const to = static_cast<std::byte*>(array.staged.rows(at, at + 1).data);
+      if (is_stored)
+        store_.read(to, place.begin + static_cast<size_t>(move.row) * place.row_bytes, place.row_bytes);
+      else
+        std::memset(to, 0, place.row_bytes);
+      if (!is_stored && &array == &arrays_.front()) initial(move.row, to);
+    }
+    ++at;
+  }
+}
+
+void RowTransfer::carry_out(std::span<const RowMove> moves, FunctionRef<bool(int64_t row)> stored,
+                            const std::function<void(int64_t row, std::byte* to)>& initial,
+                            Stream& stream) const {
+  check(std::ssize(moves) <= batch_rows_, "{} moves of rows where {} are possible", moves.size(),
+        batch_rows_);
+  const bool direct = store_.is_shared();
+  const auto numbers = [&](int which) { return list(which, batch_rows_).as<int32_t>(); };
+  int64_t victims = 0, rows = 0;
+  for (const RowMove& move : moves) {
+    if (move.victim >= 0) {
+      numbers(kVictimFrom)[victims] = move.slot;
+      numbers(kVictimTo)[victims] = direct ? move.victim : static_cast<int32_t>(victims);
+      ++victims;
+    }
+    if (move.row < 0) continue;
+    numbers(kRowFrom)[rows] = direct ? move.row : static_cast<int32_t>(rows);
+    numbers(kRowTo)[rows] = move.slot;
+    ++rows;
+    if (direct && !stored(move.row))
+      initial(move.row, store_.data() + arrays_.front().place.begin +
+                            static_cast<size_t>(move.row) * arrays_.front().place.row_bytes);
+  }
+  const auto there = [&](const Array& array) { return direct ? array.stored : array.staged; };
+  for (const Array& array : arrays_)
+    if (victims > 0)
+      ops_.copy_rows(stream, there(array), list(kVictimTo, victims), array.slots, list(kVictimFrom, victims));
+  if (!direct) save_victims(moves, victims, stream);
+  if (!direct) stage(moves, stored, initial);
+  for (const Array& array : arrays_)
+    if (rows > 0) ops_.copy_rows(stream, array.slots, list(kRowTo, rows), there(array), list(kRowFrom, rows));
+}
+
+}  // namespace trifold

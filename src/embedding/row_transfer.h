@@ -1,0 +1,47 @@
+// RowTransfer carries out the moves of a RowCache whose slots are in the memory of a device.
+//
+// Rows in shared host memory are read and written by the device itself, many at once (OpTable::copy_rows). Rows in a
+// file pass through a staging area in shared memory, which the host reads and writes.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "core/function_ref.h"
+#include "embedding/row_store.h"
+#include "ops/ops.h"
+
+namespace trifold {
+
+class RowTransfer {
+ public:
+  // For arrays of `dtype`; at most `batch_rows` moves at a time. References must outlive it.
+  RowTransfer(const OpTable& ops, const RowStore& store, std::vector<RowArray> arrays, DType dtype,
+              int64_t rows, int64_t slots, int64_t batch_rows);
+  // Bytes of shared memory besides the store; `row_bytes` of all arrays together.
+  static size_t shared_bytes(int64_t batch_rows, size_t row_bytes, bool in_file);
+
+  // Enqueues all moves; `stream` must have passed those of the last call. `stored(row)`: whether the store has the row;
+  // if not, `initial` writes its first array, and the others are 0. Afterwards a shared store has it.
+  void carry_out(std::span<const RowMove> moves, FunctionRef<bool(int64_t row)> stored,
+                 const std::function<void(int64_t row, std::byte* to)>& initial, Stream& stream) const;
+
+ private:
+  struct Array {
+    RowArray place;
+    Tensor slots, stored, staged;  // [rows, numbers]; stored or staged
+  };
+  Tensor list(int index, int64_t count) const;
+  void save_victims(std::span<const RowMove> moves, int64_t victims, Stream& stream) const;
+  void stage(std::span<const RowMove> moves, FunctionRef<bool(int64_t row)> stored,
+             const std::function<void(int64_t row, std::byte* to)>& initial) const;
+
+  const OpTable& ops_;
+  const RowStore& store_;
+  std::vector<Array> arrays_;
+  int64_t batch_rows_;
+  Buffer shared_;  // four lists of batch_rows_ numbers, and the staging area
+};
+
+}  // namespace trifold
