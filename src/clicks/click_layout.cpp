@@ -171,8 +171,10 @@ TextColumn& name_column(TextLayout& layout, const std::string& name, TextColumn:
     bad_input("{}: {} has the column '{}' {} times", place.where, place.what, printable(name), count);
   TextColumn& column = *std::find_if(layout.columns.begin(), layout.columns.end(), has_name);
   if (column.kind != TextColumn::Kind::Ignored)
-    bad_input("{} names the column '{}', which another option names already: name each column once", option,
-              printable(name));
+    bad_input("{} names the column '{}'{}: name each column once", option, printable(name),
+              kind == TextColumn::Kind::Label && column.kind == kind
+                  ? " twice"
+                  : ", which another option names already");
   column.kind = kind;
   column.index = index;
   return column;
@@ -252,8 +254,16 @@ TextLayout find_layout(const std::string& path, std::string_view text, std::stri
   const std::string_view whole = text;
   const std::optional<std::string_view> first = take_line(text);
   if (!first) refuse_long_line(path, 1);
+  if (const size_t end = first->find('\r'); end != std::string_view::npos && whole.find('\n') == whole.npos)
+    bad_input("{}:1: its lines end in CR alone, which are read as one: let them end in LF or CRLF", path);
   const HeaderPlace place{path + ":1", "the header", true};
-  if (columns) return named_layout(names_in(*first, columns->separator, true), *columns, place);
+  if (columns) {
+    const std::vector<std::string> names = names_in(*first, columns->separator, true);
+    if (columns->of_text.empty() || names == columns->of_text) return named_layout(names, *columns, place);
+    TextLayout layout = named_layout(columns->of_text, *columns, {path, "--columns", false});
+    layout.header = false;
+    return layout;
+  }
   const bool commas =
       first->find('\t') == std::string_view::npos && first->find(',') != std::string_view::npos;
   if (format == "tsv" || (format == "auto" && !commas))

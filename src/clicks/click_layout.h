@@ -20,7 +20,8 @@ struct NamedColumns {
   char separator = ',';
   std::vector<std::string> missing;
   uint64_t hash_seed = 0;
-  bool needs_labels = true;  // else a file may lack all columns of labels
+  bool needs_labels = true;          // else a file may lack all columns of labels
+  std::vector<std::string> of_text;  // all columns of texts without a header, in order; empty: texts have one
 };
 
 // Criteo's columns: label, I1 .. I13, C1 .. C26.
@@ -33,7 +34,8 @@ TextLayout criteo_layout(bool labels);
 TextLayout find_layout(const MappedFile& file, std::string_view format = "auto");
 
 // The same for the beginning of the text of the file `path`, after its byte order mark. With `columns` the file has a
-// header with these names; BadInput if the header lacks one of them, has it twice, or uses another separator.
+// header with these names, unless they list those of a file without one; BadInput if the header lacks one of them, has it
+// twice, or uses another separator.
 TextLayout find_layout(const std::string& path, std::string_view text, std::string_view format,
                        const std::optional<NamedColumns>& columns);
 

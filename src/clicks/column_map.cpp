@@ -37,6 +37,7 @@ json to_json(const NamedColumns& columns) {
   const auto add = [&](const char* key, const std::string& text) {
     if (!text.empty()) value[key] = text;
   };
+  add("columns", ColumnNames{columns.of_text}.text());
   add("dense", ColumnNames{columns.dense}.text());
   add("sparse", ColumnNames{columns.sparse}.text());
   add("bag", BagColumns{columns.bags}.text());
@@ -49,6 +50,7 @@ NamedColumns named_columns_from_json(const json& value, const std::string& where
   NamedColumns columns;
   columns.labels = parsed<LabelRules>(view, where, "label", {}).rules;
   if (columns.labels.empty()) bad_input("{}: the key \"label\" is missing", where);
+  columns.of_text = parsed<ColumnNames>(view, where, "columns", {}).names;
   columns.dense = parsed<ColumnNames>(view, where, "dense", {}).names;
   columns.sparse = parsed<ColumnNames>(view, where, "sparse", {}).names;
   columns.bags = parsed<BagColumns>(view, where, "bag", {}).columns;

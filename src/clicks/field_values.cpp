@@ -68,6 +68,7 @@ std::optional<bool> label_of(const LabelRule& rule, std::string_view text) {
     float value = 0;
     return parse_number_or_flag(text, value) ? label_of(rule, value) : std::nullopt;
   }
+  if (rule.is == LabelRule::Is::Begins) return text.starts_with(rule.value);
   if (!rule.number) return (text == rule.value) == (rule.is == LabelRule::Is::Equal);
   const std::optional<double> number = number_of(text);
   return number ? label_of(rule, *number) : std::nullopt;

@@ -42,13 +42,17 @@ class NormFile {
  public:
   explicit NormFile(const std::string& path) : file_(path) {
     read_header();
-    // Without labels in the end, so that their problem is reported where they are read.
-    for (const bool with_labels : {true, false})
-      for (const int bytes : {4, 8}) {
-        key_bytes_ = bytes;
-        if (tried(with_labels)) return;
+    // Of a damaged file the size with which most records are whole, so that the damage is reported.
+    int64_t most = -1;
+    int best = 4;
+    for (const int bytes : {4, 8}) {
+      key_bytes_ = bytes;
+      if (const int64_t whole = whole_records(); whole > most) {
+        most = whole;
+        best = bytes;
       }
-    key_bytes_ = 4;  // its problem, too
+    }
+    key_bytes_ = best;
   }
 
   const MappedFile& file() const { return file_; }
@@ -159,18 +163,20 @@ class NormFile {
       bad_input("{}: its header does not have the sum behind it: it is damaged", path);
   }
 
-  // Whether the first records are records, with labels that are 0 or 1.
-  bool tried(bool with_labels) const {
+  // How many of the first records are records, twice, with one more for each label of these that is 0 or 1, and for an
+  // end where the file has it.
+  int64_t whole_records() const {
     int64_t at = first_;
     const int64_t count = std::min(records(), kTriedRecords);
+    int64_t points = 0;
     for (int64_t r = 0; r < count; ++r) {
       const NormRecord record = record_at(at);
-      if (!record.problem.empty()) return false;
-      if (const float label = *number<float>(record.begin); with_labels && label != 0 && label != 1)
-        return false;
+      if (!record.problem.empty()) return points;
+      const float label = *number<float>(record.begin);
+      points += label == 0 || label == 1 ? 3 : 2;
       at = record.end;
     }
-    return count < records() || at == file_.size();
+    return points + (count == records() && at == file_.size() ? 1 : 0);
   }
 
   MappedFile file_;

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "checkpoint/tensor_kind.h"
+#include "core/not_finite.h"
 
 namespace trifold {
 
@@ -112,6 +113,11 @@ void FirstWeights::load(const NamedTensor& box, const Found& found) const {
       using T = decltype(zero);
       for (int64_t c = 0; c < width; ++c)
         box.data.as<T>()[r * width + c] = static_cast<T>(ours[static_cast<size_t>(first + c)]);
+      const auto bad = first_not_finite(box.data.as<T>() + r * width, box.data.dtype, width);
+      if (bad)
+        bad_input("{}: {} is {} in row {}, column {}, as {}: no weight can be", file_.path().string(),
+                  found.weight.weight, bad->what, local.offset[0] + (matrix ? r : 0), first + bad->index,
+                  name_of(box.data.dtype));
     });
   }
 }

@@ -199,6 +199,7 @@ class HugeCtrNorm(PreprocessTest):
                 (b"label,I1,C1\n\0" * 20, "x.data: is no Norm file of HugeCTR: its header says check"),
                 (struct.pack("<8q", 0, 50, 1, 1 << 33, 3, 0, 0, 0) + plain[64:], f"x.data: is no Norm file of HugeCTR: its header says check 0, 50 records, 1 labels, {1 << 33} dense"),
                 (plain[:-3], f"x.data: sample 49, at byte {64 + 49 * size}: slot 2 has 1 keys, for which there is no room"),
+                (norm_of(rows, False, "q")[:-3], f"x.data: sample 49, at byte {64 + 49 * (size + 12)}: slot 2 has 1 keys, for which there is no room"),
                 (plain + b"12345678", "x.data: has 8 bytes behind its 50 records"),
                 (norm_of(rows, False, "I", records=51), f"x.data: sample 50, at byte {len(plain)}: it ends before slot 0"),
                 (norm_of(rows, False, "I", labels=2), "x.data: has 2 labels of a sample; files with one are read"),

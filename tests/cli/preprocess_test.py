@@ -6,6 +6,7 @@ import csv
 import gzip
 import lzma
 import math
+import random
 import shutil
 import subprocess
 import unittest
@@ -130,8 +131,8 @@ class Preprocess(PreprocessTest):
         for old, columns, words in (
                 ("--dense", "age,heigth", "good.csv:1: --dense names the column 'heigth', the header has age, job, hours-per-week"),
                 ("--sparse", "job,age", "--sparse names the column 'age', which another option names already"),
-                ("--label", "income>50K", "'income>50K' compares with '50K', which is not a number: texts are compared by == and !="),
-                ("--label", "income=x", "has none of the comparisons >= <= == != > <"),
+                ("--label", "income>50K", "'income>50K' compares with '50K', which is not a number: texts are compared by ==, != and ^="),
+                ("--label", "income=x", "has none of the comparisons >= <= == != ^= > <"),
                 ("--separator", ";;", "';;' is not a separator"),
                 ("--separator", ";", "good.csv:1: --label names the column 'income', the header has")):
             arguments = list(ADULT)
@@ -152,6 +153,38 @@ class Preprocess(PreprocessTest):
             _, err = self.preprocess("cut.csv." + name, "out", status=2)
             self.assertRegex(err, rf"cut\.csv\.{name}: the \w+ file is truncated: it ends at byte {len(bytes_there)}, in the middle")
         self.assertFalse((self.folder / "out").exists() or (self.folder / "out.partial").exists())
+
+    def test_files_without_a_header(self):
+        """The form of UCI's Adult: fields after comma and blank, ? where a value is missing, an empty line in the end, and in adult.test
+        a first line of another kind and labels that end in a dot."""
+        people_of = random.Random(3)
+
+        def line(dot):
+            rich = people_of.randrange(3) == 0
+            return (f"{people_of.randrange(17, 90)}, {people_of.choice(('Private', 'State-gov', '?'))}, "
+                    f"{'>' if rich else '<='}50K{dot}\n"), rich
+        train, test = [line("") for _ in range(400)], [line(".") for _ in range(200)]
+        self.write("adult.data", "".join(text for text, _ in train) + "\n")
+        self.write("adult.test", "|1x3 Cross validator\n" + "".join(text for text, _ in test) + "\n")
+        columns = ("--columns", "age,workclass,income", "--label", "income^=>50K", "--dense", "age", "--sparse", "workclass",
+                   "--missing-values", "?", "--threads", 1)
+        self.preprocess("adult.data", "train", columns=columns)
+        self.preprocess("adult.test", "test", "--dictionaries-of", "train", "--max-malformed", 0.02, columns=("--threads", 1))
+        for folder, rows in (("train", train), ("test", test)):
+            _, labels, dense, ids = self.folder_of(folder)
+            self.assertEqual(labels, [int(rich) for _, rich in rows])
+            self.assertEqual([round(math.exp(value) - 1) for value in dense], [int(text.split(",")[0]) for text, _ in rows])
+            self.assertEqual([id == 0 for id in ids["workclass"]], [" ?, " in text for text, _ in rows])
+        # A header that is there after all, and columns that are not.
+        self.write("named.csv", "age,workclass,income\n" + "".join(text for text, _ in train))
+        self.preprocess("named.csv", "named", columns=columns)
+        self.assertEqual(self.folder_of("named")[1:], self.folder_of("train")[1:])
+        for change, words in ((("age,workclass", "adult.data: --label names the column 'income', --columns has age, workclass")),
+                              (("age,workclass,more,income", "column income: missing; the line has 3 of 4 fields"))):
+            _, err = self.preprocess("adult.data", "x", columns=(columns[0], change, *columns[2:]), status=2)
+            self.assertIn(words, err)
+        _, err = self.preprocess("adult.data", "x", columns=("--columns", "a,b"), status=2)
+        self.assertIn("--columns has an effect only if options name the columns: give --label COLUMN too", err)
 
     def test_one_line_to_preprocess_and_one_to_train(self):
         self.write("train.csv", text_of(people(4000)))

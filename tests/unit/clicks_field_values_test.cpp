@@ -29,6 +29,11 @@ TEST(FieldValues, NumbersAndTextsHaveTheSameLabels) {
   EXPECT_EQ(label_of(LabelRule::parse("r"), 2.0), std::nullopt);
   EXPECT_EQ(label_of(LabelRule::parse("r>=4"), std::nan("")), std::nullopt);
   EXPECT_EQ(label_of(LabelRule::parse("r==yes"), "yes"), true);
+  const LabelRule begins = LabelRule::parse("r^=>50");
+  EXPECT_EQ(begins.column, "r");
+  EXPECT_EQ(begins.text(), "r^=>50");
+  EXPECT_EQ(label_of(begins, ">50K."), true);
+  EXPECT_EQ(label_of(begins, "<=50K"), false);
   EXPECT_EQ(label_of(LabelRule::parse("r"), "False"), false);
 }
 

@@ -35,10 +35,13 @@ OptionTable options_of(PreprocessConfig& config) {
       .add(
           "label", &config.label,
           "Column of the label, 0 or 1, or a comparison that yields it, such as rating>=4 or income==yes; "
-          "several such for a model of several labels, of which a sample may lack some but not all. The file "
-          "needs a header; the next two options name the other columns.")
+          "several such for a model of several labels, of which a sample may lack some but not all; ^= is for "
+          "texts that begin so. The next options name the other columns.")
       .takes("COLUMN[>=VALUE],...")
       .absent("columns named label, I1, I2 ..., C1, C2 ..., or Criteo's");
+  table.add("columns", &config.columns, "All columns, in order, of a text without a header; with --label.")
+      .takes("COLUMN,...")
+      .absent("the first line names them");
   table.add("dense", &config.dense, "Numeric columns, in this order.").takes("COLUMN,...").absent("none");
   table
       .add("sparse", &config.sparse,
@@ -134,6 +137,7 @@ void check_columns(const PreprocessConfig& config, Problems& problems) {
     return;
   }
   const std::pair<const char*, bool> options[] = {
+      {"columns", config.columns.has_value()},
       {"dense", config.dense.has_value()},
       {"sparse", config.sparse.has_value()},
       {"bag", config.bag.has_value()},

@@ -233,13 +233,15 @@ struct Comparison {
 // Longest first, so that >= is not read as >.
 constexpr Comparison kComparisons[] = {{">=", LabelRule::Is::GreaterEqual}, {"<=", LabelRule::Is::LessEqual},
                                        {"==", LabelRule::Is::Equal},        {"!=", LabelRule::Is::Unequal},
-                                       {">", LabelRule::Is::Greater},       {"<", LabelRule::Is::Less}};
+                                       {"^=", LabelRule::Is::Begins},       {">", LabelRule::Is::Greater},
+                                       {"<", LabelRule::Is::Less}};
 
 }  // namespace
 
 LabelRule LabelRule::parse(std::string_view text) {
   LabelRule rule;
-  const size_t sign = text.find_first_of("<>=!");
+  size_t sign = text.find_first_of("<>=!");
+  if (sign != std::string_view::npos && sign > 0 && text.substr(sign - 1).starts_with("^=")) --sign;
   rule.column = text.substr(0, sign);
   const std::string shown = printable(std::string(text));
   if (rule.column.empty()) bad_input("'{}' names no column: give label, or rating>=4", shown);
@@ -248,17 +250,17 @@ LabelRule LabelRule::parse(std::string_view text) {
   const auto* found = std::find_if(std::begin(kComparisons), std::end(kComparisons),
                                    [&](const Comparison& one) { return rest.starts_with(one.sign); });
   if (found == std::end(kComparisons))
-    bad_input("'{}' has none of the comparisons >= <= == != > <; it looks like rating>=4", shown);
+    bad_input("'{}' has none of the comparisons >= <= == != ^= > <; it looks like rating>=4", shown);
   rest.remove_prefix(found->sign.size());
   if (rest.empty()) bad_input("'{}' has no value after {}; it looks like rating>=4", shown, found->sign);
   rule.is = found->is;
   rule.value = rest;
   double number = 0;
   const auto [stop, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
-  if (error == std::errc() && stop == rest.data() + rest.size() && std::isfinite(number))
-    rule.number = number;
-  if (!rule.number && rule.is != Is::Equal && rule.is != Is::Unequal)
-    bad_input("'{}' compares with '{}', which is not a number: texts are compared by == and !=", shown,
+  const bool is_number = error == std::errc() && stop == rest.data() + rest.size() && std::isfinite(number);
+  if (is_number && rule.is != Is::Begins) rule.number = number;
+  if (!is_number && rule.is != Is::Equal && rule.is != Is::Unequal && rule.is != Is::Begins)
+    bad_input("'{}' compares with '{}', which is not a number: texts are compared by ==, != and ^=", shown,
               printable(rule.value));
   return rule;
 }

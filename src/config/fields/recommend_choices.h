@@ -217,9 +217,10 @@ struct Separator {
 };
 
 // Defines which samples count as clicked: a column of 0 and 1 (or false and true), or a comparison of a column with a
-// value, as in rating>=4 or income==>50K. Numbers are compared as such; == and != also compare texts.
+// value, as in rating>=4 or income==>50K. Numbers are compared as such; == and != also compare texts, and
+// ^= is true of texts that begin with the value.
 struct LabelRule {
-  enum class Is { True, Equal, Unequal, Less, LessEqual, Greater, GreaterEqual };
+  enum class Is { True, Equal, Unequal, Begins, Less, LessEqual, Greater, GreaterEqual };
 
   std::string column;
   Is is = Is::True;
