@@ -3,9 +3,10 @@
 --init-weights` begins with, and back.
 
     python3 tools/dlrm_checkpoint.py to-safetensors model.pt weights.safetensors [--tables C1 C2 ...]
-    python3 tools/dlrm_checkpoint.py to-pt weights.safetensors model.pt
+    python3 tools/dlrm_checkpoint.py to-pt weights.safetensors model.pt [--tables C1 C2 ...]
 
-Tables have the names of the data's tables, in their order: C1, C2 ... unless --tables names them. The weights to convert back are
+Tables have the names of the data's tables, in their order: C1, C2 ... unless --tables names them; back, the order of the file unless
+--tables gives another. The weights to convert back are
 those of `trifold convert --load RUN --save weights.safetensors`. Reading needs NumPy only; writing model.pt needs torch. Nothing
 in a .pt file is executed: it may hold tensors, numbers, texts, lists and dicts.
 
@@ -154,13 +155,16 @@ def read_safetensors(path):
         fail(f"{path}: is no safetensors file of weights: {error}")
 
 
-def state_of(weights, path):
-    state, tables = collections.OrderedDict(), 0
+def state_of(weights, tables, path):
+    found = [name[len("embedding."):-len(".weight")] for name in weights if re.fullmatch(r"embedding\..*\.weight", name)]
+    names = tables or found
+    if sorted(names) != sorted(found):
+        fail(f"{path}: has the tables {', '.join(found)}; --tables must name each of them once")
+    state = collections.OrderedDict((f"emb_l.{t}.weight", weights[f"embedding.{name}.weight"]) for t, name in enumerate(names))
     for name, value in weights.items():
         if re.fullmatch(r"embedding\..*\.weight", name):
-            state[f"emb_l.{tables}.weight"] = value
-            tables += 1
-        elif found := re.fullmatch(r"(bottom|top)\.(\d+)\.(weight|bias)", name):
+            continue
+        if found := re.fullmatch(r"(bottom|top)\.(\d+)\.(weight|bias)", name):
             part = "bot_l" if found[1] == "bottom" else "top_l"
             state[f"{part}.{2 * int(found[2])}.{found[3]}"] = value
         else:
@@ -171,22 +175,21 @@ def state_of(weights, path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    there = commands.add_parser("to-safetensors")
-    there.add_argument("--tables", nargs="+")
-    for command in (there, commands.add_parser("to-pt")):
+    for command in (commands.add_parser("to-safetensors"), commands.add_parser("to-pt")):
+        command.add_argument("--tables", nargs="+")
         command.add_argument("source")
         command.add_argument("target")
     options = parser.parse_args()
     if options.command == "to-safetensors":
         write_safetensors(options.target, weights_of(read_pt(options.source), options.tables, options.source))
         return
-    state = state_of(read_safetensors(options.source), options.source)
+    state = state_of(read_safetensors(options.source), options.tables, options.source)
     try:
         import torch
     except ImportError:
         fail("to-pt needs torch: pip install torch")
-    torch.save({"state_dict": collections.OrderedDict((name, torch.tensor(value.tolist(), dtype=torch.float32).reshape(value.shape))
-                                                      for name, value in state.items())}, options.target)
+    torch.save({"state_dict": collections.OrderedDict((name, torch.from_numpy(value.astype("float32"))) for name, value in state.items())},
+               options.target)
 
 
 if __name__ == "__main__":

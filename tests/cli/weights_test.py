@@ -25,6 +25,8 @@ import dlrm_checkpoint  # noqa: E402
 
 try:
     import torch
+    sys.path.insert(0, str(TOOLS / "reference"))
+    import dlrm_checkpoint_torch
 except ImportError:
     torch = None
 
@@ -70,6 +72,18 @@ class Weights(ProgramTest):
         state = torch.load(self.folder / "back.pt")["state_dict"]
         self.assertEqual(state["emb_l.0.weight"].tolist(), GOLD["first_weight"])
         self.assertEqual(list(state), list(torch.load(GOLDEN / "dlrm_model.pt")["state_dict"]))
+        self.tool("to-pt", "back.safetensors", "turned.pt", "--tables", "C3", "C1", "C2")
+        self.assertEqual(torch.load(self.folder / "turned.pt")["state_dict"]["emb_l.1.weight"].tolist(), GOLD["first_weight"])
+        self.assertIn("--tables must name each of them once", self.tool("to-pt", "back.safetensors", "no.pt", "--tables", "C1", status=1))
+        # A trained model in torch.
+        self.trifold("recommend", *DATA, *MODEL, "--train-iters", 10, "--lr", 0.5, "--save", "trained", "--init-weights", "dlrm.safetensors")
+        self.trifold("convert", "--load", "trained", "--save", "trained.safetensors")
+        self.tool("to-pt", "trained.safetensors", "trained.pt")
+        model = dlrm_checkpoint_torch.Dlrm()
+        model.load_state_dict(torch.load(self.folder / "trained.pt", weights_only=True)["state_dict"])
+        scores = model(torch.tensor(GOLD["dense"]), torch.tensor(GOLD["ids"])).tolist()
+        self.assertLess(np.abs(self.scores("trained") - scores).max(), 1e-6)
+        self.assertGreater(np.abs(np.array(scores) - GOLD["dlrm"]).max(), 1e-2)
 
     def test_a_model_of_torchrec(self):
         self.trifold("recommend", *DATA, *MODEL, *STILL, "--init-weights", GOLDEN / "torchrec_model.safetensors")
@@ -111,6 +125,13 @@ class Weights(ProgramTest):
         dlrm_checkpoint.write_safetensors(self.folder / "twice.safetensors", {**model, "module." + name: model[name]})
         _, err = self.trifold("recommend", *DATA, *MODEL, *STILL, "--init-weights", "twice.safetensors", status=2)
         self.assertIn(f"{name.removeprefix('model.')} occurs twice", err)
+        name, value = next(iter(dlrm_checkpoint.read_safetensors(golden).items()))
+        broken = value.copy()
+        broken[1, 2] = np.nan
+        for numbers, words in ((broken, "is nan in row 1, column 2"), (value.astype("<f8") * 1e300, "inf in row 0, column 0, as f32")):
+            dlrm_checkpoint.write_safetensors(self.folder / "broken.safetensors", {**model, name: numbers})
+            _, err = self.trifold("recommend", *DATA, *MODEL, *STILL, "--init-weights", "broken.safetensors", status=2)
+            self.assertRegex(err, f"broken.safetensors: \\S*embedding.C1.weight is .*{words}")
         (self.folder / "short.safetensors").write_bytes(golden.read_bytes()[:-5])
         for name in ("short.safetensors", "none.safetensors"):
             _, err = self.trifold("recommend", *DATA, *MODEL, *STILL, "--init-weights", name, status=2)

@@ -50,7 +50,7 @@ class Maker:
 
 def make_targets(trifold, folder):
     maker = Maker(trifold, folder)
-    for make in (checkpoints, hugging_face, tokenizers, token_files, texts, tasks, clicks, plans):
+    for make in (checkpoints, hugging_face, tokenizers, token_files, texts, tasks, clicks, recommenders, plans):
         make(maker)
     return maker.targets
 
@@ -195,6 +195,47 @@ def clicks(maker):
             maker.add("clicks_" + victim.name.replace(".", "_"), files, "folder/" + victim.name, *folder)
             if victim.suffix == ".ids":
                 break
+
+
+# HugeCTR's Norm records with and without sums, of one label, a dense number and two slots.
+def norm_file(sums):
+    def block(content):
+        return struct.pack("<i", len(content)) + content + bytes([sum(content) % 256]) if sums else content
+
+    records = (struct.pack("<2f", i % 2, i / 4) + struct.pack("<iq", 1, i + 1) + struct.pack("<i2q", 2, i % 3, 7) for i in range(30))
+    return block(struct.pack("<8q", sums, 30, 1, 1, 2, 0, 0, 0)) + b"".join(map(block, records))
+
+
+def recommenders(maker):
+    files = maker.new("recommenders")
+    for name, sums in (("norm", 0), ("norm_sums", 1)):
+        (files / f"{name}.data").write_bytes(norm_file(sums))
+        maker.add(f"preprocess_{name}", files, f"{name}.data", "preprocess", "--input", f"{name}.data", "--output", "out", "--threads", 1)
+    (files / "bags.csv").write_text("y,a,item,seen\n" + "".join(f"{i % 2},{i},i{i % 5},i{i % 5}:0.5|i{i % 3}:2\n" for i in range(40)))
+    columns = ["--label", "y", "--dense", "a", "--sparse", "item", "--bag", "seen:|", "--bag-weights", "seen", "--threads", 1]
+    maker.add("preprocess_bags", files, "bags.csv", "preprocess", "--input", "bags.csv", "--output", "out", *columns, is_text=True)
+    (files / "bare.data").write_text("".join(f"{i % 2}, {i}, w{i % 5}\n" for i in range(40)))
+    maker.add("preprocess_bare", files, "bare.data", "preprocess", "--input", "bare.data", "--output", "out", "--columns", "y,a,b", "--label", "y",
+              "--dense", "a", "--sparse", "b", "--threads", 1, is_text=True)
+    (files / "plain.csv").write_text("y,a,item,seen\n" + "".join(f"{i % 2},{i},i{i % 5},i{i % 5}|i{i % 3}\n" for i in range(40)))
+    plain = [*columns[:8], "--threads", 1]
+    maker.call(files, "preprocess", "--input", "plain.csv", "--output", "shared", *plain, "--share-table", "seen:item")
+    maker.call(files, "preprocess", "--input", "plain.csv", "--output", "keys", *plain, "--ids", "keys")
+    attends = ["recommend", *DLRM, "--train-data", "shared", "--attention", "seen:item", "--interaction", "cat"]
+    keyed = ["recommend", *DLRM, "--train-data", "keys", "--table-rows", "20-20"]
+    for name, train in (("shared", attends), ("keys", keyed)):
+        maker.add(f"{name}_json", files, f"{name}/clicks.json", *train, is_json=True, most_places=40)
+        for victim in ("seen.ids", "seen.ends"):
+            maker.add(f"{name}_{victim.replace('.', '_')}", files, f"{name}/{victim}", *train)
+    maker.call(files, *attends, "--save", "run")
+    maker.call(files, "convert", "--load", "run", "--save", "weights.safetensors")
+    maker.add("init_weights", files, "weights.safetensors", *attends, "--init-weights", "weights.safetensors", is_json=True, seal="safetensors",
+              most_places=40)
+    maker.call(files, *keyed, "--save", "keyed")
+    maker.add("manifest_keys", files, "keyed/step_0000000001/manifest.json", "score", "--load", "keyed", "--data", "keys", "--output", "-",
+              "--global-batch-size", 16, *ONE, is_json=True, seal="manifest", most_places=40)
+    maker.add("changed_since", files, "run/step_0000000001/manifest.json", "convert", "--load", "run", "--save", "change.safetensors",
+              "--changed-since", "run", is_json=True, seal="manifest", most_places=40)
 
 
 def plans(maker):
