@@ -8,7 +8,7 @@
 namespace trifold::test {
 namespace {
 
-std::vector<MatrixMesh> meshes() {
+std::vector<MatrixMesh> context_meshes() {
   std::vector<MatrixMesh> all;
   for (int pp = 1; pp <= 8; pp *= 2)
     for (int dp = 1; pp * dp <= 8; dp *= 2)
@@ -56,7 +56,7 @@ TEST_P(ContextMatrix, IsOneCurve) {
 }
 
 INSTANTIATE_TEST_SUITE_P(EightRanks, ContextMatrix,
-                         ::testing::Combine(::testing::ValuesIn(meshes()),
+                         ::testing::Combine(::testing::ValuesIn(context_meshes()),
                                             ::testing::Values(Kind::Gpt, Kind::Bert, Kind::Documents)),
                          [](const auto& test) {
                            const Kind kind = std::get<1>(test.param);
