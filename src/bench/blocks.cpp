@@ -78,8 +78,8 @@ class BlockTimer {
         scratch_(memory_.scratch),
         batch_(run_.batch.micro_batch_size, run_.model.seq_length) {
     synthetic_data(run_.model, run_.seed)->read(batch_.batch(), 0);
-    cut_rows(batch_.batch(),
-             rows_here(run_.model.seq_length, replica_.mesh().sizes(), replica_.mesh().coords()));
+    cut_rows(batch_.batch(), rows_here(replica_.model().row_cut, run_.model.seq_length,
+                                       replica_.mesh().sizes(), replica_.mesh().coords()));
     grads_.restart(replica_.compute());
   }
 

@@ -3,6 +3,7 @@
 // Under a causal mask late positions see more keys than early ones, so each rank has a run from either end
 // (zig-zag): a sequence of T positions is cut into 2n runs of equal length, and rank r of n holds runs r and
 // 2n-1-r. Then all ranks have the same number of query-key pairs (Llama 3, arXiv 2407.21783, section 3.3.2).
+// If every position sees all others, one run each is as balanced: rank r holds run r of n.
 // Rows are in the order of their positions.
 #pragma once
 
@@ -23,6 +24,9 @@ struct RowRun {
   bool operator==(const RowRun&) const = default;
 };
 
+// Which runs of a sequence a rank holds: one from either end, or one.
+enum class RowCut { BothEnds, Consecutive };
+
 class SequenceRows {
  public:
   SequenceRows() = default;
@@ -31,6 +35,9 @@ class SequenceRows {
       : length_(length), rows_(length), count_(1), runs_{{{0, length, 0}}} {}
   // The positions of rank `part` of `parts`; all of them if there is one. Throws if the runs would differ in
   // length.
+  static SequenceRows cut(RowCut how, int64_t length, int part, int parts) {
+    return how == RowCut::BothEnds ? zig_zag(length, part, parts) : consecutive(length, part, parts);
+  }
   static SequenceRows zig_zag(int64_t length, int part, int parts) {
     if (parts == 1) return SequenceRows(length);
     check(length % (2 * parts) == 0,
@@ -40,10 +47,28 @@ class SequenceRows {
     const int64_t each = length / (2 * parts);
     SequenceRows rows;
     rows.length_ = length;
+    rows.parts_ = parts;
     rows.rows_ = 2 * each;
     rows.count_ = 2;
     rows.runs_ = {{{part * each, each, 0}, {(2 * parts - 1 - part) * each, each, each}}};
     return rows;
+  }
+  static SequenceRows consecutive(int64_t length, int part, int parts) {
+    if (parts == 1) return SequenceRows(length);
+    check(length % parts == 0,
+          "a sequence of {} positions cannot be cut into {} equal runs, one for each context-parallel rank",
+          length, parts);
+    const int64_t each = length / parts;
+    SequenceRows rows(each);
+    rows.length_ = length;
+    rows.parts_ = parts;
+    rows.runs_[0].begin = part * each;
+    return rows;
+  }
+
+  // Those of another rank, of the same cut.
+  SequenceRows of_part(int part) const {
+    return cut(count_ == 2 ? RowCut::BothEnds : RowCut::Consecutive, length_, part, parts_);
   }
 
   int64_t length() const { return length_; }  // of the sequence
@@ -55,7 +80,8 @@ class SequenceRows {
  private:
   int64_t length_ = 0;
   int64_t rows_ = 0;
-  size_t count_ = 0;
+  int parts_ = 1;
+  uint32_t count_ = 0;  // of runs
   std::array<RowRun, 2> runs_{};
 };
 

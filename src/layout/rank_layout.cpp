@@ -102,7 +102,7 @@ MemoryReport RankLayout::memory(const RankPlan& row, const GradLayout& gradients
 ActivationMemory RankLayout::activations(const RankPlan& row, int64_t micro_batch_size, int64_t seq_length,
                                          DType dtype) const {
   Batch batch = batch_without_memory(micro_batch_size, seq_length);
-  cut_rows(batch, rows_here(seq_length, sizes_, coords_));
+  cut_rows(batch, rows_here(model_->model.row_cut, seq_length, sizes_, coords_));
   return Executor::measure(place(), params(), Mesh(sizes_, coords_), row, batch, dtype);
 }
 

@@ -103,8 +103,8 @@ int place_along(AxisSet axes, const MeshCoords& coords, const MeshSizes& sizes);
 // ", experts of each layer on ep 4 x etp 2"; nothing where they are not cut.
 std::string experts_text(const MeshSizes& sizes);
 // The positions of a sequence that a rank holds.
-inline SequenceRows rows_here(int64_t length, const MeshSizes& sizes, const MeshCoords& coords) {
-  return SequenceRows::zig_zag(length, coords[Axis::Cp], sizes[Axis::Cp]);
+inline SequenceRows rows_here(RowCut how, int64_t length, const MeshSizes& sizes, const MeshCoords& coords) {
+  return SequenceRows::cut(how, length, coords[Axis::Cp], sizes[Axis::Cp]);
 }
 // "dp1.pp0.tp3", with ".cp1" for other context ranks than the first, and ".ep1" and ".etp1" for other expert ranks:
 // for messages.

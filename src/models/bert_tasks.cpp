@@ -1,6 +1,6 @@
 #include "models/bert_tasks.h"
 
-#include "nn/context_rows.h"
+#include "nn/context/context_rows.h"
 
 namespace trifold {
 

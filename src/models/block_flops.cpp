@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "config/fields/model_family.h"
+#include "nn/context/gathered_keys.h"
 
 namespace trifold {
 
@@ -101,20 +102,55 @@ TensorSums sums_of_layer(const ModelConfig& config, const MeshConfig& layout) {
   return sums;
 }
 
-// Keys and values are gathered in F and again in I, which sums their gradients (nn/gathered_keys.h), or travel
-// round a ring, with their gradients in I, which is as much (nn/key_ring.h); or projections and outputs are
-// exchanged in F, and their gradients in I (nn/exchanged_heads.h).
+// Keys and values are gathered in F and again in I, which sums their gradients (nn/context/gathered_keys.h), or travel
+// round a ring, with their gradients in I, which is as much (nn/context/key_ring.h); or projections and outputs are
+// exchanged in F, and their gradients in I (nn/context/exchanged_heads.h). A group of heads is gathered behind attention of
+// the one before, and a step of a ring moves the keys of the next.
+int gathered_groups(const ModelConfig& config, const MeshConfig& layout) {
+  const int64_t tensor = layout.tensor_model_parallel_size;
+  const int64_t keys = std::max(tensor, key_heads(config)) / tensor;
+  return static_cast<int>(GatheredKeys::groups(keys, layout.threads_per_rank.value_or(1)));
+}
+
+Overlap context_overlap(const ModelConfig& config, const MeshConfig& layout) {
+  const auto all_but_one_of = [](double steps) { return (steps - 1) / steps; };
+  switch (layout.context_exchange()) {
+    case ContextExchange::AllToAll:
+      return {};
+    case ContextExchange::AllGather: {
+      const double hidden = all_but_one_of(gathered_groups(config, layout));
+      return {hidden, hidden};
+    }
+    case ContextExchange::Ring:
+      return {1, all_but_one_of(layout.context_parallel_size)};
+  }
+  return {};
+}
+
 ContextNumbers context_of_layer(const ModelConfig& config, const MeshConfig& layout) {
   const int64_t tensor = layout.tensor_model_parallel_size;
   const int64_t heads = config.num_attention_heads / tensor;
   const int64_t held_keys = std::max(tensor, key_heads(config)) / tensor;
   const auto queries = static_cast<double>(heads * head_width(config));
   const auto keys = static_cast<double>(2 * held_keys * head_width(config));
-  const double moved = (2 * queries + keys) / layout.context_parallel_size;
-  ContextNumbers numbers = layout.context_exchange() == ContextExchange::AllToAll
-                               ? ContextNumbers{moved, moved, 0, 2, 2}
-                               : ContextNumbers{keys, keys, keys, 1, 2};
-  numbers.behind = layout.context_exchange() == ContextExchange::Ring;
+  ContextNumbers numbers;
+  switch (layout.context_exchange()) {
+    case ContextExchange::AllToAll: {  // copies of key heads that are fewer than ranks
+      const double moved =
+          2 * queries / layout.context_parallel_size +
+          keys / static_cast<double>(std::min<int64_t>(held_keys, layout.context_parallel_size));
+      numbers = {moved, moved, 0, 2, 2};
+      break;
+    }
+    case ContextExchange::AllGather:
+    case ContextExchange::Ring: {
+      const int calls =
+          layout.context_exchange() == ContextExchange::Ring ? 1 : gathered_groups(config, layout);
+      numbers = {keys, keys, keys, calls, 2 * calls};
+      break;
+    }
+  }
+  numbers.hidden = context_overlap(config, layout);
   if (layout.recompute_granularity == RecomputeGranularity::Full) {
     numbers.input += numbers.forward;
     numbers.input_calls += numbers.forward_calls;

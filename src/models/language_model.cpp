@@ -78,7 +78,7 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
     shape.output_init_std /= std::sqrt(2.0 * static_cast<double>(config.num_layers));
   shape.hidden_dropout = config.hidden_dropout;
   shape.attention_dropout = config.attention_dropout;
-  shape.context_sharing = sharing_of(layout.context_exchange());
+  shape.context = {sharing_of(layout.context_exchange()), layout.threads_per_rank.value_or(1)};
   shape.recompute_selective = layout.recompute_granularity == RecomputeGranularity::Selective;
   return shape;
 }
@@ -148,6 +148,7 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
   const int64_t padded_vocab = padded_vocab_size(config, mesh.size(Axis::Tp));
 
   BlockBuilder first(model.params, mesh, index++, seed, layout.sequence_parallel);
+  model.row_cut = family_of_model(config).causal ? RowCut::BothEnds : RowCut::Consecutive;
   model.row_parts = first.sequence_parallel() ? mesh.size(Axis::Tp) : 1;
   std::unique_ptr<Layer> embedding;
   const ParamId tokens = family.make_embedding(first, config, padded_vocab, embedding);

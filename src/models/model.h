@@ -2,6 +2,7 @@
 // blocks. Its layer is const after construction.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -37,13 +38,22 @@ struct TensorSums {
   double shared = 0;  // as in BlockFlops
 };
 
+// The fractions of an exchange and of the computation next to it that can overlap.
+struct Overlap {
+  double exchange = 0, computation = 0;
+  // What of `seconds` an overlap with `beside` seconds hides.
+  double hidden_of(double seconds, double beside) const {
+    return std::min(exchange * seconds, computation * beside);
+  }
+};
+
 // Context-axis traffic of a rank in F and I, in numbers per position of a micro-batch, of which the rank itself sends
 // (ranks - 1) / ranks, and the number of collectives or of rounds of a ring. `sums` are gradients in the type of sums.
-// `behind`: the traffic overlaps with attention, except with its last step.
+// The traffic overlaps with attention as far as `hidden` says: how much of each.
 struct ContextNumbers {
   double forward = 0, input = 0, sums = 0;
   int forward_calls = 0, input_calls = 0;
-  bool behind = false;
+  Overlap hidden = {};
 };
 
 // The same over the expert axis, where tokens choose every expert as often: rows of activations and gates. What
@@ -78,6 +88,9 @@ struct Model {
   // An activation between two blocks has 1 / row_parts of the micro-batch's rows on this rank; above 1 under sequence
   // parallelism.
   int row_parts = 1;
+  // How context-parallel ranks cut samples: by whether attention is causal. Batches are cut accordingly, and all else
+  // asks the batch.
+  RowCut row_cut = RowCut::BothEnds;
 
   // Matrix-product flops of one training step per sample: forward plus twice that for backward. By Megatron-LM's
   // convention causal attention counts half of the T x T scores, the padded vocabulary counts in full, and

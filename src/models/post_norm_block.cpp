@@ -12,7 +12,7 @@ PostNormBlock::PostNormBlock(BlockBuilder& builder, const std::string& name, con
       selective_(shape.recompute_selective),
       qkv_(builder, name + ".attention", heads, projections_of(shape)),
       attention_(builder, name + ".attention", heads, shape.attention_dropout, AttentionSight::Both,
-                 shape.score_scale, shape.context_sharing),
+                 shape.score_scale, shape.context),
       out_(builder, name + ".attention.out", shape.width, shape.heads * shape.head_dim,
            {Init::Kind::Normal, shape.output_init_std}, shape.bias),
       add1_(builder, name + ".attention.dropout", shape.hidden_dropout),

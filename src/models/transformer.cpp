@@ -46,7 +46,7 @@ TransformerBlock::TransformerBlock(BlockBuilder& builder, const std::string& nam
       norm1_(builder, name + ".norm1", shape.width, shape.norm, shape.norm_eps),
       qkv_(make_projections(builder, name + ".attention", heads, shape)),
       attention_(builder, name + ".attention", heads, shape.attention_dropout, AttentionSight::Causal,
-                 shape.score_scale, shape.context_sharing),
+                 shape.score_scale, shape.context),
       out_(builder, name + ".attention.out", shape.width, heads.heads * heads.value_dim,
            {Init::Kind::Normal, shape.output_init_std}, shape.bias),
       add1_(builder, name + ".attention.dropout", shape.hidden_dropout),

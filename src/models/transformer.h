@@ -48,7 +48,7 @@ struct TransformerShape {
   double output_init_std = 0.02;  // of the two projections that end in the residual stream
   double hidden_dropout = 0;
   double attention_dropout = 0;
-  ContextSharing context_sharing = ContextSharing::GatherKeys;
+  ContextShape context = {};
   // Keep the results of matrix products and attention but recompute the norms and the activation in backward: cheap to
   // compute, and a third of the kept memory. (Attention itself never keeps its T x T probabilities, which arXiv
   // 2205.05198 recomputes under this name.)

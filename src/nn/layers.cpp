@@ -162,7 +162,7 @@ AttentionHeads::AttentionHeads(const Mesh& mesh, const std::string& name, int64_
 }
 
 AttentionCore::AttentionCore(BlockBuilder& builder, const std::string& name, const AttentionHeads& heads,
-                             double dropout, AttentionSight sight, double score_scale, ContextSharing sharing)
+                             double dropout, AttentionSight sight, double score_scale, ContextShape context)
     : name_(name),
       heads_(heads),
       dropout_(dropout),
@@ -173,12 +173,12 @@ AttentionCore::AttentionCore(BlockBuilder& builder, const std::string& name, con
       out_(builder.slot()),
       lse_(builder.slot()) {
   if (builder.mesh().size(Axis::Cp) == 1) return;
-  if (sharing == ContextSharing::ExchangeHeads)
+  if (context.sharing == ContextSharing::ExchangeHeads)
     exchanged_.emplace(builder.mesh(), name, heads.local, heads.local_kv, heads.head_dim);
-  else if (sharing == ContextSharing::PassKeys)
+  else if (context.sharing == ContextSharing::PassKeys)
     ring_.emplace(builder.mesh(), heads.local * heads.head_dim, 2 * heads.local_kv * heads.head_dim);
   else
-    keys_.emplace(builder.mesh(), heads.local * heads.head_dim, 2 * heads.local_kv * heads.head_dim);
+    keys_.emplace(builder.mesh(), heads.local, heads.local_kv, heads.head_dim, context.threads);
 }
 
 Attention AttentionCore::shape(const Run& run) const {
@@ -228,15 +228,13 @@ Tensor AttentionCore::forward(Run& run, Tensor qkv, Saved& saved) const {
 }
 
 void AttentionCore::forward_here(Run& run, Tensor out, Tensor qkv, Saved& saved) const {
-  Attention how = shape(run);
+  const Attention how = shape(run);
   saved[qkv_] = qkv;
   saved[out_] = out;
   saved[lse_] = run.keep.take(accumulate_type(run.dtype), {how.batch, how.heads, how.queries()});
   if (ring_) return ring_->forward(run, out, saved[lse_], qkv, how);
-  const Arena::Mark mark = run.scratch.mark();
-  if (keys_) how.key_values = keys_->gather(run, qkv);
+  if (keys_) return keys_->forward(run, out, saved[lse_], qkv, how);
   run.ops.attention(run.stream, out, saved[lse_], qkv, how);
-  run.scratch.release(mark);
 }
 
 // Backward needs, and saved holds, all positions of this rank's heads.
@@ -271,16 +269,10 @@ void AttentionCore::backward_whole(Run& run, Tensor dqkv, Tensor dout, Saved& sa
 }
 
 void AttentionCore::backward_here(Run& run, Tensor dqkv, Tensor dout, Saved& saved) const {
-  Attention how = shape(run);
+  const Attention how = shape(run);
   if (ring_) return ring_->backward(run, dqkv, dout, saved[qkv_], saved[out_], saved[lse_], how);
-  const Arena::Mark mark = run.scratch.mark();
-  if (keys_) how.dkey_values = keys_->take_gradients(run);
-  const Arena::Mark gathered = run.scratch.mark();
-  if (keys_) how.key_values = keys_->gather(run, saved[qkv_]);
+  if (keys_) return keys_->backward(run, dqkv, dout, saved[qkv_], saved[out_], saved[lse_], how);
   run.ops.attention_backward(run.stream, dqkv, dout, saved[qkv_], saved[out_], saved[lse_], how);
-  run.scratch.release(gathered);
-  if (keys_) keys_->scatter(run, dqkv, how.dkey_values);
-  run.scratch.release(mark);
 }
 
 void AttentionCore::backward_exchanging(Run& run, Tensor dqkv, Tensor dout, Saved& saved) const {

@@ -6,9 +6,9 @@
 #include <string>
 #include <utility>
 
-#include "nn/exchanged_heads.h"
-#include "nn/gathered_keys.h"
-#include "nn/key_ring.h"
+#include "nn/context/exchanged_heads.h"
+#include "nn/context/gathered_keys.h"
+#include "nn/context/key_ring.h"
 #include "nn/layer.h"
 
 namespace trifold {
@@ -125,9 +125,13 @@ struct AttentionHeads {
 // of its sample except the padding after batch.lengths.
 enum class AttentionSight { Causal, Both };
 
-// How ranks that positions are cut over share them for attention: nn/gathered_keys.h, nn/exchanged_heads.h,
-// nn/key_ring.h.
+// How ranks that positions are cut over share them for attention: gathered_keys.h, exchanged_heads.h and key_ring.h of
+// nn/context.
 enum class ContextSharing { GatherKeys, ExchangeHeads, PassKeys };
+struct ContextShape {
+  ContextSharing sharing = ContextSharing::GatherKeys;
+  int threads = 1;  // that compute attention, on the rank that has the most
+};
 
 // Softmax attention over packed projections, [R, (local + 2 local_kv) * head_dim] -> [R, local * value_dim].
 // Scores are multiplied by score_scale / sqrt(head_dim). The operation computes values as wide as keys; if
@@ -136,7 +140,7 @@ class AttentionCore final : public Layer {
  public:
   AttentionCore(BlockBuilder& builder, const std::string& name, const AttentionHeads& heads, double dropout,
                 AttentionSight sight = AttentionSight::Causal, double score_scale = 1,
-                ContextSharing sharing = ContextSharing::GatherKeys);
+                ContextShape context = {});
   Tensor forward(Run& run, Tensor qkv, Saved& saved) const override;
   Tensor backward_input(Run& run, Tensor dout, Saved& saved) const override;
   void backward_weight(Run&, Saved&) const override {}

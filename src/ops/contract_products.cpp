@@ -81,7 +81,7 @@ namespace {
 void expect_gathered(const char* op, const Attention& how, DType dtype) {
   check(how.rows.length() == how.seq, "{}: rows are of a sequence of {} positions, not of {}", op,
         how.rows.length(), how.seq);
-  expect(op, "key_values", how.key_values, dtype, how.batch * how.keys() * 2 * how.kv_heads * how.head_dim);
+  expect(op, "key_values", how.key_values, dtype, how.batch * how.keys() * 2 * how.given() * how.head_dim);
 }
 
 // A step over some of the keys.
@@ -114,6 +114,10 @@ void expect_attention(const char* op, const Tensor& out, DType out_type, const T
   check(how.dropout.probability == 0 || how.global_heads >= how.first_head + how.heads,
         "{}: heads [{}, {}) are not among the {} of the whole model", op, how.first_head,
         how.first_head + how.heads, how.global_heads);
+  check(how.first_given >= 0 && how.given_heads >= 0 && how.first_given + how.given() <= how.kv_heads &&
+            (how.given() == how.kv_heads || how.rows.rows() > 0),
+        "{}: {} key heads from {} on of {} cannot be given{}", op, how.given(), how.first_given, how.kv_heads,
+        how.rows.rows() > 0 ? "" : " in packed projections");
   const int64_t rows = how.batch * how.queries();
   if (how.rows.rows() > 0) expect_gathered(op, how, qkv.dtype);
   if (how.in_steps()) expect_step(op, how);

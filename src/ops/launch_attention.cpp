@@ -23,6 +23,8 @@ struct Heads {
         further(how.further),
         heads(how.heads),
         kv_heads(how.kv_heads),
+        first_given(how.first_given),
+        given(how.given()),
         head_dim(how.head_dim),
         global_heads(how.global_heads),
         causal(how.causal),
@@ -35,11 +37,12 @@ struct Heads {
   }
 
   int64_t query_stride() const { return (heads + 2 * kv_heads) * head_dim; }
-  int64_t key_stride() const { return gathered ? 2 * kv_heads * head_dim : query_stride(); }
+  int64_t key_stride() const { return gathered ? 2 * given * head_dim : query_stride(); }
   // Positions of a sample, without padding.
   int64_t existing(int64_t sample) const {
     return lengths == nullptr ? seq : std::clamp<int64_t>(lengths[sample], 1, seq);
   }
+  int64_t shared() const { return heads / kv_heads; }  // query heads that read a key head
   int64_t most_keys() const {
     int64_t most = 0;
     for (const RowRun& run : key_rows.runs()) most = std::max(most, run.count);
@@ -51,7 +54,7 @@ struct Heads {
   bool gathered;      // keys and values are in a separate matrix
   SequenceRows key_rows;
   bool in_steps, further;  // as in Attention
-  int64_t heads, kv_heads, head_dim, global_heads;
+  int64_t heads, kv_heads, first_given, given, head_dim, global_heads;
   bool causal;
   double scale;
   const int32_t* lengths;     // or null
@@ -114,9 +117,9 @@ Offsets offsets_of(const Heads& how, int64_t sample, int64_t head, const RowRun&
   const int64_t query = (sample * how.rows.rows() + run.row) * how.query_stride();
   const int64_t keys = (sample * how.key_rows.rows() + key_run.row) * how.key_stride();
   const int64_t first_key = how.gathered ? 0 : how.heads;
-  const int64_t kv_head = head / (how.heads / how.kv_heads);
+  const int64_t kv_head = head / how.shared() - how.first_given;
   return {query + head * how.head_dim, keys + (first_key + kv_head) * how.head_dim,
-          keys + (first_key + how.kv_heads + kv_head) * how.head_dim};
+          keys + (first_key + how.given + kv_head) * how.head_dim};
 }
 
 // The offset of a run's first row of the output, and of its first log of the sum.
@@ -186,7 +189,7 @@ struct Backward {
 
   // Processes all query heads that share one key head.
   void group(int64_t sample, int64_t kv_head) const {
-    const int64_t shared = how.heads / how.kv_heads;
+    const int64_t shared = how.shared();
     for (int64_t i = 0; i < shared; ++i) {
       const int64_t head = kv_head * shared + i;
       const std::span<const RowRun> runs = how.rows.runs();
@@ -230,8 +233,10 @@ void attention(const KernelTable& table, Stream& stream, Tensor out, Tensor lse,
                           packed,
                           how.rows.rows() > 0 ? how.key_values.as<T>() : packed};
     stream.run([pool = &stream.pool(), work] {
-      pool->parallel_for(work.how.batch * work.how.heads, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) work.head(i / work.how.heads, i % work.how.heads);
+      const int64_t first = work.how.first_given * work.how.shared();
+      const int64_t heads = work.how.given * work.how.shared();
+      pool->parallel_for(work.how.batch * heads, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) work.head(i / heads, first + i % heads);
       });
     });
   });
@@ -258,8 +263,9 @@ void attention_backward(const KernelTable& table, Stream& stream, Tensor dqkv, T
                            out.as<T>(),
                            lse.as<Accumulate<T>>()};
     stream.run([pool = &stream.pool(), work] {
-      pool->parallel_for(work.how.batch * work.how.kv_heads, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) work.group(i / work.how.kv_heads, i % work.how.kv_heads);
+      const int64_t heads = work.how.given;
+      pool->parallel_for(work.how.batch * heads, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) work.group(i / heads, work.how.first_given + i % heads);
       });
     });
   });

@@ -67,6 +67,10 @@ struct Dropout {
 // their gradients to `dkey_values`, and does not write those in dqkv. A query and its gradient have the same
 // bits as with all positions on one rank if runs of rows are multiples of 8.
 //
+// The keys and values may also be of some key heads only: `given_heads` of them from `first_given` on. Only the query
+// heads that read these are computed, and only their columns of qkv, out, lse and gradients are read and written; the
+// results have the bits of a call for all heads.
+//
 // With `key_rows` too, key_values has the keys and values of those positions only, and attention over all of them
 // is made in steps (Liu et al., "Ring Attention", arXiv 2310.01889). `out` is then in accumulate_type. The first
 // step has the keys of the queries' own positions; further ones, which say that they are `further`, merge what
@@ -92,11 +96,14 @@ struct Attention {
   SequenceRows rows = {};      // without any: all
   SequenceRows key_rows = {};  // without any: all
   bool further = false;
-  Tensor key_values = {};   // [batch * keys(), 2 kv_heads * D], with `rows`
+  int64_t first_given = 0;
+  int64_t given_heads = 0;  // 0: all, from first_given 0
+  Tensor key_values = {};   // [batch * keys(), 2 given() * D], with `rows`
   Tensor dkey_values = {};  // the same in accumulate_type; of backward
   Tensor dqueries = {};     // [batch * queries(), heads * D], of backward with key_rows
   bool in_steps() const { return key_rows.rows() > 0; }
-  int64_t keys() const { return in_steps() ? key_rows.rows() : seq; }      // of a sample, given
+  int64_t keys() const { return in_steps() ? key_rows.rows() : seq; }  // of a sample, given
+  int64_t given() const { return given_heads > 0 ? given_heads : kv_heads; }
   int64_t queries() const { return rows.rows() > 0 ? rows.rows() : seq; }  // of a sample, here
   // Dropout of the probabilities. The element of (sample b, head h, query i, key j) is, as a global index,
   // (((first_sample + b) * global_heads + first_head + h) * seq + i) * seq + j; dropout.first_element is not

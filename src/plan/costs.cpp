@@ -53,10 +53,8 @@ ExpertBytes expert_bytes_of(const PretrainConfig& config, const ExpertNumbers& n
 }
 
 // Splits `seconds` of an exchange that may overlap with `attention` seconds of attention.
-ContextSeconds beside_attention(const PretrainConfig& config, const ContextNumbers& numbers, double seconds,
-                                double attention) {
-  const double context = config.mesh.context_parallel_size;
-  const double hidden = numbers.behind ? std::min(seconds, (context - 1) / context * attention) : 0;
+ContextSeconds beside_attention(const ContextNumbers& numbers, double seconds, double attention) {
+  const double hidden = numbers.hidden.hidden_of(seconds, attention);
   return {hidden, seconds - hidden};
 }
 
@@ -80,11 +78,11 @@ PlanCosts counted_costs(const PlanConfig& config, const Model& model) {
     // Products with weights are as many in each part; attention has twice as many products in I, and once more
     // those of F if they are repeated.
     const double attention = (flops.forward - (flops.weight - flops.shared)) * per_flop;
+    const double in_input = run.mesh.recompute_granularity == RecomputeGranularity::Full ? 3 : 2;
     const ContextSeconds forward = beside_attention(
-        run, numbers, moved.forward / costs.bytes_per_second + numbers.forward_calls * latency, attention);
-    const ContextSeconds input =
-        beside_attention(run, numbers, moved.input / costs.bytes_per_second + numbers.input_calls * latency,
-                         numbers.input_calls * attention);
+        numbers, moved.forward / costs.bytes_per_second + numbers.forward_calls * latency, attention);
+    const ContextSeconds input = beside_attention(
+        numbers, moved.input / costs.bytes_per_second + numbers.input_calls * latency, in_input * attention);
     const ExpertBytes rows = expert_bytes_of(run, block.experts);
     const auto rows_seconds = [&](double sent, int calls) {
       return sent / costs.bytes_per_second +

@@ -26,6 +26,14 @@ int ranks_on_host(Communicator& world) {
 
 int fair_threads(Communicator& world) { return std::max(1, available_cores() / ranks_on_host(world)); }
 
+int most_on_ranks(Communicator& world, int number) {
+  int64_t most = number;
+  ThreadPool pool(1);
+  Stream stream(Stream::Mode::Inline, pool);
+  world.all_reduce({&most, DType::I64, {1}}, Reduce::Max, stream);
+  return static_cast<int>(most);
+}
+
 int spare_cores(Communicator& world, int threads) {
   return std::max(0, available_cores() - ranks_on_host(world) * threads);
 }

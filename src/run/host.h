@@ -11,6 +11,8 @@ int ranks_on_host(Communicator& world);
 
 // The cores of this host divided by its ranks, at least 1. Collective.
 int fair_threads(Communicator& world);
+// The largest number that a rank has. Collective.
+int most_on_ranks(Communicator& world, int number);
 
 // The cores of this host that are left if each of its ranks uses `threads`. Collective.
 int spare_cores(Communicator& world, int threads);

@@ -104,34 +104,57 @@ void inherit_tokenizer(DataConfig& data, const CheckpointModel& from, bool is_te
   data.tokenizer_model = from.data.tokenizer_model;
 }
 
-void compare_checkpoint_model(nlohmann::json stored, nlohmann::json wanted, LoadPart part) {
+namespace {
+
+// Fields that may differ between a checkpoint and a run that loads this part of it. `rope`: the run's model has rotary
+// positions.
+std::vector<const char*> free_fields(LoadPart part, bool rope) {
   std::vector<const char*> free{"make_vocab_size_divisible_by", "moe_router_bias_update_rate",
                                 "moe_expert_capacity_factor", "moe_token_drop_policy"};
   if (part != LoadPart::All)
     free.insert(free.end(), {"seq_length", "hidden_dropout", "attention_dropout", "init_method_std",
                              "moe_aux_loss_coeff", "moe_z_loss_coeff"});
-  if (part != LoadPart::All && wanted.is_object() && wanted.value("position_embedding_type", "") == "rope")
+  if (part != LoadPart::All && rope)
     free.insert(free.end(),
                 {"max_position_embeddings", "rotary_base", "use_rope_scaling", "rope_scaling_factor",
                  "rotary_seq_len_interpolation_factor", "rope_type", "rotary_scaling_factor",
                  "original_max_position_embeddings", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"});
   if (part == LoadPart::Encoder) free.insert(free.end(), {"bert_head", "class_names", "bert_no_binary_head"});
-  if (part == LoadPart::Dense) {
-    if (stored.is_object() && !stored.value("num_experts", nlohmann::json()).is_null())
-      bad_input("--moe-use-upcycling: the checkpoint is of a model that has experts already: leave it out");
+  if (part == LoadPart::Dense)
     free.insert(free.end(), {"num_experts", "moe_layer_freq", "moe_ffn_hidden_size", "moe_router_topk",
                              "moe_router_score_function", "moe_router_num_groups", "moe_router_group_topk",
                              "moe_router_enable_expert_bias"});
-  }
+  return free;
+}
+
+void erase(const std::vector<const char*>& fields, nlohmann::json& model) {
+  if (!model.is_object()) return;
+  for (const char* field : fields) model.erase(field);
+}
+
+}  // namespace
+
+void compare_checkpoint_model(nlohmann::json stored, nlohmann::json wanted, LoadPart part) {
+  if (part == LoadPart::Dense && stored.is_object() &&
+      !stored.value("num_experts", nlohmann::json()).is_null())
+    bad_input("--moe-use-upcycling: the checkpoint is of a model that has experts already: leave it out");
+  const bool rope = wanted.is_object() && wanted.value("position_embedding_type", "") == "rope";
   // A field newer than the checkpoint: its default is the earlier behaviour.
   const nlohmann::json defaults = to_json(ModelConfig());
   if (stored.is_object())
     for (const auto& field : defaults.items())
       if (!stored.contains(field.key())) stored[field.key()] = field.value();
-  for (nlohmann::json* model : {&stored, &wanted})
-    if (model->is_object())
-      for (const char* field : free) model->erase(field);
-  compare_models(stored, wanted);
+  for (nlohmann::json* model : {&stored, &wanted}) erase(free_fields(part, rope), *model);
+  try {
+    compare_models(stored, wanted);
+  } catch (const Error& error) {
+    if (part != LoadPart::All) throw;
+    for (nlohmann::json* model : {&stored, &wanted}) erase(free_fields(LoadPart::Weights, rope), *model);
+    if (!differing_fields(stored, wanted, "", "").empty()) throw;
+    bad_input(
+        "{}\nGive the same values to resume it; trifold pretrain --finetune begins a new run with its weights",
+        error.what());
+  }
 }
 
 void load_weights(Replica& replica, const std::string& path) {

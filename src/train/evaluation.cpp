@@ -49,8 +49,9 @@ void sum_over_data_ranks(Replica& replica, std::span<LabelCount> counts) {
   for (LabelCount& count : counts) count = {count.labels / times, count.pairs / times, count.tokens / times};
 }
 
-LossSums forward_samples(Executor& executor, const Mesh& mesh, const DataSource& source, BatchBuffer& buffer,
-                         int64_t end, StopPoll& poll, double pair_scale, StepWatch* watch) {
+LossSums forward_samples(Executor& executor, const Mesh& mesh, RowCut cut, const DataSource& source,
+                         BatchBuffer& buffer, int64_t end, StopPoll& poll, double pair_scale,
+                         StepWatch* watch) {
   const int64_t block = buffer.batch().samples();
   LossSums sums;
   for_each_round(mesh, block, end, poll, [&](int64_t first) {
@@ -58,7 +59,7 @@ LossSums forward_samples(Executor& executor, const Mesh& mesh, const DataSource&
     if (first >= end && mesh.sizes().ranks(kExpertShareAxes) == 1) return;
     Batch batch = buffer.batch();
     read_padded(source, batch, first, end);
-    cut_rows(batch, rows_here(source.seq_length(), mesh.sizes(), mesh.coords()));
+    cut_rows(batch, rows_here(cut, source.seq_length(), mesh.sizes(), mesh.coords()));
     batch.pair_scale = pair_scale;
     const LossSums part = executor.evaluate(batch, watch);
     sums.loss += part.loss;
@@ -79,7 +80,8 @@ std::optional<LossSums> loss_sums(Replica& replica, Executor& executor, const Da
                                   StepWatch* watch) {
   const double pair_scale =
       has_pairs ? count_all_labels(replica, source, buffer, samples, poll).pair_scale() : 1;
-  LossSums sums = forward_samples(executor, replica.mesh(), source, buffer, samples, poll, pair_scale, watch);
+  LossSums sums = forward_samples(executor, replica.mesh(), replica.model().row_cut, source, buffer, samples,
+                                  poll, pair_scale, watch);
   if (poll.stopped()) return std::nullopt;
   sum_over_ranks(replica, {&sums, 1});
   return sums;
@@ -90,7 +92,7 @@ std::optional<LossSums> evaluate_model(Replica& replica, const DataSource& sourc
                                        const std::atomic<int>* signal) {
   const Mesh& mesh = replica.mesh();
   Batch shapes = batch_without_memory(micro_batch_size, source.seq_length());
-  cut_rows(shapes, rows_here(source.seq_length(), mesh.sizes(), mesh.coords()));
+  cut_rows(shapes, rows_here(replica.model().row_cut, source.seq_length(), mesh.sizes(), mesh.coords()));
   Executor executor(
       replica.place(), mesh, replica.ops(), replica.weights(), nullptr, replica.compute(), replica.side(),
       replica.dtype(),

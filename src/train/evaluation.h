@@ -35,8 +35,9 @@ void sum_over_data_ranks(Replica& replica, std::span<LabelCount> counts);
 // turn; the last one is filled up with padding, so that it can be sharded like the others. `buffer` holds one
 // micro-batch, `pair_scale` is that of all samples; `watch`, if given, observes the computation. `poll` is called before
 // each round of blocks and may end it.
-LossSums forward_samples(Executor& executor, const Mesh& mesh, const DataSource& source, BatchBuffer& buffer,
-                         int64_t end, StopPoll& poll, double pair_scale = 1, StepWatch* watch = nullptr);
+LossSums forward_samples(Executor& executor, const Mesh& mesh, RowCut cut, const DataSource& source,
+                         BatchBuffer& buffer, int64_t end, StopPoll& poll, double pair_scale = 1,
+                         StepWatch* watch = nullptr);
 
 // Turns each rank's sums into those over the data and pipeline axes; each sample counts once whatever the mesh.
 // Collective.

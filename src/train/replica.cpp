@@ -11,6 +11,17 @@
 
 namespace trifold {
 
+namespace {
+
+// Context-parallel ranks gather keys in as many pieces (nn/context/gathered_keys.h), so they must
+// agree on the threads that compute attention; a device computes all heads at once.
+MeshConfig with_agreed_threads(MeshConfig mesh, Communicator& world, int threads) {
+  if (mesh.context_parallel_size > 1) mesh.threads_per_rank = most_on_ranks(world, threads);
+  return mesh;
+}
+
+}  // namespace
+
 Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig& model, DType dtype,
                  uint64_t seed, std::vector<int> rank_of_stage, const ZeroConfig& zero,
                  const std::vector<int>& weight_versions, const PrecisionConfig& precision)
@@ -23,7 +34,8 @@ Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig&
       compute_(Stream::Mode::Inline, pool_, ops_.device),
       comm_(comm_mode(world), comm_pool_, ops_.device, QueueUse::Communicating),
       dtype_(dtype),
-      cut_(model, mesh, mesh_, seed, std::move(rank_of_stage)),
+      cut_(model, with_agreed_threads(mesh, world, ops_.device == nullptr ? pool_.size() : 1), mesh_, seed,
+           std::move(rank_of_stage)),
       layout_(cut_, mesh_.sizes(), mesh_.coords(), zero,
               zero_sharing(zero, mesh_.sizes(), world.world_nodes())),
       place_(layout_.place()) {
@@ -42,10 +54,10 @@ Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig&
   if (zero.offloads() && !how.state_on_host) how.offload = zero.offload.folder;
   weights_ = std::make_unique<ParamStore>(layout_.flat(), *groups_, ops_, dtype, how, comm_);
   place_.forward_row = with_residency(forward_row_of(place_));
-  const bool ring = mesh_.size(Axis::Cp) > 1 && mesh.context_exchange() == ContextExchange::Ring;
+  const bool passes_keys = mesh_.size(Axis::Cp) > 1 && mesh.context_exchange() != ContextExchange::AllToAll;
   const bool experts_travel = ops_.device != nullptr && mesh_.sizes().ranks(kExpertShareAxes) > 1;
   if (experts_travel) meet_experts();
-  if ((mesh_.size(Axis::Tp) > 1 || ring || experts_travel) &&
+  if ((mesh_.size(Axis::Tp) > 1 || passes_keys || experts_travel) &&
       (ops_.device != nullptr || spare_cores(world, pool_.size()) > 0))
     own_side_.emplace(comm_mode(world), side_pool_, ops_.device, QueueUse::Communicating);
 }

@@ -111,7 +111,7 @@ void Trainer::rehearse(int times) {
   std::fill_n(batch.lengths.as<int32_t>(), batch.lengths.elements(),
               static_cast<int32_t>(batch.seq_length()));
   const Mesh& mesh = replica_.mesh();
-  cut_rows(batch, rows_here(batch.seq_length(), mesh.sizes(), mesh.coords()));
+  cut_rows(batch, rows_here(replica_.model().row_cut, batch.seq_length(), mesh.sizes(), mesh.coords()));
   const auto give_batch = [&](int) { return batch; };
   const auto no_step = [](const Action&) {};
   abort_on_error(replica_.world(), [&] {
@@ -146,7 +146,7 @@ ReadOrder Trainer::read_order() const {
   order.stride = mesh.size(Axis::Dp) * micro_batch;
   order.micro_batch_size = micro_batch;
   order.count = (config_.batch.train_iters - steps_done_) * order_.micros;
-  order.rows = rows_here(train_.seq_length(), mesh.sizes(), mesh.coords());
+  order.rows = rows_here(replica_.model().row_cut, train_.seq_length(), mesh.sizes(), mesh.coords());
   order.permutation = activations_.micro_order;
   if (config_.batch.train_samples) order.end = *config_.batch.train_samples;
   return order;

@@ -31,9 +31,13 @@ class Length(ProgramTest):
             self.assertLess(abs(a - b), 1e-5 * a)
         _, text = self.pretrain(*again, status=2)
         self.assertIn("rotary_base", text)
-        # Another base needs --finetune.
-        _, text = self.pretrain(*ROPE, "--load", "short", "--rotary-base", 5, "--train-iters", 6, status=2)
-        self.assertIn("rotary_base", text)
+        # Another base or length needs --finetune; another width is another model.
+        for other in (["--rotary-base", 5], ["--seq-length", 64]):
+            _, text = self.pretrain(*ROPE, "--load", "short", *other, "--train-iters", 6, status=2)
+            self.assertIn(other[0][2:].replace("-", "_"), text)
+            self.assertIn("pretrain --finetune begins a new run with its weights", text)
+        _, text = self.pretrain(*ROPE, "--load", "short", "--hidden-size", 64, "--train-iters", 6, status=2)
+        self.assertNotIn("--finetune", text)
 
     def test_losses_by_position_add_up_to_the_loss_on_every_mesh(self):
         self.pretrain(*ROPE, "--train-iters", 4, "--save", "model")

@@ -61,12 +61,13 @@ class Mpi(ProgramTest):
             self.assertEqual(len(self.losses(f"mpi_{exchange}.jsonl")), 10)
             self.assertEqual(self.losses(f"{exchange}.jsonl"), self.losses(f"mpi_{exchange}.jsonl"))
 
+    # Four context ranks have copies of two key heads.
     def test_eight_processes_share_each_sample(self):
-        self.pretrain("--train-iters", 4, "--f64", "--num-attention-heads", 8, "--log-json", "one.jsonl")
+        run = ["--train-iters", 4, "--f64", "--num-attention-heads", 8, "--group-query-attention", "--num-query-groups", 2]
+        self.pretrain(*run, "--log-json", "one.jsonl")
         meshes = [("all_gather", ["--cp", 4, "--tp", 2, "--sequence-parallel"]), ("a2a", ["--cp", 4, "--pp", 2])]
         for exchange, mesh in [*meshes, ("p2p", ["--cp", 8])] if WHOLE else meshes:
-            self.pretrain("--train-iters", 4, "--f64", "--num-attention-heads", 8, *mesh, "--cp-comm-type", exchange,
-                          "--log-json", f"{exchange}.jsonl", prefix=self.mpi(8))
+            self.pretrain(*run, *mesh, "--cp-comm-type", exchange, "--log-json", f"{exchange}.jsonl", prefix=self.mpi(8))
             for one, eight in zip(self.losses("one.jsonl"), self.losses(f"{exchange}.jsonl"), strict=True):
                 self.assertLess(abs(one - eight), 1e-11 * one)
 

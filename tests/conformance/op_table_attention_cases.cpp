@@ -56,19 +56,27 @@ void attention(OpRun& run) {
   }
 }
 
-// The queries of a context-parallel rank with the keys of all positions.
+// The queries of a context-parallel rank with the keys of all positions, of the heads that `how` says.
 void gathered(OpRun& run, Attention how, const Tensor& qkv, const Tensor& dout) {
-  const int64_t columns = 2 * how.kv_heads * how.head_dim;
+  const int64_t columns = 2 * how.given() * how.head_dim;
   const Shape keys{how.batch * how.seq, columns};
   how.key_values = run.in(keys, normal(keys.elements(), 5));
   how.dkey_values = run.out(run.wide(), keys);
-  const Tensor out = run.out(dout.shape);
-  const Tensor lse = run.out(run.wide(), {how.batch, how.heads, how.queries()});
+  // What belongs to other heads is left alone.
+  const Shape sums{how.batch, how.heads, how.queries()};
+  const Tensor out = run.out(dout.shape, Values(static_cast<size_t>(dout.elements()), 1));
+  const Tensor lse = run.out(run.wide(), sums, Values(static_cast<size_t>(sums.elements()), 1));
   run.ops().attention(run.stream(), out, lse, qkv, how);
   // From another output, which both tables round alike. The gradients of the keys in dqkv are not written.
   run.ops().attention_backward(run.stream(),
                                run.out(qkv.shape, Values(static_cast<size_t>(qkv.elements()), 1)), dout, qkv,
                                run.in(dout.shape, normal(dout.elements(), 6)), lse, how);
+}
+
+// The same with the keys of the second head alone.
+void gathered_head(OpRun& run, Attention how, const Tensor& qkv, const Tensor& dout) {
+  how.first_given = how.given_heads = 1;
+  gathered(run, how, qkv, dout);
 }
 
 // The same in steps, first over the keys of its own positions.
@@ -129,6 +137,7 @@ void of_ranks(OpRun& run) {
     const Tensor qkv = run.in(packed, normal(packed.elements(), 1));
     const Tensor dout = run.in(narrow, normal(narrow.elements(), 2));
     gathered(run, how, qkv, dout);
+    gathered_head(run, how, qkv, dout);
     in_steps(run, how, kParts, part, qkv, dout);
   }
 }

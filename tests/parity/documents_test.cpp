@@ -109,7 +109,8 @@ Trained train_on(const DataSource& data, const PretrainConfig& asked, const Trai
         trained.curve.grad_norms.push_back(step.grad_norm);
       }
       const ParamList& params = trainer.replica().model().params;
-      if (world.size() == 1 && trainer.steps_done() == 1)
+      const bool whole = world.size() == trainer.replica().mesh().size(Axis::Cp);
+      if (whole && world.rank() == 0 && trainer.steps_done() == 1)
         for (ParamId id : params.by_name())
           trained.gradients[params[id].shard.name] =
               gradient_values(trainer, trainer.grads().grad(id), places);
@@ -154,6 +155,22 @@ TEST_P(Documents, PackedTrainAsOneByOne) {
   ASSERT_FALSE(packed.gradients.empty());
   for (const auto& [name, gradient] : packed.gradients)
     EXPECT_LT(relative_error(gradient, apart.gradients.at(name)), 1e-11) << name;
+  struct {
+    int cp;
+    ContextExchange exchange;
+  } const cuts[] = {{2, ContextExchange::AllGather},
+                    {4, ContextExchange::Ring},
+                    {4, ContextExchange::AllToAll},
+                    {8, ContextExchange::AllGather}};
+  for (const auto& [cp, exchange] : cuts) {
+    SCOPED_TRACE(fmt::format("cp {} {}", cp, name_of(exchange)));
+    PretrainConfig cut = on_mesh(config, 1, 1, 1, cp);
+    cut.mesh.cp_comm_type = exchange;
+    const Trained shared = train_on(packed_documents(), cut);
+    expect_close(shared.curve, apart.curve, 1e-11);
+    for (const auto& [name, gradient] : shared.gradients)
+      EXPECT_LT(relative_error(gradient, apart.gradients.at(name)), 1e-11) << name;
+  }
   // Documents that see each other are something else.
   EXPECT_GT(relative_error(train_on(packed_documents(false), config).curve.losses[0], apart.curve.losses[0]),
             1e-4);

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "data/read_ahead.h"
 #include "parity/whole.h"
 #include "support/compare.h"
+#include "text/samples.h"
 
 namespace trifold::test {
 
@@ -29,7 +31,7 @@ PretrainConfig config_of(const MatrixCase& c, const MatrixMesh& mesh) {
   config.model.num_layers = c.model.layers;
   config.model.num_attention_heads = 8;
   config.model.ffn_hidden_size = 64;
-  config.model.seq_length = config.model.max_position_embeddings.emplace(8);
+  config.model.seq_length = config.model.max_position_embeddings.emplace(c.model.positions);
   config.model.hidden_dropout = config.model.attention_dropout = c.model.dropout;
   config.model.untie_embeddings_and_output_weights = !c.model.tied;
   if (c.model.key_heads > 0) make_llama(config.model, c.model.key_heads);
@@ -88,6 +90,33 @@ std::string name_of(const MatrixMesh& mesh) {
 
 namespace {
 
+// Samples of few tokens, in which 0 ends a document.
+class FewTokens final : public Samples {
+ public:
+  explicit FewTokens(const DataSource& data) : data_(data) {}
+  int64_t count() const override { return data_.samples(); }
+  void read(int64_t index, std::span<int32_t> out) const override {
+    const auto length = static_cast<int64_t>(out.size()) - 1;
+    BatchBuffer buffer(1, length);
+    Batch batch = buffer.batch();
+    data_.read(batch, index);
+    std::copy_n(batch.tokens.as<int32_t>(), length, out.begin());
+    out.back() = batch.labels.as<int32_t>()[length - 1];
+  }
+
+ private:
+  const DataSource& data_;
+};
+
+Curve curve_of(const PretrainConfig& config, bool documents) {
+  if (!documents) return train_and_evaluate(config);
+  const std::unique_ptr<DataSource> tokens = few_tokens(config.model);
+  const SampleSource data(
+      std::make_unique<FewTokens>(*tokens), config.model.seq_length,
+      {.end = 0, .mask_loss = true, .restart_positions = true, .separate_attention = true});
+  return train(config, data, {.evaluate = true});
+}
+
 std::string kind_of(const MatrixModel& model) {
   if (model.bert) return "bert";
   if (model.experts > 0) return fmt::format("{} experts", model.experts);
@@ -99,9 +128,10 @@ std::string kind_of(const MatrixModel& model) {
 }  // namespace
 
 std::string name_of(const MatrixCase& c) {
-  return fmt::format("{} {} chunks {} micros {} layers {} dropout {} {} {} recompute {} zero {}",
+  return fmt::format("{} {} chunks {} micros {} layers {} dropout {} {} {}{} recompute {} zero {}",
                      name_of(c.mesh), c.schedule, c.chunks, c.micros, c.model.layers, c.model.dropout,
-                     c.model.f64 ? "f64" : "f32", kind_of(c.model), name_of(c.recompute), c.zero_stage);
+                     c.model.f64 ? "f64" : "f32", kind_of(c.model), c.model.documents ? " documents" : "",
+                     name_of(c.recompute), c.zero_stage);
 }
 
 const Curve& Matrix::reference(const MatrixCase& c, const MatrixMesh& mesh) {
@@ -120,10 +150,12 @@ const Curve& Matrix::reference(const MatrixCase& c, const MatrixMesh& mesh) {
                 c.model.key_heads,
                 c.model.bert,
                 c.model.experts,
-                c.model.head_parts};
+                c.model.head_parts,
+                c.model.positions,
+                c.model.documents};
   const auto found = known_.find(key);
   if (found != known_.end()) return found->second;
-  return known_.emplace(key, train_and_evaluate(config_of(c, mesh))).first->second;
+  return known_.emplace(key, curve_of(config_of(c, mesh), c.model.documents)).first->second;
 }
 
 void Matrix::check(const MatrixCase& c) {
@@ -132,7 +164,7 @@ void Matrix::check(const MatrixCase& c) {
   config.mesh.recompute_granularity = c.recompute;
   config.zero.zero_stage = c.zero_stage;
   Curve curve;
-  ASSERT_NO_THROW(curve = train_and_evaluate(config));
+  ASSERT_NO_THROW(curve = curve_of(config, c.model.documents));
   ASSERT_EQ(curve.losses.size(), size_t{kSteps});
   MatrixCase whole = c;
   whole.model.head_parts = 1;

@@ -35,6 +35,8 @@ struct MatrixModel {
   int64_t experts = 0;  // 0: one feed-forward network
   // Parts of the output layer (--pipeline-vocab-parts), also of the run that gives the bits.
   int head_parts = 1;
+  int64_t positions = 8;   // of a sample
+  bool documents = false;  // that do not see each other
 };
 
 struct MatrixCase {
@@ -61,7 +63,7 @@ class Matrix {
 
   // By mesh, global batch and model.
   using Key = std::tuple<int, int, ContextExchange, int, int, int, bool, int, int64_t, double, bool, bool,
-                         int64_t, bool, int64_t, int>;
+                         int64_t, bool, int64_t, int, int64_t, bool>;
   std::map<Key, Curve> known_;
 };
 

@@ -122,13 +122,12 @@ inline std::unique_ptr<DataSource> few_tokens(ModelConfig model) {
   return synthetic_data(model, 11);
 }
 
-inline Curve train(const PretrainConfig& asked, const TrainOptions& options) {
+inline Curve train(const PretrainConfig& asked, const DataSource& data, const TrainOptions& options) {
   const PretrainConfig config = on_test_device(asked);
-  const std::unique_ptr<DataSource> data = few_tokens(config.model);
   const int64_t last = options.stop_after == 0 ? config.batch.train_iters : options.stop_after;
   Curve curve;
   run_on_ranks(config.mesh, [&](Communicator& world) {
-    Trainer trainer(world, config, *data, data.get());
+    Trainer trainer(world, config, data, &data);
     if (!options.load.empty()) trainer.load(options.load);
     while (trainer.steps_done() < last) {
       for (const StepReport& step : trainer.advance()) {
@@ -146,6 +145,10 @@ inline Curve train(const PretrainConfig& asked, const TrainOptions& options) {
     if (world.rank() == 0) curve.valid_loss = loss;
   });
   return curve;
+}
+
+inline Curve train(const PretrainConfig& config, const TrainOptions& options) {
+  return train(config, *few_tokens(config.model), options);
 }
 
 // Trains until `stop_after` steps are done (0: all), loading from and saving to `load` and `save` if given.

@@ -81,6 +81,10 @@ TEST(SearchAxes, ContextRanksAreForLongSamples) {
   Layout cut = at(2, 1);
   cut[SearchAxis::Context] = 4;
   EXPECT_EQ(candidates(run, SearchAxis::Exchange, cut).size(), 3U);
+  run.model.group_query_attention = true;  // four ranks share each of two key heads
+  run.model.num_query_groups = 2;
+  EXPECT_EQ(candidates(run, SearchAxis::Exchange, cut).size(), 3U);
+  run.model.group_query_attention = false;
   cut[SearchAxis::Context] = 3;  // does not divide 8 heads
   EXPECT_EQ(candidates(run, SearchAxis::Exchange, cut).size(), 2U);
   cut[SearchAxis::Context] = 4;

@@ -85,8 +85,11 @@ const std::vector<Case>& cases() {
       {"--seq-length 66 is not a multiple of 2 x --context-parallel-size 2 = 4: each rank has positions from",
        [](C& c) { context(c, 2), c.model.seq_length = 66; }},
       {"--cp-comm-type a2a cuts the 4 query heads and 4 key heads of a tensor rank over "
-       "--context-parallel-size 8, which does not divide them: give a divisor of both",
+       "--context-parallel-size 8, which must divide the query heads, and divide the key heads or be a multiple of "
+       "them: give another size, or --cp-comm-type all_gather or p2p",
        [](C& c) { context(c, 8), c.mesh.cp_comm_type = ContextExchange::AllToAll; }},
+      {"--seq-length 66 is not a multiple of --context-parallel-size 4, whose ranks share a sample evenly: 64 and 68",
+       [](C& c) { context(c, 4), c.model.model_type = ModelType::Bert, c.model.seq_length = 66; }},
       {"--cp-comm-type p2p has no effect with --context-parallel-size 1: leave it out",
        [](C& c) { c.mesh.cp_comm_type = ContextExchange::Ring; }},
       {"--ranks 8 is not divisible by tensor 1 x context 3 x pipeline 1 = 3: 6 and 9 are",

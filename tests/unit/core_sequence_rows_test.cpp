@@ -27,6 +27,20 @@ TEST(SequenceRows, AreARunFromEachEnd) {
   EXPECT_EQ(positions_of(SequenceRows::zig_zag(16, 1, 2)), (Positions{4, 5, 6, 7, 8, 9, 10, 11}));
 }
 
+TEST(SequenceRows, MayFollowEachOther) {
+  EXPECT_EQ(positions_of(SequenceRows::consecutive(12, 0, 3)), (Positions{0, 1, 2, 3}));
+  EXPECT_EQ(positions_of(SequenceRows::consecutive(12, 2, 3)), (Positions{8, 9, 10, 11}));
+  EXPECT_EQ(positions_of(SequenceRows::consecutive(9, 1, 3)), (Positions{3, 4, 5}));
+  EXPECT_TRUE(SequenceRows::consecutive(9, 0, 1).whole());
+}
+
+TEST(SequenceRows, KnowThoseOfOtherRanks) {
+  for (const RowCut how : {RowCut::BothEnds, RowCut::Consecutive})
+    for (int part = 0; part < 3; ++part)
+      EXPECT_EQ(SequenceRows::cut(how, 12, 1, 3).of_part(part), SequenceRows::cut(how, 12, part, 3));
+  EXPECT_EQ(SequenceRows(12).of_part(0), SequenceRows(12));
+}
+
 TEST(SequenceRows, OfOneRankAreAll) {
   const SequenceRows rows = SequenceRows::zig_zag(5, 0, 1);
   EXPECT_TRUE(rows.whole());

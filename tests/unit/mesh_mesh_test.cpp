@@ -150,7 +150,7 @@ TEST(Mesh, ContextRanksLieBetweenTensorAndDataRanks) {
     EXPECT_EQ(label_of(mesh.coords()),
               fmt::format("dp{}{}.pp0.tp{}", rank / 4, rank / 2 % 2 == 1 ? ".cp1" : "", rank % 2));
   });
-  const SequenceRows rows = rows_here(16, sizes, coords_of(3, sizes));
+  const SequenceRows rows = rows_here(RowCut::BothEnds, 16, sizes, coords_of(3, sizes));
   EXPECT_EQ(rows.runs()[0].begin, 4);
   EXPECT_EQ(rows.runs()[1].begin, 8);
 }

@@ -23,6 +23,8 @@ struct ContextCase {
   double dropout = 0;
   bool documents = false;
   bool padded = false;  // positions see all others but the padding of the second sample
+  int threads = 1;
+  RowCut cut() const { return padded ? RowCut::Consecutive : RowCut::BothEnds; }
 };
 
 constexpr int64_t kSamples = 2, kPositions = 48, kHeads = 4, kWidth = 8, kQueries = kHeads * kWidth;
@@ -57,7 +59,8 @@ Result attend(Communicator& world, const ContextCase& c) {
   ParamList params;
   BlockBuilder builder(params, mesh, 0, kSeed);
   const AttentionCore core(builder, "attention", {mesh, "attention", kHeads, c.kv_heads, kWidth}, c.dropout,
-                           c.padded ? AttentionSight::Both : AttentionSight::Causal, 1, c.sharing);
+                           c.padded ? AttentionSight::Both : AttentionSight::Causal, 1,
+                           {c.sharing, c.threads});
   BatchBuffer buffer(kSamples, kPositions);
   Batch batch = buffer.batch();
   batch.first_sample = 5;
@@ -69,7 +72,7 @@ Result attend(Communicator& world, const ContextCase& c) {
   if (c.documents) batch.document_begin = {begins.data(), DType::I32, {kSamples, kPositions}};
   std::vector<int32_t> lengths{static_cast<int32_t>(kPositions), 5};
   if (c.padded) batch.lengths = {lengths.data(), DType::I32, {kSamples}};
-  const SequenceRows rows = rows_here(kPositions, mesh.sizes(), mesh.coords());
+  const SequenceRows rows = rows_here(c.cut(), kPositions, mesh.sizes(), mesh.coords());
   cut_rows(batch, rows);
   Numbers qkv = cut_numbers(random_numbers(kSamples * kPositions * columns, "qkv"), rows, columns);
   Numbers dout = cut_numbers(random_numbers(kSamples * kPositions * kQueries, "dout"), rows, kQueries);
@@ -103,7 +106,7 @@ TEST_P(ContextAttention, IsThatOfOneRank) {
   run_ranks(c.ranks,
             [&](Communicator& world) { parts[static_cast<size_t>(world.rank())] = attend(world, c); });
   for (int rank = 0; rank < c.ranks; ++rank) {
-    const SequenceRows rows = SequenceRows::zig_zag(kPositions, rank, c.ranks);
+    const SequenceRows rows = SequenceRows::cut(c.cut(), kPositions, rank, c.ranks);
     const Result& part = parts[static_cast<size_t>(rank)];
     EXPECT_LT(relative_error(part.out, cut_numbers(whole.out, rows, kQueries)), 1e-12) << rank;
     EXPECT_LT(relative_error(part.dqkv, cut_numbers(whole.dqkv, rows, kQueries + 2 * c.kv_heads * kWidth)),
@@ -115,7 +118,14 @@ TEST_P(ContextAttention, IsThatOfOneRank) {
 INSTANTIATE_TEST_SUITE_P(
     Ways, ContextAttention,
     ::testing::Values(ContextCase{"GatheredKeys", 2, ContextSharing::GatherKeys, 2, 0.2, true},
+                      ContextCase{"GatheredOneByOne", 3, ContextSharing::GatherKeys, 4, 0.2, true},
+                      ContextCase{"GatheredUnevenly", 2, ContextSharing::GatherKeys, 4, 0, false, false, 3},
+                      ContextCase{"GatheredAtOnce", 4, ContextSharing::GatherKeys, 4, 0.2, true, false, 8},
                       ContextCase{"ExchangedHeads", 2, ContextSharing::ExchangeHeads, 2, 0.2, true},
+                      ContextCase{"OneKeyHeadOnAll", 4, ContextSharing::ExchangeHeads, 1, 0.2, true},
+                      ContextCase{"KeyHeadsOnTwoEach", 4, ContextSharing::ExchangeHeads, 2, 0.2, true},
+                      ContextCase{"ExchangedHeadsOfBert", 4, ContextSharing::ExchangeHeads, 4, 0.2, false,
+                                  true},
                       ContextCase{"RingOf2", 2, ContextSharing::PassKeys, 4, 0, false},
                       ContextCase{"RingOf3", 3, ContextSharing::PassKeys, 1, 0.2, false},
                       ContextCase{"RingOf4", 4, ContextSharing::PassKeys, 2, 0.2, true},

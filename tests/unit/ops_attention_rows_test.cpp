@@ -1,4 +1,5 @@
 // Attention of some positions of a sequence to keys and values of all, at once or in steps, as on context-parallel ranks.
+#include <deque>
 #include <map>
 
 #include "unit/ops_support.h"
@@ -90,18 +91,36 @@ class Rows {
   int64_t queries() const { return queries_; }
   int64_t keys() const { return keys_; }
 
-  Outputs3 whole() const { return run(attention_of(c_), SequenceRows(c_.seq)); }
+  Outputs3 whole() const { return run({attention_of(c_)}, SequenceRows(c_.seq)); }
 
-  Outputs3 part(const SequenceRows& rows) const {
-    Attention how = attention_of(c_);
-    how.rows = rows;
-    const Shape shape{c_.batch * c_.seq, keys_};
-    const Host keys(dtype_, shape, columns_of(qkv_, queries_ + keys_, queries_, queries_ + keys_));
-    const Host dkeys(accumulate_type(dtype_), shape, Values(static_cast<size_t>(shape.elements()), NAN));
-    how.key_values = keys;
-    how.dkey_values = dkeys;
-    Outputs3 result = run(how, rows);
-    result.dkeys = dkeys.values();
+  // With the keys of `each` heads at a time (0: of all). `dkeys` are then those of the groups of heads in turn.
+  Outputs3 part(const SequenceRows& rows, int64_t each = 0) const {
+    std::deque<Host> keys, dkeys;
+    std::vector<Attention> calls;
+    if (each == 0) each = c_.kv_heads;
+    for (int64_t first = 0; first < c_.kv_heads; first += each) {
+      Attention& how = calls.emplace_back(attention_of(c_));
+      how.rows = rows;
+      how.first_given = first;
+      how.given_heads = std::min(each, c_.kv_heads - first);
+      const Shape shape{c_.batch * c_.seq, 2 * how.given_heads * c_.width};
+      how.key_values = keys.emplace_back(dtype_, shape, keys_of(first, how.given_heads));
+      how.dkey_values = dkeys.emplace_back(accumulate_type(dtype_), shape,
+                                           Values(static_cast<size_t>(shape.elements()), NAN));
+    }
+    Outputs3 result = run(calls, rows);
+    for (const Host& some : dkeys) {
+      const Values values = some.values();
+      result.dkeys.insert(result.dkeys.end(), values.begin(), values.end());
+    }
+    return result;
+  }
+
+  // From gradients of the keys of all heads those that part(rows, each) returns.
+  Values by_groups(const Values& dkeys, int64_t each) const {
+    Values result;
+    for (int64_t first = 0; first < c_.kv_heads; first += each)
+      append_columns(result, dkeys, keys_, 0, first, std::min(each, c_.kv_heads - first));
     return result;
   }
 
@@ -156,23 +175,41 @@ class Rows {
   }
 
  private:
-  Outputs3 run(Attention how, const SequenceRows& rows) const {
+  // Appends keys, then values, of some heads in each row of a matrix in which those of all begin at column `begin`.
+  void append_columns(Values& to, const Values& from, int64_t columns, int64_t begin, int64_t first,
+                      int64_t count) const {
+    for (size_t row = 0; row < from.size() / static_cast<size_t>(columns); ++row)
+      for (const int64_t kind : {int64_t{0}, c_.kv_heads}) {
+        const auto at =
+            from.begin() + static_cast<int64_t>(row) * columns + begin + (kind + first) * c_.width;
+        to.insert(to.end(), at, at + count * c_.width);
+      }
+  }
+  Values keys_of(int64_t first, int64_t count) const {
+    Values result;
+    append_columns(result, qkv_, queries_ + keys_, queries_, first, count);
+    return result;
+  }
+
+  Outputs3 run(std::vector<Attention> calls, const SequenceRows& rows) const {
     const int64_t here = c_.batch * rows.rows();
     Values packed = rows_of(qkv_, c_, rows, queries_ + keys_);
-    if (how.key_values.data != nullptr)  // its own keys and values are not read
+    if (calls[0].key_values.data != nullptr)  // its own keys and values are not read
       for (size_t i = 0; i < packed.size(); ++i)
         if (static_cast<int64_t>(i) % (queries_ + keys_) >= queries_) packed[i] = NAN;
     std::vector<int32_t> begins = begins_;
-    if (!begins.empty()) how.first_keys = {begins.data(), DType::I32, {c_.batch, c_.seq}};
     std::vector<int32_t> lengths = c_.lengths;
-    if (!lengths.empty()) how.lengths = {lengths.data(), DType::I32, {c_.batch}};
+    for (Attention& how : calls) {
+      if (!begins.empty()) how.first_keys = {begins.data(), DType::I32, {c_.batch, c_.seq}};
+      if (!lengths.empty()) how.lengths = {lengths.data(), DType::I32, {c_.batch}};
+    }
     const Host in(dtype_, {here, queries_ + keys_}, packed);
     const Host out(dtype_, {here, queries_}, Values(static_cast<size_t>(here * queries_), NAN));
     const Host lse(accumulate_type(dtype_), {c_.batch, c_.heads, rows.rows()});
     const Host grad(dtype_, {here, queries_ + keys_}, Values(packed.size(), 7));
     const Host dout(dtype_, {here, queries_}, rows_of(dout_, c_, rows, queries_));
-    ops_.attention(stream_, out, lse, in, how);
-    ops_.attention_backward(stream_, grad, dout, in, out, lse, how);
+    for (const Attention& how : calls) ops_.attention(stream_, out, lse, in, how);
+    for (const Attention& how : calls) ops_.attention_backward(stream_, grad, dout, in, out, lse, how);
     return {out.values(), lse.values(), grad.values(), {}};
   }
 
@@ -330,6 +367,24 @@ TEST(AttentionRows, StepsBeginWithTheirOwnKeysAndKeysDoNotOverlapThem) {
   });
 }
 
+// Some key heads at a time.
+TEST(AttentionRows, HaveTheSameBitsByGroupsOfHeads) {
+  for (const Case& c : {Case{2, 28, 4, 2, 16, 2, 0.2}, Case{2, 48, 6, 3, 16, 4, 0.2, {1, 5, 30, 12}}})
+    for (const DType dtype : {DType::F64, DType::F32, DType::BF16})
+      with_every_table([&](const OpTable& ops, Stream& stream) {
+        const Rows rows(c, ops, stream, dtype);
+        const SequenceRows mine = SequenceRows::zig_zag(c.seq, 1, c.parts);
+        const Outputs3 all = rows.part(mine);
+        for (const int64_t each : {1, 2}) {
+          const Outputs3 some = rows.part(mine, each);
+          EXPECT_EQ(some.out, all.out) << each;
+          EXPECT_EQ(some.lse, all.lse) << each;
+          EXPECT_EQ(some.dqkv, all.dqkv) << each;
+          EXPECT_EQ(some.dkeys, rows.by_groups(all.dkeys, each)) << each;
+        }
+      });
+}
+
 TEST(AttentionRows, NeedAllKeys) {
   Attention how = attention_of(kCases[0]);
   how.rows = SequenceRows::zig_zag(12, 0, 3);
@@ -344,6 +399,9 @@ TEST(AttentionRows, NeedAllKeys) {
     how.seq = 14;
     EXPECT_THROW(ops.attention(stream, out, lse, packed, how), Error);
     how.seq = 12;
+    how.first_given = how.given_heads = 1;  // the second of one
+    EXPECT_THROW(ops.attention(stream, out, lse, packed, how), Error);
+    how.first_given = how.given_heads = 0;
     how.key_values = {};
   });
 }

@@ -184,7 +184,8 @@ TEST(PlanReport, PredictsMemoryAndTrafficOfContextRanks) {
     for (const auto recompute : {RecomputeGranularity::None, RecomputeGranularity::Full}) {
       const bool bf16 = recompute == RecomputeGranularity::Full;
       PretrainConfig config = on_mesh(small_run(), 1, 2, 2, 2);
-      make_llama(config.model, 4);
+      // Exchanged heads: a tensor rank's one key head is on both context ranks.
+      make_llama(config.model, exchange == ContextExchange::AllToAll ? 2 : 4);
       config.model.num_layers = 5;
       config.mesh.cp_comm_type = exchange;
       config.mesh.sequence_parallel = true;
@@ -208,7 +209,7 @@ TEST(PlanReport, PredictsMemoryAndTrafficOfContextRanks) {
     }
 }
 
-// A ring sends as much behind attention, as far as its products take as long; gathering waits for all of it.
+// A ring sends as much behind attention, as far as its products take as long; gathering waits for a group of heads.
 TEST(PlanReport, ReportsTheWaitsOfContextRanks) {
   PretrainConfig config = on_mesh(small_run(), 1, 1, 1, 4);
   config.model.seq_length = config.model.max_position_embeddings.emplace(4096);
@@ -221,7 +222,17 @@ TEST(PlanReport, ReportsTheWaitsOfContextRanks) {
     EXPECT_EQ(report.exchanges.size(), 1U);
     return report.exchanges[0];
   };
-  const ContextSeconds gathered = exchanges(ContextExchange::AllGather, 100);
+  const ContextSeconds heads = exchanges(ContextExchange::AllToAll, 100);
+  EXPECT_EQ(heads.hidden, 0);
+  EXPECT_GT(heads.exposed, 0);
+  ContextSeconds gathered = exchanges(ContextExchange::AllGather, 1e9);
+  EXPECT_NEAR(gathered.hidden, 3 * gathered.exposed,
+              1e-12 * gathered.hidden);  // all but the first of four heads
+  config.mesh.threads_per_rank = 2;      // each group has a head for each
+  gathered = exchanges(ContextExchange::AllGather, 1e9);
+  EXPECT_NEAR(gathered.hidden, gathered.exposed, 1e-12 * gathered.hidden);
+  config.mesh.threads_per_rank = 4;
+  gathered = exchanges(ContextExchange::AllGather, 100);
   EXPECT_EQ(gathered.hidden, 0);
   EXPECT_GT(gathered.exposed, 0);
   const ContextSeconds ring = exchanges(ContextExchange::Ring, 1e9);
@@ -233,6 +244,18 @@ TEST(PlanReport, ReportsTheWaitsOfContextRanks) {
   // Three of four steps of six attention products, of 2 x 4096^2 / 2 x 32 flops each, in 2 layers of 8 samples.
   EXPECT_NEAR(slow.hidden, 0.75 * 6 * 4096.0 * 4096 * 32 * 2 * 8 / 4 / (plan_of(config).peak_gflops * 1e9),
               1e-9 * slow.hidden);
+}
+
+// Gathered in four groups of heads, keys take a quarter of the memory.
+TEST(PlanReport, MoreGroupsOfHeadsNeedLessMemory) {
+  PretrainConfig config = on_mesh(small_run(), 1, 1, 1, 4);
+  config.model.seq_length = config.model.max_position_embeddings.emplace(4096);
+  const auto scratch = [&](int threads) {
+    config.mesh.threads_per_rank = threads;
+    return make_plan_report(plan_of(config)).memory[0].predicted_activations;
+  };
+  // Twice all keys and values and twice their gradients, of 2 samples of 4096 positions and 2 x 32 columns.
+  EXPECT_EQ(scratch(4) - scratch(1), 4U * 2 * 4096 * 64 * 4 * 3 / 4);
 }
 
 // More ranks for the positions: less to hold, less to compute, more to send.

@@ -54,7 +54,8 @@ std::vector<int64_t> exchange_candidates(const SearchJob& job, const Layout& bef
   const int64_t keys = std::max(tensor, key_heads(job.run.model)) / tensor;
   std::vector<int64_t> exchanges;
   for (const auto& entry : Names<ContextExchange>::kAll)
-    if (entry.value != ContextExchange::AllToAll || (heads % context == 0 && keys % context == 0))
+    if (entry.value != ContextExchange::AllToAll ||
+        (heads % context == 0 && (keys % context == 0 || context % keys == 0)))
       exchanges.push_back(static_cast<int64_t>(entry.value));
   return exchanges;
 }

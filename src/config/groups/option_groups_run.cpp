@@ -46,10 +46,10 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
       .also("cp")
       .of_execution();
   table
-      .add("cp-comm-type", &mesh.cp_comm_type,
-           "Attention over context ranks: gather keys and values, exchange heads, or send keys and values "
-           "round "
-           "a ring behind the computation; needs --cp.")
+      .add(
+          "cp-comm-type", &mesh.cp_comm_type,
+          "Attention over context ranks: gather keys and values, exchange heads, or send keys and values round a "
+          "ring behind the computation; needs --cp.")
       .absent("all_gather")
       .of_execution();
   table

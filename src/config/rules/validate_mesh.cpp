@@ -1,5 +1,6 @@
 #include "config/rules/validate_mesh.h"
 
+#include "config/fields/model_family.h"
 #include "config/fields/pipeline_choice.h"
 
 namespace trifold {
@@ -159,15 +160,16 @@ void check_exchanged_heads(const PretrainConfig& config, Problems& problems) {
   const int64_t context = config.mesh.context_parallel_size;
   const int64_t heads = config.model.num_attention_heads / tensor;
   const int64_t keys = std::max(tensor, key_heads(config.model)) / tensor;
-  if (heads % context != 0 || keys % context != 0)
+  if (heads % context != 0 || (keys % context != 0 && context % keys != 0))
     problems
         .about("cp-comm-type", "context-parallel-size", "num-attention-heads", "num-query-groups",
                "tensor-model-parallel-size")
         .wrong(
             "--cp-comm-type a2a cuts the {} query heads and {} key heads of a tensor rank over "
-            "--context-parallel-size {}, which does not divide them",
+            "--context-parallel-size {}, which must divide the query heads, and divide the key heads or be a multiple "
+            "of them",
             heads, keys, context)
-        .right("give a divisor of both, or --cp-comm-type all_gather or p2p");
+        .right("give another size, or --cp-comm-type all_gather or p2p");
 }
 
 }  // namespace
@@ -176,7 +178,14 @@ void check_context(const PretrainConfig& config, Problems& problems) {
   const int64_t context = config.mesh.context_parallel_size;
   if (!problems.sound({"context-parallel-size"}) || context == 1) return;
   if (config.mesh.context_exchange() == ContextExchange::AllToAll) check_exchanged_heads(config, problems);
-  if (problems.sound({"seq-length"}) && config.model.seq_length % (2 * context) != 0)
+  const bool causal = family_of_model(config.model).causal;
+  if (!causal && problems.sound({"seq-length"}) && config.model.seq_length % context != 0)
+    problems.about("context-parallel-size", "seq-length")
+        .wrong(
+            "--seq-length {} is not a multiple of --context-parallel-size {}, whose ranks share a sample evenly",
+            config.model.seq_length, context)
+        .right("{}", multiples_around(config.model.seq_length, context));
+  if (causal && problems.sound({"seq-length"}) && config.model.seq_length % (2 * context) != 0)
     problems.about("context-parallel-size", "seq-length")
         .wrong(
             "--seq-length {} is not a multiple of 2 x --context-parallel-size {} = {}: each rank has "

@@ -47,6 +47,8 @@ PlainAttention plain(const char* op, const Attention& how) {
           how.heads,
           how.kv_heads,
           how.head_dim,
+          how.first_given,
+          how.given(),
           positions_of(how.rows.rows() > 0 ? how.rows : all),
           positions_of(how.in_steps() ? how.key_rows : all),
           how.rows.rows() > 0,

@@ -203,20 +203,21 @@ class Costs {
   }
 
   // Key and value heads are gathered over the context axis or sent around it, and their gradients back; or projections
-  // and outputs are exchanged in forward, their gradients in backward. Only the traffic of a ring overlaps, with the
-  // products of the previous step; the gradients' last hop does not.
+  // and outputs are exchanged in forward, their gradients in backward, with copies of key heads that are fewer than
+  // ranks.
   void add_context(BlockCost& cost, const PartSeconds& core) const {
     if (work_.context < 2) return;
-    const double keys = 2 * std::max(1.0, work_.key_heads / work_.tensor);
-    const double moved = (2 * work_.heads / work_.tensor + keys) / work_.context;
+    const double held = std::max(1.0, work_.key_heads / work_.tensor);
+    const double moved =
+        2 * work_.heads / work_.tensor / work_.context + 2 * held / std::min(held, work_.context);
     const double bytes = work_.element_bytes * work_.micro_batch * work_.sequence * work_.head_width *
-                         (work_.exchanges_heads ? moved : keys);
-    const double ring = gather_seconds(hardware_, software_, context_ring(hardware_, work_), bytes);
-    const double share = work_.hides_context ? 1 : 0;
+                         (work_.exchanges_heads ? moved : 2 * held) / work_.context_pieces;
+    const double ring =
+        work_.context_pieces * gather_seconds(hardware_, software_, context_ring(hardware_, work_), bytes);
     const double back = (work_.exchanges_heads ? 1 : 2) * ring;
-    const double before_last = (work_.context - 1) / work_.context;  // steps that have another behind them
-    cost.context.forward = left(ring, before_last * core.forward, share);
-    cost.context.input = left(back, before_last * core.input, share);
+    const auto& [exchange, computation] = work_.context_overlap;
+    cost.context.forward = left(ring, computation * core.forward, exchange);
+    cost.context.input = left(back, computation * core.input, exchange);
     cost.context_hidden.forward = ring - cost.context.forward;
     cost.context_hidden.input = back - cost.context.input;
     if (work_.recompute == RecomputeGranularity::Full) {

@@ -6,6 +6,7 @@
 #include "config/fields/model_family.h"
 #include "config/fields/pipeline_choice.h"
 #include "layout/zero_sharing.h"
+#include "models/block_flops.h"
 
 namespace trifold {
 
@@ -92,7 +93,9 @@ Workload make_workload(const PretrainConfig& run, double padded_vocabulary) {
   work.tensor = mesh.tensor_model_parallel_size;
   work.context = mesh.context_parallel_size;
   work.exchanges_heads = mesh.context_exchange() == ContextExchange::AllToAll;
-  work.hides_context = mesh.context_exchange() == ContextExchange::Ring;
+  if (mesh.context_exchange() == ContextExchange::AllGather)
+    work.context_pieces = gathered_groups(model, mesh);
+  work.context_overlap = context_overlap(model, mesh);
   work.data = mesh.data_parallel_size.value_or(1);
   work.expert = mesh.expert_model_parallel_size;
   work.expert_parts = mesh.expert_tensor_parallel_size;
@@ -120,7 +123,8 @@ void assume_context(const Software& software, Workload& work) {
   if (software.context == 1) return;
   work.context = software.context;
   work.exchanges_heads = false;
-  work.hides_context = true;
+  work.context_pieces = 1;
+  work.context_overlap = {1, (work.context - 1) / work.context};
 }
 
 std::vector<int> even_layers(int layers, int stages) {

@@ -8,6 +8,7 @@
 #include "config/fields/choices.h"
 #include "config/fields/config.h"
 #include "config/fields/schedule.h"
+#include "models/model.h"
 #include "plan/forecast/software.h"
 
 namespace trifold {
@@ -52,7 +53,8 @@ struct Workload {
   double context = 1;
   bool exchanges_heads = false;  // the context axis exchanges heads instead of gathering keys and values
                                  // (--cp-comm-type a2a)
-  bool hides_context = false;    // sending keys and values overlaps with attention (p2p)
+  double context_pieces = 1;     // in which keys and values are gathered (all_gather)
+  Overlap context_overlap = {};  // of what moves over the context axis, with attention
   double data = 1;
   double expert = 1;        // ranks that share the experts of a layer
   double expert_parts = 1;  // ranks next to each other that cut each of them

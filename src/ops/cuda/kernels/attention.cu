@@ -19,9 +19,9 @@ struct Places {
   int64_t query, key, value, out;
 };
 __device__ inline Places places_of(const PlainAttention& how, int64_t b, int64_t head) {
-  const int64_t kv_head = head / (how.heads / how.kv_heads);
+  const int64_t kv_head = head / (how.heads / how.kv_heads) - how.first_given;
   const int64_t stride = (how.heads + 2 * how.kv_heads) * how.head_dim;
-  const int64_t key_stride = how.gathered ? 2 * how.kv_heads * how.head_dim : stride;
+  const int64_t key_stride = how.gathered ? 2 * how.given * how.head_dim : stride;
   const int64_t keys = b * how.keys.rows * key_stride;
   const int64_t first_key = how.gathered ? 0 : how.heads;
   return {stride,
@@ -29,7 +29,7 @@ __device__ inline Places places_of(const PlainAttention& how, int64_t b, int64_t
           how.heads * how.head_dim,
           b * how.queries.rows * stride + head * how.head_dim,
           keys + (first_key + kv_head) * how.head_dim,
-          keys + (first_key + how.kv_heads + kv_head) * how.head_dim,
+          keys + (first_key + how.given + kv_head) * how.head_dim,
           (b * how.queries.rows * how.heads + head) * how.head_dim};
 }
 
@@ -91,14 +91,20 @@ __device__ inline void share(Accumulate<T>* to, const T* from, int64_t width) {
 }
 
 // The work item of a warp, from its number over all blocks: one of `each` queries (or keys) of a head, and
-// the sample and head.
+// the sample and head, one of `heads` from `first_head` on.
 struct Item {
   int64_t at, head, sample;
   bool valid;
 };
-__device__ inline Item item_of(int64_t each, int64_t heads, int64_t batch) {
+__device__ inline Item item_of(int64_t each, int64_t first_head, int64_t heads, int64_t batch) {
   const int64_t n = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
-  return {n % each, n / each % heads, n / each / heads, n < each * heads * batch};
+  return {n % each, first_head + n / each % heads, n / each / heads, n < each * heads * batch};
+}
+
+// A query of a head whose keys are given.
+__device__ inline Item query_of(const PlainAttention& how) {
+  const int64_t shared_by = how.heads / how.kv_heads;
+  return item_of(how.queries.rows, how.first_given * shared_by, how.given * shared_by, how.batch);
 }
 
 // A step over further keys goes on from the sums over those before, which out and lse are.
@@ -107,7 +113,7 @@ __global__ void __launch_bounds__(kThreads, 1) attention_kernel(PlainForward<T> 
   using Wide = Accumulate<T>;
   __shared__ Wide query[kWarps][kPlainAttentionWidth];
   __shared__ Wide probability[kWarps][kWarp];
-  const Item item = item_of(how.queries.rows, how.heads, how.batch);
+  const Item item = query_of(how);
   if (!item.valid) return;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -170,7 +176,7 @@ __global__ void __launch_bounds__(kThreads, 1) query_gradient_kernel(PlainBackwa
   __shared__ Wide query[kWarps][kPlainAttentionWidth];
   __shared__ Wide grad[kWarps][kPlainAttentionWidth];
   __shared__ Wide score_gradient[kWarps][kWarp];
-  const Item item = item_of(how.queries.rows, how.heads, how.batch);
+  const Item item = query_of(how);
   if (!item.valid) return;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -223,7 +229,7 @@ __global__ void __launch_bounds__(kThreads, 1) key_gradient_kernel(PlainBackward
   __shared__ Wide val[kWarps][kPlainAttentionWidth];
   __shared__ Wide score_gradient[kWarps][kWarp];
   __shared__ Wide probability[kWarps][kWarp];
-  const Item item = item_of(how.keys.rows, how.kv_heads, how.batch);
+  const Item item = item_of(how.keys.rows, how.first_given, how.given, how.batch);
   if (!item.valid) return;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -291,19 +297,23 @@ __global__ void __launch_bounds__(kThreads, 1) key_gradient_kernel(PlainBackward
   }
 }
 
+int64_t query_items(const PlainAttention& how) {
+  return how.batch * how.given * (how.heads / how.kv_heads) * how.queries.rows;
+}
+
 }  // namespace
 
 template <class T>
 void plain_attention(CudaStream stream, const PlainForward<T>& tensors, const PlainAttention& how) {
-  const int64_t queries = how.batch * how.heads * how.queries.rows;
+  const int64_t queries = query_items(how);
   if (queries == 0) return;
   TRIFOLD_LAUNCH((attention_kernel<T>), dim3(static_cast<unsigned>(parts(queries, kWarps))), dim3(kThreads),
                  0, stream, tensors, how);
 }
 template <class T>
 void plain_attention_backward(CudaStream stream, const PlainBackward<T>& tensors, const PlainAttention& how) {
-  const int64_t queries = how.batch * how.heads * how.queries.rows;
-  const int64_t keys = how.batch * how.kv_heads * how.keys.rows;
+  const int64_t queries = query_items(how);
+  const int64_t keys = how.batch * how.given * how.keys.rows;
   if (queries == 0) return;
   TRIFOLD_LAUNCH((query_gradient_kernel<T>), dim3(static_cast<unsigned>(parts(queries, kWarps))),
                  dim3(kThreads), 0, stream, tensors, how);

@@ -272,6 +272,7 @@ struct RowPositions {
 };
 struct PlainAttention {
   int64_t batch, seq, heads, kv_heads, head_dim;
+  int64_t first_given, given;  // key heads, as in Attention
   RowPositions queries, keys;
   bool gathered;           // keys and values are in a matrix of their own, Attention::key_values
   bool in_steps, further;  // as in Attention

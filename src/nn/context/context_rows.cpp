@@ -1,4 +1,4 @@
-#include "nn/context_rows.h"
+#include "nn/context/context_rows.h"
 
 namespace trifold {
 
@@ -10,7 +10,7 @@ void for_each_context_run(const Run& run, Body body) {
   const int64_t length = run.batch->rows.length();
   const int parts = run.mesh.size(Axis::Cp);
   for (int part = 0; part < parts; ++part) {
-    const SequenceRows rows = SequenceRows::zig_zag(length, part, parts);
+    const SequenceRows rows = run.batch->rows.of_part(part);
     for (int64_t sample = 0; sample < run.batch->samples(); ++sample)
       for (const RowRun& piece : rows.runs())
         body(sample * length + piece.begin, (part * run.batch->samples() + sample) * rows.rows() + piece.row,

@@ -1,15 +1,15 @@
-#include "nn/key_ring.h"
+#include "nn/context/key_ring.h"
 
 #include <utility>
 
 #include "core/small_list.h"
-#include "nn/context_rows.h"
+#include "nn/context/context_rows.h"
 
 namespace trifold {
 
 // What comes in step s began s ranks before.
 SequenceRows KeyRing::keys_at(const Run& run, int step) const {
-  return SequenceRows::zig_zag(run.batch->rows.length(), (part_ - step + parts_) % parts_, parts_);
+  return run.batch->rows.of_part((part_ - step + parts_) % parts_);
 }
 
 Tensor KeyRing::take_keys(Run& run, DType dtype, Tensor packed) const {
