@@ -123,7 +123,7 @@ void check_shares(const ClickFolder& clicks, const std::string& path) {
     if (owner == clicks.tables.end() || !owner->shares.empty() || owner->rows != table.rows || owner->keys ||
         table.keys)
       bad_input(
-          "{}: table {} \"shares\" {}, which is no table with rows of its own, as many, and without keys",
+          "{}: table {} \"shares\" {}, which is not a table without keys that has rows of its own, as many as this one",
           path, table.name, table.shares);
   }
 }

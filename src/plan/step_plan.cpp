@@ -61,8 +61,8 @@ void check_fit(const PretrainConfig& config, const StepOrder& order) {
   const int64_t batch = *config.batch.global_batch_size;
   const int64_t micros = count_micros(order.compute);
   if (micros != order.micros)
-    bad_input("it has {} micro-batches, but --global-batch-size {} makes {}: give --global-batch-size {}",
-              micros, batch, order.micros, micros * (batch / order.micros));
+    bad_input("it has {} micro-batch{}, but --global-batch-size {} makes {}: give --global-batch-size {}",
+              micros, micros == 1 ? "" : "es", batch, order.micros, micros * (batch / order.micros));
 }
 
 // The rank that computes each stage; BadInput when one is missing or on two ranks.

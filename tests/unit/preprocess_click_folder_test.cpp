@@ -41,8 +41,9 @@ TEST(ClickFolder, DamagedManifests) {
          {"name": "C2", "id_bytes": 4, "dictionary": false, "keys": true, "shares": "C1"})";
   const size_t begin = good.find('[', good.find("\"tables\"")), end = good.find(']', begin);
   test::write_file(path, good.substr(0, begin + 1) + two + good.substr(end));
-  expect_has(error_of([&] { open_clicks(dir.file("out"), {}); }),
-             "table C2 \"shares\" C1, which is no table with rows of its own, as many, and without keys");
+  expect_has(
+      error_of([&] { open_clicks(dir.file("out"), {}); }),
+      "table C2 \"shares\" C1, which is not a table without keys that has rows of its own, as many as this one");
   test::write_file(path, good);
   test::write_file(dir.file("out/C1.ids"), "\2");
   expect_has(error_of([&] { open_clicks(dir.file("out"), {}); }), "has 1 bytes; 2 samples of 1 bytes need 2");

@@ -172,7 +172,8 @@ ColumnPairs ColumnPairs::parse(std::string_view text) {
         word.find(':', colon + 1) != std::string::npos)
       bad_input("'{}' is not a list of pairs of columns, such as history:item", shown);
     std::string first = word.substr(0, colon), second = word.substr(colon + 1);
-    if (first == second) bad_input("'{}' pairs the column {} with itself", shown, first);
+    if (first == second)
+      bad_input("'{}' pairs the column {} with itself: name another column as its candidate", shown, first);
     for (const auto& pair : pairs.pairs)
       if (pair.first == first) bad_input("'{}' has two pairs for the column {}", shown, first);
     pairs.pairs.emplace_back(std::move(first), std::move(second));
