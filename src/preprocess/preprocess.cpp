@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
-#include <ranges>
 #include <utility>
 
 #include "clicks/click_input.h"
@@ -268,8 +267,10 @@ class Job {
       const std::string name = table_name_of(column);
       for (ClickFolder::Table& table : folder.tables)
         if (table.name == name) return table;
+      std::vector<std::string> names;
+      for (const ClickFolder::Table& table : folder.tables) names.push_back(table.name);
       bad_input("--share-table: {} is not a column of --sparse or --bag: name one of {}", column,
-                fmt::join(folder.tables | std::views::transform(&ClickFolder::Table::name), ", "));
+                fmt::join(names, ", "));
     };
     for (const auto& [column, other] : options_.shared) {
       find(other);
