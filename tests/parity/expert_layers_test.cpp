@@ -1,11 +1,9 @@
 // Models whose layers differ: some have experts beside a gated network for all tokens, some have one network.
 #include <gtest/gtest.h>
 
-#include "config/rules/validate.h"
-#include "plan/report.h"
-#include "support/compare.h"
+#include "support/expert_runs.h"
 #include "support/files.h"
-#include "support/training.h"
+#include "support/planned_memory.h"
 
 namespace trifold::test {
 namespace {
@@ -29,35 +27,17 @@ PretrainConfig mixed_run(const char* layers) {
   return config;
 }
 
-struct Place {
-  int dp, tp, pp, ep, zero;
-  const char* schedule = "1f1b";
-  RecomputeGranularity recompute = RecomputeGranularity::None;
-  int cp = 1;
-};
-
-PretrainConfig placed(const PretrainConfig& base, const Place& place) {
-  PretrainConfig config = scheduled(on_mesh(base, place.dp, place.tp, place.pp, place.cp), place.schedule);
-  config.mesh.sequence_parallel = place.tp > 1;
-  config.mesh.expert_model_parallel_size = place.ep;
-  config.mesh.recompute_granularity = place.recompute;
-  config.zero.zero_stage = place.zero;
-  return config;
-}
-
 TEST(ExpertLayers, CurvesAgreeOnEveryMesh) {
   const PretrainConfig base = mixed_run("[0]+[1,0]+[1]");
   const Curve one = train_and_evaluate(base);
-  for (const Place& place : {Place{1, 2, 1, 2, 0}, Place{2, 2, 2, 4, 3}, Place{1, 1, 4, 1, 0, "zb-h1"},
-                             Place{2, 1, 2, 2, 2, "1f1b", RecomputeGranularity::Full},
-                             Place{1, 2, 2, 4, 1, "1f1b", RecomputeGranularity::Selective, 2}}) {
-    SCOPED_TRACE(fmt::format("dp {} tp {} pp {} cp {} ep {} zero {}", place.dp, place.tp, place.pp, place.cp,
-                             place.ep, place.zero));
-    const Curve cut = train_and_evaluate(placed(base, place));
-    EXPECT_LT(relative_error(cut.losses, one.losses), 1e-11);
-    EXPECT_LT(relative_error(cut.grad_norms, one.grad_norms), 1e-10);
-    EXPECT_LT(relative_error(cut.balances, one.balances), 1e-11);
-    EXPECT_LT(relative_error(*cut.valid_loss, *one.valid_loss), 1e-11);
+  for (const ExpertMesh& mesh :
+       {ExpertMesh{.tp = 2, .ep = 2},
+        {.dp = 2, .tp = 2, .pp = 2, .ep = 4, .zero = 3},
+        {.pp = 4, .schedule = "zb-h1"},
+        {.dp = 2, .pp = 2, .ep = 2, .zero = 2, .recompute = RecomputeGranularity::Full},
+        {.tp = 2, .pp = 2, .cp = 2, .ep = 4, .zero = 1, .recompute = RecomputeGranularity::Selective}}) {
+    SCOPED_TRACE(mesh.name());
+    expect_alike(train_and_evaluate(mesh.of(base)), one);
   }
 }
 
@@ -66,13 +46,15 @@ TEST(ExpertLayers, APatternThatNamesEveryLayerChangesNothing) {
   EXPECT_EQ(train(mixed_run("2")).losses, train(mixed_run("([1,0]*2)")).losses);
 }
 
+constexpr ExpertMesh kTwoStages{.dp = 2, .pp = 2, .ep = 2, .zero = 1};
+
 TEST(ExpertLayers, ARunGoesOnExactlyAndOnAnotherMesh) {
   const TempDir folder;
   const PretrainConfig config = mixed_run("[0]+[1]*3");
   const Curve whole = train(config);
   train(config, 2, "", folder.path().string());
   const Curve rest = train(config, 0, folder.path().string());
-  const Curve elsewhere = train(placed(config, {2, 1, 2, 2, 1}), 0, folder.path().string());
+  const Curve elsewhere = train(kTwoStages.of(config), 0, folder.path().string());
   ASSERT_EQ(rest.losses.size(), 2U);
   for (size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(rest.losses[i], whole.losses[i + 2]);
@@ -81,18 +63,7 @@ TEST(ExpertLayers, ARunGoesOnExactlyAndOnAnotherMesh) {
 }
 
 TEST(ExpertLayers, APlanForetellsTheMemory) {
-  PretrainConfig config = placed(mixed_run("[0]*2+[1]*2"), {2, 1, 2, 2, 1});
-  PlanConfig plan;
-  plan.run = config;
-  const PlanReport report = make_plan_report(resolve(plan));
-  const std::unique_ptr<DataSource> data = few_tokens(config.model);
-  run_on_ranks(config.mesh, [&](Communicator& world) {
-    Trainer trainer(world, config, *data, nullptr);
-    trainer.step();
-    const auto stage = static_cast<size_t>(trainer.replica().mesh().coord(Axis::Pp));
-    EXPECT_EQ(trainer.memory().predicted_activations, report.memory[stage].predicted_activations);
-    EXPECT_EQ(trainer.memory().parameters, report.memory[stage].parameters);
-  });
+  compare_with_plan(kTwoStages.of(mixed_run("[0]*2+[1]*2")), expect_planned_memory);
 }
 
 }  // namespace

@@ -7,35 +7,18 @@
 #include <mutex>
 #include <numeric>
 
-#include "config/rules/validate.h"
-#include "plan/report.h"
-#include "support/compare.h"
+#include "support/expert_runs.h"
 #include "support/planned_memory.h"
-#include "support/training.h"
-#include "train/evaluation.h"
 
 namespace trifold::test {
 namespace {
 
 // 8 experts of which a token chooses 2, or in a Llama 3, on so many data-parallel ranks of which `ep` share them.
 PretrainConfig expert_run(int dp, int ep, bool f64, bool llama = false) {
-  PretrainConfig config = on_mesh(small_run(), dp);
+  PretrainConfig config = on_mesh(run_with_experts(8, f64), dp);
   if (llama) make_llama(config.model, 2);
-  config.model.num_layers = 3;
-  config.model.disable_bias_linear = true;
-  config.model.num_experts = 8;
-  config.model.moe_router_topk = llama ? 3 : 2;
-  config.model.moe_ffn_hidden_size = 24;
-  config.model.moe_aux_loss_coeff = 0.01;
-  config.model.moe_z_loss_coeff = 0.001;
-  config.model.hidden_dropout = 0.1;
+  if (llama) config.model.moe_router_topk = 3;
   config.mesh.expert_model_parallel_size = ep;
-  config.precision.f64 = f64;
-  config.batch.micro_batch_size = 1;
-  config.batch.global_batch_size = 8;
-  config.batch.train_iters = config.lr.lr_decay_iters.emplace(6);
-  config.zero.zero_min_unit_params = 4000;
-  config.eval.eval_iters = 2;
   return config;
 }
 
@@ -117,27 +100,14 @@ TEST(Experts, TensorRanksSendTheirRows) {
     PretrainConfig base = expert_run(1, 1, true);
     if (shared) base.model.moe_shared_expert_intermediate_size = 16;
     const Curve one = train_and_evaluate(base);
-    struct Mesh {
-      int dp, tp, pp, ep, zero;
-    };
-    for (const Mesh mesh : {Mesh{1, 2, 1, 1, 0},
-                            {1, 4, 1, 4, 0},
-                            {2, 2, 1, 2, 1},
-                            {2, 2, 1, 4, 3},
-                            {2, 4, 1, 8, 2},
-                            {2, 2, 2, 4, 1}}) {
-      SCOPED_TRACE(
-          fmt::format("dp {} tp {} pp {} ep {} zero {}", mesh.dp, mesh.tp, mesh.pp, mesh.ep, mesh.zero));
-      PretrainConfig config = on_mesh(base, mesh.dp, mesh.tp, mesh.pp);
-      config.mesh.sequence_parallel = true;
-      config.mesh.expert_model_parallel_size = mesh.ep;
-      config.zero.zero_stage = mesh.zero;
-      const Curve cut = train_and_evaluate(config);
-      EXPECT_LT(relative_error(cut.losses, one.losses), 1e-11);
-      EXPECT_LT(relative_error(cut.grad_norms, one.grad_norms), 1e-10);
-      EXPECT_LT(relative_error(cut.balances, one.balances), 1e-11);
-      EXPECT_LT(relative_error(cut.router_sizes, one.router_sizes), 1e-11);
-      EXPECT_LT(relative_error(*cut.valid_loss, *one.valid_loss), 1e-11);
+    for (const ExpertMesh& mesh : {ExpertMesh{.tp = 2},
+                                   {.tp = 4, .ep = 4},
+                                   {.dp = 2, .tp = 2, .ep = 2, .zero = 1},
+                                   {.dp = 2, .tp = 2, .ep = 4, .zero = 3},
+                                   {.dp = 2, .tp = 4, .ep = 8, .zero = 2},
+                                   {.dp = 2, .tp = 2, .pp = 2, .ep = 4, .zero = 1}}) {
+      SCOPED_TRACE(mesh.name());
+      expect_alike(train_and_evaluate(mesh.of(base)), one);
     }
   }
 }
@@ -257,23 +227,14 @@ TEST(Experts, ABufferHasThePlannedSize) {
 
 // Ranks whose samples have run out go forward with those that still have some.
 TEST(Experts, EvaluationNeedsNoFullRounds) {
+  const auto loss = [](int dp, int ep, int64_t samples) {
+    PretrainConfig config = expert_run(dp, ep, true);
+    config.batch.micro_batch_size = 2;
+    return first_evaluation(config, samples);
+  };
   for (const int64_t samples : {1, 5, 8, 11}) {
-    const auto loss = [&](int dp, int ep) {
-      PretrainConfig config = expert_run(dp, ep, true);
-      config.batch.micro_batch_size = 2;
-      const std::unique_ptr<DataSource> data = few_tokens(config.model);
-      double seen = 0;
-      run_on_ranks(config.mesh, [&](Communicator& world) {
-        Replica replica(world, config.mesh, config.model, DType::F64, config.seed);
-        replica.weights().initialise(config.seed, replica.compute());
-        const std::optional<LossSums> sums =
-            evaluate_model(replica, *data, config.batch.micro_batch_size, samples, false, nullptr, nullptr);
-        if (world.rank() == 0) seen = sums->loss / sums->weight;
-      });
-      return seen;
-    };
-    EXPECT_LT(relative_error(loss(4, 4), loss(1, 1)), 1e-13) << samples;
-    EXPECT_LT(relative_error(loss(4, 2), loss(1, 1)), 1e-13) << samples;
+    EXPECT_LT(relative_error(loss(4, 4, samples), loss(1, 1, samples)), 1e-13) << samples;
+    EXPECT_LT(relative_error(loss(4, 2, samples), loss(1, 1, samples)), 1e-13) << samples;
   }
 }
 
@@ -284,27 +245,10 @@ TEST(Experts, APlanPredictsTheirMemoryAndTraffic) {
     config.model.seq_length = config.model.max_position_embeddings.emplace(256);
     config.mesh.recompute_granularity = recompute;
     config.zero.zero_stage = 1;
-    PlanConfig plan;
-    plan.run = config;
-    const PlanReport report = make_plan_report(resolve(plan));
+    const PlanReport report = plan_of(config);
     EXPECT_EQ(report.experts, 4);
-    const std::unique_ptr<DataSource> data = few_tokens(config.model);
-    std::mutex mutex;
-    double sent = 0;
-    run_on_ranks(config.mesh, [&](Communicator& world) {
-      Trainer trainer(world, config, *data, nullptr);
-      const Communicator& ranks = trainer.replica().mesh().comm(kExpertShareAxes);
-      const int64_t before = ranks.bytes_sent();
-      trainer.step();
-      const MemoryReport memory = trainer.memory();
-      EXPECT_EQ(memory.predicted_activations, report.memory[0].predicted_activations);
-      EXPECT_EQ(memory.parameters, report.memory[0].parameters);
-      EXPECT_EQ(memory.gradients, report.memory[0].gradients);
-      EXPECT_EQ(memory.optimizer, report.memory[0].optimizer);
-      const std::lock_guard lock(mutex);
-      sent += static_cast<double>(ranks.bytes_sent() - before);
-    });
-    EXPECT_NEAR(sent / 4 / report.traffic[0].experts, 1, 0.1);
+    const std::vector<double> sent = sent_in_a_step(config, report, kExpertShareAxes, expect_planned_memory);
+    EXPECT_NEAR(std::accumulate(sent.begin(), sent.end(), 0.0) / 4 / report.traffic[0].experts, 1, 0.1);
   }
 }
 
@@ -318,18 +262,9 @@ TEST(Experts, APlanPredictsTheTrafficOfTensorRanks) {
       config.mesh.recompute_granularity = recompute;
       if (shared) config.model.moe_shared_expert_intermediate_size = 16;
       config.zero.zero_stage = 1;
-      PlanConfig plan;
-      plan.run = config;
-      const PlanReport report = make_plan_report(resolve(plan));
-      const std::unique_ptr<DataSource> data = few_tokens(config.model);
-      run_on_ranks(config.mesh, [&](Communicator& world) {
-        Trainer trainer(world, config, *data, nullptr);
-        const Communicator& ranks = trainer.replica().mesh().comm({Axis::Tp});
-        const int64_t before = ranks.bytes_sent();
-        trainer.step();
-        EXPECT_EQ(trainer.memory().predicted_activations, report.memory[0].predicted_activations);
-        EXPECT_NEAR(static_cast<double>(ranks.bytes_sent() - before) / report.traffic[0].tensor, 1, 0.02);
-      });
+      const PlanReport report = plan_of(config);
+      for (const double sent : sent_in_a_step(config, report, {Axis::Tp}, expect_planned_memory))
+        EXPECT_NEAR(sent / report.traffic[0].tensor, 1, 0.02);
     }
 }
 

@@ -4,8 +4,8 @@
 
 #include <filesystem>
 
-#include "plan/report.h"
 #include "support/compare.h"
+#include "support/planned_memory.h"
 #include "support/training.h"
 
 namespace trifold::test {
@@ -96,26 +96,12 @@ TEST_F(HeadParts, TrainInSixteenBits) {
     EXPECT_LT(relative_error(cut.losses[i], whole.losses[i]), 0.01) << "step " << i;
 }
 
-PlanReport planned(const PretrainConfig& config) {
-  PlanConfig plan;
-  plan.run = config;
-  return make_plan_report(resolve(plan));
-}
-
 TEST_F(HeadParts, HoldWhatAPlanSays) {
   for (const HeadMesh& mesh : kHeadMeshes) {
     const PretrainConfig config = mesh.of(head_run(1));
-    const PlanReport report = planned(config);
-    EXPECT_EQ(report.parameters, planned(head_run(1)).parameters);
-    const std::unique_ptr<DataSource> data = few_tokens(config.model);
-    run_on_ranks(config.mesh, [&](Communicator& world) {
-      Trainer trainer(world, config, *data, nullptr);
-      trainer.step();
-      const auto rank = static_cast<size_t>(trainer.replica().mesh().coord(Axis::Pp));
-      EXPECT_EQ(trainer.memory().predicted_activations, report.memory[rank].predicted_activations)
-          << mesh.parts << " parts on pp " << mesh.pp << " rank " << rank;
-      EXPECT_EQ(trainer.memory().parameters, report.memory[rank].parameters);
-    });
+    EXPECT_EQ(plan_of(config).parameters, plan_of(head_run(1)).parameters);
+    SCOPED_TRACE(fmt::format("{} parts on pp {}", mesh.parts, mesh.pp));
+    compare_with_plan(config, expect_planned_memory);
   }
 }
 
@@ -133,9 +119,9 @@ TEST_F(HeadParts, BalanceAPipeline) {
   config.batch.micro_batch_size = 4;
   config.batch.global_batch_size = 32;
   config = scheduled(on_mesh(config, 1, 1, 4), "auto");
-  const double whole = planned(config).simulation.bubble;
+  const double whole = plan_of(config).simulation.bubble;
   config.mesh.pipeline_vocab_parts = 12;
-  const double cut = planned(config).simulation.bubble;
+  const double cut = plan_of(config).simulation.bubble;
   EXPECT_GT(whole, 0.3);
   EXPECT_LT(cut, 0.2);
 }

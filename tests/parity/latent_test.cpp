@@ -2,12 +2,9 @@
 // order, checkpoints that any mesh reads, and plans that foretell memory and traffic.
 #include <gtest/gtest.h>
 
-#include <mutex>
-
 #include "checkpoint/inspect.h"
-#include "config/rules/validate.h"
-#include "plan/report.h"
 #include "support/compare.h"
+#include "support/planned_memory.h"
 #include "support/training.h"
 
 namespace trifold::test {
@@ -167,23 +164,11 @@ TEST(Latent, APlanForetellsMemoryAndTraffic) {
         PretrainConfig config =
             latent_on(latent_run(query_rank, false), {1, 2, 1, 1, sequence, 0, "1f1b", recompute});
         config.model.seq_length = config.model.max_position_embeddings.emplace(256);
-        PlanConfig plan;
-        plan.run = config;
-        const PlanReport report = make_plan_report(resolve(plan));
-        const std::unique_ptr<DataSource> data = few_tokens(config.model);
-        run_on_ranks(config.mesh, [&](Communicator& world) {
-          Trainer trainer(world, config, *data, nullptr);
-          const Communicator& ranks = trainer.replica().mesh().comm({Axis::Tp});
-          const int64_t before = ranks.bytes_sent();
-          trainer.step();
-          const MemoryReport memory = trainer.memory();
-          EXPECT_EQ(memory.predicted_activations, report.memory[0].predicted_activations);
-          EXPECT_EQ(memory.parameters, report.memory[0].parameters);
-          EXPECT_EQ(memory.gradients, report.memory[0].gradients);
-          EXPECT_NEAR(static_cast<double>(ranks.bytes_sent() - before) / report.traffic[0].tensor, 1, 0.02)
+        const PlanReport report = plan_of(config);
+        for (const double sent : sent_in_a_step(config, report, {Axis::Tp}, expect_planned_memory))
+          EXPECT_NEAR(sent / report.traffic[0].tensor, 1, 0.02)
               << "query rank " << query_rank << (sequence ? ", sequence parallel" : "") << ", recompute "
               << static_cast<int>(recompute);
-        });
       }
 }
 
@@ -193,19 +178,9 @@ TEST(Latent, APlanForetellsWhatContextRanksHoldAndSend) {
     for (const auto recompute : {RecomputeGranularity::None, kFull}) {
       const PretrainConfig config =
           latent_on(latent_run(20, false), {1, 1, 1, 2, false, 1, "1f1b", recompute, exchange});
-      PlanConfig plan;
-      plan.run = config;
-      const PlanReport report = make_plan_report(resolve(plan));
-      const std::unique_ptr<DataSource> data = few_tokens(config.model);
-      run_on_ranks(config.mesh, [&](Communicator& world) {
-        Trainer trainer(world, config, *data, nullptr);
-        const Communicator& ranks = trainer.replica().mesh().comm({Axis::Cp});
-        const int64_t before = ranks.bytes_sent();
-        trainer.step();
-        EXPECT_EQ(static_cast<double>(ranks.bytes_sent() - before), report.traffic[0].context);
-        EXPECT_EQ(trainer.memory().predicted_activations, report.memory[0].predicted_activations);
-        EXPECT_EQ(trainer.memory().optimizer, report.memory[0].optimizer);
-      });
+      const PlanReport report = plan_of(config);
+      for (const double sent : sent_in_a_step(config, report, {Axis::Cp}, expect_planned_memory))
+        EXPECT_EQ(sent, report.traffic[0].context);
     }
 }
 

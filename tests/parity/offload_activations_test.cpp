@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <fstream>
 
-#include "plan/report.h"
 #include "support/files.h"
+#include "support/planned_memory.h"
 #include "support/training.h"
 
 namespace trifold::test {
@@ -91,16 +91,9 @@ TEST(OffloadedActivations, TakeWhatAPlanSays) {
     for (const int64_t layers : {0, 1, 2}) {
       SCOPED_TRACE(fmt::format("{} {}", schedule, layers));
       const PretrainConfig config = leaving(scheduled(on_mesh(four_layers(), 1, 1, 2), schedule), layers);
-      PlanConfig plan;
-      plan.run = config;
-      const PlanReport report = make_plan_report(resolve(plan));
-      const std::unique_ptr<DataSource> data = few_tokens(config.model);
-      run_on_ranks(config.mesh, [&](Communicator& world) {
-        Trainer trainer(world, config, *data, nullptr);
-        trainer.step();
-        const auto stage = static_cast<size_t>(trainer.replica().mesh().coord(Axis::Pp));
-        EXPECT_EQ(trainer.memory().predicted_activations, report.memory[stage].predicted_activations);
-        EXPECT_EQ(trainer.memory().offloaded, report.memory[stage].offloaded);
+      compare_with_plan(config, [&](Trainer& trainer, const MemoryReport& planned) {
+        EXPECT_EQ(trainer.memory().predicted_activations, planned.predicted_activations);
+        EXPECT_EQ(trainer.memory().offloaded, planned.offloaded);
         // The executor counts the bytes in memory, and would have stopped at one byte more.
         EXPECT_EQ(trainer.activations_in_memory(), trainer.planned_activations_in_memory());
         EXPECT_EQ(trainer.memory().offloaded > 0, layers > 0);
@@ -109,28 +102,26 @@ TEST(OffloadedActivations, TakeWhatAPlanSays) {
 }
 
 TEST(OffloadedActivations, RefuseStagesOfOneBlock) {
-  PlanConfig plan;
-  plan.run = leaving(scheduled(on_mesh(four_layers(), 1, 1, 6), "1f1b"), 1);
-  plan.run.mesh.cut.pipeline_model_parallel_layout = "E|t|t|t|t|L";
+  PretrainConfig config = leaving(scheduled(on_mesh(four_layers(), 1, 1, 6), "1f1b"), 1);
+  config.mesh.cut.pipeline_model_parallel_layout = "E|t|t|t|t|L";
   EXPECT_NE(
       error_of([&] {
-        make_plan_report(resolve(plan));
-      }).find("--cpu-offloading-num-layers 1 has no effect: the last block of a stage is not off-loaded"),
+        plan_of(config);
+      }).find("--cpu-offloading-num-layers 1 has no effect, because the last block of a stage is not off-loaded"),
       std::string::npos);
-  plan.run.mesh.cut.pipeline_model_parallel_layout = "E|tt|t|t|L";
-  plan.run.mesh.ranks = plan.run.mesh.pipeline_model_parallel_size = 5;
-  EXPECT_GT(make_plan_report(resolve(plan)).memory[1].offloaded, 0U);
+  config.mesh.cut.pipeline_model_parallel_layout = "E|tt|t|t|L";
+  config.mesh.ranks = config.mesh.pipeline_model_parallel_size = 5;
+  EXPECT_GT(plan_of(config).memory[1].offloaded, 0U);
 }
 
 // Up to three blocks are in memory: one is computed, one moves, and one reads or has left its output for the next.
 TEST(OffloadedActivations, PlanFewerBytesInMemory) {
   size_t before = SIZE_MAX;
   for (const int64_t layers : {0, 4, 8, 12}) {
-    PlanConfig plan;
-    plan.run = leaving(four_layers(), layers);
-    plan.run.model.num_layers = 12;
-    plan.run.model.seq_length = plan.run.model.max_position_embeddings.emplace(512);
-    const PlanReport report = make_plan_report(resolve(plan));
+    PretrainConfig config = leaving(four_layers(), layers);
+    config.model.num_layers = 12;
+    config.model.seq_length = config.model.max_position_embeddings.emplace(512);
+    const PlanReport report = plan_of(config);
     EXPECT_LT(report.memory[0].predicted_activations, before);
     before = report.memory[0].predicted_activations;
     EXPECT_EQ(report.traffic[0].offloaded, report.traffic[0].fetched);

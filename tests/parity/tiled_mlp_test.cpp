@@ -2,8 +2,8 @@
 // and the memory that a plan says.
 #include <gtest/gtest.h>
 
-#include "plan/report.h"
 #include "support/compare.h"
+#include "support/planned_memory.h"
 #include "support/training.h"
 
 namespace trifold::test {
@@ -92,19 +92,11 @@ TEST_P(TiledRuns, HoldWhatAPlanSays) {
     for (const RecomputeGranularity recompute : kTiledRecompute) {
       PretrainConfig config = mesh.of(tiled_run(GetParam(), false, 3));
       config.mesh.recompute_granularity = recompute;
-      PlanConfig plan;
-      plan.run = config;
-      const PlanReport report = make_plan_report(resolve(plan));
-      const std::unique_ptr<DataSource> data = few_tokens(config.model);
-      run_on_ranks(config.mesh, [&](Communicator& world) {
-        Trainer trainer(world, config, *data, nullptr);
-        trainer.step();
-        const auto stage = static_cast<size_t>(trainer.replica().mesh().coord(Axis::Pp));
-        const size_t planned = report.memory[stage].predicted_activations;
+      compare_with_plan(config, [](Trainer& trainer, const MemoryReport& planned) {
         if (trainer.replica().mesh().coord(Axis::Cp) == 0)
-          EXPECT_EQ(trainer.memory().predicted_activations, planned);
+          EXPECT_EQ(trainer.memory().predicted_activations, planned.predicted_activations);
         else  // the pooled tokens of BERT are on the first context rank
-          EXPECT_LE(trainer.memory().predicted_activations, planned);
+          EXPECT_LE(trainer.memory().predicted_activations, planned.predicted_activations);
       });
     }
 }
@@ -126,16 +118,7 @@ TEST(TiledMlp, GoesWithLatentAttention) {
   for (const TiledMesh& mesh : {TiledMesh{1, 2, 1, 1, "1f1b", 1, true}, {1, 1, 2, 2, "zb-h1"}}) {
     const PretrainConfig config = mesh.of(run(5));
     EXPECT_LT(relative_error(train(config).losses, whole.losses), 1e-11) << "tp " << mesh.tp;
-    PlanConfig plan;
-    plan.run = config;
-    const PlanReport report = make_plan_report(resolve(plan));
-    const std::unique_ptr<DataSource> data = few_tokens(config.model);
-    run_on_ranks(config.mesh, [&](Communicator& world) {
-      Trainer trainer(world, config, *data, nullptr);
-      trainer.step();
-      const auto stage = static_cast<size_t>(trainer.replica().mesh().coord(Axis::Pp));
-      EXPECT_EQ(trainer.memory().predicted_activations, report.memory[stage].predicted_activations);
-    });
+    compare_with_plan(config, expect_planned_memory);
   }
 }
 
@@ -144,9 +127,7 @@ size_t tiled_activations(int64_t layers, int64_t tiles, RecomputeGranularity rec
   config.model.num_layers = layers;
   config.batch.micro_batch_size = 4;
   config.mesh.recompute_granularity = recompute;
-  PlanConfig plan;
-  plan.run = config;
-  return make_plan_report(resolve(plan)).memory[0].predicted_activations;
+  return plan_of(config).memory[0].predicted_activations;
 }
 
 // Per row of width C a layer keeps neither the up projection nor its GELU (4C each, or if GELU is recomputed, 4C), but
