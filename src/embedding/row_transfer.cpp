@@ -7,7 +7,7 @@ namespace trifold {
 namespace {
 
 // The lists: places from which victims leave and to which they go, and the same for rows that enter.
-enum List { kVictimFrom, kVictimTo, kRowFrom, kRowTo, kLists };
+constexpr int kVictimFrom = 0, kVictimTo = 1, kRowFrom = 2, kRowTo = 3, kLists = 4;
 
 }  // namespace
 
@@ -15,8 +15,8 @@ size_t RowTransfer::shared_bytes(int64_t batch_rows, size_t row_bytes, bool in_f
   return static_cast<size_t>(batch_rows) * (kLists * sizeof(int32_t) + (in_file ? row_bytes : 0));
 }
 
-RowTransfer::RowTransfer(const OpTable& ops, const RowStore& store, std::vector<RowArray> arrays, DType dtype,
-                         int64_t rows, int64_t slots, int64_t batch_rows)
+RowTransfer::RowTransfer(const OpTable& ops, const RowStore& store, const std::vector<RowArray>& arrays,
+                         DType dtype, int64_t rows, int64_t slots, int64_t batch_rows)
     : ops_(ops), store_(store), batch_rows_(batch_rows) {
   size_t row_bytes = 0;
   for (const RowArray& array : arrays) row_bytes += array.row_bytes;

@@ -17,7 +17,7 @@ namespace trifold {
 class RowTransfer {
  public:
   // For arrays of `dtype`; at most `batch_rows` moves at a time. References must outlive it.
-  RowTransfer(const OpTable& ops, const RowStore& store, std::vector<RowArray> arrays, DType dtype,
+  RowTransfer(const OpTable& ops, const RowStore& store, const std::vector<RowArray>& arrays, DType dtype,
               int64_t rows, int64_t slots, int64_t batch_rows);
   // Bytes of shared memory besides the store; `row_bytes` of all arrays together.
   static size_t shared_bytes(int64_t batch_rows, size_t row_bytes, bool in_file);

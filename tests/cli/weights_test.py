@@ -128,7 +128,7 @@ class Weights(ProgramTest):
         name, value = next(iter(dlrm_checkpoint.read_safetensors(golden).items()))
         broken = value.copy()
         broken[1, 2] = np.nan
-        for numbers, words in ((broken, "is nan in row 1, column 2"), (value.astype("<f8") * 1e300, "inf in row 0, column 0, as f32")):
+        for numbers, words in ((broken, "nan in row 1, column 2"), (value.astype("<f8") * 1e300, "inf in row 0, column 0, as f32")):
             dlrm_checkpoint.write_safetensors(self.folder / "broken.safetensors", {**model, name: numbers})
             _, err = self.trifold("recommend", *DATA, *MODEL, *STILL, "--init-weights", "broken.safetensors", status=2)
             self.assertRegex(err, f"broken.safetensors: \\S*embedding.C1.weight is .*{words}")
