@@ -2,7 +2,10 @@
 // come in rounds give the bits of the processor. See device_test.cpp.
 #include <algorithm>
 
+#include "config/rules/validate.h"
 #include "make_believe/runs.h"
+#include "plan/memory_fit.h"
+#include "plan/report.h"
 #include "run/ranks.h"
 
 namespace trifold::test {
@@ -128,6 +131,40 @@ TEST(DeviceExperts, InRounds) {
       EXPECT_GE(report.expert_rounds, 4) << "on the device: " << device;
     });
   }
+}
+
+// The differences that a bounded buffer makes to the ranks' memory on the device are those of their plans. What the host
+// keeps, the counts of rows, is not in them.
+TEST(DeviceExperts, TakeWhatAPlanSays) {
+  if (!is_make_believe()) GTEST_SKIP() << "only the make-believe device counts bytes";
+  struct Bytes {
+    int64_t device = 0, planned = 0;
+  };
+  const auto bytes_of = [](std::optional<double> factor) {
+    PretrainConfig config = on_device(over_experts(on_mesh(qwen3(), 2), 2));
+    config.model.moe_ffn_hidden_size = 160;
+    config.mesh.moe_buffer_factor = factor;
+    PlanConfig plan;
+    plan.run = config;
+    Bytes bytes;
+    for (const PlannedRank& rank : plan_ranks(resolve(std::move(plan))))
+      bytes.planned += 2 * static_cast<int64_t>(rank.memory.predicted_activations);
+    const std::unique_ptr<DataSource> data = few_tokens(config.model);
+    run_on_ranks(config.mesh, [&](Communicator& world) {
+      Trainer trainer(world, config, *data, nullptr);
+      trainer.step();
+      world.barrier();
+      int64_t times = 0;
+      size_t device = 0, shared = 0;
+      of_make_believe<void(int64_t*, size_t*, size_t*)>("make_believe_asked")(&times, &device, &shared);
+      if (world.rank() == 0) bytes.device = static_cast<int64_t>(device);
+      world.barrier();
+    });
+    return bytes;
+  };
+  const Bytes all = bytes_of({}), bounded = bytes_of(1.0);
+  EXPECT_LT(bounded.planned, all.planned);
+  EXPECT_EQ(all.device - bounded.device, all.planned - bounded.planned);
 }
 
 // Every router chooses alike: all rows are of two experts, and the other ranks get none.

@@ -98,7 +98,15 @@ TEST(FirstStep, NoWorkSpaceGrowsAndNoKernelIsMetForTheFirstTimeBesideOtherRanks)
   }
   PretrainConfig config = on_mesh(short_run(), 1, 2);
   config.mesh.sequence_parallel = true;
-  SCOPED_TRACE("tensor ranks");
+  {
+    SCOPED_TRACE("tensor ranks");
+    expect_nothing_new(config);
+  }
+  SCOPED_TRACE("expert ranks");
+  config = on_mesh(short_run(), 2);
+  make_llama(config.model, 2);
+  config.model.num_experts = 4;
+  config.mesh.expert_model_parallel_size = 2;
   expect_nothing_new(config);
 }
 
