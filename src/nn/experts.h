@@ -77,6 +77,7 @@ class Experts final : public Layer {
   // The same plus beside(). If run.flow is run.scratch, what that takes of it is given back.
   Tensor backward_input(Run& run, Tensor dy, Beside beside, Saved& saved) const;
   void backward_weight(Run& run, Saved& saved) const override;
+  bool weight_backward_reads_weights() const override { return exchange_ && shape_.buffer_factor > 0; }
   // Replaces the input that forward saved by a recomputed one, before backward_weight.
   void set_input(Saved& saved, Tensor x) const { saved[x_] = x; }
 
