@@ -365,6 +365,7 @@ struct PlanConfig {
   double tensor_link_bandwidth = 250;  // GB/s (1e9 bytes) between ranks that share a layer
   double link_bandwidth = 25;          // GB/s between stages and between data-parallel replicas
   double link_latency = 5;             // microseconds of a message
+  double moe_load_imbalance = 1;       // rows of the busiest of the ranks that share experts, over the mean
   double offload_bandwidth = 2;        // GB/s between memory and the file of off-loaded activations
   std::optional<std::string> costs;    // file that `bench --what blocks --json` wrote
   // A device by name or file instead of the five values above (plan/forecast/hardware.h), changes to it, and
