@@ -105,6 +105,21 @@ void print_exchanges(const PlanReport& report) {
              seconds_text(most.hidden), seconds_text(most.exposed));
 }
 
+// The load that times assume, and which way to experts moves less.
+void print_dispatch(const PlanReport& report) {
+  if (!report.dispatch) return;
+  const ExpertReport& dispatch = *report.dispatch;
+  fmt::print("experts     the busiest rank gets {:.2f} times the mean of rows{}\n", dispatch.load,
+             dispatch.rounds > 1 ? fmt::format(", in {} rounds", dispatch.rounds) : "");
+  const auto bytes = [](double count) { return bytes_text(static_cast<size_t>(count)); };
+  const bool gathering = dispatch.all_gather < dispatch.all_to_all;
+  fmt::print(
+      "            it receives {} a step with --moe-token-dispatcher-type alltoall, {} with allgather: {} is "
+      "cheaper{}\n",
+      bytes(dispatch.all_to_all), bytes(dispatch.all_gather), gathering ? "allgather" : "alltoall",
+      gathering == dispatch.gathers ? " (this plan)" : "");
+}
+
 void print_reductions(const PlanReport& report) {
   if (report.reductions.empty()) return;
   fmt::print("reduction   what --zero-reduce costs the rank it costs most, a step\n");
@@ -221,6 +236,7 @@ void print_report(const PlanConfig& config, const PlanReport& report, const Zero
   print_pairs(report);
   print_ranks(report);
   print_exchanges(report);
+  print_dispatch(report);
   print_offloading(report, config.run.mesh.device == ComputeDevice::Cuda);
   print_reductions(report);
   print_zero(zero);

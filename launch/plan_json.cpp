@@ -69,6 +69,14 @@ Json rank_json(const PlanReport& report, size_t rank) {
           {"context_seconds", context_json(report, rank)}};
 }
 
+Json dispatch_json(const std::optional<ExpertReport>& dispatch) {
+  if (!dispatch) return {};
+  return {{"load", dispatch->load},
+          {"rounds", dispatch->rounds},
+          {"alltoall_bytes", dispatch->all_to_all},
+          {"allgather_bytes", dispatch->all_gather}};
+}
+
 Json automatic_json(const std::optional<AutomaticChoice>& choice) {
   if (!choice) return {};
   const auto name = [](const std::optional<Schedule>& schedule) {
@@ -112,6 +120,7 @@ nlohmann::ordered_json to_json(const PlanReport& report, const ZeroTable& zero) 
       {"context_parallel_size", report.context},
       {"expert_model_parallel_size", report.experts},
       {"expert_tensor_parallel_size", report.expert_parts},
+      {"expert_dispatch", dispatch_json(report.dispatch)},
       {"data_parallel_size", report.data},
       {"pipeline_model_parallel_size", report.pipeline},
       {"parameters", report.parameters},

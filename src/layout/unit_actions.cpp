@@ -28,7 +28,7 @@ std::vector<std::pair<int, int>> indices_of_pairs(const std::vector<std::pair<We
   return result;
 }
 
-// The units of each block that `wanted(unit)` accepts.
+// The units of each block that `wanted(block, unit)` accepts.
 template <class Wanted>
 UnitsOfBlocks units_of_blocks(const FlatLayout& layout, const std::vector<Stage>& stages, Wanted&& wanted) {
   UnitsOfBlocks units(static_cast<size_t>(stages.back().index) + 1);
@@ -38,7 +38,8 @@ UnitsOfBlocks units_of_blocks(const FlatLayout& layout, const std::vector<Stage>
       for (int index : layout.units_of_block(block.index)) {
         const FlatLayout::Unit& unit = layout.units()[static_cast<size_t>(index)];
         const WeightUnit name = name_of_unit(unit, stages);
-        if (wanted(unit) && std::find(used.begin(), used.end(), name) == used.end()) used.push_back(name);
+        if (wanted(block, unit) && std::find(used.begin(), used.end(), name) == used.end())
+          used.push_back(name);
       }
     }
   return units;
@@ -55,8 +56,12 @@ IndicesOfUnits indices_of_units(const FlatLayout& layout, const std::vector<Stag
 
 RankPlan add_gathering(const RankPlan& row, const FlatLayout& layout, const std::vector<Stage>& stages) {
   constexpr int kAhead = 1;  // units that are gathered early, while the previous one computes
-  const auto all = [](const FlatLayout::Unit&) { return true; };
-  return add_residency(row, units_of_blocks(layout, stages, all), kAhead);
+  const auto all = [](const StageBlock&, const FlatLayout::Unit&) { return true; };
+  const auto read_again = [](const StageBlock& block, const FlatLayout::Unit&) {
+    return block.layer->weight_backward_reads_weights();
+  };
+  return add_residency(row, units_of_blocks(layout, stages, all), kAhead,
+                       units_of_blocks(layout, stages, read_again));
 }
 
 std::vector<std::pair<int, int>> units_gathered_together(const RankPlan& row, const FlatLayout& layout,
@@ -66,7 +71,9 @@ std::vector<std::pair<int, int>> units_gathered_together(const RankPlan& row, co
 
 std::vector<std::pair<int, int>> units_reduced_together(const RankPlan& row, const FlatLayout& layout,
                                                         const std::vector<Stage>& stages, int stage_count) {
-  const auto passes = [&](const FlatLayout::Unit& unit) { return !layout.tied_elsewhere(unit); };
+  const auto passes = [&](const StageBlock&, const FlatLayout::Unit& unit) {
+    return !layout.tied_elsewhere(unit);
+  };
   return indices_of_pairs(gradients_together(row, units_of_blocks(layout, stages, passes), stage_count - 1),
                           layout, stages);
 }

@@ -163,13 +163,18 @@ ContextNumbers context_of_layer(const ModelConfig& config, const MeshConfig& lay
 ExpertNumbers experts_of_layer(const ModelConfig& config, const MeshConfig& layout) {
   if (!config.num_experts) return {};
   const auto choices = static_cast<double>(config.moe_router_topk);
-  const double rows = choices * static_cast<double>(config.hidden_size);
+  const auto width = static_cast<double>(config.hidden_size);
+  const double product = 2 * static_cast<double>(config.seq_length) * choices * width *
+                         static_cast<double>(expert_width(config));
   ExpertNumbers numbers;
-  if (layout.expert_ranks() > 1) numbers = {2 * rows, 2 * rows, rows, choices, choices, 4, 3, 1};
+  if (layout.expert_ranks() > 1)
+    numbers = {choices, width, 1, 1, 1, 1, 1, choices, choices, (config.swiglu ? 2 : 1) * product,
+               product, 4,     3, 1};
   numbers.tensor_forward = static_cast<double>(*config.num_experts);
   numbers.tensor_input = choices;
   if (layout.recompute_granularity == RecomputeGranularity::Full) {
-    numbers.input += numbers.forward;
+    numbers.input_out += numbers.forward_out;
+    numbers.input_back += numbers.forward_back;
     numbers.input_gates += numbers.forward_gates;
     numbers.input_calls += numbers.forward_calls;
     numbers.tensor_input += numbers.tensor_forward;

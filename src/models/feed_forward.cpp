@@ -77,6 +77,7 @@ class TiledNetwork final : public FeedForward {
   }
 
   void backward_weight(Run& run, Saved& saved) const override { mlp_.backward_weight(run, saved); }
+  bool weight_backward_reads_weights() const override { return mlp_.weight_backward_reads_weights(); }
 
  private:
   bool selective_;
@@ -124,6 +125,7 @@ class ManyNetworks final : public FeedForward {
     if (shared_) shared_->backward_weight(run, saved);
     if (shared_gate_) shared_gate_->backward_weight(run, saved);
   }
+  bool weight_backward_reads_weights() const override { return experts_.weight_backward_reads_weights(); }
 
  private:
   Tensor walk_shared_back(Run& run, Run& again, Tensor dy, Tensor x, Saved& saved, bool with_weights) const {

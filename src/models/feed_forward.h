@@ -23,6 +23,7 @@ class FeedForward {
   virtual Tensor walk_back(Run& run, Run& again, Tensor dy, FunctionRef<Tensor()> input, Saved& saved,
                            bool with_weights) const = 0;
   virtual void backward_weight(Run& run, Saved& saved) const = 0;
+  virtual bool weight_backward_reads_weights() const { return false; }  // see Layer
 };
 
 // Makes the kind that the shape describes; parameters are named <name>.*.

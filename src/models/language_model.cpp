@@ -27,7 +27,11 @@ ExpertsShape experts_of(const ModelConfig& config) {
           config.moe_router_enable_expert_bias,
           {config.moe_expert_capacity_factor.value_or(0), config.moe_token_drop_policy == TokenDrop::Probs
                                                               ? KeptChoices::LargestGates
-                                                              : KeptChoices::FirstTokens}};
+                                                              : KeptChoices::FirstTokens},
+          config.moe_router_load_balancing_type == RouterBalance::AuxLoss ? BalanceOver::MicroBatch
+                                                                          : BalanceOver::Sequence,
+          config.moe_input_jitter_eps,
+          config.moe_router_force_load_balancing};
 }
 
 ContextSharing sharing_of(ContextExchange exchange) {
@@ -55,6 +59,8 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
   if (config.num_experts) {
     shape.experts = experts_of(config);
     shape.experts.buffer_factor = layout.moe_buffer_factor.value_or(0);
+    if (layout.moe_token_dispatcher_type == TokenDispatcher::AllGather)
+      shape.experts.dispatch = TokenDispatch::AllGather;
   }
   shape.shared_ffn = config.moe_shared_expert_intermediate_size.value_or(0);
   shape.shared_gate = config.moe_shared_expert_gate;

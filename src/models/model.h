@@ -56,11 +56,14 @@ struct ContextNumbers {
   Overlap hidden = {};
 };
 
-// The same over the expert axis, where tokens choose every expert as often: rows of activations and gates. What
-// ranks exchange about numbers of rows is not counted. And what tensor ranks gather of their routers.
+// The same over the expert axis: times that a token's rows go to its experts and come back, `choices` rows of `width`
+// numbers, and gates that travel. What ranks exchange about numbers of rows is not counted. And what tensor ranks
+// gather of their routers.
 struct ExpertNumbers {
-  double forward = 0, input = 0, weight = 0;
+  double choices = 0, width = 0;
+  int forward_out = 0, forward_back = 0, input_out = 0, input_back = 0, weight_out = 0;
   double forward_gates = 0, input_gates = 0;  // in the type of sums
+  double first_flops = 0, second_flops = 0;   // of the experts' products in one forward of a sample
   int forward_calls = 0, input_calls = 0, weight_calls = 0;
   double tensor_forward = 0, tensor_input = 0;  // in the type of sums
 };

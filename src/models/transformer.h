@@ -70,6 +70,9 @@ class TransformerBlock final : public Layer {
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [R, C] -> [R, C]
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [R, C] -> [R, C]
   void backward_weight(Run& run, Saved& saved) const override;
+  bool weight_backward_reads_weights() const override {
+    return feed_forward_->weight_backward_reads_weights();
+  }
   Tensor backward(Run& run, Tensor dy, Saved& saved) const override;
 
  private:

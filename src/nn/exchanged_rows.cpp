@@ -70,7 +70,7 @@ class ExchangedRows::Counted {
 };
 
 ExchangedRows::ExchangedRows(const Mesh& mesh, const std::string& name, int64_t experts, int64_t choices,
-                             double factor, const ExpertCapacity& capacity)
+                             double factor, const ExpertCapacity& capacity, TokenDispatch dispatch)
     : ranks_(mesh.sizes().ranks(kExpertShareAxes)),
       rank_(place_along(kExpertShareAxes, mesh.coords(), mesh.sizes())),
       cut_(mesh.size(Axis::Etp)),
@@ -78,7 +78,8 @@ ExchangedRows::ExchangedRows(const Mesh& mesh, const std::string& name, int64_t 
       here_(experts / mesh.size(Axis::Ep)),
       choices_(choices),
       factor_(factor),
-      capacity_(capacity) {
+      capacity_(capacity),
+      dispatch_(dispatch) {
   check(experts % mesh.size(Axis::Ep) == 0, "{}: {} experts cannot be cut over {} expert-parallel ranks",
         name, experts, mesh.size(Axis::Ep));
 }
@@ -188,6 +189,41 @@ void ExchangedRows::send_back(Run& run, Tensor own, Tensor arrived, Tensor count
       else
         run.ops.add(run.stream, sum, sum, made);
     });
+  run.scratch.release(mark);
+}
+
+Tensor ExchangedRows::gather(Run& run, Tensor x, Stream& on) const {
+  const Tensor all = run.scratch.take(x.dtype, {ranks_ * x.row_count(), x.last_dim()});
+  if (&on != &run.stream) on.wait(run.stream.record());
+  run.mesh.comm(kExpertShareAxes).all_gather(all, x, on);
+  return all;
+}
+
+void ExchangedRows::pick(Run& run, Tensor arrived, Tensor gathered, Tensor tokens, Tensor counts,
+                         int64_t round) const {
+  if (!gathers()) return;
+  const Counted counted(*this, run, counts);
+  const Arena::Mark mark = run.scratch.mark();
+  const Tensor place = run.scratch.take(DType::I32, {arrived.row_count()});
+  if (counted.known()) {
+    SmallList<Piece, 8> pieces;  // of the sorted rows of each rank
+    for (int from = 0; from < ranks_; ++from) {
+      const Piece piece = counted.piece(from, rank_, round);
+      const int64_t before = counted.before(from, rank_);
+      pieces.push_back({before + piece.begin, before + piece.end});
+    }
+    run.stream.run(
+        [ranks = ranks_, place, tokens, each = gathered.row_count() / ranks_, pieces = std::move(pieces)] {
+          auto* to = place.as<int32_t>();
+          for (int from = 0; from < ranks; ++from) {
+            const Piece piece = pieces[static_cast<size_t>(from)];
+            const int32_t* token = tokens.as<int32_t>() + from * tokens.dim(1);
+            for (int64_t row = piece.begin; row < piece.end; ++row)
+              *to++ = static_cast<int32_t>(from * each) + token[row];
+          }
+        });
+  }
+  run.ops.embedding(run.stream, arrived, gathered, place, 0, false);
   run.scratch.release(mark);
 }
 

@@ -21,6 +21,11 @@
 
 namespace trifold {
 
+// How rows reach their experts: each sent to its expert's rank, or all tokens gathered by every rank, which picks its rows
+// and moves less where fewer ranks share experts than a token has choices. Outputs always come back all to all, so
+// that a token's rows are added up in the same order.
+enum class TokenDispatch : uint8_t { AllToAll, AllGather };
+
 class ExchangedRows {
  public:
   // Of `experts`, of which each token chooses `choices`. At most `factor` times the mean number of arriving rows per
@@ -28,7 +33,7 @@ class ExchangedRows {
   // training step does not drop: these come in one round, and those of an evaluation, which drops none, in as many as
   // it needs. Throws where the experts cannot be cut evenly; the message names `name`.
   ExchangedRows(const Mesh& mesh, const std::string& name, int64_t experts, int64_t choices, double factor,
-                const ExpertCapacity& capacity);
+                const ExpertCapacity& capacity, TokenDispatch dispatch = TokenDispatch::AllToAll);
   int64_t ranks() const { return ranks_; }
   int64_t experts_here() const { return here_; }
   // Whether the rows of so many tokens of each rank may need more than one.
@@ -52,6 +57,15 @@ class ExchangedRows {
   // Rows arrive on stream `on`, which waits for run.stream; `send` takes scratch that the caller gives back after that.
   void send(Run& run, Tensor arrived, Tensor own, Tensor counts, int64_t round, Stream& on) const;
   void send_back(Run& run, Tensor own, Tensor arrived, Tensor counts, int64_t round) const;
+
+  // With TokenDispatch::AllGather, where every rank has as many tokens:
+  bool gathers() const { return dispatch_ == TokenDispatch::AllGather; }
+  // The tokens x [T, C] of all ranks, [ranks T, C] in scratch that the caller gives back, on stream `on`, which waits for
+  // run.stream.
+  Tensor gather(Run& run, Tensor x, Stream& on) const;
+  // Of what `gather` has made, the rows that arrive in a round, as `send` does; does nothing with AllToAll. tokens
+  // [ranks, T k] i32 are those of the sorted rows of each rank (OpTable::sort_choices).
+  void pick(Run& run, Tensor arrived, Tensor gathered, Tensor tokens, Tensor counts, int64_t round) const;
 
  private:
   // Rows [begin, end) of those that one rank has for another.
@@ -82,6 +96,7 @@ class ExchangedRows {
   int64_t choices_;
   double factor_;
   ExpertCapacity capacity_;
+  TokenDispatch dispatch_;
 };
 
 }  // namespace trifold

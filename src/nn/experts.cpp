@@ -14,9 +14,12 @@ Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsSh
       parts_(builder.sequence_parallel() ? builder.mesh().size(Axis::Tp) : 1),
       part_(builder.row_part()),
       context_(builder.mesh().size(Axis::Cp)),
+      jitter_key_(philox_key(builder.seed(), name + ".router.jitter")),
+      random_key_(philox_key(builder.seed(), name + ".router.random")),
       exchange_(builder.mesh().sizes().ranks(kExpertShareAxes) > 1
                     ? std::optional<ExchangedRows>(std::in_place, builder.mesh(), name, shape.experts,
-                                                   shape.router.choices, shape.buffer_factor, shape.capacity)
+                                                   shape.router.choices, shape.buffer_factor, shape.capacity,
+                                                   shape.dispatch)
                     : std::nullopt),
       router_(builder.replicated(name + ".router.weight", {shape.experts, width}, up, true)),
       bias_(shape.selection_bias
@@ -34,6 +37,7 @@ Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsSh
       own_{builder.slot(), builder.slot(), builder.slot()},
       firsts_(builder.slot()),
       arriving_(builder.slot()),
+      tokens_(builder.slot()),
       here_(exchange_ ? Order{builder.slot(), builder.slot(), builder.slot()} : own_),
       gates_here_(builder.slot()),
       inner_(builder.slot()),
@@ -61,13 +65,12 @@ void Experts::take_kept(Run& run, Tensor x, Saved& saved) const {
   saved[logits_] = run.keep.take(wide, {tokens * parts_, shape_.experts});
   saved[gates_] = run.keep.take(wide, {tokens * parts_, choices});
   saved[chosen_] = run.keep.take(DType::I32, {tokens * parts_, choices});
-  saved[counts_] = run.keep.take(DType::I32, {run.batch->samples(), shape_.experts});
+  saved[counts_] = run.keep.take(DType::I32, {balance_groups(run), shape_.experts});
   saved[own_.first] = run.keep.take(DType::I32, {shape_.experts + (drops(run) ? 2 : 1)});
   saved[own_.row] = run.keep.take(DType::I32, {tokens, choices});
   saved[own_.token] = run.keep.take(DType::I32, {tokens * choices});
   const Tensor logits = own(saved[logits_]);
-  run.ops.gemm(run.stream, logits, x, false, run.weight(router_), true, 1, 0);
-  run.show(router_name_, "output", logits);
+  compute_logits(run, logits, x);
   if (parts_ > 1) run.mesh.comm({Axis::Tp}).all_gather(saved[logits_], logits, run.stream);
   route(run, saved);
   saved[gates_here_] = own(saved[gates_]);
@@ -77,6 +80,10 @@ void Experts::take_kept(Run& run, Tensor x, Saved& saved) const {
     saved[arriving_] =
         run.ops.device == nullptr ? saved[firsts_] : saved.for_host(DType::I32, firsts, run.ops.device);
     exchange_->exchange_counts(run, saved[arriving_], saved[firsts_], saved[own_.first]);
+    if (exchange_->gathers()) {
+      saved[tokens_] = run.keep.take(DType::I32, {exchange_->ranks(), tokens * choices});
+      run.mesh.comm(kExpertShareAxes).all_gather(saved[tokens_], saved[own_.token], run.stream);
+    }
   }
   count(run, saved);
   if (!at_once(run, saved)) return;
@@ -149,13 +156,23 @@ void Experts::for_each_part(Run& run, const Saved& saved, Body body) const {
   }
 }
 
+Tensor Experts::start_dispatch(Run& run, Tensor arrived, Tensor sorted, Tensor x, const Saved& saved,
+                               int64_t round, Stream& on) const {
+  if (exchange_->gathers()) return exchange_->gather(run, x, on);
+  run.ops.embedding(run.stream, sorted, x, saved[own_.token], 0, false);
+  exchange_->send(run, arrived, sorted, saved[arriving_], round, on);
+  return {};
+}
+
 Tensor Experts::send_beside(Run& run, Tensor arrived, Tensor sorted, Tensor x, Beside beside,
                             const Saved& saved) const {
   Stream& on = beside ? run.side : run.stream;
-  run.ops.embedding(run.stream, sorted, x, saved[own_.token], 0, false);
-  exchange_->send(run, arrived, sorted, saved[arriving_], 0, on);
+  const Arena::Mark mark = run.scratch.mark();
+  const Tensor gathered = start_dispatch(run, arrived, sorted, x, saved, 0, on);
   const Tensor result = beside ? (*beside)() : Tensor{};
   if (beside) run.stream.wait(on.record());
+  exchange_->pick(run, arrived, gathered, saved[tokens_], saved[arriving_], 0);
+  if (!beside) run.scratch.release(mark);
   return result;
 }
 
@@ -163,9 +180,9 @@ Tensor Experts::dispatched(Run& run, Arena& arena, Tensor x, const Saved& saved,
   if (!exchange_) return x;
   const Tensor arrived = arena.take(run.dtype, {part.token.elements(), x.last_dim()});
   const Arena::Mark mark = run.scratch.mark();
-  const Tensor sorted = take_sorted(run, saved, x.last_dim());
-  run.ops.embedding(run.stream, sorted, x, saved[own_.token], 0, false);
-  exchange_->send(run, arrived, sorted, saved[arriving_], part.round, run.stream);
+  const Tensor sorted = exchange_->gathers() ? Tensor{} : take_sorted(run, saved, x.last_dim());
+  const Tensor gathered = start_dispatch(run, arrived, sorted, x, saved, part.round, run.stream);
+  exchange_->pick(run, arrived, gathered, saved[tokens_], saved[arriving_], part.round);
   run.scratch.release(mark);
   return arrived;
 }
@@ -311,6 +328,7 @@ Tensor Experts::backward_input(Run& run, Tensor dy, Beside beside, Saved& saved)
                          shape_.router);
   run.show(router_name_, "gradient of the output", saved[dlogits_]);
   run.ops.gemm(run.stream, dx, saved[dlogits_], false, run.weight(router_), false, 1, 0);
+  if (jitters(run)) jitter(run, dx, dx);
   clear_dropped(run, sorted, saved);
   run.ops.sum_choices(run.stream, dx, sorted, saved[own_.row], true);
   if (more.rank() > 0) run.ops.add(run.stream, dx, dx, more);
@@ -321,8 +339,10 @@ Tensor Experts::backward_input(Run& run, Tensor dy, Beside beside, Saved& saved)
 
 void Experts::backward_weight(Run& run, Saved& saved) const {
   const Tensor x = saved[x_];
-  run.ops.gemm(run.stream, run.grad(router_), saved[dlogits_], true, x, false, 1,
+  const Arena::Mark begin = run.scratch.mark();
+  run.ops.gemm(run.stream, run.grad(router_), saved[dlogits_], true, router_input(run, x), false, 1,
                run.adds_to(router_) ? 1 : 0);
+  run.scratch.release(begin);
   for_each_part(run, saved, [&](Part part) {
     const Arena::Mark mark = run.scratch.mark();
     const Tensor rows = take_rows(run, part, x.last_dim());

@@ -36,7 +36,11 @@
 //
 // Besides the loss of the model, the router has two losses for each token, with the same weights as the
 // model's loss (OpTable::router_losses): `balance`, counted over the token's own sequence, so that no mesh or
-// micro-batch changes it, and `z`.
+// micro-batch changes it, or over its micro-batch; and `z`.
+//
+// In training the router's input may be multiplied by random numbers (the jitter of Fedus et al.), and for benchmarks
+// its logits replaced by some of variance 1, whose gradients they get: experts are loaded evenly then. Both are keyed by
+// position (for_each_dropout), so neither the mesh nor recomputation changes them.
 #pragma once
 
 #include <optional>
@@ -48,6 +52,9 @@
 
 namespace trifold {
 
+// Over which tokens the balance loss counts: Megatron-LM's `seq_aux_loss`, or `aux_loss`, which depends on their number.
+enum class BalanceOver : uint8_t { Sequence, MicroBatch };
+
 struct ExpertsShape {
   int64_t experts = 0;  // E; 0 if one network serves all tokens
   Router router;
@@ -55,6 +62,10 @@ struct ExpertsShape {
   double buffer_factor = 0;     // of ExchangedRows
   bool selection_bias = false;  // only with RouterGate::Sigmoid
   ExpertCapacity capacity = {};
+  BalanceOver balance_over = BalanceOver::Sequence;
+  double jitter = 0;            // in training the router's input is multiplied by U(1 - jitter, 1 + jitter)
+  bool random_choices = false;  // in training; see above
+  TokenDispatch dispatch = TokenDispatch::AllToAll;  // where experts are spread over ranks
 };
 
 class Experts final : public Layer {
@@ -77,6 +88,7 @@ class Experts final : public Layer {
   // The same plus beside(). If run.flow is run.scratch, what that takes of it is given back.
   Tensor backward_input(Run& run, Tensor dy, Beside beside, Saved& saved) const;
   void backward_weight(Run& run, Saved& saved) const override;
+  bool weight_backward_reads_weights() const override { return exchange_ && shape_.buffer_factor > 0; }
   // Replaces the input that forward saved by a recomputed one, before backward_weight.
   void set_input(Saved& saved, Tensor x) const { saved[x_] = x; }
 
@@ -105,6 +117,16 @@ class Experts final : public Layer {
   // The tokens here of what is there for those of all tensor ranks, and back.
   Tensor own(Tensor all) const;
   Tensor gathered(Run& run, Arena& arena, Tensor mine) const;
+  bool jitters(const Run& run) const { return shape_.jitter > 0 && run.training; }
+  // y = x times the jitter of each element; y may be x. What the router reads of x: itself, or in scratch.
+  void jitter(Run& run, Tensor y, Tensor x) const;
+  Tensor router_input(Run& run, Tensor x) const;
+  // The logits of the tokens here.
+  void compute_logits(Run& run, Tensor logits, Tensor x) const;
+  // Sequences, or micro-batches, over which the balance loss counts choices.
+  int64_t balance_groups(const Run& run) const {
+    return shape_.balance_over == BalanceOver::Sequence ? run.batch->samples() : 1;
+  }
   // Computes gates, the order of rows, and the router's losses from saved[logits_].
   void route(Run& run, Saved& saved) const;
   // Whether choices may be dropped: with a capacity, in a training step.
@@ -129,6 +151,9 @@ class Experts final : public Layer {
   // has one for each choice.
   Tensor send_beside(Run& run, Tensor arrived, Tensor sorted, Tensor x, Beside beside,
                      const Saved& saved) const;
+  // Starts to send the rows of x [T, C] of a round on stream `on`. After run.stream has waited, ExchangedRows::pick ends it.
+  Tensor start_dispatch(Run& run, Tensor arrived, Tensor sorted, Tensor x, const Saved& saved, int64_t round,
+                        Stream& on) const;
   // x [T, C] as it reaches the experts here: all of it, or in `arena` the rows that arrive.
   Tensor dispatched(Run& run, Arena& arena, Tensor x, const Saved& saved, const Part& part) const;
   // The same in the order of the part, into rows [rows, C]; as it arrived, if it has dims.
@@ -164,8 +189,9 @@ class Experts final : public Layer {
   int block_;    // its row of Run::choice_counts
   int64_t ffn_;  // of an expert, as much as is here
   ActivationKind activation_;
-  int parts_, part_;                       // of the rows of a micro-batch, over tensor ranks
-  int context_;                            // ranks that positions are cut over
+  int parts_, part_;  // of the rows of a micro-batch, over tensor ranks
+  int context_;       // ranks that positions are cut over
+  PhiloxKey jitter_key_, random_key_;
   std::optional<ExchangedRows> exchange_;  // where the experts are spread over ranks
   ParamId router_;
   std::optional<ParamId> bias_;  // of the router
@@ -174,6 +200,7 @@ class Experts final : public Layer {
   Order own_;          // of the choices of the tokens here
   SlotId firsts_;      // of `exchange_`: where the rows of each expert begin on each rank;
   SlotId arriving_;    // the same in the host's memory
+  SlotId tokens_;      // of `exchange_`, if it gathers: the tokens of the rows of each rank
   Order here_;         // of the rows of the experts here; own_ where all experts are here
   SlotId gates_here_;  // of these rows, or of the choices of the tokens here
   SlotId inner_, dy_, dlogits_, dinner_;

@@ -1,5 +1,6 @@
 // What the router of a mixture of experts decides: gates, the order of rows, dropped choices, and counts of all these.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "nn/experts.h"
@@ -18,6 +19,38 @@ Tensor Experts::gathered(Run& run, Arena& arena, Tensor mine) const {
   return all;
 }
 
+namespace {
+
+void scale_by_position(const Run& run, Tensor y, Tensor x, double low, double high, PhiloxKey key, int part) {
+  for_each_dropout(run, 0, key, part, x, [&](int64_t begin, int64_t end, const Dropout& which) {
+    run.ops.scale_uniform(run.stream, y.rows(begin, end), x.rows(begin, end), low, high, which);
+  });
+}
+
+}  // namespace
+
+void Experts::jitter(Run& run, Tensor y, Tensor x) const {
+  scale_by_position(run, y, x, 1 - shape_.jitter, 1 + shape_.jitter, jitter_key_, part_);
+}
+
+Tensor Experts::router_input(Run& run, Tensor x) const {
+  if (!jitters(run)) return x;
+  const Tensor y = run.scratch.take(x.dtype, x.shape);
+  jitter(run, y, x);
+  return y;
+}
+
+void Experts::compute_logits(Run& run, Tensor logits, Tensor x) const {
+  const Arena::Mark mark = run.scratch.mark();
+  run.ops.gemm(run.stream, logits, router_input(run, x), false, run.weight(router_), true, 1, 0);
+  run.scratch.release(mark);
+  run.show(router_name_, "output", logits);
+  if (!shape_.random_choices || !run.has_backward()) return;
+  const double most = std::sqrt(3.0);  // of uniform numbers with variance 1
+  run.ops.fill(run.stream, logits, 1.0);
+  scale_by_position(run, logits, logits, -most, most, random_key_, part_);
+}
+
 void Experts::route(Run& run, Saved& saved) const {
   const Tensor logits = saved[logits_];
   const Tensor bias = bias_ ? run.params.exact(*bias_) : Tensor{};
@@ -32,7 +65,8 @@ void Experts::route(Run& run, Saved& saved) const {
     count_over_context(run, balance, z, saved);
     how.counted = true;
   }
-  run.ops.router_losses(run.stream, balance, z, saved[counts_], logits, run.batch->seq_length(), how);
+  run.ops.router_losses(run.stream, balance, z, saved[counts_], logits,
+                        logits.row_count() / balance_groups(run), how);
   if (run.router_sums.rank() > 0) {
     run.ops.weighted_sum(run.stream, run.router_sums.rows(0, 1), balance, run.batch->loss_weight.flat());
     run.ops.weighted_sum(run.stream, run.router_sums.rows(1, 2), z, run.batch->loss_weight.flat());
@@ -87,7 +121,8 @@ void Experts::count(Run& run, const Saved& saved) const {
 // Counts are whole numbers: their sums have no order.
 void Experts::count_over_context(Run& run, Tensor balance, Tensor z, const Saved& saved) const {
   const Tensor counts = saved[counts_];
-  run.ops.router_losses(run.stream, balance, z, counts, saved[logits_], run.batch->seq_length(),
+  const Tensor logits = saved[logits_];
+  run.ops.router_losses(run.stream, balance, z, counts, logits, logits.row_count() / balance_groups(run),
                         shape_.router);
   const Arena::Mark mark = run.scratch.mark();
   const Tensor all = run.scratch.take(DType::I32, {context_, counts.elements()});

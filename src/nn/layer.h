@@ -243,6 +243,8 @@ class Layer {
   virtual Tensor forward(Run& run, Tensor x, Saved& saved) const = 0;
   virtual Tensor backward_input(Run& run, Tensor dy, Saved& saved) const = 0;
   virtual void backward_weight(Run& run, Saved& saved) const = 0;
+  // Whether backward_weight reads weights, because it computes again what was not kept.
+  virtual bool weight_backward_reads_weights() const { return false; }
   virtual Tensor backward(Run& run, Tensor dy, Saved& saved) const {
     const Tensor dx = backward_input(run, dy, saved);
     backward_weight(run, saved);

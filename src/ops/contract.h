@@ -143,6 +143,7 @@ void swiglu(const Tensor& y, const Tensor& x);
 void swiglu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x);
 void dropout(const Tensor& y, const Tensor& x, const Dropout& how);
 void dropout_add(const Tensor& y, const Tensor& residual, const Tensor& x, const Dropout& how);
+void scale_uniform(const Tensor& y, const Tensor& x, double low, double high, const Dropout& which);
 
 }  // namespace contract
 
@@ -180,6 +181,7 @@ using Operations = OperationList<
     Operation<&OpTable::swiglu, contract::swiglu>,
     Operation<&OpTable::swiglu_backward, contract::swiglu_backward>,
     Operation<&OpTable::dropout, contract::dropout>, Operation<&OpTable::dropout_add, contract::dropout_add>,
+    Operation<&OpTable::scale_uniform, contract::scale_uniform>,
     Operation<&OpTable::layer_norm, contract::layer_norm>,
     Operation<&OpTable::layer_norm_backward, contract::layer_norm_backward>,
     Operation<&OpTable::layer_norm_backward_add, contract::layer_norm_backward_add>,

@@ -69,6 +69,11 @@ void dropout(const Tensor& y, const Tensor& x, const Dropout& /*how*/) {
   expect("dropout", "x", x, y.dtype, y.elements());
 }
 
+void scale_uniform(const Tensor& y, const Tensor& x, double low, double high, const Dropout& /*which*/) {
+  expect("scale_uniform", "x", x, y.dtype, y.elements());
+  check(low <= high, "scale_uniform: numbers from {} to {}", low, high);
+}
+
 void dropout_add(const Tensor& y, const Tensor& residual, const Tensor& x, const Dropout& /*how*/) {
   expect("dropout_add", "residual", residual, y.dtype, y.elements());
   expect("dropout_add", "x", x, y.dtype, y.elements());

@@ -51,6 +51,12 @@ struct DropRule {
   double multiplier = 1;
 };
 
+// Uniform numbers: low + step * (word + 1/2); of `words` only the key is read.
+struct UniformRule {
+  DropRule words;
+  double low = 0, step = 0;
+};
+
 // Adam's moments and direction, with everything that is the same for all elements folded into constants.
 struct MomentRule {
   double grad_scale;
@@ -217,6 +223,7 @@ struct StorageKernels {
   void (*swiglu_backward)(T* dx, const T* dy, const T* x, int64_t rows, int64_t columns);
   // y = residual + drop(x), or drop(x) where residual is null; x[0] is the global element `first`.
   void (*dropout)(T* y, const T* residual, const T* x, int64_t n, uint64_t first, const DropRule& rule);
+  void (*scale_uniform)(T* y, const T* x, int64_t n, uint64_t first, const UniformRule& rule);
 
   void (*layer_norm)(T* y, Wide* mean, Wide* rstd, const T* x, const T* gain, const T* bias, int64_t rows,
                      int64_t columns, double eps);

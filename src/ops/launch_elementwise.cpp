@@ -207,6 +207,20 @@ void dropout_add(const KernelTable& table, Stream& stream, Tensor y, Tensor resi
   drop(table, stream, y, &residual, x, drop_rule("dropout_add", how), first_element("dropout_add", how));
 }
 
+void scale_uniform(const KernelTable& table, Stream& stream, Tensor y, Tensor x, double low, double high,
+                   const Dropout& which) {
+  dispatch_float(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    over_elements(stream, y.elements(), kMathGrain,
+                  [out = y.as<T>(), in = x.as<T>(), first = first_element("scale_uniform", which),
+                   rule = uniform_rule(low, high, which),
+                   kernel = storage_kernels<T>(table).scale_uniform](int64_t begin, int64_t end) {
+                    kernel(out + begin, in + begin, end - begin, first.now() + static_cast<uint64_t>(begin),
+                           rule);
+                  });
+  });
+}
+
 void add_elementwise(OpTable& ops, const KernelTable& table) {
   bind<&OpTable::fill, fill>(ops, table);
   bind<&OpTable::copy, copy>(ops, table);
@@ -223,6 +237,7 @@ void add_elementwise(OpTable& ops, const KernelTable& table) {
   bind<&OpTable::tanh_backward, tanh_backward>(ops, table);
   bind<&OpTable::dropout, dropout>(ops, table);
   bind<&OpTable::dropout_add, dropout_add>(ops, table);
+  bind<&OpTable::scale_uniform, scale_uniform>(ops, table);
 }
 
 }  // namespace trifold::cpu

@@ -12,6 +12,10 @@ DropRule drop_rule(const char* op, const Dropout& how) {
   return {true, how.key.lo, how.key.hi, static_cast<uint32_t>(threshold), 1 / (1 - how.probability)};
 }
 
+UniformRule uniform_rule(double low, double high, const Dropout& which) {
+  return {{true, which.key.lo, which.key.hi}, low, (high - low) / 4294967296.0};
+}
+
 LateIndex first_element(const char* op, const Dropout& how) {
   if (how.sample.data == nullptr) return {how.first_element};
   expect(op, "sample", how.sample, DType::I64, 1);

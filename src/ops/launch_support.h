@@ -108,6 +108,7 @@ using contract::expect;
 
 // The kernels' form of `how`; throws if the probability is not in [0, 1).
 DropRule drop_rule(const char* op, const Dropout& how);
+UniformRule uniform_rule(double low, double high, const Dropout& which);
 LateIndex first_element(const char* op, const Dropout& how);
 // The index, in probabilities of [samples, global_heads] rows, of the first sample and head of `how`.
 LateIndex first_head(const char* op, const Attention& how);

@@ -205,6 +205,9 @@ struct OpTable {
   void (*dropout)(Stream&, Tensor y, Tensor x, const Dropout& how);  // y may be x
   void (*dropout_add)(Stream&, Tensor y, Tensor residual, Tensor x,
                       const Dropout& how);  // y = residual + drop(x)
+  // y = x * (low + (high - low) (w + 1/2) / 2^32), w the Philox word of the element as in `which`, whose probability
+  // is not read; y may be x
+  void (*scale_uniform)(Stream&, Tensor y, Tensor x, double low, double high, const Dropout& which);
 
   // ---- layer norm over the last dim (Ba et al., arXiv 1607.06450) ----
   // y = (x - mean) * rstd * gain + bias, rstd = 1 / sqrt(var + eps).  x, y [R, C]  mean, rstd [R]  gain, bias

@@ -290,6 +290,7 @@ void Executor::weight_backward(const Action& action, const StepInputs& inputs) {
     const StageBlock& part = state.stage.blocks[index];
     open_gradients(action.kind, state, index, inputs);
     await_activations(slot, block);
+    if (part.layer->weight_backward_reads_weights()) params_.enter(part.index, stream_);
     compute(action, state, slot, {index, pending->memory, nullptr}, inputs,
             [&](Run& run) { part.layer->backward_weight(run, slot.saved[index]); });
     release_activations(slot, block);

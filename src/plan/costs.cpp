@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/read_json.h"
+#include "plan/forecast/workload.h"
 
 namespace trifold {
 
@@ -37,19 +38,41 @@ ContextBytes context_bytes_of(const PretrainConfig& config, const ContextNumbers
   return {each * numbers.forward * bytes, each * (numbers.input * bytes + numbers.sums * of_sums)};
 }
 
-// What a rank sends to those that share its experts.
-struct ExpertBytes {
+struct ExpertParts {
   double forward = 0, input = 0, weight = 0;
 };
-ExpertBytes expert_bytes_of(const PretrainConfig& config, const ExpertNumbers& numbers) {
+// Bytes that a rank sends to those that share its experts, or where `load` is above 1, what the busiest of them gets: rows
+// that go to experts or come back are as many times more, tokens that all ranks gather are not.
+ExpertParts expert_bytes_of(const PretrainConfig& config, const ExpertNumbers& numbers, double load) {
   const auto ranks = static_cast<double>(config.mesh.expert_ranks());
   const double cut = config.mesh.tensor_model_parallel_size * config.mesh.context_parallel_size;
   const double parts = config.mesh.expert_tensor_parallel_size;  // each of which gets a row
-  const double each = parts * (ranks - 1) / ranks * positions(config) / cut;
+  const double tokens = (ranks - 1) / ranks * positions(config) / cut;
+  const double each = load * parts * tokens;
   const auto bytes = static_cast<double>(element_bytes(config));
   const auto of_gates = static_cast<double>(size_of(accumulate_type(compute_type(config.precision))));
-  return {each * (numbers.forward * bytes + numbers.forward_gates * of_gates),
-          each * (numbers.input * bytes + numbers.input_gates * of_gates), each * numbers.weight * bytes};
+  const double back = each * numbers.choices * numbers.width * bytes;
+  const bool gathers = config.mesh.moe_token_dispatcher_type == TokenDispatcher::AllGather;
+  const double out = gathers ? ranks * tokens * numbers.width * bytes : back;
+  // The tokens of the rows are gathered with each forward, the repeated one too.
+  const double tokens_of_rows =
+      gathers ? ranks * tokens * numbers.choices * static_cast<double>(size_of(DType::I32)) : 0;
+  // Rounds send inputs again for both halves of backward, gradients for the second, and gates each time.
+  const double again = expert_rounds(config.mesh, load) > 1 ? 1 : 0;
+  return {numbers.forward_out * (out + tokens_of_rows) + numbers.forward_back * back +
+              each * numbers.forward_gates * of_gates,
+          (numbers.input_out - 1) * tokens_of_rows + (numbers.input_out + again) * out +
+              numbers.input_back * back + each * (numbers.input_gates + again * numbers.choices) * of_gates,
+          (numbers.weight_out + 2 * again) * out + again * each * numbers.choices * of_gates};
+}
+
+// Flops of experts' products, of the busiest rank, beyond those that a block has where tokens spread evenly.
+ExpertParts more_expert_flops(const PretrainConfig& config, const ExpertNumbers& numbers, double load) {
+  const double both = numbers.first_flops + numbers.second_flops;
+  const double more = (load - 1) * both;
+  const double again = expert_rounds(config.mesh, load) > 1 ? load : 0;
+  const bool repeats = config.mesh.recompute_granularity == RecomputeGranularity::Full;
+  return {more, (repeats ? 2 : 1) * more + again * numbers.first_flops, more + again * both};
 }
 
 // Splits `seconds` of an exchange that may overlap with `attention` seconds of attention.
@@ -69,6 +92,8 @@ PlanCosts counted_costs(const PlanConfig& config, const Model& model) {
       static_cast<double>(run.batch.micro_batch_size) / (tensor * context) / (config.peak_gflops * 1e9);
   const double bytes = activation_elements(run) * static_cast<double>(element_bytes(run));
   const double sum = ring_seconds(bytes, tensor, config.tensor_link_bandwidth * 1e9, costs.message_latency);
+  const double load = config.moe_load_imbalance;
+  const int64_t rounds = expert_rounds(run.mesh, load);
   for (const Block& block : model.blocks) {
     const BlockFlops& flops = block.parts;
     const TensorSums& sums = block.tensor_sums;
@@ -83,18 +108,19 @@ PlanCosts counted_costs(const PlanConfig& config, const Model& model) {
         numbers, moved.forward / costs.bytes_per_second + numbers.forward_calls * latency, attention);
     const ContextSeconds input = beside_attention(
         numbers, moved.input / costs.bytes_per_second + numbers.input_calls * latency, in_input * attention);
-    const ExpertBytes rows = expert_bytes_of(run, block.experts);
-    const auto rows_seconds = [&](double sent, int calls) {
-      return sent / costs.bytes_per_second +
-             calls * static_cast<double>(run.mesh.expert_ranks() - 1) * costs.message_latency;
+    const ExpertParts rows = expert_bytes_of(run, block.experts, load);
+    const ExpertParts more = more_expert_flops(run, block.experts, load);
+    const auto rows_seconds = [&](double sent, int calls, double products) {
+      return sent / costs.bytes_per_second + products * per_flop +
+             static_cast<double>(rounds * calls * (run.mesh.expert_ranks() - 1)) * costs.message_latency;
     };
-    costs.blocks.push_back(
-        {flops.forward * per_flop + sums.forward * sum + forward.exposed +
-             rows_seconds(rows.forward, block.experts.forward_calls),
-         flops.input * per_flop + sums.input * sum + input.exposed +
-             rows_seconds(rows.input, block.experts.input_calls),
-         flops.weight * per_flop + sums.weight * sum + rows_seconds(rows.weight, block.experts.weight_calls),
-         0});
+    costs.blocks.push_back({flops.forward * per_flop + sums.forward * sum + forward.exposed +
+                                rows_seconds(rows.forward, block.experts.forward_calls, more.forward),
+                            flops.input * per_flop + sums.input * sum + input.exposed +
+                                rows_seconds(rows.input, block.experts.input_calls, more.input),
+                            flops.weight * per_flop + sums.weight * sum +
+                                rows_seconds(rows.weight, block.experts.weight_calls, more.weight),
+                            0});
     if (flops.shared > 0) {
       BlockSeconds& seconds = costs.blocks.back();
       seconds.b = seconds.i + seconds.w - flops.shared * per_flop - sums.shared * sum;
@@ -285,10 +311,10 @@ std::vector<double> context_bytes(const PretrainConfig& config, const Model& mod
   return bytes;
 }
 
-std::vector<double> expert_bytes(const PretrainConfig& config, const Model& model) {
+std::vector<double> expert_bytes(const PretrainConfig& config, const Model& model, double load) {
   std::vector<double> bytes;
   for (const Block& block : model.blocks) {
-    const ExpertBytes moved = expert_bytes_of(config, block.experts);
+    const ExpertParts moved = expert_bytes_of(config, block.experts, load);
     bytes.push_back(moved.forward + moved.input + moved.weight);
   }
   return bytes;

@@ -60,8 +60,9 @@ std::vector<double> tensor_bytes(const PretrainConfig& config, const Model& mode
 // The same over the context axis.
 std::vector<double> context_bytes(const PretrainConfig& config, const Model& model);
 
-// The same over the expert axis, where tokens choose every expert as often.
-std::vector<double> expert_bytes(const PretrainConfig& config, const Model& model);
+// The same over the expert axis, where tokens choose every expert as often; or what the busiest rank gets, with `load`
+// times the mean number of rows.
+std::vector<double> expert_bytes(const PretrainConfig& config, const Model& model, double load = 1);
 
 // Bytes of one activation [R, C] as this rank holds it between stages.
 size_t boundary_bytes(const PretrainConfig& config);

@@ -196,7 +196,8 @@ class Searcher {
 
   StepTime time_of(const PretrainConfig& run, const CutLayers& layers) const {
     const int tensor = run.mesh.tensor_model_parallel_size;
-    Workload work = make_workload(run, static_cast<double>(padded_vocab_size(run.model, tensor)));
+    Workload work = make_workload(run, static_cast<double>(padded_vocab_size(run.model, tensor)),
+                                  config_.moe_load_imbalance);
     assume_context(machine_.software, work);
     work.stage_layers = layers.all;
     work.stage_plain = layers.plain;

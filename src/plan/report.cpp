@@ -64,6 +64,7 @@ class Builder {
       if (!costs_.context.empty()) report_.exchanges.push_back(exchanges_of(rank));
     }
     check_memory_limit(run_, report_.memory);
+    compare_dispatch();
     compare_reductions();
     report_.simulation = simulate(report_.plan, shape_, cost_model());
     for (size_t rank = 0; rank < report_.traffic.size(); ++rank) {
@@ -265,6 +266,21 @@ class Builder {
       for (const StageBlock& block : stage.blocks)
         sum += bytes[static_cast<size_t>(block.index)] * report_.micros;
     return sum;
+  }
+
+  void compare_dispatch() {
+    if (run_.mesh.expert_ranks() == 1) return;
+    const double load = config_.moe_load_imbalance;
+    ExpertReport report{load, expert_rounds(run_.mesh, load),
+                        run_.mesh.moe_token_dispatcher_type == TokenDispatcher::AllGather};
+    PretrainConfig other = run_;
+    for (auto [type, bytes] : {std::pair{TokenDispatcher::AllToAll, &report.all_to_all},
+                               {TokenDispatcher::AllGather, &report.all_gather}}) {
+      other.mesh.moe_token_dispatcher_type = type;
+      for (int rank = 0; rank < sizes_[Axis::Pp]; ++rank)
+        *bytes = std::max(*bytes, traffic_of(rank, expert_bytes(other, model_.model, load)));
+    }
+    report_.dispatch = report;
   }
 
   ContextSeconds exchanges_of(int rank) const {

@@ -39,6 +39,15 @@ struct TrafficReport {
   double offloaded = 0, fetched = 0;  // activations, to files and back
 };
 
+// What the busiest of the ranks that share experts gets in a step, in bytes, with either way of dispatch
+// (nn/exchanged_rows.h), on the pipeline rank that gets most.
+struct ExpertReport {
+  double load = 1;  // its rows, over the mean: --moe-load-imbalance
+  int64_t rounds = 1;
+  bool gathers = false;  // the one of this plan
+  double all_to_all = 0, all_gather = 0;
+};
+
 // The cost of summing gradients after the last micro-batch, or after each, for the pipeline rank with the highest cost.
 struct ReductionReport {
   ReducePolicy policy = ReducePolicy::Once;
@@ -50,9 +59,10 @@ struct ReductionReport {
 
 struct PlanReport {
   int tensor = 1, context = 1, data = 1, pipeline = 1;
-  int experts = 1, expert_parts = 1;  // ranks of a stage that share the experts, and that cut each of them
-  std::string experts_text;           // of these, for people: experts_text of mesh/mesh.h
-  int64_t parameters = 0;             // of the model; tied ones once
+  int experts = 1, expert_parts = 1;     // ranks of a stage that share the experts, and that cut each of them
+  std::string experts_text;              // of these, for people: experts_text of mesh/mesh.h
+  std::optional<ExpertReport> dispatch;  // if ranks share experts
+  int64_t parameters = 0;                // of the model; tied ones once
   std::string schedule;
   std::optional<AutomaticChoice> automatic;  // for --schedule auto
   int stages_per_rank = 1;

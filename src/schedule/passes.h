@@ -79,9 +79,11 @@ using UnitsOfBlocks = std::vector<std::vector<std::vector<WeightUnit>>>;
 // For weights that are sharded over the data axis (ZeRO stage 3): splits F, B and I into blocks and puts an
 // UNSHARD before a block that reads weights which are not gathered, and a RESHARD after the last block that
 // reads them for a while. `ahead` units are gathered before they are needed, so that gathering overlaps with
-// computation. W reads no weights. Must be the last pass. If the row already has UNSHARD and RESHARD of whole
+// computation. W reads the units in `read_by_w` alone, of blocks that compute something again there, and is split where
+// its stage has some; without any of them W reads no weights. Must be the last pass. If the row already has UNSHARD and RESHARD of whole
 // stages, these decide: the units of a stage are gathered as long as the row says, and again after a Step.
-RankPlan add_residency(const RankPlan& row, const UnitsOfBlocks& units, int ahead);
+RankPlan add_residency(const RankPlan& row, const UnitsOfBlocks& units, int ahead,
+                       const UnitsOfBlocks& read_by_w = {});
 
 // The row without its UNSHARD and RESHARD: for weights that are always resident (ZeRO stages 0 to 2).
 RankPlan without_residency(RankPlan row);

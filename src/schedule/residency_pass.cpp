@@ -8,20 +8,40 @@ namespace trifold {
 
 namespace {
 
-bool reads_weights(ActionKind kind) {
-  return kind == ActionKind::F || kind == ActionKind::B || kind == ActionKind::I;
-}
+// The units that actions on stages and blocks read.
+class Reads {
+ public:
+  Reads(const UnitsOfBlocks& units, const UnitsOfBlocks& read_by_w) : units_(units), by_w_(read_by_w) {}
+
+  const UnitsOfBlocks& of(ActionKind kind) const { return kind == ActionKind::W ? by_w_ : units_; }
+  // Whether actions of a kind read weights on a stage.
+  bool reads(const Action& action) const {
+    if (action.kind == ActionKind::F || action.kind == ActionKind::B || action.kind == ActionKind::I)
+      return true;
+    if (action.kind != ActionKind::W || by_w_.empty()) return false;
+    const auto& blocks = by_w_.at(static_cast<size_t>(action.stage));
+    return std::any_of(blocks.begin(), blocks.end(), [](const auto& block) { return !block.empty(); });
+  }
+  const std::vector<WeightUnit>& by(const Action& action) const {
+    return of(action.kind).at(static_cast<size_t>(action.stage)).at(static_cast<size_t>(action.block));
+  }
+  const UnitsOfBlocks& all() const { return units_; }
+
+ private:
+  const UnitsOfBlocks& units_;
+  const UnitsOfBlocks& by_w_;
+};
 
 // Splits actions on whole stages into actions on blocks, in the order in which the executor runs them.
-RankPlan by_blocks(const RankPlan& row, const UnitsOfBlocks& units) {
+RankPlan by_blocks(const RankPlan& row, const Reads& reads) {
   RankPlan parts;
   for (Action action : row) {
     action.overlaps_next = false;
-    if (!reads_weights(action.kind) || action.block != Action::kAll) {
+    if (!reads.reads(action) || action.block != Action::kAll) {
       parts.push_back(action);
       continue;
     }
-    const int count = static_cast<int>(units.at(static_cast<size_t>(action.stage)).size());
+    const int count = static_cast<int>(reads.all().at(static_cast<size_t>(action.stage)).size());
     for (int i = 0; i < count; ++i) {
       action.block = action.kind == ActionKind::F ? i : count - 1 - i;
       parts.push_back(action);
@@ -32,12 +52,12 @@ RankPlan by_blocks(const RankPlan& row, const UnitsOfBlocks& units) {
 
 class Resident {
  public:
-  Resident(RankPlan row, const UnitsOfBlocks& units, int ahead)
-      : row_(std::move(row)), units_(units), ahead_(ahead) {}
+  Resident(RankPlan row, const Reads& reads, int ahead)
+      : row_(std::move(row)), reads_(reads), ahead_(ahead) {}
 
   RankPlan run() {
     for (size_t i = 0; i < row_.size(); ++i) {
-      if (reads_weights(row_[i].kind)) settle(i);
+      if (reads_.reads(row_[i])) settle(i);
       out_.push_back(row_[i]);
     }
     for (const WeightUnit& unit : here_) out_.push_back({ActionKind::Reshard, unit.stage, unit.block});
@@ -45,19 +65,15 @@ class Resident {
   }
 
  private:
-  const std::vector<WeightUnit>& read_by(const Action& action) const {
-    return units_.at(static_cast<size_t>(action.stage)).at(static_cast<size_t>(action.block));
-  }
-
   // The units that should be gathered while action `at` runs: those it reads, then the next units after it,
   // in the order in which they are needed.
   std::vector<WeightUnit> wanted(size_t at) const {
-    std::vector<WeightUnit> list = read_by(row_[at]);
+    std::vector<WeightUnit> list = reads_.by(row_[at]);
     const size_t most = list.size() + static_cast<size_t>(ahead_);
     for (size_t i = at + 1; i < row_.size() && list.size() < most; ++i) {
       if (row_[i].kind == ActionKind::Step) break;  // weights change
-      if (!reads_weights(row_[i].kind)) continue;
-      for (const WeightUnit& unit : read_by(row_[i]))
+      if (!reads_.reads(row_[i])) continue;
+      for (const WeightUnit& unit : reads_.by(row_[i]))
         if (list.size() < most && std::find(list.begin(), list.end(), unit) == list.end())
           list.push_back(unit);
     }
@@ -82,7 +98,7 @@ class Resident {
   }
 
   RankPlan row_;
-  const UnitsOfBlocks& units_;
+  const Reads& reads_;
   int ahead_;
   std::set<WeightUnit> here_;
   RankPlan out_;
@@ -91,7 +107,7 @@ class Resident {
 // For a row that already says when whole stages are gathered: applies that to their units.
 class Given {
  public:
-  explicit Given(const UnitsOfBlocks& units) : units_(units) {}
+  explicit Given(const Reads& reads) : reads_(reads), units_(reads.all()) {}
 
   RankPlan run(const RankPlan& row) {
     for (const Action& action : row) {
@@ -105,7 +121,7 @@ class Given {
       } else {
         // A Step changes the weights, so later reads need them gathered again.
         if (action.kind == ActionKind::Step) drop(units_of(action.stage));
-        if (resides && reads_weights(action.kind)) gather(action.stage);
+        if (resides && reads_.reads(action)) gather(action.stage);
         out_.push_back(action);
       }
     }
@@ -141,6 +157,7 @@ class Given {
       if (here_.erase(unit) > 0) out_.push_back({ActionKind::Reshard, unit.stage, unit.block});
   }
 
+  const Reads& reads_;
   const UnitsOfBlocks& units_;
   std::set<int> stages_;  // gathered at present, according to the row
   std::set<WeightUnit> here_;
@@ -149,9 +166,11 @@ class Given {
 
 }  // namespace
 
-RankPlan add_residency(const RankPlan& row, const UnitsOfBlocks& units, int ahead) {
-  if (std::any_of(row.begin(), row.end(), is_residency)) return Given(units).run(row);
-  return Resident(by_blocks(row, units), units, ahead).run();
+RankPlan add_residency(const RankPlan& row, const UnitsOfBlocks& units, int ahead,
+                       const UnitsOfBlocks& read_by_w) {
+  const Reads reads(units, read_by_w);
+  if (std::any_of(row.begin(), row.end(), is_residency)) return Given(reads).run(row);
+  return Resident(by_blocks(row, reads), reads, ahead).run();
 }
 
 RankPlan without_residency(RankPlan row) {

@@ -29,6 +29,7 @@ class TiledMlp final : public Layer {
   Tensor forward_added(Run& run, const DropoutAdd& add, Tensor residual, Tensor x, Saved& saved) const;
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [Ro, C] -> [Ro, C]
   void backward_weight(Run& run, Saved& saved) const override;
+  bool weight_backward_reads_weights() const override { return true; }
   Tensor backward(Run& run, Tensor dy, Saved& saved) const override;
   // Replaces the input that forward saved by a recomputed one, before the backward parts.
   void set_input(Saved& saved, Tensor x) const { saved[x_] = x; }

@@ -88,7 +88,8 @@ class Mpi(ProgramTest):
     def test_ranks_that_cut_experts_give_the_losses_of_threads(self):
         run = ["--train-iters", 6, "--num-experts", 4, "--disable-bias-linear", "--global-batch-size", 8, "--swiglu"]
         for name, mesh in (("fold", ["--pp", 2, "--ep", 2, "--etp", 2, "--zero-stage", 1, "--moe-buffer-factor", 1]),
-                           ("parts", ["--tp", 2, "--sequence-parallel", "--cp", 2, "--etp", 8, "--hidden-dropout", 0.1])):
+                           ("parts", ["--tp", 2, "--sequence-parallel", "--cp", 2, "--etp", 8, "--hidden-dropout", 0.1,
+                                      "--moe-token-dispatcher-type", "allgather", "--moe-input-jitter-eps", 0.1])):
             self.pretrain(*run, *mesh, "--ranks", 8, "--log-json", f"{name}.jsonl")
             self.pretrain(*run, *mesh, "--log-json", f"mpi_{name}.jsonl", prefix=self.mpi(8))
             self.assertEqual(len(self.losses(f"mpi_{name}.jsonl")), 6)

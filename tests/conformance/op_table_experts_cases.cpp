@@ -59,6 +59,19 @@ void route(OpRun& run, const Size& size) {
   }
 }
 
+void jitter(OpRun& run, const Size& size) {
+  const Shape shape{size.tokens, size.width};
+  const Tensor x = run.in(shape, normal(size.tokens * size.width, 1));
+  for (const uint64_t first : {uint64_t{0}, uint64_t{3}, (uint64_t{1} << 34) + 2}) {
+    Dropout which{0, philox_key(7, "router"), first};
+    if (first == 3) {  // set late
+      which.sample = run.in(DType::I64, {1}, {5});
+      which.sample_elements = 1234567891;
+    }
+    run.ops().scale_uniform(run.stream(), run.out(shape), x, 0.75, 1.5, which);
+  }
+}
+
 struct Order {
   Tensor first, row;
 };
@@ -143,6 +156,7 @@ std::vector<OpCase> experts_op_cases() {
   };
   return {{"router", entries(&OpTable::route, &OpTable::router_losses, &OpTable::route_backward), false, 8,
            every(route)},
+          {"jitter", entries(&OpTable::scale_uniform), false, 1, every(jitter)},
           {"rows of choices",
            entries(&OpTable::sort_choices, &OpTable::gate_rows, &OpTable::gate_rows_backward,
                    &OpTable::sum_choices),

@@ -100,11 +100,14 @@ TEST(PartsOfExperts, ACheckpointGoesOnOnAnyMesh) {
 }
 
 TEST(PartsOfExperts, APlanForetellsWhatRanksHoldAndSend) {
-  for (const std::optional<double> factor : {std::optional<double>(), std::optional(1.5)}) {
+  constexpr auto kSent = TokenDispatcher::AllToAll, kGathered = TokenDispatcher::AllGather;
+  for (const auto& [factor, dispatch] :
+       {std::pair(std::optional<double>(), kSent), {1.5, kSent}, {{}, kGathered}, {1.5, kGathered}}) {
     PretrainConfig config = ExpertMesh{4, 2, 1, 1, 2, 2, 1}.of(parts_run(false, true));
     config.model.seq_length = config.model.max_position_embeddings.emplace(256);
     config.model.hidden_dropout = 0;
     config.mesh.moe_buffer_factor = factor;
+    config.mesh.moe_token_dispatcher_type = dispatch;
     const PlanReport report = plan_of(config);
     EXPECT_EQ(report.experts, 2);
     EXPECT_EQ(report.expert_parts, 2);

@@ -22,6 +22,16 @@ std::unique_ptr<Experts> limited_experts(BlockBuilder& b, KeptChoices kept, Acti
   return std::make_unique<Experts>(b, "mlp", shape, kWidth, 10, activation, kNormal, kNormal);
 }
 
+// Losses counted over both sequences, a router that reads something else than the experts do, and tokens that
+// come to the ranks of their experts in another way.
+ExpertsShape jittered(int64_t count, const Router& router) {
+  ExpertsShape shape{count, router, kRouterLosses};
+  shape.balance_over = BalanceOver::MicroBatch;
+  shape.jitter = 0.3;
+  shape.dispatch = TokenDispatch::AllGather;
+  return shape;
+}
+
 // 10 tokens among 8 experts: most get one or none.
 TransformerShape mixture_shape(bool selective) {
   TransformerShape shape = llama_shape(2, selective);
@@ -41,6 +51,12 @@ TransformerShape shared_shape(bool selective) {
 TransformerShape limited_shape(bool selective) {
   TransformerShape shape = shared_shape(selective);
   shape.experts.capacity = {0.5, KeptChoices::LargestGates};
+  return shape;
+}
+
+TransformerShape jittered_shape(bool selective) {
+  TransformerShape shape = shared_shape(selective);
+  shape.experts = jittered(8, {3, RouterGate::Chosen, 1});
   return shape;
 }
 
@@ -72,6 +88,16 @@ std::vector<GradientCase> expert_gradient_cases() {
          return experts(b, 6, {3, RouterGate::Sigmoid, 2.5}, ActivationKind::GeluErf);
        },
        rows, rows, true},
+      {"Experts",
+       [](B& b) {
+         return std::make_unique<Experts>(b, "mlp", jittered(4, {2, RouterGate::Sigmoid, 1.5}), kWidth, 10,
+                                          ActivationKind::Swiglu, kNormal, kNormal);
+       },
+       rows, rows, true},
+      {"TransformerBlock", [](B& b) { return transformer(b, jittered_shape(true)); }, rows, rows, true},
+      {"Recompute",
+       [](B& b) { return std::make_unique<Recompute>(b, transformer(b, jittered_shape(false))); }, rows, rows,
+       true},
       {"Experts", [](B& b) { return limited_experts(b, KeptChoices::LargestGates, ActivationKind::Swiglu); },
        rows, rows, true},
       {"Experts", [](B& b) { return limited_experts(b, KeptChoices::FirstTokens, ActivationKind::Gelu); },

@@ -22,6 +22,7 @@ struct MatrixMesh {
   ContextExchange exchange = ContextExchange::AllGather;
   int ep = 1;
   int etp = 1;
+  TokenDispatcher dispatch = TokenDispatcher::AllToAll;  // of the run itself: it changes no bit
 };
 
 struct MatrixModel {
@@ -47,6 +48,7 @@ struct MatrixCase {
   MatrixModel model;
   RecomputeGranularity recompute = RecomputeGranularity::None;
   int zero_stage = 0;  // of this run only: it changes no bit
+  int steps = 0;       // 0: as many as others, in which something is learnt
 };
 
 std::string name_of(const MatrixMesh& mesh);
@@ -63,7 +65,7 @@ class Matrix {
 
   // By mesh, global batch and model.
   using Key = std::tuple<int, int, ContextExchange, int, int, int, bool, int, int64_t, double, bool, bool,
-                         int64_t, bool, int64_t, int, int64_t, bool>;
+                         int64_t, bool, int64_t, int, int64_t, bool, int>;
   std::map<Key, Curve> known_;
 };
 

@@ -148,12 +148,19 @@ TEST_F(Reshard, TheToolSpreadsExperts) {
   base.model.num_experts = 8;
   base.model.disable_bias_linear = true;
   base.model.moe_ffn_hidden_size = 24;
-  base.mesh.expert_model_parallel_size = 4;
-  const std::string from = saved_on({4, 1, 2, 1}, base);
-  const std::tuple<ReshardLayout, int, int> targets[] = {
-      {{1, 1, 1}, 1, 1},    {{8, 1, 1, 0}, 2, 1},          {{8, 1, 1, 3}, 4, 1}, {{8, 1, 1, 1}, 8, 1},
-      {{8, 1, 1, 3}, 2, 4}, {{2, 1, 4, 1, "zb-h1"}, 2, 1}, {{4, 1, 2, 1}, 1, 2}};
-  for (const auto& [target, ep, parts] : targets) {
+  const auto saved_with = [&](int ep, int parts, const ReshardLayout& layout) {
+    base.mesh.expert_model_parallel_size = ep;
+    base.mesh.expert_tensor_parallel_size = parts;
+    return saved_on(layout, base);
+  };
+  const std::string spread = saved_with(4, 1, {4, 1, 2, 1});
+  const std::string cut = saved_with(2, 2, {8, 1, 1, 2});
+  const std::tuple<std::string, ReshardLayout, int, int> targets[] = {
+      {spread, {1, 1, 1}, 1, 1},    {spread, {8, 1, 1, 0}, 2, 1}, {spread, {8, 1, 1, 3}, 4, 1},
+      {spread, {8, 1, 1, 1}, 8, 1}, {spread, {8, 1, 1, 3}, 2, 4}, {spread, {2, 1, 4, 1, "zb-h1"}, 2, 1},
+      {spread, {4, 1, 2, 1}, 1, 2}, {cut, {4, 1, 2, 1}, 4, 1},    {cut, {8, 1, 1, 3}, 1, 4}};
+  for (const auto& [from, target, ep, parts] : targets) {
+    const std::string& source = from;  // clang captures no structured binding
     SCOPED_TRACE(name_of(target) + fmt::format(" ep{} etp{}", ep, parts));
     base.mesh.expert_model_parallel_size = ep;
     base.mesh.expert_tensor_parallel_size = parts;
@@ -164,11 +171,11 @@ TEST_F(Reshard, TheToolSpreadsExperts) {
     const SyntheticTokens data(config.model.seq_length, 7, 11);
     run_on_ranks(config.mesh, [&](Communicator& world) {
       Trainer trainer(world, config, data, nullptr);
-      trainer.load(from);
+      trainer.load(source);
       trainer.save(direct);
     });
-    CheckpointReader reader(from);
-    reshard(reader, tool_config(target, base, from, tool));
+    CheckpointReader reader(source);
+    reshard(reader, tool_config(target, base, source, tool));
     const auto expected = hdf5_files_in(direct);
     const auto written = hdf5_files_in(tool);
     ASSERT_EQ(written.size(), expected.size());

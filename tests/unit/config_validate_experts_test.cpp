@@ -67,6 +67,28 @@ const std::vector<ValidateCase>& expert_cases() {
          set_experts(c, 4);
          c.model.moe_expert_capacity_factor = 1.25, c.mesh.device = ComputeDevice::Cuda;
        }},
+      {"--moe-input-jitter-eps has no effect: it needs --num-experts",
+       [](C& c) { c.model.moe_input_jitter_eps = 0.1; }},
+      {"--moe-input-jitter-eps 1.5 ",
+       [](C& c) {
+         set_experts(c, 4);
+         c.model.moe_input_jitter_eps = 1.5;
+       }},
+      {"--moe-router-force-load-balancing has no effect: it needs --num-experts",
+       [](C& c) { c.model.moe_router_force_load_balancing = true; }},
+      {"--moe-router-load-balancing-type has no effect: it needs --num-experts",
+       [](C& c) { c.model.moe_router_load_balancing_type = RouterBalance::AuxLoss; }},
+      {"--moe-aux-loss-coeff 0.1 has no effect with --moe-router-load-balancing-type none: give seq_aux_loss or "
+       "aux_loss",
+       [](C& c) {
+         set_experts(c, 4), c.model.moe_aux_loss_coeff = 0.1;
+         c.model.moe_router_load_balancing_type = RouterBalance::None;
+       }},
+      {"--moe-token-dispatcher-type allgather has no effect with --expert-model-parallel-size 1",
+       [](C& c) {
+         set_experts(c, 4);
+         c.mesh.moe_token_dispatcher_type = TokenDispatcher::AllGather;
+       }},
       {"--moe-router-num-groups 2 has no effect without --moe-router-group-topk: give both",
        [](C& c) { set_experts(c, 4), c.model.moe_router_num_groups = 2; }},
       {"--num-experts 6 is not divisible by --moe-router-num-groups 4: 4 and 8 are",

@@ -29,6 +29,24 @@ TEST(Dropout, MaskIsThePhiloxWordOfTheGlobalElement) {
   }
 }
 
+TEST(Dropout, UniformFactorsAreOfTheSameWords) {
+  for (int64_t n : {1, 3, 600, 9001})
+    for (uint64_t first : {uint64_t{0}, uint64_t{5}, (uint64_t{1} << 34) + 3}) {
+      const Dropout which{0, philox_key(11, "router"), first};
+      const Values x = random_values(n, 1);
+      Values scaled(x.size());
+      for (size_t i = 0; i < x.size(); ++i)
+        scaled[i] = x[i] * (-0.5 + 2 * (philox_word(which.key, first + i) + 0.5) / 4294967296.0);
+      check_everywhere({scaled, scaled}, [&](const OpTable& ops, Stream& stream, DType dtype) -> Outputs {
+        const Host y(dtype, {n});
+        const Host in_place(dtype, {n}, x);
+        ops.scale_uniform(stream, y, Host(dtype, {n}, x), -0.5, 1.5, which);
+        ops.scale_uniform(stream, in_place, in_place, -0.5, 1.5, which);
+        return {y.values(), in_place.values()};
+      });
+    }
+}
+
 TEST(Dropout, KeepsTheStatedShareAndTheMean) {
   const int64_t n = 1 << 18;
   with_every_table([&](const OpTable& ops, Stream& stream) {

@@ -292,6 +292,12 @@ OptionTable options_of(PlanConfig& config) {
       .positive();
   table.add("link-latency", &config.link_latency, "Latency of a message in microseconds.").at_least(0);
   table
+      .add(
+          "moe-load-imbalance", &config.moe_load_imbalance,
+          "Assume that the busiest of the ranks that share experts gets this many times the mean number of rows; "
+          "needs --ep.")
+      .range(1, kMaxRanks);
+  table
       .add("offload-bandwidth", &config.offload_bandwidth,
            "GB/s (1e9 bytes) of a rank to and from the files of --cpu-offloading-folder.")
       .positive();

@@ -71,13 +71,10 @@ constexpr std::pair<std::string_view, std::string_view> kAdvice[] = {
     {"deterministic-mode",
      "every run is deterministic, on a GPU too, unless --no-deterministic-mode is given: leave it out"},
     {"moe-grouped-gemm", "the products of experts are always one: leave it out"},
-    {"moe-router-load-balancing-type",
-     "--moe-aux-loss-coeff is of the loss over each sequence, seq_aux_loss: leave it out"},
     {"moe-pad-expert-input-to-capacity",
      "--moe-expert-capacity-factor drops tokens and pads none: leave it out"},
     {"moe-router-dtype", "routers always compute in f32, or in f64 with --f64: leave it out"},
     {"moe-shared-expert-overlap", "a shared expert always overlaps with the exchange of rows: leave it out"},
-    {"moe-token-dispatcher-type", "rows go to the ranks of their experts all to all, alltoall: leave it out"},
     {"verify-integrity", "run 'trifold inspect DIR --verify' instead"}};
 
 }  // namespace

@@ -64,6 +64,15 @@ struct Names<TokenDrop> {
   static constexpr Named<TokenDrop> kAll[] = {{TokenDrop::Probs, "probs"}, {TokenDrop::Position, "position"}};
 };
 
+// The loss that balances the load of experts: over each sequence, over each micro-batch, or none.
+enum class RouterBalance { SequenceAuxLoss, AuxLoss, None };
+template <>
+struct Names<RouterBalance> {
+  static constexpr Named<RouterBalance> kAll[] = {{RouterBalance::SequenceAuxLoss, "seq_aux_loss"},
+                                                  {RouterBalance::AuxLoss, "aux_loss"},
+                                                  {RouterBalance::None, "none"}};
+};
+
 // The head of a BERT (models/bert_tasks.h).
 enum class HeadKind { Pretraining, Classes, Span };
 template <>
@@ -96,6 +105,14 @@ struct Names<ContextExchange> {
   static constexpr Named<ContextExchange> kAll[] = {{ContextExchange::AllGather, "all_gather"},
                                                     {ContextExchange::AllToAll, "a2a"},
                                                     {ContextExchange::Ring, "p2p"}};
+};
+
+// How tokens reach experts on other ranks (nn/exchanged_rows.h).
+enum class TokenDispatcher { AllToAll, AllGather };
+template <>
+struct Names<TokenDispatcher> {
+  static constexpr Named<TokenDispatcher> kAll[] = {{TokenDispatcher::AllToAll, "alltoall"},
+                                                    {TokenDispatcher::AllGather, "allgather"}};
 };
 
 enum class ComputeDevice { Cpu, Cuda, Auto };

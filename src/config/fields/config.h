@@ -76,7 +76,10 @@ struct ModelConfig {
   std::optional<int64_t> moe_router_group_topk;
   bool moe_router_enable_expert_bias = false;  // added to scores for choosing
   double moe_router_bias_update_rate = 1e-3;
+  RouterBalance moe_router_load_balancing_type = RouterBalance::SequenceAuxLoss;
   double moe_aux_loss_coeff = 0, moe_z_loss_coeff = 0;
+  double moe_input_jitter_eps = 0;               // of the router's input in training; 0: none
+  bool moe_router_force_load_balancing = false;  // random choices in training, for benchmarks
   // In training, an expert takes at most so many times the mean; none: no token is dropped.
   std::optional<double> moe_expert_capacity_factor;
   TokenDrop moe_token_drop_policy = TokenDrop::Probs;
@@ -137,6 +140,7 @@ struct MeshConfig {
   int expert_model_parallel_size = 1;
   int expert_tensor_parallel_size = 1;
   int64_t expert_ranks() const { return int64_t{expert_model_parallel_size} * expert_tensor_parallel_size; }
+  TokenDispatcher moe_token_dispatcher_type = TokenDispatcher::AllToAll;
   // Most rows that may arrive on one of them at a time, as a multiple of the mean; nothing: all there can be.
   std::optional<double> moe_buffer_factor;
   // Activations between the tensor-parallel regions are sharded by rows over the tensor axis (arXiv 2205.05198).
@@ -361,6 +365,7 @@ struct PlanConfig {
   double tensor_link_bandwidth = 250;  // GB/s (1e9 bytes) between ranks that share a layer
   double link_bandwidth = 25;          // GB/s between stages and between data-parallel replicas
   double link_latency = 5;             // microseconds of a message
+  double moe_load_imbalance = 1;       // rows of the busiest of the ranks that share experts, over the mean
   double offload_bandwidth = 2;        // GB/s between memory and the file of off-loaded activations
   std::optional<std::string> costs;    // file that `bench --what blocks --json` wrote
   // A device by name or file instead of the five values above (plan/forecast/hardware.h), changes to it, and

@@ -144,14 +144,28 @@ void add_experts(OptionTable& table, ModelConfig& model) {
           "After each step the bias of an expert rises by this if it had fewer tokens than the mean, and falls if "
           "it had more.")
       .range(0, 1);
+  table.add(
+      "moe-router-load-balancing-type", &model.moe_router_load_balancing_type,
+      "The load-balancing loss: computed per sequence, which no mesh or micro-batch changes, or per micro-batch.");
   table
       .add("moe-aux-loss-coeff", &model.moe_aux_loss_coeff,
-           "Coefficient of the load-balancing loss, which is computed per sequence; 0.01 is common.")
+           "Coefficient of the load-balancing loss; 0.01 is common.")
       .range(0, 1e6);
   table
       .add("moe-z-loss-coeff", &model.moe_z_loss_coeff,
            "Coefficient of the router z-loss, which penalizes large logits; 0.001 is common.")
       .range(0, 1e6);
+  table
+      .add(
+          "moe-input-jitter-eps", &model.moe_input_jitter_eps,
+          "In training, multiply what the router reads by random numbers between 1 - EPS and 1 + EPS; 0.01 is "
+          "common.")
+      .takes("EPS")
+      .range(0, 1);
+  table.add(
+      "moe-router-force-load-balancing", &model.moe_router_force_load_balancing,
+      "For benchmarks: random logits, which load all experts evenly whatever the router has learnt; in training "
+      "alone.");
   table
       .add(
           "moe-expert-capacity-factor", &model.moe_expert_capacity_factor,

@@ -70,6 +70,12 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
       .of_execution();
   table
       .add(
+          "moe-token-dispatcher-type", &mesh.moe_token_dispatcher_type,
+          "How tokens reach experts on other ranks: each sent to its experts' ranks, or all gathered by all ranks "
+          "that share experts, which is cheaper where those are fewer than --moe-router-topk; same results.")
+      .of_execution();
+  table
+      .add(
           "moe-buffer-factor", &mesh.moe_buffer_factor,
           "Memory for the rows that experts of a rank get at once, in times the mean; where more arrive they "
           "are computed in rounds, and again in backward. Needs --ep or --etp.")

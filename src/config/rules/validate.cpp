@@ -48,7 +48,30 @@ void check_run(const PretrainConfig& config, Problems& problems) {
     check_part(config.data, Split::Valid, "--eval-interval", {"split", "eval-interval"}, problems);
 }
 
+// Ranks that hold parts of the same experts get the same rows.
+void check_load(const PlanConfig& config, Problems& problems) {
+  if (config.moe_load_imbalance == 1 ||
+      !problems.sound({"moe-load-imbalance", "expert-model-parallel-size", "num-experts"}))
+    return;
+  const int ranks = config.run.model.num_experts ? config.run.mesh.expert_model_parallel_size : 1;
+  if (ranks == 1)
+    problems.about("moe-load-imbalance", "expert-model-parallel-size", "num-experts")
+        .wrong("--moe-load-imbalance {} has no effect: no ranks share experts", config.moe_load_imbalance)
+        .right("it needs --num-experts and --expert-model-parallel-size");
+  else if (config.moe_load_imbalance > ranks)
+    problems.about("moe-load-imbalance", "expert-model-parallel-size")
+        .wrong("--moe-load-imbalance {} is not possible with --expert-model-parallel-size {}",
+               config.moe_load_imbalance, ranks)
+        .right("give at most {}: all rows on one rank", ranks);
+  else if (config.costs)
+    problems.about("moe-load-imbalance", "costs")
+        .wrong("--moe-load-imbalance {} has no effect with --costs {}, whose times count",
+               config.moe_load_imbalance, *config.costs)
+        .right("leave it out");
+}
+
 void check_costs(const PlanConfig& config, Problems& problems) {
+  check_load(config, problems);
   const PlanConfig defaults;
   const std::pair<const char*, bool> options[] = {
       {"peak-gflops", config.peak_gflops != defaults.peak_gflops},

@@ -26,6 +26,10 @@ void check_no_experts(const ModelConfig& model, Problems& problems) {
       {"moe-router-num-groups", model.moe_router_num_groups.has_value()},
       {"moe-router-group-topk", model.moe_router_group_topk.has_value()},
       {"moe-router-enable-expert-bias", model.moe_router_enable_expert_bias},
+      {"moe-router-load-balancing-type",
+       model.moe_router_load_balancing_type != defaults.moe_router_load_balancing_type},
+      {"moe-input-jitter-eps", model.moe_input_jitter_eps != 0},
+      {"moe-router-force-load-balancing", model.moe_router_force_load_balancing},
       {"moe-aux-loss-coeff", model.moe_aux_loss_coeff != 0},
       {"moe-z-loss-coeff", model.moe_z_loss_coeff != 0},
       {"moe-expert-capacity-factor", model.moe_expert_capacity_factor.has_value()},
@@ -127,6 +131,11 @@ void check_experts(const ModelConfig& model, Problems& problems) {
     problems.about("moe-token-drop-policy", "moe-expert-capacity-factor")
         .wrong("--moe-token-drop-policy position has no effect: no token is dropped")
         .right("it needs --moe-expert-capacity-factor");
+  if (model.moe_router_load_balancing_type == RouterBalance::None && model.moe_aux_loss_coeff != 0)
+    problems.about("moe-aux-loss-coeff", "moe-router-load-balancing-type")
+        .wrong("--moe-aux-loss-coeff {} has no effect with --moe-router-load-balancing-type none",
+               model.moe_aux_loss_coeff)
+        .right("give seq_aux_loss or aux_loss, or leave the coefficient out");
   check_layer_pattern(model, problems);
   check_bias(model, problems);
   check_groups(model, problems);
@@ -280,6 +289,14 @@ void check_cut_of_experts(const PretrainConfig& config, Problems& problems) {
         .right("{}", multiples_around(width, parts));
 }
 
+// Processors pick rows by counts that they read.
+void check_device_of_dispatch(const MeshConfig& mesh, Problems& problems) {
+  if (mesh.device == ComputeDevice::Cuda && mesh.moe_token_dispatcher_type == TokenDispatcher::AllGather)
+    problems.about("moe-token-dispatcher-type", "device")
+        .wrong("--moe-token-dispatcher-type allgather is not possible with --device cuda yet")
+        .right("give --device cpu, or --moe-token-dispatcher-type alltoall");
+}
+
 // Both grids have the ranks of a pipeline stage.
 void check_fold_of_experts(const MeshConfig& mesh, Problems& problems) {
   if (!sound_sizes(problems)) return;
@@ -305,6 +322,10 @@ void check_experts_mesh(const PretrainConfig& config, Problems& problems) {
         .wrong("--moe-buffer-factor {} has no effect with --expert-model-parallel-size 1",
                *mesh.moe_buffer_factor)
         .right("leave it out: every rank computes the rows of its own tokens");
+  if (mesh.expert_ranks() == 1 && mesh.moe_token_dispatcher_type != TokenDispatcher::AllToAll)
+    problems.about("moe-token-dispatcher-type", "expert-model-parallel-size", "expert-tensor-parallel-size")
+        .wrong("--moe-token-dispatcher-type allgather has no effect with --expert-model-parallel-size 1")
+        .right("leave it out: every rank computes the rows of its own tokens");
   if (!config.model.num_experts) return check_without_experts(mesh, problems);
   check_experts_of_samples(config, problems);
   check_bias_updates(config, problems);
@@ -312,6 +333,7 @@ void check_experts_mesh(const PretrainConfig& config, Problems& problems) {
   check_capacity(config, problems);
   if (mesh.expert_ranks() == 1) return;
   check_cut_of_experts(config, problems);
+  check_device_of_dispatch(mesh, problems);
   check_fold_of_experts(mesh, problems);
 }
 

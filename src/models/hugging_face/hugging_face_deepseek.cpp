@@ -106,7 +106,9 @@ void read_experts(ConfigReader& from, ModelConfig& model) {
   from.must_be("scoring_func", {"sigmoid"}, "sigmoid");
   from.must_be("topk_method", {"noaux_tc"}, "noaux_tc");
   from.must_be("moe_layer_freq", {1}, 1);
-  if (from.flag("seq_aux", true)) model.moe_aux_loss_coeff = from.number("aux_loss_alpha", 0);
+  model.moe_aux_loss_coeff = from.number("aux_loss_alpha", 0);
+  if (!from.flag("seq_aux", true) && model.moe_aux_loss_coeff > 0)
+    model.moe_router_load_balancing_type = RouterBalance::AuxLoss;
 }
 
 ModelConfig read_deepseek(ConfigReader& from) {
@@ -156,7 +158,7 @@ json deepseek_json(const ModelConfig& model) {
   config["topk_method"] = "noaux_tc";
   config["moe_layer_freq"] = 1;
   if (model.moe_aux_loss_coeff > 0) {
-    config["seq_aux"] = true;
+    config["seq_aux"] = model.moe_router_load_balancing_type == RouterBalance::SequenceAuxLoss;
     config["aux_loss_alpha"] = model.moe_aux_loss_coeff;
   }
   return config;

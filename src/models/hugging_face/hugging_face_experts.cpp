@@ -109,6 +109,7 @@ std::vector<std::string> experts_miss(const ModelConfig& model) {
 ModelConfig read_mixtral(ConfigReader& from) {
   ModelConfig model = read_experts(from, "num_local_experts", 1e6, 1e-5);
   from.must_be("sliding_window", {nullptr}, nullptr);
+  from.must_be("router_jitter_noise", {0.0}, 0.0);  // of what experts read too
   read_balance_loss(from, model);
   return model;
 }

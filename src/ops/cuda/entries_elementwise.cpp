@@ -187,6 +187,16 @@ void dropout_add(Stream& stream, Tensor y, Tensor residual, Tensor x, const Drop
   drop(stream, "dropout_add", y, &residual, x, how);
 }
 
+void scale_uniform(Stream& stream, Tensor y, Tensor x, double low, double high, const Dropout& which) {
+  dispatch_float(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "scale_uniform",
+            [out = y.as<T>(), in = x.as<T>(), n = y.elements(),
+             first = cpu::first_element("scale_uniform", which), rule = cpu::uniform_rule(low, high, which)](
+                CudaStream on) { scale_uniform<T>(on, out, in, n, first, rule); });
+  });
+}
+
 void sum_squares(Stream& stream, Tensor total, Tensor x) {
   dispatch_float(x.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -222,6 +232,7 @@ void add_elementwise(OpTable& ops) {
   ops.swiglu_backward = swiglu_backward;
   ops.dropout = dropout;
   ops.dropout_add = dropout_add;
+  ops.scale_uniform = scale_uniform;
   ops.sum_squares = sum_squares;
   ops.weighted_sum = weighted_sum;
 }

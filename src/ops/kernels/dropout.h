@@ -1,4 +1,4 @@
-// Dropout by Philox4x32-10: the same words as core/random.h, for many counters at a time.
+// Dropout and other random factors by Philox4x32-10: the same words as core/random.h, for many counters at a time.
 #pragma once
 
 #include "ops/kernels.h"
@@ -58,6 +58,16 @@ void dropout(T* y, const T* residual, const T* x, int64_t n, uint64_t first, con
       const T* base = residual + begin;
       Lane::each(count, [=](int64_t i) { put(out[i], value(base[i]) + dropped(i)); });
     }
+  });
+}
+
+template <class T>
+void scale_uniform(T* y, const T* x, int64_t n, uint64_t first, const UniformRule& rule) {
+  using Wide = Accumulate<T>;
+  for_drop_tiles(n, first, rule.words, [=](int64_t begin, int64_t count, const uint32_t* words) {
+    T* out = y + begin;
+    const T* in = x + begin;
+    Lane::each(count, [=](int64_t i) { put(out[i], value(in[i]) * uniform_number<Wide>(rule, words[i])); });
   });
 }
 

@@ -119,6 +119,11 @@ struct PhiloxWords {
   return {{x0, x1, x2, x3}};
 }
 
+template <class T>
+[[gnu::always_inline]] HD inline T uniform_number(const UniformRule& rule, uint32_t word) {
+  return T(rule.low) + T(rule.step) * (T(word) + T(0.5));
+}
+
 // Adam's moments: decaying means of the gradient and its square.
 template <class T>
 struct Moments {

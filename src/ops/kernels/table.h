@@ -38,6 +38,7 @@ constexpr StorageKernels<T> make_storage_kernels() {
       .swiglu = swiglu<T>,
       .swiglu_backward = swiglu_backward<T>,
       .dropout = dropout<T>,
+      .scale_uniform = scale_uniform<T>,
       .layer_norm = layer_norm<T>,
       .layer_norm_backward = layer_norm_backward<T>,
       .layer_norm_backward_weight = layer_norm_backward_weight<T>,

@@ -56,8 +56,8 @@ class Costs {
     return {work_.mlp_tiles * one.forward, work_.mlp_tiles * one.input, work_.mlp_tiles * one.weight};
   }
 
-  // Both products of the MLP, or those of all experts with their router; tokens are assumed to spread evenly over
-  // experts and are padded to tiles.
+  // Both products of the MLP, or those of all experts with their router, on the busiest rank; tokens are assumed to
+  // spread evenly over its experts and are padded to tiles. Rounds repeat products for backward (nn/experts.h).
   PartSeconds mlp_products() const {
     constexpr double kTileRows = 64;
     const double gates = work_.gated ? 2 : 1;
@@ -66,11 +66,12 @@ class Costs {
     const double here = work_.experts / work_.expert;  // which rows of all ranks that share experts meet
     const double inner = work_.inner / work_.expert_parts;
     const double own_rows = work_.rows() / work_.tensor;
-    const double arriving = own_rows * work_.choices * work_.expert_parts;
+    const double arriving = work_.expert_load * own_rows * work_.choices * work_.expert_parts;
     const double rows = std::ceil(arriving / here / kTileRows) * kTileRows;
-    PartSeconds sum = linear(own_rows, work_.hidden, work_.experts, 1, false) +
-                      linear(rows, work_.hidden, gates * inner, here, false) +
-                      linear(rows, inner, work_.hidden, here, false);
+    const PartSeconds first = linear(rows, work_.hidden, gates * inner, here, false);
+    const PartSeconds second = linear(rows, inner, work_.hidden, here, false);
+    PartSeconds sum = linear(own_rows, work_.hidden, work_.experts, 1, false) + first + second;
+    if (work_.expert_rounds > 1) sum = sum + PartSeconds{0, first.forward, first.forward + second.input};
     const double shared = work_.shared / work_.tensor;
     if (shared > 0)
       sum = sum + linear(work_.hidden, gates * shared, true) + linear(shared, work_.hidden, true);
@@ -189,17 +190,21 @@ class Costs {
   }
 
   // Rows are sent to their experts and back in forward, their gradients in backward, and the rows once more for the
-  // weight gradients, to each of the parts of an expert. Each of the tensor ranks has some of the rows, of which it sends
-  // the same fraction as in a ring all-gather.
+  // weight gradients, to each of the parts of an expert; where they come in rounds, inputs twice and gradients once
+  // more. Each of the tensor ranks has some of the rows, of which it sends the same fraction as in a ring all-gather.
   void add_exchange(BlockCost& cost) const {
     if (work_.expert_ranks() < 2) return;
     const double own_rows = work_.rows() / work_.tensor * work_.expert_parts;
-    const double bytes = work_.element_bytes * own_rows * work_.choices * work_.hidden;
-    const double once = gather_seconds(hardware_, software_, expert_ring(hardware_, work_), bytes);
+    const double bytes = work_.expert_load * work_.element_bytes * own_rows * work_.choices * work_.hidden;
+    const Ring ring = expert_ring(hardware_, work_);
+    const double back = gather_seconds(hardware_, software_, ring, bytes);
+    const double gathered = work_.element_bytes * work_.expert * own_rows * work_.hidden;
+    const double out = work_.gathers_tokens ? gather_seconds(hardware_, software_, ring, gathered) : back;
+    const double again = work_.expert_rounds > 1 ? 1 : 0;
     const double repeated = work_.recompute == RecomputeGranularity::Full ? software_.recompute_fraction : 0;
-    cost.tensor.forward += 2 * once;
-    cost.tensor.input += (2 + 2 * repeated) * once;
-    cost.tensor.weight += once;
+    cost.tensor.forward += out + back;
+    cost.tensor.input += (1 + repeated) * (out + back) + again * out;
+    cost.tensor.weight += (1 + 2 * again) * out;
   }
 
   // Key and value heads are gathered over the context axis or sent around it, and their gradients back; or projections

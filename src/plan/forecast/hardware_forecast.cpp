@@ -20,7 +20,8 @@ HardwareForecast make_forecast(const PlanConfig& config, const Model& model) {
   forecast.hardware = machine.hardware;
   forecast.software = machine.software;
   const int tensor = config.run.mesh.tensor_model_parallel_size;
-  forecast.work = make_workload(config.run, static_cast<double>(padded_vocab_size(config.run.model, tensor)));
+  forecast.work = make_workload(config.run, static_cast<double>(padded_vocab_size(config.run.model, tensor)),
+                                config.moe_load_imbalance);
   assume_context(forecast.software, forecast.work);
   const int stages = forecast.work.pipeline * forecast.work.chunks;
   const std::vector<StageRange> cut = cut_stages(config.run.mesh, model, stages);

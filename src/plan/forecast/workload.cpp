@@ -58,7 +58,14 @@ double Workload::groups_among(double ranks) const {
   return std::fmod(ranks, zero_groups) == 0 ? zero_groups : ranks;
 }
 
-Workload make_workload(const PretrainConfig& run, double padded_vocabulary) {
+int64_t expert_rounds(const MeshConfig& mesh, double load) {
+  if (mesh.expert_ranks() == 1 || !mesh.moe_buffer_factor) return 1;
+  constexpr double kRounding = 1e-12;
+  return std::max<int64_t>(1,
+                           static_cast<int64_t>(std::ceil(load / *mesh.moe_buffer_factor * (1 - kRounding))));
+}
+
+Workload make_workload(const PretrainConfig& run, double padded_vocabulary, double expert_load) {
   const ModelConfig& model = run.model;
   const MeshConfig& mesh = run.mesh;
   Workload work;
@@ -99,6 +106,9 @@ Workload make_workload(const PretrainConfig& run, double padded_vocabulary) {
   work.data = mesh.data_parallel_size.value_or(1);
   work.expert = mesh.expert_model_parallel_size;
   work.expert_parts = mesh.expert_tensor_parallel_size;
+  work.expert_load = expert_load;
+  work.expert_rounds = static_cast<double>(expert_rounds(mesh, expert_load));
+  work.gathers_tokens = mesh.moe_token_dispatcher_type == TokenDispatcher::AllGather;
   work.pipeline = mesh.pipeline_model_parallel_size;
   work.sequence_parallel = mesh.sequence_parallel;
   work.recompute = mesh.recompute_granularity;

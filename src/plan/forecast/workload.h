@@ -56,8 +56,11 @@ struct Workload {
   double context_pieces = 1;     // in which keys and values are gathered (all_gather)
   Overlap context_overlap = {};  // of what moves over the context axis, with attention
   double data = 1;
-  double expert = 1;        // ranks that share the experts of a layer
-  double expert_parts = 1;  // ranks next to each other that cut each of them
+  double expert = 1;            // ranks that share the experts of a layer
+  double expert_parts = 1;      // ranks next to each other that cut each of them
+  double expert_load = 1;       // rows of the busiest rank of those that share experts, over the mean
+  double expert_rounds = 1;     // in which they come
+  bool gathers_tokens = false;  // instead of sending rows to their experts (--moe-token-dispatcher-type)
   int pipeline = 1;
   int chunks = 1;  // stages of a pipeline rank
   bool sequence_parallel = false;
@@ -107,8 +110,11 @@ struct Workload {
   double head_weights() const;
 };
 
-// `run` must be resolved. `stage_layers` and `stage_plain` stay empty.
-Workload make_workload(const PretrainConfig& run, double padded_vocabulary);
+// Rounds in which rows come to a rank of experts that gets `load` times the mean (--moe-buffer-factor).
+int64_t expert_rounds(const MeshConfig& mesh, double load);
+
+// `run` must be resolved. `stage_layers` and `stage_plain` stay empty. `expert_load` as in Workload.
+Workload make_workload(const PretrainConfig& run, double padded_vocabulary, double expert_load = 1);
 
 // If `software` describes another program with context parallelism, adapts `work` to it.
 void assume_context(const Software& software, Workload& work);

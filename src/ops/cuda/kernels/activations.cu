@@ -88,6 +88,21 @@ __global__ void __launch_bounds__(kMapThreads)
   in.store(y + at, count, aligned);
 }
 
+// One element a thread: the factor of a router's input or logits, which are small beside the experts' rows.
+template <class T>
+__global__ void __launch_bounds__(kMapThreads)
+    scale_uniform_kernel(T* y, const T* x, int64_t n, cpu::LateIndex first, cpu::UniformRule rule) {
+  using Wide = Accumulate<T>;
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * kMapThreads + threadIdx.x;
+  if (at >= n) return;
+  const uint64_t element = first.now() + static_cast<uint64_t>(at);
+  const cpu::PhiloxWords words = cpu::philox_block(rule.words.key_lo, rule.words.key_hi, element / 4);
+  const auto which = static_cast<unsigned>(element % 4);
+  const uint32_t word =
+      which < 2 ? (which == 0 ? words.at[0] : words.at[1]) : (which == 2 ? words.at[2] : words.at[3]);
+  put(y[at], value(x[at]) * cpu::uniform_number<Wide>(rule, word));
+}
+
 }  // namespace
 
 template <class T>
@@ -133,6 +148,14 @@ void dropout(CudaStream stream, T* y, const T* residual, const T* x, int64_t n, 
                  rule, packs<T>(0, y, residual, x));
 }
 
+template <class T>
+void scale_uniform(CudaStream stream, T* y, const T* x, int64_t n, const cpu::LateIndex& first,
+                   const cpu::UniformRule& rule) {
+  if (n == 0) return;
+  TRIFOLD_LAUNCH((scale_uniform_kernel<T>), dim3(static_cast<unsigned>(parts(n, kMapThreads))),
+                 dim3(kMapThreads), 0, stream, y, x, n, first, rule);
+}
+
 #define INSTANTIATE(T)                                                                         \
   template void gelu<T>(CudaStream, T*, const T*, int64_t);                                    \
   template void gelu_backward<T>(CudaStream, T*, const T*, const T*, int64_t);                 \
@@ -143,7 +166,9 @@ void dropout(CudaStream stream, T* y, const T* residual, const T* x, int64_t n, 
   template void swiglu<T>(CudaStream, T*, const T*, int64_t, int64_t);                         \
   template void swiglu_backward<T>(CudaStream, T*, const T*, const T*, int64_t, int64_t);      \
   template void dropout<T>(CudaStream, T*, const T*, const T*, int64_t, const cpu::LateIndex&, \
-                           const cpu::DropRule&);
+                           const cpu::DropRule&);                                              \
+  template void scale_uniform<T>(CudaStream, T*, const T*, int64_t, const cpu::LateIndex&,     \
+                                 const cpu::UniformRule&);
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bfloat16)

@@ -70,6 +70,10 @@ void swiglu_backward(CudaStream stream, T* dx, const T* dy, const T* x, int64_t 
 template <class T>
 void dropout(CudaStream stream, T* y, const T* residual, const T* x, int64_t n, const cpu::LateIndex& first,
              const cpu::DropRule& rule);
+// y = x times uniform numbers
+template <class T>
+void scale_uniform(CudaStream stream, T* y, const T* x, int64_t n, const cpu::LateIndex& first,
+                   const cpu::UniformRule& rule);
 
 // ---- norms (norms.cu); with a null mean and bias, the root-mean-square norm ----
 template <class T>
