@@ -73,6 +73,13 @@ struct WeightUnit {
   }
 };
 
+// A block of a stage.
+struct StageBlockIndex {
+  int stage = 0;
+  int block = 0;
+  bool operator==(const StageBlockIndex&) const = default;
+};
+
 // The units whose weights a block of a stage uses: units[stage][block].
 using UnitsOfBlocks = std::vector<std::vector<std::vector<WeightUnit>>>;
 
@@ -92,8 +99,9 @@ std::vector<std::pair<WeightUnit, WeightUnit>> weights_together(const RankPlan& 
 // For transient gradients: the pairs of units that are in memory at the same time in this row. A unit's
 // memory is taken by the first action that adds to its gradients and released after its REDUCE_GRAD; the unit
 // reduced last counts as in memory until the next reduction, so that reductions overlap with computation.
-// `units` lists the transient units; `last_stage` has the model's last block.
+// `units` lists the transient units, `adding` the blocks whose forward adds to gradients.
 std::vector<std::pair<WeightUnit, WeightUnit>> gradients_together(const RankPlan& row,
-                                                                  const UnitsOfBlocks& units, int last_stage);
+                                                                  const UnitsOfBlocks& units,
+                                                                  std::span<const StageBlockIndex> adding);
 
 }  // namespace trifold

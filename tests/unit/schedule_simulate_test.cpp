@@ -255,6 +255,19 @@ TEST(Simulate, CountsMemoryOfMicroBatchesWeightsAndVersions) {
             1075U);
 }
 
+// The second stage's weight gradient reads the first one's output, which stays until then; a later stage on the same
+// rank that is not the next one reads nothing there.
+TEST(Simulate, AStagesMemoryStaysUntilTheNextStageOnItsRankHasReadIt) {
+  const StageCost cost{.kept_bytes = 100};
+  const auto peak = [&](const char* plan, int stages, size_t rank) {
+    const PlanShape shape{.stages = stages, .micros = 2};
+    return simulate(parse_plan(plan), shape, costs(stages, cost)).ranks[rank].peak_bytes;
+  };
+  // 0B0 is done while 1W0 is not: 0F1 needs a third place, 1F1 a fourth.
+  EXPECT_EQ(peak("0F0,1F0,1I0,0B0,0F1,1F1,1W0,1I1,0B1,1W1,0STEP,1STEP", 2, 0), 400U);
+  EXPECT_EQ(peak("0F0,1F0,1I0,0B0,1W0,0F1,1F1,1I1,0B1,1W1,0STEP,1STEP", 2, 0), 200U);
+}
+
 TEST(Simulate, TooMuchMemoryIsAnErrorThatSaysWhereAndWhen) {
   const auto plan = complete(Schedule::Gpipe, 2, 1, 4);
   CostModel cost = costs(2, {.kept_bytes = 1000, .parameter_bytes = 70, .state_bytes = 5});
