@@ -69,6 +69,48 @@ std::vector<int64_t> pipeline_candidates(const SearchJob& job, const Layout& bef
   return sizes;
 }
 
+// Equal numbers of experts for each of the ranks of a stage that share them.
+std::vector<int64_t> expert_candidates(const SearchJob& job, const Layout& before) {
+  const int64_t experts = job.run.model.num_experts.value_or(1);
+  const int64_t ranks = job.run.mesh.ranks / before[SearchAxis::Pipeline];
+  std::vector<int64_t> sizes;
+  // One rank sends no rows, and then needs no buffer for them.
+  for (int64_t size = job.run.mesh.moe_buffer_factor ? 2 : 1; size <= std::min(experts, ranks); ++size)
+    if (experts % size == 0 && ranks % size == 0) sizes.push_back(size);
+  return sizes;
+}
+
+// Whole experts, or cut over as many ranks as the other layers.
+std::vector<int64_t> expert_tensor_candidates(const SearchJob& job, const Layout& before) {
+  const int64_t tensor = before[SearchAxis::Tensor];
+  if (!job.run.model.num_experts || tensor == 1) return {1};
+  const int64_t ranks = job.run.mesh.ranks / before[SearchAxis::Pipeline];
+  const bool even =
+      expert_width(job.run.model) % tensor == 0 && ranks % (tensor * before[SearchAxis::Expert]) == 0;
+  return even ? std::vector<int64_t>{1, tensor} : std::vector<int64_t>{1};
+}
+
+// An output layer that costs about as much as a stage, or more, in one to three parts for each pipeline rank.
+std::vector<int64_t> head_parts_candidates(const SearchJob& job, const Layout& before) {
+  const ModelConfig& model = job.run.model;
+  const MeshConfig& mesh = job.run.mesh;
+  const int64_t ranks = before[SearchAxis::Pipeline];
+  if (mesh.cut.pipeline_model_parallel_layout) return {mesh.pipeline_vocab_parts};
+  if (ranks == 1 || !model.untie_embeddings_and_output_weights || !family_of_model(model).causal ||
+      job.run.optimizer.optimizer == OptimizerKind::Lamb)
+    return {1};
+  const int64_t unit = model.make_vocab_size_divisible_by * before[SearchAxis::Tensor];
+  const int64_t rows = (*model.vocab_size + unit - 1) / unit * model.make_vocab_size_divisible_by;
+  // As many layers of four squares of attention and eight of the MLP cost as much.
+  const double head = static_cast<double>(*model.vocab_size) / (12 * static_cast<double>(model.hidden_size));
+  const auto places = static_cast<double>(ranks * before[SearchAxis::Stages]);
+  std::vector<int64_t> parts{1};
+  if (2 * head * places < static_cast<double>(model.num_layers) + head) return parts;
+  for (int64_t each = 1; each <= 3; ++each)
+    if (rows % (each * ranks) == 0) parts.push_back(each * ranks);
+  return parts;
+}
+
 // With one pipeline rank all schedules compute the same; several stages per rank need as many layers.
 std::vector<int64_t> schedule_candidates(const SearchJob& job, const Layout& before) {
   const int64_t ranks = before[SearchAxis::Pipeline];
@@ -210,6 +252,18 @@ void write_pipeline(const Layout& layout, PretrainConfig& run) {
   run.mesh.pipeline_model_parallel_size = static_cast<int>(layout[SearchAxis::Pipeline]);
 }
 
+void write_expert(const Layout& layout, PretrainConfig& run) {
+  run.mesh.expert_model_parallel_size = static_cast<int>(layout[SearchAxis::Expert]);
+}
+
+void write_expert_tensor(const Layout& layout, PretrainConfig& run) {
+  run.mesh.expert_tensor_parallel_size = static_cast<int>(layout[SearchAxis::ExpertTensor]);
+}
+
+void write_head_parts(const Layout& layout, PretrainConfig& run) {
+  run.mesh.pipeline_vocab_parts = static_cast<int>(layout[SearchAxis::HeadParts]);
+}
+
 void write_micro_batch(const Layout& layout, PretrainConfig& run) {
   run.batch.micro_batch_size = layout[SearchAxis::MicroBatch];
 }
@@ -256,6 +310,20 @@ std::span<const SearchAxisInfo> search_axes() {
        pipeline_candidates,
        write_pipeline,
        [](const PretrainConfig& run) { return int64_t{run.mesh.pipeline_model_parallel_size}; }},
+      {SearchAxis::Expert,
+       {"expert-model-parallel-size"},
+       1,
+       expert_candidates,
+       write_expert,
+       [](const PretrainConfig& run) { return int64_t{run.mesh.expert_model_parallel_size}; },
+       true},
+      {SearchAxis::ExpertTensor,
+       {"expert-tensor-parallel-size"},
+       1,
+       expert_tensor_candidates,
+       write_expert_tensor,
+       [](const PretrainConfig& run) { return int64_t{run.mesh.expert_tensor_parallel_size}; },
+       true},
       {SearchAxis::Schedule, {"schedule"}, kNoSchedule, schedule_candidates, write_schedule, read_schedule},
       {SearchAxis::Stages,
        {"num-virtual-stages-per-pipeline-rank", "num-layers-per-virtual-pipeline-stage"},
@@ -263,6 +331,13 @@ std::span<const SearchAxisInfo> search_axes() {
        stages_candidates,
        write_stages,
        read_stages},
+      {SearchAxis::HeadParts,
+       {"pipeline-vocab-parts"},
+       1,
+       head_parts_candidates,
+       write_head_parts,
+       [](const PretrainConfig& run) { return int64_t{run.mesh.pipeline_vocab_parts}; },
+       true},
       {SearchAxis::MicroBatch,
        {"micro-batch-size"},
        1,
@@ -329,11 +404,13 @@ void write_layout(const Layout& layout, std::span<const SearchAxis> axes, Pretra
 
 std::vector<std::string> layout_words(const Layout& layout, std::span<const SearchAxis> axes,
                                       PretrainConfig run) {
+  const Layout given = layout_of(run);
   write_layout(layout, axes, run);
   const OptionTable table = options_of(run);
   std::vector<std::string> words;
   for (const SearchAxisInfo& info : search_axes()) {
     if (!has_axis(axes, info.axis)) continue;
+    if (info.is_rare && layout[info.axis] == info.neutral && given[info.axis] == info.neutral) continue;
     for (const std::string_view name : info.options) {
       const Option& option = *table.find(name);
       const auto values = value_words(option);
@@ -367,11 +444,6 @@ void check_search(const PretrainConfig& run, std::span<const SearchAxis> axes, s
         .wrong("--{} is not possible with --schedule {}, because asynchronous schedules are not searched",
                option, schedule_name(*schedule))
         .right("give another schedule, or leave it out");
-  if (run.mesh.pipeline_vocab_parts > 1)
-    problems.about(option, "pipeline-vocab-parts")
-        .wrong("--{} is not possible with --pipeline-vocab-parts {}, which is not searched", option,
-               run.mesh.pipeline_vocab_parts)
-        .right("leave it out, and add it to the layout that is found");
   if (run.mesh.cpu_offloading_num_layers > 0)
     problems.about(option, "cpu-offloading-num-layers")
         .wrong("--{} is not possible with --cpu-offloading-num-layers {}, which the search does not count",
