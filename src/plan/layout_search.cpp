@@ -135,8 +135,7 @@ class Searcher {
       least_bytes_ = *bytes;
       least_ = layout;
     }
-    const bool fits = static_cast<double>(*bytes) <= limit_;
-    if (fits) {
+    if (static_cast<double>(*bytes) <= limit_) {
       fitting_.push_back(candidate);
       return;
     }
@@ -146,9 +145,9 @@ class Searcher {
 
   // Whether the search cut the head into parts that all stay on the last stage, which is no better than one block.
   bool has_idle_parts(const PretrainConfig& run, const CutLayers& layers) const {
-    const bool chosen = std::find(axes_.begin(), axes_.end(), SearchAxis::HeadParts) != axes_.end();
     const int parts = run.mesh.pipeline_vocab_parts;
-    return chosen && parts > 1 && layers.heads.back() == parts;
+    return parts > 1 && std::count(axes_.begin(), axes_.end(), SearchAxis::HeadParts) > 0 &&
+           layers.heads.back() == parts;
   }
 
   // Computed once for all layouts of a mesh, a schedule and a number of stages and micro-batches, with and without
@@ -307,8 +306,7 @@ class Searcher {
   double mfu_of(const PretrainConfig& run, double seconds) const {
     const Model model = make_model(run.model, Mesh(mesh_sizes(run.mesh), {}), run.seed, run.mesh);
     const double flops = model.train_flops_per_sample() * static_cast<double>(*run.batch.global_batch_size);
-    const Hardware& hardware = machine_.hardware;
-    const double peak = 1e12 * (run.precision.fp8 ? hardware.tflops_8bit : hardware.tflops);
+    const double peak = 1e12 * (run.precision.fp8 ? machine_.hardware.tflops_8bit : machine_.hardware.tflops);
     return flops / (seconds * run.mesh.ranks * peak);
   }
 

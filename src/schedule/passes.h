@@ -20,10 +20,11 @@ namespace trifold {
 // Adds a send and a receive wherever an output or a gradient passes from one rank to another. A plan that
 // already contains a message keeps its order: it is assumed to have all of them.
 //
-// The rows are simulated with F = I = W = 1 and B = 2 (a block takes its share), and instantaneous messages.
+// The rows are simulated with F = I = W = 1 and B = 2 (a block takes its share), and messages of 1/64.
 // When a computation ends it is written to its row; at the same time its send is written to the same row and
 // the receive to the row of the peer, after the actions that rank has finished and before its current
-// computation. All rows together thus have one total order in which a send and its receive are adjacent, so
+// computation. (With messages that take no time, ranks would compute just in time, and receives would be written
+// between two computations of which the later one waits for them.) All rows together thus have one total order in which a send and its receive are adjacent, so
 // ranks that do one thing at a time and block in every send until it is received cannot deadlock. And a
 // receive is posted before the computation during which its message arrives, so the message need not wait for
 // that to end.

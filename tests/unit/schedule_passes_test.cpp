@@ -119,11 +119,12 @@ TEST(Passes, AnOverlappedPairComesApartWhereItIsSplit) {
             "0F0,0B0,0F1,0B1@0,0REDUCE_GRAD@0,0STEP\n");
 }
 
-// 1F1B on two ranks. A receive stands before the computation under which its message arrives.
+// 1F1B on two ranks. A receive stands before the computation under which its message arrives: that of micro-batch 1
+// before the forward of 0, during which it is sent.
 TEST(Passes, MessagesStandWhereTheyCannotBlock) {
   EXPECT_EQ(to_string(add_communication(make_schedule(Schedule::OneFOneB, 2, 1, 2))),
             "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
-            "1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,1SEND_B1\n");
+            "1RECV_F0,1RECV_F1,1F0,1B0,1SEND_B0,1F1,1B1,1SEND_B1\n");
 }
 
 TEST(Passes, ABatchHasOneDirectionAndOneReceive) {
@@ -151,11 +152,11 @@ TEST(Passes, AGradientGoesOutWithTheFirstBlock) {
 TEST(Passes, OverlappedPairsComeApartUnlessTheyAreToStay) {
   const char* plan = "0F0,0F1,0B0,0B1\n1F0,(1F1;1B0)OVERLAP_F_B,1B1\n";
   EXPECT_EQ(to_string(add_communication(parse_plan(plan))),
-            "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
-            "1RECV_F0,1F0,1RECV_F1,1F1,1B0,1SEND_B0,1B1,1SEND_B1\n");
+            "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0RECV_B1,0B0,0B1\n"
+            "1RECV_F0,1RECV_F1,1F0,1F1,1B0,1SEND_B0,1B1,1SEND_B1\n");
   EXPECT_EQ(to_string(add_communication(parse_plan(plan), Pairs::Together)),
-            "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
-            "1RECV_F0,1F0,1RECV_F1,(1F1;1B0)OVERLAP_F_B,1SEND_B0,1B1,1SEND_B1\n");
+            "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0RECV_B1,0B0,0B1\n"
+            "1RECV_F0,1RECV_F1,1F0,(1F1;1B0)OVERLAP_F_B,1SEND_B0,1B1,1SEND_B1\n");
 }
 
 TEST(Passes, APlanWithMessagesIsLeftAlone) {

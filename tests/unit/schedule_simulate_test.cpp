@@ -183,7 +183,7 @@ TEST(Simulate, MessagesTakeTimeAndComputationGoesOnUnderThem) {
   expect_span(simulation, "0SEND_F0", 1, 2);  // under 0F1
   expect_span(simulation, "1RECV_F0", 1, 2);
   expect_span(simulation, "1F0", 2, 3);
-  expect_span(simulation, "1RECV_F1", 3, 4);  // posted after 1F0, so it overlaps with 1B0
+  expect_span(simulation, "1RECV_F1", 2, 3);  // posted before 1F0, so it overlaps with that
   expect_span(simulation, "1B0", 3, 5);
   expect_span(simulation, "1SEND_B0", 5, 6);
   expect_span(simulation, "1F1", 5, 6);
