@@ -105,6 +105,9 @@ Json show(const BlockBench& bench, const BenchConfig& config) {
   json["message_latency"] = bench.message_latency;
   json["bytes_per_second"] = bench.bytes_per_second;
   json["update_seconds"] = bench.update_seconds;
+  json["node_cores"] = bench.cores.node;
+  json["rank_cores"] = bench.cores.rank;
+  json["ranks_of_node"] = bench.cores.ranks;
   return json;
 }
 

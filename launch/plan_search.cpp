@@ -49,6 +49,7 @@ std::string layout_text(const FoundLayout& found) {
     experts.push_back(fmt::format("etp {}", mesh.expert_tensor_parallel_size));
   if (!experts.empty()) text += fmt::format(" with {}", fmt::join(experts, " x "));
   if (stages_of_rank(found) > 1) text += fmt::format(" of {} stages", stages_of_rank(found));
+  if (mesh.pipeline_vocab_parts > 1) text += fmt::format(", head in {} parts", mesh.pipeline_vocab_parts);
   text += fmt::format(", micro-batch {}, zero {}", run.batch.micro_batch_size, run.zero.zero_stage);
   if (mesh.recompute_granularity != RecomputeGranularity::None)
     text += fmt::format(", recompute {}", name_of(mesh.recompute_granularity));
@@ -58,9 +59,9 @@ std::string layout_text(const FoundLayout& found) {
 
 void print_search(const LayoutSearch& search) {
   const int ranks = search.best.front().run.mesh.ranks;
-  fmt::print("search      {} layouts of {} ranks on {}, {} fit in {:.1f} GiB a rank; {} simulated\n",
-             search.layouts, ranks, search.hardware.name, search.fitting, search.limit / (int64_t{1} << 30),
-             search.simulated);
+  fmt::print("search      {} layouts of {} rank{} on {}, {} fit in {:.1f} GiB a rank; {} simulated\n",
+             search.layouts, ranks, ranks == 1 ? "" : "s", search.hardware.name, search.fitting,
+             search.limit / (int64_t{1} << 30), search.simulated);
   fmt::print("  {:>3}  {:>11}  {:>10}  {:>6}  {:>7}  {:>10}  {:<32}  {}\n", "", "step", "tokens/s", "MFU",
              "bubble", "memory", "bound by", "layout");
   for (size_t place = 0; place < search.best.size(); ++place) {
@@ -88,6 +89,9 @@ SearchJson mesh_json(const EstimatedLayout& estimate) {
           {"cp_comm_type", exchange_name(layout)},
           {"pipeline_model_parallel_size", layout[SearchAxis::Pipeline]},
           {"data_parallel_size", estimate.data},
+          {"expert_model_parallel_size", layout[SearchAxis::Expert]},
+          {"expert_tensor_parallel_size", layout[SearchAxis::ExpertTensor]},
+          {"pipeline_vocab_parts", layout[SearchAxis::HeadParts]},
           {"schedule", std::string(schedule_name(static_cast<Schedule>(layout[SearchAxis::Schedule])))},
           {"stages_per_rank", layout[SearchAxis::Stages]},
           {"micro_batch_size", layout[SearchAxis::MicroBatch]},

@@ -2,12 +2,16 @@
 """Compares steps that `trifold plan` predicts with steps measured on this machine, for layouts of two ranks.
 
     tools/predicted_steps.py build/release/launch/trifold [--iters N] [--repeats N] [--mpiexec PROGRAM] [--only TEXT]
-                             [--most PERCENT]
+                             [--most PERCENT] [--choice]
 
 For each layout: `bench --what blocks` times the parts of a step, `plan --costs` predicts the step from them, and
 `bench --what step` measures it; the three are repeated, and the medians of prediction and measurement are compared.
 The last column is the prediction of `plan --hardware` from one `bench --what hardware`, which depends on the model only
-through its attention. Ranks are threads of one process or two processes under mpiexec.
+through its attention. Ranks are threads of one process or two processes under mpiexec. The last layout is a recommender's,
+which `plan --measure-steps` predicts from rates that it measures, and measures.
+
+--choice: the search's first choice instead. `plan --search` for two ranks finds ten layouts from a hardware file that
+one rank wrote; `bench --what step` measures each of them, in turn, and the first is compared with the fastest.
 
 Meant for an idle machine: other work during only one of the two measurements counts as error. The load average is
 printed. --most P: exit status 1 when a prediction from measured blocks is more than P percent off.
@@ -44,6 +48,9 @@ LAYOUTS = (
     ("dp 2", [], False), ("dp 2, ZeRO 3", ["--zero-stage", "3"], False),
     ("tp 2, MPI", TENSOR, True), ("pp 2, 1f1b, MPI", pipeline("1f1b"), True), ("dp 2, MPI", [], True),
 )
+# 26 tables of 10 000 rows, of Kaggle's shape; `plan` itself measures its rates on this machine, and the steps.
+RECOMMENDER = ["--config", str(Path(__file__).resolve().parent.parent / "launch/configs/dlrm-kaggle.cfg"),
+               "--table-rows", *["10000"] * 26, "--global-batch-size", "2048"]
 
 
 class Machine:
@@ -82,6 +89,36 @@ def compare(machine, layout, mpi, arguments):
     return statistics.median(predicted), statistics.median(measured)
 
 
+def recommender(machine, arguments):
+    """The same for the recommender."""
+    predicted, measured = [], []
+    for _ in range(arguments.repeats):
+        report = machine.ask("plan", [*RECOMMENDER, *THREADS, "--measure-steps", str(10 * arguments.iters)])
+        predicted.append(report["predicted_seconds"]["step"])
+        measured.append(report["measured_seconds"]["step"])
+    return statistics.median(predicted), statistics.median(measured)
+
+
+def choice(machine, arguments):
+    """How much slower the first choice of the search was than the fastest of the layouts it printed, in percent."""
+    job = [*MODEL[:MODEL.index("--micro-batch-size")], "--global-batch-size", "16", *THREADS]
+    alone = [*job[:-1], "1", "--micro-batch-size", "2"]
+    here = machine.keep("here.json", machine.ask("bench", ["--what", "hardware", *alone]))
+    found = machine.ask("plan", [*job, "--hardware", here, "--search"])["layouts"]
+    measured = [[] for _ in found]
+    for _ in range(arguments.repeats):
+        for layout, seconds in zip(found, measured, strict=True):
+            timed = ["--iters", str(arguments.iters), "--warmup-iters", "1"]
+            step = machine.ask("bench", ["--what", "step", *job, *layout["options"], *timed])
+            seconds.append(step["step"]["seconds"])
+    medians = [statistics.median(seconds) for seconds in measured]
+    for layout, seconds in zip(found, medians, strict=True):
+        print(f"{1e3 * layout['step_seconds']:8.1f} ms {1e3 * seconds:8.1f} ms  {' '.join(layout['options'])}")
+    slower = 100 * (medians[0] / min(medians) - 1)
+    print(f"the first choice takes {slower:.1f} % longer than the fastest of {len(found)}")
+    return slower
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
@@ -90,9 +127,14 @@ def main():
     parser.add_argument("--mpiexec", default=os.environ.get("MPIEXEC", "mpiexec"))
     parser.add_argument("--only", default="", help="layouts whose name contains this")
     parser.add_argument("--most", type=float)
+    parser.add_argument("--choice", action="store_true")
     arguments = parser.parse_args()
 
     machine = Machine(arguments.program, arguments.mpiexec)
+    if arguments.choice:
+        print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+        slower = choice(machine, arguments)
+        return 1 if arguments.most is not None and slower > arguments.most else 0
     here = machine.keep("here.json", machine.ask("bench", ["--what", "hardware", *MODEL, *THREADS]))
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     print(f"{'layout':26} {'predicted':>11} {'measured':>11} {'error':>8} {'by hardware':>12} {'error':>8}")
@@ -106,6 +148,11 @@ def main():
         worst = max(worst, abs(error))
         print(f"{name:26} {1e3 * predicted:8.1f} ms {1e3 * measured:8.1f} ms {error:+6.1f} % {1e3 * by_hardware:9.1f} ms "
               f"{100 * (by_hardware / measured - 1):+6.1f} %", flush=True)
+    if arguments.only in "recommender":
+        predicted, measured = recommender(machine, arguments)
+        error = 100 * (predicted / measured - 1)
+        worst = max(worst, abs(error))
+        print(f"{'recommender':26} {1e3 * predicted:8.1f} ms {1e3 * measured:8.1f} ms {error:+6.1f} %")
     print(f"largest error of a prediction from measured blocks: {worst:.1f} %")
     return 1 if arguments.most is not None and worst > arguments.most else 0
 

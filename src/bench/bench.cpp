@@ -90,6 +90,12 @@ std::vector<GemmBench> bench_gemm(Communicator& world, const BenchConfig& config
   return results;
 }
 
+NodeCores measuring_cores(Communicator& world, int threads) {
+  const double ranks = ranks_on_host(world);
+  const double node = std::max(static_cast<double>(available_cores()), threads * ranks);
+  return {node, static_cast<double>(threads), ranks > 1 ? ranks : node};
+}
+
 std::vector<CommBench> bench_comm(Communicator& world) {
   ThreadPool pool(1);
   Stream stream(Stream::Mode::Inline, pool);

@@ -9,6 +9,7 @@
 #include "config/fields/config.h"
 #include "models/model.h"
 #include "plan/forecast/hardware.h"
+#include "plan/forecast/node_cores.h"
 #include "run/metrics.h"
 
 namespace trifold {
@@ -59,6 +60,7 @@ struct BlockBench {
   double message_latency = 0;            // seconds of a message of a few bytes between two ranks
   double bytes_per_second = 0;           // of a message as large as an activation
   double update_seconds = 0;             // per parameter: gradient norm, update, clearing of gradients
+  NodeCores cores;                       // with which it was measured
 };
 
 // Seconds of an exchange of `bytes` with the neighbour, both ways at once; 0 without a neighbour. Collective.
@@ -74,9 +76,13 @@ std::vector<CommBench> bench_comm(Communicator& world);
 // For whole sequences, and for sequences of documents of about an eighth of their length.
 std::vector<AttentionBench> bench_attention(Communicator& world, const BenchConfig& config);
 BlockBench bench_blocks(Communicator& world, const BenchConfig& config);
+// The processor cores with which the ranks of `world` measure, `threads` each. A single rank stands for a machine that
+// may be divided among as many ranks as it has cores; of several, as many are assumed on every machine. Collective.
+NodeCores measuring_cores(Communicator& world, int threads);
+
 // Measures what a rank reaches on this machine while all ranks do the same, in the form that `plan --hardware` reads:
 // products, the attention of the configured model, memory, sums and messages between ranks, which are assumed to share
-// a node. Peaks are the measured rates, with shares of 1. Values that are not measured are those of the built-in cpu or
+// a node (a single rank measures these between two threads). Peaks are the measured rates, with shares of 1. Values that are not measured are those of the built-in cpu or
 // h100; on devices these include everything between ranks, because sums and messages here go through the host's memory.
 Hardware bench_hardware(Communicator& world, const BenchConfig& config);
 

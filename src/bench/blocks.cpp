@@ -109,6 +109,8 @@ class BlockTimer {
     });
   }
 
+  int threads() { return replica_.compute().pool().size(); }
+
   // Seconds per parameter of the work of a step outside its plan.
   double update() {
     Stream& stream = replica_.compute();
@@ -219,6 +221,7 @@ BlockBench bench_blocks(Communicator& world, const BenchConfig& config) {
     updates.push_back(timer.update());
   }
   const auto large = static_cast<double>(boundary_bytes(config.run));
+  const NodeCores cores = measuring_cores(world, timer.threads());
   std::vector<double> means;
   for (const auto& block : samples)
     for (const auto& part : block) means.push_back(median(part));
@@ -230,6 +233,7 @@ BlockBench bench_blocks(Communicator& world, const BenchConfig& config) {
   world.all_reduce({means.data(), DType::F64, {static_cast<int64_t>(means.size())}}, Reduce::Sum, stream);
   for (double& mean : means) mean /= world.size();
   BlockBench result;
+  result.cores = cores;
   for (size_t kind = 0; kind < kBlockKinds; ++kind) {
     const double* of = &means[kind * kParts];
     result.kinds[kind] = {.f = of[kF], .i = of[kI], .w = of[kW], .b = of[kB]};

@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <cmath>
+#include <future>
 #include <utility>
 
 #include "bench/attention.h"
 #include "bench/bench.h"
+#include "comm/thread_comm.h"
 #include "core/clock.h"
 #include "core/host_memory.h"
 #include "plan/forecast/kernels.h"
@@ -13,6 +15,42 @@
 namespace trifold {
 
 namespace {
+
+double mean_over(Communicator& world, double value) {
+  ThreadPool pool(1);
+  Stream stream(Stream::Mode::Inline, pool);
+  world.all_reduce({&value, DType::F64, {1}}, Reduce::Sum, stream);
+  return value / world.size();
+}
+
+// Between ranks: seconds, and bytes per second.
+struct Links {
+  double sum_latency = 0, sum_rate = 0;          // of a hop of a sum over all ranks
+  double message_latency = 0, message_rate = 0;  // between two
+};
+
+// All ranks are assumed to be on one node. Collective.
+Links measure_links(Communicator& world) {
+  const auto mean = [&](double value) { return mean_over(world, value); };
+  const std::vector<CommBench> sums = bench_comm(world);
+  const double ranks = world.size();
+  const CommBench &least = sums.front(), &most = sums.back();
+  const double passes = 2 * (ranks - 1);
+  Links links;
+  links.sum_latency = mean(least.seconds) / passes;
+  const double seconds = std::max(mean(most.seconds) - mean(least.seconds), 1e-9);
+  links.sum_rate = passes / ranks * static_cast<double>(most.bytes) / seconds;
+  // With an odd number of ranks the last one has no partner.
+  const auto exchange = [&](size_t bytes) {
+    constexpr int64_t kTimes = 20;
+    const int with_peer = world.size() / 2 * 2;
+    return mean(exchange_seconds(world, bytes, kTimes)) * world.size() / with_peer;
+  };
+  constexpr size_t kShort = 64, kLong = size_t{16} << 20;
+  links.message_latency = exchange(kShort);
+  links.message_rate = static_cast<double>(kLong) / std::max(exchange(kLong) - links.message_latency, 1e-9);
+  return links;
+}
 
 // Measures the rates of a rank while all ranks do the same. Each member function is collective.
 class HardwareTimer {
@@ -29,20 +67,16 @@ class HardwareTimer {
   Hardware measure() {
     hardware_.name = "this machine";
     hardware_.devices_per_node = world_.size();
+    if (ops_.device == nullptr) divide_cores();
     memory();
     products();
     attention();
-    if (world_.size() > 1 && ops_.device == nullptr) network();
+    if (ops_.device == nullptr) links();
     return hardware_;
   }
 
  private:
-  // The mean over ranks.
-  double mean(double value) {
-    Stream host = stream_.host();
-    world_.all_reduce({&value, DType::F64, {1}}, Reduce::Sum, host);
-    return value / world_.size();
-  }
+  double mean(double value) { return mean_over(world_, value); }
 
   // Seconds of one call of `work`, which enqueues on the stream: the median of several measurements, each of enough
   // calls to be accurate.
@@ -83,9 +117,39 @@ class HardwareTimer {
     hardware_.memory_gbytes = moved / copy_seconds(kLarge) / 1e9;
     hardware_.memory_share = 1;
     hardware_.launch = 1e6 * copy_seconds(1);
-    const size_t bytes = ops_.device != nullptr ? ops_.device->memory().total
-                                                : host_memory() / static_cast<size_t>(world_.size());
-    hardware_.memory_gib = static_cast<double>(bytes) / (1 << 30);
+    const bool divided = ops_.device == nullptr;
+    const auto bytes = static_cast<double>(divided ? host_memory() : ops_.device->memory().total);
+    hardware_.memory_gib = (divided ? hardware_.rank_cores / hardware_.node_cores : 1) * bytes / (1 << 30);
+  }
+
+  void divide_cores() {
+    const NodeCores cores = measuring_cores(world_, pool_.size());
+    hardware_.rank_cores = cores.rank;
+    hardware_.node_cores = cores.node;
+    hardware_.devices_per_node = cores.ranks;
+  }
+
+  // A single rank measures between two threads, which are as ranks of the same machine would be.
+  void links() {
+    if (world_.size() > 1) return set_links(measure_links(world_));
+    if (hardware_.node_cores < 2) return;
+    ThreadWorld pair(2);
+    std::future<Links> second = std::async(std::launch::async, [&] { return measure_links(*pair.join(1)); });
+    try {
+      set_links(measure_links(*pair.join(0)));
+    } catch (const std::exception& error) {
+      pair.abort(error.what());
+      throw;
+    }
+    second.get();
+  }
+
+  void set_links(const Links& links) {
+    hardware_.nvlink_latency = 1e6 * links.sum_latency;
+    hardware_.nvlink_gbytes = links.sum_rate / 1e9;
+    hardware_.network_latency = 1e6 * links.message_latency;
+    hardware_.adapter_gbytes = links.message_rate / 1e9;
+    hardware_.nvlink_share = hardware_.network_share = hardware_.message_share = 1;
   }
 
   double product_rate(int64_t side, int64_t inner) {
@@ -127,31 +191,6 @@ class HardwareTimer {
     hardware_.attention_share = at_peak / std::max(forward - launch, 1e-9);
     hardware_.flash_share = hardware_.attention_share;
     hardware_.attention_backward = kBackwardWork * (forward - launch) / std::max(backward - launch, 1e-9);
-  }
-
-  // Seconds of an exchange between two ranks. With an odd number of ranks the last one has no partner.
-  double exchange(size_t bytes) {
-    constexpr int64_t kTimes = 20;
-    const int with_peer = world_.size() / 2 * 2;
-    return mean(exchange_seconds(world_, bytes, kTimes)) * world_.size() / with_peer;
-  }
-
-  // Sums over all ranks, and messages between two; all ranks are on one node.
-  void network() {
-    const std::vector<CommBench> sums = bench_comm(world_);
-    const double ranks = world_.size();
-    const CommBench &least = sums.front(), &most = sums.back();
-    const double passes = 2 * (ranks - 1);
-    hardware_.nvlink_latency = 1e6 * mean(least.seconds) / passes;
-    const double seconds = std::max(mean(most.seconds) - mean(least.seconds), 1e-9);
-    hardware_.nvlink_gbytes = passes / ranks * static_cast<double>(most.bytes) / seconds / 1e9;
-    hardware_.nvlink_share = 1;
-    constexpr size_t kShort = 64, kLong = size_t{16} << 20;
-    const double begin = exchange(kShort);
-    const double whole = exchange(kLong);
-    hardware_.network_latency = 1e6 * begin;
-    hardware_.adapter_gbytes = static_cast<double>(kLong) / std::max(whole - begin, 1e-9) / 1e9;
-    hardware_.network_share = hardware_.message_share = 1;
   }
 
   Communicator& world_;

@@ -83,10 +83,8 @@ std::vector<std::pair<int, int>> RankLayout::gathered_together(const RankPlan& r
 }
 
 GradLayout RankLayout::gradients(const RankPlan& row, const Reduction& how) const {
-  GradLayout result =
-      how.each ? GradLayout::passing(flat_, units_reduced_together(row, flat_, stages_,
-                                                                   static_cast<int>(model_->stages.size())))
-               : GradLayout::whole(flat_, how.micros);
+  GradLayout result = how.each ? GradLayout::passing(flat_, units_reduced_together(row, flat_, stages_))
+                               : GradLayout::whole(flat_, how.micros);
   if (how.wire == DType::BF16) result.add_work(flat_);
   return result;
 }

@@ -45,6 +45,14 @@ UnitsOfBlocks units_of_blocks(const FlatLayout& layout, const std::vector<Stage>
   return units;
 }
 
+std::vector<StageBlockIndex> blocks_adding_in_forward(const std::vector<Stage>& stages) {
+  std::vector<StageBlockIndex> adding;
+  for (const Stage& stage : stages)
+    for (size_t i = 0; i < stage.blocks.size(); ++i)
+      if (stage.blocks[i].layer->adds_in_forward()) adding.push_back({stage.index, static_cast<int>(i)});
+  return adding;
+}
+
 }  // namespace
 
 IndicesOfUnits indices_of_units(const FlatLayout& layout, const std::vector<Stage>& stages) {
@@ -70,12 +78,13 @@ std::vector<std::pair<int, int>> units_gathered_together(const RankPlan& row, co
 }
 
 std::vector<std::pair<int, int>> units_reduced_together(const RankPlan& row, const FlatLayout& layout,
-                                                        const std::vector<Stage>& stages, int stage_count) {
+                                                        const std::vector<Stage>& stages) {
   const auto passes = [&](const StageBlock&, const FlatLayout::Unit& unit) {
     return !layout.tied_elsewhere(unit);
   };
-  return indices_of_pairs(gradients_together(row, units_of_blocks(layout, stages, passes), stage_count - 1),
-                          layout, stages);
+  const std::vector<StageBlockIndex> adding = blocks_adding_in_forward(stages);
+  return indices_of_pairs(gradients_together(row, units_of_blocks(layout, stages, passes), adding), layout,
+                          stages);
 }
 
 // A version must stay until its last use, together with all newer versions that exist by then.

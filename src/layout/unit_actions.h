@@ -25,10 +25,9 @@ std::vector<std::pair<int, int>> units_gathered_together(const RankPlan& row, co
                                                          const std::vector<Stage>& stages);
 
 // The pairs of units whose gradients are in memory at the same time if they are reduced after each
-// micro-batch, by index, in a pipeline of `stage_count` stages. The unit of a weight whose other use is on
-// another rank is never among them.
+// micro-batch, by index. The unit of a weight whose other use is on another rank is never among them.
 std::vector<std::pair<int, int>> units_reduced_together(const RankPlan& row, const FlatLayout& layout,
-                                                        const std::vector<Stage>& stages, int stage_count);
+                                                        const std::vector<Stage>& stages);
 
 // The number of weight versions that must exist at once to run this row; 1 if the schedule is synchronous.
 int weight_versions(const RankPlan& row);

@@ -89,6 +89,7 @@ class BertHead final : public Layer {
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;
   Tensor backward_input(Run& run, Tensor no_gradient, Saved& saved) const override;
   void backward_weight(Run& run, Saved& saved) const override;
+  bool adds_in_forward() const override { return loss_.adds_in_forward(); }
 
  private:
   WholeLinear dense_;

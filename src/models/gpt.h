@@ -40,6 +40,7 @@ class GptHead final : public Layer {
   Tensor backward_input(Run& run, Tensor no_gradient, Saved& saved) const override;
   void backward_weight(Run& run, Saved& saved) const override;
   Tensor backward(Run& run, Tensor no_gradient, Saved& saved) const override;
+  bool adds_in_forward() const override { return loss_.adds_in_forward(); }
   // The logits of rows [begin, end) of x [R, C] -> [end - begin, V/tp]
   Tensor logits(Run& run, Tensor x, int64_t begin, int64_t end, Saved& saved) const;
 

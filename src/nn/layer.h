@@ -6,10 +6,10 @@
 //                                           assigns dw (Run::adds_to)
 //   backward         both, in one call; layers override it where doing both together is faster
 //
-// One exception: if a backward follows (Run::has_backward), the forward of the output loss
-// (tensor_parallel/vocab.h) also accumulates its dw. The executor of a plan therefore provides the gradients
-// of the last block before the first forward of a step, and never runs a forward of the next step before the
-// gradients of this one are used (docs/decisions/0006).
+// One exception: if a backward follows (Run::has_backward), the forward of an output loss in one block
+// (tensor_parallel/vocab.h) also accumulates its dw. Such a layer says so (adds_in_forward). The executor of a plan
+// therefore provides the gradients of that block, the model's last, before the first forward of a step, and never runs
+// a forward of the next step before the gradients of this one are used (docs/decisions/0006).
 //
 // A layer is stateless: everything that changes is in `Run` and `Saved`, so any number of micro-batches can
 // be in flight. Parameters and save slots are declared once, in the constructor, through a BlockBuilder;
@@ -250,6 +250,8 @@ class Layer {
     backward_weight(run, saved);
     return dx;
   }
+  // Whether forward adds to gradients of weights when a backward follows.
+  virtual bool adds_in_forward() const { return false; }
 };
 
 }  // namespace trifold

@@ -66,8 +66,7 @@ Tensor Executor::input_of(StageState& state, int micro) {
 bool Executor::opens_gradients(ActionKind kind, const StageState& state, size_t index,
                                const StepInputs& inputs) const {
   if (grads_ == nullptr || !inputs.training) return false;
-  const bool last_block = is_last(state.stage) && index + 1 == state.stage.blocks.size();
-  return adds_to_gradients(kind, last_block);
+  return adds_to_gradients(kind, state.stage.blocks[index].layer->adds_in_forward());
 }
 
 void Executor::open_gradients(ActionKind kind, const StageState& state, size_t index,

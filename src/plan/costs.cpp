@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/read_json.h"
+#include "plan/forecast/node_cores.h"
 #include "plan/forecast/workload.h"
 
 namespace trifold {
@@ -199,6 +200,18 @@ void check_exchange(const JsonView& json, ContextExchange planned) {
               measured, name_of(planned));
 }
 
+// Times of ranks with other numbers of cores than this plan's ranks are scaled. Older files do not say with how many
+// they were measured.
+double cores_scale(const JsonView& json, const MeshConfig& mesh) {
+  if (!json.has("node_cores")) return 1;
+  const NodeCores measured{json.at("node_cores").number(), json.at("rank_cores").number(),
+                           json.at("ranks_of_node").number()};
+  if (!(measured.node >= 1 && measured.rank >= 1 && measured.ranks >= 1))
+    bad_input("node_cores {}, rank_cores {} and ranks_of_node {} are not all at least 1", measured.node,
+              measured.rank, measured.ranks);
+  return 1 / rank_cores(measured, mesh).ratio;
+}
+
 PlanCosts read_measured(const std::string& file, const PretrainConfig& run, const Model& model) {
   const nlohmann::json whole = read_json_file(file, {int64_t{1} << 20});
   const JsonView view(whole);
@@ -227,7 +240,10 @@ PlanCosts read_measured(const std::string& file, const PretrainConfig& run, cons
   costs.update_seconds = seconds_from(blocks, "update_seconds");
   if (!(costs.bytes_per_second >= 1))
     bad_input("bytes_per_second is {}, not at least 1", costs.bytes_per_second);
-  for (const Block& block : model.blocks) costs.blocks.push_back(block_from(blocks.at(name_of(block.kind))));
+  const double scale = cores_scale(blocks, run.mesh);
+  costs.update_seconds *= scale;
+  for (const Block& block : model.blocks)
+    costs.blocks.push_back(block_from(blocks.at(name_of(block.kind))).times(scale));
   return costs;
 }
 

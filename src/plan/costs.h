@@ -22,6 +22,7 @@ struct BlockSeconds {
   double b = 0;  // of a whole backward, which may be less than i + w; 0: i + w
 
   double whole_backward() const { return b > 0 ? b : i + w; }
+  BlockSeconds times(double factor) const { return {factor * f, factor * i, factor * w, factor * b}; }
 };
 
 // What a block's exchanges over the context axis take in one micro-batch: behind attention, and beside it. The

@@ -43,7 +43,9 @@ PretrainConfig three_stages(PretrainConfig run, bool two_layers) {
   run.mesh.ranks = kWalkedStages * run.mesh.tensor_model_parallel_size * run.mesh.context_parallel_size *
                    *run.mesh.data_parallel_size;
   run.mesh.cut = {};
-  run.mesh.cut.pipeline_model_parallel_layout = two_layers ? "Ett|tt|ttL" : "Et|t|tL";
+  run.mesh.cut.pipeline_model_parallel_layout =
+      (two_layers ? "Ett|tt|tt" : "Et|t|t") +
+      std::string(static_cast<size_t>(run.mesh.pipeline_vocab_parts), 'L');
   run.zero = {};
   return run;
 }
@@ -95,6 +97,7 @@ BlockNeeds walk_blocks(const PretrainConfig& run, bool split) {
   BlockNeeds needs{needs_of(one, two, 0), needs_of(one, two, 1), needs_of(one, two, 2), 0, 0};
   needs.message = static_cast<double>(one.memory[1].message);
   needs.tied = static_cast<double>(one.tied);
+  needs.parts = run.mesh.pipeline_vocab_parts;
   return needs;
 }
 
@@ -115,13 +118,18 @@ struct MixedNeeds {
   const BlockNeeds* plain;
 };
 
-// Layers of each stage, and those of them that are plain; `plain` may be empty.
+// Layers of each stage, those of them that are plain, and parts of the head; `plain` and `heads` may be empty.
 struct MixedLayers {
   const std::vector<int>& all;
   const std::vector<int>& plain;
+  const std::vector<int>& heads;
 
   int stages() const { return static_cast<int>(all.size()); }
   double plain_of(int stage) const { return plain.empty() ? 0 : plain[static_cast<size_t>(stage)]; }
+  int heads_of(int stage, int parts) const {
+    if (!heads.empty()) return heads[static_cast<size_t>(stage)];
+    return stage + 1 == stages() ? parts : 0;
+  }
   double others_of(int stage) const { return all[static_cast<size_t>(stage)] - plain_of(stage); }
 };
 
@@ -171,18 +179,22 @@ class RankNeeds {
 
   // What all layers of a stage need together.
   double sum(const MixedNeeds& needs, Part part, int stage) const {
-    const double bytes = (needs.blocks.stage(stage, stages_).*part).of(layers_.others_of(stage));
+    const double bytes = (stage_needs(needs.blocks, stage).*part).of(layers_.others_of(stage));
     return needs.plain == nullptr
                ? bytes
-               : bytes + layers_.plain_of(stage) * (needs.plain->stage(stage, stages_).*part).layer;
+               : bytes + layers_.plain_of(stage) * (stage_needs(*needs.plain, stage).*part).layer;
+  }
+
+  StageNeeds stage_needs(const BlockNeeds& blocks, int stage) const {
+    return blocks.stage(stage, stages_, layers_.heads_of(stage, blocks.parts));
   }
 
   // What is used again from layer to layer: the larger need of both kinds, if the stage has them.
   double most(const MixedNeeds& needs, Part part, int stage) const {
     const double plain = layers_.plain_of(stage), others = layers_.others_of(stage);
     double bytes = 0;
-    if (others > 0 || plain == 0) bytes = (needs.blocks.stage(stage, stages_).*part).of(others);
-    if (plain > 0) bytes = std::max(bytes, (needs.plain->stage(stage, stages_).*part).of(plain));
+    if (others > 0 || plain == 0) bytes = (stage_needs(needs.blocks, stage).*part).of(others);
+    if (plain > 0) bytes = std::max(bytes, (stage_needs(*needs.plain, stage).*part).of(plain));
     return bytes;
   }
 
@@ -230,8 +242,11 @@ class RankNeeds {
 
   // The larger of the ends on this rank: the two are never needed at the same time.
   double end(const BlockNeeds& blocks) const {
+    const bool has_head = std::any_of(flight_.begin(), flight_.end(), [&](const StageFlight& use) {
+      return layers_.heads_of(use.stage, blocks.parts) > 0;
+    });
     return std::max(holds(0) ? blocks.first.weights.none : 0,
-                    holds(stages_ - 1) ? blocks.last.weights.none : 0);
+                    has_head ? blocks.last.weights.none / blocks.parts : 0);
   }
 
   const PretrainConfig& run_;
@@ -242,8 +257,29 @@ class RankNeeds {
 
 }  // namespace
 
-StageNeeds BlockNeeds::stage(int index, int stages) const {
-  if (stages > 1) return index == 0 ? first : index + 1 == stages ? last : middle;
+namespace {
+
+// What one more part of the head, of `parts`, adds to a stage.
+PerLayers with_heads(const PerLayers& stage, const PerLayers& middle, const PerLayers& last, int parts,
+                     int more) {
+  return {stage.none + more * (last.none - middle.none) / parts, stage.layer};
+}
+
+}  // namespace
+
+StageNeeds BlockNeeds::stage(int index, int stages, int heads) const {
+  if (stages > 1) {
+    const bool is_last = index + 1 == stages;
+    StageNeeds needs = index == 0 ? first : is_last ? last : middle;
+    const int more = heads - (is_last ? parts : 0);
+    if (more == 0) return needs;
+    const StageNeeds bare = needs;
+    for (const auto part : {&StageNeeds::keep, &StageNeeds::held, &StageNeeds::weights})
+      needs.*part = with_heads(bare.*part, middle.*part, last.*part, parts, more);
+    for (const auto part : {&StageNeeds::flow, &StageNeeds::scratch})
+      needs.*part = heads > 0 ? larger(bare.*part, last.*part) : middle.*part;
+    return needs;
+  }
   StageNeeds all{both_ends(first.keep, middle.keep, last.keep),
                  both_ends(first.held, middle.held, last.held),
                  larger(first.flow, last.flow),
@@ -292,6 +328,7 @@ const BlockNeeds& LayoutMemory::blocks(const PretrainConfig& run, bool split, bo
                      run.mesh.context_parallel_size,
                      run.mesh.expert_model_parallel_size,
                      run.mesh.expert_tensor_parallel_size,
+                     run.mesh.pipeline_vocab_parts,
                      run.mesh.context_exchange(),
                      run.batch.micro_batch_size,
                      run.mesh.sequence_parallel,
@@ -313,7 +350,7 @@ const ScheduleFlight& LayoutMemory::flight(Schedule schedule, int ranks, int chu
 }
 
 size_t LayoutMemory::most_bytes(const PretrainConfig& run, const std::vector<int>& layers,
-                                const std::vector<int>& plain) {
+                                const std::vector<int>& plain, const std::vector<int>& heads) {
   const int ranks = run.mesh.pipeline_model_parallel_size;
   const int chunks = static_cast<int>(layers.size()) / ranks;
   const ScheduleFlight& rows =
@@ -326,7 +363,7 @@ size_t LayoutMemory::most_bytes(const PretrainConfig& run, const std::vector<int
   const std::optional<MixedNeeds> whole =
       rows.splits && rows.whole ? std::optional(needs_of(false)) : std::nullopt;
   const ZeroSharing zero = zero_sharing(run);
-  const MixedLayers counts{layers, plain};
+  const MixedLayers counts{layers, plain, heads};
   double most = 0;
   for (const std::vector<StageFlight>& rank : rows.ranks) {
     const RankNeeds of_rank(run, counts, rank);

@@ -39,9 +39,10 @@ struct BlockNeeds {
   StageNeeds first, middle, last;
   double message = 0;  // bytes
   double tied = 0;     // elements of the weight that both ends share; 0: none
+  int parts = 1;       // of the head, all of which `last` has
 
-  // Needs of stage `index` of `stages`, which may be the only one.
-  StageNeeds stage(int index, int stages) const;
+  // Needs of stage `index` of `stages`, which may be the only one, with `heads` parts of the head.
+  StageNeeds stage(int index, int stages, int heads) const;
 };
 
 // The most micro-batches that a stage has in flight at once, and the most between I and W.
@@ -64,13 +65,13 @@ class LayoutMemory {
  public:
   // Bytes of the rank that needs most. `run` is resolved except for options that do not affect memory; all calls must
   // pass the same model. `layers`: per stage; `plain`: those of them without experts, where others have some, and empty
-  // if there are none. The schedule must be synchronous.
+  // if there are none; `heads`: parts of the head, all on the last stage if empty. The schedule must be synchronous.
   size_t most_bytes(const PretrainConfig& run, const std::vector<int>& layers,
-                    const std::vector<int>& plain = {});
+                    const std::vector<int>& plain = {}, const std::vector<int>& heads = {});
 
  private:
   using BlockKey =
-      std::tuple<int, int, int, int, ContextExchange, int64_t, bool, RecomputeGranularity, bool, bool>;
+      std::tuple<int, int, int, int, int, ContextExchange, int64_t, bool, RecomputeGranularity, bool, bool>;
   using FlightKey = std::tuple<Schedule, int, int, int>;
 
   // Of a model whose layers are all like those with experts, or all `plain`.

@@ -37,15 +37,17 @@ constexpr size_t kShownLayouts = 10;
 constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
 
 // Layouts that agree in these are variants of one: only the best of them is proposed.
-using LayoutFamily = std::array<int64_t, 6>;
+using LayoutFamily = std::array<int64_t, 9>;
 LayoutFamily family_of_layout(const Layout& layout) {
-  return {layout[SearchAxis::Tensor],   layout[SearchAxis::Context], layout[SearchAxis::Pipeline],
-          layout[SearchAxis::Schedule], layout[SearchAxis::Stages],  layout[SearchAxis::MicroBatch]};
+  return {layout[SearchAxis::Tensor], layout[SearchAxis::Context],      layout[SearchAxis::Pipeline],
+          layout[SearchAxis::Expert], layout[SearchAxis::ExpertTensor], layout[SearchAxis::Schedule],
+          layout[SearchAxis::Stages], layout[SearchAxis::HeadParts],    layout[SearchAxis::MicroBatch]};
 }
 
-using MeshKey = std::array<int64_t, 3>;
+using MeshKey = std::array<int64_t, 5>;
 MeshKey mesh_of_layout(const Layout& layout) {
-  return {layout[SearchAxis::Tensor], layout[SearchAxis::Context], layout[SearchAxis::Pipeline]};
+  return {layout[SearchAxis::Tensor], layout[SearchAxis::Context], layout[SearchAxis::Pipeline],
+          layout[SearchAxis::Expert], layout[SearchAxis::ExpertTensor]};
 }
 
 class Searcher {
@@ -72,9 +74,7 @@ class Searcher {
     visit(0, layout);
     if (found_.layouts == 0)
       bad_input("no layout of --ranks {} can run: {}", config_.run.mesh.ranks,
-                first_problem_.empty() ? "it must be divisible by tensor x context x pipeline ranks, and the "
-                                         "quotient must divide the global batch"
-                                       : first_problem_);
+                first_problem_.empty() ? no_mesh() : first_problem_);
     if (fitting_.empty())
       bad_input("none of {} layouts fits in {} per rank: the smallest, {}, is needed with {}", found_.layouts,
                 bytes_text(static_cast<size_t>(limit_)), bytes_text(least_bytes_),
@@ -88,12 +88,19 @@ class Searcher {
   }
 
  private:
-  // Layers of each stage, and those of them without experts, where others have some.
+  // Layers of each stage, those of them without experts, where others have some, and parts of the head.
   struct CutLayers {
-    std::vector<int> all, plain;
+    std::vector<int> all, plain, heads;
   };
 
   // ---- The space ----
+
+  std::string no_mesh() const {
+    return fmt::format(
+        "they must be divisible by tensor ranks (here at most {} of a node) x context ranks x pipeline ranks (at "
+        "most {}, the layers), and the quotient must divide --global-batch-size {}",
+        job_.devices_per_node, config_.run.model.num_layers, *config_.run.batch.global_batch_size);
+  }
 
   void visit(size_t depth, Layout& layout) {
     if (depth == kSearchAxes) return estimate(layout);
@@ -119,7 +126,7 @@ class Searcher {
     PretrainConfig run = config_.run;
     write_layout(layout, axes_, run);
     const CutLayers* layers = stage_layers_of(run);
-    if (layers == nullptr) return;
+    if (layers == nullptr || has_idle_parts(run, *layers)) return;
     const std::optional<size_t> bytes = bytes_of(run, *layers);
     if (!bytes) return;
     ++found_.layouts;
@@ -128,8 +135,7 @@ class Searcher {
       least_bytes_ = *bytes;
       least_ = layout;
     }
-    const bool fits = static_cast<double>(*bytes) <= limit_;
-    if (fits) {
+    if (static_cast<double>(*bytes) <= limit_) {
       fitting_.push_back(candidate);
       return;
     }
@@ -137,13 +143,21 @@ class Searcher {
     fastest = std::min(fastest, candidate.time.all());
   }
 
+  // Whether the search cut the head into parts that all stay on the last stage, which is no better than one block.
+  bool has_idle_parts(const PretrainConfig& run, const CutLayers& layers) const {
+    const int parts = run.mesh.pipeline_vocab_parts;
+    return parts > 1 && std::count(axes_.begin(), axes_.end(), SearchAxis::HeadParts) > 0 &&
+           layers.heads.back() == parts;
+  }
+
   // Computed once for all layouts of a mesh, a schedule and a number of stages and micro-batches, with and without
   // sequence parallelism.
   bool can_run(const Layout& layout) {
-    const std::array key{layout[SearchAxis::Tensor],           layout[SearchAxis::Context],
-                         layout[SearchAxis::Exchange],         layout[SearchAxis::Pipeline],
-                         layout[SearchAxis::Schedule],         layout[SearchAxis::Stages],
-                         layout[SearchAxis::SequenceParallel], layout[SearchAxis::MicroBatch]};
+    const std::array key{
+        layout[SearchAxis::Tensor],           layout[SearchAxis::Context],   layout[SearchAxis::Exchange],
+        layout[SearchAxis::Pipeline],         layout[SearchAxis::Expert],    layout[SearchAxis::ExpertTensor],
+        layout[SearchAxis::HeadParts],        layout[SearchAxis::Schedule],  layout[SearchAxis::Stages],
+        layout[SearchAxis::SequenceParallel], layout[SearchAxis::MicroBatch]};
     const auto known = can_run_.find(key);
     if (known != can_run_.end()) return known->second;
     PlanConfig one = config_;
@@ -154,7 +168,9 @@ class Searcher {
   }
 
   const Model& model_of(const PretrainConfig& run) {
-    const std::pair key{run.mesh.tensor_model_parallel_size, run.mesh.context_parallel_size};
+    const std::array key{run.mesh.tensor_model_parallel_size, run.mesh.context_parallel_size,
+                         run.mesh.expert_model_parallel_size, run.mesh.expert_tensor_parallel_size,
+                         run.mesh.pipeline_vocab_parts};
     const auto known = models_.find(key);
     if (known != models_.end()) return known->second;
     return models_.emplace(key, make_model(run.model, Mesh(mesh_sizes(run.mesh), {}), run.seed, run.mesh))
@@ -166,14 +182,14 @@ class Searcher {
     const int pipeline = run.mesh.pipeline_model_parallel_size;
     const int chunks = stages_per_rank(run.pipeline, run.model.num_layers, pipeline).value_or(1);
     const std::array key{run.mesh.tensor_model_parallel_size, run.mesh.context_parallel_size, pipeline,
-                         chunks};
+                         chunks, run.mesh.pipeline_vocab_parts};
     auto known = cuts_.find(key);
     if (known == cuts_.end()) {
       CutLayers layers;  // empty: cannot be divided
       try {
         const Model& model = model_of(run);
         const std::vector<StageRange> cut = cut_stages(run.mesh, model, pipeline * chunks);
-        layers = {layers_of(model, cut), plain_layers_of(model, cut)};
+        layers = {layers_of(model, cut), plain_layers_of(model, cut), heads_of(model, cut)};
       } catch (const Error& error) {
         if (error.kind() != ErrorKind::BadInput) throw;
         if (first_problem_.empty()) first_problem_ = error.what();
@@ -186,7 +202,7 @@ class Searcher {
   // Empty if ZeRO cannot shard as the options request.
   std::optional<size_t> bytes_of(const PretrainConfig& run, const CutLayers& layers) {
     try {
-      return memory_.most_bytes(run, layers.all, layers.plain);
+      return memory_.most_bytes(run, layers.all, layers.plain, layers.heads);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::BadInput) throw;
       if (first_problem_.empty()) first_problem_ = error.what();
@@ -201,6 +217,8 @@ class Searcher {
     assume_context(machine_.software, work);
     work.stage_layers = layers.all;
     work.stage_plain = layers.plain;
+    for (const int heads : layers.heads)
+      work.stage_head.push_back(static_cast<double>(heads) / run.mesh.pipeline_vocab_parts);
     return step_time(machine_.hardware, machine_.software, work);
   }
 
@@ -289,8 +307,7 @@ class Searcher {
   double mfu_of(const PretrainConfig& run, double seconds) const {
     const Model model = make_model(run.model, Mesh(mesh_sizes(run.mesh), {}), run.seed, run.mesh);
     const double flops = model.train_flops_per_sample() * static_cast<double>(*run.batch.global_batch_size);
-    const Hardware& hardware = machine_.hardware;
-    const double peak = 1e12 * (run.precision.fp8 ? hardware.tflops_8bit : hardware.tflops);
+    const double peak = 1e12 * (run.precision.fp8 ? machine_.hardware.tflops_8bit : machine_.hardware.tflops);
     return flops / (seconds * run.mesh.ranks * peak);
   }
 
@@ -304,9 +321,11 @@ class Searcher {
     if (not_fitting != fastest_not_fitting_.end() && not_fitting->second < (1 - kSearchTie) * time.all())
       bounds.emplace_back("memory");
     const double all = time.all();
-    const bool exchanges = config_.run.model.num_experts && config_.run.mesh.expert_ranks() > 1;
+    const Layout& layout = estimate.layout;
+    const bool exchanges = layout[SearchAxis::Expert] * layout[SearchAxis::ExpertTensor] > 1;
     const std::pair<const char*, double> parts[] = {
-        {"bubble", bubble},
+        // One pipeline rank waits for collectives and the update alone.
+        {"bubble", layout[SearchAxis::Pipeline] > 1 ? bubble : 0},
         {exchanges ? "tensor and expert collectives" : "tensor collectives", time.tensor / all},
         {"context collectives", time.context / all},
         {"data-parallel collectives", (time.data + time.weights) / all},
@@ -327,9 +346,11 @@ class Searcher {
   SearchJob job_;
   double limit_ = 0;
   LayoutMemory memory_;
-  std::map<std::array<int64_t, 8>, bool> can_run_;
-  std::map<std::pair<int, int>, Model> models_;   // [tensor, context ranks]
-  std::map<std::array<int, 4>, CutLayers> cuts_;  // [tensor, context, pipeline, stages of a rank]
+  std::map<std::array<int64_t, 11>, bool> can_run_;
+  std::map<std::array<int, 5>, Model>
+      models_;  // [tensor, context, expert, expert tensor ranks, parts of the head]
+  std::map<std::array<int, 5>, CutLayers>
+      cuts_;  // [tensor, context, pipeline, stages of a rank, parts of the head]
   std::vector<EstimatedLayout> fitting_;
   std::map<MeshKey, double> fastest_not_fitting_;  // seconds
   size_t least_bytes_ = std::numeric_limits<size_t>::max();
@@ -362,6 +383,7 @@ std::vector<size_t> order_of_layouts(const std::vector<LayoutRank>& ranks, doubl
 LayoutSearch search_layouts(const PlanConfig& config) { return Searcher(config).find(); }
 
 ChosenLayout choose_layout(const PretrainConfig& config) {
+  find_hardware(config.auto_layout.value(), "auto-layout");  // an error names this option
   PlanConfig plan;
   plan.run = config;
   plan.run.auto_layout.reset();

@@ -97,8 +97,8 @@ bool is_residency(const Action& action) {
 }
 bool is_offload(ActionKind kind) { return kind == ActionKind::Offload || kind == ActionKind::Fetch; }
 bool has_micro(ActionKind kind) { return is_compute(kind) || is_message(kind) || is_offload(kind); }
-bool adds_to_gradients(ActionKind kind, bool last_block) {
-  return kind == ActionKind::B || kind == ActionKind::W || (kind == ActionKind::F && last_block);
+bool adds_to_gradients(ActionKind kind, bool adds_in_forward) {
+  return kind == ActionKind::B || kind == ActionKind::W || (kind == ActionKind::F && adds_in_forward);
 }
 bool is_of_tables(ActionKind kind) { return kind >= ActionKind::Read; }
 std::string_view name_of(ActionKind kind) { return kNames.at(static_cast<size_t>(kind)); }

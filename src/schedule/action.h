@@ -76,8 +76,8 @@ bool is_residency(const Action& action);  // Unshard, Reshard
 bool is_offload(ActionKind kind);         // Offload, Fetch
 bool has_micro(ActionKind kind);          // compute, messages and off-loading; REDUCE_GRAD may have one
 // Whether such an action on a block adds to the gradients of the block's weights. A forward does so only on
-// the model's last block (nn/layer.h).
-bool adds_to_gradients(ActionKind kind, bool last_block);
+// a block that adds in forward (nn/layer.h).
+bool adds_to_gradients(ActionKind kind, bool adds_in_forward);
 bool is_of_tables(ActionKind kind);         // Read to UpdateRows
 std::string_view name_of(ActionKind kind);  // "F", "SEND_F", ...
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 #include <queue>
 
 #include "core/error.h"
@@ -21,6 +22,10 @@ bool ends_input_gradient(const Action& action) {
          (action.block == Action::kAll || action.block == 0);
 }
 
+// The time of a message, where a forward takes 1: long enough that no receive is written at the very moment at which a
+// computation waits for it, short enough to delay none by more than that.
+constexpr double kMessageTime = 1.0 / 64;
+
 // Simulates the rows as events in time and writes them again, in the order in which actions end.
 class Writer {
  public:
@@ -38,8 +43,10 @@ class Writer {
 
   Plan write() {
     start_all();
-    while (!ends_.empty()) {
-      now_ = ends_.top().time;
+    while (!ends_.empty() || !arrivals_.empty()) {
+      now_ = std::min(ends_.empty() ? kNever : ends_.top().time,
+                      arrivals_.empty() ? kNever : arrivals_.front().time);
+      for (; !arrivals_.empty() && arrivals_.front().time == now_; arrivals_.pop()) arrive(arrivals_.front());
       std::vector<Action> ended;  // at this time, by rank
       while (!ends_.empty() && ends_.top().time == now_) {
         end(ends_.top().rank, ended);
@@ -55,9 +62,16 @@ class Writer {
   }
 
  private:
+  static constexpr double kNever = std::numeric_limits<double>::infinity();
+
   struct Rank {
     size_t next = 0;
     bool busy = false;
+  };
+  struct Arrival {  // of an output or a gradient at the rank that reads it
+    double time;
+    bool forward;
+    size_t item, rank;
   };
   struct End {
     double time;
@@ -146,10 +160,16 @@ class Writer {
   void message(size_t from_stage, size_t to_stage, int micro, ActionKind send, ActionKind receive) {
     const size_t from = rank_of(from_stage);
     const size_t to = rank_of(to_stage);
-    awake_.push_back(to);
-    if (from == to) return;
+    const Arrival arrival{now_ + kMessageTime, send == ActionKind::SendF, item(from_stage, micro), to};
+    if (from == to) return arrive(arrival);
+    arrivals_.push(arrival);
     out_[from].push_back({send, static_cast<int>(from_stage), Action::kAll, micro});
     out_[to].push_back({receive, static_cast<int>(to_stage), Action::kAll, micro});
+  }
+
+  void arrive(const Arrival& arrival) {
+    (arrival.forward ? outputs_ : gradients_)[arrival.item] = true;
+    awake_.push_back(arrival.rank);
   }
 
   void end(size_t rank, std::vector<Action>& ended) {
@@ -165,14 +185,12 @@ class Writer {
     const auto stage = static_cast<size_t>(action.stage);
     if (action.kind != ActionKind::F) return;
     if (action.block != Action::kAll && action.block + 1 != blocks_[stage]) return;
-    outputs_[item(stage, action.micro)] = true;
     if (stage < last_stage()) message(stage, stage + 1, action.micro, ActionKind::SendF, ActionKind::RecvF);
   }
 
   void backward_message(const Action& action) {
     const auto stage = static_cast<size_t>(action.stage);
     if (!ends_input_gradient(action)) return;
-    gradients_[item(stage, action.micro)] = true;
     if (stage > 0) message(stage, stage - 1, action.micro, ActionKind::SendB, ActionKind::RecvB);
   }
 
@@ -190,7 +208,8 @@ class Writer {
   std::vector<int> rank_of_;
   std::vector<int> blocks_;  // [stage]
   size_t micros_ = 0;
-  std::vector<bool> outputs_, gradients_;  // [stage, micro] computed
+  std::vector<bool> outputs_, gradients_;  // [stage, micro] available to the next and the previous stage
+  std::queue<Arrival> arrivals_;           // all messages take as long, so in order of time
   Plan out_;
   std::vector<Rank> ranks_;
   std::vector<size_t> awake_;  // ranks that may be able to start an action

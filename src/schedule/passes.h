@@ -20,10 +20,11 @@ namespace trifold {
 // Adds a send and a receive wherever an output or a gradient passes from one rank to another. A plan that
 // already contains a message keeps its order: it is assumed to have all of them.
 //
-// The rows are simulated with F = I = W = 1 and B = 2 (a block takes its share), and instantaneous messages.
+// The rows are simulated with F = I = W = 1 and B = 2 (a block takes its share), and messages of 1/64.
 // When a computation ends it is written to its row; at the same time its send is written to the same row and
 // the receive to the row of the peer, after the actions that rank has finished and before its current
-// computation. All rows together thus have one total order in which a send and its receive are adjacent, so
+// computation. (With messages that take no time, ranks would compute just in time, and receives would be written
+// between two computations of which the later one waits for them.) All rows together thus have one total order in which a send and its receive are adjacent, so
 // ranks that do one thing at a time and block in every send until it is received cannot deadlock. And a
 // receive is posted before the computation during which its message arrives, so the message need not wait for
 // that to end.
@@ -73,6 +74,13 @@ struct WeightUnit {
   }
 };
 
+// A block of a stage.
+struct StageBlockIndex {
+  int stage = 0;
+  int block = 0;
+  bool operator==(const StageBlockIndex&) const = default;
+};
+
 // The units whose weights a block of a stage uses: units[stage][block].
 using UnitsOfBlocks = std::vector<std::vector<std::vector<WeightUnit>>>;
 
@@ -94,8 +102,9 @@ std::vector<std::pair<WeightUnit, WeightUnit>> weights_together(const RankPlan& 
 // For transient gradients: the pairs of units that are in memory at the same time in this row. A unit's
 // memory is taken by the first action that adds to its gradients and released after its REDUCE_GRAD; the unit
 // reduced last counts as in memory until the next reduction, so that reductions overlap with computation.
-// `units` lists the transient units; `last_stage` has the model's last block.
+// `units` lists the transient units, `adding` the blocks whose forward adds to gradients.
 std::vector<std::pair<WeightUnit, WeightUnit>> gradients_together(const RankPlan& row,
-                                                                  const UnitsOfBlocks& units, int last_stage);
+                                                                  const UnitsOfBlocks& units,
+                                                                  std::span<const StageBlockIndex> adding);
 
 }  // namespace trifold

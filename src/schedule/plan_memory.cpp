@@ -1,7 +1,11 @@
 #include "schedule/plan_memory.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <iterator>
 #include <map>
+#include <optional>
+#include <unordered_map>
 
 #include "core/bytes_text.h"
 #include "core/error.h"
@@ -36,6 +40,50 @@ std::map<int, int> versions_of_stages(const RankPlan& row) {
   return most;
 }
 
+// Whether a stage's memory of a micro-batch is still read after its last backward: by the next stage on the same rank,
+// whose weight gradient reads its input there. The executor releases both together.
+class Readers {
+ public:
+  explicit Readers(const RankPlan& row) {
+    for (const Action& action : row)
+      if (action.kind == ActionKind::F) states_[action.stage];
+    for (auto state = states_.begin(); state != states_.end(); ++state) {
+      const auto next = std::next(state);
+      has_neighbours_ |= next != states_.end() && next->first == state->first + 1;
+    }
+  }
+
+  // The micro-batch's memory on the stage has been taken.
+  void begin(const Action& action) {
+    if (has_neighbours_) states_[action.stage][action.micro] = State::Open;
+  }
+
+  // Its last backward on the stage is done: calls leave(stage) for each stage whose memory is released.
+  template <class Leave>
+  void end(const Action& action, Leave&& leave) {
+    if (!has_neighbours_) return leave(action.stage);
+    states_[action.stage][action.micro] = State::Finished;
+    if (find(action.stage + 1, action.micro)) return;
+    for (int stage = action.stage; find(stage, action.micro) == State::Finished; --stage) {
+      leave(stage);
+      states_[stage].erase(action.micro);
+    }
+  }
+
+ private:
+  enum class State : uint8_t { Open, Finished };
+
+  std::optional<State> find(int stage, int micro) const {
+    const auto states = states_.find(stage);
+    if (states == states_.end()) return std::nullopt;
+    const auto known = states->second.find(micro);
+    return known == states->second.end() ? std::nullopt : std::optional(known->second);
+  }
+
+  std::map<int, std::unordered_map<int, State>> states_;  // [stage][micro-batch] whose memory is taken
+  bool has_neighbours_ = false;
+};
+
 }  // namespace
 
 RowMemory row_memory(const RankPlan& row, const PlanShape& shape, const CostModel& cost) {
@@ -55,10 +103,7 @@ RowMemory row_memory(const RankPlan& row, const PlanShape& shape, const CostMode
     };
     return up_to(block + 1) - up_to(block);
   };
-  const auto leave = [&](const StageCost& own) {
-    now -= own.kept_bytes;
-    --in_flight;
-  };
+  Readers readers(row);
   for (size_t i = 0; i < row.size(); ++i) {
     const Action& action = row[i];
     if (!is_compute(action.kind) && !is_offload(action.kind)) continue;
@@ -70,7 +115,10 @@ RowMemory row_memory(const RankPlan& row, const PlanShape& shape, const CostMode
     if (action.kind == ActionKind::Offload) now -= share(own, action.block, blocks);
     if (action.kind == ActionKind::F || action.kind == ActionKind::Fetch)
       now += action.block == Action::kAll ? own.kept_bytes : share(own, action.block, blocks);
-    if (action.kind == ActionKind::F && action.block <= 0) ++in_flight;
+    if (action.kind == ActionKind::F && action.block <= 0) {
+      ++in_flight;
+      readers.begin(action);
+    }
     if (action.kind == ActionKind::I && first_part) now += own.held_bytes;
     memory.peak_in_flight = std::max(memory.peak_in_flight, in_flight);
     if (now > memory.peak) {
@@ -83,7 +131,15 @@ RowMemory row_memory(const RankPlan& row, const PlanShape& shape, const CostMode
     const bool done = action.kind == ActionKind::F
                           ? shape.forward_only && last_forward
                           : is_backward(action.kind) && action.kind != ActionKind::I && last_part;
-    if (done) leave(own);
+    if (!done) continue;
+    const auto leave = [&](int stage_left) {
+      now -= cost.stages[static_cast<size_t>(stage_left)].kept_bytes;
+      --in_flight;
+    };
+    if (shape.forward_only)
+      leave(action.stage);
+    else
+      readers.end(action, leave);
   }
   return memory;
 }

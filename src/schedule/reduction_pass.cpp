@@ -240,7 +240,7 @@ Plan add_reduce(Plan plan, std::span<const int> blocks, std::span<const std::vec
 
 std::vector<std::pair<WeightUnit, WeightUnit>> gradients_together(const RankPlan& row,
                                                                   const UnitsOfBlocks& units,
-                                                                  int last_stage) {
+                                                                  std::span<const StageBlockIndex> adding) {
   std::set<WeightUnit> here;
   std::optional<WeightUnit> under_way;
   std::set<std::pair<WeightUnit, WeightUnit>> pairs;
@@ -257,7 +257,9 @@ std::vector<std::pair<WeightUnit, WeightUnit>> gradients_together(const RankPlan
     const auto& blocks = units.at(static_cast<size_t>(action.stage));
     for (size_t i = blocks.size(); i-- > 0;) {
       if (action.block != Action::kAll && action.block != static_cast<int>(i)) continue;
-      if (!adds_to_gradients(action.kind, action.stage == last_stage && i + 1 == blocks.size())) continue;
+      const StageBlockIndex block{action.stage, static_cast<int>(i)};
+      const bool in_forward = std::find(adding.begin(), adding.end(), block) != adding.end();
+      if (!adds_to_gradients(action.kind, in_forward)) continue;
       for (const WeightUnit& unit : blocks[i]) open(unit);
     }
   }

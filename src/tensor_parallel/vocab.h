@@ -62,6 +62,7 @@ class VocabCrossEntropy final : public Layer {
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;                   // [Ro, C] -> {}
   Tensor backward_input(Run& run, Tensor no_gradient, Saved& saved) const override;  // {} -> [Ro, C]
   void backward_weight(Run&, Saved&) const override {}                               // forward did it
+  bool adds_in_forward() const override { return true; }
   // This rank's part of the logits, [R, V/tp]: for sampling. Values in columns of padding are meaningless.
   // Throws under sequence parallelism.
   Tensor logits(Run& run, Tensor x) const;

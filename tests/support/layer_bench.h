@@ -83,6 +83,9 @@ class LayerBench {
     grads_->restart(stream_);  // the forward of a loss writes them
     const Tensor y = layer_->forward(run, local(x, input_, x_here_), *saved_);
     EXPECT_EQ(run.scratch.used(), 0U) << "temporaries were left";
+    bool added = false;
+    for (int i = 0; i < params_.size(); ++i) added |= grads_->begun({i});
+    EXPECT_EQ(added, layer_->adds_in_forward());
     double sum = first() ? (losses_[0] + losses_[2] + losses_[3]) * run.loss_scale : 0;
     if (output_.cut != Placed::Cut::None && counts(output_)) {
       const Tensor weights = local(dy, output_, dy_here_);

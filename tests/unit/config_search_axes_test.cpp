@@ -33,6 +33,7 @@ Layout at(int64_t tensor, int64_t pipeline, Schedule schedule = Schedule::OneFOn
   layout[SearchAxis::Exchange] = -1;  // nothing to exchange
   layout[SearchAxis::Pipeline] = pipeline;
   layout[SearchAxis::Schedule] = static_cast<int64_t>(schedule);
+  layout[SearchAxis::Expert] = layout[SearchAxis::ExpertTensor] = layout[SearchAxis::HeadParts] = 1;
   layout[SearchAxis::Stages] = stages;
   layout[SearchAxis::MicroBatch] = 1;
   return layout;
@@ -149,6 +150,37 @@ TEST(SearchAxes, ZeroNeedsDataRanksAndStage3NoPipeline) {
   run.model.num_experts = 8;  // whose rows tensor ranks must share
   EXPECT_EQ(candidates(run, SearchAxis::SequenceParallel, at(2, 4)), (Values{1}));
   EXPECT_EQ(candidates(run, SearchAxis::SequenceParallel, at(1, 4)), (Values{0}));
+}
+
+TEST(SearchAxes, ExpertsAreSharedOrCut) {
+  PretrainConfig run = run_of_16();
+  EXPECT_EQ(candidates(run, SearchAxis::Expert, at(2, 4)), (Values{1}));
+  EXPECT_EQ(candidates(run, SearchAxis::ExpertTensor, at(2, 4)), (Values{1}));
+  run.model.num_experts = 12;
+  EXPECT_EQ(candidates(run, SearchAxis::Expert, at(2, 1)), (Values{1, 2, 4}));
+  EXPECT_EQ(candidates(run, SearchAxis::ExpertTensor, at(2, 4)), (Values{1, 2}));
+  Layout shared = at(2, 4);
+  shared[SearchAxis::Expert] = 4;  // all ranks of a stage
+  EXPECT_EQ(candidates(run, SearchAxis::ExpertTensor, shared), (Values{1}));
+}
+
+TEST(SearchAxes, ALargeHeadIsCut) {
+  PretrainConfig run = run_of_16();
+  run.model.vocab_size = 128000;                                             // 10 layers of width 1024
+  EXPECT_EQ(candidates(run, SearchAxis::HeadParts, at(1, 4)), (Values{1}));  // tied
+  run.model.untie_embeddings_and_output_weights = true;
+  EXPECT_EQ(candidates(run, SearchAxis::HeadParts, at(1, 4)), (Values{1, 4, 8}));
+  EXPECT_EQ(candidates(run, SearchAxis::HeadParts, at(1, 1)), (Values{1}));
+  run.model.vocab_size = 1000;
+  EXPECT_EQ(candidates(run, SearchAxis::HeadParts, at(1, 4)), (Values{1}));
+  // Options appear where they are not those of every run.
+  Layout layout = at(1, 4);
+  const std::vector axis{SearchAxis::HeadParts};
+  EXPECT_TRUE(layout_words(layout, axis, run).empty());
+  layout[SearchAxis::HeadParts] = 4;
+  EXPECT_EQ(layout_words(layout, axis, run), (Words{"--pipeline-vocab-parts", "4"}));
+  run.mesh.pipeline_vocab_parts = 4;
+  EXPECT_EQ(layout_words(at(1, 4), axis, run), (Words{"--pipeline-vocab-parts", "1"}));
 }
 
 TEST(SearchAxes, ALayoutIsReadAsItWasWritten) {

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "layout/unit_actions.h"
 #include "layout/zero_sharing.h"
 #include "mesh/mesh_sizes.h"
 
@@ -120,6 +121,46 @@ TEST(RankLayout, IsAValue) {
   EXPECT_EQ(&copy.params(), &copy.flat().params());
   EXPECT_EQ(copy.params().stored_elements(), model.model.params.stored_elements());
   EXPECT_EQ(copy.coords()[Axis::Dp], 1);
+}
+
+// Two stages on the last rank: the forward of the last stage comes before the backward of the other one. A loss of one
+// block adds to its gradients there, so they are in memory while those of the other stage are reduced; parts of an output
+// layer do not.
+TEST(RankLayout, GradientsOfPartsOfTheOutputLayerAreNotThereInForward) {
+  for (const int parts : {1, 2}) {
+    PretrainConfig run = small_run(1, 2, 2);
+    run.model.num_layers = 8;
+    run.model.untie_embeddings_and_output_weights = true;
+    run.mesh.pipeline_vocab_parts = parts;
+    run.zero.zero_stage = 2;
+    run.zero.zero_min_unit_params = 1;
+    const CutModel model = cut_model(run, {}, {0, 1, 0, 1});
+    const MeshSizes sizes = mesh_sizes(run.mesh);
+    const RankLayout layout(model, sizes, {{Axis::Pp, 1}}, run.zero, zero_sharing(run));
+    RankPlan row;
+    const auto blocks_of = [&](int stage) { return model.stages[static_cast<size_t>(stage)].size(); };
+    const auto backward = [&](int stage, int micro) {
+      for (int block = blocks_of(stage); block-- > 0;) {
+        row.push_back({ActionKind::B, stage, block, micro});
+        row.push_back({ActionKind::ReduceGrad, stage, block, micro});
+      }
+    };
+    for (int micro = 0; micro < 2; ++micro) {
+      row.push_back({ActionKind::F, 1, Action::kAll, micro});
+      row.push_back({ActionKind::F, 3, Action::kAll, micro});
+      if (micro == 1) backward(1, 0);
+      backward(3, micro);
+    }
+    backward(1, 1);
+    // Each is in memory with its neighbours in the order of reductions; those of the loss also with the others of stage
+    // 1, and with those that were reduced before its second forward.
+    const int neighbours = blocks_of(1) + blocks_of(3);
+    const int with_the_loss = parts == 1 ? blocks_of(1) : 0;
+    ASSERT_GE(blocks_of(1), 2);
+    EXPECT_EQ(units_reduced_together(row, layout.flat(), layout.stages()).size(),
+              static_cast<size_t>(neighbours + with_the_loss))
+        << parts;
+  }
 }
 
 TEST(RankLayout, NeedsAStage) {

@@ -71,6 +71,40 @@ TEST(Hardware, ValuesCanBeChanged) {
   EXPECT_TRUE(contains(refusal([&] { set_value(hardware, "tflops"); }), "KEY=VALUE"));
 }
 
+MeshConfig mesh_of(int ranks, std::optional<int> threads = {}) {
+  MeshConfig mesh;
+  mesh.ranks = ranks;
+  mesh.threads_per_rank = threads;
+  return mesh;
+}
+
+// One rank of 8 threads measured a machine of 8 cores, or two of 4 each.
+TEST(Hardware, RanksDivideTheCoresOfAMachine) {
+  Hardware one = find_hardware("cpu");
+  one.node_cores = one.rank_cores = one.devices_per_node = 8;
+  const auto rate = [&](const Hardware& measured, int ranks, std::optional<int> threads = {}) {
+    return of_ranks(measured, mesh_of(ranks, threads)).product_rate() / one.product_rate();
+  };
+  EXPECT_DOUBLE_EQ(rate(one, 1), 1);
+  EXPECT_DOUBLE_EQ(rate(one, 2), 0.5);
+  EXPECT_DOUBLE_EQ(rate(one, 3), 0.25);    // 2 threads each
+  EXPECT_DOUBLE_EQ(rate(one, 16), 0.125);  // on two machines
+  EXPECT_DOUBLE_EQ(rate(one, 2, 1), 0.125);
+  EXPECT_DOUBLE_EQ(rate(one, 4, 8), 0.25);  // the cores are shared
+  EXPECT_DOUBLE_EQ(of_ranks(one, mesh_of(4)).memory_rate(), one.memory_rate() / 4);
+  EXPECT_DOUBLE_EQ(of_ranks(one, mesh_of(4)).memory_gib, one.memory_gib / 4);
+  Hardware two = one;
+  two.rank_cores = 4;
+  two.devices_per_node = 2;
+  two.tflops = one.tflops / 2;
+  two.memory_gib = one.memory_gib / 2;
+  EXPECT_DOUBLE_EQ(rate(two, 1), 1);
+  EXPECT_DOUBLE_EQ(rate(two, 2), 0.5);
+  EXPECT_DOUBLE_EQ(rate(two, 8), 0.5);  // on four machines
+  EXPECT_DOUBLE_EQ(of_ranks(two, mesh_of(1)).memory_gib, one.memory_gib);
+  EXPECT_DOUBLE_EQ(of_ranks(find_hardware("h100"), mesh_of(8)).tflops, find_hardware("h100").tflops);
+}
+
 TEST_F(HardwareFile, TakesTheRestFromItsBase) {
   const Hardware hardware =
       find_hardware(write(R"({"name": "lab", "base": "h200", "adapter-gbytes": 6.25})"));
@@ -83,6 +117,18 @@ TEST_F(HardwareFile, WithoutBaseEveryKeyIsNeeded) {
   const std::string file = write(R"({"tflops": 100})");
   const std::string message = refusal([&] { find_hardware(file); });
   EXPECT_TRUE(contains(message, "memory-gbytes") && contains(message, "base")) << message;
+}
+
+TEST_F(HardwareFile, ValuesAreInRange) {
+  const auto message = [&](const std::string& rest) {
+    const std::string file = write(R"({"base": "h100", )" + rest + "}");
+    return refusal([&] { find_hardware(file, "auto-layout"); });
+  };
+  EXPECT_TRUE(contains(message(R"("devices-per-node": 0.5)"), "not at least 1"));
+  EXPECT_TRUE(contains(message(R"("devices-per-node": 1e300)"), "is not between"));
+  EXPECT_TRUE(contains(message(R"("nvlink-gbytes": 1e-300)"), "is not between"));
+  const std::string half = message(R"("node-cores": 8)");
+  EXPECT_TRUE(contains(half, "rank-cores") && contains(half, "--auto-layout")) << half;
 }
 
 TEST_F(HardwareFile, UnknownKeysAreRefused) {

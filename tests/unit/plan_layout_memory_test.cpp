@@ -31,6 +31,7 @@ struct MemoryCase {
   int experts = 1;  // ranks that share experts, of which there are 8 then
   const char* expert_layers = "1";
   int expert_parts = 1;
+  int head_parts = 1;
 };
 
 // 12 layers of width 1024 in bf16: 200 million parameters.
@@ -55,6 +56,7 @@ PlanConfig plan_of_case(const MemoryCase& layout) {
     run.model.moe_layer_freq = layout.expert_layers;
   }
   run.mesh.tensor_model_parallel_size = layout.tensor;
+  run.mesh.pipeline_vocab_parts = layout.head_parts;
   run.mesh.pipeline_model_parallel_size = layout.pipeline;
   run.mesh.sequence_parallel = layout.sequence_parallel;
   run.mesh.recompute_granularity = layout.recompute;
@@ -78,7 +80,7 @@ size_t estimated_bytes(LayoutMemory& memory, const PlanConfig& config) {
   const CutModel model(run.model, run.mesh, Mesh(mesh_sizes(run.mesh), {}), run.seed,
                        step_order(run).rank_of_stage);
   return memory.most_bytes(run, layers_of(model.model, model.stages),
-                           plain_layers_of(model.model, model.stages));
+                           plain_layers_of(model.model, model.stages), heads_of(model.model, model.stages));
 }
 
 constexpr auto kNone = RecomputeGranularity::None;
@@ -97,6 +99,10 @@ TEST(LayoutMemory, IsThatOfThePlan) {
       {"1f1b, few micro-batches", 1, 4, 1, Schedule::OneFOneB, 1, 2, 2},
       {"1f1b, full", 1, 4, 2, Schedule::OneFOneB, 1, 2, 16, false, 1, kFull},
       {"1f1b, untied", 2, 3, 2, Schedule::OneFOneB, 1, 2, 16, true, 1, kSelective, true},
+      {"head in parts", 1, 4, 1, Schedule::ZbH1, 1, 2, 12, false, 0, kNone, true, 1, 1, "1", 1, 8},
+      {"head in parts, zero 2", 2, 3, 4, Schedule::OneFOneB, 1, 2, 12, true, 2, kNone, true, 1, 1, "1", 1, 8},
+      {"head in parts, interleaved", 1, 2, 2, Schedule::Interleaved, 3, 2, 8, false, 1, kFull, true, 1, 1,
+       "1", 1, 4},
       {"gpipe", 1, 2, 1, Schedule::Gpipe, 1, 1, 6},
       {"interleaved", 1, 2, 1, Schedule::Interleaved, 3, 2, 8},
       {"interleaved, tensor", 2, 3, 2, Schedule::Interleaved, 4, 1, 12, true, 1},

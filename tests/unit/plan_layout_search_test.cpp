@@ -98,6 +98,37 @@ TEST(LayoutSearch, FindsTensorRanksForExperts) {
   }
 }
 
+TEST(LayoutSearch, CutsALargeHeadIntoParts) {
+  PlanConfig config = search_of_8();
+  config.run.model.vocab_size = 128000;
+  config.run.model.untie_embeddings_and_output_weights = true;
+  config.run.mesh.pipeline_model_parallel_size = 8;
+  config.search_over = {SearchAxis::Schedule, SearchAxis::HeadParts, SearchAxis::MicroBatch};
+  const FoundLayout best = search_layouts(resolve(config)).best.front();
+  EXPECT_GT(best.run.mesh.pipeline_vocab_parts, 1);
+  EXPECT_EQ(std::count(best.words.begin(), best.words.end(), "--pipeline-vocab-parts"), 1);
+  config.search_over = {SearchAxis::Schedule, SearchAxis::MicroBatch};
+  EXPECT_LT(best.step_seconds, 0.8 * search_layouts(resolve(config)).best.front().step_seconds);
+}
+
+TEST(LayoutSearch, ChoosesTheRanksThatShareExperts) {
+  PlanConfig config = search_of_8();
+  config.run.model.num_experts = 16;
+  config.run.model.disable_bias_linear = true;
+  config.search_over = {SearchAxis::Expert, SearchAxis::ExpertTensor, SearchAxis::MicroBatch};
+  const LayoutSearch all = search_layouts(resolve(config));
+  std::set<int64_t> sharing;
+  size_t most = 0;
+  for (const EstimatedLayout& mesh : all.meshes) {
+    sharing.insert(mesh.layout[SearchAxis::Expert]);
+    most = std::max(most, mesh.bytes);
+  }
+  EXPECT_EQ(sharing, (std::set<int64_t>{1, 2, 4, 8}));
+  config.run.mesh.memory_limit = 0.4 * static_cast<double>(most) / kBytesOfGib;
+  config.run.mesh.moe_buffer_factor = 2;  // only with several
+  EXPECT_GT(search_layouts(resolve(config)).best.front().run.mesh.expert_model_parallel_size, 1);
+}
+
 TEST(LayoutSearch, NamesTheExchangeOfExperts) {
   PlanConfig config = search_of_8();
   config.run.model.num_experts = 8;
@@ -161,7 +192,7 @@ TEST(LayoutSearch, SaysThatGivenRanksAreTooMany) {
   config.run.mesh.ranks = 16;
   config.run.mesh.context_parallel_size = 4;
   config.run.mesh.pipeline_model_parallel_size = 8;
-  EXPECT_NE(refusal_of_search(config).find("tensor x context x pipeline"), std::string::npos);
+  EXPECT_NE(refusal_of_search(config).find("x context ranks x pipeline ranks"), std::string::npos);
 }
 
 // Long samples that hardly fit are cut over context ranks, with what they exchange behind attention.

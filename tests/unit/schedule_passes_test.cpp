@@ -96,16 +96,18 @@ TEST(Passes, GradientsAreThereFromTheFirstToTheirReduction) {
   const UnitsOfBlocks units{{{unit(0)}, {unit(1)}, {unit(2), unit(0)}}};
   const Ends ends{{2, 1, 0}};
   const std::vector<int> blocks{3};
-  const auto pairs = [&](const char* plan, int last_stage) {
-    const Plan reduced = add_reduce(parse_plan(plan), blocks, ends, {}, ends);
-    return gradients_together(reduced[0], units, last_stage);
-  };
+  using Adding = std::vector<StageBlockIndex>;
   using Pairs = std::vector<std::pair<WeightUnit, WeightUnit>>;
-  EXPECT_EQ(pairs("0F0,0B0,0F1,0B1", 0), (Pairs{{unit(0), unit(1)}, {unit(0), unit(2)}, {unit(1), unit(2)}}));
+  const Plan reduced = add_reduce(parse_plan("0F0,0B0,0F1,0B1"), blocks, ends, {}, ends);
+  EXPECT_EQ(gradients_together(reduced[0], units, Adding{{0, 2}}),
+            (Pairs{{unit(0), unit(1)}, {unit(0), unit(2)}, {unit(1), unit(2)}}));
   // If the head is elsewhere, block 0 is gathered while block 1 is in use and block 2 is released.
   const UnitsOfBlocks apart{{{unit(0)}, {unit(1)}, {unit(2)}}};
   const Plan once = add_reduce(parse_plan("0F0,0B0"), blocks, ends, {}, ends);
-  EXPECT_EQ(gradients_together(once[0], apart, 1), (Pairs{{unit(0), unit(1)}, {unit(1), unit(2)}}));
+  EXPECT_EQ(gradients_together(once[0], apart, Adding{}), (Pairs{{unit(0), unit(1)}, {unit(1), unit(2)}}));
+  // A loss that adds in forward has its gradients while those of block 0 are still being summed.
+  const Plan twice = add_reduce(parse_plan("0F0,0F1,0B0,0B1"), blocks, ends, {}, ends);
+  EXPECT_EQ(gradients_together(twice[0], apart, Adding{}).size(), 3U);
 }
 
 TEST(Passes, AnOverlappedPairComesApartWhereItIsSplit) {
@@ -117,11 +119,12 @@ TEST(Passes, AnOverlappedPairComesApartWhereItIsSplit) {
             "0F0,0B0,0F1,0B1@0,0REDUCE_GRAD@0,0STEP\n");
 }
 
-// 1F1B on two ranks. A receive stands before the computation under which its message arrives.
+// 1F1B on two ranks. A receive stands before the computation under which its message arrives: that of micro-batch 1
+// before the forward of 0, during which it is sent.
 TEST(Passes, MessagesStandWhereTheyCannotBlock) {
   EXPECT_EQ(to_string(add_communication(make_schedule(Schedule::OneFOneB, 2, 1, 2))),
             "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
-            "1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,1SEND_B1\n");
+            "1RECV_F0,1RECV_F1,1F0,1B0,1SEND_B0,1F1,1B1,1SEND_B1\n");
 }
 
 TEST(Passes, ABatchHasOneDirectionAndOneReceive) {
@@ -149,11 +152,11 @@ TEST(Passes, AGradientGoesOutWithTheFirstBlock) {
 TEST(Passes, OverlappedPairsComeApartUnlessTheyAreToStay) {
   const char* plan = "0F0,0F1,0B0,0B1\n1F0,(1F1;1B0)OVERLAP_F_B,1B1\n";
   EXPECT_EQ(to_string(add_communication(parse_plan(plan))),
-            "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
-            "1RECV_F0,1F0,1RECV_F1,1F1,1B0,1SEND_B0,1B1,1SEND_B1\n");
+            "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0RECV_B1,0B0,0B1\n"
+            "1RECV_F0,1RECV_F1,1F0,1F1,1B0,1SEND_B0,1B1,1SEND_B1\n");
   EXPECT_EQ(to_string(add_communication(parse_plan(plan), Pairs::Together)),
-            "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
-            "1RECV_F0,1F0,1RECV_F1,(1F1;1B0)OVERLAP_F_B,1SEND_B0,1B1,1SEND_B1\n");
+            "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0RECV_B1,0B0,0B1\n"
+            "1RECV_F0,1RECV_F1,1F0,(1F1;1B0)OVERLAP_F_B,1SEND_B0,1B1,1SEND_B1\n");
 }
 
 TEST(Passes, APlanWithMessagesIsLeftAlone) {

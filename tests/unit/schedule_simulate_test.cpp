@@ -183,7 +183,7 @@ TEST(Simulate, MessagesTakeTimeAndComputationGoesOnUnderThem) {
   expect_span(simulation, "0SEND_F0", 1, 2);  // under 0F1
   expect_span(simulation, "1RECV_F0", 1, 2);
   expect_span(simulation, "1F0", 2, 3);
-  expect_span(simulation, "1RECV_F1", 3, 4);  // posted after 1F0, so it overlaps with 1B0
+  expect_span(simulation, "1RECV_F1", 2, 3);  // posted before 1F0, so it overlaps with that
   expect_span(simulation, "1B0", 3, 5);
   expect_span(simulation, "1SEND_B0", 5, 6);
   expect_span(simulation, "1F1", 5, 6);
@@ -253,6 +253,19 @@ TEST(Simulate, CountsMemoryOfMicroBatchesWeightsAndVersions) {
   const PlanShape forward{.stages = 1, .micros = 3, .forward_only = true};
   EXPECT_EQ(simulate(forward_only(Schedule::Gpipe, 1, 1, 3), forward, costs(1, cost)).ranks[0].peak_bytes,
             1075U);
+}
+
+// The second stage's weight gradient reads the first one's output, which stays until then; a later stage on the same
+// rank that is not the next one reads nothing there.
+TEST(Simulate, AStagesMemoryStaysUntilTheNextStageOnItsRankHasReadIt) {
+  const StageCost cost{.kept_bytes = 100};
+  const auto peak = [&](const char* plan, int stages, size_t rank) {
+    const PlanShape shape{.stages = stages, .micros = 2};
+    return simulate(parse_plan(plan), shape, costs(stages, cost)).ranks[rank].peak_bytes;
+  };
+  // 0B0 is done while 1W0 is not: 0F1 needs a third place, 1F1 a fourth.
+  EXPECT_EQ(peak("0F0,1F0,1I0,0B0,0F1,1F1,1W0,1I1,0B1,1W1,0STEP,1STEP", 2, 0), 400U);
+  EXPECT_EQ(peak("0F0,1F0,1I0,0B0,1W0,0F1,1F1,1I1,0B1,1W1,0STEP,1STEP", 2, 0), 200U);
 }
 
 TEST(Simulate, TooMuchMemoryIsAnErrorThatSaysWhereAndWhen) {

@@ -3,142 +3,12 @@
 #include <algorithm>
 
 #include "config/command_line/commands.h"
-#include "config/fields/model_family.h"
+#include "config/command_line/search_candidates.h"
 #include "config/fields/pipeline_choice.h"
 
 namespace trifold {
 
 namespace {
-
-// ---- Rules ----
-
-// Tensor ranks communicate in every layer, so they share a node; they must divide the dims that they shard.
-std::vector<int64_t> tensor_candidates(const SearchJob& job, const Layout& before) {
-  const ModelConfig& model = job.run.model;
-  const int64_t keys = key_heads(model);
-  const int64_t inner =  // these ranks cut no expert but the one that all tokens share
-      model.num_experts ? model.moe_shared_expert_intermediate_size.value_or(0) : inner_width(model);
-  const int64_t ranks = job.run.mesh.ranks / before[SearchAxis::Context];
-  std::vector<int64_t> sizes;
-  for (int64_t size = 1; size <= std::min<int64_t>(ranks, job.devices_per_node); ++size) {
-    const bool even = ranks % size == 0 && job.devices_per_node % size == 0 &&
-                      model.num_attention_heads % size == 0 && model.hidden_size % size == 0 &&
-                      inner % size == 0;
-    if (even && (keys % size == 0 || size % keys == 0)) sizes.push_back(size);
-  }
-  return sizes;
-}
-
-// Context ranks are for long samples: what one has of a sample still fills its device. Only models and devices
-// that have them (check_context).
-std::vector<int64_t> context_candidates(const SearchJob& job, const Layout& before) {
-  constexpr int64_t kLeastPositions = 4096;
-  const ModelConfig& model = job.run.model;
-  const int64_t ranks = job.run.mesh.ranks / before[SearchAxis::Tensor];
-  std::vector<int64_t> sizes{1};
-  if (!family_of_model(model).causal || job.run.mesh.device == ComputeDevice::Cuda) return sizes;
-  for (int64_t size = 2; size <= std::min(ranks, model.seq_length / kLeastPositions); ++size)
-    if (ranks % size == 0 && model.seq_length % (2 * size) == 0) sizes.push_back(size);
-  return sizes;
-}
-
-// No exchange is chosen, because there is nothing to exchange.
-constexpr int64_t kNoExchange = -1;
-
-// Heads are exchanged where each context rank can take as many.
-std::vector<int64_t> exchange_candidates(const SearchJob& job, const Layout& before) {
-  const int64_t context = before[SearchAxis::Context];
-  if (context == 1) return {kNoExchange};
-  const int64_t tensor = before[SearchAxis::Tensor];
-  const int64_t heads = job.run.model.num_attention_heads / tensor;
-  const int64_t keys = std::max(tensor, key_heads(job.run.model)) / tensor;
-  std::vector<int64_t> exchanges;
-  for (const auto& entry : Names<ContextExchange>::kAll)
-    if (entry.value != ContextExchange::AllToAll ||
-        (heads % context == 0 && (keys % context == 0 || context % keys == 0)))
-      exchanges.push_back(static_cast<int64_t>(entry.value));
-  return exchanges;
-}
-
-// Every stage has a layer, and data-parallel ranks divide the batch.
-std::vector<int64_t> pipeline_candidates(const SearchJob& job, const Layout& before) {
-  const int64_t rest = job.run.mesh.ranks / (before[SearchAxis::Tensor] * before[SearchAxis::Context]);
-  std::vector<int64_t> sizes;
-  for (int64_t size = 1; size <= std::min(rest, job.run.model.num_layers); ++size)
-    if (rest % size == 0 && *job.run.batch.global_batch_size % (rest / size) == 0) sizes.push_back(size);
-  return sizes;
-}
-
-// With one pipeline rank all schedules compute the same; several stages per rank need as many layers.
-std::vector<int64_t> schedule_candidates(const SearchJob& job, const Layout& before) {
-  const int64_t ranks = before[SearchAxis::Pipeline];
-  if (ranks == 1) return {static_cast<int64_t>(Schedule::OneFOneB)};
-  std::vector<int64_t> schedules;
-  for (const Schedule schedule : job.schedules) {
-    const bool several = needs_two_chunks(schedule) || schedule == Schedule::Interleaved;
-    if (!several || job.run.model.num_layers >= 2 * ranks)
-      schedules.push_back(static_cast<int64_t>(schedule));
-  }
-  return schedules;
-}
-
-// With several: numbers that evenly divide the layers, or the layers plus one or both ends (embedding, head).
-std::vector<int64_t> stages_candidates(const SearchJob& job, const Layout& before) {
-  const auto schedule = static_cast<Schedule>(before[SearchAxis::Schedule]);
-  if (needs_two_chunks(schedule)) return {2};
-  if (!takes_any_chunks(schedule)) return {1};
-  const int64_t layers = job.run.model.num_layers;
-  std::vector<int64_t> stages;
-  if (schedule != Schedule::Interleaved) stages.push_back(1);
-  for (int64_t count = 2; count * before[SearchAxis::Pipeline] <= layers; ++count) {
-    const int64_t places = count * before[SearchAxis::Pipeline];
-    if (layers % places == 0 || (layers + 1) % places == 0 || (layers + 2) % places == 0)
-      stages.push_back(count);
-  }
-  return stages;
-}
-
-// Powers of two. Interleaved schedules take micro-batches in groups of as many as there are pipeline ranks.
-std::vector<int64_t> micro_batch_candidates(const SearchJob& job, const Layout& before) {
-  constexpr int64_t kLargest = 16;
-  const auto schedule = static_cast<Schedule>(before[SearchAxis::Schedule]);
-  const int64_t ranks = before[SearchAxis::Pipeline];
-  const int64_t samples = *job.run.batch.global_batch_size / job.data(before);
-  std::vector<int64_t> sizes;
-  for (int64_t size = 1; size <= std::min(kLargest, samples); size *= 2) {
-    if (samples % size != 0) continue;
-    const int64_t micros = samples / size;
-    const int least =
-        min_micros(schedule, static_cast<int>(ranks), static_cast<int>(before[SearchAxis::Stages]));
-    if (micros < least || (schedule == Schedule::Interleaved && micros % ranks != 0)) continue;
-    sizes.push_back(size);
-  }
-  return sizes;
-}
-
-std::vector<int64_t> sequence_parallel_candidates(const SearchJob& job, const Layout& before) {
-  const int64_t rows =
-      job.run.model.seq_length * before[SearchAxis::MicroBatch] / before[SearchAxis::Context];
-  const int64_t tensor = before[SearchAxis::Tensor];
-  if (tensor == 1 || rows % tensor != 0) return {0};
-  if (job.run.model.num_experts)
-    return {1};  // else all tensor ranks would compute the experts of the same rows
-  return {0, 1};
-}
-
-// Sharded weights would be gathered for every micro-batch of every stage of a pipeline.
-std::vector<int64_t> zero_candidates(const SearchJob& job, const Layout& before) {
-  if (job.data(before) * before[SearchAxis::Context] == 1) return {0};
-  if (before[SearchAxis::Pipeline] > 1) return {0, 1, 2};
-  return {0, 1, 2, 3};
-}
-
-std::vector<int64_t> recompute_candidates(const SearchJob&, const Layout&) {
-  std::vector<int64_t> values;
-  for (const auto& entry : Names<RecomputeGranularity>::kAll)
-    values.push_back(static_cast<int64_t>(entry.value));
-  return values;
-}
 
 // ---- Options ----
 
@@ -210,6 +80,18 @@ void write_pipeline(const Layout& layout, PretrainConfig& run) {
   run.mesh.pipeline_model_parallel_size = static_cast<int>(layout[SearchAxis::Pipeline]);
 }
 
+void write_expert(const Layout& layout, PretrainConfig& run) {
+  run.mesh.expert_model_parallel_size = static_cast<int>(layout[SearchAxis::Expert]);
+}
+
+void write_expert_tensor(const Layout& layout, PretrainConfig& run) {
+  run.mesh.expert_tensor_parallel_size = static_cast<int>(layout[SearchAxis::ExpertTensor]);
+}
+
+void write_head_parts(const Layout& layout, PretrainConfig& run) {
+  run.mesh.pipeline_vocab_parts = static_cast<int>(layout[SearchAxis::HeadParts]);
+}
+
 void write_micro_batch(const Layout& layout, PretrainConfig& run) {
   run.batch.micro_batch_size = layout[SearchAxis::MicroBatch];
 }
@@ -256,6 +138,20 @@ std::span<const SearchAxisInfo> search_axes() {
        pipeline_candidates,
        write_pipeline,
        [](const PretrainConfig& run) { return int64_t{run.mesh.pipeline_model_parallel_size}; }},
+      {SearchAxis::Expert,
+       {"expert-model-parallel-size"},
+       1,
+       expert_candidates,
+       write_expert,
+       [](const PretrainConfig& run) { return int64_t{run.mesh.expert_model_parallel_size}; },
+       true},
+      {SearchAxis::ExpertTensor,
+       {"expert-tensor-parallel-size"},
+       1,
+       expert_tensor_candidates,
+       write_expert_tensor,
+       [](const PretrainConfig& run) { return int64_t{run.mesh.expert_tensor_parallel_size}; },
+       true},
       {SearchAxis::Schedule, {"schedule"}, kNoSchedule, schedule_candidates, write_schedule, read_schedule},
       {SearchAxis::Stages,
        {"num-virtual-stages-per-pipeline-rank", "num-layers-per-virtual-pipeline-stage"},
@@ -263,6 +159,13 @@ std::span<const SearchAxisInfo> search_axes() {
        stages_candidates,
        write_stages,
        read_stages},
+      {SearchAxis::HeadParts,
+       {"pipeline-vocab-parts"},
+       1,
+       head_parts_candidates,
+       write_head_parts,
+       [](const PretrainConfig& run) { return int64_t{run.mesh.pipeline_vocab_parts}; },
+       true},
       {SearchAxis::MicroBatch,
        {"micro-batch-size"},
        1,
@@ -329,11 +232,13 @@ void write_layout(const Layout& layout, std::span<const SearchAxis> axes, Pretra
 
 std::vector<std::string> layout_words(const Layout& layout, std::span<const SearchAxis> axes,
                                       PretrainConfig run) {
+  const Layout given = layout_of(run);
   write_layout(layout, axes, run);
   const OptionTable table = options_of(run);
   std::vector<std::string> words;
   for (const SearchAxisInfo& info : search_axes()) {
     if (!has_axis(axes, info.axis)) continue;
+    if (info.is_rare && layout[info.axis] == info.neutral && given[info.axis] == info.neutral) continue;
     for (const std::string_view name : info.options) {
       const Option& option = *table.find(name);
       const auto values = value_words(option);
@@ -367,11 +272,6 @@ void check_search(const PretrainConfig& run, std::span<const SearchAxis> axes, s
         .wrong("--{} is not possible with --schedule {}, because asynchronous schedules are not searched",
                option, schedule_name(*schedule))
         .right("give another schedule, or leave it out");
-  if (run.mesh.pipeline_vocab_parts > 1)
-    problems.about(option, "pipeline-vocab-parts")
-        .wrong("--{} is not possible with --pipeline-vocab-parts {}, which is not searched", option,
-               run.mesh.pipeline_vocab_parts)
-        .right("leave it out, and add it to the layout that is found");
   if (run.mesh.cpu_offloading_num_layers > 0)
     problems.about(option, "cpu-offloading-num-layers")
         .wrong("--{} is not possible with --cpu-offloading-num-layers {}, which the search does not count",

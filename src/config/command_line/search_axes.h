@@ -1,6 +1,6 @@
 // The search space for layouts (`trifold plan --search`, `pretrain --auto-layout`): one table of axes, each with the
-// options it sets, its candidates and the rule that narrows them. A new axis (expert ranks) is a new value
-// of SearchAxis and a new entry.
+// options it sets, its candidates and the rule that narrows them. A new axis is a new value of SearchAxis and a new
+// entry.
 //
 // Axes are chosen in the order of the table, so a rule may depend on the axes before its own. Rules exclude layouts
 // that cannot run or are never worthwhile, such as tensor ranks on several nodes; they need not be complete, because
@@ -58,6 +58,7 @@ struct SearchAxisInfo {
   std::vector<int64_t> (*candidates)(const SearchJob& job, const Layout& before);
   void (*write)(const Layout& layout, PretrainConfig& run);
   int64_t (*read)(const PretrainConfig& run);
+  bool is_rare = false;  // its options are left out where it is neutral, unless the run had another value
 };
 
 // In the order of SearchAxis.

@@ -130,6 +130,7 @@ void check_plan_search(const PlanConfig& config, Problems& problems) {
 PretrainConfig without_layout(PretrainConfig run) {
   open_axes(run, all_search_axes());
   run.batch.global_batch_size.reset();
+  run.mesh.moe_buffer_factor.reset();  // which one expert rank does not have
   return run;
 }
 

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/read_json.h"
 #include "plan/forecast/assignment.h"
+#include "plan/forecast/node_cores.h"
 
 namespace trifold {
 
@@ -19,6 +20,7 @@ struct HardwareField {
   std::string_view key;
   double Hardware::*value;
   bool may_be_zero;
+  bool may_be_missing = false;
 };
 
 constexpr HardwareField kHardwareFields[] = {
@@ -44,6 +46,8 @@ constexpr HardwareField kHardwareFields[] = {
     {"launch", &Hardware::launch, true},
     {"contention", &Hardware::contention, true},
     {"product-depth", &Hardware::product_depth, true},
+    {"node-cores", &Hardware::node_cores, true, true},
+    {"rank-cores", &Hardware::rank_cores, true, true},
 };
 
 Hardware a100(std::string name, double memory_gbytes, double memory_gib) {
@@ -135,6 +139,12 @@ void assign(Hardware& hardware, std::string_view key, double value) {
               fmt::join(hardware_keys(), ", "));
   if (!std::isfinite(value) || value < 0 || (value == 0 && !field->may_be_zero))
     bad_input("{} {} is not {} 0", key, value, field->may_be_zero ? "at least" : "above");
+  // Beyond these a forecast overflows.
+  constexpr double kLeast = 1e-6, kMost = 1e9;
+  if (value > kMost || (value > 0 && value < kLeast))
+    bad_input("{} {} is not between {} and {}", key, value, kLeast, kMost);
+  if (field->value == &Hardware::devices_per_node && value < 1)
+    bad_input("{} {} is not at least 1", key, value);
   hardware.*(field->value) = value;
 }
 
@@ -157,12 +167,17 @@ Hardware read_hardware(const std::string& path) {
     given.push_back(key);
   });
   std::vector<std::string_view> missing;
-  for (const std::string_view key : hardware_keys())
-    if (std::find(given.begin(), given.end(), key) == given.end()) missing.push_back(key);
+  for (const HardwareField& field : kHardwareFields)
+    if (!field.may_be_missing && std::find(given.begin(), given.end(), field.key) == given.end())
+      missing.push_back(field.key);
   if (!based && !missing.empty())
     bad_input("{}: {} {} missing: give {}, or \"base\" with the built-in device to take the rest from", path,
               fmt::join(missing, ", "), missing.size() == 1 ? "is" : "are",
               missing.size() == 1 ? "it" : "them");
+  if ((hardware.node_cores > 0) != (hardware.rank_cores > 0))
+    bad_input(
+        "{}: node-cores {} and rank-cores {} describe how ranks divide a machine: give both, or neither",
+        path, hardware.node_cores, hardware.rank_cores);
   return hardware;
 }
 
@@ -186,18 +201,31 @@ std::vector<std::pair<std::string_view, double>> hardware_values(const Hardware&
   return values;
 }
 
-Hardware find_hardware(const std::string& text) {
+Hardware find_hardware(const std::string& text, std::string_view option) {
   if (text.ends_with(".json")) {
     try {
       return read_hardware(text);
     } catch (Error& error) {
-      error.add_context("--hardware");
+      error.add_context(fmt::format("--{}", option));
       throw;
     }
   }
   if (const Hardware* known = built_in(text)) return *known;
-  bad_input("--hardware {} is not known: give {}, or a file whose name ends in .json", text,
+  bad_input("--{} {} is not known: give {}, or a file whose name ends in .json", option, text,
             fmt::join(hardware_names(), ", "));
+}
+
+Hardware of_ranks(const Hardware& hardware, const MeshConfig& mesh) {
+  if (hardware.node_cores <= 0 || hardware.rank_cores <= 0) return hardware;
+  const RankCores here =
+      rank_cores({hardware.node_cores, hardware.rank_cores, hardware.devices_per_node}, mesh);
+  Hardware rank = hardware;
+  rank.tflops *= here.ratio;
+  rank.tflops_8bit *= here.ratio;
+  rank.memory_gbytes *= here.ratio;
+  rank.memory_gib *= hardware.node_cores / hardware.rank_cores / here.ranks;
+  rank.rank_cores *= here.ratio;
+  return rank;
 }
 
 void set_value(Hardware& hardware, const std::string& assignment) {

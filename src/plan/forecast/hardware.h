@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "config/fields/config.h"
+
 namespace trifold {
 
 struct Hardware {
@@ -43,6 +45,10 @@ struct Hardware {
   double contention = 0;       // share of the shorter of two overlapping activities that is lost
   double product_depth = 0;    // inner dimension at which a product loses half of its rate
 
+  // Of a machine whose ranks divide its processor cores (`of_ranks`); 0: a rank is a device.
+  double node_cores = 0;  // of a node
+  double rank_cores = 0;  // of the rank that the figures above describe
+
   // Sustained bytes and operations per second.
   double product_rate() const { return tflops * 1e12 * product_share; }
   double memory_rate() const { return memory_gbytes * 1e9 * memory_share; }
@@ -60,8 +66,9 @@ struct Hardware {
 // names, the misspelt key or the missing value.
 //
 // A file is a JSON object: the keys of hardware_keys(), each a number, and optionally "name" and "base". With "base",
-// missing values are those of that built-in device; without it every key is required.
-Hardware find_hardware(const std::string& text);
+// missing values are those of that built-in device; without it every key but those of cores is required. `option` is the
+// one that names it, for messages.
+Hardware find_hardware(const std::string& text, std::string_view option = "hardware");
 
 // The built-in names, in the order of --help.
 std::vector<std::string_view> hardware_names();
@@ -69,6 +76,10 @@ std::vector<std::string_view> hardware_names();
 std::vector<std::string_view> hardware_keys();
 // The value of each key, in that order: the content of a file for this device.
 std::vector<std::pair<std::string_view, double>> hardware_values(const Hardware& hardware);
+
+// The hardware of a rank of this run: with `node_cores`, the ranks of a node divide its cores, and the figures of a rank
+// are proportional to its cores; memory is divided evenly.
+Hardware of_ranks(const Hardware& hardware, const MeshConfig& mesh);
 
 // Applies "KEY=VALUE". Throws Error(BadInput) for an unknown key and for a value out of its range.
 void set_value(Hardware& hardware, const std::string& assignment);

@@ -10,6 +10,7 @@ PlannedMachine planned_machine(const PlanConfig& config) {
   PlannedMachine machine;
   machine.hardware = find_hardware(config.hardware.value());
   for (const std::string& change : config.hardware_set) set_value(machine.hardware, change);
+  machine.hardware = of_ranks(machine.hardware, config.run.mesh);
   for (const std::string& assumption : config.assume) set_value(machine.software, assumption);
   return machine;
 }
