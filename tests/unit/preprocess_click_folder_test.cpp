@@ -53,7 +53,7 @@ TEST(ClickFolder, DamagedBags) {
   const TempDir dir;
   test::write_file(dir.file("in.csv"), "y,c\n1,a b\n0,\n1,b\n");
   PreprocessOptions options = options_for(dir, "in.csv", "out");
-  options.columns = NamedColumns{{LabelRule::parse("y")}, {}, {}, {{"c", ' '}}, {}, ',', {}, 0};
+  options.columns = NamedColumns{{LabelRule::parse("y")}, {}, {}, {{"c", ' '}}, {}, ',', {}, 0, true, {}};
   options.format = "auto";
   run(options);
   const auto source = open_clicks(dir.file("out"), {}).source;
@@ -86,7 +86,7 @@ TEST(ClickFolder, SeveralLabels) {
   test::write_file(dir.file("in.csv"), "click,stars,u\n1,4,a\n0,,b\n,5,a\n,,a\nNA,1,b\n");
   PreprocessOptions options = options_for(dir, "in.csv", "out");
   options.columns =
-      NamedColumns{LabelRules::parse("click,stars>=4").rules, {}, {"u"}, {}, {}, ',', {"NA"}, 0};
+      NamedColumns{LabelRules::parse("click,stars>=4").rules, {}, {"u"}, {}, {}, ',', {"NA"}, 0, true, {}};
   options.format = "auto";
   options.max_malformed = 0.5;
   const PreprocessResult result = run(options);
@@ -138,7 +138,7 @@ TEST(ClickFolder, LabelsThatWouldHaveOneName) {
   const TempDir dir;
   test::write_file(dir.file("in.csv"), "a/b,a:b,u\n1,0,x\n");
   PreprocessOptions options = options_for(dir, "in.csv", "out");
-  options.columns = NamedColumns{LabelRules::parse("a/b,a:b").rules, {}, {"u"}, {}, {}, ',', {}, 0};
+  options.columns = NamedColumns{LabelRules::parse("a/b,a:b").rules, {}, {"u"}, {}, {}, ',', {}, 0, true, {}};
   options.format = "auto";
   expect_has(error_of([&] { run(options); }), "two labels would be called a_b");
 }

@@ -203,7 +203,8 @@ TEST(ClickFuzz, Bags) {
   PreprocessOptions options;
   options.inputs = {dir.file("t.csv")};
   options.output = dir.file("out");
-  options.columns = NamedColumns{{LabelRule::parse("y")}, {}, {"u"}, {{"w", '|'}}, {"w"}, ',', {}, 0};
+  options.columns =
+      NamedColumns{{LabelRule::parse("y")}, {}, {"u"}, {{"w", '|'}}, {"w"}, ',', {}, 0, true, {}};
   ThreadPool pool(1);
   preprocess(options, pool, [](const PreprocessProgress&) {});
   int good = 0;
