@@ -73,6 +73,8 @@ class Bottom : public Layer {
                    run.adds_to(linear_) ? 1 : 0);
   }
 
+  bool adds_in_backward_input() const override { return true; }
+
  private:
   DlrmShape shape_;
   Mlp mlp_;
@@ -157,6 +159,8 @@ class Top : public Layer {
     cross_.backward_weight(run, saved);
     gathered_.backward_weight(run, saved);
   }
+
+  bool adds_in_backward_input() const override { return true; }
 
  private:
   void add_losses(Run& run, const Tensor& logits) const {

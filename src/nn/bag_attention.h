@@ -27,6 +27,7 @@ class BagAttention final : public Layer {
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [B, (1 + K) D] -> [B, D]
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [B, D] -> [B, (1 + K) D]
   void backward_weight(Run& run, Saved& saved) const override;
+  bool adds_in_backward_input() const override { return true; }  // to those of biases
 
   // Multiplications for one sample.
   static double products(int64_t width, int64_t vectors, std::span<const int64_t> widths);

@@ -30,6 +30,7 @@ class DenseLayer final : public Layer {
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [B, in] -> [B, out]
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // may overwrite dy
   void backward_weight(Run& run, Saved& saved) const override;
+  bool adds_in_backward_input() const override { return true; }  // to those of biases
 
  private:
   bool drops(const Run& run) const { return form_.dropout > 0 && run.training; }
@@ -55,6 +56,7 @@ class Mlp final : public Layer {
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;
   void backward_weight(Run& run, Saved& saved) const override;
+  bool adds_in_backward_input() const override { return true; }  // to those of biases
 
  private:
   std::vector<DenseLayer> layers_;
@@ -68,6 +70,7 @@ class CrossNetwork final : public Layer {
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [B, N] -> [B, N]
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // overwrites dy
   void backward_weight(Run& run, Saved& saved) const override;
+  bool adds_in_backward_input() const override { return true; }  // to those of biases
 
  private:
   struct Part {

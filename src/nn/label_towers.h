@@ -43,6 +43,7 @@ class LabelTowers final : public Layer {
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [B, N] -> [B, L]
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [B, L] -> [B, N]
   void backward_weight(Run& run, Saved& saved) const override;
+  bool adds_in_backward_input() const override { return true; }  // to those of biases
 
  private:
   struct Gate {

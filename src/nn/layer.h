@@ -252,6 +252,8 @@ class Layer {
   }
   // Whether forward adds to gradients of weights when a backward follows.
   virtual bool adds_in_forward() const { return false; }
+  // Whether backward_input adds to gradients of weights already, as where a bias is summed on the way.
+  virtual bool adds_in_backward_input() const { return false; }
 };
 
 }  // namespace trifold

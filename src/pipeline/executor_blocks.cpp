@@ -66,7 +66,8 @@ Tensor Executor::input_of(StageState& state, int micro) {
 bool Executor::opens_gradients(ActionKind kind, const StageState& state, size_t index,
                                const StepInputs& inputs) const {
   if (grads_ == nullptr || !inputs.training) return false;
-  return adds_to_gradients(kind, state.stage.blocks[index].layer->adds_in_forward());
+  const Layer& layer = *state.stage.blocks[index].layer;
+  return adds_to_gradients(kind, layer.adds_in_forward(), layer.adds_in_backward_input());
 }
 
 void Executor::open_gradients(ActionKind kind, const StageState& state, size_t index,

@@ -97,8 +97,9 @@ bool is_residency(const Action& action) {
 }
 bool is_offload(ActionKind kind) { return kind == ActionKind::Offload || kind == ActionKind::Fetch; }
 bool has_micro(ActionKind kind) { return is_compute(kind) || is_message(kind) || is_offload(kind); }
-bool adds_to_gradients(ActionKind kind, bool adds_in_forward) {
-  return kind == ActionKind::B || kind == ActionKind::W || (kind == ActionKind::F && adds_in_forward);
+bool adds_to_gradients(ActionKind kind, bool adds_in_forward, bool adds_in_backward_input) {
+  return kind == ActionKind::B || kind == ActionKind::W || (kind == ActionKind::F && adds_in_forward) ||
+         (kind == ActionKind::I && adds_in_backward_input);
 }
 bool is_of_tables(ActionKind kind) { return kind >= ActionKind::Read; }
 std::string_view name_of(ActionKind kind) { return kNames.at(static_cast<size_t>(kind)); }

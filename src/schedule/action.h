@@ -75,9 +75,9 @@ bool is_send(ActionKind kind);            // SendF, SendB
 bool is_residency(const Action& action);  // Unshard, Reshard
 bool is_offload(ActionKind kind);         // Offload, Fetch
 bool has_micro(ActionKind kind);          // compute, messages and off-loading; REDUCE_GRAD may have one
-// Whether such an action on a block adds to the gradients of the block's weights. A forward does so only on
-// a block that adds in forward (nn/layer.h).
-bool adds_to_gradients(ActionKind kind, bool adds_in_forward);
+// Whether such an action on a block adds to the gradients of the block's weights. F and I do so only on a block whose
+// layer says so (nn/layer.h).
+bool adds_to_gradients(ActionKind kind, bool adds_in_forward, bool adds_in_backward_input);
 bool is_of_tables(ActionKind kind);         // Read to UpdateRows
 std::string_view name_of(ActionKind kind);  // "F", "SEND_F", ...
 

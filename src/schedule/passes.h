@@ -102,7 +102,7 @@ std::vector<std::pair<WeightUnit, WeightUnit>> weights_together(const RankPlan& 
 // For transient gradients: the pairs of units that are in memory at the same time in this row. A unit's
 // memory is taken by the first action that adds to its gradients and released after its REDUCE_GRAD; the unit
 // reduced last counts as in memory until the next reduction, so that reductions overlap with computation.
-// `units` lists the transient units, `adding` the blocks whose forward adds to gradients.
+// `units` lists the transient units, `adding` the blocks whose forward adds to gradients; no block's I does.
 std::vector<std::pair<WeightUnit, WeightUnit>> gradients_together(const RankPlan& row,
                                                                   const UnitsOfBlocks& units,
                                                                   std::span<const StageBlockIndex> adding);

@@ -259,7 +259,7 @@ std::vector<std::pair<WeightUnit, WeightUnit>> gradients_together(const RankPlan
       if (action.block != Action::kAll && action.block != static_cast<int>(i)) continue;
       const StageBlockIndex block{action.stage, static_cast<int>(i)};
       const bool in_forward = std::find(adding.begin(), adding.end(), block) != adding.end();
-      if (!adds_to_gradients(action.kind, in_forward)) continue;
+      if (!adds_to_gradients(action.kind, in_forward, false)) continue;
       for (const WeightUnit& unit : blocks[i]) open(unit);
     }
   }

@@ -83,9 +83,7 @@ class LayerBench {
     grads_->restart(stream_);  // the forward of a loss writes them
     const Tensor y = layer_->forward(run, local(x, input_, x_here_), *saved_);
     EXPECT_EQ(run.scratch.used(), 0U) << "temporaries were left";
-    bool added = false;
-    for (int i = 0; i < params_.size(); ++i) added |= grads_->begun({i});
-    EXPECT_EQ(added, layer_->adds_in_forward());
+    EXPECT_EQ(any_begun(), layer_->adds_in_forward());
     double sum = first() ? (losses_[0] + losses_[2] + losses_[3]) * run.loss_scale : 0;
     if (output_.cut != Placed::Cut::None && counts(output_)) {
       const Tensor weights = local(dy, output_, dy_here_);
@@ -104,6 +102,9 @@ class LayerBench {
     Tensor dx;
     if (split) {
       dx = layer_->backward_input(run, given, *saved_);
+      if (!layer_->adds_in_forward()) {
+        EXPECT_EQ(any_begun(), layer_->adds_in_backward_input());
+      }
       layer_->backward_weight(run, *saved_);
     } else {
       dx = layer_->backward(run, given, *saved_);
@@ -129,6 +130,13 @@ class LayerBench {
   }
 
  private:
+  // Whether anything was added to the gradient of a parameter.
+  bool any_begun() const {
+    for (int i = 0; i < params_.size(); ++i)
+      if (grads_->begun({i})) return true;
+    return false;
+  }
+
   bool first() const { return mesh_.coord(Axis::Tp) == 0; }
   // Whether this rank's part of the tensor enters sums over the ranks.
   bool counts(const Placed& tensor) const {

@@ -134,14 +134,14 @@ std::vector<int> stages_of(const RankPlan& row) {
 RankPlan with_reductions(const RankPlan& row, bool gathers) {
   std::map<int, int> gradients_left;  // [stage] weight gradients still to come
   for (const Action& action : row)
-    if (adds_to_gradients(action.kind, false)) ++gradients_left[action.stage];
+    if (adds_to_gradients(action.kind, false, false)) ++gradients_left[action.stage];
   RankPlan out;
   if (!gathers)
     for (const int stage : stages_of(row)) out.push_back({ActionKind::Unshard, stage});
   for_each_cell(row, [&](std::span<const Action> cell) {
     out.insert(out.end(), cell.begin(), cell.end());
     for (const Action& action : cell) {
-      if (!adds_to_gradients(action.kind, false) || --gradients_left[action.stage] > 0) continue;
+      if (!adds_to_gradients(action.kind, false, false) || --gradients_left[action.stage] > 0) continue;
       out.push_back({ActionKind::ReduceGrad, action.stage});
       if (!gathers) out.push_back({ActionKind::Reshard, action.stage});
     }
