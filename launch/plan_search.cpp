@@ -42,13 +42,13 @@ std::string layout_text(const FoundLayout& found) {
   std::string text =
       fmt::format("tp {}{} pp {} dp {}, {}", mesh.tensor_model_parallel_size, context,
                   mesh.pipeline_model_parallel_size, *mesh.data_parallel_size, run.pipeline.schedule->text());
+  if (stages_of_rank(found) > 1) text += fmt::format(" of {} stages", stages_of_rank(found));
   std::vector<std::string> experts;
   if (mesh.expert_model_parallel_size > 1)
     experts.push_back(fmt::format("ep {}", mesh.expert_model_parallel_size));
   if (mesh.expert_tensor_parallel_size > 1)
     experts.push_back(fmt::format("etp {}", mesh.expert_tensor_parallel_size));
   if (!experts.empty()) text += fmt::format(" with {}", fmt::join(experts, " x "));
-  if (stages_of_rank(found) > 1) text += fmt::format(" of {} stages", stages_of_rank(found));
   if (mesh.pipeline_vocab_parts > 1) text += fmt::format(", head in {} parts", mesh.pipeline_vocab_parts);
   text += fmt::format(", micro-batch {}, zero {}", run.batch.micro_batch_size, run.zero.zero_stage);
   if (mesh.recompute_granularity != RecomputeGranularity::None)

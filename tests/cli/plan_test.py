@@ -188,7 +188,7 @@ class Plan(ProgramTest):
         self.refused(*search, "--search-over", "color", command=plan, words=["color", "recompute"])
         self.refused(*search, "--hardware-set", "tflops=0", command=plan, words=["tflops"])
         self.refused(*search, "--ranks", 16, "--cp", 4, "--pp", 8, "--search-over", "micro-batch,zero",
-                     command=plan, words=["--ranks 16", "tensor x context x pipeline"])
+                     command=plan, words=["--ranks 16", "x context ranks x pipeline ranks"])
 
     def test_cuts_of_few_layers_on_many_places(self):
         for layers, ranks, chunks in ((22, 8, 3), (30, 8, 4), (46, 16, 3), (62, 32, 2), (126, 16, 8)):

@@ -82,7 +82,8 @@ std::vector<int64_t> expert_tensor_candidates(const SearchJob& job, const Layout
   return even ? std::vector<int64_t>{1, tensor} : std::vector<int64_t>{1};
 }
 
-// An output layer that costs about as much as a stage, or more, in one to three parts for each pipeline rank.
+// An output layer that costs about as much as a stage, or more, in as many parts for each pipeline rank as divide it, up
+// to three: small parts balance best.
 std::vector<int64_t> head_parts_candidates(const SearchJob& job, const Layout& before) {
   const ModelConfig& model = job.run.model;
   const MeshConfig& mesh = job.run.mesh;
@@ -98,7 +99,7 @@ std::vector<int64_t> head_parts_candidates(const SearchJob& job, const Layout& b
   const auto places = static_cast<double>(ranks * before[SearchAxis::Stages]);
   std::vector<int64_t> parts{1};
   if (2 * head * places < static_cast<double>(model.num_layers) + head) return parts;
-  for (int64_t each = 1; each <= 3; ++each)
+  for (int64_t each = 3; each >= 1 && parts.size() == 1; --each)
     if (rows % (each * ranks) == 0) parts.push_back(each * ranks);
   return parts;
 }
