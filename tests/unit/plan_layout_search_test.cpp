@@ -143,8 +143,8 @@ TEST(LayoutSearch, KeepsWhatIsSaidOfSharedExperts) {
   const LayoutSearch even = search_layouts(resolve(config));
   config.moe_load_imbalance = 4;
   const LayoutSearch uneven = search_layouts(resolve(config));
-  EXPECT_EQ(seconds_of(uneven, 1), seconds_of(even, 1));
-  EXPECT_GT(seconds_of(uneven, 2), seconds_of(even, 2));
+  EXPECT_EQ(seconds_of(uneven, 2), 0) << "four times the mean is more than all rows";
+  EXPECT_GT(seconds_of(uneven, 8), seconds_of(even, 8));
   config.moe_load_imbalance = 1;
   config.run.mesh.expert_model_parallel_size = 4;
   config.run.mesh.moe_token_dispatcher_type = TokenDispatcher::AllGather;

@@ -53,8 +53,7 @@ bool searches(const PlanConfig& config, SearchAxis axis) {
   return config.search && std::count(axes.begin(), axes.end(), axis) > 0;
 }
 
-// Ranks that hold parts of the same experts get the same rows. In a search with several numbers of such ranks, those that
-// are fewer get all rows on one at most.
+// Ranks that hold parts of the same experts get the same rows. A search leaves out layouts that do not have such a load.
 void check_load(const PlanConfig& config, Problems& problems) {
   if (config.moe_load_imbalance == 1 ||
       !problems.sound({"moe-load-imbalance", "expert-model-parallel-size", "num-experts"}))

@@ -106,8 +106,8 @@ Workload make_workload(const PretrainConfig& run, double padded_vocabulary, doub
   work.data = mesh.data_parallel_size.value_or(1);
   work.expert = mesh.expert_model_parallel_size;
   work.expert_parts = mesh.expert_tensor_parallel_size;
-  work.expert_load = std::min(expert_load, work.expert);  // all rows on one rank
-  work.expert_rounds = static_cast<double>(expert_rounds(mesh, work.expert_load));
+  work.expert_load = expert_load;
+  work.expert_rounds = static_cast<double>(expert_rounds(mesh, expert_load));
   work.gathers_tokens = mesh.moe_token_dispatcher_type == TokenDispatcher::AllGather;
   work.pipeline = mesh.pipeline_model_parallel_size;
   work.sequence_parallel = mesh.sequence_parallel;
