@@ -42,11 +42,13 @@ size_t of_attention(const PretrainConfig& config) {
   const bool cut = mesh.context_parallel_size > 1;
   if (cut && mesh.context_exchange() != ContextExchange::AllToAll) return 0;  // plain kernels, too
   const int64_t tensor = mesh.tensor_model_parallel_size;
+  const int64_t context = mesh.context_parallel_size;
   Attention how;
   how.batch = config.batch.micro_batch_size;
   how.seq = model.seq_length;
-  how.heads = model.num_attention_heads / tensor / mesh.context_parallel_size;
-  how.kv_heads = std::max(tensor, key_heads(model)) / tensor / mesh.context_parallel_size;
+  how.heads = model.num_attention_heads / tensor / context;
+  // More ranks than key heads have copies.
+  how.kv_heads = std::max(tensor * context, key_heads(model)) / tensor / context;
   how.head_dim = head_width(model);
   if (config.data.reset_attention_mask) return 0;  // plain kernels: cuda::is_for_cudnn excludes documents
   if (!cuda::is_for_cudnn(how, compute_type(config.precision))) return 0;

@@ -102,16 +102,17 @@ TensorSums sums_of_layer(const ModelConfig& config, const MeshConfig& layout) {
   return sums;
 }
 
-// Keys and values are gathered in F and again in I, which sums their gradients (nn/context/gathered_keys.h), or travel
-// round a ring, with their gradients in I, which is as much (nn/context/key_ring.h); or projections and outputs are
-// exchanged in F, and their gradients in I (nn/context/exchanged_heads.h). A group of heads is gathered behind attention of
-// the one before, and a step of a ring moves the keys of the next.
+int attention_threads(const MeshConfig& layout) {
+  return layout.device == ComputeDevice::Cuda ? 1 : layout.threads_per_rank.value_or(1);
+}
+
 int gathered_groups(const ModelConfig& config, const MeshConfig& layout) {
   const int64_t tensor = layout.tensor_model_parallel_size;
   const int64_t keys = std::max(tensor, key_heads(config)) / tensor;
-  return static_cast<int>(GatheredKeys::groups(keys, layout.threads_per_rank.value_or(1)));
+  return static_cast<int>(GatheredKeys::groups(keys, attention_threads(layout)));
 }
 
+// A group of heads is gathered behind attention of the one before, and a step of a ring moves the keys of the next.
 Overlap context_overlap(const ModelConfig& config, const MeshConfig& layout) {
   const auto all_but_one_of = [](double steps) { return (steps - 1) / steps; };
   switch (layout.context_exchange()) {
@@ -127,6 +128,9 @@ Overlap context_overlap(const ModelConfig& config, const MeshConfig& layout) {
   return {};
 }
 
+// Keys and values are gathered in F and again in I, which sums their gradients (nn/context/gathered_keys.h), or travel
+// round a ring, with their gradients in I, which is as much (nn/context/key_ring.h); or projections and outputs are
+// exchanged in F, and their gradients in I (nn/context/exchanged_heads.h).
 ContextNumbers context_of_layer(const ModelConfig& config, const MeshConfig& layout) {
   const int64_t tensor = layout.tensor_model_parallel_size;
   const int64_t heads = config.num_attention_heads / tensor;

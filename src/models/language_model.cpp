@@ -84,7 +84,7 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
     shape.output_init_std /= std::sqrt(2.0 * static_cast<double>(config.num_layers));
   shape.hidden_dropout = config.hidden_dropout;
   shape.attention_dropout = config.attention_dropout;
-  shape.context = {sharing_of(layout.context_exchange()), layout.threads_per_rank.value_or(1)};
+  shape.context = {sharing_of(layout.context_exchange()), attention_threads(layout)};
   shape.recompute_selective = layout.recompute_granularity == RecomputeGranularity::Selective;
   return shape;
 }

@@ -5,67 +5,32 @@
 #include <cstring>
 #include <span>
 
-#include "support/compare.h"
-#include "support/training.h"
+#include "support/expert_runs.h"
 
 namespace trifold::test {
 namespace {
 
+// Of 8 experts a token chooses 3.
 PretrainConfig router_run(bool f64) {
-  PretrainConfig config = small_run();
-  config.model.num_layers = 3;
-  config.model.disable_bias_linear = true;
-  config.model.num_experts = 8;
+  PretrainConfig config = run_with_experts(8, f64);
   config.model.moe_router_topk = 3;
-  config.model.moe_ffn_hidden_size = 24;
   config.model.moe_aux_loss_coeff = 0.5;
-  config.model.hidden_dropout = 0.1;
-  config.precision.f64 = f64;
   config.batch.micro_batch_size = 2;
-  config.batch.global_batch_size = 8;
   config.batch.train_iters = config.lr.lr_decay_iters.emplace(4);
-  config.zero.zero_min_unit_params = 4000;
   config.eval.eval_iters = 1;
   return config;
 }
 
-struct RouterMesh {
-  int dp = 1, tp = 1, pp = 1, cp = 1, ep = 1, etp = 1, zero = 0;
-  const char* schedule = "1f1b";
-  RecomputeGranularity recompute = RecomputeGranularity::None;
-
-  PretrainConfig of(const PretrainConfig& base) const {
-    PretrainConfig config = scheduled(on_mesh(base, dp, tp, pp, cp), schedule);
-    config.mesh.sequence_parallel = tp > 1;
-    config.mesh.expert_model_parallel_size = ep;
-    config.mesh.expert_tensor_parallel_size = etp;
-    config.mesh.recompute_granularity = recompute;
-    config.zero.zero_stage = zero;
-    return config;
-  }
-  std::string name() const {
-    return fmt::format("dp {} tp {} pp {} cp {} ep {} etp {} zero {} {}", dp, tp, pp, cp, ep, etp, zero,
-                       schedule);
-  }
-};
-
 constexpr auto kSelective = RecomputeGranularity::Selective;
 constexpr auto kFull = RecomputeGranularity::Full;
 
-constexpr RouterMesh kRouterMeshes[] = {{2, 1, 1, 1, 2},
-                                        {1, 2, 1, 1, 2, 1, 0, "1f1b", kSelective},
-                                        {1, 1, 1, 2, 1, 2, 0, "1f1b", kFull},
-                                        {2, 2, 1, 1, 2, 2, 1},
-                                        {1, 2, 1, 2, 4, 1, 0},
-                                        {2, 1, 2, 1, 2, 1, 3, "zb-h1", kFull}};
-
-void expect_the_same_curve(const Curve& cut, const Curve& one) {
-  EXPECT_LT(relative_error(cut.losses, one.losses), 1e-11);
-  EXPECT_LT(relative_error(cut.grad_norms, one.grad_norms), 1e-10);
-  EXPECT_LT(relative_error(cut.balances, one.balances), 1e-11);
-  EXPECT_LT(relative_error(cut.router_sizes, one.router_sizes), 1e-11);
-  EXPECT_LT(relative_error(*cut.valid_loss, *one.valid_loss), 1e-11);
-}
+constexpr ExpertMesh kRouterMeshes[] = {
+    {.dp = 2, .ep = 2},
+    {.tp = 2, .ep = 2, .recompute = kSelective},
+    {.cp = 2, .etp = 2, .recompute = kFull},
+    {.dp = 2, .tp = 2, .ep = 2, .etp = 2, .zero = 1},
+    {.tp = 2, .cp = 2, .ep = 4},
+    {.dp = 2, .pp = 2, .ep = 2, .zero = 3, .schedule = "zb-h1", .recompute = kFull}};
 
 void expect_bits(const Curve& cut, const Curve& one) {
   EXPECT_EQ(cut.losses, one.losses);
@@ -76,9 +41,9 @@ void expect_bits(const Curve& cut, const Curve& one) {
 
 void check_meshes(const PretrainConfig& base) {
   const Curve one = train_and_evaluate(base);
-  for (const RouterMesh& mesh : kRouterMeshes) {
+  for (const ExpertMesh& mesh : kRouterMeshes) {
     SCOPED_TRACE(mesh.name());
-    expect_the_same_curve(train_and_evaluate(mesh.of(base)), one);
+    expect_alike(train_and_evaluate(mesh.of(base)), one);
   }
 }
 
@@ -101,10 +66,11 @@ TEST(ExpertRouter, StagesAndSchedulesKeepTheBitsOfMicroBatches) {
   PretrainConfig base = router_run(false);
   base.model.moe_router_load_balancing_type = RouterBalance::AuxLoss;
   base.model.moe_input_jitter_eps = 0.1;
-  const Curve one = train_and_evaluate(RouterMesh{2, 1, 1, 1, 2}.of(base));
-  for (const RouterMesh& mesh : {RouterMesh{2, 1, 2, 1, 2, 1, 1, "1f1b", kSelective},
-                                 {2, 1, 2, 1, 2, 1, 2, "zb-h1", kFull},
-                                 {2, 1, 1, 1, 2, 1, 3, "1f1b"}}) {
+  const Curve one = train_and_evaluate(ExpertMesh{.dp = 2, .ep = 2}.of(base));
+  for (const ExpertMesh& mesh :
+       {ExpertMesh{.dp = 2, .pp = 2, .ep = 2, .zero = 1, .recompute = kSelective},
+        {.dp = 2, .pp = 2, .ep = 2, .zero = 2, .schedule = "zb-h1", .recompute = kFull},
+        {.dp = 2, .ep = 2, .zero = 3}}) {
     SCOPED_TRACE(mesh.name());
     expect_bits(train_and_evaluate(mesh.of(base)), one);
   }
@@ -159,7 +125,7 @@ TEST(ExpertRouter, GatheredTokensChangeNoBit) {
   for (const bool shared : {false, true}) {
     if (shared) base.model.moe_shared_expert_intermediate_size = 16;
     for (const double factor : {0.0, 0.4})
-      for (const RouterMesh& mesh : kRouterMeshes) {
+      for (const ExpertMesh& mesh : kRouterMeshes) {
         SCOPED_TRACE(fmt::format("{} shared {} factor {}", mesh.name(), shared, factor));
         PretrainConfig config = mesh.of(base);
         if (factor > 0) config.mesh.moe_buffer_factor = factor;

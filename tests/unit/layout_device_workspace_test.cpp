@@ -84,6 +84,19 @@ TEST(DeviceWorkspace, IsEnoughForTheEnginesOfDescribedCards) {
   }
 }
 
+// Ranks that exchange heads have all positions of some: here of 3 heads, which share a copy of a key head.
+TEST(DeviceWorkspace, ContextRanksHaveSomeHeadsAndCopiesOfKeyHeads) {
+  PretrainConfig config = gpt2_124m();
+  config.mesh.context_parallel_size = 4;
+  config.mesh.cp_comm_type = ContextExchange::AllToAll;
+  EXPECT_EQ(device_workspace(config), 24UL * 1024 * 1024 * 2 + 24UL * 1024 * 4 + 512);
+  config.model.group_query_attention = true;
+  config.model.num_query_groups = 2;
+  EXPECT_EQ(device_workspace(config), 24UL * 1024 * (1024 + 2 * 64) * 2 + 24UL * 1024 * 4 + 512);
+  config.mesh.cp_comm_type = ContextExchange::AllGather;  // plain kernels
+  EXPECT_EQ(device_workspace(config), kProducts);
+}
+
 TEST(DeviceWorkspace, CountsTheWorkspaceOfCublasLt) {
   PretrainConfig config = gpt2_124m();
   config.precision.bf16 = false;  // attention in f32 is the plain kernels'

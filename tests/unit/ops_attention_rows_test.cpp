@@ -343,30 +343,6 @@ TEST(AttentionRows, AreThoseOfTheWholeSequenceInSteps) {
   }
 }
 
-TEST(AttentionRows, StepsBeginWithTheirOwnKeysAndKeysDoNotOverlapThem) {
-  Attention how = attention_of(kCases[0]);
-  how.rows = SequenceRows::zig_zag(12, 0, 3);
-  how.key_rows = SequenceRows::zig_zag(12, 1, 3);
-  const Host packed(DType::F32, {4, 24});
-  const Host out(DType::F32, {4, 8});
-  const Host lse(DType::F32, {1, 1, 4});
-  const Host keys(DType::F32, {4, 16});
-  how.key_values = keys;
-  with_every_table([&](const OpTable& ops, Stream& stream) {
-    EXPECT_THROW(ops.attention(stream, out, lse, packed, how), Error);
-    how.further = true;
-    EXPECT_NO_THROW(ops.attention(stream, out, lse, packed, how));
-    const SequenceRows kept = how.key_rows;
-    how.key_rows = SequenceRows::zig_zag(12, 0, 2);  // positions 0 to 2 and 9 to 11, over 0, 1, 10 and 11
-    const Host six(DType::F32, {6, 16});
-    how.key_values = six;
-    EXPECT_THROW(ops.attention(stream, out, lse, packed, how), Error);
-    how.key_rows = kept;
-    how.key_values = keys;
-    how.further = false;
-  });
-}
-
 // Some key heads at a time.
 TEST(AttentionRows, HaveTheSameBitsByGroupsOfHeads) {
   for (const Case& c : {Case{2, 28, 4, 2, 16, 2, 0.2}, Case{2, 48, 6, 3, 16, 4, 0.2, {1, 5, 30, 12}}})
@@ -383,27 +359,6 @@ TEST(AttentionRows, HaveTheSameBitsByGroupsOfHeads) {
           EXPECT_EQ(some.dkeys, rows.by_groups(all.dkeys, each)) << each;
         }
       });
-}
-
-TEST(AttentionRows, NeedAllKeys) {
-  Attention how = attention_of(kCases[0]);
-  how.rows = SequenceRows::zig_zag(12, 0, 3);
-  const Host packed(DType::F32, {4, 24});
-  const Host out(DType::F32, {4, 8});
-  const Host lse(DType::F32, {1, 1, 4});
-  with_every_table([&](const OpTable& ops, Stream& stream) {
-    EXPECT_THROW(ops.attention(stream, out, lse, packed, how), Error);  // no keys
-    const Host keys(DType::F32, {12, 16});
-    how.key_values = keys;
-    EXPECT_NO_THROW(ops.attention(stream, out, lse, packed, how));
-    how.seq = 14;
-    EXPECT_THROW(ops.attention(stream, out, lse, packed, how), Error);
-    how.seq = 12;
-    how.first_given = how.given_heads = 1;  // the second of one
-    EXPECT_THROW(ops.attention(stream, out, lse, packed, how), Error);
-    how.first_given = how.given_heads = 0;
-    how.key_values = {};
-  });
 }
 
 }  // namespace

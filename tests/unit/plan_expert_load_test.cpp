@@ -16,6 +16,7 @@ PlanConfig shared_experts(int64_t choices, double load = 1, std::optional<double
   run.model.moe_router_topk = choices;
   run.model.disable_bias_linear = true;
   run.mesh.ranks = 4;
+  run.mesh.data_parallel_size.reset();
   run.mesh.expert_model_parallel_size = 4;
   run.mesh.moe_buffer_factor = factor;
   run.batch.micro_batch_size = 1;

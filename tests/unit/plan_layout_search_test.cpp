@@ -129,6 +129,30 @@ TEST(LayoutSearch, ChoosesTheRanksThatShareExperts) {
   EXPECT_GT(search_layouts(resolve(config)).best.front().run.mesh.expert_model_parallel_size, 1);
 }
 
+// Which one rank has no use for.
+TEST(LayoutSearch, KeepsWhatIsSaidOfSharedExperts) {
+  PlanConfig config = search_of_8();
+  config.run.model.num_experts = 16;
+  config.run.model.disable_bias_linear = true;
+  config.search_over = {SearchAxis::Expert, SearchAxis::MicroBatch};
+  const auto seconds_of = [](const LayoutSearch& search, int64_t sharing) {
+    for (const EstimatedLayout& mesh : search.meshes)
+      if (mesh.layout[SearchAxis::Expert] == sharing) return mesh.time.all();
+    return 0.0;
+  };
+  const LayoutSearch even = search_layouts(resolve(config));
+  config.moe_load_imbalance = 4;
+  const LayoutSearch uneven = search_layouts(resolve(config));
+  EXPECT_EQ(seconds_of(uneven, 2), 0) << "four times the mean is more than all rows";
+  EXPECT_GT(seconds_of(uneven, 8), seconds_of(even, 8));
+  config.moe_load_imbalance = 1;
+  config.run.mesh.expert_model_parallel_size = 4;
+  config.run.mesh.moe_token_dispatcher_type = TokenDispatcher::AllGather;
+  const LayoutSearch gathered = search_layouts(resolve(config));
+  EXPECT_EQ(seconds_of(gathered, 1), 0);
+  EXPECT_GT(seconds_of(gathered, 8), 0);
+}
+
 TEST(LayoutSearch, NamesTheExchangeOfExperts) {
   PlanConfig config = search_of_8();
   config.run.model.num_experts = 8;

@@ -24,8 +24,8 @@ std::vector<int64_t> tensor_candidates(const SearchJob& job, const Layout& befor
   return sizes;
 }
 
-// Context ranks are for long samples: what one has of a sample still fills its device. Only models and devices
-// that have them (check_context).
+// Context ranks are for long samples: what one has of a sample still fills its device. Samples of models that are not
+// causal are short, and on a GPU two of the three exchanges leave attention to slow kernels.
 std::vector<int64_t> context_candidates(const SearchJob& job, const Layout& before) {
   constexpr int64_t kLeastPositions = 4096;
   const ModelConfig& model = job.run.model;
@@ -65,9 +65,11 @@ std::vector<int64_t> pipeline_candidates(const SearchJob& job, const Layout& bef
 std::vector<int64_t> expert_candidates(const SearchJob& job, const Layout& before) {
   const int64_t experts = job.run.model.num_experts.value_or(1);
   const int64_t ranks = job.run.mesh.ranks / before[SearchAxis::Pipeline];
-  std::vector<int64_t> sizes;
+  const MeshConfig& mesh = job.run.mesh;
   // One rank sends no rows, and then needs no buffer for them.
-  for (int64_t size = job.run.mesh.moe_buffer_factor ? 2 : 1; size <= std::min(experts, ranks); ++size)
+  const bool several = mesh.moe_buffer_factor || mesh.moe_token_dispatcher_type != TokenDispatcher::AllToAll;
+  std::vector<int64_t> sizes;
+  for (int64_t size = several ? 2 : 1; size <= std::min(experts, ranks); ++size)
     if (experts % size == 0 && ranks % size == 0) sizes.push_back(size);
   return sizes;
 }

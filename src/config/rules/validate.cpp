@@ -48,11 +48,17 @@ void check_run(const PretrainConfig& config, Problems& problems) {
     check_part(config.data, Split::Valid, "--eval-interval", {"split", "eval-interval"}, problems);
 }
 
-// Ranks that hold parts of the same experts get the same rows.
+bool searches(const PlanConfig& config, SearchAxis axis) {
+  const std::vector<SearchAxis> axes = axes_searched(config);
+  return config.search && std::count(axes.begin(), axes.end(), axis) > 0;
+}
+
+// Ranks that hold parts of the same experts get the same rows. A search leaves out layouts that do not have such a load.
 void check_load(const PlanConfig& config, Problems& problems) {
   if (config.moe_load_imbalance == 1 ||
       !problems.sound({"moe-load-imbalance", "expert-model-parallel-size", "num-experts"}))
     return;
+  if (config.run.model.num_experts && searches(config, SearchAxis::Expert)) return;
   const int ranks = config.run.model.num_experts ? config.run.mesh.expert_model_parallel_size : 1;
   if (ranks == 1)
     problems.about("moe-load-imbalance", "expert-model-parallel-size", "num-experts")
@@ -130,7 +136,9 @@ void check_plan_search(const PlanConfig& config, Problems& problems) {
 PretrainConfig without_layout(PretrainConfig run) {
   open_axes(run, all_search_axes());
   run.batch.global_batch_size.reset();
-  run.mesh.moe_buffer_factor.reset();  // which one expert rank does not have
+  // One expert rank has neither of these.
+  run.mesh.moe_buffer_factor.reset();
+  run.mesh.moe_token_dispatcher_type = TokenDispatcher::AllToAll;
   return run;
 }
 
