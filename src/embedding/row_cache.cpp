@@ -129,17 +129,22 @@ void RowCache::bring_in(std::span<int32_t> ids, bool changes, Numbered* numbered
 
 void RowCache::number(std::span<const int32_t> slots, Numbered& numbered) {
   int32_t count = 0;
-  for (size_t i = 0; i < slots.size(); ++i) {
-    int32_t& number = number_[static_cast<size_t>(slots[i])];
-    if (number < 0) {
-      number = count++;
-      numbered.slots[static_cast<size_t>(number)] = slots[i];
-    }
-    numbered.numbers[i] = number;
+  for (const int32_t slot : slots) {
+    int32_t& number = number_[static_cast<size_t>(slot)];
+    if (number >= 0) continue;
+    numbered.slots[static_cast<size_t>(count)] = slot;
+    number = count++;
   }
   numbered.count = count;
-  for (const int32_t slot : numbered.slots.first(static_cast<size_t>(count)))
-    number_[static_cast<size_t>(slot)] = -1;
+  const std::span<int32_t> distinct = numbered.slots.first(static_cast<size_t>(count));
+  if (numbered.by_row) {
+    std::sort(distinct.begin(), distinct.end(), [this](int32_t a, int32_t b) {
+      return row_of_slot_[static_cast<size_t>(a)] < row_of_slot_[static_cast<size_t>(b)];
+    });
+    for (int32_t i = 0; i < count; ++i) number_[static_cast<size_t>(distinct[static_cast<size_t>(i)])] = i;
+  }
+  for (size_t i = 0; i < slots.size(); ++i) numbered.numbers[i] = number_[static_cast<size_t>(slots[i])];
+  for (const int32_t slot : distinct) number_[static_cast<size_t>(slot)] = -1;
 }
 
 void RowCache::plan_moves(bool changes) {

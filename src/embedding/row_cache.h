@@ -45,15 +45,16 @@ class RowCache {
 
   static size_t bookkeeping_bytes(int64_t rows, int64_t slots, int64_t batch_rows);
 
-  // The rows of a batch, numbered in the order of their first appearance.
+  // The rows of a batch, numbered in the order of their first appearance or, with `by_row`, in their own.
   struct Numbered {
     std::span<int32_t> numbers;  // that of each id
     std::span<int32_t> slots;    // that of each number, in `count` entries; as long as the ids
     int64_t count = 0;
+    bool by_row = false;
   };
   // Brings the rows of the next batch into memory and replaces each id, a row, by its slot. `changes`: the batch will
-  // change them. Numbers the rows if `numbered` is given: by number they are in the same order on all ranks
-  // that hold other columns of them, by slot they are not. `stream` must have passed the moves of the batch before, and
+  // change them. Numbers the rows if `numbered` is given: by number they are in the same order on all ranks that cache
+  // other columns of them, and with `by_row` also on those that have no cache; by slot they are not. `stream` must have passed the moves of the batch before, and
   // the step of the batch before that; moves to a device are enqueued on it.
   void bring_in(std::span<int32_t> ids, bool changes, Numbered* numbered, Stream& stream);
 

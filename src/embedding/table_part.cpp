@@ -89,9 +89,15 @@ void TablePart::make_store() {
       [initial = initial_](int64_t row, std::byte* to) { initial.write(row, to); });
 }
 
+// Ranks that hold other columns may have them all in memory, and then sort by row; sums over ranks (row_squares) need one
+// order.
 void TablePart::bring_in(LookupBatch::Cached& list, bool changes, Stream& stream) {
-  if (is_cached())
-    cache_->bring_in(list.ids, changes, changes ? &list.rows.emplace(list.room) : nullptr, stream);
+  if (!is_cached()) return;
+  if (changes) {
+    list.rows.emplace(list.room);
+    list.rows->by_row = rect_.extent[1] < table_.width;
+  }
+  cache_->bring_in(list.ids, changes, changes ? &*list.rows : nullptr, stream);
 }
 
 void TablePart::settle(Stream& stream) {

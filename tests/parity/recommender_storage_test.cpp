@@ -182,6 +182,19 @@ INSTANTIATE_TEST_SUITE_P(Placements, TableStorageBits,
                                                           PlacementKind::Column),
                                           testing::Values(2, 3), testing::Values(false), testing::Bool()));
 
+// Rank 1 has room for its columns of a table as a whole, rank 0 not, because it holds another table, too. The squares of
+// rows' gradients, which both add up, are of the same rows nevertheless.
+TEST(TableStorage, ColumnsMayBeInAFileOnSomeRanksOnly) {
+  RecommenderSetup setup = stored_setup(RowwiseAdagrad, PlacementKind::Column, 2, false);
+  for (const size_t t : {size_t{0}, size_t{2}, size_t{3}}) setup.placement[t] = {PlacementKind::Table, 0, 1};
+  RecommenderSetup stored = in_files(setup);
+  stored.storage.cache = 16'000;
+  const std::vector<RecommenderMemory> planned = memory_of_ranks(stored, placement_of(stored, 2), false);
+  ASSERT_EQ(planned[0].files, size_t{900 * 16 + 700 * 28});
+  ASSERT_EQ(planned[1].files, 0U);
+  expect_same(train_stored(2, setup), train_stored(2, stored), false);
+}
+
 // Groups of tables share a cache: of one bag of a sample, of a table that two columns share, and of a bag that attention
 // pools, whose table has as many bags as the longest has ids.
 RecommenderSetup several_groups(int ranks, bool attends) {

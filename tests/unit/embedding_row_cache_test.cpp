@@ -125,6 +125,13 @@ TEST(RowCache, RowsMayBeListedTwice) {
   EXPECT_EQ(here[1], here[4]);
   EXPECT_NE(here[0], here[1]);
   EXPECT_EQ(table.values_of(here[4])[0], 9);
+  // Ranks without a cache sort by row.
+  std::vector<int32_t> again{9, 40, 7, 9, 3};
+  numbered.by_row = true;
+  table.cache.bring_in(again, true, &numbered, table.stream);
+  EXPECT_EQ(numbers, (std::vector<int32_t>{2, 3, 1, 2, 0}));
+  EXPECT_EQ(numbered.count, 4);
+  for (size_t i = 0; i < again.size(); ++i) EXPECT_EQ(slots[static_cast<size_t>(numbers[i])], again[i]) << i;
 }
 
 // Ten rows in every fourth batch, between others of which none comes again.

@@ -129,6 +129,9 @@ TEST_F(HardwareFile, ValuesAreInRange) {
   EXPECT_TRUE(contains(message(R"("nvlink-gbytes": 1e-300)"), "is not between"));
   const std::string half = message(R"("node-cores": 8)");
   EXPECT_TRUE(contains(half, "rank-cores") && contains(half, "--auto-layout")) << half;
+  Hardware changed = find_hardware("h100");
+  set_value(changed, "node-cores=8");
+  EXPECT_TRUE(contains(refusal([&] { of_ranks(changed, mesh_of(2)); }), "give both, or neither"));
 }
 
 TEST_F(HardwareFile, UnknownKeysAreRefused) {

@@ -148,6 +148,14 @@ void assign(Hardware& hardware, std::string_view key, double value) {
   hardware.*(field->value) = value;
 }
 
+// BadInput for one of two values that are needed together; `source` gave them.
+void check_cores(const Hardware& hardware, const std::string& source) {
+  if ((hardware.node_cores > 0) != (hardware.rank_cores > 0))
+    bad_input(
+        "{}: node-cores {} and rank-cores {} describe how ranks divide a machine: give both, or neither",
+        source, hardware.node_cores, hardware.rank_cores);
+}
+
 Hardware read_hardware(const std::string& path) {
   const nlohmann::json whole = read_json_file(path, {int64_t{1} << 20});
   const JsonView view(whole, path);
@@ -174,10 +182,7 @@ Hardware read_hardware(const std::string& path) {
     bad_input("{}: {} {} missing: give {}, or \"base\" with the built-in device to take the rest from", path,
               fmt::join(missing, ", "), missing.size() == 1 ? "is" : "are",
               missing.size() == 1 ? "it" : "them");
-  if ((hardware.node_cores > 0) != (hardware.rank_cores > 0))
-    bad_input(
-        "{}: node-cores {} and rank-cores {} describe how ranks divide a machine: give both, or neither",
-        path, hardware.node_cores, hardware.rank_cores);
+  check_cores(hardware, path);
   return hardware;
 }
 
@@ -216,6 +221,7 @@ Hardware find_hardware(const std::string& text, std::string_view option) {
 }
 
 Hardware of_ranks(const Hardware& hardware, const MeshConfig& mesh) {
+  check_cores(hardware, "--hardware-set");  // which may have changed one of them
   if (hardware.node_cores <= 0 || hardware.rank_cores <= 0) return hardware;
   const RankCores here =
       rank_cores({hardware.node_cores, hardware.rank_cores, hardware.devices_per_node}, mesh);

@@ -78,7 +78,7 @@ std::vector<std::string_view> hardware_keys();
 std::vector<std::pair<std::string_view, double>> hardware_values(const Hardware& hardware);
 
 // The hardware of a rank of this run: with `node_cores`, the ranks of a node divide its cores, and the figures of a rank
-// are proportional to its cores; memory is divided evenly.
+// are proportional to its cores; memory is divided evenly. BadInput for one of `node_cores` and `rank_cores` alone.
 Hardware of_ranks(const Hardware& hardware, const MeshConfig& mesh);
 
 // Applies "KEY=VALUE". Throws Error(BadInput) for an unknown key and for a value out of its range.
