@@ -72,8 +72,8 @@ def draw(curves, title):
         color = COLORS[i % len(COLORS)]
         path = "L".join(f"{x(a):.1f} {y(b):.1f}" for a, b in points)
         out.append(f'<path d="M{path}" fill="none" stroke="{color}" stroke-width="2"/>'
-                   f'<path d="M{WIDTH - 200} {TOP + 10 + 18 * i}h22" stroke="{color}" stroke-width="3"/>'
-                   f'<text x="{WIDTH - 172}" y="{TOP + 14 + 18 * i}">{escaped(name)}</text>')
+                   f'<path d="M{LEFT + 12} {TOP + 10 + 18 * i}h22" stroke="{color}" stroke-width="3"/>'
+                   f'<text x="{LEFT + 40}" y="{TOP + 14 + 18 * i}">{escaped(name)}</text>')
     return "\n".join(out) + "\n</svg>\n"
 
 
