@@ -15,6 +15,7 @@
 #include "core/bytes_text.h"
 #include "core/error.h"
 #include "core/host_memory.h"
+#include "core/thread_pool.h"
 #include "mesh/mesh_sizes.h"
 #include "plan/report.h"
 
@@ -26,9 +27,18 @@ constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 double gib(size_t bytes) { return static_cast<double>(bytes) / kGiB; }
 
+// 1 under a launcher that does not report how many ranks it starts on a host.
+size_t ranks_here(const PretrainConfig& config) {
+  if (!mpi_launch_size()) return static_cast<size_t>(config.mesh.ranks);
+  return static_cast<size_t>(mpi_launch_size_on_host().value_or(1));
+}
+
+// Memory of context ranks depends on their threads, which are this host's cores unless the options say otherwise.
 std::vector<MemoryReport> memory_of(const PretrainConfig& config) {
   PlanConfig plan;
   plan.run = config;
+  if (!config.mesh.threads_per_rank && config.mesh.device == ComputeDevice::Cpu)
+    plan.run.mesh.threads_per_rank = std::max(1, available_cores() / static_cast<int>(ranks_here(config)));
   std::vector<MemoryReport> ranks;
   for (const PlannedRank& rank : plan_ranks(resolve(std::move(plan)))) ranks.push_back(rank.memory);
   return ranks;
@@ -211,12 +221,6 @@ std::string parts_of(const MemoryReport& memory) {
                      bytes_text(memory.parameters), bytes_text(memory.gradients),
                      bytes_text(memory.optimizer), bytes_text(memory.predicted_activations),
                      memory.workspace == 0 ? "" : ", work space " + bytes_text(memory.workspace));
-}
-
-// 1 under a launcher that does not report how many ranks it starts on a host.
-size_t ranks_here(const PretrainConfig& config) {
-  if (!mpi_launch_size()) return static_cast<size_t>(config.mesh.ranks);
-  return static_cast<size_t>(mpi_launch_size_on_host().value_or(1));
 }
 
 void check_host(const PretrainConfig& config, const std::vector<MemoryReport>& ranks, size_t host) {
