@@ -49,7 +49,7 @@ TEST(PlanExpertLoad, TheBusiestRankSetsTheTime) {
   const double products = 3.0 * 2 * 2 * static_cast<double>(model.seq_length * model.hidden_size) * 2 *
                           static_cast<double>(*model.ffn_hidden_size * model.num_layers);
   EXPECT_NEAR(twice - even, 2 * products / (config.peak_gflops * 1e9), 1e-4 * even) << "2 micro-batches";
-  for (const char* hardware : {"a100", "h100"})
+  for (const char* hardware : {"a100-80gb", "h100"})
     EXPECT_GT(seconds(shared_experts(2, 2), 0, hardware), seconds(shared_experts(2), 0, hardware));
 }
 
@@ -62,7 +62,8 @@ TEST(PlanExpertLoad, RoundsRepeatProductsAndTransfers) {
   EXPECT_EQ(make_plan_report(resolve(shared_experts(2, 4, 1))).dispatch->rounds, 4);
   for (const double bandwidth : {1e9, 1e-3})
     EXPECT_GT(seconds(shared_experts(2, 3, 1.5), bandwidth), seconds(shared_experts(2, 3, 3), bandwidth));
-  EXPECT_GT(seconds(shared_experts(2, 3, 1.5), 0, "a100"), seconds(shared_experts(2, 3, 3), 0, "a100"));
+  EXPECT_GT(seconds(shared_experts(2, 3, 1.5), 0, "a100-80gb"),
+            seconds(shared_experts(2, 3, 3), 0, "a100-80gb"));
 }
 
 TEST(PlanExpertLoad, AnImpossibleLoadIsRejected) {
@@ -98,7 +99,7 @@ TEST(PlanExpertLoad, TheCheaperWayToExperts) {
     EXPECT_EQ(gathered.dispatch->all_to_all, sent.dispatch->all_to_all);
     const bool gathering_is_less = sent.dispatch->all_gather < sent.dispatch->all_to_all;
     EXPECT_EQ(gathering_is_less, choices > 4) << choices;
-    for (const char* hardware : {"a100", "h100"}) {
+    for (const char* hardware : {"a100-80gb", "h100"}) {
       PlanConfig other = config;
       other.run.mesh.moe_token_dispatcher_type = TokenDispatcher::AllToAll;
       if (choices == 4) continue;
