@@ -271,6 +271,7 @@ void Executor::input_backward(const Action& action, const StepInputs& inputs) {
     const auto index = static_cast<size_t>(block);
     const StageBlock& part = state.stage.blocks[index];
     params_.enter(part.index, stream_);
+    open_gradients(action.kind, state, index, inputs);
     await_activations(slot, block);
     compute(action, state, slot, {index, pending->memory, &slot.gradient}, inputs, [&](Run& run) {
       slot.gradient = part.layer->backward_input(run, slot.gradient, slot.saved[index]);

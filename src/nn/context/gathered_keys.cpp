@@ -15,8 +15,8 @@ GatheredKeys::GatheredKeys(const Mesh& mesh, int64_t heads, int64_t kv_heads, in
       each_(heads_of_group(kv_heads, threads)) {}
 
 int64_t GatheredKeys::heads_of_group(int64_t kv_heads, int threads) {
-  constexpr int64_t kMostGroups = 4;
-  return std::min(kv_heads, std::max<int64_t>((kv_heads + kMostGroups - 1) / kMostGroups, threads));
+  constexpr int64_t kMostHeadGroups = 4;
+  return std::min(kv_heads, std::max<int64_t>((kv_heads + kMostHeadGroups - 1) / kMostHeadGroups, threads));
 }
 
 GatheredKeys::Group GatheredKeys::group(int64_t index) const {

@@ -30,7 +30,7 @@ struct RecommenderMemory {
 };
 
 // For each rank, with a placement of all of the setup's tables; `on_device`: with --device cuda.
-std::vector<RecommenderMemory> memory_of_ranks(const RecommenderSetup& setup, const Placement& placement,
+std::vector<RecommenderMemory> memory_of_ranks(const RecommenderSetup& given, const Placement& placement,
                                                bool on_device);
 
 // How the state of the MLPs is sharded over `ranks` ranks.
