@@ -10,7 +10,7 @@
 
 #include "parity/recommender_bench.h"
 
-namespace trifold::test {
+namespace trifold::test::step_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -225,4 +225,4 @@ TEST(RecommenderFinite, NamesTheWeight) {
 }
 
 }  // namespace
-}  // namespace trifold::test
+}  // namespace trifold::test::step_test

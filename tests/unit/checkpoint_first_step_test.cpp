@@ -8,7 +8,7 @@
 #include "checkpoint/save_folder.h"
 #include "checkpoint_bench.h"
 
-namespace trifold {
+namespace trifold::first_step_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -117,4 +117,4 @@ TEST(NotFinite, IsNotSaved) {
 }
 
 }  // namespace
-}  // namespace trifold
+}  // namespace trifold::first_step_test

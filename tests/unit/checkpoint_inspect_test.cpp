@@ -2,7 +2,7 @@
 
 #include "checkpoint_bench.h"
 
-namespace trifold {
+namespace trifold::inspect_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -131,4 +131,4 @@ TEST(Inspect, MeasuresDifferences) {
 }
 
 }  // namespace
-}  // namespace trifold
+}  // namespace trifold::inspect_test

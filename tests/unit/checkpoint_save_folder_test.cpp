@@ -12,7 +12,7 @@
 #include "checkpoint/run_identity.h"
 #include "checkpoint_bench.h"
 
-namespace trifold {
+namespace trifold::save_folder_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -227,4 +227,4 @@ TEST(NewCheckpoint, AsksForRoomFirst) {
 }
 
 }  // namespace
-}  // namespace trifold
+}  // namespace trifold::save_folder_test

@@ -8,7 +8,7 @@
 #include "checkpoint_bench.h"
 #include "core/input_file.h"
 
-namespace trifold {
+namespace trifold::writer_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -300,4 +300,4 @@ TEST(SaveCheckpoint, AFolderThatIsMovedAwayIsAFailure) {
 }
 
 }  // namespace
-}  // namespace trifold
+}  // namespace trifold::writer_test

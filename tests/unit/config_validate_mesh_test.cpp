@@ -9,7 +9,7 @@
 #include "config/rules/validate.h"
 #include "unit/config_testing.h"
 
-namespace trifold {
+namespace trifold::validate_mesh_test {
 namespace {
 
 // 8 layers on 8 ranks of which 4 are a pipeline and 2 copies of it; 8 micro-batches a step.
@@ -315,4 +315,4 @@ TEST(ConfigValidateMesh, BenchTakesTheSameOptions) {
 }
 
 }  // namespace
-}  // namespace trifold
+}  // namespace trifold::validate_mesh_test

@@ -1,6 +1,6 @@
 #include "unit/ops_support.h"
 
-namespace trifold::ops_test {
+namespace trifold::ops_test::rows_test {
 namespace {
 
 size_t at(int64_t row, int64_t column, int64_t columns) {
@@ -196,4 +196,4 @@ TEST(Embedding, GradientOfAnIdIsSummedBeforeItMeetsTheTable) {
 }
 
 }  // namespace
-}  // namespace trifold::ops_test
+}  // namespace trifold::ops_test::rows_test

@@ -10,7 +10,7 @@
 
 #include "support/training.h"
 
-namespace trifold::test {
+namespace trifold::test::overlap_check_test {
 namespace {
 
 struct Case {
@@ -120,4 +120,4 @@ TEST(Overlap, FindsARace) {
 }
 
 }  // namespace
-}  // namespace trifold::test
+}  // namespace trifold::test::overlap_check_test

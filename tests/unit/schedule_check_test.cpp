@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "unit/schedule_testing.h"
 
-namespace trifold {
+namespace trifold::check_test {
 namespace {
 
 std::string error_of(const Plan& plan, const PlanShape& shape) {
@@ -239,4 +239,4 @@ TEST(Check, PlansOfPyTorchRun) {
 }
 
 }  // namespace
-}  // namespace trifold
+}  // namespace trifold::check_test

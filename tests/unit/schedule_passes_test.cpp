@@ -7,7 +7,7 @@
 #include "schedule/schedules.h"
 #include "unit/schedule_testing.h"
 
-namespace trifold {
+namespace trifold::passes_test {
 namespace {
 
 using Ends = std::vector<std::vector<int>>;
@@ -177,4 +177,4 @@ TEST(Passes, AnOrderThatCannotRunIsNamed) {
 }
 
 }  // namespace
-}  // namespace trifold
+}  // namespace trifold::passes_test

@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "unit/schedule_testing.h"
 
-namespace trifold {
+namespace trifold::torch_schedule_test {
 namespace {
 
 constexpr std::array kSchedules{"looped_bfs", "interleaved_1f1b", "interleaved_zero_bubble", "zbv",
@@ -185,4 +185,4 @@ TEST(TorchSchedule, WritesCommunicationOfPyTorchsFiles) {
 }
 
 }  // namespace
-}  // namespace trifold
+}  // namespace trifold::torch_schedule_test

@@ -9,7 +9,7 @@
 #include "tokenize/hugging_face_tokenizer.h"
 #include "tokenize/unicode/unicode.h"
 
-namespace trifold {
+namespace trifold::incremental_decoder_test {
 namespace {
 
 const std::string kFolder = test::test_data() + "/golden/hf_tokenizers/";
@@ -95,4 +95,4 @@ TEST(IncrementalDecoder, ThePiecesAreTheTextOfAllTokens) {
 }
 
 }  // namespace
-}  // namespace trifold
+}  // namespace trifold::incremental_decoder_test

@@ -12,7 +12,7 @@
 #include "tokenize/hugging_face_tokenizer.h"
 #include "tokenize/unicode/unicode.h"
 
-namespace trifold {
+namespace trifold::pre_tokenizer_test {
 namespace {
 
 using test::expect_has;
@@ -119,4 +119,4 @@ TEST(PreTokenizer, APatternThatIsNotSupportedIsNamedWithItsPlace) {
 }
 
 }  // namespace
-}  // namespace trifold
+}  // namespace trifold::pre_tokenizer_test

@@ -10,7 +10,7 @@
 #include "tokenize/pre_tokenizer.h"
 #include "tokenize/text_normalizer.h"
 
-namespace trifold {
+namespace trifold::unicode_test {
 namespace {
 
 const std::string kFolder = test::test_data() + "/golden/hf_tokenizers/";
@@ -122,4 +122,4 @@ TEST(Unicode, CaseIsIgnoredAlike) {
 }
 
 }  // namespace
-}  // namespace trifold
+}  // namespace trifold::unicode_test
