@@ -16,6 +16,7 @@
 #include "embedding/table_part.h"
 #include "recommend/check_bags.h"
 #include "recommend/click_record.h"
+#include "recommend/planning/host_fit.h"
 #include "recommend/recommender_setup.h"
 #include "run/device.h"
 #include "run/ranks.h"
@@ -212,6 +213,7 @@ TrainedRecommender open_recommender(const TrainedRecommenderConfig& asked) {
   check_weights(reader, setup);
   setup.training = false;
   check_table_folder(setup, asked.mesh.ranks);
+  check_host_fits(config, setup);
   return job;
 }
 

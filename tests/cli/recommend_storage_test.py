@@ -137,8 +137,12 @@ class RecommendStorage(KillTest):
         if pathlib.Path("/proc/self").exists():
             _, told = self.recommend("--table-storage", "/proc", "--table-cache", "0.0002", status=2)
             self.assertIn("--table-storage /proc: no file can be created there", told)
-        _, told = self.trifold("recommend", "--table-rows", "2000000000-2000000000", "--embedding-dim", 1024, "--bottom-mlp", "8-1024",
-                               "--synthetic-samples", 6000, "--train-iters", 1, "--global-batch-size", 16, "--table-storage", ".", status=2)
+        huge = ["recommend", "--table-rows", "2000000000-2000000000", "--embedding-dim", 1024, "--bottom-mlp", "8-1024", "--synthetic-samples", 6000,
+                "--train-iters", 1, "--global-batch-size", 16]
+        _, told = self.trifold(*huge, "--ranks", 2, status=2)
+        self.assertRegex(told, r"2 ranks of this run need 14\.\d+ TiB of memory on this host, which has .*: up to .* a rank \(tables ")
+        self.assertRegex(told, r"it fits with --table-storage DIR --table-cache 1 \(")
+        _, told = self.trifold(*huge, "--table-storage", ".", status=2)
         self.assertTrue(re.search(r"--table-storage \.: a rank needs \d+ bytes there, and \d+ are free; free space, name another folder", told),
                         told)
 
