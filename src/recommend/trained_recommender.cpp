@@ -176,6 +176,12 @@ bool is_recommender(const CheckpointReader& reader) {
   return model.is_object() && model.contains("kind");
 }
 
+int64_t updates_before(const CheckpointReader& reader) {
+  constexpr int64_t kMost = int64_t{1} << 60;
+  const JsonView state(reader.meta().state, reader.directory().string());
+  return state.has(kUpdatesBefore) ? state.at(kUpdatesBefore).integer(0, kMost) : 0;
+}
+
 TrainedRecommender open_recommender(const TrainedRecommenderConfig& asked) {
   const CheckpointReader reader(asked.load);
   const CheckpointMeta& meta = reader.meta();
