@@ -96,7 +96,8 @@ class Direct(ProgramTest):
         (self.folder / "parts").mkdir()
         self.write("parts/a.csv", self.two[:100])
         self.write("parts/b.csv", self.two[100:])
-        for data in ("packed.csv.gz", "parts"):
+        self.write("two.test", self.two)  # a name that says nothing
+        for data in ("packed.csv.gz", "parts", "two.test"):
             self.assertEqual(self.score("dictionary-run", data), expected)
         self.write("bad.csv", [*self.two[:1], ["1", "old", "u1", "i1", ""], *self.two[1:]])
         out, told = self.trifold("score", "--load", "dictionary-run", "--data", "bad.csv", "--output", "-", "--threads-per-rank", 1)
