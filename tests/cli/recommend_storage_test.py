@@ -114,6 +114,12 @@ class RecommendStorage(KillTest):
         self.assertLessEqual(files["tables"] + files["table_state"], 0.0001 * 2**30)
         self.assertGreater(files["tables"] + files["table_state"], 0.00008 * 2**30)
         self.assertGreater(plain["tables"], files["tables"])
+        # With a device whole tables are pinned on the host.
+        out, _ = self.trifold(*plan, "--device", "cuda", "--table-cache", 0.0001)
+        pinned = [rank["memory"] for rank in json.loads((self.folder / "plan.json").read_text())["ranks"]]
+        self.assertGreater(pinned[0]["pinned"], files["files"])
+        self.assertGreater(pinned[0]["host"], 0)
+        self.assertRegex(out, r"hosts +\d+\.\d+ KiB of all ranks together, for the tables and batches of their devices; this host has \d")
         # Terabytes of tables on two ranks of 16 GiB.
         huge = ["plan", "--table-rows", "2000000000-2000000000", "--embedding-dim", 128, "--bottom-mlp", "64-128", "--ranks", 2,
                 "--memory-limit", 16]
