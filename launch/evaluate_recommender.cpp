@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "clicks/click_layout.h"
 #include "config/command_line/commands.h"
 #include "core/clock.h"
 #include "core/error.h"
@@ -35,7 +36,7 @@ struct RecommenderEvaluation {
 int table_named(const ClickSchema& schema, const std::string& name) {
   std::vector<std::string> names;
   for (const ClickTable& table : schema.tables) {
-    if (table.name == name) return static_cast<int>(names.size());
+    if (table.name == name || table.name == table_name_of(name)) return static_cast<int>(names.size());
     names.push_back(table.name);
   }
   bad_input("--group-by {}: there is no such table; there are {}", printable(name), fmt::join(names, ", "));

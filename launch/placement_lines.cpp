@@ -60,6 +60,7 @@ std::string parts_text(const RecommenderMemory& memory) {
   if (memory.workspace > 0) text += ", work space " + bytes_text(memory.workspace);
   if (memory.files > 0) text += "; tables in files " + bytes_text(memory.files);
   if (memory.pinned > 0) text += "; pinned on the host " + bytes_text(memory.pinned);
+  if (memory.host > 0) text += ", owners of rows and caches there " + bytes_text(memory.host);
   return text;
 }
 

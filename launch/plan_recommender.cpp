@@ -15,6 +15,7 @@
 #include "launch/stage_lines.h"
 #include "plan/step_svg.h"
 #include "recommend/planning/forecast.h"
+#include "recommend/planning/host_fit.h"
 #include "recommend/planning/search.h"
 #include "recommend/recommend.h"
 #include "recommend/recommender_setup.h"
@@ -69,13 +70,24 @@ void print_memory(const RecommendPlan& plan) {
       [](const RecommenderMemory& a, const RecommenderMemory& b) { return a.total() < b.total(); });
   fmt::print("memory      {} on rank {}{}: {}\n", bytes_text(most->total()), most - plan.memory.begin(),
              plan.memory.size() > 1 ? ", the most" : "", parts_text(*most));
+  if (plan.setup.device != ComputeDevice::Cuda) return;
+  size_t all = 0;
+  for (const RecommenderMemory& rank : plan.memory) all += rank.on_host(true);
+  const size_t host = memory_for_ranks(true);
+  fmt::print("hosts       {} of all ranks together, for the tables and batches of their devices{}\n",
+             bytes_text(all), host == 0 ? "" : fmt::format("; this host has {}", bytes_text(host)));
 }
 
 Json memory_json(const RecommenderMemory& memory) {
-  return {{"tables", memory.tables},           {"table_state", memory.table_state},
-          {"exchange", memory.exchange},       {"dense", memory.dense},
-          {"activations", memory.activations}, {"workspace", memory.workspace},
-          {"pinned", memory.pinned},           {"files", memory.files}};
+  return {{"tables", memory.tables},
+          {"table_state", memory.table_state},
+          {"exchange", memory.exchange},
+          {"dense", memory.dense},
+          {"activations", memory.activations},
+          {"workspace", memory.workspace},
+          {"pinned", memory.pinned},
+          {"host", memory.host},
+          {"files", memory.files}};
 }
 
 void print_times(const RecommendPlan& plan) {

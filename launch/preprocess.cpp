@@ -48,8 +48,8 @@ void print_tables(const ClickFolder& folder) {
   fmt::print(stderr, "{:<12} {:>12}  {:>14}  {}\n", "table", "rows", "bytes of an id",
              "most ids of a sample");
   for (const ClickFolder::Table& table : folder.tables)
-    fmt::print(stderr, "{:<12} {:>12}  {:>14}  {}\n", printable(table.name), table.rows, table.id_bytes,
-               table.most_ids);
+    fmt::print(stderr, "{:<12} {:>12}  {:>14}  {}\n", printable(table.name),
+               table.keys ? "of keys" : fmt::format("{}", table.rows), table.id_bytes, table.most_ids);
 }
 
 void print_growth(const PreprocessResult& result) {

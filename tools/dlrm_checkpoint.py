@@ -32,7 +32,10 @@ import sys
 import zipfile
 import zlib
 
-import numpy as np
+try:
+    import numpy as np
+except ImportError as reason:
+    sys.exit(f"dlrm_checkpoint.py: NumPy is needed: pip install numpy ({reason})")
 
 STORAGES = {"FloatStorage": "<f4", "DoubleStorage": "<f8", "HalfStorage": "<f2", "LongStorage": "<i8", "IntStorage": "<i4",
             "ShortStorage": "<i2", "CharStorage": "i1", "ByteStorage": "u1", "BoolStorage": "?"}
@@ -87,7 +90,10 @@ def read_pt(path):
     """The state dictionary of a file of torch.save, as {name: array}."""
     try:
         with zipfile.ZipFile(path) as archive:
-            (pickled,) = [name for name in archive.namelist() if name.endswith("/data.pkl")]
+            found = [name for name in archive.namelist() if name.endswith("/data.pkl")]
+            if len(found) != 1:
+                fail(f"{path}: is no archive of torch.save: it has {len(found)} members data.pkl, not one")
+            pickled = found[0]
             with archive.open(pickled) as file:
                 saved = TorchUnpickler(file, archive, pickled[:-len("/data.pkl")]).load()
     except zipfile.BadZipFile:

@@ -126,8 +126,10 @@ std::string find_click_format(const std::string& path) {
   for (const char* ending : {".txt", ".tsv", ".csv"})
     if (name.ends_with(ending)) return "text";
   if (name.starts_with("day_")) return "text";
-  bad_input("{}: the format cannot be inferred from its name: give --data-format, one of {}", path,
-            fmt::join(click_formats(), ", "));
+  bad_input(
+      "{}: the format cannot be inferred from its name: give --data-format, one of {}; a text with other columns "
+      "becomes clicks with trifold preprocess, or is read with --dictionaries-of CLICKS",
+      path, fmt::join(click_formats(), ", "));
 }
 
 void check_agreement(const std::string& path, const ClickFileOptions& options, const ClickSchema& schema) {

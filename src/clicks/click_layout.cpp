@@ -14,7 +14,7 @@ namespace trifold {
 
 void check_labels(const TextLayout& layout, const std::string& path) {
   if (layout.labels > 0) return;
-  if (!layout.header)
+  if (!layout.header && layout.base == IdBase::Hexadecimal)
     bad_input("{}: has no labels (39 fields a line, not 40): it cannot be trained on", path);
   std::vector<std::string> names;
   for (const TextColumn& column : layout.columns) names.push_back(column.name);
@@ -40,6 +40,10 @@ constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 // BadInput if the first bytes are not UTF-8 text.
 void check_text(const std::string& path, std::string_view text) {
   if (text.empty()) bad_input("{}: the file is empty", path);
+  if (text.starts_with("PAR1"))
+    bad_input(
+        "{}: is a Parquet file: it is read if its name ends in .parquet and it is not packed as a whole",
+        path);
   expect_plain_text(text.substr(0, 16), path);
   if (text.substr(0, 4096).find('\0') != std::string_view::npos)
     bad_input("{}: has NUL bytes: it is not text", path);
@@ -163,9 +167,12 @@ TextColumn& name_column(TextLayout& layout, const std::string& name, TextColumn:
   if (count == 0) {
     std::vector<std::string> names;
     for (const TextColumn& column : layout.columns) names.push_back(column.name);
+    const char* hint = "";
+    if (place.text)
+      hint = names.size() == 1 ? ": give --separator if these are several names"
+                               : "; --columns names those of a text without a header";
     bad_input("{}: {} names the column '{}', {} has {}{}", place.where, option, printable(name), place.what,
-              printable(fmt::format("{}", fmt::join(names, ", "))),
-              names.size() == 1 && place.text ? ": give --separator if these are several names" : "");
+              names.empty() ? "none" : printable(fmt::format("{}", fmt::join(names, ", "))), hint);
   }
   if (count > 1)
     bad_input("{}: {} has the column '{}' {} times", place.where, place.what, printable(name), count);

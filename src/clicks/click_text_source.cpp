@@ -25,7 +25,8 @@ TextClicks::TextClicks(const std::string& path, std::vector<int64_t> rows, const
     bad_input("the dense transform logmin needs the minimum over all samples: preprocess the data with it");
   if (rows.size() == 1) rows.resize(static_cast<size_t>(layout_.tables), rows[0]);
   if (std::ssize(rows) != layout_.tables)
-    bad_input("{}: has {} columns of ids; {} table sizes are given", path, layout_.tables, rows.size());
+    bad_input("{}: has {} column{} of ids, but there are {} tables, by --table-rows or by the checkpoint",
+              path, layout_.tables, layout_.tables == 1 ? "" : "s", rows.size());
   schema_.dense = layout_.dense;
   schema_.dense_transform = name_of(rules.transform);
   schema_.tables.resize(rows.size());

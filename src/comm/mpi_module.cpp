@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -94,6 +95,10 @@ std::optional<int> mpi_launch_size_on_host() {
   for (const char* size : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE"})
     if (const auto number = number_in(size); number && *number > 0) return number;
   return std::nullopt;
+}
+
+int ranks_to_share_host(int ranks) {
+  return mpi_launch_size() ? std::min(ranks, mpi_launch_size_on_host().value_or(1)) : ranks;
 }
 
 std::unique_ptr<Communicator> connect_mpi_from(std::span<const fs::path> folders,

@@ -29,6 +29,10 @@ std::optional<int> mpi_launch_rank();
 // The number of ranks that the launcher started on this host, if it gives it.
 std::optional<int> mpi_launch_size_on_host();
 
+// Of `ranks` ranks that are not started yet, those that will share the memory of this host: all where they are threads, 1
+// under a launcher that does not say.
+int ranks_to_share_host(int ranks);
+
 // The world communicator of the MPI launcher for this process. Collective over all processes of the launcher;
 // every communicator split from it must be destroyed before it. To be called once in a program (tests create
 // worlds one after another). Throws an Error that says what to do if the module cannot be loaded or is of

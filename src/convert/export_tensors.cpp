@@ -115,9 +115,13 @@ class TensorExport {
       if (stored_of(*older_, weight_name(table)).global[0] > table.rows)
         bad_input("--changed-since {}: has more rows in table {} than {}: name the older one there", path,
                   table.name, name_);
-    if (older_->meta().step > from_.meta().step)
-      bad_input("--changed-since {}: is of step {}, {} of step {}: name the older one there", path,
-                older_->meta().step, name_, from_.meta().step);
+    // A run with --finetune begins at step 1 again.
+    const int64_t there = updates_before(*older_) + older_->meta().step;
+    const int64_t here = updates_before(from_) + from_.meta().step;
+    if (there > here)
+      bad_input(
+          "--changed-since {}: its weights have seen {} steps, those of {} {}: name the older one there",
+          path, there, name_, here);
   }
 
   static const TensorInfo& stored_of(const CheckpointReader& reader, const std::string& weight,

@@ -79,6 +79,15 @@ size_t host_memory(const fs::path& root) {
   return std::min(*memory * kKib + swap, allowed);
 }
 
+size_t physical_memory(const fs::path& root) {
+  const auto memory = number_in(root / "proc/meminfo", "MemTotal:");
+  if (!memory) return 0;
+  const size_t allowed = least_of_groups(root, [](const fs::path& folder, const GroupFiles& files) {
+    return number_in(folder / files.limit).value_or(SIZE_MAX);
+  });
+  return std::min(*memory * kKib, allowed);
+}
+
 size_t free_memory(const fs::path& root) {
   const auto available = number_in(root / "proc/meminfo", "MemAvailable:");
   if (!available) return 0;

@@ -34,7 +34,8 @@ std::vector<PartShape> shapes_of(const Placement& placement, int rank,
     const int64_t width = shard.rect.extent[1];
     shapes.push_back({shard.rect.extent[0], options.samples * placement.ranks() * table.max_ids,
                       static_cast<size_t>(width) * size_of(options.dtype),
-                      options.training ? state_bytes_of_row(options.optimizer, width, options.dtype) : 0});
+                      options.training ? state_bytes_of_row(options.optimizer, width, options.dtype) : 0,
+                      table.keyed && options.training});
   }
   return shapes;
 }
@@ -129,7 +130,7 @@ void EmbeddingTables::bring_in(LookupBatch& batch, bool changes, Stream& stream)
 void EmbeddingTables::begin_rows(int table, std::span<const int32_t> rows) {
   const std::string& name = placement_.tables()[static_cast<size_t>(table)].name;
   for (TablePart& part : parts_)
-    if (part.table().name == name) part.begin_rows(rows);
+    if (part.table().name == name) part.begin_rows(rows, compute_);
 }
 
 void EmbeddingTables::settle() {
@@ -244,6 +245,7 @@ void EmbeddingTables::Memory::add(const PartBytes& part) {
   tables += part.values + part.bookkeeping;
   state += part.state;
   shared += part.shared;
+  host += part.host;
   files += part.file;
 }
 
@@ -252,6 +254,7 @@ void EmbeddingTables::Memory::operator+=(const Memory& more) {
   state += more.state;
   buffers += more.buffers;
   shared += more.shared;
+  host += more.host;
   files += more.files;
 }
 
@@ -271,10 +274,11 @@ EmbeddingTables::Memory EmbeddingTables::memory(const Placement& placement, int 
   for (size_t t = 0; t < placement.tables().size(); ++t) {
     const EmbeddingTable& table = placement.tables()[t];
     if (!placement.replicated(static_cast<int>(t))) continue;
-    const auto rows = static_cast<size_t>(table.rows);
-    memory.tables += rows * static_cast<size_t>(table.width) * size_of(options.dtype);
-    if (options.training)
-      memory.state += rows * state_bytes_of_row(options.optimizer, table.width, options.dtype);
+    const PartShape whole{
+        table.rows, 0, static_cast<size_t>(table.width) * size_of(options.dtype),
+        options.training ? state_bytes_of_row(options.optimizer, table.width, options.dtype) : 0,
+        table.keyed && options.training};
+    memory.add(bytes_of_part(whole, table.rows, options.storage));
   }
   if (placement.ranks() == 1) return memory;
   memory.buffers = static_cast<size_t>(squares_room(placement, options).numbers) * size_of(options.dtype) +

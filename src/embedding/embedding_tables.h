@@ -70,8 +70,8 @@ class EmbeddingTables {
   // Distinct rows of the batches so far, in cached tables, and those of them that were in memory already.
   RowCache::Counts counts() const;
 
-  // Gives rows of a table their initial values and a state of zero on every rank that holds them. No step may be in
-  // progress. For tables in memory, on CPUs.
+  // Gives rows of a keyed table their initial values and a state of zero on every rank that holds them. No step and no
+  // bring_in may be in progress; the batch that was brought in last may have them.
   void begin_rows(int table, std::span<const int32_t> rows);
 
   // Looks up and starts sending. Until `finish_forward`, the features belong to this object, except the
@@ -100,9 +100,10 @@ class EmbeddingTables {
   std::vector<Copy> copies() const;
 
   // Bytes of tables, of state, and of the buffers of exchanges and updates, of cached tables those that are in memory,
-  // on the host with bookkeeping; and bytes of host memory that a device shares, and of files.
+  // on the host with bookkeeping; and bytes of host memory that a device shares, of other host memory for its tables,
+  // and of files.
   struct Memory {
-    size_t tables = 0, state = 0, buffers = 0, shared = 0, files = 0;
+    size_t tables = 0, state = 0, buffers = 0, shared = 0, host = 0, files = 0;
     void add(const PartBytes& part);
     void operator+=(const Memory& more);
   };

@@ -29,6 +29,8 @@ struct EmbeddingTable {
   int max_ids = 1;    // of a bag
   int weights = 0;    // the last so many columns are first-order weights (models/dlrm.h), which begin as 0
   int64_t bags = 1;   // of a sample, each with up to max_ids ids (embedding/table_groups.h)
+  bool keyed =
+      false;  // its ids are keys: rows begin anew when they get another owner (clicks/keys/key_table.h)
 };
 
 // Part p of a table is on rank (first_rank + p) mod ranks.

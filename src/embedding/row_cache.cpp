@@ -22,7 +22,7 @@ int32_t slot_in(uint64_t entry) { return static_cast<int32_t>(static_cast<uint32
 }  // namespace
 
 RowCache::RowCache(const OpTable& ops, const RowStore& store, std::vector<RowArray> arrays, DType dtype,
-                   int64_t rows, int64_t slots, int64_t batch_rows, Initial initial)
+                   int64_t rows, int64_t slots, int64_t batch_rows, InitialRow initial)
     : store_(store),
       arrays_(std::move(arrays)),
       rows_(rows),
@@ -170,7 +170,7 @@ void RowCache::plan_moves(bool changes) {
 void RowCache::announce() const {
   const auto expect = [&](int64_t row) {
     for (const RowArray& array : arrays_) {
-      const size_t begin = array.begin + static_cast<size_t>(row) * array.row_bytes;
+      const size_t begin = array.place_of(row);
       store_.expect(begin, begin + array.row_bytes);
     }
   };
@@ -180,34 +180,48 @@ void RowCache::announce() const {
   }
 }
 
-void RowCache::carry_out(Stream& stream) {
+void RowCache::carry_out(Stream& stream, bool anew) {
   if (transfer_)
     transfer_->carry_out(
-        moves_, [this](int64_t row) { return is_written(row); }, initial_, stream);
+        moves_, [this, anew](int64_t row) { return !anew && is_written(row); }, initial_, stream);
   else
-    move_on_host();
+    move_on_host(anew);
   for (const RowMove& move : moves_) {
     if (move.victim >= 0) set_written(move.victim);
     if (store_.is_shared()) set_written(move.row);
   }
 }
 
-void RowCache::move_on_host() const {
+void RowCache::move_on_host(bool anew) const {
   for (const RowMove& move : moves_) {
-    const bool stored = is_written(move.row);
+    const bool stored = !anew && is_written(move.row);
     for (const RowArray& array : arrays_) {
-      std::byte* slot = slot_of(array, move.slot);
-      const auto place = [&](int64_t row) {
-        return array.begin + static_cast<size_t>(row) * array.row_bytes;
-      };
-      if (move.victim >= 0) store_.write(slot, place(move.victim), array.row_bytes);
-      if (stored)
-        store_.read(slot, place(move.row), array.row_bytes);
-      else
-        std::memset(slot, 0, array.row_bytes);
+      std::byte* slot = array.slot(move.slot);
+      if (move.victim >= 0) store_.write(slot, array.place_of(move.victim), array.row_bytes);
+      if (stored) store_.read(slot, array.place_of(move.row), array.row_bytes);
     }
-    if (!stored) initial_(move.row, slot_of(arrays_.front(), move.slot));
+    if (!stored)
+      begin_row(arrays_, move.row, initial_, [&](const RowArray& array) { return array.slot(move.slot); });
   }
+}
+
+// What a row was until now may still be saved after its batch was brought in, so it begins no earlier, though bring_in
+// reads in vain what is replaced here.
+void RowCache::begin_anew(std::span<const int32_t> rows, Stream& stream) {
+  moves_.clear();
+  for (const int32_t row : rows) {
+    const int64_t slot = find(row);
+    if (slot != kNone) {
+      changed_[static_cast<size_t>(slot)] = 1;
+      moves_.push_back({static_cast<int32_t>(slot), row, -1});
+    } else if (is_written(row)) {
+      begin_row(arrays_, row, initial_,
+                [&](const RowArray& array) { return store_.data() + array.place_of(row); });
+    }
+  }
+  carry_out(stream, true);
+  // The next moves use the same staging area, on another stream.
+  if (transfer_) stream.synchronize();
 }
 
 // Of slots on a device.
@@ -236,16 +250,12 @@ void RowCache::settle_rows(int64_t begin, int64_t end) const {
     const bool changed = slot != kNone && changed_[static_cast<size_t>(slot)] != 0;
     if (!changed && is_written(row)) continue;
     for (const RowArray& array : arrays_) {
-      std::byte* to = store_.data() + array.begin + static_cast<size_t>(row) * array.row_bytes;
-      if (changed) std::memcpy(to, slot_of(array, slot), array.row_bytes);
+      std::byte* to = store_.data() + array.place_of(row);
+      if (changed) std::memcpy(to, array.slot(slot), array.row_bytes);
     }
-    if (!changed)
-      initial_(row,
-               store_.data() + arrays_.front().begin + static_cast<size_t>(row) * arrays_.front().row_bytes);
+    if (!changed) initial_(row, store_.data() + arrays_.front().place_of(row));
   }
-  for (const RowArray& array : arrays_)
-    store_.release(array.begin + static_cast<size_t>(begin) * array.row_bytes,
-                   array.begin + static_cast<size_t>(end) * array.row_bytes);
+  for (const RowArray& array : arrays_) store_.release(array.place_of(begin), array.place_of(end));
 }
 
 // Slots keep their marks of change: the next batch, which is fetched already, will change its rows.

@@ -13,8 +13,8 @@
 // kMostUses), and takes the first that has no use left ("clock" with counters, an approximation of least frequently
 // used). A row that was only looked at once goes first, so that rare rows do not displace frequent ones.
 //
-// Rows have their initial value until they are first written; they need not be in the store before. Values never
-// depend on which rows are in memory.
+// Rows have their initial value until they are first written; they need not be in the store before, and may begin anew
+// between two steps. Values never depend on which rows are in memory.
 //
 // Memory beside the slots: bookkeeping_bytes, on the host. Not thread-safe; the arrays may be used at the same time, for
 // rows of the last two batches.
@@ -22,7 +22,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -35,13 +34,10 @@ namespace trifold {
 
 class RowCache {
  public:
-  // Writes the initial value of a row, in the first array; the others begin as 0. Called on any thread.
-  using Initial = std::function<void(int64_t row, std::byte* to)>;
-
   // `arrays` are of `dtype`, with slots in the memory of `ops`. `batch_rows` is the largest number of ids of a batch;
   // slots >= min(rows, 2 batch_rows). References, and the memory of slots, must outlive the cache.
   RowCache(const OpTable& ops, const RowStore& store, std::vector<RowArray> arrays, DType dtype, int64_t rows,
-           int64_t slots, int64_t batch_rows, Initial initial);
+           int64_t slots, int64_t batch_rows, InitialRow initial);
 
   static size_t bookkeeping_bytes(int64_t rows, int64_t slots, int64_t batch_rows);
 
@@ -57,6 +53,10 @@ class RowCache {
   // other columns of them, and with `by_row` also on those that have no cache; by slot they are not. `stream` must have passed the moves of the batch before, and
   // the step of the batch before that; moves to a device are enqueued on it.
   void bring_in(std::span<int32_t> ids, bool changes, Numbered* numbered, Stream& stream);
+
+  // Rows, at most as many as a batch has, begin anew: with their initial values, wherever they are. A batch that was
+  // brought in may have them; it is used after this call. No step and no bring_in may be in progress.
+  void begin_anew(std::span<const int32_t> rows, Stream& stream);
 
   // Writes to the store what it lacks, so that its arrays are the whole table. No step may be in progress.
   void settle(Stream& stream);
@@ -82,13 +82,11 @@ class RowCache {
     return (written_[static_cast<size_t>(row) / 64] >> (row % 64) & 1U) != 0;
   }
   void set_written(int64_t row) { written_[static_cast<size_t>(row) / 64] |= uint64_t{1} << (row % 64); }
-  std::byte* slot_of(const RowArray& array, int64_t slot) const {
-    return array.slots + static_cast<size_t>(slot) * array.row_bytes;
-  }
   void plan_moves(bool changes);
   void announce() const;
-  void carry_out(Stream& stream);
-  void move_on_host() const;
+  // `anew`: rows do not come from the store, but begin.
+  void carry_out(Stream& stream, bool anew = false);
+  void move_on_host(bool anew) const;
   void number(std::span<const int32_t> slots, Numbered& numbered);
   void write_changed(Stream& stream);
   void settle_rows(int64_t begin, int64_t end) const;
@@ -97,7 +95,7 @@ class RowCache {
   std::vector<RowArray> arrays_;
   std::optional<RowTransfer> transfer_;  // on a device
   int64_t rows_, slots_, batch_rows_;
-  Initial initial_;
+  InitialRow initial_;
   // The slot of a row: open addressing with linear probing. An entry is row << 32 | slot, or kEmpty.
   std::vector<uint64_t> index_;
   std::vector<int32_t> row_of_slot_;

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstring>
+#include <functional>
+#include <span>
 
 #include "core/tensor.h"
 #include "files/file_memory.h"
@@ -14,6 +16,9 @@ struct RowArray {
   size_t begin = 0;
   size_t row_bytes = 0;
   std::byte* slots = nullptr;  // [slots, row_bytes], in the memory of operations
+
+  size_t place_of(int64_t row) const { return begin + static_cast<size_t>(row) * row_bytes; }
+  std::byte* slot(int64_t slot) const { return slots + static_cast<size_t>(slot) * row_bytes; }
 };
 
 // A slot of the cache gets another row; or, without `row`, its row is only written to the store.
@@ -23,8 +28,23 @@ struct RowMove {
   int32_t victim = -1;  // the row that has to be written to the store first; -1: none
 };
 
+// Writes the initial value of a row, in the first array; in the others it begins as 0. Called on any thread.
+using InitialRow = std::function<void(int64_t row, std::byte* to)>;
+
+// Writes the first values of a row in all arrays, in array a to `place(a)`.
+template <class Place>
+void begin_row(std::span<const RowArray> arrays, int64_t row, const InitialRow& initial, Place place) {
+  for (const RowArray& array : arrays)
+    if (&array == arrays.data())
+      initial(row, place(array));
+    else
+      std::memset(place(array), 0, array.row_bytes);
+}
+
 class RowStore {
  public:
+  // Stores nothing, for rows that only begin (RowTransfer).
+  RowStore() = default;
   // Initialised to zero.
   RowStore(const MemoryFolder& folder, size_t bytes) : file_(folder, bytes) {}
   RowStore(size_t bytes, Device* device) : memory_(Buffer::shared(bytes, device)) {}

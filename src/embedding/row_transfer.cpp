@@ -11,13 +11,13 @@ constexpr int kVictimFrom = 0, kVictimTo = 1, kRowFrom = 2, kRowTo = 3, kLists =
 
 }  // namespace
 
-size_t RowTransfer::shared_bytes(int64_t batch_rows, size_t row_bytes, bool in_file) {
-  return static_cast<size_t>(batch_rows) * (kLists * sizeof(int32_t) + (in_file ? row_bytes : 0));
+size_t RowTransfer::shared_bytes(int64_t batch_rows, size_t row_bytes, bool staged) {
+  return static_cast<size_t>(batch_rows) * (kLists * sizeof(int32_t) + (staged ? row_bytes : 0));
 }
 
 RowTransfer::RowTransfer(const OpTable& ops, const RowStore& store, const std::vector<RowArray>& arrays,
                          DType dtype, int64_t rows, int64_t slots, int64_t batch_rows)
-    : ops_(ops), store_(store), batch_rows_(batch_rows) {
+    : ops_(ops), store_(store), arrays_(arrays), batch_rows_(batch_rows) {
   size_t row_bytes = 0;
   for (const RowArray& array : arrays) row_bytes += array.row_bytes;
   shared_ = Buffer::shared(shared_bytes(batch_rows, row_bytes, !store.is_shared()), ops.device);
@@ -25,7 +25,7 @@ RowTransfer::RowTransfer(const OpTable& ops, const RowStore& store, const std::v
   std::byte* staging = shared_.data();
   for (const RowArray& array : arrays) {
     const auto numbers = static_cast<int64_t>(array.row_bytes / size_of(dtype));
-    Array& made = arrays_.emplace_back(Array{array, {array.slots, dtype, {slots, numbers}}, {}, {}});
+    Views& made = views_.emplace_back(Views{{array.slots, dtype, {slots, numbers}}, {}, {}});
     if (store.is_shared()) {
       made.stored = {store.data() + array.begin, dtype, {rows, numbers}};
     } else {
@@ -48,38 +48,31 @@ void RowTransfer::save_victims(std::span<const RowMove> moves, int64_t victims, 
   int64_t at = 0;
   for (const RowMove& move : moves) {
     if (move.victim < 0) continue;
-    for (const Array& array : arrays_) {
-      const RowArray& place = array.place;
-      store_.write(static_cast<const std::byte*>(array.staged.rows(at, at + 1).data),
-                   place.begin + static_cast<size_t>(move.victim) * place.row_bytes, place.row_bytes);
-    }
+    for (size_t a = 0; a < arrays_.size(); ++a)
+      store_.write(staged(a, at), arrays_[a].place_of(move.victim), arrays_[a].row_bytes);
     ++at;
   }
 }
 
 // Rows that enter, to the staging area.
 void RowTransfer::stage(std::span<const RowMove> moves, FunctionRef<bool(int64_t row)> stored,
-                        const std::function<void(int64_t row, std::byte* to)>& initial) const {
+                        const InitialRow& initial) const {
   int64_t at = 0;
   for (const RowMove& move : moves) {
     if (move.row < 0) continue;
-    const bool is_stored = stored(move.row);
-    for (const Array& array : arrays_) {
-      const RowArray& place = array.place;
-      auto* const to = static_cast<std::byte*>(array.staged.rows(at, at + 1).data);
-      if (is_stored)
-        store_.read(to, place.begin + static_cast<size_t>(move.row) * place.row_bytes, place.row_bytes);
-      else
-        std::memset(to, 0, place.row_bytes);
-      if (!is_stored && &array == &arrays_.front()) initial(move.row, to);
-    }
+    if (stored(move.row))
+      for (size_t a = 0; a < arrays_.size(); ++a)
+        store_.read(staged(a, at), arrays_[a].place_of(move.row), arrays_[a].row_bytes);
+    else
+      begin_row(arrays_, move.row, initial, [&](const RowArray& array) {
+        return staged(static_cast<size_t>(&array - arrays_.data()), at);
+      });
     ++at;
   }
 }
 
 void RowTransfer::carry_out(std::span<const RowMove> moves, FunctionRef<bool(int64_t row)> stored,
-                            const std::function<void(int64_t row, std::byte* to)>& initial,
-                            Stream& stream) const {
+                            const InitialRow& initial, Stream& stream) const {
   check(std::ssize(moves) <= batch_rows_, "{} moves of rows where {} are possible", moves.size(),
         batch_rows_);
   const bool direct = store_.is_shared();
@@ -96,17 +89,17 @@ void RowTransfer::carry_out(std::span<const RowMove> moves, FunctionRef<bool(int
     numbers(kRowTo)[rows] = move.slot;
     ++rows;
     if (direct && !stored(move.row))
-      initial(move.row, store_.data() + arrays_.front().place.begin +
-                            static_cast<size_t>(move.row) * arrays_.front().place.row_bytes);
+      begin_row(arrays_, move.row, initial,
+                [&](const RowArray& array) { return store_.data() + array.place_of(move.row); });
   }
-  const auto there = [&](const Array& array) { return direct ? array.stored : array.staged; };
-  for (const Array& array : arrays_)
+  const auto there = [&](const Views& views) { return direct ? views.stored : views.staged; };
+  for (const Views& views : views_)
     if (victims > 0)
-      ops_.copy_rows(stream, there(array), list(kVictimTo, victims), array.slots, list(kVictimFrom, victims));
+      ops_.copy_rows(stream, there(views), list(kVictimTo, victims), views.slots, list(kVictimFrom, victims));
   if (!direct) save_victims(moves, victims, stream);
   if (!direct) stage(moves, stored, initial);
-  for (const Array& array : arrays_)
-    if (rows > 0) ops_.copy_rows(stream, array.slots, list(kRowTo, rows), there(array), list(kRowFrom, rows));
+  for (const Views& views : views_)
+    if (rows > 0) ops_.copy_rows(stream, views.slots, list(kRowTo, rows), there(views), list(kRowFrom, rows));
 }
 
 }  // namespace trifold

@@ -40,7 +40,8 @@ TableUses table_uses(const ClickSchema& schema, int64_t width, int weights,
   for (int c = 0; c < schema.table_count(); ++c) {
     if (owner_of(schema, c) != c) continue;
     place[c] = static_cast<int>(uses.tables.size());
-    uses.tables.push_back({schema.table(c).name, schema.table(c).rows, width, 1, weights, 0});
+    uses.tables.push_back(
+        {schema.table(c).name, schema.table(c).rows, width, 1, weights, 0, schema.table(c).keyed()});
   }
   for (int c = 0; c < schema.table_count(); ++c) {
     TableUse& use = uses.columns[static_cast<size_t>(c)];

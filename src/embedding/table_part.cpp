@@ -65,27 +65,36 @@ TablePart::TablePart(const OpTable& ops, const EmbeddingTable& table, const Rect
     state_ = Buffer(two ? bytes / 2 : bytes, ops.device);
     if (two) second_ = Buffer(bytes / 2, ops.device);
   }
-  if (memory_rows_ < rect.extent[0])
+  if (memory_rows_ < rect.extent[0]) {
     make_store();
-  else
-    initialise(stream);
+    return;
+  }
+  initialise(stream);
+  if (!table.keyed || !options.training || ops.device == nullptr) return;
+  store_ = std::make_unique<RowStore>();
+  begins_.emplace(ops, *store_, arrays(), options.dtype, memory_rows_, memory_rows_,
+                  std::min(memory_rows_, RowTransfer::kBegun));
 }
 
-void TablePart::make_store() {
-  const auto all = static_cast<size_t>(rect_.extent[0]);
-  const auto here = static_cast<size_t>(memory_rows_);
+std::vector<RowArray> TablePart::arrays() const {
   std::vector<RowArray> arrays;
   size_t end = 0;
   for (const Buffer* buffer : {&values_, &state_, &second_}) {
     if (buffer->bytes() == 0) continue;
-    const size_t row_bytes = buffer->bytes() / here;
+    const size_t row_bytes = buffer->bytes() / static_cast<size_t>(memory_rows_);
     arrays.push_back({end, row_bytes, buffer->data()});
-    end += row_bytes * all;
+    end += row_bytes * static_cast<size_t>(rect_.extent[0]);
   }
+  return arrays;
+}
+
+void TablePart::make_store() {
+  const std::vector<RowArray> arrays = this->arrays();
+  const size_t end = arrays.back().place_of(rect_.extent[0]);
   store_ = options_.storage.in_files() ? std::make_unique<RowStore>(options_.storage.place(), end)
                                        : std::make_unique<RowStore>(end, ops_.device);
   cache_ = std::make_unique<RowCache>(
-      ops_, *store_, std::move(arrays), options_.dtype, rect_.extent[0], memory_rows_, options_.batch_ids,
+      ops_, *store_, arrays, options_.dtype, rect_.extent[0], memory_rows_, options_.batch_ids,
       [initial = initial_](int64_t row, std::byte* to) { initial.write(row, to); });
 }
 
@@ -109,31 +118,47 @@ void TablePart::reload() {
 }
 
 PartBytes TablePart::bytes() const {
-  PartBytes bytes{values_.bytes(), state_.bytes() + second_.bytes(), 0, 0, 0};
+  PartBytes bytes{values_.bytes(), state_.bytes() + second_.bytes()};
+  if (begins_)
+    bytes.shared =
+        beginning_bytes(memory_rows_, (bytes.values + bytes.state) / static_cast<size_t>(memory_rows_));
   if (!is_cached()) return bytes;
   bytes.file = store_->file_bytes();
   bytes.shared = store_->shared_bytes();
   const size_t row_bytes = (bytes.file + bytes.shared) / static_cast<size_t>(rect_.extent[0]);
   if (ops_.device != nullptr)
     bytes.shared += RowTransfer::shared_bytes(options_.batch_ids, row_bytes, !store_->is_shared());
-  else
-    bytes.bookkeeping = RowCache::bookkeeping_bytes(rect_.extent[0], memory_rows_, options_.batch_ids);
+  (ops_.device != nullptr ? bytes.host : bytes.bookkeeping) =
+      RowCache::bookkeeping_bytes(rect_.extent[0], memory_rows_, options_.batch_ids);
   return bytes;
 }
 
-void TablePart::begin_rows(std::span<const int32_t> rows) {
-  check(ops_.device == nullptr && !is_cached(), "rows of table {} cannot begin anew on a device or in a file",
-        table_.name);
-  const auto at = [&](const Buffer& buffer, int64_t row) {
-    const size_t bytes = buffer.bytes() / static_cast<size_t>(memory_rows_);
-    return std::span(static_cast<std::byte*>(buffer.data()) + static_cast<size_t>(row) * bytes, bytes);
-  };
+void TablePart::begin_rows(std::span<const int32_t> rows, Stream& stream) {
+  std::vector<int32_t> here;
   for (const int32_t row : rows) {
-    const int64_t here = row - rect_.offset[0];
-    if (here < 0 || here >= rect_.extent[0]) continue;
-    initial_.write(here, at(values_, here).data());
-    for (const Buffer* state : {&state_, &second_})
-      if (state->bytes() > 0) std::memset(at(*state, here).data(), 0, at(*state, here).size());
+    const int64_t at = row - rect_.offset[0];
+    if (at >= 0 && at < rect_.extent[0]) here.push_back(static_cast<int32_t>(at));
+  }
+  if (here.empty()) return;
+  if (cache_) return cache_->begin_anew(here, stream);
+  if (ops_.device != nullptr) return begin_on_device(here, stream);
+  const std::vector<RowArray> arrays = this->arrays();
+  const InitialRow initial = [this](int64_t row, std::byte* to) { initial_.write(row, to); };
+  for (const int32_t row : here)
+    begin_row(arrays, row, initial, [&](const RowArray& array) { return array.slot(row); });
+}
+
+void TablePart::begin_on_device(std::span<const int32_t> rows, Stream& stream) const {
+  check(begins_.has_value(), "rows of table {} cannot begin anew", table_.name);
+  std::vector<RowMove> moves;
+  for (size_t first = 0; first < rows.size(); first += static_cast<size_t>(RowTransfer::kBegun)) {
+    moves.clear();
+    const size_t count = std::min(rows.size() - first, static_cast<size_t>(RowTransfer::kBegun));
+    for (const int32_t row : rows.subspan(first, count)) moves.push_back({row, row, -1});
+    begins_->carry_out(
+        moves, [](int64_t) { return false; }, [this](int64_t row, std::byte* to) { initial_.write(row, to); },
+        stream);
+    stream.synchronize();  // the staging area is used again
   }
 }
 

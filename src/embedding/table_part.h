@@ -10,6 +10,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -74,9 +75,9 @@ class TablePart {
   // The update of its rows by gradients that begin at `column`; the caller sets the order.
   RowUpdate update(int64_t column) const;
 
-  // Gives those of the table's `rows` that are here their initial values and a state of zero. On a processor, for a part
-  // that is in memory.
-  void begin_rows(std::span<const int32_t> rows);
+  // Gives those of the table's `rows` that are here their initial values and a state of zero; see RowCache::begin_anew.
+  // The table is keyed.
+  void begin_rows(std::span<const int32_t> rows, Stream& stream);
 
   // Lists values and state as boxes of global tensors: "param/embedding.<table>.weight", "adagrad_sum/...".
   void name_tensors(std::vector<NamedTensor>& tensors, bool to_load) const;
@@ -98,7 +99,10 @@ class TablePart {
  private:
   void initialise(Stream& stream) const;
   void write_initial(int64_t first, Tensor rows, Stream& stream) const;
+  // Values, state and second as they are stored, one after the other.
+  std::vector<RowArray> arrays() const;
   void make_store();
+  void begin_on_device(std::span<const int32_t> rows, Stream& stream) const;
   Tensor state(const Buffer& buffer) const;
   Shape state_shape(int64_t rows) const;
   // The array of all rows whose rows in memory are in `buffer`.
@@ -114,6 +118,7 @@ class TablePart {
   Buffer values_, state_, second_;
   std::unique_ptr<RowStore> store_;  // of values, state and second, one after the other
   std::unique_ptr<RowCache> cache_;
+  std::optional<RowTransfer> begins_;  // on a device, of a keyed table that is there as a whole
 };
 
 }  // namespace trifold

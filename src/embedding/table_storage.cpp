@@ -61,15 +61,22 @@ MemoryFolder TableStorage::place() const {
 
 PartBytes bytes_of_part(const PartShape& part, int64_t slots, const TableStorage& storage) {
   const auto of = [](int64_t rows, size_t row_bytes) { return static_cast<size_t>(rows) * row_bytes; };
-  PartBytes bytes{of(slots, part.value_bytes), of(slots, part.state_bytes), 0, 0, 0};
-  if (slots == part.rows) return bytes;
+  PartBytes bytes{of(slots, part.value_bytes), of(slots, part.state_bytes)};
   const size_t row_bytes = part.value_bytes + part.state_bytes;
+  if (slots == part.rows) {
+    if (part.begins && storage.on_device) bytes.shared = beginning_bytes(part.rows, row_bytes);
+    return bytes;
+  }
   (storage.in_files() ? bytes.file : bytes.shared) = of(part.rows, row_bytes);
   if (storage.on_device)
     bytes.shared += RowTransfer::shared_bytes(part.batch_ids, row_bytes, storage.in_files());
-  else
-    bytes.bookkeeping = RowCache::bookkeeping_bytes(part.rows, slots, part.batch_ids);
+  (storage.on_device ? bytes.host : bytes.bookkeeping) =
+      RowCache::bookkeeping_bytes(part.rows, slots, part.batch_ids);
   return bytes;
+}
+
+size_t beginning_bytes(int64_t rows, size_t row_bytes) {
+  return RowTransfer::shared_bytes(std::min(rows, RowTransfer::kBegun), row_bytes, true);
 }
 
 std::vector<int64_t> divide_cache(const Parts& parts, const TableStorage& storage) {

@@ -32,6 +32,7 @@ struct PartShape {
   int64_t batch_ids = 0;   // the most in a global batch
   size_t value_bytes = 0;  // of a row
   size_t state_bytes = 0;  // of a row
+  bool begins = false;     // rows may begin anew (EmbeddingTable::keyed)
 };
 
 // What a part takes with `slots` rows in memory; all of its rows: no store.
@@ -39,10 +40,13 @@ struct PartBytes {
   size_t values = 0, state = 0,
          bookkeeping = 0;  // in memory; of a device without bookkeeping, which is on the host
   size_t shared = 0;       // host memory that the device shares
+  size_t host = 0;         // other host memory of a device's tables
   size_t file = 0;
   size_t memory() const { return values + state + bookkeeping; }
 };
 PartBytes bytes_of_part(const PartShape& part, int64_t slots, const TableStorage& storage);
+// Of a part that is on a device as a whole: shared memory from which rows begin anew.
+size_t beginning_bytes(int64_t rows, size_t row_bytes);
 
 // The slots of each part, of a rank's parts together; `storage` is cached.
 std::vector<int64_t> divide_cache(const std::vector<PartShape>& parts, const TableStorage& storage);

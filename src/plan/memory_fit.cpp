@@ -27,10 +27,8 @@ constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 double gib(size_t bytes) { return static_cast<double>(bytes) / kGiB; }
 
-// 1 under a launcher that does not report how many ranks it starts on a host.
 size_t ranks_here(const PretrainConfig& config) {
-  if (!mpi_launch_size()) return static_cast<size_t>(config.mesh.ranks);
-  return static_cast<size_t>(mpi_launch_size_on_host().value_or(1));
+  return static_cast<size_t>(ranks_to_share_host(config.mesh.ranks));
 }
 
 // Memory of context ranks depends on their threads, which are this host's cores unless the options say otherwise.
@@ -225,7 +223,7 @@ std::string parts_of(const MemoryReport& memory) {
 
 void check_host(const PretrainConfig& config, const std::vector<MemoryReport>& ranks, size_t host) {
   const auto world = static_cast<size_t>(config.mesh.ranks);
-  const size_t here = std::min(world, ranks_here(config));
+  const size_t here = ranks_here(config);
   const size_t least = sum_of(ranks, world, here, false);
   if (least <= host) return;
   const MemoryReport& most = ranks[place_of_most(ranks)];

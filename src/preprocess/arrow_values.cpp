@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
+#include <optional>
 #include <utility>
 
 #include "core/error.h"
@@ -41,7 +43,34 @@ bool is_list(std::string_view format) {
   return format == "+l" || format == "+L" || format.starts_with("+w:");
 }
 
-// The first letters of types that are of no use here, for messages.
+bool is_view(std::string_view format) { return format == "vu" || format == "vz"; }
+
+// "d:10,2" or, with other than 128 bits, "d:9,2,32".
+struct DecimalType {
+  int scale = 0;
+  int64_t bytes = 16;
+};
+
+// Nothing for other types, and for decimals that have more bits or no digits before a scale.
+std::optional<DecimalType> decimal_type(std::string_view format) {
+  constexpr int kMostDigits = 38;  // of 128 bits
+  if (!format.starts_with("d:")) return std::nullopt;
+  std::array<int, 3> numbers{0, 0, 128};
+  const char* at = format.data() + 2;
+  const char* const end = format.data() + format.size();
+  for (int& number : numbers) {
+    const auto [stop, error] = std::from_chars(at, end, number);
+    if (error != std::errc()) return std::nullopt;
+    at = stop + 1;
+    if (stop == end) break;
+  }
+  const auto [digits, scale, bits] = numbers;
+  if (digits > kMostDigits || scale < 0 || scale > digits || (bits != 32 && bits != 64 && bits != 128))
+    return std::nullopt;
+  return DecimalType{scale, bits / 8};
+}
+
+// The first letters of types that are no plain ones, for messages.
 constexpr std::pair<std::string_view, std::string_view> kOtherTypes[] = {
     {"d:", "decimal"},   {"tdD", "date"},       {"tdm", "date"},       {"tt", "time"},
     {"ts", "timestamp"}, {"tD", "duration"},    {"+s", "struct"},      {"+m", "map"},
@@ -53,6 +82,10 @@ constexpr std::pair<std::string_view, std::string_view> kOtherTypes[] = {
 ArrowKind kind_of(const ArrowSchema& type) {
   if (type.dictionary != nullptr) return kind_of(*type.dictionary);
   if (const PlainType* plain = plain_type(type.format)) return plain->kind;
+  const std::string_view format = type.format;
+  if (is_view(format) || format.starts_with("w:")) return ArrowKind::Text;
+  if (const auto decimal = decimal_type(format))
+    return decimal->scale == 0 ? ArrowKind::Whole : ArrowKind::Real;
   return is_list(type.format) && type.n_children == 1 ? ArrowKind::List : ArrowKind::Other;
 }
 
@@ -69,7 +102,12 @@ std::string type_text(const ArrowSchema& type) {
 ArrowColumn::ArrowColumn(const ArrowSchema& type, const ArrowArray& values)
     : type_(&type), values_(&values), kind_(kind_of(type)), letter_(type.format[0]) {
   const std::string_view format = type.format;
-  if (kind_ != ArrowKind::List) return;
+  if (letter_ == 'w') std::from_chars(format.data() + 2, format.data() + format.size(), width_);
+  if (const auto decimal = decimal_type(format)) {
+    width_ = decimal->bytes;
+    scale_ = decimal->scale;
+  }
+  if (kind_ != ArrowKind::List || type.dictionary != nullptr) return;
   letter_ = format[1];
   if (letter_ == 'w') std::from_chars(format.data() + 3, format.data() + format.size(), width_);
 }
@@ -84,6 +122,30 @@ std::string_view ArrowColumn::text(int64_t place) const {
   const auto begin = load<Offset>(1, place), end = load<Offset>(1, place + 1);
   if (begin == end) return {};
   return {static_cast<const char*>(values_->buffers[2]) + begin, static_cast<size_t>(end - begin)};
+}
+
+std::string_view ArrowColumn::view(int64_t place) const {
+  constexpr int32_t kInside = 12;  // bytes of a text that the view itself holds
+  const char* const view = static_cast<const char*>(values_->buffers[1]) + place * 16;
+  std::array<int32_t, 4> words;  // length, beginning, buffer, offset
+  std::memcpy(words.data(), view, sizeof words);
+  const auto bytes = static_cast<size_t>(words[0]);
+  if (words[0] <= kInside) return {view + sizeof(int32_t), bytes};
+  return {static_cast<const char*>(values_->buffers[2 + words[2]]) + words[3], bytes};
+}
+
+// A whole number where it is one of 64 bits.
+ArrowValue ArrowColumn::decimal(int64_t place) const {
+  using Wide = __int128;
+  Wide digits = width_ == 4   ? load<int32_t>(1, place)
+                : width_ == 8 ? load<int64_t>(1, place)
+                              : load<Wide>(1, place);
+  Wide unit = 1;
+  for (int i = 0; i < scale_; ++i) unit *= 10;
+  if (digits % unit != 0) return static_cast<double>(digits) / static_cast<double>(unit);
+  digits /= unit;
+  const auto narrow = static_cast<int64_t>(digits);
+  return narrow == digits ? ArrowValue(narrow) : ArrowValue(static_cast<double>(digits));
 }
 
 int64_t ArrowColumn::whole(int64_t place) const {
@@ -131,6 +193,13 @@ ArrowValue ArrowColumn::value(int64_t i) const {
     case 'U':
     case 'Z':
       return text<int64_t>(place);
+    case 'v':
+      return view(place);
+    case 'w':
+      return std::string_view(static_cast<const char*>(values_->buffers[1]) + place * width_,
+                              static_cast<size_t>(width_));
+    case 'd':
+      return decimal(place);
     default:
       return whole(place);
   }

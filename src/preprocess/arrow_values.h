@@ -82,13 +82,16 @@ class ArrowColumn {
   }
   template <class Offset>
   std::string_view text(int64_t place) const;
+  std::string_view view(int64_t place) const;
   int64_t whole(int64_t place) const;
+  ArrowValue decimal(int64_t place) const;
 
   const ArrowSchema* type_;
   const ArrowArray* values_;
   ArrowKind kind_;
   char letter_;        // of the type
-  int64_t width_ = 0;  // of lists that all have as many
+  int64_t width_ = 0;  // of lists that all have as many, and the bytes of decimals and of texts of fixed size
+  int scale_ = 0;      // of decimals: digits after the point
 };
 
 }  // namespace trifold

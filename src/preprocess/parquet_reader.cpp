@@ -174,8 +174,8 @@ void ParquetReader::check_type(const TextColumn& column, const ArrowSchema& type
   const ArrowKind values = kind_of(single);
   if (values == ArrowKind::Other || values == ArrowKind::List)
     bad_input(
-        "{}: column {} is {}; columns of whole numbers, numbers, bool, text and lists of them are read: cast "
-        "it",
+        "{}: column {} is {}; columns of whole numbers, numbers, decimals, bool, text and lists of them are "
+        "read: cast it",
         file_.path(), name, type_text(type));
   if (column.weighted && values != ArrowKind::Text && values != ArrowKind::Nothing)
     bad_input("{}: column {} of --bag-weights is {}, not of texts with weights, like a:0.5", file_.path(),

@@ -23,6 +23,8 @@ namespace {
 constexpr int64_t kJudgedLines =
     1'000'000;  // after these, an input with too many malformed lines is rejected
 
+constexpr size_t kLongestTableName = 200;  // in bytes; names of files have endings and at most 255
+
 // The unfinished folder; removed unless it is completed.
 class PartialFolder {
  public:
@@ -249,6 +251,12 @@ class Job {
       table.name = layout_.rules ? table_name_of(column.name) : column.name;
       table.weighted = column.weighted;
     }
+    for (const ClickFolder::Table& table : folder.tables)
+      if (table.name.size() > kLongestTableName)
+        bad_input(
+            "the column {}... has a name of {} bytes; that of a table, which names its files, has at most {}: "
+            "rename it",
+            table.name.substr(0, 40), table.name.size(), kLongestTableName);
     for (size_t t = 0; t < folder.tables.size(); ++t)
       for (size_t other = 0; other < t; ++other)
         if (folder.tables[t].name == folder.tables[other].name)

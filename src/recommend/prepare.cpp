@@ -7,6 +7,7 @@
 #include "recommend/check_bags.h"
 #include "recommend/first_weights.h"
 #include "recommend/grown_start.h"
+#include "recommend/planning/host_fit.h"
 #include "recommend/recommend.h"
 #include "recommend/recommender_setup.h"
 #include "recommend/run_options.h"
@@ -126,7 +127,9 @@ RecommendJob prepare(RecommendConfig config) {
       throw_problems(model_problems(c));
     job.data = open_clicks(c.data, c.seed);
     job.fingerprint = fingerprint_of(c.data, c.seed);
-    check_table_folder(recommender_setup(c, job.data.schema(), c.mesh.ranks), c.mesh.ranks);
+    const RecommenderSetup setup = recommender_setup(c, job.data.schema(), c.mesh.ranks);
+    check_table_folder(setup, c.mesh.ranks);
+    check_host_fits(c, setup);
     const int64_t share = (c.training.global_batch_size + c.mesh.ranks - 1) / c.mesh.ranks;
     for (const ClickSource* source : {job.data.train, job.data.valid})
       if (source != nullptr) check_bags(*source, share);
@@ -135,8 +138,7 @@ RecommendJob prepare(RecommendConfig config) {
                   c.training.exit_duration_in_mins, c.training.early_stop_patience};
     LrSchedule(c.lr, c.training.global_batch_size, job.limits.last_step);  // checks that there is one
     if (!job.start.from) {
-      if (c.model.init_weights)
-        FirstWeights(*c.model.init_weights, recommender_setup(c, job.data.schema(), c.mesh.ranks));
+      if (c.model.init_weights) FirstWeights(*c.model.init_weights, setup);
       return;
     }
     if (c.model.init_weights && !job.start.may_fall_back)

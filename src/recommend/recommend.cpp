@@ -110,9 +110,6 @@ class RecommendRun final : public TrainingRun, Savable {
     return meta;
   }
 
-  static constexpr const char* kUpdatesBefore = "updates_before";
-  static constexpr int64_t kMostUpdates = int64_t{1} << 60;
-
   Communicator& world_;
   const RecommendJob& job_;
   const RecommendConfig& config_;
@@ -145,7 +142,7 @@ std::vector<std::string> RecommendRun::load(const std::string& path) {
     reader.load(host.tensors());
     host.put_back();
     const JsonView state(reader.meta().state, reader.directory().string());
-    updates_before_ = state.has(kUpdatesBefore) ? state.at(kUpdatesBefore).integer(0, kMostUpdates) : 0;
+    updates_before_ = updates_before(reader);
     if (begins) {
       updates_before_ += reader.meta().step;
       changes = {fmt::format("weights and optimizer state were taken from {}", reader.directory().string())};

@@ -348,11 +348,12 @@ RecommenderMemory Recommender::memory() const {
     for (const auto& of : groups_of_tables_) batches += of->bags.bytes();
   return {tables.tables,
           tables.state,
-          tables.buffers + batches + keys_.bytes(),
+          tables.buffers + batches + (ops_.device == nullptr ? keys_.bytes() : 0),
           held_memory(weights_, grads_, optimizer_).predicted_total(),
           memory_.total(),
           extras.workspace,
           extras.pinned + tables.shared,
+          tables.host + (ops_.device == nullptr ? 0 : keys_.bytes()),
           tables.files};
 }
 

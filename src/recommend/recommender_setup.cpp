@@ -57,22 +57,11 @@ void check_labels_of(const RecommendConfig& config, const ClickSchema& schema) {
                 option);
 }
 
-// BadInput for options of keys where the data have none, and for keys where rows cannot begin anew.
+// BadInput for options of keys where the data have none.
 void check_keys(const RecommendConfig& config, const ClickSchema& schema) {
   const DlrmConfig& model = config.model;
   const DlrmConfig plain;
-  if (schema.keyed()) {
-    if (config.placement.table_storage)
-      bad_input(
-          "--table-storage {} cannot hold tables whose ids are keys: leave it out, or preprocess the data without "
-          "--ids keys",
-          *config.placement.table_storage);
-    if (config.mesh.device == ComputeDevice::Cuda)
-      bad_input(
-          "--device cuda is not possible for tables whose ids are keys: give --device cpu, or preprocess the data without "
-          "--ids keys");
-    return;
-  }
+  if (schema.keyed()) return;
   const std::pair<const char*, bool> options[] = {
       {"key-admission", model.key_admission != plain.key_admission},
       {"key-eviction", model.key_eviction != plain.key_eviction}};
@@ -253,7 +242,6 @@ RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSch
   setup.device = config.mesh.device;
   setup.tf32 = config.precision.tf32;
   setup.keys = {config.model.key_admission, config.model.key_eviction};
-  if (schema.keyed() && setup.device == ComputeDevice::Auto) setup.device = ComputeDevice::Cpu;
   setup.storage = storage_of(config.placement, setup.device);
   place_tables(setup, config, ranks);
   return setup;

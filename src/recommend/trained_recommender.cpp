@@ -16,6 +16,7 @@
 #include "embedding/table_part.h"
 #include "recommend/check_bags.h"
 #include "recommend/click_record.h"
+#include "recommend/planning/host_fit.h"
 #include "recommend/recommender_setup.h"
 #include "run/device.h"
 #include "run/ranks.h"
@@ -175,6 +176,12 @@ bool is_recommender(const CheckpointReader& reader) {
   return model.is_object() && model.contains("kind");
 }
 
+int64_t updates_before(const CheckpointReader& reader) {
+  constexpr int64_t kMost = int64_t{1} << 60;
+  const JsonView state(reader.meta().state, reader.directory().string());
+  return state.has(kUpdatesBefore) ? state.at(kUpdatesBefore).integer(0, kMost) : 0;
+}
+
 TrainedRecommender open_recommender(const TrainedRecommenderConfig& asked) {
   const CheckpointReader reader(asked.load);
   const CheckpointMeta& meta = reader.meta();
@@ -212,6 +219,7 @@ TrainedRecommender open_recommender(const TrainedRecommenderConfig& asked) {
   check_weights(reader, setup);
   setup.training = false;
   check_table_folder(setup, asked.mesh.ranks);
+  check_host_fits(config, setup);
   return job;
 }
 

@@ -35,6 +35,10 @@ struct TrainedRecommender {
 // Whether a checkpoint is one of a recommender.
 bool is_recommender(const CheckpointReader& reader);
 
+// The steps of runs before that of a recommender's checkpoint, from which --finetune took its state.
+int64_t updates_before(const CheckpointReader& reader);
+inline constexpr const char* kUpdatesBefore = "updates_before";  // in CheckpointMeta::state; absent: none
+
 // The description that a recommender's checkpoint has of itself, for one rank, without data.
 struct StoredRecommender {
   RecommendConfig config;  // the options that decide predictions

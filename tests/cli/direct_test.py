@@ -96,7 +96,8 @@ class Direct(ProgramTest):
         (self.folder / "parts").mkdir()
         self.write("parts/a.csv", self.two[:100])
         self.write("parts/b.csv", self.two[100:])
-        for data in ("packed.csv.gz", "parts"):
+        self.write("two.test", self.two)  # a name that says nothing
+        for data in ("packed.csv.gz", "parts", "two.test"):
             self.assertEqual(self.score("dictionary-run", data), expected)
         self.write("bad.csv", [*self.two[:1], ["1", "old", "u1", "i1", ""], *self.two[1:]])
         out, told = self.trifold("score", "--load", "dictionary-run", "--data", "bad.csv", "--output", "-", "--threads-per-rank", 1)
@@ -136,7 +137,7 @@ class Direct(ProgramTest):
         for data, options, words in (
                 ("narrow.csv", (), "names the column 'item'"),
                 ("nowhere.csv", (), "nowhere.csv"),
-                ("two.csv", ("--dictionaries-of", "nowhere"), "nowhere"),
+                ("two.csv", ("--dictionaries-of", "nowhere"), "nowhere: is no folder of clicks: there is no nowhere/clicks.json"),
                 ("two.csv", ("--dictionaries-of", "hash1"), "was not trained on clicks like those of two.csv"),
                 ("dictionary2", ("--dictionaries-of", "dictionary1"), "--dictionaries-of dictionary1 has no effect on dictionary2"),
                 ("two.csv", ("--id-policy", "modulo"), "--id-policy modulo has no effect")):

@@ -272,7 +272,6 @@ class Keys(ProgramTest):
                 ("one", ("--table-rows", "30-2-40"), "gives table item 2 rows; it needs 3 or more"),
                 ("one", ("--key-admission", 0), "--key-admission"),
                 ("one", ("--key-eviction", "newest"), "--key-eviction"),
-                ("one", ("--table-storage", "."), "cannot hold tables whose ids are keys"),
                 ("plain", ("--table-rows", "data", "--key-admission", 2), "has an effect only on data of preprocess --ids keys"),
                 ("one", ("--valid-data", "plain"), "but --table-rows is 30"),
                 ("one", ("--valid-data", "seeded"), "table user: ids: keys of texts with seed 3"),

@@ -2,6 +2,7 @@
 
 Files are written by pyarrow, whose folder TRIFOLD_PYARROW names."""
 
+import decimal
 import json
 import os
 import pathlib
@@ -211,7 +212,7 @@ class Parquet(ProgramTest):
                 ("price,age", "price,agee", "shop.parquet: --dense names the column 'agee', the file has bought, price, age, user, city, tags, seen, day"),
                 ("user,city", "user,tags", "--bag names the column 'tags', which another option names already"),
                 ("tags:|,seen", "tags:|,city,seen", "--bag names the column 'city', which another option names already"),
-                ("user,city", "user,day", "shop.parquet: column day is timestamp; columns of whole numbers, numbers, bool, text and lists"),
+                ("user,city", "user,day", "shop.parquet: column day is timestamp; columns of whole numbers, numbers, decimals, bool, text and lists"),
                 ("price,age", "seen", "--bag names the column 'seen', which another option names already"),
                 ("tags:|,seen", "tags,user", "--bag names the column 'user', which another option names already"),
                 ("bought", "city>=4", "--sparse names the column 'city', which another option names already")):
@@ -241,6 +242,52 @@ class Parquet(ProgramTest):
         _, err = self.preprocess("none.parquet", "out", "--label", "y", "--sparse", "c", "--threads", 1, status=2)
         self.assertIn("none.parquet: contains no samples", err)
 
+    def test_decimals_and_texts_of_other_types(self):
+        """Decimals are numbers, and texts may be views or of a fixed size: the clicks of the same text."""
+        arrow, number = pyarrow, decimal.Decimal
+        prices, big = ["1.50", "-2.25", None, "7.00", "99999999.99"], ["18446744073709551", "3", "-4", None, "3"]
+        users, codes = ["a", "a name longer than twelve bytes", None, "", "a"], ["abcd", "efgh", "abcd", None, "wxyz"]
+        self.write("types.parquet", {"y": [0, 1, 0, 1, 0], "price": arrow.array([None if x is None else number(x) for x in prices], arrow.decimal128(10, 2)),
+                                     "big": arrow.array([None if x is None else number(x) for x in big], arrow.decimal128(38, 0)),
+                                     "half": arrow.array([None if x is None else number(x).quantize(number("1.00")) for x in big], arrow.decimal128(38, 2)),
+                                     "user": arrow.array(users, arrow.string_view()), "code": arrow.array(codes).cast(arrow.binary()).cast(arrow.binary(4))})
+        rows = zip("01010", prices, big, big, users, codes)
+        (self.folder / "types.csv").write_text("y,price,big,half,user,code\n" + "".join(",".join(x or "" for x in row) + "\n" for row in rows))
+        columns = ("--label", "y", "--dense", "price", "--dense-transform", "none", "--sparse", "big,half,user,code", "--threads", 1)
+        for source in ("types.csv", "types.parquet"):
+            self.preprocess(source, source[6:], *columns)
+        self.assertEqual(self.content("csv"), self.content("parquet"))
+        _, err = self.preprocess("types.parquet", "out", "--label", "y", "--sparse", "price", "--threads", 1, status=2)
+        self.assertIn("types.parquet:0: row group 0, column price: '1.5' is not an id: a whole number", err)
+
+    def test_files_that_do_not_go_together(self):
+        good = {"y": [0, 1], "age": [1.0, 2.0], "user": ["a", "b"], "x" * 300: [1, 2]}
+        self.write("good.parquet", good)
+        shutil.copy(self.folder / "good.parquet", self.folder / "good.csv")
+        self.write("wide.parquet", {**good, "age": pyarrow.array([decimal.Decimal(1)] * 2, pyarrow.decimal256(50, 0))})
+        self.write("lacks/a.parquet", good)
+        self.write("lacks/b.parquet", {"y": [0], "user": ["a"]})
+        self.write("other/a.parquet", good)
+        self.write("other/b.parquet", {**good, "user": [{"a": 1}] * 2})
+        self.write("unnamed/a.parquet", {"label": [0, 1], "C1": [1, 2]})
+        self.write("unnamed/b.parquet", {"label": [0, 1], "C1": [[1], [2]]})
+        self.write("unlabeled.parquet", {"C1": [1, 2]})
+        self.write("empty.parquet", pyarrow.table({}))
+        named = ("--label", "y", "--dense", "age", "--sparse", "user")
+        for source, columns, words in (
+                ("good.csv", named, "good.csv: is a Parquet file: it is read if its name ends in .parquet"),
+                ("wide.parquet", named, "wide.parquet: column age is decimal; columns of whole numbers, numbers, decimals, bool, text"),
+                ("lacks", named, "lacks/b.parquet: --dense names the column 'age', the file has y, user"),
+                ("other", named, "other/b.parquet: column user is struct"),
+                ("unnamed", (), "unnamed/b.parquet: has 0 dense columns and 1 columns of ids (1 of bags), unnamed/a.parquet has 0 and 1 (0)"),
+                ("unlabeled.parquet", (), "unlabeled.parquet: has no column of labels (label, click or clicked) among C1"),
+                ("empty.parquet", named, "empty.parquet: --label names the column 'y', the file has none"),
+                ("good.parquet", (*named[:-1], "x" * 300), "has a name of 300 bytes; that of a table, which names its files, has at most 200")):
+            _, err = self.preprocess(source, "out", *columns, "--threads", 1, status=2)
+            self.assertIn(words, err)
+            self.assertEqual(err.count("trifold: "), 1)
+            self.assertFalse((self.folder / "out").exists())
+
     def test_damage_is_one_message(self):
         self.write("good.parquet", pyarrow.Table.from_pylist(list(shop(4000))), row_group_size=1000, write_page_checksum=True, compression="none")
         good = (self.folder / "good.parquet").read_bytes()
@@ -257,6 +304,8 @@ class Parquet(ProgramTest):
         refused(b"", "bad.parquet: the file is empty")
         refused(b"label,C1\n1,2\n", "bad.parquet: cannot be read as Parquet: ")
         refused(good[:-100], "bad.parquet: cannot be read as Parquet: ")
+        refused(good[:-8] + (10 ** 9).to_bytes(4, "little") + b"PAR1", "bad.parquet: cannot be read as Parquet: ")
+        refused(good[:-4] + b"PARE", "bad.parquet: cannot be read as Parquet: ")  # encrypted
         refused(good[:place] + bytes([good[place] ^ 255]) + good[place + 1:], "bad.parquet: row group 2 (of 4) cannot be read: ")
         # Never more than a message, wherever a byte is wrong.
         draw = random.Random(7)

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
 import unittest
@@ -113,6 +114,12 @@ class RecommendStorage(KillTest):
         self.assertLessEqual(files["tables"] + files["table_state"], 0.0001 * 2**30)
         self.assertGreater(files["tables"] + files["table_state"], 0.00008 * 2**30)
         self.assertGreater(plain["tables"], files["tables"])
+        # With a device whole tables are pinned on the host.
+        out, _ = self.trifold(*plan, "--device", "cuda", "--table-cache", 0.0001)
+        pinned = [rank["memory"] for rank in json.loads((self.folder / "plan.json").read_text())["ranks"]]
+        self.assertGreater(pinned[0]["pinned"], files["files"])
+        self.assertGreater(pinned[0]["host"], 0)
+        self.assertRegex(out, r"hosts +\d+\.\d+ KiB of all ranks together, for the tables and batches of their devices; this host has \d")
         # Terabytes of tables on two ranks of 16 GiB.
         huge = ["plan", "--table-rows", "2000000000-2000000000", "--embedding-dim", 128, "--bottom-mlp", "64-128", "--ranks", 2,
                 "--memory-limit", 16]
@@ -136,8 +143,12 @@ class RecommendStorage(KillTest):
         if pathlib.Path("/proc/self").exists():
             _, told = self.recommend("--table-storage", "/proc", "--table-cache", "0.0002", status=2)
             self.assertIn("--table-storage /proc: no file can be created there", told)
-        _, told = self.trifold("recommend", "--table-rows", "2000000000-2000000000", "--embedding-dim", 1024, "--bottom-mlp", "8-1024",
-                               "--synthetic-samples", 6000, "--train-iters", 1, "--global-batch-size", 16, "--table-storage", ".", status=2)
+        huge = ["recommend", "--table-rows", "2000000000-2000000000", "--embedding-dim", 1024, "--bottom-mlp", "8-1024", "--synthetic-samples", 6000,
+                "--train-iters", 1, "--global-batch-size", 16]
+        _, told = self.trifold(*huge, "--ranks", 2, status=2)
+        self.assertRegex(told, r"2 ranks of this run need 14\.\d+ TiB of memory on this host, which has .*: up to .* a rank \(tables ")
+        self.assertRegex(told, r"it fits with --table-storage DIR --table-cache 1 \(")
+        _, told = self.trifold(*huge, "--table-storage", ".", status=2)
         self.assertTrue(re.search(r"--table-storage \.: a rank needs \d+ bytes there, and \d+ are free; free space, name another folder", told),
                         told)
 
@@ -147,6 +158,58 @@ class RecommendStorage(KillTest):
         self.complete(self.line("memory", *ranks[:4]))
         self.expect_same("whole", "memory")
         self.assertEqual([], list(self.folder.glob("trifold-memory*")))
+
+
+class KeysInFiles(KillTest):
+    """Tables whose rows get other owners while they are in files."""
+    rows = ("--table-rows", "700-400-20")
+    model = ("--embedding-dim", "4", "--bottom-mlp", "6-4", "--top-mlp", "6-1", "--global-batch-size", "15", "--lr", "0.1", "--threads-per-rank", "1",
+             "--embedding-optimizer", "rowwise-adagrad", "--key-admission", "2", "--log-interval", "10")
+    stored = ("--table-storage", ".", "--table-cache", "0.000004")
+
+    def setUp(self):
+        super().setUp()
+        draw = random.Random(3)
+        rows = (f"{draw.randrange(2)},{draw.randrange(9)},u{sample // 2 + int(draw.paretovariate(0.5)) % 2000},i{draw.randrange(30 + sample)},t{draw.randrange(9)}"
+                for sample in range(1500))
+        (self.folder / "day.csv").write_text("y,age,user,item,kind\n" + "\n".join(rows) + "\n")
+        self.trifold("preprocess", "--input", "day.csv", "--output", "day", "--label", "y", "--dense", "age", "--sparse", "user,item,kind", "--ids", "keys", "--threads", 1)
+
+    def line(self, save, *more, steps=STEPS):
+        return [TRIFOLD, "recommend", "--train-data", "day", *self.rows, *self.model, "--train-iters", str(steps), "--save", str(save), "--save-interval", "2",
+                "--save-retain", "2", "--auto-resume", *more]
+
+    def recommend(self, save, *options):
+        _, told = self.complete([TRIFOLD, "recommend", "--train-data", "day", *self.rows, *self.model, "--save", save, *map(str, options)])
+        return told
+
+    def test_keeps_the_bits(self):
+        """Also those of a save in the middle, when the next batch's rows have come but its keys have not."""
+        for ranks, placement, eviction in ((1, "row", "oldest"), (4, "row", "rarest"), (2, "column", "oldest"), (2, "table,replicated,row", "oldest")):
+            where = ("--ranks", ranks, "--placement", placement, "--key-eviction", eviction)
+            self.recommend("plain", *where, "--save-interval", 50)
+            told = self.recommend("files", *where, *self.stored, "--save-interval", 50)
+            self.assertRegex(told, r"tables in files \d")
+            self.assertRegex(told, r"in memory \d\d?\.\d %")
+            self.expect_same("files/step_0000000050", "plain/step_0000000050")
+            self.expect_same("files", "plain")
+            self.recommend("plain_on", *where, "--load", "files/step_0000000050")
+            self.recommend("files_on", *where, *self.stored, "--load", "plain/step_0000000050", "--async-save")
+            self.expect_same("plain_on", "plain")
+            self.expect_same("files_on", "plain")
+            if ranks == 1:
+                scores = [self.trifold("score", "--load", save, "--data", "day", "--output", "-", "--global-batch-size", 15, "--threads-per-rank", 1, *more)[0]
+                          for save, more in (("plain", ()), ("files", self.stored))]
+                self.assertEqual(*scores)
+            for save in ("plain", "files", "plain_on", "files_on"):
+                shutil.rmtree(self.folder / save)
+
+    def test_killed_at_random_moments(self):
+        rounds = (ROUNDS + 1) // 2
+        ranks = ["--ranks", "2", "--placement", "row", *self.stored]
+        self.assertGreaterEqual(self.kill_rounds(rounds, ranks), rounds)
+        self.complete(self.line("memory", *ranks[:4]))
+        self.expect_same("whole", "memory")
 
 
 if __name__ == "__main__":

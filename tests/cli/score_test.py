@@ -138,7 +138,7 @@ class Score(ProgramTest):
                 (("--ranks", 200, "--global-batch-size", 100), "scores.csv", "--ranks 200 is more than the samples of --global-batch-size 100"),
                 (("--load", "missing"), "scores.csv", "checkpoint missing does not exist"),
                 (("--placement", "row,row,row"), "scores.csv", "--placement names 3 kinds for 2 tables"),
-                (("--data", "other.csv"), "scores.csv", "other.csv: has 1 columns of ids; 2 table sizes are given"),
+                (("--data", "other.csv"), "scores.csv", "other.csv: has 1 column of ids, but there are 2 tables"),
                 (("--data", "ids.csv"), "scores.csv", "ids.csv: line 3, column C1: id 33 is outside the table")):
             line = {"--load": "run", "--data": "test.csv", **dict(zip(arguments[::2], arguments[1::2])), "--output": output}
             _, err = self.trifold("score", *[word for pair in line.items() for word in pair], *ONE, status=2)

@@ -166,7 +166,7 @@ class Weights(ProgramTest):
         draw = random.Random(2)
         columns = ["--label", "y", "--dense", "x", "--sparse", "user,item", "--threads", 1, *(["--ids", "keys"] if keys else [])]
         for number in range(2):
-            lines = [f"{draw.randrange(2)},{draw.randrange(9)},u{draw.randrange(40) + 30 * number},i{draw.randrange(8)}\n" for _ in range(100)]
+            lines = [f"{draw.randrange(2)},{draw.randrange(9)},u{draw.randrange(40) + 30 * number},i{draw.randrange(8)}\n" for _ in range(100 - 40 * number)]
             (self.folder / f"day{number}.csv").write_text("y,x,user,item\n" + "".join(lines))
             older = ["--dictionaries-of", "day0", "--grow-dictionaries"] if number and not keys else []
             self.trifold("preprocess", "--input", f"day{number}.csv", "--output", f"day{number}", *columns, *older)
@@ -189,7 +189,7 @@ class Weights(ProgramTest):
                 self.trifold("convert", "--load", run, "--save", f"{name}.safetensors")
             out, _ = self.trifold("convert", "--load", newer, "--save", "change.safetensors", "--changed-since", older)
             base, whole, change = (self.parts(f"{name}.safetensors") for name in ("base", "whole", "change"))
-            self.assertEqual((change.pop("step")[0], change.pop("since_step")[0]), (5, 5))
+            self.assertEqual((change.pop("step")[0], change.pop("since_step")[0]), (3, 5))  # of each run
             changed = 0
             for table in ("user", "item"):
                 rows = change.pop(f"embedding.{table}.rows")
@@ -208,16 +208,15 @@ class Weights(ProgramTest):
             self.assertEqual(set(change), {name for name in whole if not name.startswith("embedding.")})
             if keys:
                 self.assertGreater(len(set(whole["embedding.user.keys"])), 30)
-        for arguments, words in ((["--load", older, "--changed-since", newer], "" if keys else "name the older one there"),
+        for arguments, words in ((["--load", older, "--changed-since", newer], "name the older one there"),
                                  (["--load", newer, "--changed-since", "none"], "none"),
                                  (["--load", newer, "--changed-since", older, "--names", "torchrec"], "TorchRec has no names for rows of tables"),
                                  (["--load", newer, "--names", "torchrec"], "belong to keys"),
                                  (["--load", newer, "--max-memory", 100], "--max-memory has no effect on a recommender"),
                                  (["--load", newer, "--max-file-size", 1], "--max-file-size has no effect on a recommender"),
                                  (["--load", newer, "--dtype", "bf16"], "--dtype has no effect on a recommender")):
-            if words:
-                _, err = self.trifold("convert", *arguments, "--save", "out.safetensors", status=2)
-                self.assertIn(words, err)
+            _, err = self.trifold("convert", *arguments, "--save", "out.safetensors", status=2)
+            self.assertIn(words, err)
         self.assertNotIn("out.safetensors", self.files())
 
     def test_another_model(self):

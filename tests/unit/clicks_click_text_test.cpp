@@ -282,7 +282,7 @@ TEST(TextClicks, RejectsUnusableData) {
     clicks.read(0, clicks.samples(), buffer);
   };
   const std::string good = criteo_line() + "\n";
-  expect_has(error_of([&] { open(good, {1, 2}); }), "has 26 columns of ids; 2 table sizes are given");
+  expect_has(error_of([&] { open(good, {1, 2}); }), "has 26 columns of ids, but there are 2 tables");
   expect_has(error_of([&] { open("label,C1\nx\n\n", {5}); }), "has no valid line");
   expect_has(error_of([&] { open(criteo_line().substr(2) + "\n", {5}); }), "has no labels");
   expect_has(error_of([&] { open("bad\n" + good, {1000}, IdPolicy::Error); }),

@@ -37,6 +37,14 @@ TEST_F(HostMemory, IsMemoryAndSwapSpace) {
   EXPECT_GT(host_memory(), size_t{64} << 20);
 }
 
+TEST_F(HostMemory, WithoutSwapSpaceCanBePinned) {
+  EXPECT_EQ(physical_memory(root_.path()), 1000 * kKib);
+  EXPECT_EQ(physical_memory(root_.path() / "nowhere"), 0U);
+  write("proc/self/cgroup", "0::/mine\n");
+  write("sys/fs/cgroup/mine/memory.max", std::to_string(500 * kKib));
+  EXPECT_EQ(physical_memory(root_.path()), 500 * kKib);
+}
+
 TEST_F(HostMemory, IsLimitedByEveryGroupAroundTheProcess) {
   write("proc/self/cgroup", "0::/jobs/mine\n");
   write("sys/fs/cgroup/jobs/mine/memory.max", "max\n");

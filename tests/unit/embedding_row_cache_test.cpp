@@ -111,6 +111,40 @@ TEST(RowCache, ReadsWhatWasWrittenFromOutside) {
   }
 }
 
+// Between two steps, when the next batch was brought in: in memory, in the file, and where they never were anywhere.
+TEST(RowCache, RowsBeginAnew) {
+  Table table(2 * kBatchRows);
+  const auto raise = [&](const std::vector<int32_t>& here) {
+    for (const int32_t slot : here) {
+      table.values_of(slot)[0] += 5;
+      table.state_of(slot) += 5;
+    }
+  };
+  std::vector<int32_t> old(kBatchRows), other(kBatchRows), next(kBatchRows);
+  std::iota(old.begin(), old.end(), 0);
+  std::iota(other.begin(), other.end(), 100);
+  raise(table.bring_in(old, true));
+  raise(table.bring_in(other, true));
+  std::iota(next.begin(), next.end(), 200);
+  next[0] = 100;
+  const std::vector<int32_t> here = table.bring_in(next, true);  // most of `old` go to the file
+  table.cache.settle(table.stream);
+  const auto* stored = reinterpret_cast<const float*>(table.store.data());
+  EXPECT_EQ(stored[3 * 100], 105) << "a save before the next step has the old values";
+  EXPECT_EQ(stored[3 * 201], 201);
+  for (const int32_t row : {0, 1, 5}) EXPECT_EQ(stored[3 * row], row + 5);
+  table.cache.begin_anew(std::vector<int32_t>{100, 201, 0, 5, 400}, table.stream);
+  EXPECT_EQ(table.values_of(here[0])[0], 100);
+  EXPECT_EQ(table.state_of(here[0]), 0);
+  table.cache.settle(table.stream);
+  for (const int32_t row : {100, 201, 0, 5, 400}) {
+    EXPECT_EQ(stored[3 * row], row);
+    EXPECT_EQ(stored[3 * kRows + row], 0);
+  }
+  EXPECT_EQ(stored[3 * 1], 6);
+  EXPECT_EQ(stored[3 * kRows + 1], 5);
+}
+
 TEST(RowCache, RowsMayBeListedTwice) {
   Table table(2 * kBatchRows);
   std::vector<int32_t> here{7, 9, 7, 7, 9}, numbers(5), slots(5);

@@ -46,7 +46,8 @@ NumberList::NumberList(std::vector<int64_t> numbers)
 NumberList NumberList::parse(std::string_view text) {
   auto numbers = numbers_of(text);
   if (!numbers)
-    bad_input("'{}' is not a list of numbers of at least 1, like 512-256-64", printable(std::string(text)));
+    bad_input("'{}' is not a list of numbers of at least 1, like 512-256-64 or 5,10",
+              printable(std::string(text)));
   NumberList list(std::move(*numbers));
   list.spelled_ = text;
   return list;
@@ -218,8 +219,10 @@ std::string BagColumns::text() const {
 Separator Separator::parse(std::string_view text) {
   if (text == "tab" || text == "\\t") return {'\t'};
   if (text.size() != 1 || text == "\"" || text == "\n" || text == "\r")
-    bad_input("'{}' is not a separator: give one character other than a quote, or the word tab",
-              printable(std::string(text)));
+    bad_input(
+        "'{}' is not a separator: give one character other than a quote, or the word tab{}",
+        printable(std::string(text)),
+        text == "::" ? "; with --separator : every second column is empty, and --columns names it too" : "");
   return {text.front()};
 }
 

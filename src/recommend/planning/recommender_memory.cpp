@@ -131,9 +131,9 @@ std::vector<RecommenderMemory> memory_of_ranks(const RecommenderSetup& given, co
       batch += lookups.written + lookups.orders;
     }
     const DeviceExtras extras = on_device ? device_extras(setup, groups, rank, model.params) : DeviceExtras{};
-    memory.push_back({tables.tables, tables.state, tables.buffers + 2 * batch + bags + keys,
+    memory.push_back({tables.tables, tables.state, tables.buffers + 2 * batch + bags + (on_device ? 0 : keys),
                       flat.predicted_total(), activations, extras.workspace, extras.pinned + tables.shared,
-                      tables.files});
+                      tables.host + (on_device ? keys : 0), tables.files});
   }
   return memory;
 }

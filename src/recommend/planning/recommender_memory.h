@@ -24,8 +24,11 @@ struct RecommenderMemory {
   size_t activations = 0;  // of a step, and the features with their gradients
   size_t workspace = 0;    // on a device: for products, sorting and updates, and the numbers of a step
   size_t pinned = 0;       // on the host, read by a device; not part of totals
-  size_t files = 0;        // of tables, on disk; not part of totals
+  size_t host = 0;   // on the host, for the tables of a device: owners of rows, caches; not part of totals
+  size_t files = 0;  // of tables, on disk; not part of totals
   size_t total() const { return tables + table_state + exchange + dense + activations + workspace; }
+  // On the host, with or without a device.
+  size_t on_host(bool has_device) const { return has_device ? pinned + host : total(); }
   bool operator==(const RecommenderMemory&) const = default;
 };
 

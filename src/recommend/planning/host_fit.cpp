@@ -1,0 +1,137 @@
+#include "recommend/planning/host_fit.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/mpi_module.h"
+#include "config/rules/validate.h"
+#include "core/bytes_text.h"
+#include "core/error.h"
+#include "core/host_memory.h"
+
+namespace trifold {
+
+namespace {
+
+// What each rank takes on its host, the largest first.
+std::vector<size_t> needs_of(const RecommenderSetup& setup, int ranks) {
+  const bool has_device = setup.device == ComputeDevice::Cuda;
+  std::vector<size_t> needs;
+  for (const RecommenderMemory& rank : memory_of_ranks(setup, placement_of(setup, ranks), has_device))
+    needs.push_back(rank.on_host(has_device));
+  std::sort(needs.begin(), needs.end(), std::greater<>());
+  return needs;
+}
+
+// Of the first or last `count`.
+size_t sum_of(const std::vector<size_t>& needs, size_t count, bool of_most) {
+  const auto size = static_cast<std::ptrdiff_t>(std::min(count, needs.size()));
+  return of_most ? std::accumulate(needs.begin(), needs.begin() + size, size_t{0})
+                 : std::accumulate(needs.end() - size, needs.end(), size_t{0});
+}
+
+// Finds changes of a run with which it fits a host.
+class Ways {
+ public:
+  Ways(const RecommendConfig& config, const RecommenderSetup& setup, size_t here, size_t host)
+      : config_(config), setup_(setup), here_(here), host_(host) {}
+
+  // The memory of the ranks of a host if they fit.
+  std::optional<size_t> fits(const RecommendConfig& other) const {
+    try {
+      RecommenderSetup changed = recommender_setup(other, setup_.schema, other.mesh.ranks);
+      changed.training = setup_.training;
+      const size_t all = sum_of(needs_of(changed, other.mesh.ranks), here_, true);
+      return all <= host_ ? std::optional(all) : std::nullopt;
+    } catch (const Error&) {  // not a valid run
+      return std::nullopt;
+    }
+  }
+
+  // The smallest of a few caches with which the run is valid.
+  std::optional<std::string> tables_in_files() const {
+    if (config_.placement.table_storage) return std::nullopt;
+    constexpr double kMostCache = 1024;
+    RecommendConfig other = config_;
+    other.placement.table_storage = ".";
+    for (double cache = config_.placement.table_cache.value_or(1); cache <= kMostCache; cache *= 2) {
+      other.placement.table_cache = cache;
+      if (const auto all = fits(other))
+        return fmt::format("--table-storage DIR --table-cache {} ({} on this host)", cache, bytes_text(*all));
+    }
+    return std::nullopt;
+  }
+
+  std::optional<std::string> more_hosts() const {
+    constexpr int kMostTimes = 64;
+    RecommendConfig other = config_;
+    for (int times = 2; times <= kMostTimes; times *= 2) {
+      other.mesh.ranks = config_.mesh.ranks * times;
+      if (const auto all = fits(other))
+        return fmt::format("--ranks {} on {} times as many hosts ({} on each)", other.mesh.ranks, times,
+                           bytes_text(*all));
+    }
+    return std::nullopt;
+  }
+
+ private:
+  const RecommendConfig& config_;
+  const RecommenderSetup& setup_;
+  size_t here_, host_;
+};
+
+std::string what_would_fit(const Ways& ways) {
+  std::vector<std::string> found;
+  for (const auto& way : {ways.tables_in_files(), ways.more_hosts()})
+    if (way) found.push_back(*way);
+  if (found.empty())
+    return "neither tables in files (--table-storage) nor up to 64 times as many ranks make it fit";
+  return fmt::format("it fits with {}", fmt::join(found, ", or with "));
+}
+
+std::string parts_of(const RecommenderMemory& memory, bool has_device) {
+  if (has_device)
+    return fmt::format("pinned {}, owners of rows and caches {}", bytes_text(memory.pinned),
+                       bytes_text(memory.host));
+  return fmt::format("tables {}, their state {}, batches and exchange {}, MLPs {}, activations {}",
+                     bytes_text(memory.tables), bytes_text(memory.table_state), bytes_text(memory.exchange),
+                     bytes_text(memory.dense), bytes_text(memory.activations));
+}
+
+}  // namespace
+
+size_t memory_for_ranks(bool has_device) { return has_device ? physical_memory() : host_memory(); }
+
+void check_host_fits(const RecommendConfig& config, const RecommenderSetup& setup, size_t host) {
+  if (host == 0) return;
+  const bool has_device = setup.device == ComputeDevice::Cuda;
+  const int ranks = config.mesh.ranks;
+  const auto here = static_cast<size_t>(ranks_to_share_host(ranks));
+  // Which of the ranks are here is not known yet.
+  const size_t least = sum_of(needs_of(setup, ranks), here, false);
+  if (least <= host) return;
+  const std::vector<RecommenderMemory> memory =
+      memory_of_ranks(setup, placement_of(setup, ranks), has_device);
+  const auto most = std::max_element(memory.begin(), memory.end(), [&](const auto& a, const auto& b) {
+    return a.on_host(has_device) < b.on_host(has_device);
+  });
+  bad_input(
+      "{} rank{} of this run need{} {} of memory on this host{}, which has {}: up to {} a rank ({}); {}",
+      here, here == 1 ? "" : "s", here == 1 ? "s" : "", bytes_text(least),
+      has_device ? " for the tables of its devices" : "", bytes_text(host),
+      bytes_text(most->on_host(has_device)), parts_of(*most, has_device),
+      what_would_fit(Ways(config, setup, here, host)));
+}
+
+void check_host_fits(const RecommendConfig& config, const RecommenderSetup& setup) {
+  check_host_fits(config, setup, memory_for_ranks(setup.device == ComputeDevice::Cuda));
+}
+
+}  // namespace trifold
