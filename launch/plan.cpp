@@ -182,9 +182,16 @@ void print_forecast(const PlanReport& report) {
              fits_hardware(report) ? "fits" : "does not fit");
 }
 
-// A rank computes on one stream: neither the step above nor the run overlaps anything of a pair.
+// A rank computes on one stream: the halves of a pair at most take turns.
 void print_pairs(const PlanReport& report) {
   if (report.pairs == 0) return;
+  if (report.turns > 0) {
+    fmt::print(
+        "pairs       {} of {} of a forward and a backward take turns, each while rows of the other one's experts "
+        "travel;\n            one after the other a step takes {}\n",
+        report.turns, report.pairs, seconds_text(report.seconds_without_turns));
+    return;
+  }
   fmt::print("pairs       {} of a forward and a backward (OVERLAP_F_B), each executed one after the other\n",
              report.pairs);
   if (report.overlapped_seconds)

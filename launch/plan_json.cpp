@@ -131,6 +131,8 @@ nlohmann::ordered_json to_json(const PlanReport& report, const ZeroTable& zero) 
       {"step_seconds", report.step_seconds},
       {"bubble", report.simulation.bubble},
       {"overlap_pairs", report.pairs},
+      {"pairs_taking_turns", report.turns},
+      {"step_seconds_without_turns", report.turns > 0 ? Json(report.seconds_without_turns) : Json()},
       {"overlapped_step_seconds", report.overlapped_seconds ? Json(*report.overlapped_seconds) : Json()},
       {"flops", report.flops},
       {"mfu", report.mfu},

@@ -114,10 +114,9 @@ class ManyNetworks final : public FeedForward {
     const Tensor x = selective_ ? input() : Tensor{};
     if (selective_) experts_.set_input(saved, x);
     const auto shared = [&] { return walk_shared_back(run, again, dy, x, saved, with_weights); };
-    const Tensor dx =
-        shared_ ? experts_.backward_input(run, dy, shared, saved) : experts_.backward_input(run, dy, saved);
-    if (with_weights) experts_.backward_weight(run, saved);
-    return dx;
+    const Experts::Beside beside = shared_ ? Experts::Beside(shared) : std::nullopt;
+    return with_weights ? experts_.backward(run, dy, beside, saved)
+                        : experts_.backward_input(run, dy, beside, saved);
   }
 
   void backward_weight(Run& run, Saved& saved) const override {

@@ -103,7 +103,8 @@ int64_t ExchangedRows::most_rows(const Run& run, int64_t tokens) const {
 }
 
 void ExchangedRows::exchange_counts(Run& run, Tensor counts, Tensor all, Tensor first) const {
-  run.mesh.comm(kExpertShareAxes).all_gather(all, first.rows(0, experts_ + 1), run.stream);
+  run.exchange(
+      [&](Stream& on) { run.mesh.comm(kExpertShareAxes).all_gather(all, first.rows(0, experts_ + 1), on); });
   if (run.stream.mode() == Stream::Mode::Dry) return;
   if (counts.data != all.data) run.ops.copy(run.stream, counts, all);
   run.stream.synchronize();
@@ -147,6 +148,7 @@ void for_each_run(const Counted& counted, int ranks, int rank, int64_t round, Bo
 ExchangedRows::Round ExchangedRows::round_of(Run& run, const Counted& counted, const Tensor& own,
                                              int64_t round) const {
   Round result;
+  result.number = round;
   int64_t all = 0;
   for (int rank = 0; rank < ranks_; ++rank) {
     const Piece here = counted.piece(rank_, rank, round), there = counted.piece(rank, rank_, round);
@@ -172,30 +174,41 @@ void ExchangedRows::send(Run& run, Tensor arrived, Tensor own, Tensor counts, in
     for_each_run(counted, ranks_, rank_, round, [&](int, int64_t from, int64_t to, int64_t count) {
       run.ops.copy(run.stream, part.rows.rows(to, to + count), own.rows(from, from + count));
     });
-  if (&on != &run.stream) on.wait(run.stream.record());
-  run.mesh.comm(kExpertShareAxes).all_to_all(arrived, part.rows, part.there, part.here, on);
+  run.mesh.comm(kExpertShareAxes)
+      .all_to_all(arrived, part.rows, part.there, part.here, run.after_computing(on));
+}
+
+ExchangedRows::Returning ExchangedRows::start_back(Run& run, Tensor own, Tensor arrived, Tensor counts,
+                                                   int64_t round) const {
+  const Round part = round_of(run, Counted(*this, run, counts), own, round);
+  Stream& on = run.after_computing(run.exchanges());
+  run.mesh.comm(kExpertShareAxes).all_to_all(part.rows, arrived, part.here, part.there, on);
+  return {part, run.end_of(on)};
+}
+
+void ExchangedRows::end_back(Run& run, Tensor own, Tensor counts, const Returning& returning) const {
+  const Round& part = returning.round;
+  run.stream.wait(returning.arrive);
+  if (!part.is_packed) return;
+  const Counted counted(*this, run, counts);
+  for_each_run(counted, ranks_, rank_, part.number, [&](int rank, int64_t to, int64_t from, int64_t count) {
+    const Tensor sum = own.rows(to, to + count), made = part.rows.rows(from, from + count);
+    if (rank % cut_ == 0)
+      run.ops.copy(run.stream, sum, made);
+    else
+      run.ops.add(run.stream, sum, sum, made);
+  });
 }
 
 void ExchangedRows::send_back(Run& run, Tensor own, Tensor arrived, Tensor counts, int64_t round) const {
-  const Counted counted(*this, run, counts);
   const Arena::Mark mark = run.scratch.mark();
-  const Round part = round_of(run, counted, own, round);
-  run.mesh.comm(kExpertShareAxes).all_to_all(part.rows, arrived, part.here, part.there, run.stream);
-  if (part.is_packed)
-    for_each_run(counted, ranks_, rank_, round, [&](int rank, int64_t to, int64_t from, int64_t count) {
-      const Tensor sum = own.rows(to, to + count), made = part.rows.rows(from, from + count);
-      if (rank % cut_ == 0)
-        run.ops.copy(run.stream, sum, made);
-      else
-        run.ops.add(run.stream, sum, sum, made);
-    });
+  end_back(run, own, counts, start_back(run, own, arrived, counts, round));
   run.scratch.release(mark);
 }
 
 Tensor ExchangedRows::gather(Run& run, Tensor x, Stream& on) const {
   const Tensor all = run.scratch.take(x.dtype, {ranks_ * x.row_count(), x.last_dim()});
-  if (&on != &run.stream) on.wait(run.stream.record());
-  run.mesh.comm(kExpertShareAxes).all_gather(all, x, on);
+  run.mesh.comm(kExpertShareAxes).all_gather(all, x, run.after_computing(on));
   return all;
 }
 

@@ -57,6 +57,11 @@ class ExchangedRows {
   // Rows arrive on stream `on`, which waits for run.stream; `send` takes scratch that the caller gives back after that.
   void send(Run& run, Tensor arrived, Tensor own, Tensor counts, int64_t round, Stream& on) const;
   void send_back(Run& run, Tensor own, Tensor arrived, Tensor counts, int64_t round) const;
+  // The way back in two halves, between which rows are under way on run.exchanges(). `start_back` takes scratch that the
+  // caller gives back after `end_back`.
+  struct Returning;
+  Returning start_back(Run& run, Tensor own, Tensor arrived, Tensor counts, int64_t round) const;
+  void end_back(Run& run, Tensor own, Tensor counts, const Returning& returning) const;
 
   // With TokenDispatch::AllGather, where every rank has as many tokens:
   bool gathers() const { return dispatch_ == TokenDispatch::AllGather; }
@@ -80,6 +85,7 @@ class ExchangedRows {
     Rows here, there;
     Tensor rows;
     bool is_packed = false;
+    int64_t number = 0;
   };
   Round round_of(Run& run, const Counted& counted, const Tensor& own, int64_t round) const;
   // Of the expert axis: the place of a rank that holds a part of its experts.
@@ -97,6 +103,12 @@ class ExchangedRows {
   double factor_;
   ExpertCapacity capacity_;
   TokenDispatch dispatch_;
+};
+
+// Rows on their way back.
+struct ExchangedRows::Returning {
+  Round round;
+  Event arrive;
 };
 
 }  // namespace trifold

@@ -82,7 +82,9 @@ void Experts::take_kept(Run& run, Tensor x, Saved& saved) const {
     exchange_->exchange_counts(run, saved[arriving_], saved[firsts_], saved[own_.first]);
     if (exchange_->gathers()) {
       saved[tokens_] = run.keep.take(DType::I32, {exchange_->ranks(), tokens * choices});
-      run.mesh.comm(kExpertShareAxes).all_gather(saved[tokens_], saved[own_.token], run.stream);
+      run.exchange([&](Stream& on) {
+        run.mesh.comm(kExpertShareAxes).all_gather(saved[tokens_], saved[own_.token], on);
+      });
     }
   }
   count(run, saved);
@@ -122,7 +124,7 @@ Experts::Part Experts::arriving(Run& run, Arena& arena, const Saved& saved, int6
   run.ops.sort_choices(run.stream, part.first, part.row, part.token, expert);
   run.ops.fill(run.stream, sorted_gates, 1.0);
   run.ops.gate_rows(run.stream, sorted_gates, sorted_gates, own(saved[gates_]), saved[own_.row]);
-  exchange_->send(run, part.gates, sorted_gates, counts, round, run.stream);
+  run.exchange([&](Stream& on) { exchange_->send(run, part.gates, sorted_gates, counts, round, on); });
   run.scratch.release(mark);
   return part;
 }
@@ -154,37 +156,6 @@ void Experts::for_each_part(Run& run, const Saved& saved, Body body) const {
     body(part);
     run.scratch.release(mark);
   }
-}
-
-Tensor Experts::start_dispatch(Run& run, Tensor arrived, Tensor sorted, Tensor x, const Saved& saved,
-                               int64_t round, Stream& on) const {
-  if (exchange_->gathers()) return exchange_->gather(run, x, on);
-  run.ops.embedding(run.stream, sorted, x, saved[own_.token], 0, false);
-  exchange_->send(run, arrived, sorted, saved[arriving_], round, on);
-  return {};
-}
-
-Tensor Experts::send_beside(Run& run, Tensor arrived, Tensor sorted, Tensor x, Beside beside,
-                            const Saved& saved) const {
-  Stream& on = beside ? run.side : run.stream;
-  const Arena::Mark mark = run.scratch.mark();
-  const Tensor gathered = start_dispatch(run, arrived, sorted, x, saved, 0, on);
-  const Tensor result = beside ? (*beside)() : Tensor{};
-  if (beside) run.stream.wait(on.record());
-  exchange_->pick(run, arrived, gathered, saved[tokens_], saved[arriving_], 0);
-  if (!beside) run.scratch.release(mark);
-  return result;
-}
-
-Tensor Experts::dispatched(Run& run, Arena& arena, Tensor x, const Saved& saved, const Part& part) const {
-  if (!exchange_) return x;
-  const Tensor arrived = arena.take(run.dtype, {part.token.elements(), x.last_dim()});
-  const Arena::Mark mark = run.scratch.mark();
-  const Tensor sorted = exchange_->gathers() ? Tensor{} : take_sorted(run, saved, x.last_dim());
-  const Tensor gathered = start_dispatch(run, arrived, sorted, x, saved, part.round, run.stream);
-  exchange_->pick(run, arrived, gathered, saved[tokens_], saved[arriving_], part.round);
-  run.scratch.release(mark);
-  return arrived;
 }
 
 void Experts::take_in(Run& run, Tensor rows, Tensor x, Tensor arrived, const Saved& saved,
@@ -219,15 +190,6 @@ void Experts::compute_dinner(Run& run, Tensor rows, Tensor dgates, const Saved& 
   run.scratch.release(mark);
 }
 
-void Experts::give_back(Run& run, Tensor sorted, Tensor rows, const Saved& saved, const Part& part) const {
-  if (!exchange_) return;  // they are the same
-  const Arena::Mark mark = run.scratch.mark();
-  const Tensor arrived = run.scratch.take(rows.dtype, rows.shape);
-  run.ops.embedding(run.stream, arrived, rows, part.row, 0, false);
-  exchange_->send_back(run, sorted, arrived, saved[arriving_], part.round);
-  run.scratch.release(mark);
-}
-
 Tensor Experts::mix(Run& run, Tensor y, Beside beside, Saved& saved) const {
   const Tensor sorted = take_sorted(run, saved, y.last_dim());
   const bool travels = exchange_ && at_once(run, saved);
@@ -235,8 +197,9 @@ Tensor Experts::mix(Run& run, Tensor y, Beside beside, Saved& saved) const {
   if (travels) {
     arrived = run.scratch.take(run.dtype, {saved[here_.token].elements(), y.last_dim()});
     plus = send_beside(run, arrived, sorted, saved[x_], beside, saved);
-  } else if (beside) {
-    plus = (*beside)();
+  } else {
+    if (beside) plus = (*beside)();
+    take_turns(run);
   }
   for_each_part(run, saved, [&](const Part& part) {
     const Arena::Mark begin = run.scratch.mark();
@@ -247,7 +210,7 @@ Tensor Experts::mix(Run& run, Tensor y, Beside beside, Saved& saved) const {
     activate(run, a, part);
     run.ops.gate_rows(run.stream, a, a, part.gates, part.row);
     run.ops.expert_product(run.stream, rows, a, run.weight(down_), part.first, true);
-    give_back(run, sorted, rows, saved, part);
+    give_back(run, sorted, rows, {}, saved, part);
     run.scratch.release(begin);
   });
   clear_dropped(run, sorted, saved);
@@ -282,7 +245,7 @@ Tensor Experts::forward_added(Run& run, const DropoutAdd& add, Tensor residual, 
   return sum;
 }
 
-Tensor Experts::backward_input(Run& run, Tensor dy, Beside beside, Saved& saved) const {
+Tensor Experts::walk_back(Run& run, Tensor dy, Beside beside, Saved& saved, bool with_weights) const {
   const Tensor dx = run.flow.take(run.dtype, dy.shape);
   const Tensor dlogits = run.flow.take(run.dtype, saved[logits_].shape);
   saved[dlogits_] = own(dlogits);
@@ -292,6 +255,11 @@ Tensor Experts::backward_input(Run& run, Tensor dy, Beside beside, Saved& saved)
   if (once && exchange_)
     saved[dy_] = run.flow.take(run.dtype, {saved[here_.token].elements(), dy.last_dim()});
 
+  // In a pair the input travels for the weights when the gradients go back.
+  const Arena::Mark begin_of_all = run.scratch.mark();
+  Tensor again;
+  if (with_weights && once && exchange_ && run.other_half != nullptr)
+    again = run.scratch.take(run.dtype, {saved[here_.token].elements(), dy.last_dim()});
   const Arena::Mark mark = run.scratch.mark();
   const Tensor sorted = take_sorted(run, saved, dy.last_dim());
   Tensor more;
@@ -299,6 +267,7 @@ Tensor Experts::backward_input(Run& run, Tensor dy, Beside beside, Saved& saved)
     more = send_beside(run, saved[dy_], sorted, dy, beside, saved);
   else if (beside)
     more = (*beside)();
+  if (!once) take_turns(run);
   const Shape of_choices{saved[own_.token].elements(), 1};
   const Tensor dgates = run.scratch.take(saved[gates_].dtype, of_choices);
   for_each_part(run, saved, [&](Part part) {
@@ -311,9 +280,14 @@ Tensor Experts::backward_input(Run& run, Tensor dy, Beside beside, Saved& saved)
       part.dy = dispatched(run, run.scratch, dy, saved, part);
     }
     compute_dinner(run, rows, dgates_here, saved, part);
-    if (exchange_) exchange_->send_back(run, dgates, dgates_here, saved[arriving_], part.round);
+    std::optional<ExchangedRows::Returning> gates;
+    if (exchange_ && part.kept && run.other_half != nullptr)
+      gates = exchange_->start_back(run, dgates, dgates_here, saved[arriving_], part.round);
+    else if (exchange_)
+      exchange_->send_back(run, dgates, dgates_here, saved[arriving_], part.round);
     run.ops.expert_product(run.stream, rows, part.dinner, up_matrices(run.weight(up_)), part.first, false);
-    give_back(run, sorted, rows, saved, part);
+    give_back(run, sorted, rows, part.kept ? again : Tensor{}, saved, part);
+    if (gates) exchange_->end_back(run, dgates, saved[arriving_], *gates);
     run.scratch.release(begin);
   });
   Tensor dgates_of_own = dgates;
@@ -334,10 +308,12 @@ Tensor Experts::backward_input(Run& run, Tensor dy, Beside beside, Saved& saved)
   if (more.rank() > 0) run.ops.add(run.stream, dx, dx, more);
   run.scratch.release(mark);
   run.show(name_, "input gradient", dx);
+  if (with_weights) add_gradients(run, again, saved);
+  run.scratch.release(begin_of_all);
   return dx;
 }
 
-void Experts::backward_weight(Run& run, Saved& saved) const {
+void Experts::add_gradients(Run& run, Tensor again, Saved& saved) const {
   const Tensor x = saved[x_];
   const Arena::Mark begin = run.scratch.mark();
   run.ops.gemm(run.stream, run.grad(router_), saved[dlogits_], true, router_input(run, x), false, 1,
@@ -354,7 +330,7 @@ void Experts::backward_weight(Run& run, Saved& saved) const {
       compute_inner(run, rows, {}, saved, part);
       compute_dinner(run, rows, dgates, saved, part);
     }
-    take_in(run, rows, x, {}, saved, part);
+    take_in(run, rows, x, part.kept ? again : Tensor{}, saved, part);
     run.ops.expert_product_weight(run.stream, up_matrices(run.grad(up_)), part.dinner, rows, part.first,
                                   run.adds_to(up_));
     activate(run, a, part);

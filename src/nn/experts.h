@@ -18,7 +18,8 @@
 // in rounds. Nothing is kept of these then: backward computes them again, once for inputs and once for weights.
 // Where the experts themselves are cut, outputs and gradients of rows are sums of what their parts make of them.
 // Rows that come at once travel on the side stream while what is `beside` the experts is computed, such as a network for
-// all tokens; what comes back does not.
+// all tokens; what comes back does not. Beside another half (Run::other_half) that computes too, there and back, in forward and
+// backward, and what crosses a third time in a whole backward goes when gradients come back.
 //
 // Under sequence parallelism a tensor rank has some of the rows, and its experts are those of the expert grid: it
 // sends its own rows. Router losses are of whole sequences, so tensor ranks gather each other's logits, and going
@@ -85,9 +86,15 @@ class Experts final : public Layer {
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override {  // [T, C] -> [T, C]
     return backward_input(run, dy, {}, saved);
   }
-  // The same plus beside(). If run.flow is run.scratch, what that takes of it is given back.
-  Tensor backward_input(Run& run, Tensor dy, Beside beside, Saved& saved) const;
-  void backward_weight(Run& run, Saved& saved) const override;
+  Tensor backward(Run& run, Tensor dy, Saved& saved) const override { return backward(run, dy, {}, saved); }
+  // Both plus beside(). If run.flow is run.scratch, what that takes of it is given back.
+  Tensor backward_input(Run& run, Tensor dy, Beside beside, Saved& saved) const {
+    return walk_back(run, dy, beside, saved, false);
+  }
+  Tensor backward(Run& run, Tensor dy, Beside beside, Saved& saved) const {
+    return walk_back(run, dy, beside, saved, true);
+  }
+  void backward_weight(Run& run, Saved& saved) const override { add_gradients(run, {}, saved); }
   bool weight_backward_reads_weights() const override { return exchange_ && shape_.buffer_factor > 0; }
   // Replaces the input that forward saved by a recomputed one, before backward_weight.
   void set_input(Saved& saved, Tensor x) const { saved[x_] = x; }
@@ -163,8 +170,15 @@ class Experts final : public Layer {
   // part.dinner of part.dy, and dgates as they are sent back. `rows` as above.
   void compute_dinner(Run& run, Tensor rows, Tensor dgates, const Saved& saved, const Part& part) const;
   // What the experts here have made of a part, [rows, columns] in its order, to where it came from: into the rows
-  // of `sorted`, one for each choice here.
-  void give_back(Run& run, Tensor sorted, Tensor rows, const Saved& saved, const Part& part) const;
+  // of `sorted`, one for each choice here. The input that was kept travels along, into `again` as it arrives, if that
+  // has dims.
+  void give_back(Run& run, Tensor sorted, Tensor rows, Tensor again, const Saved& saved,
+                 const Part& part) const;
+  // Where rows come in rounds, whose number depends on data, they are under way by themselves.
+  void take_turns(Run& run) const;
+  Tensor walk_back(Run& run, Tensor dy, Beside beside, Saved& saved, bool with_weights) const;
+  // The gradients of weights. `again` is the input as it has arrived, if it has dims.
+  void add_gradients(Run& run, Tensor again, Saved& saved) const;
   // Columns of the first projection: two of Swiglu for each of the second.
   int64_t inner_width() const { return activation_ == ActivationKind::Swiglu ? 2 * ffn_ : ffn_; }
   // The first projections of the experts here, [E, F, C] or, of Swiglu, [E, 2F, C].

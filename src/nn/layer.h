@@ -73,6 +73,18 @@ class TensorWatch {
   virtual void see(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream) = 0;
 };
 
+// The other half of a pair of actions, a forward and a backward, that a plan runs side by side on one rank: each computes
+// while what the other has sent to other ranks is under way.
+class OtherHalf {
+ public:
+  explicit OtherHalf(Stream& stream) : exchanges(stream) {}
+  virtual ~OtherHalf() = default;
+  // Lets it compute until it waits in turn, or is done.
+  virtual void compute() = 0;
+
+  Stream& exchanges;  // where both halves put what is under way while the other one computes
+};
+
 // The context in which a layer runs. All references outlive the call.
 struct Run {
   Stream& stream;  // where all computation goes
@@ -113,6 +125,32 @@ struct Run {
   Tensor choice_counts = {};
   // This forward is repeated for what it keeps; its output is not read (nn/recompute.h).
   bool repeats = false;
+  // Null if this action runs by itself.
+  OtherHalf* other_half = nullptr;
+
+  // The stream for all collectives of a communicator of which some are under way while a layer is in `meanwhile`: that of
+  // the pair, or `stream`.
+  Stream& exchanges() const { return other_half != nullptr ? other_half->exchanges : stream; }
+  // `on`, a stream for collectives, where what is enqueued next finds all that `stream` has computed so far.
+  Stream& after_computing(Stream& on) const {
+    if (&on != &stream) on.wait(stream.record());
+    return on;
+  }
+  // Completes with all that is on `on` so far; at once if that is `stream`.
+  Event end_of(Stream& on) const { return &on == &stream ? Event{} : on.record(); }
+  // Calls collective(exchanges()) between what `stream` has computed so far and what it computes from now on.
+  template <class Collective>
+  void exchange(Collective collective) const {
+    collective(after_computing(exchanges()));
+    stream.wait(end_of(exchanges()));
+  }
+  // To be called by a layer that has put all it could on exchanges() and has nothing left to compute without what is under
+  // way. How often it does so must not depend on data: the ranks of a stage then all interleave the halves, and their
+  // collectives, in the same order. A repeated forward does not, because the forward in the other half would run out
+  // of turns.
+  void meanwhile() const {
+    if (other_half != nullptr && !repeats) other_half->compute();
+  }
 
   // The arena for a block's output.
   Arena& output() const { return outgoing != nullptr ? *outgoing : keep; }
@@ -149,16 +187,16 @@ struct Run {
     return grad(id);
   }
   // The same run with another arena for `keep`.
-  Run keeping_in(Arena& other) const {
-    return {stream,   side,       ops,   mesh,    params,      grads,         other,
-            flow,     scratch,    batch, dtype,   training,    seed,          loss_scale,
-            loss_sum, weight_sum, watch, nullptr, router_sums, choice_counts, repeats};
+  Run keeping_in(Arena& arena) const {
+    return {stream,  side,    ops,         mesh,          params,  grads,      arena,    flow,
+            scratch, batch,   dtype,       training,      seed,    loss_scale, loss_sum, weight_sum,
+            watch,   nullptr, router_sums, choice_counts, repeats, other_half};
   }
   // The same run with another arena for `flow`.
-  Run flowing_in(Arena& other) const {
-    return {stream,   side,       ops,   mesh,    params,      grads,         keep,
-            other,    scratch,    batch, dtype,   training,    seed,          loss_scale,
-            loss_sum, weight_sum, watch, nullptr, router_sums, choice_counts, repeats};
+  Run flowing_in(Arena& arena) const {
+    return {stream,  side,    ops,         mesh,          params,  grads,      keep,     arena,
+            scratch, batch,   dtype,       training,      seed,    loss_scale, loss_sum, weight_sum,
+            watch,   nullptr, router_sums, choice_counts, repeats, other_half};
   }
 };
 

@@ -43,6 +43,7 @@ Executor::Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, Pa
       measuring_(true),
       messages_(Messages::measuring()),
       scratch_(Arena::measuring()),
+      beside_(Arena::measuring()),
       losses_(Buffer::shared(sizeof(LossSums), ops.device)) {
   flows_.push_back(Arena::measuring());
   flows_.push_back(Arena::measuring());
@@ -55,6 +56,7 @@ Executor::Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, Pa
     : Executor(std::move(place), mesh, ops, params, grads, stream, side, dtype) {
   measuring_ = false;
   scratch_ = Arena(memory.scratch, ops.device);
+  beside_ = Arena(memory.beside, ops.device);
   for (int i = 0; i < 2; ++i)
     flows_[static_cast<size_t>(i)] = Arena(i < memory.flows ? memory.flow : 0, ops.device);
   messages_ = Messages(memory.message, memory.messages, ops.device);
@@ -74,7 +76,7 @@ Executor::Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, Pa
 }
 
 Executor::~Executor() {
-  for (Stream* stream : {&side_, place_.forward_stream, place_.backward_stream}) {
+  for (Stream* stream : {&side_, place_.forward_stream, place_.backward_stream, place_.exchange_stream}) {
     try {
       if (stream != nullptr) stream->synchronize();
     } catch (...) {  // rethrown by the next wait for the stream
@@ -187,13 +189,10 @@ void Executor::execute(const Action& action, const StepInputs& inputs) {
     return;
   switch (action.kind) {
     case ActionKind::F:
-      return forward(action, inputs);
     case ActionKind::B:
-      return whole_backward(action, inputs);
     case ActionKind::I:
-      return input_backward(action, inputs);
     case ActionKind::W:
-      return weight_backward(action, inputs);
+      return compute(action, inputs, {});
     case ActionKind::ReduceGrad:
       return grads_->reduce(model_block(action), stream_);
     case ActionKind::Unshard:
@@ -249,6 +248,11 @@ void Executor::enqueue(const RankPlan& row, const StepInputs& inputs) {
   if (measuring_) find_kept_blocks(row);
   for (size_t i = 0; i < row.size();) {
     try {
+      if (row[i].overlaps_next) {
+        execute_pair(row[i], row.at(i + 1), inputs);
+        i += 2;
+        continue;
+      }
       const size_t end = is_message(row[i].kind) ? batch_end(row, i) : i + 1;
       if (inputs.watch != nullptr) inputs.watch->before(row[i]);
       if (is_message(row[i].kind))

@@ -6,6 +6,12 @@
 // adjacent messages of one direction are exchanged together. Only the consumer of a message waits for it.
 //
 // Memory: each micro-batch in flight on a stage has a *slot* with an arena for the tensors its forward keeps.
+// A pair of a forward and a backward (Action::overlaps_next) takes turns: while what one half has sent to other ranks is
+// under way, the other one computes (OtherHalf). The forward is on a stack of its own for that (core/fiber.h), and has
+// temporaries of its own. Which half computes when follows from the plan and the layers alone, so ranks whose rows and
+// blocks are alike start their collectives in the same order. Pairs that are watched, and those in a walk that measures,
+// run one after the other.
+//
 // In a whole backward (B), activation gradients alternate between two arenas: a block's backward reads dy
 // from one and leaves dx in the other. An I leaves its gradients in an arena that is held until its W.
 // What a block keeps of a micro-batch and the plan off-loads is in a kept block of its own (pipeline/offloading.h).
@@ -19,6 +25,7 @@
 #include <span>
 #include <vector>
 
+#include "core/fiber.h"
 #include "core/function_ref.h"
 #include "nn/layer.h"
 #include "pipeline/block_graphs.h"
@@ -58,6 +65,8 @@ struct PipelinePlace {
   bool offloads_device = false;
   std::string offload_folder = {};
   Stream* offload_stream = nullptr;
+  Stream* exchange_stream =
+      nullptr;           // for what the halves of pairs have under way; null if the plan has no pairs
   RankPlan forward_row;  // the row of `evaluate`; empty: forward_row_of the other members
 };
 
@@ -204,23 +213,27 @@ class Executor {
   const Batch& batch_of(int micro, const StepInputs& inputs);
   // The shape of a stage's output, and of its gradient.
   Shape boundary(const Batch& batch, int stage) const;
-  // `outgoing`: the arena for the block's output; null: its output is kept.
-  Run make_run(const Action& action, Slot& slot, Arena& keep, Arena& flow, Arena* outgoing,
-               const StepInputs& inputs);
+  // An action as half of a pair, or by itself.
+  struct Half {
+    OtherHalf* other = nullptr;
+    Arena* beside = nullptr;  // the forward's memory; null: that of actions by themselves
+  };
   // Does `work(run)`, the part of an action for block `index` of the stage, and shows it to the watch.
   // `through` points to the input and receives the output; null if nothing flows through.
   struct BlockUse {
     size_t index;
     Arena& flow;
     Tensor* through;
-    Arena* outgoing = nullptr;
+    Half half = {};
+    Arena* outgoing = nullptr;        // for the block's output; null: that is kept
     KeptBlock* kept_block = nullptr;  // for what the forward keeps; null: the slot's own memory
   };
+  Run make_run(const Action& action, Slot& slot, const BlockUse& use, const StepInputs& inputs);
   template <class Work>
   void compute(const Action& action, const StageState& state, Slot& slot, const BlockUse& use,
                const StepInputs& inputs, Work work);
   void forward_block(const Action& action, StageState& state, Slot& slot, size_t index,
-                     const StepInputs& inputs);
+                     const StepInputs& inputs, const Half& half);
 
   // Called before a block of the stage is computed: opens its gradients if the block will add to them.
   bool opens_gradients(ActionKind kind, const StageState& state, size_t index,
@@ -228,10 +241,12 @@ class Executor {
   void open_gradients(ActionKind kind, const StageState& state, size_t index, const StepInputs& inputs);
   int model_block(const Action& action);
   void execute(const Action& action, const StepInputs& inputs);
-  void forward(const Action& action, const StepInputs& inputs);
-  void whole_backward(const Action& action, const StepInputs& inputs);
-  void input_backward(const Action& action, const StepInputs& inputs);
-  void weight_backward(const Action& action, const StepInputs& inputs);
+  void compute(const Action& action, const StepInputs& inputs, const Half& half);
+  void execute_pair(const Action& first, const Action& second, const StepInputs& inputs);
+  void forward(const Action& action, const StepInputs& inputs, const Half& half);
+  void whole_backward(const Action& action, const StepInputs& inputs, const Half& half);
+  void input_backward(const Action& action, const StepInputs& inputs, const Half& half);
+  void weight_backward(const Action& action, const StepInputs& inputs, const Half& half);
   Tensor input_of(StageState& state, int micro);
   void find_kept_blocks(const RankPlan& row);
   void move_activations(const Action& action);
@@ -267,7 +282,9 @@ class Executor {
   Offloading offloading_;     // after the kept blocks, whose moves it awaits
   std::vector<Arena> flows_;  // two; the second may be empty
   Arena scratch_;
-  Buffer losses_;  // f64 [global batches, kLossNumbers], as in LossSums
+  Arena beside_;                  // scratch and flow of a forward beside a backward
+  std::unique_ptr<Fiber> fiber_;  // in which such forwards run; made for the first
+  Buffer losses_;                 // f64 [global batches, kLossNumbers], as in LossSums
   int64_t loss_rows_ = 1;
   Buffer choices_;
   Tensor choice_counts_;  // in it

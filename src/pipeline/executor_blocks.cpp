@@ -5,8 +5,7 @@
 
 namespace trifold {
 
-Run Executor::make_run(const Action& action, Slot& slot, Arena& keep, Arena& flow, Arena* outgoing,
-                       const StepInputs& inputs) {
+Run Executor::make_run(const Action& action, Slot& slot, const BlockUse& use, const StepInputs& inputs) {
   const int64_t batch = inputs.micros_per_batch == 0 ? 0 : action.micro / inputs.micros_per_batch;
   const Tensor losses = this->losses().rows(batch, batch + 1).reshape({kLossNumbers});
   return {stream_,
@@ -15,9 +14,9 @@ Run Executor::make_run(const Action& action, Slot& slot, Arena& keep, Arena& flo
           mesh_,
           measuring_ ? params_ : params_.at_version(action.version),
           grads_,
-          keep,
-          flow,
-          scratch_,
+          use.kept_block != nullptr ? use.kept_block->memory() : slot.keep,
+          use.flow,
+          use.half.beside != nullptr ? *use.half.beside : scratch_,
           &slot.batch,
           dtype_,
           inputs.training,
@@ -26,17 +25,18 @@ Run Executor::make_run(const Action& action, Slot& slot, Arena& keep, Arena& flo
           losses.rows(0, 1),
           losses.rows(1, 2),
           inputs.watch,
-          outgoing,
+          use.outgoing,
           losses.rows(2, 4),
-          choice_counts_};
+          choice_counts_,
+          false,
+          use.half.other};
 }
 
 template <class Work>
 void Executor::compute(const Action& action, const StageState& state, Slot& slot, const BlockUse& use,
                        const StepInputs& inputs, Work work) {
   const StageBlock& block = state.stage.blocks[use.index];
-  Arena& keep = use.kept_block != nullptr ? use.kept_block->memory() : slot.keep;
-  Run run = make_run(action, slot, keep, use.flow, use.outgoing, inputs);
+  Run run = make_run(action, slot, use, inputs);
   if (graphs_ && inputs.training && inputs.watch == nullptr) {
     const BlockWork of_block{action.kind,
                              block.index,
@@ -75,7 +75,7 @@ void Executor::open_gradients(ActionKind kind, const StageState& state, size_t i
   if (opens_gradients(kind, state, index, inputs)) grads_->open(state.stage.blocks[index].index, stream_);
 }
 
-void Executor::forward(const Action& action, const StepInputs& inputs) {
+void Executor::forward(const Action& action, const StepInputs& inputs, const Half& half) {
   StageState& state = state_of(action);
   const int count = static_cast<int>(state.stage.blocks.size());
   const int from = action.block == Action::kAll ? 0 : action.block;
@@ -87,16 +87,16 @@ void Executor::forward(const Action& action, const StepInputs& inputs) {
     taken.output = x;
   }
   Slot& slot = state.slots.of(action.micro);
-  if (!is_open_) flows_[0].reset();  // discards the gradients of the last backward
+  if (half.beside == nullptr && !is_open_) flows_[0].reset();  // discards the gradients of the last backward
   for (int index = from; index < to; ++index)
-    forward_block(action, state, slot, static_cast<size_t>(index), inputs);
+    forward_block(action, state, slot, static_cast<size_t>(index), inputs, half);
   if (to == count && !keeps_for_backward_) release_forward_only(state, slot);
 }
 
 // If another rank has the next stage, the output of a stage is in a message of its own, from which it is
 // sent. If the block kept its output anyway, that message is not needed.
 void Executor::forward_block(const Action& action, StageState& state, Slot& slot, size_t index,
-                             const StepInputs& inputs) {
+                             const StepInputs& inputs, const Half& half) {
   const StageBlock& block = state.stage.blocks.at(index);
   check(slot.forwarded == static_cast<int>(index), "the blocks before it have not gone forward");
   ++slot.forwarded;
@@ -116,8 +116,9 @@ void Executor::forward_block(const Action& action, StageState& state, Slot& slot
   KeptBlock* kept_block = slot.kept_block(static_cast<int>(index));
   if (kept_block != nullptr) offloading_.begin(*kept_block, stream_);
   compute(action, state, slot,
-          {index, flows_[0], &slot.output, leaves ? &message->memory : nullptr, kept_block}, inputs,
-          [&](Run& run) { slot.output = block.layer->forward(run, slot.output, saved); });
+          {index, half.beside != nullptr ? *half.beside : flows_[0], &slot.output, half,
+           leaves ? &message->memory : nullptr, kept_block},
+          inputs, [&](Run& run) { slot.output = block.layer->forward(run, slot.output, saved); });
   if (kept_block != nullptr) offloading_.filled(*kept_block);
   if (!keeps_for_backward_) release_activations(slot, static_cast<int>(index) - 1);
   if (leaves && message->memory.mark() == 0) messages_.release(*message);
@@ -231,7 +232,7 @@ BlockSpan span_of(const Action& action, const Stage& stage) {
 
 }  // namespace
 
-void Executor::whole_backward(const Action& action, const StepInputs& inputs) {
+void Executor::whole_backward(const Action& action, const StepInputs& inputs, const Half& half) {
   StageState& state = state_of(action);
   Slot& slot = state.slots.of(action.micro);
   const auto [from, to] = span_of(action, state.stage);
@@ -246,7 +247,7 @@ void Executor::whole_backward(const Action& action, const StepInputs& inputs) {
     params_.enter(part.index, stream_);
     open_gradients(action.kind, state, index, inputs);
     await_activations(slot, block);
-    compute(action, state, slot, {index, flow, &slot.gradient}, inputs,
+    compute(action, state, slot, {index, flow, &slot.gradient, half}, inputs,
             [&](Run& run) { slot.gradient = part.layer->backward(run, slot.gradient, slot.saved[index]); });
     release_activations(slot, block);
   }
@@ -257,7 +258,7 @@ void Executor::whole_backward(const Action& action, const StepInputs& inputs) {
   finish(state, slot);
 }
 
-void Executor::input_backward(const Action& action, const StepInputs& inputs) {
+void Executor::input_backward(const Action& action, const StepInputs& inputs, const Half& half) {
   StageState& state = state_of(action);
   Slot& slot = state.slots.of(action.micro);
   const auto [from, to] = span_of(action, state.stage);
@@ -273,14 +274,14 @@ void Executor::input_backward(const Action& action, const StepInputs& inputs) {
     params_.enter(part.index, stream_);
     open_gradients(action.kind, state, index, inputs);
     await_activations(slot, block);
-    compute(action, state, slot, {index, pending->memory, &slot.gradient}, inputs, [&](Run& run) {
+    compute(action, state, slot, {index, pending->memory, &slot.gradient, half}, inputs, [&](Run& run) {
       slot.gradient = part.layer->backward_input(run, slot.gradient, slot.saved[index]);
     });
   }
   if (to == 0) pass_gradient(state, action.micro, slot.gradient);
 }
 
-void Executor::weight_backward(const Action& action, const StepInputs& inputs) {
+void Executor::weight_backward(const Action& action, const StepInputs& inputs, const Half& half) {
   StageState& state = state_of(action);
   Slot& slot = state.slots.of(action.micro);
   PendingWeightGrad* pending = state.slots.find_pending(action.micro);
@@ -292,7 +293,7 @@ void Executor::weight_backward(const Action& action, const StepInputs& inputs) {
     open_gradients(action.kind, state, index, inputs);
     await_activations(slot, block);
     if (part.layer->weight_backward_reads_weights()) params_.enter(part.index, stream_);
-    compute(action, state, slot, {index, pending->memory, nullptr}, inputs,
+    compute(action, state, slot, {index, pending->memory, nullptr, half}, inputs,
             [&](Run& run) { part.layer->backward_weight(run, slot.saved[index]); });
     release_activations(slot, block);
   }

@@ -39,6 +39,7 @@ ActivationMemory Executor::measured() const {
   for (const Arena& flow : flows_) memory.flow = std::max(memory.flow, flow.peak());
   memory.flows = flows_[1].peak() == 0 ? 1 : 2;
   memory.scratch = scratch_.peak();
+  memory.beside = beside_.peak();
   memory.message = messages_.bytes();
   memory.kept_blocks = offloading_.peak();
   if (place_.offloads_device) {

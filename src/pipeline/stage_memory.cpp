@@ -5,8 +5,8 @@
 namespace trifold {
 
 size_t ActivationMemory::total() const {
-  size_t bytes =
-      static_cast<size_t>(flows) * flow + scratch + message * static_cast<size_t>(messages) + kept_blocks;
+  size_t bytes = static_cast<size_t>(flows) * flow + scratch + beside +
+                 message * static_cast<size_t>(messages) + kept_blocks;
   for (const StageMemory& stage : stages) bytes += stage.total();
   return bytes;
 }

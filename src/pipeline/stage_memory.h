@@ -30,6 +30,7 @@ struct ActivationMemory {
   size_t flow = 0;     // of one of the gradient arenas of B
   int flows = 2;       // 1 if every stage has only one block
   size_t scratch = 0;  // temporaries
+  size_t beside = 0;   // those of a forward beside a backward; 0 if the plan has no such pairs
   size_t message = 0;  // of one message
   int messages = 0;
   size_t kept_blocks = 0;  // the most bytes of kept blocks in memory at once; on a device those of the places

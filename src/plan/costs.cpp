@@ -111,9 +111,12 @@ PlanCosts counted_costs(const PlanConfig& config, const Model& model) {
         numbers, moved.input / costs.bytes_per_second + numbers.input_calls * latency, in_input * attention);
     const ExpertParts rows = expert_bytes_of(run, block.experts, load);
     const ExpertParts more = more_expert_flops(run, block.experts, load);
-    const auto rows_seconds = [&](double sent, int calls, double products) {
-      return sent / costs.bytes_per_second + products * per_flop +
+    const auto travel_seconds = [&](double sent, int calls) {
+      return sent / costs.bytes_per_second +
              static_cast<double>(rounds * calls * (run.mesh.expert_ranks() - 1)) * costs.message_latency;
+    };
+    const auto rows_seconds = [&](double sent, int calls, double products) {
+      return travel_seconds(sent, calls) + products * per_flop;
     };
     costs.blocks.push_back({flops.forward * per_flop + sums.forward * sum + forward.exposed +
                                 rows_seconds(rows.forward, block.experts.forward_calls, more.forward),
@@ -122,8 +125,15 @@ PlanCosts counted_costs(const PlanConfig& config, const Model& model) {
                             flops.weight * per_flop + sums.weight * sum +
                                 rows_seconds(rows.weight, block.experts.weight_calls, more.weight),
                             0});
+    BlockSeconds& seconds = costs.blocks.back();
+    if (rounds == 1) {  // rounds are not left to the other half of a pair, nor is a repeated forward
+      const ExpertNumbers& calls = block.experts;
+      seconds.f_rows = travel_seconds(rows.forward, calls.forward_calls);
+      seconds.i_rows = travel_seconds(rows.input, calls.input_calls) -
+                       (run.mesh.recompute_granularity == RecomputeGranularity::Full ? seconds.f_rows : 0);
+      seconds.w_rows = travel_seconds(rows.weight, calls.weight_calls);
+    }
     if (flops.shared > 0) {
-      BlockSeconds& seconds = costs.blocks.back();
       seconds.b = seconds.i + seconds.w - flops.shared * per_flop - sums.shared * sum;
     }
     costs.context.push_back({forward.hidden + input.hidden, forward.exposed + input.exposed});
@@ -134,7 +144,13 @@ PlanCosts counted_costs(const PlanConfig& config, const Model& model) {
 // With sharded weights a layer also waits for its weights.
 BlockSeconds block_seconds(const BlockCost& cost, const GatherSeconds& gathers) {
   const PartSeconds all = cost.all();
-  return {all.forward + gathers.forward, all.input + gathers.backward, all.weight, 0};
+  return {all.forward + gathers.forward,
+          all.input + gathers.backward,
+          all.weight,
+          0,
+          cost.rows.forward,
+          cost.rows.input,
+          cost.rows.weight};
 }
 
 // The cost of a block, of which the model's head may be several.
@@ -266,6 +282,9 @@ StageCost stage_cost(const CutModel& model, size_t stage, const PlanCosts& costs
     cost.i += seconds.i;
     cost.w += seconds.w;
     cost.b += seconds.whole_backward();
+    cost.f_exchanges += seconds.f_rows;
+    cost.i_exchanges += seconds.i_rows;
+    cost.b_exchanges += seconds.i_rows + seconds.w_rows;
   }
   if (model.stages.size() > 1) {
     cost.f += costs.waited_message;
@@ -293,6 +312,7 @@ PlanCosts make_schedule_costs(const PretrainConfig& run, const Model& model) {
 
 CostModel computing_costs(const PretrainConfig& run, const CutModel& model, const PlanCosts& costs) {
   CostModel all;
+  if (run.mesh.overlap_moe_expert_parallel_comm) all.pairs = Together::Turns;
   all.message_seconds = costs.message_latency;
   all.bytes_per_second = costs.bytes_per_second;
   for (size_t stage = 0; stage < model.stages.size(); ++stage) {

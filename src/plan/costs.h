@@ -20,6 +20,8 @@ struct BlockSeconds {
   double i = 0;
   double w = 0;
   double b = 0;  // of a whole backward, which may be less than i + w; 0: i + w
+  // The parts of f, i and w in which rows of experts travel and nothing else is computed; 0 if measured as a part of them.
+  double f_rows = 0, i_rows = 0, w_rows = 0;
 
   double whole_backward() const { return b > 0 ? b : i + w; }
   BlockSeconds times(double factor) const { return {factor * f, factor * i, factor * w, factor * b}; }

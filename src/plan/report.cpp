@@ -118,14 +118,31 @@ class Builder {
     return 1e12 * (costs_.forecast->work.products_in_8bit ? hardware.tflops_8bit : hardware.tflops);
   }
 
-  void count_pairs() {
-    for (const RankPlan& row : order_.compute)
-      report_.pairs += static_cast<int>(
+  static int pairs_of(const Plan& plan) {
+    int pairs = 0;
+    for (const RankPlan& row : plan)
+      pairs += static_cast<int>(
           std::count_if(row.begin(), row.end(), [](const Action& action) { return action.overlaps_next; }));
-    if (report_.pairs == 0) return;
+    return pairs;
+  }
+
+  void compare_turns() {
+    report_.turns = pairs_of(report_.plan);
+    StepOrder apart = order_;
+    apart.take_turns = false;
     CostModel cost = cost_model();
     cost.timeline = false;
-    cost.overlap_pairs = true;
+    report_.seconds_without_turns =
+        simulate(complete_plan(apart, shape_), shape_, cost).makespan / order_.batches;
+  }
+
+  void count_pairs() {
+    report_.pairs = pairs_of(order_.compute);
+    if (report_.pairs == 0) return;
+    if (order_.take_turns) compare_turns();
+    CostModel cost = cost_model();
+    cost.timeline = false;
+    cost.pairs = Together::AtOnce;
     try {
       std::optional<std::pair<int, int>> tied;
       if (shape_.tied) tied = {0, shape_.stages - 1};

@@ -83,10 +83,13 @@ struct PlanReport {
   int64_t tokens = 0;                        // of one step
   Plan plan;
   Plan computation;  // as generated or read: before completion, with pairs still marked
-  // Forward and backward actions that the order pairs (OVERLAP_F_B); the plan runs them one after the other.
+  // Forward and backward actions that the order pairs (OVERLAP_F_B). The plan runs them one after the other, or lets
+  // `turns` of them take turns; a step without that takes `seconds_without_turns`.
   // `overlapped_seconds`: the time of a step if ranks computed both at once, a pair taking as long as the longer of the
   // two; absent if the order makes that impossible.
   int pairs = 0;
+  int turns = 0;
+  double seconds_without_turns = 0;
   std::optional<double> overlapped_seconds;
   Simulation simulation;
 };

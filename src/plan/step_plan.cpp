@@ -116,6 +116,7 @@ StepOrder step_order(const PretrainConfig& config, int batches) {
   const int ranks = config.mesh.pipeline_model_parallel_size;
   StepOrder order;
   order.micros = micros_per_step(config);
+  order.take_turns = config.mesh.overlap_moe_expert_parallel_comm;
   if (schedule_from_file(config.pipeline)) {
     order.file = config.pipeline.schedule->file;
     about_file(order.file, [&] {
@@ -155,6 +156,7 @@ bool searches_order(const PretrainConfig& config) {
 StepOrder order_of_plan(const PretrainConfig& config, Plan compute) {
   StepOrder order;
   order.micros = micros_per_step(config);
+  order.take_turns = config.mesh.overlap_moe_expert_parallel_comm;
   order.compute = std::move(compute);
   order.rank_of_stage = ranks_of_stages(order.compute);
   return order;
@@ -227,14 +229,30 @@ PlanShape plan_shape(const PretrainConfig& config, const StepOrder& order, const
   return shape;
 }
 
+namespace {
+
+void check_pairs(const Plan& plan, const StepOrder& order) {
+  for (const RankPlan& row : plan)
+    if (std::any_of(row.begin(), row.end(), [](const Action& action) { return action.overlaps_next; }))
+      return;
+  bad_input(
+      "--overlap-moe-expert-parallel-comm has no effect: with {} micro-batches no forward is left that the order pairs "
+      "with a backward that is computed whole; give a larger --global-batch-size, or leave it out",
+      order.micros);
+}
+
+}  // namespace
+
 Plan complete_plan(const StepOrder& order, const PlanShape& shape) {
   std::optional<std::pair<int, int>> tied;
   if (shape.tied) tied = {0, shape.stages - 1};
   return about_file(order.file, [&] {
     Plan plan = add_reduce(order.compute, shape.blocks, shape.bucket_ends, tied, shape.each);
-    plan = add_communication(std::move(plan));
+    plan = add_communication(std::move(plan), order.take_turns ? Pairs::Together : Pairs::Apart);
     plan = add_offload(std::move(plan), shape.blocks, shape.offloaded);
     check_plan(plan, shape);
+    // Where gradients are reduced after each micro-batch no backward is whole; such plans are for comparison.
+    if (order.take_turns && shape.each.empty()) check_pairs(plan, order);
     return plan;
   });
 }

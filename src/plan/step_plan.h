@@ -21,6 +21,7 @@ struct StepOrder {
   int micros = 0;                  // of one global batch on one data-parallel rank
   bool async = false;              // updates happen inside the plan
   std::string file;                // source of the plan; empty: generated
+  bool take_turns = false;         // the halves of pairs do (--overlap-moe-expert-parallel-comm)
   std::optional<AutomaticChoice> automatic = {};  // of --schedule auto
 };
 
@@ -55,7 +56,8 @@ Reduction reduction_of(const PretrainConfig& config, bool each);
 // layers as are to be off-loaded.
 PlanShape plan_shape(const PretrainConfig& config, const StepOrder& order, const CutModel& model, bool each);
 
-// Adds reductions, updates, messages and off-loading, and checks the result.
+// Adds reductions, updates, messages and off-loading, and checks the result. BadInput if halves of pairs are to take turns
+// and no pair is left: the last backward of a stage, which is followed by reductions, is in none.
 Plan complete_plan(const StepOrder& order, const PlanShape& shape);
 
 // BadInput if the file of a schedule, or of the costs for --schedule auto, cannot be read, does not fit the

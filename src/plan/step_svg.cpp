@@ -200,22 +200,25 @@ class Picture {
       const double left = x(entry.begin);
       const double width = std::max((entry.end - entry.begin) * scale_, in_band(look) ? 1.5 : 0.5);
       const double gap = width > 3 ? 0.8 : 0;  // a hairline between neighbours
-      const double above = y(static_cast<size_t>(entry.rank)) + (in_band(look) ? row_ + 1 : 0);
+      const double height = in_band(look) ? band_ : entry.half > 0 ? row_ / 2 : row_;
+      const double above = y(static_cast<size_t>(entry.rank)) + (in_band(look)     ? row_ + 1
+                                                                 : entry.half == 2 ? height
+                                                                                   : 0);
       print("<rect class=\"{}{} box\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\"{}>",
-            look_info(look).name, chunk, left, above, width - gap, in_band(look) ? band_ : row_,
+            look_info(look).name, chunk, left, above, width - gap, height,
             in_band(look) || width < 6 ? "" : " rx=\"1.5\"");
       print("<title>{}: {:.4g} to {:.4g} {}</title></rect>\n", to_string(entry.action),
             entry.begin / unit.seconds, entry.end / unit.seconds, unit.name);
-      if (!in_band(look)) number(entry, look, chunk, left, above, width);
+      if (!in_band(look)) number(entry, look, chunk, left, above + height / 2, width);
     }
   }
 
   // The micro-batch's number in its box, if it fits.
-  void number(const TimelineEntry& entry, Look look, size_t chunk, double left, double above, double width) {
+  void number(const TimelineEntry& entry, Look look, size_t chunk, double left, double middle, double width) {
     if (entry.action.micro == Action::kAll || row_ < 14) return;
     const std::string micro = std::to_string(entry.action.micro);
     if (width < 6.4 * static_cast<double>(micro.size()) + 3) return;
-    print("<text class=\"n\" x=\"{:.1f}\" y=\"{:.1f}\"{}>{}</text>\n", left + width / 2, above + row_ / 2 + 4,
+    print("<text class=\"n\" x=\"{:.1f}\" y=\"{:.1f}\"{}>{}</text>\n", left + width / 2, middle + 4,
           is_dark(shade(look, chunk, chunks_)) ? " style=\"fill:#fff\"" : "", micro);
   }
 
@@ -226,7 +229,7 @@ class Picture {
       std::string text;
       double begin = -1, end = -1;
     };
-    std::map<std::tuple<int, Look, size_t>, Line> lines;
+    std::map<std::tuple<int, Look, size_t, uint8_t>, Line> lines;
     const auto flush = [&](Line& line) {
       if (line.end < 0) return;
       const auto from = std::lround(10 * line.begin);
@@ -235,7 +238,7 @@ class Picture {
     for (const TimelineEntry& entry : simulation_.timeline) {
       const Look look = look_of(entry.action.kind);
       if (in_band(look)) continue;
-      Line& line = lines[{entry.rank, look, chunk_of(entry)}];
+      Line& line = lines[{entry.rank, look, chunk_of(entry), entry.half}];
       const double begin = entry.begin * scale_;
       const double end = entry.end * scale_;
       if (line.end < 0 || begin > line.end + 0.05) {
@@ -246,11 +249,13 @@ class Picture {
     }
     for (auto& [key, line] : lines) {
       flush(line);
-      const auto& [rank, look, chunk] = key;
+      const auto& [rank, look, chunk, half] = key;
+      const double height = half > 0 ? row_ / 2 : row_;
+      const double above = y(static_cast<size_t>(rank)) + (half == 2 ? height : 0);
       print(
           "<path class=\"p{}{}\" transform=\"translate({} {:.1f}) scale(.1)\" stroke-width=\"{:.0f}\" "
           "d=\"{}\"/>\n",
-          look_info(look).name, chunk, kLeft, y(static_cast<size_t>(rank)) + row_ / 2, 10 * row_, line.text);
+          look_info(look).name, chunk, kLeft, above + height / 2, 10 * height, line.text);
     }
   }
 

@@ -59,8 +59,8 @@ struct Action {
   // that precede it. All actions of one micro-batch on a stage name the same version. 0 in a synchronous
   // plan.
   int version = 0;
-  // This action and the next are written as one cell, which means that they should share the device. They run
-  // one after the other.
+  // This action and the next are written as one cell: a pair, a forward and a backward that share the device. They take
+  // turns (pipeline/executor.h), unless add_communication has split the pair.
   bool overlaps_next = false;
   bool operator==(const Action&) const = default;
 };

@@ -31,7 +31,7 @@ namespace trifold {
 //
 // Overlapped pairs are split: run one after the other, the first can send its result before the second
 // begins, and the pipeline is faster than with pairs that begin and end together. `Together` keeps them, for
-// a device that really runs both at once. If the order of computation cannot run, throws Error(BadInput) that
+// halves that take turns, or a device that really runs both at once. If the order of computation cannot run, throws Error(BadInput) that
 // names what each rank waits for.
 enum class Pairs : uint8_t { Apart, Together };
 Plan add_communication(Plan plan, Pairs pairs = Pairs::Apart);

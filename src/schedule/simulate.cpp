@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "core/error.h"
+#include "schedule/action_seconds.h"
 #include "schedule/batches.h"
 #include "schedule/placement.h"
 #include "schedule/plan_memory.h"
@@ -24,6 +25,7 @@ class Simulator {
       : plan_(plan),
         shape_(shape),
         cost_(cost),
+        seconds_(shape, cost),
         rank_of_(stage_ranks(plan)),
         micros_(static_cast<size_t>(shape.micros)),
         messages_(2 * rank_of_.size() * micros_),
@@ -119,10 +121,10 @@ class Simulator {
     return cost_.message_seconds + static_cast<double>(bytes_of(action)) / cost_.bytes_per_second;
   }
 
-  void add_entry(size_t rank, const Action& action, double begin, double end) {
+  void add_entry(size_t rank, const Action& action, double begin, double end, uint8_t half = 0) {
     if (cost_.timeline)
       ranks_[rank].timeline.push_back({static_cast<int>(rank), action, begin, end,
-                                       !is_compute(action.kind) && action.kind != ActionKind::Step});
+                                       !is_compute(action.kind) && action.kind != ActionKind::Step, half});
   }
 
   // Advances one direction's queue as far as the peers' times are known.
@@ -205,15 +207,6 @@ class Simulator {
     return posted;
   }
 
-  double seconds(const Action& action) const {
-    const StageCost& own = cost_of(action.stage);
-    const double whole = action.kind == ActionKind::F   ? own.f
-                         : action.kind == ActionKind::I ? own.i
-                         : action.kind == ActionKind::W ? own.w
-                                                        : own.whole_backward();
-    return action.block == Action::kAll ? whole : whole / blocks_of(static_cast<size_t>(action.stage));
-  }
-
   // When the action's input is available; kUnknown if that is not known yet.
   double input_ready(const Action& action) {
     const Message* input = needed(action);
@@ -231,23 +224,25 @@ class Simulator {
     self.fetch_wait += std::max(0.0, fetched - begin);
     begin = std::max(begin, fetched);
     if (self.first == kUnknown) self.first = begin;
-    const size_t end = self.next + (is_overlapped(rank, self.next) ? 2 : 1);
-    double longest = 0;
-    for (; self.next < end; ++self.next) {
-      const Action& part = plan_[rank][self.next];
+    const bool pair = is_overlapped(rank, self.next);
+    const double whole = pair ? seconds_.of_pair(action, plan_[rank][self.next + 1]) : seconds_.of(action);
+    const bool turns = pair && cost_.pairs == Together::Turns;
+    for (size_t end = self.next + (pair ? 2 : 1); self.next < end; ++self.next) {
       if (self.next == memory_[rank].peak_at) self.peak_begins = begin;
-      add_entry(rank, part, begin, begin + seconds(part));
-      longest = std::max(longest, seconds(part));
+      const Action& own = plan_[rank][self.next];
+      const int half = self.next + 1 == end ? 2 : 1;
+      add_entry(rank, own, begin, begin + (turns ? whole : seconds_.of(own)),
+                static_cast<uint8_t>(turns ? half : 0));
     }
-    self.now = self.last = begin + longest;
-    self.busy += longest;
+    self.now = self.last = begin + whole;
+    self.busy += whole;
     return true;
   }
 
   // A backward needs the forward of its own micro-batch, so these two are never computed at once.
   bool is_overlapped(size_t rank, size_t at) const {
     const RankPlan& row = plan_[rank];
-    return cost_.overlap_pairs && row[at].overlaps_next && row[at].micro != row[at + 1].micro;
+    return cost_.pairs != Together::No && row[at].overlaps_next && row[at].micro != row[at + 1].micro;
   }
 
   bool reduce_tied(size_t rank, const Action& action) {
@@ -368,6 +363,7 @@ class Simulator {
   const Plan& plan_;
   const PlanShape& shape_;
   const CostModel& cost_;
+  ActionSeconds seconds_;
   std::vector<int> rank_of_;
   size_t micros_;
   std::vector<Message> messages_;

@@ -9,8 +9,9 @@
 //   posted and the previous batch of that direction is done. A message travels from the moment both of its
 //   batches have begun (rendezvous), for message_seconds + bytes / bytes_per_second; links are not shared. A
 //   batch is done when all its messages have arrived.
-// - An overlapped pair begins when the inputs of both are available. It takes the sum of both times or, with
-//   overlap_pairs, the longer of the two.
+// - An overlapped pair begins when the inputs of both are available. It takes the sum of both times; or, if its halves
+//   take turns, that less the exchanges of each as far as they fit behind what the other one computes; or, if the
+//   device computes both at once, the longer of the two.
 // - Computation waits for the batch that brings its input or gradient, and for nothing else. Memory is always
 //   available: a slot is reused only after the gradient of its micro-batch has come back, when its output has
 //   been sent long ago.
@@ -29,6 +30,7 @@
 // from its OFFLOAD to its FETCH.
 #pragma once
 
+#include <cstdint>
 #include <limits>
 #include <optional>
 #include <vector>
@@ -41,6 +43,9 @@ namespace trifold {
 struct StageCost {
   double f = 1, i = 1, w = 1;  // seconds for one micro-batch
   double b = 0;                // for a whole backward; 0: i + w
+  // The parts of f, i and b in which only exchanges with other ranks are under way, behind which the other half of a
+  // pair can compute.
+  double f_exchanges = 0, i_exchanges = 0, b_exchanges = 0;
   size_t kept_bytes = 0;       // for one micro-batch, including its input
   size_t held_bytes = 0;       // between I and W
   size_t message_bytes = 0;    // the stage's output, and also its gradient
@@ -54,6 +59,13 @@ struct StageCost {
   double whole_backward() const { return b > 0 ? b : i + w; }
 };
 
+// How the halves of a pair share a rank.
+enum class Together : uint8_t {
+  No,      // one after the other
+  Turns,   // each computes while the other one's exchanges are under way
+  AtOnce,  // the device computes both
+};
+
 struct CostModel {
   std::vector<StageCost> stages;
   double message_seconds = 0;  // latency of a message
@@ -62,7 +74,7 @@ struct CostModel {
   double offload_bytes_per_second = std::numeric_limits<double>::infinity();
   std::optional<size_t> memory_limit;  // bytes per rank
   bool timeline = true;                // false leaves Simulation::timeline empty
-  bool overlap_pairs = false;          // the device computes both halves of a pair at once
+  Together pairs = Together::No;
 };
 
 // One action as simulated; a message has an entry on both ranks, with the same times.
@@ -71,6 +83,7 @@ struct TimelineEntry {
   Action action;
   double begin, end;
   bool communication;  // a message or a reduction
+  uint8_t half = 0;    // 1 or 2: the first or the second of a pair that runs as one, both for its whole time
 };
 
 struct SimulatedRank {

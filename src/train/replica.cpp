@@ -45,6 +45,10 @@ Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig&
     if (ops_.device == nullptr) place_.offload_folder = mesh.cpu_offloading_folder.value();
     place_.offload_stream = &offload_worker_->stream;
   }
+  if (mesh.overlap_moe_expert_parallel_comm) {
+    exchange_worker_ = std::make_unique<Worker>(comm_mode(world), ops_.device);
+    place_.exchange_stream = &exchange_worker_->stream;
+  }
   const ZeroSharing& sharing = layout_.zero();
   groups_ = std::make_unique<DataGroups>(mesh_, sharing.group, cut_.model.params);
   ParamStore::Options how;
@@ -111,7 +115,8 @@ void Replica::meet_experts() {
 
 std::vector<Stream*> Replica::streams() {
   std::vector<Stream*> streams{&compute_, &side(), &comm_};
-  for (Stream* stream : {place_.forward_stream, place_.backward_stream, place_.offload_stream})
+  for (Stream* stream :
+       {place_.forward_stream, place_.backward_stream, place_.offload_stream, place_.exchange_stream})
     if (stream != nullptr) streams.push_back(stream);
   return streams;
 }

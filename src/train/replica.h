@@ -83,7 +83,7 @@ class Replica {
   RankLayout layout_;
   std::unique_ptr<Communicator> ties_;
   std::unique_ptr<Communicator> backward_;
-  std::unique_ptr<Worker> forward_worker_, backward_worker_, offload_worker_;
+  std::unique_ptr<Worker> forward_worker_, backward_worker_, offload_worker_, exchange_worker_;
   PipelinePlace place_;
   std::unique_ptr<DataGroups> groups_;
   std::unique_ptr<ParamStore> weights_;

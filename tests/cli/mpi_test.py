@@ -84,6 +84,14 @@ class Mpi(ProgramTest):
             self.assertLess(abs(one - two), 1e-4 * one)
         self.pretrain(*run, "--train-iters", 12, "--ep", 2, "--load", "d", "--ranks", 2)
 
+    def test_halves_of_pairs_that_take_turns_give_the_losses_of_threads_that_do_not(self):
+        run = ["--train-iters", 4, "--num-experts", 8, "--disable-bias-linear", "--num-layers", 4, "--global-batch-size", 16,
+               "--pp", 2, "--ep", 2, "--schedule", "dualpipe-v", "--zero-stage", 1]
+        self.pretrain(*run, "--ranks", 4, "--log-json", "threads.jsonl")
+        self.pretrain(*run, "--overlap-moe-expert-parallel-comm", "--log-json", "mpi.jsonl", prefix=self.mpi(4))
+        self.assertEqual(len(self.losses("mpi.jsonl")), 4)
+        self.assertEqual(self.losses("threads.jsonl"), self.losses("mpi.jsonl"))
+
     # On 8 processes: half of an expert, two pipeline stages; parts of all experts on tensor, context and data ranks.
     def test_ranks_that_cut_experts_give_the_losses_of_threads(self):
         run = ["--train-iters", 6, "--num-experts", 4, "--disable-bias-linear", "--global-batch-size", 8, "--swiglu"]

@@ -178,5 +178,17 @@ TEST(DeviceExperts, RanksWithoutRows) {
   expect_same_bits(train_and_evaluate(on_device(config)), train_and_evaluate(config));
 }
 
+// Halves of pairs that take turns, in which a device computes on one queue and exchanges on another.
+TEST(DeviceExperts, HalvesOfPairsTakeTurns) {
+  PretrainConfig config = mixtral();
+  config.model.num_layers = 4;
+  config.batch.global_batch_size = 10;
+  config = over_experts(scheduled(on_mesh(config, 2, 1, 2), "dualpipe-v", 2), 2);
+  const Curve apart = train_and_evaluate(config);
+  config.mesh.overlap_moe_expert_parallel_comm = true;
+  expect_same_bits(train_and_evaluate(config), apart);
+  expect_same_mixture(config);
+}
+
 }  // namespace
 }  // namespace trifold::test

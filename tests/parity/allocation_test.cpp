@@ -103,6 +103,13 @@ std::vector<Case> cases() {
     config.mesh.sequence_parallel = true;
     config.mesh.pipeline_vocab_parts = 4;
   });
+  add("experts_in_turns", scheduled(on_mesh(run, 2, 1, 2), "dualpipe-v", 2), [](PretrainConfig& config) {
+    config.model.disable_bias_linear = true;
+    config.model.num_experts = 4;
+    config.mesh.expert_model_parallel_size = 2;
+    config.mesh.overlap_moe_expert_parallel_comm = true;
+    config.batch.global_batch_size = 20;
+  });
   add("pipeline", scheduled(on_mesh(run, 1, 1, 2), "1f1b"), nothing);
   add("interleaved", scheduled(on_mesh(run, 1, 1, 2), "interleaved", 2), nothing);
   add("zero_bubble", scheduled(on_mesh(run, 1, 1, 2), "zb-h1"), nothing);

@@ -12,6 +12,19 @@ void set_experts(PretrainConfig& config, int64_t count) {
   config.model.disable_bias_linear = true;
 }
 
+// Two ranks of each stage share experts, and halves of pairs take turns.
+void turns(PretrainConfig& config, int stages, const char* schedule) {
+  set_experts(config, 4);
+  config.model.num_layers = 4;
+  config.mesh.ranks = 2 * stages;
+  config.mesh.pipeline_model_parallel_size = stages;
+  config.mesh.expert_model_parallel_size = 2;
+  config.mesh.overlap_moe_expert_parallel_comm = true;
+  config.pipeline.schedule = ScheduleChoice::parse(schedule);
+  if (stages > 1) config.pipeline.num_virtual_stages_per_pipeline_rank = 2;
+  config.batch.global_batch_size = 64;
+}
+
 const std::vector<ValidateCase>& expert_cases() {
   using C = PretrainConfig;
   static const std::vector<ValidateCase> kCases = {
@@ -88,6 +101,21 @@ const std::vector<ValidateCase>& expert_cases() {
        [](C& c) {
          set_experts(c, 4);
          c.mesh.moe_token_dispatcher_type = TokenDispatcher::AllGather;
+       }},
+      {"--overlap-moe-expert-parallel-comm has no effect where no rows travel between experts: give "
+       "--expert-model-parallel-size 2 or more, or leave it out",
+       [](C& c) { c.mesh.overlap_moe_expert_parallel_comm = true; }},
+      {"--overlap-moe-expert-parallel-comm has no effect with --pipeline-model-parallel-size 1: give more",
+       [](C& c) { turns(c, 1, "1f1b"); }},
+      {"--overlap-moe-expert-parallel-comm has no effect with --schedule zb-v, which pairs no forward with a backward: "
+       "give --schedule dualpipe-v",
+       [](C& c) { turns(c, 2, "zb-v"); }},
+      {"--overlap-moe-expert-parallel-comm is not possible with --zero-stage 3",
+       [](C& c) { turns(c, 2, "dualpipe-v"), c.zero.zero_stage = 3; }},
+      {"--overlap-moe-expert-parallel-comm is not possible with --zero-reduce each",
+       [](C& c) {
+         turns(c, 2, "dualpipe-v"), c.zero.zero_stage = 2;
+         c.zero.zero_reduce = ReducePolicy::Each;
        }},
       {"--moe-router-num-groups 2 has no effect without --moe-router-group-topk: give both",
        [](C& c) { set_experts(c, 4), c.model.moe_router_num_groups = 2; }},

@@ -66,6 +66,37 @@ TEST(PlanExpertLoad, RoundsRepeatProductsAndTransfers) {
             seconds(shared_experts(2, 3, 3), 0, "a100-80gb"));
 }
 
+// Halves of pairs that take turns hide what travels, as far as they compute.
+TEST(PlanExpertLoad, TurnsHideTravellingRows) {
+  PlanConfig config = shared_experts(2);
+  config.run.model.num_layers = 4;
+  config.run.mesh.ranks = 8;
+  config.run.mesh.pipeline_model_parallel_size = 2;
+  config.run.pipeline.schedule = Schedule::DualPipeV;
+  config.run.batch.global_batch_size = 64;
+  PlanConfig turns = config;
+  turns.run.mesh.overlap_moe_expert_parallel_comm = true;
+  EXPECT_LT(seconds(turns, 0, "h100"), seconds(config, 0, "h100"));
+  constexpr double kSlow = 0.05, kFast = 1e9;
+  turns.peak_gflops = config.peak_gflops = 10;  // rows travel about as long as a half computes
+  EXPECT_LT(seconds(turns, kSlow), 0.85 * seconds(config, kSlow));
+  // A pair begins when both halves can.
+  EXPECT_GE(seconds(turns, kFast), seconds(config, kFast));
+  turns.link_bandwidth = config.link_bandwidth = kSlow;
+  const PlanReport report = make_plan_report(resolve(turns));
+  EXPECT_GT(report.turns, 0);
+  EXPECT_LE(report.turns, report.pairs);
+  EXPECT_EQ(report.seconds_without_turns, make_plan_report(resolve(config)).step_seconds);
+  // Rounds are not left to the other half.
+  for (PlanConfig* each : {&turns, &config}) {
+    each->moe_load_imbalance = 3;
+    each->run.mesh.moe_buffer_factor = 1.5;
+  }
+  EXPECT_GE(seconds(turns, kSlow), seconds(config, kSlow));
+  turns.run.batch.global_batch_size = 16;  // 4 micro-batches on 2 ranks
+  EXPECT_NO_THROW(make_plan_report(resolve(turns)));
+}
+
 TEST(PlanExpertLoad, AnImpossibleLoadIsRejected) {
   const auto message = [](const PlanConfig& config) -> std::string {
     try {

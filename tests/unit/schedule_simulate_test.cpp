@@ -131,7 +131,7 @@ TEST(Simulate, OverlappedPairsTakeAsLongAsTheLongerHalf) {
   const auto makespan = [](const char* text, int micros, bool overlap) {
     const auto plan = complete(parse_plan(text), micros, false, 1, Pairs::Together);
     CostModel cost = costs(1, {});
-    cost.overlap_pairs = overlap;
+    cost.pairs = overlap ? Together::AtOnce : Together::No;
     const Simulation simulation = simulate(plan.plan, plan.shape, cost);
     EXPECT_DOUBLE_EQ(simulation.ranks[0].busy, simulation.makespan);
     EXPECT_EQ(simulation.timeline.size(), plan.plan[0].size());
@@ -140,6 +140,35 @@ TEST(Simulate, OverlappedPairsTakeAsLongAsTheLongerHalf) {
   EXPECT_EQ(makespan("0F0,(0F1;0B0)OVERLAP_F_B,0B1", 2, false), 6);
   EXPECT_EQ(makespan("0F0,(0F1;0B0)OVERLAP_F_B,0B1", 2, true), 5);
   EXPECT_EQ(makespan("(0F0;0B0)OVERLAP_F_B,(0F1;0B1)OVERLAP_F_B", 2, true), 6);
+}
+
+// An exchange is hidden as far as the other half computes.
+TEST(Simulate, PairsThatTakeTurnsHideExchanges) {
+  const auto plan = complete(parse_plan("0F0,(0F1;0B0)OVERLAP_F_B,0B1"), 2, false, 1, Pairs::Together);
+  const auto makespan = [&](double f_exchanges, double b_exchanges) {
+    CostModel cost = costs(1, {});
+    cost.stages[0].f = 1 + f_exchanges;
+    cost.stages[0].b = 2 + b_exchanges;
+    cost.stages[0].f_exchanges = f_exchanges;
+    cost.stages[0].b_exchanges = b_exchanges;
+    const double apart = simulate(plan.plan, plan.shape, cost).makespan;
+    EXPECT_DOUBLE_EQ(apart, 6 + 2 * f_exchanges + 2 * b_exchanges);
+    cost.pairs = Together::Turns;
+    const Simulation simulation = simulate(plan.plan, plan.shape, cost);
+    EXPECT_DOUBLE_EQ(simulation.ranks[0].busy, simulation.makespan);
+    EXPECT_EQ(simulation.timeline[1].half, 1);
+    EXPECT_EQ(simulation.timeline[2].half, 2);
+    EXPECT_EQ(simulation.timeline[1].begin, simulation.timeline[2].begin);
+    EXPECT_EQ(simulation.timeline[1].end, simulation.timeline[2].end);
+    EXPECT_EQ(simulation.timeline[0].half, 0);
+    return apart - simulation.makespan;
+  };
+  EXPECT_DOUBLE_EQ(makespan(0, 0), 0);
+  EXPECT_DOUBLE_EQ(makespan(0.5, 0.25), 0.75);
+  EXPECT_DOUBLE_EQ(makespan(1.5, 0.75), 2.25);
+  EXPECT_DOUBLE_EQ(makespan(5, 0), 2) << "behind a backward that computes for 2";
+  EXPECT_DOUBLE_EQ(makespan(0, 5), 1) << "behind a forward that computes for 1";
+  EXPECT_DOUBLE_EQ(makespan(5, 5), 3);
 }
 
 // In the steady state no rank waits; the remaining idle time is filling and draining the window once.

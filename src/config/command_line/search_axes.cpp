@@ -277,6 +277,12 @@ void check_search(const PretrainConfig& run, std::span<const SearchAxis> axes, s
         .wrong("--{} is not possible with --cpu-offloading-num-layers {}, which the search does not count",
                option, run.mesh.cpu_offloading_num_layers)
         .right("search without it, then add it to the layout that was found");
+  if (run.mesh.overlap_moe_expert_parallel_comm)
+    problems.about(option, "overlap-moe-expert-parallel-comm")
+        .wrong(
+            "--{} is not possible with --overlap-moe-expert-parallel-comm, which the search does not count",
+            option)
+        .right("search without it, then add it to the layout that was found");
   const StageCutConfig& cut = run.mesh.cut;
   const bool given = cut.pipeline_model_parallel_layout || cut.decoder_first_pipeline_num_layers ||
                      cut.decoder_last_pipeline_num_layers;

@@ -143,6 +143,8 @@ struct MeshConfig {
   TokenDispatcher moe_token_dispatcher_type = TokenDispatcher::AllToAll;
   // Most rows that may arrive on one of them at a time, as a multiple of the mean; nothing: all there can be.
   std::optional<double> moe_buffer_factor;
+  // The forward and the backward that a schedule pairs take turns: each computes while the other one's rows travel.
+  bool overlap_moe_expert_parallel_comm = false;
   // Activations between the tensor-parallel regions are sharded by rows over the tensor axis (arXiv 2205.05198).
   bool sequence_parallel = false;
   RecomputeGranularity recompute_granularity = RecomputeGranularity::None;

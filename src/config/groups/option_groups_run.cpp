@@ -84,6 +84,12 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
       .of_execution();
   table
       .add(
+          "overlap-moe-expert-parallel-comm", &mesh.overlap_moe_expert_parallel_comm,
+          "Where the schedule pairs a forward with a backward (dualpipe-v), let them take turns: each computes "
+          "while rows of the other one travel between experts; same results, more memory.")
+      .of_execution();
+  table
+      .add(
           "sequence-parallel", &mesh.sequence_parallel,
           "Shard along the sequence the activations that tensor ranks would otherwise replicate; needs --tp.")
       .of_execution();

@@ -139,6 +139,7 @@ PretrainConfig without_layout(PretrainConfig run) {
   // One expert rank has neither of these.
   run.mesh.moe_buffer_factor.reset();
   run.mesh.moe_token_dispatcher_type = TokenDispatcher::AllToAll;
+  run.mesh.overlap_moe_expert_parallel_comm = false;
   return run;
 }
 

@@ -312,11 +312,47 @@ void check_fold_of_experts(const MeshConfig& mesh, Problems& problems) {
       .right("give {} of them: they share the experts", both_cut(mesh) ? "divisors" : "a divisor");
 }
 
+// The reason why no forward and backward can take turns; empty if there may be some that do.
+std::string nothing_to_overlap(const PretrainConfig& config) {
+  const MeshConfig& mesh = config.mesh;
+  const auto schedule = chosen_schedule(config.pipeline);  // none: from a file, which may have pairs
+  if (!config.model.num_experts || mesh.expert_ranks() == 1)
+    return "has no effect where no rows travel between experts: give --expert-model-parallel-size 2 or more, or "
+           "leave it out";
+  if (mesh.pipeline_model_parallel_size == 1)
+    return "has no effect with --pipeline-model-parallel-size 1: give more pipeline ranks, or leave it out";
+  if (schedule && *schedule != Schedule::DualPipeV)
+    return fmt::format(
+        "has no effect with --schedule {}, which pairs no forward with a backward: give --schedule dualpipe-v, or "
+        "leave it out",
+        schedule_name(*schedule));
+  if (config.zero.zero_stage == 3)
+    return "is not possible with --zero-stage 3, which cuts forwards and backwards into blocks: give --zero-stage 2 "
+           "or less, or leave it out";
+  if (config.zero.zero_stage == 2 && config.zero.zero_reduce == ReducePolicy::Each)
+    return "is not possible with --zero-reduce each, which cuts backwards into blocks: give --zero-reduce once, or "
+           "leave it out";
+  return {};
+}
+
+void check_overlap_of_experts(const PretrainConfig& config, Problems& problems) {
+  if (!config.mesh.overlap_moe_expert_parallel_comm) return;
+  const std::string reason = nothing_to_overlap(config);
+  if (reason.empty()) return;
+  const size_t colon = reason.rfind(": ");
+  problems
+      .about("overlap-moe-expert-parallel-comm", "expert-model-parallel-size", "schedule",
+             "pipeline-model-parallel-size", "zero-stage", "zero-reduce", "device", "num-experts")
+      .wrong("--overlap-moe-expert-parallel-comm {}", reason.substr(0, colon))
+      .right("{}", reason.substr(colon + 2));
+}
+
 }  // namespace
 
 void check_experts_mesh(const PretrainConfig& config, Problems& problems) {
   if (!problems.sound({"num-experts", "expert-model-parallel-size", "expert-tensor-parallel-size"})) return;
   const MeshConfig& mesh = config.mesh;
+  check_overlap_of_experts(config, problems);
   if (mesh.expert_ranks() == 1 && mesh.moe_buffer_factor && problems.sound({"moe-buffer-factor"}))
     problems.about("moe-buffer-factor", "expert-model-parallel-size", "expert-tensor-parallel-size")
         .wrong("--moe-buffer-factor {} has no effect with --expert-model-parallel-size 1",

@@ -205,6 +205,9 @@ class Costs {
     cost.tensor.forward += out + back;
     cost.tensor.input += (1 + repeated) * (out + back) + again * out;
     cost.tensor.weight += (1 + 2 * again) * out;
+    if (again > 0) return;
+    const double free = 1 - hardware_.contention;
+    cost.rows = {free * (out + back), free * (out + back), free * out};
   }
 
   // Key and value heads are gathered over the context axis or sent around it, and their gradients back; or projections
@@ -263,7 +266,7 @@ BlockCost BlockCost::times(double factor) const {
   const auto scaled = [factor](const PartSeconds& part) {
     return PartSeconds{factor * part.forward, factor * part.input, factor * part.weight};
   };
-  return {scaled(compute), scaled(tensor), scaled(context), scaled(context_hidden)};
+  return {scaled(compute), scaled(tensor), scaled(context), scaled(context_hidden), scaled(rows)};
 }
 
 BlockCosts block_costs(const Hardware& hardware, const Software& software, const Workload& work) {

@@ -24,6 +24,9 @@ struct BlockCost {
   PartSeconds compute;
   PartSeconds tensor;
   PartSeconds context, context_hidden;
+  // Of `tensor`, what rows of experts take that travel once and in one round, less what that would slow computation next
+  // to it: what the other half of a pair can hide.
+  PartSeconds rows = {};
   PartSeconds all() const;
   BlockCost times(double factor) const;
 };

@@ -1,0 +1,53 @@
+// The seconds that F, I, W and B take, alone and in pairs; internal to simulate.
+#pragma once
+
+#include <algorithm>
+
+#include "schedule/simulate.h"
+
+namespace trifold {
+
+class ActionSeconds {
+ public:
+  // Both must outlive this object.
+  ActionSeconds(const PlanShape& shape, const CostModel& cost) : shape_(shape), cost_(cost) {}
+
+  double of(const Action& action) const {
+    const StageCost& own = cost_of(action);
+    return share(action, action.kind == ActionKind::F   ? own.f
+                         : action.kind == ActionKind::I ? own.i
+                         : action.kind == ActionKind::W ? own.w
+                                                        : own.whole_backward());
+  }
+  // Of a pair that runs as one.
+  double of_pair(const Action& one, const Action& two) const {
+    if (cost_.pairs == Together::AtOnce) return std::max(of(one), of(two));
+    return of(one) + of(two) - hidden(one, two) - hidden(two, one);
+  }
+
+ private:
+  const StageCost& cost_of(const Action& action) const {
+    return cost_.stages[static_cast<size_t>(action.stage)];
+  }
+  double share(const Action& action, double whole) const {
+    if (action.block == Action::kAll || shape_.blocks.empty()) return whole;
+    return whole / shape_.blocks[static_cast<size_t>(action.stage)];
+  }
+  // In which only its exchanges are under way.
+  double exchanges(const Action& action) const {
+    const StageCost& own = cost_of(action);
+    return share(action, action.kind == ActionKind::F   ? own.f_exchanges
+                         : action.kind == ActionKind::I ? own.i_exchanges
+                         : action.kind == ActionKind::B ? own.b_exchanges
+                                                        : 0);
+  }
+  // Of the exchanges of one action, behind what the other computes.
+  double hidden(const Action& sends, const Action& computes) const {
+    return std::min(exchanges(sends), of(computes) - exchanges(computes));
+  }
+
+  const PlanShape& shape_;
+  const CostModel& cost_;
+};
+
+}  // namespace trifold
