@@ -27,8 +27,9 @@
 // With a capacity (nn/expert_capacity.h) the rows of dropped choices come after those of all experts. They are in no
 // product, are sent nowhere, and are 0 where the rows of a token are added up.
 //
-// Context ranks have some of the positions of each sequence, and route these; only their counts of choices are added
-// up, whole numbers, so that each knows those of the whole sequence.
+// Context ranks have some of the positions of each sequence, and route these; their counts of choices are added up,
+// whole numbers, so that each knows those of the whole sequence. With a capacity they also gather each other's choices and
+// gates, and all decide for whole sequences.
 //
 // A router may have a bias for each expert that is added to its score for choosing alone, and has no gradient:
 // after each step the trainer raises it for experts with fewer choices than the mean, and lowers it for the others
@@ -131,13 +132,15 @@ class Experts final : public Layer {
   void route(Run& run, Saved& saved) const;
   // Whether choices may be dropped: with a capacity, in a training step.
   bool drops(const Run& run) const { return shape_.capacity.factor > 0 && run.has_backward(); }
-  // Sorts the choices of the tokens here, dropped ones last.
+  // The choices of all tokens, in scratch, with the number of experts in the place of dropped ones.
+  Tensor taken(Run& run, const Saved& saved) const;
+  // Sorts the choices of the tokens here, dropped ones last, and adds the number of these to run.choice_counts.
   void sort_own(Run& run, const Saved& saved) const;
   // Zeros in the rows of dropped choices, of `rows`, which has one for each choice here.
   void clear_dropped(Run& run, Tensor rows, const Saved& saved) const;
-  // Adds what the tokens here have chosen, and how much of it is dropped, to run.choice_counts, and notes the rounds
-  // that their rows come in.
+  // Adds what the tokens here have chosen to run.choice_counts, and notes the rounds that their rows come in.
   void count(Run& run, const Saved& saved) const;
+  Tensor counts_here(const Run& run) const { return run.choice_counts.rows(block_, block_ + 1).flat(); }
   // Counts the choices of whole sequences into saved[counts_]; `balance` and `z` [T] are scratch.
   void count_over_context(Run& run, Tensor balance, Tensor z, const Saved& saved) const;
   bool at_once(Run& run, const Saved& saved) const;

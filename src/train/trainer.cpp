@@ -67,8 +67,6 @@ Trainer::Trainer(Communicator& world, const PretrainConfig& config, const DataSo
       valid_(valid),
       valid_batch_(train, config.batch.micro_batch_size) {
   replica_.reserve_workspace(device_workspace(config_));
-  if (config.model.moe_expert_capacity_factor && replica_.ops().device != nullptr)
-    bad_input("--moe-expert-capacity-factor is not possible with --device cuda yet: give --device cpu");
   if (config.model.num_experts) loads_ = std::make_unique<ExpertLoads>(replica_, optimizer_, config_.model);
   make_executor();
 }

@@ -55,18 +55,6 @@ const std::vector<ValidateCase>& expert_cases() {
          set_experts(c, 4);
          c.model.moe_expert_capacity_factor = 0;
        }},
-      {"--moe-expert-capacity-factor 1.25 is not possible with --context-parallel-size 2: it is counted over "
-       "whole sequences, which no rank has: leave it out",
-       [](C& c) {
-         set_experts(c, 4);
-         c.model.moe_expert_capacity_factor = 1.25;
-         c.mesh.ranks = c.mesh.context_parallel_size = 2;
-       }},
-      {"--moe-expert-capacity-factor 1.25 is not possible with --device cuda yet: give --device cpu",
-       [](C& c) {
-         set_experts(c, 4);
-         c.model.moe_expert_capacity_factor = 1.25, c.mesh.device = ComputeDevice::Cuda;
-       }},
       {"--moe-input-jitter-eps has no effect: it needs --num-experts",
        [](C& c) { c.model.moe_input_jitter_eps = 0.1; }},
       {"--moe-input-jitter-eps 1.5 ",

@@ -170,7 +170,7 @@ void add_experts(OptionTable& table, ModelConfig& model) {
       .add(
           "moe-expert-capacity-factor", &model.moe_expert_capacity_factor,
           "In training, an expert takes of every sequence at most this many times the mean number of tokens per "
-          "expert; choices beyond are dropped. Not on context-parallel ranks, not on CUDA devices.")
+          "expert; choices beyond are dropped.")
       .positive()
       .absent("no token is dropped");
   table.add("moe-token-drop-policy", &model.moe_token_drop_policy,

@@ -240,23 +240,6 @@ void check_expert_rows(const PretrainConfig& config, Problems& problems) {
                                                                   : ", or --moe-buffer-factor");
 }
 
-// Capacity is counted over whole sequences, and on processors.
-void check_capacity(const PretrainConfig& config, Problems& problems) {
-  if (!config.model.moe_expert_capacity_factor || !problems.sound({"moe-expert-capacity-factor"})) return;
-  const double factor = *config.model.moe_expert_capacity_factor;
-  if (config.mesh.context_parallel_size > 1)
-    problems.about("moe-expert-capacity-factor", "context-parallel-size")
-        .wrong(
-            "--moe-expert-capacity-factor {} is not possible with --context-parallel-size {}: it is counted over "
-            "whole sequences, which no rank has",
-            factor, config.mesh.context_parallel_size)
-        .right("leave it out, and balance with --moe-aux-loss-coeff; or give --context-parallel-size 1");
-  if (config.mesh.device == ComputeDevice::Cuda)
-    problems.about("moe-expert-capacity-factor", "device")
-        .wrong("--moe-expert-capacity-factor {} is not possible with --device cuda yet", factor)
-        .right("give --device cpu, or leave it out: no token is dropped then");
-}
-
 std::string factors_of_stage(int64_t tensor, int64_t context, int64_t data) {
   if (tensor == 1 && context == 1) return "which are data-parallel";
   return fmt::format("tensor {}{} x data {}", tensor,
@@ -330,7 +313,6 @@ void check_experts_mesh(const PretrainConfig& config, Problems& problems) {
   check_experts_of_samples(config, problems);
   check_bias_updates(config, problems);
   check_expert_rows(config, problems);
-  check_capacity(config, problems);
   if (mesh.expert_ranks() == 1) return;
   check_cut_of_experts(config, problems);
   check_device_of_dispatch(mesh, problems);
