@@ -61,10 +61,7 @@ void Experts::route(Run& run, Saved& saved) const {
   const Tensor balance = run.scratch.take(logits.dtype, {logits.row_count()});
   const Tensor z = run.scratch.take(logits.dtype, {logits.row_count()});
   Router how = shape_.router;
-  if (context_ > 1) {
-    count_over_context(run, balance, z, saved);
-    how.counted = true;
-  }
+  how.counted = find_counts(run, balance, z, saved);
   run.ops.router_losses(run.stream, balance, z, saved[counts_], logits,
                         logits.row_count() / balance_groups(run), how);
   if (run.router_sums.rank() > 0) {
@@ -129,13 +126,42 @@ void Experts::clear_dropped(Run& run, Tensor rows, const Saved& saved) const {
 }
 
 void Experts::count(Run& run, const Saved& saved) const {
-  if (run.choice_counts.rank() == 0 || !run.has_backward()) return;
+  if (!run.has_backward()) return;
+  if (shape_.balance_over == BalanceOver::LastBatch) count_preferred(run, saved);
+  if (run.choice_counts.rank() == 0) return;
   const Tensor counts = counts_here(run);
   const int64_t experts = shape_.experts;
   run.ops.add_choice_counts(run.stream, counts.rows(0, experts), own(saved[chosen_]), 0);
   const int64_t rounds = exchange_ ? exchange_->rounds(run, saved[arriving_]) : 1;
   auto* sums = counts.as<double>();
   sums[experts] = std::max(sums[experts], static_cast<double>(rounds));
+}
+
+void Experts::count_preferred(Run& run, const Saved& saved) const {
+  const Arena::Mark mark = run.scratch.mark();
+  Tensor chosen = own(saved[chosen_]);
+  if (bias_ || shape_.router.groups > 1) {
+    const Tensor logits = own(saved[logits_]), gates = run.scratch.take(logits.dtype, chosen.shape);
+    Router plain = shape_.router;
+    plain.groups = plain.kept_groups = 1;
+    chosen = run.scratch.take(DType::I32, chosen.shape);
+    if (run.choice_counts.rank() > 0) run.ops.route(run.stream, gates, chosen, logits, {}, plain);
+  }
+  const int64_t experts = shape_.experts;
+  if (run.choice_counts.rank() > 0)
+    run.ops.add_choice_counts(run.stream, counts_here(run).rows(experts + 2, 2 * experts + 2), chosen, 0);
+  run.scratch.release(mark);
+}
+
+bool Experts::find_counts(Run& run, Tensor balance, Tensor z, const Saved& saved) const {
+  if (shape_.balance_over == BalanceOver::LastBatch) {
+    if (run.stream.mode() == Stream::Mode::Dry) return true;
+    check(run.last_choices.rank() == 2, "{}: nobody has counted the choices of the last global batch", name_);
+    run.ops.copy(run.stream, saved[counts_], run.last_choices.rows(block_, block_ + 1));
+    return true;
+  }
+  if (context_ > 1) count_over_context(run, balance, z, saved);
+  return context_ > 1;
 }
 
 // Counts are whole numbers: their sums have no order.

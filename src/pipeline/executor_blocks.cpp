@@ -28,7 +28,8 @@ Run Executor::make_run(const Action& action, Slot& slot, Arena& keep, Arena& flo
           inputs.watch,
           outgoing,
           losses.rows(2, 4),
-          choice_counts_};
+          choice_counts_,
+          last_choices_};
 }
 
 template <class Work>

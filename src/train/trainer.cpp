@@ -86,9 +86,11 @@ void Trainer::make_executor() {
   executor_ = std::make_unique<Executor>(replica_.place(), replica_.mesh(), replica_.ops(),
                                          replica_.weights(), &grads_, replica_.compute(), replica_.side(),
                                          replica_.dtype(), activations_);
-  if (loads_)
-    executor_->count_choices(static_cast<int64_t>(replica_.model().blocks.size()),
-                             *config_.model.num_experts);
+  if (loads_) {
+    executor_->count_choices(static_cast<int64_t>(replica_.model().blocks.size()), *config_.model.num_experts,
+                             loads_->keeps_choices());
+    loads_->write_choices(executor_->last_choices());
+  }
   const bool graphs = config_.mesh.enable_cuda_graph;
   if (config_.mesh.tune_products != "off") tune_products();
   if (graphs) executor_->capture_blocks(replica_.model().params);
@@ -280,7 +282,11 @@ double Trainer::update(const LossSums& sums) {
     explain(sums.loss / sums.weight, norm);
   scaler_.update(overflow);
   if (overflow) return norm;
-  if (loads_) loads_->move_biases();
+  if (loads_) {
+    loads_->move_biases();
+    loads_->keep_choices();
+    loads_->write_choices(executor_->last_choices());
+  }
   const int64_t updates = updates_before(steps_done_);
   optimizer_.step(
       0, {rate_of(updates), updates + 1, mean_factor * clip_factor(norm, config_.optimizer.clip_grad)},

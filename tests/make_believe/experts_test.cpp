@@ -134,6 +134,18 @@ TEST(DeviceExperts, DropTheSameChoices) {
   expect_same_bits(train_and_evaluate(captured), train_and_evaluate(limited(qwen3(), TokenDrop::Probs)));
 }
 
+TEST(DeviceExperts, ReadTheChoicesOfTheLastGlobalBatch) {
+  for (PretrainConfig config : {mixtral(), over_experts(on_mesh(deepseek(), 2), 2)}) {
+    config.model.moe_router_load_balancing_type = RouterBalance::GlobalAuxLoss;
+    config.model.moe_aux_loss_coeff = 0.1;
+    expect_same_mixture(config);
+    if (config.mesh.expert_model_parallel_size > 1) continue;
+    PretrainConfig captured = on_device(config);
+    captured.mesh.enable_cuda_graph = true;
+    expect_same_bits(train_and_evaluate(captured), train_and_evaluate(config));
+  }
+}
+
 // The buffer is too small: rows come in rounds, whose number the device's run counts as the processor's does.
 TEST(DeviceExperts, InRounds) {
   PretrainConfig config = over_experts(on_mesh(deepseek(), 2), 2);

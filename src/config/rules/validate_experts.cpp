@@ -135,7 +135,7 @@ void check_experts(const ModelConfig& model, Problems& problems) {
     problems.about("moe-aux-loss-coeff", "moe-router-load-balancing-type")
         .wrong("--moe-aux-loss-coeff {} has no effect with --moe-router-load-balancing-type none",
                model.moe_aux_loss_coeff)
-        .right("give seq_aux_loss or aux_loss, or leave the coefficient out");
+        .right("give seq_aux_loss, aux_loss or global_aux_loss, or leave the coefficient out");
   check_layer_pattern(model, problems);
   check_bias(model, problems);
   check_groups(model, problems);
@@ -169,12 +169,19 @@ void check_experts_of_samples(const PretrainConfig& config, Problems& problems) 
         .right("give --sequence-parallel too");
 }
 
-// Counts of tokens, by which biases move after a step.
-void check_bias_updates(const PretrainConfig& config, Problems& problems) {
-  if (!config.model.moe_router_enable_expert_bias) return;
+// Counts of tokens, by which biases move after a step, and which the loss of the next one needs.
+void check_counts_of_steps(const PretrainConfig& config, Problems& problems) {
   if (!problems.sound({"schedule"})) return;
   const std::optional<Schedule> schedule = chosen_schedule(config.pipeline);
-  if (schedule && is_async(*schedule))
+  if (!schedule || !is_async(*schedule)) return;
+  if (config.model.moe_router_load_balancing_type == RouterBalance::GlobalAuxLoss)
+    problems.about("moe-router-load-balancing-type", "schedule")
+        .wrong(
+            "--moe-router-load-balancing-type global_aux_loss is not possible with --schedule {}, whose global batches "
+            "overlap: none has ended when the next begins",
+            schedule_name(*schedule))
+        .right("choose a synchronous schedule, or give seq_aux_loss");
+  if (config.model.moe_router_enable_expert_bias)
     problems.about("moe-router-enable-expert-bias", "schedule")
         .wrong(
             "--moe-router-enable-expert-bias is not possible with --schedule {}, which updates weights inside the "
@@ -311,7 +318,7 @@ void check_experts_mesh(const PretrainConfig& config, Problems& problems) {
         .right("leave it out: every rank computes the rows of its own tokens");
   if (!config.model.num_experts) return check_without_experts(mesh, problems);
   check_experts_of_samples(config, problems);
-  check_bias_updates(config, problems);
+  check_counts_of_steps(config, problems);
   check_expert_rows(config, problems);
   if (mesh.expert_ranks() == 1) return;
   check_cut_of_experts(config, problems);
