@@ -13,6 +13,19 @@ namespace trifold {
 
 namespace {
 
+BalanceOver balance_over(RouterBalance type) {
+  switch (type) {
+    case RouterBalance::AuxLoss:
+      return BalanceOver::MicroBatch;
+    case RouterBalance::GlobalAuxLoss:
+      return BalanceOver::LastBatch;
+    case RouterBalance::SequenceAuxLoss:
+    case RouterBalance::None:
+      return BalanceOver::Sequence;
+  }
+  fail("routers balance nothing of type {}", static_cast<int>(type));
+}
+
 ExpertsShape experts_of(const ModelConfig& config) {
   const bool sigmoid = config.moe_router_score_function == RouterScore::Sigmoid;
   return {*config.num_experts,
@@ -28,8 +41,7 @@ ExpertsShape experts_of(const ModelConfig& config) {
           {config.moe_expert_capacity_factor.value_or(0), config.moe_token_drop_policy == TokenDrop::Probs
                                                               ? KeptChoices::LargestGates
                                                               : KeptChoices::FirstTokens},
-          config.moe_router_load_balancing_type == RouterBalance::AuxLoss ? BalanceOver::MicroBatch
-                                                                          : BalanceOver::Sequence,
+          balance_over(config.moe_router_load_balancing_type),
           config.moe_input_jitter_eps,
           config.moe_router_force_load_balancing};
 }

@@ -90,7 +90,10 @@ int64_t ExchangedRows::most_of(const Run& run, int64_t own_rows) const {
     most =
         std::max<int64_t>(1, static_cast<int64_t>(std::ceil(factor_ * cut_ * static_cast<double>(own_rows))));
   if (capacity_.factor == 0) return most;
-  const int64_t of_expert = expert_capacity(capacity_.factor, run.batch->seq_length(), choices_, experts_);
+  // A rank has at most as many of them as it has tokens of the sequence.
+  const int64_t of_expert =
+      std::min(run.batch->seq_length(),
+               expert_capacity(capacity_.factor, run.batch->held_rows().length(), choices_, experts_));
   return std::min(most, ranks_ * run.batch->samples() * of_expert * here_);
 }
 

@@ -8,14 +8,9 @@
 
 #include <cstdint>
 
-#include "core/stream.h"
-#include "core/tensor.h"
+#include "ops/experts.h"
 
 namespace trifold {
-
-// Which choices an expert keeps: those with the largest gates, the earlier token's where gates are equal; or those of the
-// first tokens of the sequence.
-enum class KeptChoices : uint8_t { LargestGates, FirstTokens };
 
 struct ExpertCapacity {
   double factor = 0;  // of the mean number of tokens per expert; 0: no choice is dropped
@@ -25,11 +20,5 @@ struct ExpertCapacity {
 // ceil(factor * tokens * choices / experts), at most `tokens`, of a sequence of so many tokens that choose so many of the
 // experts each. A product that is a whole number but for the rounding of `factor` is not rounded up.
 int64_t expert_capacity(double factor, int64_t tokens, int64_t choices, int64_t experts);
-
-// Enqueues taken = chosen, where dropped choices have the number `experts` instead of that of their expert.
-// chosen, taken [T, k] i32; gates [T, k] f32 or f64; T is a multiple of `seq`, the tokens of a sequence. `scratch` i32
-// [T k + T / seq (experts + 1)] must live until the stream is done with it. On processors alone.
-void drop_choices(Stream& stream, Tensor taken, Tensor scratch, Tensor chosen, Tensor gates, int64_t experts,
-                  int64_t seq, const ExpertCapacity& how);
 
 }  // namespace trifold

@@ -44,7 +44,6 @@ Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsSh
       dy_(builder.slot()),
       dlogits_(builder.slot()),
       dinner_(builder.slot()) {
-  shape_.router.sequence_parts = context_;
   check(builder.mesh().size(Axis::Tp) == parts_,
         "{}: {} tensor-parallel ranks would all send the same rows to experts without sequence parallelism",
         name, builder.mesh().size(Axis::Tp));

@@ -28,16 +28,19 @@
 // With a capacity (nn/expert_capacity.h) the rows of dropped choices come after those of all experts. They are in no
 // product, are sent nowhere, and are 0 where the rows of a token are added up.
 //
-// Context ranks have some of the positions of each sequence, and route these; only their counts of choices are added
-// up, whole numbers, so that each knows those of the whole sequence.
+// Context ranks have some of the positions of each sequence, and route these; their counts of choices are added up,
+// whole numbers, so that each knows those of the whole sequence. With a capacity they also gather each other's choices and
+// gates, and all decide for whole sequences.
 //
 // A router may have a bias for each expert that is added to its score for choosing alone, and has no gradient:
 // after each step the trainer raises it for experts with fewer choices than the mean, and lowers it for the others
 // (Wang et al., "Auxiliary-loss-free load balancing", arXiv 2408.15664; train/expert_loads.h).
 //
 // Besides the loss of the model, the router has two losses for each token, with the same weights as the
-// model's loss (OpTable::router_losses): `balance`, counted over the token's own sequence, so that no mesh or
-// micro-batch changes it, or over its micro-batch; and `z`.
+// model's loss (OpTable::router_losses): `balance`, with choices counted over the token's own sequence, so that no mesh or
+// micro-batch changes it, over its micro-batch, or over the last global batch; and `z`. Those of the last global batch
+// are known before the first micro-batch, and the same for all: whole numbers, summed over all ranks. Before there was one,
+// the loss is 0.
 //
 // In training the router's input may be multiplied by random numbers (the jitter of Fedus et al.), and for benchmarks
 // its logits replaced by some of variance 1, whose gradients they get: experts are loaded evenly then. Both are keyed by
@@ -53,8 +56,9 @@
 
 namespace trifold {
 
-// Over which tokens the balance loss counts: Megatron-LM's `seq_aux_loss`, or `aux_loss`, which depends on their number.
-enum class BalanceOver : uint8_t { Sequence, MicroBatch };
+// Over which tokens the balance loss counts choices: Megatron-LM's `seq_aux_loss`; `aux_loss`, which depends on the number of
+// tokens in a micro-batch; or those of the global batch before this one, in the place of its `global_aux_loss`.
+enum class BalanceOver : uint8_t { Sequence, MicroBatch, LastBatch };
 
 struct ExpertsShape {
   int64_t experts = 0;  // E; 0 if one network serves all tokens
@@ -138,13 +142,19 @@ class Experts final : public Layer {
   void route(Run& run, Saved& saved) const;
   // Whether choices may be dropped: with a capacity, in a training step.
   bool drops(const Run& run) const { return shape_.capacity.factor > 0 && run.has_backward(); }
-  // Sorts the choices of the tokens here, dropped ones last.
+  // The choices of all tokens, in scratch, with the number of experts in the place of dropped ones.
+  Tensor taken(Run& run, const Saved& saved) const;
+  // Sorts the choices of the tokens here, dropped ones last, and adds the number of these to run.choice_counts.
   void sort_own(Run& run, const Saved& saved) const;
   // Zeros in the rows of dropped choices, of `rows`, which has one for each choice here.
   void clear_dropped(Run& run, Tensor rows, const Saved& saved) const;
-  // Adds what the tokens here have chosen, and how much of it is dropped, to run.choice_counts, and notes the rounds
-  // that their rows come in.
+  // Adds what the tokens here have chosen to run.choice_counts, and notes the rounds that their rows come in.
   void count(Run& run, const Saved& saved) const;
+  // The same with what they would choose without bias and groups, for the balance loss of the next global batch.
+  void count_preferred(Run& run, const Saved& saved) const;
+  Tensor counts_here(const Run& run) const { return run.choice_counts.rows(block_, block_ + 1).flat(); }
+  // Writes saved[counts_] if these are not just those of the tokens here, and returns whether it did.
+  bool find_counts(Run& run, Tensor balance, Tensor z, const Saved& saved) const;
   // Counts the choices of whole sequences into saved[counts_]; `balance` and `z` [T] are scratch.
   void count_over_context(Run& run, Tensor balance, Tensor z, const Saved& saved) const;
   bool at_once(Run& run, const Saved& saved) const;

@@ -1,8 +1,8 @@
 // What the router of a mixture of experts decides: gates, the order of rows, dropped choices, and counts of all these.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
+#include "nn/context/context_rows.h"
 #include "nn/experts.h"
 
 namespace trifold {
@@ -61,10 +61,7 @@ void Experts::route(Run& run, Saved& saved) const {
   const Tensor balance = run.scratch.take(logits.dtype, {logits.row_count()});
   const Tensor z = run.scratch.take(logits.dtype, {logits.row_count()});
   Router how = shape_.router;
-  if (context_ > 1) {
-    count_over_context(run, balance, z, saved);
-    how.counted = true;
-  }
+  how.counted = find_counts(run, balance, z, saved);
   run.ops.router_losses(run.stream, balance, z, saved[counts_], logits,
                         logits.row_count() / balance_groups(run), how);
   if (run.router_sums.rank() > 0) {
@@ -74,48 +71,97 @@ void Experts::route(Run& run, Saved& saved) const {
   run.scratch.release(mark);
 }
 
-void Experts::sort_own(Run& run, const Saved& saved) const {
-  const Tensor chosen = saved[chosen_];
+namespace {
+
+// The rows that all context ranks have of `mine` [rows here, columns], by position within each sample, in scratch.
+Tensor in_order_of_all(Run& run, Tensor mine) {
+  const Shape all{rows_of_all(run), mine.dim(1)};
+  const Tensor in_order = run.scratch.take(mine.dtype, all);
   const Arena::Mark mark = run.scratch.mark();
-  Tensor taken = chosen;
-  if (drops(run)) {
-    check(context_ == 1,
-          "{}: capacity is counted over whole sequences, which {} context-parallel ranks do not have", name_,
-          context_);
-    const int64_t ends = run.batch->samples() * (shape_.experts + 1);
-    taken = run.scratch.take(DType::I32, chosen.shape);
-    const Tensor scratch = run.scratch.take(DType::I32, {chosen.elements() + ends});
-    drop_choices(run.stream, taken, scratch, chosen, saved[gates_], shape_.experts, run.batch->seq_length(),
-                 shape_.capacity);
+  const Tensor by_rank = run.scratch.take(mine.dtype, all);
+  run.mesh.comm({Axis::Cp}).all_gather(by_rank, mine, run.stream);
+  to_order(run, in_order, by_rank);
+  run.scratch.release(mark);
+  return in_order;
+}
+
+}  // namespace
+
+Tensor Experts::taken(Run& run, const Saved& saved) const {
+  const Tensor chosen = saved[chosen_], gates = saved[gates_];
+  const int64_t seq = run.batch->held_rows().length();
+  const ExpertLimit limit{shape_.experts, seq,
+                          expert_capacity(shape_.capacity.factor, seq, shape_.router.choices, shape_.experts),
+                          shape_.capacity.kept};
+  if (context_ == 1) {
+    const Tensor result = run.scratch.take(DType::I32, chosen.shape);
+    run.ops.drop_choices(run.stream, result, chosen, gates, limit);
+    return result;
   }
-  run.ops.sort_choices(run.stream, saved[own_.first], saved[own_.row], saved[own_.token], own(taken));
+  const Tensor by_rank = run.scratch.take(DType::I32, {rows_of_all(run), chosen.dim(1)});
+  const Arena::Mark mark = run.scratch.mark();
+  const Tensor in_order = run.scratch.take(DType::I32, by_rank.shape);
+  const Tensor all_chosen = in_order_of_all(run, chosen), all_gates = in_order_of_all(run, gates);
+  run.ops.drop_choices(run.stream, in_order, all_chosen, all_gates, limit);
+  to_ranks(run, by_rank, in_order);
+  run.scratch.release(mark);
+  const int64_t first = run.mesh.coord(Axis::Cp) * chosen.dim(0);
+  return by_rank.rows(first, first + chosen.dim(0));
+}
+
+void Experts::sort_own(Run& run, const Saved& saved) const {
+  const Arena::Mark mark = run.scratch.mark();
+  const Tensor choices = own(drops(run) ? taken(run, saved) : saved[chosen_]);
+  run.ops.sort_choices(run.stream, saved[own_.first], saved[own_.row], saved[own_.token], choices);
+  const int64_t experts = shape_.experts;
+  if (drops(run) && run.choice_counts.rank() > 0)
+    run.ops.add_choice_counts(run.stream, counts_here(run).rows(experts + 1, experts + 2), choices, experts);
   run.scratch.release(mark);
 }
 
 void Experts::clear_dropped(Run& run, Tensor rows, const Saved& saved) const {
   const Tensor first = saved[own_.first];
-  if (first.elements() == shape_.experts + 1) return;
-  run.stream.run([rows, first, experts = shape_.experts] {
-    const int64_t kept = first.as<int32_t>()[experts];
-    const size_t row = rows.bytes() / static_cast<size_t>(rows.dim(0));
-    std::memset(static_cast<std::byte*>(rows.data) + static_cast<size_t>(kept) * row, 0,
-                static_cast<size_t>(rows.dim(0) - kept) * row);
-  });
+  const int64_t experts = shape_.experts;
+  if (first.elements() > experts + 1) run.ops.clear_rows(run.stream, rows, first.rows(experts, experts + 1));
 }
 
 void Experts::count(Run& run, const Saved& saved) const {
-  if (run.choice_counts.rank() == 0 || !run.has_backward()) return;
-  const Tensor counts = run.choice_counts.rows(block_, block_ + 1).flat();
+  if (!run.has_backward()) return;
+  if (shape_.balance_over == BalanceOver::LastBatch) count_preferred(run, saved);
+  if (run.choice_counts.rank() == 0) return;
+  const Tensor counts = counts_here(run);
   const int64_t experts = shape_.experts;
-  run.ops.add_choice_counts(run.stream, counts.rows(0, experts), own(saved[chosen_]));
-  const Tensor first = saved[own_.first];
+  run.ops.add_choice_counts(run.stream, counts.rows(0, experts), own(saved[chosen_]), 0);
   const int64_t rounds = exchange_ ? exchange_->rounds(run, saved[arriving_]) : 1;
   auto* sums = counts.as<double>();
   sums[experts] = std::max(sums[experts], static_cast<double>(rounds));
-  if (!drops(run)) return;
-  run.stream.run([sums, experts, choices = saved[own_.token].elements(), first] {
-    sums[experts + 1] += static_cast<double>(choices - first.as<int32_t>()[experts]);
-  });
+}
+
+void Experts::count_preferred(Run& run, const Saved& saved) const {
+  const Arena::Mark mark = run.scratch.mark();
+  Tensor chosen = own(saved[chosen_]);
+  if (bias_ || shape_.router.groups > 1) {
+    const Tensor logits = own(saved[logits_]), gates = run.scratch.take(logits.dtype, chosen.shape);
+    Router plain = shape_.router;
+    plain.groups = plain.kept_groups = 1;
+    chosen = run.scratch.take(DType::I32, chosen.shape);
+    if (run.choice_counts.rank() > 0) run.ops.route(run.stream, gates, chosen, logits, {}, plain);
+  }
+  const int64_t experts = shape_.experts;
+  if (run.choice_counts.rank() > 0)
+    run.ops.add_choice_counts(run.stream, counts_here(run).rows(experts + 2, 2 * experts + 2), chosen, 0);
+  run.scratch.release(mark);
+}
+
+bool Experts::find_counts(Run& run, Tensor balance, Tensor z, const Saved& saved) const {
+  if (shape_.balance_over == BalanceOver::LastBatch) {
+    if (run.stream.mode() == Stream::Mode::Dry) return true;
+    check(run.last_choices.rank() == 2, "{}: nobody has counted the choices of the last global batch", name_);
+    run.ops.copy(run.stream, saved[counts_], run.last_choices.rows(block_, block_ + 1));
+    return true;
+  }
+  if (context_ > 1) count_over_context(run, balance, z, saved);
+  return context_ > 1;
 }
 
 // Counts are whole numbers: their sums have no order.

@@ -120,9 +120,12 @@ struct Run {
   // weight; without dims, they are not wanted.
   Tensor router_sums = {};
   // f64 [blocks of the model, E + 2], += the choices of each expert in a training step; then the largest number of rounds
-  // that rows of experts have come in; then, += the choices that were dropped. Without dims, they are not wanted. In
-  // memory that the host and the device reach.
+  // that rows of experts have come in; then, += the choices that were dropped. With last_choices [.., 2E + 2]: then, += the
+  // choices without bias and groups. Without dims, they are not wanted. In memory that the host and the device reach.
   Tensor choice_counts = {};
+  // i32 [blocks of the model, E]: the choices without bias and groups of all ranks in the global batch before this one,
+  // zeros in the first; for routers whose balance loss needs them (BalanceOver::LastBatch).
+  Tensor last_choices = {};
   // This forward is repeated for what it keeps; its output is not read (nn/recompute.h).
   bool repeats = false;
   // Null if this action runs by itself.
@@ -187,16 +190,16 @@ struct Run {
     return grad(id);
   }
   // The same run with another arena for `keep`.
-  Run keeping_in(Arena& arena) const {
-    return {stream,  side,    ops,         mesh,          params,  grads,      arena,    flow,
-            scratch, batch,   dtype,       training,      seed,    loss_scale, loss_sum, weight_sum,
-            watch,   nullptr, router_sums, choice_counts, repeats, other_half};
+  Run keeping_in(Arena& other) const {
+    return {stream,  side,    ops,         mesh,          params,       grads,      other,    flow,
+            scratch, batch,   dtype,       training,      seed,         loss_scale, loss_sum, weight_sum,
+            watch,   nullptr, router_sums, choice_counts, last_choices, repeats,    other_half};
   }
   // The same run with another arena for `flow`.
-  Run flowing_in(Arena& arena) const {
-    return {stream,  side,    ops,         mesh,          params,  grads,      keep,     arena,
-            scratch, batch,   dtype,       training,      seed,    loss_scale, loss_sum, weight_sum,
-            watch,   nullptr, router_sums, choice_counts, repeats, other_half};
+  Run flowing_in(Arena& other) const {
+    return {stream,  side,    ops,         mesh,          params,       grads,      keep,     other,
+            scratch, batch,   dtype,       training,      seed,         loss_scale, loss_sum, weight_sum,
+            watch,   nullptr, router_sums, choice_counts, last_choices, repeats,    other_half};
   }
 };
 

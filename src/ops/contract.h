@@ -114,6 +114,7 @@ void router_losses(const Tensor& balance, const Tensor& z, const Tensor& counts,
 void route_backward(const Tensor& dlogits, const Tensor& dgates, const Tensor& gates, const Tensor& chosen,
                     const Tensor& logits, const Tensor& counts, const Tensor& weight, const Factor& loss,
                     const RouterLosses& losses, const Router& how);
+void drop_choices(const Tensor& taken, const Tensor& chosen, const Tensor& gates, const ExpertLimit& how);
 void sort_choices(const Tensor& first, const Tensor& row, const Tensor& token, const Tensor& chosen);
 void gate_rows(const Tensor& y, const Tensor& x, const Tensor& gates, const Tensor& row);
 void gate_rows_backward(const Tensor& dx, const Tensor& dgates, const Tensor& dy, const Tensor& x,
@@ -122,7 +123,8 @@ void sum_choices(const Tensor& y, const Tensor& x, const Tensor& row, bool accum
 void expert_product(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& first, bool transposed);
 void expert_product_weight(const Tensor& dw, const Tensor& dy, const Tensor& x, const Tensor& first,
                            bool accumulate);
-void add_choice_counts(const Tensor& counts, const Tensor& chosen);
+void add_choice_counts(const Tensor& counts, const Tensor& chosen, int64_t begin);
+void clear_rows(const Tensor& y, const Tensor& begin);
 void experts_of_ranks(const Tensor& expert, const Tensor& first, int64_t begin, int64_t here, int64_t skip);
 
 // contract_elementwise.cpp
@@ -228,6 +230,7 @@ using Operations = OperationList<
     Operation<&OpTable::inverse_root, contract::inverse_root>, Operation<&OpTable::route, contract::route>,
     Operation<&OpTable::router_losses, contract::router_losses>,
     Operation<&OpTable::route_backward, contract::route_backward>,
+    Operation<&OpTable::drop_choices, contract::drop_choices>,
     Operation<&OpTable::sort_choices, contract::sort_choices>,
     Operation<&OpTable::gate_rows, contract::gate_rows>,
     Operation<&OpTable::gate_rows_backward, contract::gate_rows_backward>,
@@ -235,6 +238,7 @@ using Operations = OperationList<
     Operation<&OpTable::expert_product, contract::expert_product>,
     Operation<&OpTable::expert_product_weight, contract::expert_product_weight>,
     Operation<&OpTable::add_choice_counts, contract::add_choice_counts>,
+    Operation<&OpTable::clear_rows, contract::clear_rows>,
     Operation<&OpTable::experts_of_ranks, contract::experts_of_ranks>>;
 static_assert(sizeof(OpTable) == sizeof(OpTable::name) + sizeof(OpTable::device) +
                                      Operations::kCount * sizeof(OpTable::fill),

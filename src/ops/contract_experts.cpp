@@ -77,6 +77,22 @@ void route_backward(const Tensor& dlogits, const Tensor& dgates, const Tensor& g
   expect(kOp, "weight", weight, DType::F32, tokens);
 }
 
+void drop_choices(const Tensor& taken, const Tensor& chosen, const Tensor& gates, const ExpertLimit& how) {
+  constexpr const char* kOp = "drop_choices";
+  check(chosen.rank() == 2, "{}: chosen is {}, but [tokens, choices] are needed", kOp,
+        to_string(chosen.shape));
+  check(how.experts >= 1 && how.seq >= 1 && chosen.dim(0) % how.seq == 0 && how.capacity >= 1,
+        "{}: {} of the {} choices of sequences of {} tokens for each of {} experts make no sense", kOp,
+        how.capacity, to_string(chosen.shape), how.seq, how.experts);
+  check(chosen.elements() <= std::numeric_limits<int32_t>::max(), "{}: {} choices are too many", kOp,
+        chosen.elements());
+  expect(kOp, "chosen", chosen, DType::I32, chosen.elements());
+  expect(kOp, "taken", taken, DType::I32, chosen.elements());
+  check(accumulate_type(gates.dtype) == gates.dtype, "{}: gates are {}, but f32 or f64 is needed", kOp,
+        name_of(gates.dtype));
+  expect(kOp, "gates", gates, gates.dtype, chosen.elements());
+}
+
 void sort_choices(const Tensor& first, const Tensor& row, const Tensor& token, const Tensor& chosen) {
   constexpr const char* kOp = "sort_choices";
   expect(kOp, "first", first, DType::I32, first.elements());
@@ -131,9 +147,17 @@ void expert_product_weight(const Tensor& dw, const Tensor& dy, const Tensor& x, 
   expect(kOp, "dy", dy, x.dtype, rows * dw.dim(1));
 }
 
-void add_choice_counts(const Tensor& counts, const Tensor& chosen) {
-  expect("add_choice_counts", "counts", counts, DType::F64, counts.elements());
-  expect("add_choice_counts", "chosen", chosen, DType::I32, chosen.elements());
+void add_choice_counts(const Tensor& counts, const Tensor& chosen, int64_t begin) {
+  constexpr const char* kOp = "add_choice_counts";
+  expect(kOp, "counts", counts, DType::F64, counts.elements());
+  expect(kOp, "chosen", chosen, DType::I32, chosen.elements());
+  check(begin >= 0, "{}: experts from {} on make no sense", kOp, begin);
+}
+
+void clear_rows(const Tensor& y, const Tensor& begin) {
+  expect_matrix("clear_rows", "y", y);
+  expect_float("clear_rows", "y", y);
+  expect("clear_rows", "begin", begin, DType::I32, 1);
 }
 
 void experts_of_ranks(const Tensor& expert, const Tensor& first, int64_t begin, int64_t here, int64_t skip) {

@@ -23,6 +23,7 @@ const OpTable& raw_ops() {
     cpu::add_attention(ops, Table);
     cpu::add_bags(ops, Table);
     cpu::add_elementwise(ops, Table);
+    cpu::add_choices(ops, Table);
     cpu::add_experts(ops, Table);
     cpu::add_latent(ops, Table);
     cpu::add_llama(ops, Table);

@@ -29,12 +29,21 @@ struct Router {
   // under Chosen, its share of the softmax over all under All, and s plus the bias under Sigmoid.
   int64_t groups = 1;
   int64_t kept_groups = 1;
-  // Of router_losses and route_backward: the tokens are those of one of so many ranks that the positions of each
-  // sequence are cut over.
-  int64_t sequence_parts = 1;
-  bool counted = false;  // router_losses reads the counts, those of all of these ranks together
+  bool counted = false;  // router_losses reads the counts, which may be those of other tokens too
 };
 constexpr int64_t kMostGroups = 64;
+
+// Which choices an expert keeps if it takes only some of a sequence's: those with the largest gates (a gate that is no
+// number counts as infinite), the earlier one of equal gates; or those of the first tokens.
+enum class KeptChoices : uint8_t { LargestGates, FirstTokens };
+
+// Of OpTable::drop_choices: each of so many experts takes at most `capacity` choices of every sequence of `seq` tokens.
+struct ExpertLimit {
+  int64_t experts = 0;
+  int64_t seq = 0;
+  int64_t capacity = 0;
+  KeptChoices kept = KeptChoices::LargestGates;
+};
 
 // Coefficients of the losses of a token (OpTable::router_losses).
 struct RouterLosses {

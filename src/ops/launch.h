@@ -48,6 +48,7 @@ void bind(OpTable& ops, const KernelTable& table) {
 // Each sets the entries of one family, at the end of launch_<family>.cpp.
 void add_attention(OpTable& ops, const KernelTable& table);
 void add_bags(OpTable& ops, const KernelTable& table);
+void add_choices(OpTable& ops, const KernelTable& table);
 void add_elementwise(OpTable& ops, const KernelTable& table);
 void add_experts(OpTable& ops, const KernelTable& table);
 void add_latent(OpTable& ops, const KernelTable& table);

@@ -1,5 +1,4 @@
-// Launchers of a mixture of experts: the router, the order of choices, and products of rows with the weights
-// of their experts.
+// Launchers of a mixture of experts: the router, gates of rows, and products of rows with the weights of their experts.
 #include <algorithm>
 #include <vector>
 
@@ -59,45 +58,6 @@ void route_backward(const KernelTable& table, Stream& stream, Tensor dlogits, Te
     over_rows(stream, tokens, experts, kMathGrain,
               [=, out = dlogits.as<T>(), kernel = storage_kernels<T>(table).route_backward](
                   int64_t begin, int64_t end) { kernel(out, in, begin, end); });
-  });
-}
-
-// A counting sort: there are few experts.
-void sort_choices(const KernelTable&, Stream& stream, Tensor first, Tensor row, Tensor token, Tensor chosen) {
-  stream.run([experts = first.elements() - 1, choices = chosen.last_dim(), count = chosen.elements(),
-              begins = first.as<int32_t>(), place = row.as<int32_t>(), of = token.as<int32_t>(),
-              expert = chosen.as<int32_t>()] {
-    std::fill_n(begins, experts + 1, 0);
-    for (int64_t c = 0; c < count; ++c) ++begins[expert[c] + 1];
-    for (int64_t e = 0; e < experts; ++e) begins[e + 1] += begins[e];
-    int32_t* next = scratch<int32_t>(experts);
-    std::copy_n(begins, experts, next);
-    for (int64_t c = 0; c < count; ++c) {
-      place[c] = next[expert[c]]++;
-      of[place[c]] = static_cast<int32_t>(c / choices);
-    }
-  });
-}
-
-void add_choice_counts(const KernelTable&, Stream& stream, Tensor counts, Tensor chosen) {
-  stream.run([sums = counts.as<double>(), expert = chosen.as<int32_t>(), choices = chosen.elements()] {
-    for (int64_t c = 0; c < choices; ++c) ++sums[expert[c]];
-  });
-}
-
-void experts_of_ranks(const KernelTable&, Stream& stream, Tensor expert, Tensor first, int64_t begin,
-                      int64_t here, int64_t skip) {
-  stream.run([=, to = expert.as<int32_t>(), rows = expert.elements(), ranks = first.dim(0),
-              begins = first.as<int32_t>(), each = first.last_dim()] {
-    int64_t place = -skip;  // of the next row, in `expert`
-    for (int64_t rank = 0; rank < ranks; ++rank)
-      for (int64_t e = 0; e < here; ++e) {
-        const int32_t* of_expert = begins + rank * each + begin + e;
-        const int64_t end = place + of_expert[1] - of_expert[0];
-        const int64_t from = std::clamp<int64_t>(place, 0, rows), until = std::clamp<int64_t>(end, 0, rows);
-        std::fill(to + from, to + until, static_cast<int32_t>(e));
-        place = end;
-      }
   });
 }
 
@@ -320,14 +280,11 @@ void add_experts(OpTable& ops, const KernelTable& table) {
   bind<&OpTable::route, route>(ops, table);
   bind<&OpTable::router_losses, router_losses>(ops, table);
   bind<&OpTable::route_backward, route_backward>(ops, table);
-  bind<&OpTable::sort_choices, sort_choices>(ops, table);
   bind<&OpTable::gate_rows, gate_rows>(ops, table);
   bind<&OpTable::gate_rows_backward, gate_rows_backward>(ops, table);
   bind<&OpTable::sum_choices, sum_choices>(ops, table);
   bind<&OpTable::expert_product, expert_product>(ops, table);
   bind<&OpTable::expert_product_weight, expert_product_weight>(ops, table);
-  bind<&OpTable::add_choice_counts, add_choice_counts>(ops, table);
-  bind<&OpTable::experts_of_ranks, experts_of_ranks>(ops, table);
 }
 
 }  // namespace trifold::cpu

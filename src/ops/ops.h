@@ -335,12 +335,11 @@ struct OpTable {
   // logit plus bias; of equal ones the first; with Router::groups, in the best groups alone.
   // logits [T, E]  bias [E] or no memory  gates, chosen [T, k]
   void (*route)(Stream&, Tensor gates, Tensor chosen, Tensor logits, Tensor bias, const Router& how);
-  // counts[b, e] = choices of expert e, ignoring the bias, in sequence b, of `seq` tokens; with p the softmax
+  // counts[b, e] = choices of expert e, ignoring bias and groups, in sequence b, of `seq` tokens; with p the softmax
   // of a token's logits, or their logistic functions divided by their sum,
-  //   balance[t] = E / (k seq) * sum over e of counts[b, e] p_e    (1 where the choices are spread evenly)
+  //   balance[t] = E * sum over e of counts[b, e] p_e / sum over e of counts[b, e]   (1 where these are equal)
   //   z[t] = (log of the sum over e of exp(logit))^2               (Zoph et al., arXiv 2202.08906)
-  // balance, z [T]  counts [T / seq, E], read if they are counted already; `seq` positions of a sequence are here,
-  // of how.sequence_parts times as many
+  // balance, z [T]  counts [T / seq, E], read if they are counted already; balance is 0 where they are all 0
   void (*router_losses)(Stream&, Tensor balance, Tensor z, Tensor counts, Tensor logits, int64_t seq,
                         const Router& how);
   // The gradient of the logits: that of the gates, plus weight[t] * loss times that of losses.balance *
@@ -349,6 +348,9 @@ struct OpTable {
   void (*route_backward)(Stream&, Tensor dlogits, Tensor dgates, Tensor gates, Tensor chosen, Tensor logits,
                          Tensor counts, Tensor weight, const Factor& loss, const RouterLosses& losses,
                          const Router& how);
+  // taken = chosen, with the number how.experts in the place of choices beyond the capacity of their expert.
+  // taken, chosen, gates [T, k]
+  void (*drop_choices)(Stream&, Tensor taken, Tensor chosen, Tensor gates, const ExpertLimit& how);
   // The rows of the choices: row[c] of choice c, and the token of each row.  first [E + 1]  row, token [R]
   void (*sort_choices)(Stream&, Tensor first, Tensor row, Tensor token, Tensor chosen);
   // y[row[c]] = gates[c] * x[row[c]]; y may be x.  x, y [R, C]
@@ -364,8 +366,10 @@ struct OpTable {
   void (*expert_product)(Stream&, Tensor y, Tensor x, Tensor w, Tensor first, bool transposed);
   // dw[e] += dy^T x over the rows of expert e.  dy [R, N]  x [R, K]  dw [E, N, K]
   void (*expert_product_weight)(Stream&, Tensor dw, Tensor dy, Tensor x, Tensor first, bool accumulate);
-  // counts[e] += the choices of expert e.  counts f64 [E]  chosen [C]
-  void (*add_choice_counts)(Stream&, Tensor counts, Tensor chosen);
+  // counts[i] += the choices of expert begin + i.  counts f64 [any number of experts]  chosen [C]
+  void (*add_choice_counts)(Stream&, Tensor counts, Tensor chosen, int64_t begin);
+  // y[r, :] = 0 for every row r >= begin[0].  y [R, C]  begin i32 [1]
+  void (*clear_rows)(Stream&, Tensor y, Tensor begin);
   // Rows of experts [begin, begin + here) that several ranks have, rank after rank, and sorted by expert within each:
   // expert[r] is that of row skip + r, less `begin`.  expert [R]  first [ranks, E + 1], that of each rank
   void (*experts_of_ranks)(Stream&, Tensor expert, Tensor first, int64_t begin, int64_t here, int64_t skip);

@@ -209,10 +209,14 @@ void Executor::execute(const Action& action, const StepInputs& inputs) {
   }
 }
 
-void Executor::count_choices(int64_t blocks, int64_t experts) {
-  const Shape shape{blocks, experts + 2};
+void Executor::count_choices(int64_t blocks, int64_t experts, bool last) {
+  const Shape shape{blocks, (last ? 2 : 1) * experts + 2};
   choices_ = Buffer::shared(static_cast<size_t>(shape.elements()) * sizeof(double), ops_.device);
   choice_counts_ = choices_.tensor(DType::F64, shape);
+  if (!last) return;
+  last_ = Buffer::shared(static_cast<size_t>(blocks * experts) * sizeof(int32_t), ops_.device);
+  last_choices_ = last_.tensor(DType::I32, {blocks, experts});
+  std::fill_n(last_choices_.as<int32_t>(), last_choices_.elements(), 0);
 }
 
 void Executor::reset(const RankPlan& row, const StepInputs& inputs) {

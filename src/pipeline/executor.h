@@ -147,11 +147,14 @@ class Executor {
   // `params` must outlive it.
   void capture_blocks(const ParamList& params);
   // From now on `run` counts the choices of experts, from zero in each call (Run::choice_counts), for blocks [0,
-  // `blocks`) of the model with at most so many experts each.
-  void count_choices(int64_t blocks, int64_t experts);
+  // `blocks`) of the model with at most so many experts each; with `last`, those of the last global batch count too
+  // (Run::last_choices), which are zero at first.
+  void count_choices(int64_t blocks, int64_t experts, bool last);
   // What this rank has counted; without dims if it does not. To be read once the compute stream has passed the
   // forwards.
   Tensor choice_counts() const { return choice_counts_; }
+  // Run::last_choices, to be written between calls of `run`; without dims if they do not count.
+  Tensor last_choices() const { return last_choices_; }
   // What could not be captured, and why; empty if everything could, or capturing was not requested.
   const std::string& capture_note() const;
   bool capture_refused() const { return graphs_ && graphs_->refused(); }  // BlockGraphs::refused
@@ -288,6 +291,8 @@ class Executor {
   int64_t loss_rows_ = 1;
   Buffer choices_;
   Tensor choice_counts_;  // in it
+  Buffer last_;
+  Tensor last_choices_;  // in it
   RankPlan forward_row_;
   std::vector<LossSums> sums_;  // of the last call
   std::vector<BatchUse> batches_;

@@ -28,6 +28,7 @@ Run Executor::make_run(const Action& action, Slot& slot, const BlockUse& use, co
           use.outgoing,
           losses.rows(2, 4),
           choice_counts_,
+          last_choices_,
           false,
           use.half.other};
 }

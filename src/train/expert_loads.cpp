@@ -1,6 +1,7 @@
 #include "train/expert_loads.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "checkpoint/tensor_kind.h"
@@ -35,6 +36,10 @@ ExpertLoads::ExpertLoads(Replica& replica, const ShardedOptimizer& optimizer, co
   rounds_of_blocks_.resize(blocks);
   loads_.resize(blocks_.size(), 1.0);
   if (model.moe_expert_capacity_factor) dropped_.resize(blocks_.size());
+  if (model.moe_router_load_balancing_type == RouterBalance::GlobalAuxLoss) {
+    preferred_.resize(counts_.size());
+    last_.resize(counts_.size());
+  }
   if (!model.moe_router_enable_expert_bias) return;
   const ParamList& params = replica.layout().params();
   for (const ShardedOptimizer::Piece& piece : optimizer.pieces()) {
@@ -71,17 +76,21 @@ void ExpertLoads::sum_over_ranks(std::span<double> table) {
 
 void ExpertLoads::sum(Tensor counts) {
   replica_.compute().synchronize();
-  const size_t columns = static_cast<size_t>(experts_) + 2;
+  const auto columns = static_cast<size_t>(counts.dim(1)), experts = static_cast<size_t>(experts_);
   const std::span<const double> all(counts.as<double>(), static_cast<size_t>(counts.elements()));
   for (size_t block = 0; block < rounds_of_blocks_.size(); ++block) {
     const auto of_block = all.subspan(block * columns, columns);
     std::copy_n(of_block.begin(), experts_, row(counts_, static_cast<int>(block)).begin());
-    rounds_of_blocks_[block] = of_block[columns - 2];
+    rounds_of_blocks_[block] = of_block[experts];
+    if (keeps_choices())
+      std::copy_n(of_block.begin() + static_cast<ptrdiff_t>(experts) + 2, experts,
+                  row(preferred_, static_cast<int>(block)).begin());
   }
   sum_over_ranks(counts_);
+  if (keeps_choices()) sum_over_ranks(preferred_);
   if (!dropped_.empty()) {
     for (size_t i = 0; i < blocks_.size(); ++i)
-      dropped_[i] = all[(static_cast<size_t>(blocks_[i]) + 1) * columns - 1];
+      dropped_[i] = all[static_cast<size_t>(blocks_[i]) * columns + experts + 1];
     sum_over_ranks(dropped_);
   }
   for (size_t i = 0; i < blocks_.size(); ++i) {
@@ -112,6 +121,43 @@ void ExpertLoads::move_biases() {
       });
     }
 }
+
+void ExpertLoads::keep_choices() {
+  for (size_t i = 0; i < last_.size(); ++i) {
+    check(preferred_[i] <= std::numeric_limits<int32_t>::max(),
+          "{} choices of one expert in a global batch are too many to count: at most {} are possible",
+          preferred_[i], std::numeric_limits<int32_t>::max());
+    last_[i] = static_cast<int32_t>(preferred_[i]);
+  }
+}
+
+void ExpertLoads::write_choices(Tensor to) const {
+  if (keeps_choices()) std::copy(last_.begin(), last_.end(), to.as<int32_t>());
+}
+
+nlohmann::json ExpertLoads::state() const {
+  nlohmann::json state = nlohmann::json::array();
+  for (const int block : blocks_) {
+    const auto begin = last_.begin() + block * experts_;
+    state.push_back(std::vector<int32_t>(begin, begin + experts_));
+  }
+  return state;
+}
+
+void ExpertLoads::restore(const JsonView& state) {
+  if (state.size() != blocks_.size())
+    state.refuse(fmt::format("a list for each of {} layers", blocks_.size()));
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const JsonView item = state.item(i);
+    const std::vector<int64_t> counts = item.integers(0, std::numeric_limits<int32_t>::max());
+    if (counts.size() != static_cast<size_t>(experts_))
+      item.refuse(fmt::format("a list of {} numbers", experts_));
+    std::transform(counts.begin(), counts.end(), last_.begin() + blocks_[i] * experts_,
+                   [](int64_t count) { return static_cast<int32_t>(count); });
+  }
+}
+
+void ExpertLoads::forget() { std::fill(last_.begin(), last_.end(), 0); }
 
 void ExpertLoads::take_biases() {
   if (!shares_exact_) return;

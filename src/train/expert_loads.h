@@ -3,7 +3,8 @@
 // step, for every expert of a block,
 //   bias += rate * sign(mean of the block's counts - count of the expert).
 // Counts are whole numbers, summed exactly in f64, so every mesh moves the biases alike. A step whose update is skipped
-// moves none.
+// moves none. It also keeps the choices of the last global batch, for routers whose balance loss counts these
+// (BalanceOver::LastBatch); they are part of a run's state.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "config/fields/config.h"
+#include "core/read_json.h"
 #include "train/replica.h"
 #include "zero/sharded_optimizer.h"
 
@@ -20,8 +22,7 @@ class ExpertLoads {
  public:
   // References must outlive it.
   ExpertLoads(Replica& replica, const ShardedOptimizer& optimizer, const ModelConfig& model);
-  // Takes the counts of a plan, f64 [blocks, experts + 2] (Run::choice_counts), and adds up those of all ranks.
-  // Collective.
+  // Takes the counts of a plan (Run::choice_counts), and adds up those of all ranks. Collective.
   void sum(Tensor counts);
   // Of each block with experts, in order: the count of the expert that was chosen most over the mean; 1 is even. Valid
   // until the next call of `sum`.
@@ -35,6 +36,16 @@ class ExpertLoads {
   void move_biases();
   // To be called after the optimizer's part was loaded: all ranks read its biases. Collective.
   void take_biases();
+  // Whether choices of the last global batch are kept.
+  bool keeps_choices() const { return !last_.empty(); }
+  // Makes the choices that were summed last those of the last global batch. Throws if they are more than i32 holds.
+  void keep_choices();
+  // Copies these to `to`, Executor::last_choices; does nothing if none are kept.
+  void write_choices(Tensor to) const;
+  // The same as a checkpoint has them: of each block with experts, a list of counts. `restore` throws if there are others.
+  nlohmann::json state() const;
+  void restore(const JsonView& state);
+  void forget();  // as before the first step
 
  private:
   // Elements [first, first + values) of the bias of a block.
@@ -56,9 +67,11 @@ class ExpertLoads {
   Replica& replica_;
   int64_t experts_;
   double rate_;
-  bool in_rounds_;              // rows may come in more than one
-  std::vector<int> blocks_;     // that have experts
-  std::vector<double> counts_;  // [blocks of the model, experts]
+  bool in_rounds_;                 // rows may come in more than one
+  std::vector<int> blocks_;        // that have experts
+  std::vector<double> counts_;     // [blocks of the model, experts]
+  std::vector<double> preferred_;  // the same without bias and groups, if they are kept:
+  std::vector<int32_t> last_;
   std::vector<double> rounds_of_blocks_;
   std::vector<double> loads_;
   std::vector<double> dropped_;

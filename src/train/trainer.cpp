@@ -67,8 +67,6 @@ Trainer::Trainer(Communicator& world, const PretrainConfig& config, const DataSo
       valid_(valid),
       valid_batch_(train, config.batch.micro_batch_size) {
   replica_.reserve_workspace(device_workspace(config_));
-  if (config.model.moe_expert_capacity_factor && replica_.ops().device != nullptr)
-    bad_input("--moe-expert-capacity-factor is not possible with --device cuda yet: give --device cpu");
   if (config.model.num_experts) loads_ = std::make_unique<ExpertLoads>(replica_, optimizer_, config_.model);
   make_executor();
 }
@@ -88,9 +86,11 @@ void Trainer::make_executor() {
   executor_ = std::make_unique<Executor>(replica_.place(), replica_.mesh(), replica_.ops(),
                                          replica_.weights(), &grads_, replica_.compute(), replica_.side(),
                                          replica_.dtype(), activations_);
-  if (loads_)
-    executor_->count_choices(static_cast<int64_t>(replica_.model().blocks.size()),
-                             *config_.model.num_experts);
+  if (loads_) {
+    executor_->count_choices(static_cast<int64_t>(replica_.model().blocks.size()), *config_.model.num_experts,
+                             loads_->keeps_choices());
+    loads_->write_choices(executor_->last_choices());
+  }
   const bool graphs = config_.mesh.enable_cuda_graph;
   if (config_.mesh.tune_products != "off") tune_products();
   if (graphs) executor_->capture_blocks(replica_.model().params);
@@ -282,7 +282,11 @@ double Trainer::update(const LossSums& sums) {
     explain(sums.loss / sums.weight, norm);
   scaler_.update(overflow);
   if (overflow) return norm;
-  if (loads_) loads_->move_biases();
+  if (loads_) {
+    loads_->move_biases();
+    loads_->keep_choices();
+    loads_->write_choices(executor_->last_choices());
+  }
   const int64_t updates = updates_before(steps_done_);
   optimizer_.step(
       0, {rate_of(updates), updates + 1, mean_factor * clip_factor(norm, config_.optimizer.clip_grad)},

@@ -181,7 +181,7 @@ class Trainer final : public Savable {
   GradNorm norm_;
   LossScaler scaler_;
   int64_t expert_layers_;
-  std::unique_ptr<ExpertLoads> loads_;  // only with experts, on processors
+  std::unique_ptr<ExpertLoads> loads_;  // only with experts
   ActivationMemory activations_;
   std::unique_ptr<Executor> executor_;
   const DataSource& train_;

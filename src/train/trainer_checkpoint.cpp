@@ -52,6 +52,7 @@ CheckpointMeta Trainer::checkpoint_meta() const {
                   {"scale", scaler_.state().scale},
                   {"steps_without_overflow", scaler_.state().steps_without_overflow},
                   {"overflows_left", scaler_.state().overflows_left}}}};
+  if (loads_ && loads_->keeps_choices()) meta.state["expert_choices"] = loads_->state();
   const std::string bookmark = train_.bookmark(consumed_samples_);
   if (!bookmark.empty()) meta.state["data"] = bookmark;
   if (data_ != nullptr) note_data(meta, *data_);
@@ -158,6 +159,11 @@ void Trainer::resume_at(const CheckpointMeta& meta, std::vector<std::string>& ch
     const JsonView scaler = state.at("loss_scaler");
     scaler_.restore({scaler.at("scale").number(), scaler.at("steps_without_overflow").integer(0),
                      scaler.at("overflows_left").integer(0)});
+  }
+  if (loads_ && loads_->keeps_choices()) {
+    loads_->forget();
+    if (state.has("expert_choices")) loads_->restore(state.at("expert_choices"));
+    loads_->write_choices(executor_->last_choices());
   }
   if (data_ != nullptr)
     if (const std::string changed = data_difference(meta, *data_); !changed.empty())

@@ -1,4 +1,6 @@
 // Cases of operations for mixtures of experts.
+#include <cmath>
+
 #include "conformance/op_table.h"
 
 namespace trifold::conformance {
@@ -47,7 +49,6 @@ void route(OpRun& run, const Size& size) {
                             run.out(run.wide(), {size.tokens}), run.exact(DType::I32, {2, size.experts}),
                             logits, size.tokens / 2, in_groups);
     in_groups.counted = true;
-    in_groups.sequence_parts = 2;
     run.ops().router_losses(run.stream(), run.out(run.wide(), {size.tokens}),
                             run.out(run.wide(), {size.tokens}),
                             run.in(DType::I32, {2, size.experts}, whole(2 * size.experts, 6, 9)), logits,
@@ -128,9 +129,31 @@ void experts_of_ranks(OpRun& run, const Size& size) {
 
 void counts(OpRun& run, const Size& size) {
   const Shape choices{size.tokens, size.choices};
+  const Tensor chosen = run.in(DType::I32, choices, whole(size.rows(), 2, size.experts));
   run.ops().add_choice_counts(run.stream(), run.exact(DType::F64, {size.experts}, whole(size.experts, 1, 9)),
-                              run.in(DType::I32, choices, whole(size.rows(), 2, size.experts)));
+                              chosen, 0);
+  run.ops().add_choice_counts(run.stream(), run.exact(DType::F64, {1}, {3}), chosen, size.experts / 2);
   experts_of_ranks(run, size);
+}
+
+// Gates have few values, some are no numbers, and most experts have more choices than they take.
+void dropped(OpRun& run, const Size& size) {
+  const Shape choices{size.tokens, size.choices};
+  Values chosen = whole(size.rows(), 2, size.experts), gates = whole(size.rows(), 3, 5);
+  for (size_t c = 0; c < chosen.size(); ++c) {
+    chosen[c] = std::floor(chosen[c] * chosen[c] / static_cast<double>(size.experts));
+    gates[c] = c % 11 == 7 ? std::nan("") : gates[c] == 0 ? -0.0 : (gates[c] - 2) / 4;
+  }
+  const Tensor expert = run.in(DType::I32, choices, chosen), gate = run.in(run.wide(), choices, gates);
+  for (const KeptChoices kept : {KeptChoices::LargestGates, KeptChoices::FirstTokens})
+    for (const int64_t sequences : {1, 2})
+      for (const int64_t capacity : {int64_t{1}, size.tokens / 4 + 1, size.rows() + 1})
+        run.ops().drop_choices(run.stream(), run.exact(DType::I32, choices), expert, gate,
+                               {size.experts, size.tokens / sequences, capacity, kept});
+  for (const double begin : {0.0, 1.0, static_cast<double>(size.rows())})
+    run.ops().clear_rows(run.stream(),
+                         run.out({size.rows(), size.width}, normal(size.rows() * size.width, 4)),
+                         run.in(DType::I32, {1}, {begin}));
 }
 
 void products(OpRun& run, const Size& size) {
@@ -154,17 +177,19 @@ std::vector<OpCase> experts_op_cases() {
   const auto every = [](void (*body)(OpRun&, const Size&)) {
     return [body](OpRun& run) { each_size(run, body); };
   };
-  return {{"router", entries(&OpTable::route, &OpTable::router_losses, &OpTable::route_backward), false, 8,
-           every(route)},
-          {"jitter", entries(&OpTable::scale_uniform), false, 1, every(jitter)},
-          {"rows of choices",
-           entries(&OpTable::sort_choices, &OpTable::gate_rows, &OpTable::gate_rows_backward,
-                   &OpTable::sum_choices),
-           false, 4, every(rows)},
-          {"counts of choices", entries(&OpTable::add_choice_counts, &OpTable::experts_of_ranks), false, 1,
-           every(counts)},
-          {"products of experts", entries(&OpTable::expert_product, &OpTable::expert_product_weight), false,
-           4, every(products)}};
+  return {
+      {"router", entries(&OpTable::route, &OpTable::router_losses, &OpTable::route_backward), false, 8,
+       every(route)},
+      {"jitter", entries(&OpTable::scale_uniform), false, 1, every(jitter)},
+      {"rows of choices",
+       entries(&OpTable::sort_choices, &OpTable::gate_rows, &OpTable::gate_rows_backward,
+               &OpTable::sum_choices),
+       false, 4, every(rows)},
+      {"counts of choices", entries(&OpTable::add_choice_counts, &OpTable::experts_of_ranks), false, 1,
+       every(counts)},
+      {"dropped choices", entries(&OpTable::drop_choices, &OpTable::clear_rows), false, 1, every(dropped)},
+      {"products of experts", entries(&OpTable::expert_product, &OpTable::expert_product_weight), false, 4,
+       every(products)}};
 }
 
 }  // namespace trifold::conformance

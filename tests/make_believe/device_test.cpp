@@ -44,6 +44,26 @@ TEST(Device, TensorRanks) {
   expect_same_bits(train(on_device(config)), train(config));
 }
 
+TEST(Device, MlpsInTilesOfRows) {
+  for (const bool bf16 : {false, true}) {
+    PretrainConfig config = on_mesh(short_run(), 1, bf16 ? 2 : 1);
+    config.mesh.sequence_parallel = bf16;
+    config.precision.bf16 = bf16;
+    if (bf16) config.mesh.recompute_granularity = RecomputeGranularity::Full;
+    config.model.hidden_dropout = 0.1;
+    config.mesh.tiled_mlp = 3;
+    expect_same_bits(train_and_evaluate(on_device(config)), train_and_evaluate(config));
+  }
+  PretrainConfig config = short_run();
+  make_llama(config.model, 2);
+  config.mesh.tiled_mlp = 3;
+  const Curve host = train(config);
+  expect_same_bits(train(on_device(config)), host);
+  config.mesh.device = ComputeDevice::Cuda;
+  config.mesh.enable_cuda_graph = true;
+  expect_same_bits(train(config), host);
+}
+
 TEST(Device, PipelineRanks) {
   for (const char* schedule : {"1f1b", "gpipe", "pipedream"}) {
     SCOPED_TRACE(schedule);

@@ -114,6 +114,38 @@ TEST(DeviceExperts, OfPositionsThatAreCutOverRanks) {
   expect_same_mixture(config);
 }
 
+// Experts take a fraction of what tokens choose; others decide over positions of several ranks.
+TEST(DeviceExperts, DropTheSameChoices) {
+  const auto limited = [](PretrainConfig config, TokenDrop drop) {
+    config.model.moe_expert_capacity_factor = 0.75;
+    config.model.moe_token_drop_policy = drop;
+    return config;
+  };
+  expect_same_mixture(limited(mixtral(), TokenDrop::Probs));
+  expect_same_mixture(limited(over_experts(on_mesh(deepseek(), 2), 2), TokenDrop::Position));
+  PretrainConfig config = limited(over_experts(on_mesh(qwen3(), 1, 2, 1, 2), 4), TokenDrop::Probs);
+  config.mesh.sequence_parallel = true;
+  config.mesh.cp_comm_type = ContextExchange::AllToAll;
+  config.mesh.moe_buffer_factor = 0.4;
+  config.precision.bf16 = true;
+  expect_same_mixture(config);
+  PretrainConfig captured = on_device(limited(qwen3(), TokenDrop::Probs));
+  captured.mesh.enable_cuda_graph = true;
+  expect_same_bits(train_and_evaluate(captured), train_and_evaluate(limited(qwen3(), TokenDrop::Probs)));
+}
+
+TEST(DeviceExperts, ReadTheChoicesOfTheLastGlobalBatch) {
+  for (PretrainConfig config : {mixtral(), over_experts(on_mesh(deepseek(), 2), 2)}) {
+    config.model.moe_router_load_balancing_type = RouterBalance::GlobalAuxLoss;
+    config.model.moe_aux_loss_coeff = 0.1;
+    expect_same_mixture(config);
+    if (config.mesh.expert_model_parallel_size > 1) continue;
+    PretrainConfig captured = on_device(config);
+    captured.mesh.enable_cuda_graph = true;
+    expect_same_bits(train_and_evaluate(captured), train_and_evaluate(config));
+  }
+}
+
 // The buffer is too small: rows come in rounds, whose number the device's run counts as the processor's does.
 TEST(DeviceExperts, InRounds) {
   PretrainConfig config = over_experts(on_mesh(deepseek(), 2), 2);

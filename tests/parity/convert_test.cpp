@@ -53,11 +53,11 @@ class Convert : public testing::Test {
     CheckpointReader reader(from);
     return export_model(reader, config);
   }
-  // A copy of the golden GPT-2 whose config.json is changed.
-  std::string changed(const std::function<void(json&)>& change) {
+  // A copy of a golden model whose config.json is changed.
+  std::string changed(const std::function<void(json&)>& change, const char* model = "hf_gpt2") {
     const fs::path to = folder_ / "changed";
     fs::remove_all(to);
-    fs::copy(golden("hf_gpt2"), to);
+    fs::copy(golden(model), to);
     json config = json::parse(std::ifstream(to / "config.json"));
     change(config);
     std::ofstream(to / "config.json") << config;
@@ -345,6 +345,18 @@ TEST_F(Convert, RefusesAModelItCannotCompute) {
             })).find("qwen3_moe, deepseek_v3 and bert are supported"),
             std::string::npos);
   EXPECT_NE(refusal(changed([](json& c) { c["n_head"] = 7; })).find("config.json"), std::string::npos);
+}
+
+TEST_F(Convert, RefusesRoutingItCannotCompute) {
+  const auto expect = [&](const char* model, const char* field, const json& value, const char* expected) {
+    const std::string text = refusal(changed([&](json& config) { config[field] = value; }, model));
+    EXPECT_NE(text.find(fmt::format("'{}' {}", field, expected)), std::string::npos) << text;
+  };
+  expect("hf_mixtral", "num_experts_per_tok", 5, "is 5; from 1 to 'num_local_experts', 4, is needed");
+  expect("hf_qwen3_moe", "norm_topk_prob", "yes", "is \"yes\"; true or false is needed");
+  expect("hf_qwen3_moe", "mlp_only_layers", json::array({9}), "has 9; numbers below 2 are needed");
+  expect("hf_deepseek_v3", "n_group", 3, "is 3; a divisor of 'n_routed_experts', 8, is needed");
+  expect("hf_deepseek_v3", "topk_group", 9, "is 9; from 1 to 'n_group', 4, is needed");
 }
 
 TEST_F(Convert, NamesEveryTensorThatDoesNotFit) {

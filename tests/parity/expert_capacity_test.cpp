@@ -67,15 +67,23 @@ TEST(ExpertCapacity, EveryMeshDropsTheSame) {
       const char* schedule = "1f1b";
       RecomputeGranularity recompute = RecomputeGranularity::None;
       std::optional<double> buffer = {};
+      int cp = 1;
+      ContextExchange exchange = ContextExchange::AllGather;
     };
+    constexpr RecomputeGranularity kNone = RecomputeGranularity::None;
     for (const Place& place :
          {Place{2, 1, 1, 1, 0}, Place{1, 1, 1, 1, 0, 4}, Place{4, 1, 1, 4, 1}, Place{8, 1, 1, 2, 3},
           Place{1, 2, 1, 2, 0, 2}, Place{2, 2, 2, 4, 2, 1, "zb-h1"},
           Place{2, 1, 2, 2, 3, 2, "1f1b", RecomputeGranularity::Full},
-          Place{4, 1, 1, 4, 0, 2, "1f1b", RecomputeGranularity::Selective, 0.4}}) {
-      SCOPED_TRACE(fmt::format("dp {} tp {} pp {} ep {} zero {} micro {}", place.dp, place.tp, place.pp,
-                               place.ep, place.zero, place.micro));
-      PretrainConfig config = scheduled(on_mesh(base, place.dp, place.tp, place.pp), place.schedule);
+          Place{4, 1, 1, 4, 0, 2, "1f1b", RecomputeGranularity::Selective, 0.4},
+          Place{1, 1, 1, 1, 0, 2, "1f1b", kNone, {}, 2},
+          Place{2, 1, 1, 4, 1, 2, "1f1b", kNone, {}, 2, ContextExchange::Ring},
+          Place{1, 2, 2, 4, 3, 1, "zb-h1", RecomputeGranularity::Full, 0.4, 2}}) {
+      SCOPED_TRACE(fmt::format("dp {} tp {} pp {} cp {} ep {} zero {} micro {}", place.dp, place.tp, place.pp,
+                               place.cp, place.ep, place.zero, place.micro));
+      PretrainConfig config =
+          scheduled(on_mesh(base, place.dp, place.tp, place.pp, place.cp), place.schedule);
+      if (place.cp > 1) config.mesh.cp_comm_type = place.exchange;
       config.mesh.sequence_parallel = place.tp > 1;
       config.mesh.expert_model_parallel_size = place.ep;
       config.mesh.moe_buffer_factor = place.buffer;

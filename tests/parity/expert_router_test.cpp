@@ -2,10 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <span>
 
 #include "support/expert_runs.h"
+#include "support/files.h"
 
 namespace trifold::test {
 namespace {
@@ -76,6 +76,95 @@ TEST(ExpertRouter, StagesAndSchedulesKeepTheBitsOfMicroBatches) {
   }
 }
 
+// Samples of another source, the first few again and again.
+class Repeated final : public DataSource {
+ public:
+  Repeated(const DataSource& source, int64_t samples) : source_(source), again_(samples) {}
+  int64_t seq_length() const override { return source_.seq_length(); }
+  int64_t samples() const override { return source_.samples(); }
+  void read(Batch& batch, int64_t first_sample) const override { source_.read(batch, first_sample % again_); }
+
+ private:
+  const DataSource& source_;
+  int64_t again_;
+};
+
+PretrainConfig last_batch_run(bool f64) {
+  PretrainConfig config = router_run(f64);
+  config.model.moe_router_load_balancing_type = RouterBalance::GlobalAuxLoss;
+  return config;
+}
+
+// Where all global batches are one micro-batch and weights stay, the last global batch is the micro-batch.
+TEST(ExpertRouter, TheLastGlobalBatchCounts) {
+  PretrainConfig base = last_batch_run(true);
+  base.batch.micro_batch_size = *base.batch.global_batch_size;
+  base.lr.lr = base.lr.min_lr = 1e-300;
+  const std::unique_ptr<DataSource> data = few_tokens(base.model);
+  const Repeated same(*data, *base.batch.global_batch_size);
+  const Curve last = train(base, same, {});
+  base.model.moe_router_load_balancing_type = RouterBalance::AuxLoss;
+  const Curve micro = train(base, same, {});
+  EXPECT_EQ(last.balances[0], 0) << "there was none";
+  EXPECT_NE(last.grad_norms[0], micro.grad_norms[0]);
+  for (const size_t step : {1U, 2U, 3U}) {
+    EXPECT_EQ(last.balances[step], micro.balances[step]);
+    EXPECT_EQ(last.grad_norms[step], micro.grad_norms[step]);
+  }
+}
+
+// With biases and groups, which do not count.
+TEST(ExpertRouter, TheLastGlobalBatchDependsOnNoMesh) {
+  PretrainConfig base = last_batch_run(true);
+  base.model.moe_router_score_function = RouterScore::Sigmoid;
+  base.model.moe_router_enable_expert_bias = true;
+  base.model.moe_router_num_groups = base.model.moe_router_topk = 4;
+  base.model.moe_router_group_topk = 2;
+  check_meshes(base);
+  const Curve one = train_and_evaluate(base);
+  for (const int64_t micro : {1, 4}) {
+    PretrainConfig config = base;
+    config.batch.micro_batch_size = micro;
+    expect_alike(train_and_evaluate(config), one);
+  }
+  EXPECT_GT(one.balances[1], 1);
+}
+
+TEST(ExpertRouter, StagesAndSchedulesKeepTheBitsOfTheLastGlobalBatch) {
+  const PretrainConfig base = last_batch_run(false);
+  const Curve one = train_and_evaluate(ExpertMesh{.dp = 2, .ep = 2}.of(base));
+  for (const ExpertMesh& mesh :
+       {ExpertMesh{.dp = 2, .pp = 2, .ep = 2, .zero = 2, .schedule = "zb-h1", .recompute = kFull},
+        {.dp = 2, .ep = 2, .zero = 3}}) {
+    SCOPED_TRACE(mesh.name());
+    expect_bits(train_and_evaluate(mesh.of(base)), one);
+  }
+}
+
+// On the same mesh to the last bit, also from step 1 on, and on another one within rounding.
+TEST(ExpertRouter, CountsOfTheLastGlobalBatchAreResumed) {
+  for (const bool f64 : {false, true}) {
+    const TempDir folder;
+    const PretrainConfig config = ExpertMesh{.dp = 2, .pp = 2, .ep = 2, .zero = 1}.of(last_batch_run(f64));
+    const Curve whole = train(config);
+    train(config, 2, "", folder.path().string());
+    const PretrainConfig other = f64 ? ExpertMesh{.tp = 2, .ep = 2}.of(last_batch_run(true)) : config;
+    const Curve rest = train(other, 0, folder.path().string());
+    ASSERT_EQ(rest.balances.size(), 2U);
+    for (const size_t step : {0U, 1U}) {
+      EXPECT_GT(rest.balances[step], 0);
+      if (f64) {
+        EXPECT_LT(relative_error(rest.balances[step], whole.balances[step + 2]), 1e-11);
+        EXPECT_LT(relative_error(rest.losses[step], whole.losses[step + 2]), 1e-11);
+      } else {
+        EXPECT_EQ(rest.balances[step], whole.balances[step + 2]);
+        EXPECT_EQ(rest.losses[step], whole.losses[step + 2]);
+        EXPECT_EQ(rest.grad_norms[step], whole.grad_norms[step + 2]);
+      }
+    }
+  }
+}
+
 TEST(ExpertRouter, JitterIsOfThePosition) {
   PretrainConfig base = router_run(true);
   const Curve none = train_and_evaluate(base);
@@ -101,12 +190,7 @@ TEST(ExpertRouter, ForcedChoicesLoadExpertsEvenly) {
     double most = 0;
     run_on_ranks(config.mesh, [&](Communicator& world) {
       Trainer trainer(world, config, *data, data.get());
-      const ParamList& params = trainer.replica().layout().params();
-      for (int i = 0; i < params.size(); ++i)
-        if (params[{i}].shard.name.find("router") != std::string::npos) {
-          const Tensor weight = trainer.replica().weights().weight({i});
-          std::memset(weight.data, 0, weight.bytes());
-        }
+      clear_routers(trainer);
       const std::span<const double> loads = trainer.step().expert_loads;
       if (world.rank() == 0) most = *std::max_element(loads.begin(), loads.end());
     });

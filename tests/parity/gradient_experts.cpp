@@ -32,6 +32,13 @@ ExpertsShape jittered(int64_t count, const Router& router) {
   return shape;
 }
 
+// Losses with the counts of another batch, which the bench gives.
+ExpertsShape of_last_batch() {
+  ExpertsShape shape{8, {4, RouterGate::Sigmoid, 1.5, 4, 2}, kRouterLosses};
+  shape.balance_over = BalanceOver::LastBatch;
+  return shape;
+}
+
 // 10 tokens among 8 experts: most get one or none.
 TransformerShape mixture_shape(bool selective) {
   TransformerShape shape = llama_shape(2, selective);
@@ -57,6 +64,12 @@ TransformerShape limited_shape(bool selective) {
 TransformerShape jittered_shape(bool selective) {
   TransformerShape shape = shared_shape(selective);
   shape.experts = jittered(8, {3, RouterGate::Chosen, 1});
+  return shape;
+}
+
+TransformerShape last_batch_shape(bool selective) {
+  TransformerShape shape = shared_shape(selective);
+  shape.experts = of_last_batch();
   return shape;
 }
 
@@ -94,6 +107,15 @@ std::vector<GradientCase> expert_gradient_cases() {
                                           ActivationKind::Swiglu, kNormal, kNormal);
        },
        rows, rows, true},
+      {"Experts",
+       [](B& b) {
+         return std::make_unique<Experts>(b, "mlp", of_last_batch(), kWidth, 10, ActivationKind::Swiglu,
+                                          kNormal, kNormal);
+       },
+       rows, rows, true},
+      {"Recompute",
+       [](B& b) { return std::make_unique<Recompute>(b, transformer(b, last_batch_shape(false))); }, rows,
+       rows, true},
       {"TransformerBlock", [](B& b) { return transformer(b, jittered_shape(true)); }, rows, rows, true},
       {"Recompute",
        [](B& b) { return std::make_unique<Recompute>(b, transformer(b, jittered_shape(false))); }, rows, rows,

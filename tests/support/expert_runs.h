@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "support/compare.h"
 #include "support/training.h"
 #include "train/evaluation.h"
@@ -61,6 +63,16 @@ inline void expect_alike(const Curve& cut, const Curve& one) {
   EXPECT_LT(relative_error(cut.balances, one.balances), 1e-11);
   EXPECT_LT(relative_error(cut.router_sizes, one.router_sizes), 1e-11);
   EXPECT_LT(relative_error(*cut.valid_loss, *one.valid_loss), 1e-11);
+}
+
+// Every router of a trainer's rank gives all experts equal logits, so that all tokens choose the first ones.
+inline void clear_routers(Trainer& trainer) {
+  const ParamList& params = trainer.replica().layout().params();
+  for (int i = 0; i < params.size(); ++i)
+    if (params[{i}].shard.name.find("router") != std::string::npos) {
+      const Tensor weight = trainer.replica().weights().weight({i});
+      std::memset(weight.data, 0, weight.bytes());
+    }
 }
 
 // The loss on so many samples of validation data, in f64, before any training.

@@ -190,7 +190,9 @@ class LayerBench {
             {&losses_[1], DType::F64, {1}},
             nullptr,
             nullptr,
-            {&losses_[2], DType::F64, {2}}};
+            {&losses_[2], DType::F64, {2}},
+            {},
+            {last_choices_.data(), DType::I32, {1, static_cast<int64_t>(last_choices_.size())}}};
   }
 
   void randomise(int64_t vocab) {
@@ -218,6 +220,9 @@ class LayerBench {
       values_.push_back(random(shard.global.elements(), shard.name.c_str()));
       for (double& value : values_.back()) value *= 0.5;
       if (!params_[{i}].tied_to) set_weight({i}, 0, values_.back()[0]);
+      if (shard.name.ends_with("router.weight"))
+        for (int64_t e = 0; e < shard.global[0]; ++e)
+          last_choices_.push_back(static_cast<int32_t>(philox_word(key, static_cast<uint64_t>(e)) % 9));
     }
   }
 
@@ -237,7 +242,8 @@ class LayerBench {
   std::unique_ptr<GradientBuffer> grads_;
   std::unique_ptr<Saved> saved_;
   BatchBuffer batch_;
-  double losses_[4] = {};  // sum, weights, and those of a router, whose coefficients are 1
+  double losses_[4] = {};              // sum, weights, and those of a router, whose coefficients are 1
+  std::vector<int32_t> last_choices_;  // of the experts, if there are any
   Values x_here_, dy_here_;
 };
 

@@ -65,8 +65,6 @@ const std::vector<Case>& cases() {
          c.model.num_experts = 4, c.model.disable_bias_linear = true;
          c.mesh.tiled_mlp = 2;
        }},
-      {"--tiled-mlp 2 is not possible with --device cuda yet",
-       [](C& c) { c.mesh.tiled_mlp = 2, c.mesh.device = ComputeDevice::Cuda; }},
       {"--pipeline-vocab-parts 4 cuts an output layer with weights of its own, but those of this model are",
        [](C& c) { c.mesh.pipeline_vocab_parts = 4; }},
       {"--pipeline-vocab-parts 3 x --tensor-model-parallel-size 2 does not divide the padded vocabulary of 512 "

@@ -46,6 +46,17 @@ const std::vector<ValidateCase>& cases() {
          c.precision.fp8 = c.precision.bf16 = true, c.mesh.device = ComputeDevice::Cuda;
          c.model.seq_length = 19;
        }},
+      {"--fp8 with products of 8 rows of a sample (--seq-length) on each of 8 context ranks",
+       [](C& c) {
+         c.precision.fp8 = c.precision.bf16 = true, c.mesh.device = ComputeDevice::Cuda;
+         c.mesh.ranks = c.mesh.context_parallel_size = 8;
+       }},
+      {"--fp8 with --tiled-mlp 8, which cuts the 64 rows of a sample into tiles that are no multiples of 16: give a "
+       "divisor of 4",
+       [](C& c) {
+         c.precision.fp8 = c.precision.bf16 = true, c.mesh.device = ComputeDevice::Cuda;
+         c.mesh.tiled_mlp = 8;
+       }},
       {"--fp8 with products of 200 columns (--ffn-hidden-size)",
        [](C& c) {
          c.precision.fp8 = c.precision.bf16 = true, c.mesh.device = ComputeDevice::Cuda;

@@ -9,26 +9,24 @@
 
 #include "core/error.h"
 #include "core/thread_pool.h"
+#include "ops/ops.h"
 
 namespace trifold {
 namespace {
 
 using Choices = std::vector<int32_t>;
 
+// With how.factor of the mean as capacity.
 template <class T>
 Choices taken_of(Choices chosen, std::vector<T> gates, int64_t choices, int64_t experts, int64_t seq,
                  const ExpertCapacity& how) {
-  const auto count = static_cast<int64_t>(chosen.size());
-  Choices taken(chosen.size(), -1),
-      scratch(static_cast<size_t>(count + count / choices / seq * (experts + 1)));
-  const Shape shape{count / choices, choices};
+  Choices taken(chosen.size(), -1);
+  const Shape shape{static_cast<int64_t>(chosen.size()) / choices, choices};
   ThreadPool pool(2);
   Stream stream(Stream::Mode::Inline, pool);
-  drop_choices(stream, {taken.data(), DType::I32, shape},
-               {scratch.data(), DType::I32, {static_cast<int64_t>(scratch.size())}},
-               {chosen.data(), DType::I32, shape},
-               {gates.data(), sizeof(T) == sizeof(double) ? DType::F64 : DType::F32, shape}, experts, seq,
-               how);
+  cpu_ops().drop_choices(stream, {taken.data(), DType::I32, shape}, {chosen.data(), DType::I32, shape},
+                         {gates.data(), sizeof(T) == sizeof(double) ? DType::F64 : DType::F32, shape},
+                         {experts, seq, expert_capacity(how.factor, seq, choices, experts), how.kept});
   return taken;
 }
 

@@ -120,7 +120,6 @@ TEST(Experts, SequencesMayBeCutOverRanks) {
   };
   const auto all = run(twice, 4, whole, Values(kExperts, 0));
   Router part = whole;
-  part.sequence_parts = 2;
   part.counted = true;
   for (const size_t rank : {0U, 1U}) {
     const auto begin = twice.begin() + static_cast<std::ptrdiff_t>(rank * 2 * kExperts);
@@ -132,6 +131,36 @@ TEST(Experts, SequencesMayBeCutOverRanks) {
     }
     EXPECT_EQ(here[3], all[3]);
   }
+}
+
+// The worked example with counts of other tokens, and with none.
+TEST(Experts, LossesReadCountsOfOtherTokens) {
+  with_every_table([](const OpTable& ops, Stream& stream) {
+    const auto check = [&](const Values& given, RouterGate gate, double expected, const Values& gradient) {
+      Router how{kChoices, gate, 1};
+      how.counted = true;
+      const Host z(DType::F64, {kTokens, kExperts}, kLogits), even(DType::F64, {kTokens}),
+          size(DType::F64, {kTokens}), counts(DType::I32, {1, kExperts}, given),
+          gates(DType::F64, {kTokens, kChoices}), chosen(DType::I32, {kTokens, kChoices}),
+          dgates(DType::F64, {kTokens, kChoices}, Values(kTokens * kChoices, 0)),
+          dz(DType::F64, {kTokens, kExperts}), weight(DType::F32, {kTokens}, {1, 1, 1});
+      ops.route(stream, gates, chosen, z, {}, how);
+      ops.router_losses(stream, even, size, counts, z, kTokens, how);
+      ops.route_backward(stream, dz, dgates, gates, chosen, z, counts, weight, 1.0 / kTokens, {.01, 0}, how);
+      EXPECT_NEAR(.01 * mean(even.values()), expected, 1e-12);
+      EXPECT_NEAR(1e-3 * mean(size.values()), .0046374393, 1e-9);
+      EXPECT_EQ(counts.values(), given);
+      const Values slopes = dz.values();
+      for (size_t i = 0; i < gradient.size(); ++i) EXPECT_NEAR(slopes[i], gradient[i], 1e-12) << i;
+    };
+    const Values other{5, 1, 0, 6};
+    check(other, RouterGate::Chosen, .009341410823978444,
+          {0.0006186928348375909, -1.7506723251797402e-05, -0.001132737149294532, 0.0005315510377087383,
+           0.0007913831678719884, -0.0008639295556674906, -0.00037918249551293346, 0.0004517288833084357,
+           0.00012989801787051473, -0.0005329937260392591, -0.0008860233476582404, 0.0012891190558269854});
+    check(other, RouterGate::Sigmoid, .010046091895768937, {});
+    check({0, 0, 0, 0}, RouterGate::Chosen, 0, Values(12, 0));
+  });
 }
 
 TEST(Experts, EqualLogitsGoToTheFirstAndABiasOnlyChooses) {

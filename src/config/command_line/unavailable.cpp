@@ -21,7 +21,7 @@ constexpr std::string_view kUnavailable[] = {
     "tp-comm-overlap", "delay-wgrad-compute", "defer-embedding-wgrad-compute",
     // model
     "squared-relu", "attention-softmax-in-fp32", "apply-query-key-layer-scaling", "transformer-impl",
-    "attention-backend",
+    "attention-backend", "moe-latent-size", "moe-paged-stash", "moe-enable-routing-replay", "mtp-num-layers",
     // batch and optimizer
     "rampup-batch-size", "step-batch-size-schedule", "decrease-batch-size-if-needed", "exit-duration-in-mins",
     "exit-signal-handler", "iterations-to-skip", "calculate-per-token-loss", "override-opt-param-scheduler",
@@ -73,6 +73,10 @@ constexpr std::pair<std::string_view, std::string_view> kAdvice[] = {
     {"moe-grouped-gemm", "the products of experts are always one: leave it out"},
     {"moe-pad-expert-input-to-capacity",
      "--moe-expert-capacity-factor drops tokens and pads none: leave it out"},
+    {"moe-expert-rank-capacity-factor",
+     "--moe-buffer-factor bounds the rows of a rank, and more than that come in rounds: give it instead"},
+    {"moe-layer-recompute", "give --recompute-granularity full instead"},
+    {"moe-per-layer-logging", "--log-json has the load of every layer: leave it out"},
     {"moe-router-dtype", "routers always compute in f32, or in f64 with --f64: leave it out"},
     {"moe-shared-expert-overlap", "a shared expert always overlaps with the exchange of rows: leave it out"},
     {"verify-integrity", "run 'trifold inspect DIR --verify' instead"}};

@@ -64,12 +64,14 @@ struct Names<TokenDrop> {
   static constexpr Named<TokenDrop> kAll[] = {{TokenDrop::Probs, "probs"}, {TokenDrop::Position, "position"}};
 };
 
-// The loss that balances the load of experts: over each sequence, over each micro-batch, or none.
-enum class RouterBalance { SequenceAuxLoss, AuxLoss, None };
+// The loss that balances the load of experts: over each sequence, over each micro-batch, over the last global batch, or
+// none.
+enum class RouterBalance { SequenceAuxLoss, AuxLoss, GlobalAuxLoss, None };
 template <>
 struct Names<RouterBalance> {
   static constexpr Named<RouterBalance> kAll[] = {{RouterBalance::SequenceAuxLoss, "seq_aux_loss"},
                                                   {RouterBalance::AuxLoss, "aux_loss"},
+                                                  {RouterBalance::GlobalAuxLoss, "global_aux_loss"},
                                                   {RouterBalance::None, "none"}};
 };
 

@@ -146,7 +146,8 @@ void add_experts(OptionTable& table, ModelConfig& model) {
       .range(0, 1);
   table.add(
       "moe-router-load-balancing-type", &model.moe_router_load_balancing_type,
-      "The load-balancing loss: computed per sequence, which no mesh or micro-batch changes, or per micro-batch.");
+      "The load-balancing loss: of the choices in each sequence or in the last global batch, which no mesh or micro-batch "
+      "changes, or in each micro-batch.");
   table
       .add("moe-aux-loss-coeff", &model.moe_aux_loss_coeff,
            "Coefficient of the load-balancing loss; 0.01 is common.")
@@ -170,7 +171,7 @@ void add_experts(OptionTable& table, ModelConfig& model) {
       .add(
           "moe-expert-capacity-factor", &model.moe_expert_capacity_factor,
           "In training, an expert takes of every sequence at most this many times the mean number of tokens per "
-          "expert; choices beyond are dropped. Not on context-parallel ranks, not on CUDA devices.")
+          "expert; choices beyond are dropped.")
       .positive()
       .absent("no token is dropped");
   table.add("moe-token-drop-policy", &model.moe_token_drop_policy,

@@ -135,7 +135,7 @@ void check_experts(const ModelConfig& model, Problems& problems) {
     problems.about("moe-aux-loss-coeff", "moe-router-load-balancing-type")
         .wrong("--moe-aux-loss-coeff {} has no effect with --moe-router-load-balancing-type none",
                model.moe_aux_loss_coeff)
-        .right("give seq_aux_loss or aux_loss, or leave the coefficient out");
+        .right("give seq_aux_loss, aux_loss or global_aux_loss, or leave the coefficient out");
   check_layer_pattern(model, problems);
   check_bias(model, problems);
   check_groups(model, problems);
@@ -169,12 +169,19 @@ void check_experts_of_samples(const PretrainConfig& config, Problems& problems) 
         .right("give --sequence-parallel too");
 }
 
-// Counts of tokens, by which biases move after a step.
-void check_bias_updates(const PretrainConfig& config, Problems& problems) {
-  if (!config.model.moe_router_enable_expert_bias) return;
+// Counts of tokens, by which biases move after a step, and which the loss of the next one needs.
+void check_counts_of_steps(const PretrainConfig& config, Problems& problems) {
   if (!problems.sound({"schedule"})) return;
   const std::optional<Schedule> schedule = chosen_schedule(config.pipeline);
-  if (schedule && is_async(*schedule))
+  if (!schedule || !is_async(*schedule)) return;
+  if (config.model.moe_router_load_balancing_type == RouterBalance::GlobalAuxLoss)
+    problems.about("moe-router-load-balancing-type", "schedule")
+        .wrong(
+            "--moe-router-load-balancing-type global_aux_loss is not possible with --schedule {}, whose global batches "
+            "overlap: none has ended when the next begins",
+            schedule_name(*schedule))
+        .right("choose a synchronous schedule, or give seq_aux_loss");
+  if (config.model.moe_router_enable_expert_bias)
     problems.about("moe-router-enable-expert-bias", "schedule")
         .wrong(
             "--moe-router-enable-expert-bias is not possible with --schedule {}, which updates weights inside the "
@@ -238,23 +245,6 @@ void check_expert_rows(const PretrainConfig& config, Problems& problems) {
         .right("give a smaller --micro-batch-size{}", own > kMost ? ""
                                                       : factor    ? " or --moe-buffer-factor"
                                                                   : ", or --moe-buffer-factor");
-}
-
-// Capacity is counted over whole sequences, and on processors.
-void check_capacity(const PretrainConfig& config, Problems& problems) {
-  if (!config.model.moe_expert_capacity_factor || !problems.sound({"moe-expert-capacity-factor"})) return;
-  const double factor = *config.model.moe_expert_capacity_factor;
-  if (config.mesh.context_parallel_size > 1)
-    problems.about("moe-expert-capacity-factor", "context-parallel-size")
-        .wrong(
-            "--moe-expert-capacity-factor {} is not possible with --context-parallel-size {}: it is counted over "
-            "whole sequences, which no rank has",
-            factor, config.mesh.context_parallel_size)
-        .right("leave it out, and balance with --moe-aux-loss-coeff; or give --context-parallel-size 1");
-  if (config.mesh.device == ComputeDevice::Cuda)
-    problems.about("moe-expert-capacity-factor", "device")
-        .wrong("--moe-expert-capacity-factor {} is not possible with --device cuda yet", factor)
-        .right("give --device cpu, or leave it out: no token is dropped then");
 }
 
 std::string factors_of_stage(int64_t tensor, int64_t context, int64_t data) {
@@ -364,9 +354,8 @@ void check_experts_mesh(const PretrainConfig& config, Problems& problems) {
         .right("leave it out: every rank computes the rows of its own tokens");
   if (!config.model.num_experts) return check_without_experts(mesh, problems);
   check_experts_of_samples(config, problems);
-  check_bias_updates(config, problems);
+  check_counts_of_steps(config, problems);
   check_expert_rows(config, problems);
-  check_capacity(config, problems);
   if (mesh.expert_ranks() == 1) return;
   check_cut_of_experts(config, problems);
   check_device_of_dispatch(mesh, problems);

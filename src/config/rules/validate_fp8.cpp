@@ -9,6 +9,25 @@ namespace {
 
 constexpr int64_t kUnit = 16;  // extents of 8-bit products are multiples of this
 
+// The last micro-batch may hold one sample.
+void check_rows(const PretrainConfig& config, Problems& problems) {
+  if (!problems.sound({"context-parallel-size", "tiled-mlp"})) return;
+  const int64_t context = config.mesh.context_parallel_size, tiles = config.mesh.tiled_mlp;
+  const int64_t rows = config.model.seq_length / context;
+  if (config.model.seq_length % context != 0) return;
+  if (rows % kUnit != 0)
+    problems.about("fp8", "seq-length", "context-parallel-size")
+        .wrong("--fp8 with products of {} rows of a sample (--seq-length){}", rows,
+               context > 1 ? fmt::format(" on each of {} context ranks", context) : "")
+        .right("every extent must be a multiple of {}", kUnit);
+  else if (rows % (tiles * kUnit) != 0)
+    problems.about("fp8", "tiled-mlp", "seq-length", "context-parallel-size")
+        .wrong(
+            "--fp8 with --tiled-mlp {}, which cuts the {} rows of a sample into tiles that are no multiples of {}",
+            tiles, rows, kUnit)
+        .right("give a divisor of {}", rows / kUnit);
+}
+
 }  // namespace
 
 void check_tf32(const PrecisionConfig& precision, const MeshConfig& mesh, Problems& problems) {
@@ -72,8 +91,7 @@ void check_fp8(const PretrainConfig& config, Problems& problems) {
   per_rank({"fp8", "ffn-hidden-size"},
            model.ffn_hidden_size ? "columns (--ffn-hidden-size)" : "columns (--ffn-hidden-size, by default)",
            inner_width(model));
-  whole({"fp8", "seq-length"}, "rows of a sample (--seq-length)",
-        model.seq_length);  // the last micro-batch may hold one sample
+  check_rows(config, problems);
 }
 
 }  // namespace trifold

@@ -12,10 +12,6 @@ void check_tiled_mlp(const PretrainConfig& config, Problems& problems) {
             "--tiled-mlp {} is not possible with --num-experts {}, because experts take their rows at once",
             tiles, *config.model.num_experts)
         .right("leave it out; --moe-buffer-factor bounds the rows of experts that ranks share");
-  if (config.mesh.device == ComputeDevice::Cuda)
-    problems.about("tiled-mlp", "device")
-        .wrong("--tiled-mlp {} is not possible with --device cuda yet", tiles)
-        .right("give --device cpu, or leave it out");
   if (!problems.sound({"seq-length", "micro-batch-size", "context-parallel-size"})) return;
   // At most 2^60.
   const int64_t rows =

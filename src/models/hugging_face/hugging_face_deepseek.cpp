@@ -68,6 +68,12 @@ void read_latent(ConfigReader& from, ModelConfig& model) {
 void read_groups(ConfigReader& from, ModelConfig& model) {
   const int64_t groups = from.size("n_group", 1), chosen = from.size("topk_group", 1);
   if (groups <= 1) return;
+  if (*model.num_experts % groups != 0)
+    return from.problem(fmt::format("'n_group' is {}; a divisor of 'n_routed_experts', {}, is needed", groups,
+                                    *model.num_experts));
+  if (chosen < 1 || chosen > groups)
+    return from.problem(
+        fmt::format("'topk_group' is {}; from 1 to 'n_group', {}, is needed", chosen, groups));
   model.moe_router_num_groups = groups;
   model.moe_router_group_topk = chosen;
   if (!groups_as_theirs(groups, chosen, model.moe_router_topk))
@@ -85,7 +91,7 @@ void read_experts(ConfigReader& from, ModelConfig& model) {
       *model.num_experts > kMostNetworks / std::max<int64_t>(1, model.num_layers))
     return from.problem(fmt::format("'n_routed_experts' is {}: in {} layers that are more than {} experts",
                                     *model.num_experts, model.num_layers, kMostNetworks));
-  model.moe_router_topk = from.size("num_experts_per_tok");
+  model.moe_router_topk = read_choices(from, "n_routed_experts", *model.num_experts);
   model.moe_ffn_hidden_size = from.size("moe_intermediate_size");
   const int64_t shared = from.size("n_shared_experts", 1);
   if (shared > 0) model.moe_shared_expert_intermediate_size = shared * *model.moe_ffn_hidden_size;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/read_json.h"
 #include "models/hugging_face/hugging_face_family.h"
 
 namespace trifold {
@@ -27,7 +28,7 @@ ModelConfig read_experts(ConfigReader& from, const char* experts, double rotary_
   if (static_cast<double>(*model.num_experts) * static_cast<double>(model.num_layers) > kMostNetworks)
     from.problem(fmt::format("'{}' is {}: in {} layers that are more than {} experts", experts,
                              *model.num_experts, model.num_layers, kMostNetworks));
-  model.moe_router_topk = from.size("num_experts_per_tok");
+  model.moe_router_topk = read_choices(from, experts, *model.num_experts);
   return model;
 }
 
@@ -59,12 +60,14 @@ void read_expert_layers(ConfigReader& from, ModelConfig& model) {
   std::vector<bool> experts;
   for (int64_t layer = 1; layer <= model.num_layers; ++layer) experts.push_back(layer % step == 0);
   if (from.has("mlp_only_layers")) {
-    const auto wrong = [&] {
-      from.problem(fmt::format("'mlp_only_layers' is no list of numbers below {}", model.num_layers));
-    };
-    if (!from.at("mlp_only_layers").is_array()) return wrong();
-    for (const json& layer : from.at("mlp_only_layers")) {
-      if (!layer.is_number_unsigned() || layer.get<uint64_t>() >= experts.size()) return wrong();
+    const json& layers = from.at("mlp_only_layers");
+    if (!layers.is_array())
+      return from.problem(fmt::format("'mlp_only_layers' is {}; a list of numbers below {} is needed",
+                                      printable_json(layers), model.num_layers));
+    for (const json& layer : layers) {
+      if (!layer.is_number_unsigned() || layer.get<uint64_t>() >= experts.size())
+        return from.problem(fmt::format("'mlp_only_layers' has {}; numbers below {} are needed",
+                                        printable_json(layer), model.num_layers));
       experts[layer.get<size_t>()] = false;
     }
   }

@@ -25,14 +25,14 @@ int64_t ConfigReader::size(const char* key, std::optional<int64_t> absent) {
 double ConfigReader::number(const char* key, double absent) {
   if (!has(key)) return absent;
   if (config_[key].is_number()) return config_[key].get<double>();
-  problems_.push_back(fmt::format("'{}' is not a number", key));
+  problems_.push_back(fmt::format("'{}' is {}; a number is needed", key, printable_json(config_[key])));
   return absent;
 }
 
 bool ConfigReader::flag(const char* key, bool absent) {
   if (!has(key)) return absent;
   if (config_[key].is_boolean()) return config_[key].get<bool>();
-  problems_.push_back(fmt::format("'{}' is neither true nor false", key));
+  problems_.push_back(fmt::format("'{}' is {}; true or false is needed", key, printable_json(config_[key])));
   return absent;
 }
 
@@ -46,6 +46,14 @@ void ConfigReader::must_be(const char* key, const std::vector<json>& supported, 
 void ConfigReader::finish(const std::string& where) const {
   if (!problems_.empty())
     bad_input("{} holds a model that cannot be converted:\n  {}", where, fmt::join(problems_, "\n  "));
+}
+
+int64_t read_choices(ConfigReader& from, const char* experts, int64_t count) {
+  const int64_t choices = from.size("num_experts_per_tok");
+  if (from.has("num_experts_per_tok") && count > 0 && (choices < 1 || choices > count))
+    from.problem(
+        fmt::format("'num_experts_per_tok' is {}; from 1 to '{}', {}, is needed", choices, experts, count));
+  return choices;
 }
 
 void read_gelu(ConfigReader& from, const char* key, const char* absent, ModelConfig& model) {

@@ -78,6 +78,9 @@ const HuggingFaceFamily& bert_family();
 ModelConfig read_llama(ConfigReader& from);
 nlohmann::json llama_json(const ModelConfig& model);
 
+// 'num_experts_per_tok', of so many experts, whose field is `experts`.
+int64_t read_choices(ConfigReader& from, const char* experts, int64_t count);
+
 // In transformers "gelu" is the erf form.
 void read_gelu(ConfigReader& from, const char* key, const char* absent, ModelConfig& model);
 const char* gelu_name(const ModelConfig& model);

@@ -59,6 +59,18 @@ void route_backward(Stream& stream, Tensor dlogits, Tensor dgates, Tensor gates,
   });
 }
 
+void drop_choices(Stream& stream, Tensor taken, Tensor chosen, Tensor gates, const ExpertLimit& how) {
+  dispatch_wide_float(gates.dtype, [&](auto zero) {
+    using W = decltype(zero);
+    enqueue_with_scratch(
+        stream, "drop_choices", router_workspace(chosen.elements()),
+        [how, to = taken.as<int32_t>(), expert = chosen.as<int32_t>(), gate = gates.as<W>(),
+         all = chosen.elements(), choices = how.seq * chosen.last_dim()](CudaStream on, void* scratch) {
+          drop_choices<W>(on, scratch, to, expert, gate, all, choices, how);
+        });
+  });
+}
+
 void sort_choices(Stream& stream, Tensor first, Tensor row, Tensor token, Tensor chosen) {
   enqueue(stream, "sort_choices",
           [begins = first.as<int32_t>(), place = row.as<int32_t>(), of = token.as<int32_t>(),
@@ -68,12 +80,20 @@ void sort_choices(Stream& stream, Tensor first, Tensor row, Tensor token, Tensor
           });
 }
 
-void add_choice_counts(Stream& stream, Tensor counts, Tensor chosen) {
+void add_choice_counts(Stream& stream, Tensor counts, Tensor chosen, int64_t begin) {
   enqueue(stream, "add_choice_counts",
           [sums = counts.as<double>(), expert = chosen.as<int32_t>(), experts = counts.elements(),
-           choices = chosen.elements()](CudaStream on) {
-            add_choice_counts(on, sums, expert, experts, choices);
-          });
+           choices = chosen.elements(),
+           begin](CudaStream on) { add_choice_counts(on, sums, expert, experts, choices, begin); });
+}
+
+void clear_rows(Stream& stream, Tensor y, Tensor begin) {
+  dispatch_float(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "clear_rows",
+            [to = y.as<T>(), first = begin.as<int32_t>(), rows = y.row_count(),
+             columns = y.last_dim()](CudaStream on) { clear_rows<T>(on, to, first, rows, columns); });
+  });
 }
 
 void experts_of_ranks(Stream& stream, Tensor expert, Tensor first, int64_t begin, int64_t here,
@@ -148,6 +168,7 @@ void add_experts(OpTable& ops) {
   ops.route = route;
   ops.router_losses = router_losses;
   ops.route_backward = route_backward;
+  ops.drop_choices = drop_choices;
   ops.sort_choices = sort_choices;
   ops.gate_rows = gate_rows;
   ops.gate_rows_backward = gate_rows_backward;
@@ -155,6 +176,7 @@ void add_experts(OpTable& ops) {
   ops.expert_product = expert_product;
   ops.expert_product_weight = expert_product_weight;
   ops.add_choice_counts = add_choice_counts;
+  ops.clear_rows = clear_rows;
   ops.experts_of_ranks = experts_of_ranks;
 }
 

@@ -79,9 +79,9 @@ constexpr size_t update_workspace(int64_t tables, int64_t lookups, int64_t wides
 }
 static_assert(kMostSums * sizeof(double) <= kProductWorkspace);
 
-// ---- losses of a router (kernels/experts.cu) ----
+// ---- losses of a router (kernels/experts.cu), and choices beyond a capacity (kernels/choices.cu) ----
 
-// For `choices` choices: the expert and the weight of each.
+// For `choices` choices: the expert and the weight of each, or a key and a number.
 constexpr size_t router_workspace(int64_t choices) {
   return static_cast<size_t>(choices) * (2 * sizeof(int32_t) + sizeof(double));
 }

@@ -33,7 +33,7 @@ void router_losses(T* balance, T* z, int32_t* counts, const T* logits, int64_t e
     int32_t* counted = counts + b * experts;
     if (!how.counted) count_choices(counted, logits + b * seq * experts, experts, seq, how);
     for (int64_t t = b * seq; t < (b + 1) * seq; ++t)
-      token_losses(balance[t], z[t], logits + t * experts, counted, experts, seq, how);
+      token_losses(balance[t], z[t], logits + t * experts, counted, experts, how);
   }
 }
 

@@ -165,17 +165,18 @@ struct Scores {
   }
 };
 
-HD inline double balance_factor(int64_t experts, int64_t seq, const Router& how) {
-  return static_cast<double>(experts) /
-         (static_cast<double>(how.choices) * static_cast<double>(seq * how.sequence_parts));
+HD inline double balance_factor(const int32_t* counts, int64_t experts) {
+  int64_t all = 0;
+  for (int64_t i = 0; i < experts; ++i) all += counts[i];
+  return all == 0 ? 0.0 : static_cast<double>(experts) / static_cast<double>(all);
 }
 
 template <class T>
 HD inline void token_losses(T& balance, T& z_loss, const T* z, const int32_t* counts, int64_t experts,
-                            int64_t seq, const Router& how) {
+                            const Router& how) {
   const Scores<T> scores(z, experts, how);
   const T log_sum = scores.spread.log_sum();
-  balance = static_cast<T>(balance_factor(experts, seq, how)) * scores.counted(counts, experts);
+  balance = static_cast<T>(balance_factor(counts, experts)) * scores.counted(counts, experts);
   z_loss = log_sum * log_sum;
 }
 
@@ -191,7 +192,7 @@ HD inline void token_gradient(T* dlogits, const RouterGradient<T>& in, int64_t t
   const int32_t* counts = in.counts + t / in.seq * in.experts;
   const Scores<Wide> scores(z, in.experts, how);
   const double loss = in.loss.now() * static_cast<double>(in.weight[t]);
-  const auto balance = static_cast<Wide>(loss * in.losses.balance * balance_factor(in.experts, in.seq, how));
+  const auto balance = static_cast<Wide>(loss * in.losses.balance * balance_factor(counts, in.experts));
   const Wide z_slope = static_cast<Wide>(2 * loss * in.losses.z) * scores.spread.log_sum();
   const Wide counted = scores.counted(counts, in.experts);
   const auto scale = static_cast<Wide>(how.scale);

@@ -1,5 +1,4 @@
-// A mixture of experts: one thread routes a token, one warp finds the choices of an expert, and products use
-// tiles in shared memory, each with rows of one expert.
+// A mixture of experts: one thread routes a token, and products use tiles in shared memory, each with rows of one expert.
 #include "ops/cuda/kernels/group.cuh"
 #include "ops/cuda/kernels/kernels.h"
 #include "ops/cuda/kernels/pack.cuh"
@@ -26,24 +25,13 @@ __global__ void __launch_bounds__(kThreads, 1)
                    how);
 }
 
-// One warp for each expert of each sequence: `chosen` are the choices without the bias, in any order.
-__global__ void __launch_bounds__(kWarp)
-    count_kernel(int32_t* counts, const int32_t* chosen, int64_t experts, int64_t choices) {
-  const int32_t* own = chosen + blockIdx.y * choices;
-  int32_t count = 0;
-  for (int64_t c = threadIdx.x; c < choices; c += kWarp) count += own[c] == static_cast<int32_t>(blockIdx.x);
-  for (int distance = kWarp / 2; distance > 0; distance /= 2)
-    count += __shfl_xor_sync(kAllLanes, count, distance);
-  if (threadIdx.x == 0) counts[blockIdx.y * experts + blockIdx.x] = count;
-}
-
 template <class W>
 __global__ void __launch_bounds__(kThreads)
     router_losses_kernel(W* balance, W* z, const int32_t* counts, const W* logits, int64_t tokens,
                          int64_t experts, int64_t seq, Router how) {
   const int64_t t = thread_index();
   if (t >= tokens) return;
-  cpu::token_losses(balance[t], z[t], logits + t * experts, counts + t / seq * experts, experts, seq, how);
+  cpu::token_losses(balance[t], z[t], logits + t * experts, counts + t / seq * experts, experts, how);
 }
 
 template <class T>
@@ -51,67 +39,6 @@ __global__ void __launch_bounds__(kThreads, 1)
     route_backward_kernel(T* dlogits, cpu::RouterGradient<T> in, int64_t tokens) {
   const int64_t t = thread_index();
   if (t < tokens) cpu::token_gradient(dlogits + t * in.experts, in, t);
-}
-
-// first[e + 1] = the number of choices of expert e, and first[0] = 0.
-__global__ void __launch_bounds__(kWarp)
-    count_choices(int32_t* first, const int32_t* chosen, int64_t choices) {
-  int32_t count = 0;
-  for (int64_t c = threadIdx.x; c < choices; c += kWarp)
-    count += chosen[c] == static_cast<int32_t>(blockIdx.x);
-  for (int distance = kWarp / 2; distance > 0; distance /= 2)
-    count += __shfl_xor_sync(kAllLanes, count, distance);
-  if (threadIdx.x != 0) return;
-  first[blockIdx.x + 1] = count;
-  if (blockIdx.x == 0) first[0] = 0;
-}
-
-__global__ void __launch_bounds__(kWarp) add_up_choices(int32_t* first, int64_t experts) {
-  if (threadIdx.x != 0) return;
-  for (int64_t e = 0; e < experts; ++e) first[e + 1] += first[e];
-}
-
-// The warp of an expert scans all choices and assigns the next rows to its own, in order.
-__global__ void __launch_bounds__(kWarp) place_choices(int32_t* row, int32_t* token, const int32_t* first,
-                                                       const int32_t* chosen, int64_t choices, int64_t each) {
-  const auto lane = threadIdx.x;
-  int32_t next = first[blockIdx.x];
-  for (int64_t begin = 0; begin < choices; begin += kWarp) {
-    const int64_t c = begin + lane;
-    const int mine = c < choices && chosen[c] == static_cast<int32_t>(blockIdx.x) ? 1 : 0;
-    const unsigned same = __match_any_sync(kAllLanes, mine);
-    const unsigned all = mine != 0 ? same : ~same;
-    if (mine != 0) {
-      const int32_t at = next + __popc(all & ((1U << lane) - 1));
-      row[c] = at;
-      token[at] = static_cast<int32_t>(c / each);
-    }
-    next += __popc(all);
-  }
-}
-
-// One warp for each expert.
-__global__ void __launch_bounds__(kWarp)
-    add_counts_kernel(double* counts, const int32_t* chosen, int64_t choices) {
-  int32_t count = 0;
-  for (int64_t c = threadIdx.x; c < choices; c += kWarp)
-    count += chosen[c] == static_cast<int32_t>(blockIdx.x);
-  for (int distance = kWarp / 2; distance > 0; distance /= 2)
-    count += __shfl_xor_sync(kAllLanes, count, distance);
-  if (threadIdx.x == 0) counts[blockIdx.x] += count;
-}
-
-// One block for each expert here (x) of each rank (y): it adds up the rows before its own, and writes these.
-__global__ void __launch_bounds__(kThreads)
-    experts_of_ranks_kernel(int32_t* expert, const int32_t* first, int64_t each, int64_t begin, int64_t here,
-                            int64_t skip, int64_t rows) {
-  const int32_t* own = first + blockIdx.y * each + begin;
-  int64_t place = own[blockIdx.x] - own[0] - skip;
-  for (unsigned rank = 0; rank < blockIdx.y; ++rank)
-    place += first[rank * each + begin + here] - first[rank * each + begin];
-  const int64_t count = own[blockIdx.x + 1] - own[blockIdx.x];
-  for (int64_t i = threadIdx.x; i < count; i += kThreads)
-    if (place + i >= 0 && place + i < rows) expert[place + i] = static_cast<int32_t>(blockIdx.x);
 }
 
 // One block per choice.
@@ -245,8 +172,7 @@ void router_losses(CudaStream stream, void* scratch, W* balance, W* z, int32_t* 
     Router plain = how;
     plain.groups = plain.kept_groups = 1;
     route<W>(stream, gates, chosen, logits, nullptr, tokens, experts, plain);
-    const dim3 grid(extent(experts), extent(tokens / seq));
-    TRIFOLD_LAUNCH(count_kernel, grid, dim3(kWarp), 0, stream, counts, chosen, experts, seq * how.choices);
+    count_choices(stream, counts, chosen, experts, seq * how.choices, tokens / seq);
   }
   TRIFOLD_LAUNCH(router_losses_kernel<W>, blocks_for(tokens), dim3(kThreads), 0, stream, balance, z, counts,
                  logits, tokens, experts, seq, how);
@@ -257,28 +183,6 @@ void route_backward(CudaStream stream, T* dlogits, const cpu::RouterGradient<T>&
   if (tokens == 0) return;
   TRIFOLD_LAUNCH(route_backward_kernel<T>, blocks_for(tokens), dim3(kThreads), 0, stream, dlogits, in,
                  tokens);
-}
-
-void sort_choices(CudaStream stream, int32_t* first, int32_t* row, int32_t* token, const int32_t* chosen,
-                  int64_t experts, int64_t choices, int64_t each) {
-  const dim3 grid(extent(experts));
-  TRIFOLD_LAUNCH(count_choices, grid, dim3(kWarp), 0, stream, first, chosen, choices);
-  TRIFOLD_LAUNCH(add_up_choices, dim3(1), dim3(kWarp), 0, stream, first, experts);
-  TRIFOLD_LAUNCH(place_choices, grid, dim3(kWarp), 0, stream, row, token, first, chosen, choices, each);
-}
-
-void add_choice_counts(CudaStream stream, double* counts, const int32_t* chosen, int64_t experts,
-                       int64_t choices) {
-  if (experts == 0) return;
-  TRIFOLD_LAUNCH(add_counts_kernel, dim3(extent(experts)), dim3(kWarp), 0, stream, counts, chosen, choices);
-}
-
-void experts_of_ranks(CudaStream stream, int32_t* expert, const int32_t* first, int64_t ranks, int64_t each,
-                      int64_t begin, int64_t here, int64_t skip, int64_t rows) {
-  if (rows == 0) return;
-  const dim3 grid(extent(here), extent(ranks));
-  TRIFOLD_LAUNCH(experts_of_ranks_kernel, grid, dim3(kThreads), 0, stream, expert, first, each, begin, here,
-                 skip, rows);
 }
 
 template <class T>

@@ -324,13 +324,6 @@ void router_losses(CudaStream stream, void* scratch, W* balance, W* z, int32_t* 
                    int64_t tokens, int64_t experts, int64_t seq, const Router& how);
 template <class T>
 void route_backward(CudaStream stream, T* dlogits, const cpu::RouterGradient<T>& in, int64_t tokens);
-void sort_choices(CudaStream stream, int32_t* first, int32_t* row, int32_t* token, const int32_t* chosen,
-                  int64_t experts, int64_t choices, int64_t each);
-void add_choice_counts(CudaStream stream, double* counts, const int32_t* chosen, int64_t experts,
-                       int64_t choices);
-// first [ranks, each]; `rows` are those of `expert`.
-void experts_of_ranks(CudaStream stream, int32_t* expert, const int32_t* first, int64_t ranks, int64_t each,
-                      int64_t begin, int64_t here, int64_t skip, int64_t rows);
 template <class T>
 void gate_rows(CudaStream stream, T* y, const T* x, const Accumulate<T>* gates, const int32_t* row,
                int64_t choices, int64_t columns);
@@ -346,6 +339,24 @@ void expert_product(CudaStream stream, T* y, const T* x, const T* w, const int32
 template <class T>
 void expert_product_weight(CudaStream stream, Accumulate<T>* dw, const T* dy, const T* x,
                            const int32_t* first, int64_t experts, int64_t m, int64_t n, bool accumulate);
+
+// ---- the choices of a mixture of experts (choices.cu) ----
+// counts [lists, experts] of `lists` lists of so many choices each
+void count_choices(CudaStream stream, int32_t* counts, const int32_t* chosen, int64_t experts,
+                   int64_t choices, int64_t lists);
+void add_choice_counts(CudaStream stream, double* counts, const int32_t* chosen, int64_t experts,
+                       int64_t choices, int64_t begin);
+// `all` choices, of which a sequence has `choices`; scratch: router_workspace(all)
+template <class W>
+void drop_choices(CudaStream stream, void* scratch, int32_t* taken, const int32_t* chosen, const W* gates,
+                  int64_t all, int64_t choices, const ExpertLimit& how);
+void sort_choices(CudaStream stream, int32_t* first, int32_t* row, int32_t* token, const int32_t* chosen,
+                  int64_t experts, int64_t choices, int64_t each);
+// first [ranks, each]; `rows` are those of `expert`.
+void experts_of_ranks(CudaStream stream, int32_t* expert, const int32_t* first, int64_t ranks, int64_t each,
+                      int64_t begin, int64_t here, int64_t skip, int64_t rows);
+template <class T>
+void clear_rows(CudaStream stream, T* y, const int32_t* begin, int64_t rows, int64_t columns);
 
 // ---- factors of FP8 products (fp8.cu) ----
 // The factor by which a tensor was multiplied before it was rounded, and its inverse.

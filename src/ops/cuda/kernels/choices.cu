@@ -1,0 +1,220 @@
+// Choices of a mixture of experts: one warp finds, counts and drops those of an expert.
+#include <cmath>
+
+#include "ops/cuda/kernels/group.cuh"
+#include "ops/cuda/kernels/kernels.h"
+#include "ops/cuda/kernels/pack.cuh"
+
+namespace trifold::cuda {
+
+namespace {
+
+constexpr int kThreads = 128;
+
+unsigned extent(int64_t count) { return static_cast<unsigned>(count); }
+
+// This lane's part of the number of choices for which wanted(expert) holds.
+template <class Wanted>
+__device__ inline int32_t count_lane(const int32_t* chosen, int64_t choices, Wanted wanted) {
+  int32_t count = 0;
+  for (int64_t c = threadIdx.x; c < choices; c += kWarp) count += wanted(chosen[c]) ? 1 : 0;
+  return count;
+}
+
+// The place of a lane among those that take one, counted from `next`, which then counts these too.
+__device__ inline int32_t take_place(bool takes, int32_t& next) {
+  const unsigned same = __match_any_sync(kAllLanes, takes ? 1 : 0);
+  const unsigned all = takes ? same : ~same;
+  const int32_t place = next + __popc(all & ((1U << threadIdx.x) - 1));
+  next += __popc(all);
+  return place;
+}
+
+// Calls body(choice, place) in the lanes that have choices of the expert, in order; place counts them from 0.
+template <class Body>
+__device__ inline void for_each_own(const int32_t* chosen, int64_t choices, int32_t expert, Body body) {
+  int32_t next = 0;
+  for (int64_t begin = 0; begin < choices; begin += kWarp) {
+    const int64_t c = begin + threadIdx.x;
+    const bool mine = c < choices && chosen[c] == expert;
+    const int32_t place = take_place(mine, next);
+    if (mine) body(c, place);
+  }
+}
+
+// One warp for each expert (x), from `begin` on, of each list of choices (y), which are in any order.
+template <class Count, bool Adds>
+__global__ void __launch_bounds__(kWarp)
+    count_kernel(Count* counts, const int32_t* chosen, int64_t experts, int64_t choices, int64_t begin) {
+  const int64_t expert = begin + blockIdx.x;
+  const int32_t count = combine_lanes(
+      count_lane(chosen + blockIdx.y * choices, choices, [expert](int32_t of) { return of == expert; }),
+      Plus{});
+  if (threadIdx.x != 0) return;
+  Count& to = counts[blockIdx.y * experts + blockIdx.x];
+  to = Adds ? to + static_cast<Count>(count) : static_cast<Count>(count);
+}
+
+// A larger number for a gate that is kept first: one that is no number counts as infinite, -0 as 0.
+__device__ inline uint64_t key_of(double gate) {
+  const double ordered = gate == gate ? gate + 0.0 : HUGE_VAL;
+  const auto bits = static_cast<uint64_t>(__double_as_longlong(ordered));
+  constexpr uint64_t kSign = uint64_t{1} << 63;
+  return (bits & kSign) != 0 ? ~bits : bits | kSign;
+}
+
+// The `wanted`-th largest of a warp's keys, found bit by bit.
+__device__ inline uint64_t find_key(const uint64_t* keys, int32_t count, int32_t wanted) {
+  uint64_t found = 0;
+  for (int bit = 63; bit >= 0; --bit) {
+    const uint64_t tried = found | uint64_t{1} << bit;
+    int32_t reached = 0;
+    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < count; i += kWarp)
+      reached += keys[i] >= tried ? 1 : 0;
+    if (combine_lanes(reached, Plus{}) >= wanted) found = tried;
+  }
+  return found;
+}
+
+// One warp for each expert (x) of each sequence (y). It lists the keys of its own choices in the part of `keys` and
+// `list` [T k] that choices sorted by expert would have, and drops all but the largest, and of equal ones the first.
+template <class W>
+__global__ void __launch_bounds__(kWarp)
+    drop_kernel(int32_t* taken, uint64_t* keys, int32_t* list, const int32_t* chosen, const W* gates,
+                int64_t choices, ExpertLimit how) {
+  const int64_t begin = blockIdx.y * choices;
+  const auto expert = static_cast<int32_t>(blockIdx.x), dropped = static_cast<int32_t>(how.experts);
+  const auto capacity = static_cast<int32_t>(how.capacity < choices ? how.capacity : choices);
+  const bool by_gate = how.kept == KeptChoices::LargestGates;
+  const int32_t* own = chosen + begin;
+  int32_t* to = taken + begin;
+  const int32_t count =
+      combine_lanes(count_lane(own, choices, [expert](int32_t of) { return of == expert; }), Plus{});
+  if (count <= capacity || !by_gate) {
+    for_each_own(own, choices, expert,
+                 [=](int64_t c, int32_t place) { to[c] = place < capacity ? expert : dropped; });
+    return;
+  }
+  const int32_t before =
+      combine_lanes(count_lane(own, choices, [expert](int32_t of) { return of < expert; }), Plus{});
+  keys += begin + before;
+  list += begin + before;
+  for_each_own(own, choices, expert, [=](int64_t c, int32_t place) {
+    keys[place] = key_of(static_cast<double>(gates[begin + c]));
+    list[place] = static_cast<int32_t>(c);
+  });
+  __syncwarp();
+  const uint64_t least = find_key(keys, count, capacity);
+  int32_t larger = 0;
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < count; i += kWarp)
+    larger += keys[i] > least ? 1 : 0;
+  int32_t kept = combine_lanes(larger, Plus{});  // and of equal ones, those before
+  for (int32_t first = 0; first < count; first += kWarp) {
+    const int32_t i = first + static_cast<int32_t>(threadIdx.x);
+    const uint64_t key = i < count ? keys[i] : 0;
+    const bool equal = i < count && key == least;
+    const int32_t place = take_place(equal, kept);
+    if (i < count) to[list[i]] = key > least || (equal && place < capacity) ? expert : dropped;
+  }
+}
+
+__global__ void __launch_bounds__(kWarp) add_up_choices(int32_t* first, int64_t experts) {
+  if (threadIdx.x != 0) return;
+  first[0] = 0;
+  for (int64_t e = 0; e < experts; ++e) first[e + 1] += first[e];
+}
+
+// The warp of an expert scans all choices and assigns the next rows to its own, in order.
+__global__ void __launch_bounds__(kWarp) place_choices(int32_t* row, int32_t* token, const int32_t* first,
+                                                       const int32_t* chosen, int64_t choices, int64_t each) {
+  const int32_t begin = first[blockIdx.x];
+  for_each_own(chosen, choices, static_cast<int32_t>(blockIdx.x), [=](int64_t c, int32_t place) {
+    row[c] = begin + place;
+    token[begin + place] = static_cast<int32_t>(c / each);
+  });
+}
+
+// One block for each expert here (x) of each rank (y): it adds up the rows before its own, and writes these.
+__global__ void __launch_bounds__(kThreads)
+    experts_of_ranks_kernel(int32_t* expert, const int32_t* first, int64_t each, int64_t begin, int64_t here,
+                            int64_t skip, int64_t rows) {
+  const int32_t* own = first + blockIdx.y * each + begin;
+  int64_t place = own[blockIdx.x] - own[0] - skip;
+  for (unsigned rank = 0; rank < blockIdx.y; ++rank)
+    place += first[rank * each + begin + here] - first[rank * each + begin];
+  const int64_t count = own[blockIdx.x + 1] - own[blockIdx.x];
+  for (int64_t i = threadIdx.x; i < count; i += kThreads)
+    if (place + i >= 0 && place + i < rows) expert[place + i] = static_cast<int32_t>(blockIdx.x);
+}
+
+// One block per row.
+template <class T>
+__global__ void __launch_bounds__(kThreads) clear_kernel(T* y, const int32_t* begin, int64_t columns) {
+  if (static_cast<int64_t>(blockIdx.x) < *begin) return;
+  for (int64_t i = threadIdx.x; i < columns; i += kThreads)
+    put(y[blockIdx.x * columns + i], Accumulate<T>(0));
+}
+
+}  // namespace
+
+void count_choices(CudaStream stream, int32_t* counts, const int32_t* chosen, int64_t experts,
+                   int64_t choices, int64_t lists) {
+  const dim3 grid(extent(experts), extent(lists));
+  TRIFOLD_LAUNCH((count_kernel<int32_t, false>), grid, dim3(kWarp), 0, stream, counts, chosen, experts,
+                 choices, int64_t{0});
+}
+
+void add_choice_counts(CudaStream stream, double* counts, const int32_t* chosen, int64_t experts,
+                       int64_t choices, int64_t begin) {
+  if (experts == 0) return;
+  TRIFOLD_LAUNCH((count_kernel<double, true>), dim3(extent(experts)), dim3(kWarp), 0, stream, counts, chosen,
+                 experts, choices, begin);
+}
+
+template <class W>
+void drop_choices(CudaStream stream, void* scratch, int32_t* taken, const int32_t* chosen, const W* gates,
+                  int64_t all, int64_t choices, const ExpertLimit& how) {
+  if (all == 0) return;
+  auto* keys = static_cast<uint64_t*>(scratch);
+  auto* list = reinterpret_cast<int32_t*>(keys + all);
+  const dim3 grid(extent(how.experts), extent(all / choices));
+  TRIFOLD_LAUNCH(drop_kernel<W>, grid, dim3(kWarp), 0, stream, taken, keys, list, chosen, gates, choices,
+                 how);
+}
+
+void sort_choices(CudaStream stream, int32_t* first, int32_t* row, int32_t* token, const int32_t* chosen,
+                  int64_t experts, int64_t choices, int64_t each) {
+  const dim3 grid(extent(experts));
+  count_choices(stream, first + 1, chosen, experts, choices, 1);
+  TRIFOLD_LAUNCH(add_up_choices, dim3(1), dim3(kWarp), 0, stream, first, experts);
+  TRIFOLD_LAUNCH(place_choices, grid, dim3(kWarp), 0, stream, row, token, first, chosen, choices, each);
+}
+
+void experts_of_ranks(CudaStream stream, int32_t* expert, const int32_t* first, int64_t ranks, int64_t each,
+                      int64_t begin, int64_t here, int64_t skip, int64_t rows) {
+  if (rows == 0) return;
+  const dim3 grid(extent(here), extent(ranks));
+  TRIFOLD_LAUNCH(experts_of_ranks_kernel, grid, dim3(kThreads), 0, stream, expert, first, each, begin, here,
+                 skip, rows);
+}
+
+template <class T>
+void clear_rows(CudaStream stream, T* y, const int32_t* begin, int64_t rows, int64_t columns) {
+  if (rows == 0) return;
+  TRIFOLD_LAUNCH(clear_kernel<T>, dim3(extent(rows)), dim3(kThreads), 0, stream, y, begin, columns);
+}
+
+#define INSTANTIATE(W)                                                                                   \
+  template void drop_choices<W>(CudaStream, void*, int32_t*, const int32_t*, const W*, int64_t, int64_t, \
+                                const ExpertLimit&);
+INSTANTIATE(double)
+INSTANTIATE(float)
+#undef INSTANTIATE
+#define INSTANTIATE(T) template void clear_rows<T>(CudaStream, T*, const int32_t*, int64_t, int64_t);
+INSTANTIATE(double)
+INSTANTIATE(float)
+INSTANTIATE(Bfloat16)
+INSTANTIATE(Float16)
+#undef INSTANTIATE
+
+}  // namespace trifold::cuda
