@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/function_ref.h"
 #include "schedule/action.h"
 
 namespace trifold {
@@ -102,9 +103,9 @@ std::vector<std::pair<WeightUnit, WeightUnit>> weights_together(const RankPlan& 
 // For transient gradients: the pairs of units that are in memory at the same time in this row. A unit's
 // memory is taken by the first action that adds to its gradients and released after its REDUCE_GRAD; the unit
 // reduced last counts as in memory until the next reduction, so that reductions overlap with computation.
-// `units` lists the transient units, `adding` the blocks whose forward adds to gradients; no block's I does.
-std::vector<std::pair<WeightUnit, WeightUnit>> gradients_together(const RankPlan& row,
-                                                                  const UnitsOfBlocks& units,
-                                                                  std::span<const StageBlockIndex> adding);
+// `units` lists the transient units; `adds` decides whether such an action on a block adds to its gradients, by the rule
+// of the executor (StageBlock::adds_to_gradients).
+std::vector<std::pair<WeightUnit, WeightUnit>> gradients_together(
+    const RankPlan& row, const UnitsOfBlocks& units, FunctionRef<bool(ActionKind, StageBlockIndex)> adds);
 
 }  // namespace trifold

@@ -238,9 +238,8 @@ Plan add_reduce(Plan plan, std::span<const int> blocks, std::span<const std::vec
   return plan;
 }
 
-std::vector<std::pair<WeightUnit, WeightUnit>> gradients_together(const RankPlan& row,
-                                                                  const UnitsOfBlocks& units,
-                                                                  std::span<const StageBlockIndex> adding) {
+std::vector<std::pair<WeightUnit, WeightUnit>> gradients_together(
+    const RankPlan& row, const UnitsOfBlocks& units, FunctionRef<bool(ActionKind, StageBlockIndex)> adds) {
   std::set<WeightUnit> here;
   std::optional<WeightUnit> under_way;
   std::set<std::pair<WeightUnit, WeightUnit>> pairs;
@@ -257,9 +256,7 @@ std::vector<std::pair<WeightUnit, WeightUnit>> gradients_together(const RankPlan
     const auto& blocks = units.at(static_cast<size_t>(action.stage));
     for (size_t i = blocks.size(); i-- > 0;) {
       if (action.block != Action::kAll && action.block != static_cast<int>(i)) continue;
-      const StageBlockIndex block{action.stage, static_cast<int>(i)};
-      const bool in_forward = std::find(adding.begin(), adding.end(), block) != adding.end();
-      if (!adds_to_gradients(action.kind, in_forward, false)) continue;
+      if (!adds(action.kind, {action.stage, static_cast<int>(i)})) continue;
       for (const WeightUnit& unit : blocks[i]) open(unit);
     }
   }

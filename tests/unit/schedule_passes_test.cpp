@@ -96,18 +96,23 @@ TEST(Passes, GradientsAreThereFromTheFirstToTheirReduction) {
   const UnitsOfBlocks units{{{unit(0)}, {unit(1)}, {unit(2), unit(0)}}};
   const Ends ends{{2, 1, 0}};
   const std::vector<int> blocks{3};
-  using Adding = std::vector<StageBlockIndex>;
+  const auto with_forward_of = [](int head) {
+    return [head](ActionKind kind, StageBlockIndex at) {
+      return adds_to_gradients(kind, at.block == head, false);
+    };
+  };
+  constexpr int kNone = -1;
   using Pairs = std::vector<std::pair<WeightUnit, WeightUnit>>;
   const Plan reduced = add_reduce(parse_plan("0F0,0B0,0F1,0B1"), blocks, ends, {}, ends);
-  EXPECT_EQ(gradients_together(reduced[0], units, Adding{{0, 2}}),
+  EXPECT_EQ(gradients_together(reduced[0], units, with_forward_of(2)),
             (Pairs{{unit(0), unit(1)}, {unit(0), unit(2)}, {unit(1), unit(2)}}));
   // If the head is elsewhere, block 0 is gathered while block 1 is in use and block 2 is released.
   const UnitsOfBlocks apart{{{unit(0)}, {unit(1)}, {unit(2)}}};
   const Plan once = add_reduce(parse_plan("0F0,0B0"), blocks, ends, {}, ends);
-  EXPECT_EQ(gradients_together(once[0], apart, Adding{}), (Pairs{{unit(0), unit(1)}, {unit(1), unit(2)}}));
+  EXPECT_EQ(gradients_together(once[0], apart, with_forward_of(kNone)), (Pairs{{unit(0), unit(1)}, {unit(1), unit(2)}}));
   // A loss that adds in forward has its gradients while those of block 0 are still being summed.
   const Plan twice = add_reduce(parse_plan("0F0,0F1,0B0,0B1"), blocks, ends, {}, ends);
-  EXPECT_EQ(gradients_together(twice[0], apart, Adding{}).size(), 3U);
+  EXPECT_EQ(gradients_together(twice[0], apart, with_forward_of(kNone)).size(), 3U);
 }
 
 TEST(Passes, AnOverlappedPairComesApartWhereItIsSplit) {
