@@ -95,11 +95,11 @@ Tensor VocabCrossEntropy::forward(Run& run, Tensor x, Saved& saved) const {
   }
   const Tensor all_x = region_.gather_rows(run, x, run.scratch, run.stream);
   const Tensor losses = run.scratch.take(accumulate_type(run.dtype), {rows});
-  for (int64_t begin = 0; begin < rows; begin += chunk_rows_) {
-    const Chunk chunk{begin, std::min(begin + chunk_rows_, rows)};
+  for_each_chunk(run.stream, rows, chunk_rows_, [&](int64_t begin, int64_t end) {
+    const Chunk chunk{begin, end};
     const Tensor dx_here = run.has_backward() ? chunk.of(dx.partial) : Tensor{};
     run_chunk(run, chunk, chunk.of(all_x), chunk.of(losses), dx_here);
-  }
+  });
   run.show(name_, kLosses, losses);
   if (run.has_backward()) {
     run.show(name_, "input gradient", dx.partial);

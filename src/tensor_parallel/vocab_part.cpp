@@ -63,10 +63,7 @@ Tensor VocabPart::forward(Run& run, Tensor x, Saved& saved) const {
 void VocabPart::find_logits(Run& run, Tensor x, const VocabStatistics& all, Tensor logits) const {
   const Tensor w = run.weight(weight_);
   const Tensor labels = run.batch->labels.flat();
-  const int64_t rows = x.row_count();
-  const int64_t chunk = rows_of_chunk(vocab_);
-  for (int64_t begin = 0; begin < rows; begin += chunk) {
-    const int64_t end = std::min(begin + chunk, rows);
+  for_each_chunk(run.stream, x.row_count(), rows_of_chunk(vocab_), [&](int64_t begin, int64_t end) {
     const Arena::Mark mark = run.scratch.mark();
     const Tensor here = run.has_backward() ? logits.rows(begin, end)
                                            : run.scratch.take(run.dtype, {end - begin, w.row_count()});
@@ -78,7 +75,7 @@ void VocabPart::find_logits(Run& run, Tensor x, const VocabStatistics& all, Tens
     find_statistics(run, region_, here, labels.rows(begin, end), first_id_, vocab_, part);
     if (!place_.first()) merge_statistics(run, sum, part);
     run.scratch.release(mark);
-  }
+  });
 }
 
 void VocabPart::add_losses(Run& run, const VocabStatistics& all) const {
