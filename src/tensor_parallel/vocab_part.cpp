@@ -65,8 +65,10 @@ void VocabPart::find_logits(Run& run, Tensor x, const VocabStatistics& all, Tens
   const Tensor labels = run.batch->labels.flat();
   for_each_chunk(run.stream, x.row_count(), rows_of_chunk(vocab_), [&](int64_t begin, int64_t end) {
     const Arena::Mark mark = run.scratch.mark();
+    // In the memory of the slot, where training keeps them, because a stage of parts alone has little scratch.
+    const Arena::Mark kept = run.keep.mark();
     const Tensor here = run.has_backward() ? logits.rows(begin, end)
-                                           : run.scratch.take(run.dtype, {end - begin, w.row_count()});
+                                           : run.keep.take(run.dtype, {end - begin, w.row_count()});
     run.ops.gemm(run.stream, here, x.rows(begin, end), false, w, true, 1.0, 0.0);
     run.show(name_, "logits", here);
     const VocabStatistics sum = all.rows(begin, end);
@@ -75,6 +77,7 @@ void VocabPart::find_logits(Run& run, Tensor x, const VocabStatistics& all, Tens
     find_statistics(run, region_, here, labels.rows(begin, end), first_id_, vocab_, part);
     if (!place_.first()) merge_statistics(run, sum, part);
     run.scratch.release(mark);
+    run.keep.release(kept);
   });
 }
 

@@ -112,6 +112,7 @@ TEST(Matrix, HeadInParts) {
       {{4, 1, 2, true}, "dualpipe-v", 2, 8, model(16, true)},
       {{4, 1, 1, false, 2}, "zb-v", 2, 8, model(16, true)},
       {{8, 1, 1}, "interleaved", 2, 8, model(16, true)},  // stages of parts alone
+      {{2, 1, 2, true}, "zb-v", 2, 4, model(8, false, 0.0)},
   });
 }
 
