@@ -43,7 +43,7 @@ struct BlockNeeds {
 };
 struct BlockWeights {
   StageWeights first, middle, last;
-  double tied = 0;  // elements of the weight that both ends share; 0: none
+  double tied = 0;  // elements of the weight that the embedding and the whole head share; 0: none
   int parts = 1;
 
   StageWeights stage(int index, int stages, int heads) const;

@@ -73,9 +73,8 @@ class RankNeeds {
   }
 
   double flat(const MixedWeights& weights, const ZeroSharing& zero) const {
-    const double tied = weights.blocks.tied;
-    const bool ends_meet = holds(0) && holds(stages_ - 1) && tied > 0;
-    const double elements = total(weights, &StageWeights::weights) - (stages_ > 1 && ends_meet ? tied : 0);
+    const double tied = tied_here(weights.blocks);
+    const double elements = total(weights, &StageWeights::weights) - (stages_ > 1 ? tied : 0);
     const double of_experts = total(weights, &StageWeights::experts);
     const double slice = (elements - of_experts) / zero.group +
                          of_experts / slices_of(kExpertDataAxes, mesh_sizes(run_.mesh), zero.group);
@@ -84,7 +83,7 @@ class RankNeeds {
     const DType dtype = compute_type(run_.precision);
     const auto bytes = [](double count, size_t each) { return count * static_cast<double>(each); };
     const double held = zero.stage.parameters ? slice + passing : elements;
-    const double apart = ends_meet && micros_per_step(run_) > 1 ? tied : 0;
+    const double apart = micros_per_step(run_) > 1 ? tied : 0;
     double gradients = reduces_each(run_) ? slice + passing : elements + apart;
     if (reduce_type(run_.precision) == DType::BF16) gradients += std::max(of_layers, of_ends) / 2;
     const double state = run_.zero.offloads() ? 0 : (zero.stage.optimizer ? slice : elements);
@@ -125,6 +124,15 @@ class RankNeeds {
   bool holds(int stage) const {
     return std::any_of(flight_.begin(), flight_.end(),
                        [&](const StageFlight& use) { return use.stage == stage; });
+  }
+
+  // Elements of the weight that the first stage shares with parts of the head, as far as both are on this rank.
+  double tied_here(const BlockWeights& blocks) const {
+    if (!holds(0)) return 0;
+    double elements = 0;
+    for (const StageFlight& use : flight_)
+      elements += blocks.tied * layers_.heads_of(use.stage, blocks.parts) / blocks.parts;
+    return elements;
   }
 
   // The input of a micro-batch in flight is a message, or, if the previous stage is on this rank too, that stage's kept

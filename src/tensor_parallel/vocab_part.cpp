@@ -6,19 +6,16 @@
 
 namespace trifold {
 
-VocabPart::VocabPart(BlockBuilder& builder, const std::string& name, int64_t padded_vocab, int64_t vocab,
-                     int64_t width, Init init, PartPlace place)
-    : name_(name),
+VocabPart::VocabPart(BlockBuilder& builder, std::string name, ParamId weight, int64_t vocab, PartPlace place)
+    : name_(std::move(name)),
       region_(builder),
       place_(place),
       vocab_(vocab),
-      weight_(builder.sharded_part(name + ".weight", {padded_vocab, width}, place.index, place.parts, init,
-                                   true)),
+      first_id_(builder.params()[weight].shard.local.offset[0]),
+      weight_(weight),
       x_(builder.slot()),
       logits_(builder.slot()),
-      statistics_(builder.slot()) {
-  first_id_ = builder.params()[weight_].shard.local.offset[0];
-}
+      statistics_(builder.slot()) {}
 
 namespace {
 
