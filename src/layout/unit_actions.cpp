@@ -75,8 +75,8 @@ std::vector<std::pair<int, int>> units_reduced_together(const RankPlan& row, con
     return !layout.tied_elsewhere(unit);
   };
   const auto adds = [&](ActionKind kind, StageBlockIndex at) {
-    const auto stage = std::find_if(stages.begin(), stages.end(),
-                                    [&](const Stage& each) { return each.index == at.stage; });
+    const auto stage =
+        std::find_if(stages.begin(), stages.end(), [&](const Stage& each) { return each.index == at.stage; });
     return stage->blocks.at(static_cast<size_t>(at.block)).adds_to_gradients(kind);
   };
   return indices_of_pairs(gradients_together(row, units_of_blocks(layout, stages, passes), adds), layout,

@@ -43,13 +43,11 @@ namespace {
 
 ParamId head_weight(BlockBuilder& builder, const ModelConfig& config, ParamId tokens, int64_t padded_vocab,
                     PartPlace place = {}) {
-  if (!config.untie_embeddings_and_output_weights)
-    return builder.tied({tokens.index + place.index}, "head");
+  if (!config.untie_embeddings_and_output_weights) return builder.tied({tokens.index + place.index}, "head");
   const Init init{Init::Kind::Normal, config.init_method_std};
   const Shape shape{padded_vocab, config.hidden_size};
-  return place.parts == 1
-             ? builder.sharded("head.weight", shape, 0, init, true)
-             : builder.sharded_part("head.weight", shape, place.index, place.parts, init, true);
+  return place.parts == 1 ? builder.sharded("head.weight", shape, 0, init, true)
+                          : builder.sharded_part("head.weight", shape, place.index, place.parts, init, true);
 }
 
 }  // namespace

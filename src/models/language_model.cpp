@@ -188,8 +188,9 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
 
   for (int part = 0; part < parts; ++part) {
     BlockBuilder builder(model.params, mesh, index++, seed, layout.sequence_parallel);
-    model.blocks.push_back(parts == 1 ? whole_head(config, builder, layout, tokens, padded_vocab)
-                                      : head_part(config, builder, layout, tokens, padded_vocab, {part, parts}));
+    model.blocks.push_back(parts == 1
+                               ? whole_head(config, builder, layout, tokens, padded_vocab)
+                               : head_part(config, builder, layout, tokens, padded_vocab, {part, parts}));
   }
   if (const char* rows = family.head_rows(config)) model.params.pad_after(rows, *config.vocab_size);
   return model;

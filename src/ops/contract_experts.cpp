@@ -31,7 +31,8 @@ void expect_rows(const char* op, const Tensor& x, const Tensor& row) {
 }
 
 void expect_experts(const char* op, const Tensor& w, const Tensor& first) {
-  if (w.rank() != 3) fail("{}: weights are {}, but [experts, rows, columns] are needed", op, to_string(w.shape));
+  if (w.rank() != 3)
+    fail("{}: weights are {}, but [experts, rows, columns] are needed", op, to_string(w.shape));
   expect(op, "first", first, DType::I32, w.dim(0) + 1);
 }
 
@@ -66,7 +67,7 @@ void route_backward(const Tensor& dlogits, const Tensor& dgates, const Tensor& g
   expect_float(kOp, "dlogits", dlogits);
   if (dlogits.elements() != logits.elements() || accumulate_type(dlogits.dtype) != logits.dtype)
     fail("{}: {} {} cannot be the gradient of {} {}", kOp, name_of(dlogits.dtype), to_string(dlogits.shape),
-        name_of(logits.dtype), to_string(logits.shape));
+         name_of(logits.dtype), to_string(logits.shape));
   expect(kOp, "dgates", dgates, logits.dtype, tokens * how.choices);
   expect(kOp, "gates", gates, logits.dtype, tokens * how.choices);
   expect(kOp, "chosen", chosen, DType::I32, tokens * how.choices);
@@ -82,8 +83,7 @@ void sort_choices(const Tensor& first, const Tensor& row, const Tensor& token, c
   expect(kOp, "first", first, DType::I32, first.elements());
   expect(kOp, "chosen", chosen, DType::I32, chosen.elements());
   if (first.elements() < 2 || chosen.rank() != 2)
-    fail("{}: {} choices for {} places make no sense", kOp,
-        to_string(chosen.shape), to_string(first.shape));
+    fail("{}: {} choices for {} places make no sense", kOp, to_string(chosen.shape), to_string(first.shape));
   check(chosen.elements() <= std::numeric_limits<int32_t>::max(), "{}: {} choices are too many", kOp,
         chosen.elements());
   expect(kOp, "row", row, DType::I32, chosen.elements());
@@ -141,8 +141,8 @@ void experts_of_ranks(const Tensor& expert, const Tensor& first, int64_t begin, 
   constexpr const char* kOp = "experts_of_ranks";
   expect(kOp, "expert", expert, DType::I32, expert.elements());
   expect(kOp, "first", first, DType::I32, first.elements());
-  if (first.rank() != 2) fail("{}: first is {}, but [ranks, experts + 1] are needed", kOp,
-        to_string(first.shape));
+  if (first.rank() != 2)
+    fail("{}: first is {}, but [ranks, experts + 1] are needed", kOp, to_string(first.shape));
   check(begin >= 0 && here >= 1 && begin + here < first.last_dim() && skip >= 0,
         "{}: experts {} to {} of {}, behind {} rows, make no sense", kOp, begin, begin + here,
         first.last_dim() - 1, skip);

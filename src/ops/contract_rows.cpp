@@ -124,7 +124,7 @@ void rotary(const Tensor& y, const Tensor& x, const Tensor& positions, const Rot
   if (how.x_column < 0 || how.x_column + how.columns > x.last_dim() || how.y_column < 0 ||
       how.y_column + how.columns > y.last_dim())
     fail("rotary: {} columns from {} of x {} to {} of y {} are not all there", how.columns, how.x_column,
-        to_string(x.shape), how.y_column, to_string(y.shape));
+         to_string(x.shape), how.y_column, to_string(y.shape));
 }
 
 namespace {

@@ -134,7 +134,9 @@ PerLayers with_heads(const PerLayers& stage, const PerLayers& middle, const PerL
 template <class Blocks>
 auto with_as_many_ends(const Blocks& blocks, int index, int stages, int heads) {
   const bool is_last = index + 1 == stages;
-  return std::pair{index == 0 ? blocks.first : is_last ? blocks.last : blocks.middle,
+  return std::pair{index == 0 ? blocks.first
+                   : is_last  ? blocks.last
+                              : blocks.middle,
                    heads - (is_last ? blocks.parts : 0)};
 }
 
@@ -193,7 +195,7 @@ const BlockWeights& BlocksOfModel::weights(const PretrainConfig& run, bool plain
 
 const BlockNeeds& BlocksOfModel::needs(const PretrainConfig& run, bool split, bool plain) {
   const MeshConfig& mesh = run.mesh;
-  const NeedsKey key{mesh_key(run, plain),     mesh.context_exchange(), run.batch.micro_batch_size,
+  const NeedsKey key{mesh_key(run, plain),   mesh.context_exchange(),    run.batch.micro_batch_size,
                      mesh.sequence_parallel, mesh.recompute_granularity, split};
   return needs_.of(key, [&] {
     if (mesh.pipeline_vocab_parts == 1) return walked_needs(with_one_kind(run, plain), split);

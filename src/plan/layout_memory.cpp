@@ -96,9 +96,8 @@ class RankNeeds {
   template <class Blocks, class Stage>
   double sum(const Mixed<Blocks>& of, PerLayers Stage::*part, int stage) const {
     const double all = (of_stage(of.blocks, stage).*part).of(layers_.others_of(stage));
-    return of.plain == nullptr
-               ? all
-               : all + layers_.plain_of(stage) * (of_stage(*of.plain, stage).*part).layer;
+    return of.plain == nullptr ? all
+                               : all + layers_.plain_of(stage) * (of_stage(*of.plain, stage).*part).layer;
   }
 
   template <class Blocks>

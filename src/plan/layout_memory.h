@@ -23,7 +23,8 @@ namespace trifold {
 // What each stage has.
 struct StageCounts {
   std::vector<int> layers;
-  std::vector<int> plain;  // of its layers, those without experts, where others have some; empty if there are none
+  std::vector<int>
+      plain;  // of its layers, those without experts, where others have some; empty if there are none
   std::vector<int> heads;  // parts of the head; empty: all on the last stage
 };
 

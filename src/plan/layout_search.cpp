@@ -103,8 +103,8 @@ class Searcher {
   static void on_all_cores(size_t count, size_t at_once, FunctionRef<void(size_t)> each) {
     std::atomic<size_t> next{0};
     const size_t portions = (count + at_once - 1) / at_once;
-    ThreadPool pool(static_cast<int>(
-        std::clamp<size_t>(portions, 1, static_cast<size_t>(available_cores()))));
+    ThreadPool pool(
+        static_cast<int>(std::clamp<size_t>(portions, 1, static_cast<size_t>(available_cores()))));
     pool.run([&](int) {
       for (size_t begin = next.fetch_add(at_once); begin < count; begin = next.fetch_add(at_once))
         for (size_t index = begin; index < std::min(begin + at_once, count); ++index) each(index);
@@ -126,7 +126,8 @@ class Searcher {
     try {
       const auto fits = [&](size_t bytes) { return static_cast<double>(bytes) <= limit_; };
       if (fits(memory_.least_bytes(run, *candidate.stages)))
-        if (const size_t bytes = memory_.most_bytes(run, *candidate.stages); fits(bytes)) estimate.bytes = bytes;
+        if (const size_t bytes = memory_.most_bytes(run, *candidate.stages); fits(bytes))
+          estimate.bytes = bytes;
       estimate.time = time_of(run, *candidate.stages);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::BadInput) throw;

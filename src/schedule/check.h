@@ -10,9 +10,9 @@ namespace trifold {
 // The training step for which a plan is made.
 struct PlanShape {
   int stages = 1;
-  int micros = 1;                // in the whole plan: of all its global batches
-  std::vector<int> blocks = {};  // [stage] the number of its blocks; empty: one each
-  bool forward_only = false;     // evaluation: forwards and their messages, no Step
+  int micros = 1;                    // in the whole plan: of all its global batches
+  std::vector<int> blocks = {};      // [stage] the number of its blocks; empty: one each
+  bool forward_only = false;         // evaluation: forwards and their messages, no Step
   std::vector<TiedStage> tied = {};  // stages that share a weight with the first, ascending
   std::vector<std::vector<int>> bucket_ends =
       {};                                   // [stage] blocks that complete a gradient bucket; if given,

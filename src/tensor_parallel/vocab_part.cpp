@@ -64,8 +64,8 @@ void VocabPart::find_logits(Run& run, Tensor x, const VocabStatistics& all, Tens
     const Arena::Mark mark = run.scratch.mark();
     // In the memory of the slot, where training keeps them, because a stage of parts alone has little scratch.
     const Arena::Mark kept = run.keep.mark();
-    const Tensor here = run.has_backward() ? logits.rows(begin, end)
-                                           : run.keep.take(run.dtype, {end - begin, w.row_count()});
+    const Tensor here =
+        run.has_backward() ? logits.rows(begin, end) : run.keep.take(run.dtype, {end - begin, w.row_count()});
     run.ops.gemm(run.stream, here, x.rows(begin, end), false, w, true, 1.0, 0.0);
     run.show(name_, "logits", here);
     const VocabStatistics sum = all.rows(begin, end);

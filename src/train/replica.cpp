@@ -86,7 +86,8 @@ void Replica::connect_ties() {
   others.erase(first);
   for (const int other : others) {
     const bool meets = axis.rank() == first || axis.rank() == other;
-    std::unique_ptr<Communicator> pair = axis.split(meets ? 1 : 0, axis.rank() == first ? 0 : 1 + axis.rank());
+    std::unique_ptr<Communicator> pair =
+        axis.split(meets ? 1 : 0, axis.rank() == first ? 0 : 1 + axis.rank());
     if (meets) ties_[other] = std::move(pair);
   }
 }

@@ -158,7 +158,8 @@ TEST(Check, TheTiedReductionMeetsOnBothRanks) {
   EXPECT_EQ(error_of(parse_plan(first + "1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_TIED,1STEP"), shape), "no error");
   const std::string deadlock =
       error_of(parse_plan(first + "1RECV_F0,1F0,1B0,1REDUCE_TIED,1SEND_B0,1STEP"), shape);
-  EXPECT_NE(deadlock.find("1REDUCE_TIED (rank 1, action 4) waits for those of other ranks"), std::string::npos)
+  EXPECT_NE(deadlock.find("1REDUCE_TIED (rank 1, action 4) waits for those of other ranks"),
+            std::string::npos)
       << deadlock;
   EXPECT_NE(error_of(parse_plan(first + "1RECV_F0,1F0,1B0,1SEND_B0,1STEP"), shape)
                 .find("1STEP (rank 1, action 5): it comes before the REDUCE_TIED"),

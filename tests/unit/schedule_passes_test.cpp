@@ -60,11 +60,13 @@ TEST(Passes, TiedStagesMeetOnceOnEachRank) {
   const std::vector<int> blocks{1, 1, 1, 1, 2};
   const Ends ends{{0}, {0}, {0}, {0}, {1, 0}};
   const std::vector<TiedStage> tied{{1, 0}, {2, 0}, {3, 0}, {4, 1}};
-  const Plan plan = add_reduce(parse_plan("0F0,3F0,3I0,0B0,3W0\n1F0,4F0,4B0,1B0\n2F0,2B0"), blocks, ends, tied);
-  EXPECT_EQ(to_string(plan),
-            "0F0,3F0,3I0,0B0@0,3W0@0,3REDUCE_GRAD@0,0REDUCE_TIED,0REDUCE_GRAD@0,0STEP,3STEP\n"
-            "1F0,4F0,4B0@1,4REDUCE_GRAD@1,4B0@0,4REDUCE_GRAD@0,1B0@0,1REDUCE_GRAD@0,4REDUCE_TIED,1STEP,4STEP\n"
-            "2F0,2B0@0,2REDUCE_GRAD@0,2REDUCE_TIED,2STEP\n");
+  const Plan plan =
+      add_reduce(parse_plan("0F0,3F0,3I0,0B0,3W0\n1F0,4F0,4B0,1B0\n2F0,2B0"), blocks, ends, tied);
+  EXPECT_EQ(
+      to_string(plan),
+      "0F0,3F0,3I0,0B0@0,3W0@0,3REDUCE_GRAD@0,0REDUCE_TIED,0REDUCE_GRAD@0,0STEP,3STEP\n"
+      "1F0,4F0,4B0@1,4REDUCE_GRAD@1,4B0@0,4REDUCE_GRAD@0,1B0@0,1REDUCE_GRAD@0,4REDUCE_TIED,1STEP,4STEP\n"
+      "2F0,2B0@0,2REDUCE_GRAD@0,2REDUCE_TIED,2STEP\n");
   const PlanShape shape{.stages = 5, .micros = 1, .blocks = blocks, .tied = tied, .bucket_ends = ends};
   EXPECT_NO_THROW(check_plan(add_communication(plan), shape));
   const PlanShape with_another{
@@ -128,7 +130,8 @@ TEST(Passes, GradientsAreThereFromTheFirstToTheirReduction) {
   // If the head is elsewhere, block 0 is gathered while block 1 is in use and block 2 is released.
   const UnitsOfBlocks apart{{{unit(0)}, {unit(1)}, {unit(2)}}};
   const Plan once = add_reduce(parse_plan("0F0,0B0"), blocks, ends, {}, ends);
-  EXPECT_EQ(gradients_together(once[0], apart, with_forward_of(kNone)), (Pairs{{unit(0), unit(1)}, {unit(1), unit(2)}}));
+  EXPECT_EQ(gradients_together(once[0], apart, with_forward_of(kNone)),
+            (Pairs{{unit(0), unit(1)}, {unit(1), unit(2)}}));
   // A loss that adds in forward has its gradients while those of block 0 are still being summed.
   const Plan twice = add_reduce(parse_plan("0F0,0F1,0B0,0B1"), blocks, ends, {}, ends);
   EXPECT_EQ(gradients_together(twice[0], apart, with_forward_of(kNone)).size(), 3U);

@@ -39,9 +39,9 @@ inline Complete complete(const Plan& compute, int micros, bool tied = false, int
   result.shape.bucket_ends.assign(static_cast<size_t>(stages), {0});
   if (each) result.shape.each = result.shape.bucket_ends;
   if (each && tied && stage_ranks(compute).front() != stage_ranks(compute).back()) result.shape.each[0] = {};
-  result.plan = add_communication(
-      add_reduce(compute, result.shape.blocks, result.shape.bucket_ends, result.shape.tied, result.shape.each),
-      pairs);
+  result.plan = add_communication(add_reduce(compute, result.shape.blocks, result.shape.bucket_ends,
+                                             result.shape.tied, result.shape.each),
+                                  pairs);
   return result;
 }
 

@@ -385,8 +385,8 @@ class Rows {
   std::set<std::tuple<int, int, int>> parts_;  // stage, block, micro: reductions of one micro-batch
   OffloadCheck offloads_;
   std::vector<TiedStage> tied_here_, tied_elsewhere_;  // on the rank of the first stage, and on others
-  bool gathers_ = false;  // the plan has UNSHARDs
-  PlanPosition at_;       // the current action
+  bool gathers_ = false;                               // the plan has UNSHARDs
+  PlanPosition at_;                                    // the current action
 };
 
 }  // namespace
