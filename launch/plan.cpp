@@ -225,8 +225,11 @@ void print_report(const PlanConfig& config, const PlanReport& report, const Zero
       "recomputation not counted)\n",
       count_text(static_cast<double>(report.parameters)), count_text(report.flops));
   for (const std::string& line : stage_lines(report.stages, report.pipeline)) fmt::print("{}\n", line);
-  fmt::print("schedule    {}, {} micro-batches of {} a step on each of {} pipelines (global batch {})\n",
-             report.schedule, report.micros, batch.micro_batch_size, report.data, *batch.global_batch_size);
+  fmt::print(
+      "schedule    {}, {} micro-batch{} of {} a step on {} (global batch {})\n", report.schedule,
+      report.micros, report.micros == 1 ? "" : "es", batch.micro_batch_size,
+      report.data == 1 ? std::string("one pipeline") : fmt::format("each of {} pipelines", report.data),
+      *batch.global_batch_size);
   if (report.automatic) fmt::print("            {}\n", automatic_text(*report.automatic));
   if (report.batches > 1)
     fmt::print("            times are means over {} global batches without a drain in between\n",

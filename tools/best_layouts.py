@@ -5,8 +5,9 @@
 
 Each row of tests/golden/best_configurations.csv names a run of tests/golden/published_runs.csv. The search gets its
 model, devices, global batch and program (as tools/published_runs.py describes them), and may use the features of that
-program: none had zero-bubble schedules; Megatron-LM had no sharded weights and gradients, and until 2022 no sequence
-parallelism; DeepSpeed's pipeline had neither. Memory is counted as Trifold needs it: runs of programs that kept the
+program: none had zero-bubble schedules; Megatron-LM sharded the optimizer's state at most, and had no sequence
+parallelism until 2022; DeepSpeed's pipeline had neither; torchtitan always sharded weights, and in pipelines gathered
+them once a step. Memory is counted as Trifold needs it: runs of programs that kept the
 scores of attention recompute as they were published, because nothing else would fit them. Runs with context-parallel
 ranks, which the search does not choose, are left out. Printed for each case: layouts examined, those that fit, the
 seconds taken, the rank of the published mesh (tp, pp, dp) among the meshes found, each by its best layout, and the
@@ -46,21 +47,23 @@ def mesh_of(row):
     return published.whole(row, "tp"), published.whole(row, "pp"), published.whole(row, "dp", 1)
 
 
-def axes_of(row):
-    """Settings that a run's program left to its users, and the options of the rest, as published."""
+def spaces_of(row):
+    """Settings that a run's program left to its users, and the options of the rest, as published; more than one such
+    space where the program shards otherwise in a pipeline."""
     software = published.software_of(row)[0]
     layout = published.mesh_options(row, mesh_of(row)[2])
     axes = ["tensor", "pipeline", "schedule", "stages", "micro-batch"]
     given = []
+    source = published.source_of(row)
 
     def leave(option, values):
         if option in layout:
             at = layout.index(option)
             given.extend(map(str, layout[at:at + 1 + values]))
 
-    if "scatter-messages" in software:  # Megatron-LM's and DeepSpeed's pipelines
+    if "scatter-messages" in software or "nemo" in source:  # Megatron-LM's and DeepSpeed's pipelines
         leave("--zero-stage", 1)
-    else:
+    elif "torchtitan" not in source:
         axes.append("zero")
     if "scatter-messages" in software and "backward-overlap" not in software:
         leave("--sequence-parallel", 0)
@@ -70,23 +73,41 @@ def axes_of(row):
         given += published.recompute_options(row)
     else:
         axes.append("recompute")
-    return axes, given
+    if "torchtitan" not in source:
+        return [(axes, given)]
+    alone = [axis for axis in axes if axis not in ("pipeline", "schedule", "stages")]
+    return [(alone, [*given, "--zero-stage", "3", "--zero-reduce", "each"]), (axes, [*given, "--zero-stage", "2"])]
 
 
-def search(program, row):
+def search_space(program, row, axes, given):
     """The JSON of the search, or a text that says why there is none."""
     _, batch, _ = published.batch_of(row)
     tensor, pipeline, data = mesh_of(row)
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         command = [program, "plan", *published.job_options(row), "--ranks", str(tensor * pipeline * data),
                    "--global-batch-size", str(batch), "--search", "--json", file.name,
-                   "--search-schedules", "1f1b,interleaved"]
-        axes, given = axes_of(row)
-        command += ["--search-over", ",".join(axes), *given]
+                   "--search-schedules", "1f1b,interleaved", "--search-over", ",".join(axes), *given]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
             return done.stderr.strip()
         return json.load(open(file.name, encoding="utf-8"))
+
+
+def search(program, row):
+    """The same for all spaces of the program together: each mesh at its fastest, and the layouts in order."""
+    answers = [search_space(program, row, axes, given) for axes, given in spaces_of(row)]
+    found = [answer for answer in answers if not isinstance(answer, str)]
+    if not found:
+        return answers[0]
+    meshes = {}
+    for mesh in sorted((mesh for one in found for mesh in one["meshes"]), key=lambda mesh: mesh["closed_form_seconds"]):
+        meshes.setdefault(mesh_of_json(mesh), mesh)
+    if len(found) > 1:
+        found[0]["meshes"] = list(meshes.values())
+        found[0]["layouts"] = sorted((layout for one in found for layout in one["layouts"]),
+                                     key=lambda layout: layout["step_seconds"])
+    return found[0] | {"candidates": sum(one["candidates"] for one in found),
+                       "fitting": sum(one["fitting"] for one in found)}
 
 
 def without_cut(options):
@@ -108,10 +129,13 @@ def closed_forms(program, lines):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+def mesh_of_json(mesh):
+    return mesh["tensor_model_parallel_size"], mesh["pipeline_model_parallel_size"], mesh["data_parallel_size"]
+
+
 def place_of(row, found):
     """The place of the published mesh, counted from 1; None where nothing of it fits."""
-    meshes = [(mesh["tensor_model_parallel_size"], mesh["pipeline_model_parallel_size"], mesh["data_parallel_size"])
-              for mesh in found["meshes"]]
+    meshes = [mesh_of_json(mesh) for mesh in found["meshes"]]
     mesh = mesh_of(row)
     return meshes.index(mesh) + 1 if mesh in meshes else None
 

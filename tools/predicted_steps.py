@@ -50,7 +50,7 @@ LAYOUTS = (
 )
 # 26 tables of 10 000 rows, of Kaggle's shape; `plan` itself measures its rates on this machine, and the steps.
 RECOMMENDER = ["--config", str(Path(__file__).resolve().parent.parent / "launch/configs/dlrm-kaggle.cfg"),
-               "--table-rows", *["10000"] * 26, "--global-batch-size", "2048"]
+               "--table-rows", "-".join(["10000"] * 26), "--global-batch-size", "2048"]
 
 
 class Machine:
@@ -135,13 +135,13 @@ def main():
         print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
         slower = choice(machine, arguments)
         return 1 if arguments.most is not None and slower > arguments.most else 0
-    here = machine.keep("here.json", machine.ask("bench", ["--what", "hardware", *MODEL, *THREADS]))
+    layouts = [layout for layout in LAYOUTS if arguments.only in layout[0]]
+    if layouts:
+        here = machine.keep("here.json", machine.ask("bench", ["--what", "hardware", *MODEL, *THREADS]))
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     print(f"{'layout':26} {'predicted':>11} {'measured':>11} {'error':>8} {'by hardware':>12} {'error':>8}")
     worst = 0
-    for name, layout, mpi in LAYOUTS:
-        if arguments.only not in name:
-            continue
+    for name, layout, mpi in layouts:
         predicted, measured = compare(machine, layout, mpi, arguments)
         by_hardware = machine.ask("plan", [*MODEL, *layout, *THREADS, "--hardware", here])["step_seconds"]
         error = 100 * (predicted / measured - 1)

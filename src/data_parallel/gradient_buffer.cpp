@@ -1,12 +1,13 @@
 #include "data_parallel/gradient_buffer.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace trifold {
 
 GradientBuffer::GradientBuffer(const FlatLayout& layout, GradLayout where, const DataGroups& groups,
                                const OpTable& ops, DType dtype, const Options& options, Stream& comm_stream,
-                               Communicator* ties)
+                               Ties ties)
     : layout_(layout),
       params_(layout.params()),
       where_(std::move(where)),
@@ -15,7 +16,7 @@ GradientBuffer::GradientBuffer(const FlatLayout& layout, GradLayout where, const
       dtype_(dtype),
       options_(options),
       comm_stream_(comm_stream),
-      ties_(ties),
+      ties_(std::move(ties)),
       buffer_(static_cast<size_t>(where_.elements()) * size_of(dtype), ops.device),
       sums_(data_sums()),
       views_(where_.views(layout, flat())),
@@ -144,17 +145,17 @@ void GradientBuffer::reduce(int block, Stream& stream) {
   }
 }
 
-// Both ranks add the same two numbers. The first stage's gradient is then reduced with its unit; the last
+// Both ranks add the same two numbers. The first stage's gradient is then reduced with its unit; the other
 // stage's copy is a unit that no block completes, so it is reduced here.
 void GradientBuffer::reduce_tied(Stream& stream) {
-  check(ties_ != nullptr, "no weight of this rank is tied to another rank's");
+  check(!ties_.empty(), "no weight of this rank is tied to another rank's");
   for (int i = 0; i < params_.size(); ++i) {
     const ParamSpec& spec = params_[{i}];
     if (!spec.tied_to || params_.held({i}) == params_.held(*spec.tied_to)) continue;
     const bool copy = params_.held({i});
     settle(copy ? ParamId{i} : *spec.tied_to, stream);
     comm_stream_.wait(stream.record());
-    ties_->all_reduce(grad(copy ? ParamId{i} : *spec.tied_to), Reduce::Sum, comm_stream_);
+    ties_.at(i)->all_reduce(grad(copy ? ParamId{i} : *spec.tied_to), Reduce::Sum, comm_stream_);
     if (copy) sum_over_ranks(layout_.unit_of({i}), stream);
   }
 }

@@ -19,10 +19,11 @@
 // A tied use of a parameter (the output head) may have a separate gradient. It is added to the gradient of
 // its original once, when the original's unit is reduced; on one rank too, so that cutting the model into
 // stages does not change the bits. If the two uses are on two ranks, each holds a copy of the weight;
-// `reduce_tied` adds the two gradients over a communicator of the two, so that both ranks make the same
+// `reduce_tied` adds the two gradients over a communicator of the two (Ties), so that both ranks make the same
 // update.
 #pragma once
 
+#include <map>
 #include <vector>
 
 #include "data_parallel/data_groups.h"
@@ -33,6 +34,10 @@
 
 namespace trifold {
 
+// The communicator of the two ranks that hold the uses of a tied weight, first stage first, by the index of the second
+// use. Of those weights alone of which this rank holds one use.
+using Ties = std::map<int, Communicator*>;
+
 class GradientBuffer final : public GradSink {
  public:
   struct Options {
@@ -41,10 +46,9 @@ class GradientBuffer final : public GradSink {
     bool bf16 = false;    // sums over the data axis are sent in bf16; the layout has work space for that
   };
 
-  // `ties` connects the two ranks that hold the uses of the tied weight, first stage first; null if one rank
-  // holds both or this rank holds none. References must outlive the buffer; reductions run on `comm_stream`.
+  // References must outlive the buffer; reductions run on `comm_stream`.
   GradientBuffer(const FlatLayout& layout, GradLayout where, const DataGroups& groups, const OpTable& ops,
-                 DType dtype, const Options& options, Stream& comm_stream, Communicator* ties = nullptr);
+                 DType dtype, const Options& options, Stream& comm_stream, Ties ties = {});
 
   // Waits for reductions in flight: they use this memory.
   ~GradientBuffer() override;
@@ -111,7 +115,7 @@ class GradientBuffer final : public GradSink {
   DType dtype_;
   Options options_;
   Stream& comm_stream_;
-  Communicator* ties_;
+  Ties ties_;
   Buffer buffer_;
   DataSums sums_;
   std::vector<Tensor> views_;

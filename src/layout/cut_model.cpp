@@ -29,11 +29,29 @@ std::vector<int> CutModel::blocks_of(size_t stage) const {
   return blocks;
 }
 
-bool CutModel::tied() const {
-  const auto specs = model.params.specs();
-  return std::any_of(specs.begin(), specs.end(),
-                     [](const ParamSpec& spec) { return spec.tied_to.has_value(); });
+namespace {
+
+size_t stage_of(int block, const std::vector<StageRange>& stages) {
+  return static_cast<size_t>(
+      std::find_if(stages.begin(), stages.end(), [&](const StageRange& range) { return block < range.end; }) -
+      stages.begin());
 }
+
+}  // namespace
+
+std::vector<TiedStage> CutModel::tied_stages() const {
+  std::vector<TiedStage> tied;  // parameters are in the order of their blocks
+  for (const ParamSpec& spec : model.params.specs()) {
+    if (!spec.tied_to) continue;
+    const size_t stage = stage_of(spec.block, stages);
+    const int index = static_cast<int>(stage);
+    if (stage == 0 || (!tied.empty() && tied.back().stage == index)) continue;
+    tied.push_back({index, spec.block - stages[stage].begin});
+  }
+  return tied;
+}
+
+int CutModel::rank_of(const ParamSpec& spec) const { return rank_of_stage[stage_of(spec.block, stages)]; }
 
 CutModel::Elements CutModel::elements_of(size_t stage) const {
   const StageRange& range = stages[stage];

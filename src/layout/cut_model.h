@@ -9,6 +9,7 @@
 #include "config/fields/config.h"
 #include "models/model.h"
 #include "models/stages.h"
+#include "schedule/action.h"
 
 namespace trifold {
 
@@ -21,8 +22,10 @@ struct CutModel {
 
   // The blocks of a stage, ascending.
   std::vector<int> blocks_of(size_t stage) const;
-  // Whether one parameter is used by two blocks.
-  bool tied() const;
+  // The stages that share a weight with the first one, ascending.
+  std::vector<TiedStage> tied_stages() const;
+  // The pipeline rank that uses a parameter.
+  int rank_of(const ParamSpec& spec) const;
 
   // Elements that a rank would hold for a stage in its flat buffers, padding included, if it had no other
   // stage. A tied use has its own gradient; its weight counts unless the original is in the stage.

@@ -45,14 +45,6 @@ UnitsOfBlocks units_of_blocks(const FlatLayout& layout, const std::vector<Stage>
   return units;
 }
 
-std::vector<StageBlockIndex> blocks_adding_in_forward(const std::vector<Stage>& stages) {
-  std::vector<StageBlockIndex> adding;
-  for (const Stage& stage : stages)
-    for (size_t i = 0; i < stage.blocks.size(); ++i)
-      if (stage.blocks[i].layer->adds_in_forward()) adding.push_back({stage.index, static_cast<int>(i)});
-  return adding;
-}
-
 }  // namespace
 
 IndicesOfUnits indices_of_units(const FlatLayout& layout, const std::vector<Stage>& stages) {
@@ -82,8 +74,12 @@ std::vector<std::pair<int, int>> units_reduced_together(const RankPlan& row, con
   const auto passes = [&](const StageBlock&, const FlatLayout::Unit& unit) {
     return !layout.tied_elsewhere(unit);
   };
-  const std::vector<StageBlockIndex> adding = blocks_adding_in_forward(stages);
-  return indices_of_pairs(gradients_together(row, units_of_blocks(layout, stages, passes), adding), layout,
+  const auto adds = [&](ActionKind kind, StageBlockIndex at) {
+    const auto stage =
+        std::find_if(stages.begin(), stages.end(), [&](const Stage& each) { return each.index == at.stage; });
+    return stage->blocks.at(static_cast<size_t>(at.block)).adds_to_gradients(kind);
+  };
+  return indices_of_pairs(gradients_together(row, units_of_blocks(layout, stages, passes), adds), layout,
                           stages);
 }
 

@@ -12,7 +12,7 @@ namespace trifold {
 namespace {
 
 ParamId make_bert_embedding(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab,
-                            std::unique_ptr<Layer>& layer) {
+                            int /*parts*/, std::unique_ptr<Layer>& layer) {
   auto embedding = std::make_unique<BertEmbedding>(builder, config, padded_vocab);
   const ParamId tokens = embedding->tokens();
   layer = std::move(embedding);

@@ -10,9 +10,9 @@ namespace trifold {
 
 namespace {
 
-ParamId make_gpt_embedding(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab,
+ParamId make_gpt_embedding(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab, int parts,
                            std::unique_ptr<Layer>& layer) {
-  auto embedding = std::make_unique<GptEmbedding>(builder, config, padded_vocab);
+  auto embedding = std::make_unique<GptEmbedding>(builder, config, padded_vocab, parts);
   const ParamId tokens = embedding->tokens();
   layer = std::move(embedding);
   return tokens;

@@ -1,11 +1,12 @@
 #include "models/gpt.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 
 namespace trifold {
 
-GptEmbedding::GptEmbedding(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab)
+GptEmbedding::GptEmbedding(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab, int parts)
     : dropout_(config.hidden_dropout),
       row_part_(builder.row_part()),
       key_(philox_key(builder.seed(), "embedding.dropout")),
@@ -13,7 +14,7 @@ GptEmbedding::GptEmbedding(BlockBuilder& builder, const ModelConfig& config, int
                  config.position_embedding_type == PositionEmbedding::LearnedAbsolute
                      ? *config.max_position_embeddings
                      : 0,
-                 config.hidden_size, {Init::Kind::Normal, config.init_method_std}) {}
+                 config.hidden_size, {Init::Kind::Normal, config.init_method_std}, 0, parts) {}
 
 Tensor GptEmbedding::forward(Run& run, Tensor no_input, Saved& saved) const {
   const Tensor y = embedding_.forward(run, no_input, saved);
@@ -40,10 +41,13 @@ NormKind norm_kind(const ModelConfig& config) {
 
 namespace {
 
-ParamId head_weight(BlockBuilder& builder, const ModelConfig& config, ParamId tokens, int64_t padded_vocab) {
-  if (!config.untie_embeddings_and_output_weights) return builder.tied(tokens, "head");
-  return builder.sharded("head.weight", {padded_vocab, config.hidden_size}, 0,
-                         {Init::Kind::Normal, config.init_method_std}, true);
+ParamId head_weight(BlockBuilder& builder, const ModelConfig& config, ParamId tokens, int64_t padded_vocab,
+                    PartPlace place = {}) {
+  if (!config.untie_embeddings_and_output_weights) return builder.tied({tokens.index + place.index}, "head");
+  const Init init{Init::Kind::Normal, config.init_method_std};
+  const Shape shape{padded_vocab, config.hidden_size};
+  return place.parts == 1 ? builder.sharded("head.weight", shape, 0, init, true)
+                          : builder.sharded_part("head.weight", shape, place.index, place.parts, init, true);
 }
 
 }  // namespace
@@ -78,16 +82,15 @@ Tensor GptHead::logits(Run& run, Tensor x, int64_t begin, int64_t end, Saved& sa
   return loss_.logits(run, norm_.forward(run, x.rows(begin, end), saved));
 }
 
-std::unique_ptr<Layer> make_gpt_head_part(BlockBuilder& builder, const ModelConfig& config,
+std::unique_ptr<Layer> make_gpt_head_part(BlockBuilder& builder, const ModelConfig& config, ParamId tokens,
                                           int64_t padded_vocab, PartPlace place) {
-  const Init init{Init::Kind::Normal, config.init_method_std};
-  if (!place.first())
-    return std::make_unique<VocabPart>(builder, "head", padded_vocab, *config.vocab_size, config.hidden_size,
-                                       init, place);
-  Norm norm(builder, "final_norm", config.hidden_size, norm_kind(config), config.norm_epsilon);
-  return std::make_unique<NormedVocabPart>(
-      std::move(norm),
-      VocabPart(builder, "head", padded_vocab, *config.vocab_size, config.hidden_size, init, place));
+  std::optional<Norm> norm;
+  if (place.first())
+    norm.emplace(builder, "final_norm", config.hidden_size, norm_kind(config), config.norm_epsilon);
+  const ParamId weight = head_weight(builder, config, tokens, padded_vocab, place);
+  VocabPart part(builder, "head", weight, *config.vocab_size, place);
+  if (!norm) return std::make_unique<VocabPart>(std::move(part));
+  return std::make_unique<NormedVocabPart>(std::move(*norm), std::move(part));
 }
 
 int64_t padded_vocab_size(const ModelConfig& config, int tensor_parallel) {

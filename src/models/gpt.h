@@ -17,7 +17,8 @@ namespace trifold {
 // First block: embedding, then dropout.
 class GptEmbedding final : public Layer {
  public:
-  GptEmbedding(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab);
+  // `parts` as in VocabEmbedding.
+  GptEmbedding(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab, int parts = 1);
   Tensor forward(Run& run, Tensor no_input, Saved& saved) const override;
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;
   void backward_weight(Run& run, Saved& saved) const override { embedding_.backward_weight(run, saved); }
@@ -49,8 +50,9 @@ class GptHead final : public Layer {
   VocabCrossEntropy loss_;
 };
 
-// Part `place` of a GPT's head.
-std::unique_ptr<Layer> make_gpt_head_part(BlockBuilder& builder, const ModelConfig& config,
+// Part `place` of a GPT's head. `tokens` is the first part of the token embedding, which has as many parts if its weights
+// are the head's.
+std::unique_ptr<Layer> make_gpt_head_part(BlockBuilder& builder, const ModelConfig& config, ParamId tokens,
                                           int64_t padded_vocab, PartPlace place);
 
 // Vocabulary rounded up so that it divides evenly: a multiple of make_vocab_size_divisible_by *

@@ -25,8 +25,9 @@ struct LanguageFamily {
 
   // ---- Blocks, assembled by make_model ----
 
-  // Makes the first block, into `layer`, and returns the weight of the token embedding.
-  ParamId (*make_embedding)(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab,
+  // Makes the first block, into `layer`, and returns the weight of the token embedding, or the first of its `parts`, which
+  // has several only where the head does (tensor_parallel/vocab.h).
+  ParamId (*make_embedding)(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab, int parts,
                             std::unique_ptr<Layer>& layer);
   std::unique_ptr<Layer> (*make_layer)(BlockBuilder& builder, const std::string& name,
                                        const TransformerShape& shape);
@@ -34,7 +35,7 @@ struct LanguageFamily {
   std::unique_ptr<Layer> (*make_head)(BlockBuilder& builder, const ModelConfig& config, ParamId tokens,
                                       int64_t padded_vocab, int64_t chunk_rows);
   // Makes a part of a head that is cut over the vocabulary; null if the family's head cannot be cut.
-  std::unique_ptr<Layer> (*make_head_part)(BlockBuilder& builder, const ModelConfig& config,
+  std::unique_ptr<Layer> (*make_head_part)(BlockBuilder& builder, const ModelConfig& config, ParamId tokens,
                                            int64_t padded_vocab, PartPlace place);
   // A parameter of the head, other than the output weight, that has a row for each token; null: none.
   const char* (*head_rows)(const ModelConfig& config);

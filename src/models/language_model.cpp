@@ -130,20 +130,17 @@ Block whole_head(const ModelConfig& config, BlockBuilder& builder, const MeshCon
 }
 
 // A part of it: three products of the same size. Under sequence parallelism x is gathered in F and again in W.
-Block head_part(const ModelConfig& config, BlockBuilder& builder, const MeshConfig& layout,
+Block head_part(const ModelConfig& config, BlockBuilder& builder, const MeshConfig& layout, ParamId tokens,
                 int64_t padded_vocab, PartPlace place) {
   const LanguageFamily& family = language_family(config);
-  if (family.make_head_part == nullptr || !config.untie_embeddings_and_output_weights)
-    bad_input(
-        "--pipeline-vocab-parts {} needs a GPT with --untie-embeddings-and-output-weights, whose output layer has "
-        "weights of its own",
-        place.parts);
+  if (family.make_head_part == nullptr)
+    bad_input("--pipeline-vocab-parts {} needs a GPT, whose output layer can be cut", place.parts);
   if (padded_vocab % (int64_t{place.parts} * builder.mesh().size(Axis::Tp)) != 0)
     bad_input(
         "--pipeline-vocab-parts {} x --tensor-model-parallel-size {} does not divide the padded vocabulary of {} tokens",
         place.parts, builder.mesh().size(Axis::Tp), padded_vocab);
   const double flops = family.head_cost(config, padded_vocab) / place.parts;
-  std::unique_ptr<Layer> layer = family.make_head_part(builder, config, padded_vocab, place);
+  std::unique_ptr<Layer> layer = family.make_head_part(builder, config, tokens, padded_vocab, place);
   return {.layer = std::move(layer),
           .kind = BlockKind::Head,
           .slots = builder.slots(),
@@ -169,8 +166,10 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
   model.row_cut = family_of_model(config).causal ? RowCut::BothEnds : RowCut::Consecutive;
   model.row_parts = first.sequence_parallel() ? mesh.size(Axis::Tp) : 1;
   std::unique_ptr<Layer> embedding;
-  const ParamId tokens = family.make_embedding(first, config, padded_vocab, embedding);
-  model.params.pad_after(tokens, *config.vocab_size);
+  const auto parts = static_cast<int>(layout.pipeline_vocab_parts);
+  const ParamId tokens = family.make_embedding(
+      first, config, padded_vocab, config.untie_embeddings_and_output_weights ? 1 : parts, embedding);
+  model.params.pad_after(std::string(model.params[tokens].shard.name), *config.vocab_size);
   const double moves = embedding_cost(config);
   model.blocks.push_back({.layer = std::move(embedding),
                           .kind = BlockKind::Embedding,
@@ -199,11 +198,11 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
                             .plain = config.num_experts && !kind.num_experts});
   }
 
-  const auto parts = static_cast<int>(layout.pipeline_vocab_parts);
   for (int part = 0; part < parts; ++part) {
     BlockBuilder builder(model.params, mesh, index++, seed, layout.sequence_parallel);
-    model.blocks.push_back(parts == 1 ? whole_head(config, builder, layout, tokens, padded_vocab)
-                                      : head_part(config, builder, layout, padded_vocab, {part, parts}));
+    model.blocks.push_back(parts == 1
+                               ? whole_head(config, builder, layout, tokens, padded_vocab)
+                               : head_part(config, builder, layout, tokens, padded_vocab, {part, parts}));
   }
   if (const char* rows = family.head_rows(config)) model.params.pad_after(rows, *config.vocab_size);
   return model;

@@ -23,8 +23,8 @@ Shape shape_with_numbers(int64_t rows, int64_t width, DType dtype, int64_t numbe
 
 WithNumbers::WithNumbers(Tensor tensor, int64_t rows, int64_t count)
     : all(tensor), activation(tensor.rows(0, rows)) {
-  check(tensor.shape == shape_with_numbers(rows, tensor.last_dim(), tensor.dtype, count),
-        "{} does not hold {} rows with {} numbers", to_string(tensor.shape), rows, count);
+  if (tensor.shape != shape_with_numbers(rows, tensor.last_dim(), tensor.dtype, count))
+    fail("{} does not hold {} rows with {} numbers", to_string(tensor.shape), rows, count);
   auto* base = static_cast<std::byte*>(tensor.data);
   const auto begin = static_cast<size_t>(aligned_bytes(rows, tensor.last_dim(), tensor.dtype));
   numbers = {base == nullptr ? nullptr : base + begin, accumulate_type(tensor.dtype), {count}};

@@ -12,9 +12,9 @@ void convert(const Tensor& y, const Tensor& x) {
   expect_float("convert", "y", y);
   expect_float("convert", "x", x);
   const bool types_fit = y.dtype == x.dtype || y.dtype == DType::F32 || x.dtype == DType::F32;
-  check(y.elements() == x.elements() && types_fit,
-        "convert: {} {} cannot be made from {} {}: as many elements, and f32 on one side, are needed",
-        name_of(y.dtype), to_string(y.shape), name_of(x.dtype), to_string(x.shape));
+  if (y.elements() != x.elements() || !types_fit)
+    fail("convert: {} {} cannot be made from {} {}: as many elements, and f32 on one side, are needed",
+         name_of(y.dtype), to_string(y.shape), name_of(x.dtype), to_string(x.shape));
 }
 
 void scale(const Tensor& y, const Factor& /*a*/) { expect_float("scale", "y", y); }

@@ -31,7 +31,8 @@ void expect_rows(const char* op, const Tensor& x, const Tensor& row) {
 }
 
 void expect_experts(const char* op, const Tensor& w, const Tensor& first) {
-  check(w.rank() == 3, "{}: weights are {}, but [experts, rows, columns] are needed", op, to_string(w.shape));
+  if (w.rank() != 3)
+    fail("{}: weights are {}, but [experts, rows, columns] are needed", op, to_string(w.shape));
   expect(op, "first", first, DType::I32, w.dim(0) + 1);
 }
 
@@ -64,16 +65,16 @@ void route_backward(const Tensor& dlogits, const Tensor& dgates, const Tensor& g
   const int64_t tokens = logits.row_count();
   const int64_t experts = logits.last_dim();
   expect_float(kOp, "dlogits", dlogits);
-  check(dlogits.elements() == logits.elements() && accumulate_type(dlogits.dtype) == logits.dtype,
-        "{}: {} {} cannot be the gradient of {} {}", kOp, name_of(dlogits.dtype), to_string(dlogits.shape),
-        name_of(logits.dtype), to_string(logits.shape));
+  if (dlogits.elements() != logits.elements() || accumulate_type(dlogits.dtype) != logits.dtype)
+    fail("{}: {} {} cannot be the gradient of {} {}", kOp, name_of(dlogits.dtype), to_string(dlogits.shape),
+         name_of(logits.dtype), to_string(logits.shape));
   expect(kOp, "dgates", dgates, logits.dtype, tokens * how.choices);
   expect(kOp, "gates", gates, logits.dtype, tokens * how.choices);
   expect(kOp, "chosen", chosen, DType::I32, tokens * how.choices);
   expect(kOp, "counts", counts, DType::I32, counts.elements());
   const int64_t sequences = counts.elements() / experts;
-  check(counts.elements() % experts == 0 && sequences >= 1 && tokens % sequences == 0,
-        "{}: counts {} are not of {} tokens for {} experts", kOp, to_string(counts.shape), tokens, experts);
+  if (counts.elements() % experts != 0 || sequences < 1 || tokens % sequences != 0)
+    fail("{}: counts {} are not of {} tokens for {} experts", kOp, to_string(counts.shape), tokens, experts);
   expect(kOp, "weight", weight, DType::F32, tokens);
 }
 
@@ -97,8 +98,8 @@ void sort_choices(const Tensor& first, const Tensor& row, const Tensor& token, c
   constexpr const char* kOp = "sort_choices";
   expect(kOp, "first", first, DType::I32, first.elements());
   expect(kOp, "chosen", chosen, DType::I32, chosen.elements());
-  check(first.elements() >= 2 && chosen.rank() == 2, "{}: {} choices for {} places make no sense", kOp,
-        to_string(chosen.shape), to_string(first.shape));
+  if (first.elements() < 2 || chosen.rank() != 2)
+    fail("{}: {} choices for {} places make no sense", kOp, to_string(chosen.shape), to_string(first.shape));
   check(chosen.elements() <= std::numeric_limits<int32_t>::max(), "{}: {} choices are too many", kOp,
         chosen.elements());
   expect(kOp, "row", row, DType::I32, chosen.elements());
@@ -123,7 +124,7 @@ void gate_rows_backward(const Tensor& dx, const Tensor& dgates, const Tensor& dy
 
 void sum_choices(const Tensor& y, const Tensor& x, const Tensor& row, bool /*accumulate*/) {
   expect_rows("sum_choices", x, row);
-  check(row.rank() == 2, "sum_choices: row is {}, but [tokens, choices] are needed", to_string(row.shape));
+  if (row.rank() != 2) fail("sum_choices: row is {}, but [tokens, choices] are needed", to_string(row.shape));
   expect("sum_choices", "y", y, x.dtype, row.dim(0) * x.last_dim());
 }
 
@@ -164,8 +165,8 @@ void experts_of_ranks(const Tensor& expert, const Tensor& first, int64_t begin, 
   constexpr const char* kOp = "experts_of_ranks";
   expect(kOp, "expert", expert, DType::I32, expert.elements());
   expect(kOp, "first", first, DType::I32, first.elements());
-  check(first.rank() == 2, "{}: first is {}, but [ranks, experts + 1] are needed", kOp,
-        to_string(first.shape));
+  if (first.rank() != 2)
+    fail("{}: first is {}, but [ranks, experts + 1] are needed", kOp, to_string(first.shape));
   check(begin >= 0 && here >= 1 && begin + here < first.last_dim() && skip >= 0,
         "{}: experts {} to {} of {}, behind {} rows, make no sense", kOp, begin, begin + here,
         first.last_dim() - 1, skip);

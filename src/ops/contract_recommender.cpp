@@ -33,10 +33,10 @@ void embedding_bags(const Tensor& y, std::span<const BagLookup> lookups) {
   for (const BagLookup& lookup : lookups) {
     expect_matrix(kOp, "table", lookup.table);
     expect_lookup(kOp, lookup, y.row_count());
-    check(lookup.table.dtype == y.dtype && lookup.column >= 0 &&
-              lookup.column + lookup.table.last_dim() <= y.last_dim(),
-          "{}: a table of {} {} does not fit column {} of {} {}", kOp, name_of(lookup.table.dtype),
-          to_string(lookup.table.shape), lookup.column, name_of(y.dtype), to_string(y.shape));
+    if (lookup.table.dtype != y.dtype || lookup.column < 0 ||
+        lookup.column + lookup.table.last_dim() > y.last_dim())
+      fail("{}: a table of {} {} does not fit column {} of {} {}", kOp, name_of(lookup.table.dtype),
+           to_string(lookup.table.shape), lookup.column, name_of(y.dtype), to_string(y.shape));
   }
 }
 
@@ -65,9 +65,9 @@ namespace {
 void expect_update(const char* op, const RowUpdate& update, const Tensor& dy) {
   const Tensor& table = update.table;
   const int64_t width = table.last_dim();
-  check(table.dtype == dy.dtype && update.column >= 0 && update.column + width <= dy.last_dim(),
-        "{}: the gradient of a table of {} {} is not in column {} of {} {}", op, name_of(table.dtype),
-        to_string(table.shape), update.column, name_of(dy.dtype), to_string(dy.shape));
+  if (table.dtype != dy.dtype || update.column < 0 || update.column + width > dy.last_dim())
+    fail("{}: the gradient of a table of {} {} is not in column {} of {} {}", op, name_of(table.dtype),
+         to_string(table.shape), update.column, name_of(dy.dtype), to_string(dy.shape));
   const int64_t lookups = update.order->row.elements();
   if (update.squares.data != nullptr) expect(op, "squares", update.squares, dy.dtype, lookups);
   if (update.touched.data != nullptr) expect(op, "touched", update.touched, dy.dtype, lookups);

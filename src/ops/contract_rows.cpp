@@ -121,10 +121,10 @@ void rotary(const Tensor& y, const Tensor& x, const Tensor& positions, const Rot
         std::min(cpu::kRotaryPairs, how.head_dim / 2));
   check(how.heads >= 0 && how.heads * how.head_dim <= how.columns,
         "rotary: {} heads of {} numbers are not in {} columns", how.heads, how.head_dim, how.columns);
-  check(how.x_column >= 0 && how.x_column + how.columns <= x.last_dim() && how.y_column >= 0 &&
-            how.y_column + how.columns <= y.last_dim(),
-        "rotary: {} columns from {} of x {} to {} of y {} are not all there", how.columns, how.x_column,
-        to_string(x.shape), how.y_column, to_string(y.shape));
+  if (how.x_column < 0 || how.x_column + how.columns > x.last_dim() || how.y_column < 0 ||
+      how.y_column + how.columns > y.last_dim())
+    fail("rotary: {} columns from {} of x {} to {} of y {} are not all there", how.columns, how.x_column,
+         to_string(x.shape), how.y_column, to_string(y.shape));
 }
 
 namespace {

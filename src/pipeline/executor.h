@@ -39,6 +39,11 @@ struct StageBlock {
   const Layer* layer;
   int slots;      // tensors it saves for one micro-batch
   int index = 0;  // index in the model
+
+  // Whether such an action on the block adds to the gradients of its weights.
+  bool adds_to_gradients(ActionKind kind) const {
+    return trifold::adds_to_gradients(kind, layer->adds_in_forward(), layer->adds_in_backward_input());
+  }
 };
 
 // A stage that this rank runs.

@@ -66,9 +66,7 @@ Tensor Executor::input_of(StageState& state, int micro) {
 
 bool Executor::opens_gradients(ActionKind kind, const StageState& state, size_t index,
                                const StepInputs& inputs) const {
-  if (grads_ == nullptr || !inputs.training) return false;
-  const Layer& layer = *state.stage.blocks[index].layer;
-  return adds_to_gradients(kind, layer.adds_in_forward(), layer.adds_in_backward_input());
+  return grads_ != nullptr && inputs.training && state.stage.blocks[index].adds_to_gradients(kind);
 }
 
 void Executor::open_gradients(ActionKind kind, const StageState& state, size_t index,

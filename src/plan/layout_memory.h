@@ -1,48 +1,31 @@
 // LayoutMemory estimates the memory of the worst rank of a layout in microseconds (plan_ranks takes milliseconds to
 // seconds), for a search over thousands of layouts of one model (plan/layout_search.h).
 //
-// It uses the same counting as a plan. The memory that a stage keeps for a micro-batch is linear in its layers:
-// RankLayout dry-runs three stages with one and with two layers, once for each tensor size, micro-batch and
-// recomputation, and the rest is extrapolated; layers with experts and layers without are dry-run separately. The
-// micro-batches in flight on a stage are counted in the rows of the schedule. Only two quantities are estimated: the messages in flight at once (the dry run of a whole plan counts
+// It uses the same counting as a plan. What a stage keeps for a micro-batch, and its weights, are extrapolated from dry
+// runs of stages with few layers (plan/block_needs.h); the micro-batches in flight on a stage are counted in the rows of
+// the schedule. Only two quantities are estimated: the messages in flight at once (the dry run of a whole plan counts
 // them), and, if weights or gradients are sharded, the units in memory at one time. The error is a few percent
 // (tests/unit/plan_layout_memory_test.cpp); the layouts that a search proposes are planned exactly.
 #pragma once
 
-#include <array>
 #include <cstddef>
-#include <cstdint>
-#include <map>
 #include <tuple>
 #include <vector>
 
 #include "config/fields/config.h"
 #include "config/fields/schedule.h"
+#include "core/memo.h"
+#include "plan/block_needs.h"
 #include "schedule/action.h"
 
 namespace trifold {
 
-// A quantity of a stage with n layers.
-struct PerLayers {
-  double none = 0;   // for a stage without layers
-  double layer = 0;  // added by each layer
-  double of(double layers) const { return none + layers * layer; }
-};
-
-// Bytes, and elements of weights, those of experts among them.
-struct StageNeeds {
-  PerLayers keep, held, flow, scratch, weights, experts;
-};
-
-// Needs of the first stage with the embedding, a middle one, and the last with the head.
-struct BlockNeeds {
-  StageNeeds first, middle, last;
-  double message = 0;  // bytes
-  double tied = 0;     // elements of the weight that both ends share; 0: none
-  int parts = 1;       // of the head, all of which `last` has
-
-  // Needs of stage `index` of `stages`, which may be the only one, with `heads` parts of the head.
-  StageNeeds stage(int index, int stages, int heads) const;
+// What each stage has.
+struct StageCounts {
+  std::vector<int> layers;
+  std::vector<int>
+      plain;  // of its layers, those without experts, where others have some; empty if there are none
+  std::vector<int> heads;  // parts of the head; empty: all on the last stage
 };
 
 // The most micro-batches that a stage has in flight at once, and the most between I and W.
@@ -61,25 +44,22 @@ ScheduleFlight flight_of(const Plan& plan);
 // The same for a synchronous schedule, where micro-batches beyond a few times the ranks change nothing.
 ScheduleFlight schedule_flight(Schedule schedule, int ranks, int chunks, int micros);
 
+// Of layouts of one model; may be used by several threads.
 class LayoutMemory {
  public:
   // Bytes of the rank that needs most. `run` is resolved except for options that do not affect memory; all calls must
-  // pass the same model. `layers`: per stage; `plain`: those of them without experts, where others have some, and empty
-  // if there are none; `heads`: parts of the head, all on the last stage if empty. The schedule must be synchronous.
-  size_t most_bytes(const PretrainConfig& run, const std::vector<int>& layers,
-                    const std::vector<int>& plain = {}, const std::vector<int>& heads = {});
+  // pass the same model. The schedule must be synchronous. BadInput if ZeRO cannot shard as the options request.
+  size_t most_bytes(const PretrainConfig& run, const StageCounts& counts);
+  // Without activations: at most as much, known without a dry run.
+  size_t least_bytes(const PretrainConfig& run, const StageCounts& counts);
 
  private:
-  using BlockKey =
-      std::tuple<int, int, int, int, int, ContextExchange, int64_t, bool, RecomputeGranularity, bool, bool>;
   using FlightKey = std::tuple<Schedule, int, int, int>;
 
-  // Of a model whose layers are all like those with experts, or all `plain`.
-  const BlockNeeds& blocks(const PretrainConfig& run, bool split, bool plain);
-  const ScheduleFlight& flight(Schedule schedule, int ranks, int chunks, int micros);
+  const ScheduleFlight& flight(const PretrainConfig& run, int stages);
 
-  std::map<BlockKey, BlockNeeds> blocks_;
-  std::map<FlightKey, ScheduleFlight> flights_;
+  BlocksOfModel blocks_;
+  Memo<FlightKey, ScheduleFlight> flights_;
 };
 
 }  // namespace trifold

@@ -16,16 +16,16 @@
 #include <utility>
 
 #include "config/command_line/commands.h"
-#include "config/fields/pipeline_choice.h"
 #include "core/bytes_text.h"
 #include "core/error.h"
+#include "core/function_ref.h"
 #include "core/thread_pool.h"
 #include "mesh/mesh_sizes.h"
 #include "models/gpt.h"
 #include "models/language_model.h"
-#include "models/stage_cut.h"
 #include "plan/forecast/hardware_forecast.h"
 #include "plan/layout_memory.h"
+#include "plan/layout_space.h"
 #include "plan/report.h"
 
 namespace trifold {
@@ -56,8 +56,8 @@ class Searcher {
       : config_(config),
         axes_(axes_searched(config)),
         machine_(planned_machine(config)),
-        job_{config_.run, static_cast<int64_t>(machine_.hardware.devices_per_node),
-             schedules_searched(config)} {
+        space_(config_, axes_, static_cast<int64_t>(machine_.hardware.devices_per_node),
+               schedules_searched(config)) {
     const double usable = machine_.hardware.usable_bytes();
     limit_ = std::min(usable, config_.run.mesh.memory_limit.value_or(usable / kGibibyte) * kGibibyte);
     if (machine_.software.context > 1)  // another program's context ranks are not searched
@@ -70,15 +70,12 @@ class Searcher {
   }
 
   LayoutSearch find() {
-    Layout layout = layout_of(config_.run);
-    visit(0, layout);
+    const std::vector<LayoutCandidate> candidates = space_.candidates();
+    sort_out(candidates, estimates_of(candidates));
     if (found_.layouts == 0)
       bad_input("no layout of --ranks {} can run: {}", config_.run.mesh.ranks,
-                first_problem_.empty() ? no_mesh() : first_problem_);
-    if (fitting_.empty())
-      bad_input("none of {} layouts fits in {} per rank: the smallest, {}, is needed with {}", found_.layouts,
-                bytes_text(static_cast<size_t>(limit_)), bytes_text(least_bytes_),
-                fmt::join(layout_words(least_, axes_, config_.run), " "));
+                sharing_problem_.empty() ? space_.problem() : sharing_problem_);
+    if (fitting_.empty()) refuse(candidates);
     found_.fitting = static_cast<int64_t>(fitting_.size());
     found_.hardware = machine_.hardware;
     found_.limit = limit_;
@@ -88,136 +85,100 @@ class Searcher {
   }
 
  private:
-  // Layers of each stage, those of them without experts, where others have some, and parts of the head.
-  struct CutLayers {
-    std::vector<int> all, plain, heads;
+  // ---- Estimates ----
+
+  struct Estimate {
+    StepTime time;
+    std::optional<size_t> bytes;  // if the layout fits
+    std::string problem;          // empty if ZeRO can shard as the options request
   };
 
-  // ---- The space ----
-
-  std::string no_mesh() const {
-    return fmt::format(
-        "they must be divisible by tensor ranks (here at most {} of a node) x context ranks x pipeline ranks (at "
-        "most {}, the layers), and the quotient must divide --global-batch-size {}",
-        job_.devices_per_node, config_.run.model.num_layers, *config_.run.batch.global_batch_size);
-  }
-
-  void visit(size_t depth, Layout& layout) {
-    if (depth == kSearchAxes) return estimate(layout);
-    const SearchAxisInfo& info = search_axes()[depth];
-    if (info.axis == SearchAxis::Schedule && !is_a_mesh(layout)) return;
-    if (std::find(axes_.begin(), axes_.end(), info.axis) == axes_.end()) return visit(depth + 1, layout);
-    const int64_t given = layout[info.axis];
-    for (const int64_t value : info.candidates(job_, layout)) {
-      layout[info.axis] = value;
-      visit(depth + 1, layout);
-    }
-    layout[info.axis] = given;
-  }
-
-  // Given axes may not be compatible with the chosen ones.
-  bool is_a_mesh(const Layout& layout) const {
-    const int64_t model = ranks_of_copy(layout);
-    return model > 0 && config_.run.mesh.ranks % model == 0;
-  }
-
-  void estimate(const Layout& layout) {
-    if (!can_run(layout)) return;
+  PretrainConfig run_of(const Layout& layout) const {
     PretrainConfig run = config_.run;
     write_layout(layout, axes_, run);
-    const CutLayers* layers = stage_layers_of(run);
-    if (layers == nullptr || has_idle_parts(run, *layers)) return;
-    const std::optional<size_t> bytes = bytes_of(run, *layers);
-    if (!bytes) return;
-    ++found_.layouts;
-    const EstimatedLayout candidate{layout, job_.data(layout), time_of(run, *layers), *bytes};
-    if (*bytes < least_bytes_) {
-      least_bytes_ = *bytes;
-      least_ = layout;
-    }
-    if (static_cast<double>(*bytes) <= limit_) {
-      fitting_.push_back(candidate);
-      return;
-    }
-    double& fastest = fastest_not_fitting_.try_emplace(mesh_of_layout(layout), kNever).first->second;
-    fastest = std::min(fastest, candidate.time.all());
+    return run;
   }
 
-  // Whether the search cut the head into parts that all stay on the last stage, which is no better than one block.
-  bool has_idle_parts(const PretrainConfig& run, const CutLayers& layers) const {
-    const int parts = run.mesh.pipeline_vocab_parts;
-    return parts > 1 && std::count(axes_.begin(), axes_.end(), SearchAxis::HeadParts) > 0 &&
-           layers.heads.back() == parts;
+  // Calls each(index) for 0 to count - 1 on all cores.
+  static void on_all_cores(size_t count, size_t at_once, FunctionRef<void(size_t)> each) {
+    std::atomic<size_t> next{0};
+    const size_t portions = (count + at_once - 1) / at_once;
+    ThreadPool pool(
+        static_cast<int>(std::clamp<size_t>(portions, 1, static_cast<size_t>(available_cores()))));
+    pool.run([&](int) {
+      for (size_t begin = next.fetch_add(at_once); begin < count; begin = next.fetch_add(at_once))
+        for (size_t index = begin; index < std::min(begin + at_once, count); ++index) each(index);
+    });
   }
 
-  // Computed once for all layouts of a mesh, a schedule and a number of stages and micro-batches, with and without
-  // sequence parallelism.
-  bool can_run(const Layout& layout) {
-    const std::array key{
-        layout[SearchAxis::Tensor],           layout[SearchAxis::Context],   layout[SearchAxis::Exchange],
-        layout[SearchAxis::Pipeline],         layout[SearchAxis::Expert],    layout[SearchAxis::ExpertTensor],
-        layout[SearchAxis::HeadParts],        layout[SearchAxis::Schedule],  layout[SearchAxis::Stages],
-        layout[SearchAxis::SequenceParallel], layout[SearchAxis::MicroBatch]};
-    const auto known = can_run_.find(key);
-    if (known != can_run_.end()) return known->second;
-    PlanConfig one = config_;
-    write_layout(layout, axes_, one.run);
-    const std::vector<Problem> wrong = problems(one);
-    if (!wrong.empty() && first_problem_.empty()) first_problem_ = text_of(wrong.front());
-    return can_run_.emplace(key, wrong.empty()).first->second;
+  std::vector<Estimate> estimates_of(const std::vector<LayoutCandidate>& candidates) {
+    constexpr size_t kAtOnce = 64;  // neighbours have dry runs in common, which two cores would wait for
+    std::vector<Estimate> estimates(candidates.size());
+    on_all_cores(candidates.size(), kAtOnce,
+                 [&](size_t index) { estimates[index] = estimate_of(candidates[index]); });
+    return estimates;
   }
 
-  const Model& model_of(const PretrainConfig& run) {
-    const std::array key{run.mesh.tensor_model_parallel_size, run.mesh.context_parallel_size,
-                         run.mesh.expert_model_parallel_size, run.mesh.expert_tensor_parallel_size,
-                         run.mesh.pipeline_vocab_parts};
-    const auto known = models_.find(key);
-    if (known != models_.end()) return known->second;
-    return models_.emplace(key, make_model(run.model, Mesh(mesh_sizes(run.mesh), {}), run.seed, run.mesh))
-        .first->second;
-  }
-
-  // Null if the layers cannot be divided as requested.
-  const CutLayers* stage_layers_of(const PretrainConfig& run) {
-    const int pipeline = run.mesh.pipeline_model_parallel_size;
-    const int chunks = stages_per_rank(run.pipeline, run.model.num_layers, pipeline).value_or(1);
-    const std::array key{run.mesh.tensor_model_parallel_size, run.mesh.context_parallel_size, pipeline,
-                         chunks, run.mesh.pipeline_vocab_parts};
-    auto known = cuts_.find(key);
-    if (known == cuts_.end()) {
-      CutLayers layers;  // empty: cannot be divided
-      try {
-        const Model& model = model_of(run);
-        const std::vector<StageRange> cut = cut_stages(run.mesh, model, pipeline * chunks);
-        layers = {layers_of(model, cut), plain_layers_of(model, cut), heads_of(model, cut)};
-      } catch (const Error& error) {
-        if (error.kind() != ErrorKind::BadInput) throw;
-        if (first_problem_.empty()) first_problem_ = error.what();
-      }
-      known = cuts_.emplace(key, std::move(layers)).first;
-    }
-    return known->second.all.empty() ? nullptr : &known->second;
-  }
-
-  // Empty if ZeRO cannot shard as the options request.
-  std::optional<size_t> bytes_of(const PretrainConfig& run, const CutLayers& layers) {
+  // Weights, gradients and optimizer alone exclude many layouts before a dry run.
+  Estimate estimate_of(const LayoutCandidate& candidate) {
+    const PretrainConfig run = run_of(candidate.layout);
+    Estimate estimate;
     try {
-      return memory_.most_bytes(run, layers.all, layers.plain, layers.heads);
+      const auto fits = [&](size_t bytes) { return static_cast<double>(bytes) <= limit_; };
+      if (fits(memory_.least_bytes(run, *candidate.stages)))
+        if (const size_t bytes = memory_.most_bytes(run, *candidate.stages); fits(bytes))
+          estimate.bytes = bytes;
+      estimate.time = time_of(run, *candidate.stages);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::BadInput) throw;
-      if (first_problem_.empty()) first_problem_ = error.what();
-      return std::nullopt;
+      estimate.problem = error.what();
+    }
+    return estimate;
+  }
+
+  void sort_out(const std::vector<LayoutCandidate>& candidates, const std::vector<Estimate>& estimates) {
+    for (size_t index = 0; index < candidates.size(); ++index) {
+      const Estimate& estimate = estimates[index];
+      const Layout& layout = candidates[index].layout;
+      if (!estimate.problem.empty()) {
+        if (sharing_problem_.empty()) sharing_problem_ = estimate.problem;
+        continue;
+      }
+      ++found_.layouts;
+      if (estimate.bytes) {
+        fitting_.push_back({layout, space_.data(layout), estimate.time, *estimate.bytes});
+        continue;
+      }
+      double& fastest = fastest_not_fitting_.try_emplace(mesh_of_layout(layout), kNever).first->second;
+      fastest = std::min(fastest, estimate.time.all());
     }
   }
 
-  StepTime time_of(const PretrainConfig& run, const CutLayers& layers) const {
+  // Nothing fits: names the layout that needs least.
+  [[noreturn]] void refuse(const std::vector<LayoutCandidate>& candidates) {
+    std::vector<size_t> bytes(candidates.size(), std::numeric_limits<size_t>::max());
+    on_all_cores(candidates.size(), 1, [&](size_t index) {
+      try {
+        bytes[index] = memory_.most_bytes(run_of(candidates[index].layout), *candidates[index].stages);
+      } catch (const Error& error) {  // ZeRO cannot shard like that
+        if (error.kind() != ErrorKind::BadInput) throw;
+      }
+    });
+    const auto least = std::min_element(bytes.begin(), bytes.end());
+    const Layout& layout = candidates[static_cast<size_t>(least - bytes.begin())].layout;
+    bad_input("none of {} layouts fits in {} per rank: the smallest, {}, is needed with {}", found_.layouts,
+              bytes_text(static_cast<size_t>(limit_)), bytes_text(*least),
+              fmt::join(layout_words(layout, axes_, config_.run), " "));
+  }
+
+  StepTime time_of(const PretrainConfig& run, const StageCounts& stages) const {
     const int tensor = run.mesh.tensor_model_parallel_size;
     Workload work = make_workload(run, static_cast<double>(padded_vocab_size(run.model, tensor)),
                                   config_.moe_load_imbalance);
     assume_context(machine_.software, work);
-    work.stage_layers = layers.all;
-    work.stage_plain = layers.plain;
-    for (const int heads : layers.heads)
+    work.stage_layers = stages.layers;
+    work.stage_plain = stages.plain;
+    for (const int heads : stages.heads)
       work.stage_head.push_back(static_cast<double>(heads) / run.mesh.pipeline_vocab_parts);
     return step_time(machine_.hardware, machine_.software, work);
   }
@@ -270,13 +231,7 @@ class Searcher {
   // Adds those that fit.
   void simulate_each(const std::vector<EstimatedLayout>& layouts, std::vector<FoundLayout>& fitting) {
     std::vector<std::optional<FoundLayout>> results(layouts.size());
-    std::atomic<size_t> next{0};
-    const auto work = [&](int) {
-      for (size_t index = next++; index < layouts.size(); index = next++)
-        results[index] = simulated_layout(layouts[index]);
-    };
-    ThreadPool pool(std::min(available_cores(), static_cast<int>(layouts.size())));
-    pool.run(work);
+    on_all_cores(layouts.size(), 1, [&](size_t index) { results[index] = simulated_layout(layouts[index]); });
     found_.simulated += static_cast<int64_t>(layouts.size());
     for (std::optional<FoundLayout>& result : results)
       if (result && static_cast<double>(result->bytes) <= limit_) fitting.push_back(std::move(*result));
@@ -343,19 +298,12 @@ class Searcher {
   PlanConfig config_;
   std::vector<SearchAxis> axes_;
   PlannedMachine machine_;
-  SearchJob job_;
+  LayoutSpace space_;
   double limit_ = 0;
   LayoutMemory memory_;
-  std::map<std::array<int64_t, 11>, bool> can_run_;
-  std::map<std::array<int, 5>, Model>
-      models_;  // [tensor, context, expert, expert tensor ranks, parts of the head]
-  std::map<std::array<int, 5>, CutLayers>
-      cuts_;  // [tensor, context, pipeline, stages of a rank, parts of the head]
   std::vector<EstimatedLayout> fitting_;
   std::map<MeshKey, double> fastest_not_fitting_;  // seconds
-  size_t least_bytes_ = std::numeric_limits<size_t>::max();
-  Layout least_;
-  std::string first_problem_;
+  std::string sharing_problem_;
   LayoutSearch found_;
 };
 

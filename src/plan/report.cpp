@@ -144,10 +144,9 @@ class Builder {
     cost.timeline = false;
     cost.pairs = Together::AtOnce;
     try {
-      std::optional<std::pair<int, int>> tied;
-      if (shape_.tied) tied = {0, shape_.stages - 1};
       const Plan together = add_communication(
-          add_reduce(order_.compute, shape_.blocks, shape_.bucket_ends, tied, shape_.each), Pairs::Together);
+          add_reduce(order_.compute, shape_.blocks, shape_.bucket_ends, shape_.tied, shape_.each),
+          Pairs::Together);
       report_.overlapped_seconds = simulate(together, shape_, cost).makespan / order_.batches;
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::BadInput) throw;  // a pair waits for itself through other ranks
@@ -264,16 +263,17 @@ class Builder {
     return model;
   }
 
-  // The two ranks that share the embedding add up their gradients of it.
+  // The first stage's rank adds up its gradients of the embedding with those of the other uses, one after the other.
   double tied_seconds() const {
+    double seconds = 0;
     for (const ParamSpec& spec : model_.model.params.specs()) {
       if (!spec.tied_to) continue;
       const double bytes =
           static_cast<double>(spec.shard.local.elements()) * static_cast<double>(gradient_bytes(run_));
-      return costs_.forecast ? tied_sum_seconds(*costs_.forecast, bytes)
-                             : ring_seconds(bytes, 2, costs_.bytes_per_second, costs_.message_latency);
+      seconds += costs_.forecast ? tied_sum_seconds(*costs_.forecast, bytes)
+                                 : ring_seconds(bytes, 2, costs_.bytes_per_second, costs_.message_latency);
     }
-    return 0;
+    return seconds;
   }
 
   // Per step: bytes, or seconds, that blocks take per micro-batch.

@@ -217,7 +217,7 @@ PlanShape plan_shape(const PretrainConfig& config, const StepOrder& order, const
   shape.offloaded = offloaded_blocks(config, model);
   shape.stages = static_cast<int>(model.stages.size());
   shape.micros = order.micros * order.batches;
-  shape.tied = model.tied() && shape.stages > 1;
+  shape.tied = model.tied_stages();
   for (size_t stage = 0; stage < model.stages.size(); ++stage) {
     shape.blocks.push_back(model.stages[stage].size());
     shape.bucket_ends.push_back(
@@ -225,7 +225,10 @@ PlanShape plan_shape(const PretrainConfig& config, const StepOrder& order, const
   }
   if (!each) return shape;
   shape.each = shape.bucket_ends;
-  if (shape.tied && order.rank_of_stage.front() != order.rank_of_stage.back()) shape.each[0].pop_back();
+  const bool elsewhere = std::any_of(shape.tied.begin(), shape.tied.end(), [&](const TiedStage& tied) {
+    return order.rank_of_stage[static_cast<size_t>(tied.stage)] != order.rank_of_stage.front();
+  });
+  if (elsewhere) shape.each[0].pop_back();
   return shape;
 }
 
@@ -244,10 +247,8 @@ void check_pairs(const Plan& plan, const StepOrder& order) {
 }  // namespace
 
 Plan complete_plan(const StepOrder& order, const PlanShape& shape) {
-  std::optional<std::pair<int, int>> tied;
-  if (shape.tied) tied = {0, shape.stages - 1};
   return about_file(order.file, [&] {
-    Plan plan = add_reduce(order.compute, shape.blocks, shape.bucket_ends, tied, shape.each);
+    Plan plan = add_reduce(order.compute, shape.blocks, shape.bucket_ends, shape.tied, shape.each);
     plan = add_communication(std::move(plan), order.take_turns ? Pairs::Together : Pairs::Apart);
     plan = add_offload(std::move(plan), shape.blocks, shape.offloaded);
     check_plan(plan, shape);

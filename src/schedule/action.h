@@ -35,7 +35,7 @@ enum class ActionKind : uint8_t {
   Reshard,     // release them
   Offload,     // move what a block has kept of a micro-batch out of memory
   Fetch,       // bring it back
-  ReduceTied,  // add the gradients of the weight that the first and the last stage share
+  ReduceTied,  // add the gradients of a weight that the first stage and later ones share
   ReduceGrad,  // start summing the gradients of a bucket over the data axis
   Step,        // finish the reductions, then update the weights
   // In a step with embedding tables (table_step.h):
@@ -63,6 +63,13 @@ struct Action {
   // turns (pipeline/executor.h), unless add_communication has split the pair.
   bool overlaps_next = false;
   bool operator==(const Action&) const = default;
+};
+
+// A stage that shares a weight with block 0 of the first stage: its blocks from `block` on do.
+struct TiedStage {
+  int stage = 0;
+  int block = 0;
+  bool operator==(const TiedStage&) const = default;
 };
 
 using RankPlan = std::vector<Action>;  // one rank's actions in order

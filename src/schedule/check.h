@@ -10,10 +10,10 @@ namespace trifold {
 // The training step for which a plan is made.
 struct PlanShape {
   int stages = 1;
-  int micros = 1;                // in the whole plan: of all its global batches
-  std::vector<int> blocks = {};  // [stage] the number of its blocks; empty: one each
-  bool forward_only = false;     // evaluation: forwards and their messages, no Step
-  bool tied = false;             // the first and the last stage share a weight
+  int micros = 1;                    // in the whole plan: of all its global batches
+  std::vector<int> blocks = {};      // [stage] the number of its blocks; empty: one each
+  bool forward_only = false;         // evaluation: forwards and their messages, no Step
+  std::vector<TiedStage> tied = {};  // stages that share a weight with the first, ascending
   std::vector<std::vector<int>> bucket_ends =
       {};                                   // [stage] blocks that complete a gradient bucket; if given,
                                             // exactly these must be reduced before a Step
@@ -40,7 +40,7 @@ struct PlanShape {
 //   backward of either block;
 // - in a plan that has an UNSHARD, F, B and I come between an UNSHARD and a RESHARD of their stage;
 // - it runs to its end on ranks that do one thing at a time: a rank continues after its messages only when the
-//   peers have taken part in all of them, and after a REDUCE_TIED when the other rank has reached its own. The
+//   peers have taken part in all of them, and after a REDUCE_TIED when the other ranks have reached theirs. The
 //   executor waits for less: computation waits only for its inputs, and the two directions do not wait for
 //   each other. So a plan that passes cannot deadlock there. The error says what each rank waits for.
 void check_plan(const Plan& plan, const PlanShape& shape);

@@ -30,7 +30,11 @@ constexpr double kMessageTime = 1.0 / 64;
 class Writer {
  public:
   explicit Writer(const Plan& plan)
-      : plan_(plan), rank_of_(stage_ranks(plan)), out_(plan.size()), ranks_(plan.size()) {
+      : plan_(plan),
+        rank_of_(stage_ranks(plan)),
+        tied_ranks_(tied_ranks(plan)),
+        out_(plan.size()),
+        ranks_(plan.size()) {
     size_t actions = 0;
     for (const RankPlan& row : plan) actions += row.size();
     for (size_t rank = 0; rank < plan.size(); ++rank)
@@ -112,17 +116,17 @@ class Writer {
     if ((action.kind == ActionKind::I || action.kind == ActionKind::B) && stage < last_stage() &&
         !gradients_[item(stage + 1, action.micro)])
       return fmt::format("the gradient of stage {} for micro-batch {}", stage + 1, action.micro);
-    if (action.kind == ActionKind::ReduceTied && !tied_meets(stage)) return "the other REDUCE_TIED";
+    if (action.kind == ActionKind::ReduceTied && !tied_meet()) return "the other REDUCE_TIED";
     return {};
   }
 
-  // Whether the rank of the other tied stage has reached its reduction as well.
-  bool tied_meets(size_t stage) const {
-    const size_t other = stage == 0 ? last_stage() : 0;
-    if (rank_of(other) == rank_of(stage)) return true;
-    const Rank& peer = ranks_[rank_of(other)];
-    const RankPlan& row = plan_[rank_of(other)];
-    return !peer.busy && peer.next < row.size() && row[peer.next].kind == ActionKind::ReduceTied;
+  // Whether all ranks with a tied stage have reached their reduction.
+  bool tied_meet() const {
+    return std::all_of(tied_ranks_.begin(), tied_ranks_.end(), [&](size_t rank) {
+      const Rank& peer = ranks_[rank];
+      const RankPlan& row = plan_[rank];
+      return !peer.busy && peer.next < row.size() && row[peer.next].kind == ActionKind::ReduceTied;
+    });
   }
 
   // The number of actions that begin together: an overlapped pair or one.
@@ -152,8 +156,8 @@ class Writer {
       if (!missing_of_unit(rank).empty()) continue;
       start(rank);
       if (action.kind != ActionKind::ReduceTied) continue;
-      const size_t other = rank_of(action.stage == 0 ? last_stage() : 0);
-      if (other != rank) start(other);
+      for (const size_t other : tied_ranks_)
+        if (other != rank) start(other);
     }
   }
 
@@ -206,6 +210,7 @@ class Writer {
 
   const Plan& plan_;
   std::vector<int> rank_of_;
+  std::vector<size_t> tied_ranks_;
   std::vector<int> blocks_;  // [stage]
   size_t micros_ = 0;
   std::vector<bool> outputs_, gradients_;  // [stage, micro] available to the next and the previous stage

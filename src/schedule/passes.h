@@ -8,11 +8,11 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "core/function_ref.h"
 #include "schedule/action.h"
 
 namespace trifold {
@@ -45,16 +45,16 @@ Plan add_communication(Plan plan, Pairs pairs = Pairs::Apart);
 //   that are reduced after every micro-batch.
 // - Buckets in `each[stage]`, a subset of bucket_ends[stage], are reduced after every micro-batch instead: each
 //   weight gradient of the stage is split, and the block that completes such a bucket is followed by a
-//   reduction that names the micro-batch. If both tied stages are on one rank, the reduction of the first
-//   stage's block 0 also waits for the last stage's gradient of that micro-batch.
-// - `tied` names the two stages that share a weight, first and last. If they are on different ranks, both get
-//   a REDUCE_TIED: the first stage after the gradient of its block 0, before the reduction of that bucket; the
-//   last stage immediately before its Step, after everything else in its row, because there it waits for the
-//   first. On one rank, the reduction of that bucket follows the gradients of the last stage.
+//   reduction that names the micro-batch. If a tied stage is on the first stage's rank, the reduction of the first
+//   stage's block 0 also waits for the tied stage's gradient of that micro-batch.
+// - `tied` names the stages that share a weight with the first one. If some are on other ranks, each of these ranks and
+//   that of the first stage get a REDUCE_TIED: the first stage after the gradient of its block 0, before the reduction of
+//   that bucket; the others at the last tied stage of the rank, immediately before its Step, after everything else in
+//   the row, because there they wait for the first. The reduction of that bucket also follows the gradients of the tied
+//   stages on its own rank.
 // - If the plan has no Step for a stage, it is added at the end of the row.
 Plan add_reduce(Plan plan, std::span<const int> blocks, std::span<const std::vector<int>> bucket_ends,
-                std::optional<std::pair<int, int>> tied = std::nullopt,
-                std::span<const std::vector<int>> each = {});
+                const std::vector<TiedStage>& tied = {}, std::span<const std::vector<int>> each = {});
 
 // Off-loads the activations of the first offloaded[stage] blocks of each stage, fewer than it has. F, B, I and W of
 // these stages are split into blocks. An OFFLOAD follows the forward of the block behind, which reads the block's
@@ -102,9 +102,9 @@ std::vector<std::pair<WeightUnit, WeightUnit>> weights_together(const RankPlan& 
 // For transient gradients: the pairs of units that are in memory at the same time in this row. A unit's
 // memory is taken by the first action that adds to its gradients and released after its REDUCE_GRAD; the unit
 // reduced last counts as in memory until the next reduction, so that reductions overlap with computation.
-// `units` lists the transient units, `adding` the blocks whose forward adds to gradients; no block's I does.
-std::vector<std::pair<WeightUnit, WeightUnit>> gradients_together(const RankPlan& row,
-                                                                  const UnitsOfBlocks& units,
-                                                                  std::span<const StageBlockIndex> adding);
+// `units` lists the transient units; `adds` decides whether such an action on a block adds to its gradients, by the rule
+// of the executor (StageBlock::adds_to_gradients).
+std::vector<std::pair<WeightUnit, WeightUnit>> gradients_together(
+    const RankPlan& row, const UnitsOfBlocks& units, FunctionRef<bool(ActionKind, StageBlockIndex)> adds);
 
 }  // namespace trifold

@@ -1,5 +1,7 @@
 #include "schedule/placement.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace trifold {
@@ -26,6 +28,15 @@ std::vector<int> stage_ranks(const Plan& plan) {
   for (size_t stage = 0; stage < ranks.size(); ++stage)
     if (ranks[stage] < 0)
       bad_input("the plan is wrong: it has a stage {} but no rank runs stage {}", ranks.size() - 1, stage);
+  return ranks;
+}
+
+std::vector<size_t> tied_ranks(const Plan& plan) {
+  std::vector<size_t> ranks;
+  for (size_t rank = 0; rank < plan.size(); ++rank)
+    if (std::any_of(plan[rank].begin(), plan[rank].end(),
+                    [](const Action& action) { return action.kind == ActionKind::ReduceTied; }))
+      ranks.push_back(rank);
   return ranks;
 }
 

@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "core/error.h"
 #include "schedule/passes.h"
@@ -8,8 +11,6 @@
 namespace trifold {
 
 namespace {
-
-using Tied = std::optional<std::pair<int, int>>;
 
 bool is_weight_gradient(const Action& action) {
   return action.kind == ActionKind::B || action.kind == ActionKind::W;
@@ -69,13 +70,40 @@ std::vector<int> without(const std::vector<int>& ends, const std::vector<int>& e
   return rest;
 }
 
+// Where the first stage meets the stages that share a weight with it.
+struct TiedPlaces {
+  std::vector<int> meeting;     // the last of these stages on each rank but that of the first stage
+  std::vector<TiedStage> here;  // on the rank of the first stage
+  bool any() const { return !meeting.empty() || !here.empty(); }
+  const TiedStage* find_here(int stage) const {
+    const auto found =
+        std::find_if(here.begin(), here.end(), [&](const TiedStage& tied) { return tied.stage == stage; });
+    return found == here.end() ? nullptr : &*found;
+  }
+};
+
+TiedPlaces places_of(const std::vector<TiedStage>& tied, const std::vector<int>& rank_of) {
+  TiedPlaces places;
+  std::map<int, int> last;  // of each rank
+  for (const TiedStage& each : tied) {
+    check(0 < each.stage && each.stage < static_cast<int>(rank_of.size()),
+          "stages 0 and {} of {} cannot share a weight", each.stage, rank_of.size());
+    const int rank = rank_of[static_cast<size_t>(each.stage)];
+    if (rank == rank_of.front())
+      places.here.push_back(each);
+    else
+      last[rank] = std::max(last[rank], each.stage);
+  }
+  for (const auto& [rank, stage] : last) places.meeting.push_back(stage);
+  return places;
+}
+
 // Processes the rows one stage at a time, each from its last Step to its first, so that indices stay valid.
 class Reducer {
  public:
-  // `tied` if the stages are on two ranks; `meets` if they are on one.
-  Reducer(std::span<const int> blocks, std::span<const std::vector<int>> bucket_ends, Tied tied, Tied meets,
+  Reducer(std::span<const int> blocks, std::span<const std::vector<int>> bucket_ends, TiedPlaces tied,
           std::span<const std::vector<int>> each)
-      : blocks_(blocks), bucket_ends_(bucket_ends), tied_(tied), meets_(meets), each_(each) {}
+      : blocks_(blocks), bucket_ends_(bucket_ends), tied_(std::move(tied)), each_(each) {}
 
   void complete(RankPlan& row) {
     std::set<int> stages;
@@ -103,9 +131,9 @@ class Reducer {
   }
 
  private:
-  // Only the last of the two stages still needs its tied reduction, at its Step.
+  // The first stage already has its tied reduction; the others need theirs, at their Step.
   bool needs_tied(const RankPlan& row, int stage) const {
-    return tied_ && stage == tied_->second && !has(row, ActionKind::ReduceTied, stage);
+    return contains(tied_.meeting, stage) && !has(row, ActionKind::ReduceTied, stage);
   }
 
   // Replaces a reduction of the whole stage, as PyTorch writes it, by one for each of its buckets. A
@@ -126,28 +154,26 @@ class Reducer {
   }
 
   // PyTorch's plans do not have tied weights: makes the reduction of the first stage's embedding include the
-  // gradient of the last stage's head.
+  // gradients of the head.
   void join_tied(RankPlan& row, int stage) const {
     if (!is_first_of_tied(stage) || has(row, ActionKind::ReduceTied, stage)) return;
     for (size_t i = row.size(); i-- > 0;)
       if (row[i] == Action{ActionKind::ReduceGrad, stage, 0}) reduce_with_tied(row, i);
   }
 
-  bool is_first_of_tied(int stage) const {
-    return (tied_ && stage == tied_->first) || (meets_ && stage == meets_->first);
-  }
+  bool is_first_of_tied(int stage) const { return stage == 0 && tied_.any(); }
 
-  // Places the reduction at `at`, that of the first stage's block 0, after a REDUCE_TIED or, if the last
-  // stage is on this rank, after that stage's gradients.
+  // Places the reduction at `at`, that of the first stage's block 0, after the gradients of the tied stages on this rank
+  // and, if there are others, after a REDUCE_TIED.
   void reduce_with_tied(RankPlan& row, size_t at) const {
     const Action reduction = row[at];
-    if (tied_) return insert(row, at, {{ActionKind::ReduceTied, reduction.stage}});
     size_t last = at;
     for (size_t i = at + 1; i < row.size() && row[i] != Action{ActionKind::Step, reduction.stage}; ++i)
-      if (row[i].stage == meets_->second && is_weight_gradient(row[i])) last = i;
+      if (tied_.find_here(row[i].stage) != nullptr && is_weight_gradient(row[i])) last = i;
     std::rotate(row.begin() + static_cast<std::ptrdiff_t>(at),
                 row.begin() + static_cast<std::ptrdiff_t>(at) + 1,
                 row.begin() + static_cast<std::ptrdiff_t>(last) + 1);
+    if (!tied_.meeting.empty()) insert(row, last, {{ActionKind::ReduceTied, reduction.stage}});
   }
 
   size_t place(int stage) const {
@@ -191,12 +217,12 @@ class Reducer {
   void add_reduction(RankPlan& row, size_t at, const std::vector<int>& ends) const {
     const Action done = row[at];
     if (std::find(ends.begin(), ends.end(), done.block) == ends.end()) return;
-    if (meets_ && done.stage == meets_->first && done.block == 0)
+    if (done.stage == 0 && done.block == 0)
       for (size_t i = row.size() - 1; i > at; --i) {
         const Action& other = row[i];
-        const bool last_block = other.block == Action::kAll || other.block == blocks_[place(other.stage)] - 1;
-        if (other.stage != meets_->second || other.micro != done.micro || !last_block ||
-            !is_weight_gradient(other))
+        const TiedStage* tied = tied_.find_here(other.stage);
+        if (tied == nullptr || other.micro != done.micro || !is_weight_gradient(other) ||
+            (other.block != Action::kAll && other.block != tied->block))
           continue;
         at = i;
         break;
@@ -215,7 +241,7 @@ class Reducer {
 
   std::span<const int> blocks_;
   std::span<const std::vector<int>> bucket_ends_;
-  Tied tied_, meets_;
+  TiedPlaces tied_;
   std::span<const std::vector<int>> each_;
   bool has_once_ = false, has_each_ = false;  // of the current stage, see has_reduction
 };
@@ -223,24 +249,14 @@ class Reducer {
 }  // namespace
 
 Plan add_reduce(Plan plan, std::span<const int> blocks, std::span<const std::vector<int>> bucket_ends,
-                Tied tied, std::span<const std::vector<int>> each) {
-  const std::vector<int> ranks = stage_ranks(plan);
-  Tied meets;
-  if (tied) {
-    const auto [first, last] = *tied;
-    const auto exists = [&](int stage) { return 0 <= stage && stage < static_cast<int>(ranks.size()); };
-    check(exists(first) && exists(last) && first < last, "stages {} and {} of {} cannot share a weight",
-          first, last, ranks.size());
-    if (ranks[static_cast<size_t>(first)] == ranks[static_cast<size_t>(last)]) meets.swap(tied);
-  }
-  Reducer reducer(blocks, bucket_ends, tied, meets, each);
+                const std::vector<TiedStage>& tied, std::span<const std::vector<int>> each) {
+  Reducer reducer(blocks, bucket_ends, places_of(tied, stage_ranks(plan)), each);
   for (RankPlan& row : plan) reducer.complete(row);
   return plan;
 }
 
-std::vector<std::pair<WeightUnit, WeightUnit>> gradients_together(const RankPlan& row,
-                                                                  const UnitsOfBlocks& units,
-                                                                  std::span<const StageBlockIndex> adding) {
+std::vector<std::pair<WeightUnit, WeightUnit>> gradients_together(
+    const RankPlan& row, const UnitsOfBlocks& units, FunctionRef<bool(ActionKind, StageBlockIndex)> adds) {
   std::set<WeightUnit> here;
   std::optional<WeightUnit> under_way;
   std::set<std::pair<WeightUnit, WeightUnit>> pairs;
@@ -257,9 +273,7 @@ std::vector<std::pair<WeightUnit, WeightUnit>> gradients_together(const RankPlan
     const auto& blocks = units.at(static_cast<size_t>(action.stage));
     for (size_t i = blocks.size(); i-- > 0;) {
       if (action.block != Action::kAll && action.block != static_cast<int>(i)) continue;
-      const StageBlockIndex block{action.stage, static_cast<int>(i)};
-      const bool in_forward = std::find(adding.begin(), adding.end(), block) != adding.end();
-      if (!adds_to_gradients(action.kind, in_forward, false)) continue;
+      if (!adds(action.kind, {action.stage, static_cast<int>(i)})) continue;
       for (const WeightUnit& unit : blocks[i]) open(unit);
     }
   }

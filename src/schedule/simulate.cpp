@@ -27,6 +27,7 @@ class Simulator {
         cost_(cost),
         seconds_(shape, cost),
         rank_of_(stage_ranks(plan)),
+        tied_ranks_(tied_ranks(plan)),
         micros_(static_cast<size_t>(shape.micros)),
         messages_(2 * rank_of_.size() * micros_),
         ranks_(plan.size()),
@@ -195,7 +196,7 @@ class Simulator {
       } else if (is_compute(action.kind)) {
         if (!compute_one(rank, action)) break;
       } else if (action.kind == ActionKind::ReduceTied) {
-        if (!reduce_tied(rank, action)) break;
+        if (!reduce_tied(rank)) break;
       } else if (is_offload(action.kind)) {
         offload(rank, action);
         ++self.next;
@@ -245,21 +246,21 @@ class Simulator {
     return cost_.pairs != Together::No && row[at].overlaps_next && row[at].micro != row[at + 1].micro;
   }
 
-  bool reduce_tied(size_t rank, const Action& action) {
-    Rank& self = ranks_[rank];
-    const size_t other = rank_of(action.stage == 0 ? last_stage() : 0);
-    Rank& peer = ranks_[other];
-    self.tied_at = self.now;
-    if (peer.tied_at == kUnknown) return false;
-    const double begin = std::max(self.now, peer.now);
-    for (const size_t each : {rank, other}) {
+  bool reduce_tied(size_t rank) {
+    ranks_[rank].tied_at = ranks_[rank].now;
+    double begin = 0;
+    for (const size_t each : tied_ranks_) {
+      if (ranks_[each].tied_at == kUnknown) return false;
+      begin = std::max(begin, ranks_[each].now);
+    }
+    for (const size_t each : tied_ranks_) {
       Rank& meeting = ranks_[each];
       add_entry(each, plan_[each][meeting.next], begin, begin + cost_.tied_seconds);
       meeting.now = begin + cost_.tied_seconds;
       meeting.tied_at = kUnknown;
       ++meeting.next;
+      if (each != rank) wake(each);
     }
-    wake(other);
     return true;
   }
 
@@ -365,6 +366,7 @@ class Simulator {
   const CostModel& cost_;
   ActionSeconds seconds_;
   std::vector<int> rank_of_;
+  std::vector<size_t> tied_ranks_;
   size_t micros_;
   std::vector<Message> messages_;
   std::vector<Rank> ranks_;

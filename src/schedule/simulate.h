@@ -17,7 +17,7 @@
 //   been sent long ago.
 // - Reductions over the data axis (REDUCE_GRAD) run in a queue of their own; each takes its blocks' share of
 //   the stage's `reduce` seconds. STEP waits for earlier reductions, then takes `step` seconds. REDUCE_TIED
-//   waits for the other rank and takes tied_seconds on both. UNSHARD and RESHARD take no time.
+//   waits for the other ranks that have one and takes tied_seconds on all. UNSHARD and RESHARD take no time.
 // - OFFLOAD and FETCH run in another queue, for the block's offloaded_bytes / offload_bytes_per_second each; a
 //   backward waits for the FETCHes of its block and the block before, a pair for those of both, and the rank waits at
 //   an OFFLOAD until the one before it is done, if no FETCH is between them.

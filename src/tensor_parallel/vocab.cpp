@@ -5,13 +5,15 @@
 namespace trifold {
 
 VocabEmbedding::VocabEmbedding(BlockBuilder& builder, const std::string& name, int64_t padded_vocab,
-                               int64_t positions, int64_t width, Init init, int64_t types)
-    : name_(name),
-      region_(builder),
-      width_(width),
-      tokens_(builder.sharded(name + ".tokens.weight", {padded_vocab, width}, 0, init, true)),
-      dy_(builder.slot()) {
-  first_id_ = builder.params()[tokens_].shard.local.offset[0];
+                               int64_t positions, int64_t width, Init init, int64_t types, int parts)
+    : name_(name), region_(builder), width_(width), dy_(builder.slot()) {
+  const std::string tokens = name + ".tokens.weight";
+  for (int part = 0; part < parts; ++part) {
+    const ParamId id = parts == 1
+                           ? builder.sharded(tokens, {padded_vocab, width}, 0, init, true)
+                           : builder.sharded_part(tokens, {padded_vocab, width}, part, parts, init, true);
+    tokens_.push_back({id, builder.params()[id].shard.local.offset[0]});
+  }
   if (positions > 0)
     tables_.push_back(
         {builder.replicated(name + ".positions.weight", {positions, width}, init, true), &Batch::positions});
@@ -23,7 +25,9 @@ VocabEmbedding::VocabEmbedding(BlockBuilder& builder, const std::string& name, i
 Tensor VocabEmbedding::forward(Run& run, Tensor, Saved&) const {
   const Tensor tokens = run.batch->tokens.flat();
   const Region::Sum y = region_.take_sum(run, run.keep, tokens.elements(), width_);
-  run.ops.embedding(run.stream, y.partial, run.weight(tokens_), tokens, first_id_, false);
+  for (const TokenRows& part : tokens_)
+    run.ops.embedding(run.stream, y.partial, run.weight(part.weight), tokens, part.first_id,
+                      &part != &tokens_.front());
   run.show(name_, "token vectors", y.partial);
   region_.add_up(run, y, run.stream);
   run.scratch.release(y.mark);
@@ -45,7 +49,9 @@ void VocabEmbedding::backward_weight(Run& run, Saved& saved) const {
   const Tensor all_dy = region_.gather_rows(run, saved[dy_], run.scratch, run.stream);
   const Tensor tokens = run.batch->tokens.flat();
   const Tensor order = run.scratch.take(DType::I32, tokens.shape);
-  run.ops.embedding_backward(run.stream, run.grad_from_zero(tokens_), all_dy, tokens, order, first_id_);
+  for (const TokenRows& part : tokens_)
+    run.ops.embedding_backward(run.stream, run.grad_from_zero(part.weight), all_dy, tokens, order,
+                               part.first_id);
   for (const Table& table : tables_) {
     const Tensor ids = region_.own_rows((run.batch->*table.ids).flat());
     run.ops.embedding_backward(run.stream, run.grad_from_zero(table.weight), saved[dy_], ids,
@@ -95,11 +101,11 @@ Tensor VocabCrossEntropy::forward(Run& run, Tensor x, Saved& saved) const {
   }
   const Tensor all_x = region_.gather_rows(run, x, run.scratch, run.stream);
   const Tensor losses = run.scratch.take(accumulate_type(run.dtype), {rows});
-  for (int64_t begin = 0; begin < rows; begin += chunk_rows_) {
-    const Chunk chunk{begin, std::min(begin + chunk_rows_, rows)};
+  for_each_chunk(run.stream, rows, chunk_rows_, [&](int64_t begin, int64_t end) {
+    const Chunk chunk{begin, end};
     const Tensor dx_here = run.has_backward() ? chunk.of(dx.partial) : Tensor{};
     run_chunk(run, chunk, chunk.of(all_x), chunk.of(losses), dx_here);
-  }
+  });
   run.show(name_, kLosses, losses);
   if (run.has_backward()) {
     run.show(name_, "input gradient", dx.partial);

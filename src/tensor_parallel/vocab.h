@@ -15,17 +15,23 @@ namespace trifold {
 
 // y[r] = tokens[batch.tokens[r]] + positions[batch.positions[r]]. Parameters <name>.tokens.weight [V, C],
 // with V cut over the axis, and <name>.positions.weight [P, C], whole; with P = 0 there is no position term.
-// With `types` token types, types[batch.token_types[r]] of <name>.types.weight [types, C] is added too.
+// With `types` token types, types[batch.token_types[r]] of <name>.types.weight [types, C] is added too. The token vectors
+// can be in `parts` parts, each a parameter, whose second uses may be on different ranks (vocab_part.h).
 class VocabEmbedding final : public Layer {
  public:
   VocabEmbedding(BlockBuilder& builder, const std::string& name, int64_t padded_vocab, int64_t positions,
-                 int64_t width, Init init, int64_t types = 0);
+                 int64_t width, Init init, int64_t types = 0, int parts = 1);
   Tensor forward(Run& run, Tensor no_input, Saved& saved) const override;   // {} -> [Ro, C]
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [Ro, C] -> {}
   void backward_weight(Run& run, Saved& saved) const override;
-  ParamId tokens() const { return tokens_; }
+  // The first part, if there are several; the others have the next ids.
+  ParamId tokens() const { return tokens_.front().weight; }
 
  private:
+  struct TokenRows {
+    ParamId weight;
+    int64_t first_id;  // first token id whose row is here
+  };
   // A whole table, indexed with this rank's rows (`own_rows`) of a tensor of the batch.
   struct Table {
     ParamId weight;
@@ -35,8 +41,7 @@ class VocabEmbedding final : public Layer {
   std::string name_;
   Region region_;
   int64_t width_;
-  int64_t first_id_;  // first token id whose row is here
-  ParamId tokens_;
+  std::vector<TokenRows> tokens_;
   std::vector<Table> tables_;
   SlotId dy_;
 };

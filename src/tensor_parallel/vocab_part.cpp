@@ -6,19 +6,16 @@
 
 namespace trifold {
 
-VocabPart::VocabPart(BlockBuilder& builder, const std::string& name, int64_t padded_vocab, int64_t vocab,
-                     int64_t width, Init init, PartPlace place)
-    : name_(name),
+VocabPart::VocabPart(BlockBuilder& builder, std::string name, ParamId weight, int64_t vocab, PartPlace place)
+    : name_(std::move(name)),
       region_(builder),
       place_(place),
       vocab_(vocab),
-      weight_(builder.sharded_part(name + ".weight", {padded_vocab, width}, place.index, place.parts, init,
-                                   true)),
+      first_id_(builder.params()[weight].shard.local.offset[0]),
+      weight_(weight),
       x_(builder.slot()),
       logits_(builder.slot()),
-      statistics_(builder.slot()) {
-  first_id_ = builder.params()[weight_].shard.local.offset[0];
-}
+      statistics_(builder.slot()) {}
 
 namespace {
 
@@ -63,13 +60,12 @@ Tensor VocabPart::forward(Run& run, Tensor x, Saved& saved) const {
 void VocabPart::find_logits(Run& run, Tensor x, const VocabStatistics& all, Tensor logits) const {
   const Tensor w = run.weight(weight_);
   const Tensor labels = run.batch->labels.flat();
-  const int64_t rows = x.row_count();
-  const int64_t chunk = rows_of_chunk(vocab_);
-  for (int64_t begin = 0; begin < rows; begin += chunk) {
-    const int64_t end = std::min(begin + chunk, rows);
+  for_each_chunk(run.stream, x.row_count(), rows_of_chunk(vocab_), [&](int64_t begin, int64_t end) {
     const Arena::Mark mark = run.scratch.mark();
-    const Tensor here = run.has_backward() ? logits.rows(begin, end)
-                                           : run.scratch.take(run.dtype, {end - begin, w.row_count()});
+    // In the memory of the slot, where training keeps them, because a stage of parts alone has little scratch.
+    const Arena::Mark kept = run.keep.mark();
+    const Tensor here =
+        run.has_backward() ? logits.rows(begin, end) : run.keep.take(run.dtype, {end - begin, w.row_count()});
     run.ops.gemm(run.stream, here, x.rows(begin, end), false, w, true, 1.0, 0.0);
     run.show(name_, "logits", here);
     const VocabStatistics sum = all.rows(begin, end);
@@ -78,7 +74,8 @@ void VocabPart::find_logits(Run& run, Tensor x, const VocabStatistics& all, Tens
     find_statistics(run, region_, here, labels.rows(begin, end), first_id_, vocab_, part);
     if (!place_.first()) merge_statistics(run, sum, part);
     run.scratch.release(mark);
-  }
+    run.keep.release(kept);
+  });
 }
 
 void VocabPart::add_losses(Run& run, const VocabStatistics& all) const {

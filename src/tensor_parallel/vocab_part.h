@@ -30,10 +30,9 @@ struct PartPlace {
 
 class VocabPart final : public Layer {
  public:
-  // Declares its rows of the parameter <name>.weight [V, C], which all parts share. V must be divisible by the parts
-  // and the tensor ranks. Ids from `vocab` on are padding.
-  VocabPart(BlockBuilder& builder, const std::string& name, int64_t padded_vocab, int64_t vocab,
-            int64_t width, Init init, PartPlace place);
+  // `weight`: its rows of [V, C], equal parts of which all parts have, cut over the tensor ranks; a parameter of its own
+  // or a second use of a part of the token embedding. Ids from `vocab` on are padding.
+  VocabPart(BlockBuilder& builder, std::string name, ParamId weight, int64_t vocab, PartPlace place);
 
   // Numbers that travel with x, in the type of sums, for each of the R rows.
   static constexpr int64_t kRowNumbers = VocabStatistics::kNumbers;

@@ -2,6 +2,8 @@
 // computed one after the other (Shoeybi et al., arXiv 1909.08053, section 3).
 #pragma once
 
+#include <algorithm>
+
 #include "nn/layer.h"
 #include "tensor_parallel/regions.h"
 
@@ -30,5 +32,13 @@ void merge_statistics(Run& run, const VocabStatistics& all, const VocabStatistic
 // Rows whose logits over a vocabulary of that size are computed at once. It does not depend on the mesh, so neither does
 // the order of sums over rows.
 int64_t rows_of_chunk(int64_t vocab);
+
+// Calls body(begin, end) for the rows in chunks of at most `chunk`. A dry run walks the first one alone: it is the largest,
+// and the others use its memory again.
+template <class Body>
+void for_each_chunk(const Stream& stream, int64_t rows, int64_t chunk, Body body) {
+  const int64_t walked = stream.mode() == Stream::Mode::Dry ? std::min(chunk, rows) : rows;
+  for (int64_t begin = 0; begin < walked; begin += chunk) body(begin, std::min(begin + chunk, rows));
+}
 
 }  // namespace trifold

@@ -77,13 +77,34 @@ void Replica::connect_pipeline() {
   place_.forward_stream = &forward_worker_->stream;
   place_.backward_stream = &backward_worker_->stream;
   if (ops_.device != nullptr) meet_neighbours();
+  connect_ties();
+}
 
+// The key puts the first stage first, wherever a plan has placed it.
+void Replica::connect_ties() {
+  Communicator& axis = *place_.forward;
   const int first = place_.rank_of_stage.front();
-  const int last = place_.rank_of_stage.back();
-  const bool at_end = axis.rank() == first || axis.rank() == last;
-  // The key puts the first stage first, wherever a plan has placed it.
-  std::unique_ptr<Communicator> ends = axis.split(at_end ? 1 : 0, axis.rank() == first ? 0 : 1 + axis.rank());
-  if (at_end && first != last) ties_ = std::move(ends);
+  std::set<int> others;
+  for (const TiedStage& tied : cut_.tied_stages())
+    others.insert(place_.rank_of_stage[static_cast<size_t>(tied.stage)]);
+  others.erase(first);
+  for (const int other : others) {
+    const bool meets = axis.rank() == first || axis.rank() == other;
+    std::unique_ptr<Communicator> pair =
+        axis.split(meets ? 1 : 0, axis.rank() == first ? 0 : 1 + axis.rank());
+    if (meets) ties_[other] = std::move(pair);
+  }
+}
+
+Ties Replica::ties() {
+  Ties ties;
+  const ParamList& params = layout_.params();
+  for (int i = 0; i < params.size(); ++i) {
+    if (!params[{i}].tied_to) continue;
+    const auto found = ties_.find(cut_.rank_of(params[{i}]));
+    if (found != ties_.end()) ties[i] = found->second.get();
+  }
+  return ties;
 }
 
 // A device's messages may connect their ranks first, on the host (comm/meet.h): backward messages must not block the

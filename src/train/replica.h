@@ -2,12 +2,14 @@
 // and streams, the model and the weights. Training, evaluation, sampling and benchmarks are built on it.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "config/fields/config.h"
+#include "data_parallel/gradient_buffer.h"
 #include "layout/rank_layout.h"
 #include "pipeline/executor.h"
 #include "zero/param_store.h"
@@ -53,8 +55,8 @@ class Replica {
   RankPlan with_residency(const RankPlan& row);
   // The ranks with which this rank shards its parameters.
   const DataGroups& groups() const { return *groups_; }
-  // Over the two ranks that share a tied weight; null if this rank is not one of them.
-  Communicator* ties() { return ties_.get(); }
+  // With the ranks that hold the other uses of this rank's tied weights.
+  Ties ties();
   // "dp 2 x pp 1 x tp 1, thread ranks, 1 thread each"
   std::string description() const;
 
@@ -67,6 +69,7 @@ class Replica {
   };
 
   void connect_pipeline();
+  void connect_ties();
   void meet_neighbours();
   void meet_experts();
 
@@ -81,7 +84,7 @@ class Replica {
   DType dtype_;
   CutModel cut_;
   RankLayout layout_;
-  std::unique_ptr<Communicator> ties_;
+  std::map<int, std::unique_ptr<Communicator>> ties_;  // with the rank of later uses, by that rank
   std::unique_ptr<Communicator> backward_;
   std::unique_ptr<Worker> forward_worker_, backward_worker_, offload_worker_, exchange_worker_;
   PipelinePlace place_;

@@ -166,9 +166,10 @@ ParamId lone_table(BlockBuilder& b) { return b.sharded("tokens", {16, kWidth}, 0
 // All parts of an output layer, one after the other. The vocabulary of 11 is padded to 16: the last part of 4 is padding.
 class HeadInParts final : public Layer {
  public:
-  HeadInParts(BlockBuilder& builder, const ModelConfig& config, int parts) {
+  HeadInParts(BlockBuilder& builder, ModelConfig config, int parts) {
+    config.untie_embeddings_and_output_weights = true;
     for (int part = 0; part < parts; ++part)
-      parts_.push_back(make_gpt_head_part(builder, config, 16, {part, parts}));
+      parts_.push_back(make_gpt_head_part(builder, config, {}, 16, {part, parts}));
   }
   Tensor forward(Run& run, Tensor x, Saved& saved) const override {
     for (const auto& part : parts_) x = part->forward(run, x, saved);
@@ -234,6 +235,9 @@ std::vector<GradientCase> cases_without_experts() {
       {"VocabEmbedding",
        [](B& b) { return std::make_unique<VocabEmbedding>(b, "e", 16, kPositions, kWidth, kNormal); }, none,
        rows},
+      {"VocabEmbedding",
+       [](B& b) { return std::make_unique<VocabEmbedding>(b, "e", 16, kPositions, kWidth, kNormal, 0, 4); },
+       none, rows},
       {"VocabCrossEntropy",
        [](B& b) { return std::make_unique<VocabCrossEntropy>(b, "head", lone_table(b), kVocab); }, rows,
        none},

@@ -11,11 +11,11 @@
 namespace trifold::test {
 namespace {
 
-PretrainConfig head_run(int parts) {
+PretrainConfig head_run(int parts, bool tied = false) {
   PretrainConfig config = small_run();
   set_four_steps(config);
   config.model.num_layers = 4;
-  config.model.untie_embeddings_and_output_weights = true;
+  config.model.untie_embeddings_and_output_weights = !tied;
   config.mesh.pipeline_vocab_parts = parts;
   return config;
 }
@@ -52,18 +52,23 @@ class HeadParts : public ::testing::Test {
   std::string folder_;
 };
 
+// With weights of its own, and with those of the token embedding.
 TEST_F(HeadParts, LoadWithAnyNumberOnAnyMesh) {
-  const Curve whole = train(head_run(1));
   int number = 0;
-  for (const HeadMesh& from : kHeadMeshes) {
-    const std::string save = folder_ + "/" + std::to_string(number++);
-    const Curve before = train(from.of(head_run(1)), 2, "", save);
-    for (const HeadMesh& to : kHeadMeshes) {
-      SCOPED_TRACE(fmt::format("{} parts on pp {} to {} on pp {}", from.parts, from.pp, to.parts, to.pp));
-      const Curve after = train(to.of(head_run(1)), 0, save);
-      ASSERT_EQ(before.losses.size() + after.losses.size(), whole.losses.size());
-      for (size_t i = 0; i < after.losses.size(); ++i)
-        EXPECT_LT(relative_error(after.losses[i], whole.losses[i + 2]), 1e-11);
+  for (const bool tied : {false, true}) {
+    const PretrainConfig run = head_run(1, tied);
+    const Curve whole = train(run);
+    for (const HeadMesh& from : kHeadMeshes) {
+      const std::string save = folder_ + "/" + std::to_string(number++);
+      const Curve before = train(from.of(run), 2, "", save);
+      for (const HeadMesh& to : kHeadMeshes) {
+        SCOPED_TRACE(fmt::format("{} parts on pp {} to {} on pp {}{}", from.parts, from.pp, to.parts, to.pp,
+                                 tied ? ", tied" : ""));
+        const Curve after = train(to.of(run), 0, save);
+        ASSERT_EQ(before.losses.size() + after.losses.size(), whole.losses.size());
+        for (size_t i = 0; i < after.losses.size(); ++i)
+          EXPECT_LT(relative_error(after.losses[i], whole.losses[i + 2]), 1e-11);
+      }
     }
   }
 }
@@ -97,11 +102,44 @@ TEST_F(HeadParts, TrainInSixteenBits) {
 }
 
 TEST_F(HeadParts, HoldWhatAPlanSays) {
-  for (const HeadMesh& mesh : kHeadMeshes) {
-    const PretrainConfig config = mesh.of(head_run(1));
-    EXPECT_EQ(plan_of(config).parameters, plan_of(head_run(1)).parameters);
-    SCOPED_TRACE(fmt::format("{} parts on pp {}", mesh.parts, mesh.pp));
-    compare_with_plan(config, expect_planned_memory);
+  for (const bool tied : {false, true})
+    for (const HeadMesh& mesh : kHeadMeshes) {
+      const PretrainConfig config = mesh.of(head_run(1, tied));
+      EXPECT_EQ(plan_of(config).parameters, plan_of(head_run(1, tied)).parameters);
+      SCOPED_TRACE(fmt::format("{} parts on pp {}{}", mesh.parts, mesh.pp, tied ? ", tied" : ""));
+      compare_with_plan(config, expect_planned_memory);
+    }
+}
+
+// Parts on the first stage's rank and on others, some with stages of parts alone, each stage of ZeRO, in one bit pattern.
+TEST_F(HeadParts, ShareTheTokenEmbeddingOnEveryCut) {
+  for (const bool f64 : {true, false}) {
+    PretrainConfig run = head_run(8, true);
+    run.precision.f64 = f64;
+    const Curve flat = train(run);
+    const HeadMesh meshes[] = {{8, 1, 1, 2},
+                               {8, 1, 1, 4, "zb-h1"},
+                               {8, 1, 1, 4, "interleaved", 2},
+                               {8, 1, 1, 2, "zb-v", 2},
+                               {8, 1, 1, 4, "auto", 2},
+                               {8, 1, 1, 8, "1f1b"}};
+    for (const HeadMesh& mesh : meshes) {
+      SCOPED_TRACE(fmt::format("pp {} {}", mesh.pp, mesh.schedule));
+      const Curve cut = train(mesh.of(run));
+      EXPECT_EQ(cut.losses, flat.losses);
+      EXPECT_EQ(cut.grad_norms, flat.grad_norms);
+    }
+    const Curve two = train(HeadMesh{8, 2, 1, 2, "zb-h1"}.of(run));
+    for (int zero = 1; zero <= 3; ++zero) {
+      PretrainConfig sharded = HeadMesh{8, 2, 1, 2, "zb-h1", 1, zero}.of(run);
+      if (zero == 2) sharded.zero.zero_reduce = ReducePolicy::Each;
+      const Curve curve = train(sharded);
+      if (zero != 2) {
+        EXPECT_EQ(curve.losses, two.losses) << zero;
+      }
+      for (size_t i = 0; i < two.losses.size(); ++i)
+        EXPECT_LT(relative_error(curve.losses[i], two.losses[i]), f64 ? 1e-11 : 1e-4) << zero;
+    }
   }
 }
 

@@ -112,6 +112,9 @@ TEST(Matrix, HeadInParts) {
       {{4, 1, 2, true}, "dualpipe-v", 2, 8, model(16, true)},
       {{4, 1, 1, false, 2}, "zb-v", 2, 8, model(16, true)},
       {{8, 1, 1}, "interleaved", 2, 8, model(16, true)},  // stages of parts alone
+      {{2, 1, 2, true}, "zb-v", 2, 4, model(8, false, 0.0)},
+      {{4, 2, 1}, "zb-h1", 1, 8, MatrixModel{6, 0.2, true, true, 0, false, 0, 16}, kNone, 2},
+      {{2, 1, 2, true}, "zb-v", 2, 4, MatrixModel{6, 0.0, false, true, 0, false, 0, 8}},
   });
 }
 

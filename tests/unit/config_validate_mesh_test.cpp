@@ -65,19 +65,14 @@ const std::vector<Case>& cases() {
          c.model.num_experts = 4, c.model.disable_bias_linear = true;
          c.mesh.tiled_mlp = 2;
        }},
-      {"--pipeline-vocab-parts 4 cuts an output layer with weights of its own, but those of this model are",
-       [](C& c) { c.mesh.pipeline_vocab_parts = 4; }},
       {"--pipeline-vocab-parts 3 x --tensor-model-parallel-size 2 does not divide the padded vocabulary of 512 "
        "tokens: give another number, or --make-vocab-size-divisible-by 384",
        [](C& c) {
          tensor(c, 2), c.mesh.pipeline_vocab_parts = 3;
-         c.model.vocab_size = 500, c.model.untie_embeddings_and_output_weights = true;
+         c.model.vocab_size = 500;
        }},
       {"--pipeline-vocab-parts 2 is not possible with --optimizer lamb",
-       [](C& c) {
-         c.mesh.pipeline_vocab_parts = 2, c.optimizer.optimizer = OptimizerKind::Lamb;
-         c.model.untie_embeddings_and_output_weights = true;
-       }},
+       [](C& c) { c.mesh.pipeline_vocab_parts = 2, c.optimizer.optimizer = OptimizerKind::Lamb; }},
       {"--pipeline-vocab-parts 2 is not possible with this --model-type",
        [](C& c) { c.mesh.pipeline_vocab_parts = 2, c.model.model_type = ModelType::Bert; }},
       {"--seq-length 66 is not a multiple of 2 x --context-parallel-size 2 = 4: each rank has positions from",

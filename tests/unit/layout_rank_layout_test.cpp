@@ -163,6 +163,38 @@ TEST(RankLayout, GradientsOfPartsOfTheOutputLayerAreNotThereInForward) {
   }
 }
 
+// A layer that sums its biases' gradients while it computes that of its input.
+class SumsBiasesEarly final : public Layer {
+ public:
+  Tensor forward(Run&, Tensor x, Saved&) const override { return x; }
+  Tensor backward_input(Run&, Tensor dy, Saved&) const override { return dy; }
+  void backward_weight(Run&, Saved&) const override {}
+  bool adds_in_backward_input() const override { return true; }
+};
+
+// Block 1's unit is there from its I, while those of all later blocks are reduced after their W.
+TEST(RankLayout, GradientsThatILetsGrowAreThereFromIOn) {
+  PretrainConfig run = small_run(1, 2, 1);
+  run.model.untie_embeddings_and_output_weights = true;
+  run.zero.zero_min_unit_params = 1;
+  const CutModel model = cut_model(run, {});
+  const RankLayout layout(model, mesh_sizes(run.mesh), {}, run.zero, zero_sharing(run));
+  std::vector<Stage> stages = layout.stages();
+  RankPlan row{{ActionKind::F, 0, Action::kAll, 0}, {ActionKind::I, 0, Action::kAll, 0}};
+  const int blocks = static_cast<int>(stages[0].blocks.size());
+  for (int block = blocks; block-- > 0;) {
+    row.push_back({ActionKind::W, 0, block, 0});
+    row.push_back({ActionKind::ReduceGrad, 0, block, 0});
+  }
+  const SumsBiasesEarly early;
+  const size_t neighbours = units_reduced_together(row, layout.flat(), stages).size();
+  EXPECT_EQ(neighbours, static_cast<size_t>(blocks - 1));
+  stages[0].blocks[1].layer = &early;
+  // With every later block's, of which the next one's is a neighbour anyway.
+  EXPECT_EQ(units_reduced_together(row, layout.flat(), stages).size(),
+            neighbours + static_cast<size_t>(blocks - 3));
+}
+
 TEST(RankLayout, NeedsAStage) {
   const PretrainConfig run = small_run(1, 1, 2);
   const CutModel model = cut_model(run, {}, {0, 0});

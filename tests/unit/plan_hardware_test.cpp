@@ -113,6 +113,14 @@ TEST_F(HardwareFile, TakesTheRestFromItsBase) {
   EXPECT_EQ(hardware.memory_gib, find_hardware("h200").memory_gib);
 }
 
+TEST_F(HardwareFile, IsNamedWithItsMistake) {
+  for (const char* text : {R"({"base": "h200", "speed": 3})", R"({"base": "h200", "memory-gib": -3})"}) {
+    const std::string file = write(text);
+    const std::string message = refusal([&] { find_hardware(file); });
+    EXPECT_TRUE(contains(message, file)) << message;
+  }
+}
+
 TEST_F(HardwareFile, WithoutBaseEveryKeyIsNeeded) {
   const std::string file = write(R"({"tflops": 100})");
   const std::string message = refusal([&] { find_hardware(file); });

@@ -153,12 +153,13 @@ TEST(Check, MessagesArriveInTheOrderTheyAreSent) {
 }
 
 TEST(Check, TheTiedReductionMeetsOnBothRanks) {
-  const PlanShape shape{.stages = 2, .micros = 1, .tied = true};
+  const PlanShape shape{.stages = 2, .micros = 1, .tied = {{1, 0}}};
   const std::string first = "0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE_TIED,0REDUCE_GRAD,0STEP\n";
   EXPECT_EQ(error_of(parse_plan(first + "1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_TIED,1STEP"), shape), "no error");
   const std::string deadlock =
       error_of(parse_plan(first + "1RECV_F0,1F0,1B0,1REDUCE_TIED,1SEND_B0,1STEP"), shape);
-  EXPECT_NE(deadlock.find("1REDUCE_TIED (rank 1, action 4) waits for the other one"), std::string::npos)
+  EXPECT_NE(deadlock.find("1REDUCE_TIED (rank 1, action 4) waits for those of other ranks"),
+            std::string::npos)
       << deadlock;
   EXPECT_NE(error_of(parse_plan(first + "1RECV_F0,1F0,1B0,1SEND_B0,1STEP"), shape)
                 .find("1STEP (rank 1, action 5): it comes before the REDUCE_TIED"),

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "schedule/batches.h"
+#include "schedule/check.h"
 #include "schedule/schedules.h"
 #include "unit/schedule_testing.h"
 
@@ -44,13 +45,33 @@ TEST(Passes, StepsWaitForEveryReductionOfTheRank) {
 TEST(Passes, TheTiedGradientIsAddedBeforeItsBucketIsReduced) {
   const std::vector<int> blocks{2, 1};
   const Ends ends{{1, 0}, {0}};
-  EXPECT_EQ(to_string(add_reduce(make_schedule(Schedule::Gpipe, 2, 1, 1), blocks, ends, {{0, 1}})),
+  EXPECT_EQ(to_string(add_reduce(make_schedule(Schedule::Gpipe, 2, 1, 1), blocks, ends, {{1, 0}})),
             "0F0,0B0@1,0REDUCE_GRAD@1,0B0@0,0REDUCE_TIED,0REDUCE_GRAD@0,0STEP\n"
             "1F0,1B0@0,1REDUCE_GRAD@0,1REDUCE_TIED,1STEP\n");
   // On one rank there is nothing to send.
   EXPECT_EQ(
-      to_string(add_reduce(parse_plan("0F0,1F0,1B0,0B0"), std::vector<int>{1, 1}, Ends{{0}, {0}}, {{0, 1}})),
+      to_string(add_reduce(parse_plan("0F0,1F0,1B0,0B0"), std::vector<int>{1, 1}, Ends{{0}, {0}}, {{1, 0}})),
       "0F0,1F0,1B0@0,1REDUCE_GRAD@0,0B0@0,0REDUCE_GRAD@0,0STEP,1STEP\n");
+}
+
+// Parts of the head on several ranks, which share their rows of the embedding: all meet the first stage's rank at once,
+// each with all of its stages.
+TEST(Passes, TiedStagesMeetOnceOnEachRank) {
+  const std::vector<int> blocks{1, 1, 1, 1, 2};
+  const Ends ends{{0}, {0}, {0}, {0}, {1, 0}};
+  const std::vector<TiedStage> tied{{1, 0}, {2, 0}, {3, 0}, {4, 1}};
+  const Plan plan =
+      add_reduce(parse_plan("0F0,3F0,3I0,0B0,3W0\n1F0,4F0,4B0,1B0\n2F0,2B0"), blocks, ends, tied);
+  EXPECT_EQ(
+      to_string(plan),
+      "0F0,3F0,3I0,0B0@0,3W0@0,3REDUCE_GRAD@0,0REDUCE_TIED,0REDUCE_GRAD@0,0STEP,3STEP\n"
+      "1F0,4F0,4B0@1,4REDUCE_GRAD@1,4B0@0,4REDUCE_GRAD@0,1B0@0,1REDUCE_GRAD@0,4REDUCE_TIED,1STEP,4STEP\n"
+      "2F0,2B0@0,2REDUCE_GRAD@0,2REDUCE_TIED,2STEP\n");
+  const PlanShape shape{.stages = 5, .micros = 1, .blocks = blocks, .tied = tied, .bucket_ends = ends};
+  EXPECT_NO_THROW(check_plan(add_communication(plan), shape));
+  const PlanShape with_another{
+      .stages = 5, .micros = 1, .blocks = blocks, .tied = {{2, 0}}, .bucket_ends = ends};
+  EXPECT_THROW(check_plan(add_communication(plan), with_another), Error);
 }
 
 TEST(Passes, AsynchronousStepsGetTheirReductions) {
@@ -60,7 +81,7 @@ TEST(Passes, AsynchronousStepsGetTheirReductions) {
             "0F0,0B0@1,0REDUCE_GRAD@1,0B0@0,0REDUCE_GRAD@0,0STEP,"
             "0F1v1,0B1@1v1,0REDUCE_GRAD@1,0B1@0v1,0REDUCE_GRAD@0,0STEP\n");
   EXPECT_EQ(to_string(add_reduce(make_async(Schedule::PipeDream, 2, 1, 1), std::vector<int>{1, 1},
-                                 Ends{{0}, {0}}, {{0, 1}})),
+                                 Ends{{0}, {0}}, {{1, 0}})),
             "0F0,0B0@0,0REDUCE_TIED,0REDUCE_GRAD@0,0STEP\n1F0,1B0@0,1REDUCE_GRAD@0,1REDUCE_TIED,1STEP\n");
 }
 
@@ -81,12 +102,12 @@ TEST(Passes, BucketsAreReducedAfterEachMicroBatch) {
             "0STEP\n1F0,1B0@0,1REDUCE_GRAD0@0,1F1,1B1@0,1REDUCE_GRAD1@0,1STEP\n");
   // The bucket of a weight that is tied to another rank's is reduced once.
   EXPECT_EQ(
-      to_string(add_reduce(make_schedule(Schedule::Gpipe, 2, 1, 2), blocks, ends, {{0, 1}}, Ends{{1}, {0}})),
+      to_string(add_reduce(make_schedule(Schedule::Gpipe, 2, 1, 2), blocks, ends, {{1, 0}}, Ends{{1}, {0}})),
       "0F0,0F1,0B0@1,0REDUCE_GRAD0@1,0B0@0,0B1@1,0REDUCE_GRAD1@1,0B1@0,0REDUCE_TIED,0REDUCE_GRAD@0,0STEP\n"
       "1F0,1F1,1B0@0,1REDUCE_GRAD0@0,1B1@0,1REDUCE_GRAD1@0,1REDUCE_TIED,1STEP\n");
   // On one rank it waits for the other use of its micro-batch.
   EXPECT_EQ(to_string(add_reduce(parse_plan("0F0,1F0,1I0,0I0,0W0,1W0"), std::vector<int>{1, 1},
-                                 Ends{{0}, {0}}, {{0, 1}}, Ends{{0}, {0}})),
+                                 Ends{{0}, {0}}, {{1, 0}}, Ends{{0}, {0}})),
             "0F0,1F0,1I0,0I0,0W0@0,1W0@0,1REDUCE_GRAD0@0,0REDUCE_GRAD0@0,0STEP,1STEP\n");
 }
 
@@ -96,18 +117,24 @@ TEST(Passes, GradientsAreThereFromTheFirstToTheirReduction) {
   const UnitsOfBlocks units{{{unit(0)}, {unit(1)}, {unit(2), unit(0)}}};
   const Ends ends{{2, 1, 0}};
   const std::vector<int> blocks{3};
-  using Adding = std::vector<StageBlockIndex>;
+  const auto with_forward_of = [](int head) {
+    return [head](ActionKind kind, StageBlockIndex at) {
+      return adds_to_gradients(kind, at.block == head, false);
+    };
+  };
+  constexpr int kNone = -1;
   using Pairs = std::vector<std::pair<WeightUnit, WeightUnit>>;
   const Plan reduced = add_reduce(parse_plan("0F0,0B0,0F1,0B1"), blocks, ends, {}, ends);
-  EXPECT_EQ(gradients_together(reduced[0], units, Adding{{0, 2}}),
+  EXPECT_EQ(gradients_together(reduced[0], units, with_forward_of(2)),
             (Pairs{{unit(0), unit(1)}, {unit(0), unit(2)}, {unit(1), unit(2)}}));
   // If the head is elsewhere, block 0 is gathered while block 1 is in use and block 2 is released.
   const UnitsOfBlocks apart{{{unit(0)}, {unit(1)}, {unit(2)}}};
   const Plan once = add_reduce(parse_plan("0F0,0B0"), blocks, ends, {}, ends);
-  EXPECT_EQ(gradients_together(once[0], apart, Adding{}), (Pairs{{unit(0), unit(1)}, {unit(1), unit(2)}}));
+  EXPECT_EQ(gradients_together(once[0], apart, with_forward_of(kNone)),
+            (Pairs{{unit(0), unit(1)}, {unit(1), unit(2)}}));
   // A loss that adds in forward has its gradients while those of block 0 are still being summed.
   const Plan twice = add_reduce(parse_plan("0F0,0F1,0B0,0B1"), blocks, ends, {}, ends);
-  EXPECT_EQ(gradients_together(twice[0], apart, Adding{}).size(), 3U);
+  EXPECT_EQ(gradients_together(twice[0], apart, with_forward_of(kNone)).size(), 3U);
 }
 
 TEST(Passes, AnOverlappedPairComesApartWhereItIsSplit) {

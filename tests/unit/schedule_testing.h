@@ -33,15 +33,15 @@ struct Complete {
 inline Complete complete(const Plan& compute, int micros, bool tied = false, int blocks = 1,
                          Pairs pairs = Pairs::Apart, bool each = false) {
   const int stages = static_cast<int>(stage_ranks(compute).size());
-  Complete result{{}, {.stages = stages, .micros = micros, .tied = tied}};
+  Complete result{{}, {.stages = stages, .micros = micros}};
+  if (tied) result.shape.tied = {{stages - 1, blocks - 1}};
   result.shape.blocks.assign(static_cast<size_t>(stages), blocks);
   result.shape.bucket_ends.assign(static_cast<size_t>(stages), {0});
-  std::optional<std::pair<int, int>> pair;
-  if (tied) pair = {0, stages - 1};
   if (each) result.shape.each = result.shape.bucket_ends;
   if (each && tied && stage_ranks(compute).front() != stage_ranks(compute).back()) result.shape.each[0] = {};
-  result.plan = add_communication(
-      add_reduce(compute, result.shape.blocks, result.shape.bucket_ends, pair, result.shape.each), pairs);
+  result.plan = add_communication(add_reduce(compute, result.shape.blocks, result.shape.bucket_ends,
+                                             result.shape.tied, result.shape.each),
+                                  pairs);
   return result;
 }
 

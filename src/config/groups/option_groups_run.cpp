@@ -245,7 +245,7 @@ void add_pipeline(OptionTable& table, PipelineConfig& pipeline, MeshConfig& mesh
       .add(
           "pipeline-vocab-parts", &mesh.pipeline_vocab_parts,
           "Parts over the vocabulary that the output layer and its loss are cut into; stages share them like "
-          "layers. In a layout each is an L. Needs --untie-embeddings-and-output-weights.")
+          "layers. In a layout each is an L.")
       .range(1, 4096)
       .of_execution();
 }

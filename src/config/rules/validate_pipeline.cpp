@@ -88,13 +88,6 @@ void check_vocab_parts(const PretrainConfig& config, Problems& problems) {
         .right("leave it out");
     return;
   }
-  if (!config.model.untie_embeddings_and_output_weights)
-    problems.about(kOption, "untie-embeddings-and-output-weights")
-        .wrong(
-            "--{} {} cuts an output layer with weights of its own, but those of this model are the token "
-            "embedding's",
-            kOption, parts)
-        .right("give --untie-embeddings-and-output-weights, or leave it out");
   if (config.optimizer.optimizer == OptimizerKind::Lamb)
     problems.about(kOption, "optimizer")
         .wrong("--{} {} is not possible with --optimizer lamb, whose step needs the norm of a whole weight",

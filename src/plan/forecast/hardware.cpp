@@ -171,7 +171,13 @@ Hardware read_hardware(const std::string& path) {
   std::vector<std::string> given;
   view.members([&](const std::string& key, const JsonView& value) {
     if (key == "name" || key == "base") return;
-    assign(hardware, key, value.number());
+    const double number = value.number();
+    try {
+      assign(hardware, key, number);
+    } catch (Error& error) {
+      error.add_context(path);
+      throw;
+    }
     given.push_back(key);
   });
   std::vector<std::string_view> missing;

@@ -62,7 +62,11 @@ namespace {
 class Blocking {
  public:
   Blocking(const Plan& plan, const PlanShape& shape, const std::vector<int>& rank_of)
-      : plan_(plan), rank_of_(rank_of), micros_(static_cast<size_t>(shape.micros)), ranks_(plan.size()) {
+      : plan_(plan),
+        rank_of_(rank_of),
+        tied_ranks_(tied_ranks(plan)),
+        micros_(static_cast<size_t>(shape.micros)),
+        ranks_(plan.size()) {
     posted_.resize(4 * rank_of.size() * micros_);
   }
 
@@ -109,21 +113,22 @@ class Blocking {
     Rank& self = ranks_[rank];
     if (self.next == plan_[rank].size()) return false;
     const Action& action = plan_[rank][self.next];
-    if (action.kind == ActionKind::ReduceTied) return pass_tied(rank, action);
+    if (action.kind == ActionKind::ReduceTied) return pass_tied(rank);
     if (is_message(action.kind)) return pass_messages(rank);
     ++self.next;
     return true;
   }
 
-  bool pass_tied(size_t rank, const Action& action) {
+  bool pass_tied(size_t rank) {
     Rank& self = ranks_[rank];
-    const auto other = static_cast<size_t>(action.stage == 0 ? rank_of_.back() : rank_of_.front());
     if (!self.tied_posted) ++self.tied;
     self.tied_posted = true;
-    if (ranks_[other].tied < self.tied) return false;
+    for (const size_t other : tied_ranks_)
+      if (ranks_[other].tied < self.tied) return false;
     self.tied_posted = false;
     ++self.next;
-    wake(other);
+    for (const size_t other : tied_ranks_)
+      if (other != rank) wake(other);
     return true;
   }
 
@@ -177,7 +182,7 @@ class Blocking {
     const Rank& self = ranks_[rank];
     const RankPlan& row = plan_[rank];
     if (row[self.next].kind == ActionKind::ReduceTied)
-      return fmt::format("\n  {} waits for the other one", where(plan_, rank, self.next));
+      return fmt::format("\n  {} waits for those of other ranks", where(plan_, rank, self.next));
     for (const Stream& stream : self.streams) {
       if (stream.at >= self.run_end) continue;
       const size_t at = first_waiting(row, stream.at, batch_end(row, stream.at));
@@ -200,6 +205,7 @@ class Blocking {
 
   const Plan& plan_;
   const std::vector<int>& rank_of_;
+  std::vector<size_t> tied_ranks_;
   size_t micros_;
   std::vector<Rank> ranks_;
   std::vector<bool> posted_;  // [kind of message, stage, micro]

@@ -58,7 +58,8 @@ class Rows {
       for (size_t m = 0; m < micros_; ++m)
         items_[s * micros_ + m].input = items_[s * micros_ + m].weight = stages_[s].blocks - 1;
     }
-    tied_ = shape.tied && stages_.front().rank != stages_.back().rank;
+    for (const TiedStage& tied : shape.tied)
+      (same_rank(0, tied.stage) ? tied_here_ : tied_elsewhere_).push_back(tied);
   }
 
   void check_all() {
@@ -249,12 +250,29 @@ class Rows {
 
   void reduce_tied(const Action& action) {
     StageState& stage = stage_of(action);
-    require(tied_, "has nothing to reduce: no weight is shared between two ranks");
-    require(action.stage == 0 || action.stage == last_stage(), "is not the first or the last stage");
+    require(!tied_elsewhere_.empty(), "has nothing to reduce: no weight is shared between two ranks");
+    require(action.stage == 0 || meets_at(action.stage),
+            "is not the first stage, nor the last of its rank that shares a weight with it");
     require(stage.steps < stage.all_steps, "comes after the last Step of its stage");
     require(complete(stage, 0), "comes before the last gradient of its stage");
     require(!stage.tied, "is a second one before one Step");
     stage.tied = true;
+    for (const TiedStage& tied : tied_elsewhere_) {
+      if (!same_rank(tied.stage, action.stage)) continue;
+      StageState& other = stages_[static_cast<size_t>(tied.stage)];
+      require(complete(other, 0), "comes before the last gradient of stage {}", tied.stage);
+      other.tied = true;
+    }
+  }
+
+  // Whether it is the last of its rank's stages that share a weight with the first one, on another rank.
+  bool meets_at(int stage) const {
+    bool found = false;
+    for (const TiedStage& tied : tied_elsewhere_) {
+      if (tied.stage > stage && same_rank(tied.stage, stage)) return false;
+      found = found || tied.stage == stage;
+    }
+    return found;
   }
 
   void reduce(const Action& action) {
@@ -264,10 +282,11 @@ class Rows {
     if (!shape_.bucket_ends.empty()) check_bucket(action);
     if (reduces_one_micro(shape_, action)) return reduce_one_micro(action, block);
     require(complete(stage, block), "comes before the last gradient of its block");
-    require(!tied_ || action.stage != 0 || block != 0 || stage.tied,
-            "comes before the REDUCE_TIED of its stage");
-    require(!shape_.tied || tied_ || action.stage != 0 || block != 0 || complete(stages_.back(), 0),
-            "comes before the last gradient of stage {}, which shares a weight with it", last_stage());
+    const bool of_tied = action.stage == 0 && block == 0;
+    require(tied_elsewhere_.empty() || !of_tied || stage.tied, "comes before the REDUCE_TIED of its stage");
+    for (const TiedStage& tied : tied_here_)
+      require(!of_tied || complete(stages_[static_cast<size_t>(tied.stage)], 0),
+              "comes before the last gradient of stage {}, which shares a weight with it", tied.stage);
     const auto begin = stage.reduced.begin() + block;
     const auto end = action.block == Action::kAll ? stage.reduced.end() : begin + 1;
     require(std::none_of(begin, end, [](bool done) { return done; }), "is a second reduction of its bucket");
@@ -278,10 +297,10 @@ class Rows {
   // own micro-batch's gradient, the last of all follows the last gradient.
   void reduce_one_micro(const Action& action, int block) {
     require(item(action).weight < block, "comes before the gradient of its block for its micro-batch");
-    require(!shape_.tied || tied_ || action.stage != 0 || block != 0 ||
-                item_of(last_stage(), action.micro).weight < stages_.back().blocks - 1,
-            "comes before the gradient of stage {} for its micro-batch, which shares a weight with it",
-            last_stage());
+    for (const TiedStage& tied : tied_here_)
+      require(action.stage != 0 || block != 0 || item_of(tied.stage, action.micro).weight < tied.block,
+              "comes before the gradient of stage {} for its micro-batch, which shares a weight with it",
+              tied.stage);
     require(parts_.insert({action.stage, block, action.micro}).second,
             "is a second reduction of its micro-batch");
     ++stage_of(action).parts[static_cast<size_t>(block)];
@@ -318,7 +337,10 @@ class Rows {
             "comes before the reduction of block 0");
     if (!shape_.bucket_ends.empty())
       for (int end : shape_.bucket_ends.at(static_cast<size_t>(action.stage))) check_reduced(action, end);
-    const bool shares = tied_ && (action.stage == 0 || action.stage == last_stage());
+    const bool shares =
+        !tied_elsewhere_.empty() &&
+        (action.stage == 0 || std::any_of(tied_elsewhere_.begin(), tied_elsewhere_.end(),
+                                          [&](const TiedStage& tied) { return tied.stage == action.stage; }));
     require(!shares || stage.tied, "comes before the REDUCE_TIED of its stage");
     ++stage.steps;
     stage.tied = false;
@@ -362,9 +384,9 @@ class Rows {
   std::vector<Item> items_;                    // [stage, micro]
   std::set<std::tuple<int, int, int>> parts_;  // stage, block, micro: reductions of one micro-batch
   OffloadCheck offloads_;
-  bool tied_ = false;
-  bool gathers_ = false;  // the plan has UNSHARDs
-  PlanPosition at_;       // the current action
+  std::vector<TiedStage> tied_here_, tied_elsewhere_;  // on the rank of the first stage, and on others
+  bool gathers_ = false;                               // the plan has UNSHARDs
+  PlanPosition at_;                                    // the current action
 };
 
 }  // namespace

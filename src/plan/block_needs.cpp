@@ -1,0 +1,211 @@
+#include "plan/block_needs.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+
+#include "layout/rank_layout.h"
+#include "mesh/mesh_sizes.h"
+#include "schedule/passes.h"
+
+namespace trifold {
+
+namespace {
+
+// ---- Three stages ----
+
+constexpr int kStages = 3;
+
+PretrainConfig three_stages(PretrainConfig run, bool two_layers) {
+  run.model.num_layers = two_layers ? 2 * kStages : kStages;
+  run.mesh.pipeline_model_parallel_size = kStages;
+  run.mesh.data_parallel_size = static_cast<int>(run.mesh.expert_ranks());
+  run.mesh.ranks = kStages * run.mesh.tensor_model_parallel_size * run.mesh.context_parallel_size *
+                   *run.mesh.data_parallel_size;
+  run.mesh.cut = {};
+  run.mesh.cut.pipeline_model_parallel_layout =
+      (two_layers ? "Ett|tt|tt" : "Et|t|t") +
+      std::string(static_cast<size_t>(run.mesh.pipeline_vocab_parts), 'L');
+  run.zero = {};
+  return run;
+}
+
+// A pipeline of three stages, each on a rank of its own.
+class ThreeStages {
+ public:
+  ThreeStages(const PretrainConfig& run, bool two_layers)
+      : run_(three_stages(run, two_layers)),
+        sizes_(mesh_sizes(run_.mesh)),
+        model_(run_.model, run_.mesh, Mesh(sizes_, {}), run_.seed, {}) {}
+
+  const CutModel& model() const { return model_; }
+
+  // Of one micro-batch forward and back.
+  ActivationMemory walk(int stage, bool split) const {
+    const RankLayout layout(model_, sizes_, MeshCoords{{Axis::Pp, stage}}, run_.zero, ZeroSharing{});
+    return layout.activations(plan(split)[static_cast<size_t>(stage)], run_.batch.micro_batch_size,
+                              run_.model.seq_length, compute_type(run_.precision));
+  }
+
+ private:
+  static const Plan& plan(bool split) {
+    static const std::array<Plan, 2> kPlans{make_plan(false), make_plan(true)};
+    return kPlans[split ? 1 : 0];
+  }
+
+  static Plan make_plan(bool split) {
+    Plan plan;
+    for (int stage = 0; stage < kStages; ++stage) {
+      const auto action = [&](ActionKind kind) { return Action{kind, stage, Action::kAll, 0}; };
+      if (split)
+        plan.push_back({action(ActionKind::F), action(ActionKind::I), action(ActionKind::W)});
+      else
+        plan.push_back({action(ActionKind::F), action(ActionKind::B)});
+    }
+    return add_communication(std::move(plan));
+  }
+
+  PretrainConfig run_;
+  MeshSizes sizes_;
+  CutModel model_;
+};
+
+template <class Number>
+PerLayers line_through(Number one, Number two) {
+  const auto a = static_cast<double>(one), b = static_cast<double>(two);
+  return {2 * a - b, b - a};
+}
+
+StageNeeds needs_between(const ActivationMemory& one, const ActivationMemory& two) {
+  return {line_through(one.stages[0].keep, two.stages[0].keep),
+          line_through(one.stages[0].held, two.stages[0].held), line_through(one.flow, two.flow),
+          line_through(one.scratch, two.scratch)};
+}
+
+BlockNeeds walked_needs(const PretrainConfig& run, bool split) {
+  const ThreeStages one(run, false), two(run, true);
+  BlockNeeds needs;
+  StageNeeds* of_stage[] = {&needs.first, &needs.middle, &needs.last};
+  for (int stage = 0; stage < kStages; ++stage) {
+    const ActivationMemory memory = one.walk(stage, split);
+    *of_stage[stage] = needs_between(memory, two.walk(stage, split));
+    if (stage == 1) needs.message = static_cast<double>(memory.message);
+  }
+  return needs;
+}
+
+// With all parts of the head.
+StageNeeds walked_last(const PretrainConfig& run, bool split) {
+  constexpr int kLast = kStages - 1;
+  return needs_between(ThreeStages(run, false).walk(kLast, split), ThreeStages(run, true).walk(kLast, split));
+}
+
+BlockWeights counted_weights(const PretrainConfig& run) {
+  const ThreeStages one(run, false), two(run, true);
+  const auto of_stage = [&](size_t stage) {
+    const CutModel::Elements a = one.model().elements_of(stage), b = two.model().elements_of(stage);
+    return StageWeights{line_through(a.weights, b.weights), line_through(a.experts, b.experts)};
+  };
+  BlockWeights weights{of_stage(0), of_stage(1), of_stage(2), 0, run.mesh.pipeline_vocab_parts};
+  for (const ParamSpec& spec : one.model().model.params.specs())
+    if (spec.tied_to) weights.tied += static_cast<double>(spec.shard.local.elements());
+  return weights;
+}
+
+// ---- Other numbers of stages ----
+
+// Both ends on one stage.
+PerLayers both_ends(const PerLayers& first, const PerLayers& middle, const PerLayers& last) {
+  return {first.none + last.none - middle.none, middle.layer};
+}
+
+PerLayers larger(const PerLayers& a, const PerLayers& b) {
+  return {std::max(a.none, b.none), std::max(a.layer, b.layer)};
+}
+
+// What `more` parts of the head, of `parts`, add to a stage.
+PerLayers with_heads(const PerLayers& stage, const PerLayers& middle, const PerLayers& last, int parts,
+                     int more) {
+  return {stage.none + more * (last.none - middle.none) / parts, stage.layer};
+}
+
+// The stage that has as many ends, and how many parts of the head are to be added to it.
+template <class Blocks>
+auto with_as_many_ends(const Blocks& blocks, int index, int stages, int heads) {
+  const bool is_last = index + 1 == stages;
+  return std::pair{index == 0 ? blocks.first
+                   : is_last  ? blocks.last
+                              : blocks.middle,
+                   heads - (is_last ? blocks.parts : 0)};
+}
+
+}  // namespace
+
+StageNeeds BlockNeeds::stage(int index, int stages, int heads) const {
+  if (stages == 1)
+    return {both_ends(first.keep, middle.keep, last.keep), both_ends(first.held, middle.held, last.held),
+            larger(first.flow, last.flow), larger(first.scratch, last.scratch)};
+  auto [needs, more] = with_as_many_ends(*this, index, stages, heads);
+  if (more == 0) return needs;
+  const StageNeeds bare = needs;
+  for (const auto part : {&StageNeeds::keep, &StageNeeds::held})
+    needs.*part = with_heads(bare.*part, middle.*part, last.*part, parts, more);
+  for (const auto part : {&StageNeeds::flow, &StageNeeds::scratch})
+    needs.*part = heads > 0 ? larger(bare.*part, last.*part) : middle.*part;
+  return needs;
+}
+
+StageWeights BlockWeights::stage(int index, int stages, int heads) const {
+  if (stages == 1) {
+    StageWeights all{both_ends(first.weights, middle.weights, last.weights),
+                     both_ends(first.experts, middle.experts, last.experts)};
+    all.weights.none -= tied;  // one weight, used twice
+    return all;
+  }
+  auto [stage, more] = with_as_many_ends(*this, index, stages, heads);
+  if (more != 0) stage.weights = with_heads(stage.weights, middle.weights, last.weights, parts, more);
+  return stage;
+}
+
+namespace {
+
+// A run with layers that are all alike. Layers without experts are the same whichever ranks share experts.
+PretrainConfig with_one_kind(PretrainConfig run, bool plain) {
+  run.model = with_layers_alike(std::move(run.model), !plain);
+  if (plain) run.mesh.expert_model_parallel_size = run.mesh.expert_tensor_parallel_size = 1;
+  return run;
+}
+
+}  // namespace
+
+BlocksOfModel::MeshKey BlocksOfModel::mesh_key(const PretrainConfig& run, bool plain) {
+  const MeshConfig& mesh = run.mesh;
+  return {mesh.tensor_model_parallel_size,
+          mesh.context_parallel_size,
+          plain ? 1 : mesh.expert_model_parallel_size,
+          plain ? 1 : mesh.expert_tensor_parallel_size,
+          mesh.pipeline_vocab_parts,
+          plain};
+}
+
+const BlockWeights& BlocksOfModel::weights(const PretrainConfig& run, bool plain) {
+  return weights_.of(mesh_key(run, plain), [&] { return counted_weights(with_one_kind(run, plain)); });
+}
+
+const BlockNeeds& BlocksOfModel::needs(const PretrainConfig& run, bool split, bool plain) {
+  const MeshConfig& mesh = run.mesh;
+  const NeedsKey key{mesh_key(run, plain),   mesh.context_exchange(),    run.batch.micro_batch_size,
+                     mesh.sequence_parallel, mesh.recompute_granularity, split};
+  return needs_.of(key, [&] {
+    if (mesh.pipeline_vocab_parts == 1) return walked_needs(with_one_kind(run, plain), split);
+    PretrainConfig whole = run;
+    whole.mesh.pipeline_vocab_parts = 1;
+    BlockNeeds needs_of_parts = needs(whole, split, plain);
+    needs_of_parts.last = walked_last(with_one_kind(run, plain), split);
+    needs_of_parts.parts = mesh.pipeline_vocab_parts;
+    return needs_of_parts;
+  });
+}
+
+}  // namespace trifold

@@ -1,0 +1,71 @@
+// What the stages of a pipeline need for one micro-batch, and which weights they hold, as functions of their layers: for
+// estimates of thousands of layouts of one model (plan/layout_memory.h).
+//
+// Both are linear in the layers of a stage: RankLayout dry-runs three stages with one and with two layers, once for each
+// tensor size, micro-batch and recomputation, and the rest is extrapolated; layers with experts and layers without are
+// dry-run separately. Only the last stage depends on the parts of the head.
+#pragma once
+
+#include <cstdint>
+#include <tuple>
+
+#include "config/fields/config.h"
+#include "core/memo.h"
+
+namespace trifold {
+
+// A quantity of a stage with n layers.
+struct PerLayers {
+  double none = 0;   // for a stage without layers
+  double layer = 0;  // added by each layer
+  double of(double layers) const { return none + layers * layer; }
+};
+
+// Bytes for a micro-batch: what lives until the weight gradients, what an I leaves for its W, and what is used again from
+// layer to layer.
+struct StageNeeds {
+  PerLayers keep, held, flow, scratch;
+};
+
+// Elements, those of experts among them.
+struct StageWeights {
+  PerLayers weights, experts;
+};
+
+// Of the first stage with the embedding, a middle one, and the last with the head, of which it has all `parts`.
+struct BlockNeeds {
+  StageNeeds first, middle, last;
+  double message = 0;  // bytes
+  int parts = 1;
+
+  // Of stage `index` of `stages`, which may be the only one, with `heads` parts of the head.
+  StageNeeds stage(int index, int stages, int heads) const;
+};
+struct BlockWeights {
+  StageWeights first, middle, last;
+  double tied = 0;  // elements of the weight that the embedding and the whole head share; 0: none
+  int parts = 1;
+
+  StageWeights stage(int index, int stages, int heads) const;
+};
+
+// Of one model; may be used by several threads.
+class BlocksOfModel {
+ public:
+  // Of layers that are all like those with experts, or all `plain`. `split`: backward is I and W. `run` is resolved except
+  // for options that do not affect memory.
+  const BlockNeeds& needs(const PretrainConfig& run, bool split, bool plain);
+  const BlockWeights& weights(const PretrainConfig& run, bool plain);
+
+ private:
+  // Tensor, context, expert and expert tensor ranks, parts of the head; whether layers are plain.
+  using MeshKey = std::tuple<int, int, int, int, int, bool>;
+  using NeedsKey = std::tuple<MeshKey, ContextExchange, int64_t, bool, RecomputeGranularity, bool>;
+
+  static MeshKey mesh_key(const PretrainConfig& run, bool plain);
+
+  Memo<MeshKey, BlockWeights> weights_;
+  Memo<NeedsKey, BlockNeeds> needs_;
+};
+
+}  // namespace trifold

@@ -1,0 +1,59 @@
+// LayoutSpace: the layouts of a run that can run, with their cuts into stages: the candidates of a search
+// (plan/layout_search.h).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "config/command_line/search_axes.h"
+#include "models/model.h"
+#include "plan/layout_memory.h"
+
+namespace trifold {
+
+struct LayoutCandidate {
+  Layout layout;
+  const StageCounts* stages = nullptr;  // of the space
+};
+
+class LayoutSpace {
+ public:
+  // `config` is that of a search, without its own options, and `axes` are those to choose. `devices_per_node` and
+  // `schedules`: SearchJob. All must outlive the space.
+  LayoutSpace(const PlanConfig& config, const std::vector<SearchAxis>& axes, int64_t devices_per_node,
+              std::vector<Schedule> schedules);
+
+  // All candidates, in the order of the axes and their values.
+  std::vector<LayoutCandidate> candidates();
+  // The number of data-parallel ranks of a layout.
+  int64_t data(const Layout& layout) const { return job_.data(layout); }
+  // Why nothing can run, if there are no candidates.
+  std::string problem() const;
+
+ private:
+  using RunKey = std::array<int64_t, 11>;
+  using CutKey = std::array<int, 5>;  // tensor, context, pipeline ranks, stages of a rank, parts of the head
+  using ModelKey = std::array<int, 5>;  // tensor, context, expert, expert tensor ranks, parts of the head
+
+  void visit(size_t depth, Layout& layout);
+  bool is_a_mesh(const Layout& layout) const;
+  void consider(const Layout& layout);
+  bool can_run(const Layout& layout);
+  bool has_idle_parts(const PretrainConfig& run, const StageCounts& stages) const;
+  const Model& model_of(const PretrainConfig& run);
+  const StageCounts* stages_of(const PretrainConfig& run);
+
+  const PlanConfig& config_;
+  const std::vector<SearchAxis>& axes_;
+  SearchJob job_;
+  std::map<RunKey, bool> can_run_;
+  std::map<ModelKey, Model> models_;
+  std::map<CutKey, StageCounts> cuts_;
+  std::vector<LayoutCandidate> candidates_;
+  std::string first_problem_;
+};
+
+}  // namespace trifold
