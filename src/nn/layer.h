@@ -50,8 +50,9 @@ class Saved {
   std::span<Tensor> tensors() { return tensors_; }
   // Forgets them all.
   void clear() { std::fill(tensors_.begin(), tensors_.end(), Tensor{}); }
-  // Memory that the host reads and `device` writes, for what the host must know of the micro-batch. It is allocated where
-  // more is needed than ever before, and stays when the tensors are forgotten; the next call returns the same memory.
+  // Memory that the host reads and `device` writes, for what the host must know of the micro-batch. It is allocated
+  // where more is needed than ever before, and stays when the tensors are forgotten; the next call returns the same
+  // memory.
   Tensor for_host(DType dtype, const Shape& shape, Device* device) {
     const size_t bytes = static_cast<size_t>(shape.elements()) * size_of(dtype);
     if (for_host_.bytes() < bytes) for_host_ = Buffer::shared(bytes, device);
@@ -107,9 +108,9 @@ struct Run {
   // f64 [2], += the sums of the routers' balance and z losses (nn/experts.h), each token's times its loss
   // weight; without dims, they are not wanted.
   Tensor router_sums = {};
-  // f64 [blocks of the model, E + 2], += the choices of each expert in a training step; then the largest number of rounds
-  // that rows of experts have come in; then, += the choices that were dropped. Without dims, they are not wanted. In
-  // memory that the host and the device reach.
+  // f64 [blocks of the model, E + 2], += the choices of each expert in a training step; then the largest number of
+  // rounds that rows of experts have come in; then, += the choices that were dropped. Without dims, they are not
+  // wanted. In memory that the host and the device reach.
   Tensor choice_counts = {};
   // This forward is repeated for what it keeps; its output is not read (nn/recompute.h).
   bool repeats = false;
@@ -243,7 +244,7 @@ class Layer {
   virtual Tensor forward(Run& run, Tensor x, Saved& saved) const = 0;
   virtual Tensor backward_input(Run& run, Tensor dy, Saved& saved) const = 0;
   virtual void backward_weight(Run& run, Saved& saved) const = 0;
-  // Whether backward_weight reads weights, because it computes again what was not kept.
+  // Whether backward_weight reads weights, because it recomputes tensors that were not kept.
   virtual bool weight_backward_reads_weights() const { return false; }
   virtual Tensor backward(Run& run, Tensor dy, Saved& saved) const {
     const Tensor dx = backward_input(run, dy, saved);

@@ -64,13 +64,13 @@ void check_keys(const RecommendConfig& config, const ClickSchema& schema) {
   if (schema.keyed()) {
     if (config.placement.table_storage)
       bad_input(
-          "--table-storage {} cannot hold tables whose ids are keys: leave it out, or preprocess the data without "
-          "--ids keys",
+          "--table-storage {} cannot hold tables whose ids are keys: leave it out, "
+          "or preprocess the data without --ids keys",
           *config.placement.table_storage);
     if (config.mesh.device == ComputeDevice::Cuda)
       bad_input(
-          "--device cuda is not possible for tables whose ids are keys: give --device cpu, or preprocess the data without "
-          "--ids keys");
+          "--device cuda is not possible for tables whose ids are keys: give --device cpu, "
+          "or preprocess the data without --ids keys");
     return;
   }
   const std::pair<const char*, bool> options[] = {

@@ -38,9 +38,9 @@ class RecommendStorage(KillTest):
             where = ["--ranks", 2, "--placement", place]
             common = [*where, "--eval-interval", 6, "--save-interval", 5]
             self.recommend(*common, "--save", "plain", "--log-json", "plain.jsonl")
-            _, told = self.recommend(*common, *STORED, "--save", "files", "--log-json", "files.jsonl")
-            self.assertRegex(told, r"memory .*; tables in files \d")
-            self.assertRegex(told, r"in memory \d+\.\d %  \d+ samples/s")
+            _, stderr = self.recommend(*common, *STORED, "--save", "files", "--log-json", "files.jsonl")
+            self.assertRegex(stderr, r"memory .*; tables in files \d")
+            self.assertRegex(stderr, r"in memory \d+\.\d %  \d+ samples/s")
             self.assertEqual(self.curve("plain.jsonl"), self.curve("files.jsonl"))
             self.expect_same("files", "plain")
             # Either run goes on from the other's checkpoint.
@@ -62,8 +62,8 @@ class RecommendStorage(KillTest):
             for ranks in ("1", "2", "4"):
                 where = [*rule, "--ranks", ranks, "--placement", "row" if ranks == "2" else "column"]
                 self.complete([*common, *where, "--save", "plain"])
-                _, told = self.complete([*common, *where, "--save", "files", "--table-storage", ".", "--table-cache", "0.00015"])
-                self.assertRegex(told, r"in memory \d+\.\d %")
+                _, stderr = self.complete([*common, *where, "--save", "files", "--table-storage", ".", "--table-cache", "0.00015"])
+                self.assertRegex(stderr, r"in memory \d+\.\d %")
                 self.expect_same("files", "plain")
                 for save in ("plain", "files"):
                     shutil.rmtree(self.folder / save)
@@ -130,16 +130,16 @@ class RecommendStorage(KillTest):
                 (["--table-storage", ".", "--table-cache", 0], "--table-cache"),
                 (["--table-storage", ".", "--table-cache", "1e-6"], "is less than the rows of two batches take on a rank")):
             arguments = arguments if "--table-cache" in arguments else [*arguments, "--table-cache", "0.0002"]
-            _, told = self.recommend(*arguments, status=2)
-            self.assertIn(message, told)
-            self.assertNotIn("step ", told)
+            _, stderr = self.recommend(*arguments, status=2)
+            self.assertIn(message, stderr)
+            self.assertNotIn("step ", stderr)
         if pathlib.Path("/proc/self").exists():
-            _, told = self.recommend("--table-storage", "/proc", "--table-cache", "0.0002", status=2)
-            self.assertIn("--table-storage /proc: no file can be created there", told)
-        _, told = self.trifold("recommend", "--table-rows", "2000000000-2000000000", "--embedding-dim", 1024, "--bottom-mlp", "8-1024",
+            _, stderr = self.recommend("--table-storage", "/proc", "--table-cache", "0.0002", status=2)
+            self.assertIn("--table-storage /proc: no file can be created there", stderr)
+        _, stderr = self.trifold("recommend", "--table-rows", "2000000000-2000000000", "--embedding-dim", 1024, "--bottom-mlp", "8-1024",
                                "--synthetic-samples", 6000, "--train-iters", 1, "--global-batch-size", 16, "--table-storage", ".", status=2)
-        self.assertTrue(re.search(r"--table-storage \.: a rank needs \d+ bytes there, and \d+ are free; free space, name another folder", told),
-                        told)
+        self.assertTrue(re.search(r"--table-storage \.: a rank needs \d+ bytes there, and \d+ are free; free space, name another folder", stderr),
+                        stderr)
 
     def test_killed_at_random_moments(self):
         ranks = ["--ranks", "2", "--placement", "row,column,table,replicated", *STORED]

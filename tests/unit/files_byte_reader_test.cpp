@@ -105,10 +105,9 @@ TEST_P(PackedFile, WithOtherBytesBehindItsDataIsRefused) {
                    fmt::format("is a damaged {} file (", GetParam().name));
   // Fewer than a stream's header has.
   for (size_t count = 1; count <= 12 && GetParam().packing == Packing::Xz; ++count)
-    test::expect_has(
-        refusal(bytes + std::string(count, 'x')),
-        fmt::format("is a damaged xz file (from byte {} on it is not xz data): create it again",
-                    bytes.size()));
+    test::expect_has(refusal(bytes + std::string(count, 'x')),
+                     fmt::format("is a damaged xz file (from byte {} on it is not xz data): create it again",
+                                 bytes.size()));
 }
 
 // As many as no tape has: a file with a hole, small by itself, would be read for seconds in every pass.

@@ -91,8 +91,8 @@ void check_vocab_parts(const PretrainConfig& config, Problems& problems) {
   if (!config.model.untie_embeddings_and_output_weights)
     problems.about(kOption, "untie-embeddings-and-output-weights")
         .wrong(
-            "--{} {} cuts an output layer with weights of its own, but those of this model are the token "
-            "embedding's",
+            "--{} {} cuts an output layer with weights of its own, "
+            "but those of this model are the token embedding's",
             kOption, parts)
         .right("give --untie-embeddings-and-output-weights, or leave it out");
   if (config.optimizer.optimizer == OptimizerKind::Lamb)
@@ -258,8 +258,8 @@ void check_pipeline(const PretrainConfig& config, Problems& problems) {
   if (asynchronous && config.precision.fp16 && !config.precision.loss_scale)
     problems.about("fp16", "schedule", "loss-scale", "bf16")
         .wrong(
-            "--fp16 with --schedule {} needs a --loss-scale, because updates inside the pipeline cannot be "
-            "skipped",
+            "--fp16 with --schedule {} needs a --loss-scale, "
+            "because updates inside the pipeline cannot be skipped",
             pipeline.schedule->text())
         .right("give one, or --bf16 instead");
   check_vocab_parts(config, problems);

@@ -60,7 +60,7 @@ void read_expert_layers(ConfigReader& from, ModelConfig& model) {
   for (int64_t layer = 1; layer <= model.num_layers; ++layer) experts.push_back(layer % step == 0);
   if (from.has("mlp_only_layers")) {
     const auto wrong = [&] {
-      from.problem(fmt::format("'mlp_only_layers' is no list of numbers below {}", model.num_layers));
+      from.problem(fmt::format("'mlp_only_layers' is not a list of numbers below {}", model.num_layers));
     };
     if (!from.at("mlp_only_layers").is_array()) return wrong();
     for (const json& layer : from.at("mlp_only_layers")) {
