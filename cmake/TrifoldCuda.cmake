@@ -24,7 +24,7 @@ find_path(CUDNN_INCLUDE_DIR cudnn_backend.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 find_path(CUBLASLT_INCLUDE_DIR cublasLt.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 if(NOT CUDNN_INCLUDE_DIR OR NOT NCCL_INCLUDE_DIR OR NOT CUBLASLT_INCLUDE_DIR OR NOT TARGET CUDA::cudart_static)
-  trifold_no_cuda("the headers of cuBLASLt, cuDNN and NCCL and a static cudart are needed beside nvcc")
+  trifold_no_cuda("the headers of cuBLASLt, cuDNN and NCCL and a static cudart are needed besides nvcc")
   return()
 endif()
 

@@ -60,8 +60,8 @@ Json show(const std::vector<AttentionBench>& benches) {
   const double whole = benches.front().forward + benches.front().backward;
   for (const AttentionBench& bench : benches) {
     fmt::print(
-        "attention   documents of {:>7} tokens  forward {:9.3f} ms  backward {:9.3f} ms  {:5.2f} times as "
-        "fast\n",
+        "attention   documents of {:>7} tokens  forward {:9.3f} ms  "
+        "backward {:9.3f} ms  {:5.2f} times as fast\n",
         bench.document, 1e3 * bench.forward, 1e3 * bench.backward, whole / (bench.forward + bench.backward));
     rows.push_back({{"document", bench.document}, {"forward", bench.forward}, {"backward", bench.backward}});
   }

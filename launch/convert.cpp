@@ -61,7 +61,7 @@ int run(const ConvertConfig& config) {
     return kDone;
   }
   if (config.changed_since || config.names != WeightNames::Trifold)
-    bad_input("--{}: {} is no checkpoint of a recommender: leave it out",
+    bad_input("--{}: {} is not a checkpoint of a recommender: leave it out",
               config.changed_since ? "changed-since" : "names", config.load);
   check_writable_folder("--save", config.save);
   if (checkpoint) {

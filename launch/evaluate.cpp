@@ -69,7 +69,7 @@ Evaluation prepare(const EvaluateConfig& config) {
   const std::unique_ptr<TrainingText> text =
       language_family(checkpoint.model).open_text(checkpoint.model, data);
   const TrainingText& corpus = *text;
-  if (!corpus.has(part)) bad_input("--split {} gives the {} part nothing", data.split, part_name(part));
+  if (!corpus.has(part)) bad_input("--split {} leaves the {} part empty", data.split, part_name(part));
   if (!config.eval_iters && corpus.weighted())
     bad_input("a blend with weights has no single pass: give --eval-iters, or leave out the weights");
   const int64_t batch = config.micro_batch_size * *config.mesh.data_parallel_size;

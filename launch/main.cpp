@@ -34,8 +34,8 @@ int terminal_width() {
 }
 
 // The parent process may have closed a standard stream (a daemon, say). The next opened file would get its number, and
-// printed text would end up in that file. The replacement of the standard output is not writable: lost text is a failure,
-// as on a full disk.
+// printed text would end up in that file. The replacement of the standard output is not writable: lost text is a
+// failure, as on a full disk.
 void reserve_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (fcntl(stream, F_GETFD) < 0 && errno == EBADF &&

@@ -114,8 +114,8 @@ void print_dispatch(const PlanReport& report) {
   const auto bytes = [](double count) { return bytes_text(static_cast<size_t>(count)); };
   const bool gathering = dispatch.all_gather < dispatch.all_to_all;
   fmt::print(
-      "            it receives {} a step with --moe-token-dispatcher-type alltoall, {} with allgather: {} is "
-      "cheaper{}\n",
+      "            it receives {} a step with --moe-token-dispatcher-type alltoall, "
+      "{} with allgather: {} is cheaper{}\n",
       bytes(dispatch.all_to_all), bytes(dispatch.all_gather), gathering ? "allgather" : "alltoall",
       gathering == dispatch.gathers ? " (this plan)" : "");
 }
@@ -196,8 +196,8 @@ void print_pairs(const PlanReport& report) {
              report.pairs);
   if (report.overlapped_seconds)
     fmt::print(
-        "            if ranks overlap both halves of a pair, so that it takes as long as the longer one, a "
-        "step takes {}\n",
+        "            if ranks overlap both halves of a pair, "
+        "so that it takes as long as the longer one, a step takes {}\n",
         seconds_text(*report.overlapped_seconds));
   else
     fmt::print("            in this order the halves of a pair would deadlock if they overlapped\n");

@@ -105,8 +105,8 @@ void print_times(const RecommendPlan& plan) {
   row("step", plan.step.times.step, plan.measured ? plan.measured->step : 0);
   if (plan.measured)
     fmt::print(
-        "            parts in steps whose parts are waited for one by one, the step in others that are "
-        "not\n");
+        "            parts in steps whose parts are waited for one by one, "
+        "the step in others that are not\n");
   fmt::print("            {:.0f} samples/s predicted", samples / plan.step.times.step);
   fmt::print("{}\n", plan.measured ? fmt::format(", {:.0f} measured", samples / plan.measured->step) : "");
   if (plan.measured && plan.loads.size() > 1)

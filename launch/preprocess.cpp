@@ -60,9 +60,9 @@ void print_growth(const PreprocessResult& result) {
   }
 }
 
-// What a training step needs memory for follows from the longest bag, however many are short.
+// The memory of a training step follows from the longest bag, however many are short.
 void print_bags(const PreprocessResult& result) {
-  constexpr int64_t kLong = 100;  // ids; of shorter bags memory is no matter
+  constexpr int64_t kLong = 100;  // ids; shorter bags need little memory
   constexpr double kOutlier = 20;
   for (const PreprocessResult::Bags& bags : result.bags) {
     const ClickFolder::Table& table = result.folder.tables[static_cast<size_t>(bags.table)];

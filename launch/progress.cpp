@@ -193,10 +193,10 @@ void Progress::on_start(const RunReport& report) {
                   report.peak_flops / 1e9));
   print_line(steps_text(report));
   if (report.eval_samples < report.eval_samples_asked)
-    print_line(fmt::format(
-        "evaluation  {} samples each time, all of the validation part: --eval-iters asks for {}, and none is "
-        "taken twice",
-        report.eval_samples, report.eval_samples_asked));
+    print_line(
+        fmt::format("evaluation  {} samples each time, all of the validation part: "
+                    "--eval-iters asks for {}, and none is taken twice",
+                    report.eval_samples, report.eval_samples_asked));
 }
 
 namespace {

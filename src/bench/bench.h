@@ -82,8 +82,9 @@ NodeCores measuring_cores(Communicator& world, int threads);
 
 // Measures what a rank reaches on this machine while all ranks do the same, in the form that `plan --hardware` reads:
 // products, the attention of the configured model, memory, sums and messages between ranks, which are assumed to share
-// a node (a single rank measures these between two threads). Peaks are the measured rates, with shares of 1. Values that are not measured are those of the built-in cpu or
-// h100; on devices these include everything between ranks, because sums and messages here go through the host's memory.
+// a node (a single rank measures these between two threads). Peaks are the measured rates, with shares of 1. Values
+// that are not measured are those of the built-in cpu or h100; on devices these include everything between ranks,
+// because sums and messages here go through the host's memory.
 Hardware bench_hardware(Communicator& world, const BenchConfig& config);
 
 }  // namespace trifold

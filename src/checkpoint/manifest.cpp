@@ -128,7 +128,7 @@ TensorInfo parse_tensor(const JsonView& value, const std::vector<FileInfo>& file
   for (const PieceInfo& piece : tensor.pieces) {
     if (piece.file < 0 || static_cast<size_t>(piece.file) >= files.size() ||
         files[static_cast<size_t>(piece.file)].role != FileInfo::Role::Shard)
-      bad_input("tensor {}: box {} is in file number {}, which is no shard", tensor.name,
+      bad_input("tensor {}: box {} is in file number {}, which is not a shard", tensor.name,
                 to_string(piece.rect), piece.file);
     const FileInfo& file = files[static_cast<size_t>(piece.file)];
     const int64_t bytes = piece.rect.elements() * static_cast<int64_t>(size_of(tensor.dtype));

@@ -18,7 +18,7 @@ inline constexpr std::string_view kViewName = "view.h5";
 inline constexpr std::string_view kLatestName = "LATEST";
 inline constexpr std::string_view kBestName = "BEST";  // the same for the best one (--save-best)
 
-// What a run needs in addition to its tensors to continue. The JSON values are stored unchanged and not
+// The state besides its tensors that a run needs to continue. The JSON values are stored unchanged and not
 // interpreted here.
 struct CheckpointMeta {
   int64_t step = 0;              // training steps done

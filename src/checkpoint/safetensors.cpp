@@ -199,8 +199,8 @@ SafetensorsFile::SafetensorsFile(const fs::path& path) : file_(open_readable(pat
     file_.read(&length, kLengthBytes, 0);
     if (length > static_cast<uint64_t>(std::min(kMostHeaderBytes, size - kLengthBytes)))
       bad_input(
-          "it is truncated or not a safetensors file: it claims a header of {} bytes, but has {} bytes in "
-          "all",
+          "it is truncated or not a safetensors file: "
+          "it claims a header of {} bytes, but has {} bytes in all",
           length, size);
     text.resize(length);
     file_.read(text.data(), text.size(), kLengthBytes);

@@ -68,7 +68,7 @@ std::string this_process() {
   return fmt::format("process {} on host {}", ::getpid(), host.data());
 }
 
-// What the run that locked an open folder has written about itself; empty if it cannot be read.
+// The note that the run that locked an open folder left about itself; empty if it cannot be read.
 std::string owner_of(int folder) {
   const int file = ::openat(folder, std::string(kOwnerName).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) return {};

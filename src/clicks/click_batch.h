@@ -1,8 +1,8 @@
 // ClickBatch: the samples of one rank for one step of a recommender, and the schema they follow.
 //
-// A sample has a label (1: clicked) or several, `dense` numbers and one bag of ids for each embedding table. The bags of
-// a batch are stored by table: `lengths[t]` has the number of ids of each sample in table t, `ids[t]` the ids back to back in
-// sample order, so that lookups and exchanges, which go table by table, read them sequentially.
+// A sample has a label (1: clicked) or several, `dense` numbers and one bag of ids for each embedding table. The bags
+// of a batch are stored by table: `lengths[t]` has the number of ids of each sample in table t, `ids[t]` the ids back
+// to back in sample order, so that lookups and exchanges, which go table by table, read them sequentially.
 #pragma once
 
 #include <algorithm>
@@ -68,8 +68,8 @@ struct ClickSchema {
 // positive.
 void check_schema(const ClickSchema& schema);
 
-// Views into a ClickBatchBuffer, B = samples, L = labels of a sample. Samples from `real` on are padding: weight 0, label 0, dense 0,
-// no ids; a mean over samples divides by the sum of the weights.
+// Views into a ClickBatchBuffer, B = samples, L = labels of a sample. Samples from `real` on are padding: weight 0,
+// label 0, dense 0, no ids; a mean over samples divides by the sum of the weights.
 struct ClickBatch {
   int64_t first_sample = 0;  // index of sample 0 in reading order
   int64_t samples = 0;
@@ -132,8 +132,8 @@ class ClickBatchBuffer {
 };
 
 // Consecutive real samples of a batch that is being filled. Set for each, in ascending order and counted from the
-// part's first: label(i) = ..., or leave_out(i, l) where the sample lacks label l, dense(i)[d] = ..., and a bag for each
-// table. Anything not set is 0 or empty.
+// part's first: label(i) = ..., or leave_out(i, l) where the sample lacks label l, dense(i)[d] = ..., and a bag for
+// each table. Anything not set is 0 or empty.
 class ClickPart {
  public:
   int64_t first() const { return begin_; }  // index of its first sample in the batch

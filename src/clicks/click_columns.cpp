@@ -140,8 +140,8 @@ void ColumnClicks::check_last_end(size_t table) const {
   if (const auto& weights = weights_[table];
       weights && weights->size() != ids.size() / bytes * int64_t{sizeof(float)})
     bad_input(
-        "{}: has {} bytes; the {} ids of {} need {}: one of the files is truncated, or they do not belong "
-        "together",
+        "{}: has {} bytes; the {} ids of {} need {}: one of the files is truncated, "
+        "or they do not belong together",
         weights->path(), weights->size(), last, ids.path(), last * sizeof(float));
 }
 
@@ -226,7 +226,7 @@ std::optional<int64_t> ColumnClicks::longest_bag(int table) const {
 
 void ColumnClicks::add_keys(int table, std::span<const int64_t> positions, std::vector<uint64_t>& out) const {
   const auto t = static_cast<size_t>(table);
-  check(schema_.table(table).keyed(), "the ids of table {} are no keys", schema_.table(table).name);
+  check(schema_.table(table).keyed(), "the ids of table {} are not keys", schema_.table(table).name);
   const std::byte* data = ids_[t].bytes().data();
   const int64_t bytes = id_bytes_[t];
   for (const int64_t position : positions) {

@@ -80,12 +80,15 @@ std::unique_ptr<ClickSource> open_split_binary(const std::string& path, const Cl
   return std::make_unique<ColumnClicks>(split.files, split.schema, ClickRules{DenseTransform::None, policy});
 }
 
+[[noreturn]] void refuse_raw(const std::string& path, std::string_view kind, std::string_view remedy = "") {
+  bad_input(
+      "{}: {} must be preprocessed: {}run `trifold preprocess` and give the folder that it makes, "
+      "or name with --dictionaries-of the preprocessed folder whose encoding to use",
+      path, kind, remedy);
+}
+
 void refuse_packed(const std::string& path) {
-  if (packing_of(path) != Packing::None)
-    bad_input(
-        "{}: packed text must be preprocessed: unpack it, or run `trifold preprocess` and give the folder that "
-        "it makes, or name with --dictionaries-of a folder whose encoding this file shall have",
-        path);
+  if (packing_of(path) != Packing::None) refuse_raw(path, "packed text", "unpack it, or ");
 }
 
 }  // namespace
@@ -112,16 +115,8 @@ std::string find_click_format(const std::string& path) {
   if (!fs::exists(path, ignored)) bad_input("{}: there is no such file or folder", path);
   const std::string name = fs::path(path).filename().string();
   for (const char* ending : {".parquet", ".npz", ".npy"})
-    if (name.ends_with(ending))
-      bad_input(
-          "{}: {} files must be preprocessed: run `trifold preprocess` and give the folder that it makes, or "
-          "name with --dictionaries-of a folder whose encoding these files shall have",
-          path, ending);
-  if (is_norm_file(path))
-    bad_input(
-        "{}: HugeCTR's Norm files must be preprocessed: run `trifold preprocess` and give the folder that it "
-        "makes, or name with --dictionaries-of a folder whose encoding these files shall have",
-        path);
+    if (name.ends_with(ending)) refuse_raw(path, std::string(ending) + " files");
+  if (is_norm_file(path)) refuse_raw(path, "HugeCTR's Norm files");
   if (name.ends_with(".bin")) return "mlperf-bin";
   for (const char* ending : {".txt", ".tsv", ".csv"})
     if (name.ends_with(ending)) return "text";

@@ -311,8 +311,8 @@ int64_t rows_of_keys(const ClickFolder& clicks, const std::string& folder, size_
                      const std::vector<int64_t>& rows) {
   if (rows.empty())
     bad_input(
-        "{}: its ids are keys, which get rows while a model trains: give --table-rows, as many as each table shall "
-        "have",
+        "{}: its ids are keys, which get rows while a model trains: "
+        "give the rows of each table as --table-rows",
         folder);
   if (rows.size() != 1 && rows.size() != clicks.tables.size())
     bad_input("{}: has {} tables, --table-rows has {} numbers", folder, clicks.tables.size(), rows.size());

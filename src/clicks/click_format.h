@@ -15,8 +15,9 @@
 // the older ones with their rows.
 //
 // All numbers are little-endian. Each column has its own file, so a rank may read only its tables. The folder gets its
-// name once it is complete. clicks.json has version 7 if tables are shared, 6 if ids are keys, 5 if samples have several labels, 4 if ids have weights, 3 if there
-// are bags, 2 if a dictionary has hashes of 8 bytes, else 1; earlier programs reject versions that they do not know.
+// name once it is complete. clicks.json has version 7 if tables are shared, 6 if ids are keys, 5 if samples have
+// several labels, 4 if ids have weights, 3 if there are bags, 2 if a dictionary has hashes of 8 bytes, else 1; earlier
+// programs reject versions that they do not know.
 #pragma once
 
 #include <cstdint>

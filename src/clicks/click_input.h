@@ -50,12 +50,12 @@ class ClickInput {
 };
 
 // The files that the paths name, in their order: a file itself; for a folder all click files in it and its subfolders
-// (.csv, .tsv, .txt, day_*, packed or not; .parquet; for arrays NAME_labels.npy and .npz; Norm files), by path. BadInput
-// for a path that does not exist, and for a folder without such files.
+// (.csv, .tsv, .txt, day_*, packed or not; .parquet; for arrays NAME_labels.npy and .npz; Norm files), by path.
+// BadInput for a path that does not exist, and for a folder without such files.
 std::vector<std::string> click_inputs(const std::vector<std::string>& paths);
 
-// Whether `path` is taken for a Norm file of HugeCTR: its name ends in .data, and a byte of what would be its header is 0,
-// unlike in text.
+// Whether `path` is taken for a Norm file of HugeCTR: its name ends in .data, and a byte of what would be its header
+// is 0, unlike in text.
 bool is_norm_file(const std::string& path);
 
 // The start of the first line of `text` at `at` or later, after 0; a position inside the line if it is too long.

@@ -106,7 +106,7 @@ TextColumn header_column(std::string_view field) {
   return {TextColumn::Kind::Ignored, 0, shown};
 }
 
-// What messages say of the names of columns.
+// The origin of the names of columns, for messages.
 struct HeaderPlace {
   std::string where;      // file, and line of a text
   std::string_view what;  // has the names

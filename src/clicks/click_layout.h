@@ -34,12 +34,12 @@ TextLayout criteo_layout(bool labels);
 TextLayout find_layout(const MappedFile& file, std::string_view format = "auto");
 
 // The same for the beginning of the text of the file `path`, after its byte order mark. With `columns` the file has a
-// header with these names, unless they list those of a file without one; BadInput if the header lacks one of them, has it
-// twice, or uses another separator.
+// header with these names, unless they list those of a file without one; BadInput if the header lacks one of them, has
+// it twice, or uses another separator.
 TextLayout find_layout(const std::string& path, std::string_view text, std::string_view format,
                        const std::optional<NamedColumns>& columns);
 
-// The layout of a file that is no text but has columns with these names, by the same rules; its ids are decimal where
+// The layout of a file that is not text but has columns with these names, by the same rules; its ids are decimal where
 // no options name its columns.
 TextLayout layout_of_names(const std::string& path, const std::vector<std::string>& names,
                            const std::optional<NamedColumns>& columns);

@@ -26,7 +26,7 @@ ClickSlice::ClickSlice(const ClickSource& whole, int64_t begin, int64_t end)
 }
 
 void ClickSource::add_keys(int table, std::span<const int64_t>, std::vector<uint64_t>&) const {
-  fail("the ids of table {} are no keys", schema().table(table).name);
+  fail("the ids of table {} are not keys", schema().table(table).name);
 }
 
 std::vector<int64_t> ClickSlice::in_whole(std::span<const int64_t> positions) const {

@@ -26,7 +26,7 @@ class ClickSource {
   // reading all of them. For messages: it may read a file.
   virtual std::optional<int64_t> longest_bag(int /*table*/) const { return std::nullopt; }
 
-  // The keys of stored samples in a table whose ids are keys, bag after bag, behind those in `out`.
+  // The keys of stored samples in a table whose ids are keys, bag after bag, appended to `out`.
   virtual void add_keys(int table, std::span<const int64_t> positions, std::vector<uint64_t>& out) const;
 
   // Stored samples [first, first + count), and padding up to `batch_samples` (default: none).
@@ -85,8 +85,8 @@ class ClickFeed {
   int64_t batches_per_epoch() const { return (source_.samples() + global_ - 1) / global_; }
   // Samples of global batch `step` (counted from 0) over all ranks.
   int64_t real_samples(int64_t step) const;
-  // The stored positions of all samples of global batch `step`, in place of those in `out`; and the keys in a table of the
-  // samples at such positions.
+  // The stored positions of all samples of global batch `step`, in place of those in `out`; and the keys in a table of
+  // the samples at such positions.
   void positions(int64_t step, std::vector<int64_t>& out) const;
   void keys(std::span<const int64_t> positions, int table, std::vector<uint64_t>& out) const;
   // Fills `out` with samples [rank * share, (rank + 1) * share) of global batch `step`; those beyond its end

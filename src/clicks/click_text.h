@@ -84,7 +84,7 @@ struct ClickLine {
 bool parse_line(const TextLayout& layout, std::string_view line, ClickLine& out);
 // "column C3: 'xy' is not a hash: up to 8 hexadecimal digits"
 std::string explain_line(const TextLayout& layout, std::string_view line);
-// What a column of labels must hold, for messages.
+// The values that a column of labels may have, for messages.
 std::string wanted_label(const LabelRule& rule);
 // The id of a table as written in a valid line: "77", or "'4d' (hexadecimal, 77 in decimal)".
 std::string shown_id(const TextLayout& layout, std::string_view line, int table);

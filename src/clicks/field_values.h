@@ -1,5 +1,5 @@
-// What the values of columns mean that options name (clicks/click_layout.h), whether they come as text or, from files
-// that have types, as numbers.
+// The meaning of values in the columns that options name (clicks/click_layout.h), whether they come as text or, from
+// files that have types, as numbers.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ bool is_missing(const FieldRules& rules, std::string_view text);
 
 std::string_view without_blanks(std::string_view text);
 
-// Cuts a text with a weight, as in comedy:0.5, at its last colon. Nothing unless a finite number is behind it.
+// Cuts a text with a weight, as in comedy:0.5, at its last colon. Nothing unless a finite number follows it.
 std::optional<float> take_weight(std::string_view& text);
 
 // Appends the hashes of the texts between the separators that are not missing, and their weights where the column has

@@ -18,8 +18,8 @@ std::string_view text_of(CallProblem problem) {
     case CallProblem::Parts:
       return "its larger tensor must hold exactly one part per rank, each as long as the smaller";
     case CallProblem::Rows:
-      return "its row counts must be one per rank, not negative, and add up to the first dims of `in` and "
-             "`out`";
+      return "its row counts must be one per rank, not negative, "
+             "and add up to the first dims of `in` and `out`";
     case CallProblem::RowShape:
       return "the rows of its `in` and `out` must have one length";
     case CallProblem::Root:

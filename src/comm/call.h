@@ -19,7 +19,7 @@ namespace trifold {
 
 enum class CallKind : uint8_t { AllReduce, ReduceScatter, AllGather, AllToAll, Broadcast, Split, Barrier };
 
-// What is wrong with the arguments on the calling rank.
+// The first mistake in the arguments on the calling rank.
 enum class CallProblem : uint8_t {
   None,
   Dtypes,     // `in` and `out` have different dtypes

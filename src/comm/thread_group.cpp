@@ -5,24 +5,17 @@
 #include <algorithm>
 #include <thread>
 
+#include "core/spin_condition.h"
+
 namespace trifold {
 
 namespace {
 
-// A waiting rank spins for this long before it sleeps: longer than the gap between ranks that work in step. Ranks that share
-// cores sleep at once: a spinning rank would keep the others from arriving, and one that yields instead loses a whole time
-// slice to any other program on the machine.
+// A waiting rank spins for this long before it sleeps: longer than the gap between ranks that work in step. Ranks that
+// share cores sleep at once: a spinning rank would keep the others from arriving, and one that yields instead loses a
+// whole time slice to any other program on the machine.
 constexpr std::chrono::microseconds kSpin{40};
-constexpr int kPausesPerLook = 16;
 constexpr uint64_t kExchange = 255;  // in place of a CallKind
-
-void pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#else
-  std::this_thread::yield();
-#endif
-}
 
 }  // namespace
 
@@ -129,13 +122,7 @@ void ThreadGroup::wake_all() noexcept {
 
 bool ThreadGroup::spin(FunctionRef<bool()> ready) const {
   if (ready() || world_.oversubscribed) return ready();
-  const auto end = Clock::now() + kSpin;
-  do {
-    for (int i = 0; i < kPausesPerLook; ++i) {
-      if (ready()) return true;
-      pause();
-    }
-  } while (Clock::now() < end && !world_.aborted());
+  trifold::spin(kSpin, [&] { return ready() || world_.aborted(); });
   return ready();
 }
 

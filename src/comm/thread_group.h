@@ -83,7 +83,7 @@ struct ThreadPost {
   std::string refusal;  // why the receiver did not take it
 };
 
-// What a rank publishes to the others during a collective.
+// The data that a rank publishes to the others during a collective.
 struct ThreadOffer {
   Call call;
   void* out = nullptr;
@@ -117,7 +117,7 @@ class ThreadGroup {
   using Copy = FunctionRef<void(void* to, const void* from, size_t bytes)>;
   void exchange(int rank, std::span<const ThreadTransfer> transfers, Copy copy);
 
-  // What this rank waits for in this group; empty if it does not wait.
+  // Says what this rank waits for in this group; empty if it does not wait.
   std::string waiting(int rank) const;
   // The last call that this rank completed.
   struct LastCall {

@@ -171,16 +171,15 @@ class RecommenderGraph {
       case DenseTransform::LogMin:
         break;
     }
-    bad_input(
-        "{}: its dense numbers were transformed by logmin, whose least number the checkpoint does not have",
-        from_.directory().string());
+    bad_input("{}: its dense numbers were transformed by logmin, whose minimum is not in the checkpoint",
+              from_.directory().string());
   }
   DenseTransform transform() const {
     if (stored_.transform) return *stored_.transform;
     bad_input(
         "{}: the checkpoint does not say how its {} dense numbers were transformed, so that the file could not "
-        "transform them likewise: go on with the run for a step, with --dense-transform as it was, and convert "
-        "what that saves",
+        "transform them likewise: go on with the run for a step, "
+        "with --dense-transform as it was, and convert what that saves",
         from_.directory().string(), shape_.dense);
   }
   std::string logarithm(const std::string& x, float more) {
@@ -299,8 +298,8 @@ ExportedOnnx export_onnx(CheckpointReader& from, const ConvertConfig& config) {
   const std::string name = from.directory().string();
   if (std::filesystem::path(config.save).extension() != ".onnx")
     bad_input(
-        "{} is a checkpoint of a recommender, which becomes one file: --save {} ends neither in .onnx nor in "
-        ".safetensors",
+        "{} is a checkpoint of a recommender, which becomes one file: "
+        "--save {} ends neither in .onnx nor in .safetensors",
         name, config.save);
   check_writable_file("--save", config.save);
   if (config.dtype || config.seq_length)
@@ -323,8 +322,8 @@ ExportedOnnx export_onnx(CheckpointReader& from, const ConvertConfig& config) {
   const StoredRecommender stored = stored_recommender(from);
   if (stored.setup.schema.keyed())
     bad_input(
-        "{}: ONNX files take the rows of tables, and this model gets them from keys as it trains: trifold score "
-        "predicts with it",
+        "{}: an ONNX file needs the row of each id, but this model assigns rows to keys as it trains: "
+        "trifold score predicts with it",
         from.directory().string());
   OnnxFile onnx;
   RecommenderGraph(from, stored, onnx).build();

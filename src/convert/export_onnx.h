@@ -27,7 +27,8 @@ struct ExportedOnnx {
 };
 
 // Writes config.save, a name that ends in .onnx. BadInput for another name, for options that have no effect here,
-// and for a checkpoint that is damaged, that does not say how its dense numbers were transformed, or whose weights take 2 GiB or more.
+// and for a checkpoint that is damaged, that does not say how its dense numbers were transformed, or whose weights
+// take 2 GiB or more.
 ExportedOnnx export_onnx(CheckpointReader& from, const ConvertConfig& config);
 
 }  // namespace trifold

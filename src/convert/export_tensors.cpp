@@ -103,7 +103,7 @@ class TensorExport {
 
   void open_older(const std::string& path, const StoredRecommender& stored) {
     older_.emplace(path);
-    if (!is_recommender(*older_)) bad_input("--changed-since {}: is no checkpoint of a recommender", path);
+    if (!is_recommender(*older_)) bad_input("--changed-since {}: is not a checkpoint of a recommender", path);
     stored_recommender(*older_);  // its tensors are those of a model, in their shapes
     nlohmann::json then = older_->meta().model, now = from_.meta().model;
     for (nlohmann::json* model : {&then, &now})
@@ -130,7 +130,7 @@ class TensorExport {
     if (found == nullptr) bad_input("{}: has no weight {}", reader.directory().string(), weight);
     return *found;
   }
-  // The owners of the rows of a table; null if its ids are no keys.
+  // The owners of the rows of a table; null if its ids are not keys.
   static const TensorInfo* keys_of(const CheckpointReader& reader, const std::string& weight) {
     const TensorInfo* keys = reader.find(fmt::format("{}/{}", kKeysKind, weight));
     if (keys == nullptr) return nullptr;

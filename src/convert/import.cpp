@@ -270,9 +270,9 @@ Converted import_model(const ConvertConfig& config, const std::function<void(std
   const SaveOptions options{.run_id = random_id(), .folder = &target, .warn = warn};
   for (const std::string& warning : target.warnings()) options.report(warning);
   if (sources.skipped > 0)
-    options.report(fmt::format(
-        "{} tensors of the layers behind the model's {} are left out: they predict further tokens",
-        sources.skipped, model.num_layers));
+    options.report(
+        fmt::format("{} tensors of the layers after the model's {} are left out: they predict further tokens",
+                    sources.skipped, model.num_layers));
   NewCheckpoint checkpoint(config.save, 0, bytes, options);
   ShardFile file(checkpoint.folder() / "shard_00000.h5", 0, boxes);
   Importer importer(file, static_cast<int64_t>(config.max_memory * (1 << 20) / 4));

@@ -12,7 +12,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "numbers of tensors are stored in that order");
 
-// Wire types: how a field goes on behind its key.
+// Wire types: the encoding of a field's value, after its key.
 constexpr uint64_t kVarint = 0;
 constexpr uint64_t kLengthAndBytes = 2;
 
@@ -135,7 +135,7 @@ void OnnxFile::write(const Write& write) const {
   ProtoMessage graph = graph_;
   graph.bytes(2, "recommender");
   size_t bytes = graph.text().size();
-  std::vector<ProtoMessage> heads;  // what stands in front of each weight's numbers
+  std::vector<ProtoMessage> heads;  // the bytes in front of each weight's numbers
   for (const Weight& weight : weights_) {
     const size_t numbers = static_cast<size_t>(weight.shape.elements()) * sizeof(float);
     ProtoMessage field;

@@ -2,7 +2,7 @@
 // programs compute. Operations are added in the order in which they are computed; each makes one tensor, known by
 // its name. Weights stay where they are until the file is written, a piece at a time.
 //
-// The format is protocol buffers: numbered fields, each a number of variable length or bytes behind their length.
+// The format is protocol buffers: numbered fields, each a number of variable length, or bytes preceded by their length.
 // A file has less than 2 GiB, which is as long as such a message may be.
 #pragma once
 
@@ -23,7 +23,7 @@ class ProtoMessage {
  public:
   ProtoMessage& number(int field, uint64_t value);
   ProtoMessage& bytes(int field, std::string_view value);  // a text, or another message
-  // Says that a field of so many bytes begins, which the caller writes behind the text.
+  // Begins a field of so many bytes, which the caller writes after the text.
   ProtoMessage& begin_bytes(int field, size_t count);
   const std::string& text() const { return text_; }
 
@@ -47,7 +47,7 @@ class OnnxFile {
   std::string integers(const std::vector<int64_t>& values);  // a constant, i64 [n]
   std::string number(float value);                           // a constant, [1]
 
-  // The name of what it makes. `numbers` and `lists` are attributes.
+  // Returns the name of its output. `numbers` and `lists` are attributes.
   using Number = std::pair<const char*, int64_t>;
   using List = std::pair<const char*, std::vector<int64_t>>;
   std::string add(const char* operation, const std::vector<std::string>& inputs,

@@ -12,7 +12,7 @@
 
 namespace trifold {
 
-// What kind of failure this is; the command line maps it to its exit status.
+// The kind of failure; the command line maps it to its exit status.
 enum class ErrorKind {
   Failure,   // something broke while running: exit status 1
   BadInput,  // the configuration, a file or a value given by the user is wrong: exit status 2

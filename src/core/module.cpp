@@ -54,8 +54,8 @@ void* function_in(void* module, const char* file, const char* name) {
 
 void check_module_version(const char* file, int64_t found, int64_t expected) {
   check(found == expected,
-        "the module {} belongs to another build of Trifold (version {}, not {}): build and install both "
-        "together",
+        "the module {} belongs to another build of Trifold (version {}, not {}): "
+        "build and install both together",
         file, found, expected);
 }
 

@@ -24,7 +24,7 @@ struct RowRun {
   bool operator==(const RowRun&) const = default;
 };
 
-// Which runs of a sequence a rank holds: one from either end, or one.
+// The part of a sequence that a rank holds: a run from either end, or one run.
 enum class RowCut { BothEnds, Consecutive };
 
 class SequenceRows {
@@ -41,8 +41,8 @@ class SequenceRows {
   static SequenceRows zig_zag(int64_t length, int part, int parts) {
     if (parts == 1) return SequenceRows(length);
     check(length % (2 * parts) == 0,
-          "a sequence of {} positions cannot be cut into {} equal runs, two for each of {} context-parallel "
-          "ranks",
+          "a sequence of {} positions cannot be cut into {} equal runs, "
+          "two for each of {} context-parallel ranks",
           length, 2 * parts, parts);
     const int64_t each = length / (2 * parts);
     SequenceRows rows;

@@ -20,11 +20,11 @@ class Task {
   template <class Work>
   requires(!std::is_same_v<std::remove_cvref_t<Work>, Task>) explicit Task(Work&& work)
       : type_(&kType<std::decay_t<Work>>) {
-    using Held = std::decay_t<Work>;
-    static_assert(sizeof(Held) <= kBytes && alignof(Held) <= alignof(std::max_align_t),
+    using Callable = std::decay_t<Work>;
+    static_assert(sizeof(Callable) <= kBytes && alignof(Callable) <= alignof(std::max_align_t),
                   "this callable captures too much for a Task");
-    static_assert(std::is_nothrow_move_constructible_v<Held>, "moving a Task cannot fail");
-    ::new (static_cast<void*>(memory_)) Held(std::forward<Work>(work));
+    static_assert(std::is_nothrow_move_constructible_v<Callable>, "moving a Task cannot fail");
+    ::new (static_cast<void*>(memory_)) Callable(std::forward<Work>(work));
   }
   ~Task() { reset(); }
   Task(Task&& other) noexcept : type_(std::exchange(other.type_, nullptr)) {
@@ -51,13 +51,13 @@ class Task {
     void (*move)(void* to, void* from);  // and destroys the source
     void (*destroy)(void*);
   };
-  template <class Held>
-  static constexpr Type kType{[](void* held) { (*static_cast<Held*>(held))(); },
+  template <class Callable>
+  static constexpr Type kType{[](void* callable) { (*static_cast<Callable*>(callable))(); },
                               [](void* to, void* from) {
-                                ::new (to) Held(std::move(*static_cast<Held*>(from)));
-                                std::destroy_at(static_cast<Held*>(from));
+                                ::new (to) Callable(std::move(*static_cast<Callable*>(from)));
+                                std::destroy_at(static_cast<Callable*>(from));
                               },
-                              [](void* held) { std::destroy_at(static_cast<Held*>(held)); }};
+                              [](void* callable) { std::destroy_at(static_cast<Callable*>(callable)); }};
 
   const Type* type_ = nullptr;
   alignas(std::max_align_t) std::byte memory_[kBytes];

@@ -3,43 +3,14 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <chrono>
 #include <system_error>
 
 #include "core/error.h"
 
 namespace trifold {
 
-namespace {
-
-// Longer than the gap between two operations of a step, too short to be noticed. A duration instead of a
-// count, because a pause takes 10 to 50 nanoseconds, depending on the processor.
-constexpr std::chrono::microseconds kSpin{50};
-constexpr int kPausesPerLook = 16;  // between two looks at the clock
-
-void pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
-
-// Waits until `value` differs from `old`: first by spinning, then by sleeping.
-void await_change(const std::atomic<uint32_t>& value, uint32_t old) {
-  const auto begin = std::chrono::steady_clock::now();
-  do {
-    for (int i = 0; i < kPausesPerLook; ++i) {
-      if (value.load(std::memory_order_acquire) != old) return;
-      pause();
-    }
-  } while (std::chrono::steady_clock::now() - begin < kSpin);
-  value.wait(old, std::memory_order_acquire);
-}
-
-}  // namespace
-
-ThreadPool::ThreadPool(int size) : size_(size) {
+ThreadPool::ThreadPool(int size) : size_(size), parts_(static_cast<size_t>(std::max(size, 1))) {
   check(size >= 1, "a thread pool needs at least one worker, not {}", size);
-  errors_.resize(static_cast<size_t>(size));
   threads_.reserve(static_cast<size_t>(size - 1));
   try {
     for (int worker = 1; worker < size; ++worker) threads_.emplace_back([this, worker] { work(worker); });
@@ -53,18 +24,26 @@ ThreadPool::ThreadPool(int size) : size_(size) {
 ThreadPool::~ThreadPool() { stop(); }
 
 void ThreadPool::stop() {
-  stopping_.store(true, std::memory_order_release);
-  generation_.fetch_add(1, std::memory_order_release);
-  generation_.notify_all();
+  stopping_.store(true);
+  generation_.fetch_add(1);
+  called_.notify_all();
   for (std::thread& thread : threads_) thread.join();
+}
+
+// Whether the calling thread is the one that computes the worker's part in this generation. A generation does not end
+// before each of its parts was taken, so a worker that is late for one finds a higher number here.
+bool ThreadPool::take(int worker, uint64_t generation) {
+  uint64_t last = generation - 1;
+  return parts_[static_cast<size_t>(worker)].taken.compare_exchange_strong(last, generation);
 }
 
 void ThreadPool::call(int worker) {
   try {
     (*body_)(worker);
   } catch (...) {
-    errors_[static_cast<size_t>(worker)] = std::current_exception();
+    parts_[static_cast<size_t>(worker)].error = std::current_exception();
   }
+  if (pending_.fetch_sub(1) == 1) ended_.notify_all();
 }
 
 void ThreadPool::run(FunctionRef<void(int)> body) {
@@ -72,13 +51,13 @@ void ThreadPool::run(FunctionRef<void(int)> body) {
   check(!running_.exchange(true, std::memory_order_acquire),
         "a thread pool was asked to run while it runs: two threads share it, or work on it asks for more");
   body_ = &body;
-  pending_.store(static_cast<uint32_t>(size_ - 1), std::memory_order_relaxed);
-  generation_.fetch_add(1, std::memory_order_release);
-  generation_.notify_all();
+  pending_.store(size_, std::memory_order_relaxed);
+  const uint64_t generation = generation_.fetch_add(1) + 1;
+  called_.notify_all();
   call(0);
-  for (uint32_t left = pending_.load(std::memory_order_acquire); left != 0;
-       left = pending_.load(std::memory_order_acquire))
-    await_change(pending_, left);
+  for (int worker = 1; worker < size_; ++worker)
+    if (take(worker, generation)) call(worker);
+  ended_.wait([&] { return pending_.load() == 0; });
   const std::exception_ptr error = take_error();
   running_.store(false, std::memory_order_release);
   if (error) std::rethrow_exception(error);
@@ -86,21 +65,20 @@ void ThreadPool::run(FunctionRef<void(int)> body) {
 
 std::exception_ptr ThreadPool::take_error() {
   std::exception_ptr first;
-  for (std::exception_ptr& error : errors_) {
-    if (error && !first) first = error;
-    error = nullptr;  // a kept error would be rethrown by the next call, which did not cause it
+  for (Part& part : parts_) {
+    if (part.error && !first) first = part.error;
+    part.error = nullptr;  // a kept error would be rethrown by the next call, which did not cause it
   }
   return first;
 }
 
 void ThreadPool::work(int worker) {
-  uint32_t seen = 0;
+  uint64_t seen = 0;
   while (true) {
-    await_change(generation_, seen);
-    ++seen;
-    if (stopping_.load(std::memory_order_acquire)) return;
-    call(worker);
-    if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1) pending_.notify_all();
+    called_.wait([&] { return generation_.load() != seen; });
+    seen = generation_.load();
+    if (stopping_.load()) return;
+    if (take(worker, seen)) call(worker);
   }
 }
 

@@ -1,9 +1,9 @@
 // ThreadPool: the processor cores of one rank. The caller is one of the workers, so a pool of size 1 starts
 // no thread.
 //
-// Work is split statically: worker w of n always gets the same part, so a result never depends on timing.
-// Idle workers spin for some microseconds (a training step enqueues thousands of small operations) and then
-// sleep.
+// Work is split into one part a worker, with bounds that depend on the number of workers alone, so a result never
+// depends on timing. The caller also computes the parts of workers that have not begun when it has ended its own: a
+// worker that another program keeps from its core delays nobody. Idle workers wait as SpinCondition does.
 #pragma once
 
 #include <atomic>
@@ -13,13 +13,14 @@
 #include <vector>
 
 #include "core/function_ref.h"
+#include "core/spin_condition.h"
 
 namespace trifold {
 
 class ThreadPool {
  public:
   // `size` workers in all, at least 1. Only one thread at a time may call `run`, and a body must not call it
-  // again: in a pool of more than one worker both are an Error.
+  // again: in a pool of more than one worker both are an Error. Nor may a body wait for that of another worker.
   explicit ThreadPool(int size);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -27,8 +28,8 @@ class ThreadPool {
 
   int size() const { return size_; }
 
-  // Calls body(worker) once on every worker and returns when all have returned; rethrows the exception of the
-  // lowest worker that threw and drops the others.
+  // Calls body(worker) once for every worker and returns when all calls have returned; rethrows the exception of the
+  // lowest worker whose call threw and drops the others.
   void run(FunctionRef<void(int worker)> body);
 
   // Splits [0, count) into one contiguous part per worker, each but the last a multiple of `grain` >= 1, and
@@ -36,18 +37,26 @@ class ThreadPool {
   void parallel_for(int64_t count, int64_t grain, FunctionRef<void(int64_t begin, int64_t end)> body);
 
  private:
+  // The part of one worker.
+  struct Part {
+    std::atomic<uint64_t> taken{0};  // the last generation in which a thread began it
+    std::exception_ptr error;
+  };
+
   void work(int worker);
+  bool take(int worker, uint64_t generation);
   void call(int worker);
   void stop();
   std::exception_ptr take_error();
 
   int size_;
   FunctionRef<void(int)>* body_ = nullptr;
-  std::vector<std::exception_ptr> errors_;
-  std::atomic<uint32_t> generation_{0};  // counts calls of run(); workers wait for the next
-  std::atomic<uint32_t> pending_{0};     // workers that have not finished the current call
+  std::vector<Part> parts_;
+  std::atomic<uint64_t> generation_{0};  // counts calls of run(); workers wait for the next
+  std::atomic<int> pending_{0};          // parts of the current call that have not ended
   std::atomic<bool> stopping_{false};
   std::atomic<bool> running_{false};  // a call of run() is under way
+  SpinCondition called_, ended_;
   std::vector<std::thread> threads_;
 };
 

@@ -17,8 +17,8 @@ inline constexpr const char* kPackedEndings = ".gz, .zst, .xz or .bz2";
 class ByteReader {
  public:
   virtual ~ByteReader() = default;
-  // Fills `out` as far as there are bytes and returns their number; 0 only at the end. BadInput, naming the file and the
-  // number of its bytes that were read, if it is damaged, truncated or not of its kind.
+  // Fills `out` as far as there are bytes and returns their number; 0 only at the end. BadInput, naming the file and
+  // the number of its bytes that were read, if it is damaged, truncated or not of its kind.
   virtual size_t read(std::span<char> out) = 0;
 };
 
@@ -28,8 +28,8 @@ Packing packing_of(std::string_view path);
 // The name without its packing: "x.txt" for "x.txt.gz"; unchanged for a file that is not compressed.
 std::string_view without_packing(std::string_view path);
 
-// BadInput when the file cannot be opened or is damaged at its beginning. Successive members of a gzip file, frames of a
-// zstd file, and streams of an xz or bzip2 file are one text.
+// BadInput when the file cannot be opened or is damaged at its beginning. Successive members of a gzip file, frames of
+// a zstd file, and streams of an xz or bzip2 file are one text.
 std::unique_ptr<ByteReader> open_bytes(const std::string& path, Packing packing);
 
 // Skips `count` bytes; BadInput when there are fewer.

@@ -12,11 +12,11 @@
 
 namespace trifold {
 
-// A folder for such files, with what messages say of it.
+// A folder for such files, with the words that messages use about it.
 struct MemoryFolder {
   std::string path;
-  std::string option = "--offload";  // that names the folder
-  // One way out of too little space.
+  std::string option = "--offload";  // names the folder
+  // A remedy for too little space.
   std::string remedy = "shard the state over more ranks (--zero-stage 1 or more)";
 };
 
@@ -46,7 +46,7 @@ class FileMemory {
   // Bytes [begin, end) are not needed soon: they keep their values but are no longer resident.
   void release(size_t begin, size_t end) const;
 
-  // Copies between the file and other memory without touching the mapping: what is copied does not become resident, and
+  // Copies between the file and other memory without touching the mapping: copied pages do not become resident, and
   // a disk that fails is an Error instead of a signal. Any threads may copy different bytes at the same time.
   void read(std::byte* to, size_t begin, size_t bytes) const;
   void write(const std::byte* from, size_t begin, size_t bytes) const;

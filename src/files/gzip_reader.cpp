@@ -45,9 +45,8 @@ class GzipReader final : public ByteReader {
     const size_t count = out.size() - state_.avail_out;
     if (count == 0 && inside_)
       bad_input(
-          "{}: the gzip file is truncated: it ends at byte {}, in the middle of its data; create it again, "
-          "or "
-          "leave it out",
+          "{}: the gzip file is truncated: it ends at byte {}, in the middle of its data; "
+          "create it again, or leave it out",
           file_.path(), size_);
     return count;
   }
@@ -82,7 +81,7 @@ class GzipReader final : public ByteReader {
   std::vector<char> input_;
   z_stream state_{};
   bool inside_ = true;  // a member has begun and not ended
-  int64_t zeros_ = 0;   // between and behind members
+  int64_t zeros_ = 0;   // between and after members
 };
 
 }  // namespace

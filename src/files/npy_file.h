@@ -18,13 +18,13 @@
 
 namespace trifold {
 
-// What stands in front of the numbers.
+// The header, in front of the numbers.
 class NpyHeader {
  public:
   static constexpr size_t kMostBytes = size_t{1} << 20;
 
-  // `beginning`: the array's first bytes, kMostBytes or all `bytes` of it. BadInput, naming the array, for what is damaged
-  // or holds something else.
+  // `beginning`: the array's first bytes, kMostBytes or all `bytes` of it. BadInput, naming the array, for one that is
+  // damaged or holds something else.
   NpyHeader(std::string_view beginning, int64_t bytes, const std::string& name);
 
   const std::vector<int64_t>& shape() const { return shape_; }

@@ -1,7 +1,5 @@
 #include "files/packed_reader.h"
 
-#include <archive.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -9,6 +7,7 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "files/archive_handle.h"
 #include "files/raw_file.h"
 
 namespace trifold {
@@ -37,10 +36,6 @@ PackedForm form_of(Packing packing) {
   fail("libarchive does not read this packing here");
 }
 
-struct FreeArchive {
-  void operator()(archive* opened) const { archive_read_free(opened); }
-};
-
 // The filter is set, not guessed from the content: "x.xz" that holds something else is a mistake, and xz data within
 // "x.xz" stay as they are. The archive has one entry, the whole text ("raw"), or none where the text is empty.
 class PackedReader final : public ByteReader {
@@ -54,8 +49,8 @@ class PackedReader final : public ByteReader {
               archive_read_support_format_raw(opened) == ARCHIVE_OK &&
               archive_read_support_format_empty(opened) == ARCHIVE_OK,
           "{}: this libarchive does not read {} files", path, form.name);
-    // What is wrong with the first bytes is said by the call that reads them, but not in its result: the text
-    // then looks empty.
+    // libarchive reports a mistake in the first bytes in the call that reads them, but not in its result: the
+    // text then looks empty.
     const int status = archive_read_open_fd(opened, file_.descriptor(), kPackedInput);
     if (status != ARCHIVE_OK || archive_errno(opened) != 0 || size_ == 0) refuse();
     archive_entry* entry = nullptr;
@@ -97,7 +92,7 @@ class PackedReader final : public ByteReader {
   void expect_end() const {
     if (taken() < size_)
       bad_input(
-          "{}: is a damaged {} file (what follows byte {} is no {} data): create it again, or leave it out",
+          "{}: is a damaged {} file (from byte {} on it is not {} data): create it again, or leave it out",
           file_.path(), form_.name, taken(), form_.name);
   }
 
@@ -126,12 +121,12 @@ class PackedReader final : public ByteReader {
           file_.path(), form_.name);
     if (const auto behind = bytes_behind_xz())
       bad_input(
-          "{}: is a damaged xz file (what follows byte {} is no xz data): create it again, or leave it out",
+          "{}: is a damaged xz file (from byte {} on it is not xz data): create it again, or leave it out",
           file_.path(), *behind);
     if (taken() >= size_)
       bad_input(
-          "{}: the {} file is truncated: it ends at byte {}, in the middle of its data; create it again, or "
-          "leave it out",
+          "{}: the {} file is truncated: it ends at byte {}, in the middle of its data; "
+          "create it again, or leave it out",
           file_.path(), form_.name, size_);
     bad_input("{}: is a damaged {} file ({}, at byte {}): create it again, or leave it out", file_.path(),
               form_.name, text != nullptr ? text : "unreadable", taken());
@@ -140,7 +135,7 @@ class PackedReader final : public ByteReader {
   RawFile file_;
   int64_t size_;
   PackedForm form_;
-  std::unique_ptr<archive, FreeArchive> archive_;
+  ArchiveHandle archive_;
   bool ended_ = false;
 };
 

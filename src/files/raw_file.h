@@ -1,7 +1,8 @@
 // RawFile: reading and writing arrays of numbers in a file at any offset, from several threads at a time.
 //
-// There are two classes because File (files/file.h) is for what a run keeps: it syncs, reserves space and announces each
-// write to the other ranks, which allocates; a RawFile, for scratch and prepared data, does nothing but read and write.
+// There are two classes because File (files/file.h) is for what a run keeps: it syncs, reserves space and announces
+// each write to the other ranks, which allocates; a RawFile, for scratch and prepared data, does nothing but read and
+// write.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What ZeRO shards in a run, over which ranks, and in units of what size: decided from the configuration and
-// the nodes of the ranks.
+// ZeRO's decisions for a run: the state that is sharded, the ranks that share it, and the size of units. They follow
+// from the configuration and the nodes of the ranks.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace trifold {
 // on one.
 std::vector<int> planned_nodes(int ranks, const std::optional<int>& ranks_per_node);
 
-// What ZeRO shards, and over which ranks: as many as --zero-group-size gives, all of them, or those on one
+// The state that ZeRO shards, and the ranks that share it: as many as --zero-group-size gives, all, or those on one
 // node. `nodes` is indexed by rank; empty: all on one. BadInput if the nodes do not cut the data axis into
 // equal groups of at least 2 ranks.
 ZeroSharing zero_sharing(const ZeroConfig& config, const MeshSizes& sizes, std::span<const int> nodes);

@@ -9,7 +9,8 @@
 namespace trifold {
 
 MeshSizes mesh_sizes(const MeshConfig& config);
-// What a checkpoint says of the mesh it was written on; the context axis and those of experts only where they are cut.
+// The record in a checkpoint of the mesh it was written on; the context axis and those of experts only where they are
+// cut.
 nlohmann::json to_json(const MeshSizes& sizes);
 
 }  // namespace trifold

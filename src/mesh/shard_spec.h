@@ -30,8 +30,8 @@ struct ShardSpec {
   AxisSet partial;     // axes along which gradients are partial sums
   // For a value replicated over the tensor axis: how many consecutive ranks hold the same values. 0: all.
   int tensor_copies = 0;
-  // Blocks of the model that share the tensor, each with an equal part of its first dim, which the axes cut further. The
-  // parts are parameters of one name.
+  // Blocks of the model that share the tensor, each with an equal part of its first dim, which the axes cut further.
+  // The parts are parameters of one name.
   int parts = 1;
 
   // Elements of one part, on all ranks together.

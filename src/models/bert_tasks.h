@@ -1,6 +1,6 @@
 // Heads for finetuning BERT on a task (Devlin et al., NAACL 2019, section 4): the last block in place of BertHead.
-// Their losses are means over the samples: each adds the samples' weights to run.weight_sum. Of context ranks, the first
-// adds losses and weights.
+// Their losses are means over the samples: each adds the samples' weights to run.weight_sum. Of context ranks, the
+// first adds losses and weights.
 //
 // R = rows of the micro-batch on this rank, C = width, b = samples, T = positions.
 #pragma once

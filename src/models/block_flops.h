@@ -20,8 +20,8 @@ TensorSums sums_of_layer(const ModelConfig& config, const MeshConfig& layout);
 ContextNumbers context_of_layer(const ModelConfig& config, const MeshConfig& layout);
 // The threads that compute attention on a rank: a device computes all heads at once.
 int attention_threads(const MeshConfig& layout);
-// The groups of key heads that a rank gathers over the context axis one after the other (nn/context/gathered_keys.h), and how
-// far an exchange over that axis can overlap with attention.
+// The groups of key heads that a rank gathers over the context axis one after the other (nn/context/gathered_keys.h),
+// and how far an exchange over that axis can overlap with attention.
 int gathered_groups(const ModelConfig& config, const MeshConfig& layout);
 Overlap context_overlap(const ModelConfig& config, const MeshConfig& layout);
 ExpertNumbers experts_of_layer(const ModelConfig& config, const MeshConfig& layout);

@@ -22,7 +22,8 @@ Tensor converted(Run& run, Arena& arena, Tensor x, DType dtype) {
 
 const DlrmBatch& batch_of(const Run& run) { return static_cast<const DlrmBatch&>(*run.batch->part); }
 
-// The bottom block: dense numbers -> [B, E], the bottom MLP's vector and, with `wide`, a linear function of the numbers.
+// The bottom block: dense numbers -> [B, E], the bottom MLP's vector and, with `wide`, a linear function of the
+// numbers.
 class Bottom : public Layer {
  public:
   Bottom(BlockBuilder& builder, const DlrmShape& shape)
@@ -189,7 +190,7 @@ class Top : public Layer {
     return vectors;
   }
 
-  // ---- Terms of the logit beside the MLP's: sums of some columns of a matrix ----
+  // ---- Terms of the logit besides the MLP's: sums of some columns of a matrix ----
 
   // [columns, L] of 0 and 1: 1 where the features have a weight of that label.
   Tensor weight_columns(Run& run, DType dtype) const {
@@ -231,7 +232,7 @@ class Top : public Layer {
     if (shape_.wide || shape_.interaction == InteractionKind::Fm) run.show("terms", "output", logits);
   }
 
-  // What comes to the vectors from the sum of their products; nothing where there is none.
+  // The gradient of the vectors by the sum of their products; empty without one.
   Tensor products_backward(Run& run, const Tensor& dlogits, const Tensor& vectors) const {
     if (shape_.interaction != InteractionKind::Fm) return {};
     const Tensor dvectors = run.flow.take(vectors.dtype, vectors.shape);

@@ -15,13 +15,13 @@
 // MLP takes, including that of the dense numbers.
 //
 // Samples may have several labels (`labels`), each with a logit of its own: the hidden layers of the top MLP are then
-// shared by the labels' towers, or each expert has such (nn/label_towers.h). Each label has its own first-order term, and
-// that of all pairs is added to every logit.
+// shared by the labels' towers, or each expert has such (nn/label_towers.h). Each label has its own first-order term,
+// and that of all pairs is added to every logit.
 //
-// B = samples of this rank, F = columns of ids, which usually have a table each, L = labels, D = width of the vectors; E = D, or D + L with `wide`: a row of a
-// table is the vector of its id, then the weights. `features` [B, (F + 1) E] holds for each sample the output of the bottom block and
-// then those of the tables in order. Without dense numbers there is no bottom block: features are [B, F E], and only
-// the tables' vectors interact.
+// B = samples of this rank, F = columns of ids, which usually have a table each, L = labels, D = width of the vectors;
+// E = D, or D + L with `wide`: a row of a table is the vector of its id, then the weights. `features` [B, (F + 1) E]
+// holds for each sample the output of the bottom block and then those of the tables in order. Without dense numbers
+// there is no bottom block: features are [B, F E], and only the tables' vectors interact.
 //
 // A bag may be pooled by attention to the vector of another table (`attended`: DIN, Zhou et al., KDD 2018) instead of
 // summed: the ids of such a bag are looked up one by one, and pooled in the top block. The tables' vectors are then

@@ -6,15 +6,6 @@ namespace trifold {
 
 namespace {
 
-ColumnCopy columns_copy(int64_t to, int64_t from, int64_t width, bool add = false) {
-  ColumnCopy copy;
-  copy.to = to;
-  copy.from = from;
-  copy.width = width;
-  copy.add = add;
-  return copy;
-}
-
 // The first column of a table's vector among the features.
 int64_t feature_column(const DlrmShape& shape, int64_t column) {
   return (column + (shape.has_bottom() ? 1 : 0)) * shape.row();
@@ -44,8 +35,8 @@ void DlrmVectors::add_pooled(const DlrmShape& shape) {
     if (attended) continue;
     const VectorPlace& place = shape.places[static_cast<size_t>(c)];
     const int64_t column = feature_column(shape, c);
-    groups_[place.group].take.push_back(columns_copy(column, place.column, shape.row()));
-    groups_[place.group].give.push_back(columns_copy(place.column, column, shape.row()));
+    groups_[place.group].take.push_back(column_copy(column, place.column, shape.row()));
+    groups_[place.group].give.push_back(column_copy(place.column, column, shape.row()));
   }
 }
 
@@ -60,17 +51,17 @@ void DlrmVectors::add_bag(BlockBuilder& builder, const DlrmShape& shape, const A
       {},          {},
       {},          {},
       {},          BagAttention(builder, "attention." + bag.name, shape.width, place.bags, shape.attention)};
-  made.candidate = {columns_copy(0, candidate, shape.width)};
-  made.candidate_back = {columns_copy(candidate, 0, shape.width, true)};
-  made.pooled = {columns_copy(pooled, 0, shape.width)};
-  made.back = {columns_copy(0, pooled, shape.width)};
+  made.candidate = {column_copy(0, candidate, shape.width)};
+  made.candidate_back = {column_copy(candidate, 0, shape.width, true)};
+  made.pooled = {column_copy(pooled, 0, shape.width)};
+  made.back = {column_copy(0, pooled, shape.width)};
   for (int64_t k = 0; k < place.bags; ++k) {
     const int64_t there = place.column + k * place.stride;
-    made.take.push_back(columns_copy((1 + k) * shape.width, there, shape.width));
-    made.give.push_back(columns_copy(there, (1 + k) * shape.width, shape.width));
+    made.take.push_back(column_copy((1 + k) * shape.width, there, shape.width));
+    made.give.push_back(column_copy(there, (1 + k) * shape.width, shape.width));
     if (weights == 0) continue;
-    made.weights.push_back(columns_copy(pooled + shape.width, there + shape.width, weights, k > 0));
-    made.weights_back.push_back(columns_copy(there + shape.width, pooled + shape.width, weights));
+    made.weights.push_back(column_copy(pooled + shape.width, there + shape.width, weights, k > 0));
+    made.weights_back.push_back(column_copy(there + shape.width, pooled + shape.width, weights));
   }
   bags_.push_back(std::move(made));
 }

@@ -60,7 +60,7 @@ BlockFlops bert_head_flops(const ModelConfig& config, int64_t padded_vocab) {
 
 std::unique_ptr<TrainingText> open_bert_text(const ModelConfig& model, const DataConfig& data) {
   if (const auto option = given_option_of_documents(data))
-    bad_input("--{} has no effect: the model is a BERT, whose samples are pairs of sentences", *option);
+    bad_input("--{} has no effect: the model is BERT, whose samples are pairs of sentences", *option);
   return std::make_unique<BertCorpus>(data, *model.vocab_size, !model.bert_no_binary_head);
 }
 

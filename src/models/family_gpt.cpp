@@ -42,7 +42,7 @@ BlockFlops gpt_head_flops(const ModelConfig& config, int64_t padded_vocab) {
 
 std::unique_ptr<TrainingText> open_gpt_text(const ModelConfig& model, const DataConfig& data) {
   if (const auto option = given_option_of_pairs(data))
-    bad_input("--{} has no effect, because the model is not a BERT", *option);
+    bad_input("--{} has no effect, because the model is not BERT", *option);
   return std::make_unique<Corpus>(data, *model.vocab_size);
 }
 

@@ -15,7 +15,8 @@ struct TransformerShape;
 class FeedForward {
  public:
   virtual ~FeedForward() = default;
-  // residual + drop(f(x)), in run.output(); not computed if it is not needed (Run::repeats). Tensors that the backward pass can recompute are kept in `maybe`.
+  // residual + drop(f(x)), in run.output(); not computed if it is not needed (Run::repeats). Tensors that the backward
+  // pass can recompute are kept in `maybe`.
   virtual Tensor forward_added(Run& run, Arena& maybe, const DropoutAdd& add, Tensor residual, Tensor x,
                                Saved& saved) const = 0;
   // The gradient of x, and those of the weights if `with_weights` is set. If x was not kept, `input` recomputes it;

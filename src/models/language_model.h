@@ -8,8 +8,8 @@
 namespace trifold {
 
 // `config` must be resolved (every optional field set). Dropout masks are keyed by `seed`. `layout` contributes
-// sequence_parallel, recompute_granularity, tiled_mlp, pipeline_vocab_parts, cp_comm_type and device, and the sizes that
-// plans count with.
+// sequence_parallel, recompute_granularity, tiled_mlp, pipeline_vocab_parts, cp_comm_type and device, and the sizes
+// that plans count with.
 Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, const MeshConfig& layout = {});
 
 }  // namespace trifold

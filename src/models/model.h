@@ -25,7 +25,7 @@ struct BlockFlops {
   double forward = 0;
   double input = 0;   // gradient of the input
   double weight = 0;  // gradient of the weights
-  // Of I and W together, what a whole backward does once.
+  // The part of I and W together that a whole backward does once.
   double shared = 0;
 };
 
@@ -41,7 +41,7 @@ struct TensorSums {
 // The fractions of an exchange and of the computation next to it that can overlap.
 struct Overlap {
   double exchange = 0, computation = 0;
-  // What of `seconds` an overlap with `beside` seconds hides.
+  // The part of `seconds` that is hidden behind `beside` seconds of the other work.
   double hidden_of(double seconds, double beside) const {
     return std::min(exchange * seconds, computation * beside);
   }
@@ -57,8 +57,8 @@ struct ContextNumbers {
 };
 
 // The same over the expert axis: times that a token's rows go to its experts and come back, `choices` rows of `width`
-// numbers, and gates that travel. What ranks exchange about numbers of rows is not counted. And what tensor ranks
-// gather of their routers.
+// numbers, and gates that travel. The exchange of the numbers of rows is left out; the
+// routers' numbers that tensor ranks gather are included.
 struct ExpertNumbers {
   double choices = 0, width = 0;
   int forward_out = 0, forward_back = 0, input_out = 0, input_back = 0, weight_out = 0;

@@ -34,7 +34,7 @@ struct TransformerShape {
   int64_t ffn = 0;  // F, of each expert, if there are experts; Swiglu has F gates and F gated numbers
   ExpertsShape experts = {};
   int64_t shared_ffn = 0;    // of the shared network that every token also passes; 0: none
-  bool shared_gate = false;  // what a token gets from it is gated (nn/token_gate.h)
+  bool shared_gate = false;  // its output is gated per token (nn/token_gate.h)
   int64_t mlp_tiles = 1;  // of rows that pass the network one after the other (tensor_parallel/tiled_mlp.h)
   NormKind norm = NormKind::Layer;
   ActivationKind activation = ActivationKind::Gelu;
@@ -63,9 +63,9 @@ std::unique_ptr<HeadProjections> make_projections(BlockBuilder& builder, const s
 
 class TransformerBlock final : public Layer {
  public:
-  // Parameters are named <name>.norm1, <name>.attention.out and what QueryKeyValue or LatentProjections makes of
-  // <name>.attention, <name>.norm2, <name>.mlp.{up,down} or, with experts, what Experts makes of
-  // <name>.mlp, and <name>.mlp.shared.{up,down,gate} for a shared network.
+  // Parameters are named <name>.norm1, <name>.attention.out, <name>.attention.* as in QueryKeyValue or
+  // LatentProjections, <name>.norm2, <name>.mlp.{up,down} or, with experts, <name>.mlp.* as in Experts, and
+  // <name>.mlp.shared.{up,down,gate} for a shared network.
   TransformerBlock(BlockBuilder& builder, const std::string& name, const TransformerShape& shape);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [R, C] -> [R, C]
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [R, C] -> [R, C]

@@ -11,15 +11,6 @@ std::vector<int64_t> attention_widths(int64_t width, std::span<const int64_t> re
   return all;
 }
 
-ColumnCopy column_copy(int64_t to, int64_t from, int64_t width, bool add = false) {
-  ColumnCopy copy;
-  copy.to = to;
-  copy.from = from;
-  copy.width = width;
-  copy.add = add;
-  return copy;
-}
-
 Tensor of_type(Run& run, Arena& arena, const Tensor& x, DType dtype) {
   if (x.dtype == dtype) return x;
   const Tensor y = arena.take(dtype, x.shape);

@@ -3,8 +3,8 @@
 //   y = (x - mean) / sqrt(variance + eps) * weight + bias
 //
 // In training, mean and variance are those of the real samples of the global batch, summed over the ranks in forward,
-// as the two sums of backward are; so they do not depend on the mesh, within rounding. Otherwise they are the running ones. B =
-// samples of this rank, C = columns.
+// as the two sums of backward are; so they do not depend on the mesh, within rounding. Otherwise they are the running
+// ones. B = samples of this rank, C = columns.
 #pragma once
 
 #include <string>
@@ -14,8 +14,8 @@
 
 namespace trifold {
 
-// What such layers need besides activations: the part of the batch of their model is derived from it. Running and latest
-// statistics are [2, columns of all layers]: means, then variances.
+// The tensors besides activations that such layers need: the part of the batch of their model is derived from it.
+// Running and latest statistics are [2, columns of all layers]: means, then variances.
 struct WholeBatch : BatchPart {
   static constexpr double kMomentum = 0.1;  // of the running statistics, as PyTorch's
 
@@ -23,7 +23,7 @@ struct WholeBatch : BatchPart {
   Tensor real = {};               // [B, 1]: 1, or 0 for padding, whose gradients must be 0
   Tensor running = {};
   Tensor latest =
-      {};  // left by forward in training; variances of the samples, not of what they are drawn from
+      {};  // left by forward in training; variances divided by the number of samples, not by one less
 };
 
 // Statistics and x's normalised numbers have the accumulate_type of the run, as all tensors of WholeBatch. Parameters

@@ -40,7 +40,7 @@ Tensor DenseLayer::forward(Run& run, Tensor x, Saved& saved) const {
   return saved[y_];
 }
 
-// The maximum is what the backward of a ReLU makes of y as its own gradient.
+// The maximum equals the backward of a ReLU applied to y as its own gradient.
 Tensor DenseLayer::normalised(Run& run, const Tensor& x, Saved& saved) const {
   const Tensor z = run.keep.take(run.dtype, {x.row_count(), out_});
   run.ops.gemm(run.stream, z, x, false, run.weight(weight_), true, 1, 0);
@@ -52,7 +52,7 @@ Tensor DenseLayer::normalised(Run& run, const Tensor& x, Saved& saved) const {
   return y;
 }
 
-// What was dropped is 0 in the saved y, like what ReLU held back: only the factor of the rest is missing there.
+// Dropped outputs are 0 in the saved y, as are those below 0 before ReLU: only the factor of the rest is missing there.
 Tensor DenseLayer::backward_input(Run& run, Tensor dy, Saved& saved) const {
   if (drops(run)) drop_activation(run, dy, dy, form_.dropout, key_, 0);
   if (norm_) {

@@ -12,8 +12,8 @@
 
 namespace trifold {
 
-// y = max(0, x W^T + b), or without the maximum; in training some numbers of y are dropped. With batch normalisation
-// (nn/batch_norm.h) that is of x W^T, before the maximum, in place of b. Parameters <name>.weight [out, in] and
+// y = max(0, x W^T + b), or without the maximum; in training some numbers of y are dropped. Batch normalisation
+// (nn/batch_norm.h) is applied to x W^T, before the maximum, in place of b. Parameters <name>.weight [out, in] and
 // <name>.bias [out], and those of <name>.norm. The gradient of the bias is added by backward_input, which reads dy
 // anyway. Dropout (Srivastava et al., JMLR 2014) is keyed by (layer, sample of the run, number), so it does
 // not depend on the ranks.
@@ -46,8 +46,8 @@ class DenseLayer final : public Layer {
 };
 
 // Dense layers one after another, named <name>.0, <name>.1, ...; all with ReLU but, where `linear_end` is
-// set, the last. `dropout` is of the outputs of all layers but the last, `end_dropout` of the last's. All but the last have
-// batch normalisation if there is a `norm`, the column of the first one's statistics among those of all layers.
+// set, the last. `dropout` is of the outputs of all layers but the last, `end_dropout` of the last's. All but the last
+// have batch normalisation if there is a `norm`, the column of the first one's statistics among those of all layers.
 class Mlp final : public Layer {
  public:
   // widths[0] is the width of the input. `first`: the gradient of the input is not needed.

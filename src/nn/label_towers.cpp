@@ -37,8 +37,8 @@ ColumnCopy columns(int64_t to, int64_t from, int64_t width) {
   return copy;
 }
 
-// p = softmax of the rows of z [B, E]. The gradient of a cross entropy is softmax minus one at the label: with labels of
-// which no column is one (id 0 where ids begin at 1) it is the softmax alone.
+// p = softmax of the rows of z [B, E]. The gradient of a cross entropy is softmax minus one at the label: with labels
+// of which no column is one (id 0 where ids begin at 1) it is the softmax alone.
 void softmax(Run& run, const Tensor& p, const Tensor& z) {
   const int64_t rows = z.row_count();
   const Arena::Mark mark = run.scratch.mark();
@@ -197,7 +197,7 @@ void LabelTowers::mixed_backward(Run& run, const Gate& gate, const Tensor& dexpe
 Tensor LabelTowers::backward_input(Run& run, Tensor dy, Saved& saved) const {
   const DType wide = dy.dtype;
   const int64_t rows = dy.row_count();
-  // What the towers give back, in one sum: of x where they mix experts, else of the shared layers' output.
+  // The sum of the towers' input gradients: of x if they mix experts, else of the shared layers' output.
   const Tensor sum = run.flow.take(run.dtype, {rows, mixes() ? shape_.in : shape_.width()});
   const Tensor dexperts = mixes() ? run.flow.take(wide, saved[experts_].shape) : Tensor{};
   run.ops.fill(run.stream, sum, 0);

@@ -11,8 +11,8 @@
 //
 //   p_l = softmax(G_l x);  h_l = sum over e of p_l[e] expert_e(x);  z_l = tower_l(h_l)
 //
-// Parameters: top.<i> of the stack, or expert.<e>.<i>; gate.<label>.weight [E, N]; tower.<label>.<i>. All layers but the
-// last of each tower have a ReLU and, in training, dropout.
+// Parameters: top.<i> of the stack, or expert.<e>.<i>; gate.<label>.weight [E, N]; tower.<label>.<i>. All layers but
+// the last of each tower have a ReLU and, in training, dropout.
 #pragma once
 
 #include <string>

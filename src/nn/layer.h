@@ -50,8 +50,9 @@ class Saved {
   std::span<Tensor> tensors() { return tensors_; }
   // Forgets them all.
   void clear() { std::fill(tensors_.begin(), tensors_.end(), Tensor{}); }
-  // Memory that the host reads and `device` writes, for what the host must know of the micro-batch. It is allocated where
-  // more is needed than ever before, and stays when the tensors are forgotten; the next call returns the same memory.
+  // Memory that the host reads and `device` writes, for what the host must know of the micro-batch. It is allocated
+  // where more is needed than ever before, and stays when the tensors are forgotten; the next call returns the same
+  // memory.
   Tensor for_host(DType dtype, const Shape& shape, Device* device) {
     const size_t bytes = static_cast<size_t>(shape.elements()) * size_of(dtype);
     if (for_host_.bytes() < bytes) for_host_ = Buffer::shared(bytes, device);
@@ -284,7 +285,7 @@ class Layer {
   virtual Tensor forward(Run& run, Tensor x, Saved& saved) const = 0;
   virtual Tensor backward_input(Run& run, Tensor dy, Saved& saved) const = 0;
   virtual void backward_weight(Run& run, Saved& saved) const = 0;
-  // Whether backward_weight reads weights, because it computes again what was not kept.
+  // Whether backward_weight reads weights, because it recomputes tensors that were not kept.
   virtual bool weight_backward_reads_weights() const { return false; }
   virtual Tensor backward(Run& run, Tensor dy, Saved& saved) const {
     const Tensor dx = backward_input(run, dy, saved);

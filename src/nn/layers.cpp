@@ -151,11 +151,10 @@ AttentionHeads::AttentionHeads(const Mesh& mesh, const std::string& name, int64_
   check(heads % tp == 0, "{}: {} attention heads cannot be cut evenly over {} tensor-parallel ranks", name,
         heads, tp);
   check(heads % kv_heads == 0, "{}: {} query heads cannot share {} key heads evenly", name, heads, kv_heads);
-  check(
-      kv_heads % tp == 0 || tp % kv_heads == 0,
-      "{}: {} key heads can neither be cut evenly over {} tensor-parallel ranks nor be held by as many ranks "
-      "each",
-      name, kv_heads, tp);
+  check(kv_heads % tp == 0 || tp % kv_heads == 0,
+        "{}: {} key heads can neither be cut evenly over {} tensor-parallel ranks "
+        "nor be held by as many ranks each",
+        name, kv_heads, tp);
   local = heads / tp;
   local_kv = std::max<int64_t>(1, kv_heads / tp);
   first = local * mesh.coord(Axis::Tp);

@@ -1,7 +1,7 @@
 // Recompute: trades time for memory (Chen et al., "Training deep nets with sublinear memory cost", arXiv
 // 1604.06174). Forward keeps only the input and the output of the wrapped layer; backward repeats its
-// forward. The tensors that keeps are scratch within a whole backward; if the two halves run separately, they
-// are in run.flow. Dropout masks are keyed by counters and so repeat: the bits are those of a run without
+// forward. Tensors kept by that repetition are scratch within a whole backward; if the two halves run separately,
+// they are in run.flow. Dropout masks are keyed by counters and so repeat: the bits are those of a run without
 // recomputation.
 #pragma once
 

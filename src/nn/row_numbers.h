@@ -1,6 +1,6 @@
-// Activations with numbers: what passes between two blocks if the next one needs more than the activation. Behind the
-// rows of the activation [rows, C] the same tensor holds `numbers` numbers in the type of sums, such as a maximum and a
-// sum for each row of a micro-batch. So they travel in the message of the activation, as do those of its gradient.
+// Activations with numbers, passed between two blocks if the next one needs more than the activation. After the rows of
+// the activation [rows, C] the same tensor holds `numbers` numbers in the type of sums, such as a maximum and a sum for
+// each row of a micro-batch. So they travel in the message of the activation, as do those of its gradient.
 #pragma once
 
 #include "core/tensor.h"

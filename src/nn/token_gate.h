@@ -1,5 +1,5 @@
-// TokenGate: what every token gets from a network is weighed by a logistic function of the token itself, as Qwen2-MoE's
-// shared expert is (Yang et al., arXiv 2407.10671): y_t = s_t y_t with s = 1 / (1 + exp(-x w^T)).
+// TokenGate: the output of a network for each token is scaled by a logistic function of the token itself, as
+// Qwen2-MoE's shared expert is (Yang et al., arXiv 2407.10671): y_t = s_t y_t with s = 1 / (1 + exp(-x w^T)).
 //
 // It is a router of one expert (ops/experts.h), whose operations it uses. Under sequence parallelism a rank gates its
 // own rows.

@@ -168,7 +168,7 @@ void experts_of_ranks(const Tensor& expert, const Tensor& first, int64_t begin, 
   if (first.rank() != 2)
     fail("{}: first is {}, but [ranks, experts + 1] are needed", kOp, to_string(first.shape));
   check(begin >= 0 && here >= 1 && begin + here < first.last_dim() && skip >= 0,
-        "{}: experts {} to {} of {}, behind {} rows, make no sense", kOp, begin, begin + here,
+        "{}: experts {} to {} of {}, after {} rows, make no sense", kOp, begin, begin + here,
         first.last_dim() - 1, skip);
 }
 

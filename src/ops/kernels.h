@@ -125,7 +125,8 @@ struct LatentShape {
 // given. Keys are counted from the first, `origin` in the sequence. So are queries under a causal mask, and none is
 // before it; otherwise they are counted from the begin of the sequence. Queries are those of [first_query,
 // first_query + queries). Rows of queries and their gradients are `query_stride` numbers apart, those of keys, values
-// and their gradients `key_stride`, and rows of outputs `out_stride`. `element` is the global index of (this sample and head, query 0, first key).
+// and their gradients `key_stride`, and rows of outputs `out_stride`. `element` is the global index of (this sample
+// and head, query 0, first key).
 struct HeadShape {
   int64_t seq;     // positions of the sequence
   int64_t origin;  // in it
@@ -280,8 +281,8 @@ struct StorageKernels {
   // Where output.adds is not set, every query sees a key.
   void (*attention_forward)(const HeadOutput<T>& output, const HeadInput<T>& in, const HeadShape& shape,
                             const DropRule& rule, Wide* scratch);
-  // Assigns grad.query unless there is a wide_query; assigns grad.key and grad.value where `assign` is set and adds to them otherwise.
-  // They are complete when `last` is set; heads that share them come one after another on one scratch.
+  // Assigns grad.query unless there is a wide_query; assigns grad.key and grad.value where `assign` is set and adds to
+  // them otherwise. They are complete when `last` is set; heads that share them come one after another on one scratch.
   void (*attention_backward)(const HeadGradient<T>& grad, const T* dout, const T* out, const Wide* lse,
                              const HeadInput<T>& in, const HeadShape& shape, const DropRule& rule,
                              bool assign, bool last, Wide* scratch);
@@ -327,7 +328,7 @@ struct RowTask {
   int64_t whole_width;  // columns of a whole row; width unless columns are cut
 };
 
-// What to do with the gradient of a touched row; all but the last two as in SparseKind.
+// The use of a touched row's gradient; all but the last two as in SparseKind.
 enum class RowAction : uint8_t { Sgd, Adagrad, RowwiseAdagrad, Adam, Ftrl, Squares, Store };
 struct FtrlRule {
   double rate;  // 1 / alpha

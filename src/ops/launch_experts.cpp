@@ -108,9 +108,9 @@ namespace {
 constexpr int64_t kBlockRows = 64;
 constexpr int64_t kDeepRows = 256;  // rows that are summed at a time, if there are that many
 
-// A worker multiplies the rows of a part block after block with one copy of some columns of their expert's weights. In its
-// order and width the library reaches 0.95 of its speed for whole matrices (Zen 4, f32, blocks of 64 rows); with weights
-// that it has to transpose for every block, 0.65 to 0.8.
+// A worker multiplies the rows of a part block after block with one copy of some columns of their expert's weights. In
+// its order and width the library reaches 0.95 of its speed for whole matrices (Zen 4, f32, blocks of 64 rows); with
+// weights that it has to transpose for every block, 0.65 to 0.8.
 constexpr int64_t kPartRows = 8 * kBlockRows;
 constexpr int64_t kCopiedColumns = 192;
 constexpr int64_t kTransposed = 16;  // rows and columns that are transposed at a time

@@ -77,8 +77,8 @@ struct Dropout {
 // step has the keys of the queries' own positions; further ones, which say that they are `further`, merge what
 // their keys add into out and lse, so that these are always those over the keys seen so far. Backward takes the
 // out, in the type of dout, and the lse over all keys, and adds to dqueries and dkey_values instead of assigning
-// them. A run of keys is that of the queries or does not overlap with it; those in the padding behind `lengths` are
-// not seen, and under a causal mask those that begin behind the queries neither.
+// them. A run of keys is that of the queries or does not overlap with it; those in the padding after `lengths` are
+// not seen, and under a causal mask those that begin after the queries neither.
 struct Attention {
   int64_t batch = 0;
   int64_t seq = 0;    // positions of a sequence

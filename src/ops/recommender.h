@@ -53,7 +53,8 @@ enum class SparseKind : uint8_t { Sgd, Adagrad, RowwiseAdagrad, Adam, Ftrl };
 // -beta / alpha p, by which the first step moves p as descent at the rate alpha / (beta + sqrt(n)) does: when the first
 // gradient other than 0 arrives (n is 0 until then). lr is not used.
 //
-// All but Ftrl multiply p by 1 - lr weight_decay first (decoupled weight decay). Rows that no bag touched keep their values and their state.
+// All but Ftrl multiply p by 1 - lr weight_decay first (decoupled weight decay). Rows that no bag touched keep their
+// values and their state.
 struct SparseRule {
   SparseKind kind = SparseKind::Sgd;
   double lr = 0;
@@ -94,6 +95,9 @@ struct ColumnCopy {
   bool add = false;  // adds to the previous content
   Tensor row_scale;  // [R] of the matrices' type: row r is multiplied by row_scale[r]; no memory: 1
 };
+inline ColumnCopy column_copy(int64_t to, int64_t from, int64_t width, bool add = false) {
+  return {to, from, width, add, {}};
+}
 
 // Loss of a click's logit z against its label y in [0, 1]:
 //   Logistic  max(z, 0) - z y + log(1 + exp(-|z|)), the cross entropy of p = 1 / (1 + exp(-z))

@@ -73,8 +73,8 @@ LrSchedule::LrSchedule(const LrConfig& config, int64_t global_batch_size, int64_
   wsd_decay_ = static_cast<double>(*config.lr_wsd_decay_iters) * batch_;
   if (wsd_decay_ < 0 || wsd_decay_ > decay_ - warmup_)
     bad_input(
-        "--lr-wsd-decay-iters is {}; it must be between 0 and {}, the steps of --lr-decay-iters after "
-        "warm-up",
+        "--lr-wsd-decay-iters is {}; it must be between 0 and {}, "
+        "the steps of --lr-decay-iters after warm-up",
         *config.lr_wsd_decay_iters, (decay_ - warmup_) / batch_);
 }
 

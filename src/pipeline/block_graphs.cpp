@@ -82,8 +82,8 @@ void BlockGraphs::run(const BlockWork& work, FunctionRef<void()> compute) {
     ++part.entries;
   } else if (note_.empty()) {
     note_ = fmt::format(
-        "{} of block {} meets more than {} sets of addresses: the others are launched kernel "
-        "by kernel",
+        "{} of block {} meets more than {} sets of addresses: "
+        "the others are launched kernel by kernel",
         name_of(work.kind), work.block, kMostGraphs);
   }
 }

@@ -1,13 +1,13 @@
-// Offloading: activations that leave memory between forward and backward (OFFLOAD and FETCH of a plan): the host's memory
-// for a file, a device's for pinned memory of the host.
+// Offloading: activations that leave memory between forward and backward (OFFLOAD and FETCH of a plan): the host's
+// memory for a file, a device's for pinned memory of the host.
 //
-// What a block keeps of a micro-batch and may leave is in a KeptBlock of the micro-batch's slot. On the host its addresses
-// stay reserved while its content is in the file, so tensors in it stay valid. Pages are given back to the system when the
-// content has left, and after the last backward that reads it.
+// The tensors that a block keeps of a micro-batch and that may leave memory are in a KeptBlock of its slot. On the
+// host its addresses stay reserved while its content is in the file, so tensors in it stay valid. Pages are given back
+// to the system when the content has left, and after the last backward that reads it.
 //
-// A device has a few places, each for the largest kept block: as many as there are kept blocks in memory at once. A kept
-// block is filled in one place and may come back to another. Tensors in it have to follow it, also to the host's memory:
-// so each points to memory that no other kept block has.
+// A device has a few places, each for the largest kept block: as many as there are kept blocks in memory at once. A
+// kept block is filled in one place and may come back to another. Tensors in it have to follow it, also to the host's
+// memory: so each points to memory that no other kept block has.
 //
 // Moves are in order on a stream of their own, so they overlap with computation. One kept block at a time is leaving:
 // the next OFFLOAD waits until it has left, and until then it counts as in memory.
@@ -34,7 +34,7 @@ struct KeptPlace {
   Event spare;  // the last use of it is done
 };
 
-// What one block keeps of one micro-batch.
+// The tensors that one block keeps of one micro-batch.
 struct KeptBlock {
   explicit KeptBlock(Arena arena) : own(std::move(arena)) {}
 
@@ -91,7 +91,8 @@ class Offloading {
   // Its content is not needed any more; no effect if it is empty.
   void release(KeptBlock& kept_block, Stream& compute);
 
-  // The most bytes of kept blocks in memory at once so far, or of the places that they needed; and the most kept blocks.
+  // The most bytes of kept blocks in memory at once so far, or of the places that they needed; and the most kept
+  // blocks.
   size_t peak() const { return place_bytes_ > 0 ? place_bytes_ * static_cast<size_t>(most_blocks_) : peak_; }
   int most_blocks() const { return most_blocks_; }
 

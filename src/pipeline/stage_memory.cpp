@@ -94,7 +94,7 @@ StageSlots::StageSlots(const StageMemory& memory, Device* device, size_t& place)
       place += bytes;
     }
   }
-  for (int i = 0; i < memory.helds; ++i)
+  for (int i = 0; i < memory.pending; ++i)
     pending_.push_back(std::make_unique<PendingWeightGrad>(Arena(memory.held, device)));
 }
 
@@ -171,7 +171,7 @@ void StageSlots::release_all() {
 StageMemory StageSlots::measured() const {
   StageMemory memory;
   memory.slots = static_cast<int>(slots_.size());
-  memory.helds = static_cast<int>(pending_.size());
+  memory.pending = static_cast<int>(pending_.size());
   for (const auto& slot : slots_) {
     memory.keep = std::max(memory.keep, slot->keep.peak());
     memory.kept_blocks.resize(std::max(memory.kept_blocks.size(), slot->kept_blocks.size()), 0);

@@ -17,11 +17,11 @@ struct StageMemory {
   size_t keep = 0;  // of one slot
   int slots = 0;    // micro-batches in flight at once
   size_t held = 0;  // activation gradients of one micro-batch from its I to its W
-  int helds = 0;    // micro-batches between I and W at once
+  int pending = 0;  // micro-batches between I and W at once
   // [block] what it keeps of one micro-batch if the plan off-loads that, otherwise 0: it is in `keep`. Empty: none.
   std::vector<size_t> kept_blocks = {};
   // Without kept blocks.
-  size_t total() const { return keep * static_cast<size_t>(slots) + held * static_cast<size_t>(helds); }
+  size_t total() const { return keep * static_cast<size_t>(slots) + held * static_cast<size_t>(pending); }
 };
 
 // Bytes of activation memory that a plan needs on one rank, and the other results of its walk.

@@ -62,7 +62,7 @@ class RankNeeds {
     double bytes = 0, flow = 0, scratch = 0;
     for (const StageFlight& use : flight_) {
       bytes += use.slots * sum(needs, &StageNeeds::keep, use.stage) +
-               use.helds * sum(needs, &StageNeeds::held, use.stage);
+               use.pending * sum(needs, &StageNeeds::held, use.stage);
       for (const MixedNeeds* part : {&needs, whole}) {
         if (part == nullptr) continue;
         flow = std::max(flow, most(*part, &StageNeeds::flow, use.stage));
@@ -143,7 +143,7 @@ class RankNeeds {
     for (const StageFlight& use : flight_) {
       if (use.stage > 0 && !holds(use.stage - 1)) count += use.slots;
       if (use.stage + 1 == stages_) continue;
-      count += std::max(use.helds, 1) + (holds(use.stage + 1) ? use.slots : 0);
+      count += std::max(use.pending, 1) + (holds(use.stage + 1) ? use.slots : 0);
     }
     const bool first = holds(0), last = holds(stages_ - 1);
     return count + (first ? 0 : 2) + (last ? 0 : 2);
@@ -186,23 +186,23 @@ ScheduleFlight flight_of(const Plan& plan) {
   ScheduleFlight flight;
   for (const RankPlan& row : plan) {
     struct Count {
-      int slots = 0, helds = 0;
+      int slots = 0, pending = 0;
     };
     std::map<int, std::pair<Count, Count>> stages;  // current and highest count
     for (const Action& action : row) {
       if (!is_compute(action.kind)) continue;
       auto& [now, most] = stages[action.stage];
       if (action.kind == ActionKind::F) ++now.slots;
-      if (action.kind == ActionKind::I) ++now.helds;
-      most = {std::max(most.slots, now.slots), std::max(most.helds, now.helds)};
-      if (action.kind == ActionKind::W) --now.helds;
+      if (action.kind == ActionKind::I) ++now.pending;
+      most = {std::max(most.slots, now.slots), std::max(most.pending, now.pending)};
+      if (action.kind == ActionKind::W) --now.pending;
       if (action.kind == ActionKind::W || action.kind == ActionKind::B) --now.slots;
       flight.splits = flight.splits || action.kind == ActionKind::I;
       flight.whole = flight.whole || action.kind == ActionKind::B;
     }
     std::vector<StageFlight>& rank = flight.ranks.emplace_back();
     for (const auto& [stage, counts] : stages)
-      rank.push_back({stage, counts.second.slots, counts.second.helds});
+      rank.push_back({stage, counts.second.slots, counts.second.pending});
   }
   return flight;
 }

@@ -32,7 +32,7 @@ struct StageCounts {
 struct StageFlight {
   int stage = 0;
   int slots = 0;
-  int helds = 0;
+  int pending = 0;
 };
 struct ScheduleFlight {
   std::vector<std::vector<StageFlight>> ranks;  // [pipeline rank]

@@ -1,5 +1,5 @@
-// The memory in which libraries of Apache Arrow pass columns to each other, in plain C: the "Arrow C data interface" and
-// "C stream interface" of Arrow's specification, whose names and order of members these are. It does not change
+// The memory in which libraries of Apache Arrow pass columns to each other, in plain C: the "Arrow C data interface"
+// and "C stream interface" of Arrow's specification, whose names and order of members these are. It does not change
 // with the version of Arrow or of the compiler, so it is what crosses into the module of Parquet.
 //
 // The receiver of such a struct owns it, and calls its `release`, which sets itself to null, once.

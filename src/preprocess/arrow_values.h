@@ -47,7 +47,7 @@ class ArrowOwner {
   T value_{};
 };
 
-// What the values of a type are. Other: nothing that a click is made of.
+// The kind of a type's values. Other: of no use in clicks.
 enum class ArrowKind { Nothing, Flag, Whole, Real, Text, List, Other };
 
 // Of a type; of a dictionary, that of its values.

@@ -46,8 +46,8 @@ std::unique_ptr<ClickReader> open_parquet_reader(const std::string& path, const 
                                                  int threads);
 // Whether `path` is the labels file of arrays, or an .npz file.
 bool is_array_input(const std::string& path);
-// Whether a slot of a Norm file (is_norm_file of clicks/click_input.h) has another number of keys than one in any record.
-// Reads the whole file if none has. BadInput for a damaged one.
+// Whether a slot of a Norm file (is_norm_file of clicks/click_input.h) has another number of keys than one in any
+// record. Reads the whole file if none has. BadInput for a damaged one.
 bool has_norm_bags(const std::string& path);
 std::unique_ptr<ClickReader> open_norm_reader(const std::string& path, const PreprocessOptions& options);
 std::unique_ptr<ClickReader> open_array_reader(const std::string& path, const PreprocessOptions& options);

@@ -1,6 +1,7 @@
-// preprocess_as preprocesses samples for one run of another command, so that a file that has just arrived can be trained
-// on, evaluated or scored as it is. It makes a folder of clicks in the system's folder for temporary files (TMPDIR),
-// maps its files and removes it at once: the space is free again when the source is destroyed, or the process ends.
+// preprocess_as preprocesses samples for one run of another command, so that a file that has just arrived can be
+// trained on, evaluated or scored as it is. It makes a folder of clicks in the system's folder for temporary files
+// (TMPDIR), maps its files and removes it at once: the space is free again when the source is destroyed, or the
+// process ends.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// The files of preprocess/number_ids: columns of keys, ids and dictionaries that are larger than memory, read and written in
-// chunks; and temporary files. Errors of reading and writing are those of files/raw_file.h.
+// The files of preprocess/number_ids: columns of keys, ids and dictionaries that are larger than memory, read and
+// written in chunks; and temporary files. Errors of reading and writing are those of files/raw_file.h.
 #pragma once
 
 #include <algorithm>

@@ -11,8 +11,8 @@ namespace trifold {
 void take_options(const ClickFolder& given, PreprocessOptions& options);
 
 // Compares `folder`, which describes the inputs and has as many tables, with `given`, the folder of
-// options.dictionaries_of, and gives its tables the names of those of `given`. `named`: options name the columns, so the
-// names have to agree. BadInput for the first difference.
+// options.dictionaries_of, and gives its tables the names of those of `given`. `named`: options name the columns, so
+// the names have to agree. BadInput for the first difference.
 void expect_encoding(const ClickFolder& given, const PreprocessOptions& options, bool named,
                      ClickFolder& folder);
 

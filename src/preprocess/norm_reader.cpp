@@ -1,10 +1,12 @@
-// HugeCTR's Norm files (their names end in .data): the format of its tools before Parquet. All numbers are little-endian.
+// HugeCTR's Norm files (their names end in .data): the format of its tools before Parquet. All numbers are
+// little-endian.
 //
 //   header   8 x i64: check (0: no sums, 1: sums), records, labels, dense, slots, and three that are not used
 //   record   f32 [labels], f32 [dense], and for each slot i32 n, then its n keys, each u32 or i64
 //
-// With sums the header and each record stand in a block: i32 bytes, the bytes, and the sum of them modulo 256. The file does
-// not say whether keys have 4 or 8 bytes: they have those with which its first records are what the header says.
+// With sums the header and each record stand in a block: i32 bytes, the bytes, and the sum of them modulo 256. The
+// file does not say whether keys have 4 or 8 bytes: they have those with which its first records are what the header
+// says.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -89,7 +91,7 @@ class NormFile {
       return failed(fmt::format("its length is {} bytes, its slots end after {}", stop - record.begin,
                                 place - record.begin));
     if (sum_of(record.begin, stop) != static_cast<uint8_t>(file_.bytes()[static_cast<size_t>(stop)]))
-      return failed("its bytes do not have the sum behind them: it is damaged");
+      return failed("its bytes do not match the checksum after them: it is damaged");
     ++record.end;
     return record;
   }
@@ -155,12 +157,12 @@ class NormFile {
     if (header_[0] != (in_block ? 1 : 0) || header_[1] < 1 || header_[2] < 0 || header_[3] < 0 ||
         header_[3] > kMostDense || header_[4] < 1 || header_[4] > kMostSlots)
       bad_input(
-          "{}: is no Norm file of HugeCTR: its header says check {}, {} records, {} labels, {} dense numbers and {} slots",
+          "{}: is not a Norm file of HugeCTR: its header says check {}, {} records, {} labels, {} dense numbers and {} slots",
           path, header_[0], header_[1], header_[2], header_[3], header_[4]);
     if (header_[2] != 1)
       bad_input("{}: has {} labels of a sample; files with one are read", path, header_[2]);
     if (in_block && sum_of(4, 4 + kBytes) != number<uint8_t>(4 + kBytes))
-      bad_input("{}: its header does not have the sum behind it: it is damaged", path);
+      bad_input("{}: its header does not match the checksum after it: it is damaged", path);
   }
 
   // How many of the first records are records, twice, with one more for each label of these that is 0 or 1, and for an
@@ -211,7 +213,7 @@ class NormReader final : public ClickReader {
   bool next(std::span<ClickPiece> pieces, ThreadPool& pool, const DropRule& drop) override {
     if (done_ == file_.records()) {
       if (at_ != size())
-        bad_input("{}: has {} bytes behind its {} records", file_.file().path(), size() - at_,
+        bad_input("{}: has {} bytes after its {} records", file_.file().path(), size() - at_,
                   file_.records());
       return false;
     }

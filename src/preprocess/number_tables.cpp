@@ -41,7 +41,7 @@ class TableNumbering {
     return columns;
   }
 
-  // What all columns need.
+  // The job of a column.
   IdColumnJob job_of(int t) const {
     IdColumnJob job;
     job.keys = job_.keys.key_file(t);
@@ -119,7 +119,7 @@ class TableNumbering {
     partitioned_ += ids.partitions > 1 ? 1 : 0;
   }
 
-  // What the dictionary of a table was grown from, if it is no longer the same.
+  // Records the dictionary that a table's was grown from, if they differ.
   void note_older(int t) {
     ClickFolder::Table& table = folder_.tables[static_cast<size_t>(t)];
     const ClickFolder::Table& older = job_.given->tables[static_cast<size_t>(t)];

@@ -1,5 +1,5 @@
-// The second pass of preprocessing: the hashes of each table become ids (preprocess/number_ids.h), and the table gets its
-// dictionary.
+// The second pass of preprocessing: the hashes of each table become ids (preprocess/number_ids.h), and the table gets
+// its dictionary.
 #pragma once
 
 #include <string>
@@ -20,8 +20,9 @@ struct NumberingJob {
   int key_bytes = 8;              // of a hash
 };
 
-// Numbers the columns of several tables at a time and completes folder.tables. `progress` gets the number of tables that
-// are done, from one thread at a time. Returns the number of tables whose dictionary did not fit into memory at once.
+// Numbers the columns of several tables at a time and completes folder.tables. `progress` gets the number of tables
+// that are done, from one thread at a time. Returns the number of tables whose dictionary did not fit into memory at
+// once.
 int number_tables(const NumberingJob& job, ClickFolder& folder, ThreadPool& pool,
                   FunctionRef<void(int done)> progress);
 

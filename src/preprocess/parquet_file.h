@@ -29,7 +29,7 @@ class ParquetFile {
   std::vector<std::string> names() const;
   const ArrowSchema& type(size_t column) const { return *schema_->children[column]; }
 
-  // Which columns are read, in this order, from the first row on.
+  // Selects the columns to read, in this order, from the first row on.
   void select(std::vector<size_t> columns);
 
   struct Batch {

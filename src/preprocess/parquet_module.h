@@ -14,7 +14,7 @@ namespace trifold {
 constexpr const char* kParquetModuleFile = "trifold_parquet.so";
 constexpr int64_t kParquetModuleVersion = 3;
 
-// A file that is read. Functions that return bool say whether all went well; problem() is why not.
+// A file that is read. Functions that return bool say whether they succeeded; if not, problem() says why.
 class ParquetModuleFile {
  public:
   virtual ~ParquetModuleFile() = default;
@@ -45,7 +45,7 @@ class ParquetModuleWriter {
 
 // Names that the module exports.
 using ParquetModuleVersion = int64_t();  // trifold_parquet_version
-// trifold_parquet_open: null, and the problem in why[0, bytes), for what is no Parquet file. `threads` unpack
+// trifold_parquet_open: null, with the problem in why[0, bytes), if the file is not a Parquet file. `threads` unpack
 // columns. The caller owns the result.
 using ParquetModuleOpen = ParquetModuleFile*(const char* path, int threads, char* why, size_t bytes);
 // trifold_parquet_write: columns of these names, those of `labels` labels first. The caller owns the result.

@@ -36,7 +36,7 @@ class Digits {
   char* end_;
 };
 
-// A value as text: what a CSV file would hold.
+// A value as text, as a CSV file would hold it.
 std::string value_text(const ArrowValue& value) {
   return std::visit(
       []<class T>(const T& x) -> std::string {
@@ -153,7 +153,7 @@ void ParquetReader::put_lists_last() {
   for (size_t t = 0; t < ids.size(); ++t) layout_.columns[ids[t]].index = static_cast<int>(t);
 }
 
-// BadInput for a type that cannot be what the column is.
+// BadInput for a type that does not fit the column's role.
 void ParquetReader::check_type(const TextColumn& column, const ArrowSchema& type) const {
   const bool named = layout_.rules.has_value();
   const std::string name = printable(column.name);
@@ -268,7 +268,7 @@ std::optional<ArrowValue> ParquetReader::take_bag(const TextColumn& column, cons
   return std::nullopt;
 }
 
-// Puts one value into the row. What is wrong with it, or nothing.
+// Puts one value into the row. Returns what is wrong with it, or "".
 std::string ParquetReader::take(const Role& role, const ArrowColumn& values, int64_t row, Row& out) const {
   const TextColumn& column = role.column;
   constexpr size_t kShown = 40;

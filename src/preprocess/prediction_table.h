@@ -20,9 +20,8 @@ class PredictionTable {
                   bool doubles);
 
   // The next samples, numbered from `first`: their labels, 0, 1 or -1 for one that is missing, and their probabilities,
-  // one for each column of a sample. Both spans have the same length; without columns of labels those are not read. What
-  // both functions return are the next bytes of the
-  // file, until the next call.
+  // one for each column of a sample. Both spans have the same length; without columns of labels those are not read.
+  // Both functions return the next bytes of the file, which are valid until the next call.
   std::string_view add(int64_t first, std::span<const int8_t> labels, std::span<const double> probabilities);
   // Once, after the last samples.
   std::string_view finish();

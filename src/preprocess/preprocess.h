@@ -33,13 +33,13 @@ struct PreprocessOptions {
   int64_t frequency_threshold = 1;  // occurrences that a value needs for an id of its own
   // Folder whose dictionaries, m of LogMin and, unless `columns` or a format are given, named columns are reused.
   std::optional<std::string> dictionaries_of;
-  // Take hash_ids, keep_keys, max_ind_range, max_bag and the transform from that folder, whose ids may then be hashes or
-  // keys too.
+  // Take hash_ids, keep_keys, max_ind_range, max_bag and the transform from that folder, whose ids may then be hashes
+  // or keys too.
   bool as_there = false;
   // All slots of HugeCTR's Norm files are bags. `preprocess` decides it for all inputs.
   bool norm_bags = false;
   bool needs_labels = true;  // else an input may have none: ClickFolder::labeled
-  // Values that are not in them and reach the threshold in these inputs get ids behind theirs; else all have id 1.
+  // Values that are not in them and reach the threshold in these inputs get ids after theirs; else all have id 1.
   bool grow_dictionaries = false;
   // Columns that have the table of another one, each with that one, by name; with dictionaries_of those of that folder.
   std::vector<std::pair<std::string, std::string>> shared;

@@ -93,13 +93,13 @@ class TokenizeJob {
     std::error_code ignored;
     if (std::filesystem::is_directory(options.input, ignored))
       bad_input(
-          "{}: is a folder; name one file of text or JSON lines, or train on the folder as it is: it is "
-          "streamed",
+          "{}: is a folder; name one file of text or JSON lines, "
+          "or train on the folder as it is: it is streamed",
           options.input);
     if (packing_of(options.input) != Packing::None)
       bad_input(
-          "{}: compressed files are not read here; decompress it first, or train on it directly, which "
-          "streams it",
+          "{}: compressed files are not read here; decompress it first, "
+          "or train on it directly, which streams it",
           options.input);
     if (input_.size() == 0) bad_input("{}: is empty, there is nothing to tokenize", options.input);
     if (options.append_eod && !tokenizer.eod())

@@ -1,4 +1,4 @@
-// Which options of a resumed run differ from those of the run that wrote its checkpoint.
+// The options of a resumed run that differ from those of the run that wrote its checkpoint.
 #pragma once
 
 #include <functional>

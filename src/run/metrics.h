@@ -31,9 +31,9 @@ struct StepReport {
   // are used equally, and the z-loss of the routers' logits (nn/experts.h).
   std::optional<double> router_balance;
   double router_z = 0;
-  // On processors, for each of these blocks the tokens of the expert that was chosen most over the mean of its experts, and
-  // with a capacity the choices that were dropped (nn/expert_capacity.h), valid until the next step; and the most rounds
-  // in which rows came to experts of other ranks (nn/exchanged_rows.h).
+  // On processors, for each of these blocks the tokens of the expert that was chosen most over the mean of its
+  // experts, and with a capacity the choices that were dropped (nn/expert_capacity.h), valid until the next step; and
+  // the most rounds in which rows came to experts of other ranks (nn/exchanged_rows.h).
   std::span<const double> expert_loads = {};
   std::span<const double> experts_dropped = {};
   int64_t expert_rounds = 1;
@@ -75,7 +75,7 @@ struct StartReport {
   std::string mesh;                    // "dp 2 x pp 1 x tp 1, thread ranks, 1 thread each"
   std::vector<std::string> processes;  // the processes of the ranks, if there are several (run/nodes.h)
   std::string operations;              // instruction set of the operation table
-  // What a resumed run does differently from the one that wrote the checkpoint, a line each.
+  // Differences between a resumed run and the one that wrote the checkpoint, a line each.
   std::vector<std::string> changes;
   int64_t parameters = 0;  // of the whole model
   double train_flops_per_sample = 0;
@@ -93,8 +93,8 @@ struct RunReport : StartReport {
   int64_t eval_samples = 0;
   int64_t eval_samples_asked = 0;
   std::string plan;  // text form, one line per rank
-  // Of context ranks, where documents do not see each other: the most pairs of a query and a key that one of them has in
-  // the samples of this data rank's first step, over the mean. 0: does not apply, or not read yet.
+  // Of context ranks, where documents do not see each other: the most pairs of a query and a key that one of them has
+  // in the samples of this data rank's first step, over the mean. 0: does not apply, or not read yet.
   double document_imbalance = 0;
 };
 

@@ -8,7 +8,7 @@
 
 namespace trifold {
 
-// What a rank is about to do, except Updated, which it has just done.
+// A part of a run that a rank is about to begin, except Updated, which it has just ended.
 enum class RunPart { Load, Step, Updated, Evaluate, Save };
 
 // Functions are called by the ranks' threads, several at a time.

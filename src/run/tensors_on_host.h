@@ -11,7 +11,8 @@ namespace trifold {
 
 class TensorsOnHost {
  public:
-  // `tensors` are in the memory of `ops` unless they say otherwise, and were last written by work on `stream`. All must outlive this object.
+  // `tensors` are in the memory of `ops` unless they say otherwise, and were last written by work on `stream`. All
+  // must outlive this object.
   TensorsOnHost(std::vector<NamedTensor> tensors, const OpTable& ops, Stream& stream);
 
   // The same boxes on the host; for a device their content is unspecified before `fetch`.

@@ -1,5 +1,5 @@
-// What all ranks of a run must have in common: options, data and the program. Under MPI every rank is a process with
-// its own command line and files; ranks that differ would train something unintended, or deadlock.
+// The terms that all ranks of a run must agree on: options, data and the program. Under MPI every rank is a process
+// with its own command line and files; ranks that differ would train something unintended, or deadlock.
 //
 // The rule for options: all ranks must have the same value, unless the option only concerns paths on a rank's host or
 // how it uses that host (Option::local). The files at such paths are compared by content.

@@ -20,9 +20,10 @@ constexpr double kEqualTimes = 1e-9;
 // The number of greedy plans, for one placement of stages, that are simulated with their messages.
 constexpr size_t kSimulated = 8;
 
-// Bounds of the search, as numbers of actions rather than times, so that all ranks and runs find the same plan. Rules are
-// compared by plans of at most kComparedActions actions, but at least kComparedPerRank micro-batches for each rank, in
-// which a pipeline fills, runs full, and drains; and only some of them if all such plans had more than kTriedActions.
+// Bounds of the search, as numbers of actions rather than times, so that all ranks and runs find the same plan. Rules
+// are compared by plans of at most kComparedActions actions, but at least kComparedPerRank micro-batches for each
+// rank, in which a pipeline fills, runs full, and drains; and only some of them if all such plans had more than
+// kTriedActions.
 constexpr int64_t kComparedActions = 20000;
 constexpr int64_t kComparedPerRank = 2;
 constexpr int64_t kTriedActions = 3'000'000;

@@ -41,7 +41,7 @@ class Offloader {
     }
   }
 
-  // The forward of the block behind, after which the activations of a block may leave, and the backward of that block,
+  // The forward of the next block, after which the activations of a block may leave, and the backward of that block,
   // which is the first to read them again.
   void find_uses() {
     for (size_t at = 0; at < row_.size(); ++at) {

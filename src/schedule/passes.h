@@ -24,10 +24,10 @@ namespace trifold {
 // When a computation ends it is written to its row; at the same time its send is written to the same row and
 // the receive to the row of the peer, after the actions that rank has finished and before its current
 // computation. (With messages that take no time, ranks would compute just in time, and receives would be written
-// between two computations of which the later one waits for them.) All rows together thus have one total order in which a send and its receive are adjacent, so
-// ranks that do one thing at a time and block in every send until it is received cannot deadlock. And a
-// receive is posted before the computation during which its message arrives, so the message need not wait for
-// that to end.
+// between two computations of which the later one waits for them.) All rows together thus have one total order in
+// which a send and its receive are adjacent, so ranks that do one thing at a time and block in every send until it is
+// received cannot deadlock. And a receive is posted before the computation during which its message arrives, so the
+// message need not wait for that to end.
 //
 // Overlapped pairs are split: run one after the other, the first can send its result before the second
 // begins, and the pipeline is faster than with pairs that begin and end together. `Together` keeps them, for
@@ -57,9 +57,9 @@ Plan add_reduce(Plan plan, std::span<const int> blocks, std::span<const std::vec
                 const std::vector<TiedStage>& tied = {}, std::span<const std::vector<int>> each = {});
 
 // Off-loads the activations of the first offloaded[stage] blocks of each stage, fewer than it has. F, B, I and W of
-// these stages are split into blocks. An OFFLOAD follows the forward of the block behind, which reads the block's
+// these stages are split into blocks. An OFFLOAD follows the forward of the next block, which reads the block's
 // output; a FETCH comes before the `ahead` last computations that precede the backward of that block, so that it
-// overlaps with them. What would be fetched again before anything else is computed stays in memory. A row that
+// overlaps with them. Blocks that would be fetched again before anything else is computed stay in memory. A row that
 // already has OFFLOADs keeps them, and its order.
 Plan add_offload(Plan plan, std::span<const int> blocks, std::span<const int> offloaded, int ahead = 1);
 
@@ -88,8 +88,9 @@ using UnitsOfBlocks = std::vector<std::vector<std::vector<WeightUnit>>>;
 // UNSHARD before a block that reads weights which are not gathered, and a RESHARD after the last block that
 // reads them for a while. `ahead` units are gathered before they are needed, so that gathering overlaps with
 // computation. W reads the units in `read_by_w` alone, of blocks that compute something again there, and is split where
-// its stage has some; without any of them W reads no weights. Must be the last pass. If the row already has UNSHARD and RESHARD of whole
-// stages, these decide: the units of a stage are gathered as long as the row says, and again after a Step.
+// its stage has some; without any of them W reads no weights. Must be the last pass. If the row already has UNSHARD
+// and RESHARD of whole stages, these decide: the units of a stage are gathered as long as the row says, and again
+// after a Step.
 RankPlan add_residency(const RankPlan& row, const UnitsOfBlocks& units, int ahead,
                        const UnitsOfBlocks& read_by_w = {});
 

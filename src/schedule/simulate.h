@@ -24,10 +24,10 @@
 //
 // Assumptions about memory: a stage always has its state_bytes, and as many copies of parameter_bytes as
 // there are weight versions in use at once. A micro-batch costs kept_bytes from the beginning of its F to the
-// end of its last backward on the stage, and on the next stage if that is on the same rank, because that stage's W reads
-// its input here (forward only: to the end of F), and held_bytes from the beginning of its I to the
-// end of its W; a B needs no held_bytes. A block has an n-th of the kept_bytes, from its F on, and does not cost it
-// from its OFFLOAD to its FETCH.
+// end of its last backward on the stage, and on the next stage if that is on the same rank, because that stage's W
+// reads its input here (forward only: to the end of F), and held_bytes from the beginning of its I to the end of its
+// W; a B needs no held_bytes. A block has an n-th of the kept_bytes, from its F on, and does not cost it from its
+// OFFLOAD to its FETCH.
 #pragma once
 
 #include <cstdint>

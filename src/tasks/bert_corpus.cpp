@@ -29,8 +29,8 @@ BertCorpus::BertCorpus(const DataConfig& config, int64_t vocab_size, bool pairs)
   special_ = BertTokens(*tokenizer);
   if (bert_vocabulary(*tokenizer) > vocab_size)
     bad_input(
-        "the vocabulary of {} tokens is smaller than the tokenizer's and BERT's own, {}: give "
-        "--vocab-size {}",
+        "the vocabulary of {} tokens is smaller than the tokenizer's and BERT's own, {}: "
+        "give --vocab-size {}",
         vocab_size, bert_vocabulary(*tokenizer), bert_vocabulary(*tokenizer));
   const DataPaths paths = parse_data_paths(config.data_path);
   if (config.json_key != DataConfig().json_key)
@@ -45,8 +45,8 @@ BertCorpus::BertCorpus(const DataConfig& config, int64_t vocab_size, bool pairs)
   for (const std::string& path : paths.paths) {
     if (is_indexed_prefix(path))
       bad_input(
-          "--data-path {}: a .bin/.idx pair has no sentence boundaries, which --model-type bert needs: give "
-          "the text",
+          "--data-path {}: a .bin/.idx pair has no sentence boundaries, "
+          "which --model-type bert needs: give the text",
           path);
     std::error_code ignored;
     if (is_stream_name(path) || std::filesystem::is_directory(path, ignored))

@@ -62,7 +62,7 @@ void SquadWindows::add_question(const Squad& squad, size_t index, std::span<cons
   const int64_t room = rules.seq_length - offset - 1;
   if (room < 1)
     bad_input(
-        "--seq-length {} leaves no room for a text beside a question of {} tokens: give more, or a smaller "
+        "--seq-length {} leaves no room for a text after a question of {} tokens: give more, or a smaller "
         "--max-query-length",
         rules.seq_length, query.size());
   Interval answer{0, -1};

@@ -11,8 +11,8 @@
 // [r + turned, C], which is A and K, <name>.key_value_norm.gain and <name>.key_value_up.weight B.
 //
 // Heads are packed with the same width for queries, keys and values (OpTable::latent_heads): values, usually shorter
-// than keys, are padded with zeros. That costs memory and time of attention: with 192 numbers of keys and 128 of values,
-// a fifth more of its products, and a third more of the packed rows than necessary.
+// than keys, are padded with zeros. That costs memory and time of attention: with 192 numbers of keys and 128 of
+// values, a fifth more of its products, and a third more of the packed rows than necessary.
 #pragma once
 
 #include <optional>

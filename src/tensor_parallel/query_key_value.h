@@ -69,7 +69,7 @@ class QueryKeyValue final : public HeadProjections {
   void finish(Run& run, Tensor packed, const Projection& from, Tensor made, Saved& saved) const;
   // The gradients of the projections' results, stored in `saved`.
   void undo(Run& run, Tensor dpacked, Saved& saved) const;
-  // Which tensors a part of the adjoint needs of each product: weights, their gradients, or both.
+  // The tensors that a part of the adjoint needs for each product: weights, their gradients, or both.
   struct Gradients {
     std::array<ColumnGradient, 2> items;
     size_t count = 0;

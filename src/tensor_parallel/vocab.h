@@ -56,7 +56,7 @@ class VocabEmbedding final : public Layer {
 // gradient (the exception in nn/layer.h, docs/decisions/0006).
 class VocabCrossEntropy final : public Layer {
  public:
-  // What a TensorWatch is shown: the losses of this rank's rows [R], not weighted, on every tensor rank.
+  // The name under which a TensorWatch sees the losses of this rank's rows [R], not weighted, on every tensor rank.
   static constexpr std::string_view kLosses = "losses";
   // `chunk_rows` 0: as many rows as make a chunk's logits, over all ranks, some tens of MiB.
   VocabCrossEntropy(BlockBuilder& builder, std::string name, ParamId weight, int64_t vocab,

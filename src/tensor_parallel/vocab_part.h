@@ -63,7 +63,7 @@ class VocabPart final : public Layer {
   SlotId x_, logits_, statistics_;
 };
 
-// The first part, behind the norm of its input.
+// The first part, which follows the norm of its input.
 class NormedVocabPart final : public Layer {
  public:
   NormedVocabPart(Norm norm, VocabPart part) : norm_(std::move(norm)), part_(std::move(part)) {}

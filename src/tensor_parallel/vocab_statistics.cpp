@@ -17,8 +17,8 @@ VocabStatistics VocabStatistics::rows(int64_t begin, int64_t end) const {
 
 namespace {
 
-// Combines the statistics of all ranks' parts of n rows, [ranks, 3, n], into those of the whole rows. A row's maximum is
-// the largest of the parts' maxima; each part's sum of exponentials is rescaled to it and the sums are added; the
+// Combines the statistics of all ranks' parts of n rows, [ranks, 3, n], into those of the whole rows. A row's maximum
+// is the largest of the parts' maxima; each part's sum of exponentials is rescaled to it and the sums are added; the
 // label's logit is zero on all ranks but one. Every rank combines them in rank order.
 void combine(Run& run, Tensor all, const VocabStatistics& result) {
   const int64_t rows = result.max.elements();

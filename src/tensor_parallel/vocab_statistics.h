@@ -1,5 +1,5 @@
-// The numbers from which the cross entropy of a row of logits follows, when parts of the row are on several ranks or are
-// computed one after the other (Shoeybi et al., arXiv 1909.08053, section 3).
+// The numbers from which the cross entropy of a row of logits follows, when parts of the row are on several ranks or
+// are computed one after the other (Shoeybi et al., arXiv 1909.08053, section 3).
 #pragma once
 
 #include <algorithm>
@@ -29,8 +29,8 @@ void find_statistics(Run& run, const Region& region, Tensor logits, Tensor label
 // Makes `all` the statistics of both parts. `part` is overwritten.
 void merge_statistics(Run& run, const VocabStatistics& all, const VocabStatistics& part);
 
-// Rows whose logits over a vocabulary of that size are computed at once. It does not depend on the mesh, so neither does
-// the order of sums over rows.
+// Rows whose logits over a vocabulary of that size are computed at once. It does not depend on the mesh, so neither
+// does the order of sums over rows.
 int64_t rows_of_chunk(int64_t vocab);
 
 // Calls body(begin, end) for the rows in chunks of at most `chunk`. A dry run walks the first one alone: it is the largest,

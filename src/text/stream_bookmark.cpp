@@ -47,8 +47,8 @@ void check_stream(const JsonView& json, const StreamOptions& options) {
   for (const Field& field : kFields)
     if (json.at(field.name).value() != own.at(field.name))
       bad_input(
-          "{}: the checkpoint's place in the streamed text is that of another {} ({}, now {}); give the same, "
-          "{}",
+          "{}: the checkpoint's place in the streamed text is that of another {} ({}, now {}); "
+          "give the same, {}",
           path, field.option, printable_json(json.at(field.name).value()), printable_json(own.at(field.name)),
           kAdvice);
 }

@@ -41,8 +41,8 @@ bool StreamPass::write_samples(const std::optional<Clock::time_point>& until) co
   }
   if (made_ == 0)
     bad_input(
-        "{}: the {} part of the streamed text has fewer tokens than one sample needs, {}; change --split or "
-        "give more text",
+        "{}: the {} part of the streamed text has fewer tokens than one sample needs, {}; "
+        "change --split or give more text",
         options_.files->files().front().path, part_name(options_.split), sample.size());
   return true;
 }

@@ -68,8 +68,8 @@ void TextWalker::read_packed(const StreamFile& file, std::string& text, std::vec
     end = end_of_document(file, open_);
     if (end == 0 && std::ssize(open_) > StreamFiles::kLongestLine)
       bad_input(
-          "{}: the line from byte {} on (unpacked) is longer than {} bytes; one JSON object a line is "
-          "expected",
+          "{}: the line from byte {} on (unpacked) is longer than {} bytes; "
+          "one JSON object a line is expected",
           file.path, place_.offset, StreamFiles::kLongestLine);
   }
   const bool ended = end == 0;

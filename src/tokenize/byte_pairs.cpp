@@ -104,7 +104,7 @@ BytePairs::BytePairs(const nlohmann::json& model) {
 int32_t BytePairs::id_of(const std::string& token) const {
   const auto found = vocabulary_.find(token);
   if (found == vocabulary_.end())
-    bad_input("its BPE model speaks of \"{}\", which is not in its vocab", printable(token));
+    bad_input("its BPE model names \"{}\", which is not in its vocab", printable(token));
   return found->second;
 }
 

@@ -42,7 +42,8 @@ void inherit_tokenizer(DataConfig& data, const CheckpointModel& from, bool is_te
 
 // BadInput that lists the differing fields, unless a checkpoint of the model `stored` fits the model `wanted`. With
 // LoadPart::Weights the sample length, dropout, the scale of initial weights and the range of rotary positions may
-// differ; with LoadPart::Encoder also the head, and with LoadPart::Dense experts, which `stored` must not have. Padding of the vocabulary never matters, because it is not stored.
+// differ; with LoadPart::Encoder also the head, and with LoadPart::Dense experts, which `stored` must not have.
+// Padding of the vocabulary never matters, because it is not stored.
 void compare_checkpoint_model(nlohmann::json stored, nlohmann::json wanted, LoadPart part);
 
 // Fills the weights of `replica` from the checkpoint. Every rank reads what it holds.

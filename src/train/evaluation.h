@@ -33,8 +33,8 @@ void sum_over_data_ranks(Replica& replica, std::span<LabelCount> counts);
 
 // This rank's share of the loss sums over samples [0, end): blocks of micro-batch size go to the data-parallel ranks in
 // turn; the last one is filled up with padding, so that it can be sharded like the others. `buffer` holds one
-// micro-batch, `pair_scale` is that of all samples; `watch`, if given, observes the computation. `poll` is called before
-// each round of blocks and may end it.
+// micro-batch, `pair_scale` is that of all samples; `watch`, if given, observes the computation. `poll` is called
+// before each round of blocks and may end it.
 LossSums forward_samples(Executor& executor, const Mesh& mesh, RowCut cut, const DataSource& source,
                          BatchBuffer& buffer, int64_t end, StopPoll& poll, double pair_scale = 1,
                          StepWatch* watch = nullptr);

@@ -32,9 +32,9 @@ class Replica {
   const OpTable& ops() const { return ops_; }
   Stream& compute() { return compute_; }
   Stream& comm() { return comm_; }
-  // For tensor and context-parallel collectives that overlap with computation (Run::side). It has its own queue on a device, and
-  // its own thread if a core is spare. Otherwise it is compute() itself: without a spare core a thread overlaps
-  // nothing, and waking it costs up to a tenth of a small model's step.
+  // For tensor and context-parallel collectives that overlap with computation (Run::side). It has its own queue on a
+  // device, and its own thread if a core is spare. Otherwise it is compute() itself: without a spare core a thread
+  // overlaps nothing, and waking it costs up to a tenth of a small model's step.
   Stream& side() { return own_side_ ? *own_side_ : compute_; }
   DType dtype() const { return dtype_; }
   // Allocates the device workspace of compute()'s operations (layout/device_workspace.h) now, while no other rank waits

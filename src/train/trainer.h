@@ -81,8 +81,8 @@ class Trainer final : public Savable {
   // Measures the matrix-product rate to which MFU refers, and keeps the largest one; until then MFU is 0. Collective.
   double measure_peak();
 
-  // What --enable-cuda-graph could not capture so far, and why; empty: it captured everything. The same on all ranks:
-  // the note of the lowest rank with a failed capture, or else of the lowest with a note.
+  // The parts that --enable-cuda-graph could not capture so far, and why; empty: it captured everything. The same on
+  // all ranks: the note of the lowest rank with a failed capture, or else of the lowest with a note.
   const std::string& capture_note() const { return capture_note_; }
 
   // Sets the fingerprint of the training data, which checkpoints store and loaded checkpoints are compared with.

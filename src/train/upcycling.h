@@ -10,7 +10,7 @@
 
 namespace trifold {
 
-// What to load from the checkpoint of such a model into the weights of a mixture, which are `wanted`: boxes of the
+// The tensors to load from such a model's checkpoint into the weights of a mixture, which are `wanted`: boxes of the
 // same memory, an expert's one by one under the name of the network it copies. Routers are left out.
 std::vector<NamedTensor> wanted_of_dense(std::span<const NamedTensor> wanted);
 

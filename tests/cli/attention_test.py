@@ -104,8 +104,8 @@ class History(PreprocessTest):
         self.assertEqual([table["rows"] for table in second[1:]], [22, 22])
         run = (*MODEL, *DIN, "--train-iters", 10)
         self.trifold("recommend", "--train-data", "day1", *run, "--save", "run1")
-        _, told = self.trifold("recommend", "--train-data", "day2", *run, "--finetune", "--load", "run1", "--save", "run2", "--ranks", 2)
-        self.assertIn("table item: 14 rows of the checkpoint and 8 new ones", told)
+        _, stderr = self.trifold("recommend", "--train-data", "day2", *run, "--finetune", "--load", "run1", "--save", "run2", "--ranks", 2)
+        self.assertIn("table item: 14 rows of the checkpoint and 8 new ones", stderr)
         self.trifold("evaluate", "--load", "run2", "--data", "day1", "--threads-per-rank", 1)
 
     def test_plan(self):

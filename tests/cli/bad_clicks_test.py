@@ -98,12 +98,12 @@ HEADERS = (
 class BadClicks(ProgramTest):
     def refused(self, name, text, options, words):
         (self.folder / name).write_bytes(text.encode())
-        _, told = self.trifold("preprocess", "--input", name, "--output", "out", "--threads", 1, *options.split(), status=2)
+        _, stderr = self.trifold("preprocess", "--input", name, "--output", "out", "--threads", 1, *options.split(), status=2)
         for word in words:
-            self.assertIn(word, told, (name, text))
+            self.assertIn(word, stderr, (name, text))
         self.assertNotIn("out", [path.name for path in self.folder.iterdir()])
-        self.assertTrue(told.startswith("trifold: "), told)
-        return told
+        self.assertTrue(stderr.startswith("trifold: "), stderr)
+        return stderr
 
     def line_refused(self, table, line, column, words):
         separator = "," if table.name.endswith(".csv") else "\t"
@@ -117,18 +117,18 @@ class BadClicks(ProgramTest):
         return ["label", *(f"I{i}" for i in range(1, 14)), *(f"C{i}" for i in range(1, 27))]
 
     def test_a_hundred_mistakes(self):
-        told = set()
+        messages = set()
         for table, place, fields in FIELDS:
             separator = "," if table.name.endswith(".csv") else "\t"
             for field in fields:
                 line = separator.join(f'"{part}"' if separator in part else part for part in table.with_field(place, field))
-                told.add(self.line_refused(table, line, f"column {self.names(table)[place]}: '", table.wanted[place]))
+                messages.add(self.line_refused(table, line, f"column {self.names(table)[place]}: '", table.wanted[place]))
         for case in LINES:
-            told.add(self.line_refused(*case))
+            messages.add(self.line_refused(*case))
         for number, (options, header, words) in enumerate(HEADERS):
             name = f"header{number}.csv"
-            told.add(self.refused(name, header + "\n1,2,3,4\n", options, [f"{name}:1: ", words]))
-        self.assertGreater(len(told), 120)  # all different
+            messages.add(self.refused(name, header + "\n1,2,3,4\n", options, [f"{name}:1: ", words]))
+        self.assertGreater(len(messages), 120)  # all different
 
 
 # A model for each form of file, and the options with which its files are read where they are not those of its clicks.
@@ -159,7 +159,7 @@ class BadPredictions(BadClicks):
                 "recommend": ("recommend", *form, "--train-data", table.name, "--dictionaries-of", name, *MODEL, "--save", "out")}[command]
 
     def test_a_hundred_mistakes_of_data_to_predict(self):
-        told, commands = {}, ("score", "evaluate", "recommend")
+        messages, commands = {}, ("score", "evaluate", "recommend")
         trained = set()
         for number, (table, place, fields) in enumerate(FIELDS):
             if table not in trained:
@@ -178,9 +178,9 @@ class BadPredictions(BadClicks):
                 self.assertIn({"score": "3 predictions by ", "evaluate": "3 samples, ", "recommend": "3 samples to train on"}[command], out + err, command)
                 if command == "recommend":
                     shutil.rmtree(self.folder / "out")
-                told.setdefault(command, set()).add(err)
-        self.assertGreater(min(len(found) for found in told.values()), 30)
-        self.assertGreater(sum(len(found) for found in told.values()), 100)
+                messages.setdefault(command, set()).add(err)
+        self.assertGreater(min(len(found) for found in messages.values()), 30)
+        self.assertGreater(sum(len(found) for found in messages.values()), 100)
 
 
 if __name__ == "__main__":

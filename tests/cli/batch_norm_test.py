@@ -27,7 +27,7 @@ class BatchNorm(ProgramTest):
             other = self.curve(f"{ranks}.jsonl", "--ranks", ranks, "--train-iters", 20)
             self.assertLess(max(abs(a - b) for a, b in zip(alone, other)), 2e-4)
         self.run_clicks("--train-iters", 20, "--exit-interval", 12, "--save", "parts")
-        _, told = self.run_clicks("--train-iters", 20, "--load", "parts", "--save", "parts")
+        _, stderr = self.run_clicks("--train-iters", 20, "--load", "parts", "--save", "parts")
         names = [next((self.folder / name).glob("step_*20")) for name in ("one", "parts")]
         out, _ = self.trifold("inspect", names[0])
         self.assertIn("norm_variance/top.1.norm", out)

@@ -50,9 +50,9 @@ class Days(ProgramTest):
 
     def test_known_ids_keep_their_numbers(self):
         self.preprocess("one.csv", "one")
-        _, told = self.preprocess("two.csv", "two", "--dictionaries-of", "one", "--grow-dictionaries", columns=())  # the columns of one
+        _, stderr = self.preprocess("two.csv", "two", "--dictionaries-of", "one", "--grow-dictionaries", columns=())  # the columns of one
         old, new = self.rows("one"), self.rows("two")
-        self.assertIn(f"table user: {old[0]} ids known, {new[0] - old[0]} new", told)
+        self.assertIn(f"table user: {old[0]} ids known, {new[0] - old[0]} new", stderr)
         self.assertGreater(new[0], old[0])
         self.preprocess("both.csv", "both")
         for name in ("user", "item"):
@@ -63,10 +63,10 @@ class Days(ProgramTest):
                 (("--grow-dictionaries",), "--grow-dictionaries has no effect without --dictionaries-of DIR"),
                 (("--dictionaries-of", "one", "--frequency-threshold", 2), "give --grow-dictionaries too"),
                 (("--dictionaries-of", "one", "--grow-dictionaries", "--missing-values", "?"), "--missing-values are ? in these options")):
-            _, told = self.preprocess("two.csv", "x", *options, status=2)
-            self.assertIn(words, told)
-        _, told = self.preprocess("two.csv", "x", "--dictionaries-of", "one", columns=("--label", "y", "--dense", "user", "--sparse", "age,item"), status=2)
-        self.assertIn("column 1 is age here, user in one", told)
+            _, stderr = self.preprocess("two.csv", "x", *options, status=2)
+            self.assertIn(words, stderr)
+        _, stderr = self.preprocess("two.csv", "x", "--dictionaries-of", "one", columns=("--label", "y", "--dense", "user", "--sparse", "age,item"), status=2)
+        self.assertIn("column 1 is age here, user in one", stderr)
         self.assertFalse((self.folder / "x").exists())
 
     def test_two_runs_equal_one_over_both_days(self):
@@ -95,11 +95,11 @@ class Days(ProgramTest):
         curves = []
         for ranks, placement in ((1, "auto"), (2, "row"), (4, "row"), (2, "column"), (4, "table"), (3, "replicated"), (2, "row,replicated")):
             name = f"{ranks}-{placement}"
-            _, told = self.recommend("two", "--finetune", "--load", "first", "--save", name, "--log-json", f"{name}.jsonl", "--ranks", ranks,
+            _, stderr = self.recommend("two", "--finetune", "--load", "first", "--save", name, "--log-json", f"{name}.jsonl", "--ranks", ranks,
                                      "--placement", placement)
             curves.append(self.losses(f"{name}.jsonl"))
         new = [b - a for a, b in zip(self.rows("one"), self.rows("two"))]
-        self.assertIn(f"table user: {self.rows('one')[0]} rows of the checkpoint and {new[0]} new ones", told)
+        self.assertIn(f"table user: {self.rows('one')[0]} rows of the checkpoint and {new[0]} new ones", stderr)
         for curve in curves:
             self.near(curves[0], curve)
             self.near(self.losses("whole.jsonl")[SAMPLES // 50:], curve)
@@ -132,9 +132,9 @@ class Days(ProgramTest):
             for ranks, placement in ((1, "row"), (2, "row"), (4, "column"), (4, "row")):
                 where, name = ("--ranks", ranks, "--placement", placement), f"{optimizer[0]}-{ranks}-{placement}"
                 self.recommend("two", *start, *where, "--save", f"{name}-memory")
-                _, told = self.recommend("two", *start, *where, *stored, "--save", f"{name}-files")
-                self.assertRegex(told, r"tables in files \d")
-                self.assertIn("rows of the checkpoint and", told)
+                _, stderr = self.recommend("two", *start, *where, *stored, "--save", f"{name}-files")
+                self.assertRegex(stderr, r"tables in files \d")
+                self.assertIn("rows of the checkpoint and", stderr)
                 out, _ = self.trifold("inspect", f"{name}-memory", "--diff", f"{name}-files")
                 self.assertRegex(out, r"all \d+ tensors are bitwise equal")
         # A grown model goes on in files, and predicts from them.
@@ -183,10 +183,10 @@ class Days(ProgramTest):
                 ("one", ("--load", "first", "--sample-order", "shuffled", "--train-epochs", 2), "was trained with --sample-order stored"),
                 ("one", ("--load", "first", "--finetune", "--save", "first"), "--finetune begins at step 0"),
                 ("one", ("--finetune",), "--finetune has no effect without --load DIR")):
-            _, told = self.recommend(data, *options, status=2)
-            self.assertIn(words, told, options)
-        _, told = self.trifold("score", "--load", "first", "--data", "two", "--output", "x.csv", status=2)
-        self.assertIn("table user: rows: ", told)
+            _, stderr = self.recommend(data, *options, status=2)
+            self.assertIn(words, stderr, options)
+        _, stderr = self.trifold("score", "--load", "first", "--data", "two", "--output", "x.csv", status=2)
+        self.assertIn("table user: rows: ", stderr)
 
 
 if __name__ == "__main__":

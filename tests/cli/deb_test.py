@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import unittest
 
+import clean_root
 import installed
 
 
@@ -44,6 +45,8 @@ class Deb(installed.InstalledTest):
             self.assertTrue(owners(library) & depends, f"{library} is in none of {depends}")
 
         self.check_program(root / "usr/bin/trifold")
+        self.check_in_clean_root(clean_root.with_dependencies(depends), lambda clean: output_of("dpkg", "-x", package, clean),
+                                 "/usr/bin/trifold")
         self.check_share(root / "usr/share")
         documents = root / "usr/share/doc/trifold"
         self.check_documents(documents)

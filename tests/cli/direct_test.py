@@ -100,9 +100,9 @@ class Direct(ProgramTest):
         for data in ("packed.csv.gz", "parts", "two.test"):
             self.assertEqual(self.score("dictionary-run", data), expected)
         self.write("bad.csv", [*self.two[:1], ["1", "old", "u1", "i1", ""], *self.two[1:]])
-        out, told = self.trifold("score", "--load", "dictionary-run", "--data", "bad.csv", "--output", "-", "--threads-per-rank", 1)
+        out, stderr = self.trifold("score", "--load", "dictionary-run", "--data", "bad.csv", "--output", "-", "--threads-per-rank", 1)
         self.assertEqual(out, expected)
-        self.assertIn("bad.csv:3: ", told)
+        self.assertIn("bad.csv:3: ", stderr)
         # Two runs, one stopped: the data are the same to the second one.
         given = ("--dictionaries-of", "dictionary1", "--ranks", 2)
         self.recommend("two.csv", *given, "--save", "whole")
@@ -141,23 +141,23 @@ class Direct(ProgramTest):
                 ("two.csv", ("--dictionaries-of", "hash1"), "was not trained on clicks like those of two.csv"),
                 ("dictionary2", ("--dictionaries-of", "dictionary1"), "--dictionaries-of dictionary1 has no effect on dictionary2"),
                 ("two.csv", ("--id-policy", "modulo"), "--id-policy modulo has no effect")):
-            _, told = self.trifold("score", "--load", "dictionary-run", "--data", data, "--output", "-", *options, status=2)
-            self.assertIn(words, told)
-        _, told = self.trifold("evaluate", "--load", "dictionary-run", "--data", "unlabeled.csv", status=2)
-        self.assertIn("unlabeled.csv", told)
+            _, stderr = self.trifold("score", "--load", "dictionary-run", "--data", data, "--output", "-", *options, status=2)
+            self.assertIn(words, stderr)
+        _, stderr = self.trifold("evaluate", "--load", "dictionary-run", "--data", "unlabeled.csv", status=2)
+        self.assertIn("unlabeled.csv", stderr)
         for options, words in ((("unlabeled.csv", "--dictionaries-of", "dictionary1"), "names the column 'y'"),
                                (("dictionary1", "--dictionaries-of", "dictionary1"), "--dictionaries-of dictionary1 has no effect"),
                                (("two.csv", "--dictionaries-of", "dictionary1", "--table-rows", 7), "but --table-rows is 7")):
-            _, told = self.recommend(*options, status=2)
-            self.assertIn(words, told)
+            _, stderr = self.recommend(*options, status=2)
+            self.assertIn(words, stderr)
         # The folder of the training data is gone: the message says what would be right.
         (self.folder / "dictionary1").rename(self.folder / "moved")
-        _, told = self.trifold("score", "--load", "dictionary-run", "--data", "two.csv", "--output", "-", status=2)
-        self.assertIn("--dictionaries-of", told)
+        _, stderr = self.trifold("score", "--load", "dictionary-run", "--data", "two.csv", "--output", "-", status=2)
+        self.assertIn("--dictionaries-of", stderr)
         self.assertEqual(self.score("dictionary-run", "two.csv", "--dictionaries-of", "moved"), self.score("dictionary-run", "dictionary2"))
         os.environ["TMPDIR"] = str(self.folder / "not-there")
-        _, told = self.trifold("score", "--load", "dictionary-run", "--data", "two.csv", "--dictionaries-of", "moved", "--output", "-", status=2)
-        self.assertIn("TMPDIR", told)
+        _, stderr = self.trifold("score", "--load", "dictionary-run", "--data", "two.csv", "--dictionaries-of", "moved", "--output", "-", status=2)
+        self.assertIn("TMPDIR", stderr)
         self.clean()
 
 

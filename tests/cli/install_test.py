@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import unittest
 
@@ -25,6 +26,7 @@ class Install(installed.InstalledTest):
                 self.assertTrue(pathlib.Path(rest.split(" ")[0]).resolve().is_relative_to(home.resolve()), line)
 
         self.check_program(binary)
+        self.check_in_clean_root(["libc6"], lambda root: shutil.copytree(home, root / "opt", symlinks=True), "/opt/bin/trifold")
         self.check_share(home / "share")
         self.check_documents(home / "share" / "doc" / "trifold")
 

@@ -6,6 +6,7 @@ import pathlib
 import shutil
 import subprocess
 
+import clean_root
 import program
 
 # Libraries that every Linux host has in its own version: glibc's and the kernel's.
@@ -22,15 +23,36 @@ class InstalledTest(program.ProgramTest):
 
     def check_program(self, command):
         """It trains on two thread ranks, and finds its modules and configurations. `command` starts it."""
-        train = ["pretrain", *program.SMALL, "--data-path", program.TEXT, "--train-iters", "2"]
-        self.assertRegex(self.run_there(command, "--version"), r"^trifold \d")
-        self.assertIn("dp 2 x pp 1 x tp 1, thread ranks", self.run_there(command, *train, "--ranks", "2"))
-        self.assertIn("stage", self.run_there(command, "plan", "--config", "gpt-7.5b.cfg"))
+        train = self.check_training(lambda *words: self.run_there(command, *words), program.TEXT)
         if os.environ.get("MPIEXEC", "").startswith("/") and self.built("trifold_mpi.so"):
             self.assertIn("dp 2 x pp 1 x tp 1, mpi ranks",
                           self.run_there(os.environ["MPIEXEC"], "-n", "2", command, *train))
         if self.built("trifold_cuda.so") and not shutil.which("nvidia-smi"):
             self.assertIn("no driver", self.run_there(command, *train, "--device", "cuda", status=2))
+
+    def check_training(self, run, text):
+        """run(ARGUMENTS...) runs the program and returns its output; returns the arguments of a training run."""
+        train = ["pretrain", *program.SMALL, "--data-path", text, "--train-iters", "2"]
+        self.assertRegex(run("--version"), r"^trifold \d")
+        self.assertIn("dp 2 x pp 1 x tp 1, thread ranks", run(*train, "--ranks", "2"))
+        self.assertIn("stage", run("plan", "--config", "gpt-7.5b.cfg"))
+        return train
+
+    def check_in_clean_root(self, packages, put, *command, environment=()):
+        """The program trains in a root that has only the files of these packages. put(ROOT) adds it, `command` starts it."""
+        if not clean_root.can_run():
+            print("mounts are not permitted here: the program is not tried in a root of its own")
+            return
+        root = clean_root.CleanRoot(self.folder / "clean", packages)
+        put(root.folder)
+        shutil.copy(program.TEXT, root.folder / "tmp" / "text.txt")
+
+        def run(*words):
+            done = root.run(*command, *words, environment=environment)
+            self.assertEqual(done.returncode, 0, f"{words}\n{done.stdout}\n{done.stderr}")
+            return done.stdout + done.stderr
+
+        self.check_training(run, "/tmp/text.txt")
 
     def built(self, module):
         return (pathlib.Path(os.environ["TRIFOLD_BUILD"]) / "lib" / module).exists()

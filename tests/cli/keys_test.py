@@ -279,24 +279,24 @@ class Keys(ProgramTest):
                 ("two", ("--load", "run", "--finetune", "--table-rows", 50), "50"),
                 ("one", ("--load", "run", "--key-admission", 2, "--train-epochs", 2), "key_admission: in the checkpoint 1, requested 2"),
                 ("seeded", ("--load", "run", "--finetune"), "seed 3")):
-            _, told = self.recommend(data, *options, status=2)
-            self.assertIn(words, told, options)
+            _, stderr = self.recommend(data, *options, status=2)
+            self.assertIn(words, stderr, options)
         self.trifold("convert", "--load", "run", "--save", "w.safetensors")
-        _, told = self.recommend("one", "--init-weights", "w.safetensors", status=2)
-        self.assertIn("--init-weights w.safetensors: rows of tables whose ids are keys are initialised when their key first appears", told)
+        _, stderr = self.recommend("one", "--init-weights", "w.safetensors", status=2)
+        self.assertIn("--init-weights w.safetensors: rows of tables whose ids are keys are initialised when their key first appears", stderr)
         for data in ("plain", "seeded"):
-            _, told = self.trifold("score", "--load", "run", "--data", data, "--output", "-", status=2)
-            self.assertIn("table user", told)
-        _, told = self.trifold("convert", "--load", "run", "--save", "x.onnx", status=2)
-        self.assertIn("trifold score predicts with it", told)
+            _, stderr = self.trifold("score", "--load", "run", "--data", data, "--output", "-", status=2)
+            self.assertIn("table user", stderr)
+        _, stderr = self.trifold("convert", "--load", "run", "--save", "x.onnx", status=2)
+        self.assertIn("trifold score predicts with it", stderr)
         for options, words in ((("--dictionaries-of", "plain"), "--dictionaries-of plain has no effect with --ids keys"),
                                (("--frequency-threshold", 2), "recommend --key-admission counts"),
                                (("--max-ind-range", 100), "--max-ind-range 100 would make different values the same"),
                                (("--dense-transform", "logmin"), "--ids keys has none")):
-            _, told = self.trifold("preprocess", "--input", "one.csv", "--output", "x", *COLUMNS, *options, status=2)
-            self.assertIn(words, told)
-        _, told = self.trifold("preprocess", "--input", "one.csv", "--output", "x", *COLUMNS[:-4], "--dictionaries-of", "one", status=2)
-        self.assertIn("its ids are keys, which need none", told)
+            _, stderr = self.trifold("preprocess", "--input", "one.csv", "--output", "x", *COLUMNS, *options, status=2)
+            self.assertIn(words, stderr)
+        _, stderr = self.trifold("preprocess", "--input", "one.csv", "--output", "x", *COLUMNS[:-4], "--dictionaries-of", "one", status=2)
+        self.assertIn("its ids are keys, which need none", stderr)
         self.assertFalse((self.folder / "x").exists())
 
 

@@ -79,8 +79,8 @@ class Labels(ProgramTest):
         return rows
 
     def test_a_shared_bottom(self):
-        _, told = self.train("--save", "run", "--log-json", "log.jsonl", "--label-weights", "1,0.5")
-        self.assertRegex(told, r"label click  AUC 0\.\d+  log loss .*\n.*label stars  AUC 0\.\d+")
+        _, stderr = self.train("--save", "run", "--log-json", "log.jsonl", "--label-weights", "1,0.5")
+        self.assertRegex(stderr, r"label click  AUC 0\.\d+  log loss .*\n.*label stars  AUC 0\.\d+")
         last = [line for line in self.log() if "labels" in line][-1]
         rows = self.check_predictions()
         found = json.loads((self.folder / "e.json").read_text())
@@ -111,8 +111,8 @@ class Labels(ProgramTest):
             self.assertEqual([line["label_click"], line["label_stars"]], [self.label(row, name) for name in LABELS])
 
     def test_a_plan_counts_what_the_run_has(self):
-        _, told = self.train("--multi-task", "mmoe", "--train-iters", 3, "--wide")
-        memory = next(line for line in told.splitlines() if line.startswith("memory"))
+        _, stderr = self.train("--multi-task", "mmoe", "--train-iters", 3, "--wide")
+        memory = next(line for line in stderr.splitlines() if line.startswith("memory"))
         planned, _ = self.trifold("plan-recommender", "--train-data", "train", *MODEL, "--multi-task", "mmoe", "--wide")
         self.assertEqual(memory.replace(" on rank 0", ""), next(
             line for line in planned.splitlines() if line.startswith("memory")).replace(" on rank 0", ""))
@@ -132,13 +132,13 @@ class Labels(ProgramTest):
         self.assertIn("--top-mlp 1 has no hidden layer", refused("--multi-task", "mmoe", "--top-mlp", "1"))
         self.trifold("preprocess", "--input", "train.csv", "--output", "one", "--label", "click", "--dense", "n", "--sparse", "user,item",
                      "--max-malformed", 1, "--threads", 1)
-        _, told = self.trifold("recommend", "--train-data", "one", *MODEL, "--multi-task", "mmoe", status=2)
-        self.assertIn("--tower-mlp has an effect only on samples with several labels; these have one: leave it out", told)
+        _, stderr = self.trifold("recommend", "--train-data", "one", *MODEL, "--multi-task", "mmoe", status=2)
+        self.assertIn("--tower-mlp has an effect only on samples with several labels; these have one: leave it out", stderr)
         self.train("--save", "run", "--train-iters", 3)
-        _, told = self.trifold("score", "--load", "run", "--data", "one", "--output", "-", *ONE, status=2)
-        self.assertIn("labels: one in one, click, stars in", told)
-        _, told = self.train("--load", "run", "--tower-mlp", "5-1", status=2)
-        self.assertIn("tower_mlp", told)
+        _, stderr = self.trifold("score", "--load", "run", "--data", "one", "--output", "-", *ONE, status=2)
+        self.assertIn("labels: one in one, click, stars in", stderr)
+        _, stderr = self.train("--load", "run", "--tower-mlp", "5-1", status=2)
+        self.assertIn("tower_mlp", stderr)
 
 
 if __name__ == "__main__":

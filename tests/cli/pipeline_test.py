@@ -1,11 +1,8 @@
 """Runs on pipeline and tensor meshes from the command line: the same numbers, and compatible files."""
 
-import signal
-import subprocess
-import time
 import unittest
 
-from program import SMALL, TEXT, TRIFOLD, ProgramTest
+from program import TEXT, ProgramTest
 
 EVALUATION = ["--data-path", TEXT, "--split", "90,10,0", "--eval-iters", 4]
 
@@ -102,19 +99,6 @@ class Pipeline(ProgramTest):
         self.trifold(*evaluate, 2, *mesh(tp=2), "--sequence-parallel", "--log-json", "two.jsonl")
         (one,), (two,) = self.valid("one.jsonl"), self.valid("two.jsonl")
         self.assertLess(abs(one - two), 2e-5 * one)
-
-    def stop(self, *arguments):
-        """Ends a long run by a signal; returns what it said."""
-        line = [TRIFOLD, "pretrain", *SMALL, "--data-path", TEXT, "--train-iters", 100000, *arguments]
-        with subprocess.Popen(list(map(str, line)), cwd=self.folder, stderr=subprocess.PIPE, text=True) as process:
-            for text in process.stderr:
-                if text.startswith("steps"):
-                    break
-            time.sleep(0.5)
-            process.send_signal(signal.SIGTERM)
-            message = process.stderr.read()
-            self.assertEqual(process.wait(timeout=60), 75, message)
-        return message
 
     def test_a_signal_saves_on_a_pipeline(self):
         self.assertIn("checkpoint", self.stop(*mesh(pp=2, tp=2), "--save", "d", "--log-json", "l.jsonl"))

@@ -137,10 +137,15 @@ class Arrays(PreprocessTest):
                 self.npz("bad.npz", content)
             _, err = self.preprocess("bad.npz", "bad", columns=("--threads", 1), status=2)
             self.assertIn(words, err)
-        with zipfile.ZipFile(self.folder / "bad.npz", "w", zipfile.ZIP_BZIP2) as archive:
-            archive.writestr("y.npy", npy_of(*arrays["y"]))
+        encrypted = bytearray(good)
+        for signature, flags in ((b"PK\3\4", 6), (b"PK\1\2", 8)):  # in each member's header, and in the directory
+            at = encrypted.find(signature)
+            while at >= 0:
+                encrypted[at + flags] |= 1
+                at = encrypted.find(signature, at + 1)
+        self.write("bad.npz", bytes(encrypted))
         _, err = self.preprocess("bad.npz", "bad", columns=("--threads", 1), status=2)
-        self.assertIn("bad.npz: y: is packed by method 12 of zip archives; stored and deflated arrays are read", err)
+        self.assertIn("is encrypted, which is not read", err)
 
 
 
@@ -196,17 +201,17 @@ class HugeCtrNorm(PreprocessTest):
         size = (len(plain) - 64) // 50
         for data, words in (
                 (plain[:40], "x.data: has 40 bytes, the header of a HugeCTR file has 64"),
-                (b"label,I1,C1\n\0" * 20, "x.data: is no Norm file of HugeCTR: its header says check"),
-                (struct.pack("<8q", 0, 50, 1, 1 << 33, 3, 0, 0, 0) + plain[64:], f"x.data: is no Norm file of HugeCTR: its header says check 0, 50 records, 1 labels, {1 << 33} dense"),
+                (b"label,I1,C1\n\0" * 20, "x.data: is not a Norm file of HugeCTR: its header says check"),
+                (struct.pack("<8q", 0, 50, 1, 1 << 33, 3, 0, 0, 0) + plain[64:], f"x.data: is not a Norm file of HugeCTR: its header says check 0, 50 records, 1 labels, {1 << 33} dense"),
                 (plain[:-3], f"x.data: sample 49, at byte {64 + 49 * size}: slot 2 has 1 keys, for which there is no room"),
                 (norm_of(rows, False, "q")[:-3], f"x.data: sample 49, at byte {64 + 49 * (size + 12)}: slot 2 has 1 keys, for which there is no room"),
-                (plain + b"12345678", "x.data: has 8 bytes behind its 50 records"),
+                (plain + b"12345678", "x.data: has 8 bytes after its 50 records"),
                 (norm_of(rows, False, "I", records=51), f"x.data: sample 50, at byte {len(plain)}: it ends before slot 0"),
                 (norm_of(rows, False, "I", labels=2), "x.data: has 2 labels of a sample; files with one are read"),
                 (norm_of([(3, *row[1:]) for row in rows], False, "I"), "x.data: the label of sample 0 is 3, not 0 or 1"),
                 (norm_of([(0, [float("inf"), 1], row[2]) for row in rows], True, "q"), "x.data: sample 0, dense feature 0 is inf, not a number"),
-                (summed[:100] + bytes([summed[100] ^ 1]) + summed[101:], "its bytes do not have the sum behind them: it is damaged"),
-                (summed[:68] + bytes([summed[68] ^ 1]) + summed[69:], "x.data: its header does not have the sum behind it: it is damaged"),
+                (summed[:100] + bytes([summed[100] ^ 1]) + summed[101:], "its bytes do not match the checksum after them: it is damaged"),
+                (summed[:68] + bytes([summed[68] ^ 1]) + summed[69:], "x.data: its header does not match the checksum after it: it is damaged"),
                 (summed[:-2], "x.data: sample 49, at byte "),
                 (summed[:69] + struct.pack("<i", 1 << 30) + summed[73:], f"x.data: sample 0, at byte 69: its length is {1 << 30} bytes, the file has")):
             self.write("x.data", data)

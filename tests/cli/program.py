@@ -4,8 +4,10 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 import unittest
 
 TRIFOLD = os.environ["TRIFOLD"]
@@ -49,6 +51,19 @@ class ProgramTest(unittest.TestCase):
             if name not in arguments:
                 kept += [name, value]
         return self.trifold("pretrain", *kept, "--data-path", data, *arguments, **options)
+
+    def stop(self, *arguments):
+        """Ends a long run of the small GPT by a signal, half a second after it began; returns its messages."""
+        line = [TRIFOLD, "pretrain", *SMALL, "--data-path", TEXT, "--train-iters", 100000, *arguments]
+        with subprocess.Popen([*map(str, line)], cwd=self.folder, stderr=subprocess.PIPE, text=True) as process:
+            for text in process.stderr:
+                if text.startswith("steps"):
+                    break
+            time.sleep(0.5)
+            process.send_signal(signal.SIGTERM)
+            message = process.stderr.read()
+            self.assertEqual(process.wait(timeout=60), 75, message)
+        return message
 
     def log(self, name="log.jsonl"):
         with open(self.folder / name, encoding="utf-8") as file:

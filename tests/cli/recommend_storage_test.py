@@ -39,9 +39,9 @@ class RecommendStorage(KillTest):
             where = ["--ranks", 2, "--placement", place]
             common = [*where, "--eval-interval", 6, "--save-interval", 5]
             self.recommend(*common, "--save", "plain", "--log-json", "plain.jsonl")
-            _, told = self.recommend(*common, *STORED, "--save", "files", "--log-json", "files.jsonl")
-            self.assertRegex(told, r"memory .*; tables in files \d")
-            self.assertRegex(told, r"in memory \d+\.\d %  \d+ samples/s")
+            _, stderr = self.recommend(*common, *STORED, "--save", "files", "--log-json", "files.jsonl")
+            self.assertRegex(stderr, r"memory .*; tables in files \d")
+            self.assertRegex(stderr, r"in memory \d+\.\d %  \d+ samples/s")
             self.assertEqual(self.curve("plain.jsonl"), self.curve("files.jsonl"))
             self.expect_same("files", "plain")
             # Either run goes on from the other's checkpoint.
@@ -63,8 +63,8 @@ class RecommendStorage(KillTest):
             for ranks in ("1", "2", "4"):
                 where = [*rule, "--ranks", ranks, "--placement", "row" if ranks == "2" else "column"]
                 self.complete([*common, *where, "--save", "plain"])
-                _, told = self.complete([*common, *where, "--save", "files", "--table-storage", ".", "--table-cache", "0.00015"])
-                self.assertRegex(told, r"in memory \d+\.\d %")
+                _, stderr = self.complete([*common, *where, "--save", "files", "--table-storage", ".", "--table-cache", "0.00015"])
+                self.assertRegex(stderr, r"in memory \d+\.\d %")
                 self.expect_same("files", "plain")
                 for save in ("plain", "files"):
                     shutil.rmtree(self.folder / save)
@@ -137,20 +137,20 @@ class RecommendStorage(KillTest):
                 (["--table-storage", ".", "--table-cache", 0], "--table-cache"),
                 (["--table-storage", ".", "--table-cache", "1e-6"], "is less than the rows of two batches take on a rank")):
             arguments = arguments if "--table-cache" in arguments else [*arguments, "--table-cache", "0.0002"]
-            _, told = self.recommend(*arguments, status=2)
-            self.assertIn(message, told)
-            self.assertNotIn("step ", told)
+            _, stderr = self.recommend(*arguments, status=2)
+            self.assertIn(message, stderr)
+            self.assertNotIn("step ", stderr)
         if pathlib.Path("/proc/self").exists():
-            _, told = self.recommend("--table-storage", "/proc", "--table-cache", "0.0002", status=2)
-            self.assertIn("--table-storage /proc: no file can be created there", told)
+            _, stderr = self.recommend("--table-storage", "/proc", "--table-cache", "0.0002", status=2)
+            self.assertIn("--table-storage /proc: no file can be created there", stderr)
         huge = ["recommend", "--table-rows", "2000000000-2000000000", "--embedding-dim", 1024, "--bottom-mlp", "8-1024", "--synthetic-samples", 6000,
                 "--train-iters", 1, "--global-batch-size", 16]
-        _, told = self.trifold(*huge, "--ranks", 2, status=2)
-        self.assertRegex(told, r"2 ranks of this run need 14\.\d+ TiB of memory on this host, which has .*: up to .* a rank \(tables ")
-        self.assertRegex(told, r"it fits with --table-storage DIR --table-cache 1 \(")
-        _, told = self.trifold(*huge, "--table-storage", ".", status=2)
-        self.assertTrue(re.search(r"--table-storage \.: a rank needs \d+ bytes there, and \d+ are free; free space, name another folder", told),
-                        told)
+        _, stderr = self.trifold(*huge, "--ranks", 2, status=2)
+        self.assertRegex(stderr, r"2 ranks of this run need 14\.\d+ TiB of memory on this host, which has .*: up to .* a rank \(tables ")
+        self.assertRegex(stderr, r"it fits with --table-storage DIR --table-cache 1 \(")
+        _, stderr = self.trifold(*huge, "--table-storage", ".", status=2)
+        self.assertTrue(re.search(r"--table-storage \.: a rank needs \d+ bytes there, and \d+ are free; free space, name another folder", stderr),
+                        stderr)
 
     def test_killed_at_random_moments(self):
         ranks = ["--ranks", "2", "--placement", "row,column,table,replicated", *STORED]
@@ -180,17 +180,17 @@ class KeysInFiles(KillTest):
                 "--save-retain", "2", "--auto-resume", *more]
 
     def recommend(self, save, *options):
-        _, told = self.complete([TRIFOLD, "recommend", "--train-data", "day", *self.rows, *self.model, "--save", save, *map(str, options)])
-        return told
+        _, stderr = self.complete([TRIFOLD, "recommend", "--train-data", "day", *self.rows, *self.model, "--save", save, *map(str, options)])
+        return stderr
 
     def test_keeps_the_bits(self):
         """Also those of a save in the middle, when the next batch's rows have come but its keys have not."""
         for ranks, placement, eviction in ((1, "row", "oldest"), (4, "row", "rarest"), (2, "column", "oldest"), (2, "table,replicated,row", "oldest")):
             where = ("--ranks", ranks, "--placement", placement, "--key-eviction", eviction)
             self.recommend("plain", *where, "--save-interval", 50)
-            told = self.recommend("files", *where, *self.stored, "--save-interval", 50)
-            self.assertRegex(told, r"tables in files \d")
-            self.assertRegex(told, r"in memory \d\d?\.\d %")
+            stderr = self.recommend("files", *where, *self.stored, "--save-interval", 50)
+            self.assertRegex(stderr, r"tables in files \d")
+            self.assertRegex(stderr, r"in memory \d\d?\.\d %")
             self.expect_same("files/step_0000000050", "plain/step_0000000050")
             self.expect_same("files", "plain")
             self.recommend("plain_on", *where, "--load", "files/step_0000000050")

@@ -161,8 +161,8 @@ class Recommend(ProgramTest):
                               (("--embedding-optimizer", "ftrl"), "--embedding-lr has no effect with --embedding-optimizer ftrl"),
                               (("--embedding-optimizer", "ftrl", "--embedding-lr", 0.2, "--embedding-weight-decay", 0.1),
                                "--embedding-weight-decay has no effect with --embedding-optimizer ftrl")):
-            _, told = self.recommend(*line, status=2)
-            self.assertIn(message, told)
+            _, stderr = self.recommend(*line, status=2)
+            self.assertIn(message, stderr)
 
     def test_stops_when_its_time_is_over(self):
         line = ("--train-iters", 10_000_000, "--save", "d")

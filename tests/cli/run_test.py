@@ -1,8 +1,6 @@
 """Whole runs from the command line: resume, ranks, evaluation, sampling, tokenizing, signals."""
 
-import signal
 import subprocess
-import time
 import unittest
 
 from program import GOLDEN, SMALL, TEXT, TRIFOLD, ProgramTest
@@ -176,17 +174,8 @@ class Run(ProgramTest):
         self.trifold("preprocess", "--input", "b.csv", "--data-format", "csv-hex", "--output", "test", "--dictionaries-of", "clicks")
         self.assertEqual((self.folder / "test" / "C1.ids").read_bytes(), b"\1\2")
 
-    def test_a_signal_saves_and_the_same_line_goes_on(self):
-        line = [TRIFOLD, "pretrain", *SMALL, "--data-path", str(TEXT), "--train-iters", "100000", "--save", "d"]
-        with subprocess.Popen(line, cwd=self.folder, stderr=subprocess.PIPE, text=True) as process:
-            for text in process.stderr:
-                if text.startswith("steps"):
-                    break
-            time.sleep(0.5)
-            process.send_signal(signal.SIGTERM)
-            message = process.stderr.read()
-            self.assertEqual(process.wait(timeout=60), 75, message)
-        self.assertIn("checkpoint", message)
+    def test_a_signal_saves(self):
+        self.assertIn("checkpoint", self.stop("--save", "d"))
         out, _ = self.trifold("inspect", "d", "--verify")
         self.assertIn("step", out)
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import unittest
 
+import clean_root
 import installed
 
 ROOT = pathlib.Path(os.environ["TRIFOLD_ROOT"])
@@ -37,6 +38,10 @@ class Wheel(installed.InstalledTest):
 
         self.check_program(binaries / "trifold")
         self.assertRegex(self.run_there(binaries / "python", "-m", "trifold", "--version"), r"^trifold \d")
+        self.check_in_clean_root(
+            clean_root.with_dependencies(["python3", "libgcc-s1", "libstdc++6", "zlib1g"]),
+            lambda root: self.run_there(binaries / "pip", "install", "--no-index", "--quiet", "--target", root / "opt", wheel),
+            "/usr/bin/python3", "-m", "trifold", environment={"PYTHONPATH": "/opt"})
         self.check_share(self.folder / "venv" / "share")
         self.check_documents(package / "share" / "doc" / "trifold")
 

@@ -75,7 +75,7 @@ OpRun::OpRun(const OpTable& ops, Stream& stream, DType dtype, DType rounded)
     : ops_(ops), stream_(stream), dtype_(dtype), rounded_(rounded) {}
 
 Tensor OpRun::in(DType dtype, const Shape& shape, const Values& values) {
-  auto held = std::make_unique<Held>();
+  auto held = std::make_unique<Placed>();
   const auto count = static_cast<size_t>(shape.elements());
   const size_t bytes = std::max<size_t>(1, count * size_of(dtype));
   const Buffer host(bytes);

@@ -56,7 +56,7 @@ class OpRun {
   std::vector<Result> results();
 
  private:
-  struct Held {
+  struct Placed {
     Buffer buffer;
     Tensor tensor;
     bool compared = false;
@@ -66,7 +66,7 @@ class OpRun {
   Stream& stream_;
   DType dtype_;
   DType rounded_;
-  std::vector<std::unique_ptr<Held>> held_;
+  std::vector<std::unique_ptr<Placed>> held_;
   std::vector<std::shared_ptr<void>> kept_;
 };
 

@@ -96,8 +96,8 @@ long count_sleeps() {
   return usage.ru_nvcsw;
 }
 
-// A thread that slept after each of the questions would sleep 50 times. On a busy machine, giving way to others may take
-// longer than a call is not slept for; by the end there is a quiet moment.
+// A thread that slept after each of the questions would sleep 50 times. On a busy machine, giving way to others may
+// take longer than a call is not slept for; by the end there is a quiet moment.
 TEST_F(NcclWorldTest, ACallThatIsNearlyMadeIsNotSleptFor) {
   believe->sum_takes_asks = 51;
   run_ranks(1, [](Communicator& host) {

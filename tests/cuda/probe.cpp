@@ -117,8 +117,8 @@ std::string of_products(const Json& report, const std::string& model) {
     unfused += line["unfused"].get<double>();
   }
   return fmt::format(
-      "{}: products by the first algorithm {:.3f} ms, by the best {:.3f} ms; fused {:.3f} ms, unfused {:.3f} "
-      "ms",
+      "{}: products by the first algorithm {:.3f} ms, by the best {:.3f} ms; "
+      "fused {:.3f} ms, unfused {:.3f} ms",
       model, first * 1e3, best * 1e3, fused * 1e3, unfused * 1e3);
 }
 

@@ -1,5 +1,5 @@
-// Mixtures of experts on a device: the router, the counts that the host waits for, and rows that travel between ranks and
-// come in rounds give the bits of the processor. See device_test.cpp.
+// Mixtures of experts on a device: the router, the counts that the host waits for, and rows that travel between ranks
+// and come in rounds give the bits of the processor. See device_test.cpp.
 #include <algorithm>
 
 #include "config/rules/validate.h"
@@ -165,8 +165,8 @@ TEST(DeviceExperts, InRounds) {
   }
 }
 
-// The differences that a bounded buffer makes to the ranks' memory on the device are those of their plans. What the host
-// keeps, the counts of rows, is not in them.
+// The differences that a bounded buffer makes to the ranks' memory on the device are those of their plans. What the
+// host keeps, the counts of rows, is not in them.
 TEST(DeviceExperts, TakeWhatAPlanSays) {
   if (!is_make_believe()) GTEST_SKIP() << "only the make-believe device counts bytes";
   struct Bytes {
@@ -186,10 +186,7 @@ TEST(DeviceExperts, TakeWhatAPlanSays) {
       Trainer trainer(world, config, *data, nullptr);
       trainer.step();
       world.barrier();
-      int64_t times = 0;
-      size_t device = 0, shared = 0;
-      of_make_believe<void(int64_t*, size_t*, size_t*)>("make_believe_asked")(&times, &device, &shared);
-      if (world.rank() == 0) bytes.device = static_cast<int64_t>(device);
+      if (world.rank() == 0) bytes.device = static_cast<int64_t>(asked().device);
       world.barrier();
     });
     return bytes;

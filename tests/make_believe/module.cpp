@@ -25,8 +25,8 @@ namespace {
 
 // An argument of an operation until the queue comes to it, its tensors where the device reads them.
 template <class Arg>
-struct Held {
-  Held(const MakeBelieveDevice& device, const Arg& arg) : value(arg) {
+struct KeptArgument {
+  KeptArgument(const MakeBelieveDevice& device, const Arg& arg) : value(arg) {
     if constexpr (std::is_same_v<Arg, Tensor>) value = device.real(arg);
     if constexpr (std::is_same_v<Arg, Factor>) value.number = device.real(arg.number);
     if constexpr (std::is_same_v<Arg, Dropout>) value.sample = device.real(arg.sample);
@@ -57,8 +57,8 @@ LookupOrder real(const MakeBelieveDevice& device, const LookupOrder& order) {
 
 // Lists are read when the operation is called, as the CUDA table does.
 template <class View>
-struct Held<std::span<const View>> {
-  Held(const MakeBelieveDevice& device, std::span<const View> views) {
+struct KeptArgument<std::span<const View>> {
+  KeptArgument(const MakeBelieveDevice& device, std::span<const View> views) {
     for (const View& view : views) {
       if constexpr (std::is_same_v<View, BagLookup>)
         list.push_back(real(device, view,
@@ -211,8 +211,8 @@ struct On<Entry, Table, Takes> {
     Products::instance().meet(operation.name(), tensors);
     if (!operation.call(tensors, adds)) return;
     // Held, not copied: a closure of all that would be too large for a stream's queue.
-    auto held = std::make_shared<std::tuple<Held<std::decay_t<Args>>...>>(
-        Held<std::decay_t<Args>>(queue->device(), args)...);
+    auto held = std::make_shared<std::tuple<KeptArgument<std::decay_t<Args>>...>>(
+        KeptArgument<std::decay_t<Args>>(queue->device(), args)...);
     stream.enqueue([queue, held = std::move(held)] {
       queue->put([queue, held] {
         std::apply([queue](auto&... each) { (Table().*Entry)(queue->worker(), each.get()...); }, *held);

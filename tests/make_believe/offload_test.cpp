@@ -60,18 +60,6 @@ TEST(DeviceOffload, KeepsTheBitsOfExpertsOverRanks) {
   expect_same_curve(config, 1);
 }
 
-struct Held {
-  size_t device = 0, shared = 0;
-};
-
-Held held() {
-  int64_t times = 0;
-  Held bytes;
-  of_make_believe<void(int64_t*, size_t*, size_t*)>("make_believe_asked")(&times, &bytes.device,
-                                                                          &bytes.shared);
-  return bytes;
-}
-
 // The differences that off-loading makes to one rank's memory on the device and on the host are those of its plan.
 TEST(DeviceOffload, TakesWhatAPlanSays) {
   if (!is_make_believe()) GTEST_SKIP() << "only the make-believe device counts bytes";
@@ -92,7 +80,7 @@ TEST(DeviceOffload, TakesWhatAPlanSays) {
       EXPECT_EQ(trainer.memory().predicted_activations, report.memory[0].predicted_activations);
       EXPECT_EQ(trainer.memory().offloaded, report.memory[0].offloaded);
       EXPECT_EQ(trainer.activations_in_memory(), trainer.planned_activations_in_memory());
-      const Held now = held();
+      const Asked now = asked();
       bytes = {static_cast<int64_t>(now.device), static_cast<int64_t>(now.shared),
                static_cast<int64_t>(report.memory[0].predicted_activations),
                static_cast<int64_t>(report.memory[0].offloaded)};

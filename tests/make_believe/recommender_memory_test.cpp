@@ -11,17 +11,6 @@
 namespace trifold::test {
 namespace {
 
-struct Asked {
-  int64_t times = 0;
-  size_t device = 0, shared = 0;  // bytes
-};
-Asked asked() {
-  Asked asked;
-  of_make_believe<void(int64_t*, size_t*, size_t*)>("make_believe_asked")(&asked.times, &asked.device,
-                                                                          &asked.shared);
-  return asked;
-}
-
 RecommendConfig on_ranks(int ranks, const char* placement) {
   RecommendConfig config;
   config.model.embedding_dim = 6;
@@ -68,6 +57,21 @@ void train_steps(Recommender& model, const ClickSchema& schema, int64_t first, i
   }
 }
 
+// After their first step, ranks ask the device for no more memory.
+void expect_steady(const RecommendConfig& config, const RecommenderSetup& setup, const ClickSchema& schema) {
+  run_on_ranks(config.mesh, [&](Communicator& world) {
+    Recommender model(world, setup);
+    train_steps(model, schema, 1, 1);
+    world.barrier();
+    const int64_t before = asked().times;
+    world.barrier();
+    train_steps(model, schema, 2, 5);
+    world.barrier();
+    EXPECT_EQ(asked().times, before);
+    world.barrier();
+  });
+}
+
 // cudaMalloc in the middle of training waits for the device, and no plan counts it. The first batch has one
 // id a bag, the last as many as there can be.
 TEST(DeviceMemory, RecommendersAskForNothingAfterTheirFirstStep) {
@@ -78,19 +82,9 @@ TEST(DeviceMemory, RecommendersAskForNothingAfterTheirFirstStep) {
       ClickSchema schema = four_tables();
       schema.weighted = weighted;
       const RecommendConfig config = on_ranks(2, "row,column,replicated,table");
-      run_on_ranks(config.mesh, [&](Communicator& world) {
-        RecommenderSetup setup = recommender_setup(config, schema, world.size());
-        setup.overlap = overlap;
-        Recommender model(world, setup);
-        train_steps(model, schema, 1, 1);
-        world.barrier();
-        const int64_t before = asked().times;
-        world.barrier();
-        train_steps(model, schema, 2, 5);
-        world.barrier();
-        EXPECT_EQ(asked().times, before);
-        world.barrier();
-      });
+      RecommenderSetup setup = recommender_setup(config, schema, config.mesh.ranks);
+      setup.overlap = overlap;
+      expect_steady(config, setup, schema);
     }
 }
 
@@ -150,8 +144,8 @@ TEST(DeviceMemory, PlansOfRecommendersEqualTheBytesADeviceAllocates) {
         }
 }
 
-// Rows on the device, tables in pinned memory or in files: the tables, staging areas and lists are what was planned, and
-// nothing more is asked for in later steps.
+// Rows on the device, tables in pinned memory or in files: the tables, staging areas and lists are what was planned,
+// and nothing more is asked for in later steps.
 TEST(DeviceMemory, OfTablesLargerThanItIsThatOfPlans) {
   if (!is_make_believe()) GTEST_SKIP() << "this device is real";
   for (const bool in_files : {false, true})
@@ -170,17 +164,7 @@ TEST(DeviceMemory, OfTablesLargerThanItIsThatOfPlans) {
       EXPECT_LT(planned.tables + planned.table_state, 1e-4 * (1 << 30) + 41 * 6 * 4 * 2);
       EXPECT_EQ(planned.pinned > 1'000'000, !in_files);
       expect_predicted(config, schema, true);
-      run_on_ranks(config.mesh, [&](Communicator& world) {
-        Recommender model(world, setup);
-        train_steps(model, schema, 1, 1);
-        world.barrier();
-        const int64_t before = asked().times;
-        world.barrier();
-        train_steps(model, schema, 2, 5);
-        world.barrier();
-        EXPECT_EQ(asked().times, before);
-        world.barrier();
-      });
+      expect_steady(config, setup, schema);
     }
 }
 

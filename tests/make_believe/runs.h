@@ -33,6 +33,18 @@ inline Function* of_make_believe(const char* name) {
   return function;
 }
 
+// What the make-believe device was asked for so far: how often, and bytes that are still allocated.
+struct Asked {
+  int64_t times = 0;
+  size_t device = 0, shared = 0;
+};
+inline Asked asked() {
+  Asked asked;
+  of_make_believe<void(int64_t*, size_t*, size_t*)>("make_believe_asked")(&asked.times, &asked.device,
+                                                                          &asked.shared);
+  return asked;
+}
+
 inline void expect_same_bits(const Curve& device, const Curve& host) {
   if (!is_make_believe()) {
     EXPECT_LT(relative_error(device.losses, host.losses), 1e-2);

@@ -177,7 +177,7 @@ TEST_F(DeepSeek, LeavesOutLayersThatPredictFurtherTokens) {
   const Converted done = import(changed([](json& c) { c["num_hidden_layers"] = 2; }), &warnings);
   EXPECT_EQ(done.model.num_layers, 2);
   ASSERT_EQ(warnings.size(), 1U);
-  EXPECT_NE(warnings[0].find("tensors of the layers behind the model's 2 are left out"), std::string::npos)
+  EXPECT_NE(warnings[0].find("tensors of the layers after the model's 2 are left out"), std::string::npos)
       << warnings[0];
 }
 

@@ -14,8 +14,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Experts, and beside them a number that is added. The side stream is held up until that is computed, and a while longer:
-// where rows travel on that stream, nothing waits for ever, and the experts begin after it.
+// Experts, and beside them a number that is added. The side stream is held up until that is computed, and a while
+// longer: where rows travel on that stream, nothing waits for ever, and the experts begin after it.
 class HeldUp final : public Layer {
  public:
   explicit HeldUp(BlockBuilder& b)

@@ -1,5 +1,5 @@
-// Experts on context ranks: routers see some of the positions of each sample, balance whole ones, and ranks of all three
-// axes may share experts.
+// Experts on context ranks: routers see some of the positions of each sample, balance whole ones, and ranks of all
+// three axes may share experts.
 #include <gtest/gtest.h>
 
 #include <numeric>

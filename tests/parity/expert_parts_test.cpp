@@ -1,5 +1,5 @@
-// Experts whose width is cut over ranks (--expert-tensor-parallel-size): a row meets all parts of its expert, whose results
-// are added up. Any ranks of a pipeline stage may hold them, whatever they are to the dense layers.
+// Experts whose width is cut over ranks (--expert-tensor-parallel-size): a row meets all parts of its expert, whose
+// results are added up. Any ranks of a pipeline stage may hold them, whatever they are to the dense layers.
 #include <gtest/gtest.h>
 
 #include <numeric>

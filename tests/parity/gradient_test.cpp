@@ -76,12 +76,12 @@ std::unique_ptr<AttentionCore> attention(BlockBuilder& b, double dropout,
 
 // The projections and the attention that reads them: which columns of the packed matrix a rank has is between
 // the two.
+template <class Projections>
 class Projected : public Layer {
  public:
-  Projected(BlockBuilder& b, int64_t kv_heads, const QueryKeyValueShape& shape)
-      : heads_(b.mesh(), "a", 4, kv_heads, 4),
-        projections_(b, "a", heads_, shape),
-        core_(b, "a", heads_, 0) {}
+  template <class ProjectionsShape>
+  Projected(BlockBuilder& b, const AttentionHeads& heads, const ProjectionsShape& shape)
+      : heads_(heads), projections_(b, "a", heads_, shape), core_(b, "a", heads_, 0) {}
   Tensor forward(Run& run, Tensor x, Saved& saved) const override {
     return core_.forward(run, projections_.forward(run, x, saved), saved);
   }
@@ -95,46 +95,29 @@ class Projected : public Layer {
 
  private:
   AttentionHeads heads_;
-  QueryKeyValue projections_;
+  Projections projections_;
   AttentionCore core_;
 };
 
 GradientCase query_key_value(int64_t kv_heads, bool bias, bool rotary, std::optional<NormKind> norm) {
   QueryKeyValueShape shape{kWidth, kNormal, bias, {}, norm};
   if (rotary) shape.rotary_frequencies = {1.0, 0.1};
-  return {"QueryKeyValue", [=](BlockBuilder& b) { return std::make_unique<Projected>(b, kv_heads, shape); },
+  return {"QueryKeyValue",
+          [=](BlockBuilder& b) {
+            return std::make_unique<Projected<QueryKeyValue>>(
+                b, AttentionHeads(b.mesh(), "a", 4, kv_heads, 4), shape);
+          },
           stream(kWidth), columns(16)};
 }
-
-// Latent projections and the attention that reads them, whose output has as many numbers as their values.
-class ProjectedLatent : public Layer {
- public:
-  ProjectedLatent(BlockBuilder& b, int64_t width, const LatentProjectionsShape& shape)
-      : heads_(b.mesh(), "a", 4, 4, width, shape.value),
-        projections_(b, "a", heads_, shape),
-        core_(b, "a", heads_, 0) {}
-  Tensor forward(Run& run, Tensor x, Saved& saved) const override {
-    return core_.forward(run, projections_.forward(run, x, saved), saved);
-  }
-  Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override {
-    return projections_.backward_input(run, core_.backward_input(run, dy, saved), saved);
-  }
-  void backward_weight(Run& run, Saved& saved) const override { projections_.backward_weight(run, saved); }
-  Tensor backward(Run& run, Tensor dy, Saved& saved) const override {
-    return projections_.backward(run, core_.backward(run, dy, saved), saved);
-  }
-
- private:
-  AttentionHeads heads_;
-  LatentProjections projections_;
-  AttentionCore core_;
-};
 
 GradientCase latent(int64_t query_rank, int64_t value, int64_t width, std::optional<NormKind> norm) {
   const LatentProjectionsShape shape{kWidth, query_rank, 5, 3, value, kNormal, {1.0, 0.3}, 1.25, norm, 1e-6};
   return {"LatentProjections",
-          [=](BlockBuilder& b) { return std::make_unique<ProjectedLatent>(b, width, shape); }, stream(kWidth),
-          columns(4 * value)};
+          [=](BlockBuilder& b) {  // the output has as many numbers as the values
+            return std::make_unique<Projected<LatentProjections>>(
+                b, AttentionHeads(b.mesh(), "a", 4, 4, width, shape.value), shape);
+          },
+          stream(kWidth), columns(4 * value)};
 }
 
 // As DeepSeek-V3 has it: values are shorter than keys.
@@ -163,7 +146,8 @@ ModelConfig tiny_llama() {
 // The output layers read a token table that another layer owns; here it stands alone.
 ParamId lone_table(BlockBuilder& b) { return b.sharded("tokens", {16, kWidth}, 0, kNormal, true); }
 
-// All parts of an output layer, one after the other. The vocabulary of 11 is padded to 16: the last part of 4 is padding.
+// All parts of an output layer, one after the other. The vocabulary of 11 is padded to 16: the last part of 4 is
+// padding.
 class HeadInParts final : public Layer {
  public:
   HeadInParts(BlockBuilder& builder, ModelConfig config, int parts) {

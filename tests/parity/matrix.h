@@ -2,8 +2,8 @@
 //
 // A run on pp x dp x cp x tp ranks gives the bits of the run with the same dp, cp, tp and sequence parallelism
 // on one stage, whatever the schedule and the recomputation; with experts spread over ep x etp of
-// these ranks, that with the same ep and etp. Within rounding it gives the curve of one rank. A curve is all losses, all gradient norms and the loss
-// on validation data at the end.
+// these ranks, that with the same ep and etp. Within rounding it gives the curve of one rank. A curve is all losses,
+// all gradient norms and the loss on validation data at the end.
 #pragma once
 
 #include <map>

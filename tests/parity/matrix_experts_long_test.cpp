@@ -1,6 +1,6 @@
-// Experts in every way to place 8 ranks: tp x cp x dp x pp for the other layers, etp x ep x copies for experts, with four
-// schedules and every stage of ZeRO. Kinds of recomputation, models, exchanges of context ranks and ways of dispatch take
-// turns.
+// Experts in every way to place 8 ranks: tp x cp x dp x pp for the other layers, etp x ep x copies for experts, with
+// four schedules and every stage of ZeRO. Kinds of recomputation, models, exchanges of context ranks and ways of
+// dispatch take turns.
 #include <gtest/gtest.h>
 
 #include "parity/matrix.h"

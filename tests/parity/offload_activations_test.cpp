@@ -137,7 +137,7 @@ double kibibytes_of(const std::string& what) {
 
 // Eight micro-batches in flight on the first stage of gpipe: the process shrinks by what the plan says, at its peak.
 TEST(OffloadedActivations, GiveTheirMemoryBack) {
-  struct Held {
+  struct Memory {
     double most = 0, planned = 0;
   };
   const auto held_by = [](int64_t layers) {
@@ -148,7 +148,7 @@ TEST(OffloadedActivations, GiveTheirMemoryBack) {
     config.batch.micro_batch_size = 1;
     config = scheduled(on_mesh(config, 1, 1, 2), "gpipe");
     const std::unique_ptr<DataSource> data = few_tokens(config.model);
-    Held held;
+    Memory held;
     run_on_ranks(config.mesh, [&](Communicator& world) {
       Trainer trainer(world, config, *data, nullptr);
       trainer.step();
@@ -160,8 +160,8 @@ TEST(OffloadedActivations, GiveTheirMemoryBack) {
     });
     return held;
   };
-  const Held left = held_by(2);  // first, for the peak of a process only grows
-  const Held kept = held_by(0);
+  const Memory left = held_by(2);  // first, for the peak of a process only grows
+  const Memory kept = held_by(0);
   EXPECT_GT(kept.planned - left.planned, 50e6);
   EXPECT_GT(kept.most - left.most, 0.8 * (kept.planned - left.planned));
 }

@@ -74,15 +74,15 @@ double resident(const std::string& what = "VmRSS:") {
   return 0;
 }
 
-struct Held {
+struct Resident {
   double now = 0;  // after two steps
   double most = 0;
   MemoryReport memory;
 };
 
-Held held_by(const PretrainConfig& config) {
+Resident held_by(const PretrainConfig& config) {
   const SyntheticTokens data(config.model.seq_length, 7, 11);
-  Held held;
+  Resident held;
   run_on_ranks(config.mesh, [&](Communicator& world) {
     Trainer trainer(world, config, data, nullptr);
     trainer.step();
@@ -101,8 +101,8 @@ TEST(Offload, ResidentMemoryFallsByThePlannedBytes) {
   config.model.hidden_size = 256;
   config.model.ffn_hidden_size = 1024;
   config.batch.train_iters = 2;
-  const Held file = held_by(offloaded(config));  // first, for the peak of a process only grows
-  const Held plain = held_by(config);
+  const Resident file = held_by(offloaded(config));  // first, for the peak of a process only grows
+  const Resident plain = held_by(config);
   EXPECT_EQ(plain.memory.offloaded, 0U);
   EXPECT_GT(file.memory.offloaded, 60'000'000U);
   EXPECT_NEAR((plain.now - file.now) / (2 * static_cast<double>(file.memory.offloaded)), 1, 0.1);

@@ -182,8 +182,8 @@ INSTANTIATE_TEST_SUITE_P(Placements, TableStorageBits,
                                                           PlacementKind::Column),
                                           testing::Values(2, 3), testing::Values(false), testing::Bool()));
 
-// Rank 1 has room for its columns of a table as a whole, rank 0 not, because it holds another table, too. The squares of
-// rows' gradients, which both add up, are of the same rows nevertheless.
+// Rank 1 has room for its columns of a table as a whole, rank 0 not, because it holds another table, too. The squares
+// of rows' gradients, which both add up, are of the same rows nevertheless.
 TEST(TableStorage, ColumnsMayBeInAFileOnSomeRanksOnly) {
   RecommenderSetup setup = stored_setup(RowwiseAdagrad, PlacementKind::Column, 2, false);
   for (const size_t t : {size_t{0}, size_t{2}, size_t{3}}) setup.placement[t] = {PlacementKind::Table, 0, 1};
@@ -195,8 +195,8 @@ TEST(TableStorage, ColumnsMayBeInAFileOnSomeRanksOnly) {
   expect_same(train_stored(2, setup), train_stored(2, stored), false);
 }
 
-// Groups of tables share a cache: of one bag of a sample, of a table that two columns share, and of a bag that attention
-// pools, whose table has as many bags as the longest has ids.
+// Groups of tables share a cache: of one bag of a sample, of a table that two columns share, and of a bag that
+// attention pools, whose table has as many bags as the longest has ids.
 RecommenderSetup several_groups(int ranks, bool attends) {
   RecommenderSetup setup = stored_setup(RowwiseAdagrad, PlacementKind::Row, ranks, false);
   setup.schema.tables = {{"users", 700, 1}, {"items", 900, 1}, {"seen", 900, 3}, {"pages", 60, 2}};
@@ -303,14 +303,15 @@ TEST(TableStorage, TakesWhatIsPlanned) {
 TEST(TableStorage, SaysWhatIsWrongWithTheFolder) {
   RecommenderSetup setup = stored_setup(Sgd, PlacementKind::Row, 1, false);
   setup.storage = {"/nowhere/at/all", 0};
-  std::string told;
+  std::string message;
   try {
     train_stored(1, setup);
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::BadInput);
-    told = error.what();
+    message = error.what();
   }
-  EXPECT_NE(told.find("--table-storage /nowhere/at/all: no file can be created"), std::string::npos) << told;
+  EXPECT_NE(message.find("--table-storage /nowhere/at/all: no file can be created"), std::string::npos)
+      << message;
 }
 
 }  // namespace

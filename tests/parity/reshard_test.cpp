@@ -74,35 +74,39 @@ std::map<std::string, std::string> hdf5_files_in(const std::string& root) {
   return files;
 }
 
-// The tool writes, without a run, the same bytes that a run on that mesh saves.
+// Resharding with `tool` writes the same bytes as a run of `config` that loads the checkpoint `from` and saves it.
+void check_tool(const std::string& from, const PretrainConfig& config, const std::string& direct,
+                const ReshardConfig& tool) {
+  for (const std::string& path : {direct, tool.save}) std::filesystem::remove_all(path);
+  const SyntheticTokens data(config.model.seq_length, 7, 11);
+  run_on_ranks(config.mesh, [&](Communicator& world) {
+    Trainer trainer(world, config, data, nullptr);
+    trainer.load(from);
+    trainer.save(direct);
+  });
+  CheckpointReader reader(from);
+  reshard(reader, tool);
+  const auto expected = hdf5_files_in(direct);
+  const auto written = hdf5_files_in(tool.save);
+  ASSERT_EQ(written.size(), expected.size());
+  for (const auto& [name, bytes] : expected) {
+    ASSERT_TRUE(written.contains(name)) << name;
+    EXPECT_TRUE(written.at(name) == bytes) << name << " differs";
+  }
+}
+
 TEST_F(Reshard, TheToolWritesTheFilesOfADirectSave) {
   const PretrainConfig base = run();
   const std::vector<ReshardLayout>& all = layouts_of_8();
   const std::string from = saved_on(all[5], base);
+  const std::string tool = (folder_ / "tool").string();
   for (const ReshardLayout& target : all) {
     if (target.pp * target.chunks > base.model.num_layers)
       continue;  // refused for a run from the command line too
     SCOPED_TRACE(name_of(target));
     PretrainConfig config = config_of(target, base);
     config.model.make_vocab_size_divisible_by = all[5].divisible_by;  // the tool takes the checkpoint's
-    const std::string direct = (folder_ / "direct").string();
-    const std::string tool = (folder_ / "tool").string();
-    for (const std::string& path : {direct, tool}) std::filesystem::remove_all(path);
-    const SyntheticTokens data(config.model.seq_length, 7, 11);
-    run_on_ranks(config.mesh, [&](Communicator& world) {
-      Trainer trainer(world, config, data, nullptr);
-      trainer.load(from);
-      trainer.save(direct);
-    });
-    CheckpointReader reader(from);
-    reshard(reader, tool_config(target, base, from, tool));
-    const auto expected = hdf5_files_in(direct);
-    const auto written = hdf5_files_in(tool);
-    ASSERT_EQ(written.size(), expected.size());
-    for (const auto& [name, bytes] : expected) {
-      ASSERT_TRUE(written.contains(name)) << name;
-      EXPECT_TRUE(written.at(name) == bytes) << name << " differs";
-    }
+    check_tool(from, config, (folder_ / "direct").string(), tool_config(target, base, from, tool));
     EXPECT_TRUE(CheckpointReader(tool).verify().ok());
   }
 }
@@ -160,29 +164,12 @@ TEST_F(Reshard, TheToolSpreadsExperts) {
       {spread, {8, 1, 1, 1}, 8, 1}, {spread, {8, 1, 1, 3}, 2, 4}, {spread, {2, 1, 4, 1, "zb-h1"}, 2, 1},
       {spread, {4, 1, 2, 1}, 1, 2}, {cut, {4, 1, 2, 1}, 4, 1},    {cut, {8, 1, 1, 3}, 1, 4}};
   for (const auto& [from, target, ep, parts] : targets) {
-    const std::string& source = from;  // clang captures no structured binding
     SCOPED_TRACE(name_of(target) + fmt::format(" ep{} etp{}", ep, parts));
     base.mesh.expert_model_parallel_size = ep;
     base.mesh.expert_tensor_parallel_size = parts;
     const PretrainConfig config = config_of(target, base);
-    const std::string direct = (folder_ / "direct").string();
-    const std::string tool = (folder_ / "tool").string();
-    for (const std::string& path : {direct, tool}) std::filesystem::remove_all(path);
-    const SyntheticTokens data(config.model.seq_length, 7, 11);
-    run_on_ranks(config.mesh, [&](Communicator& world) {
-      Trainer trainer(world, config, data, nullptr);
-      trainer.load(source);
-      trainer.save(direct);
-    });
-    CheckpointReader reader(source);
-    reshard(reader, tool_config(target, base, source, tool));
-    const auto expected = hdf5_files_in(direct);
-    const auto written = hdf5_files_in(tool);
-    ASSERT_EQ(written.size(), expected.size());
-    for (const auto& [name, bytes] : expected) {
-      ASSERT_TRUE(written.contains(name)) << name;
-      EXPECT_TRUE(written.at(name) == bytes) << name << " differs";
-    }
+    check_tool(from, config, (folder_ / "direct").string(),
+               tool_config(target, base, from, (folder_ / "tool").string()));
   }
 }
 

@@ -1,5 +1,5 @@
-// An MLP that rows pass in tiles: the curve of all rows at once, the same bits whatever is recomputed, in every schedule,
-// and the memory that a plan says.
+// An MLP that rows pass in tiles: the curve of all rows at once, the same bits whatever is recomputed, in every
+// schedule, and the memory that a plan says.
 #include <gtest/gtest.h>
 
 #include "support/compare.h"

@@ -98,7 +98,7 @@ TEST(ZeroGroups, ReduceAfterEachMicroBatchToo) {
       }
 }
 
-// Gradients that travel in bf16: whatever is shared out, an element is rounded where it leaves a rank and
+// Gradients that travel in bf16: whatever is sharded, an element is rounded where it leaves a rank and
 // where its sum does. Returns the curve of stage 0.
 Curve expect_same_bits_in_bf16(PretrainConfig config, bool each) {
   config.precision.grad_reduce_in_bf16 = true;

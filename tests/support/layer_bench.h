@@ -39,8 +39,8 @@ class LayerBench {
   using Make = std::function<std::unique_ptr<Layer>(BlockBuilder&)>;
   using Values = std::vector<double>;  // a whole tensor
 
-  // Collective over `world`, the ranks of the tensor axis, of which `sharing` share experts and `parts` cut each of them. `vocab` bounds the
-  // random token ids of the batch.
+  // Collective over `world`, the ranks of the tensor axis, of which `sharing` share experts and `parts` cut each of
+  // them. `vocab` bounds the random token ids of the batch.
   LayerBench(Communicator& world, bool sequence_parallel, const Make& make, const Placed& input,
              const Placed& output, int64_t samples, int64_t seq_length, int64_t vocab, int sharing = 1,
              int parts = 1)

@@ -22,8 +22,8 @@ inline PlanReport plan_of(const PretrainConfig& config) {
 
 using CheckOfRank = FunctionRef<void(Trainer& trainer, const MemoryReport& planned)>;
 
-// Trains a step, then calls `check` on every rank, with the memory that `report` states for its pipeline stages. Returns
-// the bytes that each rank has sent over these axes.
+// Trains a step, then calls `check` on every rank, with the memory that `report` states for its pipeline stages.
+// Returns the bytes that each rank has sent over these axes.
 inline std::vector<double> sent_in_a_step(const PretrainConfig& config, const PlanReport& report,
                                           AxisSet axes, CheckOfRank check) {
   const std::unique_ptr<DataSource> data = few_tokens(config.model);

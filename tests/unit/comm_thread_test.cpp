@@ -66,19 +66,19 @@ TEST(RankReport, SilentRanksAreReportedFirst) {
   };
   const RankReport idle{2, "host b", true, false, idle_text("split, call 0", 3)};
   const RankReport gone{1, "host c", false, false, ""};
-  const auto told = [](const std::vector<RankReport>& reports) {
+  const auto message = [](const std::vector<RankReport>& reports) {
     return time_out_text(reports, 0, milliseconds(2000), "barrier");
   };
   EXPECT_EQ(
-      told({wait(0), wait(1), idle}),
+      message({wait(0), wait(1), idle}),
       "rank 2 (host b) waits for no other rank; its last call was 3.0 s ago: split, call 0. Rank 0 gave "
       "up after 2 s in barrier. What each rank does:\n"
       "  rank 2 (host b) waits for no other rank; its last call was 3.0 s ago: split, call 0\n"
       "  rank 0 (host a) waits 2.0 s in barrier\n"
       "  rank 1 (host a) waits 2.0 s in barrier");
-  EXPECT_EQ(told({wait(0), gone, idle}).find("rank 1 (host c) does not answer: it is stopped"), 0U);
-  EXPECT_EQ(told({wait(0), {1, "", true, false, ""}, idle}).find("ranks 1 and 2 are missing"), 0U);
-  EXPECT_EQ(told({wait(0), wait(1)}).find("every rank waits for another"), 0U);
+  EXPECT_EQ(message({wait(0), gone, idle}).find("rank 1 (host c) does not answer: it is stopped"), 0U);
+  EXPECT_EQ(message({wait(0), {1, "", true, false, ""}, idle}).find("ranks 1 and 2 are missing"), 0U);
+  EXPECT_EQ(message({wait(0), wait(1)}).find("every rank waits for another"), 0U);
 }
 
 TEST(RankReport, RanksThatWaitForTheDiskAreWaitedFor) {
@@ -197,10 +197,9 @@ TEST(ThreadWorld, ATimeOutReportsTheCallOfEveryRank) {
   } catch (const Error& error) {
     text = error.what();
   }
-  for (const char* part :
-       {"gave up after 400 ms in all_reduce(max) of 1 f32, call 1 in the world of 4 ranks, for ranks 2 and 3 "
-        "to come",
-        " s in barrier, call 0 in the group of world ranks 2 and 3, for rank 3 to come"})
+  for (const char* part : {"gave up after 400 ms in all_reduce(max) of 1 f32, "
+                           "call 1 in the world of 4 ranks, for ranks 2 and 3 to come",
+                           " s in barrier, call 0 in the group of world ranks 2 and 3, for rank 3 to come"})
     EXPECT_NE(text.find(part), std::string::npos) << text;
   EXPECT_EQ(text.find("rank 3 (host "), 0U) << text;
   EXPECT_NE(text.find(") waits for no other rank; its last call was "), std::string::npos) << text;

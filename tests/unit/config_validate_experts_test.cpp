@@ -194,8 +194,8 @@ const std::vector<ValidateCase>& expert_cases() {
          c.mesh.ranks = c.mesh.expert_model_parallel_size = 2, c.mesh.device = ComputeDevice::Cuda;
          c.mesh.enable_cuda_graph = true;
        }},
-      {"tokens may give the experts of a rank more than 2147483647 rows: --moe-router-topk 2, --num-experts "
-       "4",
+      {"tokens may give the experts of a rank more than 2147483647 rows: "
+       "--moe-router-topk 2, --num-experts 4",
        [](C& c) {
          set_experts(c, 4);
          c.batch.micro_batch_size = int64_t{1} << 26, c.batch.global_batch_size.reset();
@@ -225,8 +225,8 @@ const std::vector<ValidateCase>& expert_cases() {
          c.precision.grad_reduce_in_bf16 = true;
          c.mesh.ranks = c.mesh.tensor_model_parallel_size = 2, c.mesh.sequence_parallel = true;
        }},
-      {"--num-experts 4 with --tensor-model-parallel-size 2, but without --sequence-parallel: all tensor "
-       "ranks",
+      {"--num-experts 4 with --tensor-model-parallel-size 2, "
+       "but without --sequence-parallel: all tensor ranks",
        [](C& c) {
          set_experts(c, 4);
          c.mesh.ranks = c.mesh.tensor_model_parallel_size = 2;

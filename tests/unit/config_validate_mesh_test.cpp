@@ -138,8 +138,8 @@ const std::vector<Case>& cases() {
       {"--num-layers 10 is not divisible by --pipeline-model-parallel-size 4 x "
        "--num-layers-per-virtual-pipeline-stage 1 = 4: 8 and 12 are",
        [](C& c) { c.model.num_layers = 10, c.pipeline.num_layers_per_virtual_pipeline_stage = 1; }},
-      {"--num-layers-per-virtual-pipeline-stage 1 and --num-virtual-stages-per-pipeline-rank 2 exclude each "
-       "other",
+      {"--num-layers-per-virtual-pipeline-stage 1 "
+       "and --num-virtual-stages-per-pipeline-rank 2 exclude each other",
        [](C& c) { schedule(c, "interleaved", 2), c.pipeline.num_layers_per_virtual_pipeline_stage = 1; }},
       {"--schedule gpipe has one stage on each rank, not --num-virtual-stages-per-pipeline-rank 2: leave "
        "that out, or give --schedule interleaved, zb-v, dualpipe-v or auto",
@@ -171,11 +171,11 @@ const std::vector<Case>& cases() {
        [](C& c) { c.pipeline.schedule_costs = "mine.json"; }},
       {"--async-window 5 has no effect: it needs --schedule pipedream or pipedream-2bw",
        [](C& c) { c.pipeline.async_window = 5; }},
-      {"--check-overlap 2 cannot be used with --schedule pipedream, because its updates happen inside the "
-       "pipeline",
+      {"--check-overlap 2 cannot be used with --schedule pipedream, "
+       "because its updates happen inside the pipeline",
        [](C& c) { schedule(c, "pipedream"), c.optimizer.clip_grad = 0, c.log.check_overlap = 2; }},
-      {"--check-overlap 2 cannot be used with --schedule mine.csv, because without overlap, messages in the "
-       "order of",
+      {"--check-overlap 2 cannot be used with --schedule mine.csv, "
+       "because without overlap, messages in the order of",
        [](C& c) { schedule(c, "mine.csv"), c.log.check_overlap = 2; }},
       {"--eval-interval 150 is not a multiple of --async-window 100, after which the pipeline is drained: "
        "100 and 200 are, or give --async-window 150",
@@ -277,8 +277,8 @@ TEST(ConfigValidateMesh, ReductionInBf16NeedsSomebodyToSendTo) {
                   "gradients: leave it out");
   EXPECT_TRUE(std::get<PretrainConfig>(read(bf16 + Words{"--ranks", "2"})).precision.grad_reduce_in_bf16);
   expect_contains(refusal_of(bf16 + Words{"--ranks", "2", "--f64"}),
-                  "--grad-reduce-in-bf16 is not possible with --f64, because f64 is for numerical checks, "
-                  "which rounding");
+                  "--grad-reduce-in-bf16 is not possible with --f64, "
+                  "because f64 is for numerical checks, which rounding");
   const Words many = bf16 + Words{"--ranks", "1028", "--zero-group-size"};
   expect_contains(refusal_of(many + Words{"2"}),
                   "--grad-reduce-in-bf16 with 514 groups of --zero-group-size 2 is not possible, because "

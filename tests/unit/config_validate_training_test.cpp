@@ -16,8 +16,8 @@ const std::vector<ValidateCase>& training_cases() {
   static const double kNan = std::nan("");
   static const std::vector<ValidateCase> kCases = {
       {"--micro-batch-size needs a value", [](C& c) { c.batch.micro_batch_size = 0; }},
-      {"--global-batch-size 10 is not a multiple of --micro-batch-size 4 x data parallel size 2 = 8: 8 and "
-       "16 are",
+      {"--global-batch-size 10 is not a multiple of --micro-batch-size 4 "
+       "x data parallel size 2 = 8: 8 and 16 are",
        [](C& c) { c.batch.global_batch_size = 10, c.mesh.ranks = 2; }},
       {"--train-iters needs a value: from 1 to 1000000000000; or give --train-epochs",
        [](C& c) { c.batch.train_iters = 0; }},

@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "core/error.h"
@@ -48,6 +51,24 @@ TEST(ThreadPool, RefusesToRunInsideItself) {
   EXPECT_THROW(pool.run([&](int) { pool.run([](int) {}); }), Error);
   EXPECT_NO_THROW(pool.run([](int) {}));
   EXPECT_THROW(pool.parallel_for(10, 0, [](int64_t, int64_t) {}), Error);
+}
+
+// More workers than cores, asleep before each call: most are late, and the caller does their parts.
+TEST(ThreadPool, WaitsForNoWorkerThatHasNotBegun) {
+  constexpr int kSize = 64, kCalls = 20;
+  ThreadPool pool(kSize);
+  const std::thread::id caller = std::this_thread::get_id();
+  std::array<std::atomic<int>, kSize> times{};
+  std::atomic<int> by_caller{0};
+  for (int i = 0; i < kCalls; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    pool.run([&](int worker) {
+      ++times[static_cast<size_t>(worker)];
+      if (std::this_thread::get_id() == caller) ++by_caller;
+    });
+  }
+  for (const std::atomic<int>& count : times) EXPECT_EQ(count, kCalls);
+  EXPECT_GT(by_caller, 2 * kCalls);
 }
 
 TEST(Stream, WorkerKeepsOrderAndEventsOrderStreams) {

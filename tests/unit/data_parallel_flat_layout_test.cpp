@@ -37,7 +37,7 @@ void add_every_kind(ParamList& params, BlockBuilder& builder, int number) {
 
 struct Layout {
   MeshSizes sizes;
-  int group = 1;            // data-parallel ranks that share out
+  int group = 1;            // data-parallel ranks that shard
   bool is_sharded = false;  // or each holds all
   bool sequence_parallel = false;
 };
@@ -92,9 +92,9 @@ TEST(FlatLayout, EveryElementIsCountedOnce) {
       for (const bool is_sharded : {false, true})
         for (int group = 1; group <= sizes.ranks(kDataAxes); ++group) {
           if (sizes.ranks(kDataAxes) % group != 0) continue;
-          SCOPED_TRACE(fmt::format(
-              "tp {} cp {} dp {} pp {}, groups of {}, shared out {}, sequence parallel {}", sizes[Axis::Tp],
-              sizes[Axis::Cp], sizes[Axis::Dp], sizes[Axis::Pp], group, is_sharded, sequence_parallel));
+          SCOPED_TRACE(fmt::format("tp {} cp {} dp {} pp {}, groups of {}, sharded {}, sequence parallel {}",
+                                   sizes[Axis::Tp], sizes[Axis::Cp], sizes[Axis::Dp], sizes[Axis::Pp], group,
+                                   is_sharded, sequence_parallel));
           std::map<std::string, Shape> shapes;
           const auto boxes = counted({sizes, group, is_sharded, sequence_parallel}, shapes);
           EXPECT_EQ(shapes.size(), static_cast<size_t>(14 * sizes[Axis::Pp]));

@@ -76,13 +76,13 @@ TEST_P(PackedFile, TruncatedAnywhereIsRefusedWithItsSize) {
     SCOPED_TRACE(size);
     for (const std::string& before : {std::string(), bytes}) {
       if (!before.empty() && size == 0) continue;  // the end of a stream is the end of the file
-      const std::string told = refusal(before + bytes.substr(0, size));
-      test::expect_has(told, path() + ": ");
-      test::expect_has(told, whole);
+      const std::string message = refusal(before + bytes.substr(0, size));
+      test::expect_has(message, path() + ": ");
+      test::expect_has(message, whole);
       // libarchive knows bzip2 streams by their first 14 bytes.
       if (GetParam().packing != Packing::Bzip2 || size >= 14)
-        test::expect_has(told, fmt::format("the {} file is truncated: it ends at byte {}, in the middle",
-                                           GetParam().name, before.size() + size));
+        test::expect_has(message, fmt::format("the {} file is truncated: it ends at byte {}, in the middle",
+                                              GetParam().name, before.size() + size));
     }
   }
   const std::string large = packed(long_text());
@@ -91,9 +91,9 @@ TEST_P(PackedFile, TruncatedAnywhereIsRefusedWithItsSize) {
 }
 
 TEST_P(PackedFile, OfAnotherKindIsRefused) {
-  const std::string told = refusal("this is plain text, and no more than that");
-  test::expect_has(told, fmt::format("is a damaged {} file (", GetParam().name));
-  test::expect_has(told, GetParam().packing == Packing::Gzip ? "at byte 2)" : "byte 0");
+  const std::string message = refusal("this is plain text, and no more than that");
+  test::expect_has(message, fmt::format("is a damaged {} file (", GetParam().name));
+  test::expect_has(message, GetParam().packing == Packing::Gzip ? "at byte 2)" : "byte 0");
   for (const PackedKind& other : kKinds)
     if (other.packing != GetParam().packing)
       test::expect_has(refusal(test::compressed("one line\n", other.packing)), "is a damaged");
@@ -106,7 +106,7 @@ TEST_P(PackedFile, WithOtherBytesBehindItsDataIsRefused) {
   // Fewer than a stream's header has.
   for (size_t count = 1; count <= 12 && GetParam().packing == Packing::Xz; ++count)
     test::expect_has(refusal(bytes + std::string(count, 'x')),
-                     fmt::format("is a damaged xz file (what follows byte {} is no xz data): create it again",
+                     fmt::format("is a damaged xz file (from byte {} on it is not xz data): create it again",
                                  bytes.size()));
 }
 

@@ -124,8 +124,8 @@ TEST(RankLayout, IsAValue) {
 }
 
 // Two stages on the last rank: the forward of the last stage comes before the backward of the other one. A loss of one
-// block adds to its gradients there, so they are in memory while those of the other stage are reduced; parts of an output
-// layer do not.
+// block adds to its gradients there, so they are in memory while those of the other stage are reduced; parts of an
+// output layer do not.
 TEST(RankLayout, GradientsOfPartsOfTheOutputLayerAreNotThereInForward) {
   for (const int parts : {1, 2}) {
     PretrainConfig run = small_run(1, 2, 2);

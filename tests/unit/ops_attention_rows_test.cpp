@@ -1,4 +1,5 @@
-// Attention of some positions of a sequence to keys and values of all, at once or in steps, as on context-parallel ranks.
+// Attention of some positions of a sequence to keys and values of all, at once or in steps, as on context-parallel
+// ranks.
 #include <deque>
 #include <map>
 

@@ -42,11 +42,11 @@ Values pooled(const Bags& bags, bool weighted) {
 }
 
 // The tensors of `bags` and its sorted form.
-struct Held {
+struct BagTensors {
   Host table, ids, offsets, weights, row, begin, bag, weight, count, scratch;
   bool weighted;
   int64_t rows, n;
-  Held(const Bags& bags, DType dtype, bool weighted_)
+  BagTensors(const Bags& bags, DType dtype, bool weighted_)
       : table(dtype, {bags.rows, bags.width}, bags.table),
         ids(DType::I32, {bags.lookups()}, bags.ids),
         offsets(DType::I32, {bags.bags + 1}, bags.offsets),
@@ -76,8 +76,8 @@ TEST(EmbeddingBags, SumsTheRowsOfEachBag) {
       const Bags second(5, width, 700, 2);
       check_everywhere({pooled(first, weighted), pooled(second, weighted), {7, 7}},
                        [&](const OpTable& ops, Stream& stream, DType dtype) -> Outputs {
-                         const Held a(first, dtype, weighted);
-                         const Held b(second, dtype, weighted);
+                         const BagTensors a(first, dtype, weighted);
+                         const BagTensors b(second, dtype, weighted);
                          const int64_t columns = 2 * width + 1;
                          const Host y(dtype, {700, columns}, Values(static_cast<size_t>(700 * columns), 7));
                          const std::vector<BagLookup> lookups{a.lookup(width + 1), b.lookup(0)};
@@ -108,7 +108,7 @@ TEST(EmbeddingBags, SortedLookupsAreTheLookups) {
       spread.rows = 1;
       spread.table = {0};
       Machine machine(2);
-      Held held(spread, DType::F32, weighted);
+      BagTensors held(spread, DType::F32, weighted);
       held.rows = rows;
       const LookupOrder order = held.order();
       const BagLookup lookup = held.lookup(0);
@@ -219,7 +219,7 @@ TEST(SparseUpdate, EveryRuleAsInItsPaperAndUntouchedRowsKeepTheirBits) {
         check_everywhere(
             {expected.table, expected.state},
             [&](const OpTable& ops, Stream& stream, DType dtype) -> Outputs {
-              const Held held(bags, dtype, weighted);
+              const BagTensors held(bags, dtype, weighted);
               const auto elements = static_cast<int64_t>(expected.state.size());
               const Host state(dtype, {elements});
               const Host second(dtype, {300 * width});
@@ -287,7 +287,7 @@ TEST(SparseUpdate, RowwiseAdagradOfARowThatIsCut) {
   check_everywhere(
       {expected_left, expected.state},
       [&](const OpTable& ops, Stream& stream, DType dtype) -> Outputs {
-        const Held held(left, dtype, false);
+        const BagTensors held(left, dtype, false);
         const LookupOrder order = held.order();
         const BagLookup lookup = held.lookup(0);
         ops.sort_lookups(stream, {&order, 1}, {&lookup, 1});
@@ -318,7 +318,7 @@ TEST(SparseUpdate, RowwiseAdagradIsAdagradWhereAllColumnsAgree) {
     bags.offsets = {0, 1, 2};
     bags.weights = {1, 1};
     const auto run = [&](SparseKind kind) {
-      const Held held(bags, DType::F64, false);
+      const BagTensors held(bags, DType::F64, false);
       const LookupOrder order = held.order();
       const BagLookup lookup = held.lookup(0);
       ops.sort_lookups(stream, {&order, 1}, {&lookup, 1});
@@ -343,7 +343,7 @@ TEST(SparseUpdate, GradientsOfTouchedRowsAreStored) {
   Reference expected{Values(40 * 16), {}, {}};
   update_reference(expected, bags, true, dy, {.lr = -1});
   check_everywhere({expected.table}, [&](const OpTable& ops, Stream& stream, DType dtype) -> Outputs {
-    const Held held(bags, dtype, true);
+    const BagTensors held(bags, dtype, true);
     const LookupOrder order = held.order();
     const BagLookup lookup = held.lookup(0);
     ops.sort_lookups(stream, {&order, 1}, {&lookup, 1});

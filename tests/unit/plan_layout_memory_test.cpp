@@ -174,7 +174,7 @@ TEST(LayoutMemory, CountsAFewMicroBatchesForMany) {
       for (size_t rank = 0; rank < all.ranks.size(); ++rank)
         for (size_t i = 0; i < all.ranks[rank].size(); ++i) {
           EXPECT_EQ(few.ranks[rank][i].slots, all.ranks[rank][i].slots) << schedule_name(schedule);
-          EXPECT_EQ(few.ranks[rank][i].helds, all.ranks[rank][i].helds) << schedule_name(schedule);
+          EXPECT_EQ(few.ranks[rank][i].pending, all.ranks[rank][i].pending) << schedule_name(schedule);
         }
     }
 }

@@ -62,11 +62,11 @@ TEST(PlaceTables, SaysHowManyRanksWouldDo) {
                                                 {2, "table", 16.0},
                                                 {1, "auto", 20.0}}) {
     SCOPED_TRACE(fmt::format("{} ranks, {}, {} GiB", ranks, placement, limit));
-    const std::string told = refusal(on_ranks(ranks, placement, limit), schema);
+    const std::string message = refusal(on_ranks(ranks, placement, limit), schema);
     std::smatch number;
     ASSERT_TRUE(
-        std::regex_search(told, number, std::regex(R"(\(--placement row\), (\d+) ranks would suffice)")))
-        << told;
+        std::regex_search(message, number, std::regex(R"(\(--placement row\), (\d+) ranks would suffice)")))
+        << message;
     const int enough = std::stoi(number[1]);
     EXPECT_GE(enough, ranks);
     EXPECT_EQ(refusal(on_ranks(enough, "row", limit), schema), "");
@@ -77,9 +77,9 @@ TEST(PlaceTables, SaysHowManyRanksWouldDo) {
 
 // Every rank has the vectors of the global batch of its parts, however many there are.
 TEST(PlaceTables, SaysWhenNoNumberOfRanksWouldDo) {
-  const std::string told = refusal(on_ranks(4, "auto", 1), large_tables());
-  EXPECT_NE(told.find("not even 1024 ranks"), std::string::npos) << told;
-  EXPECT_NE(told.find("--global-batch-size"), std::string::npos) << told;
+  const std::string message = refusal(on_ranks(4, "auto", 1), large_tables());
+  EXPECT_NE(message.find("not even 1024 ranks"), std::string::npos) << message;
+  EXPECT_NE(message.find("--global-batch-size"), std::string::npos) << message;
   EXPECT_NE(refusal(on_ranks(1024, "row", 1), large_tables()), "");
 }
 

@@ -119,28 +119,19 @@ TEST(AutomaticSchedule, KeepsTheSlowestRankBusy) {
   EXPECT_NEAR(make_automatic({4, 1, 8, 4}, cost).choice.seconds, 3 + 8 * 4.7, 1e-9);
 }
 
-// If input gradients are long, the named orders leave gaps that weight gradients do not fill.
+// If input gradients are long, the named orders leave gaps that weight gradients do not fill. Rules are compared by a
+// part of a long step: 8 x 3 x 4000 actions are more than that.
 TEST(AutomaticSchedule, IsShorterThanTheNamedOnes) {
   StageCost long_inputs;
   long_inputs.i = 2;
   long_inputs.w = 0.5;
   const CostModel cost = stages(std::vector<StageCost>(8, long_inputs));
-  const AutomaticSchedule found = make_automatic({8, 1, 40, 10}, cost);
-  EXPECT_FALSE(found.choice.named);
-  EXPECT_LT(found.choice.seconds, found.choice.best_named_seconds);
-  EXPECT_NEAR(simulated(found.plan, 40, cost).makespan, found.choice.seconds, 1e-6);
-}
-
-// Rules are compared by a part of a long step: 8 x 3 x 4000 actions are more than that.
-TEST(AutomaticSchedule, IsAsShortForLongSteps) {
-  StageCost long_inputs;
-  long_inputs.i = 2;
-  long_inputs.w = 0.5;
-  const CostModel cost = stages(std::vector<StageCost>(8, long_inputs));
-  const AutomaticSchedule found = make_automatic({8, 1, 4000, 10}, cost);
-  EXPECT_FALSE(found.choice.named);
-  EXPECT_LT(found.choice.seconds, found.choice.best_named_seconds);
-  EXPECT_NEAR(simulated(found.plan, 4000, cost).makespan, found.choice.seconds, 1e-6);
+  for (const int micros : {40, 4000}) {
+    const AutomaticSchedule found = make_automatic({8, 1, micros, 10}, cost);
+    EXPECT_FALSE(found.choice.named) << micros;
+    EXPECT_LT(found.choice.seconds, found.choice.best_named_seconds) << micros;
+    EXPECT_NEAR(simulated(found.plan, micros, cost).makespan, found.choice.seconds, 1e-6) << micros;
+  }
 }
 
 // With stages alike, p - 1 forwards before the last rank's first and nothing else.

@@ -77,8 +77,8 @@ TEST(Check, OneStageNamesTheActionThatIsWrong) {
 
 TEST(Check, EveryGradientMustBeReduced) {
   expect_errors({{"0F0,0B0,0STEP",
-                  "0STEP (rank 0, action 3): it comes before the reduction of the bucket that ends at "
-                  "block 1"},
+                  "0STEP (rank 0, action 3): it comes before the reduction "
+                  "of the bucket that ends at block 1"},
                  {"0F0,0B0,0REDUCE_GRAD@0,0STEP", "bucket that ends at block 1"},
                  {"0F0,0B0,0REDUCE_GRAD@1,0STEP", "it comes before the reduction of block 0"},
                  {"0F0,0B0,0REDUCE_GRAD@2,0STEP", "is at block 2, where no bucket ends"},

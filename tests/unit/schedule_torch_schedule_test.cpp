@@ -42,10 +42,9 @@ TEST(TorchSchedule, WaitsAreTakenOut) {
 }
 
 TEST(TorchSchedule, AWaitFollowsItsTransfer) {
-  EXPECT_EQ(
-      error_of("0F0,0SEND_F0,0WAIT_SEND_F1\n"),
-      "row 1, cell 3: '0WAIT_SEND_F1' waits for 0SEND_F1, which does not come before it or was waited for "
-      "already");
+  EXPECT_EQ(error_of("0F0,0SEND_F0,0WAIT_SEND_F1\n"),
+            "row 1, cell 3: '0WAIT_SEND_F1' waits for 0SEND_F1, "
+            "which does not come before it or was waited for already");
   EXPECT_NE(error_of("0SEND_F0,0WAIT_SEND_F0,0WAIT_SEND_F0\n").find("row 1, cell 3"), std::string::npos);
   EXPECT_NE(error_of("0SEND_F0\n1F0,0WAIT_SEND_F0\n").find("row 2, cell 2"), std::string::npos);
   EXPECT_NE(error_of("0WAIT_REDUCE_GRAD,0REDUCE_GRAD\n").find("row 1, cell 1"), std::string::npos);

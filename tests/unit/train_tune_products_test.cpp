@@ -70,17 +70,17 @@ TEST(TuneProducts, TheLowestRankThatHasAProductDecides) {
 }
 
 TEST(TuneProducts, RanksNeedTheSameKindOfDevice) {
-  std::string told;
+  std::string message;
   try {
     run_ranks(2, [&](Communicator& world) {
       Opinion tuning(world.rank() == 0 ? "card" : "other card", "x");
       const ProductMeasuring measuring(world, tuning, file_of_test());
     });
   } catch (const Error& error) {
-    told = error.what();
+    message = error.what();
     EXPECT_EQ(error.kind(), ErrorKind::BadInput);
   }
-  EXPECT_NE(told.find("rank 0 has card, rank 1 has other card"), std::string::npos) << told;
+  EXPECT_NE(message.find("rank 0 has card, rank 1 has other card"), std::string::npos) << message;
 }
 
 TEST(TuneProducts, TextsAreReadAsTheyWereWritten) {

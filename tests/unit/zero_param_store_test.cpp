@@ -47,7 +47,7 @@ TEST(ParamStore, BlocksWaitForTheirOwnWeightsAlone) {
   });
 }
 
-// A parameter that each data-parallel rank has of its own is a unit beside those that are shared out: it
+// A parameter that each data-parallel rank has of its own is a unit besides those that are sharded: it
 // comes and goes with them, and is on its rank alone.
 TEST(ParamStore, GathersShardedAndWholeUnits) {
   run_ranks(2, [](Communicator& world) {

@@ -11,10 +11,10 @@
 // this follows from the sequence of batches alone, so every rank that takes the same batches has the same table,
 // whatever the mesh.
 //
-// The rows are a hash table in buckets of at most kBucket rows, as in HierarchicalKV (NVIDIA) and, with larger buckets, in TorchRec's
-// zero-collision hashing: a key's hash names its bucket, within which it may have any row. So a table of many rows can
-// evict a key while others have free rows; nearly all rows are used before. Keys without a row are counted in a second
-// hash table of the same size, which forgets those that were seen longest ago.
+// The rows are a hash table in buckets of at most kBucket rows, as in HierarchicalKV (NVIDIA) and, with larger
+// buckets, in TorchRec's zero-collision hashing: a key's hash names its bucket, within which it may have any row. So a
+// table of many rows can evict a key while others have free rows; nearly all rows are used before. Keys without a row
+// are counted in a second hash table of the same size, which forgets those that were seen longest ago.
 //
 // `row_of` may be called from many threads at a time, the other functions from one.
 #pragma once
@@ -39,7 +39,7 @@ class KeyTable {
   static constexpr int64_t kFirstRow = 2;  // of a key
   static constexpr int64_t kBucket = 64;   // rows
 
-  // What is known of a key; all zero: free. A checkpoint stores it as two signed words: the key, and
+  // The entry of a key; all zero: free. A checkpoint stores it as two signed words: the key, and
   // count + 2^32 batch.
   struct Entry {
     uint64_t key = 0;

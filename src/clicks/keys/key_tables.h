@@ -16,12 +16,13 @@ class KeyTables final : public KeyRows {
 
   // Whether there is none.
   bool empty() const;
-  // Null where ids are no keys.
+  // Null where ids are not keys.
   KeyTable* table(int index) { return tables_[static_cast<size_t>(index)].get(); }
   int tables() const { return static_cast<int>(tables_.size()); }
   size_t bytes() const;
 
-  // Takes the keys of global batch `step` of `feed`, whose clicks have these tables; the pool's workers share the tables.
+  // Takes the keys of global batch `step` of `feed`, whose clicks have these tables; the pool's workers share the
+  // tables.
   void take(const ClickFeed& feed, int64_t step, ThreadPool& pool);
   // Undoes the last `take`, or redoes it.
   void swap_last();

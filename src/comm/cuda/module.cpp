@@ -1,4 +1,4 @@
-// What trifold_cuda.so exports; comm/cuda_module.cpp finds these by name.
+// The functions that trifold_cuda.so exports; comm/cuda_module.cpp finds these by name.
 #include <map>
 #include <memory>
 #include <mutex>

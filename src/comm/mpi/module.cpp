@@ -1,4 +1,4 @@
-// What trifold_mpi.so exports; comm/mpi_module.cpp finds these by name.
+// The functions that trifold_mpi.so exports; comm/mpi_module.cpp finds these by name.
 #include "comm/mpi/mpi_comm.h"
 #include "comm/mpi_module.h"
 

@@ -41,8 +41,8 @@ class Library {
     }
     check(level_ >= MPI_THREAD_SERIALIZED,
           "this MPI library allows calls from the main thread only (it gives thread level {}, "
-          "MPI_THREAD_SERIALIZED is {}): communication could not overlap computation. Use an MPI built with "
-          "thread support.",
+          "MPI_THREAD_SERIALIZED is {}): communication could not overlap computation. "
+          "Use an MPI built with thread support.",
           level_, MPI_THREAD_SERIALIZED);
   }
   ~Library() {
@@ -110,8 +110,9 @@ int count_ranks_here(MPI_Comm world) {
   return count;
 }
 
-// Polls often while an answer is likely, then yields the core, then sleeps: a rank that waits for a late one must not take
-// cores from ranks that compute. Ranks that share cores do not yield: that would cost a time slice of any other program.
+// Polls often while an answer is likely, then yields the core, then sleeps: a rank that waits for a late one must not
+// take cores from ranks that compute. Ranks that share cores do not yield: that would cost a time slice of any other
+// program.
 class Backoff {
  public:
   explicit Backoff(bool shares_cores) : yields_for_(shares_cores ? 0 : 200) {}

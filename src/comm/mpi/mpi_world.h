@@ -109,7 +109,7 @@ class MpiWorld {
 
     void set_text(std::string_view all);
   };
-  // What a thread waits for.
+  // A wait of a thread.
   struct Wait {
     FunctionRef<std::string()> what;
     const WaitClock& clock;

@@ -165,10 +165,10 @@ const std::vector<CommandInfo>& commands() {
            "forecast a recommender's table placement, memory, traffic and step time",
            "--table-rows N-N-... [options]",
            {"trifold plan-recommender --config launch/configs/dlrm-mlperf.cfg --ranks 16 --memory-limit 16",
-            "trifold plan --config launch/configs/dlrm-kaggle.cfg     # the same, because the file has "
-            "--table-rows",
-            "trifold plan-recommender --config launch/configs/dlrm-mlperf.cfg --ranks 16 --memory-limit 40 "
-            "--search",
+            "trifold plan --config launch/configs/dlrm-kaggle.cfg     # the same, "
+            "because the file has --table-rows",
+            "trifold plan-recommender --config launch/configs/dlrm-mlperf.cfg "
+            "--ranks 16 --memory-limit 40 --search",
             "trifold plan-recommender --config launch/configs/dlrm-small.cfg --ranks 2 --measure-steps 50"}},
           kOneProcess, "plan", "table-rows"),
       command<ScoreConfig>({"score",
@@ -182,8 +182,8 @@ const std::vector<CommandInfo>& commands() {
            "measure the AUC, log loss and calibration of a trained recommender on a data set",
            "--load DIR --data PATH [options]",
            {"trifold evaluate-recommender --load run/dlrm --data test --group-by C1",
-            "trifold evaluate --load run/dlrm --data test    # the same, because --data is an option of "
-            "recommenders"}},
+            "trifold evaluate --load run/dlrm --data test    # the same, "
+            "because --data is an option of recommenders"}},
           false, "evaluate", "data"),
       command<PlanLinesConfig>(
           {"plan-lines",

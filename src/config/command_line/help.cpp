@@ -82,8 +82,8 @@ std::string program_help() {
   for (const CommandInfo& command : commands())
     text += fmt::format("  {:<{}}  {}\n", command.name, width, command.summary);
   return text +
-         "\ntrifold COMMAND --help explains the options of a command; trifold --version prints the "
-         "version.\n";
+         "\ntrifold COMMAND --help explains the options of a command; "
+         "trifold --version prints the version.\n";
 }
 
 }  // namespace trifold

@@ -48,8 +48,8 @@ OptionTable options_of(PretrainConfig& config) {
   table
       .add("auto-layout", &config.auto_layout,
            "Before the run, choose tensor and pipeline ranks, schedule, micro-batch size, ZeRO stage and "
-           "recomputation for this device, as 'trifold plan --search --hardware' does; overrides their "
-           "options.")
+           "recomputation for this device, as 'trifold plan --search --hardware' does; "
+           "overrides their options.")
       .files("NAME|FILE.json")
       .suggest({"a100-40gb", "a100-80gb", "h100", "h200", "b200", "cpu"})
       .absent("layout from the options")
@@ -215,8 +215,8 @@ OptionTable options_of(ConvertConfig& config) {
   add_dtype(table, config.dtype);
   table
       .add("max-file-size", &config.max_file_size,
-           "Maximum size of a safetensors file in GB (1e9 bytes); a larger model is split into several, with "
-           "an index.")
+           "Maximum size of a safetensors file in GB (1e9 bytes); "
+           "a larger model is split into several, with an index.")
       .positive();
   table
       .add("seq-length", &config.seq_length,
@@ -269,8 +269,8 @@ OptionTable options_of(PlanConfig& config) {
   table.group("Plan");
   table
       .add("svg", &config.svg,
-           "Draw the step to this file: one row per rank, time to the right; with --search the best three "
-           "layouts.")
+           "Draw the step to this file: one row per rank, time to the right; "
+           "with --search the best three layouts.")
       .files("FILE.svg")
       .absent("none");
   table
@@ -292,10 +292,9 @@ OptionTable options_of(PlanConfig& config) {
       .positive();
   table.add("link-latency", &config.link_latency, "Latency of a message in microseconds.").at_least(0);
   table
-      .add(
-          "moe-load-imbalance", &config.moe_load_imbalance,
-          "Assume that the busiest of the ranks that share experts gets this many times the mean number of rows; "
-          "needs --ep.")
+      .add("moe-load-imbalance", &config.moe_load_imbalance,
+           "Assume that the busiest of the ranks that share experts gets "
+           "this many times the mean number of rows; needs --ep.")
       .range(1, kMaxRanks);
   table
       .add("offload-bandwidth", &config.offload_bandwidth,

@@ -161,10 +161,9 @@ class Reader {
 
   void missing_value(const po::option& word, const Option& next) {
     parsed_.doubtful.insert(next.name);
-    problem(word.string_key,
-            fmt::format("--{0} needs a value, but --{1} follows (if that is the value, write "
-                        "--{0}=--{1})",
-                        word.string_key, next.name));
+    problem(word.string_key, fmt::format("--{0} needs a value, but --{1} follows (if that is the value, "
+                                         "write --{0}=--{1})",
+                                         word.string_key, next.name));
   }
 
   void problem(const std::string& option, std::string text) {

@@ -11,7 +11,7 @@
 
 namespace trifold {
 
-// What parse_options returns in addition to the values, which it writes to the fields of the table.
+// The result of parse_options in addition to the values, which it writes to the fields of the table.
 struct Parsed {
   // Where each given option's value came from: "command line", "run.ini:3", "command line, instead of
   // run.ini:3".

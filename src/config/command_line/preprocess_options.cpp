@@ -61,16 +61,15 @@ OptionTable options_of(PreprocessConfig& config) {
       .takes("COLUMN,...")
       .absent("none");
   table
-      .add(
-          "share-table", &config.share_table,
-          "Columns that have the table of another one, so that equal texts have one id and one vector, as in "
-          "history:item.")
+      .add("share-table", &config.share_table,
+           "Columns that have the table of another one, "
+           "so that equal texts have one id and one vector, as in history:item.")
       .takes("COLUMN:COLUMN,...")
       .absent("each has its own");
   table
       .add("max-bag", &config.max_bag,
-           "Keep only the first N ids of longer bags. Memory of a training step is for bags as long as the "
-           "longest.")
+           "Keep only the first N ids of longer bags. "
+           "Memory of a training step is for bags as long as the longest.")
       .range(1, 1 << 20)
       .absent("all are kept");
   table.add("separator", &config.separator, "Field separator, one character or the word tab; with --label.")
@@ -103,7 +102,7 @@ OptionTable options_of(PreprocessConfig& config) {
       .files("DIR")
       .absent("made from the input");
   table.add("grow-dictionaries", &config.grow_dictionaries,
-            "Give unknown values that reach --frequency-threshold in the input ids behind those of "
+            "Give unknown values that reach --frequency-threshold in the input ids after those of "
             "--dictionaries-of; recommend --finetune goes on with such data.");
   table.group("Sampling");
   table.add("drop-negatives", &config.drop_negatives, "Fraction of the samples without a click to drop.")

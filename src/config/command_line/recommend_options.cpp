@@ -118,7 +118,7 @@ void add_model(OptionTable& table, DlrmConfig& model) {
   table.add("interaction-self", &model.interaction_self,
             "dot: include the product of each vector with itself.");
   table.add("wide", &model.wide,
-            "Add a first-order term to the logit: a weight for each id, kept behind its vector, and for each "
+            "Add a first-order term to the logit: a weight for each id, stored with its vector, and for each "
             "dense feature (the wide part of Wide & Deep and DeepFM).");
   table.add("cross-layers", &model.cross_layers, "Layers of the cross network.").range(1, 100);
   table.add("cross-rank", &model.cross_rank, "Rank of the matrices of the cross network.").range(1, 1 << 20);
@@ -127,14 +127,14 @@ void add_model(OptionTable& table, DlrmConfig& model) {
       .add(
           "attention", &model.attention,
           "Pool these bags by attention to the vector of another table instead (DIN), as in history:item: each vector "
-          "of the bag counts as much as an MLP says that sees it beside that of the item.")
+          "of the bag is weighted by an MLP that sees it next to that of the item.")
       .takes("BAG:TABLE,...")
       .absent("none");
   table.add("attention-mlp", &model.attention_mlp, "Widths of that MLP; the last is 1.").takes("N-N-...");
   table
       .add(
           "tower-mlp", &model.tower_mlp,
-          "Several labels: widths of each label's tower, behind the hidden layers of --top-mlp; the last is 1.")
+          "Several labels: widths of each label's tower, after the hidden layers of --top-mlp; the last is 1.")
       .takes("N-N-...");
   table.add(
       "multi-task", &model.multi_task,
@@ -197,8 +197,8 @@ void add_training(OptionTable& table, RecommendConfig& config) {
       .at_least(0);
   table
       .add("label-weights", &training.label_weights,
-           "Several labels: the factor of each one's loss in the sum that is trained on, in the order of the "
-           "labels.")
+           "Several labels: the factor of each one's loss in the sum that is trained on, "
+           "in the order of the labels.")
       .takes("X,X,...")
       .absent("1 each");
   table
@@ -206,10 +206,9 @@ void add_training(OptionTable& table, RecommendConfig& config) {
            "Clip the gradients of the MLPs, the cross network and, with --wide, the weights of the dense "
            "features to this global norm; 0: no clipping. Embedding rows are neither counted nor clipped.")
       .at_least(0);
-  table.add(
-      "bf16", &config.precision.bf16,
-      "Weights and activations of the MLPs and the cross network in bf16; f32 master weights. Tables stay "
-      "in f32.");
+  table.add("bf16", &config.precision.bf16,
+            "Weights and activations of the MLPs and the cross network in bf16; "
+            "f32 master weights. Tables stay in f32.");
   add_tf32(table, config.precision);
   table.add("f64", &config.precision.f64, "Compute everything in double precision, for numerical checks.");
   table.add("seed", &config.seed, "Seed of initial weights, sample order and synthetic clicks.");
@@ -269,8 +268,8 @@ void add_placement(OptionTable& table, RecommendConfig& config) {
   add_ranks(table, config.mesh);
   add_host(table, config.mesh);
   add_zero_stage(table, config.zero).range(0, 2).help =
-      "What ranks shard of the MLPs and the cross network: 0 nothing, 1 the optimizer state, 2 also "
-      "gradients.";
+      "What ranks shard of the MLPs and the cross network: 0 nothing, "
+      "1 the optimizer state, 2 also gradients.";
   add_tables(table, config.placement);
 }
 

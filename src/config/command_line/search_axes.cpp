@@ -292,8 +292,8 @@ void check_search(const PretrainConfig& run, std::span<const SearchAxis> axes, s
                "decoder-last-pipeline-num-layers", "search-over")
         .wrong(
             "--{} chooses pipeline ranks and stages, and --pipeline-model-parallel-layout, "
-            "--decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers are for one number "
-            "of them",
+            "--decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers "
+            "are for one number of them",
             option)
         .right("leave these out, or leave pipeline and stages out of --search-over");
 }

@@ -80,8 +80,8 @@ void write_layout(const Layout& layout, std::span<const SearchAxis> axes, Pretra
 std::vector<std::string> layout_words(const Layout& layout, std::span<const SearchAxis> axes,
                                       PretrainConfig run);
 
-// Adds a problem for each setting that a search over these axes cannot handle: a missing global batch, a schedule from a
-// file, stages that are given one by one. `option` is the option that starts the search: "search" or "auto-layout".
+// Adds a problem for each setting that a search over these axes cannot handle: a missing global batch, a schedule from
+// a file, stages that are given one by one. `option` is the option that starts the search: "search" or "auto-layout".
 void check_search(const PretrainConfig& run, std::span<const SearchAxis> axes, std::string_view option,
                   Problems& problems);
 

@@ -84,8 +84,8 @@ std::vector<int64_t> expert_tensor_candidates(const SearchJob& job, const Layout
   return even ? std::vector<int64_t>{1, tensor} : std::vector<int64_t>{1};
 }
 
-// An output layer that costs about as much as a stage, or more, in as many parts for each pipeline rank as divide it, up
-// to three: small parts balance best.
+// An output layer that costs about as much as a stage, or more, in as many parts for each pipeline rank as divide it,
+// up to three: small parts balance best.
 std::vector<int64_t> head_parts_candidates(const SearchJob& job, const Layout& before) {
   const ModelConfig& model = job.run.model;
   const MeshConfig& mesh = job.run.mesh;

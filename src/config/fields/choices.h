@@ -13,7 +13,7 @@ struct Names<DType> {
       {DType::F32, "f32"}, {DType::F64, "f64"}, {DType::BF16, "bf16"}, {DType::F16, "f16"}};
 };
 
-// ---- What is trained ----
+// ---- Models ----
 
 enum class ModelType { Gpt, Bert };
 template <>
@@ -57,7 +57,7 @@ struct Names<RouterScore> {
                                                 {RouterScore::Sigmoid, "sigmoid"}};
 };
 
-// Which tokens an expert keeps that has more than its capacity: those with the largest weights, or the first ones.
+// The tokens that an expert with more than its capacity keeps: those with the largest weights, or the first ones.
 enum class TokenDrop { Probs, Position };
 template <>
 struct Names<TokenDrop> {
@@ -99,8 +99,8 @@ struct Names<PipelineCut> {
   static constexpr Named<PipelineCut> kAll[] = {{PipelineCut::Cost, "cost"}, {PipelineCut::Even, "even"}};
 };
 
-// What context-parallel ranks exchange for attention: keys and values, gathered before the product or sent around a ring
-// during it; or heads, so that each rank has some of them for all positions.
+// The tensors that context-parallel ranks exchange for attention: keys and values, gathered before the product or sent
+// around a ring during it; or heads, so that each rank has some of them for all positions.
 enum class ContextExchange { AllGather, AllToAll, Ring };
 template <>
 struct Names<ContextExchange> {
@@ -124,7 +124,7 @@ struct Names<ComputeDevice> {
       {ComputeDevice::Cpu, "cpu"}, {ComputeDevice::Cuda, "cuda"}, {ComputeDevice::Auto, "auto"}};
 };
 
-// Which activations are kept for backward, and which are recomputed (nn/recompute.h).
+// The extent to which activations are recomputed in backward instead of kept (nn/recompute.h).
 enum class RecomputeGranularity { None, Selective, Full };
 template <>
 struct Names<RecomputeGranularity> {

@@ -64,9 +64,8 @@ struct ModelConfig {
   std::optional<int64_t> moe_ffn_hidden_size;  // stays unset; see expert_width
   std::optional<int64_t>
       moe_shared_expert_intermediate_size;  // width of a network that all tokens pass in addition
-  bool moe_shared_expert_gate =
-      false;                         // what it gives a token is weighed by a logistic function of the token
-  std::string moe_layer_freq = "1";  // which layers have experts, see expert_layers
+  bool moe_shared_expert_gate = false;      // its output is scaled by a logistic function of the token
+  std::string moe_layer_freq = "1";         // which layers have experts, see expert_layers
   int64_t moe_router_topk = 2;
   RouterScore moe_router_score_function = RouterScore::Softmax;
   bool moe_router_pre_softmax = false;
@@ -103,8 +102,8 @@ int64_t rotated_width(const ModelConfig& config);
 int64_t key_heads(const ModelConfig& config);
 int64_t inner_width(const ModelConfig& config);
 int64_t expert_width(const ModelConfig& config);
-// Of each layer, whether its feed-forward part is a mixture of experts (--moe-layer-freq); how many are. BadInput if the
-// pattern is none of as many layers.
+// Of each layer, whether its feed-forward part is a mixture of experts (--moe-layer-freq); how many are. BadInput if
+// the pattern is none of as many layers.
 std::vector<bool> expert_layers(const ModelConfig& config);
 int64_t count_expert_layers(const ModelConfig& config);
 // The model as if all its layers were like those with experts, or like those without.

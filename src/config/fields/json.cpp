@@ -145,7 +145,7 @@ void tokenizer_from_json(const nlohmann::json& json, DataConfig& data) {
 
 namespace {
 
-// What a recommender is: its layers, and what is trained with them.
+// Options that define a recommender: its layers, and its training objective.
 constexpr const char* kRecommenderOptions[] = {
     "embedding-dim", "bottom-mlp",    "top-mlp",     "interaction", "interaction-self",
     "wide",          "dropout",       "optimizer",   "pooling",     "embedding-optimizer",

@@ -60,7 +60,7 @@ class ValueField {
   const Type* type_;
 };
 
-// A field; its type decides what text is accepted. An optional field may stay unset.
+// A field; its type decides which texts are accepted. An optional field may stay unset.
 using Field = std::variant<bool*, int*, int64_t*, uint64_t*, double*, std::string*, std::vector<std::string>*,
                            std::optional<int>*, std::optional<int64_t>*, std::optional<double>*,
                            std::optional<std::string>*, ValueField>;
@@ -79,7 +79,7 @@ struct Option {
   std::string help;   // one sentence, without the default
   Field field;
   std::vector<std::string> aliases = {};    // other spellings
-  std::string argument = "";                // what --help calls the value: N, X, FILE; empty for a flag
+  std::string argument = "";                // the value's name in --help: N, X, FILE; empty for a flag
   std::vector<std::string> allowed = {};    // the names of a choice; empty: anything
   std::vector<std::string> suggested = {};  // completed with these, but other text is possible too
   std::string when_absent = "";             // what holds when an optional field is not set
@@ -180,9 +180,9 @@ std::string text(const T& value) {
     return value.text();
 }
 
-// The value of a field: single, optional or a list.
+// Reads and writes the value of a field: single, optional or a list.
 template <HasText T, class Holder>
-struct Held {
+struct Access {
   static constexpr bool kList = std::is_same_v<Holder, std::vector<T>>;
 
   static void set(void* field, std::span<const std::string> words) {
@@ -219,7 +219,7 @@ struct Held {
 
 template <HasText T, class Holder>
 const ValueField::Type ValueField::kType{
-    value_field::Held<T, Holder>::set, value_field::Held<T, Holder>::words,
-    value_field::Held<T, Holder>::names, value_field::Held<T, Holder>::kList};
+    value_field::Access<T, Holder>::set, value_field::Access<T, Holder>::words,
+    value_field::Access<T, Holder>::names, value_field::Access<T, Holder>::kList};
 
 }  // namespace trifold

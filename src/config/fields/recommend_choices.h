@@ -44,8 +44,8 @@ struct Names<IdPolicy> {
       {IdPolicy::Error, "error"}, {IdPolicy::Modulo, "modulo"}, {IdPolicy::Clip, "clip"}};
 };
 
-// How preprocessing turns hashes into ids: numbered in order of first appearance, modulo a number, or not at all, so that
-// training gives rows to them (clicks/keys/key_table.h).
+// How preprocessing turns hashes into ids: numbered in order of first appearance, modulo a number, or not at all, so
+// that training gives rows to them (clicks/keys/key_table.h).
 enum class IdSource { Dictionary, Hash, Keys };
 template <>
 struct Names<IdSource> {
@@ -53,7 +53,7 @@ struct Names<IdSource> {
       {IdSource::Dictionary, "dictionary"}, {IdSource::Hash, "hash"}, {IdSource::Keys, "keys"}};
 };
 
-// Which key loses its row to a new one where no row is free: none, the one that was seen longest ago, or the one that
+// The key that loses its row to a new one when no row is free: none, the one seen longest ago, or the one that
 // was seen least often (clicks/keys/key_table.h).
 enum class KeyEviction { None, Oldest, Rarest };
 template <>
@@ -83,7 +83,7 @@ struct Names<InteractionKind> {
                                                     {InteractionKind::Fm, "fm"}};
 };
 
-// What a recommender of several labels shares below their towers: one stack of layers, or experts that each label mixes
+// The part that several labels share below their towers: one stack of layers, or experts that each label mixes
 // by a gate (nn/label_towers.h).
 enum class MultiTask { SharedBottom, Mmoe };
 template <>

@@ -1,5 +1,5 @@
-// The part of a configuration that decides the steps of training: batches, learning rate, optimizer and precision. As in
-// config.h, field names are the option names with underscores.
+// The part of a configuration that decides the steps of training: batches, learning rate, optimizer and precision. As
+// in config.h, field names are the option names with underscores.
 #pragma once
 
 #include <cstdint>

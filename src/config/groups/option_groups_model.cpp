@@ -6,10 +6,9 @@ namespace trifold {
 namespace {
 
 void add_latent_attention(OptionTable& table, ModelConfig& model) {
-  table.add(
-      "multi-latent-attention", &model.multi_latent_attention,
-      "Compute the keys and values of all heads from one short latent vector per token, as DeepSeek-V2 and V3 "
-      "do.");
+  table.add("multi-latent-attention", &model.multi_latent_attention,
+            "Compute the keys and values of all heads from one short latent vector per token, "
+            "as DeepSeek-V2 and V3 do.");
   table.add("q-lora-rank", &model.q_lora_rank, "Latent attention: width of a latent vector for queries too.")
       .range(1, kMaxSize)
       .absent("queries have none");
@@ -93,8 +92,8 @@ constexpr int64_t kMostExpertGroups = 64;
 void add_experts(OptionTable& table, ModelConfig& model) {
   table
       .add("num-experts", &model.num_experts,
-           "Mixture of experts: feed-forward networks per block, of which a router selects --moe-router-topk "
-           "for each token.")
+           "Mixture of experts: feed-forward networks per block, "
+           "of which a router selects --moe-router-topk for each token.")
       .range(1, 1 << 16)
       .absent("one network for all tokens");
   table
@@ -113,7 +112,7 @@ void add_experts(OptionTable& table, ModelConfig& model) {
       .absent("none");
   table.add(
       "moe-shared-expert-gate", &model.moe_shared_expert_gate,
-      "Weigh what the shared expert gives a token by a logistic function of the token, as in Qwen2-MoE.");
+      "Scale the shared expert's output for a token by a logistic function of the token, as in Qwen2-MoE.");
   table.add("moe-router-score-function", &model.moe_router_score_function,
             "Weights of the selected experts: their softmax, or their sigmoids normalized to a sum of 1.");
   table.add(
@@ -129,20 +128,18 @@ void add_experts(OptionTable& table, ModelConfig& model) {
       .range(1, kMostExpertGroups)
       .absent("one group");
   table
-      .add(
-          "moe-router-group-topk", &model.moe_router_group_topk,
-          "Groups per token: those with the largest sum of their --moe-router-topk / --moe-router-group-topk best "
-          "scores.")
+      .add("moe-router-group-topk", &model.moe_router_group_topk,
+           "Groups per token: those with the largest sum of their --moe-router-topk / "
+           "--moe-router-group-topk best scores.")
       .range(1, kMostExpertGroups)
       .absent("one group");
   table.add(
       "moe-router-enable-expert-bias", &model.moe_router_enable_expert_bias,
       "Balance the load without a loss: a bias per expert is added to its score for the selection alone.");
   table
-      .add(
-          "moe-router-bias-update-rate", &model.moe_router_bias_update_rate,
-          "After each step the bias of an expert rises by this if it had fewer tokens than the mean, and falls if "
-          "it had more.")
+      .add("moe-router-bias-update-rate", &model.moe_router_bias_update_rate,
+           "After each step the bias of an expert rises by this if it had fewer tokens than the mean, "
+           "and falls if it had more.")
       .range(0, 1);
   table.add(
       "moe-router-load-balancing-type", &model.moe_router_load_balancing_type,
@@ -157,16 +154,14 @@ void add_experts(OptionTable& table, ModelConfig& model) {
            "Coefficient of the router z-loss, which penalizes large logits; 0.001 is common.")
       .range(0, 1e6);
   table
-      .add(
-          "moe-input-jitter-eps", &model.moe_input_jitter_eps,
-          "In training, multiply what the router reads by random numbers between 1 - EPS and 1 + EPS; 0.01 is "
-          "common.")
+      .add("moe-input-jitter-eps", &model.moe_input_jitter_eps,
+           "In training, multiply what the router reads by random numbers "
+           "between 1 - EPS and 1 + EPS; 0.01 is common.")
       .takes("EPS")
       .range(0, 1);
-  table.add(
-      "moe-router-force-load-balancing", &model.moe_router_force_load_balancing,
-      "For benchmarks: random logits, which load all experts evenly whatever the router has learnt; in training "
-      "alone.");
+  table.add("moe-router-force-load-balancing", &model.moe_router_force_load_balancing,
+            "For benchmarks: random logits, which load all experts evenly whatever the router has learnt; "
+            "in training alone.");
   table
       .add(
           "moe-expert-capacity-factor", &model.moe_expert_capacity_factor,

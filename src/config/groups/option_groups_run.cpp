@@ -61,10 +61,9 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
       .also("ep")
       .of_execution();
   table
-      .add(
-          "expert-tensor-parallel-size", &mesh.expert_tensor_parallel_size,
-          "Ranks of a pipeline stage that cut the inner width of each expert; needs --num-experts; not on CUDA "
-          "devices.")
+      .add("expert-tensor-parallel-size", &mesh.expert_tensor_parallel_size,
+           "Ranks of a pipeline stage that cut the inner width of each expert; "
+           "needs --num-experts; not on CUDA devices.")
       .range(1, kMaxRanks)
       .also("etp")
       .of_execution();
@@ -130,8 +129,8 @@ void add_device_choices(OptionTable& table, MeshConfig& mesh) {
 Option& add_zero_stage(OptionTable& table, ZeroConfig& zero) {
   return table
       .add("zero-stage", &zero.zero_stage,
-           "What data-parallel ranks shard: 0 nothing, 1 the optimizer state, 2 also gradients, 3 also "
-           "weights.")
+           "What data-parallel ranks shard: 0 nothing, 1 the optimizer state, "
+           "2 also gradients, 3 also weights.")
       .range(0, 3)
       .of_execution();
 }
@@ -211,8 +210,8 @@ void add_pipeline(OptionTable& table, PipelineConfig& pipeline, MeshConfig& mesh
       .absent("100, or --train-iters if that is less");
   table
       .add("pipeline-cut", &cut.pipeline_cut,
-           "How layers are divided among stages: cost minimizes the cost of the slowest stage, equal gives "
-           "equal numbers.")
+           "How layers are divided among stages: cost minimizes the cost of the slowest stage, "
+           "equal gives equal numbers.")
       .of_execution();
   table
       .add("pipeline-model-parallel-layout", &cut.pipeline_model_parallel_layout,

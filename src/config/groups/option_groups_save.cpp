@@ -44,8 +44,8 @@ void add_saving(OptionTable& table, CheckpointConfig& checkpoint) {
       .of_execution();
   table
       .add("on-save-error", &checkpoint.on_save_error,
-           "Reaction to a checkpoint that cannot be saved; failing to save the last one always ends the run "
-           "with an error.")
+           "Reaction to a checkpoint that cannot be saved; "
+           "failing to save the last one always ends the run with an error.")
       .of_execution();
   table
       .add("check-replicas", &checkpoint.check_replicas,
@@ -79,8 +79,8 @@ void add_eval(OptionTable& table, EvalConfig& eval) {
       .absent("no evaluation while training");
   table
       .add("eval-iters", &eval.eval_iters,
-           "Batches per evaluation, the same ones each time, at most one pass over the validation data; 0: "
-           "no evaluation.")
+           "Batches per evaluation, the same ones each time, "
+           "at most one pass over the validation data; 0: no evaluation.")
       .range(0, kMaxCount);
   add_early_stop(table, eval.early_stop_patience);
 }
@@ -88,8 +88,8 @@ void add_eval(OptionTable& table, EvalConfig& eval) {
 void add_early_stop(OptionTable& table, std::optional<int64_t>& patience) {
   table
       .add("early-stop-patience", &patience,
-           "Stop, with a checkpoint, after N evaluations in a row that were no better than the best "
-           "before them.")
+           "Stop, with a checkpoint, after N evaluations in a row "
+           "that were no better than the best before them.")
       .range(1, kMaxCount)
       .absent("train to the end")
       .of_execution();

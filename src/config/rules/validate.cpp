@@ -53,7 +53,8 @@ bool searches(const PlanConfig& config, SearchAxis axis) {
   return config.search && std::count(axes.begin(), axes.end(), axis) > 0;
 }
 
-// Ranks that hold parts of the same experts get the same rows. A search leaves out layouts that do not have such a load.
+// Ranks that hold parts of the same experts get the same rows. A search leaves out layouts that do not have such a
+// load.
 void check_load(const PlanConfig& config, Problems& problems) {
   if (config.moe_load_imbalance == 1 ||
       !problems.sound({"moe-load-imbalance", "expert-model-parallel-size", "num-experts"}))
@@ -205,8 +206,8 @@ std::vector<Problem> problems(const BenchConfig& config) {
   if (config.what.size() > 1 && std::count(config.what.begin(), config.what.end(), BenchPart::Hardware) > 0)
     problems.about("what")
         .wrong(
-            "--what hardware cannot be combined with other measurements, because it writes its own kind of "
-            "file")
+            "--what hardware cannot be combined with other measurements, "
+            "because it writes its own kind of file")
         .right("measure it alone");
   const bool steps = std::count(config.what.begin(), config.what.end(), BenchPart::Step) > 0;
   if (run.mesh.enable_cuda_graph && !steps)

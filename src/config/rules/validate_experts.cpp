@@ -148,8 +148,8 @@ void check_router_training(const ModelConfig& model, Problems& problems) {
       !model.moe_router_pre_softmax)
     problems.about("moe-router-topk", "moe-router-pre-softmax", "moe-router-score-function")
         .wrong(
-            "--moe-router-topk 1 trains no router: the softmax over one chosen expert is always 1 and has no "
-            "gradient")
+            "--moe-router-topk 1 trains no router: "
+            "the softmax over one chosen expert is always 1 and has no gradient")
         .right("give --moe-router-pre-softmax, --moe-router-score-function sigmoid, or --moe-router-topk 2");
 }
 
@@ -184,8 +184,8 @@ void check_counts_of_steps(const PretrainConfig& config, Problems& problems) {
   if (config.model.moe_router_enable_expert_bias)
     problems.about("moe-router-enable-expert-bias", "schedule")
         .wrong(
-            "--moe-router-enable-expert-bias is not possible with --schedule {}, which updates weights inside the "
-            "pipeline",
+            "--moe-router-enable-expert-bias is not possible with --schedule {}, "
+            "which updates weights inside the pipeline",
             schedule_name(*schedule))
         .right("choose a synchronous schedule, or balance with --moe-aux-loss-coeff instead");
 }
@@ -208,8 +208,8 @@ std::string expert_options(const MeshConfig& mesh) {
   return both_cut(mesh) ? experts + " x " + parts : parts;
 }
 
-// Rows, of which the products of experts have 32-bit numbers: those of a rank's own tokens, and those that can arrive on
-// it in a round (nn/exchanged_rows.h).
+// Rows, of which the products of experts have 32-bit numbers: those of a rank's own tokens, and those that can arrive
+// on it in a round (nn/exchanged_rows.h).
 void check_expert_rows(const PretrainConfig& config, Problems& problems) {
   constexpr int64_t kMost = (int64_t{1} << 31) - 1;
   const ModelConfig& model = config.model;
@@ -253,7 +253,7 @@ std::string factors_of_stage(int64_t tensor, int64_t context, int64_t data) {
                      context > 1 ? fmt::format(" x context {}", context) : "", data);
 }
 
-// What the two axes of experts share: with one rank there is nothing to do, with several there must be experts.
+// Both axes of experts: with one rank there is nothing to check, with several there must be experts.
 void check_without_experts(const MeshConfig& mesh, Problems& problems) {
   const std::pair<const char*, int> sizes[] = {
       {"expert-model-parallel-size", mesh.expert_model_parallel_size},

@@ -52,8 +52,8 @@ void check_offloaded_layers(const PretrainConfig& config, Problems& problems) {
   if (on_device && config.mesh.enable_cuda_graph)
     problems.about("cpu-offloading-num-layers", "enable-cuda-graph")
         .wrong(
-            "--cpu-offloading-num-layers {} is not possible with --enable-cuda-graph, because activations come back to "
-            "other addresses",
+            "--cpu-offloading-num-layers {} is not possible with --enable-cuda-graph, "
+            "because activations come back to other addresses",
             layers)
         .right("leave out one of the two");
 }

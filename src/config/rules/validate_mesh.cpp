@@ -116,8 +116,8 @@ void check_tensor(const PretrainConfig& config, Problems& problems) {
         .wrong("--num-query-groups {} and --tensor-model-parallel-size {} do not divide each other", groups,
                tensor)
         .right(
-            "one must divide the other, so that groups are divided evenly among ranks, or ranks among "
-            "groups");
+            "one must divide the other, so that groups are divided evenly among ranks, "
+            "or ranks among groups");
   if (model.num_experts)  // which are never cut, but the one that all tokens share is
     if (const auto& shared = model.moe_shared_expert_intermediate_size)
       divisible("moe-shared-expert-intermediate-size", *shared, "");
@@ -166,8 +166,8 @@ void check_exchanged_heads(const PretrainConfig& config, Problems& problems) {
                "tensor-model-parallel-size")
         .wrong(
             "--cp-comm-type a2a cuts the {} query heads and {} key heads of a tensor rank over "
-            "--context-parallel-size {}, which must divide the query heads, and divide the key heads or be a multiple "
-            "of them",
+            "--context-parallel-size {}, which must divide the query heads, "
+            "and divide the key heads or be a multiple of them",
             heads, keys, context)
         .right("give another size, or --cp-comm-type all_gather or p2p");
 }
@@ -307,8 +307,8 @@ void check_zero(const PretrainConfig& config, Problems& problems) {
   if (config.zero.offloads_to_host() && !on_device)
     problems.about("offload", "device")
         .wrong(
-            "--offload host has no effect without --device cuda, because on a processor the state is in host "
-            "memory already")
+            "--offload host has no effect without --device cuda, "
+            "because on a processor the state is in host memory already")
         .right("leave it out, or name a folder on a fast disk");
   if (config.zero.offloads() && !config.zero.offloads_to_host() && on_device)
     problems.about("offload", "device")

@@ -65,8 +65,8 @@ void check_yarn(const ModelConfig& model, Problems& problems) {
   if (problems.sound({"rotary-base"}) && model.rotary_base == 1)
     problems.about("rotary-base", "rope-type")
         .wrong(
-            "--rotary-base 1 is not possible with --rope-type yarn, because all channels would rotate at the "
-            "same rate")
+            "--rotary-base 1 is not possible with --rope-type yarn, "
+            "because all channels would rotate at the same rate")
         .right("give a larger one");
 }
 
@@ -94,8 +94,8 @@ void check_rope(const ModelConfig& model, Problems& problems) {
   if (int{model.use_rope_scaling} + int{interpolates} + int{yarn} > 1)
     problems.about("use-rope-scaling", "rotary-seq-len-interpolation-factor", "rope-type")
         .wrong(
-            "--use-rope-scaling, --rotary-seq-len-interpolation-factor and --rope-type yarn exclude each "
-            "other")
+            "--use-rope-scaling, --rotary-seq-len-interpolation-factor "
+            "and --rope-type yarn exclude each other")
         .right("give one of them: each stretches rope in its own way");
   if (!rope || !problems.sound({"hidden-size", "num-attention-heads", "kv-channels", "rotary-percent",
                                 "qk-head-dim", "qk-pos-emb-head-dim", "v-head-dim"}))

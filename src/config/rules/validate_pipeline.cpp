@@ -251,8 +251,8 @@ void check_pipeline(const PretrainConfig& config, Problems& problems) {
   if (asynchronous && config.precision.fp16 && !config.precision.loss_scale)
     problems.about("fp16", "schedule", "loss-scale", "bf16")
         .wrong(
-            "--fp16 with --schedule {} needs a --loss-scale, because updates inside the pipeline cannot be "
-            "skipped",
+            "--fp16 with --schedule {} needs a --loss-scale, "
+            "because updates inside the pipeline cannot be skipped",
             pipeline.schedule->text())
         .right("give one, or --bf16 instead");
   check_vocab_parts(config, problems);

@@ -35,8 +35,8 @@ void check_widths(Problems& problems, const DlrmConfig& model, bool has_dense) {
   if (has_dense && model.bottom_mlp.numbers().back() != model.embedding_dim)
     problems.about("bottom-mlp", "embedding-dim")
         .wrong(
-            "--bottom-mlp {} does not end with --embedding-dim {}, so that its vector cannot meet those of "
-            "the tables",
+            "--bottom-mlp {} does not end with --embedding-dim {}, "
+            "so that its vector cannot meet those of the tables",
             model.bottom_mlp.text(), model.embedding_dim)
         .right("let it end with that number");
   if (model.top_mlp.numbers().back() != 1)

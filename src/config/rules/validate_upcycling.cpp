@@ -26,8 +26,8 @@ void check_upcycling(const PretrainConfig& config, Problems& problems) {
     if (given && problems.sound({option}))
       problems.about(option, "moe-use-upcycling")
           .wrong(
-              "--{} is not possible with --moe-use-upcycling: copies would no longer compute what the "
-              "network did",
+              "--{} is not possible with --moe-use-upcycling: "
+              "copies would no longer compute what the network did",
               option)
           .right("leave it out");
   if (problems.sound({"hidden-size", "ffn-hidden-size", "moe-ffn-hidden-size"}) &&

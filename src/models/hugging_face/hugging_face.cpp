@@ -117,7 +117,7 @@ json to_hugging_face(const ModelConfig& model) {
 }
 
 ModelConfig from_hugging_face(const json& config, const std::string& where) {
-  if (!config.is_object()) bad_input("{} is no JSON object", where);
+  if (!config.is_object()) bad_input("{} is not a JSON object", where);
   ConfigReader from(config);
   const json type = from.has("model_type") ? config["model_type"] : json();
   const std::array<const HuggingFaceFamily*, 7> families{

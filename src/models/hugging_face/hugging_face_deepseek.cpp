@@ -209,7 +209,7 @@ std::optional<int64_t> layer_of(std::string_view theirs) {
   return layer;
 }
 
-// The layers behind the last one predict further tokens, which transformers does not read either.
+// The layers after the last one predict further tokens, which transformers does not read either.
 bool deepseek_skips(const std::string& theirs, const ModelConfig& model) {
   return layer_of(theirs).value_or(-1) >= model.num_layers;
 }

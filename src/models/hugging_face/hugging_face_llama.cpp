@@ -49,7 +49,7 @@ void read_rotary(ConfigReader& from, ModelConfig& model) {
   if (!from.has(key)) return;
   ConfigReader rope(from.at(key));
   const auto report = [&](const char* what) { from.problem(fmt::format("'{}': {}", key, what)); };
-  if (!from.at(key).is_object()) return report("it is no object");
+  if (!from.at(key).is_object()) return report("it is not an object");
   model.rotary_base = rope.number("rope_theta", model.rotary_base);
   const char* name = rope.has("rope_type") ? "rope_type" : "type";
   const json type = rope.has(name) ? rope.at(name) : json("default");

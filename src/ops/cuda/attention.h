@@ -10,8 +10,8 @@
 // cuDNN may leave gradients for padding keys and values undefined; they are cleared afterwards.
 //
 // Documents that do not see each other (Attention::first_keys) use the plain kernels, in all types: the
-// graphs here do not mask them. So do positions that are cut over ranks which gather keys and values, or send them round
-// (Attention::rows); ranks that exchange heads (--cp-comm-type a2a) have all positions of a head, for cuDNN.
+// graphs here do not mask them. So do positions that are cut over ranks which gather keys and values, or send them
+// round (Attention::rows); ranks that exchange heads (--cp-comm-type a2a) have all positions of a head, for cuDNN.
 //
 // A graph is built when its shape first occurs (about half a second) and kept by the calling thread, because
 // cuDNN's plans and handles belong to one thread. Backward uses the deterministic engine, which needs a

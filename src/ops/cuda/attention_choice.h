@@ -1,5 +1,5 @@
-// Which attention on a device cuDNN computes, and which the plain kernels. Both directions of one attention
-// give the same answer, because they share their dropout mask.
+// Selects the calls of attention on a device that cuDNN computes; the plain kernels compute the others. Both directions
+// of one attention get the same answer, because they share their dropout mask.
 #pragma once
 
 #include <cstddef>

@@ -99,7 +99,7 @@ Node product(Graph& graph, const Layouts& at, Node scores, Node factor) {
   return result;
 }
 
-// Which weights are kept: 1 or 0 for each.
+// The mask of the weights: 1 for those that are kept, 0 for those that are dropped.
 Node dropout_mask(Graph& graph, const Layouts& at, double dropout) {
   const Node seed = graph.single(CUDNN_DATA_INT64, kSeed);
   const Node offset = graph.single(CUDNN_DATA_INT64, kOffset);

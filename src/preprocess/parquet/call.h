@@ -8,7 +8,7 @@
 
 namespace trifold {
 
-// Whether `body`, which returns a Status, went well; else why not in `problem`.
+// Whether `body`, which returns a Status, succeeded; if not, `problem` says why.
 template <class Body>
 bool went_well(std::string& problem, const Body& body) {
   try {

@@ -1,4 +1,4 @@
-// What trifold_parquet.so exports; preprocess/parquet_file.cpp finds these by name.
+// The functions that trifold_parquet.so exports; preprocess/parquet_file.cpp finds these by name.
 #include "preprocess/parquet_module.h"
 
 #include <arrow/c/bridge.h>

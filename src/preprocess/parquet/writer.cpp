@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kRowsOfGroup = int64_t{1} << 20;
 
-// Keeps what is written to it.
+// A stream that keeps its bytes in memory.
 class TextStream final : public arrow::io::OutputStream {
  public:
   arrow::Status Write(const void* data, int64_t bytes) override {

@@ -322,8 +322,8 @@ class Rows {
                      end);
     const int micros = stage.members[static_cast<size_t>(stage.steps)];
     require(stage.parts[block] == micros,
-            "comes after {} reductions of the bucket that ends at block {}, which takes one for each of {} "
-            "micro-batches",
+            "comes after {} reductions of the bucket that ends at block {}, "
+            "which takes one for each of {} micro-batches",
             stage.parts[block], end, micros);
   }
 

@@ -34,8 +34,8 @@ constexpr unsigned kWarp = 32;
 
 enum class State : uint8_t { New, Ready, AtBlock, AtWarp, AtExchange, Done };
 
-// Where a stack was suspended, for the compilers' own setjmp and longjmp: those of the C library mean that frames are left
-// for good, and AddressSanitizer would clear its marks of the whole stack, by a system call each time.
+// Where a stack was suspended, for the compilers' own setjmp and longjmp: those of the C library mean that frames are
+// left for good, and AddressSanitizer would clear its marks of the whole stack, by a system call each time.
 using Suspended = std::array<void*, 5>;
 
 // A stack that runs CUDA threads, one after another until one has to wait. It is first entered through a
@@ -202,7 +202,8 @@ class Machine {
       if (running_->entered) jump(running_->place);
       running_->entered = true;
       setcontext(&running_->context);
-      // It only returns on an error. As the last call it would give up this frame, to which the scheduler's jump returns.
+      // It only returns on an error. As the last call it would give up this frame, to which the scheduler's jump
+      // returns.
       fail("setcontext: {}", std::strerror(errno));
     }
     arrive(scheduler_shadow_);

@@ -49,7 +49,7 @@ struct Place {
 };
 extern thread_local Place place;  // of the running CUDA thread
 
-// Which thread of a block runs first between two barriers: 0 the first, 1 the last, other values a mixed
+// The order of a block's threads between two barriers: 0 from the first, 1 from the last, other values a mixed
 // order. Results must not depend on it.
 extern thread_local int thread_order;
 

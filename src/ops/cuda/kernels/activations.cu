@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kMapThreads)
   in.store(y + at, count, aligned);
 }
 
-// One element a thread: the factor of a router's input or logits, which are small beside the experts' rows.
+// One element a thread: the factor of a router's input or logits, which are few compared with the experts' rows.
 template <class T>
 __global__ void __launch_bounds__(kMapThreads)
     scale_uniform_kernel(T* y, const T* x, int64_t n, cpu::LateIndex first, cpu::UniformRule rule) {
