@@ -192,14 +192,14 @@ struct Run {
   }
   // The same run with another arena for `keep`.
   Run keeping_in(Arena& other) const {
-    return {stream,  side,    ops,         mesh,          params,       grads,      other,    flow,
-            scratch, batch,   dtype,       training,      seed,         loss_scale, loss_sum, weight_sum,
+    return {stream,  side,    ops,         mesh,          params,       grads,      other,     flow,
+            scratch, batch,   dtype,       training,      seed,         loss_scale, loss_sum,  weight_sum,
             watch,   nullptr, router_sums, choice_counts, last_choices, repeats,    other_half};
   }
   // The same run with another arena for `flow`.
   Run flowing_in(Arena& other) const {
-    return {stream,  side,    ops,         mesh,          params,       grads,      keep,     other,
-            scratch, batch,   dtype,       training,      seed,         loss_scale, loss_sum, weight_sum,
+    return {stream,  side,    ops,         mesh,          params,       grads,      keep,      other,
+            scratch, batch,   dtype,       training,      seed,         loss_scale, loss_sum,  weight_sum,
             watch,   nullptr, router_sums, choice_counts, last_choices, repeats,    other_half};
   }
 };
