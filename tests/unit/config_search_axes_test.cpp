@@ -91,8 +91,12 @@ TEST(SearchAxes, ContextRanksAreForLongSamples) {
   cut[SearchAxis::Context] = 4;
   EXPECT_EQ(candidates(run, SearchAxis::Pipeline, cut), (Values{1, 2}));
   EXPECT_EQ(candidates(run, SearchAxis::Zero, cut), (Values{0, 1, 2, 3}));
-  run.mesh.device = ComputeDevice::Cuda;
-  EXPECT_EQ(candidates(run, SearchAxis::Context, at(1, 1)), (Values{1}));
+  run.mesh.device = ComputeDevice::Cuda;  // where cuDNN takes whole sequences of some heads
+  EXPECT_EQ(candidates(run, SearchAxis::Context, at(1, 1)), (Values{1, 2, 4, 8}));
+  EXPECT_EQ(candidates(run, SearchAxis::Exchange, cut),
+            (Values{static_cast<int64_t>(ContextExchange::AllToAll)}));
+  cut[SearchAxis::Context] = 3;
+  EXPECT_EQ(candidates(run, SearchAxis::Exchange, cut), Values{});
   run.mesh.device = ComputeDevice::Auto;
   run.model.num_experts = 8;
   EXPECT_EQ(candidates(run, SearchAxis::Context, at(1, 1)), (Values{1, 2, 4, 8}));
