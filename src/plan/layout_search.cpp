@@ -75,10 +75,12 @@ class Searcher {
     if (found_.layouts == 0)
       bad_input("no layout of --ranks {} can run: {}", config_.run.mesh.ranks,
                 first_problem_.empty() ? no_mesh() : first_problem_);
-    if (fitting_.empty())
-      bad_input("none of {} layouts fits in {} per rank: the smallest, {}, is needed with {}", found_.layouts,
+    if (fitting_.empty()) {
+      const std::vector<std::string> words = layout_words(least_, axes_, config_.run);
+      bad_input("none of {} layouts fits in {} per rank: the smallest needs {}{}{}", found_.layouts,
                 bytes_text(static_cast<size_t>(limit_)), bytes_text(least_bytes_),
-                fmt::join(layout_words(least_, axes_, config_.run), " "));
+                words.empty() ? "" : ", with ", fmt::join(words, " "));
+    }
     found_.fitting = static_cast<int64_t>(fitting_.size());
     found_.hardware = machine_.hardware;
     found_.limit = limit_;
@@ -347,10 +349,8 @@ class Searcher {
   double limit_ = 0;
   LayoutMemory memory_;
   std::map<std::array<int64_t, 11>, bool> can_run_;
-  std::map<std::array<int, 5>, Model>
-      models_;  // [tensor, context, expert, expert tensor ranks, parts of the head]
-  std::map<std::array<int, 5>, CutLayers>
-      cuts_;  // [tensor, context, pipeline, stages of a rank, parts of the head]
+  std::map<std::array<int, 5>, Model> models_;  // [tensor, context, expert, expert tensor, parts of the head]
+  std::map<std::array<int, 5>, CutLayers> cuts_;  // [tensor, context, pipeline, stages, parts of the head]
   std::vector<EstimatedLayout> fitting_;
   std::map<MeshKey, double> fastest_not_fitting_;  // seconds
   size_t least_bytes_ = std::numeric_limits<size_t>::max();

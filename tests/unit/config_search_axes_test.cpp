@@ -122,6 +122,21 @@ TEST(SearchAxes, OneContextRankExchangesNothing) {
   EXPECT_EQ(run.mesh.data_parallel_size, 2);
 }
 
+// What context ranks exchange is not lost where only their number is searched.
+TEST(SearchAxes, AGivenExchangeIsKept) {
+  PretrainConfig run = run_of_16();
+  run.mesh.context_parallel_size = 4;
+  run.mesh.cp_comm_type = ContextExchange::AllToAll;
+  PretrainConfig open = run;
+  open_axes(open, std::vector{SearchAxis::Context});
+  Layout layout = layout_of(open);
+  layout[SearchAxis::Context] = 2;
+  write_layout(layout, std::vector{SearchAxis::Context}, open);
+  EXPECT_EQ(open.mesh.cp_comm_type, ContextExchange::AllToAll);
+  open_axes(run, all_search_axes());
+  EXPECT_FALSE(run.mesh.cp_comm_type);
+}
+
 TEST(SearchAxes, PipelineRanksHaveALayerEachAndDataRanksDivideTheBatch) {
   PretrainConfig run = run_of_16();
   EXPECT_EQ(candidates(run, SearchAxis::Pipeline, at(2, 1)), (Values{1, 2, 4, 8}));

@@ -60,9 +60,8 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
       .also("ep")
       .of_execution();
   table
-      .add(
-          "expert-tensor-parallel-size", &mesh.expert_tensor_parallel_size,
-          "Ranks of a pipeline stage that cut the inner width of each expert; needs --num-experts.")
+      .add("expert-tensor-parallel-size", &mesh.expert_tensor_parallel_size,
+           "Ranks of a pipeline stage that cut the inner width of each expert; needs --num-experts.")
       .range(1, kMaxRanks)
       .also("etp")
       .of_execution();
