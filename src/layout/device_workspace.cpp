@@ -50,7 +50,8 @@ size_t of_attention(const PretrainConfig& config) {
   // More ranks than key heads have copies.
   how.kv_heads = std::max(tensor * context, key_heads(model)) / tensor / context;
   how.head_dim = head_width(model);
-  if (config.data.reset_attention_mask) return 0;  // plain kernels: cuda::is_for_cudnn excludes documents
+  if (config.data.reset_attention_mask && model.attention_dropout > 0)
+    return 0;  // plain kernels: is_for_cudnn
   if (!cuda::is_for_cudnn(how, compute_type(config.precision))) return 0;
   return cuda::attention_workspace({how.batch, how.seq, how.heads, how.kv_heads, how.head_dim,
                                     !family_of_model(model).causal, !config.mesh.no_deterministic_mode,

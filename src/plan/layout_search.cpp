@@ -166,9 +166,10 @@ class Searcher {
     });
     const auto least = std::min_element(bytes.begin(), bytes.end());
     const Layout& layout = candidates[static_cast<size_t>(least - bytes.begin())].layout;
-    bad_input("none of {} layouts fits in {} per rank: the smallest, {}, is needed with {}", found_.layouts,
-              bytes_text(static_cast<size_t>(limit_)), bytes_text(*least),
-              fmt::join(layout_words(layout, axes_, config_.run), " "));
+    const std::vector<std::string> words = layout_words(layout, axes_, config_.run);
+    bad_input("none of {} layouts fits in {} per rank: the smallest needs {}{}{}", found_.layouts,
+              bytes_text(static_cast<size_t>(limit_)), bytes_text(*least), words.empty() ? "" : ", with ",
+              fmt::join(words, " "));
   }
 
   StepTime time_of(const PretrainConfig& run, const StageCounts& stages) const {

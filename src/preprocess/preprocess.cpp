@@ -254,8 +254,8 @@ class Job {
     for (const ClickFolder::Table& table : folder.tables)
       if (table.name.size() > kLongestTableName)
         bad_input(
-            "the column {}... has a name of {} bytes; that of a table, which names its files, has at most {}: "
-            "rename it",
+            "the column {}... has a name of {} bytes; that of a table, "
+            "which names its files, has at most {}: rename it",
             table.name.substr(0, 40), table.name.size(), kLongestTableName);
     for (size_t t = 0; t < folder.tables.size(); ++t)
       for (size_t other = 0; other < t; ++other)

@@ -26,8 +26,9 @@ void attention(OpRun& run) {
     double drop;
     Values lengths;    // none: all keys
     Values documents;  // lengths of those in each sample; none: one
-  } const kinds[] = {{true, 0.25, {35, 35}, {}}, {true, 0, {}, {}},      {false, 0, {}, {}},
-                     {false, 0.25, {33, 1}, {}}, {true, 0, {7, 35}, {}}, {true, 0.25, {}, {1, 16, 4, 14}}};
+  } const kinds[] = {{true, 0.25, {35, 35}, {}},   {true, 0, {}, {}},      {false, 0, {}, {}},
+                     {false, 0.25, {33, 1}, {}},   {true, 0, {7, 35}, {}}, {true, 0.25, {}, {1, 16, 4, 14}},
+                     {true, 0, {}, {1, 16, 4, 14}}};
   for (const auto& [causal, drop, lengths, documents] : kinds) {
     Attention how{.batch = 2,
                   .seq = 35,

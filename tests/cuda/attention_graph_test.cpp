@@ -42,6 +42,11 @@ struct Case {
   AttentionShape shape;
 };
 
+AttentionShape with_documents(AttentionShape shape) {
+  shape.documents = true;
+  return shape;
+}
+
 class AttentionGraphs : public ::testing::TestWithParam<Case> {};
 
 TEST_P(AttentionGraphs, ForwardIsTaken) {
@@ -90,7 +95,10 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"Wide", {2, 1024, 4, 2, 256, DType::BF16, true}},
         Case{"Small", {2, 2048, 16, 16, 96, DType::BF16, true}},
         Case{"TwoHeadsOfSixteen", {1, 4096, 2, 2, 64, DType::BF16, true, false, 0.1, false, 16, 16}},
-        Case{"OneKeyHeadOfEight", {1, 4096, 4, 1, 128, DType::BF16, true, false, 0, false, 32, 8}}),
+        Case{"OneKeyHeadOfEight", {1, 4096, 4, 1, 128, DType::BF16, true, false, 0, false, 32, 8}},
+        Case{"Documents", with_documents({2, 4096, 32, 8, 128, DType::BF16, true})},
+        Case{"WideDocuments", with_documents({2, 1000, 4, 2, 256, DType::BF16, true})},
+        Case{"DocumentsWithoutWholeTile", with_documents({3, 72, 4, 4, 64, DType::F16, true})}),
     [](const auto& each) { return std::string(each.param.name); });
 
 // The first engine that cuDNN proposes for a card, of those it has for the graph.
@@ -106,15 +114,19 @@ TEST(AttentionGraph, OtherCardsTakeTheirOwnChoices) {
   const AttentionShape kGpt{2, 512, 4, 2, 64, DType::BF16, true, true};
   const AttentionShape kWide{2, 512, 4, 2, 136, DType::BF16, true, true};
   const AttentionShape kBert{32, 512, 16, 16, 64, DType::BF16, false, true, 0, true};
+  const AttentionShape kPacked = with_documents(kGpt);
   for (const auto& [card, major] : {std::pair("a100", 8), std::pair("b200", 10)})
-    for (AttentionShape shape : {kGpt, kWide, kBert})
+    for (AttentionShape shape : {kGpt, kWide, kBert, kPacked})
       for (const double dropout : {0.0, 0.1}) {
-        SCOPED_TRACE(fmt::format("{}, {} heads of {}, lengths {}, dropout {}", card, shape.heads, shape.width,
-                                 shape.lengths, dropout));
+        if (shape.documents && dropout > 0) continue;  // is_for_cudnn
+        SCOPED_TRACE(fmt::format("{}, {} heads of {}, lengths {}, documents {}, dropout {}", card,
+                                 shape.heads, shape.width, shape.lengths, shape.documents, dropout));
         shape.dropout = dropout;
         Attention how;
         how.head_dim = shape.width;
         how.dropout.probability = dropout;
+        int32_t first = 0;
+        if (shape.documents) how.first_keys = {&first, DType::I32, {1, 1}};
         const auto backward = first_engine(attention_backward_graph(shape), card);
         if (is_missing_in_cudnn(how, major)) {
           // A later version may have learned it.

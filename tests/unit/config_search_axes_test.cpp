@@ -91,8 +91,12 @@ TEST(SearchAxes, ContextRanksAreForLongSamples) {
   cut[SearchAxis::Context] = 4;
   EXPECT_EQ(candidates(run, SearchAxis::Pipeline, cut), (Values{1, 2}));
   EXPECT_EQ(candidates(run, SearchAxis::Zero, cut), (Values{0, 1, 2, 3}));
-  run.mesh.device = ComputeDevice::Cuda;
-  EXPECT_EQ(candidates(run, SearchAxis::Context, at(1, 1)), (Values{1}));
+  run.mesh.device = ComputeDevice::Cuda;  // where cuDNN takes whole sequences of some heads
+  EXPECT_EQ(candidates(run, SearchAxis::Context, at(1, 1)), (Values{1, 2, 4, 8}));
+  EXPECT_EQ(candidates(run, SearchAxis::Exchange, cut),
+            (Values{static_cast<int64_t>(ContextExchange::AllToAll)}));
+  cut[SearchAxis::Context] = 3;
+  EXPECT_EQ(candidates(run, SearchAxis::Exchange, cut), Values{});
   run.mesh.device = ComputeDevice::Auto;
   run.model.num_experts = 8;
   EXPECT_EQ(candidates(run, SearchAxis::Context, at(1, 1)), (Values{1, 2, 4, 8}));
@@ -116,6 +120,21 @@ TEST(SearchAxes, OneContextRankExchangesNothing) {
   write_layout(layout, std::vector{SearchAxis::Context}, run);
   EXPECT_FALSE(run.mesh.cp_comm_type);
   EXPECT_EQ(run.mesh.data_parallel_size, 2);
+}
+
+// What context ranks exchange is not lost where only their number is searched.
+TEST(SearchAxes, AGivenExchangeIsKept) {
+  PretrainConfig run = run_of_16();
+  run.mesh.context_parallel_size = 4;
+  run.mesh.cp_comm_type = ContextExchange::AllToAll;
+  PretrainConfig open = run;
+  open_axes(open, std::vector{SearchAxis::Context});
+  Layout layout = layout_of(open);
+  layout[SearchAxis::Context] = 2;
+  write_layout(layout, std::vector{SearchAxis::Context}, open);
+  EXPECT_EQ(open.mesh.cp_comm_type, ContextExchange::AllToAll);
+  open_axes(run, all_search_axes());
+  EXPECT_FALSE(run.mesh.cp_comm_type);
 }
 
 TEST(SearchAxes, PipelineRanksHaveALayerEachAndDataRanksDivideTheBatch) {

@@ -43,10 +43,16 @@ TEST(AttentionChoice, LengthsAreMaskedFrom910AndHideNothing) {
   EXPECT_FALSE(is_wrong_in_cudnn(with_lengths(192), 92600));
 }
 
-TEST(AttentionChoice, DocumentsHaveThePlainKernels) {
+TEST(AttentionChoice, DocumentsAreMaskedFrom919AndNotWithDropout) {
   std::vector<int32_t> first(2048, 0);
   Attention how = shape(1024, true);
   how.first_keys = {first.data(), DType::I32, {2, 1024}};
+  EXPECT_TRUE(is_for_cudnn(how, DType::BF16));
+  EXPECT_TRUE(is_wrong_in_cudnn(how, 91800));
+  EXPECT_FALSE(is_wrong_in_cudnn(how, 91900));
+  EXPECT_FALSE(is_missing_in_cudnn(how, 9));
+  EXPECT_TRUE(is_missing_in_cudnn(how, 8) && is_missing_in_cudnn(how, 10));
+  how.dropout.probability = 0.1;
   EXPECT_FALSE(is_for_cudnn(how, DType::BF16));
 }
 

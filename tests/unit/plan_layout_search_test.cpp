@@ -191,6 +191,10 @@ TEST(LayoutSearch, KeepsToTheMemoryLimit) {
   const std::string message = refusal_of_search(config);
   EXPECT_NE(message.find("the smallest"), std::string::npos) << message;
   EXPECT_NE(message.find("--micro-batch-size 1"), std::string::npos) << message;
+  config.search_over = {SearchAxis::Exchange};  // of which one context rank has none
+  config.run.batch.micro_batch_size = 1;
+  const std::string alone = refusal_of_search(config);
+  EXPECT_TRUE(alone.ends_with("GiB") || alone.ends_with("MiB")) << alone;
 }
 
 TEST(LayoutSearch, ChangesOnlyTheGivenAxes) {

@@ -215,7 +215,10 @@ void open_axes(PretrainConfig& run, std::span<const SearchAxis> axes) {
   Layout open;
   for (const SearchAxisInfo& info : search_axes())
     open[info.axis] = has_axis(axes, info.axis) ? info.neutral : info.read(run);
+  const auto exchange = run.mesh.cp_comm_type;
   write_layout(open, axes, run);
+  // The context ranks that will be chosen exchange as their option says.
+  if (!has_axis(axes, SearchAxis::Exchange)) run.mesh.cp_comm_type = exchange;
   run.mesh.data_parallel_size.reset();
 }
 

@@ -25,29 +25,31 @@ std::vector<int64_t> tensor_candidates(const SearchJob& job, const Layout& befor
 }
 
 // Context ranks are for long samples: what one has of a sample still fills its device. Samples of models that are not
-// causal are short, and on a GPU two of the three exchanges leave attention to slow kernels.
+// causal are short.
 std::vector<int64_t> context_candidates(const SearchJob& job, const Layout& before) {
   constexpr int64_t kLeastPositions = 4096;
   const ModelConfig& model = job.run.model;
   const int64_t ranks = job.run.mesh.ranks / before[SearchAxis::Tensor];
   std::vector<int64_t> sizes{1};
-  if (!family_of_model(model).causal || job.run.mesh.device == ComputeDevice::Cuda) return sizes;
+  if (!family_of_model(model).causal) return sizes;
   for (int64_t size = 2; size <= std::min(ranks, model.seq_length / kLeastPositions); ++size)
     if (ranks % size == 0 && model.seq_length % (2 * size) == 0) sizes.push_back(size);
   return sizes;
 }
 
-// Heads are exchanged where each context rank can take as many.
+// Heads are exchanged where each context rank can take as many. On a GPU the two other ways leave attention to slow
+// kernels.
 std::vector<int64_t> exchange_candidates(const SearchJob& job, const Layout& before) {
   const int64_t context = before[SearchAxis::Context];
   if (context == 1) return {kNoExchange};
   const int64_t tensor = before[SearchAxis::Tensor];
   const int64_t heads = job.run.model.num_attention_heads / tensor;
   const int64_t keys = std::max(tensor, key_heads(job.run.model)) / tensor;
+  const bool even = heads % context == 0 && (keys % context == 0 || context % keys == 0);
+  const bool on_gpu = job.run.mesh.device == ComputeDevice::Cuda;
   std::vector<int64_t> exchanges;
   for (const auto& entry : Names<ContextExchange>::kAll)
-    if (entry.value != ContextExchange::AllToAll ||
-        (heads % context == 0 && (keys % context == 0 || context % keys == 0)))
+    if (entry.value == ContextExchange::AllToAll ? even : !on_gpu)
       exchanges.push_back(static_cast<int64_t>(entry.value));
   return exchanges;
 }

@@ -41,7 +41,7 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
       .of_execution();
   table
       .add("context-parallel-size", &mesh.context_parallel_size,
-           "Ranks that the positions of each sample are cut over; not on CUDA devices.")
+           "Ranks that the positions of each sample are cut over.")
       .range(1, kMaxRanks)
       .also("cp")
       .of_execution();
@@ -55,15 +55,13 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
   table
       .add("expert-model-parallel-size", &mesh.expert_model_parallel_size,
            "Ranks of a pipeline stage that share the experts of each layer, and send each other the tokens "
-           "of these; "
-           "needs --num-experts; not on CUDA devices.")
+           "of these; needs --num-experts.")
       .range(1, kMaxRanks)
       .also("ep")
       .of_execution();
   table
       .add("expert-tensor-parallel-size", &mesh.expert_tensor_parallel_size,
-           "Ranks of a pipeline stage that cut the inner width of each expert; "
-           "needs --num-experts; not on CUDA devices.")
+           "Ranks of a pipeline stage that cut the inner width of each expert; needs --num-experts.")
       .range(1, kMaxRanks)
       .also("etp")
       .of_execution();

@@ -307,21 +307,21 @@ std::string nothing_to_overlap(const PretrainConfig& config) {
   const MeshConfig& mesh = config.mesh;
   const auto schedule = chosen_schedule(config.pipeline);  // none: from a file, which may have pairs
   if (!config.model.num_experts || mesh.expert_ranks() == 1)
-    return "has no effect where no rows travel between experts: give --expert-model-parallel-size 2 or more, or "
-           "leave it out";
+    return "has no effect where no rows travel between experts: "
+           "give --expert-model-parallel-size 2 or more, or leave it out";
   if (mesh.pipeline_model_parallel_size == 1)
     return "has no effect with --pipeline-model-parallel-size 1: give more pipeline ranks, or leave it out";
   if (schedule && *schedule != Schedule::DualPipeV)
     return fmt::format(
-        "has no effect with --schedule {}, which pairs no forward with a backward: give --schedule dualpipe-v, or "
-        "leave it out",
+        "has no effect with --schedule {}, which pairs no forward with a backward: "
+        "give --schedule dualpipe-v, or leave it out",
         schedule_name(*schedule));
   if (config.zero.zero_stage == 3)
     return "is not possible with --zero-stage 3, which cuts forwards and backwards into blocks: give --zero-stage 2 "
            "or less, or leave it out";
   if (config.zero.zero_stage == 2 && config.zero.zero_reduce == ReducePolicy::Each)
-    return "is not possible with --zero-reduce each, which cuts backwards into blocks: give --zero-reduce once, or "
-           "leave it out";
+    return "is not possible with --zero-reduce each, which cuts backwards into blocks: "
+           "give --zero-reduce once, or leave it out";
   return {};
 }
 

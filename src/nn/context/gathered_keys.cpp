@@ -77,8 +77,7 @@ void GatheredKeys::store(Run& run, Tensor dpacked, const Memory& gradients, Grou
   run.scratch.release(mark);
 }
 
-void GatheredKeys::forward(Run& run, Tensor out, Tensor lse, Tensor packed, Attention how) const {
-  const Arena::Mark mark = run.scratch.mark();
+void GatheredKeys::for_each_group(Run& run, Tensor packed, Attention how, FunctionRef<GroupWork> work) const {
   const Memory all = take(run, run.dtype);
   const int64_t groups = (kv_heads_ + each_ - 1) / each_;
   Event gathered = start_gather(run, part_of(all, group(0)), packed, group(0));
@@ -94,44 +93,37 @@ void GatheredKeys::forward(Run& run, Tensor out, Tensor lse, Tensor packed, Atte
     how.first_given = here.first;
     how.given_heads = here.count;
     how.key_values = keys.in_order;
-    run.ops.attention(run.stream, out, lse, packed, how);
+    work(here, how);
   }
+}
+
+void GatheredKeys::forward(Run& run, Tensor out, Tensor lse, Tensor packed, Attention how) const {
+  const Arena::Mark mark = run.scratch.mark();
+  for_each_group(run, packed, how, [&](Group /*here*/, const Attention& given) {
+    run.ops.attention(run.stream, out, lse, packed, given);
+  });
   run.scratch.release(mark);
 }
 
 void GatheredKeys::backward(Run& run, Tensor dpacked, Tensor dout, Tensor packed, Tensor out, Tensor lse,
                             Attention how) const {
   const Arena::Mark mark = run.scratch.mark();
-  const Memory all = take(run, run.dtype);
   const Memory sums = take(run, accumulate_type(run.dtype));
-  const int64_t groups = (kv_heads_ + each_ - 1) / each_;
-  Event gathered = start_gather(run, part_of(all, group(0)), packed, group(0));
-  Event summed;
-  for (int64_t index = 0; index < groups; ++index) {
-    const Group here = group(index);
-    const Memory keys = part_of(all, here);
+  Group previous{0, 0};
+  Event summed;  // the gradients of `previous`
+  const auto store_previous = [&] {
+    run.stream.wait(summed);
+    store(run, dpacked, part_of(sums, previous), previous);
+  };
+  for_each_group(run, packed, how, [&](Group here, Attention given) {
     const Memory gradients = part_of(sums, here);
-    run.stream.wait(gathered);
-    to_order(run, keys.in_order, keys.by_rank);
-    if (index + 1 < groups) {
-      const Group next = group(index + 1);
-      gathered = start_gather(run, part_of(all, next), packed, next);
-    }
-    how.first_given = here.first;
-    how.given_heads = here.count;
-    how.key_values = keys.in_order;
-    how.dkey_values = gradients.in_order;
-    run.ops.attention_backward(run.stream, dpacked, dout, packed, out, lse, how);
-    if (index > 0) {
-      const Group before = group(index - 1);
-      run.stream.wait(summed);
-      store(run, dpacked, part_of(sums, before), before);
-    }
+    given.dkey_values = gradients.in_order;
+    run.ops.attention_backward(run.stream, dpacked, dout, packed, out, lse, given);
+    if (previous.count > 0) store_previous();
+    previous = here;
     summed = start_sum(run, gradients);
-  }
-  run.stream.wait(summed);
-  const Group last = group(groups - 1);
-  store(run, dpacked, part_of(sums, last), last);
+  });
+  store_previous();
   run.scratch.release(mark);
 }
 

@@ -10,6 +10,7 @@
 // gather and the last sum are waited for, and memory is for one group. A head has the same bits in any group.
 #pragma once
 
+#include "core/function_ref.h"
 #include "nn/layer.h"
 
 namespace trifold {
@@ -43,12 +44,17 @@ class GatheredKeys {
     Tensor in_order, by_rank;
   };
 
+  // What is computed of one group, whose keys are in `how`.
+  using GroupWork = void(Group group, const Attention& how);
+
   static int64_t heads_of_group(int64_t kv_heads, int threads);
   Group group(int64_t index) const;
   // For the largest group, in run.scratch; and the part of it for one.
   Memory take(Run& run, DType dtype) const;
   Memory part_of(const Memory& whole, Group group) const;
   Tensor own_rows(Tensor by_rank) const;
+  // Calls `work` for one group after another, in memory of run.scratch; meanwhile the next group is gathered.
+  void for_each_group(Run& run, Tensor packed, Attention how, FunctionRef<GroupWork> work) const;
   // Starts to gather a group into keys.by_rank, on run.side.
   Event start_gather(Run& run, const Memory& keys, Tensor packed, Group group) const;
   // Starts to sum the gradients of a group over the ranks, on run.side, into own_rows(gradients.by_rank).

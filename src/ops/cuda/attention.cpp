@@ -56,7 +56,7 @@ bool is_plain(const Stream& stream, const Attention& how, DType dtype) {
   return is_missing_in_cudnn(how, device.properties().major);
 }
 
-// The scale, lengths and dropout of one call. cuDNN counts the weights of a call from zero, so each call has
+// The scale, lengths, documents and dropout of one call. cuDNN counts the weights of a call from zero, so each call has
 // its own seed, derived from the layer's key, its first sample and its first head.
 struct Numbers {
   Numbers(const char* op, const Attention& how)
@@ -65,12 +65,14 @@ struct Numbers {
         key(cpu::drop_rule(op, how.dropout)),
         first(cpu::first_head(op, how)),
         global_heads(how.global_heads),
-        lengths(how.lengths.data) {}
+        lengths(how.lengths.data),
+        first_keys(how.first_keys.data) {}
   double scale, dropout;
   cpu::DropRule key;
   cpu::LateIndex first;
   int64_t global_heads;
-  void* lengths;  // null: all keys are valid
+  void* lengths;     // null: all keys are valid
+  void* first_keys;  // null: queries see keys from the first on
 };
 
 AttentionShape shape_of(const char* op, const Attention& how, DType dtype, bool deterministic = true) {
@@ -84,7 +86,8 @@ AttentionShape shape_of(const char* op, const Attention& how, DType dtype, bool 
           .causal = how.causal,
           .deterministic = deterministic,
           .dropout = how.dropout.probability,
-          .lengths = how.lengths.data != nullptr};
+          .lengths = how.lengths.data != nullptr,
+          .documents = how.first_keys.data != nullptr};
 }
 
 AttentionSize size_of_call(const AttentionShape& shape) {
@@ -105,6 +108,7 @@ struct Scalars {
         grow(static_cast<float>(1 / (1 - numbers.dropout))) {}
   float scale;
   float masked = -std::numeric_limits<float>::infinity();
+  float hidden = -1e30F;  // below all scores, and exp(hidden - any score) is 0
   float keep, grow;
 };
 
@@ -120,6 +124,10 @@ class Arguments {
                   std::byte* inputs) {
     add(kScale, &scalars.scale);
     if (shape.causal || shape.lengths) add(kMasked, &scalars.masked);
+    if (shape.documents) {
+      add(kFirstKeys, numbers.first_keys);
+      add(kHidden, &scalars.hidden);
+    }
     const auto stream = static_cast<CudaStream>(queue.native());
     if (shape.dropout > 0) {
       auto* words = reinterpret_cast<int64_t*>(inputs);
@@ -166,6 +174,8 @@ class Within {
     Numbers own = all;
     own.first.index += static_cast<uint64_t>(part_.sample * all.global_heads + part_.head);
     if (all.lengths != nullptr) own.lengths = static_cast<int32_t*>(all.lengths) + part_.sample;
+    if (all.first_keys != nullptr)
+      own.first_keys = static_cast<int32_t*>(all.first_keys) + part_.sample * whole_.seq;
     return own;
   }
   Packed packed(void* memory) const {

@@ -9,9 +9,11 @@
 // Keys after the end of a sample (BERT) are masked inside the graphs, which skip tiles without valid keys.
 // cuDNN may leave gradients for padding keys and values undefined; they are cleared afterwards.
 //
-// Documents that do not see each other (Attention::first_keys) use the plain kernels, in all types: the
-// graphs here do not mask them. So do positions that are cut over ranks which gather keys and values, or send them
-// round (Attention::rows); ranks that exchange heads (--cp-comm-type a2a) have all positions of a head, for cuDNN.
+// Documents that do not see each other (Attention::first_keys) are masked inside the graphs on Hopper, without dropout:
+// keys of other documents get a low score, and no tile is skipped for them, so the time is that of one document.
+// Elsewhere, and with dropout, they use the plain kernels. So do positions that are cut over ranks which gather keys and
+// values, or send them round (Attention::rows); ranks that exchange heads (--cp-comm-type a2a) have all positions of a
+// head, for cuDNN.
 //
 // A graph is built when its shape first occurs (about half a second) and kept by the calling thread, because
 // cuDNN's plans and handles belong to one thread. Backward uses the deterministic engine, which needs a

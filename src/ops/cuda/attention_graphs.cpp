@@ -36,15 +36,21 @@ struct Layouts {
   int64_t b, h, k, s, d, all, row;
 };
 
-// The operands of the masks that the shape needs.
+// The operands of the masks that the shape needs. Keys of other documents get a finite score, because they precede a
+// query's own: in the first tiles of keys a query may see none, and its running maximum must be a number.
 struct Masks {
   Masks(Graph& graph, const AttentionShape& shape) {
     if (shape.causal || shape.lengths) low = graph.scalar(kMasked);
+    if (shape.documents) {
+      first = graph.per_row(shape.batch, shape.seq, kFirstKeys);
+      hidden = graph.scalar(kHidden);
+    }
     if (!shape.lengths) return;
     queries = graph.per_sample(shape.batch, kQueryLengths);
     keys = graph.per_sample(shape.batch, kKeyLengths);
   }
   std::optional<Node> low, queries, keys;  // the score of masked keys; how many there are in each sample
+  std::optional<Node> first, hidden;       // the first key of each query; the score of keys before it
 };
 
 Node index_of(Graph& graph, const Layouts& at, Node scores, int64_t axis) {
@@ -59,9 +65,9 @@ Node compared(Graph& graph, const Layouts& at, cudnnPointwiseMode_t how, Node le
   return result;
 }
 
-Node masked_where_not(Graph& graph, const Layouts& at, const Masks& masks, Node scores, Node seen) {
+Node masked_where_not(Graph& graph, const Layouts& at, Node low, Node scores, Node seen) {
   const Node masked = graph.virtual_tensor(at.scores());
-  graph.pointwise(CUDNN_POINTWISE_BINARY_SELECT, scores, masked, &*masks.low, &seen);
+  graph.pointwise(CUDNN_POINTWISE_BINARY_SELECT, scores, masked, &low, &seen);
   return masked;
 }
 
@@ -70,7 +76,20 @@ Node causal_mask(Graph& graph, const Layouts& at, const Masks& masks, Node score
   const Node row = index_of(graph, at, scores, 2);
   const Node column = index_of(graph, at, scores, 3);
   const Node seen = compared(graph, at, CUDNN_POINTWISE_CMP_GE, row, column);
-  return masked_where_not(graph, at, masks, scores, seen);
+  return masked_where_not(graph, at, *masks.low, scores, seen);
+}
+
+// Sets the scores of keys before the query's document to kHidden.
+Node document_mask(Graph& graph, const Layouts& at, const Masks& masks, Node scores) {
+  const Node column = index_of(graph, at, scores, 3);
+  const Node seen = compared(graph, at, CUDNN_POINTWISE_CMP_GE, column, *masks.first);
+  return masked_where_not(graph, at, *masks.hidden, scores, seen);
+}
+
+// The masks that depend on the position of a query.
+Node masked_by_row(Graph& graph, const Layouts& at, const Masks& masks, bool causal, Node scores) {
+  if (masks.first) scores = document_mask(graph, at, masks, scores);
+  return causal ? causal_mask(graph, at, masks, scores) : scores;
 }
 
 // Sets the scores of keys after a sample's end to kMasked. No query is after the end, but cuDNN's engines
@@ -81,7 +100,7 @@ Node padding_mask(Graph& graph, const Layouts& at, const Masks& masks, Node scor
   const Node query = compared(graph, at, CUDNN_POINTWISE_CMP_LT, row, *masks.queries);
   const Node key = compared(graph, at, CUDNN_POINTWISE_CMP_LT, column, *masks.keys);
   const Node seen = compared(graph, at, CUDNN_POINTWISE_LOGICAL_AND, query, key);
-  return masked_where_not(graph, at, masks, scores, seen);
+  return masked_where_not(graph, at, *masks.low, scores, seen);
 }
 
 // cuDNN's engines expect keys after a sample's end to be masked first.
@@ -141,8 +160,8 @@ Graph attention_forward_graph(const AttentionShape& shape) {
   const Node lse = graph.tensor(at.rows(), CUDNN_DATA_FLOAT, kLse);
 
   const Masks masks(graph, shape);
-  Node scores = scaled_scores(graph, at, masks, query, key, graph.scalar(kScale));
-  if (shape.causal) scores = causal_mask(graph, at, masks, scores);
+  const Node scaled = scaled_scores(graph, at, masks, query, key, graph.scalar(kScale));
+  const Node scores = masked_by_row(graph, at, masks, shape.causal, scaled);
   const Node most = graph.virtual_tensor(at.rows());
   const Node below = graph.virtual_tensor(at.scores());
   const Node powers = graph.virtual_tensor(at.scores());
@@ -191,9 +210,9 @@ Graph attention_backward_graph(const AttentionShape& shape) {
 
   const Masks masks(graph, shape);
   const Node scores = scaled_scores(graph, at, masks, query, key, scale);
-  Node below = graph.virtual_tensor(at.scores());
-  graph.pointwise(CUDNN_POINTWISE_SUB, scores, below, &lse);
-  if (shape.causal) below = causal_mask(graph, at, masks, below);
+  const Node relative = graph.virtual_tensor(at.scores());
+  graph.pointwise(CUDNN_POINTWISE_SUB, scores, relative, &lse);
+  const Node below = masked_by_row(graph, at, masks, shape.causal, relative);
   const Node weights = graph.virtual_tensor(at.scores());
   graph.pointwise(CUDNN_POINTWISE_EXP, below, weights);
   const bool drops = shape.dropout > 0;

@@ -19,6 +19,7 @@ struct AttentionShape {
   bool lengths = false;  // the keys of a sample end as given by kKeyLengths
   // The heads in the projections of one sample, if `heads` and `kv_heads` are only a group of them.
   int64_t all_heads = 0, all_kv_heads = 0;
+  bool documents = false;  // a query sees no keys before kFirstKeys; with `causal`
 
   auto operator<=>(const AttentionShape&) const = default;
 };
@@ -47,6 +48,9 @@ constexpr int64_t kGrow = 17;    // 1 / (1 - dropout)
 // gradients of keys and values after a length.
 constexpr int64_t kKeyLengths = 18;
 constexpr int64_t kQueryLengths = 19;  // `seq` for every sample
+// Only with documents.
+constexpr int64_t kFirstKeys = 20;  // i32 [batch, seq] in device memory: the first key that each query sees
+constexpr int64_t kHidden = 21;     // the score of keys before it: low, but finite
 
 Graph attention_forward_graph(const AttentionShape& shape);
 Graph attention_backward_graph(const AttentionShape& shape);

@@ -196,6 +196,11 @@ Node Graph::per_sample(int64_t batch, int64_t uid) {
   return add_tensor({{batch, 1, 1, 1}, {1, 1, 1, 1}}, CUDNN_DATA_INT32, false, uid, false, sizeof(int32_t));
 }
 
+Node Graph::per_row(int64_t batch, int64_t rows, int64_t uid) {
+  return add_tensor({{batch, 1, rows, 1}, {rows, rows, 1, 1}}, CUDNN_DATA_INT32, false, uid, false,
+                    sizeof(int32_t));
+}
+
 void Graph::bernoulli(double probability, Node seed, Node offset, Node y) {
   static const cudnnRngDistribution_t kHow = CUDNN_RNG_DISTRIBUTION_BERNOULLI;
   Descriptor how(CUDNN_BACKEND_RNG_DESCRIPTOR);

@@ -79,6 +79,8 @@ class Graph {
   Node single(cudnnDataType_t type, int64_t uid);
   // One i32 per sample in device memory, with the alignment of an i32.
   Node per_sample(int64_t batch, int64_t uid);
+  // The same for each row of each sample.
+  Node per_row(int64_t batch, int64_t rows, int64_t uid);
 
   size_t operations() const { return operations_.size(); }
   // The finished operation graph. `handle` may be null: then it is only described.
