@@ -89,14 +89,4 @@ inline double first_evaluation(const PretrainConfig& config, int64_t samples) {
   return loss;
 }
 
-// Sets the weights of all routers to zero: then every token chooses the same experts.
-inline void clear_routers(Trainer& trainer) {
-  const ParamList& params = trainer.replica().layout().params();
-  for (int i = 0; i < params.size(); ++i)
-    if (params[{i}].shard.name.find("router") != std::string::npos) {
-      const Tensor weight = trainer.replica().weights().weight({i});
-      std::memset(weight.data, 0, weight.bytes());
-    }
-}
-
 }  // namespace trifold::test
