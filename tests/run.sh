@@ -70,9 +70,9 @@ build() {
   if builds_cuda; then
     options+=(-DTRIFOLD_CUDA=ON -DTRIFOLD_DEVICE_TESTS=ON)
     # The kernels of one architecture compile in a third of the time of all, which a long run and a machine with a GPU take.
-    if [[ $mode == long ]] || command -v nvidia-smi >/dev/null; then
+    if [[ $mode == long ]]; then
       options+=(-UCMAKE_CUDA_ARCHITECTURES)
-    elif [[ ! -e build/$preset/CMakeCache.txt ]]; then
+    elif [[ ! -e build/$preset/CMakeCache.txt ]] && ! command -v nvidia-smi >/dev/null; then
       options+=(-DCMAKE_CUDA_ARCHITECTURES=90a-real)
     fi
   elif [[ ! -e build/$preset/CMakeCache.txt ]]; then

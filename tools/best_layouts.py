@@ -9,7 +9,7 @@ program: none had zero-bubble schedules; Megatron-LM sharded the optimizer's sta
 parallelism until 2022; DeepSpeed's pipeline had neither; torchtitan always sharded weights, and in pipelines gathered
 them once a step. Memory is counted as Trifold needs it: runs of programs that kept the
 scores of attention recompute as they were published, because nothing else would fit them. Runs with context-parallel
-ranks, which the search does not choose, are left out. Printed for each case: layouts examined, those that fit, the
+ranks, which are not searched for other programs, are left out. Printed for each case: layouts examined, those that fit, the
 seconds taken, the rank of the published mesh (tp, pp, dp) among the meshes found, each by its best layout, and the
 regret: how much longer the published layout is forecast to take than the best one found, both in closed form and with
 layers cut by cost.

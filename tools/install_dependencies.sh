@@ -24,7 +24,7 @@ program  libfmt-dev                    text
 program  libsentencepiece-dev          tokenizer models
 program  libisal-dev                   checksums
 program  zlib1g-dev                    checksums of parts joined, text in gzip files
-program  libarchive-dev                text in zstd, xz and bzip2 files
+program  libarchive-dev                text in zstd, xz and bzip2 files, NumPy's .npz
 program  libyaml-dev                   descriptions of click logs in YAML
 program  libicu-dev                    Unicode: characters, normalisation, patterns of tokenizers
 program  python3                       loss curves, the project's own checks

@@ -81,6 +81,11 @@ class BlockTimer {
     cut_rows(batch_.batch(), rows_here(replica_.model().row_cut, run_.model.seq_length,
                                        replica_.mesh().sizes(), replica_.mesh().coords()));
     grads_.restart(replica_.compute());
+    if (run_.model.num_experts) {
+      const Shape shape{std::ssize(replica_.model().blocks), *run_.model.num_experts};
+      choices_ = Buffer(static_cast<size_t>(shape.elements()) * sizeof(int32_t));
+      last_choices_ = choices_.tensor(DType::I32, shape);
+    }
   }
 
   // One micro-batch forward and back, whole or split, with memory used as by the executor.
@@ -127,7 +132,7 @@ class BlockTimer {
  private:
   Run make_run(double* losses, Arena& flow) {
     const Tensor sums{losses, DType::F64, {2}};
-    return {replica_.compute(),
+    Run run{replica_.compute(),
             replica_.side(),
             replica_.ops(),
             replica_.mesh(),
@@ -143,6 +148,8 @@ class BlockTimer {
             1.0,
             sums.rows(0, 1),
             sums.rows(1, 2)};
+    run.last_choices = last_choices_;
+    return run;
   }
 
   // Calls work(block) for every block in the order of the part, and adds a sample to the kind of each range.
@@ -178,6 +185,9 @@ class BlockTimer {
   std::array<Arena, 2> flows_;  // of B: dy is in one, dx goes to the other
   Arena scratch_;
   BatchBuffer batch_;
+  // Zeros, which cost as much as real counts.
+  Buffer choices_;
+  Tensor last_choices_;
 };
 
 }  // namespace

@@ -40,7 +40,7 @@ constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 // BadInput if the first bytes are not UTF-8 text.
 void check_text(const std::string& path, std::string_view text) {
   if (text.empty()) bad_input("{}: the file is empty", path);
-  if (text.starts_with("PAR1"))
+  if (text.starts_with("PAR1") && text.find('\0') != std::string_view::npos)  // a text may begin like that
     bad_input(
         "{}: is a Parquet file: it is read if its name ends in .parquet and it is not packed as a whole",
         path);

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <mutex>
+#include <optional>
 
 namespace trifold {
 
@@ -15,14 +16,16 @@ class Memo {
   template <class Make>
   const Value& of(const Key& key, Make&& make) {
     Entry& entry = entry_of(key);
-    std::call_once(entry.made, [&] { entry.value = make(); });
-    return entry.value;
+    // Not std::call_once: ThreadSanitizer's never returns after an exception.
+    const std::lock_guard guard(entry.mutex);
+    if (!entry.value) entry.value.emplace(make());
+    return *entry.value;
   }
 
  private:
   struct Entry {
-    std::once_flag made;
-    Value value{};
+    std::mutex mutex;
+    std::optional<Value> value;
   };
 
   Entry& entry_of(const Key& key) {

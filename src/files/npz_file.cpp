@@ -44,7 +44,9 @@ archive_entry* next_member(archive* opened, const std::string& path) {
   archive_entry* entry = nullptr;
   const int status = archive_read_next_header(opened, &entry);
   if (status == ARCHIVE_EOF) return nullptr;
-  // A warning is about a name that the locale cannot show.
+  // Other warnings are about names that the locale cannot show.
+  if (status == ARCHIVE_WARN && text_of(opened).starts_with("Inconsistent"))
+    bad_input("{}: the zip archive is damaged ({})", path, text_of(opened));
   if (status != ARCHIVE_OK && status != ARCHIVE_WARN)
     bad_input("{}: the directory of the zip archive is damaged ({})", path, text_of(opened));
   return entry;
@@ -86,7 +88,7 @@ class NpzRows final : public NpyRows {
   void fill(std::span<std::byte> out) {
     if (out.empty()) return;
     const la_ssize_t count = archive_read_data(archive_.get(), out.data(), out.size());
-    if (count < 0) bad_input("{}: is damaged: {}", name(), text_of(archive_.get()));
+    if (count < 0) bad_input("{}: cannot be read: {}", name(), text_of(archive_.get()));
     if (static_cast<size_t>(count) < out.size()) bad_input("{}: is damaged: it ends too early", name());
   }
 

@@ -129,7 +129,6 @@ RecommendJob prepare(RecommendConfig config) {
     job.fingerprint = fingerprint_of(c.data, c.seed);
     const RecommenderSetup setup = recommender_setup(c, job.data.schema(), c.mesh.ranks);
     check_table_folder(setup, c.mesh.ranks);
-    check_host_fits(c, setup);
     const int64_t share = (c.training.global_batch_size + c.mesh.ranks - 1) / c.mesh.ranks;
     for (const ClickSource* source : {job.data.train, job.data.valid})
       if (source != nullptr) check_bags(*source, share);
@@ -139,6 +138,7 @@ RecommendJob prepare(RecommendConfig config) {
     LrSchedule(c.lr, c.training.global_batch_size, job.limits.last_step);  // checks that there is one
     if (!job.start.from) {
       if (c.model.init_weights) FirstWeights(*c.model.init_weights, setup);
+      check_host_fits(c, setup);
       return;
     }
     if (c.model.init_weights && !job.start.may_fall_back)
@@ -152,6 +152,7 @@ RecommendJob prepare(RecommendConfig config) {
     if (job.finished.empty()) job.finished = ended_early(job.start, job.limits);
     if (is_done && job.finished.empty())
       bad_input("{} has done {} steps already: nothing is left of {}", *job.start.from, *first_step, last);
+    if (job.finished.empty()) check_host_fits(c, setup);
   });
   files.check_outputs(job.start, c.checkpoint, c.log, first_step);
   files.finish();

@@ -239,6 +239,9 @@ void Recommender::fetch(const ClickFeed& feed, int64_t step, bool trains) {
 
 void Recommender::begin_rows(const Fetched& fetched) {
   if (fetched.begun.empty()) return;
+  ++trained_;
+  if (std::all_of(fetched.begun.begin(), fetched.begun.end(), [](const auto& rows) { return rows.empty(); }))
+    return;
   for (Stream* stream : {&comm_, &compute_}) stream->synchronize();
   for (size_t t = 0; t < fetched.begun.size(); ++t)
     for (const auto& of : groups_of_tables_) {
@@ -247,7 +250,6 @@ void Recommender::begin_rows(const Fetched& fetched) {
       if (found != members.end() && !fetched.begun[t].empty())
         of->tables->begin_rows(static_cast<int>(found - members.begin()), fetched.begun[t]);
     }
-  ++trained_;
 }
 
 void Recommender::exchange_ahead() {

@@ -307,6 +307,12 @@ class Plan(ProgramTest):
                          "plan", *[w for n, v in zip(MODEL[::2], MODEL[1::2]) if n not in a for w in (n, v)], "--pp", "2",
                          *a, **o))
 
+    def test_costs_of_a_balance_over_the_last_batch(self):
+        experts = ["--num-experts", 4, "--disable-bias-linear", "--moe-router-load-balancing-type", "global_aux_loss",
+                   "--moe-aux-loss-coeff", 0.01]
+        self.trifold("bench", *MODEL, *experts, "--what", "blocks", "--iters", 2, "--json", "costs.json")
+        self.assertGreater(json.loads(self.read("costs.json"))["blocks"]["layer"]["b"], 0)
+
     def test_measured_costs(self):
         self.trifold("bench", *MODEL, *PIPELINE, "--what", "blocks", "--iters", 2, "--json", "costs.json")
         out, _ = self.plan("--costs", "costs.json", "--json", "plan.json")

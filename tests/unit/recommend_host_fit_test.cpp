@@ -66,9 +66,9 @@ TEST(HostFit, CountsTheRanksOfAHostTogether) {
         text,
         std::regex(
             has_device
-                ? R"(4 ranks of this run need [89]\.\d+ GiB of memory on this host for the tables of its devices, )"
+                ? R"(4 ranks of this run need at least [89]\.\d+ GiB of memory for the tables of devices on this host, )"
                   R"(which has [89]\.\d+ GiB: up to 2\.\d+ GiB a rank \(pinned 2\.\d+ GiB, owners of rows and caches )"
-                : R"(4 ranks of this run need [89]\.\d+ GiB of memory on this host, which has [89]\.\d+ GiB: )"
+                : R"(4 ranks of this run need at least [89]\.\d+ GiB of memory on this host, which has [89]\.\d+ GiB: )"
                   R"(up to 2\.\d+ GiB a rank \(tables 2\.\d+ GiB, )")))
         << text;
   }

@@ -47,9 +47,8 @@ OptionTable options_of(PretrainConfig& config) {
   table.group("Layout");
   table
       .add("auto-layout", &config.auto_layout,
-           "Before the run, choose tensor and pipeline ranks, schedule, micro-batch size, ZeRO stage and "
-           "recomputation for this device, as 'trifold plan --search --hardware' does; "
-           "overrides their options.")
+           "Before the run, choose all that 'trifold plan --search --hardware' chooses for this device, from "
+           "tensor, context, pipeline and expert ranks to recomputation; overrides their options.")
       .files("NAME|FILE.json")
       .suggest({"a100-40gb", "a100-80gb", "h100", "h200", "b200", "cpu"})
       .absent("layout from the options")

@@ -19,10 +19,12 @@ inline bool is_for_cudnn(const Attention& how, DType dtype) {
 // The limits of its engines on some generations of devices (`major` of the compute capability), as version
 // 9.19 reports them for described devices (tests/cuda/attention_graph_test.cpp): backward of heads wider than
 // 128 exists only on Hopper (forward could do without this limit, but must give the same answer), and so do masks of
-// documents; dropout does not exist on Blackwell's data center cards.
+// documents, which were asked of heads of 64, 128 and 256; dropout does not exist on Blackwell's data center cards.
 inline bool is_missing_in_cudnn(const Attention& how, int major) {
   constexpr int kHopper = 9, kBlackwell = 10;
-  const bool of_hopper = how.head_dim > 128 || how.first_keys.data != nullptr;
+  const bool has_documents = how.first_keys.data != nullptr;
+  if (has_documents && how.head_dim != 64 && how.head_dim != 128 && how.head_dim != 256) return true;
+  const bool of_hopper = how.head_dim > 128 || has_documents;
   return (of_hopper && major != kHopper) || (how.dropout.probability > 0 && major == kBlackwell);
 }
 

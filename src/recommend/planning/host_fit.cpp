@@ -100,9 +100,8 @@ std::string parts_of(const RecommenderMemory& memory, bool has_device) {
   if (has_device)
     return fmt::format("pinned {}, owners of rows and caches {}", bytes_text(memory.pinned),
                        bytes_text(memory.host));
-  return fmt::format("tables {}, their state {}, batches and exchange {}, MLPs {}, activations {}",
-                     bytes_text(memory.tables), bytes_text(memory.table_state), bytes_text(memory.exchange),
-                     bytes_text(memory.dense), bytes_text(memory.activations));
+  return fmt::format("tables {}, their state {}, MLPs {}", bytes_text(memory.tables),
+                     bytes_text(memory.table_state), bytes_text(memory.dense));
 }
 
 }  // namespace
@@ -123,11 +122,10 @@ void check_host_fits(const RecommendConfig& config, const RecommenderSetup& setu
     return a.on_host(has_device) < b.on_host(has_device);
   });
   bad_input(
-      "{} rank{} of this run need{} {} of memory on this host{}, which has {}: up to {} a rank ({}); {}",
+      "{} rank{} of this run need{} at least {} of memory{} on this host, which has {}: up to {} a rank ({}); {}",
       here, here == 1 ? "" : "s", here == 1 ? "s" : "", bytes_text(least),
-      has_device ? " for the tables of its devices" : "", bytes_text(host),
-      bytes_text(most->on_host(has_device)), parts_of(*most, has_device),
-      what_would_fit(Ways(config, setup, here, host)));
+      has_device ? " for the tables of devices" : "", bytes_text(host), bytes_text(most->on_host(has_device)),
+      parts_of(*most, has_device), what_would_fit(Ways(config, setup, here, host)));
 }
 
 void check_host_fits(const RecommendConfig& config, const RecommenderSetup& setup) {

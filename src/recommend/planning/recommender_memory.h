@@ -27,8 +27,9 @@ struct RecommenderMemory {
   size_t host = 0;   // on the host, for the tables of a device: owners of rows, caches; not part of totals
   size_t files = 0;  // of tables, on disk; not part of totals
   size_t total() const { return tables + table_state + exchange + dense + activations + workspace; }
-  // On the host, with or without a device.
-  size_t on_host(bool has_device) const { return has_device ? pinned + host : total(); }
+  // On the host, with or without a device, at least: without one, the room for batches is that of the longest bags, of
+  // which only the ids that a batch has are ever touched.
+  size_t on_host(bool has_device) const { return has_device ? pinned + host : tables + table_state + dense; }
   bool operator==(const RecommenderMemory&) const = default;
 };
 
