@@ -44,7 +44,10 @@ Fiber::Fiber() {
   void* memory = mmap(nullptr, page() + kStackBytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
-  mprotect(memory, page(), PROT_NONE);
+  if (mprotect(memory, page(), PROT_NONE) != 0) {
+    munmap(memory, page() + kStackBytes);
+    throw std::bad_alloc();
+  }
   stack_ = static_cast<std::byte*>(memory) + page();
 }
 

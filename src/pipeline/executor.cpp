@@ -266,7 +266,9 @@ void Executor::enqueue(const RankPlan& row, const StepInputs& inputs) {
       if (inputs.watch != nullptr) inputs.watch->after(row[i]);
       i = end;
     } catch (Error& error) {
-      error.add_context(to_string(row[i]));
+      error.add_context(row[i].overlaps_next
+                            ? fmt::format("{} beside {}", to_string(row[i]), to_string(row.at(i + 1)))
+                            : to_string(row[i]));
       throw;
     }
   }

@@ -37,8 +37,8 @@ void Executor::compute(const Action& action, const StepInputs& inputs, const Hal
   }
 }
 
-// Of one micro-batch, the backward needs the forward. Otherwise the backward begins: it sends the gradients of its last block before it computes much, and they are under way in the
-// forward's first turn.
+// Of one micro-batch, the backward needs the forward. Otherwise the backward begins: it sends the gradients of its last
+// block before it computes much, and they are under way in the forward's first turn.
 void Executor::execute_pair(const Action& first, const Action& second, const StepInputs& inputs) {
   const bool forward_first = first.kind == ActionKind::F;
   const Action& forward = forward_first ? first : second;
@@ -46,7 +46,8 @@ void Executor::execute_pair(const Action& first, const Action& second, const Ste
   Stream& exchanges = place_.exchange_stream != nullptr ? *place_.exchange_stream : stream_;
   if (measuring_ || inputs.watch != nullptr || forward.micro == backward.micro) {
     Waiting other(exchanges);
-    for (const Action* action : {&first, &second}) {
+    // In turns the forward begins before the backward has ended, so the memory of both at once is measured.
+    for (const Action* action : {measuring_ ? &forward : &first, measuring_ ? &backward : &second}) {
       if (inputs.watch != nullptr) inputs.watch->before(*action);
       compute(*action, inputs, {&other, action == &forward ? &beside_ : nullptr});
       if (inputs.watch != nullptr) inputs.watch->after(*action);

@@ -121,8 +121,7 @@ class Builder {
   static int pairs_of(const Plan& plan) {
     int pairs = 0;
     for (const RankPlan& row : plan)
-      pairs += static_cast<int>(
-          std::count_if(row.begin(), row.end(), [](const Action& action) { return action.overlaps_next; }));
+      for (size_t at = 0; at < row.size(); ++at) pairs += can_take_turns(row, at) ? 1 : 0;
     return pairs;
   }
 

@@ -236,8 +236,12 @@ namespace {
 
 void check_pairs(const Plan& plan, const StepOrder& order) {
   for (const RankPlan& row : plan)
-    if (std::any_of(row.begin(), row.end(), [](const Action& action) { return action.overlaps_next; }))
-      return;
+    for (size_t at = 0; at < row.size(); ++at)
+      if (can_take_turns(row, at)) return;
+  if (!order.file.empty())
+    bad_input(
+        "--overlap-moe-expert-parallel-comm has no effect: no (..)OVERLAP_F_B of the file pairs a forward with a whole "
+        "backward of another micro-batch that no reduction follows; add such pairs, or leave it out");
   bad_input(
       "--overlap-moe-expert-parallel-comm has no effect: with {} micro-batches no forward is left that the order pairs "
       "with a backward that is computed whole; give a larger --global-batch-size, or leave it out",

@@ -75,6 +75,11 @@ struct TiedStage {
 using RankPlan = std::vector<Action>;  // one rank's actions in order
 using Plan = std::vector<RankPlan>;    // [pipeline rank]
 
+// Whether action `at` and the next one are a pair that can take turns: a backward needs the forward of its own micro-batch.
+inline bool can_take_turns(const RankPlan& row, size_t at) {
+  return row[at].overlaps_next && at + 1 < row.size() && row[at].micro != row[at + 1].micro;
+}
+
 bool is_compute(ActionKind kind);         // F, I, W, B
 bool is_backward(ActionKind kind);        // I, W, B
 bool is_message(ActionKind kind);         // the four sends and receives

@@ -240,10 +240,8 @@ class Simulator {
     return true;
   }
 
-  // A backward needs the forward of its own micro-batch, so these two are never computed at once.
   bool is_overlapped(size_t rank, size_t at) const {
-    const RankPlan& row = plan_[rank];
-    return cost_.pairs != Together::No && row[at].overlaps_next && row[at].micro != row[at + 1].micro;
+    return cost_.pairs != Together::No && can_take_turns(plan_[rank], at);
   }
 
   bool reduce_tied(size_t rank) {

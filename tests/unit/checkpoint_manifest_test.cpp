@@ -59,7 +59,7 @@ TEST(Manifest, RefusesNonsense) {
   EXPECT_TRUE(has(refusal([](Manifest& m) { m.tensors[0].pieces[1].rect.offset[0] = 1; }), "overlap"));
   EXPECT_TRUE(
       has(refusal([](Manifest& m) { m.tensors[0].pieces[1].rect.offset[0] = INT64_MAX; }), "outside"));
-  EXPECT_TRUE(has(refusal([](Manifest& m) { m.tensors[0].pieces[0].file = 1; }), "no shard"));
+  EXPECT_TRUE(has(refusal([](Manifest& m) { m.tensors[0].pieces[0].file = 1; }), "is not a shard"));
   EXPECT_TRUE(
       has(refusal([](Manifest& m) { m.tensors[0].pieces[0].file = -1; }), "file is -1; a whole number"));
   EXPECT_TRUE(has(refusal([](Manifest& m) { m.tensors[0].pieces[0].byte_offset = 990; }), "does not fit"));

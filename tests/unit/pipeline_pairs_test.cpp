@@ -1,4 +1,5 @@
 // The order in which the two halves of a pair compute and exchange, on two ranks.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -63,14 +64,15 @@ struct Noted {
 
 // Two stages of two blocks on one pipeline rank; the forward of the first stage is paired with the backward of the
 // second.
-Noted run_pair(Communicator& world, bool pairs, StepWatch* watch = nullptr) {
+Noted run_pair(Communicator& world, bool pairs, StepWatch* watch = nullptr,
+               const char* pair = "(0F1;1B0)OVERLAP_F_B") {
   Noted noted;
   std::vector<std::string>& notes = noted.notes;
   const Exchanging b0(0, world, notes), b1(1, world, notes), b2(2, world, notes), b3(3, world, notes);
   PipelinePlace place;
   place.stages = {{0, {{&b0, 1, 0}, {&b1, 1, 1}}}, {1, {{&b2, 1, 2}, {&b3, 1, 3}}}};
   place.rank_of_stage = {0, 0};
-  RankPlan row = parse_plan("0F0,1F0,(0F1;1B0)OVERLAP_F_B,0B0,1F1,1B1,0B1").front();
+  RankPlan row = parse_plan(fmt::format("0F0,1F0,{},0B0,1F1,1B1,0B1", pair)).front();
   row[2].overlaps_next = pairs;
   const ParamList params;
   ShapesOnly none(params, DType::F64);
@@ -99,6 +101,9 @@ TEST(Pairs, HalvesTakeTurnsInTheSameOrderOnAllRanks) {
     EXPECT_EQ(run_pair(world, false).notes, apart);
     EXPECT_EQ(together.memory.beside, together.memory.scratch) << "each half has its own temporaries";
     EXPECT_EQ(run_pair(world, false).memory.beside, 0U);
+    const Noted backward_first = run_pair(world, true, nullptr, "(1B0;0F1)OVERLAP_F_B");
+    EXPECT_EQ(backward_first.notes, turns) << "whichever is named first";
+    EXPECT_EQ(backward_first.memory.total(), together.memory.total());
     StepWatch watch;
     EXPECT_EQ(run_pair(world, true, &watch).notes, apart) << "what is watched runs one after the other";
   });
@@ -141,6 +146,7 @@ TEST(Pairs, AnErrorInOneHalfEndsBoth) {
       FAIL() << "no error";
     } catch (const Error& error) {
       EXPECT_NE(std::string(error.what()).find("a backward that fails"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("0F1 beside 1B0"), std::string::npos) << error.what();
     }
     EXPECT_EQ(notes.back(), "F0>") << "the forward had begun its exchange";
   });

@@ -309,7 +309,7 @@ std::string nothing_to_overlap(const PretrainConfig& config) {
   if (!config.model.num_experts || mesh.expert_ranks() == 1)
     return "has no effect where no rows travel between experts: "
            "give --expert-model-parallel-size 2 or more, or leave it out";
-  if (mesh.pipeline_model_parallel_size == 1)
+  if (schedule && mesh.pipeline_model_parallel_size == 1)
     return "has no effect with --pipeline-model-parallel-size 1: give more pipeline ranks, or leave it out";
   if (schedule && *schedule != Schedule::DualPipeV)
     return fmt::format(
@@ -322,6 +322,9 @@ std::string nothing_to_overlap(const PretrainConfig& config) {
   if (config.zero.zero_stage == 2 && config.zero.zero_reduce == ReducePolicy::Each)
     return "is not possible with --zero-reduce each, which cuts backwards into blocks: "
            "give --zero-reduce once, or leave it out";
+  if (mesh.cpu_offloading_num_layers > 0)
+    return "is not possible with --cpu-offloading-num-layers, which cuts forwards and backwards into blocks: "
+           "leave out one of the two";
   return {};
 }
 
@@ -332,7 +335,8 @@ void check_overlap_of_experts(const PretrainConfig& config, Problems& problems) 
   const size_t colon = reason.rfind(": ");
   problems
       .about("overlap-moe-expert-parallel-comm", "expert-model-parallel-size", "schedule",
-             "pipeline-model-parallel-size", "zero-stage", "zero-reduce", "device", "num-experts")
+             "pipeline-model-parallel-size", "zero-stage", "zero-reduce", "device", "num-experts",
+             "cpu-offloading-num-layers")
       .wrong("--overlap-moe-expert-parallel-comm {}", reason.substr(0, colon))
       .right("{}", reason.substr(colon + 2));
 }
