@@ -47,6 +47,7 @@ TEST_P(ExpertMatrix, IsOneCurve) {
       MatrixModel model{mesh.pp * how.chunks > 8 ? 14 : 7, 0.2, true};
       model.experts = 8;
       if (mesh.etp % 2 == 0) model.key_heads = 8;
+      if (mesh.cp == 8) model.positions = 16;  // two runs of positions for each context rank
       MatrixCase c{mesh,       how.schedule,
                    how.chunks, std::max(2, how.chunks * mesh.pp),
                    model,      kGranularities[turn % std::size(kGranularities)]};
