@@ -41,7 +41,7 @@ void set_length(CheckpointModel& checkpoint, const std::optional<int64_t>& lengt
   model.seq_length = length.value_or(model.seq_length);
   if (model.seq_length <= *model.max_position_embeddings) return;
   if (model.position_embedding_type == PositionEmbedding::LearnedAbsolute)
-    bad_input("--seq-length {} is more than the {} positions that the model has learned", model.seq_length,
+    bad_input("--seq-length {} is more than the model's {} learned positions", model.seq_length,
               *model.max_position_embeddings);
   model.max_position_embeddings = model.seq_length;
 }

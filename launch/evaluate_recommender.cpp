@@ -48,7 +48,7 @@ RecommenderEvaluation prepare(const EvaluateRecommenderConfig& config) {
   job.recommender = open_recommender(config.run);
   const ClickSchema& schema = job.recommender.samples().schema();
   if (!schema.labeled)
-    bad_input("{}: has no labels, which an evaluation needs: trifold score predicts without them",
+    bad_input("{} has no labels, which an evaluation needs: trifold score predicts without them",
               config.run.data);
   if (config.group_by) job.group = table_named(schema, *config.group_by);
   if (config.metric_at_k) job.places = config.metric_at_k->numbers();

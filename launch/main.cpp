@@ -47,9 +47,9 @@ void reserve_standard_streams() {
 // because the text was the purpose.
 int after_output(int status) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
-  launch::say(
-      stderr,
-      "trifold: the standard output cannot be written; is the disk full, or was its reader closed?\n");
+  launch::say(stderr,
+              "trifold: standard output cannot be written: the disk may be full, "
+              "or the reading process may have ended\n");
   return status == launch::kDone ? launch::kFailed : status;
 }
 

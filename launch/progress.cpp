@@ -183,19 +183,19 @@ void Progress::on_start(const RunReport& report) {
   print_line(memory_text(report.memory));
   if (report.document_imbalance > 0)
     print_line(fmt::format(
-        "documents   the busiest context rank has {:.2f} times the mean pairs of a query and a key, in "
+        "documents   the busiest context rank has {:.2f} times the mean number of query-key pairs in the "
         "samples of the first step",
         report.document_imbalance));
   print_line("plan        " + shortened(report.plan));
   print_line(
-      fmt::format("peak        {:.1f} GFLOP/s of matrix products, measured now on these cores; MFU is model "
-                  "flops (causal attention counted half) against it",
+      fmt::format("peak        {:.1f} GFLOP/s of matrix products, measured now on these cores; "
+                  "MFU is the rate of model flops (causal attention counted half) over it",
                   report.peak_flops / 1e9));
   print_line(steps_text(report));
   if (report.eval_samples < report.eval_samples_asked)
     print_line(
-        fmt::format("evaluation  {} samples each time, all of the validation part: "
-                    "--eval-iters asks for {}, and none is taken twice",
+        fmt::format("evaluation  {} samples each time, the whole validation part: --eval-iters asks for {}, "
+                    "but no sample is used twice",
                     report.eval_samples, report.eval_samples_asked));
 }
 

@@ -94,7 +94,7 @@ class ClickProgress final : public RecommendObserver, public ProgressLines {
   void on_early_stop(const BestEvaluation& best) override { tell_early_stop(best); }
 
   void on_target(int64_t step, double auc, double target) override {
-    line("target      AUC {:.5f} of {:.5f} reached after step {}", auc, target, step);
+    line("target      AUC {:.5f} after step {} reaches --target-auc {:.5f}", auc, step, target);
   }
 
  private:

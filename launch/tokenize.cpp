@@ -37,7 +37,8 @@ int run(const TokenizeConfig& config) {
                  bytes_text(static_cast<size_t>(progress.input_bytes)), progress.documents, progress.tokens);
   });
   if (terminal) fmt::print(stderr, "\r\033[K");
-  fmt::print(stderr, "{} documents, {} tokens", result.documents, result.tokens);
+  fmt::print(stderr, "{} document{}, {} tokens", result.documents, result.documents == 1 ? "" : "s",
+             result.tokens);
   if (result.empty_documents > 0) fmt::print(stderr, "; {} empty documents left out", result.empty_documents);
   fmt::print(stderr, "\n");
   for (const std::string& prefix : result.prefixes) fmt::print("{}\n", prefix);

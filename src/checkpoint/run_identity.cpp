@@ -50,8 +50,8 @@ void check_owner(const fs::path& root, const RunIdentity& run) {
   const std::string owner = id_of(root);
   if (!owner.empty() && owner == run.id) return;
   bad_input(
-      "--save {} holds checkpoints of another run{}, the newest of step {}: give another --save, or go on "
-      "from that run with --auto-resume or --load {}",
+      "--save {} holds checkpoints of another run{}, the newest of step {}: give another --save, "
+      "or continue that run with --auto-resume or --load {}",
       root.string(), owner.empty() ? " (without an identity)" : "", checkpoints.front().first, root.string());
 }
 

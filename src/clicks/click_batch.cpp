@@ -24,13 +24,14 @@ constexpr int64_t kSmallestPart = 256;  // samples; waking a worker for fewer ta
 
 void check_schema(const ClickSchema& schema) {
   std::set<std::string> names;
-  if (schema.dense < 0) bad_input("a schema has {} dense features", schema.dense);
+  if (schema.dense < 0) bad_input("there are {} dense features; 0 or more are needed", schema.dense);
   for (const ClickTable& table : schema.tables) {
     check_storable_part("table", table.name);
     if (table.rows < 1 || table.rows > ClickTable::kMaxRows)
       bad_input("table {} has {} rows; a table has at least 1 and at most {}", table.name, table.rows,
                 ClickTable::kMaxRows);
-    if (table.max_ids < 1) bad_input("table {} has room for {} ids a sample", table.name, table.max_ids);
+    if (table.max_ids < 1)
+      bad_input("table {} has room for {} ids a sample; at least 1 is needed", table.name, table.max_ids);
     if (!names.insert(table.name).second) bad_input("two tables are called {}", table.name);
   }
   names.clear();
@@ -39,10 +40,10 @@ void check_schema(const ClickSchema& schema) {
     if (!names.insert(label).second) bad_input("two labels are called {}", label);
   }
   if (!schema.label_weights.empty() && std::ssize(schema.label_weights) != schema.label_count())
-    bad_input("there are {} labels and {} weights of labels", schema.label_count(),
-              schema.label_weights.size());
+    bad_input("there are {} labels, but {} label weights", schema.label_count(), schema.label_weights.size());
   for (const float weight : schema.label_weights)
-    if (!(weight > 0) || !std::isfinite(weight)) bad_input("a label has the weight {}", weight);
+    if (!(weight > 0) || !std::isfinite(weight))
+      bad_input("a label has the weight {}; weights must be above 0", weight);
 }
 
 ClickBatchBuffer::ClickBatchBuffer(const ClickSchema& schema, int64_t max_samples, ThreadPool* pool)

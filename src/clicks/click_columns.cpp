@@ -100,7 +100,7 @@ ColumnClicks::ColumnClicks(const ColumnFiles& files, const ClickSchema& schema, 
   const auto check_size = [&](const MappedFile& file, int64_t bytes) {
     if (file.size() != samples_ * bytes)
       bad_input(
-          "{}: has {} bytes; {} samples of {} bytes need {} ({} has {} labels): one of the files is "
+          "{} has {} bytes; {} samples of {} bytes need {} ({} has {} labels): one of the files is "
           "truncated, or they do not belong together",
           file.path(), file.size(), samples_, bytes, samples_ * bytes, files.labels, samples_);
   };
@@ -134,13 +134,13 @@ void ColumnClicks::check_last_end(size_t table) const {
   const int64_t bytes = id_bytes_[table];
   if (ids.size() % bytes != 0 || static_cast<uint64_t>(ids.size() / bytes) != last)
     bad_input(
-        "{}: has {} bytes; the last bag in {} ends at id {}, and an id has {} byte{}: one of the files is "
+        "{} has {} bytes; the last bag in {} ends at id {}, and an id has {} byte{}: one of the files is "
         "truncated, or they do not belong together",
         ids.path(), ids.size(), ends.path(), last, bytes, bytes == 1 ? "" : "s");
   if (const auto& weights = weights_[table];
       weights && weights->size() != ids.size() / bytes * int64_t{sizeof(float)})
     bad_input(
-        "{}: has {} bytes; the {} ids of {} need {}: one of the files is truncated, "
+        "{} has {} bytes; the {} ids of {} need {}: one of the files is truncated, "
         "or they do not belong together",
         weights->path(), weights->size(), last, ids.path(), last * sizeof(float));
 }

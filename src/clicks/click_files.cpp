@@ -21,7 +21,7 @@ std::vector<int64_t> for_each_table(std::vector<int64_t> numbers, size_t tables,
                                     std::string_view option) {
   if (numbers.size() == 1) numbers.resize(tables, numbers[0]);
   if (numbers.size() != tables)
-    bad_input("{}: has {} tables, {} has {} numbers", path, tables, option, numbers.size());
+    bad_input("{} has {} tables, {} has {} numbers", path, tables, option, numbers.size());
   return numbers;
 }
 
@@ -109,7 +109,7 @@ std::string find_click_format(const std::string& path) {
   if (fs::is_directory(path, ignored)) {
     if (fs::exists(ClickFolder::manifest(path), ignored)) return "clicks";
     if (fs::exists(path + "/feature_spec.yaml", ignored)) return "split-binary";
-    bad_input("{}: is a folder without clicks.json (of `trifold preprocess`) and without feature_spec.yaml",
+    bad_input("{} is a folder without clicks.json (of `trifold preprocess`) and without feature_spec.yaml",
               path);
   }
   if (!fs::exists(path, ignored)) bad_input("{}: there is no such file or folder", path);
@@ -130,8 +130,8 @@ std::string find_click_format(const std::string& path) {
 void check_agreement(const std::string& path, const ClickFileOptions& options, const ClickSchema& schema) {
   std::vector<std::string> problems;
   if (options.dense && *options.dense != schema.dense)
-    problems.push_back(
-        fmt::format("dense features: it has {}, but --dense-features is {}", schema.dense, *options.dense));
+    problems.push_back(fmt::format("it has {} dense feature{}, but --dense-features is {}", schema.dense,
+                                   schema.dense == 1 ? "" : "s", *options.dense));
   if (options.dense_transform && *options.dense_transform != DenseTransform::None &&
       name_of(*options.dense_transform) != schema.dense_transform && schema.dense > 0)
     problems.push_back(
@@ -157,8 +157,7 @@ OpenClicks open_clicks(const std::string& path, const ClickFileOptions& options)
   const std::string format = options.format == "auto" ? find_click_format(path) : options.format;
   if (format != "text" &&
       std::find(click_formats().begin(), click_formats().end(), format) == click_formats().end())
-    bad_input("there is no format of clicks called '{}'; there are {}", format,
-              fmt::join(click_formats(), ", "));
+    bad_input("there is no click format '{}'; there are {}", format, fmt::join(click_formats(), ", "));
   if (is_text_format(format)) return open_text(path, format, options);
   OpenClicks result;
   if (format == "clicks" || format == "split-binary") {

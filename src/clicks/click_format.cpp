@@ -31,7 +31,7 @@ constexpr int64_t kShareVersion = 7;  // with tables that columns share
 class Reader {
  public:
   Reader(const json& object, const std::string& path) : object_(object), path_(path) {
-    if (!object.is_object()) bad_input("{}: was not written by `trifold preprocess`", path);
+    if (!object.is_object()) bad_input("{} was not written by `trifold preprocess`", path);
   }
 
   const json& at(const char* key) const {
@@ -44,7 +44,7 @@ class Reader {
     return at(key);
   }
   std::string text(const char* key) const {
-    if (!at(key).is_string()) bad_input("{}: \"{}\" is not a text", path_, key);
+    if (!at(key).is_string()) bad_input("{}: \"{}\" is not a string", path_, key);
     return at(key).get<std::string>();
   }
   bool flag(const char* key) const {
@@ -123,7 +123,8 @@ void check_shares(const ClickFolder& clicks, const std::string& path) {
     if (owner == clicks.tables.end() || !owner->shares.empty() || owner->rows != table.rows || owner->keys ||
         table.keys)
       bad_input(
-          "{}: table {} \"shares\" {}, which is not a table without keys that has rows of its own, as many as this one",
+          "{}: table {} \"shares\" {}, which must be a table with rows of "
+          "its own, as many as this one, and without keys",
           path, table.name, table.shares);
   }
 }
@@ -243,19 +244,19 @@ void write_click_folder(const ClickFolder& clicks, const std::string& folder) {
   std::ofstream out(path);
   out << manifest.dump(1, ' ', false, json::error_handler_t::replace) << '\n';
   out.close();
-  check(out.good(), "{}: cannot be written", path);
+  check(out.good(), "{} cannot be written", path);
 }
 
 ClickFolder read_click_folder(const std::string& folder) {
   const std::string path = ClickFolder::manifest(folder);
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored))
-    bad_input("{}: is no folder of clicks: there is no {}, which `trifold preprocess` writes", folder, path);
+    bad_input("{} is not a folder of clicks: it has no {}, which `trifold preprocess` writes", folder, path);
   const json manifest = read_json_file(path);
   const Reader reader(manifest, path);
-  if (reader.text("format") != kFormat) bad_input("{}: was not written by `trifold preprocess`", path);
+  if (reader.text("format") != kFormat) bad_input("{} was not written by `trifold preprocess`", path);
   if (const int64_t version = reader.number("version", 1, kMany); version > kShareVersion)
-    bad_input("{}: has version {} of the format; this program reads versions {} to {}", path, version,
+    bad_input("{} has version {} of the format; this program reads versions {} to {}", path, version,
               kVersion, kShareVersion);
   ClickFolder clicks;
   clicks.samples = reader.number("samples", 1, kMany);
@@ -297,10 +298,10 @@ void check_dictionaries(const ClickFolder& clicks, const std::string& folder) {
     const int64_t size = File(path, File::Mode::Read).size();
     const int64_t expected = (table.rows - 2) * table.dictionary_bytes;
     if (size != expected)
-      bad_input("{}: has {} bytes; the {} rows of table {} need {}: one of the files was changed", path, size,
+      bad_input("{} has {} bytes; the {} rows of table {} need {}: one of the files was changed", path, size,
                 table.rows, table.name, expected);
     if (table.dictionary_crc && clicks.dictionary_checksum(folder, t) != *table.dictionary_crc)
-      bad_input("{}: is not the dictionary that clicks.json describes: its checksum differs", path);
+      bad_input("{} is not the dictionary that clicks.json describes: its checksum differs", path);
   }
 }
 
@@ -315,7 +316,7 @@ int64_t rows_of_keys(const ClickFolder& clicks, const std::string& folder, size_
         "give the rows of each table as --table-rows",
         folder);
   if (rows.size() != 1 && rows.size() != clicks.tables.size())
-    bad_input("{}: has {} tables, --table-rows has {} numbers", folder, clicks.tables.size(), rows.size());
+    bad_input("{} has {} tables, --table-rows has {} numbers", folder, clicks.tables.size(), rows.size());
   const int64_t count = rows[rows.size() == 1 ? 0 : table];
   if (count <= 2 || count > ClickTable::kMaxRows)
     bad_input(
@@ -352,7 +353,7 @@ std::unique_ptr<ColumnClicks> open_click_folder(const std::string& folder, const
     schema.dense_transform += fmt::format(" with the minimum {}", clicks.least);
   auto source = std::make_unique<ColumnClicks>(files, schema, ClickRules{});
   if (source->samples() != clicks.samples)
-    bad_input("{}: has {} samples, {} says {}: it is damaged", files.labels, source->samples(),
+    bad_input("{} has {} samples, {} says {}: it is damaged", files.labels, source->samples(),
               ClickFolder::manifest(folder), clicks.samples);
   return source;
 }

@@ -128,7 +128,8 @@ std::vector<std::string> click_inputs(const std::vector<std::string>& paths) {
       if (is_click_file(file)) files.push_back(file.string());
     if (files.size() == before)
       bad_input(
-          "{}: is a folder without clicks: no name in it ends in .csv, .tsv or .txt, optionally followed by {}, "
+          "{} is a folder without clicks: no name in it ends in .csv, .tsv or .txt, "
+          "optionally followed by {}, "
           "in .parquet, .npz, _labels.npy, or, of binary files, in .data",
           path, kPackedEndings);
   }

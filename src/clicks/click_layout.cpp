@@ -15,10 +15,10 @@ namespace trifold {
 void check_labels(const TextLayout& layout, const std::string& path) {
   if (layout.labels > 0) return;
   if (!layout.header && layout.base == IdBase::Hexadecimal)
-    bad_input("{}: has no labels (39 fields a line, not 40): it cannot be trained on", path);
+    bad_input("{} has no labels (39 fields a line, not 40): it cannot be trained on", path);
   std::vector<std::string> names;
   for (const TextColumn& column : layout.columns) names.push_back(column.name);
-  bad_input("{}: has no column of labels (label, click or clicked) among {}: it cannot be trained on", path,
+  bad_input("{} has no column of labels (label, click or clicked) among {}: it cannot be trained on", path,
             printable(fmt::format("{}", fmt::join(names, ", "))));
 }
 
@@ -42,11 +42,12 @@ void check_text(const std::string& path, std::string_view text) {
   if (text.empty()) bad_input("{}: the file is empty", path);
   if (text.starts_with("PAR1") && text.find('\0') != std::string_view::npos)  // a text may begin like that
     bad_input(
-        "{}: is a Parquet file: it is read if its name ends in .parquet and it is not packed as a whole",
+        "{} is a Parquet file: to read it, let its name end in "
+        ".parquet and do not compress the file as a whole",
         path);
   expect_plain_text(text.substr(0, 16), path);
   if (text.substr(0, 4096).find('\0') != std::string_view::npos)
-    bad_input("{}: has NUL bytes: it is not text", path);
+    bad_input("{} has NUL bytes: it is not text", path);
   if (text == kByteOrderMark) bad_input("{}: the file is empty but for a byte order mark", path);
 }
 
@@ -171,8 +172,9 @@ TextColumn& name_column(TextLayout& layout, const std::string& name, TextColumn:
     if (place.text)
       hint = names.size() == 1 ? ": give --separator if these are several names"
                                : "; --columns names those of a text without a header";
-    bad_input("{}: {} names the column '{}', {} has {}{}", place.where, option, printable(name), place.what,
-              names.empty() ? "none" : printable(fmt::format("{}", fmt::join(names, ", "))), hint);
+    bad_input("{}: {} names the column '{}', but {} has {}{}", place.where, option, printable(name),
+              place.what, names.empty() ? "none" : printable(fmt::format("{}", fmt::join(names, ", "))),
+              hint);
   }
   if (count > 1)
     bad_input("{}: {} has the column '{}' {} times", place.where, place.what, printable(name), count);
@@ -211,9 +213,8 @@ TextLayout named_layout(const std::vector<std::string>& names, const NamedColumn
     name_column(layout, name, TextColumn::Kind::Id, layout.tables++, "--sparse", place);
   for (const BagColumns::Column& bag : columns.bags) {
     if (place.text && bag.separator == '\0')
-      bad_input(
-          "--bag {}: the fields of a text need the character between their values: give {}:| or {}:space",
-          bag.name, bag.name, bag.name);
+      bad_input("--bag {} has no separator, which the values of a text field need: give {}:| or {}:space",
+                bag.name, bag.name, bag.name);
     name_column(layout, bag.name, TextColumn::Kind::Id, layout.tables++, "--bag", place).bag = bag.separator;
   }
   layout.bags = static_cast<int>(columns.bags.size());
@@ -262,7 +263,8 @@ TextLayout find_layout(const std::string& path, std::string_view text, std::stri
   const std::optional<std::string_view> first = take_line(text);
   if (!first) refuse_long_line(path, 1);
   if (const size_t end = first->find('\r'); end != std::string_view::npos && whole.find('\n') == whole.npos)
-    bad_input("{}:1: its lines end in CR alone, which are read as one: let them end in LF or CRLF", path);
+    bad_input("{}:1: its lines end in CR alone, so they are read as one: convert the line ends to LF or CRLF",
+              path);
   const HeaderPlace place{path + ":1", "the header", true};
   if (columns) {
     const std::vector<std::string> names = names_in(*first, columns->separator, true);

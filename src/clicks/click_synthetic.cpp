@@ -42,17 +42,20 @@ SyntheticClicks::SyntheticClicks(SyntheticClickSpec spec) : spec_(std::move(spec
   schema_ = {spec_.dense, spec_.tables, "log1p", spec_.weighted};
   schema_.labels = label_names(spec_.labels);
   check_schema(schema_);
-  if (spec_.samples < 1) bad_input("synthetic clicks: {} samples", spec_.samples);
+  if (spec_.samples < 1)
+    bad_input("synthetic clicks: there are {} samples; at least 1 is needed", spec_.samples);
   if (!(spec_.positive_rate > 0 && spec_.positive_rate < 1))
     bad_input("synthetic clicks: the fraction of positives is {}; it must be between 0 and 1",
               spec_.positive_rate);
   if (!(spec_.missing >= 0 && spec_.missing < 1))
-    bad_input("synthetic clicks: the fraction of missing bags is {}; it must be in [0, 1)", spec_.missing);
+    bad_input("synthetic clicks: the fraction of missing bags is {}; it must be at least 0 and less than 1",
+              spec_.missing);
   if (!(spec_.zipf >= 0 && spec_.zipf < 10))
-    bad_input("synthetic clicks: the Zipf exponent is {}; it must be in [0, 10)", spec_.zipf);
+    bad_input("synthetic clicks: the Zipf exponent is {}; it must be at least 0 and less than 10",
+              spec_.zipf);
   for (const double effect : {spec_.table_effect, spec_.dense_effect, spec_.pair_effect})
     if (!(effect >= 0 && effect <= 5))
-      bad_input("synthetic clicks: the effect is {}; effects must be in [0, 5]", effect);
+      bad_input("synthetic clicks: the effect is {}; effects must be from 0 to 5", effect);
   plant();
 }
 

@@ -308,8 +308,8 @@ std::optional<std::string_view> take_line(std::string_view& text) {
 
 void refuse_long_line(const std::string& file, int64_t line_number) {
   bad_input(
-      "{}:{}: the line has more than {} bytes, the limit for a line of clicks; each click needs a "
-      "line of its own, which ends in LF or CRLF",
+      "{}:{}: the line has more than {} bytes, the limit for a line of clicks; "
+      "each click needs a line of its own that ends in LF or CRLF",
       file, line_number, kLongestClickLine);
 }
 
@@ -327,7 +327,8 @@ void TextReport::append(const TextReport& other) {
 
 std::string TextReport::text() const {
   if (malformed == 0) return "";
-  std::string result = fmt::format("{} of {} lines are malformed and left out:", malformed, lines);
+  std::string result = fmt::format("{} of {} lines {} malformed and left out:", malformed, lines,
+                                   malformed == 1 ? "is" : "are");
   for (const std::string& line : shown) result += "\n  " + line;
   if (malformed > std::ssize(shown)) result += fmt::format("\n  and {} more", malformed - std::ssize(shown));
   return result;

@@ -25,7 +25,7 @@ TextClicks::TextClicks(const std::string& path, std::vector<int64_t> rows, const
     bad_input("the dense transform logmin needs the minimum over all samples: preprocess the data with it");
   if (rows.size() == 1) rows.resize(static_cast<size_t>(layout_.tables), rows[0]);
   if (std::ssize(rows) != layout_.tables)
-    bad_input("{}: has {} column{} of ids, but there are {} tables, by --table-rows or by the checkpoint",
+    bad_input("{} has {} column{} of ids, but there are {} tables, by --table-rows or by the checkpoint",
               path, layout_.tables, layout_.tables == 1 ? "" : "s", rows.size());
   schema_.dense = layout_.dense;
   schema_.dense_transform = name_of(rules.transform);
@@ -36,7 +36,7 @@ TextClicks::TextClicks(const std::string& path, std::vector<int64_t> rows, const
           column.name, rows[static_cast<size_t>(column.index)], 1, mapping_of(rules.policy)};
   check_schema(schema_);
   index_lines();
-  if (samples_ == 0) bad_input("{}: has no valid line\n{}", path, report_.text());
+  if (samples_ == 0) bad_input("{} has no valid line\n{}", path, report_.text());
 }
 
 void TextClicks::index_lines() {
@@ -92,7 +92,7 @@ void TextClicks::fill(std::span<const int64_t> positions, ClickPart& out) const 
   for (size_t i = 0; i < positions.size(); ++i) {
     const auto slot = static_cast<int64_t>(i);
     ClickLine line{&label, out.dense(slot), ids.data()};
-    check(parse_line(layout_, line_of(positions[i]), line), "{}: has changed since it was opened",
+    check(parse_line(layout_, line_of(positions[i]), line), "{} has changed since it was opened",
           file_.path());
     if (schema_.labeled) out.label(slot) = label;
     for (int d = 0; d < layout_.dense; ++d) line.dense[d] = transform_dense(rules_.transform, line.dense[d]);

@@ -10,7 +10,7 @@ DenseTransform parse_dense_transform(std::string_view name) {
   if (const auto transform = value_named<DenseTransform>(name)) return *transform;
   std::vector<std::string_view> names;
   for (const Named<DenseTransform>& entry : Names<DenseTransform>::kAll) names.push_back(entry.name);
-  bad_input("there is no transform of dense numbers called '{}'; there are {}", name, fmt::join(names, ", "));
+  bad_input("there is no dense transform '{}'; there are {}", name, fmt::join(names, ", "));
 }
 
 std::string mapping_of(IdPolicy policy) {

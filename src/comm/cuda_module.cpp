@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kCudaAdvice =
     "Build Trifold with CUDA 12.8 or newer (nvcc, cuBLASLt, cuDNN and NCCL; TRIFOLD_CUDA=ON), or name the "
-    "module's folder in TRIFOLD_MODULE_PATH, or compute on the processor with --device cpu.";
+    "module's folder in TRIFOLD_MODULE_PATH, or compute on the CPU with --device cpu.";
 
 template <class Function>
 Function* in_cuda_module(void* module, const char* name) {

@@ -177,9 +177,9 @@ class RecommenderGraph {
   DenseTransform transform() const {
     if (stored_.transform) return *stored_.transform;
     bad_input(
-        "{}: the checkpoint does not say how its {} dense numbers were transformed, so that the file could not "
-        "transform them likewise: go on with the run for a step, "
-        "with --dense-transform as it was, and convert what that saves",
+        "{}: the checkpoint does not say how its {} dense numbers were transformed, "
+        "so the file cannot transform them likewise: continue the run for one step with the same "
+        "--dense-transform, and convert the checkpoint that it saves",
         from_.directory().string(), shape_.dense);
   }
   std::string logarithm(const std::string& x, float more) {

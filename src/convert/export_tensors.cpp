@@ -103,17 +103,17 @@ class TensorExport {
 
   void open_older(const std::string& path, const StoredRecommender& stored) {
     older_.emplace(path);
-    if (!is_recommender(*older_)) bad_input("--changed-since {}: is not a checkpoint of a recommender", path);
+    if (!is_recommender(*older_)) bad_input("--changed-since {} is not a checkpoint of a recommender", path);
     stored_recommender(*older_);  // its tensors are those of a model, in their shapes
     nlohmann::json then = older_->meta().model, now = from_.meta().model;
     for (nlohmann::json* model : {&then, &now})
       for (nlohmann::json& table : (*model)["tables"]) table.erase("rows");
     if (!differing_fields(then, now, "", "").empty())
-      bad_input("--changed-since {}: holds another model than {}: {}", path, name_,
+      bad_input("--changed-since {} holds another model than {}: {}", path, name_,
                 differing_fields(then, now, "there", "here").front());
     for (const EmbeddingTable& table : stored.setup.uses().tables)
       if (stored_of(*older_, weight_name(table)).global[0] > table.rows)
-        bad_input("--changed-since {}: has more rows in table {} than {}: name the older one there", path,
+        bad_input("--changed-since {} has more rows in table {} than {}: name the older one there", path,
                   table.name, name_);
     // A run with --finetune begins at step 1 again.
     const int64_t there = updates_before(*older_) + older_->meta().step;
@@ -127,7 +127,7 @@ class TensorExport {
   static const TensorInfo& stored_of(const CheckpointReader& reader, const std::string& weight,
                                      std::string_view kind = kWeightKind) {
     const TensorInfo* found = reader.find(fmt::format("{}/{}", kind, weight));
-    if (found == nullptr) bad_input("{}: has no weight {}", reader.directory().string(), weight);
+    if (found == nullptr) bad_input("{} has no weight {}", reader.directory().string(), weight);
     return *found;
   }
   // The owners of the rows of a table; null if its ids are not keys.
@@ -238,7 +238,7 @@ class TensorExport {
   std::vector<int64_t> changed_rows(const FileWeight& weight, const TensorInfo& tensor) {
     const TensorInfo& then = stored_of(*older_, weight.weight);
     if (then.dtype != tensor.dtype)
-      bad_input("--changed-since {}: has tables in {}, {} in {}", *config_.changed_since, name_of(then.dtype),
+      bad_input("--changed-since {} has tables in {}, {} in {}", *config_.changed_since, name_of(then.dtype),
                 name_, name_of(tensor.dtype));
     std::vector<bool> changed(static_cast<size_t>(tensor.global[0]), false);
     std::fill(changed.begin() + then.global[0], changed.end(), true);

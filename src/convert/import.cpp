@@ -57,7 +57,7 @@ void expect_safetensors(const fs::path& folder, const json& config) {
     if (plain && !first.empty()) kind = first;
   }
   bad_input(
-      "{} holds {}, a Python pickle, which is not read; write model.safetensors next to it with "
+      "{} holds {}, a Python pickle, which is not supported; write model.safetensors next to it with "
       "transformers, then run this again:\n"
       "  python3 -c 'from transformers import {} as Model\n"
       "Model.from_pretrained({}).save_pretrained({}, safe_serialization=True)'",

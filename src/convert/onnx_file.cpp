@@ -150,7 +150,7 @@ void OnnxFile::write(const Write& write) const {
   model.begin_bytes(7, bytes);
   constexpr size_t kMost = (size_t{1} << 31) - 1;
   if (model.text().size() + bytes > kMost)
-    bad_input("a file in the ONNX format has less than 2 GiB, and this model would be one of {:.2f} GiB",
+    bad_input("a file in the ONNX format has less than 2 GiB, but this model would take {:.2f} GiB",
               static_cast<double>(bytes) / (1 << 30));
   write(model.text());
   write(graph.text());

@@ -38,12 +38,12 @@ constexpr Encoding kEncodings[] = {{"\xff\xfe\0\0"sv, "UTF-32"},
 void expect_plain_text(std::string_view start, const std::string& path) {
   for (const Packed& packed : kPacked)
     if (start.starts_with(packed.start))
-      bad_input("{}: holds {} data, not text: decompress it first, for example with {}", path, packed.name,
+      bad_input("{} holds {} data, not text: decompress it first, for example with {}", path, packed.name,
                 packed.remedy);
   for (const Encoding& encoding : kEncodings)
     if (start.starts_with(encoding.mark))
       bad_input(
-          "{0}: is {1} text according to its byte-order mark; convert it to UTF-8: iconv -f {1} -t UTF-8",
+          "{0} is {1} text according to its byte-order mark; convert it to UTF-8: iconv -f {1} -t UTF-8",
           path, encoding.name);
 }
 

@@ -24,7 +24,7 @@ std::string prefix_of(std::string_view where) { return where.empty() ? "" : std:
 // colon.
 void check_limits(std::string_view text, std::string_view where, const JsonLimits& limits) {
   if (std::ssize(text) > limits.bytes)
-    bad_input("{}the JSON text has {} bytes, more than the {} it may have", prefix_of(where), text.size(),
+    bad_input("{}the JSON text has {} bytes; at most {} are allowed", prefix_of(where), text.size(),
               limits.bytes);
   int64_t values = 1;
   int depth = 0;
@@ -42,7 +42,7 @@ void check_limits(std::string_view text, std::string_view where, const JsonLimit
     values += c == ',' || c == ':' || c == '[' || c == '{' ? 1 : 0;
     depth += c == '[' || c == '{' ? 1 : c == ']' || c == '}' ? -1 : 0;
     if (depth > limits.depth)
-      bad_input("{}the JSON is nested more than {} levels deep, at byte {}", prefix_of(where), limits.depth,
+      bad_input("{}the JSON is nested more than {} levels deep at byte {}", prefix_of(where), limits.depth,
                 i);
     if (values > limits.values)
       bad_input("{}the JSON has more than {} values", prefix_of(where), limits.values);
@@ -99,7 +99,7 @@ json parse_json(std::string_view text, std::string_view where, const JsonLimits&
   try {
     return json::parse(text);
   } catch (const json::exception& error) {
-    bad_input("{}is not JSON: {}", prefix_of(where), printable(reason_of(error)));
+    bad_input("{}not JSON: {}", prefix_of(where), printable(reason_of(error)));
   }
 }
 
@@ -135,7 +135,7 @@ JsonView JsonView::item(size_t index) const {
 }
 
 std::string JsonView::text() const {
-  if (!value_->is_string()) refuse("a text");
+  if (!value_->is_string()) refuse("a string");
   return value_->get<std::string>();
 }
 

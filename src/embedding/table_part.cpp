@@ -149,7 +149,7 @@ void TablePart::begin_rows(std::span<const int32_t> rows, Stream& stream) {
 }
 
 void TablePart::begin_on_device(std::span<const int32_t> rows, Stream& stream) const {
-  check(begins_.has_value(), "rows of table {} cannot begin anew", table_.name);
+  check(begins_.has_value(), "rows of table {} cannot be initialised again", table_.name);
   std::vector<RowMove> moves;
   for (size_t first = 0; first < rows.size(); first += static_cast<size_t>(RowTransfer::kBegun)) {
     moves.clear();

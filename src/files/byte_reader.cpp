@@ -76,7 +76,7 @@ void skip_bytes(ByteReader& reader, int64_t count, const std::string& path) {
   while (count > 0) {
     const auto part = static_cast<size_t>(std::min<int64_t>(count, std::ssize(ignored)));
     const size_t got = reader.read(std::span(ignored).first(part));
-    if (got == 0) bad_input("{}: is shorter than it was: byte {} from its end was read before", path, count);
+    if (got == 0) bad_input("{} is shorter than it was: byte {} from its end was read before", path, count);
     count -= static_cast<int64_t>(got);
   }
 }

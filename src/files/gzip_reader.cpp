@@ -37,7 +37,7 @@ class GzipReader final : public ByteReader {
       if (status == Z_STREAM_END) {
         inside_ = false;
       } else if (status != Z_OK && status != Z_BUF_ERROR) {
-        bad_input("{}: is a damaged gzip file ({}, at byte {}): create it again, or leave it out",
+        bad_input("{} is a damaged gzip file ({}, at byte {}): create it again, or leave it out",
                   file_.path(), state_.msg != nullptr ? state_.msg : zError(status),
                   at_ - int64_t{state_.avail_in});
       }

@@ -28,11 +28,11 @@ struct Descriptor {
 MappedFile::MappedFile(const std::string& path) : path_(path) {
   const Descriptor file{open_input_file(path)};
   struct stat status {};
-  if (fstat(file.fd, &status) != 0) bad_input("{}: cannot be read: {}", path, std::strerror(errno));
+  if (fstat(file.fd, &status) != 0) bad_input("{} cannot be read: {}", path, std::strerror(errno));
   size_ = status.st_size;
   if (size_ == 0) return;  // an empty mapping is not allowed, and not needed
   void* memory = mmap(nullptr, static_cast<size_t>(size_), PROT_READ, MAP_SHARED, file.fd, 0);
-  if (memory == MAP_FAILED) bad_input("{}: cannot be mapped into memory: {}", path, std::strerror(errno));
+  if (memory == MAP_FAILED) bad_input("{} cannot be mapped into memory: {}", path, std::strerror(errno));
   data_ = static_cast<const std::byte*>(memory);
 }
 

@@ -53,18 +53,18 @@ std::optional<std::vector<int64_t>> sizes_of(std::string_view text) {
 NpyHeader::NpyHeader(std::string_view beginning, int64_t bytes, const std::string& name) {
   constexpr size_t kVersion = kNpyMagic.size();
   if (!beginning.starts_with(kNpyMagic) || beginning.size() < kVersion + 4)
-    bad_input("{}: is not an array of NumPy's format .npy", name);
+    bad_input("{} is not an array of NumPy's format .npy", name);
   const int version = static_cast<uint8_t>(beginning[kVersion]);
   const size_t length_bytes = version == 1 ? 2 : 4;
   if (version < 1 || version > 3)
-    bad_input("{}: has version {} of the format .npy; versions 1 to 3 are read", name, version);
+    bad_input("{} has version {} of the format .npy; versions 1 to 3 are read", name, version);
   const size_t begin = kVersion + 2 + length_bytes;
   size_t length = 0;
   for (size_t i = begin; i-- > kVersion + 2;)
     length = length << 8 | static_cast<uint8_t>(beginning[std::min(i, beginning.size() - 1)]);
   if (beginning.size() < begin || beginning.size() - begin < length) {
-    if (length > kMostBytes - begin) bad_input("{}: a header of {} bytes: it is damaged", name, length);
-    bad_input("{}: is truncated: it ends inside its header", name);
+    if (length > kMostBytes - begin) bad_input("{} is damaged: its header claims {} bytes", name, length);
+    bad_input("{} is truncated: it ends inside its header", name);
   }
   const std::string_view header = beginning.substr(begin, length);
   first_ = static_cast<int64_t>(begin + length);
@@ -92,12 +92,12 @@ NpyHeader::NpyHeader(std::string_view beginning, int64_t bytes, const std::strin
   int64_t count = empty ? 0 : 1;
   for (const int64_t size : shape_) {
     if (!empty && count > room / size_ / size)
-      bad_input("{}: has room for {} numbers, its shape is {}: it is damaged", name, room / size_,
+      bad_input("{} has room for {} numbers, its shape is {}: it is damaged", name, room / size_,
                 shape_text());
     count *= size;
   }
   if (count * size_ != room)
-    bad_input("{}: has {} bytes of numbers, its shape {} needs {}: it is damaged", name, room, shape_text(),
+    bad_input("{} has {} bytes of numbers, its shape {} needs {}: it is damaged", name, room, shape_text(),
               count * size_);
 }
 

@@ -88,16 +88,16 @@ class NpzRows final : public NpyRows {
   void fill(std::span<std::byte> out) {
     if (out.empty()) return;
     const la_ssize_t count = archive_read_data(archive_.get(), out.data(), out.size());
-    if (count < 0) bad_input("{}: cannot be read: {}", name(), text_of(archive_.get()));
-    if (static_cast<size_t>(count) < out.size()) bad_input("{}: is damaged: it ends too early", name());
+    if (count < 0) bad_input("{} cannot be read: {}", name(), text_of(archive_.get()));
+    if (static_cast<size_t>(count) < out.size()) bad_input("{} is damaged: it ends too early", name());
   }
 
   // libarchive compares sizes and checksum with the directory's when it is asked for more than there is.
   void expect_end() {
     std::array<std::byte, 1> more{};
     const la_ssize_t count = archive_read_data(archive_.get(), more.data(), more.size());
-    if (count < 0) bad_input("{}: is damaged: {}", name(), text_of(archive_.get()));
-    if (count > 0) bad_input("{}: is damaged: it has more bytes than the archive's directory says", name());
+    if (count < 0) bad_input("{} is damaged: {}", name(), text_of(archive_.get()));
+    if (count > 0) bad_input("{} is damaged: it has more bytes than the archive's directory says", name());
   }
 
   ArchiveHandle archive_;
@@ -116,7 +116,7 @@ NpzFile::NpzFile(const std::string& path) : path_(path) {
   if (bytes_ >= std::ssize(start)) file.read(std::as_writable_bytes(std::span(start)), 0);
   const std::string_view text(start.data(), start.size());
   if (text != "PK\3\4" && text != "PK\5\6")
-    bad_input("{}: is not a file of NumPy's format .npz, a zip archive", path);
+    bad_input("{} is not a file of NumPy's format .npz, a zip archive", path);
   const ArchiveHandle opened = open_archive(path);
   while (archive_entry* entry = next_member(opened.get(), path)) names_.push_back(name_of(entry));
 }
@@ -130,13 +130,13 @@ std::unique_ptr<NpyRows> NpzFile::open(std::string_view name) const {
   archive_entry* entry = next_member(opened.get(), path_);
   while (entry != nullptr && name_of(entry) != name) entry = next_member(opened.get(), path_);
   if (entry == nullptr)
-    bad_input("{}: has no array {}; there are {}", path_, name,
+    bad_input("{} has no array {}; there are {}", path_, name,
               printable(fmt::format("{}", fmt::join(names_, ", "))));
   const std::string shown = fmt::format("{}: {}", path_, name);
-  if (archive_entry_is_encrypted(entry) != 0) bad_input("{}: is encrypted, which is not read", shown);
+  if (archive_entry_is_encrypted(entry) != 0) bad_input("{} is encrypted, which is not supported", shown);
   const int64_t bytes = archive_entry_size(entry);
   if (bytes < 0 || bytes / kMostDeflated > bytes_)
-    bad_input("{}: is damaged: a file of {} bytes cannot hold {}", shown, bytes_, bytes);
+    bad_input("{} is damaged: a file of {} bytes cannot hold {}", shown, bytes_, bytes);
   return std::make_unique<NpzRows>(shown, std::move(opened), bytes);
 }
 

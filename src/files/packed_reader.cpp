@@ -92,7 +92,7 @@ class PackedReader final : public ByteReader {
   void expect_end() const {
     if (taken() < size_)
       bad_input(
-          "{}: is a damaged {} file (from byte {} on it is not {} data): create it again, or leave it out",
+          "{} is a damaged {} file (from byte {} on it is not {} data): create it again, or leave it out",
           file_.path(), form_.name, taken(), form_.name);
   }
 
@@ -116,19 +116,19 @@ class PackedReader final : public ByteReader {
     const char* text = archive_error_string(archive_.get());
     if (archive_errno(archive_.get()) == ENOMEM)
       bad_input(
-          "{}: decompressing this {} file takes more memory than there is, or than is allowed; compress it "
+          "{}: decompressing this {} file takes more memory than is available or allowed; compress it "
           "with a smaller dictionary",
           file_.path(), form_.name);
     if (const auto behind = bytes_behind_xz())
       bad_input(
-          "{}: is a damaged xz file (from byte {} on it is not xz data): create it again, or leave it out",
+          "{} is a damaged xz file (from byte {} on it is not xz data): create it again, or leave it out",
           file_.path(), *behind);
     if (taken() >= size_)
       bad_input(
           "{}: the {} file is truncated: it ends at byte {}, in the middle of its data; "
           "create it again, or leave it out",
           file_.path(), form_.name, size_);
-    bad_input("{}: is a damaged {} file ({}, at byte {}): create it again, or leave it out", file_.path(),
+    bad_input("{} is a damaged {} file ({}, at byte {}): create it again, or leave it out", file_.path(),
               form_.name, text != nullptr ? text : "unreadable", taken());
   }
 

@@ -18,7 +18,7 @@ namespace trifold {
 RawFile::RawFile(const std::string& path, Mode mode) : path_(path) {
   descriptor_ = mode == Mode::Create ? open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)
                                      : open_input_file(path);
-  if (descriptor_ < 0) bad_input("{}: cannot be written: {}", path, std::strerror(errno));
+  if (descriptor_ < 0) bad_input("{} cannot be written: {}", path, std::strerror(errno));
 }
 
 RawFile RawFile::temporary() {
@@ -51,7 +51,7 @@ void RawFile::write(std::span<const std::byte> bytes, int64_t offset) {
   while (!bytes.empty()) {
     const ssize_t done = pwrite(descriptor_, bytes.data(), bytes.size(), offset);
     if (done < 0 && errno == EINTR) continue;
-    if (done < 0) fail("{}: cannot be written: {}", path_, std::strerror(errno));
+    if (done < 0) fail("{} cannot be written: {}", path_, std::strerror(errno));
     bytes = bytes.subspan(static_cast<size_t>(done));
     offset += done;
   }
@@ -61,8 +61,8 @@ void RawFile::read(std::span<std::byte> bytes, int64_t offset) const {
   while (!bytes.empty()) {
     const ssize_t done = pread(descriptor_, bytes.data(), bytes.size(), offset);
     if (done < 0 && errno == EINTR) continue;
-    if (done < 0) fail("{}: cannot be read: {}", path_, std::strerror(errno));
-    if (done == 0) fail("{}: ends at byte {}, {} more were expected", path_, offset, bytes.size());
+    if (done < 0) fail("{} cannot be read: {}", path_, std::strerror(errno));
+    if (done == 0) fail("{} ends at byte {}, {} more were expected", path_, offset, bytes.size());
     bytes = bytes.subspan(static_cast<size_t>(done));
     offset += done;
   }

@@ -71,8 +71,8 @@ struct Tables {
 #endif
     if (count == 0)
       fail(
-          "this program was built for the processor of another host, with instructions that this one lacks; build "
-          "it with -DTRIFOLD_HOST_KERNELS=OFF");
+          "this program was built for the CPU of another host, with instructions that this one lacks; "
+          "build it with -DTRIFOLD_HOST_KERNELS=OFF");
   }
 
   void put(const OpTable& ops) {

@@ -48,8 +48,10 @@ void check_fit(const PretrainConfig& config, const StepOrder& order) {
   const int ranks = config.mesh.pipeline_model_parallel_size;
   const size_t rows = order.compute.size();
   if (rows != static_cast<size_t>(ranks))
-    bad_input("it has {} row{}, one a pipeline rank: give --pipeline-model-parallel-size {}, not {}", rows,
-              rows == 1 ? "" : "s", rows, ranks);
+    bad_input(
+        "it has {} row{}, but needs one for each pipeline rank: give "
+        "--pipeline-model-parallel-size {}, not {}",
+        rows, rows == 1 ? "" : "s", rows, ranks);
   const auto stages = static_cast<int64_t>(order.rank_of_stage.size());
   const int parts = config.mesh.pipeline_vocab_parts;
   const int64_t behind = parts > 1 ? parts : 0;
@@ -79,7 +81,7 @@ std::vector<int> ranks_of_stages(const Plan& plan) {
       ranks[stage] = static_cast<int>(rank);
     }
   const auto missing = std::find(ranks.begin(), ranks.end(), kNone);
-  if (missing != ranks.end()) bad_input("the plan computes nothing of stage {}", missing - ranks.begin());
+  if (missing != ranks.end()) bad_input("the plan has no computation of stage {}", missing - ranks.begin());
   return ranks;
 }
 
@@ -199,9 +201,8 @@ std::vector<int> offloaded_blocks(const PretrainConfig& config, const CutModel& 
     offloaded.push_back(std::min(end, stage.size() - 1));
   }
   if (wanted > most)
-    bad_input(
-        "--cpu-offloading-num-layers {} is more than the {} layers of the largest stage: give at most {}",
-        wanted, most, most);
+    bad_input("--cpu-offloading-num-layers {} is more than the layers of the largest stage: give at most {}",
+              wanted, most);
   if (std::all_of(offloaded.begin(), offloaded.end(), [](int blocks) { return blocks <= 0; }))
     bad_input(
         "--cpu-offloading-num-layers {} has no effect, because the last block of a stage is not off-loaded and no "

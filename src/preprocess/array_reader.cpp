@@ -44,7 +44,8 @@ ClickArrays arrays_of_npz(const std::string& path) {
   const NpzFile& file = *arrays.archives.emplace_back(std::make_unique<NpzFile>(path));
   if (!file.has("X_cat") && file.has("X_cat_t"))
     bad_input(
-        "{}: has X_cat_t with one row for each table, from dlrm's first pass: give the files of its last pass, "
+        "{} has X_cat_t with one row for each table, from dlrm's first pass: "
+        "give the files of its last pass, "
         "NAME_processed.npz or NAME_reordered.npz, which have X_cat",
         path);
   arrays.labels = file.open("y");
@@ -88,7 +89,7 @@ class ArrayReader final : public ClickReader {
     if (options.columns)
       bad_input("{}: arrays have no column names, so --label has no effect: leave it out", path);
     if (options.format != "auto")
-      bad_input("{}: is an array, which --data-format {} does not read: leave it out", path, options.format);
+      bad_input("{} is an array, which --data-format {} does not read: leave it out", path, options.format);
     if (labels.shape().empty() || labels.shape().size() > 2 ||
         (labels.shape().size() == 2 && labels.shape()[1] != 1))
       bad_input("{}: its shape is {}, one label for each sample is needed", labels.name(),
@@ -98,7 +99,7 @@ class ArrayReader final : public ClickReader {
     layout_.dense = columns_of(*arrays_.dense);
     layout_.tables = arrays_.ids ? columns_of(*arrays_.ids) : static_cast<int>(arrays_.bags.size());
     layout_.bags = static_cast<int>(arrays_.bags.size());
-    if (layout_.tables == 0) bad_input("{}: has no column of ids", arrays_.ids ? arrays_.ids->name() : path);
+    if (layout_.tables == 0) bad_input("{} has no column of ids", arrays_.ids ? arrays_.ids->name() : path);
     for (const auto& bag : arrays_.bags)
       if (const int ids = columns_of(*bag); ids > ClickFolder::kMostBagIds)
         bad_input("{}: its bags have {} ids; one has at most {}", bag->name(), ids, ClickFolder::kMostBagIds);
@@ -214,11 +215,11 @@ bool is_array_input(const std::string& path) { return path.ends_with(".npy") || 
 
 std::unique_ptr<ClickReader> open_array_reader(const std::string& path, const PreprocessOptions& options) {
   if (path.ends_with(kBagsEnding))
-    bad_input("{}: bags are given by the file of their labels, NAME{}, next to it", path, kLabelsEnding);
+    bad_input("{}: name the file of the labels, NAME{}, next to it, to give bags", path, kLabelsEnding);
   if (path.ends_with(".npz")) return std::make_unique<ArrayReader>(path, arrays_of_npz(path), options);
   if (!path.ends_with(kLabelsEnding))
     bad_input(
-        "{}: arrays are given by the file of their labels, NAME{}, next to NAME_dense.npy and NAME_sparse.npy",
+        "{}: name the file of the labels, NAME{}, next to NAME_dense.npy and NAME_sparse.npy, to give arrays",
         path, kLabelsEnding);
   return std::make_unique<ArrayReader>(path, arrays_beside(path), options);
 }

@@ -150,17 +150,18 @@ class NormFile {
     const int64_t at = in_block ? 4 : 0;
     for (size_t i = 0; i < header_.size(); ++i) {
       const auto value = number<int64_t>(at + static_cast<int64_t>(8 * i));
-      if (!value) bad_input("{}: has {} bytes, the header of a HugeCTR file has 64", path, file_.size());
+      if (!value) bad_input("{} has {} bytes, the header of a HugeCTR file has 64", path, file_.size());
       header_[i] = *value;
     }
     first_ = at + kBytes + at / 4;
     if (header_[0] != (in_block ? 1 : 0) || header_[1] < 1 || header_[2] < 0 || header_[3] < 0 ||
         header_[3] > kMostDense || header_[4] < 1 || header_[4] > kMostSlots)
       bad_input(
-          "{}: is not a Norm file of HugeCTR: its header says check {}, {} records, {} labels, {} dense numbers and {} slots",
+          "{} is not a Norm file of HugeCTR: its header says check {}, {} records, {} labels, "
+          "{} dense numbers and {} slots",
           path, header_[0], header_[1], header_[2], header_[3], header_[4]);
     if (header_[2] != 1)
-      bad_input("{}: has {} labels of a sample; files with one are read", path, header_[2]);
+      bad_input("{} has {} labels per sample; only files with one are supported", path, header_[2]);
     if (in_block && sum_of(4, 4 + kBytes) != number<uint8_t>(4 + kBytes))
       bad_input("{}: its header does not match the checksum after it: it is damaged", path);
   }
@@ -194,7 +195,7 @@ class NormReader final : public ClickReader {
     if (options.columns)
       bad_input("{}: a file of HugeCTR has no column names, so --label has no effect: leave it out", path);
     if (options.format != "auto")
-      bad_input("{}: is a file of HugeCTR, which --data-format {} does not read: leave it out", path,
+      bad_input("{} is a file of HugeCTR, which --data-format {} does not read: leave it out", path,
                 options.format);
     layout_.base = IdBase::Decimal;
     layout_.dense = static_cast<int>(file_.dense());
@@ -213,8 +214,7 @@ class NormReader final : public ClickReader {
   bool next(std::span<ClickPiece> pieces, ThreadPool& pool, const DropRule& drop) override {
     if (done_ == file_.records()) {
       if (at_ != size())
-        bad_input("{}: has {} bytes after its {} records", file_.file().path(), size() - at_,
-                  file_.records());
+        bad_input("{} has {} bytes after its {} records", file_.file().path(), size() - at_, file_.records());
       return false;
     }
     const int64_t count = std::min(file_.records() - done_, std::ssize(pieces) * kNormPieceSamples);
@@ -223,7 +223,7 @@ class NormReader final : public ClickReader {
       records.push_back(file_.sample_at(done_ + r, at_));
       at_ = records.back().end;
       if (layout_.bags == 0 && !records.back().one_each)
-        bad_input("{}: sample {} has another number of keys than one in a slot: the file was changed",
+        bad_input("{}: sample {} has a slot without exactly one key: the file was changed",
                   file_.file().path(), done_ + r);
     }
     pool.run([&](int worker) {

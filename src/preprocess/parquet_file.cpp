@@ -23,8 +23,8 @@ ParquetFile::ParquetFile(const std::string& path, int threads) : path_(path) {
   if (bytes_ == 0) bad_input("{}: the file is empty", path);
   std::array<char, 1024> why{};
   file_.reset(parquet_library(path).open(path.c_str(), threads, why.data(), why.size()));
-  if (!file_) bad_input("{}: cannot be read as Parquet: {}", path, why.data());
-  if (!file_->schema(schema_.out())) bad_input("{}: cannot be read as Parquet: {}", path, file_->problem());
+  if (!file_) bad_input("{} cannot be read as Parquet: {}", path, why.data());
+  if (!file_->schema(schema_.out())) bad_input("{} cannot be read as Parquet: {}", path, file_->problem());
   for (int64_t group = 0; group < file_->row_groups(); ++group) rows_ += file_->rows(group);
 }
 
@@ -65,7 +65,7 @@ bool ParquetFile::open_group() {
 std::optional<ParquetFile::Batch> ParquetFile::next() {
   while (true) {
     if (!stream_ && !open_group()) {
-      if (row_ != rows_) bad_input("{}: has {} rows, its footer says {}: it is damaged", path_, row_, rows_);
+      if (row_ != rows_) bad_input("{} has {} rows, its footer says {}: it is damaged", path_, row_, rows_);
       return std::nullopt;
     }
     auto values = std::make_shared<ArrowOwner<ArrowArray>>();

@@ -178,7 +178,7 @@ void ParquetReader::check_type(const TextColumn& column, const ArrowSchema& type
         "read: cast it",
         file_.path(), name, type_text(type));
   if (column.weighted && values != ArrowKind::Text && values != ArrowKind::Nothing)
-    bad_input("{}: column {} of --bag-weights is {}, not of texts with weights, like a:0.5", file_.path(),
+    bad_input("{}: column {} of --bag-weights is {}; it needs texts with weights, like a:0.5", file_.path(),
               name, type_text(type));
   if (!named && column.kind == TextColumn::Kind::Id &&
       (values == ArrowKind::Text || values == ArrowKind::Flag))
@@ -378,7 +378,7 @@ bool is_parquet_input(const std::string& path) { return path.ends_with(".parquet
 std::unique_ptr<ClickReader> open_parquet_reader(const std::string& path, const PreprocessOptions& options,
                                                  int threads) {
   if (options.format != "auto")
-    bad_input("{}: is a Parquet file, which --data-format {} does not read: leave it out", path,
+    bad_input("{} is a Parquet file, which --data-format {} does not read: leave it out", path,
               options.format);
   return std::make_unique<ParquetReader>(path, options, threads);
 }

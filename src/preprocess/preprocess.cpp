@@ -31,10 +31,10 @@ class PartialFolder {
   explicit PartialFolder(const std::string& target) : target_(target), path_(target + ".partial") {
     std::error_code error;
     if (std::filesystem::exists(target, error))
-      bad_input("{}: exists already; name another folder, or remove it", target);
+      bad_input("{} already exists; name another folder, or remove it", target);
     std::filesystem::remove_all(path_, error);
     if (!std::filesystem::create_directory(path_, error))
-      bad_input("{}: cannot be made: {}", path_, error ? error.message() : "it exists");
+      bad_input("{} cannot be created: {}", path_, error ? error.message() : "it exists");
   }
   ~PartialFolder() {
     std::error_code ignored;
@@ -109,7 +109,7 @@ class Job {
  private:
   [[noreturn]] void refuse_no_samples() const {
     const std::string malformed = result_.report.text();
-    bad_input("{}: {}", options_.inputs[0],
+    bad_input("{} {}", options_.inputs[0],
               malformed.empty() ? "contains no samples" : "has no valid line\n" + malformed);
   }
 
@@ -117,7 +117,7 @@ class Job {
     const PreprocessOptions& o = options_;
     if (o.inputs.empty()) bad_input("there is no input");
     if (o.max_ind_range < 0 || o.max_ind_range > int64_t{1} << 32)
-      bad_input("hashes modulo {}: they have 32 bits", o.max_ind_range);
+      bad_input("the range of hashes is {}; it must be from 0 to 2^32", o.max_ind_range);
     if (o.hash_ids && (o.max_ind_range < 1 || o.max_ind_range > ClickTable::kMaxRows))
       bad_input("ids that are hashes need a range to be taken modulo, from 1 to {}", ClickTable::kMaxRows);
     if (o.hash_ids && (o.dictionaries_of || o.frequency_threshold > 1))
@@ -126,8 +126,10 @@ class Job {
       bad_input("ids that are keys have no dictionary, no frequency threshold and no range");
     if (o.grow_dictionaries && !o.dictionaries_of) bad_input("there are no dictionaries to grow");
     if (!(o.drop_negatives >= 0 && o.drop_negatives < 1))
-      bad_input("the fraction of negatives to drop is {}; it must be in [0, 1)", o.drop_negatives);
-    if (o.frequency_threshold < 0) bad_input("a frequency threshold of {}", o.frequency_threshold);
+      bad_input("the fraction of negatives to drop is {}; it must be at least 0 and less than 1",
+                o.drop_negatives);
+    if (o.frequency_threshold < 0)
+      bad_input("the frequency threshold is {}; it must be 0 or more", o.frequency_threshold);
   }
 
   // Criteo's hashes have 32 bits, and so has any id modulo a range.
@@ -151,19 +153,19 @@ class Job {
                 paths_[0], name_of(layout_.base));
     if (!paths_.empty() &&
         (layout.dense != layout_.dense || layout.tables != layout_.tables || layout.bags != layout_.bags))
-      bad_input("{}: has {} dense columns and {} columns of ids ({} of bags), {} has {} and {} ({})", path,
+      bad_input("{} has {} dense columns and {} columns of ids ({} of bags), {} has {} and {} ({})", path,
                 layout.dense, layout.tables, layout.bags, paths_[0], layout_.dense, layout_.tables,
                 layout_.bags);
     const bool labeled = layout.labeled && layout.labels > 0;
     if (!paths_.empty() && labeled != result_.folder.labeled)
-      bad_input("{} has {}labels, {} has {}: give them apart", path, labeled ? "" : "no ", paths_[0],
-                labeled ? "none" : "some");
+      bad_input("{} has {}labels, {} has {}: preprocess them separately", path, labeled ? "" : "no ",
+                paths_[0], labeled ? "none" : "some");
     result_.folder.labeled = labeled;
     if (paths_.empty()) layout_ = layout;
     paths_.push_back(path);
     total_bytes_ += input->size();
     if (given_ && (given_->dense != layout.dense || std::ssize(given_->tables) != layout.tables))
-      bad_input("{}: has {} dense columns and {} columns of ids, {} has {} and {}", path, layout.dense,
+      bad_input("{} has {} dense columns and {} columns of ids, {} has {} and {}", path, layout.dense,
                 layout.tables, *options_.dictionaries_of, given_->dense, given_->tables.size());
   }
 

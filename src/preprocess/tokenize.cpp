@@ -93,7 +93,7 @@ class TokenizeJob {
     std::error_code ignored;
     if (std::filesystem::is_directory(options.input, ignored))
       bad_input(
-          "{}: is a folder; name one file of text or JSON lines, "
+          "{} is a folder; name one file of text or JSON lines, "
           "or train on the folder as it is: it is streamed",
           options.input);
     if (packing_of(options.input) != Packing::None)
@@ -101,7 +101,7 @@ class TokenizeJob {
           "{}: compressed files are not read here; decompress it first, "
           "or train on it directly, which streams it",
           options.input);
-    if (input_.size() == 0) bad_input("{}: is empty, there is nothing to tokenize", options.input);
+    if (input_.size() == 0) bad_input("{} is empty, there is nothing to tokenize", options.input);
     if (options.append_eod && !tokenizer.eod())
       bad_input("--append-eod: the tokenizer has no token that ends a document; leave it out");
     const std::vector<std::string> keys =
@@ -175,7 +175,7 @@ class TokenizeJob {
   void add_json(std::string_view line, int64_t number) {
     const nlohmann::json object =
         parse_json(line, fmt::format("{}:{}", options_.input, number), kJsonLineLimits);
-    if (!object.is_object()) bad_input("{}:{}: is not a JSON object", options_.input, number);
+    if (!object.is_object()) bad_input("{}:{} is not a JSON object", options_.input, number);
     for (size_t k = 0; k < outputs_.size(); ++k) {
       const auto value = object.find(options_.json_keys[k]);
       if (value == object.end())

@@ -25,9 +25,9 @@ void check_bags(const ClickSource& source, int64_t samples, int64_t host_bytes) 
   const std::optional<int64_t> sample = source.longest_bag(largest);
   constexpr double kGib = 1 << 30;
   bad_input(
-      "two batches of {} samples need {:.1f} GiB for their ids, as there is room for the longest bag in each "
-      "sample; this "
-      "host has {:.1f} GiB. Most are of table {}, {} ids a sample{}: give a smaller --global-batch-size, or "
+      "two batches of {} samples need {:.1f} GiB for their ids, because each sample has room for the longest "
+      "bag; this host has {:.1f} GiB. Most are of table {}, {} ids a sample{}: "
+      "give a smaller --global-batch-size, or "
       "preprocess "
       "the data with --max-bag N, which keeps the first N ids of a bag",
       samples, static_cast<double>(ids) * kBatches * static_cast<double>(bytes_of_id * samples) / kGib,

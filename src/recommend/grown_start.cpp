@@ -42,7 +42,7 @@ void check_growth(const CheckpointReader& reader, const std::string& data, const
   const std::vector<std::string> differences = click_differences({name, grown}, {data, schema});
   if (!differences.empty())
     bad_input(
-        "{} was trained on other clicks than {}:\n  {}\nPreprocess the data with --dictionaries-of the folder "
+        "{} was trained on clicks other than {}:\n  {}\nPreprocess the data with --dictionaries-of the folder "
         "that it was trained on, and --grow-dictionaries",
         name, data, fmt::join(differences, "\n  "));
 }

@@ -43,8 +43,10 @@ void check_labels_of(const RecommendConfig& config, const ClickSchema& schema) {
       bad_input("--batch-norm is for models of one label; the samples have {}: leave it out",
                 schema.labels.size());
     if (model.multi_task == MultiTask::Mmoe && model.top_mlp.numbers().size() < 2)
-      bad_input("--multi-task mmoe: --top-mlp {} has no hidden layer, of which the experts consist",
-                model.top_mlp.text());
+      bad_input(
+          "--multi-task mmoe needs hidden layers for its experts, and --top-mlp {} has none: "
+          "give it two widths or more",
+          model.top_mlp.text());
     return;
   }
   const std::pair<const char*, bool> options[] = {

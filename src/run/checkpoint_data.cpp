@@ -34,7 +34,7 @@ void check_training_data(const CheckpointMeta& meta, const std::string& name, co
 std::string data_bookmark(const CheckpointMeta& meta) {
   const auto found = meta.state.find("data");
   if (found == meta.state.end()) return {};
-  if (!found->is_string()) bad_input("the checkpoint's place in the data cannot be read: it is not a text");
+  if (!found->is_string()) bad_input("the checkpoint's place in the data cannot be read: it is not a string");
   return found->get<std::string>();
 }
 
@@ -44,7 +44,7 @@ void open_at_place(const CheckpointMeta& meta, const DataSource& source, bool ma
     if (!may_differ && meta.consumed_samples > 0 && !source.bookmark(0).empty())
       bad_input(
           "the checkpoint's position does not exist in these training data, because it was trained on "
-          "others: give the same, or start anew from its weights with --finetune");
+          "others: give the same, or start a new run from its weights with --finetune");
     return;
   }
   try {

@@ -53,7 +53,7 @@ void check_device(const MeshConfig& config) {
 }
 
 void expect_no_device(const MeshConfig& config, std::string_view what) {
-  if (on_cuda(config.device)) bad_input("{} computes on the processor so far: use --device cpu", what);
+  if (on_cuda(config.device)) bad_input("{} runs on CPUs only so far: use --device cpu", what);
 }
 
 }  // namespace trifold

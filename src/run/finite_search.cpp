@@ -121,7 +121,7 @@ std::string FiniteSearch::verdict(Stream& stream) {
   const Finding& first = *std::min_element(all.begin(), all.end(),
                                            [](const Finding& a, const Finding& b) { return a.before(b); });
   if (first.found == 0)
-    return "when computed again, every number of the step was finite: a processor or memory failed the first "
+    return "when computed again, every number of the step was finite: a CPU or memory failed the first "
            "time, or ranks raced";
   return fmt::format("the first number that is not finite appears {}", describe(first));
 }

@@ -86,7 +86,7 @@ class Evaluations {
     if (run_.stop_agreed()) {
       if (keeps_best_) run_.best().leave_out(run_.state().steps_done());
       if (observer_ != nullptr)
-        observer_->on_warning("the evaluation was left out, as a signal asks the run to stop");
+        observer_->on_warning("the evaluation was skipped, because a signal asked the run to stop");
       return false;
     }
     add(evaluation);

@@ -246,10 +246,11 @@ void compare_copies(Communicator& world, const OpTable& ops, Stream& stream,
   const std::string found = verdict(gather_texts(
       world, "finding the copies that differ", [&] { return lines_of(held, hashes, balance, ops, stream); }));
   throw Error(
-      fmt::format("{}: replicas of tensors on several ranks differ: {}. Memory or arithmetic "
-                  "of a host has failed, or its ranks compute with other kernels; nothing of this step was "
-                  "saved (--check-replicas 0 switches the comparison off)",
-                  when, found),
+      fmt::format(
+          "{}: replicas of tensors on several ranks differ: {}. The memory or arithmetic of a host has "
+          "failed, or ranks use different kernels; nothing of this step was "
+          "saved (--check-replicas 0 turns the comparison off)",
+          when, found),
       ErrorKind::Agreed);
 }
 

@@ -193,7 +193,7 @@ Error RunSaver::not_finite(int64_t step, const Error& error, const LoadedStart& 
   std::string text = error.what();
   if (notes_.not_finite(step, text, error.kind() != ErrorKind::Agreed))
     text += fmt::format(
-        ". It was the first step after the checkpoint of step {}: the next run with --auto-resume goes on "
+        ". It was the first step after the checkpoint of step {}: the next run with --auto-resume continues "
         "from an older one",
         step - 1);
   if (std::find(loaded.passed_over.begin(), loaded.passed_over.end(), step - 1) != loaded.passed_over.end())

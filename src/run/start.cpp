@@ -26,11 +26,11 @@ void check_newest(const CheckpointConfig& config, int64_t first_step) {
   if (config.load == save && config.finetune)
     bad_input(
         "--save {} holds a checkpoint of step {} already, and --finetune begins at step 0: give another "
-        "--save, or leave out --finetune to go on from it",
+        "--save, or leave out --finetune to continue from it",
         save, newest);
   bad_input(
-      "--save {} holds a checkpoint of step {} already, and this run starts after step {}: give --load {} to "
-      "go on from it, or another --save",
+      "--save {} holds a checkpoint of step {} already, and this run starts after step {}: "
+      "give --load {} to continue from it, or another --save",
       save, newest, first_step, save);
 }
 
@@ -41,8 +41,8 @@ void check_not_emptied(const std::string& save) {
   if (!std::filesystem::is_regular_file(latest, missing)) return;
   const std::string name = first_bytes(latest, kMostShownBytes);
   bad_input(
-      "--auto-resume: {} says that checkpoints were saved in {}, the last one as {}, but none is there: put "
-      "it back, give another --save, or remove {} to begin anew",
+      "--auto-resume: {} says that checkpoints were saved in {}, the last one as {}, but none is there: "
+      "put them back, give another --save, or remove {} to start a new run",
       latest.string(), save, printable(name.substr(0, name.find('\n'))), latest.string());
 }
 
@@ -58,12 +58,11 @@ void check_not_first_launch(const CheckpointConfig& config) {
   std::error_code missing;
   if (!checkpoints_in(*config.load).empty() || fs::exists(fs::path(*config.load) / kManifestName, missing))
     return;
-  bad_input("--load {}: the folder holds no checkpoint yet; {}", *config.load,
-            config.auto_resume
-                ? "leave out --load: --auto-resume goes on from the folder of --save as soon as "
-                  "it holds one"
-                : "give --auto-resume instead of --load, and the same line starts the run and "
-                  "later goes on with it");
+  bad_input(
+      "--load {}: the folder holds no checkpoint yet; {}", *config.load,
+      config.auto_resume
+          ? "leave out --load: --auto-resume continues from the folder of --save once it holds one"
+          : "give --auto-resume instead of --load, and the same command starts the run and later continues it");
 }
 
 // The newest checkpoint of a folder that can be read and whose first step is not known to have been not
@@ -118,9 +117,10 @@ void check_not_marked(const RunStart& start, const CheckpointConfig& config) {
   if (first.outcome != FirstStep::Outcome::NotFinite) return;
   std::string remedy;
   if (config.save && are_alike(*config.save, *start.from))
-    remedy = "give --auto-resume instead of --load to go on from the newest checkpoint before it, or give ";
+    remedy =
+        "give --auto-resume instead of --load to continue from the newest checkpoint before it, or give ";
   else if (const auto older = newest_unmarked(*start.from))
-    remedy = fmt::format("give --load {} to go on from the newest checkpoint before it, or give ", *older);
+    remedy = fmt::format("give --load {} to continue from the newest checkpoint before it, or give ", *older);
   bad_input(
       "--load {}: the first step from {}, its newest checkpoint, was not finite ({}): {}--load {} to "
       "try that one again",

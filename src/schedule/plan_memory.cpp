@@ -153,7 +153,7 @@ void check_memory(const Plan& plan, const std::vector<RowMemory>& rows, const st
   const auto over =
       std::count_if(rows.begin(), rows.end(), [&](const RowMemory& row) { return row.peak > limit; });
   bad_input(
-      "rank {} needs {} of memory, {} more than the limit of {}, at {}, {:.4g} s after the beginning: {} for "
+      "rank {} needs {} of memory, {} more than the limit of {}, at {}, {:.4g} s after the start: {} for "
       "weights, gradients and optimizer ({} weight version{}) and {} for {} micro-batches in flight; {} of "
       "{} ranks are over the limit. {}",
       rank, bytes_text(worst->peak), bytes_text(worst->peak - limit), bytes_text(limit),

@@ -148,7 +148,7 @@ void check_table_step(const RankPlan& row, const TableStepShape& shape) {
       bad_input("the plan is wrong at action {}, {}: it {}", i + 1, to_string(row[i]), why);
     };
     if (rule == rules.end()) wrong("does not belong to a step of this model");
-    if (place_of(row, row[i]) != i) wrong("is there twice");
+    if (place_of(row, row[i]) != i) wrong("occurs twice");
     for (const Action& needed : rule->needs)
       if (place_of(row, needed) > i) wrong(fmt::format("comes before {}", to_string(needed)));
   }

@@ -32,7 +32,7 @@ std::vector<TaskSample> class_samples(const std::vector<LabeledText>& texts,
       bad_input("--seq-length {} leaves no room for a text: give at least 8", seq_length);
     const auto label = std::find(classes.begin(), classes.end(), text.label);
     if (label == classes.end())
-      bad_input("the label '{}' is none of the classes: {}", text.label, fmt::join(classes, ", "));
+      bad_input("the label '{}' is not one of the classes: {}", text.label, fmt::join(classes, ", "));
     first.clear();
     second.clear();
     tokenizer.encode(text.text, first);
@@ -81,7 +81,7 @@ void TaskSamples::open_at(const std::string& bookmark) const {
   if (bookmark != fingerprint_)
     bad_input(
         "the checkpoint was trained on other samples than --train-data makes now: give the same file and "
-        "options (--seq-length, --doc-stride, --max-query-length), or start anew from its weights");
+        "options (--seq-length, --doc-stride, --max-query-length), or start a new run from its weights");
 }
 
 const TaskSample& TaskSamples::sample(int64_t index) const {

@@ -80,7 +80,7 @@ std::string DocumentTokens::text_of_json(std::string_view line, const RawDocumen
               json_key_);
   }
   if (!object.is_object())
-    bad_input("{}: is not a JSON object; each line must be one with its text in the field \"{}\"", place(),
+    bad_input("{} is not a JSON object; each line must be one with its text in the field \"{}\"", place(),
               json_key_);
   const auto value = object.find(json_key_);
   if (value == object.end()) {

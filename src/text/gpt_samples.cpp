@@ -17,7 +17,7 @@ GptIndices indices_of(const IndexedDataset& dataset, Interval part, Split split,
     bad_input("--seed {}: the sample order of .bin/.idx files is made with a 32-bit seed; use at most {}",
               seed, std::numeric_limits<uint32_t>::max());
   if (dataset.sequences() > std::numeric_limits<int32_t>::max())
-    bad_input("{}: has {} sequences; the sample order counts them in 32 bits", dataset.prefix(),
+    bad_input("{} has {} sequences; the sample order counts them in 32 bits", dataset.prefix(),
               dataset.sequences());
   std::vector<int32_t> sequences(static_cast<size_t>(part.size()));
   std::iota(sequences.begin(), sequences.end(), static_cast<int32_t>(part.begin));

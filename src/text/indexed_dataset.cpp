@@ -77,14 +77,13 @@ void IndexedDataset::check_header() {
     bad_input("{}: truncated: has {} bytes, the header alone needs {}", file, index_.size(),
               kIndexHeaderBytes);
   if (std::memcmp(bytes.data(), kIndexMagic.data(), kIndexMagic.size()) != 0)
-    bad_input("{}: is not the index of an indexed data set: it does not start with \"MMIDIDX\"", file);
+    bad_input("{} is not the index of an indexed data set: it does not start with \"MMIDIDX\"", file);
   const auto version = load<uint64_t>(bytes, 9);
-  if (version != kIndexVersion)
-    bad_input("{}: has format version {}; only version 1 is known", file, version);
+  if (version != kIndexVersion) bad_input("{} has format version {}; only version 1 is known", file, version);
   const auto code = load<uint8_t>(bytes, 17);
   const std::optional<TokenType> type = token_type_of_code(code);
   if (!type)
-    bad_input("{}: has element type code {}, which is not a type for tokens (1 to 5 or 8)", file, code);
+    bad_input("{} has element type code {}, which is not a type for tokens (1 to 5 or 8)", file, code);
   type_ = *type;
 
   const auto sequences = load<uint64_t>(bytes, 18);
@@ -97,7 +96,7 @@ void IndexedDataset::check_header() {
   documents_ = static_cast<int64_t>(indices) - 1;
   const int64_t expected = kIndexHeaderBytes + 12 * sequences_ + 8 * (documents_ + 1);
   if (index_.size() == expected + sequences_ && sequences_ > 0)
-    bad_input("{}: is a multimodal index (one mode byte a sequence follows); only text is supported", file);
+    bad_input("{} is a multimodal index (one mode byte a sequence follows); only text is supported", file);
   if (index_.size() != expected)
     bad_input("{}: {}: {} sequences and {} document indices need {} bytes, the file has {}", file,
               index_.size() < expected ? "truncated" : "too long", sequences_, indices, expected,
@@ -120,7 +119,7 @@ void IndexedDataset::check_sequences() {
     position += length * size_of(type_);
   }
   if (data_.size() != position)
-    bad_input("{}: does not match its index: {} says {} bytes ({} tokens of type {}), the file has {}",
+    bad_input("{} does not match its index: {} says {} bytes ({} tokens of type {}), the file has {}",
               data_.path(), index_.path(), position, position / size_of(type_), name_of(type_), data_.size());
   tokens_ = position / size_of(type_);
 }

@@ -22,7 +22,7 @@ void put(std::ostream& out, const T& value) {
 
 void rename_file(const std::string& from, const std::string& to) {
   if (std::rename(from.c_str(), to.c_str()) != 0)
-    fail("{}: cannot be renamed to {}: {}", from, to, std::strerror(errno));
+    fail("{} cannot be renamed to {}: {}", from, to, std::strerror(errno));
 }
 
 }  // namespace
@@ -37,7 +37,7 @@ IndexedWriter::IndexedWriter(const std::string& prefix, TokenType type)
   if (!folder.empty() && !std::filesystem::is_directory(folder, ignored))
     bad_input("{}: the folder {} does not exist", prefix, folder.string());
   data_.open(data_name_, std::ios::binary | std::ios::trunc);
-  if (!data_) bad_input("{}: cannot be written: {}", data_name_, std::strerror(errno));
+  if (!data_) bad_input("{} cannot be written: {}", data_name_, std::strerror(errno));
 }
 
 IndexedWriter::~IndexedWriter() {

@@ -37,11 +37,11 @@ std::string write(const nlohmann::json& json) {
 
 void check_stream(const JsonView& json, const StreamOptions& options) {
   const std::string& path = options.files->files().front().path;
-  static const char* const kAdvice = "or start anew from the weights with --finetune";
+  static const char* const kAdvice = "or start a new run from the weights with --finetune";
   if (json.at("files").text() != options.files->fingerprint())
     bad_input(
-        "{}: the files are not those that the checkpoint was trained on (their names or sizes changed), so "
-        "the run cannot go on in them; give the same files, {}",
+        "{}: the files are not those that the checkpoint was trained on (their names or sizes changed), "
+        "so the run cannot continue in them; give the same files, {}",
         path, kAdvice);
   const nlohmann::json own = nlohmann::json::parse(write(identity(options)));
   for (const Field& field : kFields)
@@ -87,8 +87,8 @@ BlockStart read_bookmark(const std::string& bookmark, const StreamOptions& optio
   const nlohmann::json json = parse_json(bookmark, kUnreadable);
   if (json.is_array())
     bad_input(
-        "{}: the checkpoint was trained on a blend of {} paths; give the same --data-path, or start anew "
-        "from its weights with --finetune",
+        "{}: the checkpoint was trained on a blend of {} paths; give the same --data-path, "
+        "or start a new run from its weights with --finetune",
         options.files->files().front().path, json.size());
   const JsonView view(json, kUnreadable);
   check_stream(view, options);

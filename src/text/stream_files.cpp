@@ -135,7 +135,7 @@ const StreamFile& StreamFiles::file_of(int64_t part) const {
 void read_part(const StreamFile& of, int64_t part, std::string& text, int64_t& offset) {
   const RawFile file(of.path, RawFile::Mode::Read);
   if (file.size() < of.size)
-    bad_input("{}: has {} bytes now and had {} when the run began; files must stay as they are", of.path,
+    bad_input("{} has {} bytes now and had {} when the run began; files must stay as they are", of.path,
               file.size(), of.size);
   const int64_t nominal = (part - of.first_part) * StreamFiles::kPart;
   offset = boundary(file, of, nominal);

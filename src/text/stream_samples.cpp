@@ -30,9 +30,10 @@ class StreamSamples::Maker {
     if (found) return found;
     if (error_) rethrow_copy(error_);
     fail(
-        "{}: sample {} of the streamed text did not arrive within {} minutes; the stream is at sample {}. Is "
-        "the storage slow, or does the run go on from a checkpoint of other data, so that all text before "
-        "has to be tokenized again?",
+        "{}: sample {} of the streamed text did not arrive within {} minutes; "
+        "the stream is at sample {}. The "
+        "storage may be slow, or the run continues from a checkpoint of other data, so that all earlier text "
+        "must be tokenized again",
         options_.files->files().front().path, index, kPatience.count(), reached_);
   }
 

@@ -74,7 +74,7 @@ struct HuggingFaceTokenizer::Model {
     expect_plain_text(content, file);
     json = parse_json(content, file, kTokenizerLimits);
     if (!json.is_object() || !json.contains("model") || !json["model"].is_object())
-      bad_input("{}: is not a tokenizer.json of Hugging Face: a JSON object with a \"model\" is expected",
+      bad_input("{} is not a tokenizer.json of Hugging Face: a JSON object with a \"model\" is expected",
                 file);
     fingerprint = model_fingerprint("huggingface", content);
   }

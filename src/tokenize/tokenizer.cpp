@@ -41,13 +41,13 @@ std::string ByteTokenizer::decode(std::span<const int32_t> ids) const {
 SentencePieceTokenizer::SentencePieceTokenizer(const std::string& model_file)
     : file_(model_file), processor_(std::make_unique<sentencepiece::SentencePieceProcessor>()) {
   const MappedFile file(model_file);
-  if (file.size() == 0) bad_input("{}: is empty, not a SentencePiece model", model_file);
+  if (file.size() == 0) bad_input("{} is empty, not a SentencePiece model", model_file);
   if (file.size() > kMostModelBytes)
-    bad_input("{}: has {} bytes, more than the {} that a SentencePiece model may have", model_file,
+    bad_input("{} has {} bytes, more than the {} that a SentencePiece model may have", model_file,
               file.size(), kMostModelBytes);
   const std::string_view content = file.text();
   const auto status = processor_->LoadFromSerializedProto(content);
-  if (!status.ok()) bad_input("{}: is not a SentencePiece model: {}", model_file, status.ToString());
+  if (!status.ok()) bad_input("{} is not a SentencePiece model: {}", model_file, status.ToString());
   fingerprint_ = model_fingerprint("sentencepiece", content);
 }
 

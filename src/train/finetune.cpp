@@ -33,7 +33,7 @@ ModelConfig tuned_model(const FinetuneConfig& config, const CheckpointModel& fro
   if (!family_of_model(model).has_tasks)
     bad_input("{} is not a BERT: --load needs one from `pretrain --model-type bert`", from.directory);
   if (has_task_head(model) && model.bert_head != head_of(*config.task))
-    bad_input("{} was tuned for another task than --task {}", from.directory, name_of(*config.task));
+    bad_input("{} was tuned for a task other than --task {}", from.directory, name_of(*config.task));
   if (!has_task_head(model) && !config.train_data)
     bad_input("{} was not tuned for a task: give --train-data FILE to do so", from.directory);
   model.seq_length = config.seq_length.value_or(model.seq_length);

@@ -143,7 +143,7 @@ class History(PreprocessTest):
         stored["tables"][2]["shares"] = "user"
         manifest.write_text(json.dumps(stored))
         _, err = self.trifold("recommend", "--train-data", "clicks", *MODEL, "--train-iters", 1, status=2)
-        self.assertIn('clicks/clicks.json: table history "shares" user, which is not a table', err)
+        self.assertIn('clicks/clicks.json: table history "shares" user, which must be a table', err)
 
 
 if __name__ == "__main__":

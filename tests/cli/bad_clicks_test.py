@@ -86,12 +86,12 @@ HEADERS = (
     ("--data-format csv", "label,I2,C1", "the header lacks a column before I2"),
     ("--data-format csv", "label,click,C1", "the header has 2 columns of labels"),
     ("--data-format csv", "label,age,user", "the header names no column of ids (C1, C2 ... or cat_0, cat_1 ...)"),
-    ("--label y --sparse user", "label,user", "--label names the column 'y', the header has label, user"),
-    ("--label y --sparse user", "y,item", "--sparse names the column 'user', the header has y, item"),
+    ("--label y --sparse user", "label,user", "--label names the column 'y', but the header has label, user"),
+    ("--label y --sparse user", "y,item", "--sparse names the column 'user', but the header has y, item"),
     ("--label y --sparse user", "y;user", "the header has y;user: give --separator if these are several names"),
     ("--label y --sparse user", "y,user,user", "the header has the column 'user' 2 times"),
-    ("--label y --dense age --sparse user", "y,user", "--dense names the column 'age', the header has y, user"),
-    ("--label y --sparse user --bag tags:|", "y,user", "--bag names the column 'tags', the header has y, user"),
+    ("--label y --dense age --sparse user", "y,user", "--dense names the column 'age', but the header has y, user"),
+    ("--label y --sparse user --bag tags:|", "y,user", "--bag names the column 'tags', but the header has y, user"),
 )
 
 

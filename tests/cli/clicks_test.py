@@ -113,7 +113,7 @@ class Clicks(ProgramTest):
                                     ("--table-rows", "12-6-6", "has 2 tables, --table-rows has 3 numbers"),
                                     ("--dense-transform", "log1p", "its dense transform is log3"),
                                     ("--id-policy", "modulo", "--id-policy modulo has no effect"),
-                                    ("--dense-features", 13, "dense features: it has 1, but --dense-features is 13"),
+                                    ("--dense-features", 13, "it has 1 dense feature, but --dense-features is 13"),
                                     ("--table-max-ids", 2, "leave out --table-max-ids")):
             self.refused("--train-data", "c", option, value, words=[word])
         self.recommend("--train-data", "c", "--table-rows", "12-6", "--dense-transform", "log3", "--id-policy", "error",

@@ -137,7 +137,7 @@ class Direct(ProgramTest):
         for data, options, words in (
                 ("narrow.csv", (), "names the column 'item'"),
                 ("nowhere.csv", (), "nowhere.csv"),
-                ("two.csv", ("--dictionaries-of", "nowhere"), "nowhere: is no folder of clicks: there is no nowhere/clicks.json"),
+                ("two.csv", ("--dictionaries-of", "nowhere"), "nowhere is not a folder of clicks: it has no nowhere/clicks.json"),
                 ("two.csv", ("--dictionaries-of", "hash1"), "was not trained on clicks like those of two.csv"),
                 ("dictionary2", ("--dictionaries-of", "dictionary1"), "--dictionaries-of dictionary1 has no effect on dictionary2"),
                 ("two.csv", ("--id-policy", "modulo"), "--id-policy modulo has no effect")):

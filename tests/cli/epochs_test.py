@@ -61,7 +61,7 @@ class Epochs(ProgramTest):
 
     def test_no_validation_sample_counts_twice(self):
         _, err = self.train("--eval-interval", 13, "--eval-iters", 50)
-        self.assertIn("2 samples each time, all of the validation part: --eval-iters asks for 200", err)
+        self.assertIn("2 samples each time, the whole validation part: --eval-iters asks for 200", err)
         self.assertIn("(64 tokens", err)
         self.train("--save", "d")
         out, err = self.trifold("evaluate", "--load", "d", "--data-path", "text.txt", "--split", "90,10,0",

@@ -119,7 +119,7 @@ class Finetune(ProgramTest):
         exact = 100 * sum(predictions[name] in texts for name, texts in right.items()) / len(right)
         self.assertLessEqual(exact, self.scores("log.jsonl", "exact_match")[-1] + 1e-9)
         _, text = self.ask("--load", "tuned", "--valid-data", "x.tsv", status=2)
-        self.assertIn("was tuned for another task than --task classify", text)
+        self.assertIn("was tuned for a task other than --task classify", text)
         _, text = self.trifold("evaluate", "--load", "tuned", "--data-path", "text", status=2)
         self.assertIn("trifold finetune --load tuned --valid-data FILE", text)
 
@@ -152,7 +152,7 @@ class Finetune(ProgramTest):
         for arguments, part in (
                 (["--load", "bert"], "give --train-data FILE to tune the model"),
                 (["--load", "bert", "--valid-data", "train.tsv"], "--lr has no effect without --train-data"),
-                (["--load", "bert", "--train-data", "nothing.tsv", "--train-iters", 3], "nothing.tsv: cannot be opened"),
+                (["--load", "bert", "--train-data", "nothing.tsv", "--train-iters", 3], "nothing.tsv cannot be opened"),
                 (["--load", "bert", "--train-data", "train.tsv"], "--train-iters"),
                 (["--load", "bert", "--train-data", "train.tsv", "--train-iters", 3, "--doc-stride", 5],
                  "--doc-stride has no effect with --task classify"),
@@ -170,7 +170,7 @@ class Finetune(ProgramTest):
                            status=2)
         for option in unused:
             self.assertIn(f"{option} has no effect without --train-data FILE", text)
-        for line, part in (('["a"]', "is not a JSON object such as"), ("{", "is not JSON"),
+        for line, part in (('["a"]', "is not a JSON object such as"), ("{", "not JSON"),
                            ('{"label": "x"}', 'the object has no field "text"'),
                            ('{"text": "a"}', 'the object has no field "label"'),
                            ('{"text": "a", "text_b": null, "label": 1}', 'the field "text_b" is not a string')):

@@ -71,7 +71,7 @@ class HostileFiles(ProgramTest):
                 ({**good, "state": "DEEP"}, ["inspect", "run"], ["nested more than"]),
                 (changed("model", "vocab_size", None), generate, ["vocab_size"]),
                 (changed("state", "tokenizer", 3), generate, ["tokenizer"]),
-                (changed("state", "dtype", None), generate, ["dtype is null; a text is needed"]),
+                (changed("state", "dtype", None), generate, ["dtype is null; a string is needed"]),
                 (changed("config", "global_batch_size", "4"), resume, ["config: global_batch_size", "a whole number"]),
                 ({**good, "consumed_samples": 5}, resume, ["is damaged: its manifest says 5 samples for 1 steps of 4"]),
                 (changed("state", "loss_scaler", 5), resume, ["loss_scaler is 5; an object is needed"]),

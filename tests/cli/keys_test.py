@@ -291,7 +291,7 @@ class Keys(ProgramTest):
         self.assertIn("trifold score predicts with it", stderr)
         for options, words in ((("--dictionaries-of", "plain"), "--dictionaries-of plain has no effect with --ids keys"),
                                (("--frequency-threshold", 2), "recommend --key-admission counts"),
-                               (("--max-ind-range", 100), "--max-ind-range 100 would make different values the same"),
+                               (("--max-ind-range", 100), "--max-ind-range 100 would give different values the same key"),
                                (("--dense-transform", "logmin"), "--ids keys has none")):
             _, stderr = self.trifold("preprocess", "--input", "one.csv", "--output", "x", *COLUMNS, *options, status=2)
             self.assertIn(words, stderr)

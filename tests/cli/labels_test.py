@@ -129,7 +129,7 @@ class Labels(ProgramTest):
         self.assertIn("'1,0' is not a list of numbers above 0", refused("--label-weights", "1,0"))
         self.assertIn("--tower-mlp 6-2 does not end with 1", refused("--tower-mlp", "6-2"))
         self.assertIn("--mmoe-experts has no effect with --multi-task shared-bottom", refused("--mmoe-experts", 3))
-        self.assertIn("--top-mlp 1 has no hidden layer", refused("--multi-task", "mmoe", "--top-mlp", "1"))
+        self.assertIn("--multi-task mmoe needs hidden layers for its experts, and --top-mlp 1 has none", refused("--multi-task", "mmoe", "--top-mlp", "1"))
         self.trifold("preprocess", "--input", "train.csv", "--output", "one", "--label", "click", "--dense", "n", "--sparse", "user,item",
                      "--max-malformed", 1, "--threads", 1)
         _, stderr = self.trifold("recommend", "--train-data", "one", *MODEL, "--multi-task", "mmoe", status=2)

@@ -68,7 +68,7 @@ class Length(ProgramTest):
                GOLDEN / "hf_tokenizers" / "gpt2.json"]
         documents = ["--reset-attention-mask", "--reset-position-ids", "--eod-mask-loss"]
         _, text = self.pretrain(*run, *documents, data="text.jsonl")
-        ratio = re.search(r"documents   the busiest context rank has (\d\.\d\d) times the mean pairs", text)
+        ratio = re.search(r"documents   the busiest context rank has (\d\.\d\d) times the mean number of query-key pairs", text)
         self.assertTrue(ratio, text)
         self.assertGreaterEqual(float(ratio[1]), 1)
         _, text = self.pretrain(*run, data="text.jsonl")
@@ -77,7 +77,7 @@ class Length(ProgramTest):
     def test_learned_positions_have_an_end(self):
         self.pretrain("--train-iters", 1, "--save", "learned")
         _, text = self.trifold("evaluate", "--load", "learned", "--data-path", "text", "--seq-length", 33, status=2)
-        self.assertIn("--seq-length 33 is more than the 32 positions that the model has learned", text)
+        self.assertIn("--seq-length 33 is more than the model's 32 learned positions", text)
 
     def test_activations_in_a_file_change_nothing(self):
         self.pretrain("--train-iters", 3, "--log-json", "kept.jsonl")
@@ -104,9 +104,9 @@ class Length(ProgramTest):
                 (["--cpu-offloading-folder", "."], "has no effect without --cpu-offloading-num-layers"),
                 (["--cpu-offloading-num-layers", 3, "--cpu-offloading-folder", "."], "is more than --num-layers 2"),
                 (["--cpu-offloading-num-layers", 2, "--cpu-offloading-folder", ".", "--ranks", 2, "--pp", 2],
-                 "is more than the 1 layers of the largest stage"),
+                 "is more than the layers of the largest stage: give at most 1"),
                 (["--cpu-offloading-num-layers", 1, "--cpu-offloading-folder", ".", "--device", "cuda"],
-                 "has no effect with --device cuda, because activations leave a device for the memory of its host"),
+                 "has no effect with --device cuda, because the activations of a device go to host memory"),
                 (["--cpu-offloading-num-layers", 1, "--cpu-offloading-folder", "nowhere"], "nowhere: no file can be created")):
             _, text = self.pretrain("--train-iters", 1, *arguments, status=2)
             self.assertIn(part, text)

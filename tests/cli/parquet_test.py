@@ -143,7 +143,7 @@ class Parquet(ProgramTest):
         for rule, wanted in (("rating>=4", [1, 0, 1]), ("rating==3", [0, 1, 0]), ("rating!=3.0", [1, 0, 1])):
             _, err = self.preprocess("r.parquet", "out", "--label", rule, "--sparse", "item,kind", "--dense", "age", "--max-malformed", 0.5,
                                       "--missing-values", "?", "-1", "--threads", 1)
-            self.assertIn("1 of 4 lines are malformed and left out", err)
+            self.assertIn("1 of 4 lines is malformed and left out", err)
             self.assertIn(f"r.parquet:3: row group 0, column rating: 'null' is not a number, which --label {rule} needs", err)
             self.assertEqual(list((self.folder / "out" / "labels.bin").read_bytes()), wanted)
             self.assertEqual(struct.unpack("<3f", (self.folder / "out" / "dense.bin").read_bytes())[1:], (0, 0))
@@ -200,7 +200,7 @@ class Parquet(ProgramTest):
         self.assertEqual(self.ids("out", "words"), [2, 3, 3, 4])
         self.assertEqual(struct.unpack("<4f", (self.folder / "out" / "words.weights").read_bytes()), (0.5, 2, -1, 1))
         _, err = self.preprocess("w.parquet", "out", "--label", "y", "--bag", "numbers", "--bag-weights", "numbers", "--threads", 1, status=2)
-        self.assertIn("column numbers of --bag-weights is list of int64, not of texts with weights, like a:0.5", err)
+        self.assertIn("column numbers of --bag-weights is list of int64; it needs texts with weights, like a:0.5", err)
         self.write("x.parquet", {"y": [0], "words": [["a:0.5", "b"]]})
         _, err = self.preprocess("x.parquet", "out", "--label", "y", "--bag", "words", "--bag-weights", "words", "--threads", 1, status=2)
         self.assertIn("x.parquet:0: row group 0, column words: 'b' is not a text with a weight, like a:0.5", err)
@@ -209,7 +209,7 @@ class Parquet(ProgramTest):
         rows = pyarrow.Table.from_pylist(list(shop(50)))
         self.write("shop.parquet", rows.append_column("day", pyarrow.array([0] * 50, pyarrow.timestamp("s"))))
         for old, new, words in (
-                ("price,age", "price,agee", "shop.parquet: --dense names the column 'agee', the file has bought, price, age, user, city, tags, seen, day"),
+                ("price,age", "price,agee", "shop.parquet: --dense names the column 'agee', but the file has bought, price, age, user, city, tags, seen, day"),
                 ("user,city", "user,tags", "--bag names the column 'tags', which another option names already"),
                 ("tags:|,seen", "tags:|,city,seen", "--bag names the column 'city', which another option names already"),
                 ("user,city", "user,day", "shop.parquet: column day is timestamp; columns of whole numbers, numbers, decimals, bool, text and lists"),
@@ -227,7 +227,7 @@ class Parquet(ProgramTest):
                 (("--label", "city", "--sparse", "user"), "is not a label: 0, 1, false or true"),
                 (("--label", "bought", "--dense", "city", "--sparse", "user"), "column city: 'Oslo' is not a number"),
                 (("--label", "bought", "--sparse", "price"), "is not an id: a whole number"),
-                (("--data-format", "csv"), "shop.parquet: is a Parquet file, which --data-format csv does not read: leave it out"),
+                (("--data-format", "csv"), "shop.parquet is a Parquet file, which --data-format csv does not read: leave it out"),
                 ((), "shop.parquet: the file names no column of ids (C1, C2 ... or cat_0, cat_1 ...)")):
             _, err = self.preprocess("shop.parquet", "out", *columns, "--threads", 1, status=2)
             self.assertIn(words, err)
@@ -240,7 +240,7 @@ class Parquet(ProgramTest):
             self.assertIn(words, err)
         self.write("none.parquet", {"y": pyarrow.array([], pyarrow.int8()), "c": pyarrow.array([], pyarrow.int8())})
         _, err = self.preprocess("none.parquet", "out", "--label", "y", "--sparse", "c", "--threads", 1, status=2)
-        self.assertIn("none.parquet: contains no samples", err)
+        self.assertIn("none.parquet contains no samples", err)
 
     def test_decimals_and_texts_of_other_types(self):
         """Decimals are numbers, and texts may be views or of a fixed size: the clicks of the same text."""
@@ -275,13 +275,13 @@ class Parquet(ProgramTest):
         self.write("empty.parquet", pyarrow.table({}))
         named = ("--label", "y", "--dense", "age", "--sparse", "user")
         for source, columns, words in (
-                ("good.csv", named, "good.csv: is a Parquet file: it is read if its name ends in .parquet"),
+                ("good.csv", named, "good.csv is a Parquet file: to read it, let its name end in .parquet"),
                 ("wide.parquet", named, "wide.parquet: column age is decimal; columns of whole numbers, numbers, decimals, bool, text"),
-                ("lacks", named, "lacks/b.parquet: --dense names the column 'age', the file has y, user"),
+                ("lacks", named, "lacks/b.parquet: --dense names the column 'age', but the file has y, user"),
                 ("other", named, "other/b.parquet: column user is struct"),
-                ("unnamed", (), "unnamed/b.parquet: has 0 dense columns and 1 columns of ids (1 of bags), unnamed/a.parquet has 0 and 1 (0)"),
-                ("unlabeled.parquet", (), "unlabeled.parquet: has no column of labels (label, click or clicked) among C1"),
-                ("empty.parquet", named, "empty.parquet: --label names the column 'y', the file has none"),
+                ("unnamed", (), "unnamed/b.parquet has 0 dense columns and 1 columns of ids (1 of bags), unnamed/a.parquet has 0 and 1 (0)"),
+                ("unlabeled.parquet", (), "unlabeled.parquet has no column of labels (label, click or clicked) among C1"),
+                ("empty.parquet", named, "empty.parquet: --label names the column 'y', but the file has none"),
                 ("good.parquet", (*named[:-1], "x" * 300), "has a name of 300 bytes; that of a table, which names its files, has at most 200")):
             _, err = self.preprocess(source, "out", *columns, "--threads", 1, status=2)
             self.assertIn(words, err)
@@ -302,10 +302,10 @@ class Parquet(ProgramTest):
             self.assertIn(words, err)
             self.assertFalse((self.folder / "out").exists())
         refused(b"", "bad.parquet: the file is empty")
-        refused(b"label,C1\n1,2\n", "bad.parquet: cannot be read as Parquet: ")
-        refused(good[:-100], "bad.parquet: cannot be read as Parquet: ")
-        refused(good[:-8] + (10 ** 9).to_bytes(4, "little") + b"PAR1", "bad.parquet: cannot be read as Parquet: ")
-        refused(good[:-4] + b"PARE", "bad.parquet: cannot be read as Parquet: ")  # encrypted
+        refused(b"label,C1\n1,2\n", "bad.parquet cannot be read as Parquet: ")
+        refused(good[:-100], "bad.parquet cannot be read as Parquet: ")
+        refused(good[:-8] + (10 ** 9).to_bytes(4, "little") + b"PAR1", "bad.parquet cannot be read as Parquet: ")
+        refused(good[:-4] + b"PARE", "bad.parquet cannot be read as Parquet: ")  # encrypted
         refused(good[:place] + bytes([good[place] ^ 255]) + good[place + 1:], "bad.parquet: row group 2 (of 4) cannot be read: ")
         # Never more than a message, wherever a byte is wrong.
         draw = random.Random(7)

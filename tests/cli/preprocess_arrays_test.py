@@ -57,7 +57,7 @@ class Arrays(PreprocessTest):
                 (("x_labels.npy", "<i4", (2,), [1, 2]), "x_labels.npy: the label of sample 1 is 2, not 0 or 1"),
                 (("x_sparse.npy", "<f8", (2, 1), [1, 1.5]), "x_sparse.npy: sample 1, table 0: 1.5 is not an id, a whole number"),
                 (("x_sparse.npy", "<i4", (3, 1), [1, 2, 3]), "x_sparse.npy: its shape is 3 x 1, that of x_labels.npy is 2: a row for each sample"),
-                (("x_sparse.npy", "<i4", (2, 1), [1]), "x_sparse.npy: has room for 1 numbers, its shape is 2 x 1: it is damaged"),
+                (("x_sparse.npy", "<i4", (2, 1), [1]), "x_sparse.npy has room for 1 numbers, its shape is 2 x 1: it is damaged"),
                 (("x_sparse.npy", ">i4", (2, 1), [1, 2]), "x_sparse.npy: its numbers are '>i4', not little-endian integers, booleans or floats of 2, 4 or 8 bytes"),
                 (("x_sparse.npy", "<i4", (2, 1), [1, 2], "True"), "x_sparse.npy: its order is Fortran's"),
                 (("x_dense.npy", "<f4", (2, 1), [1, float("inf")]), "x_dense.npy: sample 1, dense feature 0 is inf, not a number")):
@@ -69,8 +69,8 @@ class Arrays(PreprocessTest):
             for name, content in before.items():
                 (self.folder / name).write_bytes(content)
         self.write("y_labels.npy", b"label,I1\n")
-        for source, more, words in (("y_labels.npy", (), "y_labels.npy: is not an array of NumPy's format .npy"),
-                                    ("x_dense.npy", (), "x_dense.npy: arrays are given by the file of their labels, NAME_labels.npy"),
+        for source, more, words in (("y_labels.npy", (), "y_labels.npy is not an array of NumPy's format .npy"),
+                                    ("x_dense.npy", (), "x_dense.npy: name the file of the labels, NAME_labels.npy"),
                                     ("x_labels.npy", ("--label", "y", "--sparse", "c"), "arrays have no column names"),
                                     ("x_labels.npy", ("--data-format", "csv"), "is an array, which --data-format csv does not read")):
             _, err = self.preprocess(source, "bad", columns=("--threads", 1, *more), status=2)
@@ -113,7 +113,7 @@ class Arrays(PreprocessTest):
         self.assertEqual(found, {"C1": [[2, 3], [2, 2], [4, 0]], "C2": [[2], [3], [2]]})
         self.assertEqual((manifest["dense"], [table["most_ids"] for table in manifest["tables"]]), (0, [2, 1]))
         _, err = self.preprocess("b_sparse_multi_hot.npz", "x", columns=("--threads", 1), status=2)
-        self.assertIn("bags are given by the file of their labels, NAME_labels.npy, next to it", err)
+        self.assertIn("name the file of the labels, NAME_labels.npy, next to it, to give bags", err)
 
     def test_invalid_archives(self):
         arrays = {"X_cat": ("<i4", (2, 1), [3, 4]), "X_int": ("<i4", (2, 1), [1, 2]), "y": ("<i4", (2,), [0, 1])}
@@ -121,15 +121,15 @@ class Arrays(PreprocessTest):
         self.preprocess("good.npz", "out", columns=("--threads", 1))
         good = (self.folder / "good.npz").read_bytes()
         middle = good.index(b"X_cat.npy") + 60
-        cases = [({"X_cat_t": arrays["X_cat"], "X_int": arrays["X_int"], "y": arrays["y"]}, "bad.npz: has X_cat_t with one row for each table, from dlrm's first pass"),
-                 ({"X_cat": arrays["X_cat"], "X_int": arrays["X_int"]}, "bad.npz: has no array y; there are X_cat, X_int"),
+        cases = [({"X_cat_t": arrays["X_cat"], "X_int": arrays["X_int"], "y": arrays["y"]}, "bad.npz has X_cat_t with one row for each table, from dlrm's first pass"),
+                 ({"X_cat": arrays["X_cat"], "X_int": arrays["X_int"]}, "bad.npz has no array y; there are X_cat, X_int"),
                  ({**arrays, "X_int": ("<i4", (3, 1), [1, 2, 3])}, "bad.npz: X_int: its shape is 3 x 1, that of bad.npz: y is 2: a row for each sample"),
                  ({**arrays, "y": ("<i4", (2,), [0, 7])}, "bad.npz: y: the label of sample 1 is 7, not 0 or 1"),
                  ({**arrays, "X_cat": ("<f4", (2, 1), [3, 4.5])}, "bad.npz: X_cat: sample 1, table 0: 4.5 is not an id, a whole number"),
-                 ({**arrays, "y": ("<i4", (0,), []), "X_int": ("<i4", (0, 1), []), "X_cat": ("<i4", (0, 1), [])}, "bad.npz: contains no samples"),
-                 (b"label,C1\n", "bad.npz: is not a file of NumPy's format .npz, a zip archive"),
+                 ({**arrays, "y": ("<i4", (0,), []), "X_int": ("<i4", (0, 1), []), "X_cat": ("<i4", (0, 1), [])}, "bad.npz contains no samples"),
+                 (b"label,C1\n", "bad.npz is not a file of NumPy's format .npz, a zip archive"),
                  (good[:-30], "bad.npz: the zip archive has no directory at its end: the file is truncated, or damaged"),
-                 (good[:middle] + bytes([good[middle] ^ 255]) + good[middle + 1:], "bad.npz: X_cat: ")]
+                 (good[:middle] + bytes([good[middle] ^ 255]) + good[middle + 1:], "bad.npz: X_cat cannot be read: ")]
         for content, words in cases:
             if isinstance(content, bytes):
                 self.write("bad.npz", content)
@@ -145,7 +145,7 @@ class Arrays(PreprocessTest):
                 at = encrypted.find(signature, at + 1)
         self.write("bad.npz", bytes(encrypted))
         _, err = self.preprocess("bad.npz", "bad", columns=("--threads", 1), status=2)
-        self.assertIn("is encrypted, which is not read", err)
+        self.assertIn("is encrypted, which is not supported", err)
 
 
 
@@ -200,14 +200,14 @@ class HugeCtrNorm(PreprocessTest):
         plain, summed = norm_of(rows, False, "I"), norm_of(rows, True, "I")
         size = (len(plain) - 64) // 50
         for data, words in (
-                (plain[:40], "x.data: has 40 bytes, the header of a HugeCTR file has 64"),
-                (b"label,I1,C1\n\0" * 20, "x.data: is not a Norm file of HugeCTR: its header says check"),
-                (struct.pack("<8q", 0, 50, 1, 1 << 33, 3, 0, 0, 0) + plain[64:], f"x.data: is not a Norm file of HugeCTR: its header says check 0, 50 records, 1 labels, {1 << 33} dense"),
+                (plain[:40], "x.data has 40 bytes, the header of a HugeCTR file has 64"),
+                (b"label,I1,C1\n\0" * 20, "x.data is not a Norm file of HugeCTR: its header says check"),
+                (struct.pack("<8q", 0, 50, 1, 1 << 33, 3, 0, 0, 0) + plain[64:], f"x.data is not a Norm file of HugeCTR: its header says check 0, 50 records, 1 labels, {1 << 33} dense"),
                 (plain[:-3], f"x.data: sample 49, at byte {64 + 49 * size}: slot 2 has 1 keys, for which there is no room"),
                 (norm_of(rows, False, "q")[:-3], f"x.data: sample 49, at byte {64 + 49 * (size + 12)}: slot 2 has 1 keys, for which there is no room"),
-                (plain + b"12345678", "x.data: has 8 bytes after its 50 records"),
+                (plain + b"12345678", "x.data has 8 bytes after its 50 records"),
                 (norm_of(rows, False, "I", records=51), f"x.data: sample 50, at byte {len(plain)}: it ends before slot 0"),
-                (norm_of(rows, False, "I", labels=2), "x.data: has 2 labels of a sample; files with one are read"),
+                (norm_of(rows, False, "I", labels=2), "x.data has 2 labels per sample; only files with one are supported"),
                 (norm_of([(3, *row[1:]) for row in rows], False, "I"), "x.data: the label of sample 0 is 3, not 0 or 1"),
                 (norm_of([(0, [float("inf"), 1], row[2]) for row in rows], True, "q"), "x.data: sample 0, dense feature 0 is inf, not a number"),
                 (summed[:100] + bytes([summed[100] ^ 1]) + summed[101:], "its bytes do not match the checksum after them: it is damaged"),

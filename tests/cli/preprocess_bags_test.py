@@ -32,7 +32,7 @@ class Bags(PreprocessTest):
         self.assertEqual(self.bags("later")[1]["genres_token_seq"], [[1, 3, 2, 3]])
         for more, words in (
                 (("--sparse", "user,tags", "--bag", "genres:token_seq:|"), "column 2 is tags here, genres_token_seq in rare"),
-                (("--sparse", "user", "--bag", "tags"), "--bag tags: the fields of a text need the character between their values: give tags:| or tags:space"),
+                (("--sparse", "user", "--bag", "tags"), "--bag tags has no separator, which the values of a text field need: give tags:| or tags:space"),
                 (("--sparse", "user", "--bag", ":|"), "':|' is not a column and its separator, such as genres:|"),
                 (("--sparse", "user", "--max-bag", 2), "--max-bag 2: movies.csv has no column of bags: leave it out, or name one with --bag"),
                 (("--sparse", "user", "--bag", "genres:||"), "'||' is not a separator: give one character other than a quote, or the word space, tab or comma"),
@@ -105,7 +105,7 @@ class Bags(PreprocessTest):
         self.trifold("evaluate", "--load", "run_weights", "--data", "weights", "--threads-per-rank", 1)
         file = self.folder / "weights" / "words.weights"
         whole = file.read_bytes()
-        for damaged, words in ((whole[:-4], f"words.weights: has {len(whole) - 4} bytes; the {len(whole) // 4} ids of"), (b"\0\0\xc0\x7f" + whole[4:], "is nan, not a number")):
+        for damaged, words in ((whole[:-4], f"words.weights has {len(whole) - 4} bytes; the {len(whole) // 4} ids of"), (b"\0\0\xc0\x7f" + whole[4:], "is nan, not a number")):
             file.write_bytes(damaged)
             _, err = train("weights", "x.jsonl", status=2)
             self.assertIn(words, err)
@@ -160,7 +160,7 @@ class Bags(PreprocessTest):
         # Damage is reported with file and sample.
         ends = self.folder / "train" / "words.ends"
         whole = ends.read_bytes()
-        for damaged, words in ((whole[:-8], "words.ends: has 23992 bytes; 3000 samples of 8 bytes need 24000"),
+        for damaged, words in ((whole[:-8], "words.ends has 23992 bytes; 3000 samples of 8 bytes need 24000"),
                                (whole[:-8] + struct.pack("<Q", 1 << 40), f"words.ends ends at id {1 << 40}, and an id has 1 byte: one of the files is truncated"),
                                (whole[:800] + struct.pack("<Q", 1 << 40) + whole[808:], "words.ends: sample 10")):
             ends.write_bytes(damaged)
@@ -172,7 +172,7 @@ class Bags(PreprocessTest):
         for damaged in (numbers[:-1], numbers + b"\0", b""):
             ids.write_bytes(damaged)
             _, err = self.trifold(*line, status=2)
-            self.assertIn(f"words.ids: has {len(damaged)} bytes; the last bag in train/words.ends ends at id {len(numbers)}", err)
+            self.assertIn(f"words.ids has {len(damaged)} bytes; the last bag in train/words.ends ends at id {len(numbers)}", err)
 
 
 if __name__ == "__main__":

@@ -129,12 +129,12 @@ class Preprocess(PreprocessTest):
             self.assertIn("1 of ", err)
             shutil.rmtree(self.folder / "out")
         for old, columns, words in (
-                ("--dense", "age,heigth", "good.csv:1: --dense names the column 'heigth', the header has age, job, hours-per-week"),
+                ("--dense", "age,heigth", "good.csv:1: --dense names the column 'heigth', but the header has age, job, hours-per-week"),
                 ("--sparse", "job,age", "--sparse names the column 'age', which another option names already"),
                 ("--label", "income>50K", "'income>50K' compares with '50K', which is not a number: texts are compared by ==, != and ^="),
                 ("--label", "income=x", "has none of the comparisons >= <= == != ^= > <"),
                 ("--separator", ";;", "';;' is not a separator"),
-                ("--separator", ";", "good.csv:1: --label names the column 'income', the header has")):
+                ("--separator", ";", "good.csv:1: --label names the column 'income', but the header has")):
             arguments = list(ADULT)
             if old in arguments:
                 arguments[arguments.index(old) + 1] = columns
@@ -146,7 +146,7 @@ class Preprocess(PreprocessTest):
         self.assertIn("--sparse has an effect only if options name the columns: give --label COLUMN too", err)
         self.write("empty/x.md", "")
         _, err = self.preprocess("empty", "out", status=2)
-        self.assertIn("empty: is a folder without clicks: no name in it ends in .csv", err)
+        self.assertIn("empty is a folder without clicks: no name in it ends in .csv", err)
         for name, packed in (("gz", gzip.compress), ("xz", lzma.compress), ("bz2", bz2.compress)):
             bytes_there = packed(good.encode() * 3)[:-20]
             self.write("cut.csv." + name, bytes_there)
@@ -179,7 +179,7 @@ class Preprocess(PreprocessTest):
         self.write("named.csv", "age,workclass,income\n" + "".join(text for text, _ in train))
         self.preprocess("named.csv", "named", columns=columns)
         self.assertEqual(self.folder_of("named")[1:], self.folder_of("train")[1:])
-        for change, words in ((("age,workclass", "adult.data: --label names the column 'income', --columns has age, workclass")),
+        for change, words in ((("age,workclass", "adult.data: --label names the column 'income', but --columns has age, workclass")),
                               (("age,workclass,more,income", "column income: missing; the line has 3 of 4 fields"))):
             _, err = self.preprocess("adult.data", "x", columns=(columns[0], change, *columns[2:]), status=2)
             self.assertIn(words, err)

@@ -214,7 +214,7 @@ class Recommend(ProgramTest):
 
     def test_stops_at_the_target(self):
         _, message = self.recommend("--eval-interval", 5, "--target-auc", 0.51, "--train-epochs", 50)
-        self.assertRegex(message, r"target      AUC 0\.\d+ of 0\.51000 reached after step")
+        self.assertRegex(message, r"target      AUC 0\.\d+ after step \d+ reaches --target-auc 0\.51000")
 
     def test_bad_input(self):
         for arguments, message in (

@@ -120,7 +120,7 @@ class NotFinite(Resume):
         # --load of the folder does not load it silently; a checkpoint that is named is loaded.
         _, message = self.pretrain("--train-iters", 8, "--load", "d", "--save", "e", status=2)
         self.assertRegex(message, r"--load d: the first step from d/step_0000000005, its newest checkpoint, was not finite "
-                         r"\(step 6[^)]*.*\): give --load d/step_0000000004 to go on .*, or give --load d/step_0000000005 to")
+                         r"\(step 6[^)]*.*\): give --load d/step_0000000004 to continue .*, or give --load d/step_0000000005 to")
         self.assertFalse((self.folder / "e").exists())
         _, message = self.pretrain("--train-iters", 8, "--load", "d", "--save", "d", status=2)
         self.assertIn("give --auto-resume instead of --load", message)

@@ -167,7 +167,7 @@ class Run(ProgramTest):
         (self.folder / "a.csv").write_text("label,I1,C1\n1,3,0000abcd\n0,x,1\n0,,0000abcd\n")
         out, messages = self.trifold("preprocess", "--input", "a.csv", "--data-format", "csv-hex", "--output", "clicks", "--max-malformed", 0.5)
         self.assertEqual(out.strip(), "clicks")
-        self.assertIn("1 of 3 lines are malformed and left out:\n  a.csv:3: column I1: 'x' is not a number", messages)
+        self.assertIn("1 of 3 lines is malformed and left out:\n  a.csv:3: column I1: 'x' is not a number", messages)
         self.assertIn("2 samples, 50.00 % clicked", messages)
         self.assertEqual((self.folder / "clicks" / "C1.ids").read_bytes(), b"\2\2")
         (self.folder / "b.csv").write_text("label,I1,C1\n1,3,f\n0,1,abcd\n")
@@ -192,14 +192,14 @@ class Run(ProgramTest):
             closed = ("sh", "-c", f'exec "$@" {streams}', "sh")
             for command in (["inspect", "d0"], ["pretrain", "--help"]):
                 _, message = self.trifold(*command, prefix=closed, status=1)
-                self.assertIn("the standard output cannot be written", message)
+                self.assertIn("standard output cannot be written", message)
 
     def test_output_that_cannot_be_written_is_a_failure(self):
         self.pretrain("--train-iters", 1, "--save", "d")
         full = ("sh", "-c", 'exec "$@" > /dev/full', "sh")
         for command in (["inspect", "d"], ["generate", "--load", "d", "--max-new-tokens", 2], ["pretrain", "--help"]):
             _, message = self.trifold(*command, prefix=full, status=1)
-            self.assertIn("the standard output cannot be written", message)
+            self.assertIn("standard output cannot be written", message)
 
     def test_print_config_is_a_config(self):
         text, _ = self.pretrain("--train-iters", 3, "--print-config")

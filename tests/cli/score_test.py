@@ -80,7 +80,7 @@ class Score(ProgramTest):
         for line, (score, _) in zip(out.splitlines()[1:], with_labels, strict=True):
             self.assertEqual(float(line.split(",")[1]), score)
         _, err = self.evaluate("--data", "new.csv", status=2)
-        self.assertIn("new.csv: has no labels, which an evaluation needs", err)
+        self.assertIn("new.csv has no labels, which an evaluation needs", err)
 
     def evaluate(self, *arguments, **options):
         return self.trifold("evaluate", "--load", "run", *ONE, *arguments, **options)
@@ -138,7 +138,7 @@ class Score(ProgramTest):
                 (("--ranks", 200, "--global-batch-size", 100), "scores.csv", "--ranks 200 is more than the samples of --global-batch-size 100"),
                 (("--load", "missing"), "scores.csv", "checkpoint missing does not exist"),
                 (("--placement", "row,row,row"), "scores.csv", "--placement names 3 kinds for 2 tables"),
-                (("--data", "other.csv"), "scores.csv", "other.csv: has 1 column of ids, but there are 2 tables"),
+                (("--data", "other.csv"), "scores.csv", "other.csv has 1 column of ids, but there are 2 tables"),
                 (("--data", "ids.csv"), "scores.csv", "ids.csv: line 3, column C1: id 33 is outside the table")):
             line = {"--load": "run", "--data": "test.csv", **dict(zip(arguments[::2], arguments[1::2])), "--output": output}
             _, err = self.trifold("score", *[word for pair in line.items() for word in pair], *ONE, status=2)

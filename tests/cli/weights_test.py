@@ -223,7 +223,7 @@ class Weights(ProgramTest):
         self.trifold("recommend", *DATA, *MODEL, *STILL)
         self.trifold("recommend", *DATA, *MODEL, *STILL[:-1], "wide", "--wide")
         _, err = self.trifold("convert", "--load", "run", "--save", "out.safetensors", "--changed-since", "wide", status=2)
-        self.assertIn("--changed-since wide: holds another model than run", err)
+        self.assertIn("--changed-since wide holds another model than run", err)
         _, err = self.trifold("convert", "--load", "run", "--save", "out.onnx", "--changed-since", "wide", status=2)
         self.assertIn("--changed-since has no effect on a file in the ONNX format", err)
 

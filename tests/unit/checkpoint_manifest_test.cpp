@@ -88,7 +88,7 @@ TEST(Manifest, RefusesOtherVersionsAndMissingFields) {
   EXPECT_TRUE(has(refusal("\"step\"", "\"stop\""), "step"));
   EXPECT_TRUE(has(refusal("trifold-checkpoint", "another-checkpoint"), "its format"));
   EXPECT_TRUE(has(refusal("\"f32\"", "\"f31\""), "'f31' is not an element type"));
-  EXPECT_TRUE(has(refusal("\"step\": 10", "\"step\": {"), "is not JSON"));
+  EXPECT_TRUE(has(refusal("\"step\": 10", "\"step\": {"), "not JSON"));
   EXPECT_TRUE(has(refusal("deadbeef", "DEADBEEF"), "not a CRC32"));
 }
 

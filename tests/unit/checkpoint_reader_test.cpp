@@ -184,7 +184,7 @@ TEST(CheckpointReader, DetectsTruncatedFiles) {
                     fmt::format("shard_00001.h5 has {} bytes instead of {}", bytes, size)));
   }
   fs::remove(shard);
-  EXPECT_TRUE(has(load_error(folder.path()), "shard_00001.h5: cannot be opened: No such file"));
+  EXPECT_TRUE(has(load_error(folder.path()), "shard_00001.h5 cannot be opened: No such file"));
   EXPECT_FALSE(CheckpointReader(folder.path()).verify().ok());
 }
 

@@ -38,7 +38,7 @@ TEST(Safetensors, ReadsAHeader) {
 TEST(Safetensors, RejectsInvalidFilesWithTheReason) {
   const std::string good = R"({"a": )" + entry("F32", "[6]", "[0, 24]");
   for (const auto& [json, what] : std::vector<std::pair<std::string, std::string>>{
-           {"", "is not JSON"},
+           {"", "not JSON"},
            {"[1]", "it is not a JSON object"},
            {"{\"a\": 1}", "tensor 'a': a is 1; an object is needed"},
            {good + R"(, "a": )" + entry("F32", "[6]", "[0, 24]") + "}", "it has 'a' twice"},
@@ -148,7 +148,7 @@ TEST(Safetensors, IndexAndFilesMustAgree) {
            {R"({"weight_map": {"a": "3.safetensors"}})", "3.safetensors"},
            {R"({"weight_map": {}})", "lists no tensor"},
            {R"({"weights": {}})", "weight_map is missing"},
-           {R"({"weight_map": {"a": 1}})", "weight_map.a is 1; a text is needed"}})
+           {R"({"weight_map": {"a": 1}})", "weight_map.a is 1; a string is needed"}})
     EXPECT_TRUE(has(bad_input_of([&, text = json] { with_index(text); }), what)) << json;
   SafetensorsWriter(folder.path() / "3.safetensors", {{"a", "F32", {1}}, {"d", "F32", {1}}}).finish();
   EXPECT_TRUE(has(

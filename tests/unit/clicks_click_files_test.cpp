@@ -224,7 +224,7 @@ TEST(Yaml, NamesTheLine) {
   expect_has(error("a: *b\n"), "f.yaml:1: the alias *b has no anchor before it");
   expect_has(error("a:\n\tb: 1\n"), "f.yaml:2: found character that cannot start any token");
   expect_has(error("a: \"x\n"), "f.yaml:2: found unexpected end of stream");
-  expect_has(error("a: 1\n---\nb: 2\n"), "f.yaml:2: a second document begins");
+  expect_has(error("a: 1\n---\nb: 2\n"), "f.yaml:2: it has a second document");
   expect_has(error("a: !x 1\n"), "f.yaml:1: the tag !x: tags are not supported");
   expect_has(error("a: &x {b: 1}\nc:\n  <<: *x\n"), "f.yaml:3: merge keys (<<) are not supported");
   expect_has(error("? [a]\n: b\n"), "f.yaml:1: a list or a map as a key is not supported");

@@ -147,15 +147,15 @@ TEST(ConfigCommandLine, ListsAllowedValues) {
   expect_contains(refused("--model-type", "roberta"), "--model-type 'roberta' is not known");
   expect_contains(refused("--device", "cpu,cuda"), "--device 'cpu,cuda' is not known");
   expect_contains(refused("--optimizer", "muon"), "--optimizer 'muon' is not known");
-  expect_contains(refused("--optimizer", "muon"), "possible: adam, lamb, sgd, adagrad");
+  expect_contains(refused("--optimizer", "muon"), "give one of adam, lamb, sgd, adagrad");
   expect_contains(refused("--zero-group-size", "nodes"),
                   "--zero-group-size 'nodes' is not possible: give a number of ranks, or node");
   expect_contains(refused("--zero-group-size", "0"), "--zero-group-size '0' is not possible");
   expect_contains(refused("--offload", ""), "--offload names no folder: give one, or none");
   expect_contains(refused("--schedule", ""), "--schedule is empty");
   const std::string schedule = refused("--schedule", "zbv");
-  expect_contains(schedule,
-                  "--schedule 'zbv' is not known (did you mean 'zb-v'?): possible: gpipe, 1f1b, interleaved");
+  expect_contains(
+      schedule, "--schedule 'zbv' is not known (did you mean 'zb-v'?): give one of gpipe, 1f1b, interleaved");
   expect_contains(schedule, "or a file of actions whose name ends in .csv");
 }
 

@@ -39,17 +39,17 @@ TEST(ConfigJson, RefusesOtherObjects) {
     object[key] = std::move(value);
     return refusal([&] { model_from_json(object); });
   };
-  expect_contains(with("hidden_size", "64"), "model: 'hidden_size': JSON type string is not possible");
+  expect_contains(with("hidden_size", "64"), "model: 'hidden_size': a JSON string is not allowed here");
   expect_contains(with("hidden_size", 1.5), "'1.5' is not a whole number");
   expect_contains(with("hidden_size", -64), "must be from 1");
   expect_contains(with("hidden_size", json()), "'hidden_size': --hidden-size needs a value");
-  expect_contains(with("hidden_size", json::array({1, 2})), "JSON type array is not possible");
+  expect_contains(with("hidden_size", json::array({1, 2})), "a JSON array is not allowed here");
   expect_contains(with("num_gadgets", 8), "'num_gadgets' is not known");
   expect_contains(with("hidden-size", 64), "'hidden-size' is not known");
   json missing = to_json(model());
   missing.erase("num_layers");
   expect_contains(refusal([&] { model_from_json(missing); }), "model: 'num_layers' is missing");
-  expect_contains(refusal([] { model_from_json(json::array()); }), "not array");
+  expect_contains(refusal([] { model_from_json(json::array()); }), "not a JSON array");
 }
 
 TEST(ConfigJson, HoldsEveryOptionOfPretrain) {
@@ -79,7 +79,7 @@ TEST(ConfigJson, TokenizersComeBack) {
   expect_contains(refusal([&] {
                     tokenizer_from_json(json{{"tokenizer_type", 3}, {"tokenizer_model", {}}}, back);
                   }),
-                  "tokenizer: 'tokenizer_type': JSON type number is not possible");
+                  "tokenizer: 'tokenizer_type': a JSON number is not allowed here");
 }
 
 TEST(ConfigJson, ARecommenderInheritsOptionsThatAreNotGiven) {

@@ -15,8 +15,8 @@ TEST(ConfigNumber, ReadsWholeNumbersUpToTheLimits) {
   EXPECT_EQ(parse_uint64("18446744073709551615"), std::numeric_limits<uint64_t>::max());
   EXPECT_EQ(parse_int("-7"), -7);
   expect_contains(refusal([] { parse_int64("9223372036854775808"); }),
-                  "too large: at most 9223372036854775807");
-  expect_contains(refusal([] { parse_int("-2147483649"); }), "too small: at least -2147483648");
+                  "too large: give at most 9223372036854775807");
+  expect_contains(refusal([] { parse_int("-2147483649"); }), "too small: give at least -2147483648");
   expect_contains(refusal([] { parse_uint64("18446744073709551616"); }), "too large");
   expect_contains(refusal([] { parse_uint64("-1"); }), "negative");
 }

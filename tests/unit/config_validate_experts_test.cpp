@@ -171,7 +171,7 @@ const std::vector<ValidateCase>& expert_cases() {
        }},
       {"--expert-tensor-parallel-size 2 has no effect: it needs --num-experts",
        [](C& c) { c.mesh.ranks = c.mesh.expert_tensor_parallel_size = 2; }},
-      {"experts of width 510 are not divisible by --expert-tensor-parallel-size 4: 508 and 512 are",
+      {"the width of the experts, 510, is not divisible by --expert-tensor-parallel-size 4: 508 and 512 are",
        [](C& c) {
          set_experts(c, 4), c.model.moe_ffn_hidden_size = 510;
          c.mesh.ranks = c.mesh.expert_tensor_parallel_size = 4;

@@ -142,7 +142,7 @@ const std::vector<Case>& cases() {
        "and --num-virtual-stages-per-pipeline-rank 2 exclude each other",
        [](C& c) { schedule(c, "interleaved", 2), c.pipeline.num_layers_per_virtual_pipeline_stage = 1; }},
       {"--schedule gpipe has one stage on each rank, not --num-virtual-stages-per-pipeline-rank 2: leave "
-       "that out, or give --schedule interleaved, zb-v, dualpipe-v or auto",
+       "it out, or give --schedule interleaved, zb-v, dualpipe-v or auto",
        [](C& c) { schedule(c, "gpipe", 2); }},
       {"--schedule zb-h1 has one stage on each rank, not --num-layers-per-virtual-pipeline-stage 1 (that is "
        "2 stages a rank)",
@@ -177,7 +177,7 @@ const std::vector<Case>& cases() {
       {"--check-overlap 2 cannot be used with --schedule mine.csv, "
        "because without overlap, messages in the order of",
        [](C& c) { schedule(c, "mine.csv"), c.log.check_overlap = 2; }},
-      {"--eval-interval 150 is not a multiple of --async-window 100, after which the pipeline is drained: "
+      {"--eval-interval 150 is not a multiple of --async-window 100, after which the pipeline drains: "
        "100 and 200 are, or give --async-window 150",
        [](C& c) { schedule(c, "pipedream"), c.optimizer.clip_grad = 0, c.eval.eval_interval = 150; }},
       {"--save-interval 8 is not a multiple of --async-window 10",

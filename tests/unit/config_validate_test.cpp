@@ -41,28 +41,28 @@ const std::vector<ValidateCase>& cases() {
        }},
       {"--fp8 needs --bf16", [](C& c) { c.precision.fp8 = true, c.mesh.device = ComputeDevice::Cuda; }},
       {"--fp8 needs --device cuda", [](C& c) { c.precision.fp8 = c.precision.bf16 = true; }},
-      {"--fp8 with products of 19 rows of a sample (--seq-length)",
+      {"--fp8 is not possible with products of 19 rows of a sample (--seq-length)",
        [](C& c) {
          c.precision.fp8 = c.precision.bf16 = true, c.mesh.device = ComputeDevice::Cuda;
          c.model.seq_length = 19;
        }},
-      {"--fp8 with products of 8 rows of a sample (--seq-length) on each of 8 context ranks",
+      {"--fp8 is not possible with products of 8 rows of a sample (--seq-length) on each of 8 context ranks",
        [](C& c) {
          c.precision.fp8 = c.precision.bf16 = true, c.mesh.device = ComputeDevice::Cuda;
          c.mesh.ranks = c.mesh.context_parallel_size = 8;
        }},
-      {"--fp8 with --tiled-mlp 8, which cuts the 64 rows of a sample into tiles that are no multiples of 16: give a "
+      {"--fp8 is not possible with --tiled-mlp 8, which cuts the 64 rows of a sample into tiles that are not multiples of 16: give a "
        "divisor of 4",
        [](C& c) {
          c.precision.fp8 = c.precision.bf16 = true, c.mesh.device = ComputeDevice::Cuda;
          c.mesh.tiled_mlp = 8;
        }},
-      {"--fp8 with products of 200 columns (--ffn-hidden-size)",
+      {"--fp8 is not possible with products of 200 columns (--ffn-hidden-size)",
        [](C& c) {
          c.precision.fp8 = c.precision.bf16 = true, c.mesh.device = ComputeDevice::Cuda;
          c.model.ffn_hidden_size = 200;
        }},
-      {"--fp8 with products of 40 columns (--ffn-hidden-size, by default) on each of 8 tensor ranks",
+      {"--fp8 is not possible with products of 40 columns (--ffn-hidden-size, by default) on each of 8 tensor ranks",
        [](C& c) {
          c.precision.fp8 = c.precision.bf16 = true, c.mesh.device = ComputeDevice::Cuda;
          c.model.swiglu = true, c.model.num_attention_heads = 8;
@@ -141,7 +141,7 @@ const std::vector<ValidateCase>& cases() {
       {"--attention-dropout -0.1", [](C& c) { c.model.attention_dropout = -0.1; }},
       {"--attention-dropout nan", [](C& c) { c.model.attention_dropout = kNan; }},
       {"--norm-epsilon 0", [](C& c) { c.model.norm_epsilon = 0; }},
-      {"--ranks 4 is not --data-parallel-size 2: give --ranks 2 or --data-parallel-size 4",
+      {"--ranks 4 differs from --data-parallel-size 2: give --ranks 2 or --data-parallel-size 4",
        [](C& c) { c.mesh.ranks = 4, c.mesh.data_parallel_size = 2; }},
       {"--ranks 0", [](C& c) { c.mesh.ranks = 0; }},
       {"--threads-per-rank 0", [](C& c) { c.mesh.threads_per_rank = 0; }},

@@ -111,7 +111,7 @@ const std::vector<ValidateCase>& training_cases() {
       {"--check-replicas 0 has no effect without --save DIR", [](C& c) { c.checkpoint.check_replicas = 0; }},
       {"--check-replicas -1 is not possible", [](C& c) { c.checkpoint.check_replicas = -1; }},
       {"--exit-duration-in-mins 0 is not possible", [](C& c) { c.batch.exit_duration_in_mins = 0.0; }},
-      {"--check-overlap 3 has no effect with one rank on a processor", [](C& c) { c.log.check_overlap = 3; }},
+      {"--check-overlap 3 has no effect with one rank on a CPU", [](C& c) { c.log.check_overlap = 3; }},
       {"--lr-decay-iters 50 has no effect with --lr-decay-style constant",
        [](C& c) { c.lr.lr_decay_style = LrDecayStyle::Constant, c.lr.lr_decay_iters = 50; }},
       {"--lr-warmup-init 0.0001 has no effect without a warm-up", [](C& c) { c.lr.lr_warmup_init = 1e-4; }},

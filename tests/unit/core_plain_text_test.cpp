@@ -24,7 +24,7 @@ TEST(PlainText, TextIsTaken) {
 
 TEST(PlainText, CompressedFilesAreNamedWithTheirProgram) {
   EXPECT_EQ(refusal("\x1f\x8b\x08"),
-            "d/text: holds gzip data, not text: decompress it first, for example with gzip -d");
+            "d/text holds gzip data, not text: decompress it first, for example with gzip -d");
   EXPECT_NE(refusal("\x28\xb5\x2f\xfd").find("zstd -d"), std::string::npos);
   EXPECT_NE(refusal("PK\x03\x04").find("unzip"), std::string::npos);
   EXPECT_NE(refusal("BZh9").find("bzip2"), std::string::npos);

@@ -55,9 +55,9 @@ class Scratch {
 TEST(ReadJson, DepthIsLimitedBeforeParsing) {
   EXPECT_EQ(parse_refusal(repeated("[", 64) + repeated("]", 64)), "");
   EXPECT_EQ(parse_refusal(repeated("[", 65) + repeated("]", 65)),
-            "d/x.json: the JSON is nested more than 64 levels deep, at byte 64");
+            "d/x.json: the JSON is nested more than 64 levels deep at byte 64");
   EXPECT_EQ(parse_refusal(repeated("{\"a\":", 65) + "0"),
-            "d/x.json: the JSON is nested more than 64 levels deep, at byte 320");
+            "d/x.json: the JSON is nested more than 64 levels deep at byte 320");
   EXPECT_NE(parse_refusal(repeated("[", size_t{16} << 20)), "");
   // Brackets in strings are text; a quote after a backslash does not end a string.
   EXPECT_EQ(parse_refusal("\"" + repeated("[", 100) + "\""), "");
@@ -71,15 +71,15 @@ TEST(ReadJson, ValuesAndBytesAreLimitedBeforeParsing) {
   EXPECT_EQ(parse_refusal("{\"a\":1,\"b\":2}", {100, 8, 4}), "d/x.json: the JSON has more than 4 values");
   EXPECT_EQ(parse_refusal("\",,,,,,,,\"", {100, 8, 4}), "");
   EXPECT_EQ(parse_refusal("[1,2,3]", {6, 8, 4}),
-            "d/x.json: the JSON text has 7 bytes, more than the 6 it may have");
+            "d/x.json: the JSON text has 7 bytes; at most 6 are allowed");
 }
 
 TEST(ReadJson, ReportsInvalidJsonWithItsPlaceEscaped) {
   const std::string text = parse_refusal("{\"a\":\n \x1b[2J}");
-  EXPECT_TRUE(text.starts_with("d/x.json: is not JSON: parse error at line 2, column 2")) << text;
+  EXPECT_TRUE(text.starts_with("d/x.json: not JSON: parse error at line 2, column 2")) << text;
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
   EXPECT_LT(parse_refusal("\"" + repeated("x", 1 << 20)).size(), 400U);
-  EXPECT_TRUE(parse_refusal("1e999").starts_with("d/x.json: is not JSON")) << parse_refusal("1e999");
+  EXPECT_TRUE(parse_refusal("1e999").starts_with("d/x.json: not JSON")) << parse_refusal("1e999");
   EXPECT_NE(parse_refusal(""), "");
 }
 
@@ -100,7 +100,7 @@ TEST(ReadJson, ValuesAreTakenWithChecksThatNameThePlace) {
   for (const auto& [body, message] : std::vector<std::pair<std::function<void()>, std::string>>{
            {[&] { file.at("bytes").integer(0); },
             "m.json: files[1].bytes is null; a whole number of at least 0 is needed"},
-           {[&] { file.at("name").text(); }, "m.json: files[1].name is 3; a text is needed"},
+           {[&] { file.at("name").text(); }, "m.json: files[1].name is 3; a string is needed"},
            {[&] { file.at("big").integer(0, 2147483647); },
             "m.json: files[1].big is 72057594037927936; a whole number from 0 to 2147483647 is needed"},
            {[&] { file.at("huge").integer(); },
@@ -113,7 +113,7 @@ TEST(ReadJson, ValuesAreTakenWithChecksThatNameThePlace) {
            {[&] { view.at("nothing"); }, "m.json: nothing is missing"},
            {[&] { view.at("n").at("x"); }, "m.json: n is -3; an object is needed"},
            {[&] { file.at("\x1b").at("x").text(); },
-            "m.json: files[1].\\x1b.x is an empty list; a text is needed"},
+            "m.json: files[1].\\x1b.x is an empty list; a string is needed"},
            {[&] { view.at("files").item(2); },
             "m.json: files is a list; a list of at least 3 values is needed"},
            {[&] { view.list(); }, "m.json: the document is an object; a list is needed"}})
@@ -127,13 +127,13 @@ TEST(InputFile, OnlyRegularFilesOfTextAreRead) {
   const auto read = [&](const std::string& path) { return refusal([&] { read_input_file(path, 4); }); };
   std::ofstream(scratch.file("long")) << "longer";
   EXPECT_EQ(read(scratch.file("long")),
-            scratch.file("long") + ": has 6 bytes, more than the 4 that such a file may have");
+            scratch.file("long") + " has 6 bytes, more than the 4 that such a file may have");
   ASSERT_EQ(::mkfifo(scratch.file("pipe").c_str(), 0600), 0);
-  EXPECT_EQ(read(scratch.file("pipe")), scratch.file("pipe") + ": is a pipe, not a regular file");
-  EXPECT_EQ(read(scratch.file(".")), scratch.file(".") + ": is a directory, not a regular file");
-  EXPECT_EQ(read("/dev/zero"), "/dev/zero: is a device, not a regular file");
+  EXPECT_EQ(read(scratch.file("pipe")), scratch.file("pipe") + " is a pipe, not a regular file");
+  EXPECT_EQ(read(scratch.file(".")), scratch.file(".") + " is a directory, not a regular file");
+  EXPECT_EQ(read("/dev/zero"), "/dev/zero is a device, not a regular file");
   EXPECT_EQ(read(scratch.file("none")),
-            scratch.file("none") + ": cannot be opened: No such file or directory");
+            scratch.file("none") + " cannot be opened: No such file or directory");
   std::ofstream(scratch.file("packed")) << "\x1f\x8b";
   EXPECT_NE(read(scratch.file("packed")).find("gzip -d"), std::string::npos);
   // A file without blocks of its own is refused by its size, not read.

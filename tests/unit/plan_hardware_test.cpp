@@ -132,9 +132,9 @@ TEST_F(HardwareFile, ValuesAreInRange) {
     const std::string file = write(R"({"base": "h100", )" + rest + "}");
     return refusal([&] { find_hardware(file, "auto-layout"); });
   };
-  EXPECT_TRUE(contains(message(R"("devices-per-node": 0.5)"), "not at least 1"));
-  EXPECT_TRUE(contains(message(R"("devices-per-node": 1e300)"), "is not between"));
-  EXPECT_TRUE(contains(message(R"("nvlink-gbytes": 1e-300)"), "is not between"));
+  EXPECT_TRUE(contains(message(R"("devices-per-node": 0.5)"), "must be at least 1"));
+  EXPECT_TRUE(contains(message(R"("devices-per-node": 1e300)"), "it must be between"));
+  EXPECT_TRUE(contains(message(R"("nvlink-gbytes": 1e-300)"), "it must be between"));
   const std::string half = message(R"("node-cores": 8)");
   EXPECT_TRUE(contains(half, "rank-cores") && contains(half, "--auto-layout")) << half;
   Hardware changed = find_hardware("h100");

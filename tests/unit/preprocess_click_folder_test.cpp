@@ -28,7 +28,7 @@ TEST(ClickFolder, DamagedManifests) {
     test::write_file(path, text);
     return error_of([&] { open_clicks(dir.file("out"), {}); });
   };
-  expect_has(with("{", "("), "is not JSON");
+  expect_has(with("{", "("), "not JSON");
   expect_has(with("trifold clicks", "other"), "was not written by `trifold preprocess`");
   expect_has(with("\"version\": 1", "\"version\": 8"), "has version 8 of the format");
   expect_has(with("\"rows\": 4", "\"rows\": 0"), "\"rows\" is 0, not a whole number from 1");
@@ -43,7 +43,7 @@ TEST(ClickFolder, DamagedManifests) {
   test::write_file(path, good.substr(0, begin + 1) + two + good.substr(end));
   expect_has(
       error_of([&] { open_clicks(dir.file("out"), {}); }),
-      "table C2 \"shares\" C1, which is not a table without keys that has rows of its own, as many as this one");
+      "table C2 \"shares\" C1, which must be a table with rows of its own, as many as this one, and without keys");
   test::write_file(path, good);
   test::write_file(dir.file("out/C1.ids"), "\2");
   expect_has(error_of([&] { open_clicks(dir.file("out"), {}); }), "has 1 bytes; 2 samples of 1 bytes need 2");
@@ -73,7 +73,7 @@ TEST(ClickFolder, DamagedBags) {
   };
   expect_has(with(0, 3), "c.ends: sample 0 has the ids from 0 to 3 of 3, and at most 2");
   expect_has(with(8, 1), "c.ends: sample 1 has the ids from 2 to 1 of 3");
-  expect_has(with(16, 4), "c.ids: has 3 bytes; the last bag in " + dir.file("out/c.ends") + " ends at id 4");
+  expect_has(with(16, 4), "c.ids has 3 bytes; the last bag in " + dir.file("out/c.ends") + " ends at id 4");
   expect_has(with(16, 2), "c.ends ends at id 2, and an id has 1 byte: one of the files is truncated");
   expect_has(with(23, '\x80'), "c.ends ends at id 9223372036854775811");
   test::write_file(dir.file("out/c.ends"), good.substr(8));
@@ -167,7 +167,7 @@ TEST(OpenClicks, FindsTheFormat) {
   options.table_rows = {5};
   EXPECT_EQ(open_clicks(dir.file("day_0"), options).source->schema().table_count(), 26);
   options.dense = 4;
-  expect_has(error(dir.file("day_0"), options), "dense features: it has 13, but --dense-features is 4");
+  expect_has(error(dir.file("day_0"), options), "it has 13 dense features, but --dense-features is 4");
   options.table_rows = {5, 6};
   options.dense = 1;
   EXPECT_EQ(open_clicks(dir.file("t.bin"), options).source->samples(), 1);
@@ -176,7 +176,7 @@ TEST(OpenClicks, FindsTheFormat) {
   options.table_ids = {2};
   EXPECT_EQ(open_clicks(dir.file("t.bin"), options).source->schema().table(0).max_ids, 2);
   options.format = "other";
-  expect_has(error(dir.file("t.bin"), options), "there is no format of clicks called 'other'");
+  expect_has(error(dir.file("t.bin"), options), "there is no click format 'other'");
 }
 
 TEST(OpenClicks, GivenOptionsMustAgreeWithTheFolder) {
@@ -197,7 +197,7 @@ TEST(OpenClicks, GivenOptionsMustAgreeWithTheFolder) {
   EXPECT_EQ(open_clicks(dir.file("out"), same).source->samples(), 2);
   expect_has(with([](auto& o) { o.table_rows = {4, 5}; }), "table C2 has 3 rows, but --table-rows is 5");
   expect_has(with([](auto& o) { o.table_rows = {4, 5, 6}; }), "has 2 tables, --table-rows has 3 numbers");
-  expect_has(with([](auto& o) { o.dense = 2; }), "dense features: it has 1, but --dense-features is 2");
+  expect_has(with([](auto& o) { o.dense = 2; }), "it has 1 dense feature, but --dense-features is 2");
   expect_has(with([](auto& o) { o.dense_transform = DenseTransform::Log3; }), "its dense transform is log1p");
   expect_has(with([](auto& o) { o.id_policy = IdPolicy::Modulo; }), "--id-policy modulo has no effect");
   expect_has(with([](auto& o) { o.table_ids = {2}; }), "leave out --table-max-ids");

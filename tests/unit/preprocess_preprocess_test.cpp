@@ -242,13 +242,13 @@ TEST(Preprocess, RefusesAndLeavesNothingBehind) {
   expect_has(refused("", nothing), "is empty");
   expect_has(refused("C1,I1\na,1\n", nothing), "has no column of labels");
   expect_has(refused("label,C1\n", nothing), "contains no samples");
-  expect_has(refused("label,C1\n3,a\n", nothing), "has no valid line\n1 of 1 lines are malformed");
+  expect_has(refused("label,C1\n3,a\n", nothing), "has no valid line\n1 of 1 lines is malformed");
   expect_has(refused(good + "x\nx\nx\n", nothing), "more than 50 % of the lines are malformed; 3 of 5");
   expect_has(refused(good, [](auto& o) { o.hash_ids = true; }), "need a range");
-  expect_has(refused(good, [](auto& o) { o.drop_negatives = 1; }), "must be in [0, 1)");
-  expect_has(refused(good, [](auto& o) { o.inputs.push_back("/nowhere"); }), "/nowhere: cannot be opened");
-  expect_has(refused(good, [](auto& o) { o.output = o.inputs[0]; }), "exists already");
-  expect_has(refused(good, [](auto& o) { o.output = "/nowhere/out"; }), "cannot be made");
+  expect_has(refused(good, [](auto& o) { o.drop_negatives = 1; }), "must be at least 0 and less than 1");
+  expect_has(refused(good, [](auto& o) { o.inputs.push_back("/nowhere"); }), "/nowhere cannot be opened");
+  expect_has(refused(good, [](auto& o) { o.output = o.inputs[0]; }), "already exists");
+  expect_has(refused(good, [](auto& o) { o.output = "/nowhere/out"; }), "cannot be created");
 }
 
 // Ids beyond 32 bits need a range, which is taken of the whole number.
@@ -325,11 +325,11 @@ TEST(Preprocess, DamagedDictionariesAreNotTakenOver) {
   options.dictionaries_of = dir.file("train");
   const std::string path = dir.file("train/C1.dict");
   test::write_file(path, "12345678");
-  expect_has(error_of([&] { run(options); }), "C1.dict: is not the dictionary that clicks.json describes");
+  expect_has(error_of([&] { run(options); }), "C1.dict is not the dictionary that clicks.json describes");
   test::write_file(path, "1234");
-  expect_has(error_of([&] { run(options); }), "C1.dict: has 4 bytes; the 4 rows of table C1 need 8");
+  expect_has(error_of([&] { run(options); }), "C1.dict has 4 bytes; the 4 rows of table C1 need 8");
   std::filesystem::remove(path);
-  expect_has(error_of([&] { run(options); }), "C1.dict: cannot be opened");
+  expect_has(error_of([&] { run(options); }), "C1.dict cannot be opened");
   EXPECT_EQ(dir.entries(), 2U);
 }
 

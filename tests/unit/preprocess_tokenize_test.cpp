@@ -167,8 +167,8 @@ TEST(Tokenize, RefusesBadInputAndWritesNothing) {
   const std::string good = "{\"text\": \"a\"}\n";
   expect_has(message(""), "is empty");
   expect_has(message("\n \n"), "it contains no token");
-  expect_has(message(good + "{\"text\": \n"), "in.jsonl:2: is not JSON");
-  expect_has(message(good + good + "[1]\n"), "in.jsonl:3: is not a JSON object");
+  expect_has(message(good + "{\"text\": \n"), "in.jsonl:2: not JSON");
+  expect_has(message(good + good + "[1]\n"), "in.jsonl:3 is not a JSON object");
   expect_has(message(good + "{\"txt\": \"a\"}"), "in.jsonl:2: the object has no key \"text\"");
   expect_has(message("{\"text\": 5}"), "in.jsonl:1: the value of \"text\" is not a string");
   expect_has(message(good, true), "--append-eod");

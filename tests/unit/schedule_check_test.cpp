@@ -116,13 +116,13 @@ TEST(Check, TwoRanksNeedTheirMessages) {
                  {("0F0,0SEND_F0,0B0,0RECV_B0,0STEP\n" + last).c_str(),
                   "0B0 (rank 0, action 3): it comes before the receive"},
                  {("0SEND_F0,0F0,0RECV_B0,0B0,0STEP\n" + last).c_str(),
-                  "0SEND_F0 (rank 0, action 1): it comes before what it"},
+                  "0SEND_F0 (rank 0, action 1): it comes before its data are computed"},
                  {("0F0,0RECV_B0,0B0,0STEP\n" + last).c_str(), "rank 0 never reaches 0SEND_F0"},
                  {(first + "1RECV_F0,1F0,1B0,1STEP").c_str(), "rank 1 never reaches 1SEND_B0"},
                  {(first + "1RECV_F0,1F0,1B0,1SEND_B0,1SEND_B0,1STEP").c_str(),
                   "1SEND_B0 (rank 1, action 5): it repeats a"},
                  {(first + "1RECV_F0,1F0,1SEND_B0,1B0,1STEP").c_str(),
-                  "1SEND_B0 (rank 1, action 3): it comes before what it"},
+                  "1SEND_B0 (rank 1, action 3): it comes before its data are computed"},
                  {"0F0,1F0,1B0,0B0,0STEP,1STEP", "no error"},
                  {"0F0,1RECV_F0,1F0,1B0,0B0,0STEP,1STEP", "between stages 1 and 0, which are on one rank"},
                  {"1F0,0F0,1B0,0B0,0STEP,1STEP",
@@ -148,7 +148,7 @@ TEST(Check, MessagesArriveInTheOrderTheyAreSent) {
   EXPECT_NE(error_of(parse_plan("0F0,0F1,0SEND_F0,0SEND_F1,0RECV_B0,0RECV_B1,0B0,0B1,0STEP\n"
                                 "1RECV_F1,1RECV_F0,1F0,1F1,1B0,1SEND_B0,1B1,1SEND_B1,1STEP"),
                      {.stages = 2, .micros = 2})
-                .find("1RECV_F1 (rank 1, action 1): what rank 0 sends next to rank 1 is 0SEND_F0"),
+                .find("1RECV_F1 (rank 1, action 1): the next message from rank 0 to rank 1 is 0SEND_F0"),
             std::string::npos);
 }
 

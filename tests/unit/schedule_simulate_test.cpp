@@ -311,7 +311,7 @@ TEST(Simulate, TooMuchMemoryIsAnErrorThatSaysWhereAndWhen) {
     EXPECT_EQ(
         std::string(error.what())
             .find("rank 0 needs 3.98 KiB of memory, 575 B more than the limit of 3.42 KiB, at 0F3 (rank 0, "
-                  "action 7), 3 s after the beginning: 75 B for weights, gradients and optimizer (1 weight "
+                  "action 7), 3 s after the start: 75 B for weights, gradients and optimizer (1 weight "
                   "version) and 3.91 KiB for 4 micro-batches in flight; 2 of 2 ranks are over the limit."),
         0U)
         << error.what();

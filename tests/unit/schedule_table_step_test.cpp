@@ -52,7 +52,7 @@ TEST(TableStep, WithoutAnActionOrWithOneTwiceIsRefused) {
       shorter.erase(shorter.begin() + static_cast<std::ptrdiff_t>(i));
       EXPECT_NE(message(shorter, shape), "none") << to_string(row[i]);
       longer.push_back(row[i]);
-      expect_contains(message(longer, shape), "it is there twice");
+      expect_contains(message(longer, shape), "it occurs twice");
     }
   }
 }

@@ -269,16 +269,16 @@ TEST_F(Mistakes, InJsonNameFileAndLine) {
   const auto number = [](std::string_view text) { return 1 + std::count(text.begin(), text.end(), '\n'); };
   const std::string place = fmt::format("bad.jsonl:{}: ", number(good));
   write_file(dir_.file("bad.jsonl"), good + "{\"text\": \"cut o\n" + good);
-  expect_has(read("bad.jsonl"), place + "is not JSON");
+  expect_has(read("bad.jsonl"), place + "not JSON");
   write_file(dir_.file("bad.jsonl"), good + "{\"content\": \"x\", \"id\": 3}\n" + good);
   expect_has(read("bad.jsonl"),
              place + "the object has no field \"text\"; it has content, id: name one with --json-key");
   write_file(dir_.file("bad.jsonl"), good + "{\"text\": 3}\n");
   expect_has(read("bad.jsonl"), place + "the field \"text\" is not a string");
   write_file(dir_.file("bad.jsonl"), good + "[1]\n");
-  expect_has(read("bad.jsonl"), place + "is not a JSON object");
+  expect_has(read("bad.jsonl"), fmt::format("bad.jsonl:{} is not a JSON object", number(good)));
   write_packed(dir_.file("bad.jsonl.gz"), good + "{\"text\": \"\xff\"}\n");
-  expect_has(read("bad.jsonl.gz"), fmt::format("bad.jsonl.gz:{}: is not JSON", number(good)));
+  expect_has(read("bad.jsonl.gz"), fmt::format("bad.jsonl.gz:{}: not JSON", number(good)));
 }
 
 TEST_F(Mistakes, InUtf8NameFileAndLine) {
@@ -305,11 +305,11 @@ TEST_F(Mistakes, InPackedFilesAreNamed) {
     write_file(dir_.file(named("cut")), whole.substr(0, whole.size() / 2));
     expect_has(read(named("cut")), fmt::format("{}: the {} file is truncated", named("cut"), kind));
     write_file(dir_.file(named("text")), "this is plain text");
-    expect_has(read(named("text")), fmt::format("{}: is a damaged {} file", named("text"), kind));
+    expect_has(read(named("text")), fmt::format("{} is a damaged {} file", named("text"), kind));
     std::string damaged = whole;
     for (size_t i = 0; i < 50; ++i) damaged[whole.size() / 2 + i] = 'x';
     write_file(dir_.file(named("damaged")), damaged);
-    expect_has(read(named("damaged")), fmt::format("{}: is a damaged {} file", named("damaged"), kind));
+    expect_has(read(named("damaged")), fmt::format("{} is a damaged {} file", named("damaged"), kind));
     // Members, frames and streams that follow each other are one text.
     write_file(dir_.file(named("twice")), whole + whole);
     EXPECT_EQ(bytes_of_pass(options_of(dir_.file(named("twice")))), expected);
@@ -324,7 +324,7 @@ TEST_F(Mistakes, InFoldersAreReportedAtOnce) {
   expect_has(open("empty"), "the folder holds no text; plain text and JSON lines");
   write_file(dir_.file("empty/data.parquet"), "PAR1");
   expect_has(open("empty"), "text cannot be read from a .parquet file");
-  expect_has(open("nothing"), "nothing: cannot be opened");
+  expect_has(open("nothing"), "nothing cannot be opened");
   write_file(dir_.file("blank.jsonl"), "\n\n  \n");
   expect_has(read("blank.jsonl"), "the corpus has no token for the training part");
   write_file(dir_.file("no_text.jsonl"), "{\"text\": \"\"}\n");

@@ -97,7 +97,7 @@ TEST(StreamTrouble, ABookmarkOfAnotherStreamIsRefused) {
   };
   StreamSamples(options_of(dir.file("text.txt"), "9,1,0")).open_at(mark);  // the same shares
   expect_has(message(options_of(dir.file("text.txt"), "80,20")),
-             "that of another --split (\"90,10,0\", now \"80,20,0\"); give the same, or start anew");
+             "that of another --split (\"90,10,0\", now \"80,20,0\"); give the same, or start a new run");
   StreamOptions other = options;
   other.json_key = "key\xff";
   expect_has(message(other), "another --json-key (\"text\", now \"key\xef\xbf\xbd\")");
@@ -128,7 +128,7 @@ TEST(StreamTrouble, ADamagedBookmarkIsAnError) {
     expect_has(message(patch), "the checkpoint's place in the streamed text cannot be read");
   expect_has(message(R"({"part": 1000000})"), "it says part 1000000 of epoch 0");
   expect_has(message(R"({"carry": [256]})"), "token id 256 is outside the vocabulary");
-  expect_has(error_of([&] { samples.open_at("?"); }), "cannot be read: is not JSON");
+  expect_has(error_of([&] { samples.open_at("?"); }), "cannot be read: not JSON");
 }
 
 TEST(StreamTrouble, APassThatFailsFailsAgain) {

@@ -201,9 +201,9 @@ TEST(HuggingFaceTokenizer, RejectsUnsupportedParts) {
   expect_has(message(R"({"model": {"vocab": {"q": 1000000000}}})"), "the id 1000000000 of its token \"q\"");
   expect_has(message(R"({"model": 3})"), "a JSON object with a \"model\" is expected");
   write_file(file, read_file(kFolder + "gpt2.json").substr(0, 500));
-  expect_has(error_of([&] { HuggingFaceTokenizer tokenizer(file); }), "is not JSON: parse error at line");
+  expect_has(error_of([&] { HuggingFaceTokenizer tokenizer(file); }), "not JSON: parse error at line");
   expect_has(error_of([&] { make_tokenizer(TokenizerType::HuggingFace, dir.file("none.json")); }),
-             "none.json: cannot be opened");
+             "none.json cannot be opened");
   const HuggingFaceTokenizer tokenizer(kFolder + "gpt2.json");
   expect_has(error_of([&] { encode(tokenizer, "ab\xff"); }), "byte 2 of a text to be tokenized is not UTF-8");
   expect_has(error_of([&] { tokenizer.decode(std::vector<int32_t>{600}); }), "outside the vocabulary of 600");

@@ -52,7 +52,7 @@ class Spec {
 
  private:
   const json& member(const json& object, const std::string& key) const {
-    if (!object.is_object() || !object.contains(key)) bad_input("{}: has no {}", path_, key);
+    if (!object.is_object() || !object.contains(key)) bad_input("{} has no {}", path_, key);
     return object.at(key);
   }
 

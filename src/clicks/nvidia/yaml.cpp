@@ -74,7 +74,7 @@ class YamlReader {
       line_ = event.line();
       if (event.type() == YAML_STREAM_END_EVENT) return std::move(document_);
       if (event.type() == YAML_DOCUMENT_START_EVENT && ++documents > 1)
-        problem("a second document begins; one is read");
+        problem("it has a second document; only one is read");
       take(event);
     }
   }

@@ -111,7 +111,7 @@ const std::vector<CommandInfo>& commands() {
       command<ConvertConfig>(
           {"convert",
            "convert a checkpoint to a Hugging Face model (GPT-2, Llama, Mixtral, Qwen2-MoE, Qwen3-MoE, "
-           "DeepSeek-V3, BERT), or back; a recommender to ONNX",
+           "DeepSeek-V3, BERT), or back; a recommender to ONNX or safetensors",
            "--load DIR --save DIR [options]",
            {"trifold convert --load out --save gpt2-mine --dtype bf16    # then open it in transformers",
             "trifold convert --load gpt2 --save out    # the model for further training",

@@ -47,7 +47,8 @@ OptionTable options_of(PretrainConfig& config) {
   table.group("Layout");
   table
       .add("auto-layout", &config.auto_layout,
-           "Before the run, choose all that 'trifold plan --search --hardware' chooses for this device, from "
+           "Before the run, choose everything that 'trifold plan --search "
+           "--hardware' chooses for this device, from "
            "tensor, context, pipeline and expert ranks to recomputation; overrides their options.")
       .files("NAME|FILE.json")
       .suggest({"a100-40gb", "a100-80gb", "h100", "h200", "b200", "cpu"})
@@ -226,10 +227,9 @@ OptionTable options_of(ConvertConfig& config) {
       "names", &config.names,
       "Recommender, .safetensors: the names of its weights, those of its checkpoint or of TorchRec's DLRM.");
   table
-      .add(
-          "changed-since", &config.changed_since,
-          "Recommender, .safetensors: an older checkpoint of the model; of tables only the rows are written that "
-          "differ from those there.")
+      .add("changed-since", &config.changed_since,
+           "Recommender, .safetensors: an older checkpoint of the model; of each table, "
+           "only the rows that differ from it are written.")
       .files("DIR")
       .absent("all rows are written");
   add_max_memory(table, config.max_memory);
@@ -317,16 +317,18 @@ OptionTable options_of(PlanConfig& config) {
       .takes("KEY=VALUE ...");
   table
       .add("assume", &config.assume,
-           "Forecast another program's steps by how it differs, such as attention=unfused (docs/planning.md "
+           "Forecast the steps of another program, given how it differs from Trifold, "
+           "such as attention=unfused (docs/planning.md "
            "lists the keys).")
       .takes("KEY=VALUE ...");
   table.group("Search");
   table.add("search", &config.search,
             "Find the fastest layouts that fit --memory-limit and the memory of --hardware instead of "
-            "planning one; overrides the options of everything that --search-over lists.");
+            "planning one; overrides the options of the axes that --search-over lists.");
   table
-      .add("search-over", &config.search_over,
-           "Comma-separated list of what --search chooses; everything else is taken from its options.")
+      .add(
+          "search-over", &config.search_over,
+          "Comma-separated list of the axes that --search chooses; everything else is taken from its options.")
       .absent("all of them");
   table
       .add("search-schedules", &config.search_schedules,

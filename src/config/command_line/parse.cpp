@@ -207,7 +207,7 @@ class Reader {
     for (const std::string& like : close)
       if (const Option* meant = table_.find(like)) parsed_.doubtful.insert(meant->name);
     const std::string advice =
-        close.empty() ? "--help lists the options there are"
+        close.empty() ? "--help lists all options"
                       : fmt::format("the nearest known option is {}", alternatives(close, dashes));
     parsed_.problems.push_back(
         fmt::format("{}unknown option {}{}: {}", place, dashes, printable(name), advice));

@@ -32,11 +32,10 @@ OptionTable options_of(PreprocessConfig& config) {
       .range(0, 1);
   table.group("Columns");
   table
-      .add(
-          "label", &config.label,
-          "Column of the label, 0 or 1, or a comparison that yields it, such as rating>=4 or income==yes; "
-          "several such for a model of several labels, of which a sample may lack some but not all; ^= is for "
-          "texts that begin so. The next options name the other columns.")
+      .add("label", &config.label,
+           "Column of the label, 0 or 1, or a comparison that yields it, such as rating>=4 or income==yes; "
+           "several for a model with several labels, of which a sample may lack some but not all; "
+           "^= matches the beginning of a text. The next options name the other columns.")
       .takes("COLUMN[>=VALUE],...")
       .absent("columns named label, I1, I2 ..., C1, C2 ..., or Criteo's");
   table.add("columns", &config.columns, "All columns, in order, of a text without a header; with --label.")
@@ -62,14 +61,14 @@ OptionTable options_of(PreprocessConfig& config) {
       .absent("none");
   table
       .add("share-table", &config.share_table,
-           "Columns that have the table of another one, "
-           "so that equal texts have one id and one vector, as in history:item.")
+           "Columns that use the table of another column, so that equal texts have one id and one vector, "
+           "as in history:item.")
       .takes("COLUMN:COLUMN,...")
       .absent("each has its own");
   table
       .add("max-bag", &config.max_bag,
            "Keep only the first N ids of longer bags. "
-           "Memory of a training step is for bags as long as the longest.")
+           "The memory of a training step is sized for the longest bag.")
       .range(1, 1 << 20)
       .absent("all are kept");
   table.add("separator", &config.separator, "Field separator, one character or the word tab; with --label.")
@@ -83,9 +82,10 @@ OptionTable options_of(PreprocessConfig& config) {
   table.add("dense-transform", &config.dense_transform,
             "Transform of numeric values: log1p ln(max(x,0)+1), log3 ln(x+3), logmin ln(x-minimum+2), none.");
   table.group("Ids");
-  table.add("ids", &config.ids,
-            "How hashes map to ids: dictionary numbers them in order of first appearance, hash takes the "
-            "hash modulo --max-ind-range, keys keeps them, so that recommend gives them rows as they come.");
+  table.add(
+      "ids", &config.ids,
+      "How hashes map to ids: dictionary numbers them in order of first appearance, hash takes the "
+      "hash modulo --max-ind-range, keys keeps them, so that recommend assigns rows to them as they come.");
   table
       .add("max-ind-range", &config.max_ind_range,
            "Reduce hashes modulo this first, which bounds the size of tables; 0: no reduction.")
@@ -103,7 +103,7 @@ OptionTable options_of(PreprocessConfig& config) {
       .absent("made from the input");
   table.add("grow-dictionaries", &config.grow_dictionaries,
             "Give unknown values that reach --frequency-threshold in the input ids after those of "
-            "--dictionaries-of; recommend --finetune goes on with such data.");
+            "--dictionaries-of; recommend --finetune continues with such data.");
   table.group("Sampling");
   table.add("drop-negatives", &config.drop_negatives, "Fraction of the samples without a click to drop.")
       .fraction();
@@ -130,7 +130,7 @@ void check_columns(const PreprocessConfig& config, Problems& problems) {
           .right("name the columns of categories, as in --sparse user,item");
     if (config.data_format != "auto" && config.data_format != "csv")
       problems.about("data-format", "label")
-          .wrong("--label {} names a column of a header, which --data-format {} reads otherwise", label,
+          .wrong("--label {} names a column of the header, which --data-format {} does not use", label,
                  config.data_format)
           .right("leave --data-format out");
     return;
@@ -178,9 +178,9 @@ std::vector<Problem> problems(const PreprocessConfig& config) {
         .right("leave it out");
   if (keys && config.max_ind_range > 0)
     problems.about("max-ind-range", "ids")
-        .wrong("--max-ind-range {} would make different values the same with --ids keys",
+        .wrong("--max-ind-range {} would give different values the same key with --ids keys",
                config.max_ind_range)
-        .right("leave it out: recommend --table-rows bounds the tables");
+        .right("leave it out; recommend --table-rows bounds the tables");
   if (keys && config.dense_transform == DenseTransform::LogMin)
     problems.about("dense-transform", "ids", "dictionaries-of")
         .wrong(

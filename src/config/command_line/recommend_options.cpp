@@ -39,10 +39,10 @@ void add_data(OptionTable& table, ClickDataConfig& data) {
       .absent("for --valid-data, --train-data if it is such a folder")
       .of_host();
   table
-      .add(
-          "table-rows", &data.table_rows,
-          "Rows of each embedding table, or one number for all. Must match data that record their rows; the "
-          "word data takes them from there. Data of preprocess --ids keys need it: values get rows as they come.")
+      .add("table-rows", &data.table_rows,
+           "Rows of each embedding table, or one number for all. Must match data that record their rows; the "
+           "word data takes them from there. Data of preprocess --ids keys need it: "
+           "training assigns rows to values as they come.")
       .takes("N-N-...")
       .absent("from the data; 1000 for synthetic clicks");
   table
@@ -86,16 +86,16 @@ void add_model(OptionTable& table, DlrmConfig& model) {
   table.group("Model");
   table.add("embedding-dim", &model.embedding_dim, "Width of an embedding vector.").range(1, 1 << 16);
   table
-      .add(
-          "embedding-init-range", &model.embedding_init_range,
-          "Initial numbers of a table are uniform in plus or minus this; 0: in plus or minus one over the square "
-          "root of its rows. With a number given, rows that a table grows by begin like its first ones.")
+      .add("embedding-init-range", &model.embedding_init_range,
+           "Initial values of a table are drawn uniformly from plus or minus this; 0: "
+           "from plus or minus one over the square root of its rows. With a number other than 0, "
+           "rows added to the table later start like its first ones.")
       .at_least(0);
   table
       .add(
           "init-weights", &model.init_weights,
-          "Begin a new run with the weights of this safetensors file, which convert or TorchRec's names describe, in "
-          "place of random ones.")
+          "Start a new run from the weights in this safetensors file, under the names that convert writes or "
+          "TorchRec's, instead of random weights.")
       .files("FILE")
       .absent("initial values follow from --seed");
   table
@@ -104,10 +104,9 @@ void add_model(OptionTable& table, DlrmConfig& model) {
           "Data of preprocess --ids keys: a value gets a row of its own when it has occurred N times; before "
           "that it shares row 1 with all others that have none.")
       .range(1, 4294967295.0);
-  table.add(
-      "key-eviction", &model.key_eviction,
-      "The same: where no row is free for a new value, the one that loses its row: that seen longest ago "
-      "(oldest), that seen least often (rarest), or none.");
+  table.add("key-eviction", &model.key_eviction,
+            "Data of preprocess --ids keys: the value that loses its row to a new one if no row is free: "
+            "the one last seen longest ago (oldest), the one seen least often (rarest), or none.");
   table.add("bottom-mlp", &model.bottom_mlp, "Widths of the bottom MLP; the last is --embedding-dim.")
       .takes("N-N-...");
   table.add("top-mlp", &model.top_mlp, "Widths of the top MLP; the last is 1.").takes("N-N-...");
@@ -179,16 +178,15 @@ void add_training(OptionTable& table, RecommendConfig& config) {
       .positive();
   table.add("ftrl-beta", &training.ftrl_beta, "ftrl: added to the root of a number's squared gradients.")
       .at_least(0);
-  table.add("ftrl-l1", &training.ftrl_l1, "ftrl: L1 penalty; numbers that it outweighs are exactly 0.")
+  table.add("ftrl-l1", &training.ftrl_l1, "ftrl: L1 penalty; weights that it outweighs are exactly 0.")
       .at_least(0);
   table.add("ftrl-l2", &training.ftrl_l2, "ftrl: L2 penalty.").at_least(0);
   table.add("eps", &training.eps, "adagrad, adam: added to the root in the denominator.").positive();
   table
-      .add(
-          "weight-decay", &training.weight_decay,
-          "L2 penalty of the weights, not the biases, of the MLPs and the cross network, and with --wide of "
-          "those of the dense features: times the weight, added to its gradient, or for adam, as AdamW does, "
-          "to its step. Embedding rows have --embedding-weight-decay.")
+      .add("weight-decay", &training.weight_decay,
+           "L2 penalty of the weights, not the biases, of the MLPs and the cross network, "
+           "and with --wide of those of the dense features: this times the weight is added to its gradient "
+           "or, for adam, to its step (AdamW). Embedding rows have --embedding-weight-decay.")
       .at_least(0);
   table
       .add("embedding-weight-decay", &training.embedding_weight_decay,
@@ -196,9 +194,9 @@ void add_training(OptionTable& table, RecommendConfig& config) {
            "the row (decoupled L2 penalty); other rows stay as they are.")
       .at_least(0);
   table
-      .add("label-weights", &training.label_weights,
-           "Several labels: the factor of each one's loss in the sum that is trained on, "
-           "in the order of the labels.")
+      .add(
+          "label-weights", &training.label_weights,
+          "Several labels: the weight of each label's loss in the training loss, in the order of the labels.")
       .takes("X,X,...")
       .absent("1 each");
   table
@@ -247,7 +245,7 @@ void add_tables(OptionTable& table, EmbeddingPlacementConfig& placement) {
       .add(
           "table-storage", &placement.table_storage,
           "Keep tables that are larger than memory, with their optimizer state, in files in this folder, on a "
-          "fast disk. The rows that are used most are in memory, or in that of the device.")
+          "fast disk. The most used rows are in memory, or in that of the device.")
       .files("DIR")
       .absent("tables are in memory")
       .of_host()
@@ -276,8 +274,9 @@ void add_placement(OptionTable& table, RecommendConfig& config) {
 void add_files(OptionTable& table, RecommendConfig& config) {
   add_checkpoint(table, config.checkpoint);
   table.change("finetune").help =
-      "Begin another run, on other data, with weights and optimizer state of --load. Its tables may have more rows: "
-      "those of a dictionary that preprocess --grow-dictionaries made are taken, the others are new.";
+      "Start another run, on other data, from the weights and optimizer state of --load. "
+      "Its tables may have more rows, after preprocess --grow-dictionaries: "
+      "rows of known values are kept, the others are new.";
   add_log(table, config.log);
   table.change("log-json").help = "Append one JSON object per report to this file.";
 }

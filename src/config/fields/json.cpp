@@ -37,10 +37,10 @@ nlohmann::json table_json(const OptionTable& table) {
 std::vector<std::string> json_words(const nlohmann::json& value) {
   if (value.is_string()) return {value.get<std::string>()};
   if (value.is_boolean() || value.is_number()) return {value.dump()};
-  if (!value.is_array()) bad_input("JSON type {} is not possible here", value.type_name());
+  if (!value.is_array()) bad_input("a JSON {} is not allowed here", value.type_name());
   std::vector<std::string> words;
   for (const nlohmann::json& item : value) {
-    if (item.is_structured()) bad_input("JSON type {} is not possible in a list", item.type_name());
+    if (item.is_structured()) bad_input("a JSON {} is not allowed in a list", item.type_name());
     words.push_back(json_words(item).front());
   }
   return words;
@@ -55,7 +55,7 @@ void check_type(const Option& option, const nlohmann::json& value) {
                     : is_flag(option) ? value.is_boolean()
                     : text            ? value.is_string()
                                       : value.is_number();
-  if (!fits) bad_input("JSON type {} is not possible here", value.type_name());
+  if (!fits) bad_input("a JSON {} is not allowed here", value.type_name());
 }
 
 void read_option(const Option& option, const nlohmann::json& json) {
@@ -77,7 +77,7 @@ void read_option(const Option& option, const nlohmann::json& json) {
 }
 
 void read_table(const OptionTable& table, const nlohmann::json& json) {
-  if (!json.is_object()) bad_input("JSON type object is needed, not {}", json.type_name());
+  if (!json.is_object()) bad_input("a JSON object is needed, not a JSON {}", json.type_name());
   for (const auto& item : json.items())
     if (const Option* option = table.find(item.key()); option == nullptr || json_key(*option) != item.key())
       bad_input("'{}' is not known: was it written by a newer version?", item.key());
@@ -157,7 +157,7 @@ constexpr const char* kUseOptions[] = {"bf16", "table-max-ids", "id-policy"};
 
 void read_options(const OptionTable& table, std::span<const char* const> names, const nlohmann::json& json) {
   try {
-    if (!json.is_object()) bad_input("JSON type object is needed, not {}", json.type_name());
+    if (!json.is_object()) bad_input("a JSON object is needed, not a JSON {}", json.type_name());
     for (const char* name : names) read_option(*table.find(name), json);
   } catch (Error& error) {
     error.add_context("config");

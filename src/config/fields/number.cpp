@@ -17,7 +17,7 @@ T parse_whole(std::string_view text) {
   const auto [stop, code] = std::from_chars(text.data(), end, value);
   const bool negative = !text.empty() && text.front() == '-';
   if (code == std::errc::result_out_of_range && stop == end)
-    bad_input("'{}' is too {}: at {} {} is possible", text, negative ? "small" : "large",
+    bad_input("'{}' is too {}: give at {} {}", text, negative ? "small" : "large",
               negative ? "least" : "most",
               negative ? std::numeric_limits<T>::min() : std::numeric_limits<T>::max());
   if (code == std::errc() && stop == end) return value;

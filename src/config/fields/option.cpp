@@ -29,7 +29,7 @@ size_t choice_index(const Option& option, const std::string& word) {
   const std::vector<std::string> close = similar(folded(word), option.allowed);
   const std::string guess =
       close.empty() ? "" : fmt::format(" (did you mean '{}'?)", fmt::join(close, "' or '"));
-  bad_input("--{} '{}' is not known{}: possible: {}", option.name, printable(word), guess, allowed);
+  bad_input("--{} '{}' is not known{}: give one of {}", option.name, printable(word), guess, allowed);
 }
 
 bool parse_bool(const std::string& word) {
@@ -279,7 +279,7 @@ std::optional<Problem> range_problem(const Option& option) {
 namespace value_field {
 
 void refuse_name(std::string_view word, std::span<const std::string> names) {
-  bad_input("'{}' is not known: possible: {}", printable(word), joined(names, ", "));
+  bad_input("'{}' is not known: give one of {}", printable(word), joined(names, ", "));
 }
 
 }  // namespace value_field

@@ -36,7 +36,7 @@ ScheduleChoice ScheduleChoice::parse(std::string_view text) {
     return choice;
   }
   if (const auto schedule = find_schedule(name)) return *schedule;
-  bad_input("'{}' is not known{}: possible: {}, or a file of actions whose name ends in .csv",
+  bad_input("'{}' is not known{}: give one of {}, or a file of actions whose name ends in .csv",
             printable(std::string(text)), guess_of(std::string(text)), fmt::join(schedule_names(), ", "));
 }
 

@@ -124,7 +124,7 @@ void add_experts(OptionTable& table, ModelConfig& model) {
       .positive();
   table
       .add("moe-router-num-groups", &model.moe_router_num_groups,
-           "Groups of experts: a token selects experts of its --moe-router-group-topk best groups alone.")
+           "Groups of experts: a token selects experts only in its --moe-router-group-topk best groups.")
       .range(1, kMostExpertGroups)
       .absent("one group");
   table
@@ -135,7 +135,7 @@ void add_experts(OptionTable& table, ModelConfig& model) {
       .absent("one group");
   table.add(
       "moe-router-enable-expert-bias", &model.moe_router_enable_expert_bias,
-      "Balance the load without a loss: a bias per expert is added to its score for the selection alone.");
+      "Balance the load without a loss: a bias per expert is added to its score, for the selection only.");
   table
       .add("moe-router-bias-update-rate", &model.moe_router_bias_update_rate,
            "After each step the bias of an expert rises by this if it had fewer tokens than the mean, "
@@ -143,8 +143,8 @@ void add_experts(OptionTable& table, ModelConfig& model) {
       .range(0, 1);
   table.add(
       "moe-router-load-balancing-type", &model.moe_router_load_balancing_type,
-      "The load-balancing loss: of the choices in each sequence or in the last global batch, which no mesh or micro-batch "
-      "changes, or in each micro-batch.");
+      "Choices that the load-balancing loss counts: those of each sequence, of each micro-batch, "
+      "or of the previous global batch. The first and the last depend on neither mesh nor micro-batch size.");
   table
       .add("moe-aux-loss-coeff", &model.moe_aux_loss_coeff,
            "Coefficient of the load-balancing loss; 0.01 is common.")
@@ -155,18 +155,18 @@ void add_experts(OptionTable& table, ModelConfig& model) {
       .range(0, 1e6);
   table
       .add("moe-input-jitter-eps", &model.moe_input_jitter_eps,
-           "In training, multiply what the router reads by random numbers "
+           "In training, multiply the router's input by random numbers "
            "between 1 - EPS and 1 + EPS; 0.01 is common.")
       .takes("EPS")
       .range(0, 1);
   table.add("moe-router-force-load-balancing", &model.moe_router_force_load_balancing,
-            "For benchmarks: random logits, which load all experts evenly whatever the router has learnt; "
-            "in training alone.");
+            "For benchmarks: in training, random logits in place of the router's, "
+            "so that all experts are loaded evenly.");
   table
       .add(
           "moe-expert-capacity-factor", &model.moe_expert_capacity_factor,
-          "In training, an expert takes of every sequence at most this many times the mean number of tokens per "
-          "expert; choices beyond are dropped.")
+          "In training, an expert takes from each sequence at most this many times the mean number of tokens "
+          "per expert; further choices are dropped.")
       .positive()
       .absent("no token is dropped");
   table.add("moe-token-drop-policy", &model.moe_token_drop_policy,

@@ -41,49 +41,47 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
       .of_execution();
   table
       .add("context-parallel-size", &mesh.context_parallel_size,
-           "Ranks that the positions of each sample are cut over.")
+           "Ranks over which the positions of each sample are sharded.")
       .range(1, kMaxRanks)
       .also("cp")
       .of_execution();
   table
-      .add(
-          "cp-comm-type", &mesh.cp_comm_type,
-          "Attention over context ranks: gather keys and values, exchange heads, or send keys and values round a "
-          "ring behind the computation; needs --cp.")
+      .add("cp-comm-type", &mesh.cp_comm_type,
+           "Attention over context ranks: gather keys and values, exchange heads, "
+           "or send keys and values around a ring during the computation; needs --cp.")
       .absent("all_gather")
       .of_execution();
   table
       .add("expert-model-parallel-size", &mesh.expert_model_parallel_size,
-           "Ranks of a pipeline stage that share the experts of each layer, and send each other the tokens "
-           "of these; needs --num-experts.")
+           "Ranks of a pipeline stage over which the experts of each layer are sharded; "
+           "they exchange tokens. Needs --num-experts.")
       .range(1, kMaxRanks)
       .also("ep")
       .of_execution();
   table
       .add("expert-tensor-parallel-size", &mesh.expert_tensor_parallel_size,
-           "Ranks of a pipeline stage that cut the inner width of each expert; needs --num-experts.")
+           "Ranks of a pipeline stage over which the inner width of each expert is sharded. "
+           "Needs --num-experts.")
       .range(1, kMaxRanks)
       .also("etp")
       .of_execution();
   table
-      .add(
-          "moe-token-dispatcher-type", &mesh.moe_token_dispatcher_type,
-          "How tokens reach experts on other ranks: each sent to its experts' ranks, or all gathered by all ranks "
-          "that share experts, which is cheaper where those are fewer than --moe-router-topk; same results.")
+      .add("moe-token-dispatcher-type", &mesh.moe_token_dispatcher_type,
+           "How tokens reach experts on other ranks: each is sent to the ranks of its experts, "
+           "or all are gathered by all ranks that share experts, which is cheaper if these are fewer than "
+           "--moe-router-topk. Same results.")
       .of_execution();
   table
-      .add(
-          "moe-buffer-factor", &mesh.moe_buffer_factor,
-          "Memory for the rows that experts of a rank get at once, in times the mean; where more arrive they "
-          "are computed in rounds, and again in backward. Needs --ep or --etp.")
+      .add("moe-buffer-factor", &mesh.moe_buffer_factor,
+           "Memory for the rows that the experts of a rank receive at once, as a multiple of the mean; "
+           "if more arrive, they are computed in rounds, and again in backward. Needs --ep or --etp.")
       .range(0.01, 1e6)
       .absent("for all that can arrive")
       .of_execution();
   table
-      .add(
-          "overlap-moe-expert-parallel-comm", &mesh.overlap_moe_expert_parallel_comm,
-          "Where the schedule pairs a forward with a backward (dualpipe-v), let them take turns: each computes "
-          "while rows of the other one travel between experts; same results, more memory.")
+      .add("overlap-moe-expert-parallel-comm", &mesh.overlap_moe_expert_parallel_comm,
+           "If the schedule pairs a forward with a backward (dualpipe-v), let them take turns: "
+           "each computes while rows of the other travel between experts. Same results, more memory.")
       .of_execution();
   table
       .add(
@@ -155,6 +153,7 @@ void add_zero(OptionTable& table, ZeroConfig& zero) {
            "Where to keep the optimizer state and, with --zero-stage 3, the weight shards. A folder on a "
            "fast disk: one memory-mapped file per rank, of which only the part in use is in memory. host: "
            "host memory, for the optimizer state with --device cuda. none: no offload.")
+      .takes("DIR|host|none")
       .of_host()
       .of_execution();
   table
@@ -209,7 +208,7 @@ void add_pipeline(OptionTable& table, PipelineConfig& pipeline, MeshConfig& mesh
   table
       .add("pipeline-cut", &cut.pipeline_cut,
            "How layers are divided among stages: cost minimizes the cost of the slowest stage, "
-           "equal gives equal numbers.")
+           "even gives equal numbers.")
       .of_execution();
   table
       .add("pipeline-model-parallel-layout", &cut.pipeline_model_parallel_layout,
@@ -256,20 +255,21 @@ void add_recompute(OptionTable& table, MeshConfig& mesh) {
       .of_execution();
   table
       .add("tiled-mlp", &mesh.tiled_mlp,
-           "Number of tiles that the rows of a micro-batch pass the MLP in, one after the other; its inner "
-           "activations exist for one tile at a time, and backward computes them again.")
+           "Compute the MLP in this many tiles of the rows of a micro-batch, one after the other; "
+           "its inner activations exist for one tile at a time, and backward recomputes them.")
       .range(1, kMaxSize)
       .of_execution();
   table
-      .add(
-          "cpu-offloading-num-layers", &mesh.cpu_offloading_num_layers,
-          "Number of layers of each pipeline stage, the first ones, whose activations leave memory between forward "
-          "and backward, for a file in --cpu-offloading-folder, or, of a GPU, for pinned memory of its host.")
+      .add("cpu-offloading-num-layers", &mesh.cpu_offloading_num_layers,
+           "Number of layers, the first of each pipeline stage, whose activations are off-loaded between "
+           "forward and backward: to a file in --cpu-offloading-folder or, with --device cuda, "
+           "to pinned host memory.")
       .range(0, kMaxSize)
       .of_execution();
   table
       .add("cpu-offloading-folder", &mesh.cpu_offloading_folder,
            "Folder on a fast disk for the activations of --cpu-offloading-num-layers, one file per rank.")
+      .takes("DIR")
       .absent("none")
       .of_host()
       .of_execution();

@@ -35,7 +35,7 @@ void add_saving(OptionTable& table, CheckpointConfig& checkpoint) {
       .of_execution();
   table.add("save-retain", &checkpoint.save_retain, "Keep only this many of the newest valid checkpoints.")
       .range(2, 1 << 20)
-      .absent("all stay")
+      .absent("all are kept")
       .of_execution();
   table
       .add("save-best", &checkpoint.save_best,
@@ -60,7 +60,7 @@ void add_checkpoint(OptionTable& table, CheckpointConfig& checkpoint) {
   add_saving(table, checkpoint);
   table
       .add("finetune", &checkpoint.finetune,
-           "Load only the weights of --load; steps, data and optimizer start anew.")
+           "Load only the weights of --load; steps, data and optimizer start from the beginning.")
       .of_execution();
 }
 

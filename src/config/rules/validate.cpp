@@ -129,7 +129,7 @@ void check_plan_search(const PlanConfig& config, Problems& problems) {
   if (config.schedule_csv)
     problems.about("schedule-csv", "search")
         .wrong("--schedule-csv has no effect with --search")
-        .right("plan the layout that it finds with the line it prints");
+        .right("plan the layout found, with the options that the search prints");
   check_search(config.run, axes, "search", problems);
 }
 
@@ -233,7 +233,7 @@ std::vector<Problem> problems(const PlanConfig& config) {
   check_plan_search(config, problems);
   if (config.run.auto_layout)
     problems.about("auto-layout", "search", "hardware")
-        .wrong("--auto-layout {} is of trifold pretrain", *config.run.auto_layout)
+        .wrong("--auto-layout {} is an option of trifold pretrain", *config.run.auto_layout)
         .right("to plan, give --search and --hardware {}", *config.run.auto_layout);
   check_optimizer(config.run.optimizer, problems);
   if (config.format != PlanFormat::Trifold && !config.schedule_csv)

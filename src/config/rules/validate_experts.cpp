@@ -275,7 +275,8 @@ void check_cut_of_experts(const PretrainConfig& config, Problems& problems) {
   const int64_t width = expert_width(config.model);
   if (problems.sound({"moe-ffn-hidden-size", "ffn-hidden-size", "hidden-size"}) && width % parts != 0)
     problems.about("moe-ffn-hidden-size", "ffn-hidden-size", "expert-tensor-parallel-size")
-        .wrong("experts of width {} are not divisible by --expert-tensor-parallel-size {}", width, parts)
+        .wrong("the width of the experts, {}, is not divisible by --expert-tensor-parallel-size {}", width,
+               parts)
         .right("{}", multiples_around(width, parts));
 }
 
@@ -351,11 +352,11 @@ void check_experts_mesh(const PretrainConfig& config, Problems& problems) {
     problems.about("moe-buffer-factor", "expert-model-parallel-size", "expert-tensor-parallel-size")
         .wrong("--moe-buffer-factor {} has no effect with --expert-model-parallel-size 1",
                *mesh.moe_buffer_factor)
-        .right("leave it out: every rank computes the rows of its own tokens");
+        .right("leave it out, because every rank computes the rows of its own tokens");
   if (mesh.expert_ranks() == 1 && mesh.moe_token_dispatcher_type != TokenDispatcher::AllToAll)
     problems.about("moe-token-dispatcher-type", "expert-model-parallel-size", "expert-tensor-parallel-size")
         .wrong("--moe-token-dispatcher-type allgather has no effect with --expert-model-parallel-size 1")
-        .right("leave it out: every rank computes the rows of its own tokens");
+        .right("leave it out, because every rank computes the rows of its own tokens");
   if (!config.model.num_experts) return check_without_experts(mesh, problems);
   check_experts_of_samples(config, problems);
   check_counts_of_steps(config, problems);

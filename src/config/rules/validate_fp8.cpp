@@ -17,13 +17,14 @@ void check_rows(const PretrainConfig& config, Problems& problems) {
   if (config.model.seq_length % context != 0) return;
   if (rows % kUnit != 0)
     problems.about("fp8", "seq-length", "context-parallel-size")
-        .wrong("--fp8 with products of {} rows of a sample (--seq-length){}", rows,
+        .wrong("--fp8 is not possible with products of {} rows of a sample (--seq-length){}", rows,
                context > 1 ? fmt::format(" on each of {} context ranks", context) : "")
         .right("every extent must be a multiple of {}", kUnit);
   else if (rows % (tiles * kUnit) != 0)
     problems.about("fp8", "tiled-mlp", "seq-length", "context-parallel-size")
         .wrong(
-            "--fp8 with --tiled-mlp {}, which cuts the {} rows of a sample into tiles that are no multiples of {}",
+            "--fp8 is not possible with --tiled-mlp {}, which cuts the {} rows of a sample into tiles that "
+            "are not multiples of {}",
             tiles, rows, kUnit)
         .right("give a divisor of {}", rows / kUnit);
 }
@@ -34,7 +35,7 @@ void check_tf32(const PrecisionConfig& precision, const MeshConfig& mesh, Proble
   if (!precision.tf32) return;
   if (mesh.device != ComputeDevice::Cuda)
     problems.about("tf32", "device")
-        .wrong("--tf32 needs --device cuda, because processors have no products in TF32")
+        .wrong("--tf32 needs --device cuda, because CPUs have no products in TF32")
         .right("give both, or neither");
   for (const auto& [given, option] : {std::pair{precision.bf16, "bf16"}, std::pair{precision.fp16, "fp16"},
                                       std::pair{precision.f64, "f64"}})
@@ -52,7 +53,7 @@ void check_fp8(const PretrainConfig& config, Problems& problems) {
         .right("give both, or neither");
   if (config.mesh.device != ComputeDevice::Cuda)
     problems.about("fp8", "device")
-        .wrong("--fp8 needs --device cuda, because processors have no products in 8 bits")
+        .wrong("--fp8 needs --device cuda, because CPUs have no products in 8 bits")
         .right("give both, or neither");
   const ModelConfig& model = config.model;
   if (model.num_experts)
@@ -73,7 +74,7 @@ void check_fp8(const PretrainConfig& config, Problems& problems) {
   const auto whole = [&](const Options& options, const std::string& dim, int64_t extent) {
     if (extent % kUnit != 0)
       problems.about(options)
-          .wrong("--fp8 with products of {} {}", extent, dim)
+          .wrong("--fp8 is not possible with products of {} {}", extent, dim)
           .right("every extent must be a multiple of {}", kUnit);
   };
   const auto per_rank = [&](Options options, const char* dim, int64_t extent) {

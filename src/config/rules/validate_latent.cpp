@@ -37,7 +37,7 @@ void check_latent_attention(const ModelConfig& model, Problems& problems) {
       problems.about(option, "multi-latent-attention")
           .wrong("--{} is not possible with --multi-latent-attention", option)
           .right(
-              "leave it out: every head has its own keys and values, of the widths --qk-head-dim, "
+              "leave it out, because every head has its own keys and values, of the widths --qk-head-dim, "
               "--qk-pos-emb-head-dim and --v-head-dim");
   if (model.position_embedding_type != PositionEmbedding::Rope && problems.sound({"position-embedding-type"}))
     problems.about("position-embedding-type", "multi-latent-attention")

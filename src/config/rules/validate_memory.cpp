@@ -37,8 +37,8 @@ void check_offloaded_layers(const PretrainConfig& config, Problems& problems) {
   if (folder && on_device)
     problems.about("cpu-offloading-folder", "device")
         .wrong(
-            "--cpu-offloading-folder {} has no effect with --device cuda, because activations leave a device for the "
-            "memory of its host",
+            "--cpu-offloading-folder {} has no effect with --device cuda, "
+            "because the activations of a device go to host memory",
             *folder)
         .right("leave it out");
   if (!folder && !on_device)

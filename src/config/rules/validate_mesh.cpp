@@ -51,7 +51,7 @@ void check_mesh(const MeshConfig& mesh, Problems& problems) {
         .right("{}", multiples_around(mesh.ranks, model_ranks));
   } else if (mesh.data_parallel_size && model_ranks == 1 && mesh.ranks != *mesh.data_parallel_size) {
     problems.about("ranks", "data-parallel-size")
-        .wrong("--ranks {} is not --data-parallel-size {}", mesh.ranks, *mesh.data_parallel_size)
+        .wrong("--ranks {} differs from --data-parallel-size {}", mesh.ranks, *mesh.data_parallel_size)
         .right("give --ranks {} or --data-parallel-size {}", *mesh.data_parallel_size, mesh.ranks);
   } else if (mesh.data_parallel_size) {
     int64_t all = 0;
@@ -243,7 +243,7 @@ void check_graphs(const MeshConfig& mesh, Problems& problems) {
   if (!mesh.enable_cuda_graph) return;
   if (mesh.device != ComputeDevice::Cuda)
     problems.about("enable-cuda-graph", "device")
-        .wrong("--enable-cuda-graph needs --device cuda, because a processor has no launches to save")
+        .wrong("--enable-cuda-graph needs --device cuda, because a CPU has no kernel launches to save")
         .right("give both, or neither");
   if (mesh.tensor_model_parallel_size > 1)
     problems.about("enable-cuda-graph", "tensor-model-parallel-size")
@@ -271,9 +271,8 @@ void check_graphs(const MeshConfig& mesh, Problems& problems) {
 void check_tuning(const MeshConfig& mesh, Problems& problems) {
   if (mesh.tune_products != "off" && mesh.device != ComputeDevice::Cuda)
     problems.about("tune-products", "device")
-        .wrong(
-            "--tune-products {} needs --device cuda, because a processor has one algorithm for each product",
-            mesh.tune_products)
+        .wrong("--tune-products {} needs --device cuda, because a CPU has one algorithm for each product",
+               mesh.tune_products)
         .right("give both, or neither");
 }
 
@@ -282,8 +281,8 @@ void check_determinism(const PretrainConfig& config, Problems& problems) {
   if (config.mesh.device != ComputeDevice::Cuda)
     problems.about("no-deterministic-mode", "device")
         .wrong(
-            "--no-deterministic-mode needs --device cuda, because on a processor every operation gives the "
-            "same bits each time")
+            "--no-deterministic-mode needs --device cuda, because on a CPU "
+            "every operation gives the same bits each time")
         .right("give both, or neither");
   if (config.log.check_overlap > 0)
     problems.about("no-deterministic-mode", "check-overlap")
@@ -308,11 +307,11 @@ void check_zero(const PretrainConfig& config, Problems& problems) {
     problems.about("offload", "device")
         .wrong(
             "--offload host has no effect without --device cuda, "
-            "because on a processor the state is in host memory already")
+            "because on a CPU the state is in host memory already")
         .right("leave it out, or name a folder on a fast disk");
   if (config.zero.offloads() && !config.zero.offloads_to_host() && on_device)
     problems.about("offload", "device")
-        .wrong("--offload {} is not possible with --device cuda, because state in files is for processors",
+        .wrong("--offload {} is not possible with --device cuda, because state in files is for CPUs",
                config.zero.offload.text())
         .right("give --offload host, which keeps it in the host's memory");
   if (config.zero.zero_reduce == ReducePolicy::Each) check_reduce_each(config, schedule, problems);

@@ -155,7 +155,7 @@ void check_task_head(const PretrainConfig& config, Problems& problems) {
   if (schedule && is_async(*schedule))
     problems.about("schedule")
         .wrong("--schedule {} does not train a task", schedule_name(*schedule))
-        .right("give one whose steps wait for their gradients, like 1f1b");
+        .right("give a synchronous schedule, such as 1f1b");
 }
 
 void check_precision(const PrecisionConfig& precision, Problems& problems) {

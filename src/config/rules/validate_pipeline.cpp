@@ -163,7 +163,7 @@ void check_chunks(const PretrainConfig& config, Schedule schedule, int chunks, P
     problems
         .about("schedule", "num-virtual-stages-per-pipeline-rank", "num-layers-per-virtual-pipeline-stage")
         .wrong("--schedule {} has one stage on each rank, not {}", name, origin)
-        .right("leave that out, or give --schedule {}",
+        .right("leave it out, or give --schedule {}",
                chunks == 2 ? "interleaved, zb-v, dualpipe-v or auto" : "interleaved or auto");
 }
 
@@ -204,7 +204,7 @@ void check_interval(const char* name, const std::optional<int64_t>& interval, in
                     Problems& problems) {
   if (!interval || !problems.sound({name, "async-window"}) || *interval % window == 0) return;
   problems.about(name, "async-window")
-      .wrong("--{} {} is not a multiple of --async-window {}, after which the pipeline is drained", name,
+      .wrong("--{} {} is not a multiple of --async-window {}, after which the pipeline drains", name,
              *interval, window)
       .right("{}, or give --async-window {}", multiples_around(*interval, window), *interval);
 }
@@ -214,9 +214,9 @@ void check_asynchronous(const PretrainConfig& config, Schedule schedule, Problem
     problems.about("schedule", "clip-grad")
         .wrong(
             "--schedule {} needs --clip-grad 0, not {}, because each stage updates its weights by itself, "
-            "when the norm over all stages is not known",
+            "before the norm over all stages is known",
             schedule_name(schedule), config.optimizer.clip_grad)
-        .right("give --clip-grad 0, or a schedule whose steps wait for their gradients, like 1f1b");
+        .right("give --clip-grad 0, or a synchronous schedule, such as 1f1b");
   PretrainConfig filled = config;
   filled.pipeline.num_virtual_stages_per_pipeline_rank = 1;
   fill_pipeline(filled);

@@ -36,21 +36,21 @@ void check_widths(Problems& problems, const DlrmConfig& model, bool has_dense) {
     problems.about("bottom-mlp", "embedding-dim")
         .wrong(
             "--bottom-mlp {} does not end with --embedding-dim {}, "
-            "so that its vector cannot meet those of the tables",
+            "so its vector cannot interact with those of the tables",
             model.bottom_mlp.text(), model.embedding_dim)
-        .right("let it end with that number");
+        .right("end it with that number");
   if (model.top_mlp.numbers().back() != 1)
     problems.about("top-mlp")
         .wrong("--top-mlp {} does not end with 1, the logit of a click", model.top_mlp.text())
-        .right("let it end with 1");
+        .right("end it with 1");
   if (model.tower_mlp.numbers().back() != 1)
     problems.about("tower-mlp")
         .wrong("--tower-mlp {} does not end with 1, the logit of a label", model.tower_mlp.text())
-        .right("let it end with 1");
+        .right("end it with 1");
   if (model.attention_mlp.numbers().back() != 1)
     problems.about("attention-mlp")
         .wrong("--attention-mlp {} does not end with 1, the weight of a vector", model.attention_mlp.text())
-        .right("let it end with 1");
+        .right("end it with 1");
   if (!model.attention && model.attention_mlp.numbers() != DlrmConfig().attention_mlp.numbers())
     problems.about("attention-mlp", "attention")
         .wrong("--attention-mlp {} has no effect without --attention", model.attention_mlp.text())
@@ -161,7 +161,7 @@ void check_recommender(Problems& problems, const RecommendConfig& config) {
   check_precision(config.precision, problems);
   if (config.placement.bf16_exchange && config.precision.f64)
     problems.about("bf16-exchange", "f64")
-        .wrong("--bf16-exchange has no place in a run with --f64")
+        .wrong("--bf16-exchange is not possible with --f64")
         .right("leave one of them out");
 }
 

@@ -49,7 +49,7 @@ void check_wsd(const LrConfig& lr, int64_t decay, Problems& problems) {
   const bool wsd = lr.lr_decay_style == LrDecayStyle::Wsd;
   if (wsd && !lr.lr_wsd_decay_iters)
     problems.about("lr-decay-style", "lr-wsd-decay-iters")
-        .wrong("--lr-decay-style WSD needs --lr-wsd-decay-iters, the steps of the fall at the end")
+        .wrong("--lr-decay-style WSD needs --lr-wsd-decay-iters, the steps of the final decay")
         .right("give a number from 1 to {}", decay);
   if (!wsd && lr.lr_wsd_decay_iters)
     problems.about("lr-wsd-decay-iters", "lr-decay-style")
@@ -149,7 +149,7 @@ void check_optimizer(const OptimizerConfig& optimizer, Problems& problems) {
 void check_overlap(const LogConfig& log, const MeshConfig& mesh, Problems& problems) {
   if (log.check_overlap > 0 && mesh.ranks == 1 && mesh.device != ComputeDevice::Cuda)
     problems.about("check-overlap", "ranks", "device")
-        .wrong("--check-overlap {} has no effect with one rank on a processor, where nothing overlaps",
+        .wrong("--check-overlap {} has no effect with one rank on a CPU, where nothing overlaps",
                log.check_overlap)
         .right("leave it out, or give several --ranks");
 }

@@ -10,8 +10,8 @@ namespace trifold::cuda {
 namespace {
 
 constexpr const char* kAdvice =
-    "Install NVIDIA's driver (nvidia-smi shows whether it runs and which CUDA version it supports), or "
-    "compute on the processor with --device cpu.";
+    "Install NVIDIA's driver (nvidia-smi shows whether it runs and which CUDA version it supports), "
+    "or compute on the CPU with --device cpu.";
 
 thread_local bool captures_here = false;  // on any device: a thread captures on one stream at a time
 

@@ -73,14 +73,14 @@ void read_groups(ConfigReader& from, ModelConfig& model) {
                                     *model.num_experts));
   if (chosen < 1 || chosen > groups)
     return from.problem(
-        fmt::format("'topk_group' is {}; from 1 to 'n_group', {}, is needed", chosen, groups));
+        fmt::format("'topk_group' is {}; a number from 1 to 'n_group', {}, is needed", chosen, groups));
   model.moe_router_num_groups = groups;
   model.moe_router_group_topk = chosen;
   if (!groups_as_theirs(groups, chosen, model.moe_router_topk))
-    from.problem(fmt::format(
-        "'num_experts_per_tok' is {} with 'topk_group' {}; only twice as many are supported, because "
-        "groups are scored by their two best experts",
-        model.moe_router_topk, chosen));
+    from.problem(
+        fmt::format("'num_experts_per_tok' is {} with 'topk_group' {}; only twice 'topk_group' is supported, "
+                    "because groups are scored by their two best experts",
+                    model.moe_router_topk, chosen));
 }
 
 void read_experts(ConfigReader& from, ModelConfig& model) {
@@ -89,14 +89,16 @@ void read_experts(ConfigReader& from, ModelConfig& model) {
   constexpr int64_t kMostLayers = 1 << 16;
   if (model.num_layers > kMostLayers ||
       *model.num_experts > kMostNetworks / std::max<int64_t>(1, model.num_layers))
-    return from.problem(fmt::format("'n_routed_experts' is {}: in {} layers that are more than {} experts",
-                                    *model.num_experts, model.num_layers, kMostNetworks));
+    return from.problem(
+        fmt::format("'n_routed_experts' is {}: over {} layers that makes more than {} experts",
+                    *model.num_experts, model.num_layers, kMostNetworks));
   model.moe_router_topk = read_choices(from, "n_routed_experts", *model.num_experts);
   model.moe_ffn_hidden_size = from.size("moe_intermediate_size");
   const int64_t shared = from.size("n_shared_experts", 1);
   if (shared > 0) model.moe_shared_expert_intermediate_size = shared * *model.moe_ffn_hidden_size;
   if (shared == 0 || shared > *model.num_experts + 1024)
-    from.problem(fmt::format("'n_shared_experts' is {}; a few are needed", shared));
+    from.problem(fmt::format("'n_shared_experts' is {}; from 1 to {} are supported", shared,
+                             *model.num_experts + 1024));
   model.moe_router_score_function = RouterScore::Sigmoid;
   model.moe_router_enable_expert_bias = true;
   model.moe_router_topk_scaling_factor = from.number("routed_scaling_factor", 1);

@@ -26,7 +26,7 @@ ModelConfig read_experts(ConfigReader& from, const char* experts, double rotary_
   model.num_experts = from.size(experts);
   constexpr double kMostNetworks = 1 << 20;  // each has its own tensors
   if (static_cast<double>(*model.num_experts) * static_cast<double>(model.num_layers) > kMostNetworks)
-    from.problem(fmt::format("'{}' is {}: in {} layers that are more than {} experts", experts,
+    from.problem(fmt::format("'{}' is {}: over {} layers that makes more than {} experts", experts,
                              *model.num_experts, model.num_layers, kMostNetworks));
   model.moe_router_topk = read_choices(from, experts, *model.num_experts);
   return model;

@@ -51,8 +51,8 @@ void ConfigReader::finish(const std::string& where) const {
 int64_t read_choices(ConfigReader& from, const char* experts, int64_t count) {
   const int64_t choices = from.size("num_experts_per_tok");
   if (from.has("num_experts_per_tok") && count > 0 && (choices < 1 || choices > count))
-    from.problem(
-        fmt::format("'num_experts_per_tok' is {}; from 1 to '{}', {}, is needed", choices, experts, count));
+    from.problem(fmt::format("'num_experts_per_tok' is {}; a number from 1 to '{}', {}, is needed", choices,
+                             experts, count));
   return choices;
 }
 

@@ -138,13 +138,13 @@ void assign(Hardware& hardware, std::string_view key, double value) {
     bad_input("'{}' is not a key of a hardware description: known keys are {}", key,
               fmt::join(hardware_keys(), ", "));
   if (!std::isfinite(value) || value < 0 || (value == 0 && !field->may_be_zero))
-    bad_input("{} {} is not {} 0", key, value, field->may_be_zero ? "at least" : "above");
+    bad_input("{} is {}; it must be {} 0", key, value, field->may_be_zero ? "at least" : "above");
   // Beyond these a forecast overflows.
   constexpr double kLeast = 1e-6, kMost = 1e9;
   if (value > kMost || (value > 0 && value < kLeast))
-    bad_input("{} {} is not between {} and {}", key, value, kLeast, kMost);
+    bad_input("{} is {}; it must be between {} and {}", key, value, kLeast, kMost);
   if (field->value == &Hardware::devices_per_node && value < 1)
-    bad_input("{} {} is not at least 1", key, value);
+    bad_input("{} is {}; it must be at least 1", key, value);
   hardware.*(field->value) = value;
 }
 

@@ -50,8 +50,8 @@ void check_message_order(const Plan& plan, const std::vector<int>& rank_of) {
       const Action& sent = from_peer.sent.at(from_peer.received++);
       if (sent != partner(action))
         bad_input(
-            "the plan is wrong at {}: what rank {} sends next to rank {} is {}; messages of one direction "
-            "are received in the order they are sent",
+            "the plan is wrong at {}: the next message from rank {} to rank {} is {}; "
+            "messages in one direction are received in the order in which they are sent",
             where(plan, rank, i), peer, rank, to_string(sent));
     }
 }

@@ -229,14 +229,14 @@ class Rows {
   void forward_message(const Action& action) {
     const bool send = action.kind == ActionKind::SendF;
     check_border(action, send ? action.stage + 1 : action.stage - 1);
-    if (send) require(item(action).forward, "comes before what it sends is computed");
+    if (send) require(item(action).forward, "comes before its data are computed");
     once(send ? item(action).sent_forward : item(action).received_forward);
   }
 
   void backward_message(const Action& action) {
     const bool send = action.kind == ActionKind::SendB;
     check_border(action, send ? action.stage - 1 : action.stage + 1);
-    if (send) require(item(action).input < 0, "comes before what it sends is computed");
+    if (send) require(item(action).input < 0, "comes before its data are computed");
     once(send ? item(action).sent_backward : item(action).received_backward);
   }
 
