@@ -46,8 +46,8 @@ struct PieceInfo {
   int file = 0;             // index into Manifest::files
   int64_t byte_offset = 0;  // offset of its first element in the file
   uint32_t crc = 0;         // of its elements, little-endian, row-major
-  // Of each kCrcBlock bytes of the elements, so that a part can be read and checked without the rest; empty
-  // if there is only one block.
+  // CRC of each kCrcBlock bytes of the elements, so that a part can be read and checked without the rest; empty if
+  // there is only one block.
   std::vector<uint32_t> blocks;
 };
 

@@ -28,7 +28,8 @@ struct NamedSchema {
 // dictionary, from which that of `model` was grown.
 bool can_read(const ClickTable& model, const ClickTable& data);
 
-// Whether a model with table `stored` can go on with `data`, whose table has more rows: the first ones mean the same.
+// Whether a model with table `stored` can continue with `data`, whose table has more rows: the first ones mean the
+// same.
 bool can_grow(const ClickTable& stored, const ClickTable& data);
 
 // A sentence for each difference that keeps a model trained on `first` from reading `other`: labels, dense features and

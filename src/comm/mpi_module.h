@@ -29,8 +29,8 @@ std::optional<int> mpi_launch_rank();
 // The number of ranks that the launcher started on this host, if it gives it.
 std::optional<int> mpi_launch_size_on_host();
 
-// Of `ranks` ranks that are not started yet, those that will share the memory of this host: all where they are threads, 1
-// under a launcher that does not say.
+// The number of `ranks` ranks, not started yet, that will share the memory of this host: all if they are threads, 1
+// under a launcher that does not report it.
 int ranks_to_share_host(int ranks);
 
 // The world communicator of the MPI launcher for this process. Collective over all processes of the launcher;

@@ -9,7 +9,7 @@
 //   logit         f32 [batch]
 //   probability   f32 [batch]
 //
-// Everything is computed in f32. Its notes (metadata_props) say which checkpoint it was.
+// Everything is computed in f32. The file's metadata_props name the checkpoint.
 #pragma once
 
 #include <cstdint>

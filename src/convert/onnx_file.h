@@ -23,7 +23,7 @@ class ProtoMessage {
  public:
   ProtoMessage& number(int field, uint64_t value);
   ProtoMessage& bytes(int field, std::string_view value);  // a text, or another message
-  // Begins a field of so many bytes, which the caller writes after the text.
+  // Begins a field of `count` bytes, which the caller writes after the text.
   ProtoMessage& begin_bytes(int field, size_t count);
   const std::string& text() const { return text_; }
 

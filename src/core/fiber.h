@@ -1,6 +1,6 @@
-// Fiber: a function with a stack of its own. It can pause in the middle of nested calls, and go on from there later, always
-// on the thread that continues it. Two pieces of code can so take turns without being cut into steps by hand, and without
-// a second thread: nothing runs at the same time.
+// Fiber: a function with a stack of its own. It can pause in the middle of nested calls and be continued from there,
+// always on the thread that calls it. So two pieces of code can take turns without being cut into steps by hand and
+// without a second thread: only one of them runs at a time.
 #pragma once
 
 #include <ucontext.h>
@@ -19,7 +19,7 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // A function that the fiber executes in turns with the code that lives beside this object.
+  // A function that takes turns with the code that created this object.
   class Turns {
    public:
     // Does not begin `body`, which must outlive this object. A fiber has one body at a time.
@@ -29,8 +29,8 @@ class Fiber {
     Turns(const Turns&) = delete;
     Turns& operator=(const Turns&) = delete;
 
-    // Gives the turn to the other side, and returns when that gives it back. Outside of the body: once that has ended,
-    // does nothing, and rethrows, once, an exception that it has thrown.
+    // Hands over to the other side and returns when it hands back. Called outside the body after the body has ended, it
+    // does nothing, except that the first such call rethrows an exception of the body.
     void switch_over();
     bool ended() const { return ended_; }
 

@@ -26,8 +26,8 @@ struct Batch {
   Tensor loss_weight;  // f32 [b, T], 1 where the label counts, 0 where it does not
 
   // The position in the sample at which the document of each token begins; attention does not look beyond it.
-  // Without memory if documents may see each other (DataSource::separates_documents). Always of all positions, even if
-  // `rows` are only some.
+  // Without memory if documents may attend to each other (DataSource::separates_documents). Always covers all
+  // positions, even if `rows` are only some.
   Tensor document_begin;  // i32 [b, positions]
 
   // Pairs of sentences; other sources do not set them and other models do not read them.

@@ -66,8 +66,8 @@ class FlatLayout {
     int64_t shard = 0;  // index into a buffer of slices; valid only if the segment belongs to one rank
   };
 
-  // Of the parameters in `list`. `stages` are the model's blocks of each stage of this rank, ascending; its
-  // units are sharded over `group` ranks of the data axes of a mesh of `sizes`.
+  // Lays out the parameters in `list`. `stages` are the model's blocks of each stage of this rank, ascending; its units
+  // are sharded over `group` ranks of the data axes of a mesh of `sizes`.
   FlatLayout(ParamList list, const std::vector<std::vector<int>>& stages, int64_t unit_elements,
              const MeshSizes& sizes, int group);
 

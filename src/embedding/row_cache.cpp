@@ -205,8 +205,8 @@ void RowCache::move_on_host(bool anew) const {
   }
 }
 
-// What a row was until now may still be saved after its batch was brought in, so it begins no earlier, though bring_in
-// reads in vain what is replaced here.
+// A save may still need a row's old value after its batch was brought in, so the row is not initialised earlier,
+// although bring_in then reads in vain the values that are replaced here.
 void RowCache::begin_anew(std::span<const int32_t> rows, Stream& stream) {
   moves_.clear();
   for (const int32_t row : rows) {

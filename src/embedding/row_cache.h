@@ -9,15 +9,15 @@
 //
 // A row that a batch needs may still be changed by the batch before it, whose step is in progress. So rows of the
 // last two batches stay where they are, and the slots must suffice for two batches. Of the others, one that was
-// seldom used makes room: a hand goes round the slots, passes over each as often as it was used lately (at most
+// seldom used makes room: a hand goes around the slots, passes over each as often as it was used lately (at most
 // kMostUses), and takes the first that has no use left ("clock" with counters, an approximation of least frequently
 // used). A row that was only looked at once goes first, so that rare rows do not displace frequent ones.
 //
-// Rows have their initial value until they are first written; they need not be in the store before, and may begin anew
-// between two steps. Values never depend on which rows are in memory.
+// Rows have their initial value until they are first written; until then they need not be in the store, and between two
+// steps they may be initialised again. Values never depend on which rows are in memory.
 //
-// Memory beside the slots: bookkeeping_bytes, on the host. Not thread-safe; the arrays may be used at the same time, for
-// rows of the last two batches.
+// Memory in addition to the slots: bookkeeping_bytes, on the host. Not thread-safe; the arrays may be used at the same
+// time, for rows of the last two batches.
 #pragma once
 
 #include <cstddef>
@@ -54,8 +54,8 @@ class RowCache {
   // the step of the batch before that; moves to a device are enqueued on it.
   void bring_in(std::span<int32_t> ids, bool changes, Numbered* numbered, Stream& stream);
 
-  // Rows, at most as many as a batch has, begin anew: with their initial values, wherever they are. A batch that was
-  // brought in may have them; it is used after this call. No step and no bring_in may be in progress.
+  // Initialises rows again, at most as many as a batch has, wherever they are. A batch that was brought in may have
+  // them; it is used after this call. No step and no bring_in may be in progress.
   void begin_anew(std::span<const int32_t> rows, Stream& stream);
 
   // Writes to the store what it lacks, so that its arrays are the whole table. No step may be in progress.
@@ -63,7 +63,7 @@ class RowCache {
   // The store was written from outside: what is in memory is dropped.
   void reload();
 
-  // Of all batches so far: distinct rows, and those that were in memory already.
+  // Over all batches so far: distinct rows, and those that were in memory already.
   struct Counts {
     int64_t wanted = 0, found = 0;
   };
@@ -84,7 +84,7 @@ class RowCache {
   void set_written(int64_t row) { written_[static_cast<size_t>(row) / 64] |= uint64_t{1} << (row % 64); }
   void plan_moves(bool changes);
   void announce() const;
-  // `anew`: rows do not come from the store, but begin.
+  // `anew`: rows are initialised instead of read from the store.
   void carry_out(Stream& stream, bool anew = false);
   void move_on_host(bool anew) const;
   void number(std::span<const int32_t> slots, Numbered& numbered);

@@ -15,7 +15,7 @@ namespace trifold {
 
 class RowTransfer {
  public:
-  // Rows of a table without a store that begin at a time.
+  // Rows of a table without a store that are initialised at a time.
   static constexpr int64_t kBegun = 256;
 
   // For arrays of `dtype`; at most `batch_rows` moves at a time. References must outlive it.
@@ -25,7 +25,7 @@ class RowTransfer {
   static size_t shared_bytes(int64_t batch_rows, size_t row_bytes, bool staged);
 
   // Enqueues all moves; `stream` must have passed those of the last call. `stored(row)`: whether the store has the row;
-  // if not, it begins, with `initial`. Afterwards a shared store has it.
+  // if not, it gets its initial value, `initial`. Afterwards a shared store has it.
   void carry_out(std::span<const RowMove> moves, FunctionRef<bool(int64_t row)> stored,
                  const InitialRow& initial, Stream& stream) const;
 

@@ -60,7 +60,7 @@ class BagBatch {
 
   // Valid as long as `clicks`, and until the next call.
   const ClickBatch& arrange(const ClickBatch& clicks);
-  // Of the memory that it owns, or would own.
+  // Bytes of the memory that it owns, or would own.
   size_t bytes() const;
   static size_t bytes(const TableUses& uses, const TableGroup& group, const ClickSchema& schema,
                       int64_t samples);

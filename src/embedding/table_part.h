@@ -70,7 +70,7 @@ class TablePart {
 
   const Rect& rect() const { return rect_; }
   const EmbeddingTable& table() const { return table_; }
-  // Of the rows in memory.
+  // The values of the rows in memory.
   Tensor values() const { return values_.tensor(options_.dtype, {memory_rows_, rect_.extent[1]}); }
   // The update of its rows by gradients that begin at `column`; the caller sets the order.
   RowUpdate update(int64_t column) const;
@@ -93,7 +93,7 @@ class TablePart {
   void reload();
   RowCache::Counts counts() const { return cache_ ? cache_->counts() : RowCache::Counts{}; }
 
-  // What it takes, by the memory that it holds.
+  // Bytes of the part, by kind of memory.
   PartBytes bytes() const;
 
  private:

@@ -32,10 +32,10 @@ struct PartShape {
   int64_t batch_ids = 0;   // the most in a global batch
   size_t value_bytes = 0;  // of a row
   size_t state_bytes = 0;  // of a row
-  bool begins = false;     // rows may begin anew (EmbeddingTable::keyed)
+  bool begins = false;     // rows may be initialised again (EmbeddingTable::keyed)
 };
 
-// What a part takes with `slots` rows in memory; all of its rows: no store.
+// Memory of a part with `slots` rows in memory; with all of its rows there is no store.
 struct PartBytes {
   size_t values = 0, state = 0,
          bookkeeping = 0;  // in memory; of a device without bookkeeping, which is on the host
@@ -45,7 +45,7 @@ struct PartBytes {
   size_t memory() const { return values + state + bookkeeping; }
 };
 PartBytes bytes_of_part(const PartShape& part, int64_t slots, const TableStorage& storage);
-// Of a part that is on a device as a whole: shared memory from which rows begin anew.
+// Shared memory from which rows of a part that is on a device as a whole are initialised again.
 size_t beginning_bytes(int64_t rows, size_t row_bytes);
 
 // The slots of each part, of a rank's parts together; `storage` is cached.

@@ -129,7 +129,7 @@ Overlap context_overlap(const ModelConfig& config, const MeshConfig& layout) {
 }
 
 // Keys and values are gathered in F and again in I, which sums their gradients (nn/context/gathered_keys.h), or travel
-// round a ring, with their gradients in I, which is as much (nn/context/key_ring.h); or projections and outputs are
+// around a ring, with their gradients in I, which moves as much (nn/context/key_ring.h); or projections and outputs are
 // exchanged in F, and their gradients in I (nn/context/exchanged_heads.h).
 ContextNumbers context_of_layer(const ModelConfig& config, const MeshConfig& layout) {
   const int64_t tensor = layout.tensor_model_parallel_size;

@@ -30,7 +30,7 @@ class YarnBlend {
   }
 
  private:
-  // The fractional index of a pair that turns so many times in the original positions.
+  // The fractional index of a pair that turns `turns` times in the original positions.
   static double pair_that_turns(const ModelConfig& config, int64_t pairs, double turns) {
     const auto positions = static_cast<double>(config.original_max_position_embeddings);
     return static_cast<double>(pairs) * std::log(positions / (turns * 2 * std::numbers::pi)) /

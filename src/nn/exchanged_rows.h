@@ -28,15 +28,15 @@ enum class TokenDispatch : uint8_t { AllToAll, AllGather };
 
 class ExchangedRows {
  public:
-  // Of `experts`, of which each token chooses `choices`. At most `factor` times the mean number of arriving rows per
-  // round, a rank's own rows times the parts of an expert; 0: no limit. With a capacity also at most the rows that a
+  // Each token chooses `choices` of `experts`. A round has at most `factor` times the mean number of arriving rows,
+  // which is a rank's own rows times the parts of an expert; 0: no limit. With a capacity also at most the rows that a
   // training step does not drop: these come in one round, and those of an evaluation, which drops none, in as many as
   // it needs. Throws where the experts cannot be cut evenly; the message names `name`.
   ExchangedRows(const Mesh& mesh, const std::string& name, int64_t experts, int64_t choices, double factor,
                 const ExpertCapacity& capacity, TokenDispatch dispatch = TokenDispatch::AllToAll);
   int64_t ranks() const { return ranks_; }
   int64_t experts_here() const { return here_; }
-  // Whether the rows of so many tokens of each rank may need more than one.
+  // Whether the rows of `tokens` tokens on each rank may need more than one round.
   bool may_need_rounds(const Run& run, int64_t tokens) const {
     return most_rows(run, tokens) < worst_rows(tokens);
   }
@@ -68,8 +68,8 @@ class ExchangedRows {
   // The tokens x [T, C] of all ranks, [ranks T, C] in scratch that the caller gives back, on stream `on`, which waits for
   // run.stream.
   Tensor gather(Run& run, Tensor x, Stream& on) const;
-  // Of what `gather` has made, the rows that arrive in a round, as `send` does; does nothing with AllToAll. tokens
-  // [ranks, T k] i32 are those of the sorted rows of each rank (OpTable::sort_choices).
+  // Selects from the result of `gather` the rows that arrive in a round, in the order of `send`; does nothing with
+  // AllToAll. tokens [ranks, T k] i32 are those of the sorted rows of each rank (OpTable::sort_choices).
   void pick(Run& run, Tensor arrived, Tensor gathered, Tensor tokens, Tensor counts, int64_t round) const;
 
  private:
@@ -77,7 +77,7 @@ class ExchangedRows {
   struct Piece {
     int64_t begin = 0, end = 0;
   };
-  using Rows = SmallList<int64_t, 8>;  // so many ranks allocate nothing
+  using Rows = SmallList<int64_t, 8>;  // no allocation up to this many ranks
   class Counted;
   // A round as this rank sees it: the rows that it has for each rank, those that each has for it, and memory for the
   // former: `own` itself if the round has all of its rows, otherwise scratch, into which they are packed.
@@ -88,12 +88,12 @@ class ExchangedRows {
     int64_t number = 0;
   };
   Round round_of(Run& run, const Counted& counted, const Tensor& own, int64_t round) const;
-  // Of the expert axis: the place of a rank that holds a part of its experts.
+  // The index on the expert axis of a rank that holds a part of its experts.
   int place_of(int rank) const { return rank / cut_; }
 
   int64_t worst_rows(int64_t tokens) const;
   int64_t most_rows(const Run& run, int64_t tokens) const;
-  // In a round, where a rank has so many rows of its own.
+  // The most rows of a round if a rank has `own_rows` rows of its own.
   int64_t most_of(const Run& run, int64_t own_rows) const;
 
   int ranks_, rank_;  // that share the experts

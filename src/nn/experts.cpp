@@ -227,7 +227,7 @@ Tensor Experts::forward(Run& run, Tensor x, Saved& saved) const {
   return y;
 }
 
-// What a repeated forward keeps may be in scratch, and must stay there: it comes first then.
+// In a recomputed forward the tensors that `beside` keeps may be in scratch and must stay there, so it is called first.
 Tensor Experts::forward_added(Run& run, const DropoutAdd& add, Tensor residual, Tensor x, Beside beside,
                               Saved& saved) const {
   const Tensor sum = run.output().take(run.dtype, x.shape);

@@ -120,8 +120,7 @@ class Experts final : public Layer {
     bool kept = true;  // all of it is in slots
   };
 
-  // Of an input x, all that is kept but the output: the router's part is computed, for the others there is
-  // memory.
+  // Takes memory for everything that is kept of an input x except the output, and computes the router's part.
   void take_kept(Run& run, Tensor x, Saved& saved) const;
   // The forward of the saved input, into y [T, C]; returns beside(), in scratch, which is given back by the caller.
   Tensor mix(Run& run, Tensor y, Beside beside, Saved& saved) const;
@@ -129,7 +128,8 @@ class Experts final : public Layer {
   Tensor own(Tensor all) const;
   Tensor gathered(Run& run, Arena& arena, Tensor mine) const;
   bool jitters(const Run& run) const { return shape_.jitter > 0 && run.training; }
-  // y = x times the jitter of each element; y may be x. What the router reads of x: itself, or in scratch.
+  // y = x times the jitter of each element; y may be x. router_input returns the router's input for x: x itself, or a
+  // copy in scratch.
   void jitter(Run& run, Tensor y, Tensor x) const;
   Tensor router_input(Run& run, Tensor x) const;
   // The logits of the tokens here.
@@ -179,9 +179,8 @@ class Experts final : public Layer {
   void compute_inner(Run& run, Tensor rows, Tensor arrived, const Saved& saved, const Part& part) const;
   // part.dinner of part.dy, and dgates as they are sent back. `rows` as above.
   void compute_dinner(Run& run, Tensor rows, Tensor dgates, const Saved& saved, const Part& part) const;
-  // What the experts here have made of a part, [rows, columns] in its order, to where it came from: into the rows
-  // of `sorted`, one for each choice here. The input that was kept travels along, into `again` as it arrives, if that
-  // has dims.
+  // Sends the experts' outputs of a part, [rows, columns] in its order, back to the ranks of the tokens: into the rows
+  // of `sorted`, one for each choice here. If `again` has dims, the kept input travels along and arrives there.
   void give_back(Run& run, Tensor sorted, Tensor rows, Tensor again, const Saved& saved,
                  const Part& part) const;
   // Where rows come in rounds, whose number depends on data, they are under way by themselves.

@@ -37,7 +37,8 @@ constexpr int64_t kMostGroups = 64;
 // number counts as infinite), the earlier one of equal gates; or those of the first tokens.
 enum class KeptChoices : uint8_t { LargestGates, FirstTokens };
 
-// Of OpTable::drop_choices: each of so many experts takes at most `capacity` choices of every sequence of `seq` tokens.
+// For OpTable::drop_choices: each of `experts` experts takes at most `capacity` choices of every sequence of `seq`
+// tokens.
 struct ExpertLimit {
   int64_t experts = 0;
   int64_t seq = 0;

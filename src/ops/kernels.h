@@ -121,12 +121,12 @@ struct LatentShape {
   double key_scale;
 };
 
-// One attention head of one sample: queries and keys of positions that follow each other, of which rows are
-// given. Keys are counted from the first, `origin` in the sequence. So are queries under a causal mask, and none is
-// before it; otherwise they are counted from the begin of the sequence. Queries are those of [first_query,
-// first_query + queries). Rows of queries and their gradients are `query_stride` numbers apart, those of keys, values
-// and their gradients `key_stride`, and rows of outputs `out_stride`. `element` is the global index of (this sample
-// and head, query 0, first key).
+// One attention head of one sample, over consecutive positions. Keys are counted from the first one given, which is
+// position `origin` of the sequence. Under a causal mask queries are counted from there too, and none is before it;
+// otherwise they are counted from the start of the sequence. Queries are those of [first_query, first_query + queries).
+// Rows of queries and their gradients are `query_stride` numbers apart, those of keys, values and their gradients
+// `key_stride`, and rows of outputs `out_stride`. `element` is the global index of (this sample and head, query 0,
+// first key).
 struct HeadShape {
   int64_t seq;     // positions of the sequence
   int64_t origin;  // in it
@@ -151,8 +151,8 @@ struct HeadInput {
   const T* value;
 };
 
-// The output is rounded to T, unless there is a place for it as it is. There it may be added to: it and lse are
-// then those over other keys, and become those over these keys too.
+// The output is rounded to T, or stored unrounded in `wide_out` if that is set. With `adds` it and lse already hold the
+// results over other keys, and become those over all keys.
 template <class T>
 struct HeadOutput {
   T* out;
@@ -161,8 +161,8 @@ struct HeadOutput {
   bool adds = false;
 };
 
-// Gradients of keys and values are rounded to T where they are complete, unless there is a place for them as
-// they are. Where there is one for those of queries, `out_stride` apart, they are added to what is there.
+// Gradients of keys and values are rounded to T once complete, or stored unrounded if there is a wide buffer for them.
+// Gradients of queries are added to their wide buffer, whose rows are `out_stride` apart, if there is one.
 template <class T>
 struct HeadGradient {
   T* query;

@@ -14,10 +14,9 @@
 //
 // In a whole backward (B), activation gradients alternate between two arenas: a block's backward reads dy
 // from one and leaves dx in the other. An I leaves its gradients in an arena that is held until its W.
-// What a block keeps of a micro-batch and the plan off-loads is in a kept block of its own (pipeline/offloading.h).
-// Tensors received from or sent to another rank are in messages: the output of a stage is not kept once it is
-// sent. A dry run of the plan with measuring arenas finds all capacities, so `measure` is exact and `run`
-// allocates no tensor.
+// Tensors that a block keeps of a micro-batch and that the plan off-loads are in a kept block (pipeline/offloading.h).
+// Tensors received from or sent to another rank are in messages: the output of a stage is not kept once it is sent. A
+// dry run of the plan with measuring arenas finds all capacities, so `measure` is exact and `run` allocates no tensor.
 #pragma once
 
 #include <cstdint>
@@ -152,11 +151,10 @@ class Executor {
   // `params` must outlive it.
   void capture_blocks(const ParamList& params);
   // From now on `run` counts the choices of experts, from zero in each call (Run::choice_counts), for blocks [0,
-  // `blocks`) of the model with at most so many experts each; with `last`, those of the last global batch count too
-  // (Run::last_choices), which are zero at first.
+  // `blocks`) of the model with at most `experts` experts each; with `last`, the choices of the last global batch count
+  // too (Run::last_choices), which are zero at first.
   void count_choices(int64_t blocks, int64_t experts, bool last);
-  // What this rank has counted; without dims if it does not. To be read once the compute stream has passed the
-  // forwards.
+  // This rank's counts; without dims if it does not count. Valid once the compute stream has passed the forwards.
   Tensor choice_counts() const { return choice_counts_; }
   // Run::last_choices, to be written between calls of `run`; without dims if they do not count.
   Tensor last_choices() const { return last_choices_; }

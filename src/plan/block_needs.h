@@ -1,5 +1,5 @@
-// What the stages of a pipeline need for one micro-batch, and which weights they hold, as functions of their layers: for
-// estimates of thousands of layouts of one model (plan/layout_memory.h).
+// The memory that the stages of a pipeline need for one micro-batch, and the weights that they hold, as functions of
+// their layers: for estimates of thousands of layouts of one model (plan/layout_memory.h).
 //
 // Both are linear in the layers of a stage: RankLayout dry-runs three stages with one and with two layers, once for each
 // tensor size, micro-batch and recomputation, and the rest is extrapolated; layers with experts and layers without are
@@ -32,13 +32,13 @@ struct StageWeights {
   PerLayers weights, experts;
 };
 
-// Of the first stage with the embedding, a middle one, and the last with the head, of which it has all `parts`.
+// Needs of the first stage with the embedding, of a middle one, and of the last with all `parts` of the head.
 struct BlockNeeds {
   StageNeeds first, middle, last;
   double message = 0;  // bytes
   int parts = 1;
 
-  // Of stage `index` of `stages`, which may be the only one, with `heads` parts of the head.
+  // Needs of stage `index` of `stages`, which may be the only one, with `heads` parts of the head.
   StageNeeds stage(int index, int stages, int heads) const;
 };
 struct BlockWeights {
@@ -49,11 +49,11 @@ struct BlockWeights {
   StageWeights stage(int index, int stages, int heads) const;
 };
 
-// Of one model; may be used by several threads.
+// For one model. Thread-safe.
 class BlocksOfModel {
  public:
-  // Of layers that are all like those with experts, or all `plain`. `split`: backward is I and W. `run` is resolved except
-  // for options that do not affect memory.
+  // As if all layers had experts or, if `plain`, none did. `split`: backward is I and W. `run` is resolved except for
+  // options that do not affect memory.
   const BlockNeeds& needs(const PretrainConfig& run, bool split, bool plain);
   const BlockWeights& weights(const PretrainConfig& run, bool plain);
 

@@ -1,11 +1,11 @@
 // LayoutMemory estimates the memory of the worst rank of a layout in microseconds (plan_ranks takes milliseconds to
 // seconds), for a search over thousands of layouts of one model (plan/layout_search.h).
 //
-// It uses the same counting as a plan. What a stage keeps for a micro-batch, and its weights, are extrapolated from dry
-// runs of stages with few layers (plan/block_needs.h); the micro-batches in flight on a stage are counted in the rows of
-// the schedule. Only two quantities are estimated: the messages in flight at once (the dry run of a whole plan counts
-// them), and, if weights or gradients are sharded, the units in memory at one time. The error is a few percent
-// (tests/unit/plan_layout_memory_test.cpp); the layouts that a search proposes are planned exactly.
+// It uses the same counting as a plan. The memory that a stage keeps for a micro-batch, and its weights, are
+// extrapolated from dry runs of stages with few layers (plan/block_needs.h); the micro-batches in flight on a stage are
+// counted in the rows of the schedule. Only two quantities are estimated: the messages in flight at once (the dry run
+// of a whole plan counts them), and, if weights or gradients are sharded, the units in memory at one time. The error is
+// a few percent (tests/unit/plan_layout_memory_test.cpp); the layouts that a search proposes are planned exactly.
 #pragma once
 
 #include <cstddef>
@@ -44,7 +44,7 @@ ScheduleFlight flight_of(const Plan& plan);
 // The same for a synchronous schedule, where micro-batches beyond a few times the ranks change nothing.
 ScheduleFlight schedule_flight(Schedule schedule, int ranks, int chunks, int micros);
 
-// Of layouts of one model; may be used by several threads.
+// For layouts of one model. Thread-safe.
 class LayoutMemory {
  public:
   // Bytes of the rank that needs most. `run` is resolved except for options that do not affect memory; all calls must

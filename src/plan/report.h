@@ -39,8 +39,8 @@ struct TrafficReport {
   double offloaded = 0, fetched = 0;  // activations, to files and back
 };
 
-// What the busiest of the ranks that share experts gets in a step, in bytes, with either way of dispatch
-// (nn/exchanged_rows.h), on the pipeline rank that gets most.
+// Bytes that the busiest of the ranks that share experts receives in a step, with either way of dispatch
+// (nn/exchanged_rows.h), on the pipeline rank that receives most.
 struct ExpertReport {
   double load = 1;  // its rows, over the mean: --moe-load-imbalance
   int64_t rounds = 1;
@@ -71,7 +71,7 @@ struct PlanReport {
   std::vector<StageReport> stages;
   std::vector<MemoryReport> memory;    // of each pipeline rank
   std::vector<TrafficReport> traffic;  // of each pipeline rank
-  // Of the context axis per step, for each pipeline rank; empty if unknown.
+  // Seconds of the exchanges over the context axis in a step, for each pipeline rank; empty if unknown.
   std::vector<ContextSeconds> exchanges;
   // Both policies if gradients are sharded and there is a choice; else empty.
   std::vector<ReductionReport> reductions;

@@ -50,7 +50,7 @@ class ArrowOwner {
 // The kind of a type's values. Other: of no use in clicks.
 enum class ArrowKind { Nothing, Flag, Whole, Real, Text, List, Other };
 
-// Of a type; of a dictionary, that of its values.
+// The kind of a type; for a dictionary, that of its values.
 ArrowKind kind_of(const ArrowSchema& type);
 // "int64", "list of string", "dictionary of string"; what is of no use by its spelling in the interface.
 std::string type_text(const ArrowSchema& type);

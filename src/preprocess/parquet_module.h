@@ -19,11 +19,11 @@ class ParquetModuleFile {
  public:
   virtual ~ParquetModuleFile() = default;
   virtual const char* problem() const = 0;
-  // Of all columns, as children of one.
+  // The schema of all columns, as children of one.
   virtual bool schema(ArrowSchema* out) = 0;
   virtual int64_t row_groups() const = 0;
   virtual int64_t rows(int64_t group) const = 0;
-  // Of the group's columns, all of them, unpacked but still encoded.
+  // Bytes of all columns of the group, decompressed but still encoded.
   virtual int64_t bytes(int64_t group) const = 0;
   // Columns `fields`, which count among the children of schema(), of one group: arrays of at most `batch_rows` rows.
   // Released before the file is deleted.

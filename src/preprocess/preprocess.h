@@ -59,7 +59,7 @@ struct PreprocessProgress {
 };
 
 struct PreprocessResult {
-  // Of a table of bags.
+  // Counts of a table of bags.
   struct Bags {
     int table = 0;
     int64_t ids = 0;             // of all samples

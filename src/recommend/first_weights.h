@@ -12,9 +12,9 @@ namespace trifold {
 
 class FirstWeights {
  public:
-  // Opens a file with names of ours or of TorchRec, which may have a prefix `module.` or `model.`. BadInput that lists
-  // what the model needs and the file lacks, or has in another shape or a type other than F32 and F64, and what it has
-  // besides.
+  // Opens a file with Trifold's or TorchRec's names, which may have a prefix `module.` or `model.`. BadInput lists the
+  // tensors that the file lacks, that have another shape or a type other than F32 and F64, or that the model does not
+  // have.
   FirstWeights(const std::filesystem::path& path, const RecommenderSetup& setup);
 
   // Fills the boxes of weights, f32 or f64 matrices and vectors in the memory of the host.

@@ -19,7 +19,7 @@ std::vector<size_t> grown_tables(const ClickSchema& stored, const ClickSchema& s
   return grown;
 }
 
-// BadInput unless a model of the checkpoint can go on with the clicks.
+// BadInput unless a model of the checkpoint can continue with the clicks.
 void check_growth(const CheckpointReader& reader, const std::string& data, const ClickSchema& schema) {
   const std::string name = reader.directory().string();
   const ClickSchema stored = recorded_schema(reader, schema);

@@ -19,16 +19,16 @@
 namespace trifold {
 
 // The model of a checkpoint's metadata, for comparison with that of a run on the clicks called `data`, whose schema is
-// `schema`: with LoadPart::State grown tables have its rows. BadInput that lists the differences, table by table, if
-// the checkpoint was trained on other clicks.
+// `schema`: with LoadPart::State grown tables have its rows. BadInput, with the differences table by table, if the
+// checkpoint was trained on other clicks.
 nlohmann::json model_to_go_on(const CheckpointReader& reader, LoadPart part, const std::string& data,
                               const ClickSchema& schema);
 
 // A line for people for each table that has grown.
 std::vector<std::string> growth_notes(const CheckpointReader& reader, const ClickSchema& schema);
 
-// Of boxes to load into a model for `schema`, the parts that the checkpoint has: those of grown tables end at its last
-// row. After model_to_go_on.
+// The parts of `boxes`, which a model for `schema` loads, that the checkpoint has: those of grown tables end at its
+// last row. After model_to_go_on.
 std::vector<NamedTensor> stored_parts(std::vector<NamedTensor> boxes, const CheckpointReader& reader,
                                       const ClickSchema& schema);
 

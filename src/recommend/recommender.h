@@ -66,8 +66,8 @@ struct RecommenderSetup {
   // Sets model.places, after model.attended and the schema.
   void place_vectors();
 
-  // Derived values for one of `ranks` ranks: its samples of a global batch, its lookups and its tables, of a group in
-  // which samples have so many bags, and the bytes of the rest of a batch that go to a device.
+  // Derived values for one of `ranks` ranks: its samples of a global batch; its lookups and tables, of a group in which
+  // a sample has `bags` bags; and the bytes of the rest of a batch that go to a device.
   int64_t samples(int ranks) const { return (global_batch + ranks - 1) / ranks; }
   DType dense_dtype() const { return bf16 ? DType::BF16 : dtype; }
   LookupOptions lookups(int ranks, int64_t bags = 1) const;
@@ -83,12 +83,12 @@ TableStepShape step_shape(const RecommenderSetup& setup);
 // ranks.
 std::optional<StepPart> part_of(const Action& action, const TableStepShape& step);
 
-// Of vectors of `width` numbers; with `wide`, each with a weight for every label behind it. Without the bags that are
-// looked up one by one.
+// The tables of vectors of `width` numbers, each followed by a weight for every label with `wide`. Without the bags
+// that are looked up one by one.
 std::vector<EmbeddingTable> embedding_tables(const ClickSchema& schema, int64_t width, bool wide = false);
 // All of the setup's tables, as it places them.
 Placement placement_of(const RecommenderSetup& setup, int ranks);
-// Of the vectors that are looked up for `samples` samples in a group, with DlrmShape::places.
+// Shape of the vectors that are looked up for `samples` samples in a group, with DlrmShape::places.
 Shape looked_up_shape(const RecommenderSetup& setup, const TableGroup& group, int64_t samples);
 
 // The kinds of the running statistics of batch normalisation, of each layer (DlrmShape::normed).
@@ -205,7 +205,7 @@ class Recommender {
     Event ready;
     Event used;                               // by all work enqueued with the batch
     RowCache::Counts counts;                  // of cached tables, of this batch and those before
-    std::vector<std::vector<int32_t>> begun;  // for each table, rows that begin anew before it is trained on
+    std::vector<std::vector<int32_t>> begun;  // of each table, rows to initialise again before the step
   };
   class Search;
   class Marks;

@@ -1,4 +1,4 @@
-// What the options of `trifold recommend` say about its run: length, learning rates of the tables, order of samples.
+// The length of a run of `trifold recommend`, the learning rates of its tables and the order of its samples.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ LrConfig table_rates(const RecommendConfig& config);
 // The seed of the order of samples (clicks/click_source.h); absent: the stored order.
 std::optional<uint64_t> order_seed(const RecommendConfig& config);
 
-// The order among the state of a checkpoint; older ones, and those of shuffled samples, do not say it.
+// Stores the order in the state of a checkpoint. Older checkpoints, and those of shuffled samples, do not record it.
 void note_order(const RecommendConfig& config, nlohmann::json& state);
 // BadInput unless the checkpoint called `name` has samples in the order of the options: seed and --sample-order.
 void check_order(const RecommendConfig& config, const nlohmann::json& state, const std::string& name);

@@ -23,8 +23,8 @@ namespace trifold {
 struct TrainedRecommender {
   RecommendConfig config;  // the checkpoint's options that decide predictions, and those given now
   ClickData data;          // the samples to predict are `train`
-  // Of the samples, with the model's labels where they have none, and with the checkpoint's rows, which are more if its
-  // dictionaries were grown.
+  // The schema of the samples, with the model's labels if they have none, and with the checkpoint's rows, which are
+  // more if its dictionaries were grown.
   ClickSchema schema = {};
   std::string directory;  // of the checkpoint
   int64_t step = 0;

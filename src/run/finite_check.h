@@ -55,7 +55,7 @@ class FiniteCheck : public StepWatch {
  private:
   // Ranks whose samples are computed with this parameter here: those that share experts exchange their rows.
   int sources_of(const ShardSpec& spec) const;
-  // Checks a tensor that was made of rows of so many ranks.
+  // Checks a tensor that was computed from rows of `sources` ranks.
   void look_at_exchanged(int sources, const std::string& text, Tensor tensor, Stream& stream);
 
   FiniteCheckParts parts_;

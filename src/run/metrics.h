@@ -93,8 +93,8 @@ struct RunReport : StartReport {
   int64_t eval_samples = 0;
   int64_t eval_samples_asked = 0;
   std::string plan;  // text form, one line per rank
-  // Of context ranks, where documents do not see each other: the most pairs of a query and a key that one of them has
-  // in the samples of this data rank's first step, over the mean. 0: does not apply, or not read yet.
+  // With context ranks and documents that do not attend to each other: the most query-key pairs of one context rank in
+  // the samples of this data rank's first step, over the mean. 0: does not apply, or not read yet.
   double document_imbalance = 0;
 };
 

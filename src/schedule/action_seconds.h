@@ -19,7 +19,7 @@ class ActionSeconds {
                          : action.kind == ActionKind::W ? own.w
                                                         : own.whole_backward());
   }
-  // Of a pair that runs as one.
+  // Seconds of a pair that runs as one action.
   double of_pair(const Action& one, const Action& two) const {
     if (cost_.pairs == Together::AtOnce) return std::max(of(one), of(two));
     return of(one) + of(two) - hidden(one, two) - hidden(two, one);
@@ -33,7 +33,7 @@ class ActionSeconds {
     if (action.block == Action::kAll || shape_.blocks.empty()) return whole;
     return whole / shape_.blocks[static_cast<size_t>(action.stage)];
   }
-  // In which only its exchanges are under way.
+  // Seconds in which only the action's exchanges are in flight.
   double exchanges(const Action& action) const {
     const StageCost& own = cost_of(action);
     return share(action, action.kind == ActionKind::F   ? own.f_exchanges
@@ -41,7 +41,7 @@ class ActionSeconds {
                          : action.kind == ActionKind::B ? own.b_exchanges
                                                         : 0);
   }
-  // Of the exchanges of one action, behind what the other computes.
+  // Seconds of the exchanges of `sends` that the computation of `computes` hides.
   double hidden(const Action& sends, const Action& computes) const {
     return std::min(exchanges(sends), of(computes) - exchanges(computes));
   }

@@ -6,8 +6,8 @@
 // The collectives are those of ColumnLinear and RowLinear, of all rows at once: under sequence parallelism the rows are
 // gathered first, and then cut into tiles. R rows in n tiles are ceil(R / n) rows each; the last has what is left.
 //
-// A row's output and gradient do not depend on the rows next to it, other than by how a product of so many rows is
-// computed; gradients of weights are sums over the tiles, in order, of sums over their rows.
+// A row's output and gradient do not depend on the rows next to it, except for the way in which a product of that many
+// rows is computed; gradients of weights are sums over the tiles, in order, of sums over their rows.
 #pragma once
 
 #include <string>

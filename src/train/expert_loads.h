@@ -24,10 +24,11 @@ class ExpertLoads {
   ExpertLoads(Replica& replica, const ShardedOptimizer& optimizer, const ModelConfig& model);
   // Takes the counts of a plan (Run::choice_counts), and adds up those of all ranks. Collective.
   void sum(Tensor counts);
-  // Of each block with experts, in order: the count of the expert that was chosen most over the mean; 1 is even. Valid
+  // For each block with experts, in order: the count of the expert that was chosen most over the mean; 1 is even. Valid
   // until the next call of `sum`.
   std::span<const double> of_blocks() const { return loads_; }
-  // Of each of these blocks, how many choices were dropped (nn/expert_capacity.h); empty if the model has no capacity.
+  // For each of these blocks, the number of choices that were dropped (nn/expert_capacity.h); empty if the model has no
+  // capacity.
   std::span<const double> dropped() const { return dropped_; }
   // The most rounds in which rows of experts came.
   int64_t rounds() const { return rounds_; }

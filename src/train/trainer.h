@@ -102,7 +102,7 @@ class Trainer final : public Savable {
   std::vector<NamedTensor> held_tensors() override;
   RunReport report();  // collective over the pipeline axis
   MemoryReport memory() const;
-  // Of activations that are off-loaded, the most bytes in memory at once: as counted by the last steps, and as planned.
+  // The most bytes of off-loaded activations in memory at once: as counted in the last steps, and as planned.
   size_t activations_in_memory() const { return executor_->kept_blocks_in_memory(); }
   size_t planned_activations_in_memory() const { return activations_.kept_blocks; }
   Replica& replica() { return replica_; }

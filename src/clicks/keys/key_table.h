@@ -6,8 +6,8 @@
 //   2 ...    one key each
 //
 // Once per step `take` gets all keys of the global batch, in the order of its samples. A key that has occurred
-// `admission` times gets a row; where none is free, `eviction` names the key that loses its row, never one of this
-// batch. Rows with a new owner are listed, because their vectors and optimizer state must begin anew. All of
+// `admission` times gets a row; if none is free, `eviction` determines the key that loses its row, never one of this
+// batch. Rows with a new owner are listed, because their vectors and optimizer state must be initialised again. All of
 // this follows from the sequence of batches alone, so every rank that takes the same batches has the same table,
 // whatever the mesh.
 //

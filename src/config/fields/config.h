@@ -79,7 +79,7 @@ struct ModelConfig {
   double moe_aux_loss_coeff = 0, moe_z_loss_coeff = 0;
   double moe_input_jitter_eps = 0;               // of the router's input in training; 0: none
   bool moe_router_force_load_balancing = false;  // random choices in training, for benchmarks
-  // In training, an expert takes at most so many times the mean; none: no token is dropped.
+  // In training, an expert takes at most this many times the mean; none: no token is dropped.
   std::optional<double> moe_expert_capacity_factor;
   TokenDrop moe_token_drop_policy = TokenDrop::Probs;
   double hidden_dropout = 0.0;     // Megatron-LM's 0.1 surprises people and is not inherited
@@ -102,8 +102,8 @@ int64_t rotated_width(const ModelConfig& config);
 int64_t key_heads(const ModelConfig& config);
 int64_t inner_width(const ModelConfig& config);
 int64_t expert_width(const ModelConfig& config);
-// Of each layer, whether its feed-forward part is a mixture of experts (--moe-layer-freq); how many are. BadInput if
-// the pattern is none of as many layers.
+// For each layer, whether its feed-forward part is a mixture of experts (--moe-layer-freq); and their number. BadInput
+// if the pattern does not fit the number of layers.
 std::vector<bool> expert_layers(const ModelConfig& config);
 int64_t count_expert_layers(const ModelConfig& config);
 // The model as if all its layers were like those with experts, or like those without.

@@ -16,7 +16,7 @@ using nlohmann::json;
 
 // The norms of latent vectors have this in transformers, whatever 'rms_norm_eps' is.
 constexpr double kNormEpsilon = 1e-6;
-// transformers scores a group by so many of its best experts.
+// transformers scores a group by this many of its best experts.
 constexpr int64_t kScoredExperts = 2;
 
 int64_t dense_layers(const ModelConfig& model) { return model.num_layers - count_expert_layers(model); }

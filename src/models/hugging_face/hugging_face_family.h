@@ -61,8 +61,8 @@ struct HuggingFaceFamily {
   const char* (*auto_class)(const ModelConfig& model);
   // A tensor that is present only with a head for pairs; null: the family has none.
   const char* pair_tensor = nullptr;
-  // Whether a tensor belongs to layers that are not converted, which is then said; null: there are none. `ignores` is
-  // true for them too.
+  // Whether a tensor belongs to layers that are not converted, which a message reports; null: there are none. `ignores`
+  // is true for them too.
   bool (*skips)(const std::string& theirs, const ModelConfig& model) = nullptr;
 };
 
@@ -78,7 +78,7 @@ const HuggingFaceFamily& bert_family();
 ModelConfig read_llama(ConfigReader& from);
 nlohmann::json llama_json(const ModelConfig& model);
 
-// 'num_experts_per_tok', of so many experts, whose field is `experts`.
+// Reads 'num_experts_per_tok', at most `count`, the number of experts, which the field `experts` gives.
 int64_t read_choices(ConfigReader& from, const char* experts, int64_t count);
 
 // In transformers "gelu" is the erf form.

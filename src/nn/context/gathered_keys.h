@@ -44,7 +44,7 @@ class GatheredKeys {
     Tensor in_order, by_rank;
   };
 
-  // What is computed of one group, whose keys are in `how`.
+  // The computation of one group, whose keys are in `how`.
   using GroupWork = void(Group group, const Attention& how);
 
   static int64_t heads_of_group(int64_t kv_heads, int threads);

@@ -20,7 +20,7 @@ void KeyRing::pass_on(Run& run, Tensor sent, Tensor received, Tensor also_sent, 
   using Direction = Transfer::Direction;
   const int next = (part_ + 1) % parts_;
   const int before = (part_ + parts_ - 1) % parts_;
-  SmallList<Transfer, 4> transfers;  // so many allocate nothing
+  SmallList<Transfer, 4> transfers;  // no allocation up to this many
   for (const auto& [out, in] : {std::pair{sent, received}, std::pair{also_sent, also_received}}) {
     if (out.rank() == 0) continue;
     transfers.push_back({Direction::Send, next, out});

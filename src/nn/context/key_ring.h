@@ -1,12 +1,11 @@
 // Attention over sequences whose positions are cut over the context-parallel ranks, in as many steps as there are
 // ranks: in each, a rank sees the keys and values of one rank's positions, its own first, and while it computes
-// with them sends them on and receives the next, so that they travel round a ring (Liu et al., "Ring Attention",
-// arXiv 2310.01889). Outputs over the keys seen so far are merged by the log of their sums, in accumulate_type, so
-// that nothing is rounded in between; in 16 bits they are rounded once, at the end. Going back keys and values
-// travel once more. What a rank adds to the gradients of other ranks' keys travels one step behind them, in
-// accumulate_type too, grows on each rank that it passes, and ends at its owner, who adds its own share. So all
-// sums have one order, that of the ring, but another one on each rank: unlike with gathered keys the bits are not
-// those of one rank.
+// with them sends them on and receives the next, so that they travel around a ring (Liu et al., "Ring Attention", arXiv
+// 2310.01889). Outputs over the keys seen so far are merged by the log of their sums, in accumulate_type, so that
+// nothing is rounded in between; in 16 bits they are rounded once, at the end. In backward keys and values travel once
+// more. The gradients of a rank's keys follow them one step later, in accumulate_type too; each rank that they pass
+// adds its part, and their owner adds the last. So all sums have one order, that of the ring, but another one on each
+// rank: unlike with gathered keys the bits are not those of one rank.
 #pragma once
 
 #include "nn/layer.h"
@@ -15,8 +14,7 @@ namespace trifold {
 
 class KeyRing {
  public:
-  // Of packed projections [R, columns of queries, then `columns` of keys and values], whose queries have `first`
-  // columns.
+  // For packed projections [R, `first` columns of queries, then `columns` of keys and values].
   KeyRing(const Mesh& mesh, int64_t first, int64_t columns)
       : parts_(mesh.size(Axis::Cp)), part_(mesh.coord(Axis::Cp)), first_(first), columns_(columns) {}
 

@@ -24,8 +24,8 @@ struct BlockCost {
   PartSeconds compute;
   PartSeconds tensor;
   PartSeconds context, context_hidden;
-  // Of `tensor`, what rows of experts take that travel once and in one round, less what that would slow computation next
-  // to it: what the other half of a pair can hide.
+  // The part of `tensor` that the other half of a pair can hide: rows of experts that travel once and in one round,
+  // less the time by which they would slow down the computation next to them.
   PartSeconds rows = {};
   PartSeconds all() const;
   BlockCost times(double factor) const;

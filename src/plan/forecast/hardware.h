@@ -45,7 +45,7 @@ struct Hardware {
   double contention = 0;       // share of the shorter of two overlapping activities that is lost
   double product_depth = 0;    // inner dimension at which a product loses half of its rate
 
-  // Of a machine whose ranks divide its processor cores (`of_ranks`); 0: a rank is a device.
+  // For a machine whose ranks divide its processor cores (`of_ranks`); 0: a rank is a device.
   double node_cores = 0;  // of a node
   double rank_cores = 0;  // of the rank that the figures above describe
 

@@ -28,7 +28,7 @@ Ring expert_data_ring(const Hardware& hardware, const Workload& work);
 // An all-gather or reduce-scatter of `bytes` in total over the ring; an all-reduce is one of each.
 double gather_seconds(const Hardware& hardware, const Software& software, const Ring& ring, double bytes);
 
-// An all-gather of all `weights` over the ranks that shard them, with so many bytes of each.
+// An all-gather of all `weights` over the ranks that shard them, with `bytes_of_each` bytes a weight.
 double gather_seconds(const Hardware& hardware, const Software& software, const Workload& work,
                       const HeldWeights& weights, double bytes_of_each);
 // The reduce-scatter of their gradients over the same ranks and, if these are a group of --zero-group-size, the

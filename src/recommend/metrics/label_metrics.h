@@ -31,7 +31,7 @@ class HostColumn {
   Buffer copy_;
 };
 
-// What a batch of predictions has of one label, on the host.
+// Logits, labels and weights of one label in a batch of predictions, on the host.
 struct LabelColumns {
   Tensor logits, labels, weights;  // [B]
 };

@@ -107,7 +107,7 @@ __device__ inline Item query_of(const PlainAttention& how) {
   return item_of(how.queries.rows, how.first_given * shared_by, how.given * shared_by, how.batch);
 }
 
-// A step over further keys goes on from the sums over those before, which out and lse are.
+// A step over further keys continues from the sums over earlier ones, which are in out and lse.
 template <class T>
 __global__ void __launch_bounds__(kThreads, 1) attention_kernel(PlainForward<T> t, PlainAttention how) {
   using Wide = Accumulate<T>;
