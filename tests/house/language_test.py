@@ -1,5 +1,5 @@
-"""Words that readers stumble over stay out of comments, messages and pages, and no string literal ends in an orphan: a
-last line of a word or two."""
+"""Words that readers stumble over stay out of comments, messages and pages, no string literal ends in an orphan: a last
+line of a word or two, and a message about a file is a sentence with the file as its subject."""
 
 import re
 import subprocess
@@ -18,6 +18,7 @@ AVOIDED = {
 }
 SOURCES = ("*.cpp", "*.h", "*.cu", "*.cuh", "*.py", "*.sh", "*.cmake", "*.md", "*CMakeLists.txt")
 ANY_AVOIDED = re.compile("|".join(AVOIDED))
+HEADLESS = re.compile(r'"\{0?\}: (is|has|was|cannot|contains|holds|needs) ')  # not "a.csv: has no labels", but "a.csv has no labels"
 ORPHAN = re.compile(r' "\n\s*"([\w .,;:\'`)-]{1,12})"(?=.)')  # a literal, continued by a short one, and the code goes on
 
 
@@ -37,6 +38,12 @@ def orphans(text):
         yield line_of(text, match.start(1)), match.group(1)
 
 
+def headless(text):
+    """(number of the line, the verb) of messages whose subject is cut off by a colon."""
+    for match in HEADLESS.finditer(text):
+        yield line_of(text, match.start()), match.group(1)
+
+
 def files(*patterns):
     listed = subprocess.run(["git", "ls-files", "-z", *patterns], cwd=ROOT, capture_output=True, text=True, check=True)
     for name in filter(None, listed.stdout.split("\0")):
@@ -51,6 +58,7 @@ class Language(unittest.TestCase):
         self.assertEqual(list(avoided("// work is\n// shared out\n// by what it was told\n")),
                          [(2, "shard"), (3, AVOIDED[r"\btold\b"])])
         self.assertEqual(list(orphans('  fail("too many of these "\n       "ranks", 3);\n')), [(2, "ranks")])
+        self.assertEqual(list(headless('  fail(\n  "{}: is empty", path);\n  fail("{}: the file is empty", path);\n')), [(2, "is")])
         self.assertEqual(list(orphans('  fail("too many of these, "\n       "fewer ranks would do", 3);\n')), [])
 
     def test_words(self):
@@ -59,6 +67,10 @@ class Language(unittest.TestCase):
     def test_literals(self):
         self.assertEqual([f"{name}:{number}: {orphan}" for name, text in files("src/*", "launch/*.cpp", "launch/*.h")
                           for number, orphan in orphans(text)], [], "break the literal at a clause")
+
+    def test_subjects(self):
+        self.assertEqual([f"{name}:{number}: {verb}" for name, text in files("src/*", "launch/*.cpp", "launch/*.h")
+                          for number, verb in headless(text)], [], "leave out the colon: the file is the subject")
 
 
 if __name__ == "__main__":
