@@ -35,9 +35,9 @@ struct PlanShape {
 //   and Step follows all of them; a reduction that names a micro-batch follows the gradient of that
 //   micro-batch; nothing is computed on a stage after its last Step. If a stage has several Steps, every stage
 //   has the same micro-batches before each of them;
-// - OFFLOAD names a block whose activations may be off-loaded and comes after the forward of the next block
-//   it, which reads its output, at most once for a micro-batch; FETCH comes after OFFLOAD, and before the
-//   backward of either block;
+// - OFFLOAD names a block whose activations may be off-loaded and comes after the forward of the next block,
+//   which reads its output, at most once for a micro-batch; FETCH comes after OFFLOAD, and before the backward
+//   of either block;
 // - in a plan that has an UNSHARD, F, B and I come between an UNSHARD and a RESHARD of their stage;
 // - it runs to its end on ranks that do one thing at a time: a rank continues after its messages only when the
 //   peers have taken part in all of them, and after a REDUCE_TIED when the other ranks have reached theirs. The

@@ -2,8 +2,8 @@
 // spelled out as sets (tokenize/unicode/unicode_tables.h), so nothing depends on the Unicode version of the host's ICU.
 //
 // Hugging Face's library matches with Oniguruma in its Ruby dialect, which looks like ICU's but differs. In Ruby's, '^'
-// and '$' match at every line end, which is only
-// ; "(?m)" lets '.' match a line end; "(?i)" without a colon holds for the rest of its group, alternatives included;
+// and '$' match at every line end, which is only a line feed;
+// "(?m)" lets '.' match a line end; "(?i)" without a colon holds for the rest of its group, alternatives included;
 // "{2,3}+" is a quantifier of a quantifier and not possessive (the dialect has "?+", "*+" and "++"), as is "{2}?";
 // "{,2}" is "{0,2}"; \h is a hexadecimal digit and \v a vertical tab; \w has no joiners, and \b is the border between
 // \w and \W; "&&" in a set binds weakest. Facts: K. Kosako, Oniguruma's doc/RE, ONIG_SYNTAX_RUBY.
