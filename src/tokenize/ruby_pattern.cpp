@@ -189,8 +189,7 @@ class Translator {
   }
 
   // "(?im-im:...)", or "(?im-im)" for the rest of the enclosing group. The effect of "m" is spelled out, since ICU's
-  // counterpart takes \r
-  // for one character.
+  // counterpart takes \r\n for one character.
   std::string options() {
     const bool any = dot_is_any_;
     const bool folds = folds_;
