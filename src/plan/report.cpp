@@ -281,11 +281,12 @@ class Builder {
     return model;
   }
 
-  // The first stage's rank adds up its gradients of the embedding with those of the other uses, one after the other.
+  // The first stage's rank adds up its gradients of the embedding with those of the other uses on other ranks, one after
+  // the other.
   double tied_seconds() const {
     double seconds = 0;
     for (const ParamSpec& spec : model_.model.params.specs()) {
-      if (!spec.tied_to) continue;
+      if (!spec.tied_to || model_.rank_of(spec) == order_.rank_of_stage.front()) continue;
       const double bytes =
           static_cast<double>(spec.shard.local.elements()) * static_cast<double>(gradient_bytes(run_));
       seconds += costs_.forecast ? tied_sum_seconds(*costs_.forecast, bytes)
