@@ -125,6 +125,8 @@ TEST(LayoutMemory, IsThatOfThePlan) {
       {"experts, context", 1, 1, 4, Schedule::OneFOneB, 1, 1, 2, false, 1, kSelective, false, 2, 4},
       {"experts, pipeline", 1, 2, 4, Schedule::ZbH1, 1, 1, 4, false, 2, kFull, true, 1, 4},
       {"parts of experts", 1, 1, 8, Schedule::OneFOneB, 1, 1, 2, false, 1, kSelective, false, 1, 2, "1", 2},
+      {"parts of experts and of the head", 2, 2, 4, Schedule::ZbH1, 1, 1, 8, true, 1, kSelective, true, 1, 2,
+       "1", 2, 8},
       {"dense layers first", 1, 1, 8, Schedule::OneFOneB, 1, 1, 2, false, 1, kSelective, false, 1, 4,
        "[0]*3+[1]*9"},
       {"every third, zero 3", 1, 1, 8, Schedule::OneFOneB, 1, 1, 2, false, 3, kFull, false, 1, 4, "3"},
