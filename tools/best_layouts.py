@@ -6,9 +6,8 @@
 Each row of tests/golden/best_configurations.csv names a run of tests/golden/published_runs.csv. The search gets its
 model, devices, global batch and program (as tools/published_runs.py describes them), and may use the features of that
 program: none had zero-bubble schedules; Megatron-LM sharded the optimizer's state at most, and had no sequence
-parallelism until 2022; DeepSpeed's pipeline had neither; torchtitan always sharded weights, and in pipelines gathered
-them once a step. Memory is counted as Trifold needs it: runs of programs that kept the
-scores of attention recompute as they were published, because nothing else would fit them. Runs with context-parallel
+parallelism until 2022; DeepSpeed's pipeline had neither; torchtitan_spaces says what torchtitan had. Memory is that of
+the program. Programs that kept the scores of attention recompute as they were published. Runs with context-parallel
 ranks, which are not searched for other programs, are left out. Printed for each case: layouts examined, those that fit, the
 seconds taken, the rank of the published mesh (tp, pp, dp) among the meshes found, each by its best layout, and the
 regret: how much longer the published layout is forecast to take than the best one found, both in closed form and with

@@ -2,7 +2,7 @@
 """Compares the planner's step times with published training runs.
 
     tools/published_runs.py build/release/launch/trifold [--rows FILE.csv] [--source TEXT] [--simulate]
-                            [--most PERCENT] [--rows-out FILE.csv] [--show]
+                            [--most PERCENT] [--rows-out FILE.csv] [--show] [--memory]
 
 Each row of the table (default: tests/golden/published_runs.csv) becomes the options of one `trifold plan`; all of
 them run in one process (`--lines`). Printed for each source: rows, rows planned, the mean absolute error of the
@@ -10,9 +10,9 @@ step's time, and how many pairs of rows the forecast puts into the right order: 
 as many devices in another way and were measured to differ by more than 5 %. The last line averages over the sources.
 
 The last column counts how often the forecast is right about whether a run fits in the memory of its devices: all rows
-ran but those whose notes say OOM. Bytes are what Trifold needs for the same layout. Not counted are runs with
-context-parallel ranks, which are planned as an assumption about their program, and those whose recomputation is not
-known.
+ran but those whose notes say OOM. Bytes are what the program needs, as `--assume` describes it. Not counted are runs
+with context-parallel ranks, which are planned as an assumption about their program, and those whose recomputation is
+not known. --memory also compares the bytes with the memory that was reported of some runs.
 
 The default forecasts in closed form, and estimates bytes. --simulate runs every plan through the simulator instead (minutes).
 --most P: exit status 1 when the average over the sources is above P percent or under 98 % of the rows are planned.

@@ -198,8 +198,9 @@ class Builder {
     use.memory = layout.memory(row, gradients, dtype_of(run_), run_.optimizer);
     use.data_bytes = layout.data_traffic(row, gradients, dtype_of(run_), reduce_type(run_.precision));
     if (described()) {
-      const auto weights = static_cast<double>(use.memory.parameters / size_of(dtype_of(run_)));
-      use.memory.parameters += static_cast<size_t>(costs_.forecast->software.weight_copy_bytes * weights);
+      const size_t weights = use.memory.parameters / size_of(dtype_of(run_));
+      use.memory.parameters +=
+          static_cast<size_t>(costs_.forecast->software.weight_copy_bytes * static_cast<double>(weights));
       use.memory.predicted_activations = static_cast<size_t>(assumed_activations_[static_cast<size_t>(rank)]);
       return use;
     }
