@@ -250,6 +250,9 @@ TEST(LayoutSearch, CountsTheMemoryOfTheDescribedProgram) {
   for (const FoundLayout& found : described.best)
     EXPECT_NEAR(static_cast<double>(found.estimate.bytes), static_cast<double>(found.bytes),
                 0.02 * static_cast<double>(found.bytes));
+  config.run.model.num_experts = 4;
+  config.run.model.disable_bias_linear = true;
+  EXPECT_NE(refusal_of_search(config).find("dense layers"), std::string::npos);
 }
 
 TEST(LayoutSearch, CutsLongSamples) {

@@ -129,8 +129,7 @@ KeptBytes kept_bytes(const Software& software, const Workload& work) {
     bad_input(
         "what Trifold keeps is counted in dry runs: --assume activations=fused, compiled or eager describe others");
   if (work.experts > 0 || work.latent)
-    bad_input(
-        "--assume activations: layers with experts or latent attention are not described, only dense ones");
+    bad_input("--assume activations describes dense layers, without experts and latent attention");
   const Rows each(software, work);
   const bool recomputes = work.recompute == RecomputeGranularity::Full && software.recompute_fraction > 0;
   const double fraction = !recomputes ? 0 : software.recompute_products ? 1 : software.recompute_fraction;
