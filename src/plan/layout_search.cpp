@@ -80,6 +80,7 @@ class Searcher {
     found_.fitting = static_cast<int64_t>(fitting_.size());
     found_.hardware = machine_.hardware;
     found_.limit = limit_;
+    found_.activations_described = machine_.software.describes_memory();
     found_.tokens = *config_.run.batch.global_batch_size * config_.run.model.seq_length;
     propose();
     return std::move(found_);
