@@ -177,6 +177,8 @@ void print_forecast(const PlanReport& report) {
   for (const auto& [name, seconds] : named_parts(closed))
     if (seconds > 0) parts += fmt::format(", {} {}", name, seconds_text(seconds));
   fmt::print("            in closed form {}{}\n", seconds_text(closed.all()), parts);
+  if (software.describes_memory())
+    fmt::print("            activations are those of another program, counted from its operations\n");
   fmt::print("            {:.1f} GiB can be used of {:g} GiB: the plan {}\n",
              hardware.usable_bytes() / (int64_t{1} << 30), hardware.memory_gib,
              fits_hardware(report) ? "fits" : "does not fit");

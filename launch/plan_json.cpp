@@ -114,6 +114,7 @@ nlohmann::ordered_json to_json(const PlanReport& report, const ZeroTable& zero) 
     forecast["hardware"] = report.forecast->hardware.name;
     forecast["step_seconds"] = report.forecast->closed_form.all();
     forecast["fits"] = fits_hardware(report);
+    forecast["activations_described"] = report.forecast->software.describes_memory();
   }
   Json all = {
       {"tensor_model_parallel_size", report.tensor},

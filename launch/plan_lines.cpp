@@ -50,7 +50,8 @@ Json closed_form(const PlanConfig& config) {
   const auto schedule = chosen_schedule(run.pipeline);
   if (!schedule || is_async(*schedule)) return answer;
   const size_t bytes =
-      LayoutMemory().most_bytes(run, StageCounts{forecast.work.stage_layers, forecast.work.stage_plain, {}});
+      LayoutMemory(forecast.software)
+          .most_bytes(run, StageCounts{forecast.work.stage_layers, forecast.work.stage_plain, {}});
   answer["bytes"] = bytes;
   answer["fits"] = forecast.fits(bytes);
   return answer;

@@ -62,6 +62,8 @@ void print_search(const LayoutSearch& search) {
   fmt::print("search      {} layouts of {} rank{} on {}, {} fit in {:.1f} GiB a rank; {} simulated\n",
              search.layouts, ranks, ranks == 1 ? "" : "s", search.hardware.name, search.fitting,
              search.limit / (int64_t{1} << 30), search.simulated);
+  if (search.activations_described)
+    fmt::print("            activations are those of another program, counted from its operations\n");
   fmt::print("  {:>3}  {:>11}  {:>10}  {:>6}  {:>7}  {:>10}  {:<32}  {}\n", "", "step", "tokens/s", "MFU",
              "bubble", "memory", "bound by", "layout");
   for (size_t place = 0; place < search.best.size(); ++place) {
@@ -121,8 +123,8 @@ SearchJson search_json(const LayoutSearch& search) {
   for (const EstimatedLayout& mesh : search.meshes) meshes.push_back(mesh_json(mesh));
   return {{"hardware", search.hardware.name}, {"limit_bytes", search.limit},
           {"candidates", search.layouts},     {"fitting", search.fitting},
-          {"simulated", search.simulated},    {"layouts", std::move(layouts)},
-          {"meshes", std::move(meshes)}};
+          {"simulated", search.simulated},    {"activations_described", search.activations_described},
+          {"layouts", std::move(layouts)},    {"meshes", std::move(meshes)}};
 }
 
 // The best three, one below the other.

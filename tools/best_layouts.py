@@ -6,9 +6,8 @@
 Each row of tests/golden/best_configurations.csv names a run of tests/golden/published_runs.csv. The search gets its
 model, devices, global batch and program (as tools/published_runs.py describes them), and may use the features of that
 program: none had zero-bubble schedules; Megatron-LM sharded the optimizer's state at most, and had no sequence
-parallelism until 2022; DeepSpeed's pipeline had neither; torchtitan always sharded weights, and in pipelines gathered
-them once a step. Memory is counted as Trifold needs it: runs of programs that kept the
-scores of attention recompute as they were published, because nothing else would fit them. Runs with context-parallel
+parallelism until 2022; DeepSpeed's pipeline had neither; torchtitan_spaces says what torchtitan had. Memory is that of
+the program. Programs that kept the scores of attention recompute as they were published. Runs with context-parallel
 ranks, which are not searched for other programs, are left out. Printed for each case: layouts examined, those that fit, the
 seconds taken, the rank of the published mesh (tp, pp, dp) among the meshes found, each by its best layout, and the
 regret: how much longer the published layout is forecast to take than the best one found, both in closed form and with
@@ -25,11 +24,12 @@ BLOOM's first choice within 3 %. All cases take minutes.
 import argparse
 import csv
 import json
+import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
+from collections import defaultdict, namedtuple
 from pathlib import Path
 
 import published_runs as published
@@ -47,14 +47,40 @@ def mesh_of(row):
     return published.whole(row, "tp"), published.whole(row, "pp"), published.whole(row, "dp", 1)
 
 
+# A part of the space to search: the axes to choose, options of everything else, and what recomputed layers keep (None:
+# as the run did). `pipelines`: layouts without a pipeline do not belong to it.
+Space = namedtuple("Space", "axes given recomputed pipelines", defaults=(None, False))
+
+
+def torchtitan_spaces(row):
+    """torchtitan shards weights, in pipelines gathers them once a step, and accumulated no gradients without a pipeline
+    before June 2025. It recomputes nothing, every second product or layer, or all."""
+    ranks = mesh_of(row)[0] * mesh_of(row)[1] * mesh_of(row)[2]
+    batch = published.batch_of(row)[1]
+    spaces = []
+    for granularity, recomputed in (("none", {}), ("full", published.HALF_OF_PRODUCTS),
+                                    ("full", published.HALF_OF_LAYERS), ("full", {})):
+        recompute = ["--recompute-granularity", granularity]
+        for tensor in (1, 2, 4, 8):
+            if batch * tensor % ranks == 0:
+                spaces.append(Space(["sequence-parallel"], [
+                    *recompute, "--tensor-model-parallel-size", str(tensor), "--micro-batch-size",
+                    str(batch * tensor // ranks), "--zero-stage", "3", "--zero-reduce", "each"], recomputed))
+        spaces.append(Space(["tensor", "pipeline", "schedule", "stages", "micro-batch", "sequence-parallel"],
+                            [*recompute, "--zero-stage", "2"], recomputed, True))
+    return spaces
+
+
 def spaces_of(row):
     """Settings that a run's program left to its users, and the options of the rest, as published; more than one such
-    space where the program shards otherwise in a pipeline."""
+    space where settings depend on each other."""
     software = published.software_of(row)[0]
     layout = published.mesh_options(row, mesh_of(row)[2])
     axes = ["tensor", "pipeline", "schedule", "stages", "micro-batch"]
     given = []
     source = published.source_of(row)
+    if "torchtitan" in source:
+        return torchtitan_spaces(row)
 
     def leave(option, values):
         if option in layout:
@@ -63,7 +89,7 @@ def spaces_of(row):
 
     if "scatter-messages" in software or "nemo" in source:  # Megatron-LM's and DeepSpeed's pipelines
         leave("--zero-stage", 1)
-    elif "torchtitan" not in source:
+    else:
         axes.append("zero")
     if "scatter-messages" in software and "backward-overlap" not in software:
         leave("--sequence-parallel", 0)
@@ -73,30 +99,34 @@ def spaces_of(row):
         given += published.recompute_options(row)
     else:
         axes.append("recompute")
-    if "torchtitan" not in source:
-        return [(axes, given)]
-    alone = [axis for axis in axes if axis not in ("pipeline", "schedule", "stages")]
-    return [(alone, [*given, "--zero-stage", "3", "--zero-reduce", "each"]), (axes, [*given, "--zero-stage", "2"])]
+    return [Space(axes, given)]
 
 
-def search_space(program, row, axes, given):
+def search_space(program, row, space):
     """The JSON of the search, or a text that says why there is none."""
     _, batch, _ = published.batch_of(row)
     tensor, pipeline, data = mesh_of(row)
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        command = [program, "plan", *published.job_options(row), "--ranks", str(tensor * pipeline * data),
-                   "--global-batch-size", str(batch), "--search", "--json", file.name,
-                   "--search-schedules", "1f1b,interleaved", "--search-over", ",".join(axes), *given]
+        command = [program, "plan", *published.job_options(row, space.recomputed), "--ranks",
+                   str(tensor * pipeline * data), "--global-batch-size", str(batch), "--search", "--json", file.name,
+                   "--search-over", ",".join(space.axes), *space.given]
+        if "schedule" in space.axes:
+            command += ["--search-schedules", "1f1b,interleaved"]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
+            if not re.search("no layout of .* can run|none of .* layouts fits", done.stderr):
+                sys.exit(f"{' '.join(command)} failed:\n{done.stderr}")
             return done.stderr.strip()
-        return json.load(open(file.name, encoding="utf-8"))
+        found = json.load(open(file.name, encoding="utf-8"))
+    for list_ in ("meshes", "layouts") if space.pipelines else ():
+        found[list_] = [one for one in found[list_] if one["pipeline_model_parallel_size"] > 1]
+    return found
 
 
 def search(program, row):
     """The same for all spaces of the program together: each mesh at its fastest, and the layouts in order."""
-    answers = [search_space(program, row, axes, given) for axes, given in spaces_of(row)]
-    found = [answer for answer in answers if not isinstance(answer, str)]
+    answers = [search_space(program, row, space) for space in spaces_of(row)]
+    found = [answer for answer in answers if not isinstance(answer, str) and answer["layouts"]]
     if not found:
         return answers[0]
     meshes = {}

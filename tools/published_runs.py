@@ -2,7 +2,7 @@
 """Compares the planner's step times with published training runs.
 
     tools/published_runs.py build/release/launch/trifold [--rows FILE.csv] [--source TEXT] [--simulate]
-                            [--most PERCENT] [--rows-out FILE.csv] [--show]
+                            [--most PERCENT] [--rows-out FILE.csv] [--show] [--memory]
 
 Each row of the table (default: tests/golden/published_runs.csv) becomes the options of one `trifold plan`; all of
 them run in one process (`--lines`). Printed for each source: rows, rows planned, the mean absolute error of the
@@ -10,9 +10,9 @@ step's time, and how many pairs of rows the forecast puts into the right order: 
 as many devices in another way and were measured to differ by more than 5 %. The last line averages over the sources.
 
 The last column counts how often the forecast is right about whether a run fits in the memory of its devices: all rows
-ran but those whose notes say OOM. Bytes are what Trifold needs for the same layout. Not counted are runs with
-context-parallel ranks, which are planned as an assumption about their program, and those whose recomputation is not
-known.
+ran but those whose notes say OOM. Bytes are what the program needs, as `--assume` describes it. Not counted are runs
+with context-parallel ranks, which are planned as an assumption about their program, and those whose recomputation is
+not known. --memory also compares the bytes with the memory that was reported of some runs.
 
 The default forecasts in closed form, and estimates bytes. --simulate runs every plan through the simulator instead (minutes).
 --most P: exit status 1 when the average over the sources is above P percent or under 98 % of the rows are planned.
@@ -83,10 +83,27 @@ def hardware_options(row):
 # ---- The program -------------------------------------------------------------------------------------------
 
 MEGATRON_2021 = {"attention": "unfused", "overlap-gradients": 0, "overlap-messages": 0, "scatter-messages": 1,
-                 "accumulate-in-product": 0, "gradient-bytes": 2}
+                 "accumulate-in-product": 0, "gradient-bytes": 2, "activations": "fused"}
 MEGATRON_2022 = MEGATRON_2021 | {"backward-overlap": 1, "accumulate-in-product": 1, "gradient-bytes": 4}
 DEEPSPEED_PIPELINE = MEGATRON_2021 | {"scatter-messages": 0}
-FSDP = {"fused-elementwise": 0, "accumulate-in-product": 0}
+# A LayerNorm and a GELU are one operation each also where nothing is fused by hand.
+FSDP = {"fused-elementwise": 0, "accumulate-in-product": 0, "activations": "eager"}
+# User buffers; products in 8 bits keep their inputs in 8 bits, and both orders of each weight.
+NEMO = {"tensor-overlap": 0.8, "activations": "fused"}
+NEMO_8BIT = NEMO | {"input-bytes": 1, "weight-copy-bytes": 2}
+
+
+def torchtitan_software(row):
+    """Layers were compiled, from 2025 on the loss as well; over tensor ranks the loss is made of single operations, which
+    have four copies of the logits in f32 in memory. Inputs that tensor ranks gather stay in memory. The oldest runs had
+    fused norms."""
+    notes = row["notes"].lower()
+    compiled = "compile" in notes or "asynctp" in row["table"].lower() or "fp8" in row["precision"]
+    loss = 16 if whole(row, "tp") > 1 else 4 if compiled and "2025" in row["source"] else 0
+    return FSDP | {"fused-elementwise": int(compiled), "gradient-bytes": 4,
+                   "tensor-overlap": 0.8 if "async tp" in notes or "asynctp" in notes else 0, "balanced-context": 0,
+                   "activations": "compiled" if compiled else "eager", "gathered-inputs": 1, "loss-bytes": loss,
+                   "fused-norms": int("performance.md" in row["source"])}
 
 
 def software_of(row):
@@ -101,26 +118,24 @@ def software_of(row):
         return MEGATRON_2022, 0.1
     if "bloom" in source:
         return DEEPSPEED_PIPELINE, 0
-    if "megascale" in source or "zero_bubble" in source:
+    if "zero_bubble" in source:  # its scripts leave Megatron-LM's dropout as it is
+        return MEGATRON_2022, 0.1
+    if "megascale" in source:
         return MEGATRON_2022, 0
     if "single" in source:
         if row["zero_stage"] == "3":
             return FSDP | {"attention": "unfused"}, 0
         if "340B" in row["model"]:
-            return {"tensor-overlap": 0.8}, 0
+            return NEMO, 0
         return DEEPSPEED_PIPELINE, 0.1 if "MT-NLG" in row["model"] else 0
     if "mosaic" in source:
         pure = "PURE" in row["precision"]
-        return FSDP | {"attention": "flash", "gradient-bytes": 2 if pure else 4}, 0
+        return FSDP | {"attention": "flash", "gradient-bytes": 2 if pure else 4, "loss-bytes": 4}, 0  # a fused loss
     if "torchtitan" in source:
-        notes = row["notes"].lower()
-        compiled = "compile" in notes or "asynctp" in row["table"].lower() or "fp8" in row["precision"]
-        overlap = 0.8 if "async tp" in notes or "asynctp" in notes else 0
-        return FSDP | {"fused-elementwise": int(compiled), "gradient-bytes": 4, "tensor-overlap": overlap,
-                       "balanced-context": 0}, 0
+        return torchtitan_software(row), 0
     if "nemo" in source:
-        return {"tensor-overlap": 0.8}, 0
-    return {"backward-overlap": 1}, 0
+        return NEMO_8BIT if "fp8" in row["precision"] else NEMO, 0
+    return {"backward-overlap": 1, "activations": "fused"}, 0
 
 
 # ---- The plan ----------------------------------------------------------------------------------------------
@@ -137,8 +152,11 @@ def schedule_of(row):
 def batch_of(row):
     """(micro-batch, global batch, data ranks)."""
     data = whole(row, "dp", 1)
-    micro = whole(row, "micro_batch", 1)
     batch = whole(row, "global_batch")
+    micro = whole(row, "micro_batch")
+    if micro is None and "torchtitan" in source_of(row):  # by default as many micro-batches as pipeline ranks
+        micro = batch // data // whole(row, "pp")
+    micro = micro or 1
     if batch is None:
         batch = micro * data * whole(row, "num_microbatches", 1)
     unit = micro * data
@@ -146,12 +164,15 @@ def batch_of(row):
 
 
 def stages_of(row, layers, pipeline):
-    """Stages a rank: where a table does not say it, the most that divide the layers, up to 4."""
+    """Stages a rank: where a table does not say it, torchtitan's default, else the most that divide the layers, up to
+    4."""
     if schedule_of(row) != "interleaved" or pipeline == 1:
         return 1
     given = whole(row, "vpp")
     if given and given > 1:
         return given
+    if "torchtitan" in source_of(row):
+        return 2
     return next((n for n in (4, 3, 2) if layers % (pipeline * n) == 0 or (layers + 2) % (pipeline * n) == 0), 1)
 
 
@@ -175,8 +196,13 @@ def model_options(row):
     return options
 
 
+# torchtitan's selective recomputation, as `--recompute-granularity full` with these: of every second product, which is
+# its default, or of every second layer.
+HALF_OF_PRODUCTS = {"recompute-fraction": 0.5, "recompute-products": 1}
+HALF_OF_LAYERS = {"recompute-fraction": 0.5}
+
+
 def recomputes_half(row):
-    """torchtitan's selective recomputation: every second layer, or every second product."""
     return "torchtitan" in source_of(row) and row["recompute"].startswith("selective")
 
 
@@ -210,20 +236,27 @@ def mesh_options(row, data):
         options += ["--zero-stage", stage]
     if data > 1 and stage == 3:  # gradients are sharded as soon as they are computed
         options += ["--zero-reduce", "each"]
-    modern = source_of(row).startswith(("torchtitan", "nvidia", "llama3", "single")) and whole(row, "seq_len") > 2048
+    source = source_of(row)
+    modern = "nemo" in source or (source.startswith(("torchtitan", "llama3", "single")) and whole(row, "seq_len") > 2048)
     if tensor > 1 and (row["seq_parallel"] == "1" or modern):
         options += ["--sequence-parallel"]
     return options + recompute_options(row)
 
 
-def job_options(row):
-    """What is trained, on what and by which program: all but the mesh, the batch and what is recomputed."""
+def recomputed_parts(row):
+    """The part of `--recompute-granularity full` that the run recomputed."""
+    if not recomputes_half(row):
+        return {}
+    return HALF_OF_LAYERS if "layer" in row["recompute"] else HALF_OF_PRODUCTS
+
+
+def job_options(row, recomputed=None):
+    """What is trained, on what and by which program: all but the mesh, the batch and what is recomputed. `recomputed`:
+    the part of layers that are, as the run did by default."""
     software, dropout = software_of(row)
-    software = dict(software)
+    software = software | (recomputed_parts(row) if recomputed is None else recomputed)
     if whole(row, "cp", 1) > 1:
         software["context-parallel"] = whole(row, "cp")
-    if recomputes_half(row):
-        software["recompute-fraction"] = 0.5
     options = model_options(row) + hardware_options(row)
     options += ["--assume"] + [f"{key}={value}" for key, value in software.items()]
     options += ["--bf16"]
@@ -323,6 +356,25 @@ def count_pairs(results):
     return right, pairs
 
 
+def compare_memory(rows, answers, show):
+    """Bytes of the rank that needs most, against the most that was reported of a run."""
+    results = defaultdict(list)
+    for row, answer in zip(rows, answers, strict=True):
+        reported = number(row["memory_gib"])
+        if reported is None or "bytes" not in answer or not row["recompute"] or whole(row, "cp", 1) > 1:
+            continue
+        planned = answer["bytes"] / 2**30
+        results[source_of(row)].append(planned / reported)
+        if show:
+            print(f"{row['row_id']:40} {reported:8.1f} GiB reported, {planned:8.1f} planned "
+                  f"{100 * (planned / reported - 1):+7.1f} %")
+    print(f"{'source':36} {'rows':>5} {'planned over reported memory: mean, least, most':>48} {'error':>8}")
+    for source, ratios in results.items():
+        mean = sum(ratios) / len(ratios)
+        error = sum(abs(ratio - 1) for ratio in ratios) / len(ratios)
+        print(f"{source:36} {len(ratios):5} {f'{mean:.2f}, {min(ratios):.2f}, {max(ratios):.2f}':>48} {100 * error:6.1f} %")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
@@ -331,6 +383,7 @@ def main():
     parser.add_argument("--simulate", action="store_true")
     parser.add_argument("--most", type=float)
     parser.add_argument("--rows-out", help="write every row's forecast to this file")
+    parser.add_argument("--memory", action="store_true", help="compare memory with what was reported, too")
     parser.add_argument("--show", action="store_true", help="print every row's forecast")
     arguments = parser.parse_args()
 
@@ -338,6 +391,8 @@ def main():
         rows = [row for row in csv.DictReader(file) if arguments.source in row["row_id"] and described(row)]
     rows = [row for row in rows if plannable(row) or not ran(row)]
     answers = forecasts(arguments.program, rows, arguments.simulate)
+    if arguments.memory:
+        compare_memory(rows, answers, arguments.show)
     fitting = defaultdict(list)
     for row, answer in zip(rows, answers, strict=True):
         if "fits" not in answer or whole(row, "cp", 1) > 1 or not row["recompute"]:

@@ -11,6 +11,7 @@
 #include "layout/device_workspace.h"
 #include "layout/zero_sharing.h"
 #include "mesh/mesh_sizes.h"
+#include "plan/program_needs.h"
 #include "plan/step_plan.h"
 #include "schedule/schedules.h"
 #include "zero/sharded_optimizer.h"
@@ -72,7 +73,31 @@ class RankNeeds {
     return bytes + 2 * flow + scratch + messages() * needs.blocks.message;
   }
 
-  double flat(const MixedWeights& weights, const ZeroSharing& zero) const {
+  // The same of a program that allocates activations when it computes them, and frees them after their last use.
+  double activations_as_used(const BlockNeeds& needs, const std::vector<FlightEvent>& events) const {
+    std::vector<StageNeeds> stages;
+    double flow = 0, scratch = 0;
+    for (const StageFlight& use : flight_) {
+      stages.push_back(needs.stage(use.stage, stages_, layers_.heads_of(use.stage, needs.parts)));
+      flow = std::max(flow, stages.back().flow.none);
+      scratch = std::max(scratch, stages.back().scratch.none);
+    }
+    double now = 0, most = 0;
+    for (const FlightEvent& event : events) {
+      const auto place = static_cast<size_t>(event.place);
+      const double layers = layers_.others_of(flight_[place].stage);
+      const double keep = stages[place].keep.of(layers), held = stages[place].held.of(layers);
+      if (event.kind == ActionKind::F) now += keep;
+      if (event.kind == ActionKind::I) now += held;
+      most = std::max(most, now);
+      if (event.kind == ActionKind::W) now -= keep + held;
+      if (event.kind == ActionKind::B) now -= keep;
+    }
+    return most + 2 * flow + scratch + (stages_ > 1 ? 2 * needs.message : 0);
+  }
+
+  // `copy_bytes`: of a second copy of each weight.
+  double flat(const MixedWeights& weights, const ZeroSharing& zero, double copy_bytes) const {
     const double tied = tied_here(weights.blocks);
     const double elements = total(weights, &StageWeights::weights) - (stages_ > 1 ? tied : 0);
     const double of_experts = total(weights, &StageWeights::experts);
@@ -87,7 +112,8 @@ class RankNeeds {
     double gradients = reduces_each(run_) ? slice + passing : elements + apart;
     if (reduce_type(run_.precision) == DType::BF16) gradients += std::max(of_layers, of_ends) / 2;
     const double state = run_.zero.offloads() ? 0 : (zero.stage.optimizer ? slice : elements);
-    return bytes(held, size_of(dtype)) + bytes(gradients, size_of(accumulate_type(dtype))) +
+    return copy_bytes * held + bytes(held, size_of(dtype)) +
+           bytes(gradients, size_of(accumulate_type(dtype))) +
            bytes(state, ShardedOptimizer::bytes_per_element(run_.optimizer, dtype));
   }
 
@@ -201,8 +227,14 @@ ScheduleFlight flight_of(const Plan& plan) {
       flight.whole = flight.whole || action.kind == ActionKind::B;
     }
     std::vector<StageFlight>& rank = flight.ranks.emplace_back();
-    for (const auto& [stage, counts] : stages)
+    std::map<int, int> places;
+    for (const auto& [stage, counts] : stages) {
+      places[stage] = static_cast<int>(rank.size());
       rank.push_back({stage, counts.second.slots, counts.second.pending});
+    }
+    std::vector<FlightEvent>& events = flight.events.emplace_back();
+    for (const Action& action : row)
+      if (is_compute(action.kind)) events.push_back({places[action.stage], action.kind});
   }
   return flight;
 }
@@ -221,6 +253,10 @@ const ScheduleFlight& LayoutMemory::flight(const PretrainConfig& run, int stages
   return flights_.of(key, [&] { return std::apply(schedule_flight, key); });
 }
 
+size_t LayoutMemory::workspace(const PretrainConfig& run) const {
+  return software_.describes_memory() ? 0 : device_workspace(run);
+}
+
 size_t LayoutMemory::least_bytes(const PretrainConfig& run, const StageCounts& counts) {
   const MixedLayers layers{counts};
   const MixedWeights weights{blocks_.weights(run, false),
@@ -228,30 +264,50 @@ size_t LayoutMemory::least_bytes(const PretrainConfig& run, const StageCounts& c
   const ZeroSharing zero = zero_sharing(run);
   double most = 0;
   for (const std::vector<StageFlight>& rank : flight(run, layers.stages()).ranks)
-    most = std::max(most, RankNeeds(run, layers, rank).flat(weights, zero));
-  return static_cast<size_t>(most) + device_workspace(run);
+    most = std::max(most, RankNeeds(run, layers, rank).flat(weights, zero, software_.weight_copy_bytes));
+  return static_cast<size_t>(most) + workspace(run);
+}
+
+std::vector<double> LayoutMemory::activation_bytes(const PretrainConfig& run, const StageCounts& counts,
+                                                   const ScheduleFlight& flight) {
+  const MixedLayers layers{counts};
+  const auto each_rank = [&](const MixedNeeds& needs, const MixedNeeds* whole) {
+    std::vector<double> bytes;
+    for (const std::vector<StageFlight>& rank : flight.ranks)
+      bytes.push_back(RankNeeds(run, layers, rank).activations(needs, whole));
+    return bytes;
+  };
+  if (software_.describes_memory()) {
+    const BlockNeeds needs = program_needs(software_, run, flight.splits);
+    std::vector<double> bytes;
+    for (size_t rank = 0; rank < flight.ranks.size(); ++rank)
+      bytes.push_back(
+          RankNeeds(run, layers, flight.ranks[rank]).activations_as_used(needs, flight.events[rank]));
+    return bytes;
+  }
+  const auto needs_of = [&](bool split) {
+    return MixedNeeds{blocks_.needs(run, split, false),
+                      layers.has_plain() ? &blocks_.needs(run, split, true) : nullptr};
+  };
+  const MixedNeeds needs = needs_of(flight.splits);
+  const std::optional<MixedNeeds> whole =
+      flight.splits && flight.whole ? std::optional(needs_of(false)) : std::nullopt;
+  return each_rank(needs, whole ? &*whole : nullptr);
 }
 
 size_t LayoutMemory::most_bytes(const PretrainConfig& run, const StageCounts& counts) {
   const MixedLayers layers{counts};
   const ScheduleFlight& rows = flight(run, layers.stages());
-  const auto needs_of = [&](bool split) {
-    return MixedNeeds{blocks_.needs(run, split, false),
-                      layers.has_plain() ? &blocks_.needs(run, split, true) : nullptr};
-  };
-  const MixedNeeds needs = needs_of(rows.splits);
-  const std::optional<MixedNeeds> whole =
-      rows.splits && rows.whole ? std::optional(needs_of(false)) : std::nullopt;
+  const std::vector<double> activations = activation_bytes(run, counts, rows);
   const MixedWeights weights{blocks_.weights(run, false),
                              layers.has_plain() ? &blocks_.weights(run, true) : nullptr};
   const ZeroSharing zero = zero_sharing(run);
   double most = 0;
-  for (const std::vector<StageFlight>& rank : rows.ranks) {
-    const RankNeeds of_rank(run, layers, rank);
-    most =
-        std::max(most, of_rank.activations(needs, whole ? &*whole : nullptr) + of_rank.flat(weights, zero));
+  for (size_t rank = 0; rank < rows.ranks.size(); ++rank) {
+    const RankNeeds of_rank(run, layers, rows.ranks[rank]);
+    most = std::max(most, activations[rank] + of_rank.flat(weights, zero, software_.weight_copy_bytes));
   }
-  return static_cast<size_t>(most) + device_workspace(run);
+  return static_cast<size_t>(most) + workspace(run);
 }
 
 }  // namespace trifold

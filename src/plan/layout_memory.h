@@ -6,6 +6,9 @@
 // counted in the rows of the schedule. Only two quantities are estimated: the messages in flight at once (the dry run
 // of a whole plan counts them), and, if weights or gradients are sharded, the units in memory at one time. The error is
 // a few percent (tests/unit/plan_layout_memory_test.cpp); the layouts that a search proposes are planned exactly.
+//
+// If `software` describes what another program keeps, its activations take the place of the dry runs (plan/program_needs.h),
+// and the work space of Trifold's libraries is not counted.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +19,7 @@
 #include "config/fields/schedule.h"
 #include "core/memo.h"
 #include "plan/block_needs.h"
+#include "plan/forecast/software.h"
 #include "schedule/action.h"
 
 namespace trifold {
@@ -34,10 +38,16 @@ struct StageFlight {
   int slots = 0;
   int pending = 0;
 };
+// A computation that changes what is in flight on a rank, at `place` among its stages.
+struct FlightEvent {
+  int place = 0;
+  ActionKind kind = ActionKind::F;
+};
 struct ScheduleFlight {
-  std::vector<std::vector<StageFlight>> ranks;  // [pipeline rank]
-  bool splits = false;                          // there are I and W
-  bool whole = false;                           // there are B
+  std::vector<std::vector<StageFlight>> ranks;   // [pipeline rank]
+  std::vector<std::vector<FlightEvent>> events;  // [pipeline rank] in their order
+  bool splits = false;                           // there are I and W
+  bool whole = false;                            // there are B
 };
 
 ScheduleFlight flight_of(const Plan& plan);
@@ -47,17 +57,24 @@ ScheduleFlight schedule_flight(Schedule schedule, int ranks, int chunks, int mic
 // For layouts of one model. Thread-safe.
 class LayoutMemory {
  public:
+  explicit LayoutMemory(const Software& software = {}) : software_(software) {}
+
   // Bytes of the rank that needs most. `run` is resolved except for options that do not affect memory; all calls must
   // pass the same model. The schedule must be synchronous. BadInput if ZeRO cannot shard as the options request.
   size_t most_bytes(const PretrainConfig& run, const StageCounts& counts);
   // Without activations: at most as much, known without a dry run.
   size_t least_bytes(const PretrainConfig& run, const StageCounts& counts);
+  // Of activations alone, on each pipeline rank.
+  std::vector<double> activation_bytes(const PretrainConfig& run, const StageCounts& counts,
+                                       const ScheduleFlight& flight);
 
  private:
   using FlightKey = std::tuple<Schedule, int, int, int>;
 
   const ScheduleFlight& flight(const PretrainConfig& run, int stages);
+  size_t workspace(const PretrainConfig& run) const;
 
+  Software software_;
   BlocksOfModel blocks_;
   Memo<FlightKey, ScheduleFlight> flights_;
 };

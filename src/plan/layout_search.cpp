@@ -57,7 +57,8 @@ class Searcher {
         axes_(axes_searched(config)),
         machine_(planned_machine(config)),
         space_(config_, axes_, static_cast<int64_t>(machine_.hardware.devices_per_node),
-               schedules_searched(config)) {
+               schedules_searched(config)),
+        memory_(machine_.software) {
     const double usable = machine_.hardware.usable_bytes();
     limit_ = std::min(usable, config_.run.mesh.memory_limit.value_or(usable / kGibibyte) * kGibibyte);
     if (machine_.software.context > 1)  // another program's context ranks are not searched
@@ -79,6 +80,7 @@ class Searcher {
     found_.fitting = static_cast<int64_t>(fitting_.size());
     found_.hardware = machine_.hardware;
     found_.limit = limit_;
+    found_.activations_described = machine_.software.describes_memory();
     found_.tokens = *config_.run.batch.global_batch_size * config_.run.model.seq_length;
     propose();
     return std::move(found_);

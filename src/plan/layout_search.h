@@ -58,6 +58,7 @@ struct LayoutSearch {
   int64_t tokens = 0;                   // of a step
   std::vector<FoundLayout> best;        // at most ten
   std::vector<EstimatedLayout> meshes;  // the best estimate of each mesh that fits, best first
+  bool activations_described = false;   // they are those of another program (Software::activations)
 };
 
 // `config` is resolved with its `search` set, and has a vocabulary. BadInput if no layout can run, or none fits; the

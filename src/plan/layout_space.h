@@ -54,6 +54,7 @@ class LayoutSpace {
   std::map<CutKey, StageCounts> cuts_;
   std::vector<LayoutCandidate> candidates_;
   std::string first_problem_;
+  std::string_view unmet_need_;  // of the first axis that had no candidates
 };
 
 }  // namespace trifold

@@ -10,7 +10,9 @@
 #include "layout/rank_layout.h"
 #include "layout/zero_sharing.h"
 #include "mesh/mesh_sizes.h"
+#include "models/stage_cut.h"
 #include "plan/costs.h"
+#include "plan/layout_memory.h"
 #include "plan/memory_fit.h"
 #include "plan/step_plan.h"
 #include "schedule/passes.h"
@@ -45,6 +47,9 @@ class Builder {
         costs_(make_plan_costs(config, model_.model)),
         counted_(counted == nullptr ? own_ : *counted) {
     const ZeroSharing zero = zero_sharing(run_);
+    if (described())
+      assumed_activations_ = LayoutMemory(costs_.forecast->software)
+                                 .activation_bytes(run_, stage_counts(), flight_of(order_.compute));
     for (int rank = 0; rank < sizes_[Axis::Pp]; ++rank)
       layouts_.emplace_back(model_, sizes_, MeshCoords{{Axis::Pp, rank}}, run_.zero, zero);
   }
@@ -177,12 +182,28 @@ class Builder {
     double data_bytes = 0;
   };
 
+  // Whether --assume describes another program's memory.
+  bool described() const { return costs_.forecast && costs_.forecast->software.describes_memory(); }
+
+  StageCounts stage_counts() const {
+    return {layers_of(model_.model, model_.stages), plain_layers_of(model_.model, model_.stages),
+            heads_of(model_.model, model_.stages)};
+  }
+
   RankUse use_of(int rank, const Plan& plan, bool each) {
     const RankLayout& layout = layouts_[static_cast<size_t>(rank)];
     const RankPlan row = layout.with_residency(plan[static_cast<size_t>(rank)]);
     const GradLayout gradients = layout.gradients(row, reduction_of(run_, each));
     RankUse use;
     use.memory = layout.memory(row, gradients, dtype_of(run_), run_.optimizer);
+    use.data_bytes = layout.data_traffic(row, gradients, dtype_of(run_), reduce_type(run_.precision));
+    if (described()) {
+      const size_t weights = use.memory.parameters / size_of(dtype_of(run_));
+      use.memory.parameters +=
+          static_cast<size_t>(costs_.forecast->software.weight_copy_bytes * static_cast<double>(weights));
+      use.memory.predicted_activations = static_cast<size_t>(assumed_activations_[static_cast<size_t>(rank)]);
+      return use;
+    }
     const ActivationMemory& activations = counted_.of(rank, row, [&] {
       return layout.activations(row, run_.batch.micro_batch_size, run_.model.seq_length, dtype_of(run_));
     });
@@ -191,7 +212,6 @@ class Builder {
     use.memory.offloaded += use.memory.offloaded_activations;
     note_kept_blocks(layout, activations);
     use.memory.workspace = device_workspace(run_);
-    use.data_bytes = layout.data_traffic(row, gradients, dtype_of(run_), reduce_type(run_.precision));
     return use;
   }
 
@@ -262,11 +282,12 @@ class Builder {
     return model;
   }
 
-  // The first stage's rank adds up its gradients of the embedding with those of the other uses, one after the other.
+  // The first stage's rank adds up its gradients of the embedding with those of the other uses on other ranks, one after
+  // the other.
   double tied_seconds() const {
     double seconds = 0;
     for (const ParamSpec& spec : model_.model.params.specs()) {
-      if (!spec.tied_to) continue;
+      if (!spec.tied_to || model_.rank_of(spec) == order_.rank_of_stage.front()) continue;
       const double bytes =
           static_cast<double>(spec.shard.local.elements()) * static_cast<double>(gradient_bytes(run_));
       seconds += costs_.forecast ? tied_sum_seconds(*costs_.forecast, bytes)
@@ -317,6 +338,7 @@ class Builder {
   std::vector<RankLayout> layouts_;  // of the first rank of each pipeline stage
   CountedActivations own_;           // used if none are given
   CountedActivations& counted_;
+  std::vector<double> assumed_activations_;       // [pipeline rank] of another program; empty: Trifold's
   std::vector<std::vector<size_t>> kept_blocks_;  // [stage][block], see StageMemory
   PlanShape shape_;
   PlanReport report_;

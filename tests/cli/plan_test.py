@@ -75,8 +75,10 @@ class Plan(ProgramTest):
         out, _ = self.trifold("plan", *big, "--hardware", "h100", "--hardware-set", "memory-gib=8")
         self.assertIn("does not fit", out)
         self.trifold("plan", *big, "--hardware", "h100", "--assume", "attention=unfused", "overlap-gradients=0",
-                     "--json", "slow.json")
-        self.assertGreater(json.loads(self.read("slow.json"))["step_seconds"], 1.02 * seconds["h100"])
+                     "activations=fused", "--json", "slow.json")
+        slow = json.loads(self.read("slow.json"))
+        self.assertGreater(slow["step_seconds"], 1.02 * seconds["h100"])
+        self.assertTrue(slow["closed_form"]["activations_described"])
 
     def test_hardware_that_does_not_exist(self):
         self.refused("--hardware", "v100", words=["v100", "a100-80gb"])
@@ -84,6 +86,8 @@ class Plan(ProgramTest):
         self.refused("--hardware", "h100", "--hardware-set", "adapters=2", words=["adapters", "adapter-gbytes"])
         self.refused("--hardware", "h100", "--assume", "attention=slow", words=["slow", "unfused"])
         self.refused("--assume", "attention=fused", words=["--assume", "--hardware"])
+        self.refused("--hardware", "h100", "--assume", "input-bytes=1", words=["input-bytes", "activations=fused"])
+        self.refused("--svg", "step.png", words=["step.png", "written as svg", "ends in .svg"])
         self.refused("--hardware", "h100", "--peak-gflops", 10, words=["peak-gflops", "--hardware h100"])
         (self.folder / "part.json").write_text('{"tflops": 100}')
         self.refused("--hardware", "part.json", words=["memory-gbytes", "base"])

@@ -224,6 +224,37 @@ TEST(LayoutSearch, SaysThatGivenRanksAreTooMany) {
 }
 
 // Long samples that hardly fit are cut over context ranks, with what they exchange behind attention.
+// Three context ranks cannot exchange 8 heads, which is all that they can do on a GPU.
+TEST(LayoutSearch, SaysThatHeadsCannotBeExchanged) {
+  PlanConfig config = search_of_8();
+  config.run.model.num_attention_heads = 8;
+  config.run.model.seq_length = 12288;
+  config.run.mesh.ranks = 6;
+  config.run.mesh.context_parallel_size = 3;
+  config.run.mesh.device = ComputeDevice::Cuda;
+  config.search_over = {SearchAxis::Exchange, SearchAxis::MicroBatch};
+  const std::string message = refusal_of_search(config);
+  EXPECT_NE(message.find("divide the query heads"), std::string::npos) << message;
+}
+
+// A search for another program counts that program's memory: where Trifold needs less, fewer layouts fit.
+TEST(LayoutSearch, CountsTheMemoryOfTheDescribedProgram) {
+  PlanConfig config = search_of_8();
+  config.search_over = {SearchAxis::MicroBatch, SearchAxis::Recompute};
+  config.run.mesh.memory_limit = 4;
+  const LayoutSearch own = search_layouts(resolve(config));
+  config.assume = {"attention=unfused", "activations=fused"};
+  const LayoutSearch described = search_layouts(resolve(config));
+  EXPECT_EQ(own.layouts, described.layouts);
+  EXPECT_LT(described.fitting, own.fitting);
+  for (const FoundLayout& found : described.best)
+    EXPECT_NEAR(static_cast<double>(found.estimate.bytes), static_cast<double>(found.bytes),
+                0.02 * static_cast<double>(found.bytes));
+  config.run.model.num_experts = 4;
+  config.run.model.disable_bias_linear = true;
+  EXPECT_NE(refusal_of_search(config).find("dense layers"), std::string::npos);
+}
+
 TEST(LayoutSearch, CutsLongSamples) {
   PlanConfig config = search_of_8();
   config.run.model.seq_length = 131072;

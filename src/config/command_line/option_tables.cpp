@@ -271,6 +271,7 @@ OptionTable options_of(PlanConfig& config) {
            "Draw the step to this file: one row per rank, time to the right; "
            "with --search the best three layouts.")
       .files("FILE.svg")
+      .written_as(".svg")
       .absent("none");
   table
       .add("schedule-csv", &config.schedule_csv,
@@ -317,9 +318,8 @@ OptionTable options_of(PlanConfig& config) {
       .takes("KEY=VALUE ...");
   table
       .add("assume", &config.assume,
-           "Forecast the steps of another program, given how it differs from Trifold, "
-           "such as attention=unfused (docs/planning.md "
-           "lists the keys).")
+           "Forecast the steps and memory of another program, given how it differs from Trifold, such as "
+           "attention=unfused or activations=eager (docs/planning.md lists the keys).")
       .takes("KEY=VALUE ...");
   table.group("Search");
   table.add("search", &config.search,

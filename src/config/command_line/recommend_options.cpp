@@ -303,6 +303,7 @@ OptionTable options_of(PlanRecommenderConfig& config) {
       .range(0, 1'000'000);
   table.add("svg", &config.svg, "Draw the step of a rank to this file, with overlapping work.")
       .files("FILE.svg")
+      .written_as(".svg")
       .absent("none");
   table.add("json", &config.json, "Write the figures to this file.").files("FILE").absent("none");
   table.add("search", &config.search,

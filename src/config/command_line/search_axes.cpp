@@ -131,7 +131,10 @@ std::span<const SearchAxisInfo> search_axes() {
        kNoExchange,
        exchange_candidates,
        write_exchange,
-       read_exchange},
+       read_exchange,
+       false,
+       "with --device cuda context ranks exchange heads (--cp-comm-type a2a): they must divide the query heads of a "
+       "tensor rank, and divide its key heads or be a multiple of them"},
       {SearchAxis::Pipeline,
        {"pipeline-model-parallel-size"},
        1,

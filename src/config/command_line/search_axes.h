@@ -59,6 +59,7 @@ struct SearchAxisInfo {
   void (*write)(const Layout& layout, PretrainConfig& run);
   int64_t (*read)(const PretrainConfig& run);
   bool is_rare = false;  // its options are left out where it is neutral, unless the run had another value
+  std::string_view need = {};  // what earlier axes must allow for it to have candidates, for messages
 };
 
 // In the order of SearchAxis.

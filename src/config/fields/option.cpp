@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <filesystem>
 #include <type_traits>
 
 #include "config/fields/nearest.h"
@@ -90,11 +91,25 @@ std::optional<Problem> out_of_range(const Option& option, double value, bool who
                  "it must be " + bounds};
 }
 
+// A name without an ending is as good as any.
+bool has_other_ending(const Option& option, const std::string& value) {
+  if (option.ending.empty()) return false;
+  const std::string ending = std::filesystem::path(value).extension().string();
+  const auto same = [](unsigned char a, unsigned char b) { return std::tolower(a) == b; };
+  return !ending.empty() &&
+         !std::equal(ending.begin(), ending.end(), option.ending.begin(), option.ending.end(), same);
+}
+
 std::optional<Problem> text_problem(const Option& option, const std::string& value) {
   if (value.empty() && option.required)
     return Problem{{option.name}, fmt::format("--{} needs a value", option.name), option.argument};
   if (value.empty() && option.path)
     return Problem{{option.name}, fmt::format("--{} is empty", option.name), "name a file or folder"};
+  if (has_other_ending(option, value))
+    return Problem{{option.name},
+                   fmt::format("--{} {} is not possible: the file is written as {}", option.name, value,
+                               option.ending.substr(1)),
+                   fmt::format("give a name that ends in {}", option.ending)};
   const auto& allowed = option.allowed;
   if (allowed.empty() || std::find(allowed.begin(), allowed.end(), value) != allowed.end())
     return std::nullopt;
@@ -152,6 +167,10 @@ Option& Option::one_of(std::vector<std::string> names) {
 Option& Option::files(std::string what) {
   path = true;
   return takes(std::move(what));
+}
+Option& Option::written_as(std::string end) {
+  ending = std::move(end);
+  return *this;
 }
 Option& Option::suggest(std::vector<std::string> names) {
   suggested = std::move(names);

@@ -84,6 +84,8 @@ struct Option {
   std::vector<std::string> suggested = {};  // completed with these, but other text is possible too
   std::string when_absent = "";             // what holds when an optional field is not set
   Range bounds = {};
+  std::string ending =
+      "";  // of the names of files in the only format that is written, as ".svg"; empty: any name
   std::string instead = "";  // another option that may be given instead of a required one
   bool required = false;
   bool path = false;        // completed with file names
@@ -98,6 +100,7 @@ struct Option {
   Option& fraction();                               // 0 <= value < 1
   Option& one_of(std::vector<std::string> names);   // a choice of these names; not needed for an enum
   Option& files(std::string what);                  // names files
+  Option& written_as(std::string end);              // ending
   Option& suggest(std::vector<std::string> names);  // suggested
   Option& optional();                               // undoes `need`
   Option& also(std::string alias);                  // another spelling

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <limits>
+#include <utility>
 #include <variant>
 
 #include "core/error.h"
@@ -20,18 +22,24 @@ struct Number {
 struct Flag {
   bool Software::*value;
 };
-struct KernelChoice {};
+// One of several names, given as the index of its value.
+struct Choice {
+  std::vector<std::string_view> names;
+  void (*set)(Software&, size_t);
+};
 
 struct SoftwareField {
   SoftwareKey key;
-  std::variant<KernelChoice, Flag, Number> kind;
+  std::variant<Choice, Flag, Number> kind;
 };
 
 constexpr double kAny = std::numeric_limits<double>::max();
 
 const std::vector<SoftwareField>& fields() {
   static const std::vector<SoftwareField> kKnown = {
-      {{"attention", "fused, flash or unfused", "kernels of attention"}, KernelChoice{}},
+      {{"attention", "fused, flash or unfused", "kernels of attention"},
+       Choice{{"fused", "flash", "unfused"},
+              [](Software& software, size_t at) { software.attention = static_cast<AttentionKernel>(at); }}},
       {{"fused-elementwise", "0 or 1", "norms, residual sums and activations are fused"},
        Flag{&Software::fused_elementwise}},
       {{"backward-overlap", "0 to 1", "fraction of tensor collectives that overlap with weight gradients"},
@@ -56,6 +64,27 @@ const std::vector<SoftwareField>& fields() {
        Number{&Software::context, 1, kAny}},
       {{"balanced-context", "0 or 1", "context-parallel ranks have as many scores each"},
        Flag{&Software::balanced_context}},
+      {{"activations", "own, fused, compiled or eager",
+        "what is kept for backward: as Trifold, or as PyTorch with fused kernels, compiled layers, single operations"},
+       Choice{
+           {"own", "fused", "compiled", "eager"},
+           [](Software& software, size_t at) { software.activations = static_cast<KeptActivations>(at); }}},
+      {{"fused-norms", "0 or 1",
+        "whether norms of an eager program are fused kernels, which keep their input"},
+       Flag{&Software::fused_norms}},
+      {{"input-bytes", "0 to 8",
+        "bytes of an element that a product keeps of its input, 0: those of an activation"},
+       Number{&Software::input_bytes, 0, 8}},
+      {{"gathered-inputs", "0 or 1", "whether inputs that tensor ranks gather for a product are kept whole"},
+       Flag{&Software::gathered_inputs}},
+      {{"recompute-products", "0 or 1",
+        "whether recompute-fraction is that of the products of each recomputed layer, whose other outputs are kept"},
+       Flag{&Software::recompute_products}},
+      {{"loss-bytes", "0 to 64",
+        "bytes in memory for each logit while the loss is computed, 0: as activations says"},
+       Number{&Software::loss_bytes, 0, 64}},
+      {{"weight-copy-bytes", "0 to 8", "bytes of a second copy of each weight, for products in 8 bits"},
+       Number{&Software::weight_copy_bytes, 0, 8}},
   };
   return kKnown;
 }
@@ -71,15 +100,10 @@ struct Setter {
     if (found < least || found > most) refuse();
     return found;
   }
-  void operator()(KernelChoice) const {
-    if (value == "fused")
-      software.attention = AttentionKernel::Fused;
-    else if (value == "flash")
-      software.attention = AttentionKernel::Flash;
-    else if (value == "unfused")
-      software.attention = AttentionKernel::Unfused;
-    else
-      refuse();
+  void operator()(const Choice& choice) const {
+    const auto found = std::find(choice.names.begin(), choice.names.end(), value);
+    if (found == choice.names.end()) refuse();
+    choice.set(software, static_cast<size_t>(found - choice.names.begin()));
   }
   void operator()(Flag flag) const {
     if (value != "0" && value != "1") refuse();
@@ -94,6 +118,19 @@ std::vector<SoftwareKey> software_keys() {
   std::vector<SoftwareKey> keys;
   for (const SoftwareField& field : fields()) keys.push_back(field.key);
   return keys;
+}
+
+void check_memory_keys(const Software& software) {
+  if (software.describes_memory()) return;
+  const std::pair<const char*, bool> given[] = {
+      {"fused-norms", software.fused_norms},         {"input-bytes", software.input_bytes > 0},
+      {"gathered-inputs", software.gathered_inputs}, {"recompute-products", software.recompute_products},
+      {"loss-bytes", software.loss_bytes > 0},       {"weight-copy-bytes", software.weight_copy_bytes > 0}};
+  for (const auto& [key, is_given] : given)
+    if (is_given)
+      bad_input(
+          "--assume {} describes the memory of another program: give activations=fused, compiled or eager too",
+          key);
 }
 
 void set_value(Software& software, const std::string& assignment) {

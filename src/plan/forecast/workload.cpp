@@ -90,6 +90,7 @@ Workload make_workload(const PretrainConfig& run, double padded_vocabulary, doub
     work.plain_inner = static_cast<double>(inner_width(model));
   }
   work.gated = model.swiglu;
+  work.rms_norm = model.normalization == Normalization::RmsNorm;
   work.causal = family_of_model(model).causal;
   work.hidden_dropout = model.hidden_dropout > 0;
   work.attention_dropout = model.attention_dropout > 0;

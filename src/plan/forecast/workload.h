@@ -40,6 +40,7 @@ struct Workload {
   double shared = 0;       // width of an additional MLP for all tokens
   double plain_inner = 0;  // width inside the MLP of layers without experts, where others have some
   bool gated = false;      // SwiGLU: two products into the inner width
+  bool rms_norm = false;   // instead of LayerNorm
   bool causal = true;      // false (BERT): all T x T scores count
   bool hidden_dropout = false;
   bool attention_dropout = false;
