@@ -35,6 +35,7 @@ Workload Workload::of_plain_layers() const {
   plain.inner = plain_inner;
   plain.experts = plain.shared = 0;
   plain.choices = 1;
+  plain.router_bytes = plain.router_gathers = 0;
   plain.stage_plain.clear();
   return plain;
 }
@@ -103,6 +104,14 @@ Workload make_workload(const PretrainConfig& run, double padded_vocabulary, doub
   if (mesh.context_exchange() == ContextExchange::AllGather)
     work.context_pieces = gathered_groups(model, mesh);
   work.context_overlap = context_overlap(model, mesh);
+  const RouterNumbers routers = context_of_layer(model, mesh).routers;
+  const double of_choice =
+      static_cast<double>(size_of(DType::I32) + size_of(accumulate_type(compute_type(run.precision))));
+  const auto samples = static_cast<double>(run.batch.micro_batch_size);
+  work.router_gathers = routers.calls;
+  work.router_bytes = samples * work.sequence * routers.choices * of_choice +
+                      work.context * (samples * routers.sample_counts + routers.micro_counts) *
+                          static_cast<double>(size_of(DType::I32));
   work.data = mesh.data_parallel_size.value_or(1);
   work.expert = mesh.expert_model_parallel_size;
   work.expert_parts = mesh.expert_tensor_parallel_size;
