@@ -127,6 +127,7 @@ Workload make_workload(const PretrainConfig& run, double padded_vocabulary, doub
   const double unit = work.micro_batch * work.data;
   work.micros = static_cast<double>(run.batch.global_batch_size.value_or(static_cast<int64_t>(unit))) / unit;
   work.schedule = chosen_schedule(run.pipeline).value_or(Schedule::OneFOneB);
+  work.takes_turns = mesh.overlap_moe_expert_parallel_comm && work.schedule == Schedule::DualPipeV;
   work.chunks = stages_per_rank(run.pipeline, model.num_layers, work.pipeline).value_or(1);
   work.zero_stage = run.zero.zero_stage;
   if (work.zero_stage > 0) work.zero_groups = zero_sharing(run).groups;
