@@ -1,5 +1,7 @@
 // Launchers of a mixture of experts: the router, gates of rows, and products of rows with the weights of their experts.
 #include <algorithm>
+#include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "ops/gemm.h"
@@ -193,21 +195,61 @@ void fill_block(T* to, const T* from, int64_t stride, int64_t rows, int64_t colu
   std::fill_n(to + rows * columns, (kBlockRows - rows) * columns, T(0.0F));
 }
 
-// to [k, width] = columns [column, column + width) of w [k, n], or of its transpose if w is [n, k].
+// An unsigned number of as many bytes: transposing only moves bits.
+template <size_t Bytes>
+using BitsOf = std::conditional_t<Bytes == 8, uint64_t, std::conditional_t<Bytes == 4, uint32_t, uint16_t>>;
+
+// to[4, 4] = from[4, 4] transposed.
+template <class T>
+void transpose_four(T* to, int64_t to_stride, const T* from, int64_t from_stride) {
+  using Four [[gnu::vector_size(4 * sizeof(T))]] = BitsOf<sizeof(T)>;
+  Four row[4];
+  for (int64_t i = 0; i < 4; ++i) std::memcpy(&row[i], from + i * from_stride, sizeof(Four));
+  const Four low = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
+  const Four high = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
+  const Four next_low = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
+  const Four next_high = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
+  row[0] = __builtin_shufflevector(low, next_low, 0, 1, 4, 5);
+  row[1] = __builtin_shufflevector(low, next_low, 2, 3, 6, 7);
+  row[2] = __builtin_shufflevector(high, next_high, 0, 1, 4, 5);
+  row[3] = __builtin_shufflevector(high, next_high, 2, 3, 6, 7);
+  for (int64_t i = 0; i < 4; ++i) std::memcpy(static_cast<void*>(to + i * to_stride), &row[i], sizeof(Four));
+}
+
+// to [rows, columns] = the transpose of from [columns, rows].
+template <class T>
+void transpose_square(T* to, int64_t to_stride, const T* from, int64_t from_stride, int64_t rows,
+                      int64_t columns) {
+  if (rows == kTransposed && columns == kTransposed) {
+    for (int64_t b = 0; b < columns; b += 4)
+      for (int64_t a = 0; a < rows; a += 4)
+        transpose_four(to + a * to_stride + b, to_stride, from + b * from_stride + a, from_stride);
+    return;
+  }
+  for (int64_t a = 0; a < rows; ++a)
+    for (int64_t b = 0; b < columns; ++b) to[a * to_stride + b] = from[b * from_stride + a];
+}
+
+// to [k, width] = columns [column, column + width) of w [k, n], or of its transpose if w is [n, k]. Weights come from
+// memory, in an order that the processor does not foresee, so they are asked for ahead.
 template <class T>
 void copy_weights(T* to, const T* w, int64_t n, int64_t k, bool transposed, int64_t column, int64_t width) {
+  constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T)),
+                    kAhead = 256 / static_cast<int64_t>(sizeof(T));
+  constexpr int64_t kRowsAhead = 8;
   if (!transposed) {
-    for (int64_t r = 0; r < k; ++r) std::copy_n(w + r * n + column, width, to + r * width);
+    for (int64_t r = 0; r < k; ++r) {
+      for (int64_t i = 0; i < width; i += kLine) __builtin_prefetch(w + (r + kRowsAhead) * n + column + i);
+      std::copy_n(w + r * n + column, width, to + r * width);
+    }
     return;
   }
   for (int64_t j = 0; j < width; j += kTransposed)
     for (int64_t r = 0; r < k; r += kTransposed) {
       const int64_t columns = std::min(kTransposed, width - j);
-      const int64_t rows = std::min(kTransposed, k - r);
       const T* from = w + (column + j) * k + r;
-      T* at = to + r * width + j;
-      for (int64_t a = 0; a < rows; ++a)
-        for (int64_t b = 0; b < columns; ++b) at[a * width + b] = from[b * k + a];
+      for (int64_t b = 0; b < columns; ++b) __builtin_prefetch(from + b * k + kAhead);
+      transpose_square(to + r * width + j, width, from, k, std::min(kTransposed, k - r), columns);
     }
 }
 
