@@ -128,6 +128,29 @@ Overlap context_overlap(const ModelConfig& config, const MeshConfig& layout) {
   return {};
 }
 
+namespace {
+
+// Counts of choices are of whole sequences or micro-batches; those of the last global batch are known. With a capacity, all
+// ranks decide which choices of a sequence are dropped.
+RouterNumbers routers_of_layer(const ModelConfig& config, const MeshConfig& layout) {
+  RouterNumbers numbers;
+  if (!config.num_experts || layout.context_parallel_size == 1) return numbers;
+  numbers.forward = 1;
+  numbers.input = layout.recompute_granularity == RecomputeGranularity::Full ? 1 : 0;
+  if (config.moe_expert_capacity_factor) {
+    numbers.choices = static_cast<double>(config.moe_router_topk);
+    numbers.calls = 2;
+  }
+  const RouterBalance balance = config.moe_router_load_balancing_type;
+  if (balance == RouterBalance::GlobalAuxLoss) return numbers;
+  (balance == RouterBalance::AuxLoss ? numbers.micro_counts : numbers.sample_counts) =
+      static_cast<double>(*config.num_experts);
+  ++numbers.calls;
+  return numbers;
+}
+
+}  // namespace
+
 // Keys and values are gathered in F and again in I, which sums their gradients (nn/context/gathered_keys.h), or travel
 // around a ring, with their gradients in I, which moves as much (nn/context/key_ring.h); or projections and outputs are
 // exchanged in F, and their gradients in I (nn/context/exchanged_heads.h).
@@ -155,6 +178,7 @@ ContextNumbers context_of_layer(const ModelConfig& config, const MeshConfig& lay
     }
   }
   numbers.hidden = context_overlap(config, layout);
+  numbers.routers = routers_of_layer(config, layout);
   if (layout.recompute_granularity == RecomputeGranularity::Full) {
     numbers.input += numbers.forward;
     numbers.input_calls += numbers.forward_calls;

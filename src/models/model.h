@@ -47,6 +47,14 @@ struct Overlap {
   }
 };
 
+// What routers of context ranks gather of each other (nn/experts.h), in `forward` passes of F and `input` of I: `choices`
+// of each position, a 32-bit number and a gate in the type of sums, and 32-bit counts, so many for each sample and for a
+// micro-batch. `calls` collectives do it.
+struct RouterNumbers {
+  double choices = 0, sample_counts = 0, micro_counts = 0;
+  int calls = 0, forward = 0, input = 0;
+};
+
 // Context-axis traffic of a rank in F and I, in numbers per position of a micro-batch, of which the rank itself sends
 // (ranks - 1) / ranks, and the number of collectives or of rounds of a ring. `sums` are gradients in the type of sums.
 // The traffic overlaps with attention as far as `hidden` says: how much of each.
@@ -54,6 +62,7 @@ struct ContextNumbers {
   double forward = 0, input = 0, sums = 0;
   int forward_calls = 0, input_calls = 0;
   Overlap hidden = {};
+  RouterNumbers routers = {};  // with several context ranks
 };
 
 // The same over the expert axis: times that a token's rows go to its experts and come back, `choices` rows of `width`

@@ -1,5 +1,7 @@
 // Launchers of a mixture of experts: the router, gates of rows, and products of rows with the weights of their experts.
 #include <algorithm>
+#include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "ops/gemm.h"
@@ -111,7 +113,7 @@ constexpr int64_t kDeepRows = 256;  // rows that are summed at a time, if there 
 // A worker multiplies the rows of a part block after block with one copy of some columns of their expert's weights. In
 // its order and width the library reaches 0.95 of its speed for whole matrices (Zen 4, f32, blocks of 64 rows); with
 // weights that it has to transpose for every block, 0.65 to 0.8.
-constexpr int64_t kPartRows = 8 * kBlockRows;
+constexpr int64_t kPartBlocks = 8;  // at most
 constexpr int64_t kCopiedColumns = 192;
 constexpr int64_t kTransposed = 16;  // rows and columns that are transposed at a time
 
@@ -119,22 +121,57 @@ struct RowPart {
   int64_t expert, begin, end;
 };
 
-// Parts of an expert's rows, as even as whole blocks allow.
-int64_t parts_of(int64_t rows) { return parts(rows, kPartRows); }
+// Divides pieces of work of different costs among workers: asked for all of them in the same order, each worker has those
+// whose middle lies in its part of the whole cost.
+class Share {
+ public:
+  Share(int worker, int workers, int64_t whole) : worker_(worker), workers_(workers), whole_(whole) {}
+  bool has(int64_t cost) {
+    const int64_t middle = 2 * before_ + cost;
+    before_ += cost;
+    return middle * workers_ / (2 * whole_) == worker_;
+  }
 
-int64_t all_parts(const int32_t* first, int64_t experts) {
-  int64_t count = 0;
-  for (int64_t e = 0; e < experts; ++e) count += parts_of(first[e + 1] - first[e]);
-  return count;
+ private:
+  int64_t worker_, workers_, whole_;
+  int64_t before_ = 0;
+};
+
+// Calls body(part, column) for every part of the rows and every `width` of n columns. Parts of an expert are as even as whole
+// blocks allow. Experts differ in rows, so workers divide the columns first: each has its own of all experts.
+template <class Body>
+void over_parts(ThreadPool& pool, const int32_t* first, int64_t experts, int64_t n, int64_t width,
+                Body body) {
+  const int64_t rows = first[experts] - first[0];
+  if (rows == 0) return;
+  pool.run([&](int worker) {
+    Share share(worker, pool.size(), rows * parts(n, width));
+    for (int64_t column = 0; column < n; column += width)
+      for (int64_t e = 0; e < experts; ++e) {
+        const int64_t blocks = parts(first[e + 1] - first[e], kBlockRows);
+        if (blocks == 0) continue;
+        const int64_t each = parts(blocks, parts(blocks, kPartBlocks)) * kBlockRows;
+        for (int64_t begin = first[e]; begin < first[e + 1]; begin += each) {
+          const int64_t end = std::min<int64_t>(begin + each, first[e + 1]);
+          if (share.has(end - begin)) body(RowPart{e, begin, end}, column);
+        }
+      }
+  });
 }
 
-RowPart part_at(const int32_t* first, int64_t index) {
-  int64_t e = 0;
-  for (int64_t here; index >= (here = parts_of(first[e + 1] - first[e])); ++e) index -= here;
-  const int64_t rows = first[e + 1] - first[e];
-  const int64_t each = parts(parts(rows, kBlockRows), parts_of(rows)) * kBlockRows;
-  const int64_t begin = first[e] + index * each;
-  return {e, begin, std::min<int64_t>(begin + each, first[e + 1])};
+// Calls body(expert, row, column) for every tile of the gradients [m, n] of the experts' weights.
+template <class Body>
+void over_gradients(ThreadPool& pool, const int32_t* first, int64_t experts, int64_t m, int64_t n,
+                    const Tiling& tile, Body body) {
+  constexpr int64_t kWriting = 32;  // a tile costs as much as so many rows
+  const int64_t rows = first[experts] - first[0] + experts * kWriting;
+  pool.run([&](int worker) {
+    Share share(worker, pool.size(), rows * parts(m, tile.rows) * parts(n, tile.columns));
+    for (int64_t row = 0; row < m; row += tile.rows)
+      for (int64_t column = 0; column < n; column += tile.columns)
+        for (int64_t e = 0; e < experts; ++e)
+          if (share.has(first[e + 1] - first[e] + kWriting)) body(e, row, column);
+  });
 }
 
 // Columns of a copy: whole vectors, and as many in each.
@@ -158,21 +195,61 @@ void fill_block(T* to, const T* from, int64_t stride, int64_t rows, int64_t colu
   std::fill_n(to + rows * columns, (kBlockRows - rows) * columns, T(0.0F));
 }
 
-// to [k, width] = columns [column, column + width) of w [k, n], or of its transpose if w is [n, k].
+// An unsigned number of as many bytes: transposing only moves bits.
+template <size_t Bytes>
+using BitsOf = std::conditional_t<Bytes == 8, uint64_t, std::conditional_t<Bytes == 4, uint32_t, uint16_t>>;
+
+// to[4, 4] = from[4, 4] transposed.
+template <class T>
+void transpose_four(T* to, int64_t to_stride, const T* from, int64_t from_stride) {
+  using Four [[gnu::vector_size(4 * sizeof(T))]] = BitsOf<sizeof(T)>;
+  Four row[4];
+  for (int64_t i = 0; i < 4; ++i) std::memcpy(&row[i], from + i * from_stride, sizeof(Four));
+  const Four low = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
+  const Four high = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
+  const Four next_low = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
+  const Four next_high = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
+  row[0] = __builtin_shufflevector(low, next_low, 0, 1, 4, 5);
+  row[1] = __builtin_shufflevector(low, next_low, 2, 3, 6, 7);
+  row[2] = __builtin_shufflevector(high, next_high, 0, 1, 4, 5);
+  row[3] = __builtin_shufflevector(high, next_high, 2, 3, 6, 7);
+  for (int64_t i = 0; i < 4; ++i) std::memcpy(static_cast<void*>(to + i * to_stride), &row[i], sizeof(Four));
+}
+
+// to [rows, columns] = the transpose of from [columns, rows].
+template <class T>
+void transpose_square(T* to, int64_t to_stride, const T* from, int64_t from_stride, int64_t rows,
+                      int64_t columns) {
+  if (rows == kTransposed && columns == kTransposed) {
+    for (int64_t b = 0; b < columns; b += 4)
+      for (int64_t a = 0; a < rows; a += 4)
+        transpose_four(to + a * to_stride + b, to_stride, from + b * from_stride + a, from_stride);
+    return;
+  }
+  for (int64_t a = 0; a < rows; ++a)
+    for (int64_t b = 0; b < columns; ++b) to[a * to_stride + b] = from[b * from_stride + a];
+}
+
+// to [k, width] = columns [column, column + width) of w [k, n], or of its transpose if w is [n, k]. Weights come from
+// memory, in an order that the processor does not foresee, so they are asked for ahead.
 template <class T>
 void copy_weights(T* to, const T* w, int64_t n, int64_t k, bool transposed, int64_t column, int64_t width) {
+  constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T)),
+                    kAhead = 256 / static_cast<int64_t>(sizeof(T));
+  constexpr int64_t kRowsAhead = 8;
   if (!transposed) {
-    for (int64_t r = 0; r < k; ++r) std::copy_n(w + r * n + column, width, to + r * width);
+    for (int64_t r = 0; r < k; ++r) {
+      for (int64_t i = 0; i < width; i += kLine) __builtin_prefetch(w + (r + kRowsAhead) * n + column + i);
+      std::copy_n(w + r * n + column, width, to + r * width);
+    }
     return;
   }
   for (int64_t j = 0; j < width; j += kTransposed)
     for (int64_t r = 0; r < k; r += kTransposed) {
       const int64_t columns = std::min(kTransposed, width - j);
-      const int64_t rows = std::min(kTransposed, k - r);
       const T* from = w + (column + j) * k + r;
-      T* at = to + r * width + j;
-      for (int64_t a = 0; a < rows; ++a)
-        for (int64_t b = 0; b < columns; ++b) at[a * width + b] = from[b * k + a];
+      for (int64_t b = 0; b < columns; ++b) __builtin_prefetch(from + b * k + kAhead);
+      transpose_square(to + r * width + j, width, from, k, std::min(kTransposed, k - r), columns);
     }
 }
 
@@ -238,13 +315,8 @@ void expert_product(const KernelTable& table, Stream& stream, Tensor y, Tensor x
     stream.run([=, pool = &stream.pool(), kernels = &storage_kernels<T>(table), out = y.as<T>(),
                 in = x.as<T>(), weights = w.as<T>(), begins = first.as<int32_t>(), experts = w.dim(0)] {
       const int64_t width = copied_columns(n);
-      const int64_t across = parts(n, width);
-      pool->parallel_for(all_parts(begins, experts) * across, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          const int64_t column = i % across * width;
-          part_product(*kernels, out, in, weights, part_at(begins, i / across), n, k, transposed, column,
-                       std::min(width, n - column));
-        }
+      over_parts(*pool, begins, experts, n, width, [&](const RowPart& part, int64_t column) {
+        part_product(*kernels, out, in, weights, part, n, k, transposed, column, std::min(width, n - column));
       });
     });
   });
@@ -259,18 +331,11 @@ void expert_product_weight(const KernelTable& table, Stream& stream, Tensor dw, 
     stream.run([=, pool = &stream.pool(), kernels = &storage_kernels<T>(table), sums = dw.as<Accumulate<T>>(),
                 grad = dy.as<T>(), in = x.as<T>(), begins = first.as<int32_t>(), experts = dw.dim(0)] {
       const Tiling tile = tiling_for(m, n, kDeepRows);
-      const int64_t across = parts(n, tile.columns);
-      const int64_t tiles = parts(m, tile.rows) * across;
-      pool->parallel_for(experts * tiles, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t t = begin; t < end; ++t) {
-          const int64_t expert = t / tiles;
-          const int64_t i = t % tiles / across * tile.rows;
-          const int64_t j = t % across * tile.columns;
-          const int64_t row = begins[expert];
-          tile_gradient(*kernels, sums + (expert * m + i) * n + j, n, grad + row * m + i, m, in + row * n + j,
-                        begins[expert + 1] - row, std::min(tile.rows, m - i), std::min(tile.columns, n - j),
-                        accumulate);
-        }
+      over_gradients(*pool, begins, experts, m, n, tile, [&](int64_t expert, int64_t i, int64_t j) {
+        const int64_t row = begins[expert];
+        tile_gradient(*kernels, sums + (expert * m + i) * n + j, n, grad + row * m + i, m, in + row * n + j,
+                      begins[expert + 1] - row, std::min(tile.rows, m - i), std::min(tile.columns, n - j),
+                      accumulate);
       });
     });
   });

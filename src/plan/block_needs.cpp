@@ -41,17 +41,38 @@ class ThreeStages {
 
   const CutModel& model() const { return model_; }
 
-  // Of one micro-batch forward and back.
+  // Of one micro-batch forward and back, or of some whose halves take turns.
   ActivationMemory walk(int stage, bool split) const {
     const RankLayout layout(model_, sizes_, MeshCoords{{Axis::Pp, stage}}, run_.zero, ZeroSharing{});
-    return layout.activations(plan(split)[static_cast<size_t>(stage)], run_.batch.micro_batch_size,
-                              run_.model.seq_length, compute_type(run_.precision));
+    const bool turns = !split && run_.mesh.overlap_moe_expert_parallel_comm;
+    return layout.activations((turns ? plan_of_pairs() : plan(split))[static_cast<size_t>(stage)],
+                              run_.batch.micro_batch_size, run_.model.seq_length,
+                              compute_type(run_.precision));
   }
 
  private:
   static const Plan& plan(bool split) {
     static const std::array<Plan, 2> kPlans{make_plan(false), make_plan(true)};
     return kPlans[split ? 1 : 0];
+  }
+
+  static const Plan& plan_of_pairs() {
+    static const Plan kPlan = [] {
+      constexpr int kMicros = kStages + 1;
+      Plan plan;
+      for (int stage = 0; stage < kStages; ++stage) {
+        const int ahead = kStages - stage;  // forwards before the first pair
+        RankPlan& row = plan.emplace_back();
+        for (int micro = 0; micro < kMicros + ahead; ++micro) {
+          if (micro < kMicros) row.push_back({ActionKind::F, stage, Action::kAll, micro});
+          if (micro < ahead) continue;
+          row.back().overlaps_next = micro < kMicros;
+          row.push_back({ActionKind::B, stage, Action::kAll, micro - ahead});
+        }
+      }
+      return add_communication(std::move(plan), Pairs::Together);
+    }();
+    return kPlan;
   }
 
   static Plan make_plan(bool split) {
@@ -80,7 +101,7 @@ PerLayers line_through(Number one, Number two) {
 StageNeeds needs_between(const ActivationMemory& one, const ActivationMemory& two) {
   return {line_through(one.stages[0].keep, two.stages[0].keep),
           line_through(one.stages[0].held, two.stages[0].held), line_through(one.flow, two.flow),
-          line_through(one.scratch, two.scratch)};
+          line_through(one.scratch, two.scratch), line_through(one.beside, two.beside)};
 }
 
 BlockNeeds walked_needs(const PretrainConfig& run, bool split) {
@@ -145,13 +166,14 @@ auto with_as_many_ends(const Blocks& blocks, int index, int stages, int heads) {
 StageNeeds BlockNeeds::stage(int index, int stages, int heads) const {
   if (stages == 1)
     return {both_ends(first.keep, middle.keep, last.keep), both_ends(first.held, middle.held, last.held),
-            larger(first.flow, last.flow), larger(first.scratch, last.scratch)};
+            larger(first.flow, last.flow), larger(first.scratch, last.scratch),
+            larger(first.beside, last.beside)};
   auto [needs, more] = with_as_many_ends(*this, index, stages, heads);
   if (more == 0) return needs;
   const StageNeeds bare = needs;
   for (const auto part : {&StageNeeds::keep, &StageNeeds::held})
     needs.*part = with_heads(bare.*part, middle.*part, last.*part, parts, more);
-  for (const auto part : {&StageNeeds::flow, &StageNeeds::scratch})
+  for (const auto part : {&StageNeeds::flow, &StageNeeds::scratch, &StageNeeds::beside})
     needs.*part = heads > 0 ? larger(bare.*part, last.*part) : middle.*part;
   return needs;
 }

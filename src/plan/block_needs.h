@@ -22,9 +22,9 @@ struct PerLayers {
 };
 
 // Bytes for a micro-batch: what lives until the weight gradients, what an I leaves for its W, and what is used again from
-// layer to layer.
+// layer to layer, by a forward that takes turns with a backward too.
 struct StageNeeds {
-  PerLayers keep, held, flow, scratch;
+  PerLayers keep, held, flow, scratch, beside;
 };
 
 // Elements, those of experts among them.

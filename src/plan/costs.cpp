@@ -27,16 +27,22 @@ double activation_elements(const PretrainConfig& config) {
          static_cast<double>(config.model.hidden_size);
 }
 
-// The bytes that a rank sends over the context axis for one micro-batch in one block.
+// The bytes that a rank sends over the context axis for one micro-batch in one block: for attention, and in each pass of
+// its router.
 struct ContextBytes {
-  double forward = 0, input = 0;
+  double forward = 0, input = 0, router = 0;
 };
 ContextBytes context_bytes_of(const PretrainConfig& config, const ContextNumbers& numbers) {
   const double context = config.mesh.context_parallel_size;
   const double each = (context - 1) / context * positions(config);
   const auto bytes = static_cast<double>(element_bytes(config));
   const auto of_sums = static_cast<double>(size_of(accumulate_type(compute_type(config.precision))));
-  return {each * numbers.forward * bytes, each * (numbers.input * bytes + numbers.sums * of_sums)};
+  const RouterNumbers& routers = numbers.routers;
+  constexpr auto kOfCount = static_cast<double>(size_of(DType::I32));
+  const double counts =
+      static_cast<double>(config.batch.micro_batch_size) * routers.sample_counts + routers.micro_counts;
+  return {each * numbers.forward * bytes, each * (numbers.input * bytes + numbers.sums * of_sums),
+          each * routers.choices * (kOfCount + of_sums) + (context - 1) * counts * kOfCount};
 }
 
 struct ExpertParts {
@@ -109,6 +115,10 @@ PlanCosts counted_costs(const PlanConfig& config, const Model& model) {
         numbers, moved.forward / costs.bytes_per_second + numbers.forward_calls * latency, attention);
     const ContextSeconds input = beside_attention(
         numbers, moved.input / costs.bytes_per_second + numbers.input_calls * latency, in_input * attention);
+    const double routing =
+        moved.router / costs.bytes_per_second + numbers.routers.calls * latency;  // waited for
+    const double route_forward = numbers.routers.forward * routing;
+    const double route_input = numbers.routers.input * routing;
     const ExpertParts rows = expert_bytes_of(run, block.experts, load);
     const ExpertParts more = more_expert_flops(run, block.experts, load);
     const auto travel_seconds = [&](double sent, int calls) {
@@ -118,9 +128,9 @@ PlanCosts counted_costs(const PlanConfig& config, const Model& model) {
     const auto rows_seconds = [&](double sent, int calls, double products) {
       return travel_seconds(sent, calls) + products * per_flop;
     };
-    costs.blocks.push_back({flops.forward * per_flop + sums.forward * sum + forward.exposed +
+    costs.blocks.push_back({flops.forward * per_flop + sums.forward * sum + forward.exposed + route_forward +
                                 rows_seconds(rows.forward, block.experts.forward_calls, more.forward),
-                            flops.input * per_flop + sums.input * sum + input.exposed +
+                            flops.input * per_flop + sums.input * sum + input.exposed + route_input +
                                 rows_seconds(rows.input, block.experts.input_calls, more.input),
                             flops.weight * per_flop + sums.weight * sum +
                                 rows_seconds(rows.weight, block.experts.weight_calls, more.weight),
@@ -136,7 +146,8 @@ PlanCosts counted_costs(const PlanConfig& config, const Model& model) {
     if (flops.shared > 0) {
       seconds.b = seconds.i + seconds.w - flops.shared * per_flop - sums.shared * sum;
     }
-    costs.context.push_back({forward.hidden + input.hidden, forward.exposed + input.exposed});
+    costs.context.push_back(
+        {forward.hidden + input.hidden, forward.exposed + input.exposed + route_forward + route_input});
   }
   return costs;
 }
@@ -342,7 +353,8 @@ std::vector<double> context_bytes(const PretrainConfig& config, const Model& mod
   std::vector<double> bytes;
   for (const Block& block : model.blocks) {
     const ContextBytes moved = context_bytes_of(config, block.context);
-    bytes.push_back(moved.forward + moved.input);
+    const RouterNumbers& routers = block.context.routers;
+    bytes.push_back(moved.forward + moved.input + (routers.forward + routers.input) * moved.router);
   }
   return bytes;
 }

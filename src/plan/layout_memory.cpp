@@ -60,7 +60,7 @@ class RankNeeds {
 
   // `whole`: the additional needs of B, if the schedule has B.
   double activations(const MixedNeeds& needs, const MixedNeeds* whole) const {
-    double bytes = 0, flow = 0, scratch = 0;
+    double bytes = 0, flow = 0, scratch = 0, beside = 0;
     for (const StageFlight& use : flight_) {
       bytes += use.slots * sum(needs, &StageNeeds::keep, use.stage) +
                use.pending * sum(needs, &StageNeeds::held, use.stage);
@@ -68,9 +68,10 @@ class RankNeeds {
         if (part == nullptr) continue;
         flow = std::max(flow, most(*part, &StageNeeds::flow, use.stage));
         scratch = std::max(scratch, most(*part, &StageNeeds::scratch, use.stage));
+        beside = std::max(beside, most(*part, &StageNeeds::beside, use.stage));
       }
     }
-    return bytes + 2 * flow + scratch + messages() * needs.blocks.message;
+    return bytes + 2 * flow + scratch + beside + messages() * needs.blocks.message;
   }
 
   // The same of a program that allocates activations when it computes them, and frees them after their last use.

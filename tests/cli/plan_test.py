@@ -191,7 +191,8 @@ class Plan(ProgramTest):
         self.refused(*MODEL[:-2], "--search", "--hardware", "h100", command=plan, words=["--global-batch-size"])
         self.refused(*search, "--search-over", "color", command=plan, words=["color", "recompute"])
         self.refused(*search, "--hardware-set", "tflops=0", command=plan, words=["tflops"])
-        self.refused(*search, "--overlap-moe-expert-parallel-comm", command=plan, words=["which the search does not count"])
+        self.refused(*search, "--overlap-moe-expert-parallel-comm", command=plan,
+                     words=["no layout", "--overlap-moe-expert-parallel-comm"])
         self.refused(*search, "--ranks", 16, "--cp", 4, "--pp", 8, "--search-over", "micro-batch,zero",
                      command=plan, words=["--ranks 16", "x context ranks x pipeline ranks"])
 

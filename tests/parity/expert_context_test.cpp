@@ -80,7 +80,7 @@ TEST(ExpertsOfContext, EvaluationNeedsNoFullRounds) {
         << samples;
 }
 
-// Where tokens choose evenly; context ranks send each other counts of choices too, which a plan leaves out.
+// Where tokens choose evenly.
 TEST(ExpertsOfContext, APlanForetellsWhatRanksHoldAndSend) {
   PretrainConfig config = ExpertMesh{.dp = 2, .cp = 2, .ep = 4, .zero = 1}.of(routed_run(false));
   config.model.seq_length = config.model.max_position_embeddings.emplace(256);
@@ -89,7 +89,34 @@ TEST(ExpertsOfContext, APlanForetellsWhatRanksHoldAndSend) {
   const std::vector<double> sent = sent_in_a_step(config, report, kExpertShareAxes, expect_planned_memory);
   EXPECT_NEAR(std::accumulate(sent.begin(), sent.end(), 0.0) / 4 / report.traffic[0].experts, 1, 0.1);
   for (const double context : sent_in_a_step(config, report, {Axis::Cp}, expect_planned_memory))
-    EXPECT_NEAR(context / report.traffic[0].context, 1, 0.01);
+    EXPECT_EQ(context, report.traffic[0].context);
+}
+
+// Counts of choices, and with a capacity the choices and their gates; again in repeated forwards.
+TEST(ExpertsOfContext, APlanForetellsWhatTheirRoutersSend) {
+  struct Case {
+    RouterBalance balance;
+    std::optional<double> capacity = {};
+    RecomputeGranularity recompute = RecomputeGranularity::None;
+    bool f64 = false;
+    int tp = 1;
+  };
+  for (const Case& each :
+       {Case{RouterBalance::GlobalAuxLoss}, Case{RouterBalance::AuxLoss}, Case{RouterBalance::AuxLoss, 0.5},
+        Case{RouterBalance::GlobalAuxLoss, 1.5, RecomputeGranularity::Full, true},
+        Case{RouterBalance::SequenceAuxLoss, 0.5, RecomputeGranularity::Full, false, 2},
+        Case{RouterBalance::None, {}, RecomputeGranularity::Full, true}}) {
+    SCOPED_TRACE(
+        fmt::format("{} capacity {} tensor {}", name_of(each.balance), each.capacity.value_or(0), each.tp));
+    PretrainConfig config =
+        ExpertMesh{.tp = each.tp, .cp = 2, .recompute = each.recompute}.of(routed_run(each.f64));
+    config.model.moe_router_load_balancing_type = each.balance;
+    config.model.moe_expert_capacity_factor = each.capacity;
+    if (each.balance == RouterBalance::None) config.model.moe_aux_loss_coeff = 0;
+    const PlanReport report = plan_of(config);
+    for (const double context : sent_in_a_step(config, report, {Axis::Cp}, expect_planned_memory))
+      EXPECT_EQ(context, report.traffic[0].context);
+  }
 }
 
 }  // namespace

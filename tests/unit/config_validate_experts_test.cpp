@@ -32,6 +32,12 @@ const std::vector<ValidateCase>& expert_cases() {
       {"--moe-aux-loss-coeff has no effect", [](C& c) { c.model.moe_aux_loss_coeff = 0.01; }},
       {"--moe-router-topk 5 is more than --num-experts 4",
        [](C& c) { set_experts(c, 4), c.model.moe_router_topk = 5; }},
+      {"--moe-router-topk 2 is more than --num-experts 1: give more experts, or leave out --num-experts: one network "
+       "then computes all tokens",
+       [](C& c) { set_experts(c, 1); }},
+      {"--num-experts 1 trains no router: the softmax over one expert is always 1 and has no gradient: give more "
+       "experts, --moe-router-score-function sigmoid, or leave out --num-experts",
+       [](C& c) { set_experts(c, 1), c.model.moe_router_topk = 1, c.model.moe_router_pre_softmax = true; }},
       {"--num-experts 4 is not possible with biases", [](C& c) { c.model.num_experts = 4; }},
       {"--moe-router-pre-softmax has no effect with --moe-router-score-function sigmoid",
        [](C& c) {
@@ -55,6 +61,8 @@ const std::vector<ValidateCase>& expert_cases() {
        }},
       {"--moe-router-enable-expert-bias has no effect: it needs --num-experts",
        [](C& c) { c.model.moe_router_enable_expert_bias = true; }},
+      {"--moe-router-bias-update-rate has no effect: it needs --num-experts",
+       [](C& c) { c.model.moe_router_bias_update_rate = 0.01; }},
       {"--moe-expert-capacity-factor has no effect: it needs --num-experts",
        [](C& c) { c.model.moe_expert_capacity_factor = 1.25; }},
       {"--moe-token-drop-policy position has no effect: no token is dropped: it needs "

@@ -1,5 +1,8 @@
 // What a plan says of experts whose load is uneven, and of the two ways in which tokens reach them.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <cmath>
 
 #include "config/rules/validate.h"
 #include "plan/report.h"
@@ -95,6 +98,99 @@ TEST(PlanExpertLoad, TurnsHideTravellingRows) {
   EXPECT_GE(seconds(turns, kSlow), seconds(config, kSlow));
   turns.run.batch.global_batch_size = 16;  // 4 micro-batches on 2 ranks
   EXPECT_NO_THROW(make_plan_report(resolve(turns)));
+}
+
+// With plain layers, uneven stages, few and many micro-batches, transfers shorter and longer than what can hide them, and
+// messages for which pairs wait.
+TEST(PlanExpertLoad, TheClosedFormCountsTurnsAsTheSimulatorDoes) {
+  struct Case {
+    int pipeline;
+    int64_t layers, micros;
+    const char* expert_layers = "1";
+    const char* links = "nvlink-gbytes=450";
+    RecomputeGranularity recompute = RecomputeGranularity::None;
+  };
+  double error = 0, error_apart = 0;
+  for (const Case& each :
+       {Case{2, 8, 16}, Case{4, 16, 32}, Case{4, 16, 8}, Case{2, 7, 24, "[0]*3+[1]*4"},
+        Case{4, 16, 32, "1", "nvlink-gbytes=20"}, Case{8, 32, 64}, Case{4, 16, 64, "1", "adapter-gbytes=10"},
+        Case{2, 8, 16, "1", "nvlink-gbytes=60", RecomputeGranularity::Full}}) {
+    SCOPED_TRACE(fmt::format("{} stages, {} layers ({}), {} micro-batches, {}", each.pipeline, each.layers,
+                             each.expert_layers, each.micros, each.links));
+    PlanConfig config;
+    PretrainConfig& run = config.run;
+    run.model.num_layers = each.layers;
+    run.model.hidden_size = 2048;
+    run.model.num_attention_heads = 16;
+    run.model.seq_length = 2048;
+    run.model.vocab_size = 1024;
+    run.model.num_experts = 16;
+    run.model.moe_router_topk = 4;
+    run.model.moe_ffn_hidden_size = 1024;
+    run.model.moe_layer_freq = each.expert_layers;
+    run.model.disable_bias_linear = true;
+    run.precision.bf16 = true;
+    run.mesh.ranks = 4 * each.pipeline;
+    run.mesh.pipeline_model_parallel_size = each.pipeline;
+    run.mesh.expert_model_parallel_size = 4;
+    run.mesh.recompute_granularity = each.recompute;
+    run.pipeline.schedule = Schedule::DualPipeV;
+    run.batch.micro_batch_size = 1;
+    run.batch.global_batch_size = 4 * each.micros;
+    config.hardware = "h100";
+    config.hardware_set = {each.links};
+    const auto times = [&](bool turns) {
+      config.run.mesh.overlap_moe_expert_parallel_comm = turns;
+      const PlanReport report = make_plan_report(resolve(config));
+      return std::pair{report.forecast->closed_form.all(), report.step_seconds};
+    };
+    const auto [closed_apart, apart] = times(false);
+    const auto [closed, simulated] = times(true);
+    EXPECT_GT(apart, simulated);
+    EXPECT_NEAR(closed / simulated, 1, 0.05);
+    error += std::abs(closed / simulated - 1);
+    error_apart += std::abs(closed_apart / simulated - 1);
+  }
+  EXPECT_GT(error_apart, 5 * error);
+}
+
+// Context ranks wait for each other's routers.
+TEST(PlanExpertLoad, RoutersOfContextRanksTakeTime) {
+  PlanConfig config = shared_experts(2);
+  config.run.mesh.expert_model_parallel_size = 1;
+  config.run.mesh.context_parallel_size = 4;
+  const double bandwidth = 0.01;
+  const auto plan_with = [&](std::optional<double> capacity, RouterBalance balance) {
+    PlanConfig one = config;
+    one.run.model.moe_expert_capacity_factor = capacity;
+    one.run.model.moe_router_load_balancing_type = balance;
+    one.link_bandwidth = bandwidth;
+    return make_plan_report(resolve(one));
+  };
+  const PlanReport known = plan_with({}, RouterBalance::GlobalAuxLoss);
+  const ModelConfig& model = config.run.model;
+  const double passes = static_cast<double>(8 * model.num_layers);  // of a rank in a step
+  const auto expect_more = [&](const PlanReport& report, double bytes) {
+    EXPECT_EQ(report.traffic[0].context - known.traffic[0].context, passes * bytes);
+    EXPECT_NEAR(report.step_seconds - known.step_seconds, passes * bytes / (bandwidth * 1e9),
+                1e-6 * known.step_seconds);
+  };
+  const double counts = 3 * 16 * 4;
+  expect_more(plan_with({}, RouterBalance::SequenceAuxLoss), counts);
+  expect_more(plan_with({}, RouterBalance::AuxLoss), counts);  // one sample each
+  const double choices = 0.75 * static_cast<double>(model.seq_length) * 2 * (4 + 4);
+  expect_more(plan_with(1.25, RouterBalance::GlobalAuxLoss), choices);
+  expect_more(plan_with(1.25, RouterBalance::SequenceAuxLoss), choices + counts);
+  config.hardware = "h100";
+  config.link_latency = PlanConfig().link_latency;
+  const auto seconds_of = [&](std::optional<double> capacity) {
+    PlanConfig one = config;
+    one.run.model.moe_expert_capacity_factor = capacity;
+    const PlanReport report = make_plan_report(resolve(one));
+    return std::pair{report.step_seconds, report.forecast->closed_form.context};
+  };
+  EXPECT_GT(seconds_of(1.25).first, seconds_of({}).first);
+  EXPECT_GT(seconds_of(1.25).second, seconds_of({}).second);
 }
 
 TEST(PlanExpertLoad, AnImpossibleLoadIsRejected) {

@@ -98,6 +98,24 @@ TEST(LayoutSearch, FindsTensorRanksForExperts) {
   }
 }
 
+// Halves of pairs that take turns need memory of their own and less time.
+TEST(LayoutSearch, CountsHalvesThatTakeTurns) {
+  PlanConfig config = search_of_8();
+  config.run.model.num_experts = 8;
+  config.run.model.disable_bias_linear = true;
+  config.run.mesh.overlap_moe_expert_parallel_comm = true;
+  const LayoutSearch search = search_layouts(resolve(config));
+  ASSERT_FALSE(search.best.empty());
+  for (const FoundLayout& found : search.best) {
+    EXPECT_EQ(found.run.pipeline.schedule->schedule, Schedule::DualPipeV);
+    EXPECT_TRUE(found.run.mesh.overlap_moe_expert_parallel_comm);
+    EXPECT_GT(found.run.mesh.expert_ranks(), 1);
+    EXPECT_NEAR(static_cast<double>(found.estimate.bytes), static_cast<double>(found.bytes),
+                0.05 * static_cast<double>(found.bytes));
+    EXPECT_NEAR(found.estimate.time.all(), found.step_seconds, 0.25 * found.step_seconds);
+  }
+}
+
 TEST(LayoutSearch, CutsALargeHeadIntoParts) {
   PlanConfig config = search_of_8();
   config.run.model.vocab_size = 128000;

@@ -203,6 +203,8 @@ std::vector<SearchAxis> all_search_axes() {
 }
 
 std::vector<Schedule> schedules_searched(const PlanConfig& config) {
+  if (config.search_schedules.empty() && config.run.mesh.overlap_moe_expert_parallel_comm)
+    return {Schedule::DualPipeV};  // the only one with pairs
   if (config.search_schedules.empty())
     return {Schedule::OneFOneB, Schedule::Interleaved, Schedule::ZbH1, Schedule::ZbH2, Schedule::ZbV};
   std::vector<Schedule> schedules;
@@ -282,12 +284,6 @@ void check_search(const PretrainConfig& run, std::span<const SearchAxis> axes, s
     problems.about(option, "cpu-offloading-num-layers")
         .wrong("--{} is not possible with --cpu-offloading-num-layers {}, which the search does not count",
                option, run.mesh.cpu_offloading_num_layers)
-        .right("search without it, then add it to the layout that was found");
-  if (run.mesh.overlap_moe_expert_parallel_comm)
-    problems.about(option, "overlap-moe-expert-parallel-comm")
-        .wrong(
-            "--{} is not possible with --overlap-moe-expert-parallel-comm, which the search does not count",
-            option)
         .right("search without it, then add it to the layout that was found");
   const StageCutConfig& cut = run.mesh.cut;
   const bool given = cut.pipeline_model_parallel_layout || cut.decoder_first_pipeline_num_layers ||

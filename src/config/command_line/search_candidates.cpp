@@ -164,9 +164,11 @@ std::vector<int64_t> sequence_parallel_candidates(const SearchJob& job, const La
   return {0, 1};
 }
 
-// Sharded weights would be gathered for every micro-batch of every stage of a pipeline.
+// Sharded weights would be gathered for every micro-batch of every stage of a pipeline. Halves of pairs take turns in whole
+// backwards, which a reduction after each micro-batch would cut.
 std::vector<int64_t> zero_candidates(const SearchJob& job, const Layout& before) {
   if (job.data(before) * before[SearchAxis::Context] == 1) return {0};
+  if (job.run.mesh.overlap_moe_expert_parallel_comm) return {0, 1};
   if (before[SearchAxis::Pipeline] > 1) return {0, 1, 2};
   return {0, 1, 2, 3};
 }

@@ -26,6 +26,8 @@ void check_no_experts(const ModelConfig& model, Problems& problems) {
       {"moe-router-num-groups", model.moe_router_num_groups.has_value()},
       {"moe-router-group-topk", model.moe_router_group_topk.has_value()},
       {"moe-router-enable-expert-bias", model.moe_router_enable_expert_bias},
+      {"moe-router-bias-update-rate",
+       model.moe_router_bias_update_rate != defaults.moe_router_bias_update_rate},
       {"moe-router-load-balancing-type",
        model.moe_router_load_balancing_type != defaults.moe_router_load_balancing_type},
       {"moe-input-jitter-eps", model.moe_input_jitter_eps != 0},
@@ -114,7 +116,10 @@ void check_experts(const ModelConfig& model, Problems& problems) {
     problems.about("moe-router-topk", "num-experts")
         .wrong("--moe-router-topk {} is more than --num-experts {}", model.moe_router_topk,
                *model.num_experts)
-        .right("give at most {}", *model.num_experts);
+        .right("give {}",
+               *model.num_experts == 1
+                   ? "more experts, or leave out --num-experts: one network then computes all tokens"
+                   : fmt::format("at most {}", *model.num_experts));
   if (!model.disable_bias_linear)
     problems.about("num-experts", "disable-bias-linear")
         .wrong("--num-experts {} is not possible with biases: experts have none", *model.num_experts)
@@ -141,11 +146,18 @@ void check_experts(const ModelConfig& model, Problems& problems) {
   check_groups(model, problems);
 }
 
-// Of one chosen expert the softmax over the chosen is 1, whatever the router says.
+// The softmax over one expert, or over one that was chosen, is 1, whatever the router says.
 void check_router_training(const ModelConfig& model, Problems& problems) {
   if (!problems.sound({"num-experts", "moe-router-topk"}) || !model.num_experts) return;
-  if (model.moe_router_topk == 1 && model.moe_router_score_function == RouterScore::Softmax &&
-      !model.moe_router_pre_softmax)
+  if (model.moe_router_topk != 1 || model.moe_router_score_function != RouterScore::Softmax) return;
+  if (*model.num_experts == 1)
+    problems.about("num-experts", "moe-router-topk", "moe-router-score-function")
+        .wrong(
+            "--num-experts 1 trains no router: the softmax over one expert is always 1 and has no gradient")
+        .right(
+            "give more experts, --moe-router-score-function sigmoid, or leave out --num-experts: one network then "
+            "computes all tokens");
+  else if (!model.moe_router_pre_softmax)
     problems.about("moe-router-topk", "moe-router-pre-softmax", "moe-router-score-function")
         .wrong(
             "--moe-router-topk 1 trains no router: "

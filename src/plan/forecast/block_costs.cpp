@@ -228,10 +228,18 @@ class Costs {
     cost.context.input = left(back, computation * core.input, exchange);
     cost.context_hidden.forward = ring - cost.context.forward;
     cost.context_hidden.input = back - cost.context.input;
+    cost.context.forward += routing();
     if (work_.recompute == RecomputeGranularity::Full) {
       cost.context.input += software_.recompute_fraction * cost.context.forward;
       cost.context_hidden.input += software_.recompute_fraction * cost.context_hidden.forward;
     }
+  }
+
+  // What routers gather of the other context ranks, in as many collectives of equal parts.
+  double routing() const {
+    if (work_.router_gathers == 0) return 0;
+    return work_.router_gathers * gather_seconds(hardware_, software_, context_ring(hardware_, work_),
+                                                 work_.router_bytes / work_.router_gathers);
   }
 
   BlockCost embedding() const {

@@ -13,9 +13,11 @@ namespace {
 struct RankCost {
   PartSeconds compute, tensor, context;
   double gathers = 0;  // of sharded weights, in a micro-batch
+  double hidden = 0;   // of rows that travel behind the other halves of pairs: the mean of a micro-batch
   HeldWeights weights;
   double layers = 0, plain_layers = 0;  // with experts, or all alike; without, where others have some
   double all() const { return compute.all() + tensor.all() + context.all() + gathers; }
+  double busy() const { return all() - hidden; }
 };
 
 bool shards_weights(const Workload& work) { return work.zero_stage == 3 && work.data_ranks() > 1; }
@@ -30,6 +32,20 @@ void add(PartSeconds& sum, const PartSeconds& part, double times = 1) {
   sum.weight += times * part.weight;
 }
 
+void add(BlockCost& sum, const BlockCost& block, double times) {
+  add(sum.compute, block.compute, times);
+  add(sum.tensor, block.tensor, times);
+  add(sum.context, block.context, times);
+  add(sum.rows, block.rows, times);
+}
+
+// What of a forward's and a backward's travelling rows is hidden behind what the other half of the pair computes
+// (schedule/action_seconds.h).
+double hidden_in_pair(const BlockCost& forward, const BlockCost& backward) {
+  const double ahead = forward.rows.forward, back = backward.rows.backward();
+  return std::min(ahead, backward.all().backward() - back) + std::min(back, forward.all().forward - ahead);
+}
+
 class Closed {
  public:
   Closed(const Hardware& hardware, const Software& software, const Workload& work)
@@ -42,15 +58,16 @@ class Closed {
   StepTime result() const {
     const std::vector<RankCost> ranks = pipeline_ranks();
     const auto slowest = std::max_element(
-        ranks.begin(), ranks.end(), [](const RankCost& a, const RankCost& b) { return a.all() < b.all(); });
+        ranks.begin(), ranks.end(), [](const RankCost& a, const RankCost& b) { return a.busy() < b.busy(); });
     StepTime time;
     time.compute = work_.micros * slowest->compute.all();
-    time.tensor = work_.micros * slowest->tensor.all();
+    time.tensor = work_.micros * (slowest->tensor.all() - slowest->hidden);
     time.context = work_.micros * slowest->context.all();
     time.weights = shards_weights() ? once_a_step(*slowest) + work_.micros * slowest->gathers : 0;
     double all = 0;
     for (const RankCost& rank : ranks) all += rank.all();
-    time.bubble = (all - slowest->all()) * bubble_share(*slowest);
+    time.bubble =
+        work_.takes_turns ? bubble_of_turns(*slowest) : (all - slowest->all()) * bubble_share(*slowest);
     time.messages = messages();
     for (const RankCost& rank : ranks) {
       time.data = std::max(time.data, data_part(rank));
@@ -64,19 +81,30 @@ class Closed {
 
   RankCost rank_cost(int rank) const {
     RankCost cost;
+    std::vector<BlockCost> stages;
     for (int chunk = 0; chunk < work_.chunks; ++chunk) {
       const int stage = stage_of(rank, chunk);
       const double plain = work_.plain_layers(stage);
       const double layers = work_.stage_layers[static_cast<size_t>(stage)] - plain;
       cost.layers += layers;
       cost.plain_layers += plain;
-      if (stage == 0) take(cost, costs_.embedding, {work_.embedding_weights(), 0}, 1);
-      take(cost, costs_.layer, work_.layer_weights(), layers);
-      take(cost, costs_.plain_layer, plain_.layer_weights(), plain);
+      BlockCost& whole = stages.emplace_back();
+      const auto take = [&](const BlockCost& block, const HeldWeights& weights, double times) {
+        add(whole, block, times);
+        cost.weights.dense += times * weights.dense;
+        cost.weights.experts += times * weights.experts;
+      };
+      if (stage == 0) take(costs_.embedding, {work_.embedding_weights(), 0}, 1);
+      take(costs_.layer, work_.layer_weights(), layers);
+      take(costs_.plain_layer, plain_.layer_weights(), plain);
       // A tied weight is also on the last rank, if that is another rank.
-      take(cost, costs_.head, {work_.tied && work_.pipeline == 1 ? 0 : work_.head_weights(), 0},
+      take(costs_.head, {work_.tied && work_.pipeline == 1 ? 0 : work_.head_weights(), 0},
            work_.head_of(stage));
+      add(cost.compute, whole.compute);
+      add(cost.tensor, whole.tensor);
+      add(cost.context, whole.context);
     }
+    if (work_.takes_turns) cost.hidden = hidden_seconds(rank, stages[0], stages[1]) / work_.micros;
     if (shards_weights() && work_.pipeline == 1)
       cost.gathers =
           cost.layers * layer_gathers(hardware_, software_, work_, costs_.layer).all() +
@@ -90,13 +118,19 @@ class Closed {
     return back ? 2 * work_.pipeline - 1 - rank : chunk * work_.pipeline + rank;
   }
 
-  void take(RankCost& cost, const BlockCost& block, const HeldWeights& weights, double times) const {
-    add(cost.compute, block.compute, times);
-    add(cost.tensor, block.tensor, times);
-    add(cost.context, block.context, times);
-    cost.weights.dense += times * weights.dense;
-    cost.weights.experts += times * weights.experts;
+  // Of a step, in the pairs of DualPipe-V (schedule/schedules_zero_bubble.cpp): while both chunks have micro-batches to
+  // begin, and then those of the second chunk that the ranks after this one are ahead.
+  double hidden_seconds(int rank, const BlockCost& first, const BlockCost& second) const {
+    return of_first_chunk(rank) * hidden_in_pair(first, second) +
+           of_second_chunk(rank) * hidden_in_pair(second, first);
   }
+  // Pairs with a forward of the first chunk, and of the second. On the last rank the first backward needs its forward.
+  double of_first_chunk(int rank) const {
+    const double pairs = both_chunks(rank);
+    return rank + 1 == work_.pipeline ? std::max(0.0, pairs - 1) : pairs;
+  }
+  double of_second_chunk(int rank) const { return both_chunks(rank) + work_.pipeline - rank - 1; }
+  double both_chunks(int rank) const { return std::max(0.0, work_.micros - 2 * work_.pipeline + rank + 1); }
 
   std::vector<RankCost> pipeline_ranks() const {
     std::vector<RankCost> ranks;
@@ -116,6 +150,16 @@ class Closed {
     const HeldWeights ends{work_.embedding_weights() + (work_.tied ? 0 : work_.head_weights()), 0};
     return work_.micros * (gather(work_.layer_weights()) + gather(ends) +
                            scatter_seconds(hardware_, software_, work_, ends, gradient_bytes()));
+  }
+
+  // Both halves of a pair wait until both can begin: of each chunk a pair and a backward less three weight gradients
+  // (DeepSeek-AI, arXiv 2412.19437, table 2).
+  double bubble_of_turns(const RankCost& rank) const {
+    const double weight = rank.compute.weight + rank.tensor.weight + rank.context.weight;
+    const double forward = rank.compute.forward + rank.tensor.forward + rank.context.forward;
+    const double backward = rank.all() - forward;
+    return (work_.pipeline - 1) * std::max(0.0, forward + 2 * backward - rank.hidden - 3 * weight) /
+           work_.chunks;
   }
 
   // Forward and backward that other ranks wait for, relative to all of a micro-batch.
@@ -143,7 +187,9 @@ class Closed {
   double messages() const {
     if (work_.pipeline < 2) return 0;
     const double one = stage_message_seconds(hardware_, software_, work_);
-    const double waited = software_.overlap_messages ? 0 : 2 * work_.micros * work_.chunks;
+    double waited = software_.overlap_messages ? 0 : 2 * work_.micros * work_.chunks;
+    // The ranks take turns in step: a pair waits for what the neighbours' last ones have sent.
+    if (work_.takes_turns) waited = std::max(waited, of_first_chunk(0) + of_second_chunk(0));
     return (waited + 2 * (work_.pipeline - 1)) * one;
   }
 

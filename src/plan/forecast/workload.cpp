@@ -35,6 +35,7 @@ Workload Workload::of_plain_layers() const {
   plain.inner = plain_inner;
   plain.experts = plain.shared = 0;
   plain.choices = 1;
+  plain.router_bytes = plain.router_gathers = 0;
   plain.stage_plain.clear();
   return plain;
 }
@@ -104,6 +105,14 @@ Workload make_workload(const PretrainConfig& run, double padded_vocabulary, doub
   if (mesh.context_exchange() == ContextExchange::AllGather)
     work.context_pieces = gathered_groups(model, mesh);
   work.context_overlap = context_overlap(model, mesh);
+  const RouterNumbers routers = context_of_layer(model, mesh).routers;
+  const double of_choice =
+      static_cast<double>(size_of(DType::I32) + size_of(accumulate_type(compute_type(run.precision))));
+  const auto samples = static_cast<double>(run.batch.micro_batch_size);
+  work.router_gathers = routers.calls;
+  work.router_bytes = samples * work.sequence * routers.choices * of_choice +
+                      work.context * (samples * routers.sample_counts + routers.micro_counts) *
+                          static_cast<double>(size_of(DType::I32));
   work.data = mesh.data_parallel_size.value_or(1);
   work.expert = mesh.expert_model_parallel_size;
   work.expert_parts = mesh.expert_tensor_parallel_size;
@@ -119,6 +128,7 @@ Workload make_workload(const PretrainConfig& run, double padded_vocabulary, doub
   const double unit = work.micro_batch * work.data;
   work.micros = static_cast<double>(run.batch.global_batch_size.value_or(static_cast<int64_t>(unit))) / unit;
   work.schedule = chosen_schedule(run.pipeline).value_or(Schedule::OneFOneB);
+  work.takes_turns = mesh.overlap_moe_expert_parallel_comm && work.schedule == Schedule::DualPipeV;
   work.chunks = stages_per_rank(run.pipeline, model.num_layers, work.pipeline).value_or(1);
   work.zero_stage = run.zero.zero_stage;
   if (work.zero_stage > 0) work.zero_groups = zero_sharing(run).groups;

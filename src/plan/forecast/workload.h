@@ -56,12 +56,15 @@ struct Workload {
                                  // (--cp-comm-type a2a)
   double context_pieces = 1;     // in which keys and values are gathered (all_gather)
   Overlap context_overlap = {};  // of what moves over the context axis, with attention
+  double router_bytes = 0;       // that routers of all context ranks gather in a forward of a micro-batch
+  double router_gathers = 0;     // in so many collectives
   double data = 1;
   double expert = 1;            // ranks that share the experts of a layer
   double expert_parts = 1;      // ranks next to each other that cut each of them
   double expert_load = 1;       // rows of the busiest rank of those that share experts, over the mean
   double expert_rounds = 1;     // in which they come
   bool gathers_tokens = false;  // instead of sending rows to their experts (--moe-token-dispatcher-type)
+  bool takes_turns = false;     // halves of DualPipe-V's pairs (--overlap-moe-expert-parallel-comm)
   int pipeline = 1;
   int chunks = 1;  // stages of a pipeline rank
   bool sequence_parallel = false;
