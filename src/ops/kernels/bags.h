@@ -2,7 +2,8 @@
 // and ids are spread over them, so both are limited by memory latency: rows are prefetched well ahead of
 // their use, into the second-level cache, which has two to four times as many buffers for outstanding misses
 // as the first level; on Zen 4 this more than doubles the rate of random lines (docs/benchmarks.md). The
-// processor hides the latency from there to the first level.
+// processor hides the latency from there to the first level. Lambdas that only prefetch are always_inline: GCC takes
+// a function that does nothing else for one without effects, and removes the calls that it does not inline.
 #pragma once
 
 #include "ops/kernels.h"
@@ -85,7 +86,7 @@ void embedding_bag(T* y, int64_t y_stride, const T* table, int64_t width, const 
   const int64_t last = offsets[end];
   const int64_t distance = rows_ahead<T>(width);
   with_vectors<T>(width, [=]<int Vectors>() {
-    const auto ahead = [=](int64_t i) {
+    const auto ahead = [=](int64_t i) __attribute__((always_inline)) {
       if (i + distance < last)
         prefetch_row(table + int64_t{ids[i + distance]} * width,
                      Vectors > 0 ? Vectors * Simd<T>::kLanes : width);
@@ -193,19 +194,19 @@ inline void update_loop(const RowTask<T>& task, const RowRule& rule, T* any_widt
   const int64_t distance = rows_ahead<T>(rows_of_update<Action>() * width);
   const int64_t last = task.begin[end];
   const auto updated = [&task](int64_t s) { return task.touched == nullptr || task.touched[s] != 0; };
-  const auto prefetch_gradient = [&](int64_t i) {
+  const auto prefetch_gradient = [&](int64_t i) __attribute__((always_inline)) {
     prefetch_row(task.dy + int64_t{task.bag[i]} * task.dy_stride, width);
   };
   // If some rows are left out, their gradients are prefetched with the rows, because a fixed number of
   // lookups ahead may contain none to read.
   const bool all = task.touched == nullptr;
-  const auto prefetch_all_of = [&](int64_t s) {
+  const auto prefetch_all_of = [&](int64_t s) __attribute__((always_inline)) {
     if (!updated(s)) return;
     prefetch_update<Action>(task, s, width);
     if (!all)
       for (int64_t i = task.begin[s]; i < task.begin[s + 1]; ++i) prefetch_gradient(i);
   };
-  const auto ahead = [&, distance, last](int64_t i) {
+  const auto ahead = [&, distance, last ](int64_t i) __attribute__((always_inline)) {
     if (all && i + distance < last) prefetch_gradient(i + distance);
   };
   for (int64_t s = begin; s < end && s < begin + distance; ++s) prefetch_all_of(s);
