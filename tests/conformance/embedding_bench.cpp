@@ -1,19 +1,20 @@
-// Speed of embedding tables against the memory's: `embedding_bench [workers] [repetitions]`. Tables, and
+// Speed of embedding tables against the memory's: `embedding_bench [workers] [repetitions] [width]`. Tables, and
 // the rows that a batch touches where ids are uniform, are far larger than the caches; ids are uniform or
 // follow Zipf's law. Bytes are counted as a lookup needs them:
 //   forward   ids, rows read, bags written
-//   backward  the gradient of every bag read, sorted pairs written and read once for each pass over them,
-//             touched rows read and written, and the cache lines that hold their state
+//   backward  the gradient of every bag read; for its sort ids read twice, a key of 4 bytes and the bag written and read
+//             for each lookup, two numbers written and read for each touched row; touched rows read and written, and
+//             the cache lines that hold their state
 // The limit is a sum of two arrays into a third (STREAM's "add", three transfers a number), in the same run. Of rows of
-// one cache line (16 numbers) it is the rate at which the same rows of the same tables are read in the same order and
-// nothing is written, the fastest of several prefetch distances; `rows` is the share of that rate at which rows are
+// one cache line (16 numbers) it is, for forward, the rate at which the same rows of the same tables are read in the same
+// order and nothing is written, and for backward that at which touched rows are read, added to and written in the order
+// of its update, each the fastest of several prefetch distances; `rows` is the share of the first rate at which rows are
 // looked up, whatever is written for them. All measurements of a case alternate, and medians are compared. Times are
 // those of the processors divided by the workers, on which other programs have less influence than on wall-clock time.
 // Exits with status 1 if a case is below kLeastShare of the limit, or rows of one line below kLeastShareOfLines.
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <bit>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -239,7 +240,6 @@ bool measure(Stream& stream, const Case& c, double bandwidth, int repetitions) {
   const double row_bytes = static_cast<double>(c.width) * 4;
   const double bag_bytes = static_cast<double>(c.bags * kTables) * row_bytes;
   const double forward_bytes = all * (4 + row_bytes) + bag_bytes;
-  const int passes = (std::bit_width(static_cast<uint64_t>(c.rows - 1)) + 10) / 11;
   const double limit = is_line ? all * 64 / reading : bandwidth;
   const double update_limit = is_line ? touched * 2 * 64 / changing : bandwidth;
   std::cout << fmt::format("D {:>3} {:<7} pooling {:>2}: forward {:5.1f} GB/s {:3.0f} %", c.width,
@@ -256,7 +256,7 @@ bool measure(Stream& stream, const Case& c, double bandwidth, int repetitions) {
     const double state = kind == SparseKind::Sgd       ? 0
                          : kind == SparseKind::Adagrad ? touched * row_bytes
                                                        : lines * 64;
-    const double bytes = bag_bytes + all * 8 * (2 * passes + 2) + 2 * (touched * row_bytes + state);
+    const double bytes = bag_bytes + all * 24 + touched * 16 + 2 * (touched * row_bytes + state);
     const double both = seconds[apart * (2 + k)] + sorting;
     least = std::min(least, bytes / both / update_limit);
     std::cout << fmt::format(" | {} {:5.1f} GB/s {:3.0f} %",
