@@ -1,9 +1,12 @@
 // Launchers of lookups in embedding tables: forward, their order by row, and the update of touched rows.
 //
-// Work is cut into pieces of fixed size, which the workers take dynamically: the result of a piece does not
-// depend on the worker, and tables of very different sizes still keep all workers busy.
+// Work is cut into pieces, which the workers take dynamically: a row's or a bag's result does not depend on the piece
+// or the worker, and tables of very different sizes still keep all workers busy.
+#include <algorithm>
 #include <atomic>
 #include <bit>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "ops/launch.h"
@@ -13,8 +16,13 @@ namespace trifold::cpu {
 
 namespace {
 
-constexpr int64_t kBagPiece = 512;      // bags of one table
-constexpr int64_t kUpdatePiece = 1024;  // lookups of one table
+// Bags, or lookups, of one table in a piece. A piece begins with rows that nothing prefetched early enough, so pieces are
+// as large as leaves a worker kPieces of them.
+constexpr int64_t kLeastPiece = 512, kMostPiece = 8192, kPieces = 8;
+
+int64_t piece_of(int64_t all, const ThreadPool& pool) {
+  return std::clamp(all / (kPieces * pool.size()), kLeastPiece, kMostPiece);
+}
 
 // Calls body(list index, piece of it) for every piece of every entry; pieces(i) says how many it has.
 template <class Pieces, class Body>
@@ -44,13 +52,14 @@ void embedding_bags(const KernelTable& table, Stream& stream, Tensor y, std::spa
     using T = decltype(zero);
     stream.run([=, pool = &stream.pool(), out = y.as<T>(), stride = y.last_dim(),
                 kernel = recommender_kernels<T>(table).embedding_bag] {
+      const int64_t size = piece_of(bags * std::ssize(lookups), *pool);
       over_pieces(
-          *pool, lookups.size(), [&](size_t) { return parts(bags, kBagPiece); },
+          *pool, lookups.size(), [&](size_t) { return parts(bags, size); },
           [&](size_t i, int64_t piece) {
             const BagLookup& lookup = lookups[i];
             kernel(out + lookup.column, stride, lookup.table.as<T>(), lookup.table.last_dim(),
                    lookup.ids.as<int32_t>(), lookup.offsets.as<int32_t>(), floats(lookup.weights),
-                   piece * kBagPiece, std::min(bags, (piece + 1) * kBagPiece));
+                   piece * size, std::min(bags, (piece + 1) * size));
           });
     });
   });
@@ -58,61 +67,127 @@ void embedding_bags(const KernelTable& table, Stream& stream, Tensor y, std::spa
 
 namespace {
 
-// Sorts by the upper halves of `keys`, which are below `rows`; equal keys keep their order. Counting sort by
-// one digit of the row at a time, lowest first; returns where the result is: `keys` or `spare`.
-uint64_t* sort_by_row(uint64_t* keys, uint64_t* spare, int64_t n, int64_t rows) {
-  constexpr int kMostBits = 11;  // keeps a digit's counters in first-level cache
-  const int bits = std::bit_width(static_cast<uint64_t>(std::max<int64_t>(1, rows - 1)));
-  const int passes = (bits + kMostBits - 1) / kMostBits;
-  const int digit = (bits + passes - 1) / passes;
-  const uint64_t mask = (uint64_t{1} << digit) - 1;
-  std::array<uint32_t, size_t{1} << kMostBits> place;
-  for (int shift = 32; shift < 32 + bits; shift += digit) {
-    std::fill_n(place.begin(), mask + 1, 0);
-    for (int64_t i = 0; i < n; ++i) ++place[keys[i] >> shift & mask];
-    uint32_t before = 0;
-    for (uint64_t d = 0; d <= mask; ++d) {
-      const uint32_t count = place[d];
-      place[d] = before;
-      before += count;
-    }
-    for (int64_t i = 0; i < n; ++i) spare[place[keys[i] >> shift & mask]++] = keys[i];
+constexpr int kMostDigit = 11;  // bits of a digit; its counters stay in the first-level cache
+
+int bits_of(int64_t number) { return static_cast<int>(std::bit_width(static_cast<uint64_t>(number))); }
+
+// Replaces counts by the sums of those before them.
+void places_of(std::span<uint32_t> counts) {
+  uint32_t before = 0;
+  for (uint32_t& count : counts) before += std::exchange(count, before);
+}
+
+// Sorts keys[0, n) by bits [shift, shift + bits); keys that are equal in them keep their order. Counting sort by one
+// digit at a time, lowest first, whose counts one pass over the keys takes; returns where the result is: `keys` or
+// `spare`.
+template <int Digits, class Key>
+Key* sort_by_digits(Key* keys, Key* spare, int64_t n, int shift, int digit) {
+  const Key mask = (Key{1} << digit) - 1;
+  const auto in_digit = [=](Key key, int d) { return key >> (shift + d * digit) & mask; };
+  uint32_t places[Digits][size_t{1} << kMostDigit];
+  for (auto& place : places) std::fill_n(place, mask + 1, 0);
+  for (int64_t i = 0; i < n; ++i)
+    for (int d = 0; d < Digits; ++d) ++places[d][in_digit(keys[i], d)];
+  for (int d = 0; d < Digits; ++d) {
+    places_of({places[d], static_cast<size_t>(mask + 1)});
+    for (int64_t i = 0; i < n; ++i) spare[places[d][in_digit(keys[i], d)]++] = keys[i];
     std::swap(keys, spare);
   }
   return keys;
 }
 
-// Sorts (row, bag), or (row, lookup) if the lookup's weight must be found again.
-void sort_one(const LookupOrder& order, const BagLookup& lookup) {
+template <class Key>
+Key* sort_bits(Key* keys, Key* spare, int64_t n, int shift, int bits) {
+  constexpr int64_t kFew = 48;  // for which counters would cost more than the keys
+  if (n < 2 || bits == 0) return keys;
+  if (n < kFew) {
+    std::sort(keys, keys + n);  // lower bits ascend in any case
+    return keys;
+  }
+  // Digits with about a quarter as many values as there are keys.
+  const int most = std::clamp(bits_of(n) - 2, 7, kMostDigit);
+  const int digits = std::min(3, (bits + most - 1) / most);
+  const int digit = (bits + digits - 1) / digits;
+  if (digits == 1) return sort_by_digits<1>(keys, spare, n, shift, digit);
+  if (digits == 2) return sort_by_digits<2>(keys, spare, n, shift, digit);
+  return sort_by_digits<3>(keys, spare, n, shift, digit);
+}
+
+// A sort of the lookups of a table: `value` is the bag, or the lookup if its weight must be found again.
+struct RowSort {
+  int row_bits, value_bits;
+  int bucket_bits;  // of the row
+
+  RowSort(int64_t rows, int64_t values, int64_t n)
+      : row_bits(width_of(rows)), value_bits(width_of(values)), bucket_bits(0) {
+    constexpr int kBucket = 14;  // log2 of lookups of a bucket, whose keys stay in the second-level cache
+    const int wanted = bits_of(n) - kBucket;
+    bucket_bits = std::clamp(wanted, 0, std::min(row_bits, kMostDigit));
+    // Keys of 32 bits take half the memory.
+    const int narrow = row_bits + value_bits - 32;
+    if (narrow > bucket_bits && narrow <= kMostDigit) bucket_bits = narrow;
+  }
+  bool narrow() const { return row_bits - bucket_bits + value_bits <= 32; }
+  static int width_of(int64_t count) { return bits_of(std::max<int64_t>(1, count - 1)); }
+};
+
+// Lookups are first distributed over buckets by the upper bits of their rows. Within a bucket the key is
+// the lower bits and the value, which ascends before and after.
+template <class Key>
+void sort_with(const LookupOrder& order, const BagLookup& lookup, const RowSort& sort) {
   const int32_t* ids = lookup.ids.as<int32_t>();
+  const int32_t* offsets = lookup.offsets.as<int32_t>();
+  const bool by_lookup = floats(lookup.weights) != nullptr;
+  const int64_t n = lookup.ids.elements();
+  const int64_t bags = lookup.offsets.elements() - 1;
+  auto* keys = reinterpret_cast<Key*>(order.scratch.as<int64_t>());
+  const int lower = sort.row_bits - sort.bucket_bits;
+  uint32_t places[size_t{1} << kMostDigit];
+  const size_t buckets = size_t{1} << sort.bucket_bits;
+  std::fill_n(places, buckets, 0);
+  for (int64_t i = 0; i < n; ++i) ++places[static_cast<uint32_t>(ids[i]) >> lower];
+  places_of({places, buckets});
+  const uint32_t lower_mask = (uint32_t{1} << lower) - 1;
+  for (int64_t b = 0; b < bags; ++b)
+    for (int64_t i = offsets[b]; i < offsets[b + 1]; ++i) {
+      const auto id = static_cast<uint32_t>(ids[i]);
+      keys[places[id >> lower]++] =
+          static_cast<Key>(id & lower_mask) << sort.value_bits | static_cast<Key>(by_lookup ? i : b);
+    }
+  int32_t* row = order.row.as<int32_t>();
+  int32_t* begin = order.begin.as<int32_t>();
+  int32_t* bag = order.bag.as<int32_t>();
+  const Key value_mask = (Key{1} << sort.value_bits) - 1;
+  int64_t count = 0, last = -1, first = 0;
+  for (size_t bucket = 0; bucket < buckets; ++bucket) {
+    const int64_t end = places[bucket];
+    const Key* sorted = sort_bits(keys + first, keys + n, end - first, sort.value_bits, lower) - first;
+    for (int64_t i = first; i < end; ++i) {
+      const auto id = static_cast<int64_t>(bucket << lower | sorted[i] >> sort.value_bits);
+      row[count] = static_cast<int32_t>(id);  // overwritten unless this is a new row
+      begin[count] = static_cast<int32_t>(i);
+      count += id != last ? 1 : 0;
+      last = id;
+      bag[i] = static_cast<int32_t>(sorted[i] & value_mask);
+    }
+    first = end;
+  }
+  begin[count] = static_cast<int32_t>(n);
+  *order.count.as<int64_t>() = count;
+}
+
+void sort_one(const LookupOrder& order, const BagLookup& lookup) {
   const int32_t* offsets = lookup.offsets.as<int32_t>();
   const float* weights = floats(lookup.weights);
   const int64_t n = lookup.ids.elements();
   const int64_t bags = lookup.offsets.elements() - 1;
-  auto* keys = reinterpret_cast<uint64_t*>(order.scratch.as<int64_t>());
-  int32_t* bag = order.bag.as<int32_t>();
-  for (int64_t b = 0; b < bags; ++b)
-    for (int64_t i = offsets[b]; i < offsets[b + 1]; ++i)
-      keys[i] = static_cast<uint64_t>(static_cast<uint32_t>(ids[i])) << 32 |
-                static_cast<uint32_t>(weights == nullptr ? b : i);
-  const uint64_t* sorted = sort_by_row(keys, keys + n, n, order.rows);
-  int32_t* row = order.row.as<int32_t>();
-  int32_t* begin = order.begin.as<int32_t>();
-  int64_t count = 0;
-  int64_t last = -1;
-  for (int64_t i = 0; i < n; ++i) {
-    const auto id = static_cast<int64_t>(sorted[i] >> 32);
-    row[count] = static_cast<int32_t>(id);  // overwritten unless this is a new row
-    begin[count] = static_cast<int32_t>(i);
-    if (id != last) {
-      ++count;
-      last = id;
-    }
-    bag[i] = static_cast<int32_t>(static_cast<uint32_t>(sorted[i]));
-  }
-  begin[count] = static_cast<int32_t>(n);
-  *order.count.as<int64_t>() = count;
+  const RowSort sort(order.rows, weights == nullptr ? bags : n, n);
+  if (sort.narrow())
+    sort_with<uint32_t>(order, lookup, sort);
+  else
+    sort_with<uint64_t>(order, lookup, sort);
   if (weights == nullptr) return;
+  int32_t* bag = order.bag.as<int32_t>();
   float* sorted_weights = order.weight.as<float>();
   for (int64_t i = 0; i < n; ++i) {
     const int64_t at = bag[i];
@@ -164,17 +239,18 @@ void over_touched_rows(const KernelTable& table, Stream& stream, Tensor dy,
     using T = decltype(zero);
     stream.run([=, pool = &stream.pool(), kernel = recommender_kernels<T>(table).update_rows] {
       const RowRule now = rule.now();
+      int64_t all = 0;
+      for (const RowUpdate& update : updates) all += update.order->row.elements();
+      const int64_t size = piece_of(all, *pool);
       over_pieces(
-          *pool, updates.size(),
-          [&](size_t i) { return parts(updates[i].order->row.elements(), kUpdatePiece); },
+          *pool, updates.size(), [&](size_t i) { return parts(updates[i].order->row.elements(), size); },
           [&](size_t i, int64_t piece) {
             const LookupOrder& order = *updates[i].order;
             // The rows whose first lookup is in this piece.
             const int32_t* begin = order.begin.as<int32_t>();
             const int64_t count = *order.count.as<int64_t>();
-            const auto first = std::lower_bound(begin, begin + count, piece * kUpdatePiece) - begin;
-            const auto last =
-                std::lower_bound(begin + first, begin + count, (piece + 1) * kUpdatePiece) - begin;
+            const auto first = std::lower_bound(begin, begin + count, piece * size) - begin;
+            const auto last = std::lower_bound(begin + first, begin + count, (piece + 1) * size) - begin;
             const RowTask<T> task = task_of<T>(updates[i], dy);
             if (first < last) kernel(task, action, now, scratch<T>(task.width), first, last);
           });

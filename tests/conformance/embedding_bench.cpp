@@ -1,19 +1,20 @@
-// Speed of embedding tables against the memory's: `embedding_bench [workers] [repetitions]`. Tables, and
+// Speed of embedding tables against the memory's: `embedding_bench [workers] [repetitions] [width]`. Tables, and
 // the rows that a batch touches where ids are uniform, are far larger than the caches; ids are uniform or
 // follow Zipf's law. Bytes are counted as a lookup needs them:
 //   forward   ids, rows read, bags written
-//   backward  the gradient of every bag read, sorted pairs written and read once for each pass over them,
-//             touched rows read and written, and the cache lines that hold their state
+//   backward  the gradient of every bag read; for its sort ids read twice, a key of 4 bytes and the bag written and read
+//             for each lookup, two numbers written and read for each touched row; touched rows read and written, and
+//             the cache lines that hold their state
 // The limit is a sum of two arrays into a third (STREAM's "add", three transfers a number), in the same run. Of rows of
-// one cache line (16 numbers) it is the rate at which the same rows of the same tables are read in the same order and
-// nothing is written, the fastest of several prefetch distances; `rows` is the share of that rate at which rows are
+// one cache line (16 numbers) it is, for forward, the rate at which the same rows of the same tables are read in the same
+// order and nothing is written, and for backward that at which touched rows are read, added to and written in the order
+// of its update, each the fastest of several prefetch distances; `rows` is the share of the first rate at which rows are
 // looked up, whatever is written for them. All measurements of a case alternate, and medians are compared. Times are
 // those of the processors divided by the workers, on which other programs have less influence than on wall-clock time.
 // Exits with status 1 if a case is below kLeastShare of the limit, or rows of one line below kLeastShareOfLines.
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <bit>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -93,6 +94,27 @@ void read_rows(Stream& stream, std::span<const BagLookup> lookups) {
   });
 }
 
+// Reads, adds to and writes the rows that `orders` name, in their order, prefetched as above.
+template <int Ahead, int Level>
+void change_rows(Stream& stream, std::span<const LookupOrder> orders, std::span<const BagLookup> lookups) {
+  constexpr int64_t kPiece = 8192;
+  const int64_t pieces = (lookups[0].ids.elements() + kPiece - 1) / kPiece;
+  std::atomic<int64_t> next{0};
+  stream.pool().run([&](int) {
+    for (int64_t at = next++; at < pieces * std::ssize(lookups); at = next++) {
+      const LookupOrder& order = orders[static_cast<size_t>(at / pieces)];
+      float* table = lookups[static_cast<size_t>(at / pieces)].table.as<float>();
+      const int32_t* rows = order.row.as<int32_t>();
+      const int64_t begin = at % pieces * kPiece, end = std::min(*order.count.as<int64_t>(), begin + kPiece);
+      for (int64_t i = begin; i < end; ++i) {
+        __builtin_prefetch(table + rows[std::min(end - 1, i + Ahead)] * int64_t{16}, 1, Level);
+        float* row = table + rows[i] * int64_t{16};
+        for (int c = 0; c < 16; ++c) row[c] += 1e-6F;
+      }
+    }
+  });
+}
+
 // Ids of `bags` bags of `pooling` ids. Zipf: rank r has probability proportional to 1 / r^1.05, ranks are
 // scattered over the table.
 std::vector<int32_t> make_ids(int64_t count, int64_t rows, bool zipf, uint64_t table) {
@@ -128,6 +150,22 @@ double lines_of_rows(const LookupOrder& order) {
     last = row[i] / 16;
   }
   return static_cast<double>(lines);
+}
+
+// Inserts a reader and a changer of rows of one line after each body, so that none finds more of the tables in the cache
+// than the others.
+void insert_references(std::vector<std::function<void()>>& bodies, Stream& stream,
+                       const std::vector<BagLookup>& lookups, const std::vector<LookupOrder>& orders) {
+  auto at = bodies.begin();
+  const auto insert = [&]<int Ahead, int Level>() {
+    at = bodies.insert(at + 1, [&] { read_rows<Ahead, Level>(stream, lookups); });
+    at = bodies.insert(at + 1, [&] { change_rows<Ahead, Level>(stream, orders, lookups); }) + 1;
+  };
+  insert.operator()<32, 2>();
+  insert.operator()<64, 2>();
+  insert.operator()<128, 2>();
+  insert.operator()<32, 3>();
+  insert.operator()<64, 3>();
 }
 
 constexpr SparseKind kKinds[] = {SparseKind::Sgd, SparseKind::RowwiseAdagrad, SparseKind::Adagrad};
@@ -179,17 +217,19 @@ bool measure(Stream& stream, const Case& c, double bandwidth, int repetitions) {
                             0});
     bodies.emplace_back([&, k] { ops.update_rows(stream, y, updates[k], {.kind = kKinds[k], .lr = 1e-6}); });
   }
-  // A reader follows each of them, so that none finds more of the tables in the cache than the others.
-  const std::array<std::function<void()>, 5> readers{
-      [&] { read_rows<32, 2>(stream, lookups); }, [&] { read_rows<64, 2>(stream, lookups); },
-      [&] { read_rows<128, 2>(stream, lookups); }, [&] { read_rows<32, 3>(stream, lookups); },
-      [&] { read_rows<64, 3>(stream, lookups); }};
-  for (size_t i = 0; i < readers.size(); ++i)
-    bodies.insert(bodies.begin() + static_cast<ptrdiff_t>(2 * i + 1), readers[i]);
+  const bool is_line = c.width == 16;
+  if (is_line) insert_references(bodies, stream, lookups, orders);
   const std::vector<double> seconds = median_seconds(stream.pool().size(), repetitions, bodies);
-  const double forward = seconds[0], sorting = seconds[2];
-  double reading = seconds[1];
-  for (size_t i = 1; i < readers.size(); ++i) reading = std::min(reading, seconds[2 * i + 1]);
+  const size_t apart = is_line ? 3 : 1;  // measurements from one operation to the next
+  const double forward = seconds[0], sorting = seconds[apart];
+  double reading = 0, changing = 0;
+  if (is_line) {
+    reading = seconds[1], changing = seconds[2];
+    for (size_t i = 4; i < seconds.size(); i += apart) {
+      reading = std::min(reading, seconds[i]);
+      changing = std::min(changing, seconds[i + 1]);
+    }
+  }
   double touched = 0, lines = 0;
   for (const LookupOrder& order : orders) {
     touched += static_cast<double>(*order.count.as<int64_t>());
@@ -200,31 +240,30 @@ bool measure(Stream& stream, const Case& c, double bandwidth, int repetitions) {
   const double row_bytes = static_cast<double>(c.width) * 4;
   const double bag_bytes = static_cast<double>(c.bags * kTables) * row_bytes;
   const double forward_bytes = all * (4 + row_bytes) + bag_bytes;
-  const int passes = (std::bit_width(static_cast<uint64_t>(c.rows - 1)) + 10) / 11;
-  const bool is_line = row_bytes == 64;
   const double limit = is_line ? all * 64 / reading : bandwidth;
+  const double update_limit = is_line ? touched * 2 * 64 / changing : bandwidth;
   std::cout << fmt::format("D {:>3} {:<7} pooling {:>2}: forward {:5.1f} GB/s {:3.0f} %", c.width,
                            c.zipf ? "zipf" : "uniform", c.pooling, forward_bytes / forward / 1e9,
                            100 * forward_bytes / forward / limit);
   double least = forward_bytes / forward / limit;
   if (is_line) {
     least = std::min(least, reading / forward);
-    std::cout << fmt::format(" of {:.1f} GB/s, {:.1f} million rows/s, rows {:.0f} %", limit / 1e9,
-                             1e-6 * all / forward, 100 * reading / forward);
+    std::cout << fmt::format(" of {:.1f} GB/s, {:.1f} million rows/s, rows {:.0f} % | changed {:.1f} GB/s",
+                             limit / 1e9, 1e-6 * all / forward, 100 * reading / forward, update_limit / 1e9);
   }
   for (size_t k = 0; k < std::size(kKinds); ++k) {
     const SparseKind kind = kKinds[k];
     const double state = kind == SparseKind::Sgd       ? 0
                          : kind == SparseKind::Adagrad ? touched * row_bytes
                                                        : lines * 64;
-    const double bytes = bag_bytes + all * 8 * (2 * passes + 2) + 2 * (touched * row_bytes + state);
-    const double both = seconds[2 * (2 + k)] + sorting;
-    least = std::min(least, bytes / both / limit);
+    const double bytes = bag_bytes + all * 24 + touched * 16 + 2 * (touched * row_bytes + state);
+    const double both = seconds[apart * (2 + k)] + sorting;
+    least = std::min(least, bytes / both / update_limit);
     std::cout << fmt::format(" | {} {:5.1f} GB/s {:3.0f} %",
                              kind == SparseKind::Sgd       ? "sgd"
                              : kind == SparseKind::Adagrad ? "adagrad"
                                                            : "rowwise",
-                             bytes / both / 1e9, 100 * bytes / both / limit);
+                             bytes / both / 1e9, 100 * bytes / both / update_limit);
     if (kind == SparseKind::Sgd)
       std::cout << fmt::format(" (sort {:.2f} of {:.2f} ms)", sorting * 1e3, both * 1e3);
   }
@@ -238,6 +277,7 @@ int main(int argc, char** argv) {
   ThreadPool pool(argc > 1 ? std::atoi(argv[1]) : 2);
   Stream stream(Stream::Mode::Inline, pool);
   const int repetitions = argc > 2 ? std::atoi(argv[2]) : 7;
+  const int64_t width = argc > 3 ? std::atoi(argv[3]) : 0;  // 0: all
   const double bandwidth = stream_bandwidth(stream, repetitions);
   std::cout << fmt::format("{} workers, {}: memory {:.1f} GB/s\n", pool.size(), cpu_ops().name,
                            bandwidth / 1e9);
@@ -246,6 +286,7 @@ int main(int argc, char** argv) {
                  Case{64, 1'000'000, 32768, 1, false}, Case{128, 500'000, 16384, 1, false},
                  Case{64, 1'000'000, 2048, 20, false}})
     for (const bool zipf : {false, true}) {
+      if (width != 0 && c.width != width) continue;
       c.zipf = zipf;
       enough = measure(stream, c, bandwidth, repetitions) && enough;
     }

@@ -1,4 +1,5 @@
 // Lookups in embedding tables, their order by row, and the update of touched rows against plain loops.
+#include <algorithm>
 #include <map>
 
 #include "unit/ops_support.h"
@@ -137,6 +138,36 @@ TEST(EmbeddingBags, SortedLookupsAreTheLookups) {
         ++s;
       }
     }
+  }
+}
+
+// Tables of many rows: buckets, keys of 32 and 64 bits, and one row that half of the lookups name.
+TEST(EmbeddingBags, ManyLookupsAreSortedByRowAndBag) {
+  struct Sizes {
+    int64_t rows, lookups;
+  };
+  for (const auto& [rows, n] :
+       {Sizes{4'000'000, 40'000}, Sizes{2'000'000'000, 6'000}, Sizes{2'000'000'000, 40'000}}) {
+    const Host ids(DType::I32, {n}), offsets(DType::I32, {n + 1});
+    const Host row(DType::I32, {n}), begin(DType::I32, {n + 1}), bag(DType::I32, {n});
+    const Host count(DType::I64, {1}), scratch(DType::I64, {2 * n});
+    const BagLookup lookup{{}, ids, offsets, {}, 0};
+    std::vector<std::pair<int32_t, int32_t>> expected, found;
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t id = i % 2 == 0 ? rows - 1 : i * 7'919'377 % rows;
+      lookup.ids.as<int32_t>()[i] = static_cast<int32_t>(id);
+      lookup.offsets.as<int32_t>()[i + 1] = static_cast<int32_t>(i + 1);
+      expected.emplace_back(static_cast<int32_t>(id), static_cast<int32_t>(i));
+    }
+    std::sort(expected.begin(), expected.end());
+    Machine machine(2);
+    const LookupOrder order{rows, row, begin, bag, {}, count, scratch};
+    cpu_ops().sort_lookups(machine.stream, {&order, 1}, {&lookup, 1});
+    const int32_t* starts = order.begin.as<int32_t>();
+    for (int64_t s = 0; s < *order.count.as<int64_t>(); ++s)
+      for (int64_t i = starts[s]; i < starts[s + 1]; ++i)
+        found.emplace_back(order.row.as<int32_t>()[s], order.bag.as<int32_t>()[i]);
+    EXPECT_EQ(found, expected) << rows << " rows, " << n << " lookups";
   }
 }
 

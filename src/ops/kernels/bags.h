@@ -2,7 +2,8 @@
 // and ids are spread over them, so both are limited by memory latency: rows are prefetched well ahead of
 // their use, into the second-level cache, which has two to four times as many buffers for outstanding misses
 // as the first level; on Zen 4 this more than doubles the rate of random lines (docs/benchmarks.md). The
-// processor hides the latency from there to the first level.
+// processor hides the latency from there to the first level. Lambdas that only prefetch are always_inline: GCC takes
+// a function that does nothing else for one without effects, and removes the calls that it does not inline.
 #pragma once
 
 #include "ops/kernels.h"
@@ -15,13 +16,14 @@ namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
 
 constexpr int64_t kLine = 64;        // bytes of a cache line
 constexpr int64_t kLinesAhead = 96;  // prefetched before they are read
-constexpr int64_t kRowsAhead = 4;    // at least
-constexpr int64_t kBagsAhead = 8;    // of the output
+constexpr int64_t kLinesAheadOfUpdate = 192;
+constexpr int64_t kRowsAhead = 4;  // at least
+constexpr int64_t kBagsAhead = 8;  // of the output
 
 template <class T>
-[[gnu::always_inline]] inline int64_t rows_ahead(int64_t width) {
+[[gnu::always_inline]] inline int64_t rows_ahead(int64_t width, int64_t lines_ahead) {
   const int64_t lines = (width * static_cast<int64_t>(sizeof(T)) + kLine - 1) / kLine;
-  const int64_t rows = kLinesAhead / lines;
+  const int64_t rows = lines_ahead / lines;
   return rows < kRowsAhead ? kRowsAhead : rows;
 }
 
@@ -83,9 +85,9 @@ template <class T>
 void embedding_bag(T* y, int64_t y_stride, const T* table, int64_t width, const int32_t* ids,
                    const int32_t* offsets, const float* weights, int64_t begin, int64_t end) {
   const int64_t last = offsets[end];
-  const int64_t distance = rows_ahead<T>(width);
+  const int64_t distance = rows_ahead<T>(width, kLinesAhead);
   with_vectors<T>(width, [=]<int Vectors>() {
-    const auto ahead = [=](int64_t i) {
+    const auto ahead = [=](int64_t i) __attribute__((always_inline)) {
       if (i + distance < last)
         prefetch_row(table + int64_t{ids[i + distance]} * width,
                      Vectors > 0 ? Vectors * Simd<T>::kLanes : width);
@@ -190,22 +192,22 @@ inline void update_loop(const RowTask<T>& task, const RowRule& rule, T* any_widt
   const int64_t width = Vectors > 0 ? Vectors * Simd<T>::kLanes : task.width;
   alignas(kLine) T fixed_width[Vectors > 0 ? Vectors * Simd<T>::kLanes : 1];
   T* const g = Vectors > 0 ? fixed_width : any_width;
-  const int64_t distance = rows_ahead<T>(rows_of_update<Action>() * width);
+  const int64_t distance = rows_ahead<T>(rows_of_update<Action>() * width, kLinesAheadOfUpdate);
   const int64_t last = task.begin[end];
   const auto updated = [&task](int64_t s) { return task.touched == nullptr || task.touched[s] != 0; };
-  const auto prefetch_gradient = [&](int64_t i) {
+  const auto prefetch_gradient = [&](int64_t i) __attribute__((always_inline)) {
     prefetch_row(task.dy + int64_t{task.bag[i]} * task.dy_stride, width);
   };
   // If some rows are left out, their gradients are prefetched with the rows, because a fixed number of
   // lookups ahead may contain none to read.
   const bool all = task.touched == nullptr;
-  const auto prefetch_all_of = [&](int64_t s) {
+  const auto prefetch_all_of = [&](int64_t s) __attribute__((always_inline)) {
     if (!updated(s)) return;
     prefetch_update<Action>(task, s, width);
     if (!all)
       for (int64_t i = task.begin[s]; i < task.begin[s + 1]; ++i) prefetch_gradient(i);
   };
-  const auto ahead = [&, distance, last](int64_t i) {
+  const auto ahead = [&, distance, last ](int64_t i) __attribute__((always_inline)) {
     if (all && i + distance < last) prefetch_gradient(i + distance);
   };
   for (int64_t s = begin; s < end && s < begin + distance; ++s) prefetch_all_of(s);
