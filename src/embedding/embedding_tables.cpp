@@ -290,8 +290,8 @@ EmbeddingTables::Memory EmbeddingTables::memory() const {
   std::vector<RowRecords> layouts;
   for (const TablePart& part : parts_)
     if (part.file() != nullptr) layouts.push_back(part.file()->layout());
-  memory.buffers = Disk::memory(layouts) + squares_.bytes() + (exchange_ ? exchange_->bytes() : 0) +
-                   (copies_ ? copies_->bytes() : 0);
+  memory.buffers = squares_.bytes() + (exchange_ ? exchange_->bytes() : 0) + (copies_ ? copies_->bytes() : 0);
+  (ops_.device != nullptr ? memory.host : memory.buffers) += Disk::memory(layouts);
   return memory;
 }
 
@@ -310,7 +310,8 @@ EmbeddingTables::Memory EmbeddingTables::memory(const Placement& placement, int 
         table.keyed && options.training};
     memory.add(bytes_of_part(whole, table.rows, options.storage));
   }
-  memory.buffers = Disk::memory(layouts_of(shapes, slots, options.storage));
+  (options.storage.on_device ? memory.host : memory.buffers) +=
+      Disk::memory(layouts_of(shapes, slots, options.storage));
   if (placement.ranks() == 1) return memory;
   memory.buffers += static_cast<size_t>(squares_room(placement, options).numbers) * size_of(options.dtype) +
                     VectorExchange::bytes(placement, rank, exchange_options(options));

@@ -47,11 +47,14 @@ RowMerger::RowMerger(std::span<const RowRecords> layouts)
 RowFile::Sizes RowFile::sizes_of(int64_t rows, const RowRecords& layout, int64_t waiting) {
   Sizes sizes{};
   sizes.home_pages = layout.pages(rows);
-  sizes.range_rows = std::max<int64_t>(layout.first_row(static_cast<int64_t>(kRange / PageFile::kPage)), 1);
+  const int64_t wanted = (waiting + layout.of_unit - 1) / layout.of_unit;
+  // Each range fills a unit in memory; fewer, larger ones where the log has only a few units for each.
+  constexpr int64_t kUnitsOfRange = 4, kLeast = 2;
+  const int64_t most_ranges = 1 + wanted / kUnitsOfRange;
+  sizes.range_rows = std::max({layout.first_row(static_cast<int64_t>(kRange / PageFile::kPage)),
+                               (rows + most_ranges - 1) / most_ranges, int64_t{1}});
   sizes.ranges = (rows + sizes.range_rows - 1) / sizes.range_rows;
-  // Each range fills a unit in memory; at least a few more can be merged.
-  constexpr int64_t kLeast = 2;
-  sizes.units = sizes.ranges + std::max(kLeast, (waiting + layout.of_unit - 1) / layout.of_unit);
+  sizes.units = sizes.ranges + std::max(kLeast, wanted);
   return sizes;
 }
 

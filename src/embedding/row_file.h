@@ -2,7 +2,7 @@
 //
 // A row that leaves memory is not written to its place, which would be a page read and a page written for one record. It
 // is appended to a log in the same file, 56 records of 68 bytes to a page, and an index in memory says where it is. The
-// rows of the table are cut into *ranges* of four MiB, each with units of the log of its own. When the log is nearly
+// rows of the table are cut into *ranges* of four MiB or more, each with units of the log of its own. When the log is nearly
 // full, the range with most units is *merged*: its records are sorted by place, and its part of the file is read,
 // changed and written in long runs, by a thread of its own. So the disk moves two pages for a few rows, and in
 // sequence, as in a log-structured merge tree of two levels (O'Neil et al., Acta Informatica 1996).
@@ -94,7 +94,7 @@ class RowFile {
   const Counts& counts() const { return counts_; }
 
  private:
-  static constexpr size_t kRange = size_t{4} << 20;  // bytes of the file
+  static constexpr size_t kRange = size_t{4} << 20;  // the least bytes of a range
 
   struct Sizes {
     int64_t home_pages, range_rows, ranges, units;
