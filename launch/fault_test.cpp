@@ -114,14 +114,29 @@ void change(const Tensor& values, bool flip) {
   std::memcpy(at, &bits, sizeof(bits));
 }
 
+void change(const Tensor& values, bool flip) {
+  if (values.dtype == DType::F64) return change<double, uint64_t>(values, flip);
+  change<float, uint32_t>(values, flip);
+}
+
+// In its middle row.
+void change_stored(const NamedTensor& tensor, bool flip) {
+  const Buffer memory(tensor.row_bytes());
+  const int64_t row = tensor.spec.local.extent[0] / 2;
+  tensor.stored->read(row, 1, memory.data());
+  const auto elements = static_cast<int64_t>(memory.bytes() / size_of(tensor.data.dtype));
+  change(memory.tensor(tensor.data.dtype, {elements}), flip);
+  tensor.stored->write(row, 1, memory.data());
+}
+
 void change_state(const Spec& spec, Savable& state) {
   const bool weight = spec.kind != "nan-moment";
   for (const NamedTensor& tensor : state.held_tensors()) {
     const std::string& name = tensor.spec.name;
     if (is_weight(name) != weight || tensor.data.elements() == 0) continue;
     if (name.find(spec.tensor, name.find('/')) == std::string::npos) continue;
-    if (tensor.data.dtype == DType::F64) return change<double, uint64_t>(tensor.data, spec.kind == "flip");
-    return change<float, uint32_t>(tensor.data, spec.kind == "flip");
+    if (tensor.stored != nullptr) return change_stored(tensor, spec.kind == "flip");
+    return change(tensor.data, spec.kind == "flip");
   }
   bad_input("{}: rank {} holds no such tensor", kVariable, spec.rank);
 }

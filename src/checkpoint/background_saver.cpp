@@ -9,6 +9,7 @@
 #include <cstring>
 #include <exception>
 #include <map>
+#include <utility>
 
 #include "checkpoint/collective.h"
 #include "core/host_thread.h"
@@ -104,7 +105,10 @@ std::string BackgroundSaver::make_room(FunctionRef<size_t()> measure) {
 std::vector<NamedTensor> BackgroundSaver::copy(std::vector<NamedTensor> boxes) {
   std::byte* to = memory_.data();
   for (NamedTensor& box : boxes) {
-    std::memcpy(to, box.data.data, box.data.bytes());
+    if (StoredRows* const stored = std::exchange(box.stored, nullptr))
+      stored->read(0, box.spec.local.extent[0], to);
+    else
+      std::memcpy(to, box.data.data, box.data.bytes());
     box.data.data = to;
     to += room_of(box);
   }

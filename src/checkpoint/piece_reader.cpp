@@ -86,7 +86,7 @@ class PieceReader {
     const Rect& box = read_.piece->rect;
     if (read_.parts.size() != 1 || read_.parts.front().second != box) return nullptr;
     const NamedTensor& wanted = *read_.parts.front().first;
-    if (wanted.data.dtype != dtype_) return nullptr;
+    if (wanted.data.dtype != dtype_ || wanted.stored != nullptr) return nullptr;
     for (int dim = 1; dim < box.extent.rank(); ++dim)
       if (box.extent[dim] != wanted.spec.local.extent[dim]) return nullptr;
     return static_cast<std::byte*>(wanted.data.data) + flat_index(wanted.spec.local, box.offset) * size_;
@@ -111,7 +111,21 @@ class PieceReader {
       convert_floats(converted_.data(), to, from, dtype_, rect.elements());
       from = converted_.data();
     }
+    if (wanted.stored != nullptr) return store(wanted, from, rect, part);
     copy_rect(wanted.data.data, wanted.spec.local, from, rect, part, size_of(to));
+  }
+
+  // The rows in which `part` lies are read first if it is not all of them.
+  void store(const NamedTensor& wanted, const std::byte* from, const Rect& rect, const Rect& part) {
+    Rect rows = wanted.spec.local;
+    const int64_t first = part.offset[0] - rows.offset[0];
+    rows.offset[0] = part.offset[0];
+    rows.extent[0] = part.extent[0];
+    const size_t bytes = wanted.row_bytes() * static_cast<size_t>(part.extent[0]);
+    if (rows_.bytes() < bytes) rows_ = Buffer(bytes);
+    if (part != rows) wanted.stored->read(first, part.extent[0], rows_.data());
+    copy_rect(rows_.data(), rows, from, rect, part, size_of(wanted.data.dtype));
+    wanted.stored->write(first, part.extent[0], rows_.data());
   }
 
   const File& file_;
@@ -122,6 +136,7 @@ class PieceReader {
   int64_t of_block_;  // elements per block
   Buffer block_;
   Buffer converted_;
+  Buffer rows_;  // of a box whose rows are stored
 };
 
 }  // namespace

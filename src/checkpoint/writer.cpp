@@ -77,15 +77,25 @@ void append_finite(ShardFile& file, size_t index, const NamedTensor& box, int64_
   const auto* data = static_cast<const std::byte*>(box.data.data);
   const size_t bytes = box.data.bytes();
   const size_t size = size_of(box.data.dtype);
-  for (size_t at = 0; at < bytes; at += kCrcBlock) {
-    const size_t part = std::min(static_cast<size_t>(kCrcBlock), bytes - at);
-    if (const auto bad = first_not_finite(data + at, box.data.dtype, static_cast<int64_t>(part / size)))
+  const size_t row_bytes = box.row_bytes();
+  const size_t rows = std::max<size_t>(kCrcBlock / row_bytes, 1);
+  const size_t most = box.stored == nullptr ? static_cast<size_t>(kCrcBlock) : rows * row_bytes;
+  const Buffer copy(box.stored == nullptr ? 0 : most);
+  for (size_t at = 0; at < bytes; at += most) {
+    const size_t part = std::min(most, bytes - at);
+    const std::byte* from = data + at;
+    if (box.stored != nullptr) {
+      box.stored->read(static_cast<int64_t>(at / row_bytes), static_cast<int64_t>(part / row_bytes),
+                       copy.data());
+      from = copy.data();
+    }
+    if (const auto bad = first_not_finite(from, box.data.dtype, static_cast<int64_t>(part / size)))
       fail(
           "after step {}, element {} of tensor {}, box {}, is {}; a state that is not finite cannot be "
           "trained on, and is not saved",
           step, static_cast<int64_t>(at / size) + bad->index, box.spec.name, to_string(box.spec.local),
           bad->what);
-    file.append(index, data + at, part);
+    file.append(index, from, part);
   }
 }
 

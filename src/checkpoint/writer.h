@@ -6,6 +6,7 @@
 #include <span>
 
 #include "checkpoint/new_checkpoint.h"
+#include "checkpoint/stored_rows.h"
 #include "comm/communicator.h"
 #include "mesh/shard_spec.h"
 
@@ -17,7 +18,12 @@ namespace trifold {
 struct NamedTensor {
   ShardSpec spec;
   Tensor data;
-  bool on_host = false;  // also where operations have a device
+  bool on_host = false;          // also where operations have a device
+  StoredRows* stored = nullptr;  // has the elements instead: `data` is only their type and shape
+  // Of an index of the first dim of the box.
+  size_t row_bytes() const {
+    return data.bytes() / static_cast<size_t>(spec.local.extent.rank() == 0 ? 1 : spec.local.extent[0]);
+  }
 };
 
 // Collective over `world`. Writes the checkpoint <root>/step_<ten digits> and returns its path.

@@ -48,6 +48,15 @@ std::vector<int64_t> rows_in_memory(const std::vector<PartShape>& shapes, const 
   return rows;
 }
 
+// Of shards that are in files.
+std::vector<RowRecords> layouts_of(const std::vector<PartShape>& shapes, const std::vector<int64_t>& slots,
+                                   const TableStorage& storage) {
+  std::vector<RowRecords> layouts;
+  for (size_t i = 0; storage.in_files() && i < shapes.size(); ++i)
+    if (slots[i] < shapes[i].rows) layouts.emplace_back(shapes[i].value_bytes + shapes[i].state_bytes);
+  return layouts;
+}
+
 // Scales the vectors of averaged bags in place.
 void scale_means(const OpTable& ops, Stream& stream, std::vector<ColumnCopy>& mean, const LookupBatch& batch,
                  Tensor features) {
@@ -72,6 +81,8 @@ EmbeddingTables::EmbeddingTables(const Placement& placement, Communicator& comm,
   const bool alone = placement.ranks() == 1;
   const std::vector<PartShape> shapes = shapes_of(placement, comm.rank(), options);
   const std::vector<int64_t> slots = rows_in_memory(shapes, options_.storage);
+  if (const std::vector<RowRecords> layouts = layouts_of(shapes, slots, options_.storage); !layouts.empty())
+    disk_ = std::make_unique<Disk>(layouts);
   for (size_t i = 0; i < mine.size(); ++i)
     add_part(mine[i].table, mine[i].rect, mine[i].rect.offset[1] == 0, slots[i], shapes[i].batch_ids);
   shards_ = parts_.size();
@@ -119,12 +130,27 @@ void EmbeddingTables::add_part(int table, const Rect& rect, bool names_rows, int
                                int64_t batch_ids) {
   parts_.emplace_back(ops_, placement_.tables()[static_cast<size_t>(table)], rect, names_rows,
                       TablePart::Options{options_.dtype, options_.optimizer, options_.training, options_.seed,
-                                         options_.init_range, options_.storage, slots, batch_ids},
+                                         options_.init_range, options_.storage, slots, batch_ids,
+                                         disk_ ? &disk_->both : nullptr},
                       compute_);
 }
 
 void EmbeddingTables::bring_in(LookupBatch& batch, bool changes, Stream& stream) {
-  for (size_t i = 0; i < shards_; ++i) parts_[i].bring_in(batch.cached[i], changes, stream);
+  for (size_t i = 0; i < shards_; ++i) parts_[i].begin_bring_in(batch.cached[i], changes, stream);
+  if (disk_) disk_->queue.finish();  // rows may have left for where others are read
+  for (size_t i = 0; i < shards_; ++i) parts_[i].start_reads();
+  if (disk_) disk_->queue.finish();
+  for (size_t i = 0; i < shards_; ++i) parts_[i].end_bring_in(batch.cached[i], changes, stream);
+}
+
+int64_t EmbeddingTables::Disk::most_pages(std::span<const RowRecords> layouts) {
+  int64_t pages = 1;
+  for (const RowRecords& layout : layouts) pages = std::max({pages, layout.most_pages(), layout.unit_pages});
+  return pages;
+}
+
+size_t EmbeddingTables::Disk::memory(std::span<const RowRecords> layouts) {
+  return layouts.empty() ? 0 : PageQueue::memory(most_pages(layouts)) + RowMerger::memory(layouts);
 }
 
 void EmbeddingTables::begin_rows(int table, std::span<const int32_t> rows) {
@@ -261,7 +287,11 @@ void EmbeddingTables::Memory::operator+=(const Memory& more) {
 EmbeddingTables::Memory EmbeddingTables::memory() const {
   Memory memory;
   for (const TablePart& part : parts_) memory.add(part.bytes());
+  std::vector<RowRecords> layouts;
+  for (const TablePart& part : parts_)
+    if (part.file() != nullptr) layouts.push_back(part.file()->layout());
   memory.buffers = squares_.bytes() + (exchange_ ? exchange_->bytes() : 0) + (copies_ ? copies_->bytes() : 0);
+  (ops_.device != nullptr ? memory.host : memory.buffers) += Disk::memory(layouts);
   return memory;
 }
 
@@ -280,9 +310,11 @@ EmbeddingTables::Memory EmbeddingTables::memory(const Placement& placement, int 
         table.keyed && options.training};
     memory.add(bytes_of_part(whole, table.rows, options.storage));
   }
+  (options.storage.on_device ? memory.host : memory.buffers) +=
+      Disk::memory(layouts_of(shapes, slots, options.storage));
   if (placement.ranks() == 1) return memory;
-  memory.buffers = static_cast<size_t>(squares_room(placement, options).numbers) * size_of(options.dtype) +
-                   VectorExchange::bytes(placement, rank, exchange_options(options));
+  memory.buffers += static_cast<size_t>(squares_room(placement, options).numbers) * size_of(options.dtype) +
+                    VectorExchange::bytes(placement, rank, exchange_options(options));
   if (options.training) memory.buffers += TableCopies::bytes(placement, options.dtype);
   return memory;
 }

@@ -21,7 +21,9 @@
 // the ranks.
 #pragma once
 
+#include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "embedding/id_exchange.h"
@@ -132,6 +134,16 @@ class EmbeddingTables {
   Options options_;
   Stream& compute_;
   Stream& comm_stream_;
+  // Of parts in files.
+  struct Disk {
+    explicit Disk(std::span<const RowRecords> layouts) : queue(most_pages(layouts)), merger(layouts) {}
+    static size_t memory(std::span<const RowRecords> layouts);
+    static int64_t most_pages(std::span<const RowRecords> layouts);
+    PageQueue queue;
+    RowMerger merger;
+    RowDisk both{queue, merger};
+  };
+  std::unique_ptr<Disk> disk_;
   std::vector<TablePart> parts_;  // in the order of LookupBatch
   size_t shards_ = 0;             // parts that are shards; the rest are copies
   std::vector<RowUpdate> updates_;

@@ -9,27 +9,20 @@ namespace trifold {
 
 namespace {
 
-constexpr uint64_t kEmpty = ~uint64_t{0};
-constexpr size_t kAhead = 16;          // entries of the index that are prefetched
-constexpr int64_t kSettled = 1 << 14;  // rows written between two releases of memory
-
-// Entries of the index: two thirds of them are in use when all slots are.
-size_t index_entries(int64_t slots) { return static_cast<size_t>(slots + slots / 2 + 1); }
-
-int32_t row_of(uint64_t entry) { return static_cast<int32_t>(entry >> 32); }
-int32_t slot_in(uint64_t entry) { return static_cast<int32_t>(static_cast<uint32_t>(entry)); }
+constexpr size_t kAhead = 16;  // ids whose entries of the index are prefetched
 
 }  // namespace
 
 RowCache::RowCache(const OpTable& ops, const RowStore& store, std::vector<RowArray> arrays, DType dtype,
-                   int64_t rows, int64_t slots, int64_t batch_rows, InitialRow initial)
+                   int64_t rows, int64_t slots, int64_t batch_rows, InitialRow initial, const RowDisk* disk)
     : store_(store),
       arrays_(std::move(arrays)),
+      disk_(disk),
       rows_(rows),
       slots_(slots),
       batch_rows_(batch_rows),
       initial_(std::move(initial)),
-      index_(index_entries(slots), kEmpty),
+      index_(slots),
       row_of_slot_(static_cast<size_t>(slots), -1),
       last_batch_(static_cast<size_t>(slots), -2),
       uses_(static_cast<size_t>(slots), 0),
@@ -37,51 +30,19 @@ RowCache::RowCache(const OpTable& ops, const RowStore& store, std::vector<RowArr
       number_(static_cast<size_t>(slots), -1),
       written_(static_cast<size_t>(rows + 63) / 64, 0) {
   check(slots >= std::min(rows, 2 * batch_rows), "{} slots for batches of {} rows", slots, batch_rows);
+  check((store.file() != nullptr) == (disk != nullptr), "rows of a file need a queue");
   missing_.reserve(static_cast<size_t>(batch_rows));
   moves_.reserve(static_cast<size_t>(batch_rows));
+  reads_.reserve(disk == nullptr ? 0 : static_cast<size_t>(batch_rows));
   if (ops.device != nullptr) transfer_.emplace(ops, store, arrays_, dtype, rows, slots, batch_rows);
+  for (size_t a = 0; disk != nullptr && a < arrays_.size(); ++a) planes_.emplace_back(*this, a);
 }
 
 size_t RowCache::bookkeeping_bytes(int64_t rows, int64_t slots, int64_t batch_rows) {
   const size_t of_slot = 3 * sizeof(int32_t) + 2 * sizeof(uint8_t);
-  return index_entries(slots) * sizeof(uint64_t) + static_cast<size_t>(slots) * of_slot +
+  return RowIndex::bytes(slots) + static_cast<size_t>(slots) * of_slot +
          static_cast<size_t>(rows + 63) / 64 * sizeof(uint64_t) +
-         static_cast<size_t>(batch_rows) * (sizeof(int32_t) + sizeof(RowMove));
-}
-
-// Multiplicative hashing (Knuth, vol. 3, 6.4), scaled to the entries.
-size_t RowCache::home_of(int32_t row) const {
-  constexpr uint32_t kGolden = 2654435769U;
-  const uint64_t hash = static_cast<uint32_t>(row) * kGolden;
-  return static_cast<size_t>(static_cast<uint32_t>(hash) * static_cast<uint64_t>(index_.size()) >> 32);
-}
-
-int64_t RowCache::find(int32_t row) const {
-  for (size_t at = home_of(row); index_[at] != kEmpty; at = at + 1 == index_.size() ? 0 : at + 1)
-    if (row_of(index_[at]) == row) return slot_in(index_[at]);
-  return kNone;
-}
-
-void RowCache::insert(int32_t row, int32_t slot) {
-  size_t at = home_of(row);
-  while (index_[at] != kEmpty) at = at + 1 == index_.size() ? 0 : at + 1;
-  index_[at] = static_cast<uint64_t>(static_cast<uint32_t>(row)) << 32 | static_cast<uint32_t>(slot);
-}
-
-// Entries behind the gap that may be there move up (Knuth's algorithm R), so that no mark of deletion is needed.
-void RowCache::erase(int32_t row) {
-  const size_t size = index_.size();
-  size_t gap = home_of(row);
-  while (row_of(index_[gap]) != row) gap = gap + 1 == size ? 0 : gap + 1;
-  for (size_t at = gap + 1 == size ? 0 : gap + 1; index_[at] != kEmpty; at = at + 1 == size ? 0 : at + 1) {
-    const size_t home = home_of(row_of(index_[at]));
-    const size_t from_home = at >= home ? at - home : at + size - home;
-    const size_t from_gap = at >= gap ? at - gap : at + size - gap;
-    if (from_home < from_gap) continue;
-    index_[gap] = index_[at];
-    gap = at;
-  }
-  index_[gap] = kEmpty;
+         static_cast<size_t>(batch_rows) * (sizeof(int32_t) + sizeof(RowMove) + sizeof(Read));
 }
 
 // A slot whose row is none of the last two batches; the row is still in the index.
@@ -96,14 +57,15 @@ int32_t RowCache::free_slot() {
   }
 }
 
-void RowCache::bring_in(std::span<int32_t> ids, bool changes, Numbered* numbered, Stream& stream) {
+void RowCache::begin_bring_in(std::span<int32_t> ids, bool changes, Stream& stream) {
   ++batch_;
   missing_.clear();
   moves_.clear();
+  reads_.clear();
   for (size_t i = 0; i < ids.size(); ++i) {
-    if (i + kAhead < ids.size()) __builtin_prefetch(&index_[home_of(ids[i + kAhead])]);
-    const int64_t slot = find(ids[i]);
-    if (slot == kNone) {
+    if (i + kAhead < ids.size()) index_.prefetch(ids[i + kAhead]);
+    const int64_t slot = index_.find(ids[i]);
+    if (slot == RowIndex::kNone) {
       missing_.push_back(ids[i]);
       ids[i] = ~ids[i];  // below 0 until its row has a slot
       continue;
@@ -117,14 +79,99 @@ void RowCache::bring_in(std::span<int32_t> ids, bool changes, Numbered* numbered
     ++counts_.wanted;
     ++counts_.found;
   }
-  if (!missing_.empty()) {
-    plan_moves(changes);
-    announce();
-    carry_out(stream);
+  plan_moves(changes);
+  if (disk_ != nullptr) let_leave(stream);
+}
+
+void RowCache::plan_moves(bool changes) {
+  for (const int32_t row : missing_) {
+    if (index_.find(row) != RowIndex::kNone) continue;  // listed twice
+    ++counts_.wanted;
+    RowMove move{free_slot(), row, -1};
+    const auto slot = static_cast<size_t>(move.slot);
+    if (row_of_slot_[slot] >= 0) {
+      index_.erase(row_of_slot_[slot]);
+      if (changed_[slot] != 0) move.victim = row_of_slot_[slot];
+    }
+    row_of_slot_[slot] = row;
+    last_batch_[slot] = batch_;
+    uses_[slot] = 0;
+    changed_[slot] = static_cast<uint8_t>(changes);
+    index_.assign(row, move.slot);
+    moves_.push_back(move);
+  }
+}
+
+// Victims, to the file.
+void RowCache::let_leave(Stream& stream) {
+  if (transfer_) transfer_->fetch_victims(moves_, stream);
+  int64_t at = 0;
+  for (const RowMove& move : moves_) {
+    if (move.victim < 0) continue;
+    std::byte* const record = store_.file()->put(move.victim, disk_->queue, disk_->merger);
+    for (size_t a = 0; a < arrays_.size(); ++a)
+      std::memcpy(record + arrays_[a].begin,
+                  transfer_ ? transfer_->staged(a, at) : arrays_[a].slot(move.slot), arrays_[a].row_bytes);
+    set_written(move.victim);
+    ++at;
+  }
+}
+
+// Where an array of the row that a move brings goes first.
+std::byte* RowCache::destination(size_t array, int64_t move) const {
+  return transfer_ ? transfer_->staged(array, move)
+                   : arrays_[array].slot(moves_[static_cast<size_t>(move)].slot);
+}
+
+void RowCache::enter(int64_t move, const std::byte* record) const {
+  for (size_t a = 0; a < arrays_.size(); ++a)
+    std::memcpy(destination(a, move), record + arrays_[a].begin, arrays_[a].row_bytes);
+}
+
+// Rows of the same page are read together.
+void RowCache::start_reads() {
+  if (disk_ == nullptr) return;
+  const RowFile& file = *store_.file();
+  for (int64_t m = 0; m < std::ssize(moves_); ++m) {
+    const int32_t row = moves_[static_cast<size_t>(m)].row;
+    if (!is_written(row)) {
+      begin_row(arrays_, row, initial_, [&](const RowArray& array) {
+        return destination(static_cast<size_t>(&array - arrays_.data()), m);
+      });
+      continue;
+    }
+    const RowFile::Place place = file.find(row);
+    if (place.here != nullptr)
+      enter(m, place.here);
+    else
+      reads_.push_back(
+          {place.page, place.pages, static_cast<uint32_t>(place.offset), static_cast<int32_t>(m)});
+  }
+  std::sort(reads_.begin(), reads_.end(), [](const Read& a, const Read& b) {
+    return a.page != b.page ? a.page < b.page : a.pages > b.pages;
+  });
+  for (size_t i = 0; i < reads_.size(); ++i)
+    if (i == 0 || reads_[i].page != reads_[i - 1].page)
+      disk_->queue.read(file.pages(), reads_[i].page, reads_[i].pages, *this, static_cast<int64_t>(i));
+}
+
+void RowCache::take(int64_t tag, const std::byte* pages) {
+  for (auto i = static_cast<size_t>(tag);
+       i < reads_.size() && reads_[i].page == reads_[static_cast<size_t>(tag)].page; ++i)
+    enter(reads_[i].move, pages + reads_[i].offset);
+}
+
+void RowCache::end_bring_in(std::span<int32_t> ids, Numbered* numbered, Stream& stream) {
+  if (!moves_.empty()) {
+    if (store_.is_shared())
+      move_shared(false, stream);
+    else if (transfer_)
+      transfer_->send_rows(moves_, stream);
     for (int32_t& id : ids)
-      if (id < 0) id = static_cast<int32_t>(find(~id));
+      if (id < 0) id = static_cast<int32_t>(index_.find(~id));
   }
   if (numbered != nullptr) number(ids, *numbered);
+  if (disk_ != nullptr) store_.file()->tidy(disk_->merger);
 }
 
 void RowCache::number(std::span<const int32_t> slots, Numbered& numbered) {
@@ -147,61 +194,13 @@ void RowCache::number(std::span<const int32_t> slots, Numbered& numbered) {
   for (const int32_t slot : distinct) number_[static_cast<size_t>(slot)] = -1;
 }
 
-void RowCache::plan_moves(bool changes) {
-  for (const int32_t row : missing_) {
-    if (find(row) != kNone) continue;  // listed twice
-    ++counts_.wanted;
-    RowMove move{free_slot(), row, -1};
-    const auto slot = static_cast<size_t>(move.slot);
-    if (row_of_slot_[slot] >= 0) {
-      erase(row_of_slot_[slot]);
-      if (changed_[slot] != 0) move.victim = row_of_slot_[slot];
-    }
-    row_of_slot_[slot] = row;
-    last_batch_[slot] = batch_;
-    uses_[slot] = 0;
-    changed_[slot] = static_cast<uint8_t>(changes);
-    insert(row, move.slot);
-    moves_.push_back(move);
-  }
-}
-
-// Starts all reads: of rows, and of the pages into which rows are written.
-void RowCache::announce() const {
-  const auto expect = [&](int64_t row) {
-    for (const RowArray& array : arrays_) {
-      const size_t begin = array.place_of(row);
-      store_.expect(begin, begin + array.row_bytes);
-    }
-  };
-  for (const RowMove& move : moves_) {
-    if (is_written(move.row)) expect(move.row);
-    if (move.victim >= 0 && is_written(move.victim)) expect(move.victim);
-  }
-}
-
-void RowCache::carry_out(Stream& stream, bool anew) {
-  if (transfer_)
-    transfer_->carry_out(
-        moves_, [this, anew](int64_t row) { return !anew && is_written(row); }, initial_, stream);
-  else
-    move_on_host(anew);
+// `anew`: rows do not come from the store, but begin.
+void RowCache::move_shared(bool anew, Stream& stream) {
+  transfer_->carry_out(
+      moves_, [this, anew](int64_t row) { return !anew && is_written(row); }, initial_, stream);
   for (const RowMove& move : moves_) {
     if (move.victim >= 0) set_written(move.victim);
-    if (store_.is_shared()) set_written(move.row);
-  }
-}
-
-void RowCache::move_on_host(bool anew) const {
-  for (const RowMove& move : moves_) {
-    const bool stored = !anew && is_written(move.row);
-    for (const RowArray& array : arrays_) {
-      std::byte* slot = array.slot(move.slot);
-      if (move.victim >= 0) store_.write(slot, array.place_of(move.victim), array.row_bytes);
-      if (stored) store_.read(slot, array.place_of(move.row), array.row_bytes);
-    }
-    if (!stored)
-      begin_row(arrays_, move.row, initial_, [&](const RowArray& array) { return array.slot(move.slot); });
+    set_written(move.row);
   }
 }
 
@@ -210,26 +209,47 @@ void RowCache::move_on_host(bool anew) const {
 void RowCache::begin_anew(std::span<const int32_t> rows, Stream& stream) {
   moves_.clear();
   for (const int32_t row : rows) {
-    const int64_t slot = find(row);
-    if (slot != kNone) {
+    const int64_t slot = index_.find(row);
+    if (slot != RowIndex::kNone) {
       changed_[static_cast<size_t>(slot)] = 1;
       moves_.push_back({static_cast<int32_t>(slot), row, -1});
     } else if (is_written(row)) {
-      begin_row(arrays_, row, initial_,
-                [&](const RowArray& array) { return store_.data() + array.place_of(row); });
+      begin_stored(row);
     }
   }
-  carry_out(stream, true);
+  if (disk_ != nullptr) disk_->queue.finish();
+  if (store_.is_shared()) {
+    move_shared(true, stream);
+  } else {
+    for (int64_t m = 0; m < std::ssize(moves_); ++m)
+      begin_row(arrays_, moves_[static_cast<size_t>(m)].row, initial_, [&](const RowArray& array) {
+        return destination(static_cast<size_t>(&array - arrays_.data()), m);
+      });
+    if (transfer_) transfer_->send_rows(moves_, stream);
+  }
   // The next moves use the same staging area, on another stream.
   if (transfer_) stream.synchronize();
+  moves_.clear();
+}
+
+void RowCache::begin_stored(int32_t row) {
+  std::byte* const record = disk_ == nullptr ? nullptr : store_.file()->put(row, disk_->queue, disk_->merger);
+  begin_row(arrays_, row, initial_, [&](const RowArray& array) {
+    return disk_ == nullptr ? store_.data() + array.place_of(row) : record + array.begin;
+  });
 }
 
 // Of slots on a device.
 void RowCache::write_changed(Stream& stream) {
   const auto flush = [&] {
-    transfer_->carry_out(
-        moves_, [](int64_t) { return true; }, initial_, stream);
-    stream.synchronize();
+    if (disk_ != nullptr) {
+      let_leave(stream);
+      disk_->queue.finish();
+    } else {
+      transfer_->carry_out(
+          moves_, [](int64_t) { return true; }, initial_, stream);
+      stream.synchronize();
+    }
     for (const RowMove& move : moves_) set_written(move.victim);
     moves_.clear();
   };
@@ -243,40 +263,82 @@ void RowCache::write_changed(Stream& stream) {
   flush();
 }
 
-// In the order of the file, which is written once from begin to end: slots are in no order.
-void RowCache::settle_rows(int64_t begin, int64_t end) const {
-  for (int64_t row = begin; row < end; ++row) {
-    const int64_t slot = transfer_ ? kNone : find(static_cast<int32_t>(row));
-    const bool changed = slot != kNone && changed_[static_cast<size_t>(slot)] != 0;
-    if (!changed && is_written(row)) continue;
-    for (const RowArray& array : arrays_) {
-      std::byte* to = store_.data() + array.place_of(row);
-      if (changed) std::memcpy(to, array.slot(slot), array.row_bytes);
-    }
-    if (!changed) initial_(row, store_.data() + arrays_.front().place_of(row));
-  }
-  for (const RowArray& array : arrays_) store_.release(array.place_of(begin), array.place_of(end));
-}
-
 // Slots keep their marks of change: the next batch, which is fetched already, will change its rows.
 void RowCache::settle(Stream& stream) {
   if (transfer_) write_changed(stream);
-  const int64_t pieces = (rows_ + kSettled - 1) / kSettled;
-  stream.pool().parallel_for(pieces, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t piece = begin; piece < end; ++piece)
-      settle_rows(piece * kSettled, std::min(rows_, (piece + 1) * kSettled));
+  if (disk_ != nullptr)
+    store_.file()->settle(disk_->queue, disk_->merger);
+  else
+    settle_shared(stream);
+}
+
+// Rows that were never used get their first values.
+void RowCache::settle_shared(Stream& stream) {
+  constexpr int64_t kGrain = 1 << 14;
+  stream.pool().parallel_for(rows_, kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row)
+      if (!is_written(row)) initial_(row, store_.data() + arrays_.front().place_of(row));
   });
   std::fill(written_.begin(), written_.end(), ~uint64_t{0});
 }
 
 void RowCache::reload() {
-  std::fill(written_.begin(), written_.end(), ~uint64_t{0});
-  std::fill(index_.begin(), index_.end(), kEmpty);
+  // Planes write into slots on the host, too.
+  if (disk_ != nullptr && !transfer_) return;
+  if (disk_ == nullptr) std::fill(written_.begin(), written_.end(), ~uint64_t{0});
+  index_.clear();
   std::fill(row_of_slot_.begin(), row_of_slot_.end(), -1);
   std::fill(last_batch_.begin(), last_batch_.end(), batch_ - 2);
   std::fill(uses_.begin(), uses_.end(), 0);
   std::fill(changed_.begin(), changed_.end(), 0);
   filled_ = hand_ = 0;
+}
+
+bool RowCache::none_written(int64_t first, int64_t count) const {
+  for (int64_t row = first; row < first + count; ++row)
+    if (is_written(row)) return false;
+  return true;
+}
+
+// A row on the host that was changed is in its slot, one that was never written is nowhere.
+void RowCache::Plane::read(int64_t first, int64_t count, std::byte* to) {
+  const RowCache& cache = *cache_;
+  const RowArray& array = cache.arrays_[array_];
+  const auto see = [&](int64_t row, const std::byte* record) {
+    std::byte* const out = to + static_cast<size_t>(row - first) * array.row_bytes;
+    const int64_t slot = cache.transfer_ ? RowIndex::kNone : cache.index_.find(static_cast<int32_t>(row));
+    if (slot != RowIndex::kNone && cache.changed_[static_cast<size_t>(slot)] != 0)
+      std::memcpy(out, array.slot(slot), array.row_bytes);
+    else if (cache.is_written(row))
+      std::memcpy(out, record + array.begin, array.row_bytes);
+    else if (array_ == 0)
+      cache.initial_(row, out);
+    else
+      std::memset(out, 0, array.row_bytes);
+  };
+  RowFile& file = *cache.store_.file();
+  for (int64_t done = 0; done < count;)
+    done += file.visit(first + done, count - done, !cache.none_written(first + done, count - done), false,
+                       cache.disk_->merger, see);
+}
+
+// All arrays of a row that was never written get their first values.
+void RowCache::Plane::write(int64_t first, int64_t count, const std::byte* from) {
+  RowCache& cache = *cache_;
+  const RowArray& array = cache.arrays_[array_];
+  RowFile& file = *cache.store_.file();
+  file.settle(cache.disk_->queue, cache.disk_->merger);
+  const auto see = [&](int64_t row, std::byte* record) {
+    const std::byte* const in = from + static_cast<size_t>(row - first) * array.row_bytes;
+    if (!cache.is_written(row) && array_ != 0) cache.initial_(row, record + cache.arrays_.front().begin);
+    cache.set_written(row);
+    std::memcpy(record + array.begin, in, array.row_bytes);
+    const int64_t slot = cache.transfer_ ? RowIndex::kNone : cache.index_.find(static_cast<int32_t>(row));
+    if (slot != RowIndex::kNone) std::memcpy(array.slot(slot), in, array.row_bytes);
+  };
+  for (int64_t done = 0; done < count;)
+    done += file.visit(first + done, count - done, !cache.none_written(first + done, count - done), true,
+                       cache.disk_->merger, see);
 }
 
 }  // namespace trifold

@@ -2,16 +2,17 @@
 //
 // A table that is larger than memory is kept in a file, and one that is larger than a device's memory in that of the
 // host or in a file. As many of its rows as there are *slots* are where operations read them, with their optimizer's
-// state, as arrays [slots, ...] that operations take for the table. Before a batch is used, `bring_in` finds a slot for
-// each of its rows and replaces the rows in the batch's list of ids by slots. Batches are fetched one step ahead, so
-// rows are moved while the previous step computes: all reads of a batch from a file are announced to the system first,
-// and so are in flight together; on a device all moves are copies on the fetching stream.
+// state, as arrays [slots, ...] that operations take for the table. Before a batch is used, `begin_bring_in` finds a
+// slot for each of its rows, and `end_bring_in` replaces the rows in the batch's list of ids by slots. Batches are
+// fetched one step ahead, so rows are moved while the previous step computes: the reads of all tables that a batch needs
+// from files are in flight together; on a device all moves are copies on the fetching stream.
 //
 // A row that a batch needs may still be changed by the batch before it, whose step is in progress. So rows of the
 // last two batches stay where they are, and the slots must suffice for two batches. Of the others, one that was
 // seldom used makes room: a hand goes around the slots, passes over each as often as it was used lately (at most
 // kMostUses), and takes the first that has no use left ("clock" with counters, an approximation of least frequently
-// used). A row that was only looked at once goes first, so that rare rows do not displace frequent ones.
+// used). A row that was only looked at once goes first, so that rare rows do not displace frequent ones. A row that did
+// not change leaves without a write.
 //
 // Rows have their initial value until they are first written; until then they need not be in the store, and between two
 // steps they may be initialised again. Values never depend on which rows are in memory.
@@ -26,19 +27,25 @@
 #include <span>
 #include <vector>
 
+#include "checkpoint/stored_rows.h"
 #include "core/stream.h"
+#include "embedding/row_index.h"
 #include "embedding/row_store.h"
 #include "embedding/row_transfer.h"
 
 namespace trifold {
 
-class RowCache {
+class RowCache final : private PageQueue::Taker {
  public:
   // `arrays` are of `dtype`, with slots in the memory of `ops`. `batch_rows` is the largest number of ids of a batch;
-  // slots >= min(rows, 2 batch_rows). References, and the memory of slots, must outlive the cache.
+  // slots >= min(rows, 2 batch_rows). `disk` is given if the store is a file. References, and the memory of slots, must
+  // outlive the cache.
   RowCache(const OpTable& ops, const RowStore& store, std::vector<RowArray> arrays, DType dtype, int64_t rows,
-           int64_t slots, int64_t batch_rows, InitialRow initial);
+           int64_t slots, int64_t batch_rows, InitialRow initial, const RowDisk* disk);
+  RowCache(const RowCache&) = delete;
+  RowCache& operator=(const RowCache&) = delete;
 
+  // Without what a RowFile has.
   static size_t bookkeeping_bytes(int64_t rows, int64_t slots, int64_t batch_rows);
 
   // The rows of a batch, numbered in the order of their first appearance or, with `by_row`, in their own.
@@ -50,18 +57,25 @@ class RowCache {
   };
   // Brings the rows of the next batch into memory and replaces each id, a row, by its slot. `changes`: the batch will
   // change them. Numbers the rows if `numbered` is given: by number they are in the same order on all ranks that cache
-  // other columns of them, and with `by_row` also on those that have no cache; by slot they are not. `stream` must have passed the moves of the batch before, and
-  // the step of the batch before that; moves to a device are enqueued on it.
-  void bring_in(std::span<int32_t> ids, bool changes, Numbered* numbered, Stream& stream);
+  // other columns of them, and with `by_row` also on those that have no cache; by slot they are not. `stream` must have
+  // passed the moves of the batch before, and the step of the batch before that; moves to a device are enqueued on it.
+  //
+  // In three parts, between which the same is done for other tables. First slots are found and rows leave them; then, when
+  // the queue of the disk is finished, `start_reads`; and when it is finished again, the rest.
+  void begin_bring_in(std::span<int32_t> ids, bool changes, Stream& stream);
+  void start_reads();
+  void end_bring_in(std::span<int32_t> ids, Numbered* numbered, Stream& stream);
 
   // Initialises rows again, at most as many as a batch has, wherever they are. A batch that was brought in may have
   // them; it is used after this call. No step and no bring_in may be in progress.
   void begin_anew(std::span<const int32_t> rows, Stream& stream);
 
-  // Writes to the store what it lacks, so that its arrays are the whole table. No step may be in progress.
+  // Call it before the store, or `rows_of`, is read. No step may be in progress.
   void settle(Stream& stream);
-  // The store was written from outside: what is in memory is dropped.
+  // The store was written from outside: rows in memory that may be older are dropped.
   void reload();
+  // All rows of an array, with a file; when settled.
+  StoredRows* rows_of(size_t array) { return planes_.empty() ? nullptr : &planes_[array]; }
 
   // Over all batches so far: distinct rows, and those that were in memory already.
   struct Counts {
@@ -70,34 +84,51 @@ class RowCache {
   Counts counts() const { return counts_; }
 
  private:
-  static constexpr int64_t kNone = -1;
   static constexpr uint8_t kMostUses = 3;
 
-  size_t home_of(int32_t row) const;
-  int64_t find(int32_t row) const;
-  void insert(int32_t row, int32_t slot);
-  void erase(int32_t row);
+  // An array as a checkpoint sees it.
+  class Plane final : public StoredRows {
+   public:
+    Plane(RowCache& cache, size_t array) : cache_(&cache), array_(array) {}
+    void read(int64_t first, int64_t count, std::byte* to) override;
+    void write(int64_t first, int64_t count, const std::byte* from) override;
+
+   private:
+    RowCache* cache_;
+    size_t array_;
+  };
+  // A row that is read from a file, and the move that wants it.
+  struct Read {
+    int64_t page, pages;
+    uint32_t offset;
+    int32_t move;
+  };
+
   int32_t free_slot();
   bool is_written(int64_t row) const {
     return (written_[static_cast<size_t>(row) / 64] >> (row % 64) & 1U) != 0;
   }
   void set_written(int64_t row) { written_[static_cast<size_t>(row) / 64] |= uint64_t{1} << (row % 64); }
+  bool none_written(int64_t first, int64_t count) const;
   void plan_moves(bool changes);
-  void announce() const;
+  void let_leave(Stream& stream);
+  void take(int64_t tag, const std::byte* pages) override;
+  std::byte* destination(size_t array, int64_t move) const;
+  void enter(int64_t move, const std::byte* record) const;
   // `anew`: rows are initialised instead of read from the store.
-  void carry_out(Stream& stream, bool anew = false);
-  void move_on_host(bool anew) const;
+  void move_shared(bool anew, Stream& stream);
+  void begin_stored(int32_t row);
   void number(std::span<const int32_t> slots, Numbered& numbered);
   void write_changed(Stream& stream);
-  void settle_rows(int64_t begin, int64_t end) const;
+  void settle_shared(Stream& stream);
 
   const RowStore& store_;
   std::vector<RowArray> arrays_;
   std::optional<RowTransfer> transfer_;  // on a device
+  const RowDisk* disk_;
   int64_t rows_, slots_, batch_rows_;
   InitialRow initial_;
-  // The slot of a row: open addressing with linear probing. An entry is row << 32 | slot, or kEmpty.
-  std::vector<uint64_t> index_;
+  RowIndex index_;  // slots of rows
   std::vector<int32_t> row_of_slot_;
   std::vector<int32_t> last_batch_;  // of each slot: the last batch that used it
   std::vector<uint8_t> uses_;        // lately
@@ -106,6 +137,8 @@ class RowCache {
   std::vector<uint64_t> written_;    // a bit for each row: whether it is in the store
   std::vector<int32_t> missing_;     // of the batch
   std::vector<RowMove> moves_;       // of the batch
+  std::vector<Read> reads_;          // of the batch
+  std::vector<Plane> planes_;        // with a file
   int64_t filled_ = 0;               // slots that were ever used
   int64_t hand_ = 0;
   int32_t batch_ = 0;

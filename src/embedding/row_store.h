@@ -1,17 +1,19 @@
-// RowStore holds all rows of a table of which a RowCache keeps some in the memory that operations read: in a file, or in
-// host memory that a device shares and so reads in place.
+// RowStore holds all rows of a table of which a RowCache keeps some in the memory that operations read: as records in a
+// file (row_file.h), or as arrays in host memory that a device shares and so reads in place.
 #pragma once
 
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <span>
 
 #include "core/tensor.h"
-#include "files/file_memory.h"
+#include "embedding/row_file.h"
 
 namespace trifold {
 
-// One array of a table: values, or state of the optimizer. Row r is at begin + r row_bytes in the store.
+// One array of a table: values, or state of the optimizer. In shared memory it begins at `begin`, in a file its part of
+// each record does.
 struct RowArray {
   size_t begin = 0;
   size_t row_bytes = 0;
@@ -45,29 +47,28 @@ class RowStore {
  public:
   // Stores nothing, for rows that only begin (RowTransfer).
   RowStore() = default;
+  RowStore(const MemoryFolder& folder, int64_t rows, const RowRecords& layout, int64_t waiting)
+      : file_(std::make_unique<RowFile>(folder, rows, layout, waiting)) {}
   // Initialised to zero.
-  RowStore(const MemoryFolder& folder, size_t bytes) : file_(folder, bytes) {}
   RowStore(size_t bytes, Device* device) : memory_(Buffer::shared(bytes, device)) {}
 
-  std::byte* data() const { return is_shared() ? memory_.data() : file_.data(); }
-  // Whether operations of the device can use data().
+  // Null without one.
+  RowFile* file() const { return file_.get(); }
+  // Memory that operations of the device can use.
   bool is_shared() const { return memory_.bytes() > 0; }
-  size_t file_bytes() const { return file_.bytes(); }
+  std::byte* data() const { return memory_.data(); }
+  size_t file_bytes() const { return file_ ? file_->bytes() : 0; }
   size_t shared_bytes() const { return memory_.bytes(); }
 
-  // As FileMemory's.
-  void expect(size_t begin, size_t end) const {
-    if (!is_shared()) file_.expect(begin, end);
-  }
-  void release(size_t begin, size_t end) const {
-    if (!is_shared()) file_.release(begin, end);
-  }
-  void read(std::byte* to, size_t begin, size_t bytes) const { file_.read(to, begin, bytes); }
-  void write(const std::byte* from, size_t begin, size_t bytes) const { file_.write(from, begin, bytes); }
-
  private:
-  FileMemory file_;
+  std::unique_ptr<RowFile> file_;
   Buffer memory_;
+};
+
+// How files of a rank are moved.
+struct RowDisk {
+  PageQueue& queue;
+  RowMerger& merger;
 };
 
 }  // namespace trifold

@@ -41,65 +41,73 @@ Tensor RowTransfer::list(int index, int64_t count) const {
       shared_.data() + shared_.bytes() - static_cast<size_t>(kLists - index) * bytes, DType::I32, {count}};
 }
 
-// From the staging area to the file.
-void RowTransfer::save_victims(std::span<const RowMove> moves, int64_t victims, Stream& stream) const {
-  if (victims == 0) return;
-  stream.synchronize();
-  int64_t at = 0;
-  for (const RowMove& move : moves) {
-    if (move.victim < 0) continue;
-    for (size_t a = 0; a < arrays_.size(); ++a)
-      store_.write(staged(a, at), arrays_[a].place_of(move.victim), arrays_[a].row_bytes);
-    ++at;
-  }
+void RowTransfer::check_count(std::span<const RowMove> moves) const {
+  check(std::ssize(moves) <= batch_rows_, "{} moves of rows where {} are possible", moves.size(),
+        batch_rows_);
 }
 
-// Rows that enter, to the staging area.
-void RowTransfer::stage(std::span<const RowMove> moves, FunctionRef<bool(int64_t row)> stored,
-                        const InitialRow& initial) const {
-  int64_t at = 0;
+void RowTransfer::fetch_victims(std::span<const RowMove> moves, Stream& stream) const {
+  check_count(moves);
+  int64_t victims = 0;
+  for (const RowMove& move : moves) {
+    if (move.victim < 0) continue;
+    list(kVictimFrom, batch_rows_).as<int32_t>()[victims] = move.slot;
+    list(kVictimTo, batch_rows_).as<int32_t>()[victims] = static_cast<int32_t>(victims);
+    ++victims;
+  }
+  if (victims == 0) return;
+  for (const Views& views : views_)
+    ops_.copy_rows(stream, views.staged, list(kVictimTo, victims), views.slots, list(kVictimFrom, victims));
+  stream.synchronize();
+}
+
+void RowTransfer::send_rows(std::span<const RowMove> moves, Stream& stream) const {
+  check_count(moves);
+  int64_t rows = 0;
   for (const RowMove& move : moves) {
     if (move.row < 0) continue;
-    if (stored(move.row))
-      for (size_t a = 0; a < arrays_.size(); ++a)
-        store_.read(staged(a, at), arrays_[a].place_of(move.row), arrays_[a].row_bytes);
-    else
-      begin_row(arrays_, move.row, initial, [&](const RowArray& array) {
-        return staged(static_cast<size_t>(&array - arrays_.data()), at);
-      });
-    ++at;
+    list(kRowFrom, batch_rows_).as<int32_t>()[rows] = static_cast<int32_t>(rows);
+    list(kRowTo, batch_rows_).as<int32_t>()[rows] = move.slot;
+    ++rows;
   }
+  for (const Views& views : views_)
+    if (rows > 0) ops_.copy_rows(stream, views.slots, list(kRowTo, rows), views.staged, list(kRowFrom, rows));
 }
 
 void RowTransfer::carry_out(std::span<const RowMove> moves, FunctionRef<bool(int64_t row)> stored,
                             const InitialRow& initial, Stream& stream) const {
-  check(std::ssize(moves) <= batch_rows_, "{} moves of rows where {} are possible", moves.size(),
-        batch_rows_);
-  const bool direct = store_.is_shared();
+  check_count(moves);
+  if (!store_.is_shared()) {
+    int64_t at = 0;
+    for (const RowMove& move : moves) {
+      begin_row(arrays_, move.row, initial, [&](const RowArray& array) {
+        return staged(static_cast<size_t>(&array - arrays_.data()), at);
+      });
+      ++at;
+    }
+    return send_rows(moves, stream);
+  }
   const auto numbers = [&](int which) { return list(which, batch_rows_).as<int32_t>(); };
   int64_t victims = 0, rows = 0;
   for (const RowMove& move : moves) {
     if (move.victim >= 0) {
       numbers(kVictimFrom)[victims] = move.slot;
-      numbers(kVictimTo)[victims] = direct ? move.victim : static_cast<int32_t>(victims);
+      numbers(kVictimTo)[victims] = move.victim;
       ++victims;
     }
     if (move.row < 0) continue;
-    numbers(kRowFrom)[rows] = direct ? move.row : static_cast<int32_t>(rows);
+    numbers(kRowFrom)[rows] = move.row;
     numbers(kRowTo)[rows] = move.slot;
     ++rows;
-    if (direct && !stored(move.row))
+    if (!stored(move.row))
       begin_row(arrays_, move.row, initial,
                 [&](const RowArray& array) { return store_.data() + array.place_of(move.row); });
   }
-  const auto there = [&](const Views& views) { return direct ? views.stored : views.staged; };
   for (const Views& views : views_)
     if (victims > 0)
-      ops_.copy_rows(stream, there(views), list(kVictimTo, victims), views.slots, list(kVictimFrom, victims));
-  if (!direct) save_victims(moves, victims, stream);
-  if (!direct) stage(moves, stored, initial);
+      ops_.copy_rows(stream, views.stored, list(kVictimTo, victims), views.slots, list(kVictimFrom, victims));
   for (const Views& views : views_)
-    if (rows > 0) ops_.copy_rows(stream, views.slots, list(kRowTo, rows), there(views), list(kRowFrom, rows));
+    if (rows > 0) ops_.copy_rows(stream, views.slots, list(kRowTo, rows), views.stored, list(kRowFrom, rows));
 }
 
 }  // namespace trifold

@@ -24,23 +24,26 @@ class RowTransfer {
   // Bytes of shared memory besides the store; `row_bytes` of all arrays together.
   static size_t shared_bytes(int64_t batch_rows, size_t row_bytes, bool staged);
 
-  // Enqueues all moves; `stream` must have passed those of the last call. `stored(row)`: whether the store has the row;
-  // if not, it gets its initial value, `initial`. Afterwards a shared store has it.
+  // Without a file. Enqueues all moves; `stream` must have passed those of the last call. `stored(row)`: whether the
+  // store has the row; if not, it gets its initial value, `initial`. Afterwards a shared store has it.
   void carry_out(std::span<const RowMove> moves, FunctionRef<bool(int64_t row)> stored,
                  const InitialRow& initial, Stream& stream) const;
+
+  // With a file, in this order. Victims, in the order of their moves: the staging area has them when this returns.
+  void fetch_victims(std::span<const RowMove> moves, Stream& stream) const;
+  // Enqueues the moves of rows from the staging area, which the host has filled, in the order of their moves.
+  void send_rows(std::span<const RowMove> moves, Stream& stream) const;
+  // A row of the staging area in array a.
+  std::byte* staged(size_t a, int64_t row) const {
+    return static_cast<std::byte*>(views_[a].staged.rows(row, row + 1).data);
+  }
 
  private:
   struct Views {
     Tensor slots, stored, staged;  // [rows, numbers]; stored or staged
   };
   Tensor list(int index, int64_t count) const;
-  void save_victims(std::span<const RowMove> moves, int64_t victims, Stream& stream) const;
-  void stage(std::span<const RowMove> moves, FunctionRef<bool(int64_t row)> stored,
-             const InitialRow& initial) const;
-  // A row of the staging area in array a.
-  std::byte* staged(size_t a, int64_t row) const {
-    return static_cast<std::byte*>(views_[a].staged.rows(row, row + 1).data);
-  }
+  void check_count(std::span<const RowMove> moves) const;
 
   const OpTable& ops_;
   const RowStore& store_;

@@ -77,36 +77,50 @@ TablePart::TablePart(const OpTable& ops, const EmbeddingTable& table, const Rect
 }
 
 std::vector<RowArray> TablePart::arrays() const {
+  const bool records = options_.disk != nullptr && memory_rows_ < rect_.extent[0];
   std::vector<RowArray> arrays;
   size_t end = 0;
   for (const Buffer* buffer : {&values_, &state_, &second_}) {
     if (buffer->bytes() == 0) continue;
     const size_t row_bytes = buffer->bytes() / static_cast<size_t>(memory_rows_);
     arrays.push_back({end, row_bytes, buffer->data()});
-    end += row_bytes * static_cast<size_t>(rect_.extent[0]);
+    end += row_bytes * static_cast<size_t>(records ? 1 : rect_.extent[0]);
   }
   return arrays;
 }
 
 void TablePart::make_store() {
   const std::vector<RowArray> arrays = this->arrays();
-  const size_t end = arrays.back().place_of(rect_.extent[0]);
-  store_ = options_.storage.in_files() ? std::make_unique<RowStore>(options_.storage.place(), end)
-                                       : std::make_unique<RowStore>(end, ops_.device);
+  const int64_t rows = rect_.extent[0];
+  if (options_.disk != nullptr) {
+    const RowRecords layout(arrays.back().begin + arrays.back().row_bytes);
+    store_ =
+        std::make_unique<RowStore>(options_.storage.place(), rows, layout, waiting_rows(rows, memory_rows_));
+  } else {
+    store_ = std::make_unique<RowStore>(arrays.back().place_of(rows), ops_.device);
+  }
   cache_ = std::make_unique<RowCache>(
-      ops_, *store_, arrays, options_.dtype, rect_.extent[0], memory_rows_, options_.batch_ids,
-      [initial = initial_](int64_t row, std::byte* to) { initial.write(row, to); });
+      ops_, *store_, arrays, options_.dtype, rows, memory_rows_, options_.batch_ids,
+      [initial = initial_](int64_t row, std::byte* to) { initial.write(row, to); }, options_.disk);
 }
 
 // Ranks that hold other columns may have them all in memory, and then sort by row; sums over ranks (row_squares) need one
 // order.
-void TablePart::bring_in(LookupBatch::Cached& list, bool changes, Stream& stream) {
+void TablePart::begin_bring_in(LookupBatch::Cached& list, bool changes, Stream& stream) {
   if (!is_cached()) return;
   if (changes) {
     list.rows.emplace(list.room);
     list.rows->by_row = rect_.extent[1] < table_.width;
   }
-  cache_->bring_in(list.ids, changes, changes ? &*list.rows : nullptr, stream);
+  cache_->begin_bring_in(list.ids, changes, stream);
+}
+
+void TablePart::start_reads() {
+  if (is_cached()) cache_->start_reads();
+}
+
+void TablePart::end_bring_in(LookupBatch::Cached& list, bool changes, Stream& stream) {
+  if (is_cached()) cache_->end_bring_in(list.ids, changes ? &*list.rows : nullptr, stream);
 }
 
 void TablePart::settle(Stream& stream) {
@@ -125,11 +139,14 @@ PartBytes TablePart::bytes() const {
   if (!is_cached()) return bytes;
   bytes.file = store_->file_bytes();
   bytes.shared = store_->shared_bytes();
-  const size_t row_bytes = (bytes.file + bytes.shared) / static_cast<size_t>(rect_.extent[0]);
+  const size_t row_bytes = (bytes.values + bytes.state) / static_cast<size_t>(memory_rows_);
   if (ops_.device != nullptr)
     bytes.shared += RowTransfer::shared_bytes(options_.batch_ids, row_bytes, !store_->is_shared());
-  (ops_.device != nullptr ? bytes.host : bytes.bookkeeping) =
-      RowCache::bookkeeping_bytes(rect_.extent[0], memory_rows_, options_.batch_ids);
+  size_t& bookkeeping = ops_.device != nullptr ? bytes.host : bytes.bookkeeping;
+  bookkeeping = RowCache::bookkeeping_bytes(rect_.extent[0], memory_rows_, options_.batch_ids);
+  if (store_->file() != nullptr)
+    bookkeeping += RowFile::memory_bytes(rect_.extent[0], store_->file()->layout(),
+                                         waiting_rows(rect_.extent[0], memory_rows_));
   return bytes;
 }
 
@@ -200,6 +217,7 @@ Tensor TablePart::whole(const Buffer& buffer) const {
   if (buffer.bytes() == 0) return {};
   const Shape shape = &buffer == &values_ ? rect_.extent : state_shape(rect_.extent[0]);
   if (!is_cached()) return buffer.tensor(options_.dtype, shape);
+  if (store_->file() != nullptr) return {nullptr, options_.dtype, shape};
   std::byte* at = store_->data();
   const auto all = static_cast<size_t>(rect_.extent[0]);
   for (const Buffer* before : {&values_, &state_, &second_}) {
@@ -214,27 +232,26 @@ RowUpdate TablePart::update(int64_t column) const {
 }
 
 void TablePart::name_tensors(std::vector<NamedTensor>& tensors, bool to_load) const {
-  const auto add = [&](const std::string& kind, Tensor data, bool of_rows) {
+  const auto add = [&](const std::string& kind, const Buffer& buffer, size_t array, bool of_rows) {
     ShardSpec spec;
     spec.name = kind + "/" + weight_name(table_);
     spec.global = of_rows ? Shape{table_.rows} : Shape{table_.rows, table_.width};
     spec.local = rect_;
     if (of_rows) spec.local = {Shape{rect_.offset[0]}, Shape{rect_.extent[0]}};
-    tensors.push_back({spec, data, is_cached()});
+    tensors.push_back({spec, whole(buffer), is_cached(), is_cached() ? cache_->rows_of(array) : nullptr});
   };
-  add("param", whole(values_), false);
-  const Tensor first = whole(state_);
-  if (first.data == nullptr) return;
+  add("param", values_, 0, false);
+  if (state_.bytes() == 0) return;
   if (options_.optimizer == SparseKind::RowwiseAdagrad) {
-    if (to_load || names_rows_) add("rowwise_adagrad_sum", first, true);
+    if (to_load || names_rows_) add("rowwise_adagrad_sum", state_, 1, true);
   } else if (options_.optimizer == SparseKind::Adagrad) {
-    add("adagrad_sum", first, false);
+    add("adagrad_sum", state_, 1, false);
   } else if (options_.optimizer == SparseKind::Ftrl) {
-    add("ftrl_z", first, false);
-    add("ftrl_n", whole(second_), false);
+    add("ftrl_z", state_, 1, false);
+    add("ftrl_n", second_, 2, false);
   } else {
-    add("adam_m", first, false);
-    add("adam_v", whole(second_), false);
+    add("adam_m", state_, 1, false);
+    add("adam_v", second_, 2, false);
   }
 }
 

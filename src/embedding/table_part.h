@@ -5,8 +5,8 @@
 // placement, and with first-order weights (EmbeddingTable::weights), which begin as 0, behind them or not.
 //
 // The rectangle may be in a file, or on the host while operations have a device, with the rows that batches need in the
-// memory of operations (row_cache.h). The tensors of operations are then those in memory, and `bring_in` makes a batch
-// refer to them; the tensors of a checkpoint are the whole store.
+// memory of operations (row_cache.h). The tensors of operations are then those in memory, and a batch is made to refer to
+// them; the tensors of a checkpoint are the whole store, from a file as StoredRows.
 #pragma once
 
 #include <memory>
@@ -60,8 +60,9 @@ class TablePart {
     uint64_t seed = 0;
     double init_range = 0;  // 0: 1 / sqrt(rows)
     TableStorage storage = {};
-    int64_t slots = 0;      // with cached storage: rows in memory; all of the rectangle's: no store
-    int64_t batch_ids = 0;  // the most in a batch
+    int64_t slots = 0;              // with cached storage: rows in memory; all of the rectangle's: no store
+    int64_t batch_ids = 0;          // the most in a batch
+    const RowDisk* disk = nullptr;  // with files
   };
   // `names_rows`: this part saves the state that belongs to whole rows. Values are generated on `stream`, on
   // the device of `ops`; copies to the device may still be in flight when this returns.
@@ -82,15 +83,18 @@ class TablePart {
   // Lists values and state as boxes of global tensors: "param/embedding.<table>.weight", "adagrad_sum/...".
   void name_tensors(std::vector<NamedTensor>& tensors, bool to_load) const;
 
-  // Whether only some of its rows are in memory; the three functions below do nothing if all are.
+  // Whether only some of its rows are in memory; the functions below do nothing if all are.
   bool is_cached() const { return cache_ != nullptr; }
-  // Brings the rows of a batch into memory and makes its list refer to them: see RowCache::bring_in. `changes`: the
-  // batch will change them, and they are numbered.
-  void bring_in(LookupBatch::Cached& list, bool changes, Stream& stream);
+  // Bring the rows of a batch into memory and make its list refer to them: as RowCache's. `changes`: the batch will
+  // change them, and they are numbered.
+  void begin_bring_in(LookupBatch::Cached& list, bool changes, Stream& stream);
+  void start_reads();
+  void end_bring_in(LookupBatch::Cached& list, bool changes, Stream& stream);
   // Makes the store complete; call it before the tensors of name_tensors are read. No step may be in progress.
   void settle(Stream& stream);
   // Call it after those tensors were written.
   void reload();
+  const RowFile* file() const { return store_ ? store_->file() : nullptr; }
   RowCache::Counts counts() const { return cache_ ? cache_->counts() : RowCache::Counts{}; }
 
   // Bytes of the part, by kind of memory.
@@ -99,13 +103,13 @@ class TablePart {
  private:
   void initialise(Stream& stream) const;
   void write_initial(int64_t first, Tensor rows, Stream& stream) const;
-  // Values, state and second as they are stored, one after the other.
+  // Values, state and second as they are stored, one after the other; in a file, those of a row.
   std::vector<RowArray> arrays() const;
   void make_store();
   void begin_on_device(std::span<const int32_t> rows, Stream& stream) const;
   Tensor state(const Buffer& buffer) const;
   Shape state_shape(int64_t rows) const;
-  // The array of all rows whose rows in memory are in `buffer`.
+  // The array of all rows whose rows in memory are in `buffer`; without data if it is in a file.
   Tensor whole(const Buffer& buffer) const;
 
   const OpTable& ops_;
@@ -116,7 +120,7 @@ class TablePart {
   int64_t memory_rows_;
   InitialRows initial_;
   Buffer values_, state_, second_;
-  std::unique_ptr<RowStore> store_;  // of values, state and second, one after the other
+  std::unique_ptr<RowStore> store_;  // of values, state and second
   std::unique_ptr<RowCache> cache_;
   std::optional<RowTransfer> begins_;  // on a device, of a keyed table that is there as a whole
 };

@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "embedding/row_cache.h"
+#include "embedding/row_file.h"
+#include "embedding/row_records.h"
 
 namespace trifold {
 
@@ -67,12 +69,24 @@ PartBytes bytes_of_part(const PartShape& part, int64_t slots, const TableStorage
     if (part.begins && storage.on_device) bytes.shared = beginning_bytes(part.rows, row_bytes);
     return bytes;
   }
-  (storage.in_files() ? bytes.file : bytes.shared) = of(part.rows, row_bytes);
+  size_t bookkeeping = RowCache::bookkeeping_bytes(part.rows, slots, part.batch_ids);
+  if (storage.in_files()) {
+    const RowRecords layout(row_bytes);
+    const int64_t waiting = waiting_rows(part.rows, slots);
+    bytes.file = RowFile::file_bytes(part.rows, layout, waiting);
+    bookkeeping += RowFile::memory_bytes(part.rows, layout, waiting);
+  } else {
+    bytes.shared = of(part.rows, row_bytes);
+  }
   if (storage.on_device)
     bytes.shared += RowTransfer::shared_bytes(part.batch_ids, row_bytes, storage.in_files());
-  (storage.on_device ? bytes.host : bytes.bookkeeping) =
-      RowCache::bookkeeping_bytes(part.rows, slots, part.batch_ids);
+  (storage.on_device ? bytes.host : bytes.bookkeeping) = bookkeeping;
   return bytes;
+}
+
+int64_t waiting_rows(int64_t rows, int64_t slots) {
+  constexpr int64_t kRowsForOne = 30, kSlotsForOne = 2;
+  return std::min(rows / kRowsForOne, slots / kSlotsForOne);
 }
 
 size_t beginning_bytes(int64_t rows, size_t row_bytes) {

@@ -64,19 +64,25 @@ void check_memory_folder(const MemoryFolder& folder, size_t bytes) {
 
 void check_offload_folder(const std::string& folder) { check_memory_folder({folder}); }
 
-FileMemory::FileMemory(const MemoryFolder& folder, size_t bytes) : bytes_(bytes) {
-  if (bytes == 0) return;
+int make_memory_file(const MemoryFolder& folder, size_t bytes) {
   OpenFile file(folder);
   check_space(folder, bytes);
   if (const int error = posix_fallocate(file.number(), 0, static_cast<off_t>(bytes)); error != 0)
     bad_input("{} {}: {} bytes could not be allocated on the disk ({})", folder.option, folder.path, bytes,
               std::strerror(error));
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.number(), 0);
-  if (memory == MAP_FAILED)
+  return file.take();
+}
+
+FileMemory::FileMemory(const MemoryFolder& folder, size_t bytes) : bytes_(bytes) {
+  if (bytes == 0) return;
+  file_ = make_memory_file(folder, bytes);
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+  if (memory == MAP_FAILED) {
+    close(std::exchange(file_, -1));
     bad_input("{} {}: a file of {} bytes could not be mapped ({}); name a folder of another file system",
               folder.option, folder.path, bytes, std::strerror(errno));
+  }
   data_ = static_cast<std::byte*>(memory);
-  file_ = file.take();
 }
 
 FileMemory::~FileMemory() {

@@ -26,6 +26,10 @@ void check_memory_folder(const MemoryFolder& folder, size_t bytes = 0);
 // The same for the folder that --offload names.
 void check_offload_folder(const std::string& folder);
 
+// A new file of `bytes` that has no name any more, whose disk space is allocated; the caller closes it. BadInput as
+// FileMemory's.
+int make_memory_file(const MemoryFolder& folder, size_t bytes);
+
 class FileMemory {
  public:
   FileMemory() = default;

@@ -98,6 +98,10 @@ void FirstWeights::load(const NamedTensor& box, const Found& found) const {
   const int64_t width = matrix ? local.extent[1] : local.extent[0];
   const int64_t all = matrix ? box.spec.global[1] : box.spec.global[0];
   const int64_t first = local.offset[matrix ? 1 : 0];
+  // Rows that are stored go there many at a time.
+  constexpr int64_t kStored = 1 << 14;
+  const int64_t at_a_time = box.stored == nullptr ? rows : std::min(rows, kStored);
+  const Buffer copy(box.stored == nullptr ? 0 : static_cast<size_t>(at_a_time) * box.row_bytes());
   std::vector<double> file(static_cast<size_t>(all)), ours(file.size());
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t at = (matrix ? local.offset[0] + r : 0) * all;
@@ -111,14 +115,18 @@ void FirstWeights::load(const NamedTensor& box, const Found& found) const {
       for (size_t c = 0; c < file.size(); ++c) ours[static_cast<size_t>(found.weight.columns[c])] = file[c];
     dispatch_wide_float(box.data.dtype, [&](auto zero) {
       using T = decltype(zero);
-      for (int64_t c = 0; c < width; ++c)
-        box.data.as<T>()[r * width + c] = static_cast<T>(ours[static_cast<size_t>(first + c)]);
-      const auto bad = first_not_finite(box.data.as<T>() + r * width, box.data.dtype, width);
+      T* const to = box.stored == nullptr ? box.data.as<T>() + r * width
+                                          : reinterpret_cast<T*>(copy.data()) + r % at_a_time * width;
+      for (int64_t c = 0; c < width; ++c) to[c] = static_cast<T>(ours[static_cast<size_t>(first + c)]);
+      const auto bad = first_not_finite(to, box.data.dtype, width);
       if (bad)
         bad_input("{}: {} is {} in row {}, column {}, as {}: no weight can be", file_.path().string(),
                   found.weight.weight, bad->what, local.offset[0] + (matrix ? r : 0), first + bad->index,
                   name_of(box.data.dtype));
     });
+    const int64_t copied = r % at_a_time + 1;
+    if (box.stored != nullptr && (copied == at_a_time || r + 1 == rows))
+      box.stored->write(r + 1 - copied, copied, copy.data());
   }
 }
 

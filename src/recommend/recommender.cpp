@@ -312,7 +312,8 @@ void Recommender::check_replicas(const std::string& when) {
                     .place = place_of(copy.tensor.spec.local, 0, copy.tensor.data.elements()),
                     .copies = copy.copies,
                     .is_first = copy.is_first,
-                    .values = copy.tensor.data.flat()});
+                    .values = copy.tensor.data.flat(),
+                    .stored = copy.tensor.stored});
   for (const NamedTensor& tensor : statistics_tensors())
     held.push_back({.name = tensor.spec.name,
                     .place = place_of(tensor.spec.local, 0, tensor.data.elements()),

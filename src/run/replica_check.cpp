@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <map>
+#include <optional>
 #include <sstream>
 #include <string_view>
 
@@ -37,6 +38,27 @@ uint64_t add_halves(uint64_t a, uint64_t b) {
   return (uint64_t{high} << 32) | low;
 }
 
+// Some of the values, where the host can read them.
+class Window {
+ public:
+  Window(const HeldCopy& copy, int64_t from, int64_t to, const OpTable& ops, Stream& stream) {
+    if (copy.stored == nullptr) {
+      there_.emplace(ops, stream, copy.values.flat(from, to));
+      values_ = there_->tensor();
+      return;
+    }
+    memory_ = Buffer(static_cast<size_t>(to - from) * size_of(copy.values.dtype));
+    values_ = memory_.tensor(copy.values.dtype, {to - from});
+    copy.stored->read(from, to - from, memory_.data());
+  }
+  const Tensor& tensor() const { return values_; }
+
+ private:
+  std::optional<HostCopy> there_;
+  Buffer memory_;
+  Tensor values_;
+};
+
 // The hash of a piece is the sum (by halves) of the hashes of its chunks of kGrain elements, each mixed with its
 // position in the rank's box: the hash of a box is the sum over its pieces, however it is cut.
 uint64_t hash_of(const HeldCopy& copy, const OpTable& ops, Stream& stream) {
@@ -45,7 +67,7 @@ uint64_t hash_of(const HeldCopy& copy, const OpTable& ops, Stream& stream) {
   const size_t size = size_of(copy.values.dtype);
   std::atomic<uint32_t> low{0}, high{0};
   for (int64_t from = 0; from < count; from += kWindow) {
-    const HostCopy here(ops, stream, copy.values.flat(from, std::min(count, from + kWindow)));
+    const Window here(copy, from, std::min(count, from + kWindow), ops, stream);
     const auto* bytes = static_cast<const std::byte*>(here.tensor().data);
     const int64_t elements = here.tensor().elements();
     const int64_t chunk = (copy.first + from) / kGrain;
@@ -116,7 +138,7 @@ struct Votes {
 };
 
 std::string bad_element(const HeldCopy& copy, const OpTable& ops, Stream& stream) {
-  const HostCopy here(ops, stream, copy.values);
+  const Window here(copy, 0, copy.values.elements(), ops, stream);
   const Tensor values = here.tensor();
   const auto bad = first_not_finite(values.data, values.dtype, values.elements());
   return bad ? fmt::format("{}={}", copy.first + bad->index, bad->what) : "-";

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/stored_rows.h"
 #include "comm/communicator.h"
 #include "zero/sharded_optimizer.h"
 
@@ -24,6 +25,7 @@ struct HeldCopy {
   // be cut differently. `tied` is the common name of both, empty for none; `is_use` marks which use this is.
   std::string tied = {};
   bool is_use = false;
+  StoredRows* stored = nullptr;  // has the values instead, one in each row
 };
 
 // A key for elements [first, first + count) of box `rect`.

@@ -110,14 +110,17 @@ class RecommendStorage(KillTest):
         self.assertIn("tables in files", out)
         files = json.loads((self.folder / "plan.json").read_text())["ranks"][0]["memory"]
         self.assertEqual(plain["files"], 0)
-        self.assertEqual(files["files"], (4500 + 3500) * (4 + 1) * 4)  # vectors of four numbers, and one of row-wise Adagrad
+        # Vectors of four numbers, and one of row-wise Adagrad: 204 rows in a page, and logs.
+        pages = -(-4500 // 204) + -(-3500 // 204)
+        self.assertGreater(files["files"], pages * 4096)
+        self.assertLess(files["files"], (pages + 10) * 4096)
         self.assertLessEqual(files["tables"] + files["table_state"], 0.0001 * 2**30)
         self.assertGreater(files["tables"] + files["table_state"], 0.00008 * 2**30)
         self.assertGreater(plain["tables"], files["tables"])
         # With a device whole tables are pinned on the host.
         out, _ = self.trifold(*plan, "--device", "cuda", "--table-cache", 0.0001)
         pinned = [rank["memory"] for rank in json.loads((self.folder / "plan.json").read_text())["ranks"]]
-        self.assertGreater(pinned[0]["pinned"], files["files"])
+        self.assertGreater(pinned[0]["pinned"], (4500 + 3500) * (4 + 1) * 4)
         self.assertGreater(pinned[0]["host"], 0)
         self.assertRegex(out, r"hosts +\d+\.\d+ KiB of all ranks together, for the tables and batches of their devices; this host has \d")
         # Terabytes of tables on two ranks of 16 GiB.
@@ -163,9 +166,9 @@ class RecommendStorage(KillTest):
 class KeysInFiles(KillTest):
     """Tables whose rows get other owners while they are in files."""
     rows = ("--table-rows", "700-400-20")
-    model = ("--embedding-dim", "4", "--bottom-mlp", "6-4", "--top-mlp", "6-1", "--global-batch-size", "15", "--lr", "0.1", "--threads-per-rank", "1",
+    model = ("--embedding-dim", "64", "--bottom-mlp", "6-64", "--top-mlp", "6-1", "--global-batch-size", "15", "--lr", "0.1", "--threads-per-rank", "1",
              "--embedding-optimizer", "rowwise-adagrad", "--key-admission", "2", "--log-interval", "10")
-    stored = ("--table-storage", ".", "--table-cache", "0.000004")
+    stored = ("--table-storage", ".", "--table-cache", "0.00005")
 
     def setUp(self):
         super().setUp()

@@ -70,9 +70,34 @@ void visit_elements(const std::vector<NamedTensor>& tensors, Visit visit) {
   }
 }
 
+// Tensors in memory, of those whose rows are stored copies.
+class InMemory {
+ public:
+  explicit InMemory(std::vector<NamedTensor> tensors) : here_(std::move(tensors)) {
+    for (NamedTensor& tensor : here_) {
+      if (tensor.stored == nullptr) continue;
+      memory_.emplace_back(tensor.data.bytes());
+      tensor.data.data = memory_.back().data();
+      tensor.stored->read(0, tensor.spec.local.extent[0], memory_.back().data());
+    }
+  }
+  const std::vector<NamedTensor>& tensors() const { return here_; }
+  // Writes the copies back.
+  void store() const {
+    for (const NamedTensor& tensor : here_)
+      if (tensor.stored != nullptr)
+        tensor.stored->write(0, tensor.spec.local.extent[0], static_cast<const std::byte*>(tensor.data.data));
+  }
+
+ private:
+  std::vector<NamedTensor> here_;
+  std::vector<Buffer> memory_;
+};
+
 inline void collect(Recommender& model, Values& values) {
   model.settle();
-  visit_elements(model.checkpoint_tensors(false), [&](const NamedTensor& tensor, int64_t at, int64_t i) {
+  const InMemory copies(model.checkpoint_tensors(false));
+  visit_elements(copies.tensors(), [&](const NamedTensor& tensor, int64_t at, int64_t i) {
     std::vector<double>& all = values[tensor.spec.name];
     all.resize(static_cast<size_t>(tensor.spec.global.elements()), NAN);
     all[static_cast<size_t>(at)] = element(tensor.data, i);
@@ -81,7 +106,9 @@ inline void collect(Recommender& model, Values& values) {
 
 // Sets the parameters that are named.
 inline void assign(Recommender& model, const Values& values) {
-  visit_elements(model.checkpoint_tensors(true), [&](const NamedTensor& tensor, int64_t at, int64_t i) {
+  model.settle();
+  const InMemory copies(model.checkpoint_tensors(true));
+  visit_elements(copies.tensors(), [&](const NamedTensor& tensor, int64_t at, int64_t i) {
     const auto found = values.find(tensor.spec.name);
     if (found == values.end()) return;
     const double value = found->second.at(static_cast<size_t>(at));
@@ -90,6 +117,7 @@ inline void assign(Recommender& model, const Values& values) {
     else
       tensor.data.as<float>()[i] = static_cast<float>(value);
   });
+  copies.store();
   model.loaded();
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -22,27 +23,46 @@ constexpr int64_t kBatchRows = 20;
 
 // Values [rows, 3] and state [rows]; row r begins as (r, r, r) and 0.
 struct Table {
-  explicit Table(int64_t slots)
-      : store(MemoryFolder{std::filesystem::temp_directory_path().string()}, 4 * sizeof(float) * kRows),
+  explicit Table(int64_t slots, int64_t rows = kRows, int64_t waiting = 0)
+      : store(MemoryFolder{std::filesystem::temp_directory_path().string()}, rows, layout, waiting),
         values(static_cast<size_t>(slots) * 3 * sizeof(float)),
         state(static_cast<size_t>(slots) * sizeof(float)),
         cache(
             cpu_ops(), store,
-            {{0, 3 * sizeof(float), values.data()}, {3 * sizeof(float) * kRows, sizeof(float), state.data()}},
-            DType::F32, kRows, slots, kBatchRows, [](int64_t row, std::byte* to) {
+            {{0, 3 * sizeof(float), values.data()}, {3 * sizeof(float), sizeof(float), state.data()}},
+            DType::F32, rows, slots, kBatchRows,
+            [](int64_t row, std::byte* to) {
               const std::vector<float> first(3, static_cast<float>(row));
               std::memcpy(to, first.data(), 3 * sizeof(float));
-            }) {}
+            },
+            &disk) {}
   // The slots of the rows.
-  std::vector<int32_t> bring_in(std::vector<int32_t> rows, bool changes) {
-    cache.bring_in(rows, changes, nullptr, stream);
+  std::vector<int32_t> bring_in(std::vector<int32_t> rows, bool changes,
+                                RowCache::Numbered* numbered = nullptr) {
+    cache.begin_bring_in(rows, changes, stream);
+    queue.finish();
+    cache.start_reads();
+    queue.finish();
+    cache.end_bring_in(rows, numbered, stream);
     return rows;
   }
   float* values_of(int32_t slot) { return reinterpret_cast<float*>(values.data()) + 3 * slot; }
   float& state_of(int32_t slot) { return reinterpret_cast<float*>(state.data())[slot]; }
+  // The last value and the state of a row, as a checkpoint sees them when the table is settled.
+  std::pair<float, float> stored(int64_t row) {
+    std::array<float, 3> vector{};
+    float sum = 0;
+    cache.rows_of(0)->read(row, 1, reinterpret_cast<std::byte*>(vector.data()));
+    cache.rows_of(1)->read(row, 1, reinterpret_cast<std::byte*>(&sum));
+    return {vector[2], sum};
+  }
 
   ThreadPool pool{2};
   Stream stream{Stream::Mode::Inline, pool};
+  RowRecords layout{4 * sizeof(float)};
+  PageQueue queue{1};
+  RowMerger merger{{&layout, 1}};
+  RowDisk disk{queue, merger};
   RowStore store;
   Buffer values, state;
   RowCache cache;
@@ -87,26 +107,36 @@ TEST(RowCache, KeepsEveryValue) {
       table.cache.settle(table.stream);
     }
     table.cache.settle(table.stream);
-    const auto* values = reinterpret_cast<const float*>(table.store.data());
+    std::vector<float> values(3 * kRows), sums(kRows);
+    table.cache.rows_of(0)->read(0, kRows, reinterpret_cast<std::byte*>(values.data()));
+    table.cache.rows_of(1)->read(0, kRows, reinterpret_cast<std::byte*>(sums.data()));
     for (size_t row = 0; row < kRows; ++row) {
       EXPECT_EQ(values[3 * row], static_cast<float>(row) + expected[row]);
-      EXPECT_EQ(values[3 * kRows + row], expected[row]);
+      EXPECT_EQ(sums[row], expected[row]);
     }
   }
 }
 
+// Of one array only some rows: the rest keeps what it was, in slots, on the way to the file or never used.
 TEST(RowCache, ReadsWhatWasWrittenFromOutside) {
   Table table(2 * kBatchRows);
-  table.bring_in(rows_of_batch(0), true);
-  auto* values = reinterpret_cast<float*>(table.store.data());
-  std::iota(values, values + 4 * kRows, 1000.0F);
+  std::vector<float> sums(kRows, 0);
+  for (int batch = 0; batch < 20; ++batch) {
+    const std::vector<int32_t> rows = rows_of_batch(batch), here = table.bring_in(rows, true);
+    for (size_t i = 0; i < rows.size(); ++i)
+      sums[static_cast<size_t>(rows[i])] = table.state_of(here[i]) += 1;
+  }
+  table.cache.settle(table.stream);
+  std::vector<float> values(3 * (kRows - 100));
+  std::iota(values.begin(), values.end(), 1000.0F);
+  table.cache.rows_of(0)->write(100, kRows - 100, reinterpret_cast<const std::byte*>(values.data()));
   table.cache.reload();
   for (int batch = 0; batch < 50; ++batch) {
-    const std::vector<int32_t> rows = rows_of_batch(batch);
-    const std::vector<int32_t> here = table.bring_in(rows, false);
+    const std::vector<int32_t> rows = rows_of_batch(batch), here = table.bring_in(rows, false);
     for (size_t i = 0; i < rows.size(); ++i) {
-      EXPECT_EQ(table.values_of(here[i])[1], 1001.0F + 3 * static_cast<float>(rows[i]));
-      EXPECT_EQ(table.state_of(here[i]), 1000.0F + 3 * kRows + static_cast<float>(rows[i]));
+      const auto row = static_cast<float>(rows[i]);
+      EXPECT_EQ(table.values_of(here[i])[1], rows[i] < 100 ? row : 1001 + 3 * (row - 100));
+      EXPECT_EQ(table.state_of(here[i]), sums[static_cast<size_t>(rows[i])]);
     }
   }
 }
@@ -116,7 +146,7 @@ TEST(RowCache, RowsBeginAnew) {
   Table table(2 * kBatchRows);
   const auto raise = [&](const std::vector<int32_t>& here) {
     for (const int32_t slot : here) {
-      table.values_of(slot)[0] += 5;
+      table.values_of(slot)[2] += 5;
       table.state_of(slot) += 5;
     }
   };
@@ -129,27 +159,23 @@ TEST(RowCache, RowsBeginAnew) {
   next[0] = 100;
   const std::vector<int32_t> here = table.bring_in(next, true);  // most of `old` go to the file
   table.cache.settle(table.stream);
-  const auto* stored = reinterpret_cast<const float*>(table.store.data());
-  EXPECT_EQ(stored[3 * 100], 105) << "a save before the next step has the old values";
-  EXPECT_EQ(stored[3 * 201], 201);
-  for (const int32_t row : {0, 1, 5}) EXPECT_EQ(stored[3 * row], row + 5);
+  EXPECT_EQ(table.stored(100).first, 105) << "a save before the next step has the old values";
+  EXPECT_EQ(table.stored(201).first, 201);
+  for (const int32_t row : {0, 1, 5}) EXPECT_EQ(table.stored(row).first, row + 5);
   table.cache.begin_anew(std::vector<int32_t>{100, 201, 0, 5, 400}, table.stream);
-  EXPECT_EQ(table.values_of(here[0])[0], 100);
+  EXPECT_EQ(table.values_of(here[0])[2], 100);
   EXPECT_EQ(table.state_of(here[0]), 0);
   table.cache.settle(table.stream);
-  for (const int32_t row : {100, 201, 0, 5, 400}) {
-    EXPECT_EQ(stored[3 * row], row);
-    EXPECT_EQ(stored[3 * kRows + row], 0);
-  }
-  EXPECT_EQ(stored[3 * 1], 6);
-  EXPECT_EQ(stored[3 * kRows + 1], 5);
+  for (const int32_t row : {100, 201, 0, 5, 400})
+    EXPECT_EQ(table.stored(row), std::pair(static_cast<float>(row), 0.0F));
+  EXPECT_EQ(table.stored(1), std::pair(6.0F, 5.0F));
 }
 
 TEST(RowCache, RowsMayBeListedTwice) {
   Table table(2 * kBatchRows);
-  std::vector<int32_t> here{7, 9, 7, 7, 9}, numbers(5), slots(5);
+  std::vector<int32_t> numbers(5), slots(5);
   RowCache::Numbered numbered{numbers, slots};
-  table.cache.bring_in(here, true, &numbered, table.stream);
+  const std::vector<int32_t> here = table.bring_in({7, 9, 7, 7, 9}, true, &numbered);
   EXPECT_EQ(numbers, (std::vector<int32_t>{0, 1, 0, 0, 1}));
   EXPECT_EQ(numbered.count, 2);
   EXPECT_EQ(slots[0], here[0]);
@@ -160,9 +186,8 @@ TEST(RowCache, RowsMayBeListedTwice) {
   EXPECT_NE(here[0], here[1]);
   EXPECT_EQ(table.values_of(here[4])[0], 9);
   // Ranks without a cache sort by row.
-  std::vector<int32_t> again{9, 40, 7, 9, 3};
   numbered.by_row = true;
-  table.cache.bring_in(again, true, &numbered, table.stream);
+  const std::vector<int32_t> again = table.bring_in({9, 40, 7, 9, 3}, true, &numbered);
   EXPECT_EQ(numbers, (std::vector<int32_t>{2, 3, 1, 2, 0}));
   EXPECT_EQ(numbered.count, 4);
   for (size_t i = 0; i < again.size(); ++i) EXPECT_EQ(slots[static_cast<size_t>(numbers[i])], again[i]) << i;
@@ -184,6 +209,62 @@ TEST(RowCache, RareRowsDoNotDisplaceFrequentOnes) {
   EXPECT_EQ(counts.found, 9 * 10);  // missing only in the first batch
 }
 
+// A row's vector and state are in one page, whatever they take, if that leaves little of it empty.
+TEST(RowRecords, RowsLieInOnePage) {
+  for (const size_t record : {size_t{4}, size_t{68}, size_t{136}, size_t{516}, size_t{1024}, size_t{4096}}) {
+    const RowRecords layout(record);
+    EXPECT_EQ(layout.most_pages(), 1) << record;
+    for (int64_t row = 0; row < 5000; ++row) {
+      ASSERT_EQ(layout.end_page(row) - layout.first_page(row), 1) << record << ", row " << row;
+      ASSERT_GE(layout.begin(row + 1), layout.begin(row) + record);
+    }
+    EXPECT_LE(layout.pages(5000) * 4096 * 7, static_cast<int64_t>(5000 * record * 8) + 4096 * 7) << record;
+  }
+  EXPECT_EQ(RowRecords(68).of_page, 60);
+  EXPECT_EQ(RowRecords(68).of_unit, 56);
+  const RowRecords large(2052);  // one in a page would leave half of it empty
+  EXPECT_EQ(large.pages(1000), 501);
+  EXPECT_EQ(large.most_pages(), 2);
+  for (const int64_t page : {1, 2, 77}) {
+    EXPECT_GE(large.begin(large.first_row(page)), static_cast<size_t>(page) * 4096);
+    EXPECT_LT(large.begin(large.first_row(page) - 1), static_cast<size_t>(page) * 4096);
+  }
+}
+
+// 8000 rows in 32 pages. Each that is needed costs one page, whichever arrays it has; those that leave are written
+// together, and one that did not change is not written.
+TEST(RowCache, MovesFewPages) {
+  constexpr int64_t kMany = 8000;
+  Table table(3 * kBatchRows, kMany, 400);
+  const PhiloxKey key = philox_key(5, "pages");
+  std::vector<float> raised(kMany);
+  int64_t used = 0;
+  const auto pass = [&](bool changes) {
+    for (int batch = 0; batch < 400; ++batch) {
+      std::vector<int32_t> rows;
+      for (uint64_t i = 0; i < kBatchRows; ++i)
+        rows.push_back(static_cast<int32_t>(philox_word(key, used * kBatchRows + i) % kMany));
+      ++used;
+      std::sort(rows.begin(), rows.end());
+      rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+      const std::vector<int32_t> here = table.bring_in(rows, changes);
+      for (size_t i = 0; i < rows.size(); ++i) {
+        float& expected = raised[static_cast<size_t>(rows[i])];
+        ASSERT_EQ(table.state_of(here[i]), expected) << rows[i];
+        if (changes) expected = ++table.state_of(here[i]);
+      }
+    }
+  };
+  pass(true);
+  const RowFile::Counts& moved = table.store.file()->counts();
+  EXPECT_GT(moved.put, 7000);
+  EXPECT_LT(static_cast<double>(moved.log_pages + moved.merged_pages), 0.4 * static_cast<double>(moved.put));
+  EXPECT_LE(table.queue.counts().read, table.cache.counts().wanted - table.cache.counts().found);
+  const int64_t put = moved.put;
+  pass(false);
+  EXPECT_LE(moved.put, put + 3 * kBatchRows) << "only those that were changed before";
+}
+
 const std::vector<PartShape> kShapes{
     {1'000'000, 100, 64, 4}, {5'000'000, 1000, 64, 4}, {50, 100, 64, 4}, {3000, 100, 64, 4}};
 
@@ -196,10 +277,13 @@ TEST(TableStorage, ACacheIsDividedByIds) {
     for (size_t i = 0; i < slots.size(); ++i) bytes += bytes_of_part(kShapes[i], slots[i], kInFiles).memory();
     EXPECT_LE(bytes, cache);
     EXPECT_GT(static_cast<double>(bytes), 0.99 * static_cast<double>(cache));
-    EXPECT_NEAR(static_cast<double>(slots[1]) / static_cast<double>(slots[0]), 10, 0.01);
+    EXPECT_NEAR(static_cast<double>(slots[1]), 10 * static_cast<double>(slots[0]), 10);
     EXPECT_EQ(slots[2], 50);
     EXPECT_EQ(bytes_of_part(kShapes[2], slots[2], kInFiles).file, 0U);
-    EXPECT_EQ(bytes_of_part(kShapes[0], slots[0], kInFiles).file, 68'000'000U);
+    const size_t pages = (1'000'000 + 59) / 60;
+    const size_t file = bytes_of_part(kShapes[0], slots[0], kInFiles).file;
+    EXPECT_GT(file, pages * 4096);
+    EXPECT_LT(static_cast<double>(file), 1.05 * static_cast<double>(pages * 4096)) << "the log";
   }
 }
 
@@ -241,7 +325,7 @@ TEST(TableStorage, RowsOnADeviceLeaveTheirTablesOnTheHost) {
   storage.folder = "folder";
   const PartBytes in_file = bytes_of_part(kShapes[0], slots[0], storage);
   EXPECT_EQ(in_file.shared, 100U * (16 + 68));
-  EXPECT_EQ(in_file.file, 68'000'000U);
+  EXPECT_GT(in_file.file, 68'000'000U);
 }
 
 }  // namespace

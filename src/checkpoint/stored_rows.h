@@ -1,0 +1,23 @@
+// StoredRows: a tensor's box whose rows, the indices of its first dim, are not side by side in memory, as those of a
+// table in a file.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace trifold {
+
+class StoredRows {
+ public:
+  virtual ~StoredRows() = default;
+  // Copy rows [first, first + count) of the box, side by side at `to` and `from`.
+  virtual void read(int64_t first, int64_t count, std::byte* to) = 0;
+  virtual void write(int64_t first, int64_t count, const std::byte* from) = 0;
+
+ protected:
+  StoredRows() = default;
+  StoredRows(const StoredRows&) = default;
+  StoredRows& operator=(const StoredRows&) = default;
+};
+
+}  // namespace trifold
