@@ -79,7 +79,7 @@ build() {
     options+=(-DTRIFOLD_CUDA=OFF -DTRIFOLD_DEVICE_TESTS=OFF)
   fi
   if develops; then
-    options+=(-DTRIFOLD_LONG_TESTS=ON)
+    options+=(-DTRIFOLD_LONG_TESTS=ON "-DTRIFOLD_WHOLE_TESTS=$([[ $mode == long ]] && echo ON || echo OFF)")
   elif [[ ! -e build/$preset/CMakeCache.txt ]]; then
     options+=(-DTRIFOLD_LONG_TESTS=OFF)
   fi
