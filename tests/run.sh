@@ -79,7 +79,7 @@ build() {
     options+=(-DTRIFOLD_CUDA=OFF -DTRIFOLD_DEVICE_TESTS=OFF)
   fi
   if develops; then
-    options+=(-DTRIFOLD_LONG_TESTS=ON)
+    options+=(-DTRIFOLD_LONG_TESTS=ON "-DTRIFOLD_WHOLE_TESTS=$([[ $mode == long ]] && echo ON || echo OFF)")
   elif [[ ! -e build/$preset/CMakeCache.txt ]]; then
     options+=(-DTRIFOLD_LONG_TESTS=OFF)
   fi
@@ -125,6 +125,15 @@ parquet_tools() {
   if [[ -d $packages/pyarrow ]] || python3 -c 'import pyarrow' 2>/dev/null; then return; fi
   python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --target "$packages" 'pyarrow>=24' ||
     skip "Parquet files" "pip could not install pyarrow"
+}
+
+# A clang-tidy that looks at our own code only, in half the time (tools/tidy.sh), comes from PyPI, into build/tidy_tools:
+# one version, so that what it finds changes only with .clang-tidy. Without it the one of the system is used.
+tidy_tools() {
+  local packages=build/tidy_tools
+  if ! develops || [[ -d $packages/clang_tidy ]]; then return; fi
+  python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --no-compile --target "$packages" \
+    'clang-tidy==23.1.4' || echo "pip could not install clang-tidy 23.1.4: the system's is used, which takes longer"
 }
 
 # The release tests; their output is kept so that its closing lines can be shown again at the very end.
@@ -233,6 +242,7 @@ finish() {
 part "Packages" tools/install_dependencies.sh || finish
 kernel_tools
 parquet_tools
+tidy_tools
 part "Levels of the rooms" python3 tools/check_layers.py
 part "Release build (gcc)" build release || finish
 

@@ -39,7 +39,7 @@ tests    clang-tidy                    checks names and common mistakes
 tests    libclang-rt-dev               sanitizers of the second compiler; each release has its own name for it
 tests    python3-numpy                 reads checkpoints as a reader of their description would
 tests    python3-h5py                  reads them as other tools do
-tests    python3-pip                   installs the disassemblers of CUDA kernels
+tests    python3-pip                   installs the disassemblers of CUDA kernels, a newer clang-tidy
 tests    patchelf                      makes the programs of tools/gpu_bundle.sh relocatable
 tests    zstd                          packs these programs
 tests    libzstd-dev                   unpacks them on machines without zstd; compressed files of tests

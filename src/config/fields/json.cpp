@@ -21,7 +21,7 @@ nlohmann::json field_json(const std::optional<T>* field) {
   return *field ? nlohmann::json(**field) : nlohmann::json();
 }
 nlohmann::json field_json(const ValueField& field) {
-  const std::vector<std::string> words = field.words();
+  std::vector<std::string> words = field.words();
   if (field.is_list()) return words;
   return words.empty() ? nlohmann::json() : nlohmann::json(words.front());
 }
