@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures recommenders whose tables are in files against the same tables in memory, in turns.
 
-    tools/table_file_speed.py TRIFOLD FOLDER [--rows 7000000] [--cache 0.3] [--limit 1.3] [--steps 1200] [--rounds 3]
+    tools/table_file_speed.py TRIFOLD FOLDER [--rows 7000000] [--cache 0.3] [--limit 1.3] [--steps 1200] [--rounds 2]
 
 FOLDER is on the disk in question and needs the space of the tables twice: 10 GB for ten tables of 7 million rows. The
 files begin as a checkpoint of two steps, so that every row that is not in memory is read. A run of --steps fills the cache

@@ -294,10 +294,10 @@ void RowCache::reload() {
   filled_ = hand_ = 0;
 }
 
-bool RowCache::none_written(int64_t first, int64_t count) const {
+bool RowCache::any_written(int64_t first, int64_t count) const {
   for (int64_t row = first; row < first + count; ++row)
-    if (is_written(row)) return false;
-  return true;
+    if (is_written(row)) return true;
+  return false;
 }
 
 // A row on the host that was changed is in its slot, one that was never written is nowhere.
@@ -316,10 +316,10 @@ void RowCache::Plane::read(int64_t first, int64_t count, std::byte* to) {
     else
       std::memset(out, 0, array.row_bytes);
   };
-  RowFile& file = *cache.store_.file();
+  const auto any_written = [&](int64_t from, int64_t rows) { return cache.any_written(from, rows); };
+  const RowFile& file = *cache.store_.file();
   for (int64_t done = 0; done < count;)
-    done += file.visit(first + done, count - done, !cache.none_written(first + done, count - done), false,
-                       cache.disk_->merger, see);
+    done += file.visit(first + done, count - done, any_written, false, cache.disk_->merger, see);
 }
 
 // All arrays of a row that was never written get their first values.
@@ -328,17 +328,21 @@ void RowCache::Plane::write(int64_t first, int64_t count, const std::byte* from)
   const RowArray& array = cache.arrays_[array_];
   RowFile& file = *cache.store_.file();
   file.settle(cache.disk_->queue, cache.disk_->merger);
+  const size_t record_bytes = file.layout().record;
+  const auto any_written = [&](int64_t from_row, int64_t rows) { return cache.any_written(from_row, rows); };
   const auto see = [&](int64_t row, std::byte* record) {
     const std::byte* const in = from + static_cast<size_t>(row - first) * array.row_bytes;
-    if (!cache.is_written(row) && array_ != 0) cache.initial_(row, record + cache.arrays_.front().begin);
+    if (!cache.is_written(row)) {
+      std::memset(record, 0, record_bytes);
+      if (array_ != 0) cache.initial_(row, record + cache.arrays_.front().begin);
+    }
     cache.set_written(row);
     std::memcpy(record + array.begin, in, array.row_bytes);
     const int64_t slot = cache.transfer_ ? RowIndex::kNone : cache.index_.find(static_cast<int32_t>(row));
     if (slot != RowIndex::kNone) std::memcpy(array.slot(slot), in, array.row_bytes);
   };
   for (int64_t done = 0; done < count;)
-    done += file.visit(first + done, count - done, !cache.none_written(first + done, count - done), true,
-                       cache.disk_->merger, see);
+    done += file.visit(first + done, count - done, any_written, true, cache.disk_->merger, see);
 }
 
 }  // namespace trifold

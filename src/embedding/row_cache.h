@@ -109,7 +109,7 @@ class RowCache final : private PageQueue::Taker {
     return (written_[static_cast<size_t>(row) / 64] >> (row % 64) & 1U) != 0;
   }
   void set_written(int64_t row) { written_[static_cast<size_t>(row) / 64] |= uint64_t{1} << (row % 64); }
-  bool none_written(int64_t first, int64_t count) const;
+  bool any_written(int64_t first, int64_t count) const;
   void plan_moves(bool changes);
   void let_leave(Stream& stream);
   void take(int64_t tag, const std::byte* pages) override;

@@ -85,11 +85,7 @@ RowFile::RowFile(const MemoryFolder& folder, int64_t rows, const RowRecords& lay
 }
 
 RowFile::~RowFile() {
-  if (merge_.by != nullptr) try {
-      merge_.by->worker_.synchronize();
-    } catch (const std::exception&) {  // the disk failed: nothing is being merged
-      return;
-    }
+  if (merge_.by != nullptr) merge_.by->worker_.synchronize();
 }
 
 std::byte* RowFile::put(int32_t row, PageQueue& queue, RowMerger& merger) {
@@ -99,6 +95,7 @@ std::byte* RowFile::put(int32_t row, PageQueue& queue, RowMerger& merger) {
   const auto number = static_cast<int32_t>(range.tail * layout_.of_unit + range.filled);
   layout_.rows_of_unit(tail_of(r))[range.filled] = row;
   index_.assign(row, number);
+  settled_ = false;
   ++counts_.put;
   return layout_.in_unit(tail_of(r), range.filled++);
 }
@@ -160,7 +157,11 @@ bool RowFile::begin_merge(RowMerger& merger) {
   merge_.by = &merger;
   merge_.done.store(false, std::memory_order_relaxed);
   merger.worker_.run([this, &merger] {
-    merge(merger);
+    try {
+      merge(merger);
+    } catch (...) {
+      merge_.error = std::current_exception();
+    }
     merge_.done.store(true, std::memory_order_release);
   });
   return true;
@@ -212,8 +213,9 @@ int64_t RowFile::merge_run(RowMerger& merger, int64_t at, int64_t end) {
   return next;
 }
 
-// A row that was put again meanwhile stays in the log.
+// A row that was put again meanwhile stays in the log. After an error all of them do, and each later call fails again.
 void RowFile::end_merge() {
+  if (merge_.error) std::rethrow_exception(merge_.error);
   for (size_t u = 0; u < merge_.units.size(); ++u) {
     for (int64_t i = 0; i < layout_.of_unit; ++i) {
       const int32_t row = merge_.rows[u * static_cast<size_t>(layout_.of_unit) + static_cast<size_t>(i)];
@@ -233,8 +235,9 @@ void RowFile::wait(RowMerger& merger) {
 void RowFile::settle(PageQueue& queue, RowMerger& merger) {
   queue.finish();
   wait(merger);
+  merger.worker_.synchronize();  // its memory is used here, and by visits
+  if (settled_) return;
   while (begin_merge(merger)) wait(merger);
-  merger.worker_.synchronize();  // its memory is used here
   for (size_t r = 0; r < ranges_.size(); ++r) {
     Range& range = ranges_[r];
     if (range.tail < 0) continue;
@@ -246,10 +249,11 @@ void RowFile::settle(PageQueue& queue, RowMerger& merger) {
     range = {std::move(range.units), -1, 0};
   }
   index_.clear();
+  settled_ = true;
 }
 
-int64_t RowFile::visit(int64_t first, int64_t count, bool load, bool store, RowMerger& merger,
-                       FunctionRef<void(int64_t row, std::byte* record)> see) const {
+int64_t RowFile::visit(int64_t first, int64_t count, FunctionRef<bool(int64_t first, int64_t rows)> load, bool store,
+                       RowMerger& merger, FunctionRef<void(int64_t row, std::byte* record)> see) const {
   const int64_t page = layout_.first_page(first);
   const auto most = static_cast<int64_t>(merger.run_bytes_ / PageFile::kPage);
   // A record that begins in the last page may end behind it.
@@ -257,11 +261,13 @@ int64_t RowFile::visit(int64_t first, int64_t count, bool load, bool store, RowM
   const int64_t rows = std::min(count, std::max<int64_t>(fit, 1));
   const int64_t pages = layout_.end_page(first + rows - 1) - page;
   std::byte* const run = merger.run_.data();
-  // Where records lie across pages, the first and the last page have parts of others.
-  if (load || (store && layout_.of_page == 0))
+  if (load(first, rows)) {
     file_.read(page, pages, run);
-  else
-    std::memset(run, 0, static_cast<size_t>(pages) * PageFile::kPage);
+  } else if (store) {
+    // The first and the last page may have records of others, or parts of them.
+    file_.read(page, 1, run);
+    if (pages > 1) file_.read(page + pages - 1, 1, run + static_cast<size_t>(pages - 1) * PageFile::kPage);
+  }
   for (int64_t row = first; row < first + rows; ++row)
     see(row, run + layout_.begin(row) - static_cast<size_t>(page) * PageFile::kPage);
   if (store) file_.write(page, pages, run);

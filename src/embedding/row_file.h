@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <memory>
 #include <span>
 #include <vector>
@@ -82,9 +83,10 @@ class RowFile {
   // Brings all records to their places.
   void settle(PageQueue& queue, RowMerger& merger);
   // When settled, rows from `first` on: calls see(row, record) for as many of at most `count` as fit into a run, and
-  // returns how many. `load`: the records are read; otherwise they are zero. `store`: they are written back.
-  int64_t visit(int64_t first, int64_t count, bool load, bool store, RowMerger& merger,
-                FunctionRef<void(int64_t row, std::byte* record)> see) const;
+  // returns how many. `load(first, rows)` says whether the records of these rows are read; otherwise what they hold is not
+  // specified. `store`: they are written back, and no other record changes.
+  int64_t visit(int64_t first, int64_t count, FunctionRef<bool(int64_t first, int64_t rows)> load, bool store,
+                RowMerger& merger, FunctionRef<void(int64_t row, std::byte* record)> see) const;
 
   // Rows that left memory so far, and the pages that were moved for that.
   struct Counts {
@@ -112,6 +114,7 @@ class RowFile {
     std::vector<int32_t> units;
     int32_t in_memory = 0;      // records of another, last unit, which is in memory
     std::vector<int32_t> rows;  // of the units' records
+    std::exception_ptr error;  // of the merger's thread
     std::atomic<bool> done{false};
   };
 
@@ -132,6 +135,7 @@ class RowFile {
   std::vector<Range> ranges_;
   PageBuffer tails_;
   std::vector<int32_t> free_;  // units
+  bool settled_ = true;        // nothing is in the log
   Merge merge_;
   Counts counts_;
 };

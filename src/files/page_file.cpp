@@ -32,8 +32,12 @@ void move_pages(const char* what, int64_t page, size_t bytes, Move move) {
 
 PageFile::PageFile(const MemoryFolder& folder, int64_t pages)
     : pages_(pages), file_(make_memory_file(folder, static_cast<size_t>(pages) * kPage)) {
-  // Refused where there is nothing but a page cache; pages are then moved through that.
-  fcntl(file_, F_SETFL, fcntl(file_, F_GETFL) | O_DIRECT);
+  // Refused where there is nothing but a page cache, or where pages are too small to be moved alone; they are then moved
+  // through the cache.
+  const int flags = fcntl(file_, F_GETFL);
+  const PageBuffer page(kPage);
+  if (fcntl(file_, F_SETFL, flags | O_DIRECT) == 0 && pread(file_, page.data(), kPage, 0) < 0 && errno == EINVAL)
+    fcntl(file_, F_SETFL, flags);
 }
 
 PageFile::~PageFile() { close(file_); }

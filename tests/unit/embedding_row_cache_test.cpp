@@ -141,6 +141,35 @@ TEST(RowCache, ReadsWhatWasWrittenFromOutside) {
   }
 }
 
+// As a checkpoint is loaded: piece by piece, none of which begins at a page. The first rows of each were never written.
+TEST(RowCache, PiecesOfALoadKeepTheirNeighbours) {
+  constexpr int64_t kPieces = 5;
+  std::array<int64_t, kPieces> order{};
+  std::iota(order.begin(), order.end(), 0);
+  for (const bool backwards : {false, true}) {
+    SCOPED_TRACE(backwards);
+    Table table(2 * kBatchRows);
+    if (backwards) std::reverse(order.begin(), order.end());
+    std::vector<float> values(3 * kRows), sums(kRows);
+    std::iota(values.begin(), values.end(), 1000.0F);
+    std::iota(sums.begin(), sums.end(), 7.0F);
+    const auto first_of = [](int64_t piece) { return piece * kRows / kPieces; };
+    for (const int64_t piece : order) {
+      const int64_t first = first_of(piece), rows = first_of(piece + 1) - first;
+      table.cache.rows_of(1)->write(first, rows, reinterpret_cast<const std::byte*>(sums.data() + first));
+      table.cache.rows_of(0)->write(first, rows, reinterpret_cast<const std::byte*>(values.data() + 3 * first));
+    }
+    // A row that a block of a checkpoint cuts is written alone.
+    values[3 * 17 + 2] = -1;
+    table.cache.rows_of(0)->write(17, 1, reinterpret_cast<const std::byte*>(values.data() + size_t{3} * 17));
+    std::vector<float> read_values(values.size()), read_sums(sums.size());
+    table.cache.rows_of(0)->read(0, kRows, reinterpret_cast<std::byte*>(read_values.data()));
+    table.cache.rows_of(1)->read(0, kRows, reinterpret_cast<std::byte*>(read_sums.data()));
+    EXPECT_EQ(read_values, values);
+    EXPECT_EQ(read_sums, sums);
+  }
+}
+
 // Between two steps, when the next batch was brought in: in memory, in the file, and where they never were anywhere.
 TEST(RowCache, RowsBeginAnew) {
   Table table(2 * kBatchRows);

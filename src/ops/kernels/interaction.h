@@ -20,7 +20,7 @@ template <int Rows = kTileRows, class Body>
   }
 }
 
-// out[0, length) = from[0, length), a multiple of whole registers, where up to `end` also what follows may be written.
+// out[0, length) = from[0, length) in whole registers, where up to `end` also what follows may be written.
 template <class T>
 [[gnu::always_inline]] inline void copy_row(T* out, const T* end, const T* from, int64_t length) {
   constexpr int64_t kLanes = Simd<T>::kLanes;
