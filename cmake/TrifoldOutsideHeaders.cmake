@@ -4,7 +4,8 @@
 # starts with. gcc gains half as much a file, and spends that on writing its larger precompiled headers: it has none.
 #
 # None of our own headers is among them: what a change of ours compiles again stays as it is. A file that forgets to include
-# an outside header is found by gcc, and a header that does by `header_self_containment`.
+# an outside header is found where gcc compiles it alone (`cmake --preset release` in a new folder), and a header that does by
+# `header_self_containment`.
 set(TRIFOLD_OUTSIDE_HEADERS <algorithm> <array> <atomic> <bit> <charconv> <chrono> <cmath> <condition_variable> <cstddef>
   <cstdint> <cstdlib> <cstring> <deque> <exception> <filesystem> <fstream> <functional> <limits> <map> <memory> <mutex>
   <numeric> <optional> <random> <set> <span> <sstream> <string> <string_view> <thread> <tuple> <type_traits> <unordered_map>

@@ -130,10 +130,10 @@ parquet_tools() {
 # A clang-tidy that looks at our own code only, in half the time (tools/tidy.sh), comes from PyPI, into build/tidy_tools:
 # one version, so that what it finds changes only with .clang-tidy. Without it the one of the system is used.
 tidy_tools() {
-  local packages=build/tidy_tools
-  if ! develops || [[ -d $packages/clang_tidy ]]; then return; fi
-  python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --no-compile --target "$packages" \
-    'clang-tidy==23.1.4' || echo "pip could not install clang-tidy 23.1.4: the system's is used, which takes longer"
+  local packages=build/tidy_tools version=23.1.4
+  if ! develops || [[ -d $packages/clang_tidy-$version.dist-info ]]; then return; fi
+  python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --no-compile --upgrade --target "$packages" \
+    "clang-tidy==$version" || echo "pip could not install clang-tidy $version: the system's is used, which takes longer"
 }
 
 # The release tests; their output is kept so that its closing lines can be shown again at the very end.

@@ -154,7 +154,7 @@ def batch_of(row):
     data = whole(row, "dp", 1)
     batch = whole(row, "global_batch")
     micro = whole(row, "micro_batch")
-    if micro is None and "torchtitan" in source_of(row):  # by default as many micro-batches as pipeline ranks
+    if micro is None and batch is not None and "torchtitan" in source_of(row):  # by default as many micro-batches as pipeline ranks
         micro = batch // data // whole(row, "pp")
     micro = micro or 1
     if batch is None:
@@ -360,7 +360,7 @@ def compare_memory(rows, answers, show):
     """Bytes of the rank that needs most, against the most that was reported of a run."""
     results = defaultdict(list)
     for row, answer in zip(rows, answers, strict=True):
-        reported = number(row["memory_gib"])
+        reported = number(row.get("memory_gib") or "")
         if reported is None or "bytes" not in answer or not row["recompute"] or whole(row, "cp", 1) > 1:
             continue
         planned = answer["bytes"] / 2**30

@@ -252,8 +252,9 @@ void RowFile::settle(PageQueue& queue, RowMerger& merger) {
   settled_ = true;
 }
 
-int64_t RowFile::visit(int64_t first, int64_t count, FunctionRef<bool(int64_t first, int64_t rows)> load, bool store,
-                       RowMerger& merger, FunctionRef<void(int64_t row, std::byte* record)> see) const {
+int64_t RowFile::visit(int64_t first, int64_t count, FunctionRef<bool(int64_t first, int64_t rows)> load,
+                       bool store, RowMerger& merger,
+                       FunctionRef<void(int64_t row, std::byte* record)> see) const {
   const int64_t page = layout_.first_page(first);
   const auto most = static_cast<int64_t>(merger.run_bytes_ / PageFile::kPage);
   // A record that begins in the last page may end behind it.

@@ -114,7 +114,7 @@ class RowFile {
     std::vector<int32_t> units;
     int32_t in_memory = 0;      // records of another, last unit, which is in memory
     std::vector<int32_t> rows;  // of the units' records
-    std::exception_ptr error;  // of the merger's thread
+    std::exception_ptr error;   // of the merger's thread
     std::atomic<bool> done{false};
   };
 

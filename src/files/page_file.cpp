@@ -36,7 +36,8 @@ PageFile::PageFile(const MemoryFolder& folder, int64_t pages)
   // through the cache.
   const int flags = fcntl(file_, F_GETFL);
   const PageBuffer page(kPage);
-  if (fcntl(file_, F_SETFL, flags | O_DIRECT) == 0 && pread(file_, page.data(), kPage, 0) < 0 && errno == EINVAL)
+  if (fcntl(file_, F_SETFL, flags | O_DIRECT) == 0 && pread(file_, page.data(), kPage, 0) < 0 &&
+      errno == EINVAL)
     fcntl(file_, F_SETFL, flags);
 }
 

@@ -27,7 +27,7 @@ std::vector<LayoutCandidate> LayoutSpace::candidates() {
 
 std::string LayoutSpace::problem() const {
   if (!first_problem_.empty()) return first_problem_;
-  if (!unmet_need_.empty()) return std::string(unmet_need_);
+  if (!unmet_need_.empty() && is_divided_) return std::string(unmet_need_);
   return fmt::format(
       "they must be divisible by tensor ranks (here at most {} of a node) x context ranks x pipeline ranks (at "
       "most {}, the layers), and the quotient must divide --global-batch-size {}",
@@ -37,10 +37,14 @@ std::string LayoutSpace::problem() const {
 void LayoutSpace::visit(size_t depth, Layout& layout) {
   if (depth == kSearchAxes) return consider(layout);
   const SearchAxisInfo& info = search_axes()[depth];
-  if (info.axis == SearchAxis::Schedule && !is_a_mesh(layout)) return;
+  if (info.axis == SearchAxis::Schedule && !is_a_mesh(layout)) {
+    is_divided_ = false;
+    return;
+  }
   if (std::find(axes_.begin(), axes_.end(), info.axis) == axes_.end()) return visit(depth + 1, layout);
   const int64_t given = layout[info.axis];
   const std::vector<int64_t> values = info.candidates(job_, layout);
+  if (values.empty() && info.need.empty()) is_divided_ = false;
   if (values.empty() && unmet_need_.empty()) unmet_need_ = info.need;
   for (const int64_t value : values) {
     layout[info.axis] = value;

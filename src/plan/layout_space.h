@@ -55,6 +55,7 @@ class LayoutSpace {
   std::vector<LayoutCandidate> candidates_;
   std::string first_problem_;
   std::string_view unmet_need_;  // of the first axis that had no candidates
+  bool is_divided_ = true;       // whether all layouts that were left out lacked such a need
 };
 
 }  // namespace trifold

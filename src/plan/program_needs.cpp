@@ -18,11 +18,12 @@ BlockNeeds program_needs(const Software& software, const PretrainConfig& run, bo
   needs.middle = {{kept.boundary - kept.input, kept.layer},
                   {0, split ? kept.held - kept.freed : 0},
                   {kept.boundary, 0},
-                  {kept.passing, 0}};
+                  {kept.passing, 0},
+                  {}};  // no halves take turns
   needs.first = needs.last = needs.middle;
   needs.first.keep.none = kept.embedding;
   needs.last.keep.none += kept.head;
-  needs.last.scratch.none = std::max(kept.passing, kept.loss);
+  needs.last.scratch.none = std::max(kept.passing, kept.loss / run.mesh.pipeline_vocab_parts);
   needs.message = kept.boundary;
   needs.parts = run.mesh.pipeline_vocab_parts;
   return needs;

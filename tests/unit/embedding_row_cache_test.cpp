@@ -157,7 +157,8 @@ TEST(RowCache, PiecesOfALoadKeepTheirNeighbours) {
     for (const int64_t piece : order) {
       const int64_t first = first_of(piece), rows = first_of(piece + 1) - first;
       table.cache.rows_of(1)->write(first, rows, reinterpret_cast<const std::byte*>(sums.data() + first));
-      table.cache.rows_of(0)->write(first, rows, reinterpret_cast<const std::byte*>(values.data() + 3 * first));
+      table.cache.rows_of(0)->write(first, rows,
+                                    reinterpret_cast<const std::byte*>(values.data() + 3 * first));
     }
     // A row that a block of a checkpoint cuts is written alone.
     values[3 * 17 + 2] = -1;

@@ -241,7 +241,6 @@ TEST(LayoutSearch, SaysThatGivenRanksAreTooMany) {
   EXPECT_NE(refusal_of_search(config).find("x context ranks x pipeline ranks"), std::string::npos);
 }
 
-// Long samples that hardly fit are cut over context ranks, with what they exchange behind attention.
 // Three context ranks cannot exchange 8 heads, which is all that they can do on a GPU.
 TEST(LayoutSearch, SaysThatHeadsCannotBeExchanged) {
   PlanConfig config = search_of_8();
@@ -273,6 +272,7 @@ TEST(LayoutSearch, CountsTheMemoryOfTheDescribedProgram) {
   EXPECT_NE(refusal_of_search(config).find("dense layers"), std::string::npos);
 }
 
+// Long samples that hardly fit are cut over context ranks; their exchanges overlap with attention.
 TEST(LayoutSearch, CutsLongSamples) {
   PlanConfig config = search_of_8();
   config.run.model.seq_length = 131072;

@@ -334,7 +334,7 @@ OptionTable options_of(PlanConfig& config) {
       .add("search-schedules", &config.search_schedules,
            "Comma-separated list of schedules that --search tries.")
       .one_of({"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "auto"})
-      .absent("1f1b, interleaved, zb-h1, zb-h2, zb-v");
+      .absent("1f1b, interleaved, zb-h1, zb-h2, zb-v; dualpipe-v with --overlap-moe-expert-parallel-comm");
   return table;
 }
 
