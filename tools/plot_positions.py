@@ -2,10 +2,10 @@
 """Draws the loss by position of one or more evaluations: how much a model gains from what precedes a token.
 
     trifold evaluate ... --loss-by-position long.csv
-    tools/plot_positions.py positions.svg "trained at 1024=short.csv" "then at 16384=long.csv" [--from 64] [--title TEXT]
+    tools/plot_positions.py positions.svg "trained at 1024=short.csv" "then at 16384=long.csv" [--from 64] [--parts 3]
 
-Positions are on a logarithmic axis, from --from on; a point is the mean over a third of an octave. Needs nothing but
-Python.
+Positions are on a logarithmic axis, from --from on; a point is the mean over one of --parts parts of an octave. Needs
+nothing but Python.
 """
 
 import argparse
@@ -15,23 +15,22 @@ import sys
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 360, 58, 16, 44, 46
 COLORS = ("#3d8fd1", "#d55e00", "#009e73", "#cc79a7", "#6b6b6b")  # Okabe and Ito
-PARTS = 3  # of an octave
 
 
-def read_points(path, first):
-    """[(position, loss)]: the middle and the weighted mean of each third of an octave from `first` on."""
+def read_points(path, first, parts):
+    """[(position, loss)]: the middle and the weighted mean of each of `parts` parts of an octave from `first` on."""
     sums = {}
     with open(path, encoding="utf-8") as file:
         for row in csv.DictReader(file):
             position, tokens = int(row["position"]) + 1, float(row["tokens"])
             if position <= first:
                 continue
-            part = math.floor(PARTS * math.log2(position))
+            part = math.floor(parts * math.log2(position))
             loss, weight = sums.get(part, (0.0, 0.0))
             sums[part] = (loss + tokens * float(row["loss"]), weight + tokens)
     if not sums:
         sys.exit(f"{path}: there are no positions from {first} on")
-    return [(2 ** ((part + 0.5) / PARTS), loss / weight) for part, (loss, weight) in sorted(sums.items())]
+    return [(2 ** ((part + 0.5) / parts), loss / weight) for part, (loss, weight) in sorted(sums.items())]
 
 
 def ticks(low, high):
@@ -82,6 +81,7 @@ def main():
     parser.add_argument("picture", help="the .svg file to write")
     parser.add_argument("curves", nargs="+", metavar="NAME=FILE", help="a name and the file given to --loss-by-position")
     parser.add_argument("--from", dest="first", type=int, default=64, help="the first position drawn (64)")
+    parser.add_argument("--parts", type=int, default=3, help="points an octave (3)")
     parser.add_argument("--title", default="Loss by position")
     options = parser.parse_args()
     curves = []
@@ -89,7 +89,7 @@ def main():
         name, equals, path = curve.rpartition("=")
         if not equals:
             sys.exit(f"'{curve}' is not NAME=FILE")
-        curves.append((name, read_points(path, options.first)))
+        curves.append((name, read_points(path, options.first, options.parts)))
     with open(options.picture, "w", encoding="utf-8") as file:
         file.write(draw(curves, options.title))
 
