@@ -32,8 +32,8 @@ const std::vector<ValidateCase>& expert_cases() {
       {"--moe-aux-loss-coeff has no effect", [](C& c) { c.model.moe_aux_loss_coeff = 0.01; }},
       {"--moe-router-topk 5 is more than --num-experts 4",
        [](C& c) { set_experts(c, 4), c.model.moe_router_topk = 5; }},
-      {"--moe-router-topk 2 is more than --num-experts 1: give more experts, or leave out --num-experts: one network "
-       "then computes all tokens",
+      {"--moe-router-topk 2 is more than --num-experts 1: give more experts, or leave out --num-experts, so that one "
+       "network computes all tokens",
        [](C& c) { set_experts(c, 1); }},
       {"--num-experts 1 trains no router: the softmax over one expert is always 1 and has no gradient: give more "
        "experts, --moe-router-score-function sigmoid, or leave out --num-experts",

@@ -118,7 +118,7 @@ void check_experts(const ModelConfig& model, Problems& problems) {
                *model.num_experts)
         .right("give {}",
                *model.num_experts == 1
-                   ? "more experts, or leave out --num-experts: one network then computes all tokens"
+                   ? "more experts, or leave out --num-experts, so that one network computes all tokens"
                    : fmt::format("at most {}", *model.num_experts));
   if (!model.disable_bias_linear)
     problems.about("num-experts", "disable-bias-linear")
@@ -155,7 +155,7 @@ void check_router_training(const ModelConfig& model, Problems& problems) {
         .wrong(
             "--num-experts 1 trains no router: the softmax over one expert is always 1 and has no gradient")
         .right(
-            "give more experts, --moe-router-score-function sigmoid, or leave out --num-experts: one network then "
+            "give more experts, --moe-router-score-function sigmoid, or leave out --num-experts, so that one network "
             "computes all tokens");
   else if (!model.moe_router_pre_softmax)
     problems.about("moe-router-topk", "moe-router-pre-softmax", "moe-router-score-function")
