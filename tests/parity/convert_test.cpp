@@ -352,7 +352,8 @@ TEST_F(Convert, RefusesRoutingItCannotCompute) {
     const std::string text = refusal(changed([&](json& config) { config[field] = value; }, model));
     EXPECT_NE(text.find(fmt::format("'{}' {}", field, expected)), std::string::npos) << text;
   };
-  expect("hf_mixtral", "num_experts_per_tok", 5, "is 5; a number from 1 to 'num_local_experts', 4, is needed");
+  expect("hf_mixtral", "num_experts_per_tok", 5,
+         "is 5; a number from 1 to 'num_local_experts', 4, is needed");
   expect("hf_qwen3_moe", "norm_topk_prob", "yes", "is \"yes\"; true or false is needed");
   expect("hf_qwen3_moe", "mlp_only_layers", json::array({9}), "has 9; numbers below 2 are needed");
   expect("hf_deepseek_v3", "n_group", 3, "is 3; a divisor of 'n_routed_experts', 8, is needed");
