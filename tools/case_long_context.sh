@@ -6,9 +6,10 @@
 # The text is the longest source files of the Linux kernel, headers of 512 KiB and more with the registers of AMD's
 # graphics processors: the parts of a chip repeat each other's names hundreds to many thousands of tokens later. Those of
 # the display are held out as a whole. In each 128 KiB of the training files the words of names are exchanged for others,
-# at random, so that names cannot be learned by heart, only be read in what precedes. About 25 minutes of one core.
-# Environment: PACKAGE (linux-source-6.1), SHORT_STEPS, LONG_STEPS, DOCUMENTS (held out, evaluated), TRIFOLD
-# (build/release/launch/trifold). Needs a package list (apt-get update) and libsentencepiece0, which trifold uses.
+# at random, so that names cannot be learned by heart, only be read in what precedes. About 30 minutes of one core.
+# Environment: PACKAGE (linux-source-6.1), SHORT_STEPS, SETTLE_STEPS, MIDDLE_STEPS, LONG_STEPS, DOCUMENTS (held out,
+# evaluated), TRIFOLD (build/release/launch/trifold). Needs a package list (apt-get update) and libsentencepiece0, which
+# trifold uses.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -111,10 +112,10 @@ stage() {
 }
 # Small batches until the model has learned to copy, which shows as a fall of the loss; then large ones.
 stage copying 1024 2 2 "${SHORT_STEPS:-5800}" --lr 2e-3 --lr-decay-style constant --lr-warmup-iters 60
-stage short 1024 8 16 240 --finetune --load copying --seed 99 --lr 2e-3 --min-lr 4e-4 --lr-decay-style cosine \
-  --lr-warmup-iters 5
-stage middle 16384 1 1 40 --finetune --load short --seed 5 --lr 1e-3 --min-lr 5e-5 --lr-decay-style cosine \
-  --lr-warmup-iters 2
+stage short 1024 8 16 "${SETTLE_STEPS:-240}" --finetune --load copying --seed 99 --lr 2e-3 --min-lr 4e-4 \
+  --lr-decay-style cosine --lr-warmup-iters 5
+stage middle 16384 1 1 "${MIDDLE_STEPS:-40}" --finetune --load short --seed 5 --lr 1e-3 --min-lr 5e-5 \
+  --lr-decay-style cosine --lr-warmup-iters 2
 stage long 16384 1 1 "${LONG_STEPS:-90}" --finetune --load middle --seed 6 --lr 1e-3 --min-lr 5e-5 \
   --lr-decay-style cosine --lr-warmup-iters 2
 for model in short long; do
