@@ -4,7 +4,7 @@
     tools/best_layouts.py build/release/launch/trifold [--case TEXT] [--goals]
 
 Each row of tests/golden/best_configurations.csv names a run of tests/golden/published_runs.csv. The search gets its
-model, devices, global batch and program (as tools/published_runs.py describes them), and may use the features of that
+model, devices, global batch and program (as tools/published_rows.py describes them), and may use the features of that
 program: none had zero-bubble schedules; Megatron-LM sharded the optimizer's state at most, and had no sequence
 parallelism until 2022; DeepSpeed's pipeline had neither; torchtitan_spaces says what torchtitan had. Memory is that of
 the program. Programs that kept the scores of attention recompute as they were published. Runs with context-parallel
@@ -32,7 +32,7 @@ import time
 from collections import defaultdict, namedtuple
 from pathlib import Path
 
-import published_runs as published
+import published_rows as published
 
 GOLDEN = Path(__file__).resolve().parent.parent / "tests/golden"
 
