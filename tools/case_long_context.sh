@@ -6,8 +6,8 @@
 # The text is the longest source files of the Linux kernel, headers of 512 KiB and more with the registers of AMD's
 # graphics processors: the parts of a chip repeat each other's names hundreds to many thousands of tokens later. Those of
 # the display are held out as a whole. In each 128 KiB of the training files the words of names are exchanged for others,
-# at random, so that names cannot be learned by heart, only be read in what precedes. About 30 minutes of one core.
-# Environment: PACKAGE (linux-source-6.1), SHORT_STEPS, SETTLE_STEPS, MIDDLE_STEPS, LONG_STEPS, DOCUMENTS (held out,
+# at random, so that names cannot be learned by heart, only be read in what precedes. About an hour of two cores.
+# Environment: PACKAGE (linux-source-6.1), SHORT_STEPS, SETTLE_STEPS, LONG_STEPS, COOL_STEPS, DOCUMENTS (held out,
 # evaluated), TRIFOLD (build/release/launch/trifold). Needs a package list (apt-get update) and libsentencepiece0, which
 # trifold uses.
 set -euo pipefail
@@ -104,7 +104,7 @@ train=(pretrain --data-path train_text_document --split "100,0,0" --tokenizer-ty
        --tokenizer-model registers.model --num-layers 3 --hidden-size 192 --num-attention-heads 2 --kv-channels 64
        --ffn-hidden-size 384 --position-embedding-type rope --rotary-percent 0.5 --rotary-base 100 --add-qkv-bias
        --qk-layernorm --normalization RMSNorm --swiglu --disable-bias-linear --init-method-std 0.06 --adam-beta2 0.98
-       --bf16 --threads-per-rank 1)
+       --bf16 --threads-per-rank 2)
 # stage NAME LENGTH MICRO_BATCH BATCH STEPS OPTION...: trains unless a checkpoint NAME is there.
 stage() {
   [[ -e $1 ]] || "$trifold" "${train[@]}" --save "$1" --log-json "$1.jsonl" --seq-length "$2" --micro-batch-size "$3" \
@@ -114,14 +114,14 @@ stage() {
 stage copying 1024 2 2 "${SHORT_STEPS:-5800}" --lr 2e-3 --lr-decay-style constant --lr-warmup-iters 60
 stage short 1024 8 16 "${SETTLE_STEPS:-240}" --finetune --load copying --seed 99 --lr 2e-3 --min-lr 4e-4 \
   --lr-decay-style cosine --lr-warmup-iters 5
-stage middle 16384 1 1 "${MIDDLE_STEPS:-40}" --finetune --load short --seed 5 --lr 1e-3 --min-lr 5e-5 \
+stage long 16384 1 1 "${LONG_STEPS:-720}" --finetune --load short --seed 5 --lr 1e-3 --lr-decay-style constant \
+  --lr-warmup-iters 2
+stage cooled 16384 1 1 "${COOL_STEPS:-80}" --finetune --load long --seed 6 --lr 1e-3 --min-lr 5e-5 \
   --lr-decay-style cosine --lr-warmup-iters 2
-stage long 16384 1 1 "${LONG_STEPS:-90}" --finetune --load middle --seed 6 --lr 1e-3 --min-lr 5e-5 \
-  --lr-decay-style cosine --lr-warmup-iters 2
-for model in short long; do
+for model in short cooled; do
   echo "$model:"
   "$root/tools/loss_by_context.py" "$model.csv" --program "$trifold" --load "$model" --data-path held_text_document \
     --tokens 16384 --documents "${DOCUMENTS:-8}" --lengths 1024,2048,4096,8192,16384
 done
-"$root/tools/plot_positions.py" "$picture" "trained at 1024=short.csv" "continued at 16384=long.csv" --from 512 --parts 1 \
+"$root/tools/plot_positions.py" "$picture" "trained at 1024=short.csv" "continued at 16384=cooled.csv" --from 512 --parts 1 \
   --title "Loss by position, held-out register headers"
