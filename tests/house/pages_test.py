@@ -1,14 +1,19 @@
-"""Checks the pages as far as a program can: links have targets, named files exist, shown commands have the options they
-are shown with, and the README is short."""
+"""Checks the pages as far as a program can: links have targets, named files and names of code exist, shown commands have
+the options they are shown with, and the README is short."""
 
 import re
 import unittest
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+SUFFIXES = {".h", ".cpp", ".cu", ".cuh", ".py", ".sh", ".txt"}
 FOLDERS = ("src", "tests", "tools", "launch", "docs", "data")
+# Pages about the code, whose names in `code` are files, types, functions and constants.
+ABOUT_CODE = ("CONTRIBUTING.md", "architecture.md", "glossary.md", "how_to_add.md")
+STYLES = {"CamelCase", "snake_case", "Stream&"}
 FILE = re.compile(r"`((?:[\w.-]+/)+[\w.*-]+\.(?:h|cpp|cu|cuh|inc|py|sh|md|cfg|csv|json|txt))`")
 
 
@@ -40,6 +45,31 @@ def missing_files(text):
         base = ROOT if room in FOLDERS and not (room == "data" and name.endswith((".h", ".cpp"))) else ROOT / "src"
         if not any(base.glob(name)):
             yield name
+
+
+@cache
+def sources():
+    """The project's sources by their path."""
+    found = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES and path.name != Path(__file__).name]
+    return {path: path.read_text(encoding="utf-8", errors="replace") for path in found}
+
+
+@cache
+def words_of_code():
+    return {word for text in sources().values() for word in re.findall(r"\w+", text)}
+
+
+def missing_names(text):
+    """Names in `code` that occur nowhere: of files without their folders, a * or <...> standing for any part; of types,
+    functions and constants."""
+    for name in sorted(set(re.findall(r"`([^`\n]+)`", text)) - STYLES):
+        if re.fullmatch(r"[\w.*<>/-]+\.(?:h|cpp|cu|cuh|py|sh)", name):
+            pattern = re.sub(r"<\w+>", "*", name)
+            if not any(path.match(pattern) for path in sources()):
+                yield name
+        elif re.fullmatch(r"[A-Za-z_]\w*(?:::\w+)*(?:\(.*\))?", name):
+            if not words_of_code().issuperset(re.findall(r"\w+", name.partition("(")[0])):
+                yield name
 
 
 def options_by_command():
@@ -84,6 +114,9 @@ class Search(unittest.TestCase):
                          ["none.md", "plan.md#no-such"])
         self.assertEqual(list(missing_files("`core/error.h` `core/none.h` `src/core/*.h` `launch/none.sh` `mine/log.txt`")),
                          ["core/none.h", "launch/none.sh"])
+        self.assertEqual(list(missing_names("`error.h` `none.h` `tests/unit/<room>_*_test.cpp` `tests/none/<room>_test.cpp` `Tensor` `NoSuchClass` "
+                                            "`Run::meanwhile()` `Run::no_such_call(1)` `a b`")),
+                         ["NoSuchClass", "Run::no_such_call(1)", "none.h", "tests/none/<room>_test.cpp"])
         text = "    trifold pretrain --seed 1 \\\n      --no-such 2    explains --this\n    trifold plan --lines x --lr 3  # --or\n"
         self.assertEqual(list(unknown_options(text, options_by_command())), [("pretrain", "--no-such")])
 
@@ -99,6 +132,9 @@ class Pages(unittest.TestCase):
 
     def test_named_files_exist(self):
         self.each_page(lambda page, text: missing_files(text))
+
+    def test_names_of_code_exist(self):
+        self.each_page(lambda page, text: missing_names(text) if page.name in ABOUT_CODE else ())
 
     def test_shown_commands_have_their_options(self):
         options = options_by_command()
