@@ -40,23 +40,31 @@ joined() {
     grep -E '^(build/asan/)?(src|launch)/' | grep -v '/cmake_pch\.' | sort -u
 }
 
+# The files that this machine compiles, of those given: a module whose library is missing has no command to check it with.
+alone() {
+  local newest file
+  local -a known=()
+  newest=$(database)
+  mapfile -t known < <((($#)) && tools/tidy_commands.py "$newest" "$@" | grep .)
+  for file in "$@"; do
+    if [[ " ${known[*]} " != *" $file "* ]]; then echo "not compiled here, so not checked: $file" >&2; fi
+  done
+  folder=$newest/tidy
+  files=("${known[@]}")
+}
+
 case ${1:-} in
-  --changed) folder=$(database) && mapfile -t files < <(changed) ;;
+  --changed) mapfile -t files < <(changed) && alone "${files[@]}" ;;
   '') mapfile -t files < <(joined) && folder=build/asan/tidy ;;
   -*) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
-  *) folder=$(database) && files=("$@") ;;
+  *) alone "$@" ;;
 esac
-# A file that no target compiles on this machine (a module whose library is missing) has no command to check it with.
-known=()
-for file in "${files[@]}"; do
-  if grep -qF "/$file\"" "$folder/compile_commands.json"; then
-    known+=("$file")
-  else
-    echo "not compiled here, so not checked: $file"
-  fi
-done
-echo "clang-tidy on ${#known[@]} files"
-if ((${#known[@]} == 0)); then exit 0; fi
+echo "clang-tidy on ${#files[@]} files"
+if ((${#files[@]} == 0)); then
+  # Named files that nothing checks are a mistake, no changes are not.
+  [[ ${1:-} != --changed ]] && exit 1
+  exit 0
+fi
 # Debian 12's clang-tidy 14 also matches every check against the headers of the system, which is half of its time; newer
 # ones do not. The one of PyPI has no headers of sanitizers: those of clang follow its own. What only newer compilers call
 # deprecated is the standard library's business.
@@ -65,6 +73,6 @@ newer=build/tidy_tools/clang_tidy/data/bin/clang-tidy
 if [[ -x $newer ]]; then
   program=("$newer" "--extra-arg=-idirafter$(clang -print-resource-dir)/include" --extra-arg=-Wno-deprecated-declarations)
 fi
-printf '%s\0' "${known[@]}" |
+printf '%s\0' "${files[@]}" |
   xargs -0 -n 1 -P "${TRIFOLD_JOBS:-2}" "${program[@]}" -p "$folder" --quiet --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-unused-command-line-argument \
     2> >(grep -vE '^([0-9]+ warnings? (generated|treated)|Suppressed|Use -header-filter)' >&2)
