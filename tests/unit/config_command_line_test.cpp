@@ -111,8 +111,8 @@ TEST(ConfigCommandLine, DistinguishesAGivenZeroFromAMissingValue) {
                   "2 problems");
   expect_contains(refusal_of({"evaluate"}), "--load needs a value: DIR");
   expect_contains(refusal_of({"pretrain", "--train-iters", "0"}),
-                  "--train-iters 0 is not possible: it must be from 1 to");
-  expect_contains(refusal_of({"pretrain"}), "--train-iters needs a value: from 1 to");
+                  "--train-iters 0 is not possible: it must be at least 1");
+  expect_contains(refusal_of({"pretrain"}), "--train-iters needs a value: at least 1; or give --train-epochs");
 }
 
 // The value is the default, so only the command line can know that it was given.
@@ -149,7 +149,7 @@ TEST(ConfigCommandLine, ListsAllowedValues) {
   expect_contains(refused("--optimizer", "muon"), "--optimizer 'muon' is not known");
   expect_contains(refused("--optimizer", "muon"), "give one of adam, lamb, sgd, adagrad");
   expect_contains(refused("--zero-group-size", "nodes"),
-                  "--zero-group-size 'nodes' is not possible: give a number of ranks, or node");
+                  "--zero-group-size 'nodes' is not possible: give a number of ranks, at least 1, or node");
   expect_contains(refused("--zero-group-size", "0"), "--zero-group-size '0' is not possible");
   expect_contains(refused("--offload", ""), "--offload names no folder: give one, or none");
   expect_contains(refused("--schedule", ""), "--schedule is empty");

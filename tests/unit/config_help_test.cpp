@@ -14,6 +14,14 @@ std::string help(const std::string& command, int width = 80) {
   return std::get<TextRequest>(read({command, "--help"}, Environment{.terminal_width = width})).text;
 }
 
+// The same text in any width, as one line.
+std::string joined(std::string text) {
+  std::string line;
+  for (const char c : text)
+    if ((c != ' ' && c != '\n') || (!line.empty() && line.back() != ' ')) line += c == '\n' ? ' ' : c;
+  return line;
+}
+
 TEST(ConfigHelp, ShowsEveryOptionOfEveryCommand) {
   for (const CommandInfo& command : commands()) {
     const std::string text = help(std::string(command.name));
@@ -22,11 +30,10 @@ TEST(ConfigHelp, ShowsEveryOptionOfEveryCommand) {
     if (command.with_table == nullptr) continue;
     with_default_table(command.name, [&](const OptionTable& table) {
       for (const Option& option : table.options()) {
-        // A long name has its text on the next line.
-        const std::string shown = "\n  --" + option.name + (is_flag(option) ? "" : " " + option.argument);
-        EXPECT_TRUE(text.find(shown + " ") != std::string::npos ||
-                    text.find(shown + "\n") != std::string::npos)
-            << option.name;
+        EXPECT_NE(text.find("\n  --" + option.name), std::string::npos) << option.name;
+        expect_contains(
+            joined(help(std::string(command.name), 160)),
+            "--" + option.name + (is_flag(option) ? " " : " " + option.argument + " ") + option.help);
         EXPECT_FALSE(option.help.empty() || option.group.empty()) << option.name;
       }
     });
@@ -36,26 +43,58 @@ TEST(ConfigHelp, ShowsEveryOptionOfEveryCommand) {
 TEST(ConfigHelp, ShowsDefaultsAllowedValuesAndRequiredOptions) {
   const std::string text = help("pretrain", 160);
   expect_contains(text, "Model:\n");
-  expect_contains(text, "Learning rate after warm-up. (required)");
-  expect_contains(text, "adam, lamb: decay rate of the second moment. (default 0.999)");
-  expect_contains(text, "(default: 4 x --hidden-size, 8/3 x");
+  expect_contains(text, "Learning rate after warm-up. (above 0; required)");
+  expect_contains(text,
+                  "adam, lamb: decay rate of the second moment. (at least 0 and below 1; default 0.999)");
+  expect_contains(text, "(at least 1; default: 4 x --hidden-size, 8/3 x with --swiglu)");
   expect_contains(text, "--lr-decay-style constant|linear|cosine|inverse-square-root|WSD");
   expect_contains(text, "Also --tp.");
-  expect_contains(help("bench", 160), "Width of the model. (default 768)");
+  expect_contains(help("bench", 160), "Width of the model. (at least 1; default 768)");
 }
 
-TEST(ConfigHelp, KeepsToTheWidth) {
-  for (const int width : {-5, 0, 80, 120, 1000000}) {
+// The words of a message about a value out of range, from the same declaration.
+TEST(ConfigHelp, ShowsRanges) {
+  const std::string text = joined(help("pretrain", 160));
+  expect_contains(text, "3 also weights. (from 0 to 3; default 0)");
+  expect_contains(
+      text,
+      "or node for those of a node. Groups are replicas of each other and exchange only slices of gradients. "
+      "(at least 1; default: all data-parallel ranks)");
+  expect_contains(text, "Seed of initial weights, data order and dropout. (default 1234)");
+  const std::string recommend = joined(help("recommend", 160));
+  expect_contains(recommend, "the last is 1. (each at least 1; default 512-256-1)");
+  expect_contains(recommend, "in the order of the labels. (each above 0; default: 1 each)");
+  double number = 0;
+  Option option{.name = "x", .group = "", .help = "", .field = &number};
+  EXPECT_EQ(described_bounds(option), "");
+  EXPECT_EQ(described_bounds(option.range(-1, 65535)), "from -1 to 65535");
+  EXPECT_EQ(described_bounds(option.range(-1, 65536)), "at least -1");
+  EXPECT_EQ(described_bounds(option.positive()), "above 0");
+}
+
+TEST(ConfigHelp, KeepsToTheWidthAndBreaksNoWords) {
+  for (const int width : {-5, 0, 80, 1000000}) {
     const int limit = width < 60 ? 60 : std::min(width, 160);
-    for (const std::string command : {"generate", "inspect"}) {
-      std::istringstream lines(help(command, width));
+    std::vector<std::string> texts{program_help(width)};
+    for (const CommandInfo& command : commands()) texts.push_back(help(std::string(command.name), width));
+    for (const std::string& text : texts) {
+      std::istringstream lines(text);
+      bool copied = false;  // usage and examples are kept whole
       for (std::string line; std::getline(lines, line);) {
-        const bool example = line.find("trifold") != std::string::npos;  // kept whole, to be copied
-        EXPECT_TRUE(example || static_cast<int>(line.size()) <= limit) << line;
+        copied = (copied && !line.empty()) || line.starts_with("usage: ") || line == "examples:";
+        EXPECT_TRUE(copied || static_cast<int>(line.size()) <= limit) << line;
         EXPECT_TRUE(line.empty() || line.back() != ' ') << line;
       }
     }
   }
+  const std::string text = joined(help("pretrain"));
+  expect_contains(text, "only in its --moe-router-group-topk best groups.");
+  expect_contains(text, "activations of --cpu-offloading-num-layers, one file per rank.");
+  expect_contains(
+      help("score"),
+      "\n  --data-format\n    auto|tsv|csv|csv-hex|mlperf-bin|hugectr-raw|hugectr-raw-counts|split-binary|\n"
+      "    clicks\n                          Format of the data;");
+  expect_contains(help("bench"), "default step,gemm)");
 }
 
 TEST(ConfigHelp, WinsOverMistakes) {

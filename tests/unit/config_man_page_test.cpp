@@ -23,7 +23,7 @@ TEST(ConfigManPage, HasEveryCommandAndOption) {
     });
   }
   expect_contains(page, "\nfB--print-configfR");
-  expect_contains(page, "(default 0.999)");
+  expect_contains(page, "(at least 0 and below 1; default 0.999)");
 }
 
 // Only the page's own macros begin with a dot, and no text is taken for an escape.

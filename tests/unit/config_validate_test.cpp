@@ -16,7 +16,7 @@ const double kNan = std::nan("");
 const std::vector<ValidateCase>& cases() {
   using C = PretrainConfig;
   static const std::vector<ValidateCase> kCases = {
-      {"--num-layers needs a value: from 1", [](C& c) { c.model.num_layers = 0; }},
+      {"--num-layers needs a value: at least 1", [](C& c) { c.model.num_layers = 0; }},
       {"--tune-products fast.json needs --device cuda", [](C& c) { c.mesh.tune_products = "fast.json"; }},
       {"--no-deterministic-mode needs --device cuda", [](C& c) { c.mesh.no_deterministic_mode = true; }},
       {"--no-deterministic-mode is not possible with --check-overlap 2",

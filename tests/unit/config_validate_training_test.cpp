@@ -19,7 +19,7 @@ const std::vector<ValidateCase>& training_cases() {
       {"--global-batch-size 10 is not a multiple of --micro-batch-size 4 "
        "x data parallel size 2 = 8: 8 and 16 are",
        [](C& c) { c.batch.global_batch_size = 10, c.mesh.ranks = 2; }},
-      {"--train-iters needs a value: from 1 to 1000000000000; or give --train-epochs",
+      {"--train-iters needs a value: at least 1; or give --train-epochs",
        [](C& c) { c.batch.train_iters = 0; }},
       {"--train-iters 100 and --train-epochs 2 exclude each other", [](C& c) { c.batch.train_epochs = 2; }},
       {"--exit-interval 0", [](C& c) { c.batch.exit_interval = 0; }},

@@ -64,7 +64,8 @@ Request parse_command_line(Words arguments, const Environment& environment) {
     const std::vector<std::string> words{arguments[0], rest[0], "--help"};
     return parse_command_line(Words(words), environment);
   }
-  if (name == "--help" || name == "-h" || name == "help") return TextRequest{program_help()};
+  if (name == "--help" || name == "-h" || name == "help")
+    return TextRequest{program_help(environment.terminal_width)};
   if (name == "--version") return TextRequest{version_text() + "\n"};
   for (const CommandInfo& info : commands())
     if (info.name == name) return info.read(info, rest, environment);

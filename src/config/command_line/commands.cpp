@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "config/command_line/completion.h"
+#include "config/command_line/help.h"
 #include "config/command_line/man_page.h"
 #include "config/command_line/read_command.h"
 
@@ -36,8 +37,8 @@ bool asks_for_help(Words arguments) {
 
 // The help of a command without a table of options.
 Request short_help(const CommandInfo& info) {
-  return TextRequest{fmt::format("usage: trifold {} {}\n\n{}\n\nexample:\n  {}\n", info.name, info.usage,
-                                 info.summary, info.examples.at(0))};
+  return TextRequest{
+      fmt::format("{}\n\n{}\n\nexample:\n  {}\n", usage_line(info), info.summary, info.examples.at(0))};
 }
 
 Request read_completion(const CommandInfo& info, Words arguments, const Environment&) {

@@ -8,14 +8,17 @@
 
 namespace trifold {
 
-// Usage, examples, then the options grouped by subject with default, allowed values and other spellings,
+// Usage, examples, then the options grouped by subject with range, default, allowed values and other spellings,
 // wrapped to `width` columns (clamped to 60 to 160). `table` must be bound to a configuration that holds the defaults.
 std::string help_text(const CommandInfo& command, const OptionTable& table, int width);
 
-// One paragraph: the help of an option, its default or that it is required, and its other spellings.
+// "usage: trifold inspect DIR [options]"
+std::string usage_line(const CommandInfo& command);
+
+// One paragraph: the help of an option, its range, its default or that it is required, and its other spellings.
 std::string option_description(const Option& option);
 
-// The list of commands, one line each.
-std::string program_help();
+// The list of commands, wrapped as above.
+std::string program_help(int width);
 
 }  // namespace trifold

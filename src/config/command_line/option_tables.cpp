@@ -111,8 +111,11 @@ OptionTable options_of(FinetuneConfig& config) {
   add_early_stop(table, run.eval.early_stop_patience);
   add_log(table, run.log);
   // Without training data there are neither iterations nor a learning rate.
-  table.change("train-iters").optional().range(0, kMaxCount);
-  table.change("lr").optional().at_least(0);
+  table.change("train-iters")
+      .optional()
+      .range(0, kMaxCount)
+      .absent("none; --train-data needs it, or --train-epochs");
+  table.change("lr").optional().at_least(0).absent("none; --train-data needs it");
   return table;
 }
 
@@ -144,6 +147,8 @@ OptionTable options_of(EvaluateConfig& config) {
   table.group("Checkpoint");
   table.add("load", &config.load, "Folder of the checkpoint; it holds the model.").need().files("DIR");
   add_data(table, config.data);
+  for (const char* name : {"tokenizer-type", "tokenizer-model"})
+    table.change(name).absent("as the model was trained");
   add_documents(table, config.data);
   add_pairs(table, config.data);
   table.add("part", &config.part, "Part of the split to evaluate.");
@@ -259,6 +264,7 @@ OptionTable options_of(BenchConfig& config) {
 OptionTable options_of(PlanConfig& config) {
   OptionTable table = options_of(config.run);
   for (const char* name : {"data-path", "train-iters", "lr"}) table.change(name).optional();
+  table.change("data-path").absent("none");
   Option& micro_batch = table.change("micro-batch-size").need(config.search ? "" : "search");
   const std::vector<SearchAxis> axes = axes_searched(config);
   if (config.search && std::count(axes.begin(), axes.end(), SearchAxis::MicroBatch) > 0)

@@ -82,10 +82,11 @@ std::optional<Problem> out_of_range(const Option& option, double value, bool who
   std::string bounds = describe(range, whole);
   if (bounds.empty()) bounds = "a finite number";
   if (option.required && value == 0)
-    return Problem{.options = {option.name},
-                   .wrong = fmt::format("--{} needs a value", option.name),
-                   .right = bounds + (option.instead.empty() ? "" : "; or give --" + option.instead),
-                   .missing = true};
+    return Problem{
+        .options = {option.name},
+        .wrong = fmt::format("--{} needs a value", option.name),
+        .right = described_bounds(option) + (option.instead.empty() ? "" : "; or give --" + option.instead),
+        .missing = true};
   return Problem{{option.name},
                  fmt::format("--{} {} is not possible", option.name, value_text(option)),
                  "it must be " + bounds};
@@ -316,6 +317,20 @@ std::string describe(const Range& range, bool whole) {
   if (high)
     text += fmt::format("{}{} {}", low ? " and " : "", range.below ? "below" : "at most", bound(range.high));
   return text;
+}
+
+std::string described_bounds(const Option& option) {
+  constexpr double kBeyondAnyRun = 1 << 16;
+  Range range = option.bounds;
+  if (range.high >= kBeyondAnyRun) range.high = std::numeric_limits<double>::infinity();
+  const auto words = [&](auto field) -> std::string {
+    using T = std::remove_pointer_t<decltype(field)>;
+    if constexpr (std::is_same_v<T, ValueField>)
+      return std::string(field.bounds());
+    else
+      return describe(range, !std::is_same_v<T, double> && !std::is_same_v<T, std::optional<double>>);
+  };
+  return std::visit(words, option.field);
 }
 
 std::string hyphenated(std::string_view name) {

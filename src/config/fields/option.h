@@ -22,7 +22,8 @@
 
 namespace trifold {
 
-// A type with its own text form: an enum with names (config/fields/named.h), or a value (config/fields/values.h).
+// A type with its own text form: an enum with names (config/fields/named.h), or a value (config/fields/values.h). A type
+// of numbers has kBounds, the numbers that it accepts in words: "at least 1".
 template <class T>
 concept HasText = HasNames<T> || requires(const T& value, std::string_view word) {
   { T::parse(word) } -> std::same_as<T>;
@@ -44,6 +45,7 @@ class ValueField {
   void set(std::span<const std::string> words) const { type_->set(field_, words); }
   std::vector<std::string> words() const { return type_->words(field_); }  // none: unset
   std::vector<std::string> names() const { return type_->names(); }        // empty: any text may be a value
+  std::string_view bounds() const { return type_->bounds; }                // T::kBounds, if the type has it
   bool is_list() const { return type_->list; }
 
  private:
@@ -51,6 +53,7 @@ class ValueField {
     void (*set)(void* field, std::span<const std::string> words);
     std::vector<std::string> (*words)(const void* field);
     std::vector<std::string> (*names)();
+    std::string_view bounds;
     bool list;
   };
   template <HasText T, class Holder>
@@ -146,6 +149,10 @@ std::optional<Problem> range_problem(const Option& option);
 // "at least 1", "above 0", "at least 0 and below 1": the bounds in words; empty when there are none.
 std::string describe(const Range& range, bool whole);
 
+// The same for an option's help. Upper bounds of 65536 and more, which only keep products of sizes from overflowing, are
+// left out; the message about a number beyond them has them.
+std::string described_bounds(const Option& option);
+
 // `name` with underscores replaced by hyphens.
 std::string hyphenated(std::string_view name);
 // The form in which choices are compared: hyphenated and in lower case, since Megatron-LM itself mixes WSD and
@@ -218,11 +225,20 @@ struct Access {
   }
 };
 
+template <HasText T>
+constexpr std::string_view bounds_of() {
+  if constexpr (requires { T::kBounds; })
+    return T::kBounds;
+  else
+    return {};
+}
+
 }  // namespace value_field
 
 template <HasText T, class Holder>
-const ValueField::Type ValueField::kType{
-    value_field::Access<T, Holder>::set, value_field::Access<T, Holder>::words,
-    value_field::Access<T, Holder>::names, value_field::Access<T, Holder>::kList};
+const ValueField::Type ValueField::kType{value_field::Access<T, Holder>::set,
+                                         value_field::Access<T, Holder>::words,
+                                         value_field::Access<T, Holder>::names, value_field::bounds_of<T>(),
+                                         value_field::Access<T, Holder>::kList};
 
 }  // namespace trifold

@@ -46,8 +46,7 @@ NumberList::NumberList(std::vector<int64_t> numbers)
 NumberList NumberList::parse(std::string_view text) {
   auto numbers = numbers_of(text);
   if (!numbers)
-    bad_input("'{}' is not a list of numbers of at least 1, like 512-256-64 or 5,10",
-              printable(std::string(text)));
+    bad_input("'{}' is not a list of numbers, {}, like 512-256-64 or 5,10", printable(text), kBounds);
   NumberList list(std::move(*numbers));
   list.spelled_ = text;
   return list;
@@ -66,8 +65,7 @@ TablePlacements TablePlacements::parse(std::string_view text) {
   for (const std::string_view word : words_of(text)) {
     const auto kind = value_named<PlacementKind>(word);
     if (!kind)
-      bad_input("{}: '{}' is none of table, row, column, replicated", printable(std::string(text)),
-                printable(std::string(word)));
+      bad_input("{}: '{}' is none of table, row, column, replicated", printable(text), printable(word));
     placements.kinds.push_back(*kind);
   }
   return placements;
@@ -120,10 +118,10 @@ ColumnNames ColumnNames::parse(std::string_view text) {
     if (!name)
       bad_input(
           "'{}' has a quote that is not closed; a name with commas stands between quotes, like \"a,b\",c",
-          printable(std::string(text)));
+          printable(text));
     if (name->empty())
       bad_input("'{}' has a column without a name; names are separated by commas, like age,hours",
-                printable(std::string(text)));
+                printable(text));
     columns.names.push_back(*name);
     if (rest.empty()) return columns;
   }
@@ -152,7 +150,7 @@ char bag_separator(std::string_view text, const std::string& shown) {
   if (text.size() != 1 || text == "\"" || text == "\n" || text == "\r")
     bad_input(
         "'{}': '{}' is not a separator: give one character other than a quote, or the word space, tab or comma",
-        shown, printable(std::string(text)));
+        shown, printable(text));
   return text.front();
 }
 
@@ -165,7 +163,7 @@ std::string bag_separator_text(char character) {
 }  // namespace
 
 ColumnPairs ColumnPairs::parse(std::string_view text) {
-  const std::string shown = printable(std::string(text));
+  const std::string shown = printable(text);
   ColumnPairs pairs;
   for (const std::string& word : ColumnNames::parse(text).names) {
     const size_t colon = word.find(':');
@@ -189,7 +187,7 @@ std::string ColumnPairs::text() const {
 }
 
 BagColumns BagColumns::parse(std::string_view text) {
-  const std::string shown = printable(std::string(text));
+  const std::string shown = printable(text);
   BagColumns bags;
   for (const std::string& word : ColumnNames::parse(text).names) {
     if (word.find(':') == std::string::npos) {
@@ -220,8 +218,7 @@ Separator Separator::parse(std::string_view text) {
   if (text == "tab" || text == "\\t") return {'\t'};
   if (text.size() != 1 || text == "\"" || text == "\n" || text == "\r")
     bad_input(
-        "'{}' is not a separator: give one character other than a quote, or the word tab{}",
-        printable(std::string(text)),
+        "'{}' is not a separator: give one character other than a quote, or the word tab{}", printable(text),
         text == "::" ? "; with --separator : every second column is empty, and --columns names it too" : "");
   return {text.front()};
 }
@@ -247,7 +244,7 @@ LabelRule LabelRule::parse(std::string_view text) {
   size_t sign = text.find_first_of("<>=!");
   if (sign != std::string_view::npos && sign > 0 && text.substr(sign - 1).starts_with("^=")) --sign;
   rule.column = text.substr(0, sign);
-  const std::string shown = printable(std::string(text));
+  const std::string shown = printable(text);
   if (rule.column.empty()) bad_input("'{}' names no column: give label, or rating>=4", shown);
   if (sign == std::string_view::npos) return rule;
   std::string_view rest = text.substr(sign);
@@ -294,7 +291,7 @@ WeightList WeightList::parse(std::string_view text) {
     double weight = 0;
     const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), weight);
     if (error != std::errc() || stop != word.data() + word.size() || !(weight > 0) || !std::isfinite(weight))
-      bad_input("'{}' is not a list of numbers above 0, like 1,0.5", printable(std::string(text)));
+      bad_input("'{}' is not a list of numbers, {}, like 1,0.5", printable(text), kBounds);
     list.weights.push_back(weight);
   }
   return list;

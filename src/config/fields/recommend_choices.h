@@ -148,6 +148,8 @@ struct Names<ScoreFormat> {
 // A list of numbers of 1 or more, like 512-256-64 or 512,256,64: widths of MLPs, rows and ids of tables.
 class NumberList {
  public:
+  static constexpr std::string_view kBounds = "each at least 1";
+
   NumberList(std::initializer_list<int64_t> numbers) : NumberList(std::vector<int64_t>(numbers)) {}
   explicit NumberList(std::vector<int64_t> numbers);
   static NumberList parse(std::string_view text);
@@ -163,6 +165,7 @@ class NumberList {
 
 // --table-rows: the rows of each table, or those given by the data.
 struct TableRows {
+  static constexpr std::string_view kBounds = NumberList::kBounds;
   std::optional<NumberList> list;  // absent: those of the data
 
   static TableRows parse(std::string_view text);
@@ -241,6 +244,7 @@ struct LabelRules {
 
 // Numbers above 0, separated by commas: 1,0.5.
 struct WeightList {
+  static constexpr std::string_view kBounds = "each above 0";
   std::vector<double> weights;
 
   static WeightList parse(std::string_view text);

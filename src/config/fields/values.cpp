@@ -37,7 +37,7 @@ ScheduleChoice ScheduleChoice::parse(std::string_view text) {
   }
   if (const auto schedule = find_schedule(name)) return *schedule;
   bad_input("'{}' is not known{}: give one of {}, or a file of actions whose name ends in .csv",
-            printable(std::string(text)), guess_of(std::string(text)), fmt::join(schedule_names(), ", "));
+            printable(text), guess_of(std::string(text)), fmt::join(schedule_names(), ", "));
 }
 
 std::string ScheduleChoice::text() const { return from_file() ? file : std::string(schedule_name(schedule)); }
@@ -51,7 +51,7 @@ GroupSize GroupSize::parse(std::string_view text) {
     ranks = 0;
   }
   if (ranks < 1)
-    bad_input("'{}' is not possible: give a number of ranks, or node", printable(std::string(text)));
+    bad_input("'{}' is not possible: give a number of ranks, {}, or node", printable(text), kBounds);
   return {ranks};
 }
 

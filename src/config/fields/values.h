@@ -24,6 +24,7 @@ struct ScheduleChoice {
 
 // --zero-group-size: a number of ranks, or the ranks of a node.
 struct GroupSize {
+  static constexpr std::string_view kBounds = "at least 1";
   int ranks = 0;  // 0: the ranks of a node (run/nodes.h)
 
   static GroupSize parse(std::string_view text);

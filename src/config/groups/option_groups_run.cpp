@@ -198,7 +198,7 @@ void add_pipeline(OptionTable& table, PipelineConfig& pipeline, MeshConfig& mesh
       .add("num-virtual-stages-per-pipeline-rank", &pipeline.num_virtual_stages_per_pipeline_rank,
            "Stages of each rank.")
       .range(1, 1 << 20)
-      .absent("1; 2 for interleaved, zb-v and dualpipe-v")
+      .absent("1, or 2 for interleaved, zb-v and dualpipe-v")
       .of_execution();
   table
       .add("async-window", &pipeline.async_window,
