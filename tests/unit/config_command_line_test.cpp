@@ -94,6 +94,10 @@ TEST(ConfigCommandLine, NamesTheNearestOption) {
   expect_contains(refusal_of(complete() + Words{"--t", "1"}), "unknown option --t");
   const std::string text = refusal_of(complete() + Words{"--bogus-thing", "17"});
   expect_contains(text, "unknown option --bogus-thing");
+  expect_contains(refusal_of(complete() + Words{"--output-format", "csv"}),
+                  "unknown option --output-format: it is an option of trifold score");
+  expect_contains(refusal_of({"inspect", "d", "--table-rows", "3"}),
+                  "unknown option --table-rows: it is an option of trifold recommend, trifold plan-recommender");
   expect_lacks(text, "17");
 }
 

@@ -6,6 +6,7 @@
 #include <boost/program_options/parsers.hpp>
 #include <boost/program_options/value_semantic.hpp>
 
+#include "config/command_line/commands.h"
 #include "config/command_line/config_file.h"
 #include "config/command_line/synonyms.h"
 #include "config/command_line/unavailable.h"
@@ -35,6 +36,24 @@ po::options_description boost_options(const OptionTable& table) {
   for (const Option& option : table.options()) add(option);
   for (const Option& option : common_options().options()) add(option);
   return result;
+}
+
+// "it is an option of trifold score": the other commands that have the option, if there are few; else "".
+std::string commands_with(const std::string& option) {
+  constexpr size_t kMost = 3;
+  static const auto kCommands = [] {
+    std::map<std::string, std::vector<std::string>> found;
+    for (const CommandInfo& command : commands())
+      if (command.with_table != nullptr)
+        with_default_table(command.name, [&](const OptionTable& table) {
+          for (const Option& one : table.options())
+            found[one.name].push_back(fmt::format("trifold {}", command.name));
+        });
+    return found;
+  }();
+  const auto found = kCommands.find(hyphenated(option));
+  if (found == kCommands.end() || found->second.size() > kMost) return "";
+  return fmt::format("it is an option of {}", fmt::join(found->second, ", "));
 }
 
 // The words that Boost found, and the values of flags written as --flag=value, for which Boost allows none.
@@ -206,11 +225,12 @@ class Reader {
     const std::vector<std::string> close = similar(name, names);
     for (const std::string& like : close)
       if (const Option* meant = table_.find(like)) parsed_.doubtful.insert(meant->name);
-    const std::string advice =
-        close.empty() ? "--help lists all options"
-                      : fmt::format("the nearest known option is {}", alternatives(close, dashes));
+    std::vector<std::string> advice;
+    if (const std::string others = commands_with(name); !others.empty()) advice.push_back(others);
+    if (!close.empty()) advice.push_back("the nearest known option is " + alternatives(close, dashes));
+    if (advice.empty()) advice.emplace_back("--help lists all options");
     parsed_.problems.push_back(
-        fmt::format("{}unknown option {}{}: {}", place, dashes, printable(name), advice));
+        fmt::format("{}unknown option {}{}: {}", place, dashes, printable(name), fmt::join(advice, "; ")));
   }
 
   std::string advice_of(const Synonym& synonym) {
