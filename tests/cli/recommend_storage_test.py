@@ -135,13 +135,14 @@ class RecommendStorage(KillTest):
         for arguments, message in (
                 (["--table-storage", "missing"], "--table-storage missing: no file can be created there (No such file or directory)"),
                 (["--table-storage", "file"], "--table-storage file: no file can be created there (Not a directory)"),
-                (["--table-storage", ""], "--table-storage names no folder"),
+                (["--table-storage", ""], "--table-storage is empty: name a file or folder"),
                 (["--table-cache", 1], "--table-cache 1 has no effect without --table-storage or --device cuda"),
                 (["--table-storage", ".", "--table-cache", 0], "--table-cache"),
                 (["--table-storage", ".", "--table-cache", "1e-6"], "is less than the rows of two batches take on a rank")):
             arguments = arguments if "--table-cache" in arguments else [*arguments, "--table-cache", "0.0002"]
             _, stderr = self.recommend(*arguments, status=2)
             self.assertIn(message, stderr)
+            self.assertEqual(len(stderr.splitlines()), 1, stderr)
             self.assertNotIn("step ", stderr)
         if pathlib.Path("/proc/self").exists():
             _, stderr = self.recommend("--table-storage", "/proc", "--table-cache", "0.0002", status=2)

@@ -15,18 +15,11 @@ namespace trifold {
 
 void check_table_storage(const EmbeddingPlacementConfig& placement, const MeshConfig& mesh,
                          Problems& problems) {
-  if (!placement.table_storage) {
-    if (placement.table_cache && mesh.device != ComputeDevice::Cuda)
-      problems.about("table-cache", "table-storage", "device")
-          .wrong("--table-cache {} has no effect without --table-storage or --device cuda",
-                 *placement.table_cache)
-          .right("name a folder for the tables, or leave it out");
-    return;
-  }
-  if (placement.table_storage->empty())
-    problems.about("table-storage")
-        .wrong("--table-storage names no folder")
-        .right("give one, or leave it out");
+  if (!placement.table_storage && placement.table_cache && mesh.device != ComputeDevice::Cuda)
+    problems.about("table-cache", "table-storage", "device")
+        .wrong("--table-cache {} has no effect without --table-storage or --device cuda",
+               *placement.table_cache)
+        .right("name a folder for the tables, or leave it out");
 }
 
 namespace {
