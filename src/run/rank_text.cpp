@@ -20,8 +20,13 @@ std::string ranks_text(std::span<const int> ranks) {
   return text;
 }
 
+std::string_view kind_of_ranks(const Communicator& world) {
+  const std::string_view backend = world.backend();
+  return backend == "mpi" ? "MPI" : backend == "nccl" ? "NCCL" : backend;
+}
+
 std::string ranks_text(const Communicator& world, int threads) {
-  return fmt::format("{} {} rank{}, {} thread{} each", world.size(), world.backend(),
+  return fmt::format("{} {} rank{}, {} thread{} each", world.size(), kind_of_ranks(world),
                      world.size() == 1 ? "" : "s", threads, threads == 1 ? "" : "s");
 }
 

@@ -8,6 +8,7 @@
 #include "mesh/mesh_sizes.h"
 #include "run/device.h"
 #include "run/host.h"
+#include "run/rank_text.h"
 
 namespace trifold {
 
@@ -155,9 +156,9 @@ RankPlan Replica::with_residency(const RankPlan& row) {
 std::string Replica::description() const {
   const MeshSizes& sizes = mesh_.sizes();
   const std::string context = sizes[Axis::Cp] > 1 ? fmt::format(" x cp {}", sizes[Axis::Cp]) : "";
-  std::string text =
-      fmt::format("dp {}{} x pp {} x tp {}, {} ranks, {} thread{} each", sizes[Axis::Dp], context,
-                  sizes[Axis::Pp], sizes[Axis::Tp], world_.backend(), threads(), threads() == 1 ? "" : "s");
+  std::string text = fmt::format("dp {}{} x pp {} x tp {}, {} ranks, {} thread{} each", sizes[Axis::Dp],
+                                 context, sizes[Axis::Pp], sizes[Axis::Tp], kind_of_ranks(world_), threads(),
+                                 threads() == 1 ? "" : "s");
   text += experts_text(sizes);
   const std::span<const int> nodes = world_.world_nodes();
   const int last_node = nodes.empty() ? 0 : *std::max_element(nodes.begin(), nodes.end());

@@ -25,7 +25,7 @@ class InstalledTest(program.ProgramTest):
         """It trains on two thread ranks, and finds its modules and configurations. `command` starts it."""
         train = self.check_training(lambda *words: self.run_there(command, *words), program.TEXT)
         if os.environ.get("MPIEXEC", "").startswith("/") and self.built("trifold_mpi.so"):
-            self.assertIn("dp 2 x pp 1 x tp 1, mpi ranks",
+            self.assertIn("dp 2 x pp 1 x tp 1, MPI ranks",
                           self.run_there(os.environ["MPIEXEC"], "-n", "2", command, *train))
         if self.built("trifold_cuda.so") and not shutil.which("nvidia-smi"):
             self.assertIn("no driver", self.run_there(command, *train, "--device", "cuda", status=2))

@@ -38,6 +38,7 @@ class Mpi(ProgramTest):
                                 prefix=[*self.mpi(3), "sh", "-c", note, "sh"])
         match = re.search(r"(?m)^processes   host \S+: (.*)$", text)
         self.assertTrue(match, text)
+        self.assertIn("tp 1, MPI ranks, ", text)
         pids = {}
         for first, last, pid in re.findall(r"ranks? (\d+)(?:-(\d+))? (?:is|are) pids? (\d+)", match[1]):
             for rank in range(int(first), int(last or first) + 1):
