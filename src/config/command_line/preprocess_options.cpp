@@ -9,8 +9,9 @@
 
 namespace trifold {
 
-OptionTable options_of(PreprocessConfig& config) {
-  OptionTable table;
+namespace {
+
+void add_files(OptionTable& table, PreprocessConfig& config) {
   table.group("Files");
   table
       .add(
@@ -30,6 +31,9 @@ OptionTable options_of(PreprocessConfig& config) {
       .add("max-malformed", &config.max_malformed,
            "Malformed lines are skipped up to this fraction of the input; more is an error.")
       .range(0, 1);
+}
+
+void add_columns(OptionTable& table, PreprocessConfig& config) {
   table.group("Columns");
   table
       .add("label", &config.label,
@@ -81,6 +85,9 @@ OptionTable options_of(PreprocessConfig& config) {
   table.group("Dense numbers");
   table.add("dense-transform", &config.dense_transform,
             "Transform of numeric values: log1p ln(max(x,0)+1), log3 ln(x+3), logmin ln(x-minimum+2), none.");
+}
+
+void add_ids(OptionTable& table, PreprocessConfig& config) {
   table.group("Ids");
   table.add(
       "ids", &config.ids,
@@ -104,6 +111,15 @@ OptionTable options_of(PreprocessConfig& config) {
   table.add("grow-dictionaries", &config.grow_dictionaries,
             "Give unknown values that reach --frequency-threshold in the input ids after those of "
             "--dictionaries-of; recommend --finetune continues with such data.");
+}
+
+}  // namespace
+
+OptionTable options_of(PreprocessConfig& config) {
+  OptionTable table;
+  add_files(table, config);
+  add_columns(table, config);
+  add_ids(table, config);
   table.group("Sampling");
   table.add("drop-negatives", &config.drop_negatives, "Fraction of the samples without a click to drop.")
       .fraction();
