@@ -16,19 +16,26 @@ namespace trifold::launch {
 
 namespace {
 
-// The tokenizer that is named on the command line, or that of the checkpoint.
+// The tokenizer that is named on the command line, or that of the checkpoint. One of bytes ends a text with 0, which
+// only a model that was trained on documents has learned.
 std::unique_ptr<Tokenizer> tokenizer_of(const GenerateConfig& config, const CheckpointModel& checkpoint) {
   DataConfig data;
   data.tokenizer_type = config.tokenizer_type;
   data.tokenizer_model = config.tokenizer_model;
   inherit_tokenizer(data, checkpoint, true);
-  std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(*data.tokenizer_type, data.tokenizer_model);
+  std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(*data.tokenizer_type, data.tokenizer_model, true);
   if (tokenizer->vocab_size() > *checkpoint.model.vocab_size)
     bad_input(
         "the model of {} has {} tokens, its tokenizer {}: name the tokenizer it was trained with, "
         "--tokenizer-type and --tokenizer-model",
         checkpoint.directory, *checkpoint.model.vocab_size, tokenizer->vocab_size());
   return tokenizer;
+}
+
+// A token after which training texts begin.
+int32_t start_token(const Tokenizer& tokenizer) {
+  const bool bytes = dynamic_cast<const ByteTokenizer*>(&tokenizer) != nullptr;
+  return bytes ? '\n' : tokenizer.eod().value_or('\n');
 }
 
 void show(std::string_view text) {
@@ -44,8 +51,7 @@ void print_sample(Sampler& sampler, const Tokenizer& tokenizer, const GenerateCo
   IncrementalDecoder decoder(tokenizer, tokens);
   const std::string prompt = replace_invalid_utf8(config.prompt);
   show(std::string_view(prompt).substr(0, stable_size(prompt)));
-  if (tokens.empty())
-    tokens = {tokenizer.eod().value_or('\n')};  // a token after which training texts begin; not shown
+  if (tokens.empty()) tokens = {start_token(tokenizer)};  // not shown
   const SamplingRule rule{config.temperature, config.top_k, config.top_p};
   for (int64_t i = 0; i < config.max_new_tokens; ++i) {
     const auto position = static_cast<uint64_t>(sample * config.max_new_tokens + i);

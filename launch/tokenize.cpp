@@ -23,7 +23,7 @@ int run(const TokenizeConfig& config) {
     bad_input(
         "--json-keys has no effect on {}, a plain text file: leave it out, or name a .json or .jsonl file",
         config.input);
-  const auto tokenizer = make_tokenizer(config.tokenizer_type, config.tokenizer_model);
+  const auto tokenizer = make_tokenizer(config.tokenizer_type, config.tokenizer_model, config.append_eod);
   TokenizeOptions options;
   options.input = config.input;
   options.output_prefix = config.output_prefix;

@@ -45,12 +45,13 @@ int64_t with_surplus(int64_t samples) {
 }  // namespace
 
 std::unique_ptr<Tokenizer> open_tokenizer(const DataConfig& config) {
-  if (config.tokenizer_type) return make_tokenizer(*config.tokenizer_type, config.tokenizer_model);
+  const bool documents = given_option_of_documents(config).has_value();
+  if (config.tokenizer_type) return make_tokenizer(*config.tokenizer_type, config.tokenizer_model, documents);
   if (config.tokenizer_model)
     bad_input("--tokenizer-model {}: also give --tokenizer-type sentencepiece or huggingface",
               *config.tokenizer_model);
   for (const std::string& path : parse_data_paths(config.data_path).paths) {
-    if (kind_of(path) != PathKind::Indexed) return std::make_unique<ByteTokenizer>();
+    if (kind_of(path) != PathKind::Indexed) return std::make_unique<ByteTokenizer>(documents);
   }
   return nullptr;
 }

@@ -27,7 +27,13 @@ void check_ids(std::span<const int32_t> ids, int64_t vocab_size) {
   }
 }
 
+void ByteTokenizer::expect_one_document(std::string_view text) const {
+  if (ends_documents_ && text.find('\0') != std::string_view::npos)
+    bad_input("the text contains a byte 0, which is the byte tokenizer's end of a document: remove it");
+}
+
 void ByteTokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {
+  expect_one_document(text);
   for (char c : text) ids.push_back(static_cast<unsigned char>(c));
 }
 
@@ -75,12 +81,13 @@ std::string SentencePieceTokenizer::decode(std::span<const int32_t> ids) const {
   return text;
 }
 
-std::unique_ptr<Tokenizer> make_tokenizer(TokenizerType type, const std::optional<std::string>& model_file) {
+std::unique_ptr<Tokenizer> make_tokenizer(TokenizerType type, const std::optional<std::string>& model_file,
+                                          bool ends_documents) {
   switch (type) {
     case TokenizerType::Byte:
       if (model_file)
         bad_input("--tokenizer-model {}: the byte tokenizer has no model; leave it out", *model_file);
-      return std::make_unique<ByteTokenizer>();
+      return std::make_unique<ByteTokenizer>(ends_documents);
     case TokenizerType::SentencePiece:
       if (!model_file) bad_input("--tokenizer-type sentencepiece needs --tokenizer-model FILE");
       return std::make_unique<SentencePieceTokenizer>(*model_file);

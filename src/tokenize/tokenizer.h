@@ -33,6 +33,8 @@ class Tokenizer {
   virtual LineCut line_cut() const { return LineCut::AfterLineEnd; }
   // Whether its tokens are bytes. All others are for text in UTF-8 (expect_utf8 in tokenize/unicode/unicode.h).
   virtual bool takes_bytes() const { return false; }
+  // BadInput if a text contains the id that ends documents, which only a tokenizer that takes bytes can meet in one.
+  virtual void expect_one_document(std::string_view) const {}
   // Identifies the tokenizer: its kind, and a hash of the model's file.
   virtual std::string fingerprint() const = 0;
   // Appends the ids of `text` to `ids`.
@@ -53,15 +55,24 @@ std::string model_fingerprint(std::string_view kind, std::string_view content);
 // BadInput for an id outside [0, vocab_size).
 void check_ids(std::span<const int32_t> ids, int64_t vocab_size);
 
-// Every byte is a token: 256 of them, none of which ends a document.
+// Every byte is a token: 256 of them. If `ends_documents`, 0 ends a document, and a text that contains it is rejected
+// (BadInput); otherwise no token does.
 class ByteTokenizer : public Tokenizer {
  public:
+  explicit ByteTokenizer(bool ends_documents = false) : ends_documents_(ends_documents) {}
+
   int64_t vocab_size() const override { return 256; }
-  std::optional<int32_t> eod() const override { return std::nullopt; }
+  std::optional<int32_t> eod() const override {
+    return ends_documents_ ? std::optional<int32_t>(0) : std::nullopt;
+  }
   bool takes_bytes() const override { return true; }
-  std::string fingerprint() const override { return "byte"; }
+  void expect_one_document(std::string_view text) const override;
+  std::string fingerprint() const override { return ends_documents_ ? "byte, 0 ends a document" : "byte"; }
   void encode(std::string_view text, std::vector<int32_t>& ids) const override;
   std::string decode(std::span<const int32_t> ids) const override;
+
+ private:
+  bool ends_documents_;
 };
 
 // A SentencePiece model. Whether decode(encode(text)) is `text` to the byte depends on the model: most
@@ -85,7 +96,8 @@ class SentencePieceTokenizer : public Tokenizer {
 };
 
 // The tokenizer of --tokenizer-type and --tokenizer-model. BadInput for a required model that is missing, or one that
-// is given but not used.
-std::unique_ptr<Tokenizer> make_tokenizer(TokenizerType type, const std::optional<std::string>& model_file);
+// is given but not used. `ends_documents`: the byte tokenizer needs a token for it; others have one or not.
+std::unique_ptr<Tokenizer> make_tokenizer(TokenizerType type, const std::optional<std::string>& model_file,
+                                          bool ends_documents = false);
 
 }  // namespace trifold

@@ -162,6 +162,14 @@ class Run(ProgramTest):
         self.assertEqual(prefix, "corpus_text_document")
         self.pretrain("--train-iters", 2, "--vocab-size", 256, "--split", "100,0,0", data=prefix)
 
+    def test_documents_of_bytes_are_kept_apart(self):
+        (self.folder / "lines.jsonl").write_text("".join(f'{{"text": "line {i} of the text"}}\n' for i in range(200)))
+        self.trifold("tokenize", "--input", "lines.jsonl", "--output-prefix", "corpus", "--append-eod")
+        self.assertEqual((self.folder / "corpus_text_document.bin").read_bytes().count(b"\0\0"), 200)  # tokens of two bytes
+        for data in ("corpus_text_document", "lines.jsonl"):
+            self.pretrain("--train-iters", 1, "--tokenizer-type", "byte", "--vocab-size", 256, "--split", "100,0,0",
+                          "--reset-attention-mask", "--reset-position-ids", "--eod-mask-loss", data=data)
+
     def test_preprocess(self):
         """Malformed lines are reported with file, line and column; a second set takes the dictionaries over."""
         (self.folder / "a.csv").write_text("label,I1,C1\n1,3,0000abcd\n0,x,1\n0,,0000abcd\n")

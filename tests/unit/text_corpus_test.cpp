@@ -103,8 +103,6 @@ TEST(SampleSource, MasksTheLabelAfterTheEndOfADocument) {
   config.tokenizer_type.reset();
   config.tokenizer_model.reset();
   expect_has(error_of([&] { Corpus corpus(config, 400); }), "--eod-mask-loss needs a tokenizer");
-  config.tokenizer_type = TokenizerType::Byte;
-  expect_has(error_of([&] { Corpus corpus(config, 400); }), "no token that ends a document");
 }
 
 // The token that ends a document belongs to it; a sample begins in the middle of a document.
@@ -146,43 +144,53 @@ TEST(SampleSource, DocumentsBeginBehindTheEndOfTheLast) {
 
 TEST(Corpus, CutsDocumentsOfIndexedPlainAndStreamedText) {
   const TempDir dir;
-  DataConfig config = config_of({});
-  config.tokenizer_type = TokenizerType::SentencePiece;
-  config.tokenizer_model = test::test_data() + "/data/shakespeare_400.model";
-  config.reset_attention_mask = config.reset_position_ids = true;
-  const auto tokenizer = open_tokenizer(config);
-  const int32_t eod = tokenizer->eod().value();
-  std::vector<std::vector<int32_t>> documents;
   std::string lines, text;
   for (int32_t i = 0; i < 40; ++i) {
-    documents.push_back({9 + i, 8, eod});
     lines += "{\"text\": \"To be, or not to be.\"}\n";
     text += "To be, or not to be.\n";
   }
-  write_documents(dir.file("d"), TokenType::U16, documents);
   write_file(dir.file("s.jsonl"), lines);
   write_file(dir.file("t"), text);
-  for (const char* name : {"d", "s.jsonl", "t"}) {
-    SCOPED_TRACE(name);
-    config.data_path = {dir.file(name)};
-    const auto source = open_data(config, Split::Train, 16, 2, 1, tokenizer->vocab_size());
-    BatchBuffer buffer(*source, 2);
-    source->read(buffer.batch(), 0);
-    for (int64_t b = 0; b < 2; ++b) {
-      int32_t begin = 0;
-      for (int32_t t = 0; t < 16; ++t) {
-        EXPECT_EQ(row(buffer.batch().document_begin, b)[static_cast<size_t>(t)], begin);
-        EXPECT_EQ(row(buffer.batch().positions, b)[static_cast<size_t>(t)], t - begin);
-        if (row(buffer.batch().tokens, b)[static_cast<size_t>(t)] == eod) begin = t + 1;
+  for (const TokenizerType type : {TokenizerType::SentencePiece, TokenizerType::Byte}) {
+    DataConfig config = config_of({});
+    config.tokenizer_type = type;
+    if (type == TokenizerType::SentencePiece)
+      config.tokenizer_model = test::test_data() + "/data/shakespeare_400.model";
+    config.reset_attention_mask = config.reset_position_ids = true;
+    const auto tokenizer = open_tokenizer(config);
+    const int32_t eod = tokenizer->eod().value();
+    std::vector<std::vector<int32_t>> documents;
+    for (int32_t i = 0; i < 40; ++i) documents.push_back({9 + i, 8, eod});
+    const std::string indexed = std::string("d_") + std::string(name_of(type));
+    write_documents(dir.file(indexed), TokenType::U16, documents);
+    for (const std::string& name : {indexed, std::string("s.jsonl"), std::string("t")}) {
+      SCOPED_TRACE(name);
+      config.data_path = {dir.file(name)};
+      const auto source = open_data(config, Split::Train, 32, 2, 1, tokenizer->vocab_size());
+      BatchBuffer buffer(*source, 2);
+      source->read(buffer.batch(), 0);
+      for (int64_t b = 0; b < 2; ++b) {
+        int32_t begin = 0;
+        for (int32_t t = 0; t < 32; ++t) {
+          EXPECT_EQ(row(buffer.batch().document_begin, b)[static_cast<size_t>(t)], begin);
+          EXPECT_EQ(row(buffer.batch().positions, b)[static_cast<size_t>(t)], t - begin);
+          if (row(buffer.batch().tokens, b)[static_cast<size_t>(t)] == eod) begin = t + 1;
+        }
+        // A plain file is one document.
+        EXPECT_EQ(begin > 0, name != "t");
       }
-      // A plain file is one document.
-      EXPECT_EQ(begin > 0, name != std::string("t"));
     }
   }
-  config.tokenizer_type = TokenizerType::Byte;
-  config.tokenizer_model.reset();
-  expect_has(error_of([&] { Corpus corpus(config, 400); }),
-             "--reset-attention-mask: the tokenizer has no token that ends a document");
+}
+
+TEST(Corpus, ATextWithTheEndOfADocumentOfBytesIsRejected) {
+  const TempDir dir;
+  write_file(dir.file("t"), std::string(40, 'a') + '\0' + std::string(40, 'b'));
+  DataConfig config = config_of({dir.file("t")});
+  EXPECT_NO_THROW(open_data(config, Split::Train, 8, 1, 1, 256));
+  config.eod_mask_loss = true;
+  expect_has(error_of([&] { open_data(config, Split::Train, 8, 1, 1, 256); }),
+             "contains a byte 0, which is the byte tokenizer's end of a document");
 }
 
 TEST(Permutation, VisitsEverythingOnce) {
