@@ -55,8 +55,19 @@ ArrowKind kind_of(const ArrowSchema& type);
 // "int64", "list of string", "dictionary of string"; what is of no use by its spelling in the interface.
 std::string type_text(const ArrowSchema& type);
 
-// A value: none, false or true, a whole number (with a sign, or of 64 bits without), a number, or a text.
-using ArrowValue = std::variant<std::monostate, bool, int64_t, uint64_t, double, std::string_view>;
+// A decimal that is no whole number of 64 bits: digits / 10^scale, where the last digit is not 0 unless the scale is. It
+// may have more digits than a double holds.
+struct ArrowDecimal {
+  __int128 digits = 0;
+  int scale = 0;
+
+  double number() const;     // the nearest
+  std::string text() const;  // "-0.25", all digits
+};
+
+// A value: none, false or true, a whole number (with a sign, or of 64 bits without), a number, a decimal, or a text.
+using ArrowValue =
+    std::variant<std::monostate, bool, int64_t, uint64_t, double, ArrowDecimal, std::string_view>;
 
 // Reads single values of a column, which must outlive it.
 class ArrowColumn {

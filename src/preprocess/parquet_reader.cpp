@@ -44,6 +44,8 @@ std::string value_text(const ArrowValue& value) {
           return "null";
         else if constexpr (std::is_same_v<T, bool>)
           return x ? "True" : "False";
+        else if constexpr (std::is_same_v<T, ArrowDecimal>)
+          return x.text();
         else
           return fmt::format("{}", x);
       },
@@ -56,6 +58,8 @@ std::optional<double> number_of_value(const ArrowValue& value) {
       []<class T>(const T& x) -> std::optional<double> {
         if constexpr (std::is_arithmetic_v<T>)
           return static_cast<double>(x);
+        else if constexpr (std::is_same_v<T, ArrowDecimal>)
+          return x.number();
         else
           return std::nullopt;
       },
@@ -360,6 +364,8 @@ std::optional<uint64_t> ParquetReader::id(const ArrowValue& value) const {
           if (std::trunc(x) != x || !(std::abs(x) < kLimit)) return std::nullopt;
           const auto whole = static_cast<int64_t>(x);
           return named ? hash_of_value(Digits(whole).text()) : id_of_whole(whole);
+        } else if constexpr (std::is_same_v<T, ArrowDecimal>) {
+          return named && x.scale == 0 ? std::optional(hash_of_value(x.text())) : std::nullopt;
         } else {
           if (named) return hash_of_value(Digits(x).text());
           if constexpr (std::is_same_v<T, int64_t>)

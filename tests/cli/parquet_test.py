@@ -260,6 +260,22 @@ class Parquet(ProgramTest):
         _, err = self.preprocess("types.parquet", "out", "--label", "y", "--sparse", "price", "--threads", 1, status=2)
         self.assertIn("types.parquet:0: row group 0, column price: '1.5' is not an id: a whole number", err)
 
+    def test_decimals_of_more_digits_than_a_double_are_exact(self):
+        """A fraction is no id, although the nearest double is whole; a whole number of any size is the id of its text."""
+        def column(*texts, digits):
+            return pyarrow.array([decimal.Decimal(text) for text in texts], pyarrow.decimal128(38, digits))
+
+        wide = ["90000000000000000001", "90000000000000000002", "90000000000000000001", "-7"]
+        self.write("wide.parquet", {"y": [0, 1, 0, 1], "wide": column(*wide, digits=0), "zeros": column(*wide, digits=4)})
+        (self.folder / "wide.csv").write_text("y,wide,zeros\n" + "".join(f"{i % 2},{text},{text}\n" for i, text in enumerate(wide)))
+        for source in ("wide.csv", "wide.parquet"):
+            self.preprocess(source, source[5:], "--label", "y", "--sparse", "wide,zeros", "--threads", 1)
+        self.assertEqual(self.content("csv"), self.content("parquet"))
+        self.write("cents.parquet", {"y": [0, 1], "cents": column("12345678901234567.89", "-0.05", digits=2)})
+        _, err = self.preprocess("cents.parquet", "out", "--label", "y", "--sparse", "cents", "--max-malformed", 1, "--threads", 1, status=2)
+        for text in ("12345678901234567.89", "-0.05"):
+            self.assertIn(f"column cents: '{text}' is not an id: a whole number", err)
+
     def test_files_that_do_not_go_together(self):
         good = {"y": [0, 1], "age": [1.0, 2.0], "user": ["a", "b"], "x" * 300: [1, 2]}
         self.write("good.parquet", good)
