@@ -175,8 +175,9 @@ void ProgressLines::tell_early_stop(const BestEvaluation& best) {
 
 void Progress::on_start(const RunReport& report) {
   begin(report, "mesh");
-  print_line(fmt::format("model       {:.2f} M parameters, {:.3g} GFLOP a sample (forward and backward)",
-                         static_cast<double>(report.parameters) / 1e6, report.train_flops_per_sample / 1e9));
+  print_line(fmt::format("model       {} parameters, {} FLOP a sample (forward and backward)",
+                         count_text(static_cast<double>(report.parameters)),
+                         count_text(report.train_flops_per_sample)));
   if (report.stages.size() > 1)
     for (const std::string& line : stage_lines(report.stages, static_cast<int>(report.memory.size())))
       print_line(line);

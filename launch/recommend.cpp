@@ -8,6 +8,7 @@
 #include "launch/fault_test.h"
 #include "launch/placement_lines.h"
 #include "launch/progress.h"
+#include "launch/stage_lines.h"
 #include "launch/training.h"
 #include "recommend/recommend.h"
 
@@ -23,8 +24,8 @@ class ClickProgress final : public RecommendObserver, public ProgressLines {
   void on_start(const RecommendReport& report) override {
     begin(report, "ranks");
     best_auc_ = report.best_auc;
-    line("model       {:.2f} M parameters, {:.3g} MFLOP a sample (forward and backward)",
-         static_cast<double>(report.parameters) / 1e6, report.train_flops_per_sample / 1e6);
+    line("model       {} parameters, {} FLOP a sample (forward and backward)",
+         count_text(static_cast<double>(report.parameters)), count_text(report.train_flops_per_sample));
     line("data        {} samples to train on ({} steps an epoch), {} to evaluate on", report.train_samples,
          report.steps_per_epoch, report.valid_samples);
     for (const std::string& note : report.notes) line("data        {}", note);
