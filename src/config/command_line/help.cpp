@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "config/command_line/parse.h"
+
 namespace trifold {
 namespace {
 
