@@ -96,8 +96,9 @@ TEST(ConfigCommandLine, NamesTheNearestOption) {
   expect_contains(text, "unknown option --bogus-thing");
   expect_contains(refusal_of(complete() + Words{"--output-format", "csv"}),
                   "unknown option --output-format: it is an option of trifold score");
-  expect_contains(refusal_of({"inspect", "d", "--table-rows", "3"}),
-                  "unknown option --table-rows: it is an option of trifold recommend, trifold plan-recommender");
+  expect_contains(
+      refusal_of({"inspect", "d", "--table-rows", "3"}),
+      "unknown option --table-rows: it is an option of trifold recommend, trifold plan-recommender");
   expect_lacks(text, "17");
 }
 
@@ -116,7 +117,8 @@ TEST(ConfigCommandLine, DistinguishesAGivenZeroFromAMissingValue) {
   expect_contains(refusal_of({"evaluate"}), "--load needs a value: DIR");
   expect_contains(refusal_of({"pretrain", "--train-iters", "0"}),
                   "--train-iters 0 is not possible: it must be at least 1");
-  expect_contains(refusal_of({"pretrain"}), "--train-iters needs a value: at least 1; or give --train-epochs");
+  expect_contains(refusal_of({"pretrain"}),
+                  "--train-iters needs a value: at least 1; or give --train-epochs");
 }
 
 // The value is the default, so only the command line can know that it was given.
