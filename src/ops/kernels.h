@@ -184,6 +184,9 @@ constexpr int64_t kScoreScratch = kQueryBlock * (kKeyChunk + 16);
 // Elements of one partial sum of chunk_squares.
 constexpr int64_t kSquaresChunk = 256;
 
+// Rows whose numbers are summed in the type of a column's sum; the sums of such chunks are added in f64.
+constexpr int64_t kRowChunk = 32;
+
 // The tensors from which the gradient of a router's logits is computed, [T, E], [T, k] or [T]; T is the type
 // in which it is stored.
 template <class T>
@@ -242,9 +245,8 @@ struct StorageKernels {
   void (*column_sum)(Wide* db, const T* dy, int64_t rows, int64_t columns, int64_t begin, int64_t end);
   // c[m, n] (rows c_stride apart) += bias, then max(0, c) if `relu` is set.
   void (*bias_relu)(T* c, int64_t c_stride, const T* bias, int64_t m, int64_t n, bool relu);
-  // Columns [begin, end) of all rows.
-  void (*relu_backward)(T* dx, Wide* db, const T* dy, const T* y, int64_t rows, int64_t columns,
-                        int64_t begin, int64_t end);
+  // Whole rows, and in sums [ceil(rows / kRowChunk), columns] the column sums of kRowChunk rows at a time.
+  void (*relu_backward)(T* dx, Wide* sums, const T* dy, const T* y, int64_t rows, int64_t columns);
   void (*cross)(T* y, const T* x0, const T* u, const T* x, int64_t n);
   void (*cross_backward)(T* du, T* dx0, const T* dy, const T* x0, const T* u, int64_t n);
 

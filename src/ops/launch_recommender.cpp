@@ -4,21 +4,44 @@
 
 namespace trifold::cpu {
 
+namespace {
+
+// sums[c] += the sum over chunks of chunk_sums[chunk][c], added up in f64.
+template <class T>
+void add_chunks(T* sums, const T* chunk_sums, int64_t chunks, int64_t columns) {
+  constexpr int64_t kStrip = 64;
+  for (int64_t first = 0; first < columns; first += kStrip) {
+    const int64_t width = std::min(kStrip, columns - first);
+    double totals[kStrip] = {};
+    for (int64_t k = 0; k < chunks; ++k)
+      for (int64_t c = 0; c < width; ++c)
+        totals[c] += static_cast<double>(chunk_sums[k * columns + first + c]);
+    for (int64_t c = 0; c < width; ++c) sums[first + c] += static_cast<T>(totals[c]);
+  }
+}
+
+}  // namespace
+
+// A chunk of rows has its own sums, so workers take rows, and the order of the sums does not depend on how many workers
+// there are: in the type of the sums within a chunk, in f64 over the chunks, as in kernels/columns.h.
 void relu_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor db, Tensor dy, Tensor y,
                    bool accumulate) {
   const int64_t rows = y.row_count();
   const int64_t columns = y.last_dim();
-  // Strips of whole cache lines; few rows do not justify a second worker.
-  const int64_t wanted = kCheapGrain / std::max<int64_t>(1, rows);
-  const int64_t grain = std::max<int64_t>(64, (wanted + 63) / 64 * 64);
+  const int64_t grain = parts(row_grain(columns, kCheapGrain), kRowChunk) * kRowChunk;
   dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
-    over_elements(stream, columns, grain,
-                  [=, to = dx.as<T>(), sums = db.as<Accumulate<T>>(), from = dy.as<T>(), of = y.as<T>(),
-                   kernel = storage_kernels<T>(table).relu_backward](int64_t begin, int64_t end) {
-                    if (!accumulate) set_to_zero(begin, end, sums);
-                    kernel(to, sums, from, of, rows, columns, begin, end);
-                  });
+    stream.run([=, pool = &stream.pool(), to = dx.as<T>(), sums = db.as<Accumulate<T>>(), from = dy.as<T>(),
+                of = y.as<T>(), kernel = storage_kernels<T>(table).relu_backward] {
+      const int64_t chunks = parts(rows, kRowChunk);
+      auto* const chunk_sums = scratch<Accumulate<T>>(chunks * columns);
+      pool->parallel_for(rows, grain, [=](int64_t begin, int64_t end) {
+        const int64_t at = begin * columns;
+        kernel(to + at, chunk_sums + begin / kRowChunk * columns, from + at, of + at, end - begin, columns);
+      });
+      if (!accumulate) set_to_zero(0, columns, sums);
+      add_chunks(sums, chunk_sums, chunks, columns);
+    });
   });
 }
 

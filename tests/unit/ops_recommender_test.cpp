@@ -44,6 +44,22 @@ TEST(Linear, ReluBackwardMasksAndSums) {
   }
 }
 
+// Chunks of rows have sums of their own, so the workers that share the rows do not change a bit.
+TEST(Linear, ReluBackwardHasTheSameBitsOnAnyPool) {
+  const int64_t rows = 1000, columns = 70;
+  const Host y(DType::F32, {rows, columns}, random_values(rows * columns, 2));
+  const Host dy(DType::F32, {rows, columns}, random_values(rows * columns, 1));
+  Values expected;
+  for (const int workers : {1, 2, 3}) {
+    ThreadPool pool(workers);
+    Stream stream(Stream::Mode::Inline, pool);
+    const Host dx(DType::F32, {rows, columns}), db(DType::F32, {columns});
+    cpu_ops().relu_backward(stream, dx, db, dy, y, false);
+    if (workers == 1) expected = db.values();
+    EXPECT_EQ(db.values(), expected) << workers << " workers";
+  }
+}
+
 TEST(Linear, ANaNSurvivesRelu) {
   with_every_table([](const OpTable& ops, Stream& stream) {
     const Host y(DType::F32, {1, 20});

@@ -25,21 +25,20 @@ void bias_relu(T* c, int64_t c_stride, const T* bias, int64_t m, int64_t n, bool
   }
 }
 
+// Row by row, as the three matrices lie in memory; a chunk's sums stay in first-level cache.
 template <class T>
-void relu_backward(T* dx, Accumulate<T>* db, const T* dy, const T* y, int64_t rows, int64_t columns,
-                   int64_t begin, int64_t end) {
+void relu_backward(T* dx, Accumulate<T>* sums, const T* dy, const T* y, int64_t rows, int64_t columns) {
   using Wide = Accumulate<T>;
-  sum_columns<1>(
-      rows, begin, end,
-      [=](int64_t r, int64_t c, int64_t width, Wide * a, Wide*) __attribute__((always_inline)) {
-        const int64_t at = r * columns + c;
-        Lane::each(width, [=](int64_t i) {
-          const Wide d = value(y[at + i]) > 0 ? value(dy[at + i]) : Wide(0);
-          put(dx[at + i], d);
-          a[i] += d;
-        });
-      },
-      db, db);
+  for (int64_t first = 0; first < rows; first += kRowChunk, sums += columns) {
+    const int64_t stop = first + kRowChunk < rows ? first + kRowChunk : rows;
+    for (int64_t c = 0; c < columns; ++c) sums[c] = 0;
+    for (int64_t at = first * columns; at < stop * columns; at += columns)
+      Lane::each(columns, [=](int64_t i) {
+        const Wide d = value(y[at + i]) > 0 ? value(dy[at + i]) : Wide(0);
+        put(dx[at + i], d);
+        sums[i] += d;
+      });
+  }
 }
 
 template <class T>

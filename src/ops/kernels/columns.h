@@ -10,7 +10,6 @@ namespace trifold::cpu {
 namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
 
 constexpr int64_t kStripWidth = 64;
-constexpr int64_t kRowChunk = 32;
 
 // totals[k][c] += sum over r of what `accumulate(r, c, width, a, b)` adds to a[0..width) and b[0..width) for
 // columns [c, c + width); Sums says whether there are one or two totals.
