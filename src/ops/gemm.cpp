@@ -21,6 +21,7 @@ constexpr int64_t kTileColumns = 768;
 constexpr int64_t kTiles = 16;                       // the target, so that many workers have work ...
 constexpr int64_t kTileProducts = int64_t{4} << 20;  // ... but a tile has at least this many multiplications
 constexpr int64_t kUnit = 16;                        // tiles are whole vectors
+constexpr int64_t kFewRows = 256;                    // of tiles that a call may have several of
 
 // The smallest tile of whole units that does not make more parts than `tile`: gives equal parts.
 int64_t even_tile(int64_t extent, int64_t tile) {
@@ -61,6 +62,23 @@ Tiling tiling_for(int64_t m, int64_t n, int64_t k) {
     tile = half;
   }
   return tile;
+}
+
+void over_tiles(const Tiling& tile, int64_t m, int64_t n, int64_t begin, int64_t end, bool joins,
+                FunctionRef<void(int64_t, int64_t, int64_t, int64_t)> body) {
+  const int64_t across = parts(n, tile.columns);
+  const bool few_rows = tile.rows <= kFewRows;
+  for (int64_t t = begin; t < end;) {
+    const int64_t row = t / across * tile.rows;
+    const int64_t column = t % across * tile.columns;
+    int64_t columns = std::min(tile.columns, n - column);
+    for (++t; joins && few_rows && t < end && t % across != 0; ++t) {
+      const int64_t next = std::min(tile.columns, n - column - columns);
+      if (next == 1 || columns + next > kTileColumns) break;
+      columns += next;
+    }
+    body(row, column, std::min(tile.rows, m - row), columns);
+  }
 }
 
 void gemm_block(float* c, int64_t c_stride, Matrix<float> a, Matrix<float> b, int64_t m, int64_t n, int64_t k,
@@ -115,18 +133,17 @@ void gemm_tiled(ThreadPool& pool, const StorageKernels<T>& kernels, C* c, Matrix
                 int64_t n, int64_t k, double alpha, double beta) {
   if (m == 0 || n == 0) return;
   const Tiling tile = tiling_for(m, n, k);
-  const int64_t across = parts(n, tile.columns);
-  pool.parallel_for(parts(m, tile.rows) * across, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) {
-      const int64_t i = t / across * tile.rows;
-      const int64_t j = t % across * tile.columns;
-      Matrix<T> rows_of_a = a;
-      Matrix<T> columns_of_b = b;
-      rows_of_a.data += a.transposed ? i : i * a.stride;
-      columns_of_b.data += b.transposed ? j * b.stride : j;
-      gemm_alone(kernels, c + i * n + j, n, rows_of_a, columns_of_b, std::min(tile.rows, m - i),
-                 std::min(tile.columns, n - j), k, alpha, beta);
-    }
+  const int64_t count = parts(m, tile.rows) * parts(n, tile.columns);
+  pool.parallel_for(count, 1, [&](int64_t begin, int64_t end) {
+    over_tiles(tile, m, n, begin, end, joins_tiles(b),
+               [&](int64_t row, int64_t column, int64_t rows, int64_t columns) {
+                 Matrix<T> rows_of_a = a;
+                 Matrix<T> columns_of_b = b;
+                 rows_of_a.data += a.transposed ? row : row * a.stride;
+                 columns_of_b.data += b.transposed ? column * b.stride : column;
+                 gemm_alone(kernels, c + row * n + column, n, rows_of_a, columns_of_b, rows, columns, k,
+                            alpha, beta);
+               });
   });
 }
 

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
+#include "core/function_ref.h"
 #include "core/thread_pool.h"
 #include "ops/kernels.h"
 
@@ -56,6 +58,18 @@ struct Tiling {
   int64_t columns;  // of a tile
 };
 Tiling tiling_for(int64_t m, int64_t n, int64_t k);
+
+// Calls body(row, column, rows, columns) for the tiles [begin, end) of c [m, n], counted row by row. `joins`: tiles of a
+// row that follow each other are one call, as each call packs its operands again; see joins_tiles.
+void over_tiles(const Tiling& tile, int64_t m, int64_t n, int64_t begin, int64_t end, bool joins,
+                FunctionRef<void(int64_t row, int64_t column, int64_t rows, int64_t columns)> body);
+
+// Whether the bits of a call of at most 256 rows do not depend on how many columns it has, two or more. With f32 and a
+// second factor that is not transposed, oneDNN sums in an order of the depth alone; with AVX, AVX2 and AVX-512.
+template <class T>
+bool joins_tiles(const Matrix<T>& second) {
+  return std::is_same_v<T, float> && !second.transposed;
+}
 
 // Sets OpenMP, on which oneDNN runs, to one thread for the calling thread.
 void use_one_openmp_thread();

@@ -75,6 +75,56 @@ TEST(Gemm, TilesCoverAndAreNeverTiny) {
       }
 }
 
+// A worker multiplies neighbouring tiles at once, where that keeps the bits of each tile alone, which do not depend on
+// the workers. At a depth of 960 it would not where the second factor is transposed.
+TEST(Gemm, TilesTogetherHaveTheBitsOfEach) {
+  for (const Product p : {Product{128, 600, 960}, {256, 367, 700}, {96, 769, 600}}) {
+    const Host left(DType::F32, {p.m, p.k}, random_values(p.m * p.k, 6));
+    const Host right(DType::F32, {p.k, p.n}, random_values(p.k * p.n, 7));
+    const Tensor a = left, b = right;
+    const cpu::Tiling tile = cpu::tiling_for(p.m, p.n, p.k);
+    ASSERT_LT(tile.columns, p.n) << "the shape no longer has neighbours";
+    for (const auto& [ta, tb] : {std::array<bool, 2>{false, false}, {true, false}, {false, true}}) {
+      const Host each(DType::F32, {p.m, p.n});
+      const Tensor alone = each;
+      for (int64_t i = 0; i < p.m; i += tile.rows)
+        for (int64_t j = 0; j < p.n; j += tile.columns)
+          cpu::gemm_block(alone.as<float>() + i * p.n + j, p.n,
+                          cpu::Matrix<float>{a.as<float>() + (ta ? i : i * p.k), ta ? p.m : p.k, ta},
+                          cpu::Matrix<float>{b.as<float>() + (tb ? j * p.k : j), tb ? p.k : p.n, tb},
+                          std::min(tile.rows, p.m - i), std::min(tile.columns, p.n - j), p.k, 1, 0);
+      for (const int workers : {1, 2, 3, 5}) {
+        ThreadPool pool(workers);
+        Stream stream(Stream::Mode::Inline, pool);
+        const Host c(DType::F32, {p.m, p.n});
+        cpu_ops().gemm(stream, c, {a.data, a.dtype, ta ? Shape{p.k, p.m} : a.shape}, ta,
+                       {b.data, b.dtype, tb ? Shape{p.n, p.k} : b.shape}, tb, 1, 0);
+        EXPECT_EQ(c.values(), each.values()) << p.m << " x " << p.n << ", " << workers << " workers";
+      }
+    }
+  }
+}
+
+TEST(Gemm, TilesOfARowAreOneCall) {
+  std::vector<std::array<int64_t, 4>> calls;
+  const auto note = [&](int64_t row, int64_t column, int64_t rows, int64_t columns) {
+    calls.push_back({row, column, rows, columns});
+  };
+  using Calls = std::vector<std::array<int64_t, 4>>;
+  // Three rows of four tiles, the last of 17 columns; the worker begins and ends within a row.
+  cpu::over_tiles({128, 96}, 300, 305, 2, 11, true, note);
+  EXPECT_EQ(calls, (Calls{{0, 192, 128, 113}, {128, 0, 128, 305}, {256, 0, 44, 288}}));
+  calls.clear();
+  cpu::over_tiles({128, 96}, 128, 193, 0, 3, true, note);  // a single column
+  EXPECT_EQ(calls, (Calls{{0, 0, 128, 192}, {0, 192, 128, 1}}));
+  calls.clear();
+  cpu::over_tiles({512, 96}, 512, 192, 0, 2, true, note);  // many rows
+  EXPECT_EQ(calls, (Calls{{0, 0, 512, 96}, {0, 96, 512, 96}}));
+  calls.clear();
+  cpu::over_tiles({128, 96}, 128, 192, 0, 2, false, note);
+  EXPECT_EQ(calls, (Calls{{0, 0, 128, 96}, {0, 96, 128, 96}}));
+}
+
 TEST(Gemm, NothingToSum) {
   check_everywhere({{0, 0, 0, 0}, {2, 4, 6, 8}},
                    [&](const OpTable& ops, Stream& stream, DType dtype) -> Outputs {
