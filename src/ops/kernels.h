@@ -359,6 +359,8 @@ struct RecommenderKernels {
   // Touched rows [begin, end); `gradient` has room for one row.
   void (*update_rows)(const RowTask<T>& task, RowAction action, const RowRule& rule, T* gradient,
                       int64_t begin, int64_t end);
+  // Rows [begin, end) of out [columns, rows], the transpose of x [rows, columns].
+  void (*transpose)(T* out, const T* x, int64_t rows, int64_t columns, int64_t begin, int64_t end);
   // Rows of x and y as in ops.h. Scratch: interaction_scratch() numbers.
   void (*dot_interaction)(T* y, const T* x, int64_t rows, int64_t vectors, int64_t width, bool self,
                           T* scratch);

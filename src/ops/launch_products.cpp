@@ -27,17 +27,14 @@ void gemm(const KernelTable& table, Stream& stream, Tensor c, Tensor a, bool tra
 
 namespace {
 
-// Transposes w [n, k], strips of whole vectors at a time. oneDNN's product is 5 to 20 % faster if its second
-// factor is not transposed, and otherwise each tile would transpose its part of the factor again.
+// oneDNN's product is 5 to 20 % faster if its second factor is not transposed, and otherwise each tile would transpose
+// its part of the factor again.
 template <class T>
-void transpose(ThreadPool& pool, T* out, const T* w, int64_t n, int64_t k) {
-  constexpr int64_t kStrip = 16;
-  pool.parallel_for(k, kStrip, [=](int64_t begin, int64_t end) {
-    for (int64_t first = 0; first < n; first += kStrip) {
-      const int64_t last = std::min(n, first + kStrip);
-      for (int64_t c = begin; c < end; ++c)
-        for (int64_t r = first; r < last; ++r) out[c * n + r] = w[r * k + c];
-    }
+void transpose(ThreadPool& pool, const RecommenderKernels<T>& kernels, T* out, const T* w, int64_t n,
+               int64_t k) {
+  constexpr int64_t kStrip = 16;  // whole vectors
+  pool.parallel_for(k, kStrip, [=, kernel = kernels.transpose](int64_t begin, int64_t end) {
+    kernel(out, w, n, k, begin, end);
   });
 }
 
@@ -46,6 +43,15 @@ void transpose(ThreadPool& pool, T* out, const T* w, int64_t n, int64_t k) {
 bool worth_transposing(int64_t m, int64_t n, int64_t k) {
   constexpr int64_t kFewRows = 128, kMostNumbers = int64_t{1} << 20;
   return m >= kFewRows && n > 1 && n * k <= kMostNumbers;
+}
+
+// A tile that leaves room in a second-level cache, for another pass over it.
+Tiling tile_in_cache(int64_t m, int64_t n, int64_t k, size_t size) {
+  constexpr int64_t kMostBytes = int64_t{512} << 10;
+  Tiling tile = tiling_for(m, n, k);
+  while (tile.rows * tile.columns * static_cast<int64_t>(size) > kMostBytes && tile.rows % 2 == 0)
+    tile.rows /= 2;
+  return tile;
 }
 
 // The second part of `linear`, as a separate pass.
@@ -76,24 +82,22 @@ void linear(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor
   dispatch_wide_float(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     stream.run([=, pool = &stream.pool(), out = y.as<T>(), in = x.as<T>(), weights = w.as<T>(),
-                shift = bias.as<T>(), kernel = storage_kernels<T>(table).bias_relu] {
-      const Tiling tile = tiling_for(m, n, k);
-      const int64_t across = parts(n, tile.columns);
+                shift = bias.as<T>(), kernels = &recommender_kernels<T>(table),
+                kernel = storage_kernels<T>(table).bias_relu] {
+      const Tiling tile = tile_in_cache(m, n, k, sizeof(T));
+      const int64_t count = parts(m, tile.rows) * parts(n, tile.columns);
       const bool turned = worth_transposing(m, n, k);
       T* const turned_weights = turned ? scratch<T>(n * k) : nullptr;
-      if (turned) transpose(*pool, turned_weights, weights, n, k);
-      pool->parallel_for(parts(m, tile.rows) * across, 1, [=](int64_t begin, int64_t end) {
-        for (int64_t t = begin; t < end; ++t) {
-          const int64_t i = t / across * tile.rows;
-          const int64_t j = t % across * tile.columns;
-          const int64_t rows = std::min(tile.rows, m - i);
-          const int64_t columns = std::min(tile.columns, n - j);
-          T* c = out + i * n + j;
-          const Matrix<T> second =
-              turned ? Matrix<T>{turned_weights + j, n, false} : Matrix<T>{weights + j * k, k, true};
-          gemm_block(c, n, Matrix<T>{in + i * k, k, false}, second, rows, columns, k, 1, 0);
-          kernel(c, n, shift + j, rows, columns, relu);
-        }
+      if (turned) transpose(*pool, *kernels, turned_weights, weights, n, k);
+      pool->parallel_for(count, 1, [=](int64_t begin, int64_t end) {
+        over_tiles(tile, m, n, begin, end, false,
+                   [=](int64_t row, int64_t column, int64_t rows, int64_t columns) {
+                     T* c = out + row * n + column;
+                     const Matrix<T> second = turned ? Matrix<T>{turned_weights + column, n, false}
+                                                     : Matrix<T>{weights + column * k, k, true};
+                     gemm_block(c, n, Matrix<T>{in + row * k, k, false}, second, rows, columns, k, 1, 0);
+                     kernel(c, n, shift + column, rows, columns, relu);
+                   });
       });
     });
   });

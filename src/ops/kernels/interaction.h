@@ -5,6 +5,7 @@
 #include "ops/kernels.h"
 #include "ops/kernels/lane.h"
 #include "ops/kernels/product.h"
+#include "ops/kernels/transpose.h"
 
 namespace trifold::cpu {
 namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
@@ -30,6 +31,26 @@ template <class T>
   for (; at < length; ++at) out[at] = from[at];
 }
 
+// out[width, padded] = the transpose of v[vectors, width], with zeros for the vectors that are missing up to `padded`,
+// a multiple of the lanes.
+template <class T>
+[[gnu::always_inline]] inline void transpose_vectors(T* out, const T* v, int64_t vectors, int64_t width,
+                                                     int64_t padded) {
+  constexpr int64_t kLanes = Simd<T>::kLanes;
+  if (width % kLanes == 0) {
+    for (int64_t i = 0; i < padded; i += kLanes) {
+      const int64_t count = vectors - i < kLanes ? vectors - i : kLanes;
+      for (int64_t d = 0; d < width; d += kLanes)
+        transpose_square(out + d * padded + i, padded, v + i * width + d, width, count);
+    }
+    return;
+  }
+  for (int64_t d = 0; d < width; ++d) {
+    for (int64_t i = 0; i < vectors; ++i) out[d * padded + i] = v[i * width + d];
+    for (int64_t i = vectors; i < padded; ++i) out[d * padded + i] = 0;
+  }
+}
+
 // With V the F vectors of a sample as a matrix, Z = V V^T. V^T is stored first, its rows padded to whole
 // registers; then rows of Z are computed a few at a time, each up to its diagonal.
 template <class T>
@@ -39,13 +60,10 @@ void dot_interaction(T* y, const T* x, int64_t rows, int64_t vectors, int64_t wi
   const int64_t pairs = self ? vectors * (vectors + 1) / 2 : vectors * (vectors - 1) / 2;
   T* transposed = scratch;          // [width, padded]
   T* z = scratch + padded * width;  // [kTileRows, padded]
-  for (int64_t d = 0; d < width; ++d)
-    for (int64_t i = vectors; i < padded; ++i) transposed[d * padded + i] = 0;
   for (int64_t b = 0; b < rows; ++b) {
     const T* v = x + b * vectors * width;
     T* out = y + b * (width + pairs);
-    for (int64_t i = 0; i < vectors; ++i)
-      for (int64_t d = 0; d < width; ++d) transposed[d * padded + i] = v[i * width + d];
+    transpose_vectors(transposed, v, vectors, width, padded);
     Lane::each(width, [=](int64_t d) { out[d] = v[d]; });
     out += width;
     const T* end = out + pairs;

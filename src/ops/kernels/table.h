@@ -89,6 +89,7 @@ constexpr RecommenderKernels<T> make_recommender_kernels() {
   return {
       .embedding_bag = embedding_bag<T>,
       .update_rows = update_rows<T>,
+      .transpose = transpose<T>,
       .dot_interaction = dot_interaction<T>,
       .dot_interaction_backward = dot_interaction_backward<T>,
       .sigmoid = sigmoid<T>,

@@ -1,0 +1,81 @@
+// Transposes of matrices, a square of registers at a time.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/kernels/simd.h"
+
+namespace trifold::cpu {
+namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
+
+// a0 b0 a1 b1 ..., of the lower halves of both vectors or of the upper ones.
+template <bool Upper, class T, class Vector>
+[[gnu::always_inline]] inline Vector interleave(const Vector& a, const Vector& b) {
+  constexpr int kLanes = sizeof(Vector) / sizeof(T);
+  constexpr int h = Upper ? kLanes / 2 : 0, o = h + kLanes;  // where the halves of a and of b begin
+  if constexpr (kLanes == 16) {
+    return __builtin_shufflevector(a, b, h, o, h + 1, o + 1, h + 2, o + 2, h + 3, o + 3, h + 4, o + 4, h + 5,
+                                   o + 5, h + 6, o + 6, h + 7, o + 7);
+  } else if constexpr (kLanes == 8) {
+    return __builtin_shufflevector(a, b, h, o, h + 1, o + 1, h + 2, o + 2, h + 3, o + 3);
+  } else if constexpr (kLanes == 4) {
+    return __builtin_shufflevector(a, b, h, o, h + 1, o + 1);
+  } else {
+    return __builtin_shufflevector(a, b, h, o);
+  }
+}
+
+// Transposes a square of as many vectors as a vector has lanes: row i and row i + n / 2 are interleaved, which moves
+// each bit of a number's row one place up and the highest one into its column; log2 n times.
+template <class T>
+[[gnu::always_inline]] inline void transpose_in_registers(typename Simd<T>::Vector (&rows)[Simd<T>::kLanes]) {
+  constexpr int kLanes = Simd<T>::kLanes;
+#pragma GCC unroll 4
+  for (int done = 1; done < kLanes; done *= 2) {
+    typename Simd<T>::Vector next[kLanes];
+#pragma GCC unroll 8
+    for (int i = 0; i < kLanes / 2; ++i) {
+      next[2 * i] = interleave<false, T>(rows[i], rows[i + kLanes / 2]);
+      next[2 * i + 1] = interleave<true, T>(rows[i], rows[i + kLanes / 2]);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) rows[i] = next[i];
+  }
+}
+
+// The square of out that begins at `out`, from a square of x whose rows from `rows` on are zeros.
+template <class T>
+[[gnu::always_inline]] inline void transpose_square(T* out, int64_t out_stride, const T* x, int64_t x_stride,
+                                                    int64_t rows = Simd<T>::kLanes) {
+  constexpr int64_t kLanes = Simd<T>::kLanes;
+  typename Simd<T>::Vector square[kLanes] = {};
+  if (rows == kLanes) {
+#pragma GCC unroll 16
+    for (int64_t r = 0; r < kLanes; ++r) __builtin_memcpy(&square[r], x + r * x_stride, kVectorBytes);
+  } else {
+#pragma GCC unroll 16
+    for (int64_t r = 0; r < kLanes; ++r)
+      if (r < rows) __builtin_memcpy(&square[r], x + r * x_stride, kVectorBytes);
+  }
+  transpose_in_registers<T>(square);
+#pragma GCC unroll 16
+  for (int64_t c = 0; c < kLanes; ++c) __builtin_memcpy(out + c * out_stride, &square[c], kVectorBytes);
+}
+
+template <class T>
+void transpose(T* out, const T* x, int64_t rows, int64_t columns, int64_t begin, int64_t end) {
+  constexpr int64_t kLanes = Simd<T>::kLanes;
+  const int64_t whole = rows - rows % kLanes;
+  int64_t c = begin;
+  for (; c + kLanes <= end; c += kLanes)
+    for (int64_t r = 0; r < whole; r += kLanes)
+      transpose_square(out + c * rows + r, rows, x + r * columns + c, columns);
+  // The columns that fill no square, then the rows.
+  for (; c < end; ++c)
+    for (int64_t r = 0; r < whole; ++r) out[c * rows + r] = x[r * columns + c];
+  for (int64_t r = whole; r < rows; ++r)
+    for (c = begin; c < end; ++c) out[c * rows + r] = x[r * columns + c];
+}
+
+}  // namespace
+}  // namespace trifold::cpu
