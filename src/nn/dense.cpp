@@ -102,8 +102,9 @@ Tensor Mlp::backward_input(Run& run, Tensor dy, Saved& saved) const {
   return dy;
 }
 
+// From the first layer on: what backward_input left last is still in caches.
 void Mlp::backward_weight(Run& run, Saved& saved) const {
-  for (size_t i = layers_.size(); i-- > 0;) layers_[i].backward_weight(run, saved);
+  for (const DenseLayer& layer : layers_) layer.backward_weight(run, saved);
 }
 
 CrossNetwork::CrossNetwork(BlockBuilder& builder, const std::string& name, int64_t width, int64_t rank,
