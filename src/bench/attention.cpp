@@ -6,6 +6,7 @@
 
 #include "bench/bench.h"
 #include "core/clock.h"
+#include "core/median.h"
 #include "run/device.h"
 #include "run/host.h"
 

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "core/clock.h"
+#include "core/median.h"
 #include "models/language_family.h"
 #include "run/device.h"
 #include "run/host.h"
@@ -33,11 +34,6 @@ size_t resident() {
 }
 
 }  // namespace
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
-}
 
 StepBench bench_step(Communicator& world, const BenchConfig& config) {
   StepBench result;

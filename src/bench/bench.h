@@ -66,9 +66,6 @@ struct BlockBench {
 // Seconds of an exchange of `bytes` with the neighbour, both ways at once; 0 without a neighbour. Collective.
 double exchange_seconds(Communicator& world, size_t bytes, int64_t repetitions);
 
-// The median; for an even number of values the larger of the middle two; 0 for none.
-double median(std::vector<double> values);
-
 // Each is collective; the results are the same on every rank, except for memory.
 StepBench bench_step(Communicator& world, const BenchConfig& config);
 std::vector<GemmBench> bench_gemm(Communicator& world, const BenchConfig& config);

@@ -4,6 +4,7 @@
 #include "bench/bench.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/median.h"
 #include "data/read_ahead.h"
 #include "data_parallel/grad_norm.h"
 #include "data_parallel/gradient_buffer.h"

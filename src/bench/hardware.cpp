@@ -8,6 +8,7 @@
 #include "comm/thread_comm.h"
 #include "core/clock.h"
 #include "core/host_memory.h"
+#include "core/median.h"
 #include "plan/forecast/kernels.h"
 #include "run/device.h"
 #include "run/host.h"
