@@ -15,46 +15,59 @@ double outputs_of(const std::vector<int64_t>& widths) {
   return static_cast<double>(std::accumulate(widths.begin(), widths.end(), int64_t{0}));
 }
 
-// Flops of the dense actions for one sample.
-struct DenseFlops {
-  explicit DenseFlops(const Model& model)
-      : top(model.blocks.back().parts),
-        bottom(model.blocks.size() > 1 ? model.blocks[0].parts : BlockFlops{}) {}
-  double bottom_backward() const { return bottom.input + bottom.weight; }
-
-  BlockFlops top, bottom;
+// The seconds of a rank in the model's blocks for its samples.
+struct DenseSeconds {
+  BlockSeconds bottom, top;
 };
 
-// The dense parts of a step for `b` samples, numbers of `size` bytes.
-void predict_dense(StepTimes& times, const DlrmShape& shape, const DenseFlops& flops, double b, double size,
-                   const RankRates& rates) {
+// Predicted from rates for `b` samples, numbers of `size` bytes. A part that covers several actions is divided among
+// them in proportion to their flops.
+DenseSeconds dense_by_rates(const Model& model, const DlrmShape& shape, double b, double size,
+                            const RankRates& rates) {
+  const BlockFlops top_flops = model.blocks.back().parts;
+  const BlockFlops bottom_flops = model.blocks.size() > 1 ? model.blocks[0].parts : BlockFlops{};
+  const double bottom_backward = bottom_flops.input + bottom_flops.weight;
   const double bottom = shape.has_bottom() ? outputs_of(shape.bottom) : 0, top = outputs_of(shape.top);
   const double meeting_numbers = static_cast<double>(shape.features()) *
                                  (shape.interaction == InteractionKind::Cross ? 2 * shape.cross_layers : 1);
   const double products =
       shape.interaction == InteractionKind::Fm ? static_cast<double>(shape.width + shape.pairs()) : 0;
-  const auto part = [&](StepPart which, double count, double numbers) {
-    times[which] = b * (count / rates.flops + numbers * size / rates.memory);
+  const auto seconds = [&](double count, double numbers) {
+    return b * (count / rates.flops + numbers * size / rates.memory);
   };
-  part(StepPart::Bottom, flops.bottom.forward, 2 * bottom);
-  part(StepPart::Top, flops.top.forward + flops.top.input,
-       4 * top + 2 * meeting_numbers + 2 * (static_cast<double>(shape.interaction_width()) + products));
-  part(StepPart::WeightGradients, flops.top.weight + flops.bottom_backward(), 2 * bottom + top);
+  const double down = seconds(
+      top_flops.forward + top_flops.input,
+      4 * top + 2 * meeting_numbers + 2 * (static_cast<double>(shape.interaction_width()) + products));
+  const double weights = seconds(top_flops.weight + bottom_backward, 2 * bottom + top);
+  DenseSeconds dense;
+  dense.bottom.f = seconds(bottom_flops.forward, 2 * bottom);
+  dense.top.f = down * top_flops.forward / (top_flops.forward + top_flops.input);
+  dense.top.i = down - dense.top.f;
+  dense.top.w = weights * top_flops.weight / (top_flops.weight + bottom_backward);
+  dense.bottom.b = weights - dense.top.w;
+  return dense;
 }
 
-// A part that covers several actions is divided among them in proportion to their flops; its predicted and measured
-// time includes its reductions.
-double seconds_of(const Action& action, const TableStepShape& step, const DenseFlops& flops,
+// What an action takes; a reduction is a part of what waits for it.
+double seconds_of(const Action& action, const TableStepShape& step, const DenseSeconds& dense,
                   const StepTimes& times) {
-  const std::optional<StepPart> part = part_of(action, step);
-  const auto share = [&](double mine, double other) { return times[*part] * (mine / (mine + other)); };
-  if (!part || action.kind == ActionKind::ReduceGrad) return 0;
-  if (*part == StepPart::Top && action.kind == ActionKind::F)
-    return share(flops.top.forward, flops.top.input);
-  if (action.kind == ActionKind::I) return times[*part] - share(flops.top.forward, flops.top.input);
-  if (action.kind == ActionKind::W) return share(flops.top.weight, flops.bottom_backward());
-  if (action.kind == ActionKind::B) return times[*part] - share(flops.top.weight, flops.bottom_backward());
-  return times[*part];
+  const BlockSeconds& block = step.has_bottom && action.stage != step.top() ? dense.bottom : dense.top;
+  switch (action.kind) {
+    case ActionKind::F:
+      return block.f;
+    case ActionKind::I:
+      return block.i;
+    case ActionKind::W:
+      return block.w;
+    case ActionKind::B:
+      return block.b;
+    case ActionKind::ReduceGrad:
+      return 0;
+    default: {
+      const std::optional<StepPart> part = part_of(action, step);
+      return part ? times[*part] : 0;
+    }
+  }
 }
 
 template <class Member>
@@ -93,8 +106,12 @@ PlannedStep predict_step(const RecommenderSetup& setup, const std::vector<RankLo
   const auto size = static_cast<double>(size_of(setup.dtype));  // of masters and gradients
   const Mesh mesh({{Axis::Dp, static_cast<int>(loads.size())}}, {});
   const Model model = make_dlrm(setup.model, mesh, setup.seed);
-  const DenseFlops flops(model);
-  predict_dense(times, setup.model, flops, b, static_cast<double>(size_of(setup.dense_dtype())), rates);
+  DenseSeconds dense =
+      dense_by_rates(model, setup.model, b, static_cast<double>(size_of(setup.dense_dtype())), rates);
+  if (rates.measured) dense = {rates.measured->bottom, rates.measured->top};
+  times[StepPart::Bottom] = dense.bottom.f;
+  times[StepPart::Top] = dense.top.f + dense.top.i;
+  times[StepPart::WeightGradients] = dense.top.w + dense.bottom.b;
   planned.dense_parameters = model.params.global_elements();
   planned.flops_of_sample = train_flops(model);
   times[StepPart::Fetch] = b * rates.fetch_of_sample;
@@ -103,19 +120,25 @@ PlannedStep predict_step(const RecommenderSetup& setup, const std::vector<RankLo
   const double parameters = static_cast<double>(planned.dense_parameters) * size;
   const ZeroSharing zero = dense_sharing(setup, static_cast<int>(loads.size()));
   times[StepPart::DenseUpdate] = 5 * parameters / (zero.stage.optimizer ? zero.group : 1) / rates.memory;
+  if (rates.measured) {
+    times[StepPart::Lookups] = rates.measured->lookups;
+    times[StepPart::Update] = rates.measured->update;
+    times[StepPart::DenseUpdate] = rates.measured->dense_update;
+  }
   if (loads.size() > 1) {
     const double latency = (ranks - 1) * rates.latency;
     const double exchange =
         std::max(most(loads, &RankLoad::vectors_out), most(loads, &RankLoad::vectors_back));
     times[StepPart::Vectors] = times[StepPart::Gradients] = exchange / rates.link + latency;
-    times[StepPart::Update] += most(loads, &RankLoad::copies_out) / rates.link + latency;
+    // Measured as a part of it.
+    if (!rates.measured) times[StepPart::Update] += most(loads, &RankLoad::copies_out) / rates.link + latency;
     times[StepPart::DenseUpdate] += 2 * (ranks - 1) / ranks * parameters / rates.link + latency;
   }
   TableStepShape shape = step_shape(setup);
   shape.fetches_ahead = spare_core;
   planned.row = table_step(shape);
   planned.simulation = simulate_table_step(
-      planned.row, shape, [&](const Action& action) { return seconds_of(action, shape, flops, times); });
+      planned.row, shape, [&](const Action& action) { return seconds_of(action, shape, dense, times); });
   times.step = planned.simulation.makespan;
   return planned;
 }

@@ -1,7 +1,8 @@
 // Forecast of a recommender's step, computed without starting ranks: table placement, traffic and step time; and the
 // same measured on this host.
 //
-// A step by its parts (embedding/step_marks.h), for the rank that has most of each; b = samples per rank:
+// A step by its parts (embedding/step_marks.h), for the rank that has most of each; b = samples per rank. Rates give the
+// time of every part:
 //   lookups           bytes that they move / memory bandwidth
 //   bottom, top,
 //   weight gradients  floating-point operations of matrix products / rate, and intermediate results,
@@ -16,24 +17,38 @@
 //   step              of the simulated plan (schedule/table_step.h): lookups + max(bottom, vectors) + top +
 //                     max(weight gradients, gradients) + update + dense update; plus the fetch of the next batch if no
 //                     core is spare for it
+//
+// On this host actions are measured as well (MeasuredActions): layers, lookups and updates of these shapes, which reach
+// less than the rates of a large product and of random rows. They replace the formulas; what ranks exchange is still
+// forecast from the rates of the links, because an exchange lasts as long as the slowest rank.
 #pragma once
 
 #include <array>
+#include <optional>
 
 #include "embedding/planner.h"
 #include "embedding/step_marks.h"
+#include "plan/costs.h"
 #include "recommend/recommend.h"
 #include "schedule/table_step.h"
 
 namespace trifold {
 
+// Seconds of the actions of a step, each measured alone while all ranks do the same (pipeline/action_times.h): for the
+// blocks the mean over the ranks, for tables and the dense update that of the rank that needs most.
+struct MeasuredActions {
+  BlockSeconds bottom, top;
+  double lookups = 0, update = 0, dense_update = 0;  // the last without the reductions
+};
+
 // The rates of one rank while all ranks do the same.
 struct RankRates {
-  double flops = 0;            // of matrix products, per second
-  double memory = 0;           // bytes per second, for random rows
-  double link = 0;             // bytes a second, out of a rank
-  double latency = 0;          // seconds of a message
-  double fetch_of_sample = 0;  // seconds to read a sample, send its ids and sort them
+  double flops = 0;                              // of matrix products, per second
+  double memory = 0;                             // bytes per second, for random rows
+  double link = 0;                               // bytes a second, out of a rank
+  double latency = 0;                            // seconds of a message
+  double fetch_of_sample = 0;                    // seconds to read a sample, send its ids and sort them
+  std::optional<MeasuredActions> measured = {};  // on the same ranks with the same batch
 };
 
 struct StepTimes {
@@ -63,7 +78,8 @@ struct RecommendPlan {
   std::vector<RecommenderMemory> memory;  // of each rank
   RankRates rates;
   PlannedStep step;
-  // Measured on this host, with measure_steps; the prediction then uses the rates measured here.
+  // Measured on this host, with measure_steps; the prediction then uses rates and actions measured here, the
+  // latter in steps of their own.
   std::optional<StepTimes> measured;
   std::string host;  // "2 thread ranks, 1 thread each, x86-64-v3"
   // Bytes that rank 0 sent in a step to other ranks: counted, and by the loads.

@@ -1,12 +1,14 @@
 #include "recommend/planning/measure.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <functional>
+#include <mutex>
 
 #include "core/clock.h"
+#include "core/median.h"
 #include "core/random.h"
+#include "pipeline/action_times.h"
 #include "recommend/recommender_setup.h"
 #include "run/host.h"
 #include "run/rank_text.h"
@@ -78,21 +80,25 @@ double measure_exchange(Communicator& comm, Stream& stream, Device* device, int6
   return seconds_since(start) / kRepetitions;
 }
 
-RankRates measure_rates(Communicator& world, Recommender& model, const RecommenderSetup& setup) {
-  RankRates rates;
+// Flops per second of the largest product of a step, by its weights.
+double measure_products(Communicator& world, Recommender& model, const RecommenderSetup& setup) {
   const DlrmShape& shape = setup.model;
-  // The largest product of a step, by its weights.
   int64_t in = shape.interaction_width(), k = in, n = shape.top[0];
   for (const int64_t out : shape.top) {
     if (in * out > k * n) k = in, n = out;
     in = out;
   }
+  world.barrier();
+  return measure_gemm(model.ops(), model.compute(), setup.dense_dtype(), model.samples(), n, k,
+                      kMeasureSeconds);
+}
+
+RankRates measure_rates(Communicator& world, Recommender& model, const RecommenderSetup& setup) {
+  RankRates rates;
   Stream& stream = model.compute();
+  rates.flops = measure_products(world, model, setup);
   world.barrier();
-  rates.flops =
-      measure_gemm(model.ops(), stream, setup.dense_dtype(), model.samples(), n, k, kMeasureSeconds);
-  world.barrier();
-  rates.memory = measure_rows(model.ops(), stream, setup.dtype, shape.width);
+  rates.memory = measure_rows(model.ops(), stream, setup.dtype, setup.model.width);
   if (world.size() > 1) {
     constexpr int64_t kNumbers = 1 << 16;
     Device* const device = model.ops().device;
@@ -102,24 +108,48 @@ RankRates measure_rates(Communicator& world, Recommender& model, const Recommend
   return rates;
 }
 
-// Adds up the time between the marks of each part. Marks of one part come from one thread at a time.
+// The times between the marks of each part. Marks of one part come from one thread at a time.
 class PartClock {
  public:
   void mark(StepPart part, bool begins) {
-    const auto at = static_cast<size_t>(part);
-    const int64_t now = Clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
-    sums_[at].fetch_add(begins ? -now : now);
+    const auto now = Clock::now();
+    const std::lock_guard lock(mutex_);
+    Marked& of = parts_[static_cast<size_t>(part)];
+    if (begins)
+      of.begin = now;
+    else
+      of.seconds.push_back(std::chrono::duration<double>(now - of.begin).count());
   }
-  // Total of the part, which must not be running.
-  double seconds(StepPart part) const {
-    return 1e-9 * static_cast<double>(sums_[static_cast<size_t>(part)].load());
+  // Drops the steps so far; no part may be running.
+  void restart() {
+    const std::lock_guard lock(mutex_);
+    for (Marked& of : parts_) of.seconds.clear();
+  }
+  // The median over `steps` steps of what each spent in the part, which a step may begin several times.
+  double median_seconds(StepPart part, int64_t steps) {
+    const std::lock_guard lock(mutex_);
+    const std::vector<double>& seconds = parts_[static_cast<size_t>(part)].seconds;
+    // One batch of the counted steps was fetched before them.
+    const size_t times =
+        std::max<size_t>(1, (seconds.size() + static_cast<size_t>(steps) - 1) / static_cast<size_t>(steps));
+    std::vector<double> sums;
+    for (size_t i = 0; i < seconds.size(); ++i) {
+      if (i % times == 0) sums.push_back(0);
+      sums.back() += seconds[i];
+    }
+    return median(std::move(sums));
   }
 
  private:
-  std::array<std::atomic<int64_t>, kStepPartNames.size()> sums_{};
+  struct Marked {
+    Clock::time_point begin;
+    std::vector<double> seconds;
+  };
+  std::mutex mutex_;
+  std::array<Marked, kStepPartNames.size()> parts_;
 };
 
-// Trains kWarmUpSteps and config.measure_steps more, calls `counts` between them, and returns the mean
+// Trains kWarmUpSteps and config.measure_steps more, calls `counts` between them, and returns the median
 // seconds of the latter.
 double run_steps(Communicator& world, Recommender& model, const ClickFeed& feed,
                  const PlanRecommenderConfig& config, const std::function<void()>& counts) {
@@ -129,6 +159,7 @@ double run_steps(Communicator& world, Recommender& model, const ClickFeed& feed,
       feed.read(step, world.rank(), model.samples(), out);
     });
   };
+  std::vector<double> seconds;
   Clock::time_point start;
   // Nothing runs between steps: the next batch is fetched within the step.
   fetch(0);
@@ -143,9 +174,35 @@ double run_steps(Communicator& world, Recommender& model, const ClickFeed& feed,
       if (step + 1 < steps && step + 1 != kWarmUpSteps) fetch(step + 1);
     });
     if (step + 1 == kWarmUpSteps) fetch(step + 1);
+    if (step + 1 == steps) model.synchronize();
+    if (step >= kWarmUpSteps) seconds.push_back(seconds_since(start));
+    start = Clock::now();
   }
-  model.synchronize();
-  return seconds_since(start) / static_cast<double>(config.measure_steps);
+  return median(std::move(seconds));
+}
+
+// The seconds of the actions of a step, in steps of their own.
+MeasuredActions measure_actions(Communicator& world, Recommender& model, const RecommenderSetup& setup,
+                                const ClickFeed& feed, const PlanRecommenderConfig& config) {
+  using enum ActionKind;
+  ActionTimes times([&model] { model.synchronize(); });
+  model.watch(&times);
+  run_steps(world, model, feed, config, [&] { times.restart(); });
+  model.watch(nullptr);
+  const TableStepShape step = step_shape(setup);
+  const int top = step.top();
+  std::array<double, 5> blocks = {times.median(F, top), times.median(I, top), times.median(W, top)};
+  if (step.has_bottom) blocks[3] = times.median(F, 0), blocks[4] = times.median(B, 0);
+  std::array<double, 3> rest = {times.median(Lookup, 0), times.median(UpdateRows, 0), times.median(Step, 0)};
+  Stream host = model.compute().host();
+  world.all_reduce({blocks.data(), DType::F64, {std::ssize(blocks)}}, Reduce::Sum, host);
+  world.all_reduce({rest.data(), DType::F64, {std::ssize(rest)}}, Reduce::Max, host);
+  for (double& seconds : blocks) seconds /= world.size();
+  MeasuredActions measured;
+  measured.top = {.f = blocks[0], .i = blocks[1], .w = blocks[2]};
+  measured.bottom = {.f = blocks[3], .b = blocks[4]};
+  measured.lookups = rest[0], measured.update = rest[1], measured.dense_update = rest[2];
+  return measured;
 }
 
 // The seconds of each part that begins within a step; valid on a device too, because its marks wait for the device.
@@ -154,16 +211,10 @@ StepTimes time_parts(Communicator& world, const PlanRecommenderConfig& config, R
   PartClock clock;
   setup.marks = [&clock](StepPart part, bool begins) { clock.mark(part, begins); };
   Recommender model(world, setup);
-  StepTimes times, before;
-  const auto read_clock = [&](StepTimes& into) {
-    for (size_t i = 0; i < into.parts.size(); ++i) into.parts[i] = clock.seconds(static_cast<StepPart>(i));
-  };
-  run_steps(world, model, feed, config, [&] { read_clock(before); });
-  read_clock(times);
-  const auto count = static_cast<double>(config.measure_steps);
-  for (size_t i = 0; i < times.parts.size(); ++i) times.parts[i] = (times.parts[i] - before.parts[i]) / count;
-  // One batch of the counted steps was fetched before them.
-  times[StepPart::Fetch] *= count / std::max(1.0, count - 1);
+  run_steps(world, model, feed, config, [&] { clock.restart(); });
+  StepTimes times;
+  for (size_t i = 0; i < times.parts.size(); ++i)
+    times.parts[i] = clock.median_seconds(static_cast<StepPart>(i), config.measure_steps);
   return times;
 }
 
@@ -179,8 +230,11 @@ void measure_rank(Communicator& world, const PlanRecommenderConfig& config, cons
   {
     Recommender model(world, setup);
     measured.rates = measure_rates(world, model, setup);
+    measured.rates.measured = measure_actions(world, model, setup, feed, config);
     Recommender::Traffic before;
     measured.times.step = run_steps(world, model, feed, config, [&] { before = model.traffic(); });
+    // Before and after the steps; the larger value, as in `trifold bench --what step`.
+    measured.rates.flops = std::max(measured.rates.flops, measure_products(world, model, setup));
     measured.spare_core = model.fetches_ahead();
     measured.host = fmt::format("{}, {}", ranks_text(world, model.threads()), model.ops().name);
     measured.vectors_of_step = static_cast<double>(model.traffic().vectors - before.vectors) /
