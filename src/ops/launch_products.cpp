@@ -89,15 +89,17 @@ void linear(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor
       const bool turned = worth_transposing(m, n, k);
       T* const turned_weights = turned ? scratch<T>(n * k) : nullptr;
       if (turned) transpose(*pool, *kernels, turned_weights, weights, n, k);
+      const Matrix<T> second = turned ? Matrix<T>{turned_weights, n, false} : Matrix<T>{weights, k, true};
       pool->parallel_for(count, 1, [=](int64_t begin, int64_t end) {
-        over_tiles(tile, m, n, begin, end, false,
-                   [=](int64_t row, int64_t column, int64_t rows, int64_t columns) {
-                     T* c = out + row * n + column;
-                     const Matrix<T> second = turned ? Matrix<T>{turned_weights + column, n, false}
-                                                     : Matrix<T>{weights + column * k, k, true};
-                     gemm_block(c, n, Matrix<T>{in + row * k, k, false}, second, rows, columns, k, 1, 0);
-                     kernel(c, n, shift + column, rows, columns, relu);
-                   });
+        over_tiles(
+            tile, m, n, begin, end, joins_tiles(second),
+            [=](int64_t row, int64_t column, int64_t rows, int64_t columns) {
+              T* c = out + row * n + column;
+              Matrix<T> columns_of_second = second;
+              columns_of_second.data += turned ? column : column * k;
+              gemm_block(c, n, Matrix<T>{in + row * k, k, false}, columns_of_second, rows, columns, k, 1, 0);
+              kernel(c, n, shift + column, rows, columns, relu);
+            });
       });
     });
   });
