@@ -8,7 +8,7 @@ For each layout: `bench --what blocks` times the parts of a step, `plan --costs`
 `bench --what step` measures it; the three are repeated, and the medians of prediction and measurement are compared.
 The last column is the prediction of `plan --hardware` from one `bench --what hardware`, which depends on the model only
 through its attention. Ranks are threads of one process or two processes under mpiexec. The last layout is a recommender's,
-which `plan --measure-steps` predicts from rates that it measures, and measures.
+which `plan --measure-steps` predicts from actions that it times one at a time, and measures.
 
 --choice: the search's first choice instead. `plan --search` for two ranks finds ten layouts from a hardware file that
 one rank wrote; `bench --what step` measures each of them, in turn, and the first is compared with the fastest.
@@ -48,7 +48,7 @@ LAYOUTS = (
     ("dp 2", [], False), ("dp 2, ZeRO 3", ["--zero-stage", "3"], False),
     ("tp 2, MPI", TENSOR, True), ("pp 2, 1f1b, MPI", pipeline("1f1b"), True), ("dp 2, MPI", [], True),
 )
-# 26 tables of 10 000 rows, of Kaggle's shape; `plan` itself measures its rates on this machine, and the steps.
+# 26 tables of 10 000 rows, of Kaggle's shape; `plan` itself measures its costs on this machine, and the steps.
 RECOMMENDER = ["--config", str(Path(__file__).resolve().parent.parent / "launch/configs/dlrm-kaggle.cfg"),
                "--table-rows", "-".join(["10000"] * 26), "--global-batch-size", "2048"]
 
