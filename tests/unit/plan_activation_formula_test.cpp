@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "config/rules/validate.h"
 #include "plan/report.h"
+#include "support/planned_runs.h"
 
 namespace trifold::test {
 namespace {
@@ -17,27 +17,18 @@ struct Way {
 
 // Width 1024, 16 heads, bf16, one micro-batch of 1024 tokens a rank; 125 million parameters with 8 layers.
 PretrainConfig gpt(int64_t layers, int ranks, const Way& way) {
-  PretrainConfig run;
-  run.model.num_layers = layers;
-  run.model.hidden_size = 1024;
-  run.model.num_attention_heads = 16;
-  run.model.seq_length = 1024;
-  run.model.vocab_size = 24000;
-  run.mesh.ranks = ranks;
+  PretrainConfig run = gpt_of({layers, 1024, 16, 1024, 24000}, ranks);
   run.mesh.tensor_model_parallel_size = way.tensor;
   run.mesh.sequence_parallel = way.sequence_parallel;
   run.mesh.recompute_granularity = way.recompute;
   run.batch.micro_batch_size = 1;
-  run.batch.train_iters = 1;
-  run.lr.lr = 1e-4;
   run.precision.bf16 = true;
   return run;
 }
 
 double activations(int64_t layers, int ranks, const Way& way) {
-  PlanConfig plan;
-  plan.run = gpt(layers, ranks, way);
-  return static_cast<double>(plan_ranks(resolve(plan))[0].memory.predicted_activations);
+  const PlanConfig plan = plan_config(gpt(layers, ranks, way));
+  return static_cast<double>(plan_ranks(plan)[0].memory.predicted_activations);
 }
 
 // Bytes of a layer over s b h: 10 + 24 / t, or 34 / t where sequences are cut too. Of the 10, two are masks

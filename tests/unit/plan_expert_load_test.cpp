@@ -6,6 +6,7 @@
 
 #include "config/rules/validate.h"
 #include "plan/report.h"
+#include "support/planned_runs.h"
 #include "support/training.h"
 
 namespace trifold::test {
@@ -119,18 +120,13 @@ TEST(PlanExpertLoad, TheClosedFormCountsTurnsAsTheSimulatorDoes) {
                              each.expert_layers, each.micros, each.links));
     PlanConfig config;
     PretrainConfig& run = config.run;
-    run.model.num_layers = each.layers;
-    run.model.hidden_size = 2048;
-    run.model.num_attention_heads = 16;
-    run.model.seq_length = 2048;
-    run.model.vocab_size = 1024;
+    run = gpt_of({each.layers, 2048, 16, 2048, 1024}, 4 * each.pipeline);
     run.model.num_experts = 16;
     run.model.moe_router_topk = 4;
     run.model.moe_ffn_hidden_size = 1024;
     run.model.moe_layer_freq = each.expert_layers;
     run.model.disable_bias_linear = true;
     run.precision.bf16 = true;
-    run.mesh.ranks = 4 * each.pipeline;
     run.mesh.pipeline_model_parallel_size = each.pipeline;
     run.mesh.expert_model_parallel_size = 4;
     run.mesh.recompute_granularity = each.recompute;

@@ -5,24 +5,13 @@
 #include <filesystem>
 #include <fstream>
 
-#include "core/error.h"
 #include "plan/forecast/software.h"
+#include "support/refusal.h"
 
 namespace trifold {
 namespace {
 
-// The message of the BadInput that `body` throws.
-template <class Body>
-std::string refusal(Body&& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::BadInput);
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was refused";
-  return {};
-}
+using test::refusal;
 
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;

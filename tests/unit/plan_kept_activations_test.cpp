@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "plan/layout_memory.h"
 #include "plan/report.h"
+#include "support/planned_runs.h"
 
 namespace trifold::test {
 namespace {
@@ -116,14 +117,10 @@ TEST(KeptActivations, WhatIsNotDescribedIsRefused) {
 PlanConfig zero_bubble_run(Schedule schedule, int chunks) {
   PlanConfig plan;
   PretrainConfig& run = plan.run;
-  run.model.num_layers = 30;
-  run.model.hidden_size = 4096;
-  run.model.num_attention_heads = 32;
-  run.model.seq_length = 1024;
-  run.model.vocab_size = 51200;
+  run = gpt_of({30, 4096, 32, 1024, 51200}, 8);
   run.model.hidden_dropout = run.model.attention_dropout = 0.1;
   run.precision.bf16 = true;
-  run.mesh.ranks = run.mesh.pipeline_model_parallel_size = 8;
+  run.mesh.pipeline_model_parallel_size = 8;
   run.mesh.cut.account_for_embedding_in_pipeline_split = true;
   run.mesh.cut.account_for_loss_in_pipeline_split = true;
   run.pipeline.schedule = schedule;

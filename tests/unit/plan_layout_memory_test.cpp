@@ -13,6 +13,7 @@
 #include "plan/report.h"
 #include "plan/step_plan.h"
 #include "schedule/schedules.h"
+#include "support/planned_runs.h"
 
 namespace trifold::test {
 namespace {
@@ -36,16 +37,10 @@ struct MemoryCase {
 
 // 12 layers of width 1024 in bf16: 200 million parameters.
 PlanConfig plan_of_case(const MemoryCase& layout) {
-  PlanConfig config;
-  PretrainConfig& run = config.run;
-  run.model.num_layers = 12;
-  run.model.hidden_size = 1024;
-  run.model.num_attention_heads = 16;
-  run.model.seq_length = 1024;
-  run.model.vocab_size = 24000;
+  PretrainConfig run =
+      gpt_of({12, 1024, 16, 1024, 24000}, layout.tensor * layout.pipeline * layout.data * layout.context);
   run.model.untie_embeddings_and_output_weights = layout.untied;
   run.precision.bf16 = true;
-  run.mesh.ranks = layout.tensor * layout.pipeline * layout.data * layout.context;
   run.mesh.context_parallel_size = layout.context;
   if (layout.experts > 1) {
     run.mesh.expert_model_parallel_size = layout.experts;
@@ -66,7 +61,7 @@ PlanConfig plan_of_case(const MemoryCase& layout) {
   run.batch.global_batch_size = layout.micro_batch * layout.micros * layout.data;
   run.zero.zero_stage = layout.zero_stage;
   if (layout.zero_stage >= 2) run.zero.zero_reduce = ReducePolicy::Each;
-  return resolve(config);
+  return plan_config(run);
 }
 
 size_t exact_bytes(const PlanConfig& config) {

@@ -10,32 +10,21 @@
 
 #include "config/fields/schedule.h"
 #include "config/rules/validate.h"
+#include "support/planned_runs.h"
+#include "support/refusal.h"
 #include "support/training.h"
 
 namespace trifold::test {
 namespace {
 
-PlanConfig plan_of(PretrainConfig run) {
-  PlanConfig config;
-  config.run = std::move(run);
-  return resolve(config);
-}
-
 // GPT-3 on 1536 ranks: 12 copies of pipelines of 16 ranks of 8 tensor ranks.
 PlanConfig gpt3() {
-  PlanConfig config;
-  PretrainConfig& run = config.run;
-  run.model.num_layers = 96;
-  run.model.hidden_size = 12288;
-  run.model.num_attention_heads = 96;
-  run.model.seq_length = 2048;
-  run.model.vocab_size = 51200;
-  run.mesh.ranks = 1536;
+  PretrainConfig run = gpt_of({96, 12288, 96, 2048, 51200}, 1536);
   run.mesh.tensor_model_parallel_size = 8;
   run.mesh.pipeline_model_parallel_size = 16;
   run.batch.micro_batch_size = 1;
   run.batch.global_batch_size = 1536;
-  return resolve(config);
+  return plan_config(run);
 }
 
 TEST(PlanReport, KnowsThePublishedNumbersOfGpt3) {
@@ -118,7 +107,7 @@ TEST(PlanReport, ForetellsTheMemoryOfEveryRank) {
     PretrainConfig config = scheduled(on_mesh(base, 1, 2, 2), name, chunks);
     if (is_async(*find_schedule(name))) config.pipeline.async_window = 3;
     config.mesh.sequence_parallel = chunks == 2;
-    const PlanReport report = make_plan_report(plan_of(config));
+    const PlanReport report = make_plan_report(plan_config(config));
     const SyntheticTokens data(config.model.seq_length, 7, 11);
     std::vector<MemoryReport> measured(2);
     run_on_ranks(config.mesh, [&](Communicator& world) {
@@ -161,7 +150,7 @@ TEST(PlanReport, PredictsMemoryAndTrafficOfReductions) {
           config.zero.zero_group_size = GroupSize{group};
           config.zero.zero_reduce = policy;
           config.precision.grad_reduce_in_bf16 = bf16;
-          const PlanReport report = make_plan_report(plan_of(config));
+          const PlanReport report = make_plan_report(plan_config(config));
           ASSERT_EQ(report.reductions.size(), stage < 2 || group == 1 ? 0U : 2U);
           const SyntheticTokens data(config.model.seq_length, 7, 11);
           run_on_ranks(config.mesh, [&](Communicator& world) {
@@ -192,7 +181,7 @@ TEST(PlanReport, PredictsMemoryAndTrafficOfContextRanks) {
       config.mesh.recompute_granularity = recompute;
       config.precision.bf16 = bf16;
       config.zero.zero_stage = 1;
-      const PlanReport report = make_plan_report(plan_of(config));
+      const PlanReport report = make_plan_report(plan_config(config));
       EXPECT_EQ(report.context, 2);
       const SyntheticTokens data(config.model.seq_length, 7, 11);
       run_on_ranks(config.mesh, [&](Communicator& world) {
@@ -215,7 +204,7 @@ TEST(PlanReport, ReportsTheWaitsOfContextRanks) {
   config.model.seq_length = config.model.max_position_embeddings.emplace(4096);
   const auto exchanges = [&](ContextExchange exchange, double bandwidth) {
     config.mesh.cp_comm_type = exchange;
-    PlanConfig plan = plan_of(config);
+    PlanConfig plan = plan_config(config);
     plan.link_latency = 0;
     plan.link_bandwidth = bandwidth;
     const PlanReport report = make_plan_report(plan);
@@ -242,7 +231,8 @@ TEST(PlanReport, ReportsTheWaitsOfContextRanks) {
   EXPECT_GT(slow.hidden, 0);
   EXPECT_GT(slow.exposed, 0);
   // Three of four steps of six attention products, of 2 x 4096^2 / 2 x 32 flops each, in 2 layers of 8 samples.
-  EXPECT_NEAR(slow.hidden, 0.75 * 6 * 4096.0 * 4096 * 32 * 2 * 8 / 4 / (plan_of(config).peak_gflops * 1e9),
+  EXPECT_NEAR(slow.hidden,
+              0.75 * 6 * 4096.0 * 4096 * 32 * 2 * 8 / 4 / (plan_config(config).peak_gflops * 1e9),
               1e-9 * slow.hidden);
 }
 
@@ -252,7 +242,7 @@ TEST(PlanReport, MoreGroupsOfHeadsNeedLessMemory) {
   config.model.seq_length = config.model.max_position_embeddings.emplace(4096);
   const auto scratch = [&](int threads) {
     config.mesh.threads_per_rank = threads;
-    return make_plan_report(plan_of(config)).memory[0].predicted_activations;
+    return make_plan_report(plan_config(config)).memory[0].predicted_activations;
   };
   // Twice all keys and values and twice their gradients, of 2 samples of 4096 positions and 2 x 32 columns.
   EXPECT_EQ(scratch(4) - scratch(1), 4U * 2 * 4096 * 64 * 4 * 3 / 4);
@@ -262,8 +252,8 @@ TEST(PlanReport, MoreGroupsOfHeadsNeedLessMemory) {
 TEST(PlanReport, ContextRanksTradeTrafficForMemory) {
   PretrainConfig config = small_run();
   config.model.seq_length = config.model.max_position_embeddings.emplace(256);
-  const PlanReport one = make_plan_report(plan_of(config));
-  PlanConfig cut = plan_of(on_mesh(config, 1, 1, 1, 4));
+  const PlanReport one = make_plan_report(plan_config(config));
+  PlanConfig cut = plan_config(on_mesh(config, 1, 1, 1, 4));
   cut.link_latency = 0;  // the model is small
   cut.link_bandwidth = 1e6;
   const PlanReport four = make_plan_report(cut);
@@ -283,7 +273,7 @@ TEST(PlanReport, ComparesThePoliciesOfReduction) {
   config.batch.global_batch_size = 16;
   config.zero.zero_min_unit_params = 4000;
   config.zero.zero_stage = 2;
-  const PlanReport report = make_plan_report(plan_of(config));
+  const PlanReport report = make_plan_report(plan_config(config));
   ASSERT_EQ(report.reductions.size(), 2U);
   const ReductionReport &once = report.reductions[0], &each = report.reductions[1];
   EXPECT_TRUE(once.chosen);
@@ -292,13 +282,13 @@ TEST(PlanReport, ComparesThePoliciesOfReduction) {
   EXPECT_EQ(once.gradients - each.gradients, once.total - each.total);
   EXPECT_EQ(each.sent, once.sent / 2 * 5);  // reduce-scatters of 4 micro-batches and an all-gather
   config.batch.global_batch_size = 4;       // one micro-batch: no choice to regret
-  const PlanReport single = make_plan_report(plan_of(config));
+  const PlanReport single = make_plan_report(plan_config(config));
   EXPECT_TRUE(single.reductions[1].chosen);
   EXPECT_EQ(single.reductions[0].sent, single.reductions[1].sent);
 }
 
 TEST(PlanReport, OneRankIsBusyAllTheTime) {
-  PlanConfig config = plan_of(small_run());
+  PlanConfig config = plan_config(small_run());
   const PlanReport report = make_plan_report(config);
   EXPECT_NEAR(report.simulation.bubble, 0, 1e-12);
   EXPECT_NEAR(report.step_seconds, report.flops / (config.peak_gflops * 1e9), 0.2 * report.step_seconds);
@@ -310,12 +300,12 @@ TEST(PlanReport, OneRankIsBusyAllTheTime) {
 TEST(PlanReport, RecomputationAndSequenceParallelTradeTimeForMemory) {
   PretrainConfig config = on_mesh(small_run(), 1, 2, 2);
   config.model.num_layers = 8;
-  const PlanReport kept = make_plan_report(plan_of(config));
+  const PlanReport kept = make_plan_report(plan_config(config));
   config.mesh.sequence_parallel = true;
-  const PlanReport cut = make_plan_report(plan_of(config));
+  const PlanReport cut = make_plan_report(plan_config(config));
   EXPECT_LT(cut.memory[0].predicted_activations, kept.memory[0].predicted_activations);
   config.mesh.recompute_granularity = RecomputeGranularity::Full;
-  const PlanReport again = make_plan_report(plan_of(config));
+  const PlanReport again = make_plan_report(plan_config(config));
   EXPECT_LT(again.memory[0].predicted_activations, cut.memory[0].predicted_activations);
   EXPECT_GT(again.step_seconds, 1.1 * cut.step_seconds);
   EXPECT_EQ(again.flops, kept.flops);
@@ -325,30 +315,23 @@ TEST(PlanReport, AsynchronousSchedulesAreMeansOverTheWindow) {
   PretrainConfig config = scheduled(on_mesh(small_run(), 1, 1, 2), "pipedream-2bw");
   config.optimizer.clip_grad = 0;
   config.pipeline.async_window = 20;
-  const PlanReport report = make_plan_report(plan_of(config));
+  const PlanReport report = make_plan_report(plan_config(config));
   EXPECT_EQ(report.batches, 20);
   EXPECT_EQ(report.micros, 4);
-  const PlanReport synchronous = make_plan_report(plan_of(on_mesh(small_run(), 1, 1, 2)));
+  const PlanReport synchronous = make_plan_report(plan_config(on_mesh(small_run(), 1, 1, 2)));
   EXPECT_LT(report.step_seconds, synchronous.step_seconds);
   EXPECT_LT(report.simulation.bubble, synchronous.simulation.bubble);
 }
 
-std::string refusal(const PlanConfig& config) {
-  try {
-    make_plan_report(config);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::BadInput);
-    return error.what();
-  }
-  ADD_FAILURE() << "no Error was thrown";
-  return "";
+std::string refusal_of(const PlanConfig& config) {
+  return refusal([&] { make_plan_report(config); });
 }
 
 TEST(PlanReport, RefusesMoreMemoryThanThereIs) {
   PlanConfig config = gpt3();
   config.run.batch.global_batch_size = 192;  // as much memory as with all micro-batches, and fewer actions
   config.run.mesh.memory_limit = 40;
-  const std::string text = refusal(config);
+  const std::string text = refusal_of(config);
   EXPECT_NE(text.find("pipeline rank 0 needs "), std::string::npos) << text;
   EXPECT_NE(text.find("--recompute-granularity"), std::string::npos) << text;
   config.run.mesh.memory_limit = 1e6;
@@ -358,7 +341,7 @@ TEST(PlanReport, RefusesMoreMemoryThanThereIs) {
 TEST(PlanReport, TakesMeasuredTimes) {
   const std::string file = testing::TempDir() + "trifold_costs_" + std::to_string(getpid()) + ".json";
   const auto write = [&](const std::string& text) { std::ofstream(file) << text; };
-  PlanConfig config = plan_of(on_mesh(small_run(), 1, 1, 2));
+  PlanConfig config = plan_config(on_mesh(small_run(), 1, 1, 2));
   config.costs = file;
   const std::string sizes =
       R"({"blocks": {"hidden_size": 32, "seq_length": 16, "tensor_model_parallel_size": 1,)"
@@ -379,15 +362,15 @@ TEST(PlanReport, TakesMeasuredTimes) {
   EXPECT_NEAR(make_plan_report(config).step_seconds, 12.5, 1e-6);
   merged.replace(merged.find("1.5"), 3, "-1");
   write(merged + "2}}");
-  EXPECT_NE(refusal(config).find("b is -1 s; from 0 to 1000000 are possible"), std::string::npos);
+  EXPECT_NE(refusal_of(config).find("b is -1 s; from 0 to 1000000 are possible"), std::string::npos);
   write(sizes + "4}}");
-  EXPECT_NE(refusal(config).find("measured with micro_batch_size 4, this plan has 2"), std::string::npos);
+  EXPECT_NE(refusal_of(config).find("measured with micro_batch_size 4, this plan has 2"), std::string::npos);
   write("{}");
-  EXPECT_NE(refusal(config).find("bench --what blocks"), std::string::npos);
+  EXPECT_NE(refusal_of(config).find("bench --what blocks"), std::string::npos);
   write("no json");
-  EXPECT_NE(refusal(config).find("--costs " + file), std::string::npos);
+  EXPECT_NE(refusal_of(config).find("--costs " + file), std::string::npos);
   std::remove(file.c_str());
-  EXPECT_NE(refusal(config).find("cannot be opened"), std::string::npos);
+  EXPECT_NE(refusal_of(config).find("cannot be opened"), std::string::npos);
 }
 
 }  // namespace

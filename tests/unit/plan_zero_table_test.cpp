@@ -7,6 +7,7 @@
 
 #include "config/rules/validate.h"
 #include "plan/report.h"
+#include "support/planned_runs.h"
 #include "support/training.h"
 
 namespace trifold::test {
@@ -14,23 +15,9 @@ namespace {
 
 double number(size_t bytes) { return static_cast<double>(bytes); }
 
-PlanConfig plan_for(const PretrainConfig& run) {
-  PlanConfig config;
-  config.run = run;
-  return resolve(config);
-}
-
 PretrainConfig gpt(int64_t layers, int64_t width, int64_t heads, int64_t length, int ranks) {
-  PretrainConfig run;
-  run.model.num_layers = layers;
-  run.model.hidden_size = width;
-  run.model.num_attention_heads = heads;
-  run.model.seq_length = length;
-  run.model.vocab_size = 50257;
-  run.mesh.ranks = ranks;
+  PretrainConfig run = gpt_of({layers, width, heads, length, 50257}, ranks);
   run.batch.micro_batch_size = 1;
-  run.batch.train_iters = 1;
-  run.lr.lr = 1e-4;
   run.precision.bf16 = true;
   return run;
 }
@@ -38,7 +25,7 @@ PretrainConfig gpt(int64_t layers, int64_t width, int64_t heads, int64_t length,
 // Figure 1 of the paper: 7.5 billion parameters, 64 ranks.
 TEST(ZeroTable, GivesTheNumbersOfThePaper) {
   const double published[] = {120, 31.4, 16.6, 1.9};
-  const ZeroTable table = make_zero_table(plan_for(gpt(23, 5120, 40, 1024, 64)));
+  const ZeroTable table = make_zero_table(plan_config(gpt(23, 5120, 40, 1024, 64)));
   ASSERT_EQ(table.rows.size(), 4U);
   EXPECT_EQ(table.shared, 64);
   EXPECT_EQ(table.optimizer_bytes, 12);
@@ -50,7 +37,7 @@ TEST(ZeroTable, GivesTheNumbersOfThePaper) {
 // are gathered at a time: the rest is the formula's share.
 TEST(ZeroTable, HasTheBytesOfTheFormula) {
   for (const int ranks : {8, 64}) {
-    const ZeroTable table = make_zero_table(plan_for(gpt(12, 768, 12, 1024, ranks)));
+    const ZeroTable table = make_zero_table(plan_config(gpt(12, 768, 12, 1024, ranks)));
     const double psi = table.rows[0].formula.parameters / 2;
     EXPECT_GT(psi, 1e8);
     for (const ZeroTableRow& row : table.rows) {
@@ -86,7 +73,7 @@ TEST(ZeroTable, EqualsTheMemoryOfRunningRanks) {
       run.batch.micro_batch_size = 1;
       run.zero.zero_stage = stage;
       run.zero.zero_min_unit_params = 1;  // a unit a block
-      const PlanConfig plan = plan_for(run);
+      const PlanConfig plan = plan_config(run);
       const std::vector<PlannedRank> planned = plan_ranks(plan);
       std::vector<MemoryReport> held(8);
       const SyntheticTokens data(run.model.seq_length, 7, 11);
@@ -129,8 +116,8 @@ TEST(ZeroTable, CountsEachRowOnce) {
                                  policy == ReducePolicy::Each ? "each" : "once"));
         run.zero.zero_stage = stage;
         run.zero.zero_reduce = stage < 2 ? std::optional<ReducePolicy>() : policy;
-        const std::vector<PlannedRank> alone = plan_ranks(plan_for(run));
-        const std::vector<PlannedRank> together = plan_ranks(plan_for(run), &counted);
+        const std::vector<PlannedRank> alone = plan_ranks(plan_config(run));
+        const std::vector<PlannedRank> together = plan_ranks(plan_config(run), &counted);
         ASSERT_EQ(alone.size(), together.size());
         for (size_t rank = 0; rank < alone.size(); ++rank)
           EXPECT_EQ(alone[rank].memory.predicted_activations, together[rank].memory.predicted_activations);
