@@ -68,7 +68,7 @@ class Closed {
     for (const RankCost& rank : ranks) all += rank.all();
     time.bubble =
         work_.takes_turns ? bubble_of_turns(*slowest) : (all - slowest->all()) * bubble_share(*slowest);
-    time.messages = messages();
+    time.messages = messages(*slowest);
     for (const RankCost& rank : ranks) {
       time.data = std::max(time.data, data_part(rank));
       time.update = std::max(time.update, update_seconds(hardware_, work_, rank.weights));
@@ -184,13 +184,49 @@ class Closed {
     }
   }
 
-  double messages() const {
+  double messages(const RankCost& slowest) const {
     if (work_.pipeline < 2) return 0;
     const double one = stage_message_seconds(hardware_, software_, work_);
-    double waited = software_.overlap_messages ? 0 : 2 * work_.micros * work_.chunks;
+    double waits = software_.overlap_messages ? 0 : 2 * work_.micros * work_.chunks * one;
     // The ranks take turns in step: a pair waits for what the neighbours' last ones have sent.
-    if (work_.takes_turns) waited = std::max(waited, of_first_chunk(0) + of_second_chunk(0));
-    return (waited + 2 * (work_.pipeline - 1)) * one;
+    if (work_.takes_turns)
+      waits = std::max(waits, (of_first_chunk(0) + of_second_chunk(0)) * one);
+    else if (software_.overlap_messages)
+      waits = (work_.micros - 1) * waits_of_micro(slowest, one);
+    return waits + 2 * (work_.pipeline - 1) * one;
+  }
+
+  // The delay of a micro-batch by messages of `one` seconds that overlap with computation. In 1F1B a rank has as many
+  // micro-batches in flight as there are stages from it on: each has to travel to the last stage and back before the
+  // next may begin. Zero-bubble schedules have weight gradients, or more micro-batches, to fill that time. With several
+  // chunks, neighbours exchange the messages of all of them one after the other. The fractions that hide them were
+  // taken from the simulator (tests/unit/plan_messages_test.cpp).
+  double waits_of_micro(const RankCost& rank, double one) const {
+    const double all = rank.busy();
+    const double forward = rank.compute.forward + rank.tensor.forward + rank.context.forward;
+    const double weight = rank.compute.weight + rank.tensor.weight + rank.context.weight;
+    const double round_trip = 2.0 * (work_.pipeline - 1) / work_.pipeline * one;
+    const auto beyond = [](double sent, double hidden) { return std::max(0.0, sent - hidden); };
+    switch (work_.schedule) {
+      case Schedule::Gpipe:
+        return beyond(one, forward) + beyond(one, all - forward);
+      case Schedule::ZbH1:
+        return beyond(round_trip, weight / 2);
+      case Schedule::ZbH2:
+      case Schedule::Auto:
+        return beyond(round_trip, all / 2);
+      case Schedule::Interleaved: {
+        const double ranks = work_.pipeline;
+        return beyond(2 * work_.chunks * (1 - 1 / (ranks * ranks)) * one, all / 4);
+      }
+      case Schedule::ZbV:
+      case Schedule::DualPipeV: {
+        const double sent = std::min(4.0, 2.0 * (work_.pipeline - 1));  // the turn of the V sends nothing
+        return beyond(sent * one, sent / 8 * all);
+      }
+      default:
+        return round_trip;
+    }
   }
 
   double data_part(const RankCost& rank) const {
