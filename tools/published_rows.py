@@ -59,7 +59,12 @@ def hardware_options(row):
 MEGATRON_2021 = {"attention": "unfused", "overlap-gradients": 0, "overlap-messages": 0, "scatter-messages": 1,
                  "accumulate-in-product": 0, "gradient-bytes": 2, "activations": "fused"}
 MEGATRON_2022 = MEGATRON_2021 | {"backward-overlap": 1, "accumulate-in-product": 1, "gradient-bytes": 4}
+# DeepSpeed's tensor ranks send a part of a message each (pipe/engine.py: is_pipe_partitioned), after its shape, and the
+# receivers gather it. Messages are counted whole: in parts, steps would be 10 % short, with and without a pipeline, so
+# that something else in this program takes as long.
 DEEPSPEED_PIPELINE = MEGATRON_2021 | {"scatter-messages": 0}
+# DeepSpeed's bf16_optimizer.py adds gradients in 16 bits, which stay in memory, to sums in f32.
+BF16_OPTIMIZER = {"weight-copy-bytes": 2}
 # A LayerNorm and a GELU are one operation each also where nothing is fused by hand.
 FSDP = {"fused-elementwise": 0, "accumulate-in-product": 0, "activations": "eager"}
 # User buffers; products in 8 bits keep their inputs in 8 bits, and both orders of each weight.
@@ -70,12 +75,14 @@ NEMO_8BIT = NEMO | {"input-bytes": 1, "weight-copy-bytes": 2}
 def torchtitan_software(row):
     """Layers were compiled, from 2025 on the loss as well; over tensor ranks the loss is made of single operations, which
     have four copies of the logits in f32 in memory. Inputs that tensor ranks gather stay in memory. The oldest runs had
-    fused norms."""
+    fused norms. Asynchronous tensor ranks overlap half of their collectives: Llama 3 70B gains 8 % by them (PyTorch's
+    announcement, discuss.pytorch.org/t/209487), 9 and 16 % (benchmarks/asyncTP_llama3_h100_2025-06), of the fifth of its
+    step that they take. The schedules of torch.distributed.pipelining wait for the messages of each action."""
     notes = row["notes"].lower()
     compiled = "compile" in notes or "asynctp" in row["table"].lower() or "fp8" in row["precision"]
     loss = 16 if whole(row, "tp") > 1 else 4 if compiled and "2025" in row["source"] else 0
-    return FSDP | {"fused-elementwise": int(compiled), "gradient-bytes": 4,
-                   "tensor-overlap": 0.8 if "async tp" in notes or "asynctp" in notes else 0, "balanced-context": 0,
+    return FSDP | {"fused-elementwise": int(compiled), "gradient-bytes": 4, "overlap-messages": 0,
+                   "tensor-overlap": 0.5 if "async tp" in notes or "asynctp" in notes else 0, "balanced-context": 0,
                    "activations": "compiled" if compiled else "eager", "gathered-inputs": 1, "loss-bytes": loss,
                    "fused-norms": int("performance.md" in row["source"])}
 
@@ -90,8 +97,8 @@ def software_of(row):
         return MEGATRON_2021 | ({"scatter-messages": 0} if "OFF" in schedule else {}), 0.1
     if "korthikanti" in source:
         return MEGATRON_2022, 0.1
-    if "bloom" in source:
-        return DEEPSPEED_PIPELINE, 0
+    if "bloom" in source:  # Megatron-LM's dropout, says the README of tr11-176B-ml
+        return DEEPSPEED_PIPELINE | (BF16_OPTIMIZER if "BF16 optimizer" in row["notes"] else {}), 0.1
     if "zero_bubble" in source:  # its scripts leave Megatron-LM's dropout as it is
         return MEGATRON_2022, 0.1
     if "megascale" in source:

@@ -8,6 +8,7 @@ import unittest
 
 from program import TRIFOLD
 
+GOLDEN = pathlib.Path(os.environ["TRIFOLD_ROOT"]) / "tests" / "golden"
 SCRIPT = pathlib.Path(os.environ["TRIFOLD_ROOT"]) / "tools" / "published_runs.py"
 
 
@@ -45,7 +46,8 @@ class PublishedRuns(unittest.TestCase):
 
     def test_a_search_for_a_published_layout(self):
         done = subprocess.run([sys.executable, SCRIPT.with_name("best_layouts.py"), TRIFOLD, "--case",
-                               "korthikanti22_table5_e2e-002"], capture_output=True, text=True, timeout=100, check=False)
+                               "korthikanti22_table5_e2e-002", "--cases", GOLDEN / "best_configurations.csv", "--rows",
+                               GOLDEN / "published_runs.csv"], capture_output=True, text=True, timeout=100, check=False)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("tuned meshes among the five best: 1 of 1", done.stdout)
         self.assertRegex(done.stdout, r"first choice of BLOOM's \d+ meshes on 384 devices: \+[\d.]+ %")

@@ -147,7 +147,7 @@ TEST(SearchAxes, PipelineRanksHaveALayerEachAndDataRanksDivideTheBatch) {
 }
 
 TEST(SearchAxes, StagesAndMicroBatchesFollowTheSchedule) {
-  const PretrainConfig run = run_of_16();
+  PretrainConfig run = run_of_16();
   EXPECT_EQ(candidates(run, SearchAxis::Schedule, at(1, 1)).size(), 1U);
   EXPECT_EQ(candidates(run, SearchAxis::Schedule, at(1, 4)).size(), 5U);
   EXPECT_EQ(candidates(run, SearchAxis::Schedule, at(1, 16)).size(), 3U);  // 24 layers are not 32
@@ -157,6 +157,23 @@ TEST(SearchAxes, StagesAndMicroBatchesFollowTheSchedule) {
   // 4 data ranks have 16 samples each.
   EXPECT_EQ(candidates(run, SearchAxis::MicroBatch, at(1, 4)), (Values{1, 2, 4, 8, 16}));
   EXPECT_EQ(candidates(run, SearchAxis::MicroBatch, at(1, 4, Schedule::Interleaved, 2)), (Values{1, 2, 4}));
+}
+
+TEST(SearchAxes, ACutIntoEqualNumbersSaysWhatCountsAsALayer) {
+  PretrainConfig run = run_of_16();
+  const auto stages = [&] { return candidates(run, SearchAxis::Stages, at(1, 4, Schedule::Interleaved)); };
+  run.model.num_layers = 30;
+  EXPECT_EQ(stages(), (Values{2, 4}));  // 30 + 2 layers
+  run.mesh.cut.pipeline_cut = PipelineCut::Even;
+  EXPECT_EQ(stages(), Values{});
+  run.mesh.cut.account_for_embedding_in_pipeline_split = true;
+  EXPECT_EQ(stages(), Values{});
+  run.mesh.cut.account_for_loss_in_pipeline_split = true;
+  EXPECT_EQ(stages(), (Values{2, 4}));
+  run.mesh.cut.pipeline_cut = PipelineCut::Cost;
+  EXPECT_EQ(stages(), (Values{2, 4}));
+  run.model.num_layers = 32;
+  EXPECT_EQ(stages(), Values{});
 }
 
 TEST(SearchAxes, ZeroNeedsDataRanksAndStage3NoPipeline) {

@@ -120,6 +120,22 @@ std::vector<int64_t> schedule_candidates(const SearchJob& job, const Layout& bef
   return schedules;
 }
 
+namespace {
+
+// Whether `stages` stages can have equal numbers of layers, of which the embedding and the head may each be one. A cut
+// into equal numbers says which of the two count.
+bool divides_layers(const PretrainConfig& run, int64_t stages) {
+  const StageCutConfig& cut = run.mesh.cut;
+  const int ends =
+      int{cut.account_for_embedding_in_pipeline_split} + int{cut.account_for_loss_in_pipeline_split};
+  const bool says_which = cut.pipeline_cut == PipelineCut::Even || ends > 0;
+  for (int extra = says_which ? ends : 0; extra <= (says_which ? ends : 2); ++extra)
+    if ((run.model.num_layers + extra) % stages == 0) return true;
+  return false;
+}
+
+}  // namespace
+
 // With several: numbers that evenly divide the layers, or the layers plus one or both ends (embedding, head).
 std::vector<int64_t> stages_candidates(const SearchJob& job, const Layout& before) {
   const auto schedule = static_cast<Schedule>(before[SearchAxis::Schedule]);
@@ -128,11 +144,8 @@ std::vector<int64_t> stages_candidates(const SearchJob& job, const Layout& befor
   const int64_t layers = job.run.model.num_layers;
   std::vector<int64_t> stages;
   if (schedule != Schedule::Interleaved) stages.push_back(1);
-  for (int64_t count = 2; count * before[SearchAxis::Pipeline] <= layers; ++count) {
-    const int64_t places = count * before[SearchAxis::Pipeline];
-    if (layers % places == 0 || (layers + 1) % places == 0 || (layers + 2) % places == 0)
-      stages.push_back(count);
-  }
+  for (int64_t count = 2; count * before[SearchAxis::Pipeline] <= layers; ++count)
+    if (divides_layers(job.run, count * before[SearchAxis::Pipeline])) stages.push_back(count);
   return stages;
 }
 
