@@ -71,12 +71,12 @@ def pipelines_of(row):
     of MegaScale's baseline, 285068c8, has both checks); from 2025 on the embedding and the head may count as layers.
     DeepSpeed's pipeline (runtime/pipe/schedule.py) interleaves nothing, and cuts by parameters or kinds of layers.
     torchtitan's splits are given layer by layer, and Llama 3's ends have a layer less."""
-    source, program = published.source_of(row), published.software_of(row)[0]
+    source = published.source_of(row)
     if "torchtitan" in source or "llama3" in source or "Megatron-Bridge" in row["source"]:
         return Pipelines(False, 2)
     if "nemo" in source or "340B" in row["model"]:
         return Pipelines(True, 2)
-    if program.get("scatter-messages") == 0:
+    if published.runs_on_deepspeed_pipelines(row):
         return Pipelines(False, None)
     return Pipelines(True, 3)
 

@@ -35,8 +35,8 @@ def hardware_options(row):
     per_node = whole(row, "gpus_per_node", 8)
     adapters = re.match(r"(\d+)\s*x\s*(?:\w+ )*?(\d+)\s*Gb/s", network.replace("HDR IB", "").replace("NDR IB", ""))
     whole_node = re.match(r"(\d+) (Gb|Tb)/s", network)
-    if "Omni-Path" in network:
-        values = {"adapter-gbytes": 4 * 100 / 8 / per_node, "network-share": 0.352}
+    if "Omni-Path" in network:  # Jean Zay: "NVLink 4 inter-gpu connects, 4 OmniPath links" (README of tr11-176B-ml)
+        values = {"nvlink-gbytes": 4 * 25, "adapter-gbytes": 4 * 100 / 8 / per_node, "network-share": 0.352}
     elif "ConnectX-6" in network:
         values["adapter-gbytes"] = 4 * 200 / 8 / per_node
     elif adapters:
@@ -59,10 +59,10 @@ def hardware_options(row):
 MEGATRON_2021 = {"attention": "unfused", "overlap-gradients": 0, "overlap-messages": 0, "scatter-messages": 1,
                  "accumulate-in-product": 0, "gradient-bytes": 2, "activations": "fused"}
 MEGATRON_2022 = MEGATRON_2021 | {"backward-overlap": 1, "accumulate-in-product": 1, "gradient-bytes": 4}
-# DeepSpeed's tensor ranks send a part of a message each (pipe/engine.py: is_pipe_partitioned), after its shape, and the
-# receivers gather it. Messages are counted whole: in parts, steps would be 10 % short, with and without a pipeline, so
-# that something else in this program takes as long.
-DEEPSPEED_PIPELINE = MEGATRON_2021 | {"scatter-messages": 0}
+# DeepSpeed's tensor ranks sent a part of each activation (pipe/engine.py: is_pipe_partitioned), and from the end of
+# September 2021 on of each gradient (is_grad_partitioned, in its "Big science related changes").
+DEEPSPEED_2021 = MEGATRON_2021 | {"scatter-messages": 0.5}
+DEEPSPEED_2022 = MEGATRON_2021 | {"scatter-messages": 1}
 # DeepSpeed's bf16_optimizer.py adds gradients in 16 bits, which stay in memory, to sums in f32.
 BF16_OPTIMIZER = {"weight-copy-bytes": 2}
 # A LayerNorm and a GELU are one operation each also where nothing is fused by hand.
@@ -87,6 +87,11 @@ def torchtitan_software(row):
                    "fused-norms": int("performance.md" in row["source"])}
 
 
+def runs_on_deepspeed_pipelines(row):
+    one_of_several = "single" in source_of(row) and row["zero_stage"] != "3" and "340B" not in row["model"]
+    return "bloom" in source_of(row) or one_of_several
+
+
 def software_of(row):
     """What the program of a run did, and the dropout that its papers' recipes used."""
     source = source_of(row)
@@ -98,17 +103,15 @@ def software_of(row):
     if "korthikanti" in source:
         return MEGATRON_2022, 0.1
     if "bloom" in source:  # Megatron-LM's dropout, says the README of tr11-176B-ml
-        return DEEPSPEED_PIPELINE | (BF16_OPTIMIZER if "BF16 optimizer" in row["notes"] else {}), 0.1
+        return DEEPSPEED_2022 | (BF16_OPTIMIZER if "BF16 optimizer" in row["notes"] else {}), 0.1
     if "zero_bubble" in source:  # its scripts leave Megatron-LM's dropout as it is
         return MEGATRON_2022, 0.1
     if "megascale" in source:
         return MEGATRON_2022, 0
+    if runs_on_deepspeed_pipelines(row):
+        return DEEPSPEED_2021, 0.1 if "MT-NLG" in row["model"] else 0
     if "single" in source:
-        if row["zero_stage"] == "3":
-            return FSDP | {"attention": "unfused"}, 0
-        if "340B" in row["model"]:
-            return NEMO, 0
-        return DEEPSPEED_PIPELINE, 0.1 if "MT-NLG" in row["model"] else 0
+        return FSDP | {"attention": "unfused"} if row["zero_stage"] == "3" else NEMO, 0
     if "mosaic" in source:
         pure = "PURE" in row["precision"]
         return FSDP | {"attention": "flash", "gradient-bytes": 2 if pure else 4, "loss-bytes": 4}, 0  # a fused loss

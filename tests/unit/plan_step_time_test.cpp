@@ -114,6 +114,20 @@ TEST(PlanStepTime, ExposedCommunicationTakesTime) {
   EXPECT_NEAR(sharded.all(), sharded.compute + sharded.weights + sharded.update, 1e-9);
 }
 
+TEST(PlanStepTime, TensorRanksSendAPartOfSomeMessages) {
+  Workload work = on_pipeline(small_gpt(), 4);
+  work.tensor = 8;
+  Software half, all;
+  half.scatter_messages = 0.5;
+  all.scatter_messages = 1;
+  const double whole = stage_message_seconds(a100(), {}, work),
+               part = stage_message_seconds(a100(), all, work);
+  EXPECT_NEAR(whole / part, 8, 0.4);  // less the latency
+  EXPECT_NEAR(stage_message_seconds(a100(), half, work), (whole + part) / 2, 1e-9);
+  work.sequence_parallel = true;
+  EXPECT_EQ(stage_message_seconds(a100(), {}, work), part);
+}
+
 TEST(PlanStepTime, SumsAfterEachMicroBatchCostMoreThanOne) {
   Workload work = small_gpt();
   work.data = 32;

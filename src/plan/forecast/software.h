@@ -25,7 +25,7 @@ struct Software {
   double tensor_overlap = 0;      // share of all tensor collectives that overlap with the products they feed
   bool overlap_gradients = true;  // data-parallel sums overlap with the last backward
   bool overlap_messages = true;   // messages between stages overlap with computation
-  bool scatter_messages = false;  // tensor ranks send one part each and all-gather it (arXiv 2104.04473, 4.1)
+  double scatter_messages = 0;    // fraction of messages that tensor ranks send in parts (2104.04473, 4.1)
   bool accumulate_in_product = true;   // weight gradients are accumulated by the product
   double gradient_bytes = 0;           // bytes of a gradient on the network; 0: as the configuration says
   double adapters_per_collective = 0;  // adapters of a node that a collective uses; 0: one per rank

@@ -268,9 +268,9 @@ GatherSeconds layer_gathers(const Hardware& hardware, const Software& software, 
 }
 
 double stage_message_seconds(const Hardware& hardware, const Software& software, const Workload& work) {
-  const bool cut = work.sequence_parallel || software.scatter_messages;
-  const double bytes = work.element_bytes * work.rows() * work.hidden / (cut ? work.tensor : 1);
-  return message_seconds(hardware, work, bytes);
+  const double cut = work.sequence_parallel ? 1 : software.scatter_messages;
+  const double bytes = work.element_bytes * work.rows() * work.hidden;
+  return message_seconds(hardware, work, bytes * (1 - cut + cut / work.tensor));
 }
 
 double data_seconds(const Hardware& hardware, const Software& software, const Workload& work,
