@@ -28,8 +28,8 @@ def source_of(row):
 
 def hardware_options(row):
     gpu = row["gpu"].lower()
-    name = ("h200" if "h200" in gpu else "h100" if "h100" in gpu else
-            "a100-40gb" if row["gpu_mem_gb"] == "40" else "a100-80gb")
+    name = next((name for name in ("b200", "h200", "h100") if name in gpu),
+                "a100-40gb" if row["gpu_mem_gb"] == "40" else "a100-80gb")
     values = {}
     network = row["inter_node"]
     per_node = whole(row, "gpus_per_node", 8)
