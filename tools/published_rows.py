@@ -119,7 +119,8 @@ def software_of(row):
         return torchtitan_software(row), 0
     if "nemo" in source:
         return NEMO_8BIT if "fp8" in row["precision"] else NEMO, 0
-    return {"backward-overlap": 1, "activations": "fused"}, 0
+    # Llama 3 says of data-parallel collectives and of messages alone that they are asynchronous (section 3.3.2).
+    return {"activations": "fused"}, 0
 
 
 # ---- The plan ----------------------------------------------------------------------------------------------
@@ -148,8 +149,8 @@ def batch_of(row):
 
 
 def stages_of(row, layers, pipeline):
-    """Stages a rank: where a table does not say it, torchtitan's default, else the most that divide the layers, up to
-    4."""
+    """Stages a rank: where a table does not say it, torchtitan's default, those of one layer of Llama 3, whose first
+    has the embedding alone (section 3.3.2), else the most that divide the layers, up to 4."""
     if schedule_of(row) != "interleaved" or pipeline == 1:
         return 1
     given = whole(row, "vpp")
@@ -157,6 +158,8 @@ def stages_of(row, layers, pipeline):
         return given
     if "torchtitan" in source_of(row):
         return 2
+    if "llama3" in source_of(row):
+        return (layers + 2) // pipeline
     return next((n for n in (4, 3, 2) if layers % (pipeline * n) == 0 or (layers + 2) % (pipeline * n) == 0), 1)
 
 
