@@ -22,6 +22,9 @@ class PublishedRuns(unittest.TestCase):
     def test_step_times_in_closed_form(self):
         rows = {words[0]: words for words in self.compare("--most", 6)}
         self.assertGreaterEqual(int(rows["average"][3]), 350)
+        for words in rows.values():
+            if len(words) > 4 and words[4] == "%":
+                self.assertLessEqual(float(words[3]), 10, words[0])
         for source, share in (("bloom_prequel_topology_sweep", 0.73), ("megatron_sc21_figures_approx", 0.95),
                               ("zero_bubble_tables", 0.97)):
             right, pairs = map(int, rows[source][-2].split("/"))
