@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "embedding/placement.h"
-#include "embedding/row_cache.h"
+#include "embedding/stored/row_cache.h"
 #include "ops/copy_in.h"
 
 namespace trifold {

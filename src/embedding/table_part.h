@@ -20,7 +20,7 @@
 #include "core/stream.h"
 #include "embedding/lookup_batch.h"
 #include "embedding/placement.h"
-#include "embedding/row_cache.h"
+#include "embedding/stored/row_cache.h"
 #include "embedding/table_storage.h"
 #include "ops/ops.h"
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "embedding/row_cache.h"
-#include "embedding/row_file.h"
-#include "embedding/row_records.h"
+#include "embedding/stored/row_cache.h"
+#include "embedding/stored/row_file.h"
+#include "embedding/stored/row_records.h"
 
 namespace trifold {
 

@@ -1,5 +1,5 @@
 // Rows in memory and in a file: whatever comes and goes, every row has its last value.
-#include "embedding/row_cache.h"
+#include "embedding/stored/row_cache.h"
 
 #include <gtest/gtest.h>
 

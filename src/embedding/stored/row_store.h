@@ -8,7 +8,7 @@
 #include <span>
 
 #include "core/tensor.h"
-#include "embedding/row_file.h"
+#include "embedding/stored/row_file.h"
 
 namespace trifold {
 

@@ -1,4 +1,4 @@
-#include "embedding/row_cache.h"
+#include "embedding/stored/row_cache.h"
 
 #include <algorithm>
 #include <cstring>

@@ -29,9 +29,9 @@
 
 #include "checkpoint/stored_rows.h"
 #include "core/stream.h"
-#include "embedding/row_index.h"
-#include "embedding/row_store.h"
-#include "embedding/row_transfer.h"
+#include "embedding/stored/row_index.h"
+#include "embedding/stored/row_store.h"
+#include "embedding/stored/row_transfer.h"
 
 namespace trifold {
 

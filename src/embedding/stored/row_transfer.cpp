@@ -1,4 +1,4 @@
-#include "embedding/row_transfer.h"
+#include "embedding/stored/row_transfer.h"
 
 #include <algorithm>
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/function_ref.h"
-#include "embedding/row_store.h"
+#include "embedding/stored/row_store.h"
 #include "ops/ops.h"
 
 namespace trifold {

@@ -1,4 +1,4 @@
-#include "embedding/row_file.h"
+#include "embedding/stored/row_file.h"
 
 #include <algorithm>
 #include <cstring>

@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "core/stream.h"
-#include "embedding/row_index.h"
-#include "embedding/row_records.h"
+#include "embedding/stored/row_index.h"
+#include "embedding/stored/row_records.h"
 #include "files/page_file.h"
 
 namespace trifold {
