@@ -38,7 +38,7 @@ class ClickProgress final : public RecommendObserver, public ProgressLines {
   }
 
   void on_rows(const RowCache::Counts& rows) override {
-    step_rows_ = {rows.wanted - rows_.wanted, rows.found - rows_.found};
+    step_rows_ = {rows.wanted - rows_.wanted, rows.found - rows_.found, rows.read - rows_.read};
     rows_ = rows;
   }
 
@@ -56,6 +56,7 @@ class ClickProgress final : public RecommendObserver, public ProgressLines {
       if (rows_.wanted > 0) {
         object["file_rows"] = step_rows_.wanted;
         object["file_rows_in_memory"] = step_rows_.found;
+        object["file_rows_read"] = step_rows_.read;
       }
       return object;
     });

@@ -164,7 +164,7 @@ void EmbeddingTables::settle() {
 }
 
 void EmbeddingTables::reload() {
-  for (TablePart& part : parts_) part.reload();
+  for (TablePart& part : parts_) part.reload(compute_);
 }
 
 bool EmbeddingTables::is_cached() const {
@@ -176,6 +176,7 @@ RowCache::Counts EmbeddingTables::counts() const {
   for (const TablePart& part : parts_) {
     all.wanted += part.counts().wanted;
     all.found += part.counts().found;
+    all.read += part.counts().read;
   }
   return all;
 }

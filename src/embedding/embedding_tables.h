@@ -69,7 +69,7 @@ class EmbeddingTables {
   // Call it after those tensors were written.
   void reload();
   bool is_cached() const;
-  // Distinct rows of the batches so far, in cached tables, and those of them that were in memory already.
+  // Of the batches so far, in cached tables.
   RowCache::Counts counts() const;
 
   // Gives rows of a keyed table their initial values and a state of zero on every rank that holds them. No step and no

@@ -1,6 +1,7 @@
 #include "embedding/table_part.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -34,14 +35,19 @@ InitialRows::InitialRows(const EmbeddingTable& table, const Rect& rect, DType dt
       rect_(rect),
       dtype_(dtype) {}
 
+// Four neighbouring numbers share a block of random words.
 template <class T>
 void InitialRows::write_as(int64_t row, T* to) const {
-  for (int64_t c = 0; c < rect_.extent[1]; ++c) {
-    const int64_t column = rect_.offset[1] + c;
-    const int64_t element = (rect_.offset[0] + row) * vector_ + column;
-    const double unit = (philox_word(key_, static_cast<uint64_t>(element)) + 0.5) / 4294967296.0;
-    to[c] = column < vector_ ? static_cast<T>(bound_ * (2 * unit - 1)) : T(0);
+  const int64_t first = (rect_.offset[0] + row) * vector_ + rect_.offset[1];
+  const int64_t count = std::clamp<int64_t>(vector_ - rect_.offset[1], 0, rect_.extent[1]);
+  std::array<uint32_t, 4> words{};
+  for (int64_t c = 0; c < count; ++c) {
+    const auto element = static_cast<uint64_t>(first + c);
+    if (c == 0 || element % 4 == 0) words = philox(key_, element / 4);
+    const double unit = (words[element % 4] + 0.5) / 4294967296.0;
+    to[c] = static_cast<T>(bound_ * (2 * unit - 1));
   }
+  std::fill(to + count, to + rect_.extent[1], T(0));
 }
 
 void InitialRows::write(int64_t row, std::byte* to) const {
@@ -76,6 +82,21 @@ TablePart::TablePart(const OpTable& ops, const EmbeddingTable& table, const Rect
                   std::min(memory_rows_, RowTransfer::kBegun));
 }
 
+// Whether an array holds sums of squares.
+bool TablePart::grows(const Buffer& buffer) const {
+  switch (options_.optimizer) {
+    case SparseKind::RowwiseAdagrad:
+    case SparseKind::Adagrad:
+      return &buffer == &state_;
+    case SparseKind::Ftrl:
+      return &buffer == &second_;
+    case SparseKind::Sgd:
+    case SparseKind::Adam:
+      return false;
+  }
+  return false;
+}
+
 std::vector<RowArray> TablePart::arrays() const {
   const bool records = options_.disk != nullptr && memory_rows_ < rect_.extent[0];
   std::vector<RowArray> arrays;
@@ -83,7 +104,7 @@ std::vector<RowArray> TablePart::arrays() const {
   for (const Buffer* buffer : {&values_, &state_, &second_}) {
     if (buffer->bytes() == 0) continue;
     const size_t row_bytes = buffer->bytes() / static_cast<size_t>(memory_rows_);
-    arrays.push_back({end, row_bytes, buffer->data()});
+    arrays.push_back({end, row_bytes, buffer->data(), grows(*buffer)});
     end += row_bytes * static_cast<size_t>(records ? 1 : rect_.extent[0]);
   }
   return arrays;
@@ -127,8 +148,8 @@ void TablePart::settle(Stream& stream) {
   if (is_cached()) cache_->settle(stream);
 }
 
-void TablePart::reload() {
-  if (is_cached()) cache_->reload();
+void TablePart::reload(Stream& stream) {
+  if (is_cached()) cache_->reload(stream);
 }
 
 PartBytes TablePart::bytes() const {

@@ -92,8 +92,8 @@ class TablePart {
   void end_bring_in(LookupBatch::Cached& list, bool changes, Stream& stream);
   // Makes the store complete; call it before the tensors of name_tensors are read. No step may be in progress.
   void settle(Stream& stream);
-  // Call it after those tensors were written.
-  void reload();
+  // Call it after those tensors were written; copies to a device are finished when it returns.
+  void reload(Stream& stream);
   const RowFile* file() const { return store_ ? store_->file() : nullptr; }
   RowCache::Counts counts() const { return cache_ ? cache_->counts() : RowCache::Counts{}; }
 
@@ -105,6 +105,7 @@ class TablePart {
   void write_initial(int64_t first, Tensor rows, Stream& stream) const;
   // Values, state and second as they are stored, one after the other; in a file, those of a row.
   std::vector<RowArray> arrays() const;
+  bool grows(const Buffer& buffer) const;
   void make_store();
   void begin_on_device(std::span<const int32_t> rows, Stream& stream) const;
   Tensor state(const Buffer& buffer) const;

@@ -214,6 +214,7 @@ void Recommender::fetch(Read read) {
       into.lookups[g]->finish(setup_.training, inner);
       into.counts.wanted += of.tables->counts().wanted;
       into.counts.found += of.tables->counts().found;
+      into.counts.read += of.tables->counts().read;
     }
     inner.synchronize();
     if (setup_.marks) setup_.marks(StepPart::Fetch, false);

@@ -21,6 +21,7 @@ RowCache::RowCache(const OpTable& ops, const RowStore& store, std::vector<RowArr
       rows_(rows),
       slots_(slots),
       batch_rows_(batch_rows),
+      dtype_(dtype),
       initial_(std::move(initial)),
       index_(slots),
       row_of_slot_(static_cast<size_t>(slots), -1),
@@ -147,6 +148,7 @@ void RowCache::start_reads() {
       reads_.push_back(
           {place.page, place.pages, static_cast<uint32_t>(place.offset), static_cast<int32_t>(m)});
   }
+  counts_.read += std::ssize(reads_);
   std::sort(reads_.begin(), reads_.end(), [](const Read& a, const Read& b) {
     return a.page != b.page ? a.page < b.page : a.pages > b.pages;
   });
@@ -280,69 +282,6 @@ void RowCache::settle_shared(Stream& stream) {
       if (!is_written(row)) initial_(row, store_.data() + arrays_.front().place_of(row));
   });
   std::fill(written_.begin(), written_.end(), ~uint64_t{0});
-}
-
-void RowCache::reload() {
-  // Planes write into slots on the host, too.
-  if (disk_ != nullptr && !transfer_) return;
-  if (disk_ == nullptr) std::fill(written_.begin(), written_.end(), ~uint64_t{0});
-  index_.clear();
-  std::fill(row_of_slot_.begin(), row_of_slot_.end(), -1);
-  std::fill(last_batch_.begin(), last_batch_.end(), batch_ - 2);
-  std::fill(uses_.begin(), uses_.end(), 0);
-  std::fill(changed_.begin(), changed_.end(), 0);
-  filled_ = hand_ = 0;
-}
-
-bool RowCache::any_written(int64_t first, int64_t count) const {
-  for (int64_t row = first; row < first + count; ++row)
-    if (is_written(row)) return true;
-  return false;
-}
-
-// A row on the host that was changed is in its slot, one that was never written is nowhere.
-void RowCache::Plane::read(int64_t first, int64_t count, std::byte* to) {
-  const RowCache& cache = *cache_;
-  const RowArray& array = cache.arrays_[array_];
-  const auto see = [&](int64_t row, const std::byte* record) {
-    std::byte* const out = to + static_cast<size_t>(row - first) * array.row_bytes;
-    const int64_t slot = cache.transfer_ ? RowIndex::kNone : cache.index_.find(static_cast<int32_t>(row));
-    if (slot != RowIndex::kNone && cache.changed_[static_cast<size_t>(slot)] != 0)
-      std::memcpy(out, array.slot(slot), array.row_bytes);
-    else if (cache.is_written(row))
-      std::memcpy(out, record + array.begin, array.row_bytes);
-    else if (array_ == 0)
-      cache.initial_(row, out);
-    else
-      std::memset(out, 0, array.row_bytes);
-  };
-  const auto any_written = [&](int64_t from, int64_t rows) { return cache.any_written(from, rows); };
-  const RowFile& file = *cache.store_.file();
-  for (int64_t done = 0; done < count;)
-    done += file.visit(first + done, count - done, any_written, false, cache.disk_->merger, see);
-}
-
-// All arrays of a row that was never written get their first values.
-void RowCache::Plane::write(int64_t first, int64_t count, const std::byte* from) {
-  RowCache& cache = *cache_;
-  const RowArray& array = cache.arrays_[array_];
-  RowFile& file = *cache.store_.file();
-  file.settle(cache.disk_->queue, cache.disk_->merger);
-  const size_t record_bytes = file.layout().record;
-  const auto any_written = [&](int64_t from_row, int64_t rows) { return cache.any_written(from_row, rows); };
-  const auto see = [&](int64_t row, std::byte* record) {
-    const std::byte* const in = from + static_cast<size_t>(row - first) * array.row_bytes;
-    if (!cache.is_written(row)) {
-      std::memset(record, 0, record_bytes);
-      if (array_ != 0) cache.initial_(row, record + cache.arrays_.front().begin);
-    }
-    cache.set_written(row);
-    std::memcpy(record + array.begin, in, array.row_bytes);
-    const int64_t slot = cache.transfer_ ? RowIndex::kNone : cache.index_.find(static_cast<int32_t>(row));
-    if (slot != RowIndex::kNone) std::memcpy(array.slot(slot), in, array.row_bytes);
-  };
-  for (int64_t done = 0; done < count;)
-    done += file.visit(first + done, count - done, any_written, true, cache.disk_->merger, see);
 }
 
 }  // namespace trifold

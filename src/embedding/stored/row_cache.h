@@ -15,7 +15,8 @@
 // not change leaves without a write.
 //
 // Rows have their initial value until they are first written; until then they need not be in the store, and between two
-// steps they may be initialised again. Values never depend on which rows are in memory.
+// steps they may be initialised again. A row that a checkpoint has with its initial value was never written, either. Values
+// never depend on which rows are in memory.
 //
 // Memory in addition to the slots: bookkeeping_bytes, on the host. Not thread-safe; the arrays may be used at the same
 // time, for rows of the last two batches.
@@ -72,14 +73,16 @@ class RowCache final : private PageQueue::Taker {
 
   // Call it before the store, or `rows_of`, is read. No step may be in progress.
   void settle(Stream& stream);
-  // The store was written from outside: rows in memory that may be older are dropped.
-  void reload();
+  // The store was written from outside: rows in memory that may be older are dropped. From a file, those that were used
+  // most, as their optimizer's sums of squares say, enter slots that are free; without such sums, any that were used.
+  void reload(Stream& stream);
   // All rows of an array, with a file; when settled.
   StoredRows* rows_of(size_t array) { return planes_.empty() ? nullptr : &planes_[array]; }
 
-  // Over all batches so far: distinct rows, and those that were in memory already.
+  // Over all batches so far: distinct rows, those that were in memory already, and those that were read from the file. The
+  // rest were on their way there, or never written.
   struct Counts {
-    int64_t wanted = 0, found = 0;
+    int64_t wanted = 0, found = 0, read = 0;
   };
   Counts counts() const { return counts_; }
 
@@ -110,6 +113,12 @@ class RowCache final : private PageQueue::Taker {
   }
   void set_written(int64_t row) { written_[static_cast<size_t>(row) / 64] |= uint64_t{1} << (row % 64); }
   bool any_written(int64_t first, int64_t count) const;
+  uint32_t weight_of(const std::byte* record) const;
+  std::vector<uint32_t> sampled_weights() const;
+  void bring_in_used(Stream& stream);
+  int64_t visit(int64_t first, int64_t count, FunctionRef<bool(int64_t row, std::byte* record)> see) const;
+  bool begins_with(int64_t row, size_t array, const std::byte* values);
+  int64_t slot_on_host(int64_t row) const;
   void plan_moves(bool changes);
   void let_leave(Stream& stream);
   void take(int64_t tag, const std::byte* pages) override;
@@ -127,8 +136,10 @@ class RowCache final : private PageQueue::Taker {
   std::optional<RowTransfer> transfer_;  // on a device
   const RowDisk* disk_;
   int64_t rows_, slots_, batch_rows_;
+  DType dtype_;
   InitialRow initial_;
-  RowIndex index_;  // slots of rows
+  std::vector<std::byte> first_;  // initial values of a row
+  RowIndex index_;                // slots of rows
   std::vector<int32_t> row_of_slot_;
   std::vector<int32_t> last_batch_;  // of each slot: the last batch that used it
   std::vector<uint8_t> uses_;        // lately

@@ -253,25 +253,36 @@ void RowFile::settle(PageQueue& queue, RowMerger& merger) {
 }
 
 int64_t RowFile::visit(int64_t first, int64_t count, FunctionRef<bool(int64_t first, int64_t rows)> load,
-                       bool store, RowMerger& merger,
-                       FunctionRef<void(int64_t row, std::byte* record)> see) const {
+                       RowMerger& merger, FunctionRef<bool(int64_t row, std::byte* record)> see) const {
   const int64_t page = layout_.first_page(first);
   const auto most = static_cast<int64_t>(merger.run_bytes_ / PageFile::kPage);
   // A record that begins in the last page may end behind it.
-  const int64_t fit = layout_.first_row(page + most) - first - (layout_.of_page > 0 ? 0 : 1);
+  const int64_t before = layout_.of_page > 0 ? 0 : 1;
+  const int64_t fit = layout_.first_row(page + most) - first - before;
   const int64_t rows = std::min(count, std::max<int64_t>(fit, 1));
   const int64_t pages = layout_.end_page(first + rows - 1) - page;
   std::byte* const run = merger.run_.data();
+  const auto place_of = [&](int64_t other) {
+    return run + static_cast<size_t>(other - page) * PageFile::kPage;
+  };
+  // Whether a page has records of others, or parts of them.
+  const auto holds = [&](int64_t other) {
+    const int64_t from = std::max<int64_t>(layout_.first_row(other) - before, 0);
+    return load(from, layout_.first_row(other + 1) - from);
+  };
   if (load(first, rows)) {
     file_.read(page, pages, run);
-  } else if (store) {
-    // The first and the last page may have records of others, or parts of them.
-    file_.read(page, 1, run);
-    if (pages > 1) file_.read(page + pages - 1, 1, run + static_cast<size_t>(pages - 1) * PageFile::kPage);
+  } else {
+    if (holds(page)) file_.read(page, 1, run);
+    if (const int64_t last = page + pages - 1; pages > 1 && holds(last)) file_.read(last, 1, place_of(last));
   }
-  for (int64_t row = first; row < first + rows; ++row)
-    see(row, run + layout_.begin(row) - static_cast<size_t>(page) * PageFile::kPage);
-  if (store) file_.write(page, pages, run);
+  int64_t begin = page + pages, end = page;  // pages that changed, and those between them
+  for (int64_t row = first; row < first + rows; ++row) {
+    if (!see(row, run + layout_.begin(row) - static_cast<size_t>(page) * PageFile::kPage)) continue;
+    begin = std::min(begin, layout_.first_page(row));
+    end = std::max(end, layout_.end_page(row));
+  }
+  if (begin < end) file_.write(begin, end - begin, place_of(begin));
   return rows;
 }
 

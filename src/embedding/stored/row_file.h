@@ -83,10 +83,10 @@ class RowFile {
   // Brings all records to their places.
   void settle(PageQueue& queue, RowMerger& merger);
   // When settled, rows from `first` on: calls see(row, record) for as many of at most `count` as fit into a run, and
-  // returns how many. `load(first, rows)` says whether the records of these rows are read; otherwise what they hold is not
-  // specified. `store`: they are written back, and no other record changes.
-  int64_t visit(int64_t first, int64_t count, FunctionRef<bool(int64_t first, int64_t rows)> load, bool store,
-                RowMerger& merger, FunctionRef<void(int64_t row, std::byte* record)> see) const;
+  // returns how many. `load(first, rows)`, also of rows nearby, says whether any of these records holds something; if
+  // none does, what they hold is not specified. `see` returns whether it changed the record, which is then written back.
+  int64_t visit(int64_t first, int64_t count, FunctionRef<bool(int64_t first, int64_t rows)> load,
+                RowMerger& merger, FunctionRef<bool(int64_t row, std::byte* record)> see) const;
 
   // Rows that left memory so far, and the pages that were moved for that.
   struct Counts {
