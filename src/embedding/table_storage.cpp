@@ -85,8 +85,8 @@ PartBytes bytes_of_part(const PartShape& part, int64_t slots, const TableStorage
 }
 
 int64_t waiting_rows(int64_t rows, int64_t slots) {
-  constexpr int64_t kRowsForOne = 30, kSlotsForOne = 2;
-  return std::min(rows / kRowsForOne, slots / kSlotsForOne);
+  constexpr int64_t kRowsForOne = 15;
+  return std::min(rows / kRowsForOne, slots);
 }
 
 size_t beginning_bytes(int64_t rows, size_t row_bytes) {

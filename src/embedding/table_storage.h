@@ -45,8 +45,8 @@ struct PartBytes {
   size_t memory() const { return values + state + bookkeeping; }
 };
 PartBytes bytes_of_part(const PartShape& part, int64_t slots, const TableStorage& storage);
-// About how many rows wait in a file's log (row_file.h) for their places: enough that a page gets two or more of them at a
-// time, and few beside those in memory, because each has an entry of 12 bytes in the index.
+// About how many rows wait in a file's log (row_file.h) for their places: enough that a page gets four or more of them at a
+// time, and no more than there are in memory, because each has an entry of 12 bytes in the index.
 int64_t waiting_rows(int64_t rows, int64_t slots);
 // Shared memory from which rows of a part that is on a device as a whole are initialised again.
 size_t beginning_bytes(int64_t rows, size_t row_bytes);

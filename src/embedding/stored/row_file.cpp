@@ -140,7 +140,7 @@ RowFile::Place RowFile::find(int32_t row) const {
 void RowFile::tidy(RowMerger& merger) {
   if (merge_.by != nullptr && merge_.done.load(std::memory_order_acquire)) end_merge();
   if (merge_.by != nullptr) return;
-  const auto to_spare = static_cast<size_t>(sizes_.units - sizes_.ranges) / 4;
+  const auto to_spare = static_cast<size_t>(sizes_.units - sizes_.ranges) / 8;
   if (free_.size() < std::max<size_t>(to_spare, 2)) begin_merge(merger);
 }
 
