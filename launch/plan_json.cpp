@@ -97,6 +97,7 @@ nlohmann::ordered_json to_json(const PlanReport& report, const ZeroTable& zero) 
     stages.push_back({{"rank", stage.rank},
                       {"blocks", {stage.blocks.begin, stage.blocks.end}},
                       {"layers", stage.layers},
+                      {"token_parts", stage.lookups},
                       {"parameters", stage.parameters},
                       {"cost_share", stage.cost_share}});
   Json ranks = Json::array();

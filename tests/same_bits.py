@@ -64,6 +64,7 @@ VARIANTS = {
     "recompute_full": ["--recompute-granularity", "full", "--pp", 2],
     "tiled_mlp": ["--tiled-mlp", 3, "--recompute-granularity", "full", "--pp", 2],
     "head_parts": ["--pipeline-vocab-parts", 8, "--untie-embeddings-and-output-weights", "--pp", 4, "--schedule", "zb-h1"],
+    "head_parts_tied": ["--pipeline-vocab-parts", 8, "--pp", 4, "--schedule", "zb-h1"],
     "recompute_selective": ["--recompute-granularity", "selective", "--tp", 2],
     "zero_each": ["--dp", 4, "--zero-stage", 2, "--zero-reduce", "each", "--zero-group-size", 2],
     "evaluated": ["--eval-interval", 2, "--eval-iters", 2, "--dp", 2],

@@ -10,16 +10,60 @@
 namespace trifold {
 
 CutModel::CutModel(const ModelConfig& config, const MeshConfig& how, const Mesh& mesh, uint64_t seed,
-                   std::vector<int> ranks)
+                   StagePlaces places)
     : model(make_model(config, mesh, seed, how)),
-      rank_of_stage(std::move(ranks)),
+      rank_of_stage(std::move(places.ranks)),
       width(config.hidden_size),
       on_device(how.device == ComputeDevice::Cuda) {
   if (rank_of_stage.empty()) {
     rank_of_stage.resize(static_cast<size_t>(mesh.size(Axis::Pp)));
     std::iota(rank_of_stage.begin(), rank_of_stage.end(), 0);
   }
-  stages = cut_stages(how, model, static_cast<int>(rank_of_stage.size()));
+  const bool shared = how.pipeline_vocab_parts > 1 && !config.untie_embeddings_and_output_weights;
+  const std::vector<int> given = rank_of_stage;
+  const auto first = std::find(given.begin(), given.end(), 0);
+  if (shared && places.lookups == TokenLookups::AsPlanned && first != given.end())
+    rank_of_stage.assign(first, given.end());
+  const auto cut = [&] { stages = cut_stages(how, model, static_cast<int>(rank_of_stage.size())); };
+  cut();
+  if (!shared || places.lookups == TokenLookups::FirstStage) return;
+
+  std::vector<int> ranks;
+  std::vector<std::vector<int>> parts;
+  for (const Lookup& lookup : lookups_at_head()) {
+    ranks.push_back(lookup.rank);
+    parts.push_back(lookup.parts);
+  }
+  if (places.lookups == TokenLookups::AsPlanned &&
+      !std::equal(ranks.begin(), ranks.end(), given.begin(), first)) {
+    rank_of_stage = given;
+    cut();
+    return;
+  }
+  if (ranks.empty()) return;
+  model = make_model(config, mesh, seed, how, parts);
+  cut();
+  for (int block = model.lookups; block-- > 0;) stages.insert(stages.begin(), {block, block + 1});
+  rank_of_stage.insert(rank_of_stage.begin(), ranks.begin(), ranks.end());
+}
+
+// By rank, in the order of their first parts. The first stage's rank looks up its tokens in that stage.
+std::vector<CutModel::Lookup> CutModel::lookups_at_head() const {
+  std::vector<Lookup> lookups;
+  int part = 0;
+  for (size_t stage = 0; stage < stages.size(); ++stage) {
+    const int rank = rank_of_stage[stage];
+    for (const int block : blocks_of(stage)) {
+      if (model.blocks[static_cast<size_t>(block)].kind != BlockKind::Head) continue;
+      const int own = part++;
+      if (rank == rank_of_stage.front()) continue;
+      auto found = std::find_if(lookups.begin(), lookups.end(),
+                                [&](const Lookup& lookup) { return lookup.rank == rank; });
+      if (found == lookups.end()) found = lookups.insert(lookups.end(), {rank, {}});
+      found->parts.push_back(own);
+    }
+  }
+  return lookups;
 }
 
 std::vector<int> CutModel::blocks_of(size_t stage) const {
@@ -45,13 +89,18 @@ std::vector<TiedStage> CutModel::tied_stages() const {
     if (!spec.tied_to) continue;
     const size_t stage = stage_of(spec.block, stages);
     const int index = static_cast<int>(stage);
-    if (stage == 0 || (!tied.empty() && tied.back().stage == index)) continue;
-    tied.push_back({index, spec.block - stages[stage].begin});
+    const int of = static_cast<int>(stage_of(model.params[*spec.tied_to].block, stages));
+    if (of == index || (!tied.empty() && tied.back().stage == index)) continue;
+    tied.push_back({index, spec.block - stages[stage].begin, of});
   }
   return tied;
 }
 
 int CutModel::rank_of(const ParamSpec& spec) const { return rank_of_stage[stage_of(spec.block, stages)]; }
+
+bool CutModel::is_copy(const ParamSpec& spec) const {
+  return spec.tied_to && rank_of(model.params[*spec.tied_to]) != rank_of(spec);
+}
 
 CutModel::Elements CutModel::elements_of(size_t stage) const {
   const StageRange& range = stages[stage];
@@ -63,7 +112,7 @@ CutModel::Elements CutModel::elements_of(size_t stage) const {
     if (!uses(spec)) continue;
     const int64_t elements = (spec.shard.local.elements() + kGrain - 1) / kGrain * kGrain;
     sum.gradients += elements;
-    if (spec.tied_to && uses(model.params[*spec.tied_to])) continue;
+    if (spec.tied_to && !is_copy(spec)) continue;
     sum.weights += elements;
     if (spec.shard.data_axes() == kExpertDataAxes) sum.experts += elements;
   }

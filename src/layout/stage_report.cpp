@@ -1,5 +1,6 @@
 #include "layout/stage_report.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "models/stage_cut.h"
@@ -8,14 +9,21 @@ namespace trifold {
 
 namespace {
 
-int64_t parameters_of(const ParamList& params, const StageRange& range) {
+int64_t parameters_of(const CutModel& model, const StageRange& range) {
   int64_t count = 0;
-  for (const ParamSpec& spec : params.specs()) {
+  for (const ParamSpec& spec : model.model.params.specs()) {
     const bool here = spec.block >= range.begin && spec.block < range.end;
-    const bool counted = !spec.tied_to || params[*spec.tied_to].block < range.begin;
-    if (here && counted) count += spec.shard.elements_of_part();
+    if (here && (!spec.tied_to || model.is_copy(spec))) count += spec.shard.elements_of_part();
   }
   return count;
+}
+
+// Parameters of the token embedding that a stage before the others looks up.
+int parts_of(const CutModel& model, const StageRange& range) {
+  const std::span<const ParamSpec> specs = model.model.params.specs();
+  return static_cast<int>(std::count_if(specs.begin(), specs.end(), [&](const ParamSpec& spec) {
+    return spec.block >= range.begin && spec.block < range.end;
+  }));
 }
 
 }  // namespace
@@ -30,7 +38,8 @@ std::vector<StageReport> report_stages(const CutModel& model) {
     const StageRange& range = model.stages[i];
     const double cost = std::accumulate(costs.begin() + range.begin, costs.begin() + range.end, 0.0);
     stages.push_back({model.rank_of_stage[i], range, layers[i], heads[i],
-                      parameters_of(model.model.params, range), cost / all});
+                      i < model.lookups().size() ? parts_of(model, range) : 0, parameters_of(model, range),
+                      cost / all});
   }
   return stages;
 }

@@ -10,9 +10,10 @@ namespace trifold {
 
 struct StageReport {
   int rank = 0;            // pipeline rank
-  StageRange blocks;       // block 0 is the embedding, the last ones the head
+  StageRange blocks;       // the embedding, after blocks that look up tokens for it, is first, the head last
   int layers = 0;          // transformer layers among them
   int heads = 0;           // blocks of the head among them
+  int lookups = 0;         // parts of the token embedding, of a stage that only looks up tokens
   int64_t parameters = 0;  // of all tensor ranks together; a tied copy counts on the rank that holds it
   double cost_share = 0;   // of the model's forward cost
 };

@@ -9,6 +9,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "config/fields/config.h"
 #include "nn/layers.h"
@@ -24,7 +25,7 @@ class BertEmbedding final : public Layer {
   Tensor forward(Run& run, Tensor no_input, Saved& saved) const override;
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;
   void backward_weight(Run& run, Saved& saved) const override;
-  ParamId tokens() const { return embedding_.tokens(); }
+  std::vector<ParamId> tokens() const { return embedding_.tokens(); }
 
  private:
   double dropout_;

@@ -11,12 +11,12 @@ namespace trifold {
 
 namespace {
 
-ParamId make_bert_embedding(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab,
-                            int /*parts*/, std::unique_ptr<Layer>& layer) {
+std::unique_ptr<Layer> make_bert_embedding(BlockBuilder& builder, const ModelConfig& config,
+                                           int64_t padded_vocab, const TokenParts& /*parts*/,
+                                           std::vector<ParamId>& tokens) {
   auto embedding = std::make_unique<BertEmbedding>(builder, config, padded_vocab);
-  const ParamId tokens = embedding->tokens();
-  layer = std::move(embedding);
-  return tokens;
+  tokens = embedding->tokens();
+  return embedding;
 }
 
 std::unique_ptr<Layer> make_bert_layer(BlockBuilder& builder, const std::string& name,
@@ -74,6 +74,7 @@ constexpr LanguageFamily kBertParts{
     .make_embedding = make_bert_embedding,
     .make_layer = make_bert_layer,
     .make_head = make_bert_head,
+    .make_lookup = nullptr,
     .make_head_part = nullptr,
     .head_rows = bert_head_rows,
     .head_cost = bert_head_cost,

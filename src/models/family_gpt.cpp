@@ -10,12 +10,12 @@ namespace trifold {
 
 namespace {
 
-ParamId make_gpt_embedding(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab, int parts,
-                           std::unique_ptr<Layer>& layer) {
+std::unique_ptr<Layer> make_gpt_embedding(BlockBuilder& builder, const ModelConfig& config,
+                                          int64_t padded_vocab, const TokenParts& parts,
+                                          std::vector<ParamId>& tokens) {
   auto embedding = std::make_unique<GptEmbedding>(builder, config, padded_vocab, parts);
-  const ParamId tokens = embedding->tokens();
-  layer = std::move(embedding);
-  return tokens;
+  tokens = embedding->tokens();
+  return embedding;
 }
 
 std::unique_ptr<Layer> make_gpt_layer(BlockBuilder& builder, const std::string& name,
@@ -62,6 +62,7 @@ constexpr LanguageFamily kGptParts{
     .make_embedding = make_gpt_embedding,
     .make_layer = make_gpt_layer,
     .make_head = make_gpt_head,
+    .make_lookup = make_gpt_lookup,
     .make_head_part = make_gpt_head_part,
     .head_rows = gpt_head_rows,
     .head_cost = gpt_head_cost,

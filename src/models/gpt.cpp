@@ -6,7 +6,8 @@
 
 namespace trifold {
 
-GptEmbedding::GptEmbedding(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab, int parts)
+GptEmbedding::GptEmbedding(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab,
+                           const TokenParts& parts)
     : dropout_(config.hidden_dropout),
       row_part_(builder.row_part()),
       key_(philox_key(builder.seed(), "embedding.dropout")),
@@ -16,8 +17,8 @@ GptEmbedding::GptEmbedding(BlockBuilder& builder, const ModelConfig& config, int
                      : 0,
                  config.hidden_size, {Init::Kind::Normal, config.init_method_std}, 0, parts) {}
 
-Tensor GptEmbedding::forward(Run& run, Tensor no_input, Saved& saved) const {
-  const Tensor y = embedding_.forward(run, no_input, saved);
+Tensor GptEmbedding::forward(Run& run, Tensor earlier, Saved& saved) const {
+  const Tensor y = embedding_.forward(run, earlier, saved);
   if (dropout_ > 0 && run.training) drop_activation(run, y, y, dropout_, key_, row_part_);
   return y;
 }
@@ -43,7 +44,7 @@ namespace {
 
 ParamId head_weight(BlockBuilder& builder, const ModelConfig& config, ParamId tokens, int64_t padded_vocab,
                     PartPlace place = {}) {
-  if (!config.untie_embeddings_and_output_weights) return builder.tied({tokens.index + place.index}, "head");
+  if (!config.untie_embeddings_and_output_weights) return builder.tied(tokens, "head");
   const Init init{Init::Kind::Normal, config.init_method_std};
   const Shape shape{padded_vocab, config.hidden_size};
   return place.parts == 1 ? builder.sharded("head.weight", shape, 0, init, true)
@@ -80,6 +81,14 @@ Tensor GptHead::backward(Run& run, Tensor no_gradient, Saved& saved) const {
 
 Tensor GptHead::logits(Run& run, Tensor x, int64_t begin, int64_t end, Saved& saved) const {
   return loss_.logits(run, norm_.forward(run, x.rows(begin, end), saved));
+}
+
+std::unique_ptr<Layer> make_gpt_lookup(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab,
+                                       const TokenParts& parts, std::vector<ParamId>& tokens) {
+  auto lookup = std::make_unique<VocabEmbedding>(builder, "embedding", padded_vocab, 0, config.hidden_size,
+                                                 Init{Init::Kind::Normal, config.init_method_std}, 0, parts);
+  tokens = lookup->tokens();
+  return lookup;
 }
 
 std::unique_ptr<Layer> make_gpt_head_part(BlockBuilder& builder, const ModelConfig& config, ParamId tokens,

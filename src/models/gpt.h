@@ -17,12 +17,13 @@ namespace trifold {
 // First block: embedding, then dropout.
 class GptEmbedding final : public Layer {
  public:
-  // `parts` as in VocabEmbedding.
-  GptEmbedding(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab, int parts = 1);
-  Tensor forward(Run& run, Tensor no_input, Saved& saved) const override;
+  // `parts` and `earlier` as in VocabEmbedding.
+  GptEmbedding(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab,
+               const TokenParts& parts = {});
+  Tensor forward(Run& run, Tensor earlier, Saved& saved) const override;
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;
   void backward_weight(Run& run, Saved& saved) const override { embedding_.backward_weight(run, saved); }
-  ParamId tokens() const { return embedding_.tokens(); }
+  std::vector<ParamId> tokens() const { return embedding_.tokens(); }
 
  private:
   double dropout_;
@@ -50,8 +51,11 @@ class GptHead final : public Layer {
   VocabCrossEntropy loss_;
 };
 
-// Part `place` of a GPT's head. `tokens` is the first part of the token embedding, which has as many parts if its weights
-// are the head's.
+// A block before the embedding that looks up the tokens of some parts alone. The parts are its `tokens`.
+std::unique_ptr<Layer> make_gpt_lookup(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab,
+                                       const TokenParts& parts, std::vector<ParamId>& tokens);
+
+// Part `place` of a GPT's head. `tokens` is the same part of the token embedding, if its weights are the head's.
 std::unique_ptr<Layer> make_gpt_head_part(BlockBuilder& builder, const ModelConfig& config, ParamId tokens,
                                           int64_t padded_vocab, PartPlace place);
 

@@ -8,12 +8,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "config/fields/config.h"
 #include "data/batch.h"
 #include "models/block_flops.h"
 #include "models/hugging_face/hugging_face_family.h"
 #include "models/transformer.h"
+#include "tensor_parallel/vocab.h"
 #include "tensor_parallel/vocab_part.h"
 #include "text/training_text.h"
 #include "tokenize/tokenizer.h"
@@ -25,16 +27,21 @@ struct LanguageFamily {
 
   // ---- Blocks, assembled by make_model ----
 
-  // Makes the first block, into `layer`, and returns the weight of the token embedding, or the first of its `parts`, which
-  // has several only where the head does (tensor_parallel/vocab.h).
-  ParamId (*make_embedding)(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab, int parts,
-                            std::unique_ptr<Layer>& layer);
+  // Makes the embedding, which has several parts only where the head does (tensor_parallel/vocab.h). `tokens` receives
+  // the weights of those that it has.
+  std::unique_ptr<Layer> (*make_embedding)(BlockBuilder& builder, const ModelConfig& config,
+                                           int64_t padded_vocab, const TokenParts& parts,
+                                           std::vector<ParamId>& tokens);
   std::unique_ptr<Layer> (*make_layer)(BlockBuilder& builder, const std::string& name,
                                        const TransformerShape& shape);
   // `chunk_rows` as in VocabCrossEntropy.
   std::unique_ptr<Layer> (*make_head)(BlockBuilder& builder, const ModelConfig& config, ParamId tokens,
                                       int64_t padded_vocab, int64_t chunk_rows);
-  // Makes a part of a head that is cut over the vocabulary; null if the family's head cannot be cut.
+  // Makes a block before the embedding that looks up the tokens of some parts, and a part of a head that is cut over the
+  // vocabulary; null if the family's head cannot be cut.
+  std::unique_ptr<Layer> (*make_lookup)(BlockBuilder& builder, const ModelConfig& config,
+                                        int64_t padded_vocab, const TokenParts& parts,
+                                        std::vector<ParamId>& tokens);
   std::unique_ptr<Layer> (*make_head_part)(BlockBuilder& builder, const ModelConfig& config, ParamId tokens,
                                            int64_t padded_vocab, PartPlace place);
   // A parameter of the head, other than the output weight, that has a row for each token; null: none.

@@ -129,16 +129,20 @@ Block whole_head(const ModelConfig& config, BlockBuilder& builder, const MeshCon
           .tensor_sums = {1, 0, 0}};
 }
 
+void check_parts(const ModelConfig& config, int parts, int tensor_ranks, int64_t padded_vocab) {
+  if (parts == 1) return;
+  if (language_family(config).make_head_part == nullptr)
+    bad_input("--pipeline-vocab-parts {} needs a GPT, whose output layer can be cut", parts);
+  if (padded_vocab % (int64_t{parts} * tensor_ranks) != 0)
+    bad_input(
+        "--pipeline-vocab-parts {} x --tensor-model-parallel-size {} does not divide the padded vocabulary of {} tokens",
+        parts, tensor_ranks, padded_vocab);
+}
+
 // A part of it: three products of the same size. Under sequence parallelism x is gathered in F and again in W.
 Block head_part(const ModelConfig& config, BlockBuilder& builder, const MeshConfig& layout, ParamId tokens,
                 int64_t padded_vocab, PartPlace place) {
   const LanguageFamily& family = language_family(config);
-  if (family.make_head_part == nullptr)
-    bad_input("--pipeline-vocab-parts {} needs a GPT, whose output layer can be cut", place.parts);
-  if (padded_vocab % (int64_t{place.parts} * builder.mesh().size(Axis::Tp)) != 0)
-    bad_input(
-        "--pipeline-vocab-parts {} x --tensor-model-parallel-size {} does not divide the padded vocabulary of {} tokens",
-        place.parts, builder.mesh().size(Axis::Tp), padded_vocab);
   const double flops = family.head_cost(config, padded_vocab) / place.parts;
   std::unique_ptr<Layer> layer = family.make_head_part(builder, config, tokens, padded_vocab, place);
   return {.layer = std::move(layer),
@@ -151,35 +155,88 @@ Block head_part(const ModelConfig& config, BlockBuilder& builder, const MeshConf
           .row_numbers = place.last() ? 0 : static_cast<int>(VocabPart::kRowNumbers)};
 }
 
+// The embedding, and the blocks before it that look up parts of its tokens.
+class EmbeddingBlocks {
+ public:
+  EmbeddingBlocks(const ModelConfig& config, const Mesh& mesh, uint64_t seed, const MeshConfig& layout,
+                  int64_t padded_vocab)
+      : config_(config),
+        mesh_(mesh),
+        seed_(seed),
+        layout_(layout),
+        padded_vocab_(padded_vocab),
+        parts_(config.untie_embeddings_and_output_weights ? 1 : layout.pipeline_vocab_parts),
+        tokens_(static_cast<size_t>(parts_)),
+        taken_(static_cast<size_t>(parts_), false) {}
+
+  void add_to(Model& model, std::span<const std::vector<int>> lookups) {
+    const LanguageFamily& family = language_family(config_);
+    for (const std::vector<int>& parts : lookups) add(model, family.make_lookup, parts);
+    model.lookups = static_cast<int>(lookups.size());
+    std::vector<int> rest;
+    for (int part = 0; part < parts_; ++part)
+      if (!taken_[static_cast<size_t>(part)]) rest.push_back(part);
+    add(model, family.make_embedding, rest);
+    model.params.pad_after(std::string(model.params[tokens_.front()].shard.name), *config_.vocab_size);
+  }
+
+  // The weight that a part of the head shares.
+  ParamId tokens_of(int part) const { return tokens_[parts_ == 1 ? 0 : static_cast<size_t>(part)]; }
+
+ private:
+  template <class Make>
+  void add(Model& model, Make make, const std::vector<int>& parts) {
+    BlockBuilder builder(model.params, mesh_, static_cast<int>(model.blocks.size()), seed_,
+                         layout_.sequence_parallel);
+    std::vector<ParamId> made;
+    std::unique_ptr<Layer> layer = make(builder, config_, padded_vocab_, {parts, parts_}, made);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const auto part = static_cast<size_t>(parts[i]);
+      tokens_.at(part) = made.at(i);
+      taken_[part] = true;
+    }
+    const double moves = embedding_cost(config_);
+    model.blocks.push_back({.layer = std::move(layer),
+                            .kind = BlockKind::Embedding,
+                            .slots = builder.slots(),
+                            .cost = moves,
+                            .parts = {moves, 0, moves},
+                            .tensor_sums = {1, 0, 0}});
+  }
+
+  const ModelConfig& config_;
+  const Mesh& mesh_;
+  uint64_t seed_;
+  const MeshConfig& layout_;
+  int64_t padded_vocab_;
+  int parts_;
+  std::vector<ParamId> tokens_;  // [part]
+  std::vector<bool> taken_;      // [part]
+};
+
 }  // namespace
 
-Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, const MeshConfig& layout) {
+Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, const MeshConfig& layout,
+                 std::span<const std::vector<int>> lookups) {
   Model model;
   const LanguageFamily& family = language_family(config);
   // Layers with experts and without: each is made and counted as in a model of such layers alone.
   const ModelConfig kinds[] = {with_layers_alike(config, false), with_layers_alike(config, true)};
   const std::vector<bool> experts = expert_layers(config);
-  int index = 0;
   const int64_t padded_vocab = padded_vocab_size(config, mesh.size(Axis::Tp));
+  check_parts(config, layout.pipeline_vocab_parts, mesh.size(Axis::Tp), padded_vocab);
+  const auto next_block = [&] {
+    return BlockBuilder(model.params, mesh, static_cast<int>(model.blocks.size()), seed,
+                        layout.sequence_parallel);
+  };
 
-  BlockBuilder first(model.params, mesh, index++, seed, layout.sequence_parallel);
   model.row_cut = family_of_model(config).causal ? RowCut::BothEnds : RowCut::Consecutive;
-  model.row_parts = first.sequence_parallel() ? mesh.size(Axis::Tp) : 1;
-  std::unique_ptr<Layer> embedding;
-  const auto parts = static_cast<int>(layout.pipeline_vocab_parts);
-  const ParamId tokens = family.make_embedding(
-      first, config, padded_vocab, config.untie_embeddings_and_output_weights ? 1 : parts, embedding);
-  model.params.pad_after(std::string(model.params[tokens].shard.name), *config.vocab_size);
-  const double moves = embedding_cost(config);
-  model.blocks.push_back({.layer = std::move(embedding),
-                          .kind = BlockKind::Embedding,
-                          .slots = first.slots(),
-                          .cost = moves,
-                          .parts = {moves, 0, moves},
-                          .tensor_sums = {1, 0, 0}});
+  model.row_parts = next_block().sequence_parallel() ? mesh.size(Axis::Tp) : 1;
+  EmbeddingBlocks embedding(config, mesh, seed, layout, padded_vocab);
+  embedding.add_to(model, lookups);
 
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    BlockBuilder builder(model.params, mesh, index++, seed, layout.sequence_parallel);
+    BlockBuilder builder = next_block();
     const ModelConfig& kind = kinds[experts[static_cast<size_t>(layer)] ? 1 : 0];
     std::unique_ptr<Layer> block =
         family.make_layer(builder, "block." + std::to_string(layer), shape_of(kind, layout));
@@ -198,8 +255,10 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
                             .plain = config.num_experts && !kind.num_experts});
   }
 
+  const int parts = layout.pipeline_vocab_parts;
   for (int part = 0; part < parts; ++part) {
-    BlockBuilder builder(model.params, mesh, index++, seed, layout.sequence_parallel);
+    BlockBuilder builder = next_block();
+    const ParamId tokens = embedding.tokens_of(part);
     model.blocks.push_back(parts == 1
                                ? whole_head(config, builder, layout, tokens, padded_vocab)
                                : head_part(config, builder, layout, tokens, padded_vocab, {part, parts}));

@@ -96,6 +96,9 @@ struct Block {
 struct Model {
   ParamList params;
   std::vector<Block> blocks;  // first reads tokens, last computes the loss
+  // The first blocks that look up tokens for the embedding, which follows them; each is a stage of its own, outside the
+  // cut into stages (layout/cut_model.h).
+  int lookups = 0;
 
   // An activation between two blocks has 1 / row_parts of the micro-batch's rows on this rank; above 1 under sequence
   // parallelism.

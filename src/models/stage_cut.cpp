@@ -8,7 +8,13 @@
 namespace trifold {
 
 std::vector<StageRange> cut_stages(const MeshConfig& mesh, const Model& model, int stages) {
-  if (!mesh.cut.given()) return cut_stages(model.block_costs(), stages);
+  if (!mesh.cut.given()) {
+    const std::vector<double> costs = model.block_costs();
+    std::vector<StageRange> cut =
+        cut_stages(std::span(costs).subspan(static_cast<size_t>(model.lookups)), stages);
+    for (StageRange& range : cut) range = {range.begin + model.lookups, range.end + model.lookups};
+    return cut;
+  }
   const int ranks = mesh.pipeline_model_parallel_size;
   const std::vector<int> layers = model.layers();
   check(!layers.empty(), "a model without layers cannot be cut by layers");
@@ -21,7 +27,7 @@ std::vector<StageRange> cut_stages(const MeshConfig& mesh, const Model& model, i
   std::vector<StageRange> cut;
   size_t done = 0;  // layers of the stages so far
   int heads = 0;    // parts of the head
-  int begin = 0;
+  int begin = model.lookups;
   for (size_t stage = 0; stage < given.layers.size(); ++stage) {
     done += static_cast<size_t>(given.layers[stage]);
     heads += given.heads[stage];

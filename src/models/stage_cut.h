@@ -10,7 +10,7 @@
 
 namespace trifold {
 
-// Divides the blocks among `stages` stages by cost, or as `mesh.cut` says. BadInput if that does not fit the model or
+// Divides the blocks, without those of Model::lookups, among `stages` stages by cost, or as `mesh.cut` says. BadInput if that does not fit the model or
 // the number of stages.
 std::vector<StageRange> cut_stages(const MeshConfig& mesh, const Model& model, int stages);
 

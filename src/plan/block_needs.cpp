@@ -37,7 +37,7 @@ class ThreeStages {
   ThreeStages(const PretrainConfig& run, bool two_layers)
       : run_(three_stages(run, two_layers)),
         sizes_(mesh_sizes(run_.mesh)),
-        model_(run_.model, run_.mesh, Mesh(sizes_, {}), run_.seed, {}) {}
+        model_(run_.model, run_.mesh, Mesh(sizes_, {}), run_.seed, {{}, TokenLookups::FirstStage}) {}
 
   const CutModel& model() const { return model_; }
 

@@ -100,7 +100,7 @@ class RankNeeds {
   // `copy_bytes`: of a second copy of each weight.
   double flat(const MixedWeights& weights, const ZeroSharing& zero, double copy_bytes) const {
     const double tied = tied_here(weights.blocks);
-    const double elements = total(weights, &StageWeights::weights) - (stages_ > 1 ? tied : 0);
+    const double elements = total(weights, &StageWeights::weights) - counted_twice(weights.blocks);
     const double of_experts = total(weights, &StageWeights::experts);
     const double slice = (elements - of_experts) / zero.group +
                          of_experts / slices_of(kExpertDataAxes, mesh_sizes(run_.mesh), zero.group);
@@ -152,9 +152,20 @@ class RankNeeds {
                        [&](const StageFlight& use) { return use.stage == stage; });
   }
 
-  // Elements of the weight that the first stage shares with parts of the head, as far as both are on this rank.
+  // Whether tokens are looked up on the ranks with the parts of the head that share their weights.
+  bool tokens_at_head(const BlockWeights& blocks) const {
+    return blocks.tied > 0 && blocks.parts > 1 && stages_ > 1;
+  }
+
+  // Elements of the first stage and of the head that this rank does not have, or has once.
+  double counted_twice(const BlockWeights& blocks) const {
+    if (stages_ == 1 || !holds(0)) return 0;
+    return tokens_at_head(blocks) ? blocks.tied : tied_here(blocks);
+  }
+
+  // Elements of the weight that the token embedding shares with parts of the head, as far as both are on this rank.
   double tied_here(const BlockWeights& blocks) const {
-    if (!holds(0)) return 0;
+    if (!holds(0) && !tokens_at_head(blocks)) return 0;
     double elements = 0;
     for (const StageFlight& use : flight_)
       elements += blocks.tied * layers_.heads_of(use.stage, blocks.parts) / blocks.parts;
@@ -192,8 +203,11 @@ class RankNeeds {
     return weights.plain == nullptr ? largest : std::max(largest, of_kind(*weights.plain, plain));
   }
 
-  // The larger of the ends on this rank: the two are never needed at the same time.
+  // The larger of the ends on this rank: the two are never needed at the same time. All tokens that a rank looks up for
+  // the first stage are one unit.
   double end(const BlockWeights& blocks) const {
+    if (tokens_at_head(blocks))
+      return std::max(holds(0) ? blocks.first.weights.none - blocks.tied : 0, tied_here(blocks));
     const bool has_head = std::any_of(flight_.begin(), flight_.end(), [&](const StageFlight& use) {
       return layers_.heads_of(use.stage, blocks.parts) > 0;
     });

@@ -43,7 +43,7 @@ class Builder {
         run_(config.run),
         sizes_(mesh_sizes(run_.mesh)),
         order_(step_order(run_, batches_to_simulate(run_))),
-        model_(run_.model, run_.mesh, Mesh(sizes_, {}), run_.seed, order_.rank_of_stage),
+        model_(run_.model, run_.mesh, Mesh(sizes_, {}), run_.seed, order_.places()),
         costs_(make_plan_costs(config, model_.model)),
         counted_(counted == nullptr ? own_ : *counted) {
     const ZeroSharing zero = zero_sharing(run_);
@@ -148,9 +148,9 @@ class Builder {
     cost.timeline = false;
     cost.pairs = Together::AtOnce;
     try {
-      const Plan together = add_communication(
-          add_reduce(order_.compute, shape_.blocks, shape_.bucket_ends, shape_.tied, shape_.each),
-          Pairs::Together);
+      const Plan together = add_communication(add_reduce(with_lookups(order_, shape_), shape_.blocks,
+                                                         shape_.bucket_ends, shape_.tied, shape_.each),
+                                              Pairs::Together, static_cast<int>(shape_.lookups.size()));
       report_.overlapped_seconds = simulate(together, shape_, cost).makespan / order_.batches;
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::BadInput) throw;  // a pair waits for itself through other ranks
@@ -167,7 +167,7 @@ class Builder {
     report_.pipeline = sizes_[Axis::Pp];
     report_.parameters = model_.model.params.global_elements();
     report_.schedule = run_.pipeline.schedule->text();
-    report_.stages_per_rank = static_cast<int>(model_.stages.size()) / sizes_[Axis::Pp];
+    report_.stages_per_rank = static_cast<int>(model_.others().size()) / sizes_[Axis::Pp];
     report_.micros = order_.micros;
     report_.batches = order_.batches;
     report_.flops =
@@ -186,8 +186,8 @@ class Builder {
   bool described() const { return costs_.forecast && costs_.forecast->software.describes_memory(); }
 
   StageCounts stage_counts() const {
-    return {layers_of(model_.model, model_.stages), plain_layers_of(model_.model, model_.stages),
-            heads_of(model_.model, model_.stages)};
+    return {layers_of(model_.model, model_.others()), plain_layers_of(model_.model, model_.others()),
+            heads_of(model_.model, model_.others())};
   }
 
   RankUse use_of(int rank, const Plan& plan, bool each) {
@@ -287,7 +287,7 @@ class Builder {
   double tied_seconds() const {
     double seconds = 0;
     for (const ParamSpec& spec : model_.model.params.specs()) {
-      if (!spec.tied_to || model_.rank_of(spec) == order_.rank_of_stage.front()) continue;
+      if (!model_.is_copy(spec)) continue;
       const double bytes =
           static_cast<double>(spec.shard.local.elements()) * static_cast<double>(gradient_bytes(run_));
       seconds += costs_.forecast ? tied_sum_seconds(*costs_.forecast, bytes)

@@ -54,7 +54,9 @@ void check_fit(const PretrainConfig& config, const StepOrder& order) {
         rows, rows == 1 ? "" : "s", rows, ranks);
   const auto stages = static_cast<int64_t>(order.rank_of_stage.size());
   const int parts = config.mesh.pipeline_vocab_parts;
-  const int64_t behind = parts > 1 ? parts : 0;
+  int64_t behind = parts > 1 ? parts : 0;
+  if (order.lookups == TokenLookups::AsPlanned && !config.model.untie_embeddings_and_output_weights)
+    behind += std::min(parts, ranks) - 1;  // stages that look up tokens
   if (config.model.num_layers + behind < stages && !config.mesh.cut.given())
     bad_input("it has {} stages: give --num-layers {} or more{}, not {}", stages,
               std::max<int64_t>(1, stages - behind),
@@ -85,19 +87,35 @@ std::vector<int> ranks_of_stages(const Plan& plan) {
   return ranks;
 }
 
+bool computes_only(const Plan& plan) {
+  return std::all_of(plan.begin(), plan.end(), [](const RankPlan& row) {
+    return std::all_of(row.begin(), row.end(), [](const Action& action) { return is_compute(action.kind); });
+  });
+}
+
 // Stages are cut in the same way wherever they are placed, so their costs are known before the placement. Given numbers
 // of first and last layers refer to the first and last rank, which have both ends of the model only in a loop
 // placement.
 AutomaticSchedule automatic_schedule(const PretrainConfig& config, int ranks, int chunks, int micros) {
   std::vector<int> looped;
   for (int stage = 0; stage < ranks * chunks; ++stage) looped.push_back(stage % ranks);
-  const CutModel model(config.model, config.mesh, Mesh(mesh_sizes(config.mesh), {}), config.seed, looped);
+  const CutModel model(config.model, config.mesh, Mesh(mesh_sizes(config.mesh), {}), config.seed,
+                       {looped, TokenLookups::FirstStage});
   const StageCutConfig& cut = config.mesh.cut;
   AutomaticTask task{ranks, chunks, micros};
   task.max_in_flight = config.pipeline.schedule_max_in_flight.value_or(default_max_in_flight(ranks));
   task.looped = cut.decoder_first_pipeline_num_layers || cut.decoder_last_pipeline_num_layers;
   const PlanCosts costs = make_schedule_costs(config, model.model);
-  return make_automatic(task, computing_costs(config, model, costs));
+  const CostModel computing = computing_costs(config, model, costs);
+  if (config.mesh.pipeline_vocab_parts > 1) {
+    for (const TiedStage& tied : model.tied_stages()) task.token_stages.push_back(tied.stage);
+    const BlockSeconds& embedding = costs.blocks.front();
+    task.lookup.f = embedding.f;
+    task.lookup.i = embedding.i;
+    task.lookup.w = embedding.w;
+    task.lookup.message_bytes = computing.stages.front().message_bytes;
+  }
+  return make_automatic(task, computing);
 }
 
 }  // namespace
@@ -124,6 +142,7 @@ StepOrder step_order(const PretrainConfig& config, int batches) {
     about_file(order.file, [&] {
       order.compute = read_plan(order.file);
       order.rank_of_stage = ranks_of_stages(order.compute);
+      if (!computes_only(order.compute)) order.lookups = TokenLookups::AsPlanned;
       check_fit(config, order);
     });
     return order;
@@ -132,6 +151,7 @@ StepOrder step_order(const PretrainConfig& config, int batches) {
   const int chunks = stages_per_rank(config.pipeline, config.model.num_layers, ranks).value();
   if (is_async(schedule)) {
     order.async = true;
+    order.lookups = TokenLookups::FirstStage;  // each rank's weights are of another version
     order.batches = batches;
     order.compute = make_async(schedule, ranks, order.micros, batches);
   } else if (ranks == 1 && chunks == 1) {
@@ -219,6 +239,8 @@ PlanShape plan_shape(const PretrainConfig& config, const StepOrder& order, const
   shape.stages = static_cast<int>(model.stages.size());
   shape.micros = order.micros * order.batches;
   shape.tied = model.tied_stages();
+  shape.lookups.assign(model.rank_of_stage.begin(),
+                       model.rank_of_stage.begin() + static_cast<std::ptrdiff_t>(model.lookups().size()));
   for (size_t stage = 0; stage < model.stages.size(); ++stage) {
     shape.blocks.push_back(model.stages[stage].size());
     shape.bucket_ends.push_back(
@@ -226,8 +248,9 @@ PlanShape plan_shape(const PretrainConfig& config, const StepOrder& order, const
   }
   if (!each) return shape;
   shape.each = shape.bucket_ends;
+  const auto rank_of = [&](int stage) { return model.rank_of_stage[static_cast<size_t>(stage)]; };
   const bool elsewhere = std::any_of(shape.tied.begin(), shape.tied.end(), [&](const TiedStage& tied) {
-    return order.rank_of_stage[static_cast<size_t>(tied.stage)] != order.rank_of_stage.front();
+    return rank_of(tied.stage) != rank_of(tied.of);
   });
   if (elsewhere) shape.each[0].pop_back();
   return shape;
@@ -251,10 +274,16 @@ void check_pairs(const Plan& plan, const StepOrder& order) {
 
 }  // namespace
 
+Plan with_lookups(const StepOrder& order, const PlanShape& shape) {
+  return order.lookups == TokenLookups::AtHead ? add_lookups(order.compute, shape) : order.compute;
+}
+
 Plan complete_plan(const StepOrder& order, const PlanShape& shape) {
   return about_file(order.file, [&] {
-    Plan plan = add_reduce(order.compute, shape.blocks, shape.bucket_ends, shape.tied, shape.each);
-    plan = add_communication(std::move(plan), order.take_turns ? Pairs::Together : Pairs::Apart);
+    Plan plan =
+        add_reduce(with_lookups(order, shape), shape.blocks, shape.bucket_ends, shape.tied, shape.each);
+    plan = add_communication(std::move(plan), order.take_turns ? Pairs::Together : Pairs::Apart,
+                             static_cast<int>(shape.lookups.size()));
     plan = add_offload(std::move(plan), shape.blocks, shape.offloaded);
     check_plan(plan, shape);
     // Where gradients are reduced after each micro-batch no backward is whole; such plans are for comparison.
@@ -267,7 +296,7 @@ void check_schedule_file(const PretrainConfig& config) {
   if (!schedule_from_file(config.pipeline) && !config.pipeline.schedule_costs) return;
   const StepOrder order = step_order(config);
   const CutModel model(config.model, config.mesh, Mesh(mesh_sizes(config.mesh), {}), config.seed,
-                       order.rank_of_stage);
+                       order.places());
   complete_plan(order, plan_shape(config, order, model, reduces_each(config)));
 }
 

@@ -16,13 +16,17 @@ namespace trifold {
 // The order of computation, before the model is cut.
 struct StepOrder {
   Plan compute;                    // [pipeline rank]
-  std::vector<int> rank_of_stage;  // pipeline rank of every stage
-  int batches = 1;                 // global batches the plan covers: more than 1 for asynchronous schedules
-  int micros = 0;                  // of one global batch on one data-parallel rank
-  bool async = false;              // updates happen inside the plan
-  std::string file;                // source of the plan; empty: generated
-  bool take_turns = false;         // the halves of pairs do (--overlap-moe-expert-parallel-comm)
+  std::vector<int> rank_of_stage;  // pipeline rank of every stage of `compute`
+  TokenLookups lookups = TokenLookups::AtHead;
+  int batches = 1;          // global batches the plan covers: more than 1 for asynchronous schedules
+  int micros = 0;           // of one global batch on one data-parallel rank
+  bool async = false;       // updates happen inside the plan
+  std::string file;         // source of the plan; empty: generated
+  bool take_turns = false;  // the halves of pairs do (--overlap-moe-expert-parallel-comm)
   std::optional<AutomaticChoice> automatic = {};  // of --schedule auto
+
+  // For a CutModel.
+  StagePlaces places() const { return {rank_of_stage, lookups}; }
 };
 
 // The configured global batch, in micro-batches per data-parallel rank.
@@ -56,7 +60,10 @@ Reduction reduction_of(const PretrainConfig& config, bool each);
 // layers as are to be off-loaded.
 PlanShape plan_shape(const PretrainConfig& config, const StepOrder& order, const CutModel& model, bool each);
 
-// Adds reductions, updates, messages and off-loading, and checks the result. BadInput if halves of pairs are to take turns
+// The order of computation with the stages that look up tokens, if it has none.
+Plan with_lookups(const StepOrder& order, const PlanShape& shape);
+
+// Adds these, reductions, updates, messages and off-loading, and checks the result. BadInput if halves of pairs are to take turns
 // and no pair is left: the last backward of a stage, which is followed by reductions, is in none.
 Plan complete_plan(const StepOrder& order, const PlanShape& shape);
 

@@ -65,10 +65,12 @@ struct Action {
   bool operator==(const Action&) const = default;
 };
 
-// A stage that shares a weight with block 0 of the first stage: its blocks from `block` on do.
+// A stage that shares a weight with block 0 of an earlier stage, `of`: its blocks from `block` on do. `of` is on the same
+// rank, or the first stage.
 struct TiedStage {
   int stage = 0;
   int block = 0;
+  int of = 0;
   bool operator==(const TiedStage&) const = default;
 };
 

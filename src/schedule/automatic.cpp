@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "schedule/greedy.h"
 #include "schedule/passes.h"
+#include "schedule/placement.h"
 #include "schedule/schedules.h"
 
 namespace trifold {
@@ -63,8 +64,7 @@ Plan merge_backwards(const Plan& plan, std::optional<int> stage) {
 
 class AutomaticSearch {
  public:
-  AutomaticSearch(const AutomaticTask& task, const CostModel& cost)
-      : task_(task), cost_(cost), shape_{.stages = task.ranks * task.chunks, .micros = task.micros} {
+  AutomaticSearch(const AutomaticTask& task, const CostModel& cost) : task_(task), cost_(cost) {
     cost_.memory_limit.reset();
     cost_.timeline = false;
     for (StageCost& stage : cost_.stages) {
@@ -86,6 +86,7 @@ class AutomaticSearch {
   }
 
  private:
+  int stages() const { return task_.ranks * task_.chunks; }
   int max_kept() const { return task_.max_in_flight * task_.chunks; }
 
   void try_named(Schedule schedule) {
@@ -127,7 +128,7 @@ class AutomaticSearch {
   std::vector<GreedyRules> tried_rules() const {
     const std::vector<GreedyRules> all = all_rules();
     const auto count = static_cast<int64_t>(all.size());
-    const int64_t actions = int64_t{3} * shape_.stages * compared_micros();
+    const int64_t actions = int64_t{3} * stages() * compared_micros();
     const int64_t tried = std::clamp(kTriedActions / actions, kFewestRules, count);
     std::vector<GreedyRules> rules;
     for (int64_t i = 0; i < tried; ++i) rules.push_back(all[static_cast<size_t>(i * count / tried)]);
@@ -136,7 +137,7 @@ class AutomaticSearch {
 
   // Micro-batches of the plans by which rules are compared.
   int compared_micros() const {
-    const int64_t each = int64_t{3} * shape_.stages;  // actions of a micro-batch
+    const int64_t each = int64_t{3} * stages();  // actions of a micro-batch
     const int64_t enough = std::max(kComparedPerRank * task_.ranks, kComparedActions / each);
     return static_cast<int>(std::min(int64_t{task_.micros}, enough));
   }
@@ -148,12 +149,10 @@ class AutomaticSearch {
 
   // Keeps the plans that are shortest with their messages.
   void keep_shortest(std::vector<Candidate>& plans) const {
-    PlanShape shape = shape_;
-    shape.micros = compared_micros();
     for (Candidate& each : plans) {
       double shortest = std::numeric_limits<double>::infinity();
       for (const Plan& plan : merged(each.made.plan))
-        shortest = std::min(shortest, simulate(complete(plan), shape, cost_).makespan);
+        shortest = std::min(shortest, simulated(plan, compared_micros()).makespan);
       each.made.seconds = shortest;
     }
     std::stable_sort(plans.begin(), plans.end(),
@@ -171,16 +170,35 @@ class AutomaticSearch {
     if (plans.size() > kSimulated) plans.pop_back();
   }
 
-  // The plan with messages, and with updates at its end.
-  Plan complete(const Plan& plan) const {
-    const auto stages = static_cast<size_t>(shape_.stages);
-    return add_communication(
-        add_reduce(plan, std::vector<int>(stages, 1), std::vector<std::vector<int>>(stages)));
+  // The ranks that look up tokens for the first stage.
+  std::vector<int> lookups_of(const Plan& plan) const {
+    const std::vector<int> rank_of = stage_ranks(plan);
+    std::vector<int> ranks;
+    for (const int stage : task_.token_stages) {
+      const int rank = rank_of[static_cast<size_t>(stage)];
+      if (rank != rank_of.front() && std::find(ranks.begin(), ranks.end(), rank) == ranks.end())
+        ranks.push_back(rank);
+    }
+    return ranks;
+  }
+
+  // The plan with lookups, messages, and updates at its end.
+  Simulation simulated(const Plan& plan, int micros) const {
+    PlanShape shape{.stages = task_.ranks * task_.chunks, .micros = micros};
+    CostModel cost = cost_;
+    if (!task_.token_stages.empty()) shape.lookups = lookups_of(plan);
+    shape.stages += static_cast<int>(shape.lookups.size());
+    cost.stages.insert(cost.stages.begin(), shape.lookups.size(), task_.lookup);
+    const auto stages = static_cast<size_t>(shape.stages);
+    const Plan reduced = add_reduce(add_lookups(plan, shape), std::vector<int>(stages, 1),
+                                    std::vector<std::vector<int>>(stages));
+    return simulate(add_communication(reduced, Pairs::Apart, static_cast<int>(shape.lookups.size())), shape,
+                    cost);
   }
 
   // Takes the plan if it fits the limit and is faster than the best so far, or as fast with less kept.
   void consider(Plan plan, std::optional<Schedule> named = std::nullopt) {
-    const Simulation simulation = simulate(complete(plan), shape_, cost_);
+    const Simulation simulation = simulated(plan, task_.micros);
     int kept = 0;
     for (const SimulatedRank& rank : simulation.ranks) kept = std::max(kept, rank.peak_in_flight);
     if (kept > max_kept()) return;
@@ -196,7 +214,6 @@ class AutomaticSearch {
 
   const AutomaticTask& task_;
   CostModel cost_;
-  PlanShape shape_;
   bool cheaper_whole_ = false;  // on some stage a B takes less time than I and W
   AutomaticSchedule best_;
   int kept_ = 0;  // the most inputs kept by a rank in the best plan

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "config/fields/schedule.h"
 #include "schedule/action.h"
@@ -19,6 +20,10 @@ struct AutomaticTask {
   // limit on inputs is this times the stages of a rank.
   int max_in_flight = 1;
   bool looped = false;  // two stages per rank may not be placed in a V
+  // Stages that share the token embedding: their ranks look up tokens, each in a stage of this cost before the others
+  // (add_lookups), unless they have the first stage.
+  std::vector<int> token_stages = {};
+  StageCost lookup = {};
 };
 
 // The result of the search; seconds are simulated, with messages, without reductions and updates.

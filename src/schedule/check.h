@@ -13,7 +13,9 @@ struct PlanShape {
   int micros = 1;                    // in the whole plan: of all its global batches
   std::vector<int> blocks = {};      // [stage] the number of its blocks; empty: one each
   bool forward_only = false;         // evaluation: forwards and their messages, no Step
-  std::vector<TiedStage> tied = {};  // stages that share a weight with the first, ascending
+  std::vector<TiedStage> tied = {};  // stages that share a weight with an earlier one, ascending
+  std::vector<int> lookups =
+      {};  // pipeline rank of each of the first stages that only look up tokens (add_lookups)
   std::vector<std::vector<int>> bucket_ends =
       {};                                   // [stage] blocks that complete a gradient bucket; if given,
                                             // exactly these must be reduced before a Step

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <limits>
 #include <queue>
+#include <utility>
 
 #include "core/error.h"
 #include "schedule/passes.h"
@@ -29,8 +30,9 @@ constexpr double kMessageTime = 1.0 / 64;
 // Simulates the rows as events in time and writes them again, in the order in which actions end.
 class Writer {
  public:
-  explicit Writer(const Plan& plan)
+  Writer(const Plan& plan, int lookups)
       : plan_(plan),
+        lookups_(lookups),
         rank_of_(stage_ranks(plan)),
         tied_ranks_(tied_ranks(plan)),
         out_(plan.size()),
@@ -40,6 +42,12 @@ class Writer {
     for (size_t rank = 0; rank < plan.size(); ++rank)
       for (size_t i = 0; i < plan[rank].size(); ++i)
         if (is_compute(plan[rank][i].kind)) count(rank, i, actions);
+    started_.resize(rank_of_.size() * micros_);
+    before_.assign(micros_, kNone);
+    for (const RankPlan& row : plan)
+      for (int last = kNone; const Action& action : row)
+        if (lookups_ > 0 && action.kind == ActionKind::F && action.stage == lookups_ && action.block <= 0)
+          before_[static_cast<size_t>(action.micro)] = std::exchange(last, action.micro);
     outputs_.resize(rank_of_.size() * micros_);
     gradients_.resize(rank_of_.size() * micros_);
     for (size_t rank = 0; rank < plan.size(); ++rank) awake_.push_back(rank);
@@ -47,7 +55,7 @@ class Writer {
 
   Plan write() {
     start_all();
-    while (!ends_.empty() || !arrivals_.empty()) {
+    while (!ends_.empty() || !arrivals_.empty() || hurry()) {
       now_ = std::min(ends_.empty() ? kNever : ends_.top().time,
                       arrivals_.empty() ? kNever : arrivals_.front().time);
       for (; !arrivals_.empty() && arrivals_.front().time == now_; arrivals_.pop()) arrive(arrivals_.front());
@@ -67,6 +75,7 @@ class Writer {
 
  private:
   static constexpr double kNever = std::numeric_limits<double>::infinity();
+  static constexpr int kNone = -1;
 
   struct Rank {
     size_t next = 0;
@@ -99,7 +108,7 @@ class Writer {
   }
 
   double cost(const Action& action) const {
-    if (!is_compute(action.kind)) return 0;
+    if (!is_compute(action.kind) || action.stage < lookups_) return 0;
     const double whole = action.kind == ActionKind::B ? 2 : 1;
     return action.block == Action::kAll ? whole : whole / blocks_[static_cast<size_t>(action.stage)];
   }
@@ -141,9 +150,41 @@ class Writer {
     return first.empty() && unit(rank) == 2 ? missing(action[1]) : first;
   }
 
+  bool is_lookup(const Action& action) const {
+    return action.kind == ActionKind::F && action.stage < lookups_;
+  }
+
+  // Whether the rank's next action looks up tokens too early: it has nothing else to do, and the stage after has not begun
+  // the micro-batch before. All messages of lookups would otherwise come before the first outputs.
+  bool is_early(size_t rank) const {
+    const RankPlan& row = plan_[rank];
+    size_t at = ranks_[rank].next;
+    if (!is_lookup(row[at])) return false;
+    const int before = before_[static_cast<size_t>(row[at].micro)];
+    if (before == kNone || started_[item(static_cast<size_t>(row[at].stage) + 1, before)]) return false;
+    while (at < row.size() && is_lookup(row[at])) ++at;
+    return at == row.size() || !missing(row[at]).empty();
+  }
+
+  // If all ranks wait, lets one begin early. False if none can.
+  bool hurry() {
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      const size_t next = ranks_[rank].next;
+      if (next == plan_[rank].size() || !is_lookup(plan_[rank][next]) || !missing_of_unit(rank).empty())
+        continue;
+      start(rank);
+      return true;
+    }
+    return false;
+  }
+
   void start(size_t rank) {
     ranks_[rank].busy = true;
     const Action* action = &plan_[rank][ranks_[rank].next];
+    if (lookups_ > 0 && action->kind == ActionKind::F && action->stage <= lookups_) {
+      started_[item(static_cast<size_t>(action->stage), action->micro)] = true;
+      if (action->stage > 0) awake_.push_back(rank_of(static_cast<size_t>(action->stage) - 1));
+    }
     ends_.push({now_ + cost(*action) + (unit(rank) == 2 ? cost(action[1]) : 0), rank});
   }
 
@@ -153,7 +194,7 @@ class Writer {
       awake_.pop_back();
       if (ranks_[rank].busy || ranks_[rank].next == plan_[rank].size()) continue;
       const Action& action = plan_[rank][ranks_[rank].next];
-      if (!missing_of_unit(rank).empty()) continue;
+      if (!missing_of_unit(rank).empty() || is_early(rank)) continue;
       start(rank);
       if (action.kind != ActionKind::ReduceTied) continue;
       for (const size_t other : tied_ranks_)
@@ -209,10 +250,13 @@ class Writer {
   }
 
   const Plan& plan_;
+  int lookups_;
   std::vector<int> rank_of_;
   std::vector<size_t> tied_ranks_;
   std::vector<int> blocks_;  // [stage]
   size_t micros_ = 0;
+  std::vector<bool> started_;              // [stage, micro] forwards of those that look up and the next
+  std::vector<int> before_;                // [micro] the one before it on the stage after those that look up
   std::vector<bool> outputs_, gradients_;  // [stage, micro] available to the next and the previous stage
   std::queue<Arrival> arrivals_;           // all messages take as long, so in order of time
   Plan out_;
@@ -224,11 +268,11 @@ class Writer {
 
 }  // namespace
 
-Plan add_communication(Plan plan, Pairs pairs) {
+Plan add_communication(Plan plan, Pairs pairs, int lookups) {
   if (pairs == Pairs::Apart)
     for (RankPlan& row : plan)
       for (Action& action : row) action.overlaps_next = false;
-  return has_messages(plan) ? plan : Writer(plan).write();
+  return has_messages(plan) ? plan : Writer(plan, lookups).write();
 }
 
 }  // namespace trifold

@@ -1,6 +1,7 @@
 // Passes: each takes a plan and returns it with more actions. From computation to a plan that can run:
 //
 //   Plan plan = make_schedule(...);
+//   plan = add_lookups(std::move(plan), shape);
 //   plan = add_reduce(std::move(plan), blocks, bucket_ends, tied);   // first, so that the order of messages
 //   plan = add_communication(std::move(plan));                       // takes the tied reduction into account
 //   plan = add_offload(std::move(plan), blocks, offloaded);
@@ -14,8 +15,20 @@
 
 #include "core/function_ref.h"
 #include "schedule/action.h"
+#include "schedule/check.h"
 
 namespace trifold {
+
+// Puts a stage in front of the others for each rank of shape.lookups, in this order: it looks up the tokens whose rows of
+// the table that rank has, adds what the stage before found, and passes the sum on ("Balancing pipeline parallelism with
+// vocabulary parallelism", arXiv 2411.05288, input layer; docs/decisions/0031). `plan` has the other stages, numbered from
+// 0, and computation only; they get the numbers that follow. `shape` is that of the result.
+//
+// Lookups take next to no time, but ranks compute in order and must not wait for each other's. The rows are therefore
+// simulated as in add_communication, without messages. A forward comes two forwards' time, as long as any computation lasts,
+// before the next stage needs its result; a backward as long after the next stage's, and after the weight gradients of
+// the same micro-batch of the stages that share its weight.
+Plan add_lookups(Plan plan, const PlanShape& shape);
 
 // Adds a send and a receive wherever an output or a gradient passes from one rank to another. A plan that
 // already contains a message keeps its order: it is assumed to have all of them.
@@ -34,7 +47,9 @@ namespace trifold {
 // halves that take turns, or a device that really runs both at once. If the order of computation cannot run, throws Error(BadInput) that
 // names what each rank waits for.
 enum class Pairs : uint8_t { Apart, Together };
-Plan add_communication(Plan plan, Pairs pairs = Pairs::Apart);
+// Computation of the first `lookups` stages takes no time (add_lookups). A rank that has nothing else to do computes their
+// forwards one micro-batch ahead of the next stage, so that their messages do not delay those of the others.
+Plan add_communication(Plan plan, Pairs pairs = Pairs::Apart, int lookups = 0);
 
 // Adds the reduction of gradients and the weight update.
 // - On each stage, the last weight gradient (W or B) before a Step, or of the plan if it has no Step, is split
@@ -45,13 +60,13 @@ Plan add_communication(Plan plan, Pairs pairs = Pairs::Apart);
 //   that are reduced after every micro-batch.
 // - Buckets in `each[stage]`, a subset of bucket_ends[stage], are reduced after every micro-batch instead: each
 //   weight gradient of the stage is split, and the block that completes such a bucket is followed by a
-//   reduction that names the micro-batch. If a tied stage is on the first stage's rank, the reduction of the first
-//   stage's block 0 also waits for the tied stage's gradient of that micro-batch.
-// - `tied` names the stages that share a weight with the first one. If some are on other ranks, each of these ranks and
-//   that of the first stage get a REDUCE_TIED: the first stage after the gradient of its block 0, before the reduction of
-//   that bucket; the others at the last tied stage of the rank, immediately before its Step, after everything else in
-//   the row, because there they wait for the first. The reduction of that bucket also follows the gradients of the tied
-//   stages on its own rank.
+//   reduction that names the micro-batch. If a stage on the same rank shares the weight of block 0, the reduction of
+//   block 0 also waits for that stage's gradient of that micro-batch.
+// - `tied` names the stages that share a weight with an earlier one. If some share that of the first stage on other ranks,
+//   each of these ranks and that of the first stage get a REDUCE_TIED: the first stage after the gradient of its block 0,
+//   before the reduction of that bucket; the others at the last tied stage of the rank, immediately before its Step, after
+//   everything else in the row, because there they wait for the first. The reduction of that bucket also follows the
+//   gradients of the stages on its own rank that share the weight.
 // - If the plan has no Step for a stage, it is added at the end of the row.
 Plan add_reduce(Plan plan, std::span<const int> blocks, std::span<const std::vector<int>> bucket_ends,
                 const std::vector<TiedStage>& tied = {}, std::span<const std::vector<int>> each = {});

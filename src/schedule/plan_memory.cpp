@@ -96,6 +96,7 @@ RowMemory row_memory(const RankPlan& row, const PlanShape& shape, const CostMode
   memory.peak = memory.fixed;
   size_t now = memory.fixed;
   int in_flight = 0;
+  const auto counts = [&](int stage) { return stage >= static_cast<int>(shape.lookups.size()) ? 1 : 0; };
   // The share of block `block` of `blocks` in what a micro-batch keeps, such that the shares add up.
   const auto share = [](const StageCost& own, int block, int blocks) {
     const auto up_to = [&](int count) {
@@ -116,7 +117,7 @@ RowMemory row_memory(const RankPlan& row, const PlanShape& shape, const CostMode
     if (action.kind == ActionKind::F || action.kind == ActionKind::Fetch)
       now += action.block == Action::kAll ? own.kept_bytes : share(own, action.block, blocks);
     if (action.kind == ActionKind::F && action.block <= 0) {
-      ++in_flight;
+      in_flight += counts(action.stage);
       readers.begin(action);
     }
     if (action.kind == ActionKind::I && first_part) now += own.held_bytes;
@@ -134,7 +135,7 @@ RowMemory row_memory(const RankPlan& row, const PlanShape& shape, const CostMode
     if (!done) continue;
     const auto leave = [&](int stage_left) {
       now -= cost.stages[static_cast<size_t>(stage_left)].kept_bytes;
-      --in_flight;
+      in_flight -= counts(stage_left);
     };
     if (shape.forward_only)
       leave(action.stage);

@@ -70,14 +70,21 @@ std::vector<int> without(const std::vector<int>& ends, const std::vector<int>& e
   return rest;
 }
 
-// Where the first stage meets the stages that share a weight with it.
+// Where stages meet those that share a weight with them.
 struct TiedPlaces {
-  std::vector<int> meeting;     // the last of these stages on each rank but that of the first stage
-  std::vector<TiedStage> here;  // on the rank of the first stage
-  bool any() const { return !meeting.empty() || !here.empty(); }
-  const TiedStage* find_here(int stage) const {
-    const auto found =
-        std::find_if(here.begin(), here.end(), [&](const TiedStage& tied) { return tied.stage == stage; });
+  std::vector<int>
+      meeting;  // on other ranks than the first stage, whose weight they share: the last of each rank
+  std::vector<TiedStage> here;  // on the rank of the other stage
+  // Whether the weight of block 0 of `stage` is shared.
+  bool shares(int stage) const {
+    return (stage == 0 && !meeting.empty()) ||
+           std::any_of(here.begin(), here.end(), [&](const TiedStage& tied) { return tied.of == stage; });
+  }
+  // `stage`, if it shares the weight of `of` on the same rank.
+  const TiedStage* find_here(int stage, int of) const {
+    const auto found = std::find_if(here.begin(), here.end(), [&](const TiedStage& tied) {
+      return tied.stage == stage && tied.of == of;
+    });
     return found == here.end() ? nullptr : &*found;
   }
 };
@@ -86,13 +93,15 @@ TiedPlaces places_of(const std::vector<TiedStage>& tied, const std::vector<int>&
   TiedPlaces places;
   std::map<int, int> last;  // of each rank
   for (const TiedStage& each : tied) {
-    check(0 < each.stage && each.stage < static_cast<int>(rank_of.size()),
-          "stages 0 and {} of {} cannot share a weight", each.stage, rank_of.size());
+    check(0 <= each.of && each.of < each.stage && each.stage < static_cast<int>(rank_of.size()),
+          "stages {} and {} of {} cannot share a weight", each.of, each.stage, rank_of.size());
     const int rank = rank_of[static_cast<size_t>(each.stage)];
-    if (rank == rank_of.front())
+    if (rank == rank_of[static_cast<size_t>(each.of)]) {
       places.here.push_back(each);
-    else
-      last[rank] = std::max(last[rank], each.stage);
+      continue;
+    }
+    check(each.of == 0, "stages {} and {}, on different ranks, cannot share a weight", each.of, each.stage);
+    last[rank] = std::max(last[rank], each.stage);
   }
   for (const auto& [rank, stage] : last) places.meeting.push_back(stage);
   return places;
@@ -153,27 +162,25 @@ class Reducer {
     }
   }
 
-  // PyTorch's plans do not have tied weights: makes the reduction of the first stage's embedding include the
-  // gradients of the head.
+  // PyTorch's plans do not have tied weights: makes the reduction of the embedding include the gradients of the head.
   void join_tied(RankPlan& row, int stage) const {
-    if (!is_first_of_tied(stage) || has(row, ActionKind::ReduceTied, stage)) return;
+    if (!tied_.shares(stage) || has(row, ActionKind::ReduceTied, stage)) return;
     for (size_t i = row.size(); i-- > 0;)
       if (row[i] == Action{ActionKind::ReduceGrad, stage, 0}) reduce_with_tied(row, i);
   }
 
-  bool is_first_of_tied(int stage) const { return stage == 0 && tied_.any(); }
-
-  // Places the reduction at `at`, that of the first stage's block 0, after the gradients of the tied stages on this rank
-  // and, if there are others, after a REDUCE_TIED.
+  // Places the reduction at `at`, that of a stage's block 0, after the gradients of the stages on this rank that share its
+  // weight and, if others share that of the first stage, after a REDUCE_TIED.
   void reduce_with_tied(RankPlan& row, size_t at) const {
     const Action reduction = row[at];
     size_t last = at;
     for (size_t i = at + 1; i < row.size() && row[i] != Action{ActionKind::Step, reduction.stage}; ++i)
-      if (tied_.find_here(row[i].stage) != nullptr && is_weight_gradient(row[i])) last = i;
+      if (tied_.find_here(row[i].stage, reduction.stage) != nullptr && is_weight_gradient(row[i])) last = i;
     std::rotate(row.begin() + static_cast<std::ptrdiff_t>(at),
                 row.begin() + static_cast<std::ptrdiff_t>(at) + 1,
                 row.begin() + static_cast<std::ptrdiff_t>(last) + 1);
-    if (!tied_.meeting.empty()) insert(row, last, {{ActionKind::ReduceTied, reduction.stage}});
+    if (reduction.stage == 0 && !tied_.meeting.empty())
+      insert(row, last, {{ActionKind::ReduceTied, reduction.stage}});
   }
 
   size_t place(int stage) const {
@@ -189,7 +196,7 @@ class Reducer {
     if (has_once_ || has_each_ || row[*at].block != Action::kAll) return;
     const std::vector<int> ends = without(bucket_ends_[place(stage)], each(stage));
     split_with_reductions(row, *at, blocks_[place(stage)], ends);
-    if (!is_first_of_tied(stage)) return;
+    if (!tied_.shares(stage)) return;
     const auto first = row.begin() + static_cast<std::ptrdiff_t>(*at);
     const auto last = std::find(first, row.end(), Action{ActionKind::ReduceGrad, stage, 0});
     if (last != row.end()) reduce_with_tied(row, static_cast<size_t>(last - row.begin()));
@@ -217,10 +224,10 @@ class Reducer {
   void add_reduction(RankPlan& row, size_t at, const std::vector<int>& ends) const {
     const Action done = row[at];
     if (std::find(ends.begin(), ends.end(), done.block) == ends.end()) return;
-    if (done.stage == 0 && done.block == 0)
+    if (done.block == 0)
       for (size_t i = row.size() - 1; i > at; --i) {
         const Action& other = row[i];
-        const TiedStage* tied = tied_.find_here(other.stage);
+        const TiedStage* tied = tied_.find_here(other.stage, done.stage);
         if (tied == nullptr || other.micro != done.micro || !is_weight_gradient(other) ||
             (other.block != Action::kAll && other.block != tied->block))
           continue;

@@ -90,7 +90,7 @@ struct SimulatedRank {
   double busy = 0;           // time in F, I, W, B
   double idle = 0;           // makespan - busy
   double own_span_idle = 0;  // the same from its first to its last computation
-  int peak_in_flight = 0;    // inputs of chunks kept, from F to the last backward
+  int peak_in_flight = 0;    // inputs of chunks kept, from F to the last backward; not of lookups
   int versions = 1;          // of a stage's weights, at once
   size_t peak_bytes = 0;
   size_t sent_bytes = 0;

@@ -5,13 +5,14 @@
 namespace trifold {
 
 VocabEmbedding::VocabEmbedding(BlockBuilder& builder, const std::string& name, int64_t padded_vocab,
-                               int64_t positions, int64_t width, Init init, int64_t types, int parts)
+                               int64_t positions, int64_t width, Init init, int64_t types,
+                               const TokenParts& parts)
     : name_(name), region_(builder), width_(width), dy_(builder.slot()) {
   const std::string tokens = name + ".tokens.weight";
-  for (int part = 0; part < parts; ++part) {
-    const ParamId id = parts == 1
-                           ? builder.sharded(tokens, {padded_vocab, width}, 0, init, true)
-                           : builder.sharded_part(tokens, {padded_vocab, width}, part, parts, init, true);
+  for (const int part : parts.own) {
+    const ParamId id =
+        parts.parts == 1 ? builder.sharded(tokens, {padded_vocab, width}, 0, init, true)
+                         : builder.sharded_part(tokens, {padded_vocab, width}, part, parts.parts, init, true);
     tokens_.push_back({id, builder.params()[id].shard.local.offset[0]});
   }
   if (positions > 0)
@@ -22,25 +23,50 @@ VocabEmbedding::VocabEmbedding(BlockBuilder& builder, const std::string& name, i
         {builder.replicated(name + ".types.weight", {types, width}, init, true), &Batch::token_types});
 }
 
-Tensor VocabEmbedding::forward(Run& run, Tensor, Saved&) const {
-  const Tensor tokens = run.batch->tokens.flat();
-  const Region::Sum y = region_.take_sum(run, run.keep, tokens.elements(), width_);
-  for (const TokenRows& part : tokens_)
-    run.ops.embedding(run.stream, y.partial, run.weight(part.weight), tokens, part.first_id,
-                      &part != &tokens_.front());
-  run.show(name_, "token vectors", y.partial);
-  region_.add_up(run, y, run.stream);
-  run.scratch.release(y.mark);
-  for (const Table& table : tables_)
-    run.ops.embedding(run.stream, y.result, run.weight(table.weight),
-                      region_.own_rows((run.batch->*table.ids).flat()), 0, true);
-  run.show(name_, "output", y.result);
-  return y.result;
+std::vector<ParamId> VocabEmbedding::tokens() const {
+  std::vector<ParamId> ids;
+  for (const TokenRows& part : tokens_) ids.push_back(part.weight);
+  return ids;
 }
 
+void VocabEmbedding::look_up(Run& run, Tensor y) const {
+  for (const TokenRows& part : tokens_)
+    run.ops.embedding(run.stream, y, run.weight(part.weight), run.batch->tokens.flat(), part.first_id,
+                      &part != &tokens_.front());
+  run.show(name_, "token vectors", y);
+}
+
+// The sum so far may be the message in which it came, and the result stay in it: a message outlives the backward.
+Tensor VocabEmbedding::forward(Run& run, Tensor earlier, Saved&) const {
+  const bool adds = earlier.rank() > 0;
+  Tensor y = earlier;
+  if (adds && run.outgoing != nullptr) {
+    y = run.outgoing->take(run.dtype, earlier.shape);
+    if (tokens_.empty()) run.ops.copy(run.stream, y, earlier);
+  }
+  if (!tokens_.empty()) {
+    const Arena::Mark mark = run.scratch.mark();
+    const Region::Sum found =
+        region_.take_sum(run, adds ? run.scratch : run.output(), run.batch->tokens.elements(), width_);
+    look_up(run, found.partial);
+    region_.add_up(run, found, run.stream);
+    if (adds)
+      run.ops.add(run.stream, y, earlier, found.result);
+    else
+      y = found.result;
+    run.scratch.release(adds ? mark : found.mark);
+  }
+  for (const Table& table : tables_)
+    run.ops.embedding(run.stream, y, run.weight(table.weight),
+                      region_.own_rows((run.batch->*table.ids).flat()), 0, true);
+  run.show(name_, "output", y);
+  return y;
+}
+
+// The gradient of a sum is that of each term.
 Tensor VocabEmbedding::backward_input(Run&, Tensor dy, Saved& saved) const {
   saved[dy_] = dy;
-  return {};
+  return dy;
 }
 
 // This rank's tokens may be in any row, so it needs all rows of dy.

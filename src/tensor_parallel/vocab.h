@@ -13,19 +13,29 @@
 
 namespace trifold {
 
+// The parts, over the vocabulary, of a table of token vectors that a layer has.
+struct TokenParts {
+  std::vector<int> own = {0};
+  int parts = 1;  // of the whole table, of equal size
+};
+
 // y[r] = tokens[batch.tokens[r]] + positions[batch.positions[r]]. Parameters <name>.tokens.weight [V, C],
 // with V cut over the axis, and <name>.positions.weight [P, C], whole; with P = 0 there is no position term.
-// With `types` token types, types[batch.token_types[r]] of <name>.types.weight [types, C] is added too. The token vectors
-// can be in `parts` parts, each a parameter, whose second uses may be on different ranks (vocab_part.h).
+// With `types` token types, types[batch.token_types[r]] of <name>.types.weight [types, C] is added too.
+//
+// The token vectors can be in parts over the vocabulary, each a parameter, of which a layer has some or none: tokens of
+// other parts count as zero. Several such layers, one after the other, each on the rank that computes with the same rows
+// in its part of the head (vocab_part.h), make one embedding: each adds what it has found to the sum so far, in place.
 class VocabEmbedding final : public Layer {
  public:
   VocabEmbedding(BlockBuilder& builder, const std::string& name, int64_t padded_vocab, int64_t positions,
-                 int64_t width, Init init, int64_t types = 0, int parts = 1);
-  Tensor forward(Run& run, Tensor no_input, Saved& saved) const override;   // {} -> [Ro, C]
-  Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [Ro, C] -> {}
+                 int64_t width, Init init, int64_t types = 0, const TokenParts& parts = {});
+  // {}, or the sum of earlier layers [Ro, C] -> [Ro, C]
+  Tensor forward(Run& run, Tensor earlier, Saved& saved) const override;
+  Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [Ro, C] -> itself
   void backward_weight(Run& run, Saved& saved) const override;
-  // The first part, if there are several; the others have the next ids.
-  ParamId tokens() const { return tokens_.front().weight; }
+  // The parts that it has, in the order of TokenParts::own.
+  std::vector<ParamId> tokens() const;
 
  private:
   struct TokenRows {
@@ -37,6 +47,8 @@ class VocabEmbedding final : public Layer {
     ParamId weight;
     Tensor Batch::*ids;
   };
+
+  void look_up(Run& run, Tensor y) const;
 
   std::string name_;
   Region region_;

@@ -24,7 +24,7 @@ MeshConfig with_agreed_threads(MeshConfig mesh, Communicator& world, int threads
 }  // namespace
 
 Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig& model, DType dtype,
-                 uint64_t seed, std::vector<int> rank_of_stage, const ZeroConfig& zero,
+                 uint64_t seed, StagePlaces places, const ZeroConfig& zero,
                  const std::vector<int>& weight_versions, const PrecisionConfig& precision)
     : world_(world),
       mesh_(world, mesh_sizes(mesh)),
@@ -36,7 +36,7 @@ Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig&
       comm_(comm_mode(world), comm_pool_, ops_.device, QueueUse::Communicating),
       dtype_(dtype),
       cut_(model, with_agreed_threads(mesh, world, ops_.device == nullptr ? pool_.size() : 1), mesh_, seed,
-           std::move(rank_of_stage)),
+           std::move(places)),
       layout_(cut_, mesh_.sizes(), mesh_.coords(), zero,
               zero_sharing(zero, mesh_.sizes(), world.world_nodes())),
       place_(layout_.place()) {
@@ -87,7 +87,7 @@ void Replica::connect_ties() {
   const int first = place_.rank_of_stage.front();
   std::set<int> others;
   for (const TiedStage& tied : cut_.tied_stages())
-    others.insert(place_.rank_of_stage[static_cast<size_t>(tied.stage)]);
+    if (tied.of == 0) others.insert(place_.rank_of_stage[static_cast<size_t>(tied.stage)]);
   others.erase(first);
   for (const int other : others) {
     const bool meets = axis.rank() == first || axis.rank() == other;

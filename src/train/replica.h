@@ -19,13 +19,12 @@ namespace trifold {
 class Replica {
  public:
   // Collective over `world`, which must outlive the replica. `model` and `mesh` must be resolved. Weights are zero
-  // until they are loaded or an optimizer initialises them. `seed` keys dropout. `rank_of_stage` gives the pipeline
-  // rank of each stage; empty: one stage on each pipeline rank. BadInput if the model has fewer blocks than there are
-  // stages. `weight_versions` of each pipeline rank as in ParamStore; empty: one each. `precision` selects the kind of
-  // products on a device; the type of weights is `dtype`.
+  // until they are loaded or an optimizer initialises them. `seed` keys dropout. `places` are those of the stages.
+  // BadInput if the model has fewer blocks than there are stages. `weight_versions` of each pipeline rank as in ParamStore;
+  // empty: one each. `precision` selects the kind of products on a device; the type of weights is `dtype`.
   Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig& model, DType dtype, uint64_t seed,
-          std::vector<int> rank_of_stage = {}, const ZeroConfig& zero = {},
-          const std::vector<int>& weight_versions = {}, const PrecisionConfig& precision = {});
+          StagePlaces places = {}, const ZeroConfig& zero = {}, const std::vector<int>& weight_versions = {},
+          const PrecisionConfig& precision = {});
 
   Communicator& world() { return world_; }
   const Mesh& mesh() const { return mesh_; }

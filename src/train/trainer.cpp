@@ -50,8 +50,8 @@ Trainer::Trainer(Communicator& world, const PretrainConfig& config, const DataSo
                  const DataSource* valid)
     : config_(config),
       order_(agreed_order(world, config, batches_of_plan(config, 0))),
-      replica_(world, config.mesh, config.model, compute_type(config.precision), config.seed,
-               order_.rank_of_stage, config.zero, versions_of_ranks(order_), config.precision),
+      replica_(world, config.mesh, config.model, compute_type(config.precision), config.seed, order_.places(),
+               config.zero, versions_of_ranks(order_), config.precision),
       plan_(make_plan()),
       grads_(replica_.layout().flat(),
              replica_.layout().gradients(row(), reduction_of(config, reduces_each(config))),

@@ -220,8 +220,22 @@ std::vector<GradientCase> cases_without_experts() {
        [](B& b) { return std::make_unique<VocabEmbedding>(b, "e", 16, kPositions, kWidth, kNormal); }, none,
        rows},
       {"VocabEmbedding",
-       [](B& b) { return std::make_unique<VocabEmbedding>(b, "e", 16, kPositions, kWidth, kNormal, 0, 4); },
+       [](B& b) {
+         return std::make_unique<VocabEmbedding>(b, "e", 16, kPositions, kWidth, kNormal, 0,
+                                                 TokenParts{{0, 1, 2, 3}, 4});
+       },
        none, rows},
+      {"VocabEmbedding",  // adds the tokens of two parts, or positions alone, to what others found
+       [](B& b) {
+         return std::make_unique<VocabEmbedding>(b, "e", 16, 0, kWidth, kNormal, 0, TokenParts{{1, 3}, 4});
+       },
+       rows, rows},
+      {"VocabEmbedding",
+       [](B& b) {
+         return std::make_unique<VocabEmbedding>(b, "e", 16, kPositions, kWidth, kNormal, 0,
+                                                 TokenParts{{}, 4});
+       },
+       rows, rows},
       {"VocabCrossEntropy",
        [](B& b) { return std::make_unique<VocabCrossEntropy>(b, "head", lone_table(b), kVocab); }, rows,
        none},

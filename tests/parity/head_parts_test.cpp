@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 
+#include "schedule/passes.h"
 #include "support/compare.h"
 #include "support/planned_memory.h"
 #include "support/training.h"
@@ -111,7 +113,8 @@ TEST_F(HeadParts, HoldWhatAPlanSays) {
     }
 }
 
-// Parts on the first stage's rank and on others, some with stages of parts alone, each stage of ZeRO, in one bit pattern.
+// Parts on the first stage's rank and on others, some with stages of parts alone, each stage of ZeRO, in one bit pattern:
+// also with one micro-batch, whose two gradients of a weight share their memory.
 TEST_F(HeadParts, ShareTheTokenEmbeddingOnEveryCut) {
   for (const bool f64 : {true, false}) {
     PretrainConfig run = head_run(8, true);
@@ -122,6 +125,7 @@ TEST_F(HeadParts, ShareTheTokenEmbeddingOnEveryCut) {
                                {8, 1, 1, 4, "interleaved", 2},
                                {8, 1, 1, 2, "zb-v", 2},
                                {8, 1, 1, 4, "auto", 2},
+                               {8, 1, 1, 4, "gpipe"},
                                {8, 1, 1, 8, "1f1b"}};
     for (const HeadMesh& mesh : meshes) {
       SCOPED_TRACE(fmt::format("pp {} {}", mesh.pp, mesh.schedule));
@@ -129,6 +133,9 @@ TEST_F(HeadParts, ShareTheTokenEmbeddingOnEveryCut) {
       EXPECT_EQ(cut.losses, flat.losses);
       EXPECT_EQ(cut.grad_norms, flat.grad_norms);
     }
+    PretrainConfig single = run;
+    single.batch.global_batch_size = 1;
+    EXPECT_EQ(train(HeadMesh{8, 1, 1, 4, "zb-h1"}.of(single)).grad_norms, train(single).grad_norms);
     const Curve two = train(HeadMesh{8, 2, 1, 2, "zb-h1"}.of(run));
     for (int zero = 1; zero <= 3; ++zero) {
       PretrainConfig sharded = HeadMesh{8, 2, 1, 2, "zb-h1", 1, zero}.of(run);
@@ -143,7 +150,26 @@ TEST_F(HeadParts, ShareTheTokenEmbeddingOnEveryCut) {
   }
 }
 
-// GPT-2 124M with a head of its own over 4 stages, 8 micro-batches.
+// A plan as it is written runs with the same bits, lookups included.
+TEST_F(HeadParts, RunAPlanFromAFile) {
+  const PretrainConfig run = HeadMesh{8, 1, 1, 4, "zb-h1"}.of(head_run(8, true));
+  const PlanReport report = plan_of(run);
+  ASSERT_GT(report.stages.size(), 4U);
+  std::filesystem::create_directories(folder_);
+  const std::string file = folder_ + "/plan.csv";
+  std::ofstream(file) << to_string(report.plan);
+  const PretrainConfig same = scheduled(run, file);
+  EXPECT_EQ(to_string(plan_of(same).plan), to_string(report.plan));
+  EXPECT_EQ(train(same).grad_norms, train(run).grad_norms);
+  // Computation alone gets its lookups; a plan with messages for the stages of layers alone keeps its REDUCE_TIED.
+  std::ofstream(file) << to_string(report.computation);
+  EXPECT_EQ(to_string(plan_of(same).plan), to_string(report.plan));
+  std::ofstream(file) << to_string(add_communication(report.computation));
+  EXPECT_EQ(plan_of(same).stages.size(), 4U);
+  EXPECT_EQ(train(same).grad_norms, train(run).grad_norms);
+}
+
+// GPT-2 124M over 4 stages, 8 micro-batches, with a head of its own and with that of the token embedding.
 TEST_F(HeadParts, BalanceAPipeline) {
   PretrainConfig config = head_run(1);
   config.precision = {};
@@ -162,6 +188,16 @@ TEST_F(HeadParts, BalanceAPipeline) {
   const double cut = plan_of(config).simulation.bubble;
   EXPECT_GT(whole, 0.3);
   EXPECT_LT(cut, 0.2);
+  config.model.untie_embeddings_and_output_weights = false;
+  const PlanReport tied = plan_of(config);
+  EXPECT_LT(tied.simulation.bubble, 0.2);
+  // No rank has a second copy of a token's row: the first stage has as many weights as its layers and the positions.
+  size_t most = 0, all = 0;
+  for (const MemoryReport& rank : tied.memory) {
+    most = std::max(most, rank.parameters);
+    all += rank.parameters;
+  }
+  EXPECT_LT(static_cast<double>(most), 1.15 * static_cast<double>(all) / 4);
 }
 
 }  // namespace

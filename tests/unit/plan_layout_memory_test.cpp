@@ -72,9 +72,9 @@ size_t exact_bytes(const PlanConfig& config) {
 
 StageCounts counts_of(const PretrainConfig& run) {
   const CutModel model(run.model, run.mesh, Mesh(mesh_sizes(run.mesh), {}), run.seed,
-                       step_order(run).rank_of_stage);
-  return {layers_of(model.model, model.stages), plain_layers_of(model.model, model.stages),
-          heads_of(model.model, model.stages)};
+                       step_order(run).places());
+  return {layers_of(model.model, model.others()), plain_layers_of(model.model, model.others()),
+          heads_of(model.model, model.others())};
 }
 
 constexpr auto kNone = RecomputeGranularity::None;

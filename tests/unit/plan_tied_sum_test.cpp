@@ -1,4 +1,5 @@
-// The forecast of the sum of the gradients of both uses of the token embedding, with the output layer in parts.
+// How a plan counts the weights that the token embedding shares with the output layer: a sum of gradients between ranks if
+// the layer is one block; otherwise lookups on the ranks of its parts.
 #include <gtest/gtest.h>
 
 #include "plan/report.h"
@@ -7,27 +8,53 @@
 namespace trifold::test {
 namespace {
 
-// Seconds of the REDUCE_TIED of two ranks whose four stages are cut like this; 0 if there is none.
-double tied_sum_of(const char* layout) {
+// Two ranks with two stages each, by default in a V, with the last stage on the first rank.
+PlanReport plan_of(const char* layout, int parts, Schedule schedule = Schedule::ZbV) {
   PretrainConfig run = gpt_of({4, 64, 4, 32, 1024}, 2);
   run.mesh.pipeline_model_parallel_size = 2;
-  run.mesh.pipeline_vocab_parts = 4;
+  run.mesh.pipeline_vocab_parts = parts;
   run.mesh.cut.pipeline_model_parallel_layout = layout;
-  run.pipeline.schedule = Schedule::ZbV;
+  run.pipeline.schedule = schedule;
   run.pipeline.num_virtual_stages_per_pipeline_rank = 2;
   run.batch.micro_batch_size = 1;
   run.batch.global_batch_size = 4;
-  for (const TimelineEntry& entry : make_plan_report(plan_config(run)).simulation.timeline)
-    if (entry.action.kind == ActionKind::ReduceTied) return entry.end - entry.begin;
-  return 0;
+  return make_plan_report(plan_config(run));
 }
 
-// In a V, the first rank also has the last stage. It sends nothing for the parts of the head that are there.
-TEST(TiedSum, CountsThePartsOnOtherRanks) {
-  const double one = tied_sum_of("Ett|t|tL|LLL");
-  EXPECT_GT(one, 0);
-  EXPECT_DOUBLE_EQ(tied_sum_of("Ett|t|tLL|LL"), 2 * one);
-  EXPECT_DOUBLE_EQ(tied_sum_of("Ett|t|tLLL|L"), 3 * one);
+double seconds_of(const PlanReport& report, ActionKind kind, int stage) {
+  double seconds = 0;
+  for (const TimelineEntry& entry : report.simulation.timeline)
+    if (entry.action.kind == kind && entry.action.stage == stage) seconds += entry.end - entry.begin;
+  return seconds;
+}
+
+TEST(SharedTokens, AreSummedForAHeadOnAnotherRank) {
+  const auto seconds = [](Schedule schedule) {
+    return seconds_of(plan_of("Ett|t|t|L", 1, schedule), ActionKind::ReduceTied, 0);
+  };
+  EXPECT_GT(seconds(Schedule::Interleaved), 0);
+  EXPECT_EQ(seconds(Schedule::ZbV), 0);
+}
+
+// Messages of lookups instead, of the ranks but the first one that have parts. Each part is on one rank alone.
+TEST(SharedTokens, AreLookedUpAtThePartsOfTheHead) {
+  const PlanReport both = plan_of("Ett|t|tL|LLL", 4), first = plan_of("Ett|t|t|LLLL", 4);
+  ASSERT_EQ(both.stages.size(), 5U);
+  EXPECT_EQ(both.stages_per_rank, 2);
+  EXPECT_EQ(both.stages[0].rank, 1);
+  EXPECT_EQ(both.stages[0].lookups, 1);
+  EXPECT_EQ(seconds_of(both, ActionKind::ReduceTied, 1), 0);
+  EXPECT_GT(seconds_of(both, ActionKind::SendF, 0), 0);
+  EXPECT_EQ(first.stages.size(), 4U);
+
+  const auto elements = [](const PlanReport& report) {
+    int64_t count = 0;
+    for (const StageReport& stage : report.stages) count += stage.parameters;
+    return count;
+  };
+  EXPECT_EQ(elements(both), both.parameters);
+  EXPECT_EQ(elements(first), first.parameters);
+  EXPECT_EQ(both.stages[0].parameters, 1024 / 4 * 64);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "schedule/batches.h"
 #include "schedule/check.h"
+#include "schedule/placement.h"
 #include "schedule/schedules.h"
 #include "unit/schedule_testing.h"
 
@@ -72,6 +73,57 @@ TEST(Passes, TiedStagesMeetOnceOnEachRank) {
   const PlanShape with_another{
       .stages = 5, .micros = 1, .blocks = blocks, .tied = {{2, 0}}, .bucket_ends = ends};
   EXPECT_THROW(check_plan(add_communication(plan), with_another), Error);
+}
+
+// Ranks 1 and 2 have parts of the table. Lookups come early, their gradients after all that others wait for; the last
+// backward of the stage that follows is split, because others wait for its first half.
+TEST(Passes, LookupsAreStagesBeforeTheOthers) {
+  PlanShape shape{
+      .stages = 5, .micros = 1, .blocks = {1, 1, 2, 1, 1}, .tied = {{3, 0, 0}, {4, 0, 1}}, .lookups = {1, 2}};
+  shape.bucket_ends.assign(5, {0});
+  const Plan plan = add_lookups(parse_plan("0F0,0B0\n1F0,1I0,1W0\n2F0,2I0,2W0"), shape);
+  EXPECT_EQ(to_string(plan), "2F0,2I0,2W0\n0F0,3F0,3I0,3W0,0B0\n1F0,4F0,4I0,4W0,1B0\n");
+  const Plan whole =
+      add_communication(add_reduce(plan, shape.blocks, shape.bucket_ends, shape.tied), Pairs::Apart, 2);
+  EXPECT_NO_THROW(check_plan(whole, shape));
+  EXPECT_EQ(to_string(whole),
+            "2RECV_F0,2F0,2SEND_F0,2RECV_B0,2I0,2SEND_B0,2W0@1,2W0@0,2REDUCE_GRAD@0,2STEP\n"
+            "0F0,0SEND_F0,3RECV_F0,3F0,3SEND_F0,3RECV_B0,3I0,3SEND_B0,3W0@0,3REDUCE_GRAD@0,0RECV_B0,0B0@0,"
+            "0REDUCE_GRAD@0,0STEP,3STEP\n"
+            "1RECV_F0,1F0,1SEND_F0,4RECV_F0,4F0,4I0,4SEND_B0,4W0@0,4REDUCE_GRAD@0,1RECV_B0,1B0@0,1SEND_B0,"
+            "1REDUCE_GRAD@0,1STEP,4STEP\n");
+  // The sum of both uses' gradients waits for both.
+  shape.tied = {{3, 0, 1}, {4, 0, 1}};
+  EXPECT_THROW(add_reduce(plan, shape.blocks, shape.bucket_ends, shape.tied), Error);
+}
+
+// Every schedule, also where the backward of a lookup could come before the weight gradients of its rank.
+TEST(Passes, LookupsRunWithEverySchedule) {
+  for (const std::string_view name : schedule_names()) {
+    const Schedule schedule = *find_schedule(name);
+    if (is_async(schedule) || schedule == Schedule::Auto) continue;
+    for (const int chunks : {1, 2})
+      for (const int micros : {1, 4, 12}) {
+        if (!schedule_problem(schedule, 4, chunks, micros).empty()) continue;
+        const Plan compute = make_schedule(schedule, 4, chunks, micros);
+        for (const std::vector<int>& lookups : {std::vector<int>{3}, {2, 3}, {1, 3, 2}}) {
+          const int count = static_cast<int>(lookups.size());
+          PlanShape shape{.stages = 4 * chunks + count, .micros = micros, .lookups = lookups};
+          const auto stages = static_cast<size_t>(shape.stages);
+          shape.blocks.assign(stages, 1);
+          shape.bucket_ends.assign(stages, {0});
+          const std::vector<int> rank_of = stage_ranks(compute);
+          for (int stage = 1; stage < 4 * chunks; ++stage)
+            for (int lookup = 0; lookup < count; ++lookup)
+              if (rank_of[static_cast<size_t>(stage)] == lookups[static_cast<size_t>(lookup)])
+                shape.tied.push_back({stage + count, 0, lookup});
+          const Plan plan = add_communication(
+              add_reduce(add_lookups(compute, shape), shape.blocks, shape.bucket_ends, shape.tied),
+              Pairs::Apart, count);
+          EXPECT_NO_THROW(check_plan(plan, shape)) << name << " chunks " << chunks << " micros " << micros;
+        }
+      }
+  }
 }
 
 TEST(Passes, AsynchronousStepsGetTheirReductions) {

@@ -50,7 +50,7 @@ double Workload::head_of(int stage) const {
 }
 
 double Workload::embedding_weights() const {
-  return vocabulary * hidden / tensor + (positions ? sequence * hidden : 0);
+  return (tokens_at_head ? 0 : vocabulary * hidden / tensor) + (positions ? sequence * hidden : 0);
 }
 
 double Workload::head_weights() const { return vocabulary * hidden / tensor; }
@@ -128,6 +128,8 @@ Workload make_workload(const PretrainConfig& run, double padded_vocabulary, doub
   const double unit = work.micro_batch * work.data;
   work.micros = static_cast<double>(run.batch.global_batch_size.value_or(static_cast<int64_t>(unit))) / unit;
   work.schedule = chosen_schedule(run.pipeline).value_or(Schedule::OneFOneB);
+  work.tokens_at_head =
+      work.tied && mesh.pipeline_vocab_parts > 1 && work.pipeline > 1 && !is_async(work.schedule);
   work.takes_turns = mesh.overlap_moe_expert_parallel_comm && work.schedule == Schedule::DualPipeV;
   work.chunks = stages_per_rank(run.pipeline, model.num_layers, work.pipeline).value_or(1);
   work.zero_stage = run.zero.zero_stage;

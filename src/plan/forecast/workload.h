@@ -45,9 +45,10 @@ struct Workload {
   bool hidden_dropout = false;
   bool attention_dropout = false;
   double sequence = 0;
-  double vocabulary = 0;  // padded
-  bool tied = true;       // the head multiplies with the token embedding
-  bool positions = true;  // learned positions
+  double vocabulary = 0;        // padded
+  bool tied = true;             // the head multiplies with the token embedding
+  bool tokens_at_head = false;  // which is on the ranks with parts of the head alone
+  bool positions = true;        // learned positions
 
   // The mesh. `context` ranks shard the rows of a sample.
   double tensor = 1;

@@ -59,7 +59,7 @@ class Rows {
         items_[s * micros_ + m].input = items_[s * micros_ + m].weight = stages_[s].blocks - 1;
     }
     for (const TiedStage& tied : shape.tied)
-      (same_rank(0, tied.stage) ? tied_here_ : tied_elsewhere_).push_back(tied);
+      (same_rank(tied.of, tied.stage) ? tied_here_ : tied_elsewhere_).push_back(tied);
   }
 
   void check_all() {
@@ -282,10 +282,10 @@ class Rows {
     if (!shape_.bucket_ends.empty()) check_bucket(action);
     if (reduces_one_micro(shape_, action)) return reduce_one_micro(action, block);
     require(complete(stage, block), "comes before the last gradient of its block");
-    const bool of_tied = action.stage == 0 && block == 0;
-    require(tied_elsewhere_.empty() || !of_tied || stage.tied, "comes before the REDUCE_TIED of its stage");
+    require(tied_elsewhere_.empty() || action.stage != 0 || block != 0 || stage.tied,
+            "comes before the REDUCE_TIED of its stage");
     for (const TiedStage& tied : tied_here_)
-      require(!of_tied || complete(stages_[static_cast<size_t>(tied.stage)], 0),
+      require(action.stage != tied.of || block != 0 || complete(stages_[static_cast<size_t>(tied.stage)], 0),
               "comes before the last gradient of stage {}, which shares a weight with it", tied.stage);
     const auto begin = stage.reduced.begin() + block;
     const auto end = action.block == Action::kAll ? stage.reduced.end() : begin + 1;
@@ -298,7 +298,7 @@ class Rows {
   void reduce_one_micro(const Action& action, int block) {
     require(item(action).weight < block, "comes before the gradient of its block for its micro-batch");
     for (const TiedStage& tied : tied_here_)
-      require(action.stage != 0 || block != 0 || item_of(tied.stage, action.micro).weight < tied.block,
+      require(action.stage != tied.of || block != 0 || item_of(tied.stage, action.micro).weight < tied.block,
               "comes before the gradient of stage {} for its micro-batch, which shares a weight with it",
               tied.stage);
     require(parts_.insert({action.stage, block, action.micro}).second,
@@ -384,9 +384,10 @@ class Rows {
   std::vector<Item> items_;                    // [stage, micro]
   std::set<std::tuple<int, int, int>> parts_;  // stage, block, micro: reductions of one micro-batch
   OffloadCheck offloads_;
-  std::vector<TiedStage> tied_here_, tied_elsewhere_;  // on the rank of the first stage, and on others
-  bool gathers_ = false;                               // the plan has UNSHARDs
-  PlanPosition at_;                                    // the current action
+  // On the rank of the stage with which they share a weight, and on others.
+  std::vector<TiedStage> tied_here_, tied_elsewhere_;
+  bool gathers_ = false;  // the plan has UNSHARDs
+  PlanPosition at_;       // the current action
 };
 
 }  // namespace
