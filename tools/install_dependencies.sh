@@ -36,6 +36,7 @@ tests    libbenchmark-dev              the benchmarks
 tests    clang                         the second compiler
 tests    clang-format                  formats the source
 tests    clang-tidy                    checks names and common mistakes
+tests    lld                           links programs with sanitizers in a quarter of the time
 tests    libclang-rt-dev               sanitizers of the second compiler; each release has its own name for it
 tests    python3-numpy                 reads checkpoints as a reader of their description would
 tests    python3-h5py                  reads them as other tools do
