@@ -17,7 +17,7 @@ constexpr double kGradientTolerance = 1e-6;
 // Of the elements of a tensor, one in so many is varied; fewer than a row has, and no divisor of its length. What
 // several ranks may do wrong, a sum that is missing or made twice, is seen in most elements; a single rank's are all
 // varied.
-constexpr size_t every(int ranks) { return kSanitized ? 7 : ranks > 1 ? 5 : 1; }
+constexpr size_t every(int ranks) { return kSanitized ? 31 : ranks > 1 ? 5 : 1; }
 constexpr int64_t kSamples = 2;
 constexpr int64_t kPositions = 5;
 constexpr int64_t kRows = kSamples * kPositions;

@@ -187,6 +187,7 @@ TEST(LayoutSearch, ListsEachMeshOnce) {
 
 TEST(LayoutSearch, KeepsToTheMemoryLimit) {
   PlanConfig config = search_of_8();
+  config.search_over = {SearchAxis::Tensor, SearchAxis::Pipeline, SearchAxis::MicroBatch};
   const LayoutSearch wide = search_layouts(resolve(config));
   const double needed = static_cast<double>(wide.best.front().bytes) / kBytesOfGib;
   config.run.mesh.memory_limit = 0.7 * needed;
@@ -288,6 +289,7 @@ TEST(LayoutSearch, CutsLongSamples) {
 
 TEST(AutoLayout, TakesTheBestOfTheSearch) {
   PlanConfig plan = search_of_8();
+  plan.run.mesh.ranks = 2;
   PretrainConfig run = plan.run;
   run.auto_layout = "h100";
   run.batch.train_iters = 10;
