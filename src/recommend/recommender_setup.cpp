@@ -59,6 +59,15 @@ void check_labels_of(const RecommendConfig& config, const ClickSchema& schema) {
                 option);
 }
 
+// BadInput if the bottom MLP that the dense features need does not end in the width of the tables' vectors.
+void check_bottom(const DlrmConfig& model, const ClickSchema& schema) {
+  if (schema.dense > 0 && model.bottom_mlp.numbers().back() != model.embedding_dim)
+    bad_input(
+        "--bottom-mlp {} does not end with --embedding-dim {}, so its vector cannot interact with those of the "
+        "tables: end it with that number",
+        model.bottom_mlp.text(), model.embedding_dim);
+}
+
 // BadInput for options of keys where the data have none.
 void check_keys(const RecommendConfig& config, const ClickSchema& schema) {
   const DlrmConfig& model = config.model;
@@ -206,6 +215,7 @@ RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSch
   const ClickTrainingConfig& training = config.training;
   check_labels_of(config, schema);
   check_keys(config, schema);
+  check_bottom(config.model, schema);
   RecommenderSetup setup;
   setup.model = model_shape(config.model, schema);
   const bool is_fm = setup.model.interaction == InteractionKind::Fm;

@@ -62,6 +62,8 @@ class BatchNorm(ProgramTest):
     def test_mistakes(self):
         _, err = self.run_clicks("--synthetic-labels", 2, "--train-iters", 1, status=2)
         self.assertIn("--batch-norm is for models of one label; the samples have 2", err)
+        _, err = self.trifold("recommend", *clicks("--global-batch-size", 1), "--batch-norm", "--train-iters", 1, status=2)
+        self.assertIn("--batch-norm normalises over the samples of a step, and --global-batch-size 1 has one: give 2 or more", err)
 
 
 if __name__ == "__main__":

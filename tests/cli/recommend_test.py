@@ -227,6 +227,18 @@ class Recommend(ProgramTest):
             _, err = self.recommend(*arguments, status=2)
             self.assertIn(message, err)
 
+    def test_the_bottom_mlp_is_that_of_the_data(self):
+        """Data without dense features have none, whatever the default; others report one that does not fit."""
+        (self.folder / "day.csv").write_text("y,age,user,item\n" + "".join(f"{i % 2},{i},u{i % 5},i{i % 7}\n" for i in range(40)))
+        line = ("--embedding-dim", 4, "--top-mlp", "8-1", "--global-batch-size", 20, "--threads-per-rank", 1, "--train-iters", 1)
+        for name, dense in (("without", ()), ("with", ("--dense", "age"))):
+            self.trifold("preprocess", "--input", "day.csv", "--output", name, "--label", "y", "--sparse", "user,item", *dense)
+        self.trifold("recommend", "--train-data", "without", *line, "--save", "run")
+        self.trifold("score", "--load", "run", "--data", "without", "--output", "-")
+        for bottom, words in (((), "--bottom-mlp 512-256-64-16 does"), (("--bottom-mlp", "8-5"), "--bottom-mlp 8-5 does")):
+            _, err = self.trifold("recommend", "--train-data", "with", *line, *bottom, status=2)
+            self.assertIn(words + " not end with --embedding-dim 4", err)
+
     def test_options_of_synthetic_clicks_beside_a_file(self):
         text = ["--train-data", "day_0"]
         for option in (["--synthetic-samples", 7000], ["--synthetic-zipf", 2], ["--synthetic-missing", 0.5], ["--synthetic-constant"]):

@@ -24,6 +24,13 @@ void check_table_storage(const EmbeddingPlacementConfig& placement, const MeshCo
 
 namespace {
 
+// Whether the widths of a bottom MLP can be checked before the data are opened. Data without dense features have no
+// bottom MLP, and then the default must not disagree with --embedding-dim: recommender_setup checks the other data.
+bool has_bottom(const DlrmConfig& model, const ClickDataConfig& data) {
+  if (data.dense_features) return *data.dense_features > 0;
+  return data.train_data == "synthetic" || model.bottom_mlp.numbers() != DlrmConfig().bottom_mlp.numbers();
+}
+
 void check_widths(Problems& problems, const DlrmConfig& model, bool has_dense) {
   if (has_dense && model.bottom_mlp.numbers().back() != model.embedding_dim)
     problems.about("bottom-mlp", "embedding-dim")
@@ -139,6 +146,10 @@ void check_unused(Problems& problems, const RecommendConfig& config) {
                name_of(training.embedding_optimizer))
         .right("leave it out");
   check_ftrl(problems, config);
+  if (model.batch_norm && training.global_batch_size == 1)
+    problems.about("batch-norm", "global-batch-size")
+        .wrong("--batch-norm normalises over the samples of a step, and --global-batch-size 1 has one")
+        .right("give 2 or more, or leave it out");
 }
 
 void check_length(Problems& problems, const ClickTrainingConfig& training) {
@@ -149,7 +160,7 @@ void check_length(Problems& problems, const ClickTrainingConfig& training) {
 }
 
 void check_recommender(Problems& problems, const RecommendConfig& config) {
-  check_widths(problems, config.model, config.data.dense_features.value_or(1) > 0);
+  check_widths(problems, config.model, has_bottom(config.model, config.data));
   check_unused(problems, config);
   check_precision(config.precision, problems);
   if (config.placement.bf16_exchange && config.precision.f64)
