@@ -1,6 +1,10 @@
 #include "recommend/grown_start.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "clicks/compare_clicks.h"
 #include "core/error.h"
@@ -19,6 +23,18 @@ std::vector<size_t> grown_tables(const ClickSchema& stored, const ClickSchema& s
   return grown;
 }
 
+// What makes clicks like those that the model was trained on: tables of keys keep their rows, and others may grow.
+std::string advice(const ClickSchema& stored, const ClickSchema& schema) {
+  if (!stored.keyed())
+    return "Preprocess the data with --dictionaries-of the folder that it was trained on, and --grow-dictionaries";
+  std::vector<int64_t> rows, now;
+  for (const ClickTable& table : stored.tables) rows.push_back(table.rows);
+  for (const ClickTable& table : schema.tables) now.push_back(table.rows);
+  if (schema.keyed() && now.size() == rows.size() && now != rows)
+    return fmt::format("Tables of keys keep their rows: give --table-rows {}", fmt::join(rows, "-"));
+  return "Preprocess the data with --ids keys, and the columns and --hash-seed of those that it was trained on";
+}
+
 // BadInput unless a model of the checkpoint can continue with the clicks.
 void check_growth(const CheckpointReader& reader, const std::string& data, const ClickSchema& schema) {
   const std::string name = reader.directory().string();
@@ -26,7 +42,7 @@ void check_growth(const CheckpointReader& reader, const std::string& data, const
   if (stored.tables.empty()) return;  // a different model: reported with its other fields
   ClickSchema grown = stored;
   std::vector<std::string> shrunk;
-  for (size_t t = 0; t < std::min(stored.tables.size(), schema.tables.size()); ++t) {
+  for (size_t t = 0; !stored.keyed() && t < std::min(stored.tables.size(), schema.tables.size()); ++t) {
     const ClickTable& table = stored.tables[t];
     if (const int64_t rows = schema.tables[t].rows; rows < table.rows)
       shrunk.push_back(
@@ -41,10 +57,8 @@ void check_growth(const CheckpointReader& reader, const std::string& data, const
   for (ClickTable& table : grown.tables) table.grown_from.clear();
   const std::vector<std::string> differences = click_differences({name, grown}, {data, schema});
   if (!differences.empty())
-    bad_input(
-        "{} was trained on clicks other than {}:\n  {}\nPreprocess the data with --dictionaries-of the folder "
-        "that it was trained on, and --grow-dictionaries",
-        name, data, fmt::join(differences, "\n  "));
+    bad_input("{} was trained on clicks other than {}:\n  {}\n{}", name, data, fmt::join(differences, "\n  "),
+              advice(stored, schema));
 }
 
 }  // namespace

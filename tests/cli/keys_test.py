@@ -276,7 +276,9 @@ class Keys(ProgramTest):
                 ("one", ("--valid-data", "plain"), "but --table-rows is 30"),
                 ("one", ("--valid-data", "seeded"), "table user: ids: keys of texts with seed 3"),
                 ("one", ("--load", "run", "--save", "run", "--table-rows", 50), "50"),
-                ("two", ("--load", "run", "--finetune", "--table-rows", 50), "50"),
+                ("two", ("--load", "run", "--finetune", "--table-rows", 50), "Tables of keys keep their rows: give --table-rows 30-22-40"),
+                ("two", ("--load", "run", "--finetune", "--table-rows", 20), "Tables of keys keep their rows: give --table-rows 30-22-40"),
+                ("plain", ("--load", "run", "--finetune", "--table-rows", "data"), "Preprocess the data with --ids keys, and the columns"),
                 ("one", ("--load", "run", "--key-admission", 2, "--train-epochs", 2), "key_admission: in the checkpoint 1, requested 2"),
                 ("seeded", ("--load", "run", "--finetune"), "seed 3")):
             _, stderr = self.recommend(data, *options, status=2)
