@@ -9,6 +9,7 @@
 #include "config/fields/model_family.h"
 #include "convert/export_onnx.h"
 #include "convert/export_tensors.h"
+#include "core/error.h"
 #include "files/output_files.h"
 #include "launch/commands.h"
 #include "launch/progress.h"
@@ -63,6 +64,10 @@ int run(const ConvertConfig& config) {
   if (config.changed_since || config.names != WeightNames::Trifold)
     bad_input("--{}: {} is not a checkpoint of a recommender: leave it out",
               config.changed_since ? "changed-since" : "names", config.load);
+  for (const char* ending : {".onnx", ".safetensors"})
+    if (config.save.ends_with(ending))
+      bad_input("--save {}: only a recommender becomes a file, and {} is a language model: name a folder",
+                config.save, config.load);
   check_writable_folder("--save", config.save);
   if (checkpoint) {
     CheckpointReader& from = *checkpoint;

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <filesystem>
 #include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "clicks/click_source.h"
@@ -164,7 +166,13 @@ std::unique_ptr<PredictionBytes> prediction_bytes(const ScoreJob& job) {
 
 ScoreJob prepare(const ScoreConfig& config) {
   ScoreJob job{config, {}, {}};
-  if (config.output != "-") check_writable_file("--output", config.output);
+  if (config.output != "-") {
+    check_writable_file("--output", config.output);
+    std::error_code absent;
+    if (std::filesystem::equivalent(config.output, config.run.data, absent))
+      bad_input("--output {} is the file of the samples, which it would replace: name another",
+                config.output);
+  }
   job.recommender = open_recommender(config.run);
   if (*config.output_format == ScoreFormat::Parquet)
     parquet_library(fmt::format("--output {}", config.output));

@@ -53,6 +53,7 @@ class Convert(ProgramTest):
                 (["--load", "run", "--save", "model"], "already exists and is not empty"),
                 (["--load", "nowhere", "--save", "x"], "nowhere does not exist"),
                 (["--load", "run", "--save", "run"], "--save run is the folder of --load"),
+                (["--load", "run", "--save", "run.onnx"], "--save run.onnx: only a recommender becomes a file, and run is a language model: name a folder"),
                 (["--load", "run"], "--save needs a value")):
             _, text = self.trifold("convert", *arguments, status=2)
             self.assertIn(part, text)

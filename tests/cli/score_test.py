@@ -144,6 +144,12 @@ class Score(ProgramTest):
             _, err = self.trifold("score", *[word for pair in line.items() for word in pair], *ONE, status=2)
             self.assertIn(words, err)
         self.assertEqual([name for name in self.files() if name not in ("ids.csv", "other.csv")], before)
+        (self.folder / "again.csv").symlink_to("test.csv")
+        before = (self.folder / "test.csv").read_bytes()
+        for output in ("test.csv", "again.csv"):
+            _, err = self.score(output=output, status=2)
+            self.assertIn(f"--output {output} is the file of the samples, which it would replace: name another", err)
+        self.assertEqual((self.folder / "test.csv").read_bytes(), before)
         _, err = self.evaluate("--data", "test.csv", "--group-by", "C3", status=2)
         self.assertIn("--group-by C3: there is no such table; there are C1, C2", err)
         _, err = self.evaluate("--data", "test.csv", "--metric-at-k", "5", status=2)
