@@ -55,18 +55,22 @@ std::string misfit(const NamedTensor& wanted, const TensorInfo* stored, FloatCon
 }  // namespace
 
 CheckpointReader::CheckpointReader(const fs::path& named) {
-  std::error_code ignored;
-  if (!fs::exists(named, ignored)) bad_input("checkpoint {} does not exist", named.string());
+  std::error_code error, ignored;
+  if (!fs::exists(named, error)) {
+    if (error) bad_input("checkpoint {} cannot be read: {}", named.string(), error.message());
+    bad_input("checkpoint {} does not exist", named.string());
+  }
   const bool is_best = named.filename() == kBestName && fs::is_regular_file(named, ignored);
   const fs::path path = is_best ? best_checkpoint(named) : named;
   if (!fs::exists(path, ignored))
     bad_input("{} names the checkpoint {}, which does not exist", named.string(), path.string());
   if (!fs::is_directory(path, ignored)) bad_input("{} is not the directory of a checkpoint", path.string());
-  if (fs::exists(path / kManifestName, ignored)) {
+  if (fs::exists(path / kManifestName, error)) {
     directory_ = path;
     manifest_ = read_manifest(path / kManifestName);
     return;
   }
+  if (error) bad_input("checkpoint {} cannot be read: {}", path.string(), error.message());
   for (const auto& [step, directory] : checkpoints_in(path)) {
     try {
       manifest_ = read_manifest(directory / kManifestName);

@@ -249,9 +249,11 @@ void write_click_folder(const ClickFolder& clicks, const std::string& folder) {
 
 ClickFolder read_click_folder(const std::string& folder) {
   const std::string path = ClickFolder::manifest(folder);
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored))
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    if (error) bad_input("{} cannot be read: {}", path, error.message());
     bad_input("{} is not a folder of clicks: it has no {}, which `trifold preprocess` writes", folder, path);
+  }
   const json manifest = read_json_file(path);
   const Reader reader(manifest, path);
   if (reader.text("format") != kFormat) bad_input("{} was not written by `trifold preprocess`", path);

@@ -267,6 +267,11 @@ std::string explain_line(const TextLayout& layout, std::string_view line) {
     const TextColumn& column = layout.columns[c];
     const TextField& field = fields[c];
     if (parse_field(layout, column, field, out)) continue;
+    const std::string_view text = field.quoted ? field.text : without_blanks(field.text);
+    if (column.kind == TextColumn::Kind::Label && !text.empty() && layout.rules &&
+        is_missing(*layout.rules, text))
+      return fmt::format("column {}: '{}' is one of --missing-values, and a sample needs its label",
+                         column.name, printable(text, kShown));
     return fmt::format("column {}: '{}' is not {}", column.name, printable(field.text, kShown),
                        wanted(layout, column));
   }

@@ -16,8 +16,9 @@ using nlohmann::json;
 template <class Value>
 Value parsed(const JsonView& view, const std::string& where, const char* key, Value none) {
   if (!view.has(key)) return none;
+  const std::string text = view.at(key).text();
   try {
-    return Value::parse(view.at(key).text());
+    return Value::parse(text);
   } catch (Error& error) {
     error.add_context(fmt::format("{}: {}", where, view.at(key).path()));
     throw;

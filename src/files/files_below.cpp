@@ -14,7 +14,9 @@ std::vector<fs::path> files_below(const std::string& folder,
   std::vector<fs::path> found;
   std::error_code error;
   fs::recursive_directory_iterator at(folder, error);
+  fs::path last = folder;  // an error of increment() is that of the folder that it would enter
   for (; !error && at != fs::recursive_directory_iterator(); at.increment(error)) {
+    last = at->path();
     const bool hidden = at->path().filename().string().starts_with('.');
     if (hidden) {
       at.disable_recursion_pending();
@@ -25,7 +27,11 @@ std::vector<fs::path> files_below(const std::string& folder,
     if (at->is_symlink(unknown) && at->is_directory(unknown)) on_folder_link(at->path());
     if (at->is_regular_file(unknown)) found.push_back(at->path());
   }
-  if (error) bad_input("{}: the folder cannot be read: {}", folder, error.message());
+  if (error) {
+    std::error_code unknown;
+    const std::string where = fs::is_directory(last, unknown) ? last.string() : folder;
+    bad_input("{}: the folder cannot be read: {}", where, error.message());
+  }
   std::sort(found.begin(), found.end());
   return found;
 }

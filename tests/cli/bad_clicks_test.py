@@ -29,6 +29,8 @@ TABS = Table("named.tsv", "--label y --dense age --sparse user --separator tab",
 RATING = Table("rating.csv", "--label rating>=4 --sparse user", "rating,user", ["4.5", "u1"], {0: "is not a number, which --label rating>=4 needs"})
 INCOME = Table("income.csv", "--label income==high --sparse user --missing-values ?", "income,user", ["high", "u1"],
                {0: "is not a text, which --label income==high needs"})
+NO_LABEL = Table("unknown.csv", INCOME.options, INCOME.header, INCOME.right, {0: "is one of --missing-values, and a sample needs its label"})
+NAN_LABEL = Table("nan.csv", NAMED.options, NAMED.header, NAMED.right, {0: "is one of --missing-values, and a sample needs its label"})
 WEIGHTS = Table("weights.csv", "--label y --sparse user --bag words:| --bag-weights words", "y,user,words", ["0", "u1", "a:1|b:0.5"], {2: WEIGHTED})
 CRITEO = Table("criteo.tsv", "--data-format tsv", None, ["1", *map(str, range(13)), *["0123abcd"] * 26],
                {0: "is not a label: 0 or 1", 1: "is not a number", 13: "is not a number", 14: HASH, 39: HASH})
@@ -38,12 +40,14 @@ HEX = Table("hashes.csv", "--data-format csv-hex", "label,I1,C1", ["0", "5", "ff
 
 # For each form and column, fields that are wrong.
 FIELDS = (
-    (NAMED, 0, ("2", "-1", "yes", "0.5", "nan", "", "tRue", "1 1", "1e400", "+1", "0x1", "clicked", "１")),
+    (NAMED, 0, ("2", "-1", "yes", "0.5", "", "tRue", "1 1", "1e400", "+1", "0x1", "clicked", "１")),
     (NAMED, 1, ("x", "1.2.3", "0x10", "1e999", "inf", "-inf", "--5", "5%", "$5", "1 000", "2024-01-01", "12:30", "1_000", "+5", "1e", ".", "20 years", "yes")),
     (TABS, 0, ("2", "TRue", "no", "", "0,5")),
     (TABS, 1, ("1,5", "x", "'5'", "4e39", "20\u00a0")),
     (RATING, 0, ("good", "", "4,5", "inf", "4/5", "****")),
-    (INCOME, 0, ("", "?")),
+    (INCOME, 0, ("",)),
+    (NO_LABEL, 0, ("?", " ?")),
+    (NAN_LABEL, 0, ("nan", "NULL")),
     (WEIGHTS, 2, ("a", "a:", "a:x", "a:inf", "a:1|b", "a:1|b:1e39", "a:1|:x", "a=2", "a:0x1", "a:1,b:2|c")),
     (CRITEO, 0, ("2", "x", "", "1.5", "-1", "01", "true")),
     (CRITEO, 1, ("x", "1.5x", "0x3", "1e99", "nan", "inf", "1 2", "--1")),
@@ -88,6 +92,7 @@ HEADERS = (
     ("--data-format csv", "label,age,user", "the header names no column of ids (C1, C2 ... or cat_0, cat_1 ...)"),
     ("--label y --sparse user", "label,user", "--label names the column 'y', but the header has label, user"),
     ("--label y --sparse user", "y,item", "--sparse names the column 'user', but the header has y, item"),
+    ("--label y --sparse user", "", "the line is empty, but the first line names the columns"),
     ("--label y --sparse user", "y;user", "the header has y;user: give --separator if these are several names"),
     ("--label y --sparse user", "y,user,user", "the header has the column 'user' 2 times"),
     ("--label y --dense age --sparse user", "y,user", "--dense names the column 'age', but the header has y, user"),
@@ -129,6 +134,23 @@ class BadClicks(ProgramTest):
             name = f"header{number}.csv"
             messages.add(self.refused(name, header + "\n1,2,3,4\n", options, [f"{name}:1: ", words]))
         self.assertGreater(len(messages), 120)  # all different
+
+
+class UnreadableFolders(ProgramTest):
+    """What cannot be read is not reported as missing. A link to itself stands for a folder without permission, which root can read."""
+
+    def test_the_reason_is_reported(self):
+        reason = "cannot be read: Too many levels of symbolic links"
+        for folder, name in (("clicks", "clicks.json"), ("run", "manifest.json")):
+            (self.folder / folder).mkdir()
+            (self.folder / folder / name).symlink_to(name)
+        (self.folder / "loop").symlink_to("loop")
+        (self.folder / "day.csv").write_text("y,user\n1,a\n")
+        for line, words in ((("preprocess", "--input", "day.csv", "--output", "out", "--dictionaries-of", "clicks"), f"clicks/clicks.json {reason}"),
+                            (("score", "--load", "run", "--data", "day.csv", "--output", "-"), f"checkpoint run {reason}"),
+                            (("score", "--load", "loop", "--data", "day.csv", "--output", "-"), f"checkpoint loop {reason}")):
+            _, err = self.trifold(*line, status=2)
+            self.assertEqual(err.strip(), f"trifold: {words}")
 
 
 # A model for each form of file, and the options with which its files are read where they are not those of its clicks.
