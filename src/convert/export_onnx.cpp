@@ -79,7 +79,7 @@ class RecommenderGraph {
   std::string head(const std::string& x) {
     if (shape_.labels.empty()) return mlp("top", x, shape_.top.size(), true);
     const size_t hidden = shape_.top.size() - 1;
-    const std::string axis = file_.integers({1});
+    const std::string axis = shape_.experts > 0 ? file_.integers({1}) : "";
     std::vector<std::string> experts;
     for (int e = 0; e < shape_.experts; ++e)
       experts.push_back(file_.add("Unsqueeze", {mlp(fmt::format("expert.{}", e), x, hidden, false), axis}));

@@ -122,6 +122,10 @@ class OnnxModel:
         self.inputs = [one_of(info, 1).decode() for info in all_of(graph, 11)]
         self.outputs = [one_of(info, 1).decode() for info in all_of(graph, 12)]
 
+    def unused(self):
+        """The constants that no node takes, of which onnxruntime warns."""
+        return set(self.weights) - {name.decode() for node in self.nodes for name in all_of(node, 1)}
+
     def run(self, inputs):
         values = {**self.weights, **inputs}
         for node in self.nodes:
@@ -180,6 +184,7 @@ class Onnx(ProgramTest):
         self.assertEqual((onnx.version, onnx.outputs), (13, [kind + ending for ending in endings for kind in ("logit", "probability")]))
         self.assertEqual(onnx.notes["checkpoint"], "step_0000000036")
         self.assertEqual(sorted(onnx.inputs), sorted(inputs))
+        self.assertEqual(onnx.unused(), set())
         results = onnx.run(inputs)
         self.assertEqual({result.shape for result in results}, {(900,)})
         self.assertLess(np.abs(np.stack(results[1::2], axis=1) - expected).max(), 2e-6)
