@@ -1,7 +1,10 @@
 """Columns whose fields hold bags of ids, with and without weights: `preprocess`, and models trained on the result."""
 
 import math
+import os
+import pathlib
 import random
+import re
 import shutil
 import struct
 import unittest
@@ -9,7 +12,27 @@ import unittest
 from preprocessed import PreprocessTest, hash_of
 
 
+PAGE = pathlib.Path(os.environ["TRIFOLD_ROOT"]) / "docs" / "click_format.md"
+
+
 class Bags(PreprocessTest):
+    def test_the_program_of_the_documentation(self):
+        page, names = PAGE.read_text(encoding="utf-8"), {}
+        exec(re.search(r"```python\n(.*?)```", page, re.DOTALL).group(1), names)  # pylint: disable=exec-used
+        users, items = ["u1", "NA", "", "Käse", "u1"], ["i1", "i2", "i3", "i1", ""]
+        history = [["i2", "i9"], [], ["i1"], ["i2"], []]
+        self.write("day.csv", "y,user,item,seen\n" + "".join(f"1,{u},{i},{'|'.join(h)}\n" for u, i, h in zip(users, items, history)))
+        self.preprocess("day.csv", "out", "--hash-seed", 5, columns=("--label", "y", "--sparse", "user,item", "--bag", "seen:|", "--share-table", "seen:item"))
+        folder = str(self.folder / "out")
+        manifest, found = self.bags("out")
+        for column, texts in (("user", users), ("item", items)):
+            self.assertEqual([[id] for id in names["ids_of"](folder, column, texts)], found[column])
+        self.assertEqual([names["ids_of"](folder, "seen", texts) for texts in history], found["seen"])
+        self.assertEqual(names["ids_of"](folder, "user", ["u7"]), [1])
+        # Every key is described.
+        for keys in (manifest, *manifest["tables"], *manifest["sources"], manifest["columns"]):
+            for key in keys:
+                self.assertIn(key, re.findall(r"[a-z_0-9]+", page))
     def test_a_field_may_hold_a_bag(self):
         rows = ["1,u1,Action|Comedy,new old", "0,u2,,old", '1,u1," Comedy | ""Sci""|NA|Comedy",', "0,u3,|Action|, "]
         self.write("movies.csv", "y,user,genres:token_seq,tags\n" + "".join(row + "\n" for row in rows))

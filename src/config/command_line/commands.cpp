@@ -95,7 +95,8 @@ const std::vector<CommandInfo>& commands() {
            "measure the loss of a checkpoint on a data set",
            "--load DIR --data-path PATH [options]",
            {"trifold evaluate --load out --data-path text.txt --split 90,10,0 --part valid",
-            "trifold evaluate --load out --data-path other.txt --split 1,0,0 --part train --ranks 2"}}),
+            "trifold evaluate --load out --data-path other.txt --split 1,0,0 --part train --ranks 2",
+            "trifold evaluate --load run/dlrm --data test    # a recommender: see evaluate-recommender --help"}}),
       command<InspectConfig>(
           {"inspect",
            "show the contents of a checkpoint, verify it, or compare two",
