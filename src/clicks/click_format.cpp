@@ -314,8 +314,8 @@ int64_t rows_of_keys(const ClickFolder& clicks, const std::string& folder, size_
                      const std::vector<int64_t>& rows) {
   if (rows.empty())
     bad_input(
-        "{}: its ids are keys, which get rows while a model trains: "
-        "give the rows of each table as --table-rows",
+        "{}: its ids are keys, which get rows while a model trains: give the rows of each table as --table-rows, "
+        "or data without --ids keys to a model that was trained on such",
         folder);
   if (rows.size() != 1 && rows.size() != clicks.tables.size())
     bad_input("{} has {} tables, --table-rows has {} numbers", folder, clicks.tables.size(), rows.size());

@@ -228,6 +228,11 @@ TextLayout named_layout(const std::vector<std::string>& names, const NamedColumn
                                     [&](const auto& bag) { return bag.name == name; });
     if (found == columns.bags.end())
       bad_input("--bag-weights names the column '{}', which --bag does not name", printable(name));
+    if (found->separator == ':')
+      bad_input(
+          "{}: --bag {}: the colon stands before weights, which --bag-weights declares: give the column another "
+          "separator, as in {}:|",
+          place.where, printable(name), printable(name));
     for (TextColumn& column : layout.columns)
       if (column.name == name) column.weighted = true;
   }
@@ -242,7 +247,10 @@ std::vector<std::string> names_in(std::string_view header, char separator, bool 
     std::string_view name = field.text;
     while (trimmed && !field.quoted && name.starts_with(' ')) name.remove_prefix(1);
     while (trimmed && !field.quoted && name.ends_with(' ')) name.remove_suffix(1);
-    names.emplace_back(name);
+    std::string& plain = names.emplace_back(name);
+    if (!field.quoted) continue;
+    for (size_t at = plain.find("\"\""); at != std::string::npos; at = plain.find("\"\"", at + 1))
+      plain.erase(at, 1);
   }
   return names;
 }

@@ -49,19 +49,21 @@ void expect_encoding(const ClickFolder& given, const PreprocessOptions& options,
     expect_table(given.tables[t], options, table);
     table.name = given.tables[t].name;
   }
+  for (const ClickFolder::Table& table : given.tables)
+    if (!table.dictionary && !options.as_there)
+      bad_input("{} has no dictionaries: its ids are {}, which need none: give --ids {}", name,
+                table.keys ? "keys" : "hashes",
+                table.keys ? "keys" : fmt::format("hash --max-ind-range {}", given.max_ind_range));
   if (given.hash_seed != folder.hash_seed)
     bad_input("{} was made with --hash-seed {}, on which its dictionaries depend: give the same one", name,
               given.hash_seed);
   if (given.transform != folder.transform || given.max_ind_range != folder.max_ind_range)
-    bad_input("{} was made with the dense transform {} and the range {}: its dictionaries need the same",
-              name, name_of(given.transform), given.max_ind_range);
+    bad_input(
+        "{} was made with --dense-transform {} and --max-ind-range {}, and this is {} and {}: give the same",
+        name, name_of(given.transform), given.max_ind_range, name_of(folder.transform), folder.max_ind_range);
   if (given.base != folder.base)
     bad_input("{} was made of {} ids, {} has {} ones: give --data-format", name, name_of(given.base),
               options.inputs[0], name_of(folder.base));
-  for (const ClickFolder::Table& table : given.tables)
-    if (!table.dictionary && !options.as_there)
-      bad_input("{} has no dictionaries: its ids are {}", name,
-                table.keys ? "keys, which need none: give --ids keys" : "hashes");
   expect_columns(given, options);
 }
 

@@ -109,6 +109,10 @@ class Job {
  private:
   [[noreturn]] void refuse_no_samples() const {
     const std::string malformed = result_.report.text();
+    if (malformed.empty() && result_.report.lines > 0 && options_.drop_negatives > 0)
+      bad_input(
+          "{}: --drop-negatives {} dropped all of the {} samples, none of which has a click: leave it out",
+          options_.inputs[0], options_.drop_negatives, result_.report.lines);
     bad_input("{} {}", options_.inputs[0],
               malformed.empty() ? "contains no samples" : "has no valid line\n" + malformed);
   }

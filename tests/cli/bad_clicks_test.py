@@ -96,6 +96,7 @@ HEADERS = (
     ("--label y --sparse user", "y;user", "the header has y;user: give --separator if these are several names"),
     ("--label y --sparse user", "y,user,user", "the header has the column 'user' 2 times"),
     ("--label y --dense age --sparse user", "y,user", "--dense names the column 'age', but the header has y, user"),
+    ("--label y --sparse user --bag tags:: --bag-weights tags", "y,user,tags", "--bag tags: the colon stands before weights"),
     ("--label y --sparse user --bag tags:|", "y,user", "--bag names the column 'tags', but the header has y, user"),
 )
 

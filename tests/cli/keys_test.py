@@ -289,6 +289,10 @@ class Keys(ProgramTest):
         for data in ("plain", "seeded"):
             _, stderr = self.trifold("score", "--load", "run", "--data", data, "--output", "-", status=2)
             self.assertIn("table user", stderr)
+        _, stderr = self.trifold("preprocess", "--input", "one.csv", "--output", "numbered", *COLUMNS[:-4])
+        self.recommend("numbered", "--table-rows", "data", "--train-iters", 1, "--save", "numbered-run")
+        _, stderr = self.trifold("evaluate", "--load", "numbered-run", "--data", "one", status=2)
+        self.assertIn("or data without --ids keys to a model that was trained on such", stderr)
         _, stderr = self.trifold("convert", "--load", "run", "--save", "x.onnx", status=2)
         self.assertIn("trifold score predicts with it", stderr)
         for options, words in ((("--dictionaries-of", "plain"), "--dictionaries-of plain has no effect with --ids keys"),

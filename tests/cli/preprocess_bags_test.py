@@ -50,6 +50,11 @@ class Bags(PreprocessTest):
         self.preprocess("movies.csv", "hash", "--threads", 1, "--ids", "hash", "--max-ind-range", 1000, columns=columns)
         self.assertEqual(self.bags("hash")[1]["tags"], [[hash_of("new") % 1000, hash_of("old") % 1000], [hash_of("old") % 1000], [], []])
         # Later data: longer bags, and unseen texts.
+        for options, words in ((("--dictionaries-of", "hash"), "hash has no dictionaries: its ids are hashes, which need none: give --ids hash --max-ind-range 1000"),
+                               (("--dictionaries-of", "rare", "--dense-transform", "none"),
+                                "rare was made with --dense-transform log1p and --max-ind-range 0, and this is none and 0: give the same")):
+            _, err = self.preprocess("movies.csv", "x", *options, columns=columns, status=2)
+            self.assertIn(words, err)
         self.write("later.csv", "y,user,genres:token_seq,tags\n1,u9,Drama|Comedy|Action|Comedy,old\n")
         self.preprocess("later.csv", "later", "--threads", 1, "--dictionaries-of", "rare", columns=columns)
         self.assertEqual(self.bags("later")[1]["genres_token_seq"], [[1, 3, 2, 3]])

@@ -106,6 +106,15 @@ class Preprocess(PreprocessTest):
         _, err = self.preprocess("c.csv", "x", columns=("--label", "y", "--sparse", '"last,city'), status=2)
         self.assertIn("has a quote that is not closed; a name with commas stands between quotes", err)
 
+    def test_names_of_columns_may_have_quotes(self):
+        self.write("quoted.csv", '"y","u ""x"", z"\n1,a\n0,b\n')
+        columns = ("--label", "y", "--sparse", '"u ""x"", z"', "--threads", 1)
+        self.preprocess("quoted.csv", "out", columns=columns)
+        self.assertEqual(self.folder_of("out")[3], {"u__x___z": [2, 3]})
+        self.write("none.csv", "y,u\n0,a\n0,b\n")
+        _, err = self.preprocess("none.csv", "x", columns=("--label", "y", "--sparse", "u", "--drop-negatives", 0.99999999), status=2)
+        self.assertIn("none.csv: --drop-negatives 0.99999999 dropped all of the 2 samples, none of which has a click", err)
+
     def test_mistakes_name_file_line_and_column(self):
         good = text_of(people(50))
         self.write("good.csv", good)
