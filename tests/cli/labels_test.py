@@ -46,6 +46,14 @@ class Labels(ProgramTest):
         kept = [word for name, value in zip(MODEL[::2], MODEL[1::2]) if name not in taken for word in (name, value)]
         return self.trifold("recommend", "--train-data", "train", "--valid-data", "test", *kept, *arguments, **options)
 
+    def test_a_label_that_all_samples_lack(self):
+        self.train("--train-iters", 1, "--save", "run")
+        (self.folder / "lacking.csv").write_text("click,stars,n,user,item\n1,,3,1,2\n0,,4,2,3\n")
+        out, _ = self.trifold("evaluate", "--load", "run", "--data", "lacking.csv", "--json", "e.json", *ONE)
+        self.assertIn("label stars  AUC -  log loss -  normalised entropy -  accuracy -  calibration -", out)
+        labels = json.loads((self.folder / "e.json").read_text())["labels"]
+        self.assertEqual((labels["stars"]["log_loss"], labels["stars"]["accuracy"], labels["click"]["samples"]), (None, None, 2))
+
     def label(self, row, name):
         value = row[LABELS.index(name)]
         return None if value == "" else int(value) if name == "click" else int(value >= 4)
