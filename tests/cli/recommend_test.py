@@ -235,6 +235,8 @@ class Recommend(ProgramTest):
             self.trifold("preprocess", "--input", "day.csv", "--output", name, "--label", "y", "--sparse", "user,item", *dense)
         self.trifold("recommend", "--train-data", "without", *line, "--save", "run")
         self.trifold("score", "--load", "run", "--data", "without", "--output", "-")
+        out, _ = self.trifold("plan", "--train-data", "without", "--embedding-dim", 4)
+        self.assertIn("2 tables with 16 rows of 4 numbers", out)
         for bottom, words in (((), "--bottom-mlp 512-256-64-16 does"), (("--bottom-mlp", "8-5"), "--bottom-mlp 8-5 does")):
             _, err = self.trifold("recommend", "--train-data", "with", *line, *bottom, status=2)
             self.assertIn(words + " not end with --embedding-dim 4", err)

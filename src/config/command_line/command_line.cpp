@@ -1,6 +1,8 @@
 #include "config/command_line/command_line.h"
 
 #include <algorithm>
+#include <sstream>
+#include <string>
 
 #include "config/command_line/config_file.h"
 #include "config/command_line/help.h"
@@ -37,8 +39,12 @@ bool gives(Words words, std::string_view option) {
 
 // `plan` of a recommender is a command of its own, selected by an option.
 std::string command_meant(const std::string& name, Words words) {
-  for (const CommandInfo& info : commands())
-    if (info.instead_of == name && gives(words, info.when_given)) return std::string(info.name);
+  for (const CommandInfo& info : commands()) {
+    if (info.instead_of != name) continue;
+    std::istringstream options{std::string(info.when_given)};
+    for (std::string option; options >> option;)
+      if (gives(words, option)) return std::string(info.name);
+  }
   return name;
 }
 

@@ -172,7 +172,7 @@ const std::vector<CommandInfo>& commands() {
             "trifold plan-recommender --config launch/configs/dlrm-mlperf.cfg "
             "--ranks 16 --memory-limit 40 --search",
             "trifold plan-recommender --config launch/configs/dlrm-small.cfg --ranks 2 --measure-steps 50"}},
-          kOneProcess, "plan", "table-rows"),
+          kOneProcess, "plan", "table-rows train-data"),
       command<ScoreConfig>({"score",
                             "write the predictions of a trained recommender",
                             "--load DIR --data PATH --output FILE [options]",

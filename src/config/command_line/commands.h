@@ -118,7 +118,7 @@ struct CommandInfo {
   std::vector<std::string_view> examples;
   // The command works on one text or one folder; several processes would overwrite each other's output.
   bool one_process = false;
-  // The command `instead_of` with the option `when_given` means this command.
+  // The command `instead_of` with one of the options `when_given`, separated by spaces, means this command.
   std::string_view instead_of = {}, when_given = {};
 
   // Turns the words after the name into a request. Throws Error(BadInput) that lists every mistake.
