@@ -36,6 +36,7 @@ void check_lengths(const std::string& option, const std::string& path) {
 void check_writable_file(const std::string& option, const std::string& path) {
   std::error_code ignored;
   check_lengths(option, path);
+  if (path == "-") bad_input("{} -: the standard output cannot be used here; name a file", option);
   if (fs::is_directory(path, ignored)) bad_input("{} {}: that is a folder; name a file", option, path);
   const fs::path folder = fs::absolute(end_of_links(path)).parent_path();
   if (!fs::is_directory(folder, ignored))

@@ -144,6 +144,8 @@ class Score(ProgramTest):
             _, err = self.trifold("score", *[word for pair in line.items() for word in pair], *ONE, status=2)
             self.assertIn(words, err)
         self.assertEqual([name for name in self.files() if name not in ("ids.csv", "other.csv")], before)
+        _, err = self.evaluate("--data", "test.csv", "--json", "-", status=2)
+        self.assertIn("--json -: the standard output cannot be used here; name a file", err)
         (self.folder / "again.csv").symlink_to("test.csv")
         before = (self.folder / "test.csv").read_bytes()
         for output in ("test.csv", "again.csv"):
