@@ -83,7 +83,7 @@ TablePart::TablePart(const OpTable& ops, const EmbeddingTable& table, const Rect
 }
 
 // Whether an array holds sums of squares.
-bool TablePart::grows(const Buffer& buffer) const {
+bool TablePart::is_sum_of_squares(const Buffer& buffer) const {
   switch (options_.optimizer) {
     case SparseKind::RowwiseAdagrad:
     case SparseKind::Adagrad:
@@ -104,7 +104,7 @@ std::vector<RowArray> TablePart::arrays() const {
   for (const Buffer* buffer : {&values_, &state_, &second_}) {
     if (buffer->bytes() == 0) continue;
     const size_t row_bytes = buffer->bytes() / static_cast<size_t>(memory_rows_);
-    arrays.push_back({end, row_bytes, buffer->data(), grows(*buffer)});
+    arrays.push_back({end, row_bytes, buffer->data(), is_sum_of_squares(*buffer)});
     end += row_bytes * static_cast<size_t>(records ? 1 : rect_.extent[0]);
   }
   return arrays;

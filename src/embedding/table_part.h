@@ -105,7 +105,7 @@ class TablePart {
   void write_initial(int64_t first, Tensor rows, Stream& stream) const;
   // Values, state and second as they are stored, one after the other; in a file, those of a row.
   std::vector<RowArray> arrays() const;
-  bool grows(const Buffer& buffer) const;
+  bool is_sum_of_squares(const Buffer& buffer) const;
   void make_store();
   void begin_on_device(std::span<const int32_t> rows, Stream& stream) const;
   Tensor state(const Buffer& buffer) const;

@@ -11,7 +11,7 @@
 
 namespace trifold {
 
-// Waits for all work in flight at the begin and the end of each action that it is shown, so that the time is that of
+// Waits for all work in flight at the beginning and the end of each action that it is shown, so that the time is that of
 // the action alone, and not that of an exchange between ranks which usually runs beside it.
 class ActionTimes final : public StepWatch {
  public:

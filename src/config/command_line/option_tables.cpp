@@ -114,8 +114,8 @@ OptionTable options_of(FinetuneConfig& config) {
   table.change("train-iters")
       .optional()
       .range(0, kMaxCount)
-      .absent("none; --train-data needs it, or --train-epochs");
-  table.change("lr").optional().at_least(0).absent("none; --train-data needs it");
+      .absent("none, but --train-data needs it or --train-epochs");
+  table.change("lr").optional().at_least(0).absent("none, but --train-data needs it");
   return table;
 }
 

@@ -26,7 +26,7 @@ void RowCache::reload(Stream& stream) {
 // Larger for a row that was used more often as far as its optimizer's state tells; 0 if it was not used.
 uint32_t RowCache::weight_of(const std::byte* record) const {
   for (const RowArray& array : arrays_) {
-    if (!array.grows) continue;
+    if (!array.sum_of_squares) continue;
     const float sum = dispatch_wide_float(dtype_, [&](auto number) {
       std::memcpy(&number, record + array.begin, sizeof number);
       return static_cast<float>(number);

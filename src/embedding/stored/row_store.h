@@ -17,8 +17,8 @@ namespace trifold {
 struct RowArray {
   size_t begin = 0;
   size_t row_bytes = 0;
-  std::byte* slots = nullptr;  // [slots, row_bytes], in the memory of operations
-  bool grows = false;          // its numbers grow whenever a row is used: sums of squares
+  std::byte* slots = nullptr;   // [slots, row_bytes], in the memory of operations
+  bool sum_of_squares = false;  // its numbers grow whenever a row is used
 
   size_t place_of(int64_t row) const { return begin + static_cast<size_t>(row) * row_bytes; }
   std::byte* slot(int64_t slot) const { return slots + static_cast<size_t>(slot) * row_bytes; }

@@ -132,7 +132,9 @@ PlannedStep predict_step(const RecommenderSetup& setup, const std::vector<RankLo
     times[StepPart::Vectors] = times[StepPart::Gradients] = exchange / rates.link + latency;
     // Measured as a part of it.
     if (!rates.measured) times[StepPart::Update] += most(loads, &RankLoad::copies_out) / rates.link + latency;
-    times[StepPart::DenseUpdate] += 2 * (ranks - 1) / ranks * parameters / rates.link + latency;
+    // The gradients' sum and, unless it was measured with the update, the weights' all-gather.
+    const int passes = rates.measured && zero.stage.optimizer ? 1 : 2;
+    times[StepPart::DenseUpdate] += passes * (ranks - 1) / ranks * parameters / rates.link + latency;
   }
   TableStepShape shape = step_shape(setup);
   shape.fetches_ahead = spare_core;

@@ -38,7 +38,7 @@ namespace trifold {
 // blocks the mean over the ranks, for tables and the dense update that of the rank that needs most.
 struct MeasuredActions {
   BlockSeconds bottom, top;
-  double lookups = 0, update = 0, dense_update = 0;  // the last without the reductions
+  double lookups = 0, update = 0, dense_update = 0;  // the last without the gradients' sum
 };
 
 // The rates of one rank while all ranks do the same.
