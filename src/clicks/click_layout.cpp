@@ -170,8 +170,8 @@ TextColumn& name_column(TextLayout& layout, const std::string& name, TextColumn:
     for (const TextColumn& column : layout.columns) names.push_back(column.name);
     if (place.text && names.size() == 1 && names[0].empty())
       bad_input(
-          "{}: the line is empty, but the first line names the columns; --columns names those of a text without "
-          "such a line",
+          "{}: the line is empty, but the first line names the columns; "
+          "--columns names those of a text without such a line",
           place.where);
     const char* hint = "";
     if (place.text)
