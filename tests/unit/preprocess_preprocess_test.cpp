@@ -165,7 +165,8 @@ TEST(Preprocess, DictionariesOfAnotherSet) {
   for (size_t i = 0; i < 4; ++i) EXPECT_FLOAT_EQ(columns.dense[i], dense[i]);
   options.output = dir.file("other");
   options.transform = DenseTransform::Log1p;
-  expect_has(error_of([&] { run(options); }), "was made with the dense transform logmin");
+  expect_has(error_of([&] { run(options); }),
+             "was made with --dense-transform logmin and --max-ind-range 0, and this is log1p and 0");
 }
 
 TEST(Preprocess, HashesModuloARange) {
