@@ -44,7 +44,10 @@ int table_named(const ClickSchema& schema, const std::string& name) {
 
 RecommenderEvaluation prepare(const EvaluateRecommenderConfig& config) {
   RecommenderEvaluation job;
-  if (config.json) check_writable_file("--json", *config.json);
+  if (config.json) {
+    check_writable_file("--json", *config.json);
+    check_not_input("--json", *config.json, config.run.data);
+  }
   job.recommender = open_recommender(config.run);
   const ClickSchema& schema = job.recommender.samples().schema();
   if (!schema.labeled)

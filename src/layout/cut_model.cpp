@@ -21,9 +21,13 @@ CutModel::CutModel(const ModelConfig& config, const MeshConfig& how, const Mesh&
   }
   const bool shared = how.pipeline_vocab_parts > 1 && !config.untie_embeddings_and_output_weights;
   const std::vector<int> given = rank_of_stage;
-  const auto first = std::find(given.begin(), given.end(), 0);
-  if (shared && places.lookups == TokenLookups::AsPlanned && first != given.end())
-    rank_of_stage.assign(first, given.end());
+  // All ranks have equally many stages besides those of lookups, which at most all ranks but one have.
+  const size_t ranks_of_pipeline = static_cast<size_t>(how.pipeline_model_parallel_size);
+  const bool planned =
+      shared && places.lookups == TokenLookups::AsPlanned && given.size() >= ranks_of_pipeline;
+  const auto first =
+      given.begin() + (planned ? static_cast<std::ptrdiff_t>(given.size() % ranks_of_pipeline) : 0);
+  rank_of_stage.assign(first, given.end());
   const auto cut = [&] { stages = cut_stages(how, model, static_cast<int>(rank_of_stage.size())); };
   cut();
   if (!shared || places.lookups == TokenLookups::FirstStage) return;

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <filesystem>
 #include <iterator>
 #include <memory>
 #include <string>
@@ -168,10 +167,7 @@ ScoreJob prepare(const ScoreConfig& config) {
   ScoreJob job{config, {}, {}};
   if (config.output != "-") {
     check_writable_file("--output", config.output);
-    std::error_code absent;
-    if (std::filesystem::equivalent(config.output, config.run.data, absent))
-      bad_input("--output {} is the file of the samples, which it would replace: name another",
-                config.output);
+    check_not_input("--output", config.output, config.run.data);
   }
   job.recommender = open_recommender(config.run);
   if (*config.output_format == ScoreFormat::Parquet)

@@ -151,6 +151,14 @@ class Score(ProgramTest):
         for output in ("test.csv", "again.csv"):
             _, err = self.score(output=output, status=2)
             self.assertIn(f"--output {output} is the file of the samples, which it would replace: name another", err)
+        _, err = self.evaluate("--data", "test.csv", "--json", "again.csv", status=2)
+        self.assertIn("--json again.csv is the file of the samples, which it would replace", err)
+        (self.folder / "days").mkdir()
+        (self.folder / "days/1.csv").write_bytes(before)
+        for output in ("days/1.csv", "days/scores.csv"):
+            _, err = self.score(data="days", output=output, status=2)
+            self.assertIn(f"--output {output} is in the folder of the samples, days, which is read whole: name a file elsewhere", err)
+        self.assertEqual((self.folder / "days/1.csv").read_bytes(), before)
         self.assertEqual((self.folder / "test.csv").read_bytes(), before)
         _, err = self.evaluate("--data", "test.csv", "--group-by", "C3", status=2)
         self.assertIn("--group-by C3: there is no such table; there are C1, C2", err)

@@ -14,9 +14,9 @@ namespace trifold::test {
 
 constexpr double kGradientStep = 1e-5;
 constexpr double kGradientTolerance = 1e-6;
-// Of the elements of a tensor, one in so many is varied; fewer than a row has, and no divisor of its length. What
-// several ranks may do wrong, a sum that is missing or made twice, is seen in most elements; a single rank's are all
-// varied.
+// Of the elements of a tensor, one in so many is varied, which is no divisor of a row's length. What several ranks may
+// do wrong, a sum that is missing or made twice, is seen in most elements; a single rank's are all varied. A sanitizer
+// looks at memory, for which a few suffice.
 constexpr size_t every(int ranks) { return kSanitized ? 31 : ranks > 1 ? 5 : 1; }
 constexpr int64_t kSamples = 2;
 constexpr int64_t kPositions = 5;
