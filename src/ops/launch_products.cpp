@@ -41,8 +41,8 @@ void transpose(ThreadPool& pool, const RecommenderKernels<T>& kernels, T* out, c
 // Whether a product of [m, k] and the transpose of [n, k] is worth it: for weights that many rows use and
 // that fit a cache.
 bool worth_transposing(int64_t m, int64_t n, int64_t k) {
-  constexpr int64_t kFewRows = 128, kMostNumbers = int64_t{1} << 20;
-  return m >= kFewRows && n > 1 && n * k <= kMostNumbers;
+  constexpr int64_t kLeastRows = 128, kMostNumbers = int64_t{1} << 20;
+  return m >= kLeastRows && n > 1 && n * k <= kMostNumbers;
 }
 
 // A tile that leaves room in a second-level cache, for another pass over it.

@@ -12,16 +12,16 @@ namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
 template <bool Upper, class T, class Vector>
 [[gnu::always_inline]] inline Vector interleave(const Vector& a, const Vector& b) {
   constexpr int kLanes = sizeof(Vector) / sizeof(T);
-  constexpr int h = Upper ? kLanes / 2 : 0, o = h + kLanes;  // where the halves of a and of b begin
+  constexpr int kA = Upper ? kLanes / 2 : 0, kB = kA + kLanes;  // where the halves of a and b begin
   if constexpr (kLanes == 16) {
-    return __builtin_shufflevector(a, b, h, o, h + 1, o + 1, h + 2, o + 2, h + 3, o + 3, h + 4, o + 4, h + 5,
-                                   o + 5, h + 6, o + 6, h + 7, o + 7);
+    return __builtin_shufflevector(a, b, kA, kB, kA + 1, kB + 1, kA + 2, kB + 2, kA + 3, kB + 3, kA + 4,
+                                   kB + 4, kA + 5, kB + 5, kA + 6, kB + 6, kA + 7, kB + 7);
   } else if constexpr (kLanes == 8) {
-    return __builtin_shufflevector(a, b, h, o, h + 1, o + 1, h + 2, o + 2, h + 3, o + 3);
+    return __builtin_shufflevector(a, b, kA, kB, kA + 1, kB + 1, kA + 2, kB + 2, kA + 3, kB + 3);
   } else if constexpr (kLanes == 4) {
-    return __builtin_shufflevector(a, b, h, o, h + 1, o + 1);
+    return __builtin_shufflevector(a, b, kA, kB, kA + 1, kB + 1);
   } else {
-    return __builtin_shufflevector(a, b, h, o);
+    return __builtin_shufflevector(a, b, kA, kB);
   }
 }
 
