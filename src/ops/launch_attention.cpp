@@ -233,10 +233,10 @@ void attention(const KernelTable& table, Stream& stream, Tensor out, Tensor lse,
                           packed,
                           how.rows.rows() > 0 ? how.key_values.as<T>() : packed};
     stream.run([pool = &stream.pool(), work] {
-      const int64_t first = work.how.first_given * work.how.shared();
+      const int64_t first_of_run = work.how.first_given * work.how.shared();
       const int64_t heads = work.how.given * work.how.shared();
       pool->parallel_for(work.how.batch * heads, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) work.head(i / heads, first + i % heads);
+        for (int64_t i = begin; i < end; ++i) work.head(i / heads, first_of_run + i % heads);
       });
     });
   });
