@@ -18,7 +18,7 @@
 #
 # A part has a limit of its own and what is left of the call's clock; one that fails or runs over does not stop the next.
 # After every part the folder that OUT names (else build/gpu) has CALL.txt, the table; CALL.log, the end of every part's
-# output; and CALL.jsonl, the figures; `first` also probe.json. No GPU has run this yet.
+# output; and CALL.jsonl, the figures; `first` also probe.json.
 #
 # Exit status: 0 when all is well or there is no GPU (it says so); 1 with the failing parts named; 2 for unknown options.
 # shellcheck disable=SC2034,SC2317  # variables of the files in tests/gpu; functions that are called through part()
