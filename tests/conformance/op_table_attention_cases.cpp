@@ -18,23 +18,21 @@ Values first_keys_of(const Attention& how, const Values& documents) {
   return first_keys;
 }
 
-void attention(OpRun& run) {
-  // On CUDA the masks of 16-bit weights are cuDNN's own (ops/cuda/attention.h), but where samples have
-  // lengths: there dropout is compared.
-  struct {
-    bool causal;
-    double drop;
-    Values lengths;    // none: all keys
-    Values documents;  // lengths of those in each sample; none: one
-  } const kinds[] = {{true, 0.25, {35, 35}, {}},   {true, 0, {}, {}},      {false, 0, {}, {}},
-                     {false, 0.25, {33, 1}, {}},   {true, 0, {7, 35}, {}}, {true, 0.25, {}, {1, 16, 4, 14}},
-                     {true, 0, {}, {1, 16, 4, 14}}};
-  for (const auto& [causal, drop, lengths, documents] : kinds) {
+struct Kind {
+  bool causal;
+  double drop;
+  Values lengths;    // none: all keys
+  Values documents;  // lengths of those in each sample; none: one
+  int64_t width = 16;
+};
+
+void attention_of(OpRun& run, const std::vector<Kind>& kinds) {
+  for (const auto& [causal, drop, lengths, documents, width] : kinds) {
     Attention how{.batch = 2,
                   .seq = 35,
                   .heads = 2,
                   .kv_heads = 1,
-                  .head_dim = 16,
+                  .head_dim = width,
                   .causal = causal,
                   .scale = 0.25,
                   .dropout = {drop, philox_key(3, "attention"), 0},
@@ -55,6 +53,21 @@ void attention(OpRun& run) {
     run.ops().attention_backward(run.stream(), run.out({rows, wide}),
                                  run.in({rows, narrow}, normal(rows * narrow, 2)), qkv, out, lse, how);
   }
+}
+
+// On Hopper GPUs cuDNN masks documents for heads of 64.
+void attention(OpRun& run) {
+  attention_of(run, {{true, 0, {}, {}},
+                     {false, 0, {}, {}},
+                     {true, 0, {7, 35}, {}},
+                     {true, 0.25, {}, {1, 16, 4, 14}},
+                     {true, 0, {}, {1, 16, 4, 14}},
+                     {true, 0, {}, {1, 16, 4, 14}, 64}});
+}
+
+// On CUDA the masks of 16-bit weights are cuDNN's own, unless there are documents (ops/cuda/attention_choice.h).
+void attention_with_dropout(OpRun& run) {
+  attention_of(run, {{true, 0.25, {35, 35}, {}}, {false, 0.25, {33, 1}, {}}, {true, 0.25, {}, {}}});
 }
 
 // The queries of a context-parallel rank with the keys of all positions, of the heads that `how` says.
@@ -148,6 +161,7 @@ void of_ranks(OpRun& run) {
 std::vector<OpCase> attention_op_cases() {
   const std::vector<size_t> both = entries(&OpTable::attention, &OpTable::attention_backward);
   return {{"attention", both, false, 4, attention},
+          {"attention with dropout", both, true, 4, attention_with_dropout},
           {"attention of ranks' positions", both, false, 4, of_ranks}};
 }
 
