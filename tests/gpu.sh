@@ -4,10 +4,11 @@
 #   first   whether it works and where it stands: the libraries, what the card reaches, operations and products against
 #           the processor, three steps of GPT-2 124M, the probe (tests/cuda/cuda_probe.cpp), kernels against the copy,
 #           steps of GPT-2 1558M
-#   speed   how fast: steps of three sizes and on 8 bits, the five slowest kernels under the profiler, PyTorch at 124M
+#   speed   how fast: steps of three sizes, with measured algorithms and on 8 bits, their forecasts, the five slowest
+#           kernels under the profiler
 #   final   that training is right: curves beside the processor's, recommenders, graphs, races, parity of meshes
 #   meshes  mixtures of experts, over ranks and NCCL too; positions that are cut over ranks; activations that leave the card
-#   torch   PyTorch at the three sizes, and its largest batch beside Trifold's
+#   torch   PyTorch at the three sizes, compiled as fast as it can at 124M, and its largest batch beside Trifold's
 #
 #   tests/gpu.sh [options] [CALL...]    these calls, one after the other (default: all five)
 #     --no-build      what is built, also on a machine without compilers
@@ -101,8 +102,11 @@ speed() {
   part "GPT-2 1558M, 4 micro-batches of 16" 100 step gpt2-1558m 48 1600 25 16 --global-batch-size 64
   part "GPT-2 124M" 40 step gpt2-124m 12 768 12 32
   part "GPT-2 355M" 45 step gpt2-355m 24 1024 16 16
-  part "PyTorch 124M, bf16 parameters, max-autotune" 150 torch_step --layers 12 --width 768 --heads 12 --batch 32 \
-    --bf16-parameters --max-autotune
+  part "GPT-2 1558M, the fastest algorithms" 100 step gpt2-1558m-tuned 48 1600 25 16 --global-batch-size 64 \
+    --tune-products "$out/products.json"
+  part "GPT-2 124M, the fastest algorithms" 40 step gpt2-124m-tuned 12 768 12 32 --tune-products "$out/products.json"
+  part "Forecast of GPT-2 1558M" 60 forecast gpt2-1558m 48 1600 25 16 --global-batch-size 64
+  part "Forecast of GPT-2 124M" 30 forecast gpt2-124m 12 768 12 32
   part "Profile of the five slowest kernels" 75 profile
   part "GPT-2 124M on 8 bits" 40 step gpt2-124m-fp8 12 768 12 32 --fp8
 }
@@ -148,11 +152,13 @@ torch() {
     echo "PyTorch: skipped, python3 has no torch that sees the GPU"
     return
   fi
-  part "PyTorch 1558M" 150 torch_step --layers 48 --width 1600 --heads 25 --batch 16
+  part "PyTorch 1558M" 220 torch_step --layers 48 --width 1600 --heads 25 --batch 16
   part "PyTorch 124M" 80 torch_step --layers 12 --width 768 --heads 12 --batch 32
-  part "PyTorch 355M" 100 torch_step --layers 24 --width 1024 --heads 16 --batch 16
+  part "PyTorch 355M" 120 torch_step --layers 24 --width 1024 --heads 16 --batch 16
   part "Largest batch of GPT-2 355M" 70 largest
   part "PyTorch 355M, its largest batch" 200 torch_step --layers 24 --width 1024 --heads 16 --batch 32 --largest
+  part "PyTorch 124M, bf16 parameters, max-autotune" 300 torch_step --layers 12 --width 768 --heads 12 --batch 32 \
+    --bf16-parameters --max-autotune
 }
 
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader

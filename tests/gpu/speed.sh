@@ -121,6 +121,27 @@ PY
   row "$text"
 }
 
+# forecast NAME LAYERS WIDTH HEADS BATCH MORE...: what a plan expects of that step of the `speed` call from the times of
+# its blocks, measured one by one; the time it took.
+forecast() {
+  local name=$1 layers=$2 width=$3 heads=$4 batch=$5 text
+  shift 5
+  local -a model=(--bf16 --num-layers "$layers" --hidden-size "$width" --num-attention-heads "$heads" --seq-length 1024
+    --max-position-embeddings 1024 --vocab-size 50257 --micro-batch-size "$batch" --attention-dropout 0 --hidden-dropout 0 "$@")
+  limited "$trifold" bench --what blocks --device cuda "${model[@]}" --json "$out/blocks.json" &&
+    limited "$trifold" plan --device cuda "${model[@]}" --ranks 1 --costs "$out/blocks.json" --json "$out/plan.json" || return 1
+  text=$(python3 - "$out/plan.json" "$out/$name.json" "$name" <<'PY'
+import json, sys
+forecast = json.load(open(sys.argv[1]))["step_seconds"]
+step = json.load(open(sys.argv[2]))
+measured = step.get("step", step)["seconds"]
+print(f"{sys.argv[3]}: step of {1e3 * measured:.2f} ms, forecast from its blocks {1e3 * forecast:.2f} ms "
+      f"({100 * (forecast / measured - 1):+.1f} %)")
+PY
+) || return 1
+  row "$text"
+}
+
 # fits BATCH: whether a step of GPT-2 355M with that many samples does. Anything but a lack of memory is a failure.
 fits() {
   local log=$out/largest.txt
