@@ -8,9 +8,10 @@
 #           kernels under the profiler
 #   final   that training is right: curves beside the processor's, recommenders, graphs, races, parity of meshes
 #   meshes  mixtures of experts, over ranks and NCCL too; positions that are cut over ranks; activations that leave the card
+#   use     what users do with a card: resume, other meshes, tables and state in the memory of the host
 #   torch   PyTorch at the three sizes, compiled as fast as it can at 124M, and its largest batch beside Trifold's
 #
-#   tests/gpu.sh [options] [CALL...]    these calls, one after the other (default: all five)
+#   tests/gpu.sh [options] [CALL...]    these calls, one after the other (default: all six)
 #     --no-build      what is built, also on a machine without compilers
 #     --only REGEX    the parts whose title matches, with what is built
 #     --seconds N     the clock of a call (default 470)
@@ -43,12 +44,12 @@ while (($#)); do
     --seconds) clock=${2:?--seconds wants a number}; shift ;;
     --part-seconds) longest=${2:?--part-seconds wants a number}; shift ;;
     --libraries) libraries_only=yes ;;
-    first | speed | final | meshes | torch) calls+=("$1") ;;
+    first | speed | final | meshes | use | torch) calls+=("$1") ;;
     *) sed -n '/^# shellcheck/q; 2,$s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
   shift
 done
-((${#calls[@]})) || calls=(first speed final meshes torch)
+((${#calls[@]})) || calls=(first speed final meshes use torch)
 
 # shellcheck source-path=SCRIPTDIR/..
 source tests/gpu/libraries.sh
@@ -77,6 +78,7 @@ source tests/gpu/parts.sh
 source tests/gpu/speed.sh
 source tests/gpu/agreement.sh
 source tests/gpu/recommender.sh
+source tests/gpu/use.sh
 trap finish EXIT
 
 build() { cmake --preset release && cmake --build build/release --parallel "$(nproc)" --target gpu_programs; }
@@ -145,6 +147,14 @@ meshes() {
   done
   part "Activations that leave the card change no bit" 50 activations_leave
   part "Step of a mixture of experts, 8 of width 1024" 60 step experts-1024 12 1024 16 8 "${experts[@]:2}"
+}
+
+use() {
+  part "A run that is resumed has the same bits" 40 resumes
+  part "CUDA graphs and pipeline ranks on the card have the same bits" 60 same_on_meshes
+  part "The processor evaluates a checkpoint of the card" 30 evaluates_elsewhere
+  part "Tables in the memory of the host and in files have the same bits" 60 tables_elsewhere
+  part "The optimizer's state in the memory of the host changes no bit" 30 state_elsewhere
 }
 
 torch() {

@@ -8,7 +8,7 @@
 #   tools/gpu_bundle.sh --build DIR    takes what is built in DIR, whatever GPUs that is for
 #   tools/gpu_bundle.sh --output FILE  writes FILE
 #
-# On that machine: bash gpu_bundle.run first (or speed, final, meshes, --check); tools/gpu_bundle_check.sh tries it without one.
+# On that machine: bash gpu_bundle.run first (or speed, final, meshes, use, --check); tools/gpu_bundle_check.sh tries it without one.
 #
 # Exit status: 0; 1 where the build fails, something that belongs to it is missing or the file is larger than 50 MiB.
 set -euo pipefail

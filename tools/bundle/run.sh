@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs what tools/gpu_bundle.sh packed, in the folder it was unpacked into.
 #
-#   run.sh [--only REGEX ...] first|speed|final|meshes   checks that every program finds its libraries, then tests/gpu.sh
+#   run.sh [--only REGEX ...] first|speed|final|meshes|use   checks that every program finds its libraries, then tests/gpu.sh
 #   run.sh --check    starts every program; says which loader, C library and libraries of NVIDIA it finds
 #   run.sh --prepare  sets the loader of the programs: once, after they were unpacked
 #

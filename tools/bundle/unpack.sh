@@ -2,7 +2,7 @@
 # Trifold's programs for a machine with an NVIDIA driver, made by tools/gpu_bundle.sh: this script, a decoder and an
 # archive in one file.
 #
-#   bash gpu_bundle.run [--only REGEX ...] first|speed|final|meshes   unpacks and runs tests/gpu.sh so
+#   bash gpu_bundle.run [--only REGEX ...] first|speed|final|meshes|use   unpacks and runs tests/gpu.sh so
 #   bash gpu_bundle.run --check                                unpacks and starts every program
 #
 # Unpacks once, into a folder next to this file with its name (without .run), or the one that TRIFOLD_BUNDLE names.
