@@ -11,6 +11,7 @@
 #include "config/rules/validate_model.h"
 #include "core/read_json.h"
 #include "layout/checkpoint_boxes.h"
+#include "run/tensors_on_host.h"
 
 namespace trifold {
 
@@ -174,7 +175,9 @@ void load_weights(Replica& replica, const std::string& path) {
     const Tensor exact = params[{i}].counted ? replica.weights().exact({i}) : weight;
     if (exact.data != weight.data) wanted.push_back({wanted.back().spec, exact});
   }
-  CheckpointReader(path).load(wanted, FloatConversion::Allow);
+  TensorsOnHost host(std::move(wanted), replica.ops(), replica.compute());
+  CheckpointReader(path).load(host.tensors(), FloatConversion::Allow);
+  host.put_back();
 }
 
 }  // namespace trifold

@@ -6,7 +6,10 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "bench/bench.h"
 #include "make_believe/runs.h"
+#include "train/checkpoint_model.h"
+#include "train/evaluation.h"
 
 namespace trifold::test {
 namespace {
@@ -222,6 +225,46 @@ TEST(Device, CheckpointsGoBothWays) {
     expect_same_bits(curve, {whole.losses, curve.grad_norms, curve.balances, curve.router_sizes, {}});
   }
   std::filesystem::remove_all(folder);
+}
+
+// Its weights alone, as `trifold evaluate` and `finetune` load them.
+TEST(Device, WeightsOfACheckpointAreLoaded) {
+  const auto folder = std::filesystem::path(::testing::TempDir()) / fmt::format("weights_test_{}", getpid());
+  std::filesystem::remove_all(folder);
+  const PretrainConfig config = short_run();
+  train(config, 3, "", folder.string());
+  const auto loss_on = [&](const PretrainConfig& run) {
+    const std::unique_ptr<DataSource> data = few_tokens(run.model);
+    double loss = 0;
+    run_on_ranks(run.mesh, [&](Communicator& world) {
+      Replica replica(world, run.mesh, run.model, compute_type(run.precision), run.seed);
+      load_weights(replica, (folder / "step_0000000003").string());
+      const LossSums sums = evaluate_model(replica, *data, 2, 6).value();
+      loss = sums.loss / sums.weight;
+    });
+    return loss;
+  };
+  const double here = loss_on(config), there = loss_on(on_device(config));
+  EXPECT_LT(std::abs(there - here), is_make_believe() ? 1e-300 : 1e-5 * here);
+  std::filesystem::remove_all(folder);
+}
+
+// `trifold bench --what blocks`, for plans of runs on devices.
+TEST(Device, BlocksAreTimed) {
+  BenchConfig bench;
+  bench.run = on_device(on_mesh(short_run(), 2));
+  bench.warmup_iters = 1;
+  bench.iters = 2;
+  run_on_ranks(bench.run.mesh, [&](Communicator& world) {
+    const BlockBench blocks = bench_blocks(world, bench);
+    for (const BlockBench::Times& times : blocks.kinds)
+      for (const double seconds : {times.f, times.i, times.w, times.b}) {
+        EXPECT_GT(seconds, 0);
+        EXPECT_LT(seconds, 10);
+      }
+    EXPECT_GT(blocks.update_seconds, 0);
+    EXPECT_GT(blocks.message_latency, 0);
+  });
 }
 
 // Checks that this device detects host access to its memory.
