@@ -8,6 +8,7 @@
 
 #include "config/fields/config.h"
 #include "models/model.h"
+#include "ops/ops.h"
 #include "plan/forecast/hardware.h"
 #include "plan/forecast/node_cores.h"
 #include "run/metrics.h"
@@ -63,8 +64,9 @@ struct BlockBench {
   NodeCores cores;                       // with which it was measured
 };
 
-// Seconds of an exchange of `bytes` with the neighbour, both ways at once; 0 without a neighbour. Collective.
-double exchange_seconds(Communicator& world, size_t bytes, int64_t repetitions);
+// Seconds of an exchange of `bytes` in the memory of `ops` with the neighbour, both ways at once; 0 without a neighbour.
+// Collective.
+double exchange_seconds(Communicator& world, size_t bytes, int64_t repetitions, const OpTable& ops);
 
 // Each is collective; the results are the same on every rank, except for memory.
 StepBench bench_step(Communicator& world, const BenchConfig& config);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <memory>
 
 #include "bench/bench.h"
 #include "core/clock.h"
@@ -8,10 +9,11 @@
 #include "data/read_ahead.h"
 #include "data_parallel/grad_norm.h"
 #include "data_parallel/gradient_buffer.h"
+#include "layout/device_workspace.h"
 #include "models/language_family.h"
+#include "pipeline/device_batches.h"
 #include "plan/costs.h"
 #include "plan/step_plan.h"
-#include "run/device.h"
 #include "train/replica.h"
 #include "zero/sharded_optimizer.h"
 
@@ -65,7 +67,7 @@ class BlockTimer {
   BlockTimer(Communicator& world, const PretrainConfig& run)
       : run_(small_stack(run)),
         dtype_(compute_type(run.precision)),
-        replica_(world, run_.mesh, run_.model, dtype_, run_.seed),
+        replica_(world, run_.mesh, run_.model, dtype_, run_.seed, {}, {}, {}, run_.precision),
         grads_(replica_.layout().flat(), replica_.layout().gradients(both_backwards(), {}), replica_.groups(),
                replica_.ops(), accumulate_type(dtype_), {}, replica_.comm()),
         optimizer_(replica_.layout().flat(), replica_.mesh(), replica_.weights(), grads_, replica_.ops(),
@@ -73,18 +75,25 @@ class BlockTimer {
         norm_(replica_.layout().flat(), grads_, replica_.mesh(), replica_.ops()),
         memory_(replica_.layout().activations(both_backwards(), run_.batch.micro_batch_size,
                                               run_.model.seq_length, dtype_)),
-        keep_(memory_.stages.at(0).keep),
-        held_(memory_.stages.at(0).held),
-        flows_{Arena(memory_.flow), Arena(memory_.flow)},
-        scratch_(memory_.scratch),
-        batch_(run_.batch.micro_batch_size, run_.model.seq_length) {
-    synthetic_data(run_.model, run_.seed)->read(batch_.batch(), 0);
-    cut_rows(batch_.batch(), rows_here(replica_.model().row_cut, run_.model.seq_length,
-                                       replica_.mesh().sizes(), replica_.mesh().coords()));
+        keep_(memory_.stages.at(0).keep, device()),
+        held_(memory_.stages.at(0).held, device()),
+        flows_{Arena(memory_.flow, device()), Arena(memory_.flow, device())},
+        scratch_(memory_.scratch, device()),
+        losses_(Buffer::shared(2 * sizeof(double), device())),
+        host_batch_(run_.batch.micro_batch_size, run_.model.seq_length) {
+    replica_.reserve_workspace(device_workspace(run_));
+    synthetic_data(run_.model, run_.seed)->read(host_batch_.batch(), 0);
+    cut_rows(host_batch_.batch(), rows_here(replica_.model().row_cut, run_.model.seq_length,
+                                            replica_.mesh().sizes(), replica_.mesh().coords()));
+    batch_ = host_batch_.batch();
+    if (device() != nullptr) {
+      device_batches_ = std::make_unique<DeviceBatches>(replica_.ops(), replica_.compute(), 1);
+      batch_ = device_batches_->take(batch_, 0, 1.0);
+    }
     grads_.restart(replica_.compute());
     if (run_.model.num_experts) {
       const Shape shape{std::ssize(replica_.model().blocks), *run_.model.num_experts};
-      choices_ = Buffer(static_cast<size_t>(shape.elements()) * sizeof(int32_t));
+      choices_ = Buffer::shared(static_cast<size_t>(shape.elements()) * sizeof(int32_t), device());
       last_choices_ = choices_.tensor(DType::I32, shape);
     }
   }
@@ -97,9 +106,8 @@ class BlockTimer {
     const auto& blocks = replica_.model().blocks;
     std::vector<Saved> saved;
     for (const Block& block : blocks) saved.emplace_back(block.slots);
-    std::array<double, 2> losses{};
-    Run forward = make_run(losses.data(), flows_[0]);
-    Run held = make_run(losses.data(), held_);
+    Run forward = make_run(flows_[0]);
+    Run held = make_run(held_);
     Tensor x;
     time_blocks(kF, samples, [&](size_t b) { x = blocks[b].layer->forward(forward, x, saved[b]); });
     Tensor dy;
@@ -110,12 +118,12 @@ class BlockTimer {
     }
     time_blocks(kB, samples, [&](size_t b) {
       flows_[b % 2].reset();
-      Run run = make_run(losses.data(), flows_[b % 2]);
+      Run run = make_run(flows_[b % 2]);
       dy = blocks[b].layer->backward(run, dy, saved[b]);
     });
   }
 
-  int threads() { return replica_.compute().pool().size(); }
+  Replica& replica() { return replica_; }
 
   // Seconds per parameter of the work of a step outside its plan.
   double update() {
@@ -131,8 +139,10 @@ class BlockTimer {
   }
 
  private:
-  Run make_run(double* losses, Arena& flow) {
-    const Tensor sums{losses, DType::F64, {2}};
+  Device* device() const { return replica_.ops().device; }
+
+  Run make_run(Arena& flow) {
+    const Tensor sums = losses_.tensor(DType::F64, {2});
     Run run{replica_.compute(),
             replica_.side(),
             replica_.ops(),
@@ -142,7 +152,7 @@ class BlockTimer {
             keep_,
             flow,
             scratch_,
-            &batch_.batch(),
+            &batch_,
             dtype_,
             true,
             run_.seed,
@@ -185,7 +195,10 @@ class BlockTimer {
   Arena keep_, held_;
   std::array<Arena, 2> flows_;  // of B: dy is in one, dx goes to the other
   Arena scratch_;
-  BatchBuffer batch_;
+  Buffer losses_;
+  BatchBuffer host_batch_;
+  std::unique_ptr<DeviceBatches> device_batches_;  // null if the host computes
+  Batch batch_;                                    // in the memory of the operations
   // Zeros, which cost as much as real counts.
   Buffer choices_;
   Tensor last_choices_;
@@ -193,15 +206,15 @@ class BlockTimer {
 
 }  // namespace
 
-double exchange_seconds(Communicator& world, size_t bytes, int64_t repetitions) {
+double exchange_seconds(Communicator& world, size_t bytes, int64_t repetitions, const OpTable& ops) {
   if (world.size() == 1) return 0;
   const int peer = world.rank() ^ 1;
   ThreadPool pool(1);
-  Stream stream(Stream::Mode::Inline, pool);
-  const Buffer out(bytes);
-  const Buffer in(bytes);
+  Stream stream(Stream::Mode::Inline, pool, ops.device);
+  const Buffer out(bytes, ops.device);
+  const Buffer in(bytes, ops.device);
   const Shape shape{static_cast<int64_t>(bytes / 4)};
-  std::fill_n(out.tensor(DType::F32, shape).as<float>(), shape.elements(), 1.0F);
+  ops.fill(stream, out.tensor(DType::F32, shape), 1);
   std::vector<double> seconds;
   for (int64_t i = 0; i < repetitions + 2; ++i) {
     world.barrier();
@@ -218,8 +231,8 @@ double exchange_seconds(Communicator& world, size_t bytes, int64_t repetitions) 
 }
 
 BlockBench bench_blocks(Communicator& world, const BenchConfig& config) {
-  expect_no_device(config.run.mesh, "trifold bench --what blocks");
   BlockTimer timer(world, config.run);
+  Replica& replica = timer.replica();
   BlockSamples samples;
   std::vector<double> updates;
   for (int64_t i = 0; i < config.warmup_iters + config.iters; ++i) {
@@ -232,16 +245,15 @@ BlockBench bench_blocks(Communicator& world, const BenchConfig& config) {
     updates.push_back(timer.update());
   }
   const auto large = static_cast<double>(boundary_bytes(config.run));
-  const NodeCores cores = measuring_cores(world, timer.threads());
+  const NodeCores cores = measuring_cores(world, replica.threads());
   std::vector<double> means;
   for (const auto& block : samples)
     for (const auto& part : block) means.push_back(median(part));
   means.push_back(median(updates));
-  means.push_back(exchange_seconds(world, 64, 20));
-  means.push_back(exchange_seconds(world, boundary_bytes(config.run), 20));
-  ThreadPool pool(1);
-  Stream stream(Stream::Mode::Inline, pool);
-  world.all_reduce({means.data(), DType::F64, {static_cast<int64_t>(means.size())}}, Reduce::Sum, stream);
+  means.push_back(exchange_seconds(world, 64, 20, replica.ops()));
+  means.push_back(exchange_seconds(world, boundary_bytes(config.run), 20, replica.ops()));
+  Stream host = replica.compute().host();
+  world.all_reduce({means.data(), DType::F64, {static_cast<int64_t>(means.size())}}, Reduce::Sum, host);
   for (double& mean : means) mean /= world.size();
   BlockBench result;
   result.cores = cores;

@@ -45,7 +45,7 @@ Links measure_links(Communicator& world) {
   const auto exchange = [&](size_t bytes) {
     constexpr int64_t kTimes = 20;
     const int with_peer = world.size() / 2 * 2;
-    return mean(exchange_seconds(world, bytes, kTimes)) * world.size() / with_peer;
+    return mean(exchange_seconds(world, bytes, kTimes, cpu_ops())) * world.size() / with_peer;
   };
   constexpr size_t kShort = 64, kLong = size_t{16} << 20;
   links.message_latency = exchange(kShort);

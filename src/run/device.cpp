@@ -52,8 +52,4 @@ void check_device(const MeshConfig& config) {
   if (on_cuda(config.device)) static_cast<void>(cuda_device_count());
 }
 
-void expect_no_device(const MeshConfig& config, std::string_view what) {
-  if (on_cuda(config.device)) bad_input("{} runs on CPUs only so far: use --device cpu", what);
-}
-
 }  // namespace trifold

@@ -31,7 +31,4 @@ int device_index(const Communicator& world);
 // Throws BadInput that says what is missing if --device cuda is given but not available.
 void check_device(const MeshConfig& config);
 
-// BadInput for a command that cannot compute on a device yet; `what` names it: "trifold bench --what blocks".
-void expect_no_device(const MeshConfig& config, std::string_view what);
-
 }  // namespace trifold
