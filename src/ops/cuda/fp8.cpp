@@ -1,5 +1,7 @@
 #include "ops/cuda/fp8.h"
 
+#include <cstddef>
+
 #include "core/cuda/cuda_device.h"
 #include "core/cuda/cuda_queue.h"
 #include "ops/composed.h"
@@ -37,6 +39,8 @@ void expect_units(const char* op, const Factor& left, const Factor& right) {
           kUnit, left.extent(), left.depth(), right.depth(), right.extent());
   }
 }
+
+static_assert(offsetof(Fp8Scale, from) % kScaleAlignment == 0 && alignof(Fp8Scale) % kScaleAlignment == 0);
 
 // Rounds a factor into `memory`.
 void narrow(CudaStream stream, std::byte* memory, const Factor& factor, const void** at, NarrowFactor* how) {

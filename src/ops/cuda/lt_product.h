@@ -33,6 +33,10 @@ enum class Epilogue : uint8_t {
   BiasGradient,  // bias[n] = sums over k of op(b), in the result's type
 };
 
+// cuBLASLt accepts other addresses of scales when it proposes algorithms, and rejects them when it is to
+// multiply (since 12.9, on Hopper).
+constexpr uint32_t kScaleAlignment = 16;
+
 // A factor of 8 bits: its format, and the device address of the number by which it is multiplied.
 struct NarrowFactor {
   cpu::Fp8 format = cpu::Fp8::E4M3;

@@ -359,9 +359,10 @@ template <class T>
 void clear_rows(CudaStream stream, T* y, const int32_t* begin, int64_t rows, int64_t columns);
 
 // ---- factors of FP8 products (fp8.cu) ----
-// The factor by which a tensor was multiplied before it was rounded, and its inverse.
-struct Fp8Scale {
-  float to, from;
+// The factor by which a tensor was multiplied before it was rounded (`to`), and its inverse, which cuBLASLt
+// multiplies by and whose address must be a multiple of 16 bytes on Hopper.
+struct alignas(16) Fp8Scale {
+  float from, to;
 };
 // scale.to = the format's largest number / the largest magnitude of x [rows, columns]; it is computed and
 // kept in device memory. y = x scale.to rounded, [rows, columns], or [columns, rows] if `transposed`. A NaN
