@@ -79,6 +79,14 @@ void product(const char* op, Stream& stream, Tensor y, const Factor& left, const
     narrow(native, memory, right, &asked.a, &asked.narrow_a);
     narrow(native, memory + of_right, left, &asked.b, &asked.narrow_b);
     on.check_launch(op);
+    if (asked.bias != nullptr) {
+      if (try_product(on, asked)) return;
+      fill_rows(native, y.as<Bfloat16>(), bias.as<Bfloat16>(), y.row_count(), y.last_dim());
+      on.check_launch(op);
+      asked.epilogue = Epilogue::None;
+      asked.bias = nullptr;
+      asked.beta = 1;
+    }
     run_product(on, asked);
   });
 }

@@ -44,13 +44,6 @@ Product with(Product product, Epilogue epilogue, void* bias, void* aux = nullptr
 
 bool is_16bit(DType dtype) { return accumulate_type(dtype) != dtype; }
 
-// Enqueues `product` if cuBLASLt has an algorithm for it; returns whether it did.
-bool taken(Stream& stream, const Product& product) {
-  if (!is_taken(stream, product)) return false;
-  enqueue_product(stream, product);
-  return true;
-}
-
 template <F32Products Precision>
 void gemm(Stream& stream, Tensor c, Tensor a, bool transpose_a, Tensor b, bool transpose_b, double alpha,
           double beta) {
@@ -61,7 +54,7 @@ template <F32Products Precision>
 void affine(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias) {
   if (bias.rank() == 0) return gemm<Precision>(stream, y, x, false, w, true, 1, 0);
   const Product product = product_of<Precision>(y, x, false, w, true, 1, 0);
-  if (taken(stream, with(product, Epilogue::Bias, bias.data))) return;
+  if (try_product(stream, with(product, Epilogue::Bias, bias.data))) return;
   Composed<raw_ops<Precision>>::affine(stream, y, x, w, bias);
 }
 
@@ -73,7 +66,7 @@ void affine_add(Stream& stream, Tensor y, Tensor residual, Tensor x, Tensor w, T
   if (bias.rank() > 0) {
     product = with(product, Epilogue::Bias, bias.data);
   }
-  if (taken(stream, product)) return;
+  if (try_product(stream, product)) return;
   Composed<raw_ops<Precision>>::affine_add(stream, y, residual, x, w, bias);
 }
 
@@ -81,7 +74,7 @@ template <F32Products Precision>
 void affine_gelu(Stream& stream, Tensor y, Tensor z, Tensor x, Tensor w, Tensor bias) {
   const Product product = product_of<Precision>(y, x, false, w, true, 1, 0);
   if (bias.rank() > 0 && is_16bit(x.dtype) &&
-      taken(stream, with(product, Epilogue::GeluAuxBias, bias.data, z.data)))
+      try_product(stream, with(product, Epilogue::GeluAuxBias, bias.data, z.data)))
     return;
   Composed<raw_ops<Precision>>::affine_gelu(stream, y, z, x, w, bias);
 }
@@ -94,7 +87,7 @@ void affine_backward_input(Stream& stream, Tensor dx, Tensor dy, Tensor w, doubl
 template <F32Products Precision>
 void affine_backward_gelu(Stream& stream, Tensor dz, Tensor dy, Tensor w, Tensor z) {
   const Product product = product_of<Precision>(dz, dy, false, w, false, 1, 0);
-  if (is_16bit(dy.dtype) && taken(stream, with(product, Epilogue::DGelu, nullptr, z.data))) return;
+  if (is_16bit(dy.dtype) && try_product(stream, with(product, Epilogue::DGelu, nullptr, z.data))) return;
   Composed<raw_ops<Precision>>::affine_backward_gelu(stream, dz, dy, w, z);
 }
 
@@ -107,7 +100,7 @@ void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, Tensor dy, Ten
   void* sums = dw.dtype != db.dtype ? nullptr
                : accumulate         ? bias_gradient_memory(stream, product.n)
                                     : db.data;
-  if (sums == nullptr || !taken(stream, with(product, Epilogue::BiasGradient, sums)))
+  if (sums == nullptr || !try_product(stream, with(product, Epilogue::BiasGradient, sums)))
     return Composed<raw_ops<Precision>>::affine_backward_weight(stream, dw, db, dy, x, accumulate);
   if (accumulate) raw_ops<Precision>().reduce(stream, db.flat(), {sums, db.dtype, {product.n}}, Reduce::Sum);
 }
@@ -115,7 +108,7 @@ void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, Tensor dy, Ten
 template <F32Products Precision>
 void linear(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias, bool relu) {
   const Product product = product_of<Precision>(y, x, false, w, true, 1, 0);
-  if (taken(stream, with(product, relu ? Epilogue::ReluBias : Epilogue::Bias, bias.data))) return;
+  if (try_product(stream, with(product, relu ? Epilogue::ReluBias : Epilogue::Bias, bias.data))) return;
   enqueue_product(stream, product);
   bias_relu(stream, y, bias, relu);
 }

@@ -1,5 +1,5 @@
 // Products in cuBLASLt's own terms: its functions, and owners of its descriptions of a Product. Internal to
-// lt_product.cpp.
+// lt_engine.h.
 #pragma once
 
 #include <cublasLt.h>
@@ -7,55 +7,35 @@
 #include <bit>
 #include <cstdint>
 
-#include "core/cuda/library.h"
 #include "core/error.h"
 #include "ops/cuda/lt_product.h"
 #include "ops/cuda/workspace.h"
 
 namespace trifold::cuda::blas {
 
-// The cuBLASLt functions in use.
+// The cuBLASLt functions in use. Tests have some of their own.
 struct Lt {
-  Library library{fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR), "cuBLASLt"};
-  decltype(cublasLtCreate)* create;
-  decltype(cublasLtGetStatusString)* text;
-  decltype(cublasLtGetVersion)* version;
-  decltype(cublasLtMatmulDescCreate)* desc_create;
-  decltype(cublasLtMatmulDescDestroy)* desc_destroy;
-  decltype(cublasLtMatmulDescSetAttribute)* desc_set;
-  decltype(cublasLtMatrixLayoutCreate)* layout_create;
-  decltype(cublasLtMatrixLayoutDestroy)* layout_destroy;
-  decltype(cublasLtMatmulPreferenceCreate)* preference_create;
-  decltype(cublasLtMatmulPreferenceDestroy)* preference_destroy;
-  decltype(cublasLtMatmulPreferenceSetAttribute)* preference_set;
-  decltype(cublasLtMatmulAlgoGetHeuristic)* heuristic;
-  decltype(cublasLtMatmul)* matmul;
-
-  Lt() {
-    library.find("cublasLtCreate", &create);
-    library.find("cublasLtGetStatusString", &text);
-    library.find("cublasLtGetVersion", &version);
-    library.find("cublasLtMatmulDescCreate", &desc_create);
-    library.find("cublasLtMatmulDescDestroy", &desc_destroy);
-    library.find("cublasLtMatmulDescSetAttribute", &desc_set);
-    library.find("cublasLtMatrixLayoutCreate", &layout_create);
-    library.find("cublasLtMatrixLayoutDestroy", &layout_destroy);
-    library.find("cublasLtMatmulPreferenceCreate", &preference_create);
-    library.find("cublasLtMatmulPreferenceDestroy", &preference_destroy);
-    library.find("cublasLtMatmulPreferenceSetAttribute", &preference_set);
-    library.find("cublasLtMatmulAlgoGetHeuristic", &heuristic);
-    library.find("cublasLtMatmul", &matmul);
-  }
+  decltype(cublasLtCreate)* create = nullptr;
+  decltype(cublasLtGetStatusString)* text = nullptr;
+  decltype(cublasLtGetVersion)* version = nullptr;
+  decltype(cublasLtMatmulDescCreate)* desc_create = nullptr;
+  decltype(cublasLtMatmulDescDestroy)* desc_destroy = nullptr;
+  decltype(cublasLtMatmulDescSetAttribute)* desc_set = nullptr;
+  decltype(cublasLtMatrixLayoutCreate)* layout_create = nullptr;
+  decltype(cublasLtMatrixLayoutDestroy)* layout_destroy = nullptr;
+  decltype(cublasLtMatmulPreferenceCreate)* preference_create = nullptr;
+  decltype(cublasLtMatmulPreferenceDestroy)* preference_destroy = nullptr;
+  decltype(cublasLtMatmulPreferenceSetAttribute)* preference_set = nullptr;
+  decltype(cublasLtMatmulAlgoGetHeuristic)* heuristic = nullptr;
+  decltype(cublasLtMatmul)* matmul = nullptr;
 
   void check_status(cublasStatus_t status, const char* what) const {
-    check(status == CUBLAS_STATUS_SUCCESS, "cuBLASLt failed while {}: {}", what, text(status));
+    if (status != CUBLAS_STATUS_SUCCESS) fail("cuBLASLt failed while {}: {}", what, text(status));
   }
 };
 
-inline const Lt& lt() {
-  static const Lt kLt;
-  return kLt;
-}
+// Those of the installed library, which is opened on first use.
+const Lt& installed_lt();
 
 inline cudaDataType_t type_of(DType dtype) {
   switch (dtype) {
@@ -88,17 +68,18 @@ inline const void* c_of(const Product& product) { return product.c != nullptr ? 
 
 class Layout {
  public:
-  Layout(cudaDataType_t type, int64_t rows, int64_t columns) {
-    lt().check_status(
-        lt().layout_create(&layout_, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), rows),
+  Layout(const Lt& lt, cudaDataType_t type, int64_t rows, int64_t columns) : lt_(lt) {
+    lt.check_status(
+        lt.layout_create(&layout_, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), rows),
         "describing a matrix");
   }
-  ~Layout() { lt().layout_destroy(layout_); }
+  ~Layout() { lt_.layout_destroy(layout_); }
   Layout(const Layout&) = delete;
   Layout& operator=(const Layout&) = delete;
   cublasLtMatrixLayout_t get() const { return layout_; }
 
  private:
+  const Lt& lt_;
   cublasLtMatrixLayout_t layout_ = nullptr;
 };
 
@@ -122,12 +103,15 @@ inline cublasLtEpilogue_t epilogue_of(Epilogue epilogue) {
 
 class Description {
  public:
-  explicit Description(const Product& p) {
+  Description(const Lt& lt, const Product& p) : lt_(lt) {
+    for (const NarrowFactor& factor : {p.narrow_a, p.narrow_b})
+      check(alignment_of(factor.scale) >= kScaleAlignment,
+            "the scale of a factor in 8 bits is {} bytes past a multiple of {}, which cuBLASLt needs",
+            std::bit_cast<uintptr_t>(factor.scale) % kScaleAlignment, kScaleAlignment);
     const bool wide = p.factors == DType::F64;
     const cublasComputeType_t f32 = p.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-    lt().check_status(
-        lt().desc_create(&desc_, wide ? CUBLAS_COMPUTE_64F : f32, wide ? CUDA_R_64F : CUDA_R_32F),
-        "describing a product");
+    lt.check_status(lt.desc_create(&desc_, wide ? CUBLAS_COMPUTE_64F : f32, wide ? CUDA_R_64F : CUDA_R_32F),
+                    "describing a product");
     set(CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p.epilogue));
@@ -148,7 +132,7 @@ class Description {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.m);
     }
   }
-  ~Description() { lt().desc_destroy(desc_); }
+  ~Description() { lt_.desc_destroy(desc_); }
   Description(const Description&) = delete;
   Description& operator=(const Description&) = delete;
   cublasLtMatmulDesc_t get() const { return desc_; }
@@ -156,33 +140,34 @@ class Description {
  private:
   template <class Value>
   void set(cublasLtMatmulDescAttributes_t attribute, Value value) {
-    lt().check_status(lt().desc_set(desc_, attribute, &value, sizeof value), "describing a product");
+    lt_.check_status(lt_.desc_set(desc_, attribute, &value, sizeof value), "describing a product");
   }
+  const Lt& lt_;
   cublasLtMatmulDesc_t desc_ = nullptr;
 };
 
 // A product in cuBLASLt's own terms.
 struct Described {
-  explicit Described(const Product& p)
-      : how(p),
-        a(type_of(p.narrow_a, p.factors), p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k),
-        b(type_of(p.narrow_b, p.factors), p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n),
-        d(type_of(p.result), p.m, p.n) {}
+  Described(const Lt& lt, const Product& p)
+      : how(lt, p),
+        a(lt, type_of(p.narrow_a, p.factors), p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k),
+        b(lt, type_of(p.narrow_b, p.factors), p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n),
+        d(lt, type_of(p.result), p.m, p.n) {}
   Description how;
   Layout a, b, d;
 };
 
 class Preference {
  public:
-  explicit Preference(const Product& p) {
-    lt().check_status(lt().preference_create(&preference_), "choosing an algorithm");
+  Preference(const Lt& lt, const Product& p) : lt_(lt) {
+    lt.check_status(lt.preference_create(&preference_), "choosing an algorithm");
     set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kLtWorkspace});
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(p.a));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(p.b));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(c_of(p)));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(p.d));
   }
-  ~Preference() { lt().preference_destroy(preference_); }
+  ~Preference() { lt_.preference_destroy(preference_); }
   Preference(const Preference&) = delete;
   Preference& operator=(const Preference&) = delete;
   cublasLtMatmulPreference_t get() const { return preference_; }
@@ -190,9 +175,10 @@ class Preference {
  private:
   template <class Value>
   void set(cublasLtMatmulPreferenceAttributes_t attribute, Value value) {
-    lt().check_status(lt().preference_set(preference_, attribute, &value, sizeof value),
-                      "choosing an algorithm");
+    lt_.check_status(lt_.preference_set(preference_, attribute, &value, sizeof value),
+                     "choosing an algorithm");
   }
+  const Lt& lt_;
   cublasLtMatmulPreference_t preference_ = nullptr;
 };
 

@@ -2,10 +2,10 @@
 //
 // cuBLASLt's matrices are column-major: d[m, n] = alpha op(a)[m, k] op(b)[k, n] + beta c, where c is d unless
 // set. The algorithm for a product is chosen once for each (types, shape, transposes, epilogue, alignments,
-// kind of device) and kept, as is the fact that there is none, so the same call always uses the same
-// algorithm and gives the same bits. It is cuBLASLt's first proposal unless another was measured or set
-// (ops/product_tuning.h). 16-bit factors are summed in f32; f32 is computed in f32 unless a product asks for
-// TF32.
+// whether it adds, kind of device) and kept, as is the fact that there is none, so the same call always uses
+// the same algorithm and gives the same bits. It is the first of cuBLASLt's proposals that runs
+// (lt_engine.h) unless another was measured or set (ops/product_tuning.h). 16-bit factors are summed in f32;
+// f32 is computed in f32 unless a product asks for TF32.
 #pragma once
 
 #include <array>
@@ -33,8 +33,8 @@ enum class Epilogue : uint8_t {
   BiasGradient,  // bias[n] = sums over k of op(b), in the result's type
 };
 
-// cuBLASLt accepts other addresses of scales when it proposes algorithms, and rejects them when it is to
-// multiply (since 12.9, on Hopper).
+// In bytes, of the scales of factors in 8 bits on Hopper from CUDA 12.9.1 on. Proposals do not reveal it:
+// cuBLASLt makes them for other addresses too.
 constexpr uint32_t kScaleAlignment = 16;
 
 // A factor of 8 bits: its format, and the device address of the number by which it is multiplied.
@@ -62,14 +62,20 @@ struct Product {
   bool is_narrow() const { return narrow_a.scale != nullptr; }
 };
 
-// Enqueues the product. Throws if cuBLASLt has no algorithm for it.
+// Enqueues the product. Throws if cuBLASLt has no algorithm that runs it.
 void enqueue_product(Stream& stream, const Product& product);
 
-// The same, from within work on the queue's stream.
-void run_product(CudaQueue& queue, const Product& product);
+// The same unless there is no such algorithm or its bias or aux is misaligned; returns whether it did, and if
+// not, nothing was enqueued. Always true on a Dry stream, which computes nothing, and always false on a Worker
+// stream, whose device is used by another thread.
+bool try_product(Stream& stream, const Product& product);
 
-// The choice of algorithms for the products of a device: cuBLASLt's first proposal, unless another is kept
-// here.
+// The same two, from within work on the queue's stream.
+void run_product(CudaQueue& queue, const Product& product);
+bool try_product(CudaQueue& queue, const Product& product);
+
+// The choice of algorithms for the products of a device: the first of cuBLASLt's proposals that runs, unless
+// another is kept here.
 ProductTuning& product_tuning(CudaDevice& device);
 
 // One of cuBLASLt's algorithms for a product (its cublasLtMatmulAlgo_t).
@@ -85,10 +91,6 @@ void run_product(CudaQueue& queue, const Product& product, const ProductAlgorith
 // Device memory in addition to that of the product itself, for temporary factors; valid until the stream has
 // passed the work that is enqueued next.
 std::byte* factor_memory(CudaQueue& queue, size_t bytes);
-
-// Whether cuBLASLt has an algorithm for the product; queries it the first time. Always true on a Dry stream,
-// which computes nothing, and always false on a Worker stream, whose device is used by another thread.
-bool is_taken(Stream& stream, const Product& product);
 
 // Memory for the `columns` numbers (f32 or f64) of a BiasGradient, valid until the stream has passed the work
 // that is enqueued next; null if they are too many.

@@ -1,0 +1,150 @@
+// Which algorithm a product gets, over a make-believe cuBLASLt (make_believe_lt.h).
+#include "ops/cuda/lt_engine.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "cuda/make_believe_lt.h"
+
+namespace trifold::test {
+namespace {
+
+using cuda::Product;
+using cuda::blas::LtEngine;
+using Numbers = std::vector<uint64_t>;
+
+class Algorithms : public ::testing::Test {
+ protected:
+  Algorithms() { believe_lt = {}; }
+  ~Algorithms() override { EXPECT_EQ(believe_lt.alive, 0) << "descriptions that were not destroyed"; }
+
+  static Product product(double beta = 0) {
+    return {.factors = DType::BF16,
+            .result = DType::BF16,
+            .m = 48,
+            .n = 64,
+            .k = 32,
+            .transpose_a = true,
+            .transpose_b = false,
+            .a = nullptr,
+            .b = nullptr,
+            .d = nullptr,
+            .alpha = 1,
+            .beta = beta};
+  }
+  static void reject(const Numbers& which, cublasStatus_t status = CUBLAS_STATUS_NOT_SUPPORTED) {
+    believe_lt.answer = [which, status](uint64_t algorithm, float) {
+      return std::find(which.begin(), which.end(), algorithm) != which.end() ? status : CUBLAS_STATUS_SUCCESS;
+    };
+  }
+  // The algorithms with which it was asked to multiply since the last call.
+  static Numbers multiplied() { return std::exchange(believe_lt.multiplied, {}); }
+  std::string failure(const Product& each) {
+    try {
+      engine_.run(each, queue_);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "none";
+  }
+
+  BelieveQueue queue_;
+  LtEngine engine_{make_believe_lt(), "make-believe:0", "make-believe"};
+};
+
+TEST_F(Algorithms, TheFirstProposalIsTakenWithoutAskingForOthers) {
+  believe_lt.proposed = {7, 8};
+  for (int i = 0; i < 3; ++i) engine_.run(product(), queue_);
+  EXPECT_EQ(multiplied(), (Numbers{7, 7, 7}));
+  EXPECT_EQ(believe_lt.asked, std::vector<int>{1});
+}
+
+TEST_F(Algorithms, ARejectedOneIsFollowedByTheNextWhichIsKept) {
+  believe_lt.proposed = {7, 8, 9, 10};
+  for (const cublasStatus_t status :
+       {CUBLAS_STATUS_NOT_SUPPORTED, CUBLAS_STATUS_INVALID_VALUE, CUBLAS_STATUS_ARCH_MISMATCH}) {
+    reject({7, 8}, status);
+    LtEngine engine(make_believe_lt(), "make-believe:0", "make-believe");  // as of another rank or run
+    believe_lt.asked.clear();
+    engine.run(product(), queue_);
+    EXPECT_EQ(multiplied(), (Numbers{7, 8, 9}));
+    EXPECT_EQ(believe_lt.asked.size(), 2u);
+    EXPECT_TRUE(engine.try_run(product(), queue_));
+    EXPECT_EQ(multiplied(), Numbers{9});
+    EXPECT_EQ(believe_lt.asked.size(), 2u) << "it was asked for proposals again";
+  }
+}
+
+TEST_F(Algorithms, IfAllAreRejectedTheProductIsNamed) {
+  believe_lt.proposed = {7, 8};
+  reject({7, 8});
+  EXPECT_FALSE(engine_.try_run(product(), queue_));
+  EXPECT_EQ(multiplied(), (Numbers{7, 8}));
+  EXPECT_FALSE(engine_.try_run(product(), queue_));
+  EXPECT_EQ(multiplied(), Numbers{}) << "that there is none was forgotten";
+  const std::string said = failure(product());
+  for (const char* part : {"bf16 x bf16", "m 48 n 64 k 32, TN", "make-believe:0",
+                           "rejects each of the 2 that it proposes", "make-believe: not supported"})
+    EXPECT_NE(said.find(part), std::string::npos) << part << " is not in: " << said;
+}
+
+TEST_F(Algorithms, WithoutProposalsNothingIsMultiplied) {
+  believe_lt.proposed = {};
+  EXPECT_FALSE(engine_.try_run(product(), queue_));
+  EXPECT_EQ(multiplied(), Numbers{});
+  EXPECT_NE(failure(product()).find("it proposes none"), std::string::npos) << failure(product());
+}
+
+// Such a failure may have left work behind, and the next algorithm would hide it.
+TEST_F(Algorithms, AFailedMultiplicationIsNoRejection) {
+  believe_lt.proposed = {7, 8};
+  reject({7}, CUBLAS_STATUS_EXECUTION_FAILED);
+  EXPECT_THROW(engine_.try_run(product(), queue_), Error);
+  EXPECT_EQ(multiplied(), Numbers{7});
+  EXPECT_NE(failure(product()).find("make-believe: failed"), std::string::npos) << failure(product());
+}
+
+// Whether it adds is not part of a query for proposals.
+TEST_F(Algorithms, AProductThatAddsMayHaveAnother) {
+  believe_lt.proposed = {7, 8};
+  believe_lt.answer = [](uint64_t algorithm, float beta) {
+    return algorithm == 7 && beta != 0 ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
+  };
+  for (const double beta : {0.0, 1.0, 0.0, 1.0}) engine_.run(product(beta), queue_);
+  EXPECT_EQ(multiplied(), (Numbers{7, 7, 8, 7, 8}));
+}
+
+TEST_F(Algorithms, OnlyThoseThatRunAreMeasured) {
+  believe_lt.proposed = {7, 8, 9};
+  reject({7, 9});
+  engine_.measure(true);
+  engine_.run(product(), queue_);
+  EXPECT_EQ(multiplied().back(), 8u);
+  const std::vector<ProductChoice> choices = engine_.choices();
+  ASSERT_EQ(choices.size(), 1u);
+  EXPECT_EQ(choices[0].algorithm.substr(0, 16), "0000000000000008");
+  engine_.measure(false);
+
+  LtEngine other(make_believe_lt(), "make-believe:0", "make-believe");
+  other.use(choices);
+  other.run(product(), queue_);
+  EXPECT_EQ(multiplied(), Numbers{8});
+  reject({8, 7});
+  other.use(choices);
+  other.run(product(), queue_);
+  EXPECT_EQ(multiplied(), (Numbers{8, 7, 9}));
+}
+
+TEST_F(Algorithms, ScalesInEightBitsAreAtMultiplesOfSixteenBytes) {
+  alignas(32) const std::array<float, 16> scales{};
+  Product narrow = product();
+  narrow.narrow_a = {cpu::Fp8::E4M3, scales.data()};
+  narrow.narrow_b = {cpu::Fp8::E5M2, scales.data() + 4};
+  engine_.run(narrow, queue_);
+  EXPECT_EQ(believe_lt.scales, (std::vector<const void*>{scales.data(), scales.data() + 4}));
+  narrow.narrow_b.scale = scales.data() + 1;
+  EXPECT_NE(failure(narrow).find("4 bytes past a multiple of 16"), std::string::npos) << failure(narrow);
+}
+
+}  // namespace
+}  // namespace trifold::test
