@@ -87,7 +87,12 @@ TEST_F(CudaFp8, ProductsFollowTheProcessor) {
   ops_->affine(*stream_, y, x, w, {});
   EXPECT_EQ(on_device_again(y), in_bf16(product(y_shape, narrow_x, false, narrow_w, true, none)));
   ops_->affine(*stream_, y, x, w, on_device(DType::BF16, {kOuts}, bias));
-  EXPECT_EQ(on_device_again(y), in_bf16(product(y_shape, narrow_x, false, narrow_w, true, biases)));
+  const Values with_bias = in_bf16(product(y_shape, narrow_x, false, narrow_w, true, biases));
+  EXPECT_EQ(on_device_again(y), with_bias);
+  Values after_one{0};  // the same bias at an address at which no algorithm adds it
+  after_one.insert(after_one.end(), bias.begin(), bias.end());
+  ops_->affine(*stream_, y, x, w, on_device(DType::BF16, {kOuts + 1}, after_one).flat(1, kOuts + 1));
+  EXPECT_EQ(on_device_again(y), with_bias);
 
   const Tensor dx = on_device(DType::BF16, x_shape);
   const Values before = numbers(kRows * kIns, "dx");

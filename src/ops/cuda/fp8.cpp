@@ -81,6 +81,7 @@ void product(const char* op, Stream& stream, Tensor y, const Factor& left, const
     on.check_launch(op);
     if (asked.bias != nullptr) {
       if (try_product(on, asked)) return;
+      // Put into the result first, it is rounded together with the sum, as by the epilogue.
       fill_rows(native, y.as<Bfloat16>(), bias.as<Bfloat16>(), y.row_count(), y.last_dim());
       on.check_launch(op);
       asked.epilogue = Epilogue::None;

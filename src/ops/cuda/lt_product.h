@@ -33,8 +33,8 @@ enum class Epilogue : uint8_t {
   BiasGradient,  // bias[n] = sums over k of op(b), in the result's type
 };
 
-// In bytes, of the scales of factors in 8 bits on Hopper from CUDA 12.9.1 on. Proposals do not reveal it:
-// cuBLASLt makes them for other addresses too.
+// In bytes, of the scales of factors in 8 bits: on an H100 cuBLASLt 13.1 proposes algorithms for other
+// addresses too, and rejects each when it is to multiply.
 constexpr uint32_t kScaleAlignment = 16;
 
 // A factor of 8 bits: its format, and the device address of the number by which it is multiplied.
