@@ -192,7 +192,7 @@ struct OpTable {
   void (*layer_norm_backward_weight)(Stream&, Tensor dgain, Tensor dbias, Tensor dy, Tensor x, Tensor mean,
                                      Tensor rstd, bool accumulate);
   // The whole backward: layer_norm_backward_add, or layer_norm_backward if `residual` has no memory, and
-  // layer_norm_backward_weight; a back end may sum in another order than the separate operations.
+  // layer_norm_backward_weight, with the bits of the separate operations.
   void (*layer_norm_backward_all)(Stream&, Tensor dx, Tensor dgain, Tensor dbias, Tensor residual, Tensor dy,
                                   Tensor x, Tensor mean, Tensor rstd, Tensor gain, bool accumulate);
   // ---- root-mean-square norm over the last dim (Zhang & Sennrich, arXiv 1910.07467) ----

@@ -105,6 +105,12 @@ TEST(ClearBehind, ClearsTheEndsOfRowsBehindTheLengths) {
   }
 }
 
+TEST(NormsInParts, HaveTheBitsOfTheWhole) {
+  ThreadPool pool(1);
+  Stream stream(Stream::Mode::Inline, pool);
+  for (const OpTable* ops : {&cuda::emulated_ops(), &cpu_ops()}) check_norms_in_parts(*ops, stream);
+}
+
 TEST(OpTableCases, CoverEveryEntry) { expect_every_entry_has_a_case(); }
 
 // ---- calls that are refused ----

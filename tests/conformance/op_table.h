@@ -104,6 +104,10 @@ Body each_count(const std::function<void(OpRun&, int64_t)>& body);
 // Runs `test` with `ops` on `stream` in every type and compares; fails the current GoogleTest test.
 void check_case(const OpCase& test, const OpTable& ops, Stream& stream);
 
+// The backward of a norm has the same bits whole and in parts, in every type: schedules that compute gradients of
+// inputs and of weights at different times rely on it.
+void check_norms_in_parts(const OpTable& ops, Stream& stream);
+
 // Names the entries of OpTable that no case calls: none.
 void expect_every_entry_has_a_case();
 

@@ -26,6 +26,15 @@ TEST_P(CudaOps, AgreesWithTheProcessor) {
   check_case(GetParam(), *ops, stream);
 }
 
+TEST(CudaNormsInParts, HaveTheBitsOfTheWhole) {
+  std::string why;
+  const OpTable* ops = test::device_ops(why);
+  if (ops == nullptr) GTEST_SKIP() << why;
+  ThreadPool pool(1);
+  Stream stream(Stream::Mode::Inline, pool, ops->device);
+  check_norms_in_parts(*ops, stream);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, CudaOps, testing::ValuesIn(all_cases()),
                          [](const testing::TestParamInfo<OpCase>& one) {
                            std::string name = std::to_string(one.index) + "_";

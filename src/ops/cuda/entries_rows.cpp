@@ -12,9 +12,32 @@ T* pointer_of(const Tensor& tensor) {
   return tensor.data == nullptr ? nullptr : tensor.as<T>();
 }
 
+// The gradients to compute: dx, those of gain and bias, or all. The bias's has no memory if the norm does not
+// center.
 struct NormGradients {
   Tensor dx, dgain, dbias;
 };
+
+// mean has no memory if the norm does not center, a residual if there is none, the gain where dx is not
+// wanted.
+void norm_backward(Stream& stream, const char* op, const NormGradients& to, Tensor residual, Tensor dy,
+                   Tensor x, Tensor mean, Tensor rstd, Tensor gain, bool accumulate) {
+  const int64_t rows = rstd.elements();
+  const int64_t columns = (to.dgain.rank() > 0 ? to.dgain : gain).elements();
+  dispatch_float(dy.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    using Wide = Accumulate<T>;
+    const size_t bytes = to.dgain.rank() == 0 ? 0 : norm_gradient_scratch(rows, columns, sizeof(T));
+    enqueue_with_scratch(stream, op, bytes,
+                         [=, dx = pointer_of<T>(to.dx), gains = pointer_of<Wide>(to.dgain),
+                          biases = pointer_of<Wide>(to.dbias), added = pointer_of<T>(residual),
+                          grad = dy.as<T>(), in = x.as<T>(), center = pointer_of<Wide>(mean),
+                          inverse = rstd.as<Wide>(), by = pointer_of<T>(gain)](CudaStream on, void* scratch) {
+                           norm_gradients<T>(on, scratch, dx, gains, biases, added, grad, in, center, inverse,
+                                             by, rows, columns, accumulate);
+                         });
+  });
+}
 
 }  // namespace
 
@@ -34,18 +57,7 @@ void layer_norm(Stream& stream, Tensor y, Tensor mean, Tensor rstd, Tensor x, Te
 
 void layer_norm_backward_add(Stream& stream, Tensor dx, Tensor residual, Tensor dy, Tensor x, Tensor mean,
                              Tensor rstd, Tensor gain) {
-  constexpr const char* kOp = "layer_norm_backward";
-  const int64_t rows = x.row_count();
-  const int64_t columns = x.last_dim();
-  dispatch_float(x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    enqueue(stream, kOp,
-            [=, out = dx.as<T>(), added = pointer_of<T>(residual), grad = dy.as<T>(), in = x.as<T>(),
-             center = mean.as<Accumulate<T>>(), inverse = rstd.as<Accumulate<T>>(),
-             gains = gain.as<T>()](CudaStream on) {
-              norm_backward<T>(on, out, added, grad, in, center, inverse, gains, rows, columns);
-            });
-  });
+  norm_backward(stream, "layer_norm_backward", {dx, {}, {}}, residual, dy, x, mean, rstd, gain, false);
 }
 
 void layer_norm_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, Tensor mean, Tensor rstd,
@@ -53,30 +65,16 @@ void layer_norm_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, Tensor 
   layer_norm_backward_add(stream, dx, {}, dy, x, mean, rstd, gain);
 }
 
-namespace {
-
-// The bytes of scratch for sums over the rows of x.
-size_t column_scratch_of(const Tensor& x, int64_t rows, int64_t columns) {
-  return column_scratch(rows, columns, size_of(x.dtype));
-}
-
-}  // namespace
-
 void layer_norm_backward_weight(Stream& stream, Tensor dgain, Tensor dbias, Tensor dy, Tensor x, Tensor mean,
                                 Tensor rstd, bool accumulate) {
-  constexpr const char* kOp = "layer_norm_backward_weight";
-  const int64_t rows = x.row_count();
-  const int64_t columns = x.last_dim();
-  dispatch_float(x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    enqueue_with_scratch(stream, kOp, column_scratch_of(x, rows, columns),
-                         [=, gains = dgain.as<Accumulate<T>>(), biases = dbias.as<Accumulate<T>>(),
-                          grad = dy.as<T>(), in = x.as<T>(), center = mean.as<Accumulate<T>>(),
-                          inverse = rstd.as<Accumulate<T>>()](CudaStream on, void* scratch) {
-                           norm_backward_weight<T>(on, scratch, gains, biases, grad, in, center, inverse,
-                                                   rows, columns, accumulate);
-                         });
-  });
+  norm_backward(stream, "layer_norm_backward_weight", {{}, dgain, dbias}, {}, dy, x, mean, rstd, {},
+                accumulate);
+}
+
+void layer_norm_backward_all(Stream& stream, Tensor dx, Tensor dgain, Tensor dbias, Tensor residual,
+                             Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor gain, bool accumulate) {
+  norm_backward(stream, "layer_norm_backward_all", {dx, dgain, dbias}, residual, dy, x, mean, rstd, gain,
+                accumulate);
 }
 
 void rms_norm(Stream& stream, Tensor y, Tensor rstd, Tensor x, Tensor gain, double eps) {
@@ -93,17 +91,7 @@ void rms_norm(Stream& stream, Tensor y, Tensor rstd, Tensor x, Tensor gain, doub
 
 void rms_norm_backward_add(Stream& stream, Tensor dx, Tensor residual, Tensor dy, Tensor x, Tensor rstd,
                            Tensor gain) {
-  constexpr const char* kOp = "rms_norm_backward";
-  const int64_t columns = gain.elements();
-  const int64_t rows = rstd.elements();
-  dispatch_float(gain.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    enqueue(stream, kOp,
-            [=, out = dx.as<T>(), added = pointer_of<T>(residual), grad = dy.as<T>(), in = x.as<T>(),
-             inverse = rstd.as<Accumulate<T>>(), gains = gain.as<T>()](CudaStream on) {
-              norm_backward<T>(on, out, added, grad, in, nullptr, inverse, gains, rows, columns);
-            });
-  });
+  norm_backward(stream, "rms_norm_backward", {dx, {}, {}}, residual, dy, x, {}, rstd, gain, false);
 }
 
 void rms_norm_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, Tensor rstd, Tensor gain) {
@@ -112,53 +100,13 @@ void rms_norm_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, Tensor rs
 
 void rms_norm_backward_weight(Stream& stream, Tensor dgain, Tensor dy, Tensor x, Tensor rstd,
                               bool accumulate) {
-  constexpr const char* kOp = "rms_norm_backward_weight";
-  const int64_t columns = dgain.elements();
-  const int64_t rows = rstd.elements();
-  dispatch_float(dy.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    enqueue_with_scratch(stream, kOp, column_scratch_of(dy, rows, columns),
-                         [=, gains = dgain.as<Accumulate<T>>(), grad = dy.as<T>(), in = x.as<T>(),
-                          inverse = rstd.as<Accumulate<T>>()](CudaStream on, void* scratch) {
-                           norm_backward_weight<T>(on, scratch, gains, nullptr, grad, in, nullptr, inverse,
-                                                   rows, columns, accumulate);
-                         });
-  });
-}
-
-namespace {
-
-// For both norms; mean and dbias have no memory if the norm does not center. x is [rows, columns].
-void norm_backward_all(Stream& stream, const char* op, const NormGradients& to, Tensor residual, Tensor dy,
-                       Tensor x, Tensor mean, Tensor rstd, Tensor gain, bool accumulate) {
-  const int64_t columns = gain.elements();
-  const int64_t rows = rstd.elements();
-  dispatch_float(gain.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    using Wide = Accumulate<T>;
-    enqueue_with_scratch(
-        stream, op, norm_gradient_scratch(rows, columns, sizeof(T)),
-        [=, dx = to.dx.as<T>(), gains = to.dgain.as<Wide>(), biases = pointer_of<Wide>(to.dbias),
-         added = pointer_of<T>(residual), grad = dy.as<T>(), in = x.as<T>(), center = pointer_of<Wide>(mean),
-         inverse = rstd.as<Wide>(), by = gain.as<T>()](CudaStream on, void* scratch) {
-          norm_gradients<T>(on, scratch, dx, gains, biases, added, grad, in, center, inverse, by, rows,
-                            columns, accumulate);
-        });
-  });
-}
-
-}  // namespace
-
-void layer_norm_backward_all(Stream& stream, Tensor dx, Tensor dgain, Tensor dbias, Tensor residual,
-                             Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor gain, bool accumulate) {
-  norm_backward_all(stream, "layer_norm_backward_all", {dx, dgain, dbias}, residual, dy, x, mean, rstd, gain,
-                    accumulate);
+  norm_backward(stream, "rms_norm_backward_weight", {{}, dgain, {}}, {}, dy, x, {}, rstd, {}, accumulate);
 }
 
 void rms_norm_backward_all(Stream& stream, Tensor dx, Tensor dgain, Tensor residual, Tensor dy, Tensor x,
                            Tensor rstd, Tensor gain, bool accumulate) {
-  norm_backward_all(stream, "rms_norm_backward_all", {dx, dgain, {}}, residual, dy, x, {}, rstd, gain,
-                    accumulate);
+  norm_backward(stream, "rms_norm_backward_all", {dx, dgain, {}}, residual, dy, x, {}, rstd, gain,
+                accumulate);
 }
 
 void column_sum(Stream& stream, Tensor db, Tensor dy, bool accumulate) {
@@ -166,7 +114,7 @@ void column_sum(Stream& stream, Tensor db, Tensor dy, bool accumulate) {
   const int64_t columns = dy.last_dim();
   dispatch_float(dy.dtype, [&](auto zero) {
     using T = decltype(zero);
-    enqueue_with_scratch(stream, "column_sum", column_scratch_of(dy, rows, columns),
+    enqueue_with_scratch(stream, "column_sum", column_scratch(rows, columns, sizeof(T)),
                          [=, out = db.as<Accumulate<T>>(), grad = dy.as<T>()](CudaStream on, void* scratch) {
                            column_sum<T>(on, scratch, out, grad, rows, columns, accumulate);
                          });

@@ -79,18 +79,24 @@ void scale_uniform(CudaStream stream, T* y, const T* x, int64_t n, const cpu::La
 template <class T>
 void norm(CudaStream stream, T* y, Accumulate<T>* mean, Accumulate<T>* rstd, const T* x, const T* gain,
           const T* bias, int64_t rows, int64_t columns, double eps);
-template <class T>
-void norm_backward(CudaStream stream, T* dx, const T* residual, const T* dy, const T* x,
-                   const Accumulate<T>* mean, const Accumulate<T>* rstd, const T* gain, int64_t rows,
-                   int64_t columns);
 
-// All three gradients in one pass over the rows; if rows are too long for that, norm_backward and
-// norm_backward_weight in sequence.
+// dx (plus a residual, unless it is null) and the gradients of gain and bias, in one pass over the rows; without
+// dx, or without dgain and dbias, if those are null. What is left out does not change the bits of the rest.
+// Scratch is for the gradients.
 size_t norm_gradient_scratch(int64_t rows, int64_t columns, size_t size_of_number);
 template <class T>
 void norm_gradients(CudaStream stream, void* scratch, T* dx, Accumulate<T>* dgain, Accumulate<T>* dbias,
                     const T* residual, const T* dy, const T* x, const Accumulate<T>* mean,
                     const Accumulate<T>* rstd, const T* gain, int64_t rows, int64_t columns, bool accumulate);
+// The two halves, for rows that are too long for that.
+template <class T>
+void norm_backward(CudaStream stream, T* dx, const T* residual, const T* dy, const T* x,
+                   const Accumulate<T>* mean, const Accumulate<T>* rstd, const T* gain, int64_t rows,
+                   int64_t columns);
+template <class T>
+void norm_backward_weight(CudaStream stream, void* scratch, Accumulate<T>* dgain, Accumulate<T>* dbias,
+                          const T* dy, const T* x, const Accumulate<T>* mean, const Accumulate<T>* rstd,
+                          int64_t rows, int64_t columns, bool accumulate);
 
 // ---- sums over rows (columns.cu) ----
 // first[c] = the sum over `count` of sums [count][kinds][columns] in f64, or += that; with two kinds, the sum
@@ -101,10 +107,6 @@ void add_parts(CudaStream stream, Wide* first, Wide* second, const Wide* sums, i
 // Scratch for any sum over rows of `columns` numbers of that many bytes; for at most two sums. A sum is added
 // to its destination if `accumulate` is set, otherwise assigned.
 size_t column_scratch(int64_t rows, int64_t columns, size_t size_of_number);
-template <class T>
-void norm_backward_weight(CudaStream stream, void* scratch, Accumulate<T>* dgain, Accumulate<T>* dbias,
-                          const T* dy, const T* x, const Accumulate<T>* mean, const Accumulate<T>* rstd,
-                          int64_t rows, int64_t columns, bool accumulate);
 template <class T>
 void column_sum(CudaStream stream, void* scratch, Accumulate<T>* db, const T* dy, int64_t rows,
                 int64_t columns, bool accumulate);

@@ -1,7 +1,8 @@
 // Layer norm and root-mean-square norm: dx and the gradients of gain and bias in one pass over the rows.
 // Blocks process runs of rows, whose number depends on the shape alone; a thread accumulates its columns'
 // contributions to the two gradients in registers, and the blocks' sums are added in f64 (columns.cu). So
-// every order is fixed.
+// every order is fixed. A pass for dx alone, or for the gradients alone, is the same kernel, which leaves the
+// rest out: schedules that compute the two at different times get the same bits.
 #include "ops/cuda/kernels/group.cuh"
 #include "ops/cuda/kernels/kernels.h"
 
@@ -32,7 +33,8 @@ Runs runs_of(int64_t rows, int64_t columns, int64_t together) {
   return {parts(rows, each), each};
 }
 
-// sums [blocks][Centered ? 2 : 1][columns]. Whole: rows consist of whole packs.
+// sums [blocks][Centered ? 2 : 1][columns]; dx or sums may be null, gain is needed for dx alone. Whole: rows
+// consist of whole packs.
 template <class T, bool Centered, bool Whole>
 __global__ void __launch_bounds__(kMostRowThreads, 1)
     norm_gradients_kernel(T* dx, Accumulate<T>* sums, const T* residual, const T* dy, const T* x,
@@ -49,7 +51,7 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
   FullPack<T> gains[kFew];
 #pragma unroll
   for (int k = 0; k < kFew; ++k)
-    if (count_of(k) > 0) gains[k].template load<Whole>(gain + first + k * step, count_of(k));
+    if (dx != nullptr && count_of(k) > 0) gains[k].template load<Whole>(gain + first + k * step, count_of(k));
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * run;
   const int64_t end = begin + run < rows ? begin + run : rows;
   for (int64_t top = begin; top < end; top += blockDim.y) {
@@ -80,13 +82,15 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
         if (!Whole && i >= count) continue;
         const Wide normal = (value(xs[k].at[i]) - center) * inverse;
         const Wide slope = value(dys[k].at[i]);
+        total[0][k][i] += slope * normal;
+        if constexpr (Centered) total[kKinds - 1][k][i] += slope;
+        if (dx == nullptr) continue;
         const Wide g = slope * value(gains[k].at[i]);
         if constexpr (Centered) along[0] += g;
         along[1] += g * normal;
-        total[0][k][i] += slope * normal;
-        if constexpr (Centered) total[kKinds - 1][k][i] += slope;
       }
     }
+    if (dx == nullptr) continue;
     combine_row(along, Plus{});
     const Wide average = along[0] / static_cast<Wide>(columns);
     const Wide share = along[1] / static_cast<Wide>(columns);
@@ -105,6 +109,7 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
       dys[k].template store<Whole>(dx + at + k * step, count);
     }
   }
+  if (sums == nullptr) return;
   // If a block processes several rows at a time, the threads of the first add the sums of all.
   __shared__ Wide of_row[kBlockThreads * kFew * kPer];
   Wide* to = sums + static_cast<int64_t>(blockIdx.x) * kKinds * columns;
@@ -158,8 +163,9 @@ void norm_gradients(CudaStream stream, void* scratch, T* dx, Accumulate<T>* dgai
                     bool accumulate) {
   using Wide = Accumulate<T>;
   if (rows == 0 || columns == 0 || columns > kMostColumns<T>) {
-    norm_backward<T>(stream, dx, residual, dy, x, mean, rstd, gain, rows, columns);
-    norm_backward_weight<T>(stream, scratch, dgain, dbias, dy, x, mean, rstd, rows, columns, accumulate);
+    if (dx != nullptr) norm_backward<T>(stream, dx, residual, dy, x, mean, rstd, gain, rows, columns);
+    if (dgain != nullptr)
+      norm_backward_weight<T>(stream, scratch, dgain, dbias, dy, x, mean, rstd, rows, columns, accumulate);
     return;
   }
   const dim3 block = blocks_of<T>(columns).block;
@@ -168,9 +174,10 @@ void norm_gradients(CudaStream stream, void* scratch, T* dx, Accumulate<T>* dgai
   const auto centered = whole ? norm_gradients_kernel<T, true, true> : norm_gradients_kernel<T, true, false>;
   const auto plain = whole ? norm_gradients_kernel<T, false, true> : norm_gradients_kernel<T, false, false>;
   const auto kernel = mean != nullptr ? centered : plain;
-  auto* sums = static_cast<Wide*>(scratch);
+  auto* sums = dgain != nullptr ? static_cast<Wide*>(scratch) : nullptr;
   TRIFOLD_LAUNCH(kernel, dim3(static_cast<unsigned>(runs.blocks)), block, 0, stream, dx, sums, residual, dy,
                  x, mean, rstd, gain, rows, static_cast<int>(columns), runs.rows);
+  if (sums == nullptr) return;
   add_parts<Wide>(stream, dgain, dbias, sums, columns, runs.blocks, mean != nullptr ? 2 : 1, accumulate);
 }
 
