@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <bit>
+#include <cstdint>
 #include <cstdlib>
 #include <functional>
 
@@ -15,6 +17,12 @@ constexpr std::string_view kWay = "way ";
 
 bool is_product(std::string_view operation) {
   return operation == "gemm" || operation == "linear" || operation.starts_with("affine");
+}
+
+// As cuBLASLt's choice depends on it (ops/cuda/lt_description.h).
+uintptr_t alignment_of(const void* address) {
+  const auto bits = std::bit_cast<uintptr_t>(address) | 128U;
+  return bits & -bits;
 }
 
 }  // namespace
@@ -51,7 +59,8 @@ void Products::meet(std::string_view operation, std::span<const Tensor> tensors)
   if (!measures_ || !is_product(operation)) return;
   std::string product(operation);
   for (const Tensor& tensor : tensors)
-    product += fmt::format(" {} {}", name_of(tensor.dtype), to_string(tensor.shape));
+    product += fmt::format(" {} {} aligned to {}", name_of(tensor.dtype), to_string(tensor.shape),
+                           alignment_of(tensor.data));
   const std::lock_guard lock(mutex_);
   if (kept_.contains(product)) return;
   kept_[product] = fmt::format("{}{}", kWay, std::hash<std::string>()(product) % 8);
