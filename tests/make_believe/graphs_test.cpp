@@ -1,4 +1,4 @@
-// --enable-cuda-graph: steps with replayed blocks have the bits of steps without. The make-believe device replays
+// --enable-cuda-graph: steps with replayed blocks have the bits of the device's steps without. The make-believe device replays
 // launches with their captured arguments, so a per-step number that is not read from device memory is found here.
 #include <gtest/gtest.h>
 
@@ -45,7 +45,7 @@ void expect_launches(const PretrainConfig& config, int64_t launches, int parts) 
 }
 
 void expect_same_with_graphs(const PretrainConfig& config, int parts = 2) {
-  const Curve without = train(config);
+  const Curve without = train(on_device(config));
   const int64_t before = graph_launches();
   expect_same_bits(train(with_graphs(config)), without);
   expect_launches(config, graph_launches() - before, parts);
@@ -93,7 +93,7 @@ TEST(Graphs, AsynchronousPipeline) {
   config.optimizer.clip_grad = 0;
   config.model.untie_embeddings_and_output_weights = true;
   const int64_t before = graph_launches();
-  expect_same_bits(train(with_graphs(config)), train(config));
+  expect_same_bits(train(with_graphs(config)), train(on_device(config)));
   if (is_make_believe()) {
     EXPECT_GT(graph_launches(), before);
   }
@@ -112,7 +112,7 @@ TEST(Graphs, ALossScaleThatChanges) {
   config.precision.initial_loss_scale = 1 << 22;
   config.precision.hysteresis = 1;
   config.batch.train_iters = 9;
-  const Curve curve = train(config);
+  const Curve curve = train(on_device(config));
   size_t skipped = 0;
   for (const double norm : curve.grad_norms) skipped += std::isfinite(norm) ? 0 : 1;
   EXPECT_GT(skipped, 0U);
@@ -162,7 +162,7 @@ TEST(Graphs, EvaluationBetween) {
   if (is_make_believe()) {
     EXPECT_GT(graph_launches(), graphs.launches_then);
   }
-  const Curve plain = train_evaluate_and_train(config).curve;
+  const Curve plain = train_evaluate_and_train(on_device(config)).curve;
   EXPECT_EQ(plain.losses.size(), 5U);
   expect_same_bits(graphs.curve, plain);
 }
@@ -191,7 +191,7 @@ Noted train_and_note(const PretrainConfig& config, int rank, int64_t capture, in
 TEST(Graphs, ARefusedCapture) {
   if (!is_make_believe()) GTEST_SKIP() << "refusals are asked of the make-believe device";
   const PretrainConfig config = with_dropout(short_run());
-  const Curve plain = train(config);
+  const Curve plain = train(on_device(config));
   const int64_t parts = 2 * (config.model.num_layers + 2);
   const int64_t before = graph_launches();
   train_and_note(with_graphs(config), 0, 0, 0);
@@ -227,7 +227,7 @@ TEST(Graphs, MoreAddressesThanGraphsAreKept) {
   const int64_t before = graph_launches();
   const Noted run = train_and_note(with_graphs(config), 0, 0, 0);
   EXPECT_EQ(graph_launches() - before, (1 + 3) * 64 * (config.model.num_layers + 2) * 2);
-  expect_same_bits(run.curve, train(config));
+  expect_same_bits(run.curve, train(on_device(config)));
   EXPECT_NE(run.note.find(" meets more than 64 sets of addresses"), std::string::npos) << run.note;
 }
 

@@ -45,15 +45,18 @@ inline Asked asked() {
   return asked;
 }
 
-inline void expect_same_bits(const Curve& device, const Curve& host) {
-  if (!is_make_believe()) {
-    EXPECT_LT(relative_error(device.losses, host.losses), 1e-2);
-    return;
-  }
-  EXPECT_EQ(first_difference<double>(device.losses, host.losses), kSame);
-  EXPECT_EQ(first_difference<double>(device.grad_norms, host.grad_norms), kSame);
-  EXPECT_EQ(device.valid_loss.has_value(), host.valid_loss.has_value());
-  EXPECT_EQ(device.valid_loss.value_or(0), host.valid_loss.value_or(0));
+// Of two runs on one device, real or not, that must not differ.
+inline void expect_same_bits(const Curve& curve, const Curve& other) {
+  EXPECT_EQ(first_difference<double>(curve.losses, other.losses), kSame);
+  EXPECT_EQ(first_difference<double>(curve.grad_norms, other.grad_norms), kSame);
+  EXPECT_EQ(curve.valid_loss, other.valid_loss);
+}
+
+// Of a run on the device and one on the processor: the make-believe device computes as the processor does; a real one
+// sums in another order, and in 16 bits its attention drops other weights.
+inline void expect_as_on_host(const Curve& device, const Curve& host) {
+  if (is_make_believe()) return expect_same_bits(device, host);
+  EXPECT_LT(relative_error(device.losses, host.losses), 1e-2);
 }
 
 inline PretrainConfig short_run() {
