@@ -135,12 +135,12 @@ final() {
 }
 
 meshes() {
-  part "A mixture of experts follows the processor, 50 steps to 1e-3" 50 follows experts 50 1e-3 1 "${experts[@]}"
-  part "The same over two thread ranks on the card, in rounds" 60 follows experts-ep2 50 1e-3 1 "${experts[@]}" --ranks 2 \
-    --ep 2 --moe-buffer-factor 0.75
-  part "The same over NCCL" 60 experts_over_nccl
-  part "Biases of routers follow the processor's, bf16" 50 follows experts-bias 100 0.01 20 "${experts[@]}" --bf16 \
-    --moe-router-score-function sigmoid --moe-router-enable-expert-bias
+  part "A mixture of experts follows the processor, 50 steps to 1e-3" 50 gently follows experts 50 1e-3 1 "${experts[@]}"
+  part "The same over two thread ranks on the card, in rounds" 60 gently follows experts-ep2 50 1e-3 1 "${experts[@]}" \
+    --ranks 2 --ep 2 --moe-buffer-factor 0.75
+  part "The same over NCCL" 60 gently experts_over_nccl
+  part "Biases of routers follow the processor's, bf16" 50 gently follows experts-bias 100 0.01 20 "${experts[@]}" \
+    --bf16 --moe-router-score-function sigmoid --moe-router-enable-expert-bias
   for way in all_gather p2p a2a; do
     part "Two context ranks on the card, $way, follow the processor" 50 follows "context-$way" 50 1e-4 1 --ranks 2 --cp 2 \
       --cp-comm-type "$way"
