@@ -37,8 +37,8 @@ rates=(--lr 1e-3 --min-lr 1e-4)
 
 # gently COMMAND...: its runs at lower rates. Runs of a mixture part where rounding makes a router choose another expert.
 # At the rates above, runs on the processor with its different instruction sets and in f64 (two seeds) are up to 2 % apart
-# within 50 steps, and in bf16 the mean of the last 20 of 100 losses is; at these rates 0.01 % and 0.12 %. The tolerances
-# are about 10 times that.
+# within 50 steps, and in bf16 the mean of the last 20 of 100 losses is; at these rates 0.02 % (five seeds) and 0.12 %
+# (two). The tolerances are 6 to 8 times that.
 gently() {
   local rates=(--lr 3e-4 --min-lr 3e-5)
   "$@"
