@@ -171,6 +171,37 @@ void products(OpRun& run, const Size& size) {
         x, order.first, accumulate);
 }
 
+// Products that a GPU computes with tensor cores in 16 bits, since columns are multiples of 8: the `rows` of each expert,
+// n and k. Experts without rows, with a few and with more than a tile of 128; columns that fill no tile of 256, and more;
+// sums over more numbers than are copied ahead, and over few.
+struct Products {
+  Values rows;
+  int64_t n, k;
+};
+
+void tiled_products(OpRun& run) {
+  const bool wide = accumulate_type(run.rounded()) == run.rounded();
+  std::vector<Products> all{{{3, 0}, 8, 24}};
+  if (!wide) all.push_back({{0, 130, 3}, 72, 264});
+  for (const auto& [count, n, k] : all) {
+    const auto experts = static_cast<int64_t>(count.size());
+    Values first{0};
+    for (const double here : count) first.push_back(first.back() + here);
+    const auto rows = static_cast<int64_t>(first.back());
+    const Tensor begins = run.in(DType::I32, {experts + 1}, first);
+    const Shape weights{experts, n, k};
+    const Tensor w = run.in(weights, normal(weights.elements(), 1));
+    const Tensor x = run.in({rows, k}, normal(rows * k, 2));
+    const Tensor dy = run.in({rows, n}, normal(rows * n, 3));
+    run.ops().expert_product(run.stream(), run.out({rows, n}), x, w, begins, true);
+    run.ops().expert_product(run.stream(), run.out({rows, k}), dy, w, begins, false);
+    const bool accumulate = n > 8;
+    run.ops().expert_product_weight(
+        run.stream(), run.out(run.wide(), weights, before_sum(normal(weights.elements(), 4), accumulate)), dy,
+        x, begins, accumulate);
+  }
+}
+
 }  // namespace
 
 std::vector<OpCase> experts_op_cases() {
@@ -189,7 +220,9 @@ std::vector<OpCase> experts_op_cases() {
        every(counts)},
       {"dropped choices", entries(&OpTable::drop_choices, &OpTable::clear_rows), false, 1, every(dropped)},
       {"products of experts", entries(&OpTable::expert_product, &OpTable::expert_product_weight), false, 4,
-       every(products)}};
+       every(products)},
+      {"tiled products of experts", entries(&OpTable::expert_product, &OpTable::expert_product_weight), false,
+       4, tiled_products}};
 }
 
 }  // namespace trifold::conformance

@@ -26,6 +26,7 @@ namespace trifold::cuda::emulation {
 
 thread_local Place place;
 thread_local int thread_order = 0;
+alignas(1024) thread_local unsigned char dynamic_shared[kMostDynamicShared];
 
 namespace {
 
@@ -57,6 +58,21 @@ struct Thread {
 // has read.
 struct Warp {
   uint64_t slots[2][kWarp];
+  Fragments fragments[2][kWarp];
+};
+
+// A piece of shared memory that a thread has asked for.
+constexpr size_t kCopiedBytes = 16;
+struct Copy {
+  void* to;
+  const void* from;
+  size_t bytes;
+  const void* code;
+  uint32_t group;
+};
+struct Copies {
+  std::vector<Copy> waiting;
+  uint32_t group = 0;  // that the next copy belongs to
 };
 
 class Machine {
@@ -86,12 +102,18 @@ class Machine {
   }
 
   uint64_t* slots_of_current() { return warps_[current_ / kWarp].slots[turn_[current_]++ & 1]; }
+  Fragments* fragments_of_current() { return warps_[current_ / kWarp].fragments[turn_[current_]++ & 1]; }
+  Copies& copies_of_current() { return copies_[current_]; }
+  void see_write(const void* to, const void* code) {
+    if (shadow_ != nullptr) shadow_->access(to, kCopiedBytes, AccessKind::Write, code);
+  }
   unsigned current() const { return current_; }
 
  private:
   void run_block(unsigned count) {
     threads_.assign(count, {});
     turn_.assign(count, 0);
+    copies_.assign(count, {});
     warps_.resize((count + kWarp - 1) / kWarp);
     started_ = 0;
     if (shadow_ != nullptr)
@@ -242,6 +264,7 @@ class Machine {
   std::vector<Thread> threads_;
   std::vector<uint32_t> turn_;  // the number of exchanges of each thread so far
   std::vector<Warp> warps_;
+  std::vector<Copies> copies_;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Fiber*> idle_;
   Suspended scheduler_;
@@ -270,6 +293,51 @@ uint64_t* leave_for_warp(uint64_t bits) {
   slots[lane()] = bits;
   machine.wait(State::AtExchange);
   return slots;
+}
+
+// As the PTX ISA distributes the matrices: with g = lane / 4 and t = lane % 4, registers 0 to 3 of a hold columns 2t and
+// 2t + 1 of row g; of row g + 8; then columns 2t + 8 and 2t + 9 of these rows. Register i of b has rows 2t + 8i and
+// 2t + 8i + 1 of column g, and d the columns 2t and 2t + 1 of row g, then of row g + 8.
+void multiply(float (&d)[4], const Fragments& mine) {
+  Machine& machine = Machine::machine();
+  Fragments* of = machine.fragments_of_current();
+  const unsigned me = lane();
+  of[me] = mine;
+  machine.wait(State::AtExchange);
+  for (unsigned i = 0; i < 4; ++i) {
+    const unsigned below = i / 2;  // row g or g + 8
+    const Fragments* row = of + me / 4 * 4;
+    const Fragments* column = of + (me % 4 * 2 + i % 2) * 4;
+    for (unsigned k = 0; k < 16; ++k) {
+      const unsigned t = k % 8 / 2;
+      d[i] += row[t].a[k / 8 * 2 + below][k % 2] * column[t].b[k / 8][k % 2];
+    }
+  }
+}
+
+void begin_copy(void* to, const void* from, size_t bytes) {
+  Machine& machine = Machine::machine();
+  const void* code = __builtin_return_address(0);
+  machine.see_write(to, code);
+  std::memset(to, 0xff, kCopiedBytes);
+  Copies& copies = machine.copies_of_current();
+  copies.waiting.push_back({to, from, bytes, code, copies.group});
+}
+
+void commit_copies() { ++Machine::machine().copies_of_current().group; }
+
+void await_copies(unsigned pending) {
+  Machine& machine = Machine::machine();
+  Copies& copies = machine.copies_of_current();
+  size_t done = 0;
+  for (const Copy& copy : copies.waiting) {
+    if (copy.group + pending >= copies.group) break;
+    machine.see_write(copy.to, copy.code);
+    std::memset(copy.to, 0, kCopiedBytes);
+    std::memcpy(copy.to, copy.from, copy.bytes);
+    ++done;
+  }
+  copies.waiting.erase(copies.waiting.begin(), copies.waiting.begin() + static_cast<std::ptrdiff_t>(done));
 }
 
 }  // namespace trifold::cuda::emulation

@@ -79,6 +79,25 @@ const uint64_t* exchange(T value) {
 }
 unsigned lane();
 
+// The operands that a lane holds of a warp's matrix product, mma.m16n8k16: a[i][0] and a[i][1] are the lower and the
+// upper number of register i.
+struct Fragments {
+  float a[4][2], b[2][2];
+};
+// d += a b, of all lanes of the warp.
+void multiply(float (&d)[4], const Fragments& mine);
+
+// Copies to shared memory that a thread waits for later (cp.async). Until then the destination has no defined
+// value: it is filled with ones at once, so that a reader of the earlier value fails, and gets its value, the
+// `bytes` at `from` followed by zeros, when the thread waits, so that a reader that comes too early fails as well.
+void begin_copy(void* to, const void* from, size_t bytes);
+void commit_copies();
+void await_copies(unsigned pending);  // all groups but the last `pending`
+
+// The memory of a block whose size the launch determines.
+constexpr size_t kMostDynamicShared = 160 << 10;
+extern thread_local unsigned char dynamic_shared[kMostDynamicShared];
+
 }  // namespace trifold::cuda::emulation
 
 // NOLINTBEGIN(readability-identifier-naming): the names are CUDA's
