@@ -1,7 +1,9 @@
 // Achieved bytes per second of the memory-bound operations at training sizes, each as a fraction of what the
-// table's own copy reaches in the same run. On a GPU every line should be at least 0.8.
+// table's own copy reaches in the same run. On a GPU every line should be at least 0.8. Then the operations per
+// second of the products of experts, each shape after the one product of as many operations ("dense").
 //
 //   op_bench cuda [DIVISOR]                on the first GPU
+//   op_bench cuda products                 only the products
 //   op_bench cpu [DIVISOR]                 on this machine's processor; DIVISOR (default 1) divides the sizes
 //   op_bench cuda DIVISOR OPERATION...     only these, once each and not timed, for a profiler
 //
@@ -36,6 +38,10 @@ class Bench {
 
   // GPT-2 XL's layers in bf16 and their optimizer, and DLRM's tables.
   void run() {
+    if (once_ == std::vector<std::string>{"products"}) {
+      once_.clear();
+      return experts();
+    }
     if (once_.empty()) std::printf("%-28s %10s %10s %8s\n", "operation", "us", "GB/s", "of copy");
     movement();
     norms();
@@ -43,6 +49,7 @@ class Bench {
     tokens();
     updates();
     recommender();
+    experts();
   }
 
  private:
@@ -94,30 +101,36 @@ class Bench {
     return buffers_.back().tensor(dtype, shape);
   }
 
-  // The best of some rounds of several calls, after one that does not count. Printed when it is known, so
-  // that a run that is stopped has said what it did.
   void time(const std::string& name, double bytes, const std::function<void()>& work) {
+    const double best = seconds(name, work);
+    if (best == 0) return;
+    if (copy_ == 0) copy_ = bytes / best;
+    std::printf("%-28s %10.1f %10.1f %8.2f\n", name.c_str(), best * 1e6, bytes / best * 1e-9,
+                bytes / best / copy_);
+    std::fflush(stdout);  // so that a run that is stopped has said what it did
+  }
+  void product(const std::string& name, double flops, const std::function<void()>& work) {
+    const double best = seconds(name, work);
+    if (best == 0) return;
+    std::printf("%-28s %10.1f %10.1f  TFLOP/s\n", name.c_str(), best * 1e6, flops / best * 1e-12);
+    std::fflush(stdout);
+  }
+
+  // Of a call: the best of some rounds of several, after one that does not count. 0 if nothing is timed.
+  double seconds(const std::string& name, const std::function<void()>& work) {
     using Clock = std::chrono::steady_clock;
-    if (!once_.empty()) {
-      if (std::find(once_.begin(), once_.end(), name) != once_.end()) work();
-      stream_.synchronize();
-      buffers_.clear();
-      return;
-    }
-    work();
+    const bool chosen = once_.empty() || std::find(once_.begin(), once_.end(), name) != once_.end();
+    if (chosen) work();
     stream_.synchronize();
-    double best = 1e30;
-    for (int round = 0; round < 5; ++round) {
+    double best = once_.empty() ? 1e30 : 0;
+    for (int round = 0; round < 5 && once_.empty(); ++round) {
       const auto start = Clock::now();
       for (int i = 0; i < kCalls; ++i) work();
       stream_.synchronize();
       best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count() / kCalls);
     }
-    if (copy_ == 0) copy_ = bytes / best;
-    std::printf("%-28s %10.1f %10.1f %8.2f\n", name.c_str(), best * 1e6, bytes / best * 1e-9,
-                bytes / best / copy_);
-    std::fflush(stdout);
     buffers_.clear();
+    return best;
   }
 
   void movement() {
@@ -268,6 +281,33 @@ class Bench {
          [=, this] { ops_.dot_interaction_backward(stream_, dx, z, x, width, false); });
   }
 
+  // y = x w^T, dx = dy w and dw += dy^T x of eight experts with w [n, k], over uneven rows.
+  void experts() {
+    constexpr int64_t kExperts = 8;
+    constexpr int64_t kShapes[][2] = {{5376, 1024}, {1024, 2688}, {4096, 4096}, {8192, 8192}};
+    const int64_t rows = std::max(2 * kExperts, sized(16384));
+    for (const auto& [full_n, full_k] : kShapes) {
+      const int64_t n = std::max<int64_t>(8, sized(full_n)), k = std::max<int64_t>(8, sized(full_k));
+      const Tensor first = words(kExperts + 1, [&](int64_t i) {
+        return static_cast<int32_t>(i * rows / kExperts + i % 2 * rows / kExperts / 16);
+      });
+      const Tensor x = numbers(kBf16, {rows, k}), y = numbers(kBf16, {rows, n});
+      const Tensor w = numbers(kBf16, {kExperts, n, k}), dw = memory(kF32, w.shape);
+      const Tensor dx = memory(kBf16, x.shape);
+      const Tensor dense{w.data, kBf16, {n, k}};
+      ops_.fill(stream_, dw, 0);
+      const auto kept = std::move(buffers_);
+      const double flops = 2.0 * static_cast<double>(rows) * static_cast<double>(n) * static_cast<double>(k);
+      const std::string shape = "_" + std::to_string(full_n) + "x" + std::to_string(full_k);
+      product("dense" + shape, flops, [&, this] { ops_.gemm(stream_, y, x, false, dense, true, 1, 0); });
+      product("experts" + shape, flops, [&, this] { ops_.expert_product(stream_, y, x, w, first, true); });
+      product("experts_dx" + shape, flops,
+              [&, this] { ops_.expert_product(stream_, dx, y, w, first, false); });
+      product("experts_dw" + shape, flops,
+              [&, this] { ops_.expert_product_weight(stream_, dw, y, x, first, true); });
+    }
+  }
+
   static constexpr int kCalls = 10;
   const OpTable& ops_;
   int64_t divisor_;
@@ -284,11 +324,12 @@ int main(int argc, char** argv) {
   try {
     const std::string where = argc > 1 ? argv[1] : "";
     if (where != "cuda" && where != "cpu") {
-      std::fprintf(stderr, "usage: op_bench cuda|cpu [DIVISOR [OPERATION...]]\n");
+      std::fprintf(stderr, "usage: op_bench cuda|cpu [DIVISOR] [products | OPERATION...]\n");
       return 2;
     }
-    const int64_t divisor = argc > 2 ? std::max(1, std::atoi(argv[2])) : 1;
-    const std::vector<std::string> once(argv + std::min(argc, 3), argv + argc);
+    const bool has_divisor = argc > 2 && std::atoi(argv[2]) != 0;
+    const int64_t divisor = has_divisor ? std::max(1, std::atoi(argv[2])) : 1;
+    const std::vector<std::string> once(argv + std::min(argc, has_divisor ? 3 : 2), argv + argc);
     Bench(where == "cuda" ? cuda_ops(0) : cpu_ops(), divisor, once).run();
     return 0;
   } catch (const std::exception& error) {

@@ -48,8 +48,7 @@ struct Sizes {
 template <bool OverRows>
 class Tiles {
  public:
-  __device__ Tiles(const Sizes& sizes, const int32_t* first)
-      : sizes_(sizes), first_(first), across_((sizes.columns + kTileColumns - 1) / kTileColumns) {
+  __device__ Tiles(const Sizes& sizes, const int32_t* first) : sizes_(sizes), first_(first) {
     enter(0);
     move(static_cast<int>(blockIdx.x));
   }
@@ -58,47 +57,49 @@ class Tiles {
   __device__ void next() { move(static_cast<int>(gridDim.x)); }
 
   __device__ int expert() const { return expert_; }
-  __device__ int row() const {
-    return row_;
-  }  // the first of the tile, and of results or of the expert's matrix
+  // The first row and column, of all results or of the expert's matrix; and the end of rows.
+  struct Corner {
+    int row, column;
+  };
+  __device__ Corner corner() const {
+    const int across = tiles_across();
+    const int group = at_ / (kTogether * across);
+    const int in_group = at_ - group * kTogether * across;
+    const int rest = tiles_down() - group * kTogether;
+    const int height = rest < kTogether ? rest : kTogether;
+    return {(group * kTogether + in_group % height) * kTileRows + (OverRows ? 0 : begin_),
+            in_group / height * kTileColumns};
+  }
   __device__ int end() const { return OverRows ? sizes_.rows : end_; }
-  __device__ int column() const { return column_; }
   // Of the summed index.
   __device__ int from() const { return OverRows ? begin_ : 0; }
   __device__ int to() const { return OverRows ? end_ : sizes_.inner; }
   __device__ int pieces() const { return (to() - from() + kSlab - 1) / kSlab; }
 
  private:
+  __device__ int tiles_across() const { return (sizes_.columns + kTileColumns - 1) / kTileColumns; }
+  __device__ int tiles_down() const {
+    return ((OverRows ? sizes_.rows : end_ - begin_) + kTileRows - 1) / kTileRows;
+  }
   __device__ void enter(int expert) {
     expert_ = expert;
     if (done()) return;
     begin_ = first_[expert];
     end_ = first_[expert + 1];
-    down_ = ((OverRows ? sizes_.rows : end_ - begin_) + kTileRows - 1) / kTileRows;
   }
   __device__ void move(int tiles) {
     at_ += tiles;
-    while (!done() && at_ >= down_ * across_) {
-      at_ -= down_ * across_;
+    while (!done() && at_ >= tiles_down() * tiles_across()) {
+      at_ -= tiles_down() * tiles_across();
       enter(expert_ + 1);
     }
-    if (done()) return;
-    const int group = at_ / (kTogether * across_);
-    const int in_group = at_ - group * kTogether * across_;
-    const int rest = down_ - group * kTogether;
-    const int height = rest < kTogether ? rest : kTogether;
-    row_ = (group * kTogether + in_group % height) * kTileRows + (OverRows ? 0 : begin_);
-    column_ = in_group / height * kTileColumns;
   }
 
   const Sizes& sizes_;
   const int32_t* first_;
-  int across_;
-  int down_ = 0;
   int at_ = 0;  // among the tiles of the expert
   int expert_ = 0;
   int begin_ = 0, end_ = 0;  // rows of the expert
-  int row_ = 0, column_ = 0;
 };
 
 // One operand on its way to shared memory, as seen by a thread, which copies chunk threadIdx.x % 8 of every 32nd row of
@@ -224,24 +225,27 @@ __device__ inline void store(T* y, const Sums& sums, int row, int end, int colum
 __device__ inline void store(float* y, const Sums& sums, int row, int end, int column, int columns,
                              bool add) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int c = column + lane % 4 * 2;
 #pragma unroll
-  for (int i = 0; i < 4; ++i)
+  for (int i = 0; i < 4; ++i) {
+    const int r = row + i * 16 + lane / 4;
+    Pair* const to = reinterpret_cast<Pair*>(y + static_cast<int64_t>(r) * columns + c);
+    const auto place = [&](int half, int j) { return to + half * 4 * static_cast<int64_t>(columns) + j * 4; };
+    const auto exists = [&](int half, int j) { return r + half * 8 < end && c + j * 8 < columns; };
+    Pair pairs[2][8] = {};
+    if (add) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int r = row + i * 16 + half * 8 + lane / 4;
-#pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        const int c = column + j * 8 + lane % 4 * 2;
-        if (r >= end || c >= columns) continue;
-        Pair& to = *reinterpret_cast<Pair*>(y + static_cast<int64_t>(r) * columns + c);
-        Pair pair{sums[i][j][half * 2], sums[i][j][half * 2 + 1]};
-        if (add) {
-          const Pair old = to;
-          pair = {old.low + pair.low, old.high + pair.high};
-        }
-        to = pair;
-      }
+      for (int n = 0; n < 16; ++n)  // all are in flight together
+        if (exists(n / 8, n % 8)) pairs[n / 8][n % 8] = *place(n / 8, n % 8);
     }
+#pragma unroll
+    for (int n = 0; n < 16; ++n) {
+      const int half = n / 8, j = n % 8;
+      const Pair sum{pairs[half][j].low + sums[i][j][half * 2],
+                     pairs[half][j].high + sums[i][j][half * 2 + 1]};
+      if (exists(half, j)) *place(half, j) = sum;
+    }
+  }
 }
 
 // What a block copies: the pieces of all of its tiles, one after another.
@@ -278,16 +282,17 @@ class Loader {
     pieces_ = tiles_.pieces();
     const Sizes& sizes = of_.sizes;
     const int from = tiles_.from(), to = tiles_.to();
+    const auto [row, column] = tiles_.corner();
     if constexpr (OverRows) {
-      left_.set(of_.left, sizes.rows, from, to, tiles_.row(), sizes.rows);
-      right_.set(of_.right, sizes.columns, from, to, tiles_.column(), sizes.columns);
+      left_.set(of_.left, sizes.rows, from, to, row, sizes.rows);
+      right_.set(of_.right, sizes.columns, from, to, column, sizes.columns);
     } else {
       const T* matrix = of_.right + int64_t{tiles_.expert()} * sizes.inner * sizes.columns;
-      left_.set(of_.left, sizes.inner, tiles_.row(), tiles_.end(), from, to);
+      left_.set(of_.left, sizes.inner, row, tiles_.end(), from, to);
       if constexpr (RightAlong)
-        right_.set(matrix, sizes.inner, tiles_.column(), sizes.columns, from, to);
+        right_.set(matrix, sizes.inner, column, sizes.columns, from, to);
       else
-        right_.set(matrix, sizes.columns, from, to, tiles_.column(), sizes.columns);
+        right_.set(matrix, sizes.columns, from, to, column, sizes.columns);
     }
   }
 
@@ -343,9 +348,10 @@ __global__ void __launch_bounds__(kThreads, 1) grouped_product_kernel(const Oper
                         b[step % 2][j / 2][j % 2 * 2 + 1]);
       }
     }
+    const auto [row, column] = tiles.corner();
     Out* out = of.out + (OverRows ? int64_t{tiles.expert()} * of.sizes.rows * of.sizes.columns : 0);
-    store(out, sums, tiles.row() + down * kSlab, tiles.end(), tiles.column() + across * kSlab,
-          of.sizes.columns, of.accumulate);
+    store(out, sums, row + down * kSlab, tiles.end(), column + across * kSlab, of.sizes.columns,
+          of.accumulate);
   }
 }
 
