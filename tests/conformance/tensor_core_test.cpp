@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "conformance/op_table.h"
+#include "conformance/race_report.h"
 #include "ops/cuda/emulation/emulated_ops.h"
 #include "ops/cuda/kernels/kernels.h"
 #include "ops/cuda/kernels/tensor_core.cuh"
+#include "ops/cuda/kernels/warpgroup.cuh"
 
 namespace trifold::conformance {
 namespace {
@@ -121,61 +123,167 @@ TEST(TensorCore, CopiesArriveWhenTheyAreAwaited) {
   });
 }
 
+// As "Shared memory matrix layout" has it for an exchange of chunks over 128 bytes, in units of 16 bytes.
+TEST(TensorCore, DescribesOperandsInSharedMemory) {
+  const uint64_t all = cuda::matrix_descriptor(0x3f0420, 8192);
+  EXPECT_EQ(all & 0x3fff, 0x3f042U & 0x3fff);  // bits 0 to 13
+  EXPECT_EQ(all >> 16 & 0x3fff, 512U);         // leading dimension
+  EXPECT_EQ(all >> 32 & 0x3fff, 64U);          // stride
+  EXPECT_EQ(all >> 62, 1U);
+  EXPECT_EQ(all & ~(0x3fffULL | 0x3fffULL << 16 | 0x3fffULL << 32 | 3ULL << 62), 0U);
+}
+
+constexpr size_t kRowNumbers = 64;
+
+// Number (other, k) in rows of 64 numbers: canonical layouts of K-major and MN-major operands, swizzled over 128 bytes.
+size_t place_in_shared(bool along, size_t other, size_t k) {
+  const size_t row = along ? other : other / kRowNumbers * 64 + k;
+  const size_t column = along ? k : other % kRowNumbers;
+  return row * kRowNumbers + (column / 8 ^ row % 8) * 8 + column % 8;
+}
+
+template <bool LeftAlong, bool RightAlong>
+void expect_warpgroup_product() {
+  constexpr size_t kDepth = 64;  // the second 16 of which are multiplied
+  const Values left = whole(64 * kDepth, 1, 9), right = whole(256 * kDepth, 2, 9);
+  alignas(1024) static std::array<Bfloat16, 64 * kDepth> a;
+  alignas(1024) static std::array<Bfloat16, 256 * kDepth> b;
+  for (size_t other = 0; other < 256; ++other)
+    for (size_t k = 0; k < kDepth; ++k) {
+      if (other < 64) a[place_in_shared(LeftAlong, other, k)] = Bfloat16(left[other * kDepth + k]);
+      b[place_in_shared(RightAlong, other, k)] = Bfloat16(right[other * kDepth + k]);
+    }
+  Values got(64 * 256, -1);
+  cuda::emulation::launch(dim3(1), dim3(128), [&] {
+    cuda::WarpgroupSums sums;
+    for (auto& columns : sums)
+      for (auto& four : columns)
+        for (float& sum : four) sum = 1;
+    const auto step = [](bool along) { return along ? 32 : 16 * 128; };
+    cuda::begin_product<Bfloat16, LeftAlong, RightAlong>(
+        sums, {reinterpret_cast<SharedAddress>(a.data()) + step(LeftAlong), 64 * 128},
+        {reinterpret_cast<SharedAddress>(b.data()) + step(RightAlong), 64 * 128});
+    cuda::commit_products();
+    EXPECT_EQ(sums[0][0][0], 1);  // not before it is awaited
+    cuda::await_products<0>();
+    const unsigned warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
+    for (unsigned i = 0; i < 128; ++i) {  // d[i] of the table
+      const unsigned row = warp * 16 + lane / 4 + (i % 4 < 2 ? 0 : 8);
+      const unsigned column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+      got[row * 256 + column] = static_cast<double>(sums[i / 32][i / 4 % 8][i % 4]) - 1;
+    }
+  });
+  for (size_t row = 0; row < 64; ++row)
+    for (size_t column = 0; column < 256; ++column) {
+      double sum = 0;
+      for (size_t k = 16; k < 32; ++k) sum += left[row * kDepth + k] * right[column * kDepth + k];
+      ASSERT_EQ(got[row * 256 + column], sum) << row << ", " << column;
+    }
+}
+
+TEST(TensorCore, WarpgroupsMultiplyFromSharedMemoryAsTheIsaSays) {
+  expect_warpgroup_product<true, true>();
+  expect_warpgroup_product<true, false>();
+  expect_warpgroup_product<false, false>();
+}
+
 // ---- products ----
 
-struct Experts {
+using cuda::ProductUnit;
+
+class ExpertProducts : public testing::TestWithParam<ProductUnit> {
+ protected:
   static constexpr int64_t kColumns = 8, kInner = 72;
-  std::vector<Bfloat16> w = rounded<Bfloat16>(normal(2 * kColumns * kInner, 1));
 
   Values product(const std::vector<Bfloat16>& x, const std::vector<int32_t>& first) const {
     std::vector<Bfloat16> y(x.size() / kInner * kColumns);
-    EXPECT_TRUE(cuda::grouped_product<Bfloat16>(nullptr, y.data(), x.data(), w.data(), first.data(),
-                                                static_cast<int64_t>(x.size()) / kInner, 2, kColumns, kInner,
-                                                true));
+    EXPECT_TRUE(cuda::grouped_product<Bfloat16>(nullptr, GetParam(), y.data(), x.data(), w_.data(),
+                                                first.data(), static_cast<int64_t>(x.size()) / kInner, 2,
+                                                kColumns, kInner, true));
     return widened(y);
   }
-};
 
-TEST(ExpertProducts, BitsOfARowDoNotDependOnTheOthersNorOnTheOrderOfThreads) {
-  const Experts experts;
-  const std::vector<Bfloat16> x = rounded<Bfloat16>(normal(133 * Experts::kInner, 2));
-  const Values all = experts.product(x, {0, 130, 133});
+  std::vector<Bfloat16> w_ = rounded<Bfloat16>(normal(2 * kColumns * kInner, 1));
+};
+INSTANTIATE_TEST_SUITE_P(By, ExpertProducts, testing::Values(ProductUnit::Warp, ProductUnit::Warpgroup),
+                         [](const auto& unit) {
+                           return unit.param == ProductUnit::Warp ? "Warp" : "Warpgroup";
+                         });
+
+TEST_P(ExpertProducts, BitsOfARowDoNotDependOnTheOthersNorOnTheOrderOfThreads) {
+  const std::vector<Bfloat16> x = rounded<Bfloat16>(normal(133 * kInner, 2));
+  const Values all = product(x, {0, 130, 133});
   for (const int order : {1, 5}) {
     cuda::set_thread_order(order);
-    EXPECT_EQ(experts.product(x, {0, 130, 133}), all);
+    EXPECT_EQ(product(x, {0, 130, 133}), all);
   }
   cuda::set_thread_order(0);
   // Rows 127 to 129 alone, and with the second expert's.
-  const auto three = x.begin() + 127 * Experts::kInner;
-  const Values some = experts.product({three, x.end()}, {0, 3, 6});
-  EXPECT_EQ(some, Values(all.begin() + 127 * Experts::kColumns, all.end()));
-  EXPECT_EQ(experts.product({three, three + 3 * Experts::kInner}, {0, 3, 3}),
-            Values(some.begin(), some.begin() + 3 * Experts::kColumns));
+  const auto three = x.begin() + 127 * kInner;
+  const Values some = product({three, x.end()}, {0, 3, 6});
+  EXPECT_EQ(some, Values(all.begin() + 127 * kColumns, all.end()));
+  EXPECT_EQ(product({three, three + 3 * kInner}, {0, 3, 3}),
+            Values(some.begin(), some.begin() + 3 * kColumns));
+}
+
+// All three products of whole numbers, which are exact: experts without rows, with a few and with more than a tile; numbers
+// of columns that fill no tile and more than one; a sum over more pieces than are in flight. No two threads race.
+TEST_P(ExpertProducts, AreExactForWholeNumbers) {
+  constexpr size_t kExperts = 3, kRows = 133, kN = 72, kK = 264;
+  const std::vector<int32_t> first{0, 0, 130, 133};
+  const Values x = whole(kRows * kK, 1, 4), dy = whole(kRows * kN, 2, 4), w = whole(kExperts * kN * kK, 3, 4);
+  const auto in = rounded<Bfloat16>(x), grad = rounded<Bfloat16>(dy), weights = rounded<Bfloat16>(w);
+  std::vector<Bfloat16> y(kRows * kN), dx(kRows * kK);
+  std::vector<float> dw(w.size(), 1);
+  {
+    const cuda::emulation::RaceCheck check;
+    ASSERT_TRUE(cuda::grouped_product<Bfloat16>(nullptr, GetParam(), y.data(), in.data(), weights.data(),
+                                                first.data(), kRows, kExperts, kN, kK, true));
+    ASSERT_TRUE(cuda::grouped_product<Bfloat16>(nullptr, GetParam(), dx.data(), grad.data(), weights.data(),
+                                                first.data(), kRows, kExperts, kK, kN, false));
+    ASSERT_TRUE(cuda::grouped_product_weight<Bfloat16>(nullptr, GetParam(), dw.data(), grad.data(), in.data(),
+                                                       first.data(), kExperts, kN, kK, true));
+    EXPECT_EQ(report(check.races()), "");
+  }
+  Values y_sums(y.size()), dx_sums(dx.size()), dw_sums(dw.size(), 1);
+  for (size_t e = 0; e < kExperts; ++e)
+    for (auto r = static_cast<size_t>(first[e]); r < static_cast<size_t>(first[e + 1]); ++r)
+      for (size_t n = 0; n < kN; ++n)
+        for (size_t k = 0; k < kK; ++k) {
+          y_sums[r * kN + n] += x[r * kK + k] * w[(e * kN + n) * kK + k];
+          dx_sums[r * kK + k] += dy[r * kN + n] * w[(e * kN + n) * kK + k];
+          dw_sums[(e * kN + n) * kK + k] += dy[r * kN + n] * x[r * kK + k];
+        }
+  EXPECT_EQ(widened(y), widened(rounded<Bfloat16>(y_sums)));
+  EXPECT_EQ(widened(dx), widened(rounded<Bfloat16>(dx_sums)));
+  EXPECT_EQ(Values(dw.begin(), dw.end()), dw_sums);
 }
 
 // Two columns of more tiles than are computed together: every one is, and once.
-TEST(ExpertProducts, GradientsOfManyTilesAreWhole) {
-  constexpr int64_t kRows = 17 * 128 + 8, kColumns = 264;
-  const Values dy = whole(kRows, 1, 9), x = whole(kColumns, 2, 9);
+TEST_P(ExpertProducts, GradientsOfManyTilesAreWhole) {
+  constexpr int64_t kRows = 17 * 128 + 8, kAcross = 264;
+  const Values dy = whole(kRows, 1, 9), x = whole(kAcross, 2, 9);
   const auto left = rounded<Bfloat16>(dy), right = rounded<Bfloat16>(x);
   const std::vector<int32_t> first{0, 1};
-  std::vector<float> dw(kRows * kColumns, 1);
-  ASSERT_TRUE(cuda::grouped_product_weight<Bfloat16>(nullptr, dw.data(), left.data(), right.data(),
-                                                     first.data(), 1, kRows, kColumns, true));
+  std::vector<float> dw(kRows * kAcross, 1);
+  ASSERT_TRUE(cuda::grouped_product_weight<Bfloat16>(nullptr, GetParam(), dw.data(), left.data(),
+                                                     right.data(), first.data(), 1, kRows, kAcross, true));
   for (size_t i = 0; i < dw.size(); ++i)
-    ASSERT_EQ(dw[i], 1 + dy[i / kColumns] * x[i % kColumns]) << i / kColumns << ", " << i % kColumns;
+    ASSERT_EQ(dw[i], 1 + dy[i / kAcross] * x[i % kAcross]) << i / kAcross << ", " << i % kAcross;
 }
 
-TEST(ExpertProducts, WhatFitsNoTensorCoreIsLeftToOthers) {
+TEST_P(ExpertProducts, WhatFitsNoTensorCoreIsLeftToOthers) {
   std::vector<Float16> numbers(64);
   std::vector<float> dw(64);
   const std::vector<int32_t> first{0, 1};
   Float16* const x = numbers.data();
-  EXPECT_FALSE(cuda::grouped_product<Float16>(nullptr, x, x, x, first.data(), 1, 1, 8, 12, true));
-  EXPECT_FALSE(cuda::grouped_product<Float16>(nullptr, x, x, x, first.data(), 1, 1, 12, 8, false));
-  EXPECT_FALSE(cuda::grouped_product<Float16>(nullptr, x + 16, x, x + 4, first.data(), 1, 1, 8, 8, true));
+  EXPECT_FALSE(cuda::grouped_product<Float16>(nullptr, GetParam(), x, x, x, first.data(), 1, 1, 8, 12, true));
   EXPECT_FALSE(
-      cuda::grouped_product_weight<Float16>(nullptr, dw.data(), x, x + 1, first.data(), 1, 8, 8, false));
+      cuda::grouped_product<Float16>(nullptr, GetParam(), x, x, x, first.data(), 1, 1, 12, 8, false));
+  EXPECT_FALSE(
+      cuda::grouped_product<Float16>(nullptr, GetParam(), x + 16, x, x + 4, first.data(), 1, 1, 8, 8, true));
+  EXPECT_FALSE(cuda::grouped_product_weight<Float16>(nullptr, GetParam(), dw.data(), x, x + 1, first.data(),
+                                                     1, 8, 8, false));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // the basis for choosing between them.
 //
 //   cuda_probe [--seconds N] [--json FILE]
+//   cuda_probe --experts                     only the products of experts (expert_probe.h)
 //
 // Measures for N seconds (default 85) at most, and at least what it has begun; writes FILE (probe.h says what
 // is in it) after each model and prints a summary.
@@ -24,6 +25,7 @@
 #include "core/random.h"
 #include "core/stream.h"
 #include "core/tensor.h"
+#include "cuda/expert_probe.h"
 #include "cuda/probe.h"
 #include "ops/composed.h"
 #include "ops/cuda/attention_graphs.cuh"
@@ -285,10 +287,11 @@ int run_probe(double seconds, const std::string& file) {
 int main(int argc, char** argv) {
   double seconds = 85;
   std::string file;
-  for (int i = 1; i < argc; i += 2) {
+  const bool experts = argc == 2 && std::string(argv[1]) == "--experts";
+  for (int i = experts ? argc : 1; i < argc; i += 2) {
     const std::string option = argv[i];
     if (i + 1 == argc || (option != "--seconds" && option != "--json")) {
-      std::fprintf(stderr, "usage: cuda_probe [--seconds N] [--json FILE]\n");
+      std::fprintf(stderr, "usage: cuda_probe [--seconds N] [--json FILE] | --experts\n");
       return 2;
     }
     if (option == "--json")
@@ -297,7 +300,7 @@ int main(int argc, char** argv) {
       seconds = std::atof(argv[i + 1]);
   }
   try {
-    return trifold::probe::run_probe(seconds, file);
+    return experts ? trifold::probe::run_expert_probe() : trifold::probe::run_probe(seconds, file);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "cuda_probe: %s\n", error.what());
     return 1;

@@ -94,8 +94,19 @@ void begin_copy(void* to, const void* from, size_t bytes);
 void commit_copies();
 void await_copies(unsigned pending);  // all groups but the last `pending`
 
+// An operand of a product of warpgroups (kernels/warpgroup.cuh).
+struct SharedMatrix {
+  uintptr_t address;
+  int slab;
+  bool along;  // the rows, the summed index
+};
+// d[128] += left right^T of 64 x 16 and 256 x 16 numbers, for the sums that a thread holds: at the wait.
+void begin_product(float* d, const SharedMatrix& left, const SharedMatrix& right, float (*wide)(uint16_t));
+void commit_products();
+void await_products(unsigned pending);  // all groups but the last `pending`
+
 // The memory of a block whose size the launch determines.
-constexpr size_t kMostDynamicShared = 160 << 10;
+constexpr size_t kMostDynamicShared = 192 << 10;
 extern thread_local unsigned char dynamic_shared[kMostDynamicShared];
 
 }  // namespace trifold::cuda::emulation

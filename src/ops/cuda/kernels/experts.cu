@@ -215,7 +215,8 @@ void expert_product(CudaStream stream, T* y, const T* x, const T* w, const int32
                     int64_t experts, int64_t n, int64_t k, bool transposed) {
   if (rows == 0) return;
   if constexpr (!cpu::kIsWide<T>)
-    if (grouped_product<T>(stream, y, x, w, first, rows, experts, n, k, transposed)) return;
+    if (grouped_product<T>(stream, best_product_unit(), y, x, w, first, rows, experts, n, k, transposed))
+      return;
   const dim3 grid(extent(parts(rows, kTile) + experts), extent(parts(n, kTile)));
   TRIFOLD_LAUNCH(expert_product_kernel<T>, grid, dim3(kTile * kTile), 0, stream, y, x, w, first, experts, n,
                  k, transposed);
@@ -225,7 +226,8 @@ template <class T>
 void expert_product_weight(CudaStream stream, Accumulate<T>* dw, const T* dy, const T* x,
                            const int32_t* first, int64_t experts, int64_t m, int64_t n, bool accumulate) {
   if constexpr (!cpu::kIsWide<T>)
-    if (grouped_product_weight<T>(stream, dw, dy, x, first, experts, m, n, accumulate)) return;
+    if (grouped_product_weight<T>(stream, best_product_unit(), dw, dy, x, first, experts, m, n, accumulate))
+      return;
   const dim3 grid(extent(parts(m, kTile) * experts), extent(parts(n, kTile)));
   TRIFOLD_LAUNCH(expert_gradient_kernel<T>, grid, dim3(kTile * kTile), 0, stream, dw, dy, x, first, m, n,
                  accumulate);

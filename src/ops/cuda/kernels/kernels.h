@@ -344,12 +344,17 @@ void expert_product_weight(CudaStream stream, Accumulate<T>* dw, const T* dy, co
 
 // The same two on tensor cores, T in 16 bits (expert_products.cu). Return false, and enqueue nothing, unless all
 // addresses are multiples of 16 and the numbers of columns multiples of 8. experts, m, n, k < 2^31.
+enum class ProductUnit {
+  Warp,
+  Warpgroup
+};                                // what the instructions belong to; those of warpgroups need sm_90a
+ProductUnit best_product_unit();  // of the current device
 template <class T>
-bool grouped_product(CudaStream stream, T* y, const T* x, const T* w, const int32_t* first, int64_t rows,
-                     int64_t experts, int64_t n, int64_t k, bool transposed);
+bool grouped_product(CudaStream stream, ProductUnit unit, T* y, const T* x, const T* w, const int32_t* first,
+                     int64_t rows, int64_t experts, int64_t n, int64_t k, bool transposed);
 template <class T>
-bool grouped_product_weight(CudaStream stream, float* dw, const T* dy, const T* x, const int32_t* first,
-                            int64_t experts, int64_t m, int64_t n, bool accumulate);
+bool grouped_product_weight(CudaStream stream, ProductUnit unit, float* dw, const T* dy, const T* x,
+                            const int32_t* first, int64_t experts, int64_t m, int64_t n, bool accumulate);
 
 // ---- the choices of a mixture of experts (choices.cu) ----
 // counts [lists, experts] of `lists` lists of so many choices each

@@ -1,0 +1,198 @@
+// Products of the rows of experts with the experts' matrices, for numbers of 16 bits: which results a block computes, and
+// how their operands come to shared memory.
+//
+// The tiles of 128 x 256 results of all experts are counted through; block b computes b, b + gridDim.x, and so on. Of both
+// operands, pieces of 64 of the summed index pass through several buffers in shared memory, called stages; the copies run
+// ahead of the products without a break from tile to tile. A result is the sum over the index in ascending order, 16 at a
+// time, whatever else is computed: no bit depends on other rows or on the number of blocks.
+//
+// In shared memory an operand's piece is in slabs of 64 x 64 numbers. A slab's rows are rows of the matrix in global
+// memory, 128 bytes each, whose eight chunks of 16 bytes are permuted: chunk c of row r is in place c ^ (r % 8), so that
+// eight rows lie in different banks.
+#pragma once
+
+#include "ops/cuda/kernels/tensor_core.cuh"
+
+namespace trifold::cuda {
+
+constexpr int kThreads = 256;
+constexpr int kSlab = 64;        // rows and columns
+constexpr int kWarpsDown = 2;    // slabs of the left operand, and warps that share one of the right
+constexpr int kWarpsAcross = 4;  // the reverse
+constexpr int kTileRows = kWarpsDown * kSlab;
+constexpr int kTileColumns = kWarpsAcross * kSlab;
+constexpr int kRowBytes = kSlab * 2;
+constexpr int kSlabBytes = kSlab * kRowBytes;
+constexpr int kStageBytes = (kWarpsDown + kWarpsAcross) * kSlabBytes;
+constexpr int kSteps = kSlab / 16;
+constexpr int kTogether =
+    16;  // tiles below each other that are computed before their neighbours to the right
+
+// result(i, j) = the sum over s of left(i, s) right(j, s). The summed index counts columns of an operand in memory if
+// it is Along the rows, else rows.
+struct Sizes {
+  int experts;
+  int rows;     // of an expert's results, if the sum is over the expert's rows
+  int columns;  // of the results
+  int inner;    // summed, unless the sum is over the expert's rows
+};
+
+// The tiles of results of a block. If OverRows, results are the experts' gradients, [rows, columns] each, and the sum is
+// over the rows of the expert; otherwise results are the rows of the experts.
+template <bool OverRows>
+class Tiles {
+ public:
+  __device__ Tiles(const Sizes& sizes, const int32_t* first) : sizes_(sizes), first_(first) {
+    enter(0);
+    move(static_cast<int>(blockIdx.x));
+  }
+
+  __device__ bool done() const { return expert_ == sizes_.experts; }
+  __device__ void next() { move(static_cast<int>(gridDim.x)); }
+
+  __device__ int expert() const { return expert_; }
+  // The first row and column, of all results or of the expert's matrix; and the end of rows.
+  struct Corner {
+    int row, column;
+  };
+  __device__ Corner corner() const {
+    const int across = tiles_across();
+    const int group = at_ / (kTogether * across);
+    const int in_group = at_ - group * kTogether * across;
+    const int rest = tiles_down() - group * kTogether;
+    const int height = rest < kTogether ? rest : kTogether;
+    return {(group * kTogether + in_group % height) * kTileRows + (OverRows ? 0 : begin_),
+            in_group / height * kTileColumns};
+  }
+  __device__ int end() const { return OverRows ? sizes_.rows : end_; }
+  // Of the summed index.
+  __device__ int from() const { return OverRows ? begin_ : 0; }
+  __device__ int to() const { return OverRows ? end_ : sizes_.inner; }
+  __device__ int pieces() const { return (to() - from() + kSlab - 1) / kSlab; }
+
+ private:
+  __device__ int tiles_across() const { return (sizes_.columns + kTileColumns - 1) / kTileColumns; }
+  __device__ int tiles_down() const {
+    return ((OverRows ? sizes_.rows : end_ - begin_) + kTileRows - 1) / kTileRows;
+  }
+  __device__ void enter(int expert) {
+    expert_ = expert;
+    if (done()) return;
+    begin_ = first_[expert];
+    end_ = first_[expert + 1];
+  }
+  __device__ void move(int tiles) {
+    at_ += tiles;
+    while (!done() && at_ >= tiles_down() * tiles_across()) {
+      at_ -= tiles_down() * tiles_across();
+      enter(expert_ + 1);
+    }
+  }
+
+  const Sizes& sizes_;
+  const int32_t* first_;
+  int at_ = 0;  // among the tiles of the expert
+  int expert_ = 0;
+  int begin_ = 0, end_ = 0;  // rows of the expert
+};
+
+// One operand on its way to shared memory, as seen by a thread, which copies chunk threadIdx.x % 8 of every 32nd row of
+// each slab. If Along, slabs lie below each other, otherwise beside each other.
+template <class T, int Slabs, bool Along>
+class Source {
+ public:
+  // Of a matrix with rows of `width` numbers: from this row and column on, without those from `rows` or `columns` on.
+  __device__ void set(const T* matrix, int64_t width, int row, int rows, int column, int columns) {
+    const int r = row + static_cast<int>(threadIdx.x) / 8;
+    const int c = column + static_cast<int>(threadIdx.x) % 8 * 8;
+    at_ = matrix + r * width + c;
+    rows_ = rows - r;
+    columns_ = columns - c;
+  }
+  // Starts the copies of a piece, to the thread's place in the first slab, and goes to the next.
+  __device__ void copy(SharedAddress to, int64_t width) {
+#pragma unroll
+    for (int slab = 0; slab < Slabs; ++slab)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int down = half * kSlab / 2 + (Along ? slab * kSlab : 0);
+        const int right = Along ? 0 : slab * kSlab;
+        copy_async(to + slab * kSlabBytes + half * kSlabBytes / 2, at_ + down * width + right,
+                   down < rows_ && right < columns_);
+      }
+    at_ += Along ? kSlab : kSlab * width;
+    (Along ? columns_ : rows_) -= kSlab;
+  }
+
+ private:
+  const T* at_;
+  int rows_, columns_;  // that there are from here on
+};
+
+template <class T, class Out>
+struct Operands {
+  Out* out;
+  const T* left;
+  const T* right;
+  const int32_t* first;
+  Sizes sizes;
+  bool accumulate;  // of gradients
+};
+
+// What a block copies: the pieces of all of its tiles, one after another.
+template <class T, class Out, bool OverRows, bool RightAlong>
+class Loader {
+ public:
+  __device__ explicit Loader(const Operands<T, Out>& of)
+      : of_(of), tiles_(of.sizes, of.first), to_(place_of_thread()) {
+    if (!tiles_.done()) begin();
+  }
+  // Starts the copies of the next piece to the buffer at `stage`, as one group; without a piece, an empty one.
+  __device__ void load(SharedAddress stage) {
+    if (!tiles_.done()) {
+      left_.copy(stage + to_, OverRows ? of_.sizes.rows : of_.sizes.inner);
+      right_.copy(stage + kWarpsDown * kSlabBytes + to_, RightAlong ? of_.sizes.inner : of_.sizes.columns);
+      if (--pieces_ == 0) {
+        tiles_.next();
+        if (!tiles_.done()) begin();
+      }
+    }
+    commit_copies();
+  }
+
+ private:
+  __device__ static int place_of_thread() {
+    const auto row = static_cast<int>(threadIdx.x) / 8, chunk = static_cast<int>(threadIdx.x) % 8;
+    return row * kRowBytes + (chunk ^ row % 8) * 16;
+  }
+  __device__ void begin() {
+    while (tiles_.pieces() == 0) {  // experts without rows have gradients of zero
+      tiles_.next();
+      if (tiles_.done()) return;
+    }
+    pieces_ = tiles_.pieces();
+    const Sizes& sizes = of_.sizes;
+    const int from = tiles_.from(), to = tiles_.to();
+    const auto [row, column] = tiles_.corner();
+    if constexpr (OverRows) {
+      left_.set(of_.left, sizes.rows, from, to, row, sizes.rows);
+      right_.set(of_.right, sizes.columns, from, to, column, sizes.columns);
+    } else {
+      const T* matrix = of_.right + int64_t{tiles_.expert()} * sizes.inner * sizes.columns;
+      left_.set(of_.left, sizes.inner, row, tiles_.end(), from, to);
+      if constexpr (RightAlong)
+        right_.set(matrix, sizes.inner, column, sizes.columns, from, to);
+      else
+        right_.set(matrix, sizes.columns, from, to, column, sizes.columns);
+    }
+  }
+
+  const Operands<T, Out>& of_;
+  Tiles<OverRows> tiles_;
+  Source<T, kWarpsDown, !OverRows> left_;
+  Source<T, kWarpsAcross, RightAlong> right_;
+  int to_;
+  int pieces_ = 0;  // of the tile that are still to be copied
+};
+
+}  // namespace trifold::cuda
