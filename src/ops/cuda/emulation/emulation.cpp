@@ -5,11 +5,11 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <vector>
 
 #include "core/error.h"
+#include "ops/cuda/emulation/async_work.h"
 #include "ops/cuda/emulation/shadow_memory.h"
 
 #if defined(__has_feature)
@@ -62,33 +62,6 @@ struct Warp {
   Fragments fragments[2][kWarp];
 };
 
-// A piece of shared memory that a thread has asked for.
-constexpr size_t kCopiedBytes = 16;
-struct Copy {
-  void* to;
-  const void* from;
-  size_t bytes;
-  const void* code;
-  uint32_t group;
-};
-struct Copies {
-  std::vector<Copy> waiting;
-  uint32_t group = 0;  // that the next copy belongs to
-};
-
-// A product that a thread of a warpgroup has begun.
-struct Product {
-  float* d;
-  SharedMatrix left, right;
-  float (*wide)(uint16_t);
-  std::array<float, 128> result;  // with the operands as they were when it began
-  uint32_t group;
-};
-struct Products {
-  std::vector<Product> waiting;
-  uint32_t group = 0;  // that the next product belongs to
-};
-
 class Machine {
  public:
   void run(dim3 grid, dim3 block, FunctionRef<void()> body, const char* kernel) {
@@ -117,10 +90,9 @@ class Machine {
 
   uint64_t* slots_of_current() { return warps_[current_ / kWarp].slots[turn_[current_]++ & 1]; }
   Fragments* fragments_of_current() { return warps_[current_ / kWarp].fragments[turn_[current_]++ & 1]; }
-  Copies& copies_of_current() { return copies_[current_]; }
-  Products& products_of_current() { return products_[current_]; }
-  void see(const void* at, AccessKind kind, const void* code) {
-    if (shadow_ != nullptr) shadow_->access(at, kCopiedBytes, kind, code);
+  AsyncWork& work_of_current() { return work_[current_]; }
+  void see(const void* at, size_t bytes, AccessKind kind, const void* code) {
+    if (shadow_ != nullptr) shadow_->access(at, bytes, kind, code);
   }
   unsigned current() const { return current_; }
 
@@ -128,8 +100,7 @@ class Machine {
   void run_block(unsigned count) {
     threads_.assign(count, {});
     turn_.assign(count, 0);
-    copies_.assign(count, {});
-    products_.assign(count, {});
+    work_.assign(count, {});
     warps_.resize((count + kWarp - 1) / kWarp);
     started_ = 0;
     if (shadow_ != nullptr)
@@ -280,8 +251,7 @@ class Machine {
   std::vector<Thread> threads_;
   std::vector<uint32_t> turn_;  // the number of exchanges of each thread so far
   std::vector<Warp> warps_;
-  std::vector<Copies> copies_;
-  std::vector<Products> products_;
+  std::vector<AsyncWork> work_;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Fiber*> idle_;
   Suspended scheduler_;
@@ -332,110 +302,10 @@ void multiply(float (&d)[4], const Fragments& mine) {
   }
 }
 
-void begin_copy(void* to, const void* from, size_t bytes) {
-  Machine& machine = Machine::machine();
-  const void* code = __builtin_return_address(0);
-  machine.see(to, AccessKind::Write, code);
-  std::memset(to, 0xff, kCopiedBytes);
-  Copies& copies = machine.copies_of_current();
-  copies.waiting.push_back({to, from, bytes, code, copies.group});
-}
-
-void commit_copies() { ++Machine::machine().copies_of_current().group; }
-
-void await_copies(unsigned pending) {
-  Machine& machine = Machine::machine();
-  Copies& copies = machine.copies_of_current();
-  size_t done = 0;
-  for (const Copy& copy : copies.waiting) {
-    if (copy.group + pending >= copies.group) break;
-    machine.see(copy.to, AccessKind::Write, copy.code);
-    std::memset(copy.to, 0, kCopiedBytes);
-    std::memcpy(copy.to, copy.from, copy.bytes);
-    ++done;
-  }
-  copies.waiting.erase(copies.waiting.begin(), copies.waiting.begin() + static_cast<std::ptrdiff_t>(done));
-}
-
-namespace {
-
-constexpr unsigned kDepth = 16;       // of the summed index
-constexpr unsigned kRowNumbers = 64;  // of a row in shared memory
-constexpr uintptr_t kRowBytes = 128;
-
-// The address of number `other` at place k of the summed index: as the rows lie, with bits 4 to 6 changed by bits 7 to 9.
-uintptr_t address_in(const SharedMatrix& matrix, unsigned other, unsigned k) {
-  const uintptr_t linear = matrix.along
-                               ? matrix.address + other * kRowBytes + k * 2
-                               : matrix.address + other / kRowNumbers * static_cast<unsigned>(matrix.slab) +
-                                     k * kRowBytes + other % kRowNumbers * 2;
-  return linear ^ (linear >> 7 & 7) << 4;
-}
-
-std::array<float, kDepth> numbers_of(const SharedMatrix& matrix, unsigned other, float (*wide)(uint16_t)) {
-  std::array<float, kDepth> numbers;
-  for (unsigned k = 0; k < kDepth; ++k) {
-    uint16_t bits = 0;
-    std::memcpy(&bits, reinterpret_cast<const void*>(address_in(matrix, other, k)), sizeof bits);
-    numbers[k] = wide(bits);
-  }
-  return numbers;
-}
-
-// The 128 sums of thread `me` of a warpgroup, "Register fragments for wgmma.m64n256k16": as those of mma.m16n8k16 for each
-// eight columns; a warp has 16 rows.
-std::array<float, 128> product_of(const Product& product, unsigned me) {
-  std::array<float, 128> result{};
-  const unsigned g = me % kWarp / 4, t = me % 4;
-  for (unsigned below = 0; below < 2; ++below) {
-    const auto row = numbers_of(product.left, me / kWarp * 16 + g + below * 8, product.wide);
-    for (unsigned eight = 0; eight < 32; ++eight)
-      for (unsigned next = 0; next < 2; ++next) {
-        const auto column = numbers_of(product.right, eight * 8 + t * 2 + next, product.wide);
-        float& sum = result[eight * 4 + below * 2 + next];
-        for (unsigned k = 0; k < kDepth; ++k) sum += row[k] * column[k];
-      }
-  }
-  return result;
-}
-
-// Every thread reports some of the chunks that the warpgroup reads.
-void see_reads(Machine& machine, const SharedMatrix& matrix, unsigned extent, unsigned me, const void* code) {
-  for (unsigned chunk = me; chunk < extent * kDepth / 8; chunk += 128) {
-    const uintptr_t at = matrix.along ? address_in(matrix, chunk / 2, chunk % 2 * 8)
-                                      : address_in(matrix, chunk / kDepth * 8, chunk % kDepth);
-    machine.see(reinterpret_cast<const void*>(at), AccessKind::Read, code);
-  }
-}
-
-}  // namespace
-
-void begin_product(float* d, const SharedMatrix& left, const SharedMatrix& right, float (*wide)(uint16_t)) {
-  Machine& machine = Machine::machine();
-  const unsigned me = machine.current() % 128;
-  const void* code = __builtin_return_address(0);
-  see_reads(machine, left, 64, me, code);
-  see_reads(machine, right, 256, me, code);
-  Products& products = machine.products_of_current();
-  products.waiting.push_back({d, left, right, wide, {}, products.group});
-  products.waiting.back().result = product_of(products.waiting.back(), me);
-}
-
-void commit_products() { ++Machine::machine().products_of_current().group; }
-
-void await_products(unsigned pending) {
-  Machine& machine = Machine::machine();
-  Products& products = machine.products_of_current();
-  size_t done = 0;
-  for (const Product& product : products.waiting) {
-    if (product.group + pending >= products.group) break;
-    const auto again = product_of(product, machine.current() % 128);
-    for (size_t i = 0; i < again.size(); ++i)
-      product.d[i] += again[i] == product.result[i] ? again[i] : std::numeric_limits<float>::quiet_NaN();
-    ++done;
-  }
-  products.waiting.erase(products.waiting.begin(),
-                         products.waiting.begin() + static_cast<std::ptrdiff_t>(done));
+AsyncWork& work_of_current() { return Machine::machine().work_of_current(); }
+unsigned current_thread() { return Machine::machine().current(); }
+void see(const void* at, size_t bytes, AccessKind kind, const void* code) {
+  Machine::machine().see(at, bytes, kind, code);
 }
 
 }  // namespace trifold::cuda::emulation
