@@ -9,6 +9,7 @@ namespace trifold {
 namespace {
 
 constexpr size_t kInt = sizeof(int32_t);
+constexpr int64_t kBagsOfPart = 32768;  // at least, for each worker: waking one for fewer takes longer
 
 const EmbeddingTable& table_of(const Placement& placement, const Shard& shard) {
   return placement.tables()[static_cast<size_t>(shard.table)];
@@ -56,10 +57,10 @@ void IdExchange::reserve_sorting(LookupBatch& batch, Stream& stream) const {
 
 // All ids that any placement or device looks up, in forward and in updates, pass through here, so ids are
 // checked here against the rows of the tables, whatever checks the source of the batch has made.
-void IdExchange::check_ids(const ClickBatch& batch) const {
+void IdExchange::check_ids(const ClickBatch& batch, ThreadPool& pool) const {
   check(batch.ids.size() == placement_.tables().size(), "a batch with ids of {} tables, {} are placed",
         batch.ids.size(), placement_.tables().size());
-  for (size_t t = 0; t < batch.ids.size(); ++t) {
+  for_each_list(pool, batch.ids.size(), [&](size_t t) {
     const auto* const ids = batch.ids[t].as<int32_t>();
     uint32_t most = 0;  // as unsigned, so a negative id is large
     for (int64_t i = 0; i < batch.ids[t].elements(); ++i)
@@ -67,7 +68,15 @@ void IdExchange::check_ids(const ClickBatch& batch) const {
     if (batch.ids[t].elements() > 0 && most >= static_cast<uint64_t>(placement_.tables()[t].rows))
         [[unlikely]]
       refuse_id(batch, t);
-  }
+  });
+}
+
+// Parts are in the order of the lists, and the pool rethrows the error of the first, so the message is that of one thread.
+void IdExchange::for_each_list(ThreadPool& pool, size_t lists, FunctionRef<void(size_t list)> body) const {
+  const int64_t grain = std::max<int64_t>(1, kBagsOfPart / std::max<int64_t>(1, options_.samples));
+  pool.parallel_for(static_cast<int64_t>(lists), grain, [&](int64_t begin, int64_t end) {
+    for (int64_t list = begin; list < end; ++list) body(static_cast<size_t>(list));
+  });
 }
 
 void IdExchange::refuse_id(const ClickBatch& batch, size_t t) const {
@@ -173,19 +182,25 @@ void IdExchange::unpack(LookupBatch& out) const {
   }
 }
 
-// The bags of this rank's own samples in a whole table.
-void IdExchange::take_own(const ClickBatch& batch, size_t table, LookupBatch& out, size_t list) const {
-  const Tensor& ids = batch.ids[table];
-  add_up(out.take_offsets(list), batch.lengths[table].as<int32_t>(), options_.samples);
-  const LookupBatch::Ids written = out.take_ids(list, ids.elements());
-  std::memcpy(written.ids, ids.data, ids.bytes());
-  if (options_.weighted) std::memcpy(written.weights, batch.id_weights[table].data, ids.bytes());
-}
-
-void IdExchange::take_copies(const ClickBatch& batch, LookupBatch& out) const {
-  auto list = static_cast<size_t>(out.shards);
-  for (size_t t = 0; t < placement_.tables().size(); ++t)
-    if (placement_.replicated(static_cast<int>(t))) take_own(batch, t, out, list++);
+// The bags of this rank's own samples in whole tables, of which `tables` are the numbers; their lists begin at `list`.
+void IdExchange::take_own(const ClickBatch& batch, std::span<const size_t> tables, LookupBatch& out, size_t list,
+                          ThreadPool& pool) const {
+  struct Place {
+    int32_t* offsets;
+    LookupBatch::Ids ids;
+  };
+  std::vector<Place> places;
+  for (size_t i = 0; i < tables.size(); ++i) {
+    int32_t* const offsets = out.take_offsets(list + i);
+    places.push_back({offsets, out.take_ids(list + i, batch.ids[tables[i]].elements())});
+  }
+  for_each_list(pool, tables.size(), [&](size_t i) {
+    const size_t table = tables[i];
+    const Tensor& ids = batch.ids[table];
+    add_up(places[i].offsets, batch.lengths[table].as<int32_t>(), options_.samples);
+    std::memcpy(places[i].ids.ids, ids.data, ids.bytes());
+    if (options_.weighted) std::memcpy(places[i].ids.weights, batch.id_weights[table].data, ids.bytes());
+  });
 }
 
 void IdExchange::take_mean_factors(const ClickBatch& batch, LookupBatch& out) const {
@@ -205,18 +220,22 @@ void IdExchange::take_mean_factors(const ClickBatch& batch, LookupBatch& out) co
 void IdExchange::distribute(const ClickBatch& batch, LookupBatch& out, Stream& stream) {
   check(batch.samples == options_.samples, "a batch of {} samples where {} are distributed", batch.samples,
         options_.samples);
-  check_ids(batch);
+  check_ids(batch, stream.pool());
   out.written.restart();
+  std::vector<size_t> whole;
   if (placement_.ranks() == 1) {
-    const std::span<const Shard> shards = placement_.shards();
-    for (size_t s = 0; s < shards.size(); ++s) take_own(batch, static_cast<size_t>(shards[s].table), out, s);
+    for (const Shard& shard : placement_.shards()) whole.push_back(static_cast<size_t>(shard.table));
+    take_own(batch, whole, out, 0, stream.pool());
   } else {
     Stream host = stream.host();
     pack(batch);
     exchange(host);
     unpack(out);
   }
-  take_copies(batch, out);
+  whole.clear();
+  for (size_t t = 0; t < placement_.tables().size(); ++t)
+    if (placement_.replicated(static_cast<int>(t))) whole.push_back(t);
+  take_own(batch, whole, out, static_cast<size_t>(out.shards), stream.pool());
   take_mean_factors(batch, out);
 }
 

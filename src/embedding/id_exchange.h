@@ -18,11 +18,14 @@
 #include <cstdint>
 #include <memory>
 #include <numeric>
+#include <span>
 #include <vector>
 
 #include "clicks/click_batch.h"
 #include "comm/communicator.h"
+#include "core/function_ref.h"
 #include "core/tensor.h"
+#include "core/thread_pool.h"
 #include "embedding/lookup_batch.h"
 
 namespace trifold {
@@ -44,19 +47,21 @@ class IdExchange {
   void reserve_sorting(LookupBatch& batch, Stream& stream) const;
   // Collective. Fills `out` from this rank's samples; the caller finishes it (LookupBatch::finish). If an id is
   // outside its table, throws BadInput that names table, id, sample and rows, before anything is sent. Ids
-  // are sent on the calling thread, with the pool of `stream`, which must be inline.
+  // are sent on the calling thread, with the pool of `stream`, which must be inline; its workers share the lists.
   void distribute(const ClickBatch& batch, LookupBatch& out, Stream& stream);
   int64_t bytes_sent() const { return comm_.bytes_sent(); }
 
  private:
-  void check_ids(const ClickBatch& batch) const;
+  // Calls body(list) for [0, lists), on the pool's workers if there is enough to do.
+  void for_each_list(ThreadPool& pool, size_t lists, FunctionRef<void(size_t list)> body) const;
+  void check_ids(const ClickBatch& batch, ThreadPool& pool) const;
   [[noreturn]] void refuse_id(const ClickBatch& batch, size_t table) const;
   void pack(const ClickBatch& batch);
   int64_t pack_shard(const ClickBatch& batch, const Shard& shard, int32_t* lengths, int32_t* ids) const;
   void exchange(Stream& host);
   void unpack(LookupBatch& out) const;
-  void take_own(const ClickBatch& batch, size_t table, LookupBatch& out, size_t list) const;
-  void take_copies(const ClickBatch& batch, LookupBatch& out) const;
+  void take_own(const ClickBatch& batch, std::span<const size_t> tables, LookupBatch& out, size_t list,
+                ThreadPool& pool) const;
   void take_mean_factors(const ClickBatch& batch, LookupBatch& out) const;
 
   const Placement& placement_;

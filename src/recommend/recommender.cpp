@@ -143,8 +143,9 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
   check(!setup.bf16 || setup.dtype == DType::F32, "MLPs in bf16 with tables in {}", name_of(setup.dtype));
   // While a device computes the rank's core is spare; with tables in files a fetch waits for the disk.
   const bool waits = ops_.device != nullptr || setup.storage.in_files();
+  // The sorting of a batch is a dozen short kernels, each of which would wait for one of the step's to end.
   if (setup.overlap && (waits || spare_cores(world, pool_.size()) > 0))
-    fetch_worker_.emplace(Stream::Mode::Worker, fetch_pool_, ops_.device);
+    fetch_worker_.emplace(Stream::Mode::Worker, fetch_pool_, ops_.device, QueueUse::Communicating);
   make_groups();
   make_batches();
   if (setup.model.batch_norm) make_statistics();
