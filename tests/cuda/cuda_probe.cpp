@@ -94,12 +94,6 @@ class CudaProbe final : public ProbeDevice {
         });
       case Variant::DGelu:
         return time([&] { Parts::affine_backward_gelu(stream_, y, x, w, z); });
-      case Variant::BiasGradient: {
-        const Tensor in = a_.tensor(DType::BF16, {each.k, each.m}),
-                     dy = b_.tensor(DType::BF16, {each.k, each.n});
-        const Tensor dw = d_.tensor(DType::F32, {each.n, each.m}), db = bias_.tensor(DType::F32, {each.n});
-        return time([&] { Parts::affine_backward_weight(stream_, dw, db, dy, in, true); });
-      }
       default:
         fail("{} has nothing to fuse", name_of(each.variant));
     }
@@ -199,7 +193,7 @@ class CudaProbe final : public ProbeDevice {
         .b = b_.data(),
         .d = d_.data(),
         .alpha = 1,
-        .beta = each.variant >= Variant::BiasGradient && each.variant != Variant::F32 ? 1.0 : 0.0};
+        .beta = each.variant == Variant::F32Added ? 1.0 : 0.0};
     switch (each.variant) {
       case Variant::Bias:
         product.epilogue = cuda::Epilogue::Bias;
@@ -213,10 +207,6 @@ class CudaProbe final : public ProbeDevice {
       case Variant::DGelu:
         product.epilogue = cuda::Epilogue::DGelu;
         product.aux = aux_.data();
-        break;
-      case Variant::BiasGradient:
-        product.epilogue = cuda::Epilogue::BiasGradient;
-        product.bias = bias_.data();
         break;
       default:
         break;

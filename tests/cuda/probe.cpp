@@ -134,8 +134,6 @@ std::string name_of(Variant variant) {
       return "gelu_aux";
     case Variant::DGelu:
       return "dgelu";
-    case Variant::BiasGradient:
-      return "bias_gradient";
     case Variant::F32:
       return "f32";
     case Variant::F32Added:
@@ -176,7 +174,6 @@ std::vector<ProductCase> products_of(const Model& model) {
     if (name == "down") input(Variant::DGelu);
     weight(Variant::F32);
     weight(Variant::F32Added);
-    weight(Variant::BiasGradient);
   }
   return cases;
 }

@@ -19,9 +19,9 @@ struct Model {
   static constexpr int64_t kVocabulary = 50304;  // padded
 };
 
-// The epilogue of a product: adds a bias; keeps that sum and also returns its GELU; multiplies by GELU's slope; sums a
-// bias' gradient in f32 while accumulating the weight gradient in f32; or gives an f32 result, written or added.
-enum class Variant : uint8_t { Plain, Bias, GeluAux, DGelu, BiasGradient, F32, F32Added };
+// The epilogue of a product: adds a bias; keeps that sum and also returns its GELU; multiplies by GELU's slope; or gives
+// an f32 result, written or added.
+enum class Variant : uint8_t { Plain, Bias, GeluAux, DGelu, F32, F32Added };
 std::string name_of(Variant variant);
 
 // One product of a layer, in cuBLASLt's terms (ops/cuda/lt_product.h): d[m, n] = op(a)[m, k] op(b)[k, n] by
@@ -31,7 +31,7 @@ struct ProductCase {
   Variant variant;
   int64_t m, n, k;
   bool transpose_a, transpose_b;
-  bool is_f32() const { return variant >= Variant::BiasGradient; }
+  bool is_f32() const { return variant >= Variant::F32; }
   double flops() const {
     return 2 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   }

@@ -95,8 +95,6 @@ inline cublasLtEpilogue_t epilogue_of(Epilogue epilogue) {
       return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
     case Epilogue::DGelu:
       return CUBLASLT_EPILOGUE_DGELU;
-    case Epilogue::BiasGradient:
-      return CUBLASLT_EPILOGUE_BGRADB;
   }
   return CUBLASLT_EPILOGUE_DEFAULT;
 }
@@ -117,8 +115,7 @@ class Description {
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p.epilogue));
     if (p.bias != nullptr) {
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
-      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
-          type_of(p.epilogue == Epilogue::BiasGradient ? p.result : p.factors));
+      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p.factors));
     }
     if (p.is_narrow()) {
       // Sums of gradients are exact; those of activations may be rounded in between, as is usual.
@@ -161,7 +158,7 @@ class Preference {
  public:
   Preference(const Lt& lt, const Product& p) : lt_(lt) {
     lt.check_status(lt.preference_create(&preference_), "choosing an algorithm");
-    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kLtWorkspace});
+    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kProductWorkspace});
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(p.a));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(p.b));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(c_of(p)));

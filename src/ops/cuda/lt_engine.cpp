@@ -149,8 +149,7 @@ LtEngine::Key::Key(const Product& p)
                  alignment_of(p.d), alignment_of(p.bias), alignment_of(p.aux)} {}
 
 std::string LtEngine::Key::text() const {
-  constexpr const char* kEpilogues[] = {"plain",         "bias",         "bias and ReLU",
-                                        "bias and GELU", "GELU's slope", "bias gradient"};
+  constexpr const char* kEpilogues[] = {"plain", "bias", "bias and ReLU", "bias and GELU", "GELU's slope"};
   return fmt::format("{} x {} of {}{} into {}, m {} n {} k {}, {}{}, {}{}, aligned to {}", text_of(type_a),
                      text_of(type_b), name_of(factors), tf32 ? " in TF32" : "", name_of(result), m, n, k,
                      transpose_a ? "T" : "N", transpose_b ? "T" : "N",
@@ -212,7 +211,7 @@ cublasStatus_t LtEngine::multiply(const Product& p, const Described& described,
   };
   return lt_.matmul(handle_, described.how.get(), number(p.alpha, alpha), p.a, described.a.get(), p.b,
                     described.b.get(), number(p.beta, beta), c_of(p), described.d.get(), p.d,
-                    described.d.get(), &algorithm, queue.workspace(kProductWorkspace), kLtWorkspace,
+                    described.d.get(), &algorithm, queue.workspace(kProductWorkspace), kProductWorkspace,
                     static_cast<cudaStream_t>(queue.native()));
 }
 

@@ -72,9 +72,4 @@ std::byte* factor_memory(CudaQueue& queue, size_t bytes) {
   return static_cast<std::byte*>(queue.workspace(kProductWorkspace + bytes)) + kProductWorkspace;
 }
 
-void* bias_gradient_memory(Stream& stream, int64_t columns) {
-  if (stream.mode() != Stream::Mode::Inline || columns > kMostBiasColumns) return nullptr;
-  return static_cast<std::byte*>(stream.queue()->workspace(kProductWorkspace)) + kLtWorkspace;
-}
-
 }  // namespace trifold::cuda

@@ -23,14 +23,13 @@ namespace trifold::cuda {
 class CudaDevice;
 class CudaQueue;
 
-// An operation fused with the product: applied before it is stored, or computed in addition.
+// An operation fused with the product: applied before it is stored.
 enum class Epilogue : uint8_t {
   None,
   Bias,          // d + bias[m]
   ReluBias,      // max(0, d + bias[m])
   GeluAuxBias,   // aux = d + bias[m], d = gelu(aux)
   DGelu,         // d * gelu'(aux)
-  BiasGradient,  // bias[n] = sums over k of op(b), in the result's type
 };
 
 // In bytes, of the scales of factors in 8 bits: on an H100 cuBLASLt 13.1 proposes algorithms for other
@@ -54,7 +53,7 @@ struct Product {
   void* d;
   double alpha, beta;
   Epilogue epilogue = Epilogue::None;
-  void* bias = nullptr;     // of the factors' type if it is added, of the result's if it is a gradient
+  void* bias = nullptr;     // of the factors' type
   void* aux = nullptr;      // [m, n] of the result's type
   const void* c = nullptr;  // multiplied by beta, like d; null: d itself
   NarrowFactor narrow_a = {}, narrow_b = {};
@@ -91,9 +90,5 @@ void run_product(CudaQueue& queue, const Product& product, const ProductAlgorith
 // Device memory in addition to that of the product itself, for temporary factors; valid until the stream has
 // passed the work that is enqueued next.
 std::byte* factor_memory(CudaQueue& queue, size_t bytes);
-
-// Memory for the `columns` numbers (f32 or f64) of a BiasGradient, valid until the stream has passed the work
-// that is enqueued next; null if they are too many.
-void* bias_gradient_memory(Stream& stream, int64_t columns);
 
 }  // namespace trifold::cuda

@@ -17,9 +17,7 @@ constexpr size_t aligned_workspace(size_t bytes) {
 
 // ---- products (lt_product.h) ----
 
-constexpr size_t kLtWorkspace = size_t{32} << 20;  // as cuBLAS itself uses on Hopper
-constexpr int64_t kMostBiasColumns = 1 << 17;      // of a bias whose gradient is fused with a product
-constexpr size_t kProductWorkspace = kLtWorkspace + kMostBiasColumns * sizeof(double);
+constexpr size_t kProductWorkspace = size_t{32} << 20;  // as cuBLAS itself uses on Hopper
 
 // For one factor that is rounded to 8 bits (fp8.h), in addition to the product's workspace: its scale,
 // scratch to find the scale, and the codes.
