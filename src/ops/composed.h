@@ -55,6 +55,13 @@ struct Composed {
     Table().layer_norm_backward_weight(stream, dgain, dbias, dy, x, mean, rstd, accumulate);
   }
 
+  static void cross_entropy_all(Stream& stream, Tensor dlogits, Tensor max, Tensor sum, Tensor target,
+                                Tensor logits, Tensor labels, Tensor weight, const Factor& scale,
+                                int64_t first_id, int64_t vocab) {
+    Table().softmax_stats(stream, max, sum, target, logits, labels, first_id, vocab);
+    Table().cross_entropy_backward(stream, dlogits, logits, max, sum, labels, weight, scale, first_id, vocab);
+  }
+
   static void rms_norm_backward_add(Stream& stream, Tensor dx, Tensor residual, Tensor dy, Tensor x,
                                     Tensor rstd, Tensor gain) {
     Table().rms_norm_backward(stream, dx, dy, x, rstd, gain);
@@ -86,13 +93,14 @@ void add_composed_products(OpTable& ops) {
   add_composed_epilogues<Table>(ops);
 }
 
-// The backward passes of norms that combine several operations.
+// The operations over rows that combine several others.
 template <const OpTable& (*Table)()>
-void add_composed_norms(OpTable& ops) {
+void add_composed_rows(OpTable& ops) {
   ops.layer_norm_backward_add = Composed<Table>::layer_norm_backward_add;
   ops.layer_norm_backward_all = Composed<Table>::layer_norm_backward_all;
   ops.rms_norm_backward_add = Composed<Table>::rms_norm_backward_add;
   ops.rms_norm_backward_all = Composed<Table>::rms_norm_backward_all;
+  ops.cross_entropy_all = Composed<Table>::cross_entropy_all;
 }
 
 }  // namespace trifold

@@ -73,6 +73,9 @@ void cross_entropy(const Tensor& loss, const Tensor& max, const Tensor& sum, con
 void cross_entropy_backward(const Tensor& dlogits, const Tensor& logits, const Tensor& max, const Tensor& sum,
                             const Tensor& labels, const Tensor& weight, const Factor& scale, int64_t first_id,
                             int64_t vocab);
+void cross_entropy_all(const Tensor& dlogits, const Tensor& max, const Tensor& sum, const Tensor& target,
+                       const Tensor& logits, const Tensor& labels, const Tensor& weight, const Factor& scale,
+                       int64_t first_id, int64_t vocab);
 
 // contract_optimizer.cpp
 void sum_squares(const Tensor& total, const Tensor& x);
@@ -206,6 +209,7 @@ using Operations = OperationList<
     Operation<&OpTable::softmax_rescale, contract::softmax_rescale>,
     Operation<&OpTable::cross_entropy, contract::cross_entropy>,
     Operation<&OpTable::cross_entropy_backward, contract::cross_entropy_backward>,
+    Operation<&OpTable::cross_entropy_all, contract::cross_entropy_all>,
     Operation<&OpTable::sum_squares, contract::sum_squares>,
     Operation<&OpTable::weighted_sum, contract::weighted_sum>,
     Operation<&OpTable::chunk_squares, contract::chunk_squares>,

@@ -188,4 +188,19 @@ void cross_entropy_backward(const Tensor& dlogits, const Tensor& logits, const T
   expect("cross_entropy_backward", "weight", weight, DType::F32, rows);
 }
 
+void cross_entropy_all(const Tensor& dlogits, const Tensor& max, const Tensor& sum, const Tensor& target,
+                       const Tensor& logits, const Tensor& labels, const Tensor& weight,
+                       const Factor& /*scale*/, int64_t /*first_id*/, int64_t /*vocab*/) {
+  expect_matrix("cross_entropy_all", "logits", logits);
+  const int64_t rows = max.elements();
+  const DType wide = accumulate_type(logits.dtype);
+  expect("cross_entropy_all", "logits", logits, logits.dtype, rows * logits.last_dim());
+  expect("cross_entropy_all", "dlogits", dlogits, logits.dtype, logits.elements());
+  expect("cross_entropy_all", "max", max, wide, rows);
+  expect("cross_entropy_all", "sum", sum, wide, rows);
+  expect("cross_entropy_all", "target", target, wide, rows);
+  expect("cross_entropy_all", "labels", labels, DType::I32, rows);
+  expect("cross_entropy_all", "weight", weight, DType::F32, rows);
+}
+
 }  // namespace trifold::contract

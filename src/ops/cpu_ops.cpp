@@ -33,7 +33,7 @@ const OpTable& raw_ops() {
     cpu::add_rows(ops, Table);
     cpu::add_sums(ops, Table);
     add_composed_products<raw_ops<Table>>(ops);
-    add_composed_norms<raw_ops<Table>>(ops);
+    add_composed_rows<raw_ops<Table>>(ops);
     return ops;
   }();
   return kTable;

@@ -255,6 +255,10 @@ struct OpTable {
   void (*cross_entropy_backward)(Stream&, Tensor dlogits, Tensor logits, Tensor max, Tensor sum,
                                  Tensor labels, Tensor weight, const Factor& scale, int64_t first_id,
                                  int64_t vocab);
+  // softmax_stats, and cross_entropy_backward with what it finds: where this rank holds all columns
+  void (*cross_entropy_all)(Stream&, Tensor dlogits, Tensor max, Tensor sum, Tensor target, Tensor logits,
+                            Tensor labels, Tensor weight, const Factor& scale, int64_t first_id,
+                            int64_t vocab);
 
   // ---- sums to one number, always accumulated in f64 in a fixed order ----
   void (*sum_squares)(Stream&, Tensor total, Tensor x);  // total f64 [1] += sum x^2

@@ -161,12 +161,18 @@ void VocabCrossEntropy::run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor
       VocabStatistics::take(run.scratch, accumulate_type(run.dtype), losses.elements());
   find_logits(run, logits, x);
   run.show(name_, "logits", logits);
-  find_statistics(run, region_, logits, labels, first_id_, vocab_, {max, sum, target});
+  const bool at_once = run.has_backward() && region_.alone();
+  const Tensor weights = chunk.of(run.batch->loss_weight.flat());
+  if (at_once)
+    run.ops.cross_entropy_all(run.stream, logits, max, sum, target, logits, labels, weights, run.loss_factor(),
+                              first_id_, vocab_);
+  else
+    find_statistics(run, region_, logits, labels, first_id_, vocab_, {max, sum, target});
   run.ops.cross_entropy(run.stream, losses, max, sum, target);
   if (run.has_backward()) {
-    const Tensor weights = chunk.of(run.batch->loss_weight.flat());
-    run.ops.cross_entropy_backward(run.stream, logits, logits, max, sum, labels, weights, run.loss_factor(),
-                                   first_id_, vocab_);
+    if (!at_once)
+      run.ops.cross_entropy_backward(run.stream, logits, logits, max, sum, labels, weights, run.loss_factor(),
+                                     first_id_, vocab_);
     run.show(name_, "gradient of the logits", logits);
     run.ops.gemm(run.stream, dx, logits, false, w, false, 1.0, 0.0);
     const bool adds = run.adds_to(weight_, bias_);

@@ -248,7 +248,7 @@ void rows_by_id(std::vector<OpCase>& cases) {
 void cross_entropy(std::vector<OpCase>& cases) {
   cases.push_back({"cross entropy",
                    entries(&OpTable::softmax_stats, &OpTable::softmax_rescale, &OpTable::cross_entropy,
-                           &OpTable::cross_entropy_backward),
+                           &OpTable::cross_entropy_backward, &OpTable::cross_entropy_all),
                    false, 4, each_matrix([](OpRun& run, const Matrix& m) {
                      // The vocabulary ends within the columns, or before them.
                      for (int64_t vocab : {m.columns + 2, m.columns + 2 - m.columns / 3, int64_t{1}}) {
@@ -272,6 +272,12 @@ void cross_entropy(std::vector<OpCase>& cases) {
                                                         run.in(DType::F32, {m.rows}, whole(m.rows, 3, 3)),
                                                         Factor(0.5, run.in(DType::F64, {1}, {0.7})), first,
                                                         vocab);
+                       const Tensor both = run.out(m.shape(), scaled);
+                       run.ops().cross_entropy_all(run.stream(), both, run.out(run.wide(), {m.rows}),
+                                                   run.out(run.wide(), {m.rows}),
+                                                   run.out(run.wide(), {m.rows}), both, labels,
+                                                   run.in(DType::F32, {m.rows}, whole(m.rows, 3, 3)),
+                                                   Factor(0.5, run.in(DType::F64, {1}, {0.7})), first, vocab);
                      }
                    })});
 }

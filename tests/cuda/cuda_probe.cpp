@@ -163,9 +163,8 @@ class CudaProbe final : public ProbeDevice {
       for (int64_t begin = 0; begin < all; begin += rows) {
         const Tensor in = x.rows(begin, begin + rows);
         ops_.gemm(stream_, logits, in, false, w, true, 1, 0);
-        ops_.softmax_stats(stream_, of_rows(0), of_rows(1), of_rows(2), logits, labels, 0, vocabulary);
-        ops_.cross_entropy_backward(stream_, logits, logits, of_rows(0), of_rows(1), labels, of_rows(2), 1, 0,
-                                    vocabulary);
+        ops_.cross_entropy_all(stream_, logits, of_rows(0), of_rows(1), of_rows(2), logits, labels, of_rows(2),
+                               1, 0, vocabulary);
         ops_.gemm(stream_, dx.rows(begin, begin + rows), logits, false, w, false, 1, 0);
         ops_.gemm(stream_, dw, logits, true, in, false, 1, 1);
       }

@@ -98,7 +98,7 @@ TEST(StepCounts, Gpt2Of1558MillionParameters) {
   // 4096 rows of each micro-batch.
   EXPECT_LE(step.at("adamw").calls, 2 * 50);
   EXPECT_LE(step.at("chunk_squares").calls, 50);
-  EXPECT_EQ(step.at("softmax_stats").calls, 4 * 4);
+  EXPECT_EQ(step.at("cross_entropy_all").calls, 4 * 4);
 }
 
 }  // namespace

@@ -213,6 +213,23 @@ void cross_entropy_backward(Stream& stream, Tensor dlogits, Tensor logits, Tenso
   });
 }
 
+void cross_entropy_all(Stream& stream, Tensor dlogits, Tensor max, Tensor sum, Tensor target, Tensor logits,
+                       Tensor labels, Tensor weight, const Factor& scale, int64_t first_id, int64_t vocab) {
+  constexpr const char* kOp = "cross_entropy_all";
+  const int64_t rows = max.elements();
+  const cpu::VocabularyPart part = cpu::vocabulary_part(logits.last_dim(), first_id, vocab);
+  const cpu::LateFactor factor = cpu::late(kOp, scale);
+  dispatch_float(logits.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, kOp,
+            [=, out = dlogits.as<T>(), most = max.as<Accumulate<T>>(), total = sum.as<Accumulate<T>>(),
+             hit = target.as<Accumulate<T>>(), in = logits.as<T>(), label = labels.as<int32_t>(),
+             weights = weight.as<float>()](CudaStream on) {
+              cross_entropy_all<T>(on, out, most, total, hit, in, label, weights, factor, rows, part);
+            });
+  });
+}
+
 void add_rows(OpTable& ops) {
   ops.layer_norm = layer_norm;
   ops.layer_norm_backward_add = layer_norm_backward_add;
@@ -232,6 +249,7 @@ void add_rows(OpTable& ops) {
   ops.softmax_rescale = softmax_rescale;
   ops.cross_entropy = cross_entropy;
   ops.cross_entropy_backward = cross_entropy_backward;
+  ops.cross_entropy_all = cross_entropy_all;
 }
 
 }  // namespace trifold::cuda

@@ -142,6 +142,10 @@ void embedding_backward(CudaStream stream, void* scratch, Accumulate<T>* dtable,
 template <class T>
 void softmax_stats(CudaStream stream, Accumulate<T>* max, Accumulate<T>* sum, Accumulate<T>* target,
                    const T* logits, const int32_t* labels, int64_t rows, const cpu::VocabularyPart& part);
+template <class T>
+void cross_entropy_all(CudaStream stream, T* dlogits, Accumulate<T>* max, Accumulate<T>* sum,
+                       Accumulate<T>* target, const T* logits, const int32_t* labels, const float* weight,
+                       const cpu::LateFactor& scale, int64_t rows, const cpu::VocabularyPart& part);
 template <class W>
 void softmax_rescale(CudaStream stream, W* sum, const W* local_max, const W* global_max, int64_t n);
 template <class W>

@@ -1,5 +1,6 @@
 // Cross entropy over a part of the vocabulary: one pass over the logits for the statistics of their rows, one
-// for the gradient.
+// for the gradient. Where both are wanted at once, a block does both for its row, which the second pass then finds in
+// the cache; the bits are the same.
 #include "ops/cuda/kernels/group.cuh"
 #include "ops/cuda/kernels/kernels.h"
 #include "ops/cuda/kernels/map.cuh"
@@ -61,16 +62,12 @@ struct Single {
   T at[1];
 };
 
-// Processes the whole packs of a row without checking single numbers, then the rest. Aligned: packs are at
-// aligned addresses.
+// Of a row, on all threads of a block. Processes the whole packs without checking single numbers, then the rest.
+// Aligned: packs are at aligned addresses.
 template <class T, bool Aligned>
-__global__ void __launch_bounds__(kStatsThreads)
-    softmax_stats_kernel(Accumulate<T>* max, Accumulate<T>* sum, Accumulate<T>* target, const T* logits,
-                         const int32_t* labels, cpu::VocabularyPart part) {
+__device__ inline Online<T> statistics_of(const T* row, const cpu::VocabularyPart& part) {
   using Wide = Accumulate<T>;
   constexpr int kPer = kPerPack<T>;
-  const int64_t r = blockIdx.x;
-  const T* row = logits + r * part.columns;
   Online<T> mine{cpu::kLowest<Wide>, 0};
   const int64_t step = static_cast<int64_t>(blockDim.x) * kPer;
   const int64_t whole = part.held / kPer * kPer;
@@ -93,11 +90,95 @@ __global__ void __launch_bounds__(kStatsThreads)
   combine_row(most, Most{});
   Wide total[1] = {mine.total * cpu::exp_of(mine.most - most[0])};
   combine_row(total, Plus{});
+  return {most[0], total[0]};
+}
+
+// The logit of a row's label, 0 if it is not in this part.
+template <class T>
+__device__ inline Accumulate<T> target_of(const T* row, int64_t label, const cpu::VocabularyPart& part) {
+  return label >= 0 && label < part.held ? value(row[label]) : Accumulate<T>(0);
+}
+
+template <class T, bool Aligned>
+__global__ void __launch_bounds__(kStatsThreads)
+    softmax_stats_kernel(Accumulate<T>* max, Accumulate<T>* sum, Accumulate<T>* target, const T* logits,
+                         const int32_t* labels, cpu::VocabularyPart part) {
+  const int64_t r = blockIdx.x;
+  const T* row = logits + r * part.columns;
+  const Online<T> of = statistics_of<T, Aligned>(row, part);
   if (threadIdx.x != 0) return;
-  const int64_t label = labels[r] - part.first_id;
-  max[r] = most[0];
-  sum[r] = total[0];
-  target[r] = label >= 0 && label < part.held ? value(row[label]) : Wide(0);
+  max[r] = of.most;
+  sum[r] = of.total;
+  target[r] = target_of(row, labels[r] - part.first_id, part);
+}
+
+// The gradient of a row's logits.
+template <class T>
+struct Gradient {
+  using Wide = Accumulate<T>;
+  Wide most, factor, share;
+  int64_t label;
+
+  __device__ inline Gradient(const Online<T>& of, float weight, const cpu::LateFactor& scale, int64_t label_at)
+      : most(of.most),
+        factor(static_cast<Wide>(static_cast<double>(weight) * scale.now())),
+        share(factor / of.total),
+        label(label_at) {}
+
+  // In place of a pack of logits, which begins at column `at`.
+  __device__ inline void put_into(FullPack<T>& pack, int64_t at, const cpu::VocabularyPart& part) const {
+#pragma unroll
+    for (int i = 0; i < kPerPack<T>; ++i) {
+      if (at + i >= part.columns) continue;
+      Wide grad = 0;
+      if (at + i < part.held) {
+        grad = term<T>(value(pack.at[i]) - most) * share;
+        if (at + i == label) grad -= factor;
+      }
+      put(pack.at[i], grad);
+    }
+  }
+};
+
+// Two on each of an H100's 132 multiprocessors: their rows of 50 thousand 16-bit logits take half of its cache, so that
+// the second pass still finds them there.
+constexpr int64_t kRowsAtOnce = 264;
+
+template <class T, bool Aligned>
+__global__ void __launch_bounds__(kStatsThreads)
+    cross_entropy_all_kernel(T* dlogits, Accumulate<T>* max, Accumulate<T>* sum, Accumulate<T>* target,
+                             const T* logits, const int32_t* labels, const float* weight,
+                             cpu::LateFactor scale, int64_t rows, cpu::VocabularyPart part) {
+  constexpr int kPer = kPerPack<T>;
+  const int64_t step = static_cast<int64_t>(blockDim.x) * kPer;
+  for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
+    const T* row = logits + r * part.columns;
+    T* out = dlogits + r * part.columns;
+    const int64_t label = labels[r] - part.first_id;
+    const Online<T> of = statistics_of<T, Aligned>(row, part);
+    if (threadIdx.x == 0) {
+      max[r] = of.most;
+      sum[r] = of.total;
+      target[r] = target_of(row, label, part);
+    }
+    __syncthreads();  // the label's logit is overwritten from here on
+    const Gradient<T> gradient(of, weight[r], scale, label);
+    for (int64_t c = threadIdx.x * kPer; c < part.columns; c += kStatsPacks * step) {
+      FullPack<T> packs[kStatsPacks];
+#pragma unroll
+      for (int k = 0; k < kStatsPacks; ++k) {
+        const int64_t at = c + k * step;
+        if (at < part.columns) packs[k].template load<Aligned>(row + at, count_at(at, part.columns, kPer));
+      }
+#pragma unroll
+      for (int k = 0; k < kStatsPacks; ++k) {
+        const int64_t at = c + k * step;
+        if (at >= part.columns) continue;
+        gradient.put_into(packs[k], at, part);
+        packs[k].template store<Aligned>(out + at, count_at(at, part.columns, kPer));
+      }
+    }
+  }
 }
 
 constexpr int kGradThreads = 256;
@@ -109,7 +190,6 @@ __global__ void __launch_bounds__(kGradThreads)
                                   const Accumulate<T>* sum, const int32_t* labels, const float* weight,
                                   cpu::LateFactor scale, cpu::VocabularyPart part, unsigned blocks_per_row,
                                   bool aligned) {
-  using Wide = Accumulate<T>;
   constexpr int kPer = kPerPack<T>;
   const int64_t r = blockIdx.x / blocks_per_row;
   const int64_t block = blockIdx.x % blocks_per_row;
@@ -120,23 +200,11 @@ __global__ void __launch_bounds__(kGradThreads)
     const int64_t at = c + k * kGradThreads * kPer;
     in[k].load(logits + r * part.columns + at, count_at(at, part.columns, kPer), aligned);
   }
-  const Wide most = max[r];
-  const auto factor = static_cast<Wide>(static_cast<double>(weight[r]) * scale.now());
-  const Wide share = factor / sum[r];
-  const int64_t label = labels[r] - part.first_id;
+  const Gradient<T> gradient({max[r], sum[r]}, weight[r], scale, labels[r] - part.first_id);
 #pragma unroll
   for (int k = 0; k < kGradPacks; ++k) {
     const int64_t at = c + k * kGradThreads * kPer;
-#pragma unroll
-    for (int i = 0; i < kPer; ++i) {
-      if (at + i >= part.columns) continue;
-      Wide grad = 0;
-      if (at + i < part.held) {
-        grad = cpu::exp_of(value(in[k].at[i]) - most) * share;
-        if (at + i == label) grad -= factor;
-      }
-      put(in[k].at[i], grad);
-    }
+    gradient.put_into(in[k], at, part);
     in[k].store(dlogits + r * part.columns + at, count_at(at, part.columns, kPer), aligned);
   }
 }
@@ -154,20 +222,34 @@ struct Entropy {
   }
 };
 
+// The threads of a block for a row.
+template <class T>
+dim3 threads_of(const cpu::VocabularyPart& part) {
+  const int64_t wanted = parts(parts(part.columns, kPerPack<T>), kWarp) * kWarp;
+  return static_cast<unsigned>(wanted < kWarp ? kWarp : wanted < kStatsThreads ? wanted : kStatsThreads);
+}
+
 }  // namespace
 
 template <class T>
 void softmax_stats(CudaStream stream, Accumulate<T>* max, Accumulate<T>* sum, Accumulate<T>* target,
                    const T* logits, const int32_t* labels, int64_t rows, const cpu::VocabularyPart& part) {
   if (rows == 0) return;
-  const int64_t wanted = parts(parts(part.columns, kPerPack<T>), kWarp) * kWarp;
-  const auto threads = static_cast<unsigned>(wanted < kWarp           ? kWarp
-                                             : wanted < kStatsThreads ? wanted
-                                                                      : kStatsThreads);
   const bool aligned = packs<T>(part.columns, logits);
   const auto kernel = aligned ? softmax_stats_kernel<T, true> : softmax_stats_kernel<T, false>;
-  TRIFOLD_LAUNCH(kernel, dim3(static_cast<unsigned>(rows)), dim3(threads), 0, stream, max, sum, target,
+  TRIFOLD_LAUNCH(kernel, dim3(static_cast<unsigned>(rows)), threads_of<T>(part), 0, stream, max, sum, target,
                  logits, labels, part);
+}
+template <class T>
+void cross_entropy_all(CudaStream stream, T* dlogits, Accumulate<T>* max, Accumulate<T>* sum,
+                       Accumulate<T>* target, const T* logits, const int32_t* labels, const float* weight,
+                       const cpu::LateFactor& scale, int64_t rows, const cpu::VocabularyPart& part) {
+  if (rows == 0) return;
+  const bool aligned = packs<T>(part.columns, dlogits, logits);
+  const auto kernel = aligned ? cross_entropy_all_kernel<T, true> : cross_entropy_all_kernel<T, false>;
+  const auto blocks = static_cast<unsigned>(rows < kRowsAtOnce ? rows : kRowsAtOnce);
+  TRIFOLD_LAUNCH(kernel, dim3(blocks), threads_of<T>(part), 0, stream, dlogits, max, sum, target, logits,
+                 labels, weight, scale, rows, part);
 }
 template <class W>
 void softmax_rescale(CudaStream stream, W* sum, const W* local_max, const W* global_max, int64_t n) {
@@ -191,6 +273,9 @@ void cross_entropy_backward(CudaStream stream, T* dlogits, const T* logits, cons
 #define INSTANTIATE(T)                                                                                 \
   template void softmax_stats<T>(CudaStream, Accumulate<T>*, Accumulate<T>*, Accumulate<T>*, const T*, \
                                  const int32_t*, int64_t, const cpu::VocabularyPart&);                 \
+  template void cross_entropy_all<T>(CudaStream, T*, Accumulate<T>*, Accumulate<T>*, Accumulate<T>*,   \
+                                     const T*, const int32_t*, const float*, const cpu::LateFactor&,   \
+                                     int64_t, const cpu::VocabularyPart&);                             \
   template void cross_entropy_backward<T>(CudaStream, T*, const T*, const Accumulate<T>*,              \
                                           const Accumulate<T>*, const int32_t*, const float*,          \
                                           const cpu::LateFactor&, int64_t, const cpu::VocabularyPart&);
