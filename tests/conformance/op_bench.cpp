@@ -194,6 +194,14 @@ class Bench {
     }
     {
       const auto [x, dy, out, mean, rstd, gain, sum] = prepare(true);
+      const Tensor residual = numbers(kBf16, {rows, columns}), other = numbers(kF32, {columns});
+      time("layer_norm_backward_all", 8 * count,
+           [=, this, x = x, dy = dy, out = out, mean = mean, rstd = rstd, gain = gain, sum = sum] {
+             ops_.layer_norm_backward_all(stream_, out, sum, other, residual, dy, x, mean, rstd, gain, true);
+           });
+    }
+    {
+      const auto [x, dy, out, mean, rstd, gain, sum] = prepare(true);
       time("rms_norm", 4 * count, [=, this, x = x, out = out, rstd = rstd, gain = gain] {
         ops_.rms_norm(stream_, out, rstd, x, gain, 1e-5);
       });

@@ -33,8 +33,16 @@ Runs runs_of(int64_t rows, int64_t columns, int64_t together) {
   return {parts(rows, each), each};
 }
 
+// A thread's numbers of a row.
+template <class T>
+struct RowPacks {
+  FullPack<T> xs[kFew], dys[kFew], added[kFew];
+  Accumulate<T> center, inverse;
+};
+
 // sums [blocks][Centered ? 2 : 1][columns]; dx or sums may be null, gain is needed for dx alone. Whole: rows
-// consist of whole packs.
+// consist of whole packs; then the next rows are read while the sums along these are combined, because few blocks
+// fit a multiprocessor, and there is little else to read meanwhile.
 template <class T, bool Centered, bool Whole>
 __global__ void __launch_bounds__(kMostRowThreads, 1)
     norm_gradients_kernel(T* dx, Accumulate<T>* sums, const T* residual, const T* dy, const T* x,
@@ -54,24 +62,34 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
     if (dx != nullptr && count_of(k) > 0) gains[k].template load<Whole>(gain + first + k * step, count_of(k));
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * run;
   const int64_t end = begin + run < rows ? begin + run : rows;
+  const auto read = [&](RowPacks<T>& to, int64_t row) {
+    const int64_t at = row * columns + first;
+    to.center = to.inverse = 0;
+    if (row >= end) return;
+#pragma unroll
+    for (int k = 0; k < kFew; ++k) {
+      if (count_of(k) == 0) continue;
+      to.xs[k].template load<Whole>(x + at + k * step, count_of(k));
+      to.dys[k].template load<Whole>(dy + at + k * step, count_of(k));
+      if (residual != nullptr) to.added[k].template load<Whole>(residual + at + k * step, count_of(k));
+    }
+    if constexpr (Centered) to.center = mean[row];
+    to.inverse = rstd[row];
+  };
+  RowPacks<T> next;
+  if constexpr (Whole) read(next, begin + threadIdx.y);
   for (int64_t top = begin; top < end; top += blockDim.y) {
     const int64_t row = top + threadIdx.y;
     const bool here = row < end;
     const int64_t at = row * columns + first;
-    FullPack<T> xs[kFew], dys[kFew], added[kFew];
-#pragma unroll
-    for (int k = 0; k < kFew; ++k) {
-      if (!here || count_of(k) == 0) continue;
-      xs[k].template load<Whole>(x + at + k * step, count_of(k));
-      dys[k].template load<Whole>(dy + at + k * step, count_of(k));
-      if (residual != nullptr) added[k].template load<Whole>(residual + at + k * step, count_of(k));
+    RowPacks<T> now;
+    if constexpr (Whole) {
+      now = next;
+      read(next, row + blockDim.y);
+    } else {
+      read(now, row);  // there are no registers for two
     }
-    Wide center = 0;
-    Wide inverse = 0;
-    if (here) {
-      if constexpr (Centered) center = mean[row];
-      inverse = rstd[row];
-    }
+    auto& [xs, dys, added, center, inverse] = now;
     Wide along[2] = {0, 0};
 #pragma unroll
     for (int k = 0; k < kFew; ++k) {
