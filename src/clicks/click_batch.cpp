@@ -12,8 +12,9 @@ namespace trifold {
 
 namespace {
 
-// Every array starts on a cache line.
-int64_t padded(int64_t elements) { return (elements + 15) / 16 * 16; }
+// Every array starts on a cache line. The line between two of them keeps arrays of 2^n samples, which are filled together,
+// from competing for the same few places of a cache.
+int64_t padded(int64_t elements) { return (elements + 15) / 16 * 16 + 16; }
 
 // The memory for the ids of `samples` samples; a part's ids begin after the memory of all samples before it.
 int64_t capacity(const ClickTable& table, int64_t samples) { return samples * table.max_ids; }
@@ -145,15 +146,10 @@ ClickPart::ClickPart(ClickBatchBuffer& buffer, int64_t begin, int64_t end)
   for (const ClickTable& table : buffer.schema_.tables) used_.push_back(capacity(table, begin));
 }
 
-int32_t* ClickPart::bag(int table, int64_t sample, int count) {
-  const auto t = static_cast<size_t>(table);
-  const ClickTable& spec = buffer_->schema_.tables[t];
-  check(0 <= count && count <= spec.max_ids, "sample {} has {} ids in table {}, which has room for {}",
-        buffer_->batch_.first_sample + begin_ + sample, count, spec.name, spec.max_ids);
-  buffer_->lengths_[t][begin_ + sample] = count;
-  int32_t* here = buffer_->ids_[t] + used_[t];
-  used_[t] += count;
-  return here;
+void ClickPart::refuse_bag(int table, int64_t sample, int count) const {
+  const ClickTable& spec = buffer_->schema_.tables[static_cast<size_t>(table)];
+  fail("sample {} has {} ids in table {}, which has room for {}",
+       buffer_->batch_.first_sample + begin_ + sample, count, spec.name, spec.max_ids);
 }
 
 float* ClickPart::bag_weights(int table, int count) {

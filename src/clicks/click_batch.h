@@ -148,7 +148,15 @@ class ClickPart {
   float* dense(int64_t sample) { return buffer_->dense_ + (begin_ + sample) * buffer_->schema_.dense; }
   // Memory for the `count` ids of one sample in one table, count in [0, max_ids]. Call once per table and sample, in
   // ascending order of samples.
-  int32_t* bag(int table, int64_t sample, int count);
+  int32_t* bag(int table, int64_t sample, int count) {
+    const auto t = static_cast<size_t>(table);
+    if (count < 0 || count > buffer_->schema_.tables[t].max_ids) [[unlikely]]
+      refuse_bag(table, sample, count);
+    buffer_->lengths_[t][begin_ + sample] = count;
+    int32_t* here = buffer_->ids_[t] + used_[t];
+    used_[t] += count;
+    return here;
+  }
   // The rows of keys. Throws Error if the buffer has none.
   const KeyRows& keys() const {
     check(buffer_->keys_ != nullptr, "a batch of keys has no table of their rows");
@@ -160,6 +168,7 @@ class ClickPart {
  private:
   friend class ClickBatchBuffer;
   ClickPart(ClickBatchBuffer& buffer, int64_t begin, int64_t end);
+  [[noreturn]] void refuse_bag(int table, int64_t sample, int count) const;
 
   ClickBatchBuffer* buffer_;
   int64_t begin_;

@@ -42,6 +42,8 @@ RecordClicks::RecordClicks(const std::string& path, const ClickSchema& schema, c
     table.mapping = mapping_of(rules.policy);
     words_ += table.max_ids;
   }
+  for (size_t x = 0; x < small_.size(); ++x)
+    small_[x] = transform_dense(rules.transform, static_cast<float>(x));
   const int64_t bytes = 4 * words_;
   if (file_.size() == 0) bad_input("{}: the file is empty", path);
   if (file_.size() % bytes != 0)
@@ -70,11 +72,15 @@ void RecordClicks::fill(std::span<const int64_t> positions, ClickPart& out) cons
     at += 4;
     float* dense = out.dense(slot);
     for (int d = 0; d < schema_.dense; ++d, at += 4) {
-      const float x = layout_.dense == RecordDense::F32
-                          ? checked_dense(load<float>(at), file_.path(), sample, d)
-                      : layout_.dense == RecordDense::I32 ? static_cast<float>(load<int32_t>(at))
-                                                          : static_cast<float>(load<uint32_t>(at));
-      dense[d] = transform_dense(rules_.transform, x);
+      if (layout_.dense == RecordDense::F32) {
+        dense[d] = transform_dense(rules_.transform, checked_dense(load<float>(at), file_.path(), sample, d));
+      } else if (const auto bits = load<uint32_t>(at); bits < small_.size()) {
+        dense[d] = small_[bits];
+      } else {
+        dense[d] = transform_dense(rules_.transform, layout_.dense == RecordDense::I32
+                                                         ? static_cast<float>(static_cast<int32_t>(bits))
+                                                         : static_cast<float>(bits));
+      }
     }
     const IdPlace place{file_.path(), "sample", sample};
     for (int t = 0; t < schema_.table_count(); ++t) {

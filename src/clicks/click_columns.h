@@ -13,6 +13,7 @@
 // Preprocessed clicks (clicks/click_format.h) are columns too.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -61,7 +62,8 @@ class RecordClicks final : public ClickSource {
   ClickSchema schema_;
   RecordLayout layout_;
   ClickRules rules_;
-  int64_t words_ = 0;  // of a record, 4 bytes each
+  int64_t words_ = 0;                // of a record, 4 bytes each
+  std::array<float, 1024> small_{};  // these whole numbers, transformed: most dense numbers are among them
   int64_t samples_ = 0;
 };
 

@@ -70,6 +70,8 @@ void ClickOrder::positions(int64_t epoch, int64_t first, std::span<int64_t> posi
   int64_t end = 0;
   int64_t first_place = 0;
   std::optional<Permutation> inside;
+  std::vector<int64_t> found(static_cast<size_t>(window_),
+                             -1);  // the blocks at the window's places, as they are met
   for (size_t i = 0; i < positions.size(); ++i) {
     const int64_t k = first + static_cast<int64_t>(i);
     if (!inside || k >= end) {
@@ -78,13 +80,16 @@ void ClickOrder::positions(int64_t epoch, int64_t first, std::span<int64_t> posi
       first_place = number * window_;
       begin = start_of(first_place);
       end = start_of(first_place + window_);
+      std::fill(found.begin(), found.end(), -1);
       inside.emplace(philox_key(*seed_, fmt::format("clicks of window {}, epoch {}", number, epoch)),
                      end - begin);
     }
     const int64_t within = begin + (*inside)(k - begin);  // a sample of the epoch before windows are shuffled
     int64_t place = within / block_;
     if (within >= start_of(place + 1)) ++place;
-    positions[i] = block_order(place) * block_ + within - start_of(place);
+    int64_t& block = found[static_cast<size_t>(place - first_place)];
+    if (block < 0) block = block_order(place);
+    positions[i] = block * block_ + within - start_of(place);
   }
 }
 

@@ -183,8 +183,8 @@ void IdExchange::unpack(LookupBatch& out) const {
 }
 
 // The bags of this rank's own samples in whole tables, of which `tables` are the numbers; their lists begin at `list`.
-void IdExchange::take_own(const ClickBatch& batch, std::span<const size_t> tables, LookupBatch& out, size_t list,
-                          ThreadPool& pool) const {
+void IdExchange::take_own(const ClickBatch& batch, std::span<const size_t> tables, LookupBatch& out,
+                          size_t list, ThreadPool& pool) const {
   struct Place {
     int32_t* offsets;
     LookupBatch::Ids ids;

@@ -164,8 +164,8 @@ void VocabCrossEntropy::run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor
   const bool at_once = run.has_backward() && region_.alone();
   const Tensor weights = chunk.of(run.batch->loss_weight.flat());
   if (at_once)
-    run.ops.cross_entropy_all(run.stream, logits, max, sum, target, logits, labels, weights, run.loss_factor(),
-                              first_id_, vocab_);
+    run.ops.cross_entropy_all(run.stream, logits, max, sum, target, logits, labels, weights,
+                              run.loss_factor(), first_id_, vocab_);
   else
     find_statistics(run, region_, logits, labels, first_id_, vocab_, {max, sum, target});
   run.ops.cross_entropy(run.stream, losses, max, sum, target);

@@ -246,40 +246,39 @@ void rows_by_id(std::vector<OpCase>& cases) {
 }
 
 void cross_entropy(std::vector<OpCase>& cases) {
-  cases.push_back({"cross entropy",
-                   entries(&OpTable::softmax_stats, &OpTable::softmax_rescale, &OpTable::cross_entropy,
-                           &OpTable::cross_entropy_backward, &OpTable::cross_entropy_all),
-                   false, 4, each_matrix([](OpRun& run, const Matrix& m) {
-                     // The vocabulary ends within the columns, or before them.
-                     for (int64_t vocab : {m.columns + 2, m.columns + 2 - m.columns / 3, int64_t{1}}) {
-                       const int64_t first = 2;
-                       Values scaled = normal(m.size(), 1);
-                       for (double& x : scaled) x *= 4;
-                       const Tensor logits = run.out(m.shape(), scaled);
-                       const Tensor labels = run.in(DType::I32, {m.rows}, whole(m.rows, 2, m.columns + 4));
-                       // Without any column here, the lowest number of the type.
-                       const Tensor max =
-                           vocab <= first ? run.exact(run.wide(), {m.rows}) : run.out(run.wide(), {m.rows});
-                       const Tensor sum = run.out(run.wide(), {m.rows});
-                       const Tensor target = run.out(run.wide(), {m.rows});
-                       run.ops().softmax_stats(run.stream(), max, sum, target, logits, labels, first, vocab);
-                       if (vocab <= first) continue;
-                       const Tensor above = run.in(run.wide(), {m.rows}, Values(size_t(m.rows), 20));
-                       const Tensor rescaled = run.out(run.wide(), {m.rows}, Values(size_t(m.rows), 3e5));
-                       run.ops().softmax_rescale(run.stream(), rescaled, max, above);
-                       run.ops().cross_entropy(run.stream(), run.out(run.wide(), {m.rows}), max, sum, target);
-                       run.ops().cross_entropy_backward(run.stream(), logits, logits, max, sum, labels,
-                                                        run.in(DType::F32, {m.rows}, whole(m.rows, 3, 3)),
-                                                        Factor(0.5, run.in(DType::F64, {1}, {0.7})), first,
-                                                        vocab);
-                       const Tensor both = run.out(m.shape(), scaled);
-                       run.ops().cross_entropy_all(run.stream(), both, run.out(run.wide(), {m.rows}),
-                                                   run.out(run.wide(), {m.rows}),
-                                                   run.out(run.wide(), {m.rows}), both, labels,
-                                                   run.in(DType::F32, {m.rows}, whole(m.rows, 3, 3)),
-                                                   Factor(0.5, run.in(DType::F64, {1}, {0.7})), first, vocab);
-                     }
-                   })});
+  cases.push_back(
+      {"cross entropy",
+       entries(&OpTable::softmax_stats, &OpTable::softmax_rescale, &OpTable::cross_entropy,
+               &OpTable::cross_entropy_backward, &OpTable::cross_entropy_all),
+       false, 4, each_matrix([](OpRun& run, const Matrix& m) {
+         // The vocabulary ends within the columns, or before them.
+         for (int64_t vocab : {m.columns + 2, m.columns + 2 - m.columns / 3, int64_t{1}}) {
+           const int64_t first = 2;
+           Values scaled = normal(m.size(), 1);
+           for (double& x : scaled) x *= 4;
+           const Tensor logits = run.out(m.shape(), scaled);
+           const Tensor labels = run.in(DType::I32, {m.rows}, whole(m.rows, 2, m.columns + 4));
+           // Without any column here, the lowest number of the type.
+           const Tensor max =
+               vocab <= first ? run.exact(run.wide(), {m.rows}) : run.out(run.wide(), {m.rows});
+           const Tensor sum = run.out(run.wide(), {m.rows});
+           const Tensor target = run.out(run.wide(), {m.rows});
+           run.ops().softmax_stats(run.stream(), max, sum, target, logits, labels, first, vocab);
+           if (vocab <= first) continue;
+           const Tensor above = run.in(run.wide(), {m.rows}, Values(size_t(m.rows), 20));
+           const Tensor rescaled = run.out(run.wide(), {m.rows}, Values(size_t(m.rows), 3e5));
+           run.ops().softmax_rescale(run.stream(), rescaled, max, above);
+           run.ops().cross_entropy(run.stream(), run.out(run.wide(), {m.rows}), max, sum, target);
+           run.ops().cross_entropy_backward(run.stream(), logits, logits, max, sum, labels,
+                                            run.in(DType::F32, {m.rows}, whole(m.rows, 3, 3)),
+                                            Factor(0.5, run.in(DType::F64, {1}, {0.7})), first, vocab);
+           const Tensor both = run.out(m.shape(), scaled);
+           run.ops().cross_entropy_all(run.stream(), both, run.out(run.wide(), {m.rows}),
+                                       run.out(run.wide(), {m.rows}), run.out(run.wide(), {m.rows}), both,
+                                       labels, run.in(DType::F32, {m.rows}, whole(m.rows, 3, 3)),
+                                       Factor(0.5, run.in(DType::F64, {1}, {0.7})), first, vocab);
+         }
+       })});
 }
 
 void products(std::vector<OpCase>& cases) {

@@ -163,8 +163,8 @@ class CudaProbe final : public ProbeDevice {
       for (int64_t begin = 0; begin < all; begin += rows) {
         const Tensor in = x.rows(begin, begin + rows);
         ops_.gemm(stream_, logits, in, false, w, true, 1, 0);
-        ops_.cross_entropy_all(stream_, logits, of_rows(0), of_rows(1), of_rows(2), logits, labels, of_rows(2),
-                               1, 0, vocabulary);
+        ops_.cross_entropy_all(stream_, logits, of_rows(0), of_rows(1), of_rows(2), logits, labels,
+                               of_rows(2), 1, 0, vocabulary);
         ops_.gemm(stream_, dx.rows(begin, begin + rows), logits, false, w, false, 1, 0);
         ops_.gemm(stream_, dw, logits, true, in, false, 1, 1);
       }
@@ -180,19 +180,18 @@ class CudaProbe final : public ProbeDevice {
   cuda::CudaQueue& queue() { return static_cast<cuda::CudaQueue&>(*stream_.queue()); }
 
   cuda::Product product_of(const ProductCase& each) {
-    cuda::Product product{
-        .factors = DType::BF16,
-        .result = each.is_f32() ? DType::F32 : DType::BF16,
-        .m = each.m,
-        .n = each.n,
-        .k = each.k,
-        .transpose_a = each.transpose_a,
-        .transpose_b = each.transpose_b,
-        .a = a_.data(),
-        .b = b_.data(),
-        .d = d_.data(),
-        .alpha = 1,
-        .beta = each.variant == Variant::F32Added ? 1.0 : 0.0};
+    cuda::Product product{.factors = DType::BF16,
+                          .result = each.is_f32() ? DType::F32 : DType::BF16,
+                          .m = each.m,
+                          .n = each.n,
+                          .k = each.k,
+                          .transpose_a = each.transpose_a,
+                          .transpose_b = each.transpose_b,
+                          .a = a_.data(),
+                          .b = b_.data(),
+                          .d = d_.data(),
+                          .alpha = 1,
+                          .beta = each.variant == Variant::F32Added ? 1.0 : 0.0};
     switch (each.variant) {
       case Variant::Bias:
         product.epilogue = cuda::Epilogue::Bias;

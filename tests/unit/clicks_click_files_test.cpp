@@ -69,6 +69,21 @@ TEST(RecordClicks, ReadsMlperfRecords) {
   EXPECT_EQ(samples[1].ids, (std::vector<std::vector<int32_t>>{{0}, {2, 3}}));
 }
 
+// The logarithms of small numbers are kept; counts may be larger than an i32.
+TEST(RecordClicks, TransformsSmallAndLargeNumbersAlike) {
+  const TempDir dir;
+  for (const RecordLayout& layout : {kMlperfBin, kHugeCtrRawCounts}) {
+    for (const int32_t x : {0, 1, 1022, 1023, 1024, 1025, 2147483647, -2147483647, -1}) {
+      const bool counts = layout.float_label;
+      test::write_file(dir.file("t.bin"), (counts ? bytes_of(1.0F) : bytes_of(1)) + bytes_of(x, 0, 9, 4, 0));
+      const RecordClicks clicks(dir.file("t.bin"), small_schema(), layout,
+                                {DenseTransform::Log1p, IdPolicy::Error});
+      const float number = counts ? static_cast<float>(static_cast<uint32_t>(x)) : static_cast<float>(x);
+      EXPECT_EQ(read_all(clicks)[0].dense[0], transform_dense(DenseTransform::Log1p, number)) << x;
+    }
+  }
+}
+
 TEST(RecordClicks, ACriteoRecordHas160Bytes) {
   const TempDir dir;
   ClickSchema schema;

@@ -62,7 +62,8 @@ std::string lookups_by(int workers, bool bad) {
   constexpr int64_t kRows = 1000;
   const Placement placement({{"a", kRows, 2, 1}, {"b", kRows, 2, 2}, {"c", kRows, 2, 1}},
                             std::vector<TablePlacement>(3), 1);
-  ClickBatchBuffer clicks(ClickSchema{0, {{"a", 9999, 1}, {"b", 9999, 2}, {"c", 9999, 1}}, "none", true}, kSamples);
+  ClickBatchBuffer clicks(ClickSchema{0, {{"a", 9999, 1}, {"b", 9999, 2}, {"c", 9999, 1}}, "none", true},
+                          kSamples);
   clicks.fill(0, kSamples, kSamples, [&](ClickPart& part) {
     for (int64_t i = 0; i < kSamples; ++i)
       for (int t = 0; t < 3; ++t) {

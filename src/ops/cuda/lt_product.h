@@ -26,10 +26,10 @@ class CudaQueue;
 // An operation fused with the product: applied before it is stored.
 enum class Epilogue : uint8_t {
   None,
-  Bias,          // d + bias[m]
-  ReluBias,      // max(0, d + bias[m])
-  GeluAuxBias,   // aux = d + bias[m], d = gelu(aux)
-  DGelu,         // d * gelu'(aux)
+  Bias,         // d + bias[m]
+  ReluBias,     // max(0, d + bias[m])
+  GeluAuxBias,  // aux = d + bias[m], d = gelu(aux)
+  DGelu,        // d * gelu'(aux)
 };
 
 // In bytes, of the scales of factors in 8 bits: on an H100 cuBLASLt 13.1 proposes algorithms for other

@@ -11,7 +11,7 @@ constexpr int kThreads = 256;
 constexpr int64_t kBlocks = 1024;  // the target: enough for a GPU, few enough that adding their sums is cheap
 constexpr int64_t kPartRows = 32;  // at least, even if that makes few blocks
 constexpr int kLoads = 4;          // in flight per thread
-constexpr int kDown = 32;          // parts that a block of column_totals adds in parallel: there are few blocks
+constexpr int kDown = 32;  // parts that a block of column_totals adds in parallel: there are few blocks
 
 // The division of a matrix: blocks of `lanes` packs of columns times `down` rows, each for a strip of columns
 // and part_rows rows.

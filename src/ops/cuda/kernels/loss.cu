@@ -119,7 +119,8 @@ struct Gradient {
   Wide most, factor, share;
   int64_t label;
 
-  __device__ inline Gradient(const Online<T>& of, float weight, const cpu::LateFactor& scale, int64_t label_at)
+  __device__ inline Gradient(const Online<T>& of, float weight, const cpu::LateFactor& scale,
+                             int64_t label_at)
       : most(of.most),
         factor(static_cast<Wide>(static_cast<double>(weight) * scale.now())),
         share(factor / of.total),
