@@ -10,6 +10,9 @@ namespace trifold::cuda {
 namespace {
 
 constexpr int kThreads = 128;
+constexpr int kPlaceWarps = 16;  // that divide the choices among them to place those of an expert
+
+__device__ inline unsigned lane() { return threadIdx.x % kWarp; }
 
 unsigned extent(int64_t count) { return static_cast<unsigned>(count); }
 
@@ -17,7 +20,7 @@ unsigned extent(int64_t count) { return static_cast<unsigned>(count); }
 template <class Wanted>
 __device__ inline int32_t count_lane(const int32_t* chosen, int64_t choices, Wanted wanted) {
   int32_t count = 0;
-  for (int64_t c = threadIdx.x; c < choices; c += kWarp) count += wanted(chosen[c]) ? 1 : 0;
+  for (int64_t c = lane(); c < choices; c += kWarp) count += wanted(chosen[c]) ? 1 : 0;
   return count;
 }
 
@@ -25,7 +28,7 @@ __device__ inline int32_t count_lane(const int32_t* chosen, int64_t choices, Wan
 __device__ inline int32_t take_place(bool takes, int32_t& next) {
   const unsigned same = __match_any_sync(kAllLanes, takes ? 1 : 0);
   const unsigned all = takes ? same : ~same;
-  const int32_t place = next + __popc(all & ((1U << threadIdx.x) - 1));
+  const int32_t place = next + __popc(all & ((1U << lane()) - 1));
   next += __popc(all);
   return place;
 }
@@ -35,7 +38,7 @@ template <class Body>
 __device__ inline void for_each_own(const int32_t* chosen, int64_t choices, int32_t expert, Body body) {
   int32_t next = 0;
   for (int64_t begin = 0; begin < choices; begin += kWarp) {
-    const int64_t c = begin + threadIdx.x;
+    const int64_t c = begin + lane();
     const bool mine = c < choices && chosen[c] == expert;
     const int32_t place = take_place(mine, next);
     if (mine) body(c, place);
@@ -124,13 +127,27 @@ __global__ void __launch_bounds__(kWarp) add_up_choices(int32_t* first, int64_t 
   for (int64_t e = 0; e < experts; ++e) first[e + 1] += first[e];
 }
 
-// The warp of an expert scans all choices and assigns the next rows to its own, in order.
-__global__ void __launch_bounds__(kWarp) place_choices(int32_t* row, int32_t* token, const int32_t* first,
-                                                       const int32_t* chosen, int64_t choices, int64_t each) {
-  const int32_t begin = first[blockIdx.x];
-  for_each_own(chosen, choices, static_cast<int32_t>(blockIdx.x), [=](int64_t c, int32_t place) {
-    row[c] = begin + place;
-    token[begin + place] = static_cast<int32_t>(c / each);
+// The block of an expert scans all choices, each warp a part of them, and assigns the next rows to its own, in order.
+__global__ void __launch_bounds__(kPlaceWarps* kWarp)
+    place_choices(int32_t* row, int32_t* token, const int32_t* first, const int32_t* chosen, int64_t choices,
+                  int64_t each) {
+  __shared__ int32_t own[kPlaceWarps];
+  const auto expert = static_cast<int32_t>(blockIdx.x);
+  const auto warp = static_cast<int>(threadIdx.x / kWarp);
+  const int64_t part = (choices + kPlaceWarps - 1) / kPlaceWarps;
+  const int64_t from = warp * part < choices ? warp * part : choices;
+  const int64_t count = choices - from < part ? choices - from : part;
+  const int32_t mine =
+      combine_lanes(count_lane(chosen + from, count, [expert](int32_t of) { return of == expert; }), Plus{});
+  if (lane() == 0) own[warp] = mine;
+  __syncthreads();
+  int32_t begin = first[expert];
+  for (int before = 0; before < warp; ++before) begin += own[before];
+  for_each_own(chosen + from, count, expert, [=](int64_t c, int32_t place) {
+    row[from + c] = begin + place;
+    // Rows, and so choices, are numbered with 32 bits.
+    token[begin + place] =
+        static_cast<int32_t>(static_cast<uint32_t>(from + c) / static_cast<uint32_t>(each));
   });
 }
 
@@ -187,7 +204,8 @@ void sort_choices(CudaStream stream, int32_t* first, int32_t* row, int32_t* toke
   const dim3 grid(extent(experts));
   count_choices(stream, first + 1, chosen, experts, choices, 1);
   TRIFOLD_LAUNCH(add_up_choices, dim3(1), dim3(kWarp), 0, stream, first, experts);
-  TRIFOLD_LAUNCH(place_choices, grid, dim3(kWarp), 0, stream, row, token, first, chosen, choices, each);
+  TRIFOLD_LAUNCH(place_choices, grid, dim3(kPlaceWarps * kWarp), 0, stream, row, token, first, chosen,
+                 choices, each);
 }
 
 void experts_of_ranks(CudaStream stream, int32_t* expert, const int32_t* first, int64_t ranks, int64_t each,

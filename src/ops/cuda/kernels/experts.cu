@@ -42,44 +42,69 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (t < tokens) cpu::token_gradient(dlogits + t * in.experts, in, t);
 }
 
-// One block per choice.
-template <class T>
+// One block per choice. In packs if Whole: all addresses and rows are whole ones.
+template <class T, bool Whole>
 __global__ void __launch_bounds__(kThreads)
     gate_rows_kernel(T* y, const T* x, const Accumulate<T>* gates, const int32_t* row, int64_t columns) {
+  constexpr int kPer = kPerPack<T>;
   const Accumulate<T> gate = gates[blockIdx.x];
   const int64_t at = row[blockIdx.x] * columns;
-  for (int64_t i = threadIdx.x; i < columns; i += kThreads) put(y[at + i], gate * value(x[at + i]));
+  for (int64_t i = int64_t{threadIdx.x} * kPer; i < columns; i += kThreads * kPer) {
+    const int count = count_at(i, columns, kPer);
+    FullPack<T> pack;
+    pack.template load<Whole>(x + at + i, count);
+    for (int j = 0; j < kPer; ++j) put(pack.at[j], gate * value(pack.at[j]));
+    pack.template store<Whole>(y + at + i, count);
+  }
 }
 
-template <class T>
+template <class T, bool Whole>
 __global__ void __launch_bounds__(kWarp)
     gate_gradient_kernel(T* dx, Accumulate<T>* dgates, const T* dy, const T* x, const Accumulate<T>* gates,
                          const int32_t* row, int64_t columns) {
   using Wide = Accumulate<T>;
+  constexpr int kPer = kPerPack<T>;
   const Wide gate = gates[blockIdx.x];
   const int64_t at = row[blockIdx.x] * columns;
   Wide sum = 0;
-  for (int64_t i = threadIdx.x; i < columns; i += kWarp) {
-    const Wide d = value(dy[at + i]);
-    sum += d * value(x[at + i]);
-    put(dx[at + i], gate * d);
+  for (int64_t i = int64_t{threadIdx.x} * kPer; i < columns; i += kWarp * kPer) {
+    const int count = count_at(i, columns, kPer);
+    FullPack<T> slope, number;
+    slope.template load<Whole>(dy + at + i, count);
+    number.template load<Whole>(x + at + i, count);
+    for (int j = 0; j < kPer; ++j) {
+      const Wide d = value(slope.at[j]);
+      if (Whole || j < count) sum += d * value(number.at[j]);
+      put(slope.at[j], gate * d);
+    }
+    slope.template store<Whole>(dx + at + i, count);
   }
-  for (int distance = kWarp / 2; distance > 0; distance /= 2)
-    sum += __shfl_xor_sync(kAllLanes, sum, distance);
+  sum = combine_lanes(sum, Plus{});
   if (threadIdx.x == 0) dgates[blockIdx.x] = sum;
 }
 
 // One block per token.
-template <class T>
+template <class T, bool Whole>
 __global__ void __launch_bounds__(kThreads)
     sum_choices_kernel(T* y, const T* x, const int32_t* row, int64_t choices, int64_t columns,
                        bool accumulate) {
+  constexpr int kPer = kPerPack<T>;
   const int32_t* rows = row + blockIdx.x * choices;
   T* out = y + blockIdx.x * columns;
-  for (int64_t i = threadIdx.x; i < columns; i += kThreads) {
-    Accumulate<T> sum = accumulate ? value(out[i]) : Accumulate<T>(0);
-    for (int64_t s = 0; s < choices; ++s) sum += value(x[rows[s] * columns + i]);
-    put(out[i], sum);
+  for (int64_t i = int64_t{threadIdx.x} * kPer; i < columns; i += kThreads * kPer) {
+    const int count = count_at(i, columns, kPer);
+    Accumulate<T> sums[kPer] = {};
+    FullPack<T> pack;
+    if (accumulate) {
+      pack.template load<Whole>(out + i, count);
+      for (int j = 0; j < kPer; ++j) sums[j] = value(pack.at[j]);
+    }
+    for (int64_t s = 0; s < choices; ++s) {
+      pack.template load<Whole>(x + rows[s] * columns + i, count);
+      for (int j = 0; j < kPer; ++j) sums[j] += value(pack.at[j]);
+    }
+    for (int j = 0; j < kPer; ++j) put(pack.at[j], sums[j]);
+    pack.template store<Whole>(out + i, count);
   }
 }
 
@@ -190,24 +215,37 @@ template <class T>
 void gate_rows(CudaStream stream, T* y, const T* x, const Accumulate<T>* gates, const int32_t* row,
                int64_t choices, int64_t columns) {
   if (choices == 0) return;
-  TRIFOLD_LAUNCH(gate_rows_kernel<T>, dim3(extent(choices)), dim3(kThreads), 0, stream, y, x, gates, row,
-                 columns);
+  const dim3 grid(extent(choices)), block(kThreads);
+  if (packs<T>(columns, y, x))
+    TRIFOLD_LAUNCH((gate_rows_kernel<T, true>), grid, block, 0, stream, y, x, gates, row, columns);
+  else
+    TRIFOLD_LAUNCH((gate_rows_kernel<T, false>), grid, block, 0, stream, y, x, gates, row, columns);
 }
 
 template <class T>
 void gate_rows_backward(CudaStream stream, T* dx, Accumulate<T>* dgates, const T* dy, const T* x,
                         const Accumulate<T>* gates, const int32_t* row, int64_t choices, int64_t columns) {
   if (choices == 0) return;
-  TRIFOLD_LAUNCH(gate_gradient_kernel<T>, dim3(extent(choices)), dim3(kWarp), 0, stream, dx, dgates, dy, x,
-                 gates, row, columns);
+  const dim3 grid(extent(choices)), block(kWarp);
+  if (packs<T>(columns, dx, dy, x))
+    TRIFOLD_LAUNCH((gate_gradient_kernel<T, true>), grid, block, 0, stream, dx, dgates, dy, x, gates, row,
+                   columns);
+  else
+    TRIFOLD_LAUNCH((gate_gradient_kernel<T, false>), grid, block, 0, stream, dx, dgates, dy, x, gates, row,
+                   columns);
 }
 
 template <class T>
 void sum_choices(CudaStream stream, T* y, const T* x, const int32_t* row, int64_t tokens, int64_t choices,
                  int64_t columns, bool accumulate) {
   if (tokens == 0) return;
-  TRIFOLD_LAUNCH(sum_choices_kernel<T>, dim3(extent(tokens)), dim3(kThreads), 0, stream, y, x, row, choices,
-                 columns, accumulate);
+  const dim3 grid(extent(tokens)), block(kThreads);
+  if (packs<T>(columns, y, x))
+    TRIFOLD_LAUNCH((sum_choices_kernel<T, true>), grid, block, 0, stream, y, x, row, choices, columns,
+                   accumulate);
+  else
+    TRIFOLD_LAUNCH((sum_choices_kernel<T, false>), grid, block, 0, stream, y, x, row, choices, columns,
+                   accumulate);
 }
 
 template <class T>
