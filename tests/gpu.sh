@@ -146,6 +146,7 @@ meshes() {
       --cp-comm-type "$way"
   done
   part "Activations that leave the card change no bit" 50 activations_leave
+  part "Products of experts, to the last bit and their speed" 40 expert_products
   part "Step of a mixture of experts, 8 of width 1024" 60 step experts-1024 12 1024 16 8 "${experts[@]:2}"
 }
 

@@ -34,6 +34,15 @@ probe() {
   rows "$text"
 }
 
+# Products of experts by warps and by warpgroups against the library's, and their operations per second.
+expert_products() {
+  local text status
+  text=$(limited "$tests/cuda/cuda_probe" --experts)
+  status=$?
+  rows "$text"
+  return "$status"
+}
+
 # Each kernel's share of the copy; those under 0.8 are named and fail the part.
 kernels() {
   limited "$tests/conformance/op_bench" cuda | tee "$out/kernels.txt" || return 1
