@@ -1,5 +1,6 @@
 #include "ops/cuda/emulation/async_work.h"
 
+#include <bit>
 #include <cstring>
 #include <limits>
 
@@ -48,7 +49,7 @@ std::array<float, kDepth> numbers_of(const SharedMatrix& matrix, unsigned other,
   std::array<float, kDepth> numbers;
   for (unsigned k = 0; k < kDepth; ++k) {
     uint16_t bits = 0;
-    std::memcpy(&bits, reinterpret_cast<const void*>(address_in(matrix, other, k)), sizeof bits);
+    std::memcpy(&bits, std::bit_cast<const void*>(address_in(matrix, other, k)), sizeof bits);
     numbers[k] = wide(bits);
   }
   return numbers;
@@ -76,7 +77,7 @@ void see_reads(const SharedMatrix& matrix, unsigned extent, unsigned me, const v
   for (unsigned chunk = me; chunk < extent * kDepth / 8; chunk += 128) {
     const uintptr_t at = matrix.along ? address_in(matrix, chunk / 2, chunk % 2 * 8)
                                       : address_in(matrix, chunk / kDepth * 8, chunk % kDepth);
-    see(reinterpret_cast<const void*>(at), kCopiedBytes, AccessKind::Read, code);
+    see(std::bit_cast<const void*>(at), kCopiedBytes, AccessKind::Read, code);
   }
 }
 
