@@ -346,13 +346,12 @@ template <class T>
 void expert_product_weight(CudaStream stream, Accumulate<T>* dw, const T* dy, const T* x,
                            const int32_t* first, int64_t experts, int64_t m, int64_t n, bool accumulate);
 
+// What the instructions belong to; those of warpgroups need sm_90a.
+enum class ProductUnit { Warp, Warpgroup };
+ProductUnit best_product_unit();  // for grouped_product on the current device
+
 // The same two on tensor cores, T in 16 bits (expert_products.cu). Return false, and enqueue nothing, unless all
 // addresses are multiples of 16 and the numbers of columns multiples of 8. experts, m, n, k < 2^31.
-enum class ProductUnit {
-  Warp,
-  Warpgroup
-};                                // what the instructions belong to; those of warpgroups need sm_90a
-ProductUnit best_product_unit();  // of the current device
 template <class T>
 bool grouped_product(CudaStream stream, ProductUnit unit, T* y, const T* x, const T* w, const int32_t* first,
                      int64_t rows, int64_t experts, int64_t n, int64_t k, bool transposed);
