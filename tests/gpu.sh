@@ -111,6 +111,7 @@ speed() {
   part "Forecast of GPT-2 124M" 30 forecast gpt2-124m 12 768 12 32
   part "Profile of the five slowest kernels" 75 profile
   part "GPT-2 124M on 8 bits" 40 step gpt2-124m-fp8 12 768 12 32 --fp8
+  part "GPT-2 1558M on 8 bits" 100 step gpt2-1558m-fp8 48 1600 25 16 --global-batch-size 64 --fp8
 }
 
 final() {
