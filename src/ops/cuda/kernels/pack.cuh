@@ -40,6 +40,21 @@ struct WordOf<2> {
   using Type = uint16_t;
 };
 
+// Writes a word to global memory. For 16 bytes the instruction is spelled out: nvcc may take an assignment of a uint4
+// apart into four stores, whose lanes are then 16 bytes from each other.
+template <class Word>
+__device__ inline void store_word(Word* to, const Word& word) {
+#if !defined(TRIFOLD_CUDA_EMULATION)
+  if constexpr (sizeof(Word) == 16) {
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(word.x), "r"(word.y), "r"(word.z),
+                 "r"(word.w)
+                 : "memory");
+    return;
+  }
+#endif
+  *to = word;
+}
+
 template <class T, int N>
 struct Numbers {
   static constexpr int kBytes = static_cast<int>(sizeof(T)) * N;
@@ -60,7 +75,7 @@ struct Numbers {
     Word words[kWords];
     memcpy(words, at, sizeof at);
 #pragma unroll
-    for (int i = 0; i < kWords; ++i) reinterpret_cast<Word*>(to)[i] = words[i];
+    for (int i = 0; i < kWords; ++i) store_word(reinterpret_cast<Word*>(to) + i, words[i]);
   }
   // Loads the first `count` of N numbers at `from`; in whole words if `aligned` says that the address allows
   // it. The branch that decides this waits for earlier loads: a loop over packs should use load<Whole>.
