@@ -29,17 +29,17 @@ constexpr size_t fp8_factor_workspace(int64_t elements) {
 // ---- sorting of lookups (kernels/sort.cuh) ----
 
 constexpr int64_t kSortTile = 2048;      // keys that a block counts
-constexpr int64_t kSortDigits = 256;     // values of a digit
+constexpr int64_t kSortDigits = 512;     // values of a digit
 constexpr size_t kSortListsAtOnce = 32;  // in one launch
 
-// For lists of these lengths, in the order in which they are sorted: counts of each digit in each tile, for
-// the lists of one launch.
+// For lists of these lengths, in the order in which they are sorted: counts of each digit in each tile and in
+// all, for the lists of one launch.
 inline size_t sort_workspace(std::span<const int64_t> keys) {
   int64_t most = 0;
   for (size_t begin = 0; begin < keys.size(); begin += kSortListsAtOnce) {
     int64_t tiles = 0;
     for (size_t i = begin; i < keys.size() && i < begin + kSortListsAtOnce; ++i)
-      tiles += (keys[i] + kSortTile - 1) / kSortTile;
+      tiles += (keys[i] + kSortTile - 1) / kSortTile + 1;
     most = tiles > most ? tiles : most;
   }
   return static_cast<size_t>(most * kSortDigits) * sizeof(uint32_t);

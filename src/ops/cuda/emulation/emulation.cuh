@@ -143,6 +143,13 @@ unsigned __match_any_sync(unsigned, T value) {
   for (unsigned i = 0; i < 32; ++i) same |= static_cast<unsigned>(lane_value<T>(slots, i) == value) << i;
   return same;
 }
+inline unsigned __ballot_sync(unsigned, bool vote) {
+  using namespace trifold::cuda::emulation;
+  const uint64_t* slots = exchange(vote);
+  unsigned votes = 0;
+  for (unsigned i = 0; i < 32; ++i) votes |= static_cast<unsigned>(lane_value<bool>(slots, i)) << i;
+  return votes;
+}
 inline long long __double_as_longlong(double number) {
   long long bits = 0;
   std::memcpy(&bits, &number, sizeof(bits));

@@ -1,5 +1,5 @@
 // Table rows by id. Backward first sorts the rows of dy by id, so that every row of the table is processed by
-// one warp (few rows of dy) or one block (many), and sums have a fixed order.
+// one warp (few rows of dy) or, a strip of columns at a time, by one block (many), and sums have a fixed order.
 #include "ops/cuda/kernels/group.cuh"
 #include "ops/cuda/kernels/sort.cuh"
 
@@ -35,132 +35,181 @@ __global__ void __launch_bounds__(kThreads)
   numbers.store(out, count, aligned);
 }
 
-// Ids that are not held are sorted after all others.
-__global__ void __launch_bounds__(kThreads)
-    make_keys(uint64_t* keys, const int32_t* ids, int64_t rows, int64_t first_id, int64_t held) {
-  const int64_t r = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (r >= rows) return;
-  const int64_t id = ids[r] - first_id;
-  const auto word = static_cast<uint64_t>(id >= 0 && id < held ? id : held);
-  keys[r] = word << 32 | static_cast<uint64_t>(r);
-}
-
 // The rows of one id that a warp sums; more are summed by a block.
-constexpr int64_t kFew = 32;
+constexpr int kFew = kWarp;
 
-__device__ inline int64_t id_at(const uint64_t* keys, int64_t i) {
-  return static_cast<int64_t>(keys[i] >> 32);
-}
-__device__ inline int64_t row_at(const uint64_t* keys, int64_t i) {
-  return static_cast<int64_t>(keys[i] & 0xffffffffU);
-}
+// The sorted keys of all rows of dy, which are ids with their rows.
+struct Sorted {
+  const uint64_t* keys;
+  int64_t rows, held;
+  __device__ inline uint64_t key(int64_t i) const { return keys[i < 0 ? 0 : i < rows ? i : rows - 1]; }
+};
+__device__ inline int64_t id_of(uint64_t key) { return static_cast<int64_t>(key >> 32); }
+__device__ inline int64_t row_of(uint64_t key) { return static_cast<int64_t>(key & 0xffffffffU); }
 
 // Rows of dy that a thread loads before it adds the first of them: an SM has few threads, which must keep the
 // memory busy.
 constexpr int kAhead = 4;
 
-// The sum of the rows keys[first], keys[first + step], ... before `last`, for one pack of columns. The
-// indices of kAhead rows are loaded at once, then the rows, and then the rows are added. Whole: rows consist
-// of whole, aligned packs.
-template <bool Whole, class T>
-__device__ inline void add_rows(Accumulate<T> (&sum)[kPerPack<T>], const T* dy, const uint64_t* keys,
-                                int64_t first, int64_t last, int64_t step, int64_t columns, int64_t column,
-                                int count) {
-  for (int64_t i = first; i < last; i += kAhead * step) {
-    int64_t row[kAhead];
+// Adds the rows row(0), row(1), ... row(count - 1) of dy to `sum`, for one pack of columns; none if `columns_here`
+// is 0. kAhead rows are loaded at once, and then added. Whole: rows consist of whole, aligned packs.
+template <bool Whole, class T, class Row>
+__device__ inline void add_rows(Accumulate<T> (&sum)[kPerPack<T>], const T* dy, Row row, int64_t count,
+                                int64_t columns, int columns_here) {
+  for (int64_t i = 0; i < count; i += kAhead) {
+    int64_t at[kAhead];
     FullPack<T> packs[kAhead];
 #pragma unroll
-    for (int j = 0; j < kAhead; ++j)
-      if (i + j * step < last) row[j] = row_at(keys, i + j * step);
+    for (int j = 0; j < kAhead; ++j) at[j] = row(i + j);
 #pragma unroll
     for (int j = 0; j < kAhead; ++j)
-      if (i + j * step < last) packs[j].template load<Whole>(dy + row[j] * columns + column, count);
+      if (columns_here > 0 && i + j < count)
+        packs[j].template load<Whole>(dy + at[j] * columns, columns_here);
 #pragma unroll
     for (int j = 0; j < kAhead; ++j) {
-      if (i + j * step >= last) continue;
+      if (columns_here == 0 || i + j >= count) continue;
 #pragma unroll
       for (int k = 0; k < kPerPack<T>; ++k)
-        if (Whole || k < count) sum[k] += value(packs[j].at[k]);
+        if (Whole || k < columns_here) sum[k] += value(packs[j].at[k]);
     }
   }
 }
 
-// One warp for each position of the sorted list and strip of columns; it has work if an id begins there.
-template <class T, bool Whole>
-__global__ void __launch_bounds__(kThreads) add_few(Accumulate<T>* dtable, const T* dy, const uint64_t* keys,
-                                                    int64_t rows, int64_t columns, int64_t held) {
+// This warp's strips of columns, every step-th.
+struct Strips {
+  int64_t columns, first, step;
+};
+
+// What a warp does at position `first` of the sorted list: it sums the rows of the id that begins there, if they
+// are few. All that it must know of the list is in flight at once, a key in each lane.
+template <bool Whole, class T>
+__device__ inline void add_few(Accumulate<T>* dtable, const T* dy, const Sorted& sorted, int64_t first,
+                               const Strips& strips) {
   using Wide = Accumulate<T>;
   constexpr int kPer = kPerPack<T>;
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
-  if (first >= rows) return;
-  const int64_t id = id_at(keys, first);
-  if (id >= held || (first > 0 && id_at(keys, first - 1) == id)) return;
-  if (first + kFew < rows && id_at(keys, first + kFew) == id) return;
-  int64_t last = first + 1;
-  while (last < rows && id_at(keys, last) == id) ++last;
-  const int64_t column = (static_cast<int64_t>(blockIdx.y) * kWarp + threadIdx.x % kWarp) * kPer;
-  const int count = count_at(column, columns, kPer);
-  if (count == 0) return;
-  Wide* out = dtable + id * columns + column;
-  Numbers<Wide, kPer> total;
-  total.template load<Whole>(out, count);  // loaded while the rows are
-  Wide sum[kPer] = {};
-  add_rows<Whole>(sum, dy, keys, first, last, 1, columns, column, count);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const uint64_t mine = sorted.key(first + lane);
+  const uint64_t before = sorted.key(first - 1);
+  const uint64_t behind = sorted.key(first + kFew);
+  const int64_t id = __shfl_sync(kAllLanes, id_of(mine), 0);
+  const int count = __popc(__ballot_sync(kAllLanes, first + lane < sorted.rows && id_of(mine) == id));
+  const bool begun = first > 0 && id_of(before) == id;
+  const bool many = first + kFew < sorted.rows && id_of(behind) == id;
+  // One branch after all three loads: each earlier one would wait for those before it.
+  if (static_cast<int>(id >= sorted.held) + static_cast<int>(begun) + static_cast<int>(many) > 0) return;
+  const auto row = static_cast<uint32_t>(row_of(mine));
+  for (int64_t strip = strips.first; strip * kWarp * kPer < strips.columns; strip += strips.step) {
+    const int64_t column = (strip * kWarp + lane) * kPer;
+    const int here = count_at(column, strips.columns, kPer);
+    Wide* out = dtable + id * strips.columns + column;
+    Numbers<Wide, kPer> total;
+    if (here > 0) total.template load<Whole>(out, here);  // loaded while the rows are
+    Wide sum[kPer] = {};
+    const auto row_at = [&](int64_t i) {
+      return static_cast<int64_t>(__shfl_sync(kAllLanes, row, static_cast<int>(i) % kWarp));
+    };
+    add_rows<Whole>(sum, dy + column, row_at, count, strips.columns, here);
+    if (here == 0) continue;
 #pragma unroll
-  for (int k = 0; k < kPer; ++k)
-    if (Whole || k < count) total.at[k] += sum[k];
-  total.template store<Whole>(out, count);
+    for (int k = 0; k < kPer; ++k)
+      if (Whole || k < here) total.at[k] += sum[k];
+    total.template store<Whole>(out, here);
+  }
 }
 
-// One block for each kFew positions and strip of columns: at most one id with more rows than that begins
-// there. Its warps take every eighth row, and then their sums are added in order.
-template <class T, bool Whole>
-__global__ void __launch_bounds__(kThreads, 1)
-    add_many(Accumulate<T>* dtable, const T* dy, const uint64_t* keys, int64_t rows, int64_t columns,
-             int64_t held) {
-  using Wide = Accumulate<T>;
-  constexpr int kPer = kPerPack<T>;
-  constexpr int kWarps = kThreads / kWarp;
-  __shared__ Wide of_warp[kWarps][kWarp * kPer];
-  // The last position in this range at which an id begins.
-  const int64_t begin = static_cast<int64_t>(blockIdx.x) * kFew;
-  const int64_t end = begin + kFew < rows ? begin + kFew : rows;
-  int64_t first = end - 1;
-  const int64_t id = id_at(keys, first);
-  if (id >= held || first + 1 >= rows || id_at(keys, first + 1) != id) return;  // the id ends here: few rows
-  while (first > begin && id_at(keys, first - 1) == id) --first;
-  if (first == begin && first > 0 && id_at(keys, first - 1) == id) return;  // the id began earlier
-  if (first + kFew >= rows || id_at(keys, first + kFew) != id) return;
-  int64_t low = first + kFew;  // has the id
-  int64_t last = rows;         // does not have it, or is the end
-  while (last - low > 1) {
-    const int64_t middle = low + (last - low) / 2;
-    if (id_at(keys, middle) == id)
+constexpr int kWarps = kThreads / kWarp;
+
+// The first position behind those of the id at `low`.
+__device__ inline int64_t end_of_id(const Sorted& sorted, int64_t low) {
+  const int64_t id = id_of(sorted.keys[low]);
+  int64_t end = sorted.rows;
+  while (end - low > 1) {
+    const int64_t middle = low + (end - low) / 2;
+    if (id_of(sorted.keys[middle]) == id)
       low = middle;
     else
-      last = middle;
+      end = middle;
   }
+  return end;
+}
+
+// What a block does for kWarps times kFew positions and one strip of columns: it sums the rows of each id that
+// begins there and has many, of which there is at most one in kFew positions. Its warps take every eighth row, and
+// then their sums are added in order.
+template <bool Whole, class T>
+__device__ inline void add_many(Accumulate<T>* dtable, const T* dy, const Sorted& sorted, int64_t group,
+                                const Strips& strips) {
+  using Wide = Accumulate<T>;
+  constexpr int kPer = kPerPack<T>;
+  __shared__ Wide of_warp[kWarps][kWarp * kPer];
+  __shared__ int64_t begins[kWarps];
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int64_t column = (static_cast<int64_t>(blockIdx.y) * kWarp + lane) * kPer;
-  const int count = count_at(column, columns, kPer);
-  Wide sum[kPer] = {};
-  if (count > 0) add_rows<Whole>(sum, dy, keys, first + warp, last, kWarps, columns, column, count);
-#pragma unroll
-  for (int k = 0; k < kPer; ++k) of_warp[warp][lane * kPer + k] = sum[k];
+  const int64_t mine = (group * kWarps + warp) * kFew + lane;
+  const int64_t its = id_of(sorted.key(mine));
+  const bool begun = mine > 0 && id_of(sorted.key(mine - 1)) == its;
+  const bool many = mine + kFew < sorted.rows && id_of(sorted.key(mine + kFew)) == its;
+  const unsigned found = __ballot_sync(kAllLanes, many && !begun && its < sorted.held);
+  if (lane == 0) begins[warp] = -1;
+  __syncwarp();
+  if ((found >> lane & 1U) != 0) begins[warp] = mine;
   __syncthreads();
-  for (int c = static_cast<int>(threadIdx.x); c < kWarp * kPer; c += kThreads) {
-    const int64_t at = static_cast<int64_t>(blockIdx.y) * kWarp * kPer + c;
-    if (at >= columns) continue;
-    Wide total = of_warp[0][c];
-    for (int w = 1; w < kWarps; ++w) total += of_warp[w][c];
-    dtable[id * columns + at] += total;
+  const int64_t column = (strips.first * kWarp + lane) * kPer;
+  const int here = count_at(column, strips.columns, kPer);
+  for (int w = 0; w < kWarps; ++w) {
+    const int64_t first = begins[w];
+    if (first < 0) continue;
+    const int64_t last = end_of_id(sorted, first + kFew);
+    Wide sum[kPer] = {};
+    const auto row_at = [&](int64_t i) { return row_of(sorted.key(first + warp + i * kWarps)); };
+    add_rows<Whole>(sum, dy + column, row_at, (last - first - warp + kWarps - 1) / kWarps, strips.columns,
+                    here);
+#pragma unroll
+    for (int k = 0; k < kPer; ++k) of_warp[warp][lane * kPer + k] = sum[k];
+    __syncthreads();
+    Wide* out = dtable + id_of(sorted.keys[first]) * strips.columns;
+    for (int c = static_cast<int>(threadIdx.x); c < kWarp * kPer; c += kThreads) {
+      const int64_t at = strips.first * kWarp * kPer + c;
+      if (at >= strips.columns) continue;
+      Wide total = of_warp[0][c];
+      for (int v = 1; v < kWarps; ++v) total += of_warp[v][c];
+      out[at] += total;
+    }
+    __syncthreads();
   }
 }
 
-SortList list_of(void* scratch, int64_t rows, int64_t held) {
+// The division of the work: the first blocks process ids with many rows, because these take longest, for each of
+// `groups` positions and each strip of columns; then come those with few, `blocks` for all positions, of whose
+// strips a warp takes every warp_strips-th.
+struct Division {
+  unsigned groups, strips, blocks, warp_strips;
+};
+Division division_of(int64_t rows, int64_t columns, int per) {
+  constexpr int64_t kEnoughWarps = 16384;
+  const int64_t strips = parts(columns, kWarp * per);
+  const int64_t split = kEnoughWarps / rows < 1 ? 1 : kEnoughWarps / rows;
+  return {static_cast<unsigned>(parts(rows, kWarps * kFew)), static_cast<unsigned>(strips),
+          static_cast<unsigned>(parts(rows, kWarps)), static_cast<unsigned>(split < strips ? split : strips)};
+}
+
+template <class T, bool Whole>
+__global__ void __launch_bounds__(kThreads, 3)
+    add_by_id(Accumulate<T>* dtable, const T* dy, Sorted sorted, int64_t columns, Division division) {
+  const unsigned block = blockIdx.x;
+  const unsigned many = division.groups * division.strips;
+  if (block < many) {
+    add_many<Whole>(dtable, dy, sorted, block / division.strips, {columns, block % division.strips, 1});
+    return;
+  }
+  const unsigned strip = (block - many) / division.blocks;
+  const int64_t first = static_cast<int64_t>((block - many) % division.blocks) * kWarps + threadIdx.x / kWarp;
+  if (first < sorted.rows) add_few<Whole>(dtable, dy, sorted, first, {columns, strip, division.warp_strips});
+}
+
+SortList list_of(void* scratch, int64_t rows, const SortIds& ids) {
   auto* keys = static_cast<uint64_t*>(scratch);
-  return {keys, keys + rows, rows, bits_below(held + 1)};
+  return {keys, keys + rows, rows, bits_below(ids.held + 1), ids};
 }
 
 }  // namespace
@@ -183,19 +232,13 @@ template <class T>
 void embedding_backward(CudaStream stream, void* scratch, Accumulate<T>* dtable, const T* dy,
                         const int32_t* ids, int64_t rows, int64_t columns, int64_t first_id, int64_t held) {
   if (rows == 0 || columns == 0) return;
-  const SortList list = list_of(scratch, rows, held);
-  TRIFOLD_LAUNCH(make_keys, dim3(static_cast<unsigned>(parts(rows, kThreads))), dim3(kThreads), 0, stream,
-                 list.keys, ids, rows, first_id, held);
+  const SortList list = list_of(scratch, rows, {ids, first_id, held});
   sort_lists(stream, list.spare + rows, {&list, 1});
-  const uint64_t* keys = sorted_in_spare(sort_passes({&list, 1})) ? list.spare : list.keys;
-  const auto strips = static_cast<unsigned>(parts(columns, kWarp * kPerPack<T>));
-  const bool whole = packs<T>(columns, dy, dtable);
-  const auto few = whole ? add_few<T, true> : add_few<T, false>;
-  const auto many = whole ? add_many<T, true> : add_many<T, false>;
-  TRIFOLD_LAUNCH(few, dim3(static_cast<unsigned>(parts(rows, kThreads / kWarp)), strips), dim3(kThreads), 0,
-                 stream, dtable, dy, keys, rows, columns, held);
-  TRIFOLD_LAUNCH(many, dim3(static_cast<unsigned>(parts(rows, kFew)), strips), dim3(kThreads), 0, stream,
-                 dtable, dy, keys, rows, columns, held);
+  const Sorted sorted{sorted_in_spare(sort_passes({&list, 1})) ? list.spare : list.keys, rows, held};
+  const Division division = division_of(rows, columns, kPerPack<T>);
+  const auto kernel = packs<T>(columns, dy, dtable) ? add_by_id<T, true> : add_by_id<T, false>;
+  TRIFOLD_LAUNCH(kernel, dim3(division.groups * division.strips + division.blocks * division.warp_strips),
+                 dim3(kThreads), 0, stream, dtable, dy, sorted, columns, division);
 }
 
 #define INSTANTIATE(T)                                                                                      \

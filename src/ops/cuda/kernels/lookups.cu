@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(kThreads) write_rows(Tasks tasks, Starts start
   }
 }
 
-SortList list_of(const SortTask& task) { return {task.keys, task.spare, task.n, bits_below(task.rows)}; }
+SortList list_of(const SortTask& task) { return {task.keys, task.spare, task.n, bits_below(task.rows), {}}; }
 
 void sort_some(CudaStream stream, void* scratch, std::span<const SortTask> tasks) {
   Tasks all{};

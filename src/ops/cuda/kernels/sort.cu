@@ -6,87 +6,144 @@ namespace trifold::cuda {
 
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / kWarp;
-constexpr int kRounds = 8;  // keys per lane
+constexpr int kRounds = 4;  // keys per lane
 constexpr int kTile = kThreads * kRounds;
-constexpr int kMostDigit = 8;  // bits
+constexpr int kMostDigit = 9;  // bits: 18, as ids of 256 thousand tokens have, in two passes
 constexpr int kDigits = 1 << kMostDigit;
 static_assert(kTile == kSortTile && kDigits == kSortDigits);
+static_assert(kDigits == kThreads);  // a thread for each digit
 
-// The arguments of one pass over a list. counts [kDigits][tiles]
+// Of so few tiles, each adds the counts of the others by itself, which saves a launch.
+constexpr int64_t kFewTiles = 32;
+
+// The arguments of one pass over a list. counts [tiles + 1][digits], the last row for add_counts
 struct Pass {
   const uint64_t* from;
   uint64_t* to;
   uint32_t* counts;
   int64_t n;
+  SortIds ids;  // instead of `from`, if there are any
   int shift;
   int bits;
+  __device__ inline int digits() const { return 1 << bits; }
+  __device__ inline int64_t tiles() const { return (n + kTile - 1) / kTile; }
 };
 struct Passes {
   Pass at[kSortListsAtOnce];
 };
+static_assert(sizeof(Passes) <= 4096, "the arguments of a launch");
 
-__device__ inline int digit_of(uint64_t key, const Pass& pass) {
-  return static_cast<int>(key >> pass.shift) & ((1 << pass.bits) - 1);
-}
+// The keys of a thread, with the digit of each. A warp's keys of a tile are contiguous: in each round, adjacent
+// lanes have adjacent keys. Keys beyond the end have the digit kDigits, which is not counted.
+struct Keys {
+  uint64_t key[kRounds];
+  int digit[kRounds];
 
-// A warp's keys of a tile are contiguous: in each round, adjacent lanes have adjacent keys.
-__device__ inline int64_t key_place(int round) {
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  return static_cast<int64_t>(blockIdx.x) * kTile + (warp * kRounds + round) * kWarp + lane;
-}
-
-// Counts this warp's digits in `counts` and computes the rank of each key of this lane among the warp's keys
-// with the same digit. Keys beyond the end have the digit kDigits, which is not counted.
-__device__ inline void rank_keys(uint32_t* counts, int (&digit)[kRounds], uint32_t (&rank)[kRounds],
-                                 uint64_t (&key)[kRounds], const Pass& pass) {
-  const unsigned lane = threadIdx.x % kWarp;
+  __device__ inline void load(const Pass& pass) {
+    const int warp = static_cast<int>(threadIdx.x) / kWarp;
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    const int64_t first = static_cast<int64_t>(blockIdx.x) * kTile + warp * kRounds * kWarp + lane;
+    const int64_t end = pass.n - 1;
+    if (pass.ids.at == nullptr) {
 #pragma unroll
-  for (int k = 0; k < kRounds; ++k) {
-    const int64_t at = key_place(k);
-    key[k] = at < pass.n ? pass.from[at] : 0;
-    digit[k] = at < pass.n ? digit_of(key[k], pass) : kDigits;
-    const unsigned same = __match_any_sync(kAllLanes, digit[k]);
-    const auto before = static_cast<uint32_t>(__popc(same & ((1U << lane) - 1)));
-    const uint32_t earlier = digit[k] < kDigits ? counts[digit[k]] : 0;
-    rank[k] = earlier + before;
-    __syncwarp();
-    if (before == 0 && digit[k] < kDigits) counts[digit[k]] = earlier + static_cast<uint32_t>(__popc(same));
-    __syncwarp();
+      for (int k = 0; k < kRounds; ++k) key[k] = pass.from[first + k * kWarp < end ? first + k * kWarp : end];
+    } else {
+      int64_t id[kRounds];
+#pragma unroll
+      for (int k = 0; k < kRounds; ++k)
+        id[k] = pass.ids.at[first + k * kWarp < end ? first + k * kWarp : end] - pass.ids.first;
+#pragma unroll
+      for (int k = 0; k < kRounds; ++k) {
+        const bool held = id[k] >= 0 && id[k] < pass.ids.held;
+        key[k] = static_cast<uint64_t>(held ? id[k] : pass.ids.held) << 32 |
+                 static_cast<uint64_t>(first + k * kWarp);
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < kRounds; ++k)
+      digit[k] =
+          first + k * kWarp <= end ? static_cast<int>(key[k] >> pass.shift) & (pass.digits() - 1) : kDigits;
   }
+
+  // Counts this warp's digits in `counts`, which holds zeros, and computes the rank of each key of this lane
+  // among the warp's keys with the same digit.
+  __device__ inline void rank(uint32_t* counts, uint32_t (&ranks)[kRounds]) const {
+    const unsigned lane = threadIdx.x % kWarp;
+    unsigned same[kRounds];
+#pragma unroll
+    for (int k = 0; k < kRounds; ++k) same[k] = __match_any_sync(kAllLanes, digit[k]);
+#pragma unroll
+    for (int k = 0; k < kRounds; ++k) {
+      const auto before = static_cast<uint32_t>(__popc(same[k] & ((1U << lane) - 1)));
+      const uint32_t earlier = digit[k] < kDigits ? counts[digit[k]] : 0;
+      ranks[k] = earlier + before;
+      __syncwarp();
+      if (before == 0 && digit[k] < kDigits)
+        counts[digit[k]] = earlier + static_cast<uint32_t>(__popc(same[k]));
+      __syncwarp();
+    }
+  }
+};
+
+__device__ inline void clear(uint32_t (&counts)[kWarps][kDigits]) {
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) counts[w][threadIdx.x] = 0;
+  __syncthreads();
 }
 
 __global__ void __launch_bounds__(kThreads) count_digits(Passes passes) {
   __shared__ uint32_t counts[kWarps][kDigits];
   const Pass& pass = passes.at[blockIdx.y];
-  const int64_t tiles = (pass.n + kTile - 1) / kTile;
-  if (blockIdx.x >= tiles) return;
+  if (blockIdx.x >= pass.tiles()) return;
   const int thread = static_cast<int>(threadIdx.x);
-  for (int w = 0; w < kWarps; ++w) counts[w][thread] = 0;
-  __syncthreads();
-  int digit[kRounds];
+  Keys keys;
+  keys.load(pass);
+  clear(counts);
   uint32_t rank[kRounds];
-  uint64_t key[kRounds];
-  rank_keys(counts[thread / kWarp], digit, rank, key, pass);
+  keys.rank(counts[thread / kWarp], rank);
   __syncthreads();
+  if (thread >= pass.digits()) return;
   uint32_t sum = 0;
+#pragma unroll
   for (int w = 0; w < kWarps; ++w) sum += counts[w][thread];
-  pass.counts[thread * tiles + blockIdx.x] = sum;
+  pass.counts[static_cast<int64_t>(blockIdx.x) * pass.digits() + thread] = sum;
 }
 
-// Turns counts into the positions at which each digit of each tile begins. One block per list.
+// For lists of many tiles: turns the counts of each digit into those of earlier tiles, and writes their total. A
+// lane for each digit; the warps of a block divide the tiles.
 __global__ void __launch_bounds__(kThreads) add_counts(Passes passes) {
-  __shared__ uint32_t of_warp[kWarps];
+  __shared__ uint32_t of_warp[kWarps][kWarp];
   const Pass& pass = passes.at[blockIdx.y];
-  const int64_t length = kDigits * ((pass.n + kTile - 1) / kTile);
-  const int64_t each = (length + kThreads - 1) / kThreads;
-  const int64_t first = threadIdx.x * each;
-  const int64_t last = first + each < length ? first + each : length;
+  if (pass.tiles() <= kFewTiles) return;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int digits = pass.digits();
+  const int digit = static_cast<int>(blockIdx.x) * kWarp + lane;
+  const int64_t tiles = digit < digits ? pass.tiles() : 0;
+  const int64_t each = (tiles + kWarps - 1) / kWarps;
+  const int64_t first = warp * each;
+  const int64_t last = first + each < tiles ? first + each : tiles;
   uint32_t sum = 0;
-  for (int64_t i = first; i < last; ++i) sum += pass.counts[i];
-  uint32_t through = sum;  // the sum over this lane and lower ones
+#pragma unroll 8
+  for (int64_t t = first; t < last; ++t) sum += pass.counts[t * digits + digit];
+  of_warp[warp][lane] = sum;
+  __syncthreads();
+  uint32_t place = 0;
+  for (int w = 0; w < warp; ++w) place += of_warp[w][lane];
+  for (int64_t t = first; t < last; ++t) {
+    const uint32_t count = pass.counts[t * digits + digit];
+    pass.counts[t * digits + digit] = place;
+    place += count;
+  }
+  if (warp == kWarps - 1 && digit < digits) pass.counts[tiles * digits + digit] = place;
+}
+
+// The sum over all lower threads of the block.
+__device__ inline uint32_t sum_below(uint32_t mine) {
+  __shared__ uint32_t of_warp[kWarps];
+  uint32_t through = mine;  // the sum over this lane and lower ones
   const unsigned lane = threadIdx.x % kWarp;
   for (unsigned d = 1; d < kWarp; d *= 2) {
     const uint32_t below = __shfl_up_sync(kAllLanes, through, d);
@@ -94,29 +151,46 @@ __global__ void __launch_bounds__(kThreads) add_counts(Passes passes) {
   }
   if (lane == kWarp - 1) of_warp[threadIdx.x / kWarp] = through;
   __syncthreads();
-  uint32_t place = through - sum;
-  for (unsigned w = 0; w < threadIdx.x / kWarp; ++w) place += of_warp[w];
-  for (int64_t i = first; i < last; ++i) {
-    const uint32_t count = pass.counts[i];
-    pass.counts[i] = place;
-    place += count;
+  uint32_t sum = through - mine;
+  for (unsigned w = 0; w < threadIdx.x / kWarp; ++w) sum += of_warp[w];
+  return sum;
+}
+
+// The position of this block's first key with this thread's digit.
+__device__ inline uint32_t place_of_digit(const Pass& pass) {
+  const int digits = pass.digits();
+  const int digit = static_cast<int>(threadIdx.x);
+  const int64_t tiles = pass.tiles();
+  const auto tile = static_cast<int64_t>(blockIdx.x);
+  uint32_t before = 0;  // in earlier tiles
+  uint32_t total = 0;
+  if (digit < digits && tiles <= kFewTiles) {
+#pragma unroll 16
+    for (int64_t t = 0; t < tiles; ++t) {
+      const uint32_t count = pass.counts[t * digits + digit];
+      total += count;
+      before += t < tile ? count : 0;
+    }
+  } else if (digit < digits) {
+    before = pass.counts[tile * digits + digit];
+    total = pass.counts[tiles * digits + digit];
   }
+  return before + sum_below(total);
 }
 
 __global__ void __launch_bounds__(kThreads) move_keys(Passes passes) {
   __shared__ uint32_t counts[kWarps][kDigits];
   const Pass& pass = passes.at[blockIdx.y];
-  const int64_t tiles = (pass.n + kTile - 1) / kTile;
-  if (blockIdx.x >= tiles) return;
+  if (blockIdx.x >= pass.tiles()) return;
   const int thread = static_cast<int>(threadIdx.x);
-  for (int w = 0; w < kWarps; ++w) counts[w][thread] = 0;
-  __syncthreads();
-  int digit[kRounds];
+  Keys keys;
+  keys.load(pass);
+  uint32_t place = place_of_digit(pass);
+  clear(counts);
   uint32_t rank[kRounds];
-  uint64_t key[kRounds];
-  rank_keys(counts[thread / kWarp], digit, rank, key, pass);
+  keys.rank(counts[thread / kWarp], rank);
   __syncthreads();
-  uint32_t place = pass.counts[thread * tiles + blockIdx.x];
+#pragma unroll
   for (int w = 0; w < kWarps; ++w) {
     const uint32_t count = counts[w][thread];
     counts[w][thread] = place;
@@ -125,7 +199,7 @@ __global__ void __launch_bounds__(kThreads) move_keys(Passes passes) {
   __syncthreads();
 #pragma unroll
   for (int k = 0; k < kRounds; ++k)
-    if (digit[k] < kDigits) pass.to[counts[thread / kWarp][digit[k]] + rank[k]] = key[k];
+    if (keys.digit[k] < kDigits) pass.to[counts[thread / kWarp][keys.digit[k]] + rank[k]] = keys.key[k];
 }
 
 int64_t tiles_of(int64_t n) { return parts(n, kTile); }
@@ -158,13 +232,15 @@ void sort_lists(CudaStream stream, void* scratch, std::span<const SortList> list
                    p % 2 == 0 ? list.spare : list.keys,
                    counts,
                    list.n,
+                   p == 0 ? list.ids : SortIds{},
                    32 + shift,
                    bits};
-      counts += tiles_of(list.n) * kDigits;
+      counts += (tiles_of(list.n) + 1) * kDigits;
     }
     const dim3 grid(static_cast<unsigned>(most), static_cast<unsigned>(lists.size()));
     TRIFOLD_LAUNCH(count_digits, grid, dim3(kThreads), 0, stream, all);
-    TRIFOLD_LAUNCH(add_counts, dim3(1, grid.y), dim3(kThreads), 0, stream, all);
+    if (most > kFewTiles)
+      TRIFOLD_LAUNCH(add_counts, dim3(kDigits / kWarp, grid.y), dim3(kThreads), 0, stream, all);
     TRIFOLD_LAUNCH(move_keys, grid, dim3(kThreads), 0, stream, all);
   }
 }

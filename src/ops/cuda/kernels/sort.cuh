@@ -1,6 +1,6 @@
 // A stable sort of 64-bit keys by some digits, of many lists at a time, for gradients of embeddings: rows by
 // id, and in their original order within an id. Least significant digit first; a pass counts the digits of
-// tiles, sums the counts, and moves every key to its position.
+// tiles, sums the counts of many tiles, and moves every key to its position.
 #pragma once
 
 #include <span>
@@ -12,12 +12,22 @@ namespace trifold::cuda {
 
 static_assert(kSortListsAtOnce == kTablesAtOnce);
 
-// Keys are sorted by bits [32, 32 + bits). The result is in `keys` or in `spare`, see sorted_in_spare.
+// Ids in place of keys: the key of id i has id - first in its upper half and i in the lower one; ids outside
+// [first, first + held) have `held`, which sorts them after all others.
+struct SortIds {
+  const int32_t* at = nullptr;
+  int64_t first = 0;
+  int64_t held = 0;
+};
+
+// Keys are sorted by bits [32, 32 + bits). The result is in `keys` or in `spare`, see sorted_in_spare. If there
+// are ids, `keys` need not hold anything.
 struct SortList {
   uint64_t* keys;
   uint64_t* spare;
   int64_t n;
   int bits;
+  SortIds ids;
 };
 
 // The number of passes over all lists: as many as the list with the most bits needs; the others use smaller
