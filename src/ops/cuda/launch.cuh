@@ -39,6 +39,14 @@ struct alignas(16) Pack {
   T at[kSize];
 };
 
+// Asks for the line at `address` to be brought from memory to the second-level cache, without waiting for it.
+constexpr int kLineBytes = 128;
+__device__ inline void prefetch_line([[maybe_unused]] const void* address) {
+#if !defined(TRIFOLD_CUDA_EMULATION)
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+#endif
+}
+
 // Adds to an integer in shared memory that all threads of the block may add to.
 __device__ inline void add_to_shared(int64_t* number, int64_t amount) {
 #if defined(TRIFOLD_CUDA_EMULATION)
