@@ -1,5 +1,5 @@
-// Rotary position embedding. A block rotates one row: its threads compute the sines and cosines of the row's
-// angles once, in f64 as the CPU does, and then all heads use them.
+// Rotary position embedding. A block rotates one row: while its first numbers are on their way, its threads compute
+// the sines and cosines of the row's angles once, in f64 as the CPU does, and then all heads use them.
 #include "ops/cuda/kernels/frequencies.cuh"
 #include "ops/cuda/kernels/kernels.h"
 #include "ops/cuda/kernels/pack.cuh"
@@ -9,23 +9,70 @@ namespace trifold::cuda {
 
 namespace {
 
-constexpr int kRotaryThreads = 256;
+constexpr int kRotaryThreads = 256;  // at most
 
-template <class T, int64_t Most>
+// What a thread rotates at a time: a pack of the first numbers of some pairs of a head, and of the second ones.
+// Whole: heads and their pairs consist of whole, aligned packs.
+template <class T, bool Whole>
+struct Turn {
+  int first, count;  // pairs
+  int64_t at;        // the pack of the first numbers; that of the second ones is `pairs` further
+  FullPack<T> low, high;
+
+  __device__ inline void load(const T* in, const cpu::RotaryShape& shape, int p, int head_packs) {
+    constexpr int kPer = kPerPack<T>;
+    const auto pairs = static_cast<int>(shape.pairs);
+    const int head = p / head_packs;
+    first = (p - head * head_packs) * kPer;
+    count = pairs - first < kPer ? pairs - first : kPer;
+    at = head * shape.width + first;
+    low.template load<Whole>(in + at, count);
+    high.template load<Whole>(in + at + pairs, count);
+  }
+  // By angles in shared memory.
+  __device__ inline void turn(const Accumulate<T>* sine, const Accumulate<T>* cosine) {
+    using Wide = Accumulate<T>;
+    constexpr int kPer = kPerPack<T>;
+    Numbers<Wide, kPer> s;
+    Numbers<Wide, kPer> c;
+    s.template load<Whole>(sine + first, count);
+    c.template load<Whole>(cosine + first, count);
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) {
+      if (!Whole && i >= count) continue;
+      const Wide a = value(low.at[i]);
+      const Wide b = value(high.at[i]);
+      put(low.at[i], a * c.at[i] - b * s.at[i]);
+      put(high.at[i], b * c.at[i] + a * s.at[i]);
+    }
+  }
+  __device__ inline void store(T* out, int64_t pairs) const {
+    low.template store<Whole>(out + at, count);
+    high.template store<Whole>(out + at + pairs, count);
+  }
+};
+
+template <class T, int64_t Most, bool Whole>
 __global__ void __launch_bounds__(kRotaryThreads)
     rotary_kernel(T* y, const T* x, const int32_t* positions, cpu::RotaryShape shape,
-                  Frequencies<Most> frequencies, bool aligned) {
+                  Frequencies<Most> frequencies) {
   using Wide = Accumulate<T>;
   constexpr int kPer = kPerPack<T>;
-  __shared__ Wide sine[Most];
-  __shared__ Wide cosine[Most];
+  alignas(16) __shared__ Wide sine[Most];
+  alignas(16) __shared__ Wide cosine[Most];
   const int64_t r = blockIdx.x;
   const T* in = x + r * shape.x_stride;
   T* out = y + r * shape.y_stride;
   const auto pairs = static_cast<int>(shape.pairs);
+  const auto threads = static_cast<int>(blockDim.x);
   if (shape.heads > 0) {
     const double position = static_cast<double>(positions[r]) * (shape.inverse ? -1.0 : 1.0);
-    for (int i = static_cast<int>(threadIdx.x); i < pairs; i += kRotaryThreads) {
+    const auto head_packs = static_cast<int>((pairs + kPer - 1) / kPer);
+    const auto all = static_cast<int>(shape.heads) * head_packs;
+    int p = static_cast<int>(threadIdx.x);
+    Turn<T, Whole> now;
+    if (p < all) now.load(in, shape, p, head_packs);
+    for (int i = static_cast<int>(threadIdx.x); i < pairs; i += threads) {
       double s = 0;
       double c = 0;
       cpu::sine_and_cosine(position * frequencies.at[i], s, c);
@@ -33,43 +80,24 @@ __global__ void __launch_bounds__(kRotaryThreads)
       cosine[i] = static_cast<Wide>(c);
     }
     __syncthreads();
-    const auto head_packs = static_cast<int>((pairs + kPer - 1) / kPer);
-    const auto all = static_cast<int>(shape.heads) * head_packs;
-    for (int p = static_cast<int>(threadIdx.x); p < all; p += kRotaryThreads) {
-      const int head = p / head_packs;
-      const int first = p % head_packs * kPer;
-      const int count = pairs - first < kPer ? pairs - first : kPer;
-      const int64_t at = head * shape.width + first;
-      FullPack<T> low;
-      FullPack<T> high;
-      low.load(in + at, count, aligned);
-      high.load(in + at + pairs, count, aligned);
-#pragma unroll
-      for (int i = 0; i < kPer; ++i) {
-        if (i >= count) continue;
-        const Wide a = value(low.at[i]);
-        const Wide b = value(high.at[i]);
-        const Wide c = cosine[first + i];
-        const Wide s = sine[first + i];
-        put(low.at[i], a * c - b * s);
-        put(high.at[i], b * c + a * s);
-      }
-      low.store(out + at, count, aligned);
-      high.store(out + at + pairs, count, aligned);
+    while (p < all) {
+      now.turn(sine, cosine);
+      now.store(out, pairs);
+      p += threads;
+      if (p < all) now.load(in, shape, p, head_packs);
     }
     const auto rest = static_cast<int>(shape.width) - 2 * pairs;
-    for (int i = static_cast<int>(threadIdx.x); i < static_cast<int>(shape.heads) * rest;
-         i += kRotaryThreads) {
+    for (int i = static_cast<int>(threadIdx.x); i < static_cast<int>(shape.heads) * rest; i += threads) {
       const int64_t at = i / rest * shape.width + 2 * pairs + i % rest;
       out[at] = in[at];
     }
   }
   const int64_t turned = shape.heads * shape.width;
-  for (int64_t c = turned + threadIdx.x * kPer; c < shape.columns; c += kRotaryThreads * kPer) {
+  for (int64_t c = turned + threadIdx.x * kPer; c < shape.columns; c += threads * kPer) {
     FullPack<T> pack;
     const int count = count_at(c, shape.columns, kPer);
-    pack.load(in + c, count, aligned);
-    pack.store(out + c, count, aligned);
+    pack.template load<Whole>(in + c, count);
+    pack.template store<Whole>(out + c, count);
   }
 }
 
@@ -78,8 +106,15 @@ void launch(CudaStream stream, T* y, const T* x, const int32_t* positions, int64
             const cpu::RotaryShape& shape) {
   const Frequencies<Most> frequencies(shape.frequencies, shape.pairs);
   const int64_t lengths = shape.x_stride | shape.y_stride | shape.width | shape.pairs;
-  TRIFOLD_LAUNCH((rotary_kernel<T, Most>), dim3(static_cast<unsigned>(rows)), dim3(kRotaryThreads), 0, stream,
-                 y, x, positions, shape, frequencies, packs<T>(lengths, y, x));
+  // No more threads than a row gives work: idle ones would take the place of another row's.
+  const int64_t work = parts(shape.columns, 2 * kPerPack<T>);
+  unsigned threads = 32;
+  while (threads < work && threads < kRotaryThreads) threads += 32;
+  // Whole packs of a row: of its heads, and of what is behind them.
+  const bool whole = packs<T>(lengths | shape.columns, y, x);
+  const auto kernel = whole ? rotary_kernel<T, Most, true> : rotary_kernel<T, Most, false>;
+  TRIFOLD_LAUNCH(kernel, dim3(static_cast<unsigned>(rows)), dim3(threads), 0, stream, y, x, positions, shape,
+                 frequencies);
 }
 
 }  // namespace
