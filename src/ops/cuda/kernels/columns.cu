@@ -11,7 +11,8 @@ constexpr int kThreads = 256;
 constexpr int64_t kBlocks = 1024;  // the target: enough for a GPU, few enough that adding their sums is cheap
 constexpr int64_t kPartRows = 32;  // at least, even if that makes few blocks
 constexpr int kLoads = 4;          // in flight per thread
-constexpr int kDown = 32;  // parts that a block of column_totals adds in parallel: there are few blocks
+constexpr int kDown = 32;       // parts that a block of column_totals adds in parallel: there are few blocks
+constexpr int kTotalLoads = 8;  // in flight per thread of it: of 256 parts all at once
 
 // The division of a matrix: blocks of `lanes` packs of columns times `down` rows, each for a strip of columns
 // and part_rows rows.
@@ -200,19 +201,20 @@ __global__ void __launch_bounds__(kWarp* kDown)
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kWarp + threadIdx.x;
   const auto kind = static_cast<int>(blockIdx.y);
   double sum = 0;
-  for (int p = static_cast<int>(threadIdx.y); p < count && column < columns; p += kLoads * kDown) {
-    Wide in[kLoads];
+  for (int p = static_cast<int>(threadIdx.y); p < count && column < columns; p += kTotalLoads * kDown) {
+    Wide in[kTotalLoads];
 #pragma unroll
-    for (int k = 0; k < kLoads; ++k)
+    for (int k = 0; k < kTotalLoads; ++k)
       in[k] = p + k * kDown < count
                   ? sums[(static_cast<int64_t>(p + k * kDown) * kinds + kind) * columns + column]
                   : Wide(0);
 #pragma unroll
-    for (int k = 0; k < kLoads; ++k) sum += static_cast<double>(in[k]);
+    for (int k = 0; k < kTotalLoads; ++k) sum += static_cast<double>(in[k]);
   }
   of_thread[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.y != 0 || column >= columns) return;
+#pragma unroll
   for (int r = 1; r < kDown; ++r) sum += of_thread[r][threadIdx.x];
   Wide* total = kind == 0 ? first : second;
   total[column] = accumulate ? total[column] + static_cast<Wide>(sum) : static_cast<Wide>(sum);
