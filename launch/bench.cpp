@@ -105,6 +105,8 @@ Json show(const BlockBench& bench, const BenchConfig& config) {
   json["message_latency"] = bench.message_latency;
   json["bytes_per_second"] = bench.bytes_per_second;
   json["update_seconds"] = bench.update_seconds;
+  json["device"] = run.mesh.device == ComputeDevice::Cuda ? "cuda" : "cpu";
+  if (bench.cores.node == 0) return json;
   json["node_cores"] = bench.cores.node;
   json["rank_cores"] = bench.cores.rank;
   json["ranks_of_node"] = bench.cores.ranks;

@@ -61,7 +61,7 @@ struct BlockBench {
   double message_latency = 0;            // seconds of a message of a few bytes between two ranks
   double bytes_per_second = 0;           // of a message as large as an activation
   double update_seconds = 0;             // per parameter: gradient norm, update, clearing of gradients
-  NodeCores cores;                       // with which it was measured
+  NodeCores cores;                       // with which it was measured; none of a device
 };
 
 // Seconds of an exchange of `bytes` in the memory of `ops` with the neighbour, both ways at once; 0 without a neighbour.

@@ -245,7 +245,8 @@ BlockBench bench_blocks(Communicator& world, const BenchConfig& config) {
     updates.push_back(timer.update());
   }
   const auto large = static_cast<double>(boundary_bytes(config.run));
-  const NodeCores cores = measuring_cores(world, replica.threads());
+  NodeCores cores;  // none: devices are not divided
+  if (replica.ops().device == nullptr) cores = measuring_cores(world, replica.threads());
   std::vector<double> means;
   for (const auto& block : samples)
     for (const auto& part : block) means.push_back(median(part));

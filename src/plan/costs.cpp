@@ -227,6 +227,16 @@ void check_exchange(const JsonView& json, ContextExchange planned) {
               measured, name_of(planned));
 }
 
+// Older files do not record the device: they are of processors.
+void check_device_measured(const JsonView& json, const MeshConfig& mesh) {
+  const std::string measured = json.text("device", "cpu"),
+                    planned = mesh.device == ComputeDevice::Cuda ? "cuda" : "cpu";
+  if (measured != planned)
+    bad_input(
+        "it was measured with --device {}, this plan has --device {}: measure again with the same device",
+        measured, planned);
+}
+
 // Times of ranks with other numbers of cores than this plan's ranks are scaled. Older files do not say with how many
 // they were measured.
 double cores_scale(const JsonView& json, const MeshConfig& mesh) {
@@ -261,6 +271,7 @@ PlanCosts read_measured(const std::string& file, const PretrainConfig& run, cons
     check_measured(blocks, "expert_tensor_parallel_size", width_parts);
   const int parts = run.mesh.pipeline_vocab_parts;
   if (parts > 1 || blocks.has("pipeline_vocab_parts")) check_measured(blocks, "pipeline_vocab_parts", parts);
+  check_device_measured(blocks, run.mesh);
   PlanCosts costs;
   costs.message_latency = seconds_from(blocks, "message_latency");
   costs.bytes_per_second = blocks.at("bytes_per_second").number();

@@ -365,6 +365,15 @@ TEST(PlanReport, TakesMeasuredTimes) {
   EXPECT_NE(refusal_of(config).find("b is -1 s; from 0 to 1000000 are possible"), std::string::npos);
   write(sizes + "4}}");
   EXPECT_NE(refusal_of(config).find("measured with micro_batch_size 4, this plan has 2"), std::string::npos);
+  // Those of a device are not scaled by cores, which the file does not have.
+  std::string of_device = sizes;
+  of_device.replace(of_device.find(R"({"hidden)"), 1, R"({"device": "cuda", )");
+  write(of_device + "2}}");
+  EXPECT_NE(refusal_of(config).find("measured with --device cuda, this plan has --device cpu"),
+            std::string::npos);
+  PlanConfig device = config;
+  device.run.mesh.device = ComputeDevice::Cuda;
+  EXPECT_NEAR(make_plan_report(device).step_seconds, 15, 1e-6);
   write("{}");
   EXPECT_NE(refusal_of(config).find("bench --what blocks"), std::string::npos);
   write("no json");
