@@ -59,6 +59,14 @@ TEST_F(Algorithms, TheFirstProposalIsTakenWithoutAskingForOthers) {
   EXPECT_EQ(believe_lt.asked, std::vector<int>{1});
 }
 
+TEST_F(Algorithms, NoMessageIsWrittenForAProductThatRuns) {
+  engine_.run(product(), queue_);
+  engine_.run(product(), queue_);
+  EXPECT_TRUE(engine_.try_run(product(), queue_));
+  engine_.run(product(), engine_.propose(product(), 1).front(), queue_);
+  EXPECT_EQ(believe_lt.texts, 0);
+}
+
 TEST_F(Algorithms, ARejectedOneIsFollowedByTheNextWhichIsKept) {
   believe_lt.proposed = {7, 8, 9, 10};
   for (const cublasStatus_t status :

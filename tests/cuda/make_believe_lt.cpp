@@ -23,6 +23,7 @@ cublasStatus_t destroy(Opaque* made) {
 }
 
 const char* text(cublasStatus_t status) {
+  ++believe_lt.texts;
   return status == CUBLAS_STATUS_NOT_SUPPORTED ? "make-believe: not supported" : "make-believe: failed";
 }
 size_t version() { return 1; }

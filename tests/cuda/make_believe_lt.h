@@ -23,6 +23,7 @@ struct BelieveLt {
   std::vector<uint64_t> multiplied;  // algorithms, in the order of the calls
   std::vector<const void*> scales;   // addresses set in descriptions
   int alive = 0;                     // descriptions that were not destroyed
+  int texts = 0;                     // texts of a status that were asked for
 };
 extern BelieveLt believe_lt;
 

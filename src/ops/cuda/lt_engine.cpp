@@ -98,8 +98,10 @@ bool LtEngine::try_run(const Product& product, DeviceQueue& queue) {
 
 void LtEngine::run(const Product& product, DeviceQueue& queue) {
   const Choice choice = enqueue(product, queue);
-  check(choice.algorithm.has_value(), "cuBLASLt has no algorithm for a product ({}) on {}: {}",
-        Key(product).text(), device_, choice.why_none);
+  if (choice.algorithm) [[likely]]
+    return;
+  fail("cuBLASLt has no algorithm for a product ({}) on {}: {}", Key(product).text(), device_,
+       choice.why_none);
 }
 
 void LtEngine::run(const Product& product, const cublasLtMatmulAlgo_t& algorithm, DeviceQueue& queue) {
@@ -219,17 +221,19 @@ cublasStatus_t LtEngine::multiply(const Product& p, const Described& described,
 bool LtEngine::runs(const Product& p, const Described& described, const cublasLtMatmulAlgo_t& algorithm,
                     DeviceQueue& queue, cublasStatus_t& status) const {
   status = multiply(p, described, algorithm, queue);
-  check(status == CUBLAS_STATUS_SUCCESS || is_rejection(status),
-        "cuBLASLt failed while multiplying ({}) on {}: {}", Key(p).text(), device_, lt_.text(status));
-  return status == CUBLAS_STATUS_SUCCESS;
+  if (status == CUBLAS_STATUS_SUCCESS) [[likely]]
+    return true;
+  if (is_rejection(status)) return false;
+  fail("cuBLASLt failed while multiplying ({}) on {}: {}", Key(p).text(), device_, lt_.text(status));
 }
 
 void LtEngine::must_run(const Product& p, const Described& described, const cublasLtMatmulAlgo_t& algorithm,
                         DeviceQueue& queue) const {
   cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
-  check(runs(p, described, algorithm, queue, status),
-        "cuBLASLt rejects the algorithm chosen for a product ({}) on {}: {}", Key(p).text(), device_,
-        lt_.text(status));
+  if (runs(p, described, algorithm, queue, status)) [[likely]]
+    return;
+  fail("cuBLASLt rejects the algorithm chosen for a product ({}) on {}: {}", Key(p).text(), device_,
+       lt_.text(status));
 }
 
 std::vector<cublasLtMatmulAlgo_t> LtEngine::propose(const Product& p, const Described& described,
