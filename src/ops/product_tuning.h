@@ -10,7 +10,8 @@
 namespace trifold {
 
 // One product and its algorithm, as texts that are meaningful only to the device. `product` describes
-// everything on which the set of algorithms depends: types, shape, transposes, fused operations, alignments.
+// everything on which the set of algorithms depends: types, shape, transposes, fused operations, whether it
+// adds, alignments.
 struct ProductChoice {
   std::string product;
   std::string algorithm;

@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr int64_t kFormat = 1;
+constexpr int64_t kFormat = 2;  // 1: products didn't say whether they add
 constexpr const char* kOption = "--tune-products";
 
 // The content that the checksum covers.
@@ -56,7 +56,8 @@ std::string to_text(const ProductTable& table) {
 ProductTable parse_products(const std::string& text, const std::string& where) {
   const Json whole = parse_json(text, where);
   const JsonView view(whole, where);
-  view.at("trifold_products").integer(kFormat, kFormat);
+  if (const int64_t format = view.at("trifold_products").integer(); format != kFormat)
+    bad_input("{}: its format is {}, and this version of Trifold has {}", where, format, kFormat);
   ProductTable table;
   table.made_for = view.at("made_for").text();
   view.at("products").each([&](const JsonView& product) {

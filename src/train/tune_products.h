@@ -20,7 +20,7 @@ struct ProductTable {
 };
 
 std::string to_text(const ProductTable& table);
-// BadInput, beginning with `where`, if the text was not written by to_text or is damaged.
+// BadInput, beginning with `where`, if the text was not written by to_text, has an older format or is damaged.
 ProductTable parse_products(const std::string& text, const std::string& where);
 
 // One object per rank. Between the constructor and `finish`, both collective, every new product is measured.

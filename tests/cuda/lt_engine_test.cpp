@@ -39,13 +39,17 @@ class Algorithms : public ::testing::Test {
   }
   // The algorithms with which it was asked to multiply since the last call.
   static Numbers multiplied() { return std::exchange(believe_lt.multiplied, {}); }
-  std::string failure(const Product& each) {
+  template <class Run>
+  static std::string failure_of(Run run) {
     try {
-      engine_.run(each, queue_);
+      run();
     } catch (const Error& error) {
-      return error.what();
+      return (error.kind() == ErrorKind::BadInput ? "bad input: " : "failure: ") + std::string(error.what());
     }
     return "none";
+  }
+  std::string failure(const Product& each) {
+    return failure_of([&] { engine_.run(each, queue_); });
   }
 
   BelieveQueue queue_;
@@ -137,10 +141,43 @@ TEST_F(Algorithms, OnlyThoseThatRunAreMeasured) {
   other.use(choices);
   other.run(product(), queue_);
   EXPECT_EQ(multiplied(), Numbers{8});
-  reject({8, 7});
-  other.use(choices);
-  other.run(product(), queue_);
-  EXPECT_EQ(multiplied(), (Numbers{8, 7, 9}));
+}
+
+// The set of algorithms that run depends on it.
+TEST_F(Algorithms, AProductThatAddsIsMeasuredAndKeptApart) {
+  believe_lt.proposed = {7, 8};
+  believe_lt.answer = [](uint64_t algorithm, float beta) {
+    return (algorithm == 7) == (beta == 0) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+  };
+  engine_.measure(true);
+  for (const double beta : {0.0, 1.0}) engine_.run(product(beta), queue_);
+  engine_.measure(false);
+  EXPECT_EQ(engine_.choices().size(), 2u);
+  multiplied();
+
+  LtEngine other(make_believe_lt(), "make-believe:0", "make-believe");
+  other.use(engine_.choices());
+  for (const double beta : {0.0, 1.0}) other.run(product(beta), queue_);
+  EXPECT_EQ(multiplied(), (Numbers{7, 8}));
+}
+
+// Another would have other bits than the runs before.
+TEST_F(Algorithms, AKeptOneThatIsRejectedIsNotReplaced) {
+  believe_lt.proposed = {7, 8};
+  engine_.measure(true);
+  engine_.run(product(), queue_);
+  const std::vector<ProductChoice> choices = engine_.choices();
+  const uint64_t kept = multiplied().back();
+  for (const cublasStatus_t status : {CUBLAS_STATUS_NOT_SUPPORTED, CUBLAS_STATUS_INVALID_VALUE}) {
+    reject({kept}, status);
+    engine_.use(choices);
+    for (const std::string& said :
+         {failure(product()), failure_of([&] { engine_.try_run(product(), queue_); })})
+      for (const char* part : {"bad input: ", "rejects the algorithm kept for a product (bf16 x bf16",
+                               "make-believe:0", "--tune-products", "measured again"})
+        EXPECT_NE(said.find(part), std::string::npos) << part << " is not in: " << said;
+    EXPECT_EQ(multiplied(), (Numbers{kept, kept}));
+  }
 }
 
 TEST_F(Algorithms, ScalesInEightBitsAreAtMultiplesOfSixteenBytes) {

@@ -90,5 +90,22 @@ TEST(TuneProducts, TextsAreReadAsTheyWereWritten) {
   EXPECT_EQ(read.choices, table.choices);
 }
 
+// Its products don't say whether they add.
+TEST(TuneProducts, AFileOfTheFirstFormatIsRefused) {
+  std::string text = to_text({"a card", {{"a product", "00ff"}}});
+  const std::string key = "\"trifold_products\": ";
+  const size_t at = text.find(key);
+  ASSERT_NE(at, std::string::npos) << text;
+  text[at + key.size()] = '1';
+  std::string message = "none";
+  try {
+    parse_products(text, "here");
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::BadInput);
+    message = error.what();
+  }
+  EXPECT_NE(message.find("its format is 1, and this version of Trifold has 2"), std::string::npos) << message;
+}
+
 }  // namespace
 }  // namespace trifold::test

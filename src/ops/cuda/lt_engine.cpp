@@ -152,11 +152,11 @@ LtEngine::Key::Key(const Product& p)
 
 std::string LtEngine::Key::text() const {
   constexpr const char* kEpilogues[] = {"plain", "bias", "bias and ReLU", "bias and GELU", "GELU's slope"};
-  return fmt::format("{} x {} of {}{} into {}, m {} n {} k {}, {}{}, {}{}, aligned to {}", text_of(type_a),
+  return fmt::format("{} x {} of {}{} into {}, m {} n {} k {}, {}{}, {}{}{}, aligned to {}", text_of(type_a),
                      text_of(type_b), name_of(factors), tf32 ? " in TF32" : "", name_of(result), m, n, k,
                      transpose_a ? "T" : "N", transpose_b ? "T" : "N",
                      kEpilogues[static_cast<size_t>(epilogue)], other_c ? ", c apart" : "",
-                     fmt::join(alignments, " "));
+                     adds ? ", adds" : "", fmt::join(alignments, " "));
 }
 
 LtEngine::Choice LtEngine::enqueue(const Product& p, DeviceQueue& queue) {
@@ -190,8 +190,13 @@ LtEngine::Choice LtEngine::enqueue_first(const Product& p, const Described& desc
     tried.push_back(text_of(algorithm));
     return runs(p, described, algorithm, queue, status);
   };
-  if (const auto preferred = kept_or_measured(p, described, key, queue); preferred && takes(*preferred))
-    return {preferred, {}};
+  if (const auto kept = kept_or_measured(p, described, key, queue)) {
+    if (runs(p, described, *kept, queue, status)) return {kept, {}};
+    bad_input(
+        "cuBLASLt rejects the algorithm kept for a product ({}) on {}: {}. Another would have other bits: give "
+        "--tune-products another file, or remove this one, and products are measured again",
+        key.text(), device_, lt_.text(status));
+  }
   for (const int most : {1, kMostTried}) {
     const auto proposed = propose(p, described, most);
     if (proposed.empty()) break;

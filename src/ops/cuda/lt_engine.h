@@ -21,6 +21,9 @@ namespace trifold::cuda::blas {
 // call enqueues nothing, so it is harmless within a graph's capture and for a result that is added to, and the
 // next proposal is tried at once. The algorithm that runs is kept. Proposals and rejections depend only on the
 // product, the kind of device and the library's version, so all ranks and runs arrive at the same algorithm.
+//
+// The rejection of a choice given by `use` or measured is an error (BadInput), also for try_run, since another
+// algorithm would have other bits.
 class LtEngine final : public ProductTuning {
  public:
   // For the current device; `device` is its name for people, `made_for` as in ProductTuning. `lt` must outlive
@@ -55,7 +58,7 @@ class LtEngine final : public ProductTuning {
 
     explicit Key(const Product& p);
     auto operator<=>(const Key&) const = default;
-    // The text in a ProductChoice, whether it adds or not.
+    // The text in a ProductChoice.
     std::string text() const;
   };
   struct Choice {
