@@ -107,6 +107,22 @@ TEST_F(Algorithms, WithoutProposalsNothingIsMultiplied) {
   EXPECT_NE(failure(product()).find("it proposes none"), std::string::npos) << failure(product());
 }
 
+// Then the description is wrong: a caller that has another way must not hide it.
+TEST_F(Algorithms, AProductThatIsInvalidForEachAlgorithmIsAnError) {
+  believe_lt.proposed = {7, 8};
+  reject({7, 8}, CUBLAS_STATUS_INVALID_VALUE);
+  for (int i = 0; i < 2; ++i) {
+    const std::string said = failure_of([&] { engine_.try_run(product(), queue_); });
+    for (const char* part : {"failure: ", "m 48 n 64 k 32, TN", "make-believe:0",
+                             "invalid for each of the 2 algorithms that cuBLASLt proposes"})
+      EXPECT_NE(said.find(part), std::string::npos) << part << " is not in: " << said;
+  }
+  believe_lt.answer = [](uint64_t algorithm, float) {
+    return algorithm == 7 ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_INVALID_VALUE;
+  };
+  EXPECT_FALSE(engine_.try_run(product(), queue_));
+}
+
 // Such a failure may have left work behind, and the next algorithm would hide it.
 TEST_F(Algorithms, AFailedMultiplicationIsNoRejection) {
   believe_lt.proposed = {7, 8};

@@ -184,11 +184,14 @@ LtEngine::Choice LtEngine::enqueue(const Product& p, DeviceQueue& queue) {
 LtEngine::Choice LtEngine::enqueue_first(const Product& p, const Described& described, const Key& key,
                                          DeviceQueue& queue) {
   std::vector<std::string> tried;
+  size_t invalid = 0;  // of those tried
   cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
   const auto takes = [&](const cublasLtMatmulAlgo_t& algorithm) {
     if (std::find(tried.begin(), tried.end(), text_of(algorithm)) != tried.end()) return false;
     tried.push_back(text_of(algorithm));
-    return runs(p, described, algorithm, queue, status);
+    const bool ran = runs(p, described, algorithm, queue, status);
+    if (status == CUBLAS_STATUS_INVALID_VALUE) ++invalid;
+    return ran;
   };
   if (const auto kept = kept_or_measured(p, described, key, queue)) {
     if (runs(p, described, *kept, queue, status)) return {kept, {}};
@@ -204,6 +207,11 @@ LtEngine::Choice LtEngine::enqueue_first(const Product& p, const Described& desc
       if (takes(algorithm)) return {algorithm, {}};
   }
   if (tried.empty()) return {{}, "it proposes none"};
+  if (invalid == tried.size())
+    fail(
+        "a product ({}) on {} is described wrongly: it is invalid for each of the {} algorithms that cuBLASLt "
+        "proposes ({})",
+        key.text(), device_, tried.size(), lt_.text(status));
   return {{}, fmt::format("it rejects each of the {} that it proposes ({})", tried.size(), lt_.text(status))};
 }
 

@@ -22,8 +22,9 @@ namespace trifold::cuda::blas {
 // next proposal is tried at once. The algorithm that runs is kept. Proposals and rejections depend only on the
 // product, the kind of device and the library's version, so all ranks and runs arrive at the same algorithm.
 //
-// The rejection of a choice given by `use` or measured is an error (BadInput), also for try_run, since another
-// algorithm would have other bits.
+// Two kinds of rejection are errors, also for try_run: that of a choice given by `use` or measured (BadInput),
+// since another algorithm would have other bits; and that of all proposals as invalid values, since then the
+// description is wrong.
 class LtEngine final : public ProductTuning {
  public:
   // For the current device; `device` is its name for people, `made_for` as in ProductTuning. `lt` must outlive
