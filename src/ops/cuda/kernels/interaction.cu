@@ -1,6 +1,9 @@
-// Pairwise dot products of the vectors of a sample, and their backward. Some lanes of a warp process one sample: each
-// has the same columns of every vector, so that vectors go from memory to registers in whole packs, and no thread waits
-// for another warp.
+// Pairwise dot products of the vectors of a sample, and their backward.
+//
+// Forward, a block processes one sample: its vectors are loaded into shared memory one strip of columns at a time, and
+// threads keep tiles of products in registers; samples of more than kMostVectors vectors use a plain kernel. On an H100
+// this is faster than vectors in registers alone, which are read again for each block of products and then exceed the
+// caches. Backward, which reads each vector once, the lanes of a warp keep gradients in registers.
 #include "ops/cuda/kernels/group.cuh"
 #include "ops/cuda/kernels/kernels.h"
 
@@ -10,7 +13,9 @@ namespace {
 
 constexpr int kThreads = 128;
 
-HD constexpr int pair_place(int i, int j, bool self) { return i * (self ? i + 1 : i - 1) / 2 + j; }
+HD constexpr int64_t pair_place(int i, int j, bool self) {
+  return static_cast<int64_t>(i) * (self ? i + 1 : i - 1) / 2 + j;
+}
 
 struct Shape {
   int64_t rows, width, out_width;
@@ -18,21 +23,117 @@ struct Shape {
   bool aligned;  // vectors consist of whole, aligned packs
 };
 
-// Packs of `Count` consecutive vectors of a sample from vector `first` on, for `columns` columns at `from`; zeros in
-// other columns, and the last vector for those that the sample does not have. Whole: all columns are there, and
-// aligned. A sample's numbers are counted in 32 bits, for addresses in 64 would take longer than the products.
-template <bool Whole, int Count, class W>
-__device__ inline void load_vectors(FullPack<W> (&packs)[Count], const W* from, int first, int columns,
-                                    const Shape& shape) {
-  const auto width = static_cast<unsigned>(shape.width);
-  const int last = shape.vectors - 1;
+// ---- forward ----
+
+constexpr int kMostVectors = 48;
+constexpr int kStrip = 64;                // columns in shared memory
+constexpr int kStripStride = kStrip + 4;  // adjacent rows begin in different banks
+constexpr int kTile = 4;                  // products of 4 vectors with 4 vectors
+constexpr int kSlices = 4;  // adjacent lanes share a tile, each every fourth group of four columns
+
+template <class W>
+struct Vectors {
+  alignas(16) W at[kMostVectors][kStripStride];
+
+  // Columns [first, first + kStrip) of the sample's vectors; zeros where there are none.
+  __device__ inline void load(const W* sample, int vectors, int64_t width, int64_t first, bool aligned) {
+    constexpr int kPer = kPerPack<W>;
+    constexpr int kRowPacks = kStrip / kPer;
+    const int padded = (vectors + kTile - 1) / kTile * kTile;
+    for (int p = static_cast<int>(threadIdx.x); p < padded * kRowPacks; p += kThreads) {
+      const int v = p / kRowPacks;
+      const int c = p % kRowPacks * kPer;
+      FullPack<W> pack{};
+      if (v < vectors) pack.load(sample + v * width + first + c, count_at(first + c, width, kPer), aligned);
+      pack.store(&at[v][c], kPer, true);
+    }
+  }
+};
+
+// The tile with number t in the lower triangle, counted by rows.
+__device__ inline void tile_of(int t, int& row, int& column) {
+  row = 0;
+  while (t > row) {
+    t -= row + 1;
+    ++row;
+  }
+  column = t;
+}
+
+template <class W>
+__global__ void __launch_bounds__(kThreads) interaction_kernel(W* y, const W* x, Shape shape, bool self) {
+  __shared__ Vectors<W> strip;
+  const int vectors = shape.vectors;
+  const int64_t width = shape.width;
+  const W* sample = x + blockIdx.x * (vectors * width);
+  W* out = y + blockIdx.x * shape.out_width;
+  for (int64_t c = threadIdx.x; c < width; c += kThreads) out[c] = sample[c];
+  const int across = (vectors + kTile - 1) / kTile;
+  const int tiles = across * (across + 1) / 2;
+  const int slice = static_cast<int>(threadIdx.x) % kSlices;
+  const int strips = static_cast<int>((width + kStrip - 1) / kStrip);
+  for (int round = 0; round * (kThreads / kSlices) < tiles; ++round) {
+    const int t = round * (kThreads / kSlices) + static_cast<int>(threadIdx.x) / kSlices;
+    int row = 0;
+    int column = 0;
+    tile_of(t < tiles ? t : 0, row, column);
+    W sum[kTile][kTile] = {};
+    for (int s = 0; s < strips; ++s) {
+      __syncthreads();  // all reads of the previous strip are done
+      strip.load(sample, vectors, width, static_cast<int64_t>(s) * kStrip, shape.aligned);
+      __syncthreads();
+      for (int c = slice * 4; c < kStrip; c += kSlices * 4) {
+        Numbers<W, 4> left[kTile];
+        Numbers<W, 4> right[kTile];
 #pragma unroll
-  for (int i = 0; i < Count; ++i) {
-    const auto vector = static_cast<unsigned>(first + i < last ? first + i : last);
-    if constexpr (!Whole) packs[i] = FullPack<W>{};
-    packs[i].template load<Whole>(from + vector * width, columns);
+        for (int i = 0; i < kTile; ++i) {
+          left[i].load(&strip.at[row * kTile + i][c], 4, true);
+          right[i].load(&strip.at[column * kTile + i][c], 4, true);
+        }
+#pragma unroll
+        for (int i = 0; i < kTile; ++i)
+#pragma unroll
+          for (int j = 0; j < kTile; ++j)
+#pragma unroll
+            for (int k = 0; k < 4; ++k) sum[i][j] += left[i].at[k] * right[j].at[k];
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kTile; ++i)
+#pragma unroll
+      for (int j = 0; j < kTile; ++j) {
+        const W total = combine_lanes(sum[i][j], Plus{}, kSlices);
+        const int a = row * kTile + i;
+        const int b = column * kTile + j;
+        // Each of the lanes that share the tile writes one of its rows.
+        if (t < tiles && i == slice && a < vectors && (b < a || (self && b == a)))
+          out[width + pair_place(a, b, self)] = total;
+      }
   }
 }
+
+// One thread for each number of y.
+template <class W>
+__global__ void __launch_bounds__(kThreads) plain_interaction(W* y, const W* x, Shape shape, bool self) {
+  const int vectors = shape.vectors;
+  const int64_t width = shape.width;
+  const W* sample = x + blockIdx.x * (vectors * width);
+  W* out = y + blockIdx.x * shape.out_width;
+  for (int64_t c = threadIdx.x; c < shape.out_width; c += kThreads) {
+    if (c < width) {
+      out[c] = sample[c];
+      continue;
+    }
+    int64_t left = c - width;
+    int64_t i = self ? 0 : 1;
+    for (; left >= (self ? i + 1 : i); ++i) left -= self ? i + 1 : i;
+    W sum = 0;
+    for (int64_t d = 0; d < width; ++d) sum += sample[i * width + d] * sample[left * width + d];
+    out[c] = sum;
+  }
+}
+
+// ---- backward ----
 
 // Asks for vectors [first, last) of a sample, which its lanes load later. Not for all vectors at once: those of all
 // samples that a GPU works on would not fit its cache.
@@ -45,122 +146,6 @@ __device__ inline void prefetch_vectors(const W* sample, int first, int last, co
   for (int64_t at = first * shape.width + lane * kLine; at < end; at += lanes * kLine)
     prefetch_line(sample + at);
 }
-
-// ---- forward ----
-
-// Products are computed for blocks of kSide by kSide vectors, of which a lane holds its columns in registers. 27
-// vectors, those of the public click data, are four blocks with one place to spare.
-constexpr int kSide = 7;
-
-// A block's products: of the vectors of one side with those of another, or among each other.
-enum class Products { Others, Earlier, EarlierAndSelf };
-
-HD constexpr int count_of(Products which) {
-  if (which == Products::Others) return kSide * kSide;
-  return pair_place(kSide, 0, which == Products::EarlierAndSelf);
-}
-// The vectors of product t: the one on the left, and the one on the right.
-HD constexpr int left_of(int t, Products which) {
-  if (which == Products::Others) return t / kSide;
-  int row = 0;
-  for (int r = 1; r < kSide; ++r) row += t >= pair_place(r, 0, which == Products::EarlierAndSelf) ? 1 : 0;
-  return row;
-}
-HD constexpr int right_of(int t, Products which) {
-  if (which == Products::Others) return t % kSide;
-  return t - pair_place(left_of(t, which), 0, which == Products::EarlierAndSelf);
-}
-
-// Count sums over Lanes lanes, divided among these: half of the lanes get one half of the sums, of which half of them
-// get one half, and so on. Where sums have no other half, both halves of the lanes have them.
-HD constexpr int half_of(int count) { return (count + 1) / 2; }
-HD constexpr int left_after(int lanes, int count) {
-  return lanes == 1 ? count : left_after(lanes / 2, half_of(count));
-}
-template <int Lanes, int Count, class W>
-__device__ inline void divide_sums(W* sums, unsigned lane) {
-  if constexpr (Lanes > 1) {
-    constexpr int kHalf = half_of(Count);
-    const bool is_upper = (lane & (Lanes / 2)) != 0;
-#pragma unroll
-    for (int k = 0; k < kHalf; ++k) {
-      const W lower = sums[k];
-      const W upper = k + kHalf < Count ? sums[k + kHalf] : lower;
-      sums[k] = (is_upper ? upper : lower) + __shfl_xor_sync(kAllLanes, is_upper ? lower : upper, Lanes / 2);
-    }
-    divide_sums<Lanes / 2, kHalf>(sums, lane);
-  }
-}
-// Which of the Count sums is the k-th that this lane has in the end; -1 if it is a lower lane's as well.
-template <int Lanes, int Count>
-__device__ inline int sum_at(int k, unsigned lane) {
-  if constexpr (Lanes == 1) {
-    return k;
-  } else {
-    constexpr int kHalf = half_of(Count);
-    const int at = sum_at<Lanes / 2, kHalf>(k, lane);
-    if (at < 0 || (lane & (Lanes / 2)) == 0) return at;
-    return at + kHalf < Count ? at + kHalf : -1;
-  }
-}
-
-// The products of the vectors from `row` on, before `vectors`, with those from `column` on. A lane adds up those of its
-// columns, and then the lanes add up theirs.
-template <bool Whole, int Lanes, Products Which, bool Self, class W>
-__device__ inline void multiply_block(W* products, const W* sample, int row, int column, const Shape& shape,
-                                      unsigned lane, int vectors) {
-  constexpr int kPer = kPerPack<W>;
-  constexpr int kCount = count_of(Which);
-  const auto width = static_cast<int>(shape.width);
-  W sums[kCount] = {};
-#pragma unroll 1
-  for (int first = 0; first < width; first += Lanes * kPer) {
-    const int c = first + static_cast<int>(lane) * kPer;
-    const int columns = count_at(c, shape.width, kPer);
-    FullPack<W> left[kSide];
-    FullPack<W> right[kSide];
-    load_vectors<Whole>(left, sample + c, row, columns, shape);
-    if (Which == Products::Others) load_vectors<Whole>(right, sample + c, column, columns, shape);
-#pragma unroll
-    for (int t = 0; t < kCount; ++t) {
-      const FullPack<W>& a = left[left_of(t, Which)];
-      const FullPack<W>& b = (Which == Products::Others ? right : left)[right_of(t, Which)];
-#pragma unroll
-      for (int i = 0; i < kPer; ++i) sums[t] += a.at[i] * b.at[i];
-    }
-  }
-  divide_sums<Lanes, kCount>(sums, lane);
-#pragma unroll
-  for (int k = 0; k < left_after(Lanes, kCount); ++k) {
-    const int t = sum_at<Lanes, kCount>(k, lane);
-    const int i = row + left_of(t, Which);
-    const int j = column + right_of(t, Which);
-    if (t >= 0 && i < vectors) products[pair_place(i, j, Self)] = sums[k];
-  }
-}
-
-template <class W, int Lanes, bool Self, bool Whole>
-__global__ void __launch_bounds__(kThreads, 2) interaction_kernel(W* y, const W* x, Shape shape) {
-  constexpr Products kAmong = Self ? Products::EarlierAndSelf : Products::Earlier;
-  const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  const unsigned lane = threadIdx.x % Lanes;
-  const bool here = thread / Lanes < shape.rows;
-  const int64_t row = here ? thread / Lanes : shape.rows - 1;  // all lanes take part in exchanges
-  const int vectors = here ? shape.vectors : 0;
-  const W* sample = x + row * shape.vectors * shape.width;
-  W* out = y + row * shape.out_width;
-  for (int i = 0; i < shape.vectors; i += kSide) {
-    prefetch_vectors(sample, i + kSide, i + 2 * kSide, shape, lane, Lanes);
-    multiply_block<Whole, Lanes, kAmong, Self>(out + shape.width, sample, i, i, shape, lane, vectors);
-    for (int j = 0; j < i; j += kSide)
-      multiply_block<Whole, Lanes, Products::Others, Self>(out + shape.width, sample, i, j, shape, lane,
-                                                           vectors);
-  }
-  if (here)
-    for (int64_t c = lane; c < shape.width; c += Lanes) out[c] = sample[c];
-}
-
-// ---- backward ----
 
 // dV = (S + S^T) V for the lower triangle S of dZ, plus the first vector's own gradient. A lane keeps its columns of
 // the gradients of kRows vectors in registers, and takes each vector from memory once for all of them.
@@ -270,22 +255,6 @@ Shape shape_of(int64_t rows, int64_t vectors, int64_t width, bool self, bool ali
           aligned};
 }
 
-// Forward, a quarter of a warp at most: the fewer lanes, the less there is to add up over them. f64 has no registers for the
-// sums of fewer than 8.
-template <class W>
-unsigned forward_lanes(int64_t width) {
-  return lanes_of<W>(width, sizeof(W) == 4 ? 4 : 8, 8);
-}
-
-template <class W, bool Self, bool Whole>
-void launch_forward(CudaStream stream, W* y, const W* x, const Shape& shape) {
-  const unsigned lanes = forward_lanes<W>(shape.width);
-  auto kernel = interaction_kernel<W, 8, Self, Whole>;
-  if constexpr (sizeof(W) == 4) kernel = lanes == 4 ? interaction_kernel<W, 4, Self, Whole> : kernel;
-  const int64_t blocks = parts(shape.rows, static_cast<int64_t>(kThreads / lanes));
-  TRIFOLD_LAUNCH(kernel, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, stream, y, x, shape);
-}
-
 template <class W, int Samples>
 void launch_backward(CudaStream stream, W* dx, const W* dy, const W* x, const Shape& shape, bool self) {
   const unsigned lanes = lanes_of<W>(shape.width, kWarp / Samples, kWarp);
@@ -302,10 +271,8 @@ void dot_interaction(CudaStream stream, W* y, const W* x, int64_t rows, int64_t 
                      bool self) {
   if (rows == 0) return;
   const Shape shape = shape_of(rows, vectors, width, self, packs<W>(width, x));
-  const bool whole = shape.aligned && width % (forward_lanes<W>(width) * kPerPack<W>) == 0;
-  const auto launch = self ? (whole ? launch_forward<W, true, true> : launch_forward<W, true, false>)
-                           : (whole ? launch_forward<W, false, true> : launch_forward<W, false, false>);
-  launch(stream, y, x, shape);
+  const auto kernel = vectors <= kMostVectors ? interaction_kernel<W> : plain_interaction<W>;
+  TRIFOLD_LAUNCH(kernel, dim3(static_cast<unsigned>(rows)), dim3(kThreads), 0, stream, y, x, shape, self);
 }
 
 // Samples of few columns share a warp, as many as their squares leave room for.
