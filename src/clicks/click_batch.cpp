@@ -13,7 +13,7 @@ namespace trifold {
 namespace {
 
 // Every array starts on a cache line. The line between two of them keeps arrays of 2^n samples, which are filled together,
-// from competing for the same few places of a cache.
+// from competing for the same few sets of a cache.
 int64_t padded(int64_t elements) { return (elements + 15) / 16 * 16 + 16; }
 
 // The memory for the ids of `samples` samples; a part's ids begin after the memory of all samples before it.

@@ -70,8 +70,8 @@ void ClickOrder::positions(int64_t epoch, int64_t first, std::span<int64_t> posi
   int64_t end = 0;
   int64_t first_place = 0;
   std::optional<Permutation> inside;
-  std::vector<int64_t> found(static_cast<size_t>(window_),
-                             -1);  // the blocks at the window's places, as they are met
+  // The blocks at the window's places, as they are met.
+  std::vector<int64_t> found(static_cast<size_t>(window_), -1);
   for (size_t i = 0; i < positions.size(); ++i) {
     const int64_t k = first + static_cast<int64_t>(i);
     if (!inside || k >= end) {
