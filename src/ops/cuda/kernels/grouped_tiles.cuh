@@ -25,8 +25,8 @@ constexpr int kRowBytes = kSlab * 2;
 constexpr int kSlabBytes = kSlab * kRowBytes;
 constexpr int kStageBytes = (kWarpsDown + kWarpsAcross) * kSlabBytes;
 constexpr int kSteps = kSlab / 16;
-constexpr int kTogether =
-    16;  // tiles below each other that are computed before their neighbours to the right
+// Tiles below each other that are computed before their neighbours to the right.
+constexpr int kTogether = 16;
 
 // result(i, j) = the sum over s of left(i, s) right(j, s). The summed index counts columns of an operand in memory if
 // it is Along the rows, else rows.
@@ -37,7 +37,7 @@ struct Sizes {
   int inner;    // summed, unless the sum is over the expert's rows
 };
 
-// The tiles of results of a block. If OverRows, results are the experts' gradients, [rows, columns] each, and the sum is
+// The tiles that a block computes. If OverRows, results are the experts' gradients, [rows, columns] each, and the sum is
 // over the rows of the expert; otherwise results are the rows of the experts.
 template <bool OverRows>
 class Tiles {
