@@ -4,6 +4,8 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "conformance/op_table.h"
@@ -205,10 +207,33 @@ class ExpertProducts : public testing::TestWithParam<ProductUnit> {
 
   std::vector<Bfloat16> w_ = rounded<Bfloat16>(normal(2 * kColumns * kInner, 1));
 };
-INSTANTIATE_TEST_SUITE_P(By, ExpertProducts, testing::Values(ProductUnit::Warp, ProductUnit::Warpgroup),
-                         [](const auto& unit) {
-                           return unit.param == ProductUnit::Warp ? "Warp" : "Warpgroup";
-                         });
+std::string name_of_unit(const testing::TestParamInfo<ProductUnit>& unit) {
+  constexpr const char* kNames[] = {"WarpInLittleMemory", "Warp", "Warpgroup"};
+  return kNames[static_cast<size_t>(unit.param)];
+}
+INSTANTIATE_TEST_SUITE_P(By, ExpertProducts,
+                         testing::Values(ProductUnit::WarpInLittleMemory, ProductUnit::Warp,
+                                         ProductUnit::Warpgroup),
+                         name_of_unit);
+
+// A device never gets a kernel without code for it, nor one that asks for more shared memory than it has.
+TEST(ProductUnits, DependOnTheDeviceAndOnTheCompiledArchitectures) {
+  constexpr int kKib = 1024;
+  using enum ProductUnit;
+  EXPECT_EQ(cuda::unit_for(9, 227 * kKib, true), Warpgroup);  // H100
+  EXPECT_EQ(cuda::unit_for(9, 227 * kKib, false), Warp);
+  EXPECT_EQ(cuda::unit_for(10, 227 * kKib, true), Warp);                // B200
+  EXPECT_EQ(cuda::unit_for(8, 163 * kKib, true), Warp);                 // A100
+  EXPECT_EQ(cuda::unit_for(8, 99 * kKib, true), WarpInLittleMemory);    // L40S
+  EXPECT_EQ(cuda::unit_for(12, 99 * kKib, false), WarpInLittleMemory);  // RTX 5090
+  EXPECT_EQ(cuda::unit_for(9, 191 * kKib, true), Warp);
+  EXPECT_EQ(cuda::unit_for(9, 192 * kKib, true), Warpgroup);
+  EXPECT_EQ(cuda::unit_for(8, 143 * kKib, true), WarpInLittleMemory);
+  EXPECT_EQ(cuda::unit_for(8, 144 * kKib, true), Warp);
+  EXPECT_EQ(cuda::unit_for(8, 96 * kKib, true), WarpInLittleMemory);
+  EXPECT_EQ(cuda::unit_for(8, 95 * kKib, true), std::nullopt);
+  EXPECT_EQ(cuda::unit_for(7, 163 * kKib, true), std::nullopt);
+}
 
 TEST_P(ExpertProducts, BitsOfARowDoNotDependOnTheOthersNorOnTheOrderOfThreads) {
   const std::vector<Bfloat16> x = rounded<Bfloat16>(normal(133 * kInner, 2));

@@ -196,9 +196,13 @@ struct Unit {
 
 int run_expert_probe() {
   check(cuda::device_count() > 0, "there is no CUDA device");
-  std::vector<Unit> units{{ProductUnit::Warp, "warps"}};
-  if (cuda::best_product_unit() == ProductUnit::Warpgroup)
-    units.push_back({ProductUnit::Warpgroup, "warpgroups"});
+  const auto best = cuda::best_product_unit();
+  check(best.has_value(), "the device has no products of experts on tensor cores");
+  std::vector<Unit> units;
+  for (const Unit& each : {Unit{ProductUnit::WarpInLittleMemory, "warps, 96K"},
+                           {ProductUnit::Warp, "warps"},
+                           {ProductUnit::Warpgroup, "warpgroups"}})
+    if (each.unit <= *best) units.push_back(each);
   int wrong = 0;
   {
     Experts experts({0, 300, 7, 1000}, 520, 712);

@@ -4,6 +4,8 @@
 // (sm_80 and newer). Warpgroups: each of two holds 64 x 256 results, and the tensor cores read both operands from shared
 // memory (sm_90a). Both have the same slabs there.
 #include <algorithm>
+#include <optional>
+#include <type_traits>
 
 #include "ops/cuda/kernels/group.cuh"
 #include "ops/cuda/kernels/grouped_tiles.cuh"
@@ -15,8 +17,10 @@ namespace trifold::cuda {
 
 namespace {
 
-constexpr int kWarpStages = 3;       // as many as fit into an A100's shared memory
-constexpr int kWarpgroupStages = 4;  // into an H100's
+// As many as fit into the shared memory of compute capability 8.6, 8.9 and 12.0; of an A100; of an H100.
+constexpr int kFewWarpStages = 2;
+constexpr int kWarpStages = 3;
+constexpr int kWarpgroupStages = 4;
 
 // A lane's place in a slab, for load_matrices of 16 x 16 numbers. Those of 8 x 8 come in the order upper left, lower
 // left, upper right, lower right as they lie in memory if `down`, else upper left, upper right, lower left, lower right.
@@ -124,24 +128,24 @@ __device__ inline void store(float* y, const Sums& sums, int row, int end, int c
   }
 }
 
-template <class T, class Out, bool OverRows, bool RightAlong>
+template <class T, class Out, bool OverRows, bool RightAlong, int Stages>
 __global__ void __launch_bounds__(kThreads, 1) warps_kernel(const Operands<T, Out> of) {
   static_assert(kThreads == kWarpsDown * kWarpsAcross * kWarp);
   constexpr bool kLeftAlong = !OverRows;
   const SharedAddress shared = dynamic_shared();
-  const SharedAddress shared_end = shared + kWarpStages * kStageBytes;
+  const SharedAddress shared_end = shared + Stages * kStageBytes;
   Loader<T, Out, OverRows, RightAlong> loader(of);
 #pragma unroll
-  for (int stage = 0; stage < kWarpStages - 1; ++stage) loader.load(shared + stage * kStageBytes);
+  for (int stage = 0; stage < Stages - 1; ++stage) loader.load(shared + stage * kStageBytes);
 
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int down = warp / kWarpsAcross, across = warp % kWarpsAcross;
   const SharedAddress left = down * kSlabBytes + place_in_slab(kLeftAlong);
   const SharedAddress right = (kWarpsDown + across) * kSlabBytes + place_in_slab(!RightAlong);
-  SharedAddress now = shared;  // the buffer of the piece that is multiplied
-  SharedAddress free = shared + (kWarpStages - 1) * kStageBytes;  // whose piece has been used
+  SharedAddress now = shared;                                // the buffer of the piece that is multiplied
+  SharedAddress free = shared + (Stages - 1) * kStageBytes;  // whose piece has been used
   uint32_t a[2][4][4], b[2][4][4];
-  await_copies<kWarpStages - 2>();
+  await_copies<Stages - 2>();
   __syncthreads();
   load_fragments<kLeftAlong>(a[0], now + left, 0);
   load_fragments<RightAlong>(b[0], now + right, 0);
@@ -152,7 +156,7 @@ __global__ void __launch_bounds__(kThreads, 1) warps_kernel(const Operands<T, Ou
       for (int step = 0; step < kSteps; ++step) {
         // The fragments of the next step are loaded while this step's are multiplied.
         if (step == kSteps - 1) {
-          await_copies<kWarpStages - 2>();
+          await_copies<Stages - 2>();
           __syncthreads();
           free = now;
           now = now + kStageBytes == shared_end ? shared : now + kStageBytes;
@@ -220,6 +224,9 @@ __global__ void __launch_bounds__(kThreads, 1) warpgroups_kernel(const Operands<
     store<false>(out, sums, row + group * kSlab + warp * 16, tiles.end(), column, of.sizes.columns,
                  of.accumulate);
   }
+#else
+  static_cast<void>(of);
+  __trap();  // instead of results that nobody computed
 #endif
 }
 
@@ -227,16 +234,30 @@ template <class T, class Out, bool OverRows, bool RightAlong>
 void launch(CudaStream stream, ProductUnit unit, const Operands<T, Out>& of, int64_t most_tiles) {
   if (most_tiles == 0) return;
   const dim3 grid(static_cast<unsigned>(std::min<int64_t>(multiprocessors(), most_tiles)));
-  if (unit == ProductUnit::Warpgroup) {
-    constexpr int kBytes = kWarpgroupStages * kStageBytes;
-    allow_dynamic_shared(warpgroups_kernel<T, Out, OverRows, RightAlong>, kBytes);
-    TRIFOLD_LAUNCH((warpgroups_kernel<T, Out, OverRows, RightAlong>), grid, dim3(kThreads), kBytes, stream,
-                   of);
-  } else {
-    constexpr int kBytes = kWarpStages * kStageBytes;
-    allow_dynamic_shared(warps_kernel<T, Out, OverRows, RightAlong>, kBytes);
-    TRIFOLD_LAUNCH((warps_kernel<T, Out, OverRows, RightAlong>), grid, dim3(kThreads), kBytes, stream, of);
+  const auto by_warps = [&](auto stages) {
+    constexpr int kStages = decltype(stages)::value;
+    constexpr int kBytes = kStages * kStageBytes;
+    allow_dynamic_shared(warps_kernel<T, Out, OverRows, RightAlong, kStages>, kBytes);
+    TRIFOLD_LAUNCH((warps_kernel<T, Out, OverRows, RightAlong, kStages>), grid, dim3(kThreads), kBytes,
+                   stream, of);
+  };
+  switch (unit) {
+    case ProductUnit::WarpInLittleMemory:
+      return by_warps(std::integral_constant<int, kFewWarpStages>());
+    case ProductUnit::Warp:
+      return by_warps(std::integral_constant<int, kWarpStages>());
+    case ProductUnit::Warpgroup: {
+      constexpr int kBytes = kWarpgroupStages * kStageBytes;
+      allow_dynamic_shared(warpgroups_kernel<T, Out, OverRows, RightAlong>, kBytes);
+      TRIFOLD_LAUNCH((warpgroups_kernel<T, Out, OverRows, RightAlong>), grid, dim3(kThreads), kBytes, stream,
+                     of);
+    }
   }
+}
+
+bool has(ProductUnit unit) {
+  const std::optional<ProductUnit> best = best_product_unit();
+  return best && unit <= *best;
 }
 
 Sizes sizes_of(int64_t experts, int64_t rows, int64_t columns, int64_t inner) {
@@ -246,12 +267,35 @@ Sizes sizes_of(int64_t experts, int64_t rows, int64_t columns, int64_t inner) {
 
 }  // namespace
 
-ProductUnit best_product_unit() { return has_warpgroups() ? ProductUnit::Warpgroup : ProductUnit::Warp; }
+std::optional<ProductUnit> unit_for(int major, int shared, bool for_90a) {
+  if (major < 8) return std::nullopt;
+  if (major == 9 && for_90a && shared >= kWarpgroupStages * kStageBytes) return ProductUnit::Warpgroup;
+  if (shared >= kWarpStages * kStageBytes) return ProductUnit::Warp;
+  if (shared >= kFewWarpStages * kStageBytes) return ProductUnit::WarpInLittleMemory;
+  return std::nullopt;
+}
+
+std::optional<ProductUnit> best_product_unit() {
+#if defined(TRIFOLD_CUDA_EMULATION)
+  return ProductUnit::Warpgroup;
+#else
+#if defined(TRIFOLD_COMPILED_FOR_90A)
+  constexpr bool kFor90a = true;
+#else
+  constexpr bool kFor90a = false;
+#endif
+  int device = 0, major = 0, shared = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  return unit_for(major, shared, kFor90a);
+#endif
+}
 
 template <class T>
 bool grouped_product(CudaStream stream, ProductUnit unit, T* y, const T* x, const T* w, const int32_t* first,
                      int64_t rows, int64_t experts, int64_t n, int64_t k, bool transposed) {
-  if (!packs<T>(n, y, x, w) || !packs<T>(k, x)) return false;
+  if (!has(unit) || !packs<T>(n, y, x, w) || !packs<T>(k, x)) return false;
   const Operands<T, T> of{y, x, w, first, sizes_of(experts, 0, n, k), false};
   // Each expert with rows may have one tile that is not full.
   const int64_t tiles = (rows / kTileRows + std::min(experts, rows)) * parts(n, kTileColumns);
@@ -265,7 +309,7 @@ bool grouped_product(CudaStream stream, ProductUnit unit, T* y, const T* x, cons
 template <class T>
 bool grouped_product_weight(CudaStream stream, ProductUnit unit, float* dw, const T* dy, const T* x,
                             const int32_t* first, int64_t experts, int64_t m, int64_t n, bool accumulate) {
-  if (!packs<T>(m, dy, x, dw) || !packs<T>(n, x)) return false;
+  if (!has(unit) || !packs<T>(m, dy, x, dw) || !packs<T>(n, x)) return false;
   const Operands<T, float> of{dw, dy, x, first, sizes_of(experts, m, n, 0), accumulate};
   launch<T, float, true, false>(stream, unit, of, experts * parts(m, kTileRows) * parts(n, kTileColumns));
   return true;

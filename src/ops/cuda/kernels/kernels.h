@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "core/exact_digits.h"
@@ -346,12 +347,17 @@ template <class T>
 void expert_product_weight(CudaStream stream, Accumulate<T>* dw, const T* dy, const T* x,
                            const int32_t* first, int64_t experts, int64_t m, int64_t n, bool accumulate);
 
-// What the instructions belong to; those of warpgroups need sm_90a.
-enum class ProductUnit { Warp, Warpgroup };
-ProductUnit best_product_unit();  // for grouped_product on the current device
+// What the instructions of the following products belong to, and the shared memory that a block needs: warps 96 KiB, or
+// 144 KiB if operands have three buffers; warpgroups 192 KiB. A device that has one also has those before it.
+enum class ProductUnit { WarpInLittleMemory, Warp, Warpgroup };
 
-// The same two on tensor cores, T in 16 bits (expert_products.cu). Return false, and enqueue nothing, unless all
-// addresses are multiples of 16 and the numbers of columns multiples of 8. experts, m, n, k < 2^31.
+std::optional<ProductUnit> best_product_unit();  // on the current device
+// On one of compute capability `major`.x whose blocks may have that many bytes of shared memory. Warpgroups need 9.0 and
+// kernels compiled `for_90a`, not 90.
+std::optional<ProductUnit> unit_for(int major, int shared, bool for_90a);
+
+// The same two on tensor cores, T in 16 bits (expert_products.cu). Return false, and enqueue nothing, unless the device
+// has the unit, all addresses are multiples of 16 and the numbers of columns multiples of 8. experts, m, n, k < 2^31.
 template <class T>
 bool grouped_product(CudaStream stream, ProductUnit unit, T* y, const T* x, const T* w, const int32_t* first,
                      int64_t rows, int64_t experts, int64_t n, int64_t k, bool transposed);

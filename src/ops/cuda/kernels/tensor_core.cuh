@@ -139,7 +139,7 @@ inline int multiprocessors() {
 #endif
 }
 
-// Lets `kernel` be launched with that much memory of the block; a launch reports it if there is not so much.
+// Lets `kernel` be launched with that much memory of the block, which the device must have.
 template <class Kernel>
 void allow_dynamic_shared([[maybe_unused]] Kernel kernel, [[maybe_unused]] int bytes) {
 #if !defined(TRIFOLD_CUDA_EMULATION)

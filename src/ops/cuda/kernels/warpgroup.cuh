@@ -127,16 +127,4 @@ __device__ inline void hold(WarpgroupSums& d) {
 #endif
 }
 
-// Whether the current device has these instructions: also under the emulation.
-inline bool has_warpgroups() {
-#if defined(TRIFOLD_CUDA_EMULATION)
-  return true;
-#else
-  int device = 0, major = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  return major == 9;
-#endif
-}
-
 }  // namespace trifold::cuda
