@@ -251,37 +251,51 @@ TEST_P(ExpertProducts, BitsOfARowDoNotDependOnTheOthersNorOnTheOrderOfThreads) {
             Values(some.begin(), some.begin() + 3 * kColumns));
 }
 
-// All three products of whole numbers, which are exact: experts without rows, with a few and with more than a tile; numbers
-// of columns that fill no tile and more than one; a sum over more pieces than are in flight. No two threads race.
-TEST_P(ExpertProducts, AreExactForWholeNumbers) {
-  constexpr size_t kExperts = 3, kRows = 133, kN = 72, kK = 264;
-  const std::vector<int32_t> first{0, 0, 130, 133};
-  const Values x = whole(kRows * kK, 1, 4), dy = whole(kRows * kN, 2, 4), w = whole(kExperts * kN * kK, 3, 4);
+// All three products of whole numbers, which are exact, in both ways of writing gradients. No two threads race.
+void expect_exact_products(ProductUnit unit, const std::vector<int32_t>& first, size_t columns, size_t inner,
+                           bool accumulate) {
+  const size_t experts = first.size() - 1, rows = static_cast<size_t>(first.back());
+  const auto all = static_cast<int64_t>(rows), count = static_cast<int64_t>(experts);
+  const auto n_columns = static_cast<int64_t>(columns), k_columns = static_cast<int64_t>(inner);
+  const Values x = whole(all * k_columns, 1, 4), dy = whole(all * n_columns, 2, 4),
+               w = whole(count * n_columns * k_columns, 3, 4);
   const auto in = rounded<Bfloat16>(x), grad = rounded<Bfloat16>(dy), weights = rounded<Bfloat16>(w);
-  std::vector<Bfloat16> y(kRows * kN), dx(kRows * kK);
+  std::vector<Bfloat16> y(rows * columns), dx(rows * inner);
   std::vector<float> dw(w.size(), 1);
   {
     const cuda::emulation::RaceCheck check;
-    ASSERT_TRUE(cuda::grouped_product<Bfloat16>(nullptr, GetParam(), y.data(), in.data(), weights.data(),
-                                                first.data(), kRows, kExperts, kN, kK, true));
-    ASSERT_TRUE(cuda::grouped_product<Bfloat16>(nullptr, GetParam(), dx.data(), grad.data(), weights.data(),
-                                                first.data(), kRows, kExperts, kK, kN, false));
-    ASSERT_TRUE(cuda::grouped_product_weight<Bfloat16>(nullptr, GetParam(), dw.data(), grad.data(), in.data(),
-                                                       first.data(), kExperts, kN, kK, true));
+    ASSERT_TRUE(cuda::grouped_product<Bfloat16>(nullptr, unit, y.data(), in.data(), weights.data(),
+                                                first.data(), all, count, n_columns, k_columns, true));
+    ASSERT_TRUE(cuda::grouped_product<Bfloat16>(nullptr, unit, dx.data(), grad.data(), weights.data(),
+                                                first.data(), all, count, k_columns, n_columns, false));
+    ASSERT_TRUE(cuda::grouped_product_weight<Bfloat16>(nullptr, unit, dw.data(), grad.data(), in.data(),
+                                                       first.data(), count, n_columns, k_columns,
+                                                       accumulate));
     EXPECT_EQ(report(check.races()), "");
   }
-  Values y_sums(y.size()), dx_sums(dx.size()), dw_sums(dw.size(), 1);
-  for (size_t e = 0; e < kExperts; ++e)
+  Values y_sums(y.size()), dx_sums(dx.size()), dw_sums(dw.size(), accumulate ? 1 : 0);
+  for (size_t e = 0; e < experts; ++e)
     for (auto r = static_cast<size_t>(first[e]); r < static_cast<size_t>(first[e + 1]); ++r)
-      for (size_t n = 0; n < kN; ++n)
-        for (size_t k = 0; k < kK; ++k) {
-          y_sums[r * kN + n] += x[r * kK + k] * w[(e * kN + n) * kK + k];
-          dx_sums[r * kK + k] += dy[r * kN + n] * w[(e * kN + n) * kK + k];
-          dw_sums[(e * kN + n) * kK + k] += dy[r * kN + n] * x[r * kK + k];
+      for (size_t n = 0; n < columns; ++n)
+        for (size_t k = 0; k < inner; ++k) {
+          y_sums[r * columns + n] += x[r * inner + k] * w[(e * columns + n) * inner + k];
+          dx_sums[r * inner + k] += dy[r * columns + n] * w[(e * columns + n) * inner + k];
+          dw_sums[(e * columns + n) * inner + k] += dy[r * columns + n] * x[r * inner + k];
         }
   EXPECT_EQ(widened(y), widened(rounded<Bfloat16>(y_sums)));
   EXPECT_EQ(widened(dx), widened(rounded<Bfloat16>(dx_sums)));
   EXPECT_EQ(Values(dw.begin(), dw.end()), dw_sums);
+}
+
+// Experts without rows, with a few and with more than a tile; numbers of columns that fill no tile and more than one; a sum
+// over more pieces than are in flight.
+TEST_P(ExpertProducts, AreExactForWholeNumbers) {
+  expect_exact_products(GetParam(), {0, 0, 130, 133}, 72, 264, true);
+}
+
+// Tiles and pieces without a remainder, and between their experts one without rows, whose gradients become zero.
+TEST_P(ExpertProducts, AreExactInWholeTiles) {
+  expect_exact_products(GetParam(), {0, 128, 128, 256}, 256, 256, false);
 }
 
 // Two columns of more tiles than are computed together: every one is, and once.
