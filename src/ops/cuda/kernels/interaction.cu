@@ -13,9 +13,7 @@ namespace {
 
 constexpr int kThreads = 128;
 
-HD constexpr int64_t pair_place(int i, int j, bool self) {
-  return static_cast<int64_t>(i) * (self ? i + 1 : i - 1) / 2 + j;
-}
+HD constexpr int pair_place(int i, int j, bool self) { return i * (self ? i + 1 : i - 1) / 2 + j; }
 
 struct Shape {
   int64_t rows, width, out_width;

@@ -241,17 +241,6 @@ void softmax_stats(CudaStream stream, Accumulate<T>* max, Accumulate<T>* sum, Ac
   TRIFOLD_LAUNCH(kernel, dim3(static_cast<unsigned>(rows)), threads_of<T>(part), 0, stream, max, sum, target,
                  logits, labels, part);
 }
-template <class T>
-void cross_entropy_all(CudaStream stream, T* dlogits, Accumulate<T>* max, Accumulate<T>* sum,
-                       Accumulate<T>* target, const T* logits, const int32_t* labels, const float* weight,
-                       const cpu::LateFactor& scale, int64_t rows, const cpu::VocabularyPart& part) {
-  if (rows == 0) return;
-  const bool aligned = packs<T>(part.columns, dlogits, logits);
-  const auto kernel = aligned ? cross_entropy_all_kernel<T, true> : cross_entropy_all_kernel<T, false>;
-  const auto blocks = static_cast<unsigned>(rows < kRowsAtOnce ? rows : kRowsAtOnce);
-  TRIFOLD_LAUNCH(kernel, dim3(blocks), threads_of<T>(part), 0, stream, dlogits, max, sum, target, logits,
-                 labels, weight, scale, rows, part);
-}
 template <class W>
 void softmax_rescale(CudaStream stream, W* sum, const W* local_max, const W* global_max, int64_t n) {
   map(stream, n, Rescale{}, Both<W>{sum}, In<W>{local_max}, In<W>{global_max});
@@ -269,6 +258,22 @@ void cross_entropy_backward(CudaStream stream, T* dlogits, const T* logits, cons
   TRIFOLD_LAUNCH((cross_entropy_backward_kernel<T>), dim3(static_cast<unsigned>(rows) * per_row),
                  dim3(kGradThreads), 0, stream, dlogits, logits, max, sum, labels, weight, scale, part,
                  per_row, packs<T>(part.columns, dlogits, logits));
+}
+
+template <class T>
+void cross_entropy_all(CudaStream stream, T* dlogits, Accumulate<T>* max, Accumulate<T>* sum,
+                       Accumulate<T>* target, const T* logits, const int32_t* labels, const float* weight,
+                       const cpu::LateFactor& scale, int64_t rows, const cpu::VocabularyPart& part) {
+  if (rows == 0) return;
+  if constexpr (sizeof(T) == sizeof(double)) {  // exp of f64 leaves no registers for both
+    softmax_stats<T>(stream, max, sum, target, logits, labels, rows, part);
+    return cross_entropy_backward<T>(stream, dlogits, logits, max, sum, labels, weight, scale, rows, part);
+  }
+  const bool aligned = packs<T>(part.columns, dlogits, logits);
+  const auto kernel = aligned ? cross_entropy_all_kernel<T, true> : cross_entropy_all_kernel<T, false>;
+  const auto blocks = static_cast<unsigned>(rows < kRowsAtOnce ? rows : kRowsAtOnce);
+  TRIFOLD_LAUNCH(kernel, dim3(blocks), threads_of<T>(part), 0, stream, dlogits, max, sum, target, logits,
+                 labels, weight, scale, rows, part);
 }
 
 #define INSTANTIATE(T)                                                                                 \

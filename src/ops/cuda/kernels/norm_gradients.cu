@@ -36,7 +36,7 @@ Runs runs_of(int64_t rows, int64_t columns, int64_t together) {
 // A thread's numbers of a row.
 template <class T>
 struct RowPacks {
-  FullPack<T> xs[kFew], dys[kFew], added[kFew];
+  FullPack<T> xs[kFew], dys[kFew];
   Accumulate<T> center, inverse;
 };
 
@@ -71,7 +71,6 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
       if (count_of(k) == 0) continue;
       to.xs[k].template load<Whole>(x + at + k * step, count_of(k));
       to.dys[k].template load<Whole>(dy + at + k * step, count_of(k));
-      if (residual != nullptr) to.added[k].template load<Whole>(residual + at + k * step, count_of(k));
     }
     if constexpr (Centered) to.center = mean[row];
     to.inverse = rstd[row];
@@ -89,7 +88,12 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
     } else {
       read(now, row);  // there are no registers for two
     }
-    auto& [xs, dys, added, center, inverse] = now;
+    auto& [xs, dys, center, inverse] = now;
+    FullPack<T> added[kFew];  // needed last, so that they are on their way for long enough
+#pragma unroll
+    for (int k = 0; k < kFew; ++k)
+      if (residual != nullptr && here && count_of(k) > 0)
+        added[k].template load<Whole>(residual + at + k * step, count_of(k));
     Wide along[2] = {0, 0};
 #pragma unroll
     for (int k = 0; k < kFew; ++k) {
