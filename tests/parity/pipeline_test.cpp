@@ -1,6 +1,8 @@
 // Cutting the model into pipeline stages changes no bit, whatever the schedule.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
 #include <fstream>
 
 #include "support/compare.h"
@@ -61,6 +63,25 @@ INSTANTIATE_TEST_SUITE_P(Schedules, EverySchedule,
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });
+
+// The output of the embedding's stage is a message, which is gone when the backward comes.
+TEST(BlocksAlone, GiveTheBitsOfOneRank) {
+  for (const ModelType type : {ModelType::Gpt, ModelType::Bert})
+    for (const char* layout : {"E|tt|L", "E|t|t|L"}) {
+      SCOPED_TRACE(fmt::format("{} {}", name_of(type), layout));
+      PretrainConfig base = deep_run({"1f1b", 1, 1, 6}, 0.2);
+      base.model.model_type = type;
+      base.model.num_layers = 2;
+      base.batch.train_iters = 3;
+      const Curve one = train(base);
+      const auto stages = static_cast<int>(std::count(layout, layout + std::strlen(layout), '|')) + 1;
+      PretrainConfig cut = on_mesh(base, 1, 1, stages);
+      cut.mesh.cut.pipeline_model_parallel_layout = layout;
+      const Curve alone = train(cut);
+      EXPECT_EQ(first_difference<double>(one.losses, alone.losses), kSame);
+      EXPECT_EQ(first_difference<double>(one.grad_norms, alone.grad_norms), kSame);
+    }
+}
 
 // Stage 1 computes a weight gradient from its input, the output of stage 0, after stage 0 has ended the micro-batch and
 // begun the next.
