@@ -10,7 +10,7 @@
 // cuDNN may leave gradients for padding keys and values undefined; they are cleared afterwards.
 //
 // Documents that do not see each other (Attention::first_keys) are masked inside the graphs on Hopper, without dropout:
-// keys of other documents get a low score, and no tile is skipped for them. No GPU has run these masks yet.
+// keys of other documents get a low score, and no tile is skipped for them.
 // Elsewhere, and with dropout, they use the plain kernels. So do positions that are cut over ranks which gather keys and
 // values, or send them round (Attention::rows); ranks that exchange heads (--cp-comm-type a2a) have all positions of a
 // head, for cuDNN.
