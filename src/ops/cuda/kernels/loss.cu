@@ -267,13 +267,14 @@ void cross_entropy_all(CudaStream stream, T* dlogits, Accumulate<T>* max, Accumu
   if (rows == 0) return;
   if constexpr (sizeof(T) == sizeof(double)) {  // exp of f64 leaves no registers for both
     softmax_stats<T>(stream, max, sum, target, logits, labels, rows, part);
-    return cross_entropy_backward<T>(stream, dlogits, logits, max, sum, labels, weight, scale, rows, part);
+    cross_entropy_backward<T>(stream, dlogits, logits, max, sum, labels, weight, scale, rows, part);
+  } else {
+    const bool aligned = packs<T>(part.columns, dlogits, logits);
+    const auto kernel = aligned ? cross_entropy_all_kernel<T, true> : cross_entropy_all_kernel<T, false>;
+    const auto blocks = static_cast<unsigned>(rows < kRowsAtOnce ? rows : kRowsAtOnce);
+    TRIFOLD_LAUNCH(kernel, dim3(blocks), threads_of<T>(part), 0, stream, dlogits, max, sum, target, logits,
+                   labels, weight, scale, rows, part);
   }
-  const bool aligned = packs<T>(part.columns, dlogits, logits);
-  const auto kernel = aligned ? cross_entropy_all_kernel<T, true> : cross_entropy_all_kernel<T, false>;
-  const auto blocks = static_cast<unsigned>(rows < kRowsAtOnce ? rows : kRowsAtOnce);
-  TRIFOLD_LAUNCH(kernel, dim3(blocks), threads_of<T>(part), 0, stream, dlogits, max, sum, target, logits,
-                 labels, weight, scale, rows, part);
 }
 
 #define INSTANTIATE(T)                                                                                 \
