@@ -229,20 +229,25 @@ void rows_by_id(std::vector<OpCase>& cases) {
          run.ops().embedding(run.stream(), run.exact(run.dtype(), m.shape()), table, ids, 4, false);
          run.ops().embedding(run.stream(), run.out(m.shape(), normal(m.size(), 3)), table, ids, 4, true);
        })});
+  const auto gradients = [](OpRun& run, int64_t rows, int64_t columns, int64_t held, int64_t limit) {
+    run.ops().embedding_backward(
+        run.stream(), run.out(run.wide(), {held, columns}, normal(held * columns, 1)),
+        run.in({rows, columns}, normal(rows * columns, 2)), run.in(DType::I32, {rows}, whole(rows, 3, limit)),
+        run.in(DType::I32, {rows}, {}), 0);
+  };
   // Ids that are met once, often, more than a tile of the sort holds in all, and not at all.
-  cases.push_back({"embedding_backward", entries(&OpTable::embedding_backward), false, 4, [](OpRun& run) {
-                     for (const auto& [rows, columns, held, limit] : {std::array<int64_t, 4>{1, 5, 3, 3},
-                                                                      {40, 8, 30, 40},
-                                                                      {700, 24, 9, 12},
-                                                                      {5000, 3, 4000, 4500},
-                                                                      {300, 300, 2, 2}}) {
-                       run.ops().embedding_backward(
-                           run.stream(), run.out(run.wide(), {held, columns}, normal(held * columns, 1)),
-                           run.in({rows, columns}, normal(rows * columns, 2)),
-                           run.in(DType::I32, {rows}, whole(rows, 3, limit)), run.in(DType::I32, {rows}, {}),
-                           0);
-                     }
-                   }});
+  cases.push_back(
+      {"embedding_backward", entries(&OpTable::embedding_backward), false, 4, [gradients](OpRun& run) {
+         for (const auto& [rows, columns, held, limit] : {std::array<int64_t, 4>{1, 5, 3, 3},
+                                                          {40, 8, 30, 40},
+                                                          {700, 24, 9, 12},
+                                                          {5000, 3, 4000, 4500},
+                                                          {300, 300, 2, 2}})
+           gradients(run, rows, columns, held, limit);
+       }});
+  // So many that CUDA's sort adds up the counts of its tiles in a kernel of its own.
+  cases.push_back({"embedding_backward of many rows", entries(&OpTable::embedding_backward), true, 4,
+                   [gradients](OpRun& run) { gradients(run, 70000, 1, 60000, 65000); }});
 }
 
 void cross_entropy(std::vector<OpCase>& cases) {

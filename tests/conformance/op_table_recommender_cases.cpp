@@ -79,22 +79,29 @@ void dense(std::vector<OpCase>& cases) {
                        run.ops().inverse_root(run.stream(), run.out({n}), run.in({n}, x), 1e-5);
                      }
                    }});
-  cases.push_back(
-      {"dot_interaction", entries(&OpTable::dot_interaction, &OpTable::dot_interaction_backward), true, 4,
-       [](OpRun& run) {
-         // Vectors of every number of lanes, whole and ragged, of several strips; more vectors than a
-         // thread holds.
-         for (const auto& [vectors, width] :
-              {std::pair<int64_t, int64_t>{27, 128}, {1, 4}, {5, 7}, {9, 70}, {50, 3}, {8, 32}, {2, 140}})
-           for (bool self : {false, true}) {
-             const int64_t rows = 3;
-             const int64_t out = width + vectors * (self ? vectors + 1 : vectors - 1) / 2;
-             const Tensor x = run.in({rows, vectors * width}, normal(rows * vectors * width, 1));
-             run.ops().dot_interaction(run.stream(), run.out({rows, out}), x, width, self);
-             run.ops().dot_interaction_backward(run.stream(), run.out({rows, vectors * width}),
-                                                run.in({rows, out}, normal(rows * out, 2)), x, width, self);
-           }
-       }});
+  cases.push_back({"dot_interaction", entries(&OpTable::dot_interaction, &OpTable::dot_interaction_backward),
+                   true, 4, [](OpRun& run) {
+                     // Vectors of every number of lanes, whole and ragged, of several strips; more vectors than a
+                     // thread holds.
+                     for (const auto& [vectors, width] : {std::pair<int64_t, int64_t>{27, 128},
+                                                          {1, 4},
+                                                          {5, 7},
+                                                          {9, 70},
+                                                          {50, 3},
+                                                          {8, 32},
+                                                          {2, 140},
+                                                          {40, 64},
+                                                          {48, 6}})
+                       for (bool self : {false, true}) {
+                         const int64_t rows = vectors < 9 ? 9 : 3;  // several blocks, and a part of one
+                         const int64_t out = width + vectors * (self ? vectors + 1 : vectors - 1) / 2;
+                         const Tensor x = run.in({rows, vectors * width}, normal(rows * vectors * width, 1));
+                         run.ops().dot_interaction(run.stream(), run.out({rows, out}), x, width, self);
+                         run.ops().dot_interaction_backward(run.stream(), run.out({rows, vectors * width}),
+                                                            run.in({rows, out}, normal(rows * out, 2)), x,
+                                                            width, self);
+                       }
+                   }});
 }
 
 // Bags of a table: some empty, with duplicates, and all of them looking up row 0 where `hot`.

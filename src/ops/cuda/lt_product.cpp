@@ -28,10 +28,13 @@ blas::LtEngine& engine_of(CudaDevice& device) {
       .first->second;
 }
 
-// cuBLASLt does not require an alignment of a bias, but its epilogues load whole vectors of it.
+// cuBLASLt does not require an alignment of a bias, but its epilogues load whole vectors of it; and rows of the second
+// output are a multiple of 8 numbers apart.
 bool are_vectors(const Product& product) {
   constexpr uint32_t kVector = 16;
-  return blas::alignment_of(product.bias) >= kVector && blas::alignment_of(product.aux) >= kVector;
+  constexpr int64_t kRow = 8;
+  return blas::alignment_of(product.bias) >= kVector && blas::alignment_of(product.aux) >= kVector &&
+         (product.aux == nullptr || product.m % kRow == 0);
 }
 
 }  // namespace

@@ -272,6 +272,10 @@ void launch(dim3 grid, dim3 block, FunctionRef<void()> thread, const char* kerne
 void await_block() { Machine::machine().wait(State::AtBlock); }
 void await_warp() { Machine::machine().wait(State::AtWarp); }
 
+void expect_global(const void* to) {
+  if (ShadowMemory::active != nullptr) ShadowMemory::active->expect_global(to);
+}
+
 unsigned lane() { return Machine::machine().current() % kWarp; }
 
 uint64_t* leave_for_warp(uint64_t bits) {

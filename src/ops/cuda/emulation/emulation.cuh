@@ -87,6 +87,10 @@ struct Fragments {
 // d += a b, of all lanes of the warp.
 void multiply(float (&d)[4], const Fragments& mine);
 
+// To be called before a store whose instruction is for global memory alone: a RaceCheck reports it where `to` is in
+// shared memory.
+void expect_global(const void* to);
+
 // Copies to shared memory that a thread waits for later (cp.async). Until then the destination has no defined
 // value: it is filled with ones at once, so that a reader of the earlier value fails, and gets its value, the
 // `bytes` at `from` followed by zeros, when the thread waits, so that a reader that comes too early fails as well.

@@ -107,6 +107,12 @@ uint32_t ShadowMemory::segment() {
   return number;
 }
 
+void ShadowMemory::expect_global(const void* address) {
+  if (!checking_ || races_.size() >= kMostRaces || !is_shared(reinterpret_cast<uintptr_t>(address))) return;
+  const RaceAccess access{AccessKind::Write, block_, thread_, __builtin_return_address(0)};
+  races_.push_back({kernel_, true, address, access, access});
+}
+
 bool ShadowMemory::is_shared(uintptr_t address) const {
   for (const auto& [begin, end] : shared_)
     if (address >= begin && address < end) return true;

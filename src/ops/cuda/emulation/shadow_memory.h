@@ -36,6 +36,8 @@ class ShadowMemory {
   void on_stack(const void* begin, size_t bytes);
 
   void access(const void* address, size_t bytes, AccessKind kind, const void* code);
+  // Reports a write to shared memory by an instruction that writes to global memory, as a race with itself.
+  void expect_global(const void* address);
   const std::vector<Race>& races() const { return races_; }
 
  private:

@@ -43,7 +43,7 @@ struct Vectors {
       const int c = p % kRowPacks * kPer;
       FullPack<W> pack{};
       if (v < vectors) pack.load(sample + v * width + first + c, count_at(first + c, width, kPer), aligned);
-      pack.store(&at[v][c], kPer, true);
+      pack.store_shared(&at[v][c]);
     }
   }
 };

@@ -51,6 +51,8 @@ __device__ inline void store_word(Word* to, const Word& word) {
                  : "memory");
     return;
   }
+#else
+  emulation::expect_global(to);
 #endif
   *to = word;
 }
@@ -71,11 +73,18 @@ struct Numbers {
     for (int i = 0; i < kWords; ++i) words[i] = reinterpret_cast<const Word*>(from)[i];
     memcpy(at, words, sizeof at);
   }
-  __device__ inline void store(T* to) const {
+  __device__ inline void store(T* to) const {  // to global memory
     Word words[kWords];
     memcpy(words, at, sizeof at);
 #pragma unroll
     for (int i = 0; i < kWords; ++i) store_word(reinterpret_cast<Word*>(to) + i, words[i]);
+  }
+  // The same to shared memory.
+  __device__ inline void store_shared(T* to) const {
+    Word words[kWords];
+    memcpy(words, at, sizeof at);
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) reinterpret_cast<Word*>(to)[i] = words[i];
   }
   // Loads the first `count` of N numbers at `from`; in whole words if `aligned` says that the address allows
   // it. The branch that decides this waits for earlier loads: a loop over packs should use load<Whole>.
