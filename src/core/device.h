@@ -60,8 +60,8 @@ class DeviceQueue {
   virtual void launch(DeviceGraph& graph) = 0;
 };
 
-// The purpose of a queue. Where a device can start work of several queues, that of `Communicating` goes first: it is short,
-// and others wait for it, as they do for all communication. Other short work that the next step waits for is put there too.
+// The purpose of a queue. Where a device can start work of several queues, that of `Communicating` ones goes first, because it
+// is short and other ranks wait for it. Other short work that the next step waits for is put there too.
 enum class QueueUse { Computing, Communicating };
 
 struct DeviceMemory {

@@ -227,14 +227,15 @@ void check_exchange(const JsonView& json, ContextExchange planned) {
               measured, name_of(planned));
 }
 
-// Older files do not record the device: they are of processors.
+// Older files do not record the device, and are taken for those of processors.
 void check_device_measured(const JsonView& json, const MeshConfig& mesh) {
   const std::string measured = json.text("device", "cpu"),
                     planned = mesh.device == ComputeDevice::Cuda ? "cuda" : "cpu";
   if (measured != planned)
     bad_input(
-        "it was measured with --device {}, this plan has --device {}: measure again with the same device",
-        measured, planned);
+        "it was measured with --device {}, this plan has --device {}: plan with --device {}, or measure again with "
+        "--device {}",
+        measured, planned, measured, planned);
 }
 
 // Times of ranks with other numbers of cores than this plan's ranks are scaled. Older files do not say with how many

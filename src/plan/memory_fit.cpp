@@ -35,7 +35,7 @@ size_t ranks_here(const PretrainConfig& config) {
 std::vector<MemoryReport> memory_of(const PretrainConfig& config) {
   PlanConfig plan;
   plan.run = config;
-  if (!config.mesh.threads_per_rank && config.mesh.device == ComputeDevice::Cpu)
+  if (!config.mesh.threads_per_rank && config.mesh.device != ComputeDevice::Cuda)
     plan.run.mesh.threads_per_rank = std::max(1, available_cores() / static_cast<int>(ranks_here(config)));
   std::vector<MemoryReport> ranks;
   for (const PlannedRank& rank : plan_ranks(resolve(std::move(plan)))) ranks.push_back(rank.memory);

@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr int64_t kFormat = 2;  // 1: products didn't say whether they add
+constexpr int64_t kFormat = 2;  // 1: products did not say whether they add
 constexpr const char* kOption = "--tune-products";
 
 // The content that the checksum covers.

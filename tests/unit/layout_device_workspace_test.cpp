@@ -9,7 +9,7 @@
 namespace trifold::test {
 namespace {
 
-constexpr size_t kProducts = (size_t{32} << 20) + (size_t{1} << 20);
+constexpr size_t kProducts = size_t{32} << 20;
 
 PretrainConfig gpt2_124m() {
   PretrainConfig config = small_run();
