@@ -78,8 +78,8 @@ CheckpointReader::CheckpointReader(const fs::path& named) {
         bad_input("{} holds step {}, which contradicts its name", directory.string(), manifest_.meta.step);
       directory_ = directory;
       return;
-    } catch (const Error& error) {
-      skipped_.emplace_back(error.what());
+    } catch (const Error& damaged) {
+      skipped_.emplace_back(damaged.what());
     }
   }
   if (skipped_.empty())
