@@ -10,16 +10,18 @@ namespace trifold {
 
 namespace {
 
+bool has_bias(const TransformerShape& shape) { return shape.bias || shape.mlp_bias; }
+
 // down(activation(up(x)))
 class OneNetwork final : public FeedForward {
  public:
   OneNetwork(BlockBuilder& builder, const std::string& name, const TransformerShape& shape, int64_t ffn)
       : selective_(shape.recompute_selective),
         up_(builder, name + ".up", shape.activation == ActivationKind::Swiglu ? 2 : 1, ffn, shape.width,
-            {Init::Kind::Normal, shape.init_std}, shape.bias),
+            {Init::Kind::Normal, shape.init_std}, has_bias(shape)),
         activation_(builder, name + ".activation", shape.activation),
         down_(builder, name + ".down", shape.width, ffn, {Init::Kind::Normal, shape.output_init_std},
-              shape.bias) {}
+              has_bias(shape)) {}
 
   Tensor forward_added(Run& run, Arena& maybe, const DropoutAdd& add, Tensor residual, Tensor x,
                        Saved& saved) const override {
@@ -61,7 +63,7 @@ class TiledNetwork final : public FeedForward {
  public:
   TiledNetwork(BlockBuilder& builder, const std::string& name, const TransformerShape& shape)
       : selective_(shape.recompute_selective),
-        mlp_(builder, name, shape.width, shape.ffn, shape.activation, shape.bias,
+        mlp_(builder, name, shape.width, shape.ffn, shape.activation, has_bias(shape),
              {Init::Kind::Normal, shape.init_std}, {Init::Kind::Normal, shape.output_init_std},
              shape.mlp_tiles) {}
 

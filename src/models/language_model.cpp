@@ -65,8 +65,9 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
   shape.kv_heads = key_heads(config);
   shape.head_dim = head_width(config);
   if (config.multi_latent_attention)
-    shape.latent = {config.q_lora_rank.value_or(0), config.kv_lora_rank, config.qk_head_dim,
-                    config.v_head_dim, rotary_key_scale(config)};
+    shape.latent = {
+        config.q_lora_rank.value_or(0), config.kv_lora_rank,       config.qk_head_dim, config.v_head_dim,
+        rotary_key_scale(config),       config.latent_norm_epsilon};
   shape.ffn = config.num_experts ? expert_width(config) : *config.ffn_hidden_size;
   if (config.num_experts) {
     shape.experts = experts_of(config);
@@ -81,6 +82,8 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
   shape.activation = config.swiglu ? ActivationKind::Swiglu : gelu_kind(config);
   shape.bias = !config.disable_bias_linear;
   shape.query_key_value_bias = config.add_qkv_bias;
+  shape.attention_out_bias = config.add_attention_out_bias;
+  shape.mlp_bias = config.add_mlp_bias;
   shape.head_norm = config.qk_layernorm;
   if (config.position_embedding_type == PositionEmbedding::Rope)
     shape.rotary_frequencies = rotary_frequencies(config);

@@ -9,20 +9,26 @@ namespace trifold {
 namespace {
 
 // Radians per position with the scaling of Llama 3.1.
-double stretched_by_turns(double radians, double factor) {
-  constexpr double kOriginalPositions = 8192, kSlow = 1, kFast = 4;
-  const double turns = kOriginalPositions * radians / (2 * std::numbers::pi);
-  const double kept = std::clamp((turns - kSlow) / (kFast - kSlow), 0.0, 1.0);
-  return radians * (kept + (1 - kept) / factor);
+double stretched_by_turns(const ModelConfig& config, double radians) {
+  const auto positions = static_cast<double>(config.rope_scaling_original_positions);
+  const double slow = config.rope_scaling_low_freq_factor, fast = config.rope_scaling_high_freq_factor;
+  const double turns = positions * radians / (2 * std::numbers::pi);
+  const double kept = std::clamp((turns - slow) / (fast - slow), 0.0, 1.0);
+  return radians * (kept + (1 - kept) / config.rope_scaling_factor);
 }
 
 // The blend of YaRN: the weight by which each of `pairs` pairs stays unchanged: 1 unchanged, 0 scaled, or between.
 class YarnBlend {
  public:
   YarnBlend(const ModelConfig& config, int64_t pairs)
-      : begin_(std::max(0.0, std::floor(pair_that_turns(config, pairs, config.beta_fast)))),
-        end_(std::min(2.0 * static_cast<double>(pairs) - 1,
-                      std::ceil(pair_that_turns(config, pairs, config.beta_slow)))) {
+      : begin_(pair_that_turns(config, pairs, config.beta_fast)),
+        end_(pair_that_turns(config, pairs, config.beta_slow)) {
+    if (!config.rope_no_truncate) {
+      begin_ = std::floor(begin_);
+      end_ = std::ceil(end_);
+    }
+    begin_ = std::max(0.0, begin_);
+    end_ = std::min(2.0 * static_cast<double>(pairs) - 1, end_);
     if (begin_ == end_) end_ += 0.001;
   }
   double kept(int64_t pair) const {
@@ -51,7 +57,8 @@ double growth(const ModelConfig& config, double mscale) {
 
 // c^2
 double growth_of_rotated(const ModelConfig& config) {
-  const double c = growth(config, config.mscale) / growth(config, config.mscale_all_dim);
+  const double c = config.rotary_attention_factor.value_or(growth(config, config.mscale) /
+                                                           growth(config, config.mscale_all_dim));
   return c * c;
 }
 
@@ -65,7 +72,7 @@ std::vector<double> rotary_frequencies(const ModelConfig& config) {
   for (int64_t i = 0; i < pairs; ++i) {
     double radians = std::pow(config.rotary_base, -static_cast<double>(i) / static_cast<double>(pairs));
     radians /= config.rotary_seq_len_interpolation_factor;
-    if (config.use_rope_scaling) radians = stretched_by_turns(radians, config.rope_scaling_factor);
+    if (config.use_rope_scaling) radians = stretched_by_turns(config, radians);
     if (yarn) radians *= blend.kept(i) + (1 - blend.kept(i)) / config.rotary_scaling_factor;
     frequencies.push_back(radians);
   }

@@ -3,12 +3,13 @@
 // turn more slowly. Each of these ways reaches `factor` times as far:
 //
 //   linear      (Chen et al., arXiv 2306.15595) every pair turns `factor` times as slowly;
-//   Llama 3.1   (arXiv 2407.21783) with L = 8192: pairs that turn fewer than once in L do so, pairs that turn
-//               more than four times stay, those between are blended by their turns;
+//   Llama 3.1   (arXiv 2407.21783) pairs that turn fewer than low_freq_factor times in L do so, pairs that turn
+//               more than high_freq_factor times stay, those between are blended by their turns;
 //   YaRN        (Peng et al., arXiv 2309.00071) pairs that turn fewer than beta_slow times in L do so, pairs
-//               that turn more than beta_fast times stay, those between are blended by their index. Queries
-//               and keys also grow by c = m(mscale) / m(mscale_all_dim), m(s) = 0.1 s ln(factor) + 1, so that
-//               attention stays as sharp over more keys. In latent attention, whose heads are rotated in part,
+//               that turn more than beta_fast times stay, those between are blended by their index, counted
+//               between whole pairs unless rope_no_truncate. Queries and keys also grow by c, which is
+//               rotary_attention_factor or m(mscale) / m(mscale_all_dim), m(s) = 0.1 s ln(factor) + 1, so
+//               that attention stays as sharp over more keys. In latent attention, whose heads are rotated in part,
 //               only the rotated part grows by c, and all scores by m(mscale_all_dim)^2 (DeepSeek-V2).
 #pragma once
 

@@ -29,7 +29,7 @@ std::unique_ptr<HeadProjections> make_projections(BlockBuilder& builder, const s
   latent.rotary_frequencies = shape.rotary_frequencies;
   latent.key_scale = shape.latent->key_scale;
   latent.norm = shape.head_norm ? std::optional(shape.norm) : std::nullopt;
-  latent.norm_eps = shape.norm_eps;
+  latent.norm_eps = shape.latent->norm_eps.value_or(shape.norm_eps);
   return std::make_unique<LatentProjections>(builder, name, heads, latent);
 }
 
@@ -48,7 +48,7 @@ TransformerBlock::TransformerBlock(BlockBuilder& builder, const std::string& nam
       attention_(builder, name + ".attention", heads, shape.attention_dropout, AttentionSight::Causal,
                  shape.score_scale, shape.context),
       out_(builder, name + ".attention.out", shape.width, heads.heads * heads.value_dim,
-           {Init::Kind::Normal, shape.output_init_std}, shape.bias),
+           {Init::Kind::Normal, shape.output_init_std}, shape.bias || shape.attention_out_bias),
       add1_(builder, name + ".attention.dropout", shape.hidden_dropout),
       norm2_(builder, name + ".norm2", shape.width, shape.norm, shape.norm_eps),
       feed_forward_(make_feed_forward(builder, name + ".mlp", shape)),

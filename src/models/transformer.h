@@ -23,6 +23,7 @@ struct LatentShape {
   int64_t plain = 0;  // numbers of a head's queries and keys that are not rotated
   int64_t value = 0;  // numbers of a head's values
   double key_scale = 1;
+  std::optional<double> norm_eps = {};  // of the norms of latent vectors; none: that of the others
 };
 
 struct TransformerShape {
@@ -40,6 +41,8 @@ struct TransformerShape {
   ActivationKind activation = ActivationKind::Gelu;
   bool bias = true;                             // of the linear layers
   bool query_key_value_bias = false;            // of these three projections, if the others have none
+  bool attention_out_bias = false;              // of attention's output projection, the same
+  bool mlp_bias = false;                        // of the feed-forward network, the same
   bool head_norm = false;                       // norm of queries and keys, per head; or of latent vectors
   std::vector<double> rotary_frequencies = {};  // see QueryKeyValueShape
   double score_scale = 1;                       // see AttentionCore

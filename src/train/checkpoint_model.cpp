@@ -119,8 +119,10 @@ std::vector<const char*> free_fields(LoadPart part, bool rope) {
   if (part != LoadPart::All && rope)
     free.insert(free.end(),
                 {"max_position_embeddings", "rotary_base", "use_rope_scaling", "rope_scaling_factor",
-                 "rotary_seq_len_interpolation_factor", "rope_type", "rotary_scaling_factor",
-                 "original_max_position_embeddings", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"});
+                 "rope_scaling_low_freq_factor", "rope_scaling_high_freq_factor",
+                 "rope_scaling_original_positions", "rotary_seq_len_interpolation_factor", "rope_type",
+                 "rotary_scaling_factor", "original_max_position_embeddings", "beta_fast", "beta_slow",
+                 "mscale", "mscale_all_dim", "rotary_attention_factor", "rope_no_truncate"});
   if (part == LoadPart::Encoder) free.insert(free.end(), {"bert_head", "class_names", "bert_no_binary_head"});
   if (part == LoadPart::Dense)
     free.insert(free.end(), {"num_experts", "moe_layer_freq", "moe_ffn_hidden_size", "moe_router_topk",

@@ -65,6 +65,8 @@ TEST(LatentRules, OneMessageForEachMistake) {
        [](C& c) { c.model.disable_bias_linear = false; }},
       {"--add-qkv-bias is not possible with --multi-latent-attention",
        [](C& c) { c.model.add_qkv_bias = true; }},
+      {"--latent-norm-epsilon has no effect without --qk-layernorm",
+       [](C& c) { c.model.qk_layernorm = false, c.model.latent_norm_epsilon = 1e-6; }},
       {"--qk-pos-emb-head-dim 7 is not an even number from 2 to 1024",
        [](C& c) { c.model.qk_pos_emb_head_dim = 7; }},
       {"--qk-pos-emb-head-dim 2000 is not an even number from 2 to 1024",

@@ -27,6 +27,13 @@ const std::vector<ValidateCase>& cases() {
        }},
       {"--add-qkv-bias has no effect without --disable-bias-linear",
        [](C& c) { c.model.add_qkv_bias = true; }},
+      {"--add-attention-out-bias has no effect without --disable-bias-linear",
+       [](C& c) { c.model.add_attention_out_bias = true; }},
+      {"--add-mlp-bias is not possible with --num-experts: experts have no biases",
+       [](C& c) {
+         c.model.num_experts = 4;
+         c.model.add_mlp_bias = c.model.disable_bias_linear = true;
+       }},
       {"--tf32 needs --device cuda", [](C& c) { c.precision.tf32 = true; }},
       {"--tf32 has no effect with --bf16, because it rounds the factors of f32 products",
        [](C& c) {
@@ -129,6 +136,20 @@ const std::vector<ValidateCase>& cases() {
        }},
       {"--rope-scaling-factor 4 has no effect: it needs --use-rope-scaling",
        [](C& c) { c.model.rope_scaling_factor = 4; }},
+      {"--rope-scaling-original-positions 4 has no effect: it needs --use-rope-scaling",
+       [](C& c) { c.model.rope_scaling_original_positions = 4; }},
+      {"--rope-scaling-high-freq-factor 4 is not above --rope-scaling-low-freq-factor 5",
+       [](C& c) {
+         c.model.position_embedding_type = PositionEmbedding::Rope;
+         c.model.use_rope_scaling = true, c.model.rope_scaling_low_freq_factor = 5;
+       }},
+      {"--rope-no-truncate has no effect: it needs --rope-type yarn",
+       [](C& c) { c.model.rope_no_truncate = true; }},
+      {"--mscale has no effect with --rotary-attention-factor",
+       [](C& c) {
+         c.model.position_embedding_type = PositionEmbedding::Rope;
+         c.model.rope_type = RopeType::Yarn, c.model.mscale = 2, c.model.rotary_attention_factor = 2;
+       }},
       {"--rotary-percent 0 is not possible: it must be above 0", [](C& c) { c.model.rotary_percent = 0; }},
       {"rotates pairs of channels, but 3 of 4",
        [](C& c) {

@@ -41,24 +41,32 @@ struct ModelConfig {
   double rotary_base = 10000;
   double rotary_percent = 1.0;
   // Scaling of RoPE beyond the trained positions (models/rotary_frequencies.h), at most one of three kinds: as Llama
-  // 3.1 does, ...
+  // 3.1 does, with four numbers of its own, ...
   bool use_rope_scaling = false;
   double rope_scaling_factor = 8.0;
+  double rope_scaling_low_freq_factor = 1, rope_scaling_high_freq_factor = 4;
+  int64_t rope_scaling_original_positions = 8192;
   double rotary_seq_len_interpolation_factor = 1;  // ... all pairs alike, ...
   RopeType rope_type = RopeType::Rope;             // ... or as YaRN does.
   double rotary_scaling_factor = 1;                // of YaRN, as all below
   int64_t original_max_position_embeddings = 4096;
   double beta_fast = 32, beta_slow = 1;
   double mscale = 1, mscale_all_dim = 0;
+  std::optional<double> rotary_attention_factor;  // stays unset; from mscale and mscale_all_dim
+  bool rope_no_truncate = false;
   std::optional<int64_t> vocab_size;  // the tokenizer's
   int64_t make_vocab_size_divisible_by = 128;
   bool untie_embeddings_and_output_weights = false;
   Normalization normalization = Normalization::LayerNorm;
   double norm_epsilon = 1e-5;
+  std::optional<double> latent_norm_epsilon;  // stays unset; norm_epsilon
   bool swiglu = false;
   GeluKind gelu = GeluKind::Tanh;
   bool disable_bias_linear = false;
-  bool add_qkv_bias = false;  // of these projections in spite of it
+  // Biases in spite of it: of the query, key and value projections; of attention's output; of feed-forward networks.
+  bool add_qkv_bias = false;
+  bool add_attention_out_bias = false;
+  bool add_mlp_bias = false;
   double init_method_std = 0.02;
   std::optional<int64_t> num_experts;          // a mixture of experts replaces every feed-forward network
   std::optional<int64_t> moe_ffn_hidden_size;  // stays unset; see expert_width

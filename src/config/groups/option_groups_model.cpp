@@ -40,6 +40,20 @@ void add_architecture(OptionTable& table, ModelConfig& model) {
   table.add("rope-scaling-factor", &model.rope_scaling_factor, "Scaling factor of --use-rope-scaling.")
       .range(1, 1e6);
   table
+      .add("rope-scaling-low-freq-factor", &model.rope_scaling_low_freq_factor,
+           "--use-rope-scaling: channels that rotate less often than this within the original context are "
+           "scaled by the full factor.")
+      .bounds = {0, 1e6, true, false};
+  table
+      .add("rope-scaling-high-freq-factor", &model.rope_scaling_high_freq_factor,
+           "--use-rope-scaling: channels that rotate more often than this within the original context keep "
+           "their frequency.")
+      .bounds = {0, 1e6, true, false};
+  table
+      .add("rope-scaling-original-positions", &model.rope_scaling_original_positions,
+           "--use-rope-scaling: context length of the original training.")
+      .range(1, kMaxSize);
+  table
       .add("rotary-seq-len-interpolation-factor", &model.rotary_seq_len_interpolation_factor,
            "Divide the positions of rope by this factor (linear position interpolation).")
       .range(1, 1e6);
@@ -66,6 +80,13 @@ void add_architecture(OptionTable& table, ModelConfig& model) {
       .add("mscale-all-dim", &model.mscale_all_dim,
            "yarn: the same coefficient for the divisor of that scale.")
       .range(0, 1e3);
+  table
+      .add("rotary-attention-factor", &model.rotary_attention_factor,
+           "yarn: scale of queries and keys, instead of the one that follows from --mscale.")
+      .absent("from --mscale and --mscale-all-dim")
+      .bounds = {0, 1e3, true, false};
+  table.add("rope-no-truncate", &model.rope_no_truncate,
+            "yarn: do not round the bounds of --beta-fast and --beta-slow to whole channels.");
   table.add("group-query-attention", &model.group_query_attention,
             "Grouped-query attention: query heads share --num-query-groups key and value heads.");
   table
@@ -85,6 +106,10 @@ void add_architecture(OptionTable& table, ModelConfig& model) {
   table.add("disable-bias-linear", &model.disable_bias_linear, "No biases in linear layers.");
   table.add("add-qkv-bias", &model.add_qkv_bias,
             "Biases of the query, key and value projections in spite of --disable-bias-linear, as in Qwen2.");
+  table.add("add-attention-out-bias", &model.add_attention_out_bias,
+            "Bias of the output projection of attention in spite of --disable-bias-linear.");
+  table.add("add-mlp-bias", &model.add_mlp_bias,
+            "Biases of the feed-forward networks in spite of --disable-bias-linear.");
 }
 
 constexpr int64_t kMostExpertGroups = 64;
@@ -209,6 +234,11 @@ void add_model(OptionTable& table, ModelConfig& model) {
   table.add("untie-embeddings-and-output-weights", &model.untie_embeddings_and_output_weights,
             "Give the output layer its own weight instead of sharing the token embedding's.");
   table.add("norm-epsilon", &model.norm_epsilon, "Added to the variance in normalization.").positive();
+  table
+      .add("latent-norm-epsilon", &model.latent_norm_epsilon,
+           "The same for the latent vectors of --multi-latent-attention.")
+      .positive()
+      .absent("--norm-epsilon");
   table.add("init-method-std", &model.init_method_std, "Standard deviation of the initial weights.")
       .positive();
   table

@@ -124,6 +124,10 @@ void check_experts(const ModelConfig& model, Problems& problems) {
     problems.about("num-experts", "disable-bias-linear")
         .wrong("--num-experts {} is not possible with biases: experts have none", *model.num_experts)
         .right("give --disable-bias-linear too");
+  if (model.add_mlp_bias)
+    problems.about("add-mlp-bias", "num-experts")
+        .wrong("--add-mlp-bias is not possible with --num-experts: experts have no biases")
+        .right("leave it out");
   if (model.moe_router_pre_softmax && model.moe_router_score_function == RouterScore::Sigmoid)
     problems.about("moe-router-pre-softmax", "moe-router-score-function")
         .wrong("--moe-router-pre-softmax has no effect with --moe-router-score-function sigmoid")

@@ -15,7 +15,8 @@ void check_no_latent(const ModelConfig& model, Problems& problems) {
       {"kv-lora-rank", model.kv_lora_rank != defaults.kv_lora_rank},
       {"qk-head-dim", model.qk_head_dim != defaults.qk_head_dim},
       {"qk-pos-emb-head-dim", model.qk_pos_emb_head_dim != defaults.qk_pos_emb_head_dim},
-      {"v-head-dim", model.v_head_dim != defaults.v_head_dim}};
+      {"v-head-dim", model.v_head_dim != defaults.v_head_dim},
+      {"latent-norm-epsilon", model.latent_norm_epsilon.has_value()}};
   for (const auto& [option, changed] : options)
     if (changed && problems.sound({option}))
       problems.about(option, "multi-latent-attention")
@@ -44,10 +45,17 @@ void check_latent_attention(const ModelConfig& model, Problems& problems) {
         .wrong("--position-embedding-type {} is not possible with --multi-latent-attention",
                name_of(model.position_embedding_type))
         .right("give --position-embedding-type rope");
-  if (model.add_qkv_bias)
-    problems.about("add-qkv-bias", "multi-latent-attention")
-        .wrong("--add-qkv-bias is not possible with --multi-latent-attention: its projections have no biases")
-        .right("leave it out");
+  if (model.latent_norm_epsilon && !model.qk_layernorm)
+    problems.about("latent-norm-epsilon", "qk-layernorm")
+        .wrong("--latent-norm-epsilon has no effect without --qk-layernorm")
+        .right("give both, or leave it out");
+  const std::pair<const char*, bool> biases[] = {{"add-qkv-bias", model.add_qkv_bias},
+                                                 {"add-attention-out-bias", model.add_attention_out_bias}};
+  for (const auto& [option, given] : biases)
+    if (given)
+      problems.about(option, "multi-latent-attention")
+          .wrong("--{} is not possible with --multi-latent-attention: its projections have no biases", option)
+          .right("leave it out");
   if (!model.disable_bias_linear)
     problems.about("multi-latent-attention", "disable-bias-linear")
         .wrong("--multi-latent-attention is not possible with biases: its projections have none")

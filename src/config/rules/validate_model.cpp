@@ -45,13 +45,19 @@ void check_yarn(const ModelConfig& model, Problems& problems) {
       {"beta-fast", model.beta_fast != defaults.beta_fast},
       {"beta-slow", model.beta_slow != defaults.beta_slow},
       {"mscale", model.mscale != defaults.mscale},
-      {"mscale-all-dim", model.mscale_all_dim != defaults.mscale_all_dim}};
+      {"mscale-all-dim", model.mscale_all_dim != defaults.mscale_all_dim},
+      {"rotary-attention-factor", model.rotary_attention_factor.has_value()},
+      {"rope-no-truncate", model.rope_no_truncate}};
   for (const auto& [option, changed] : options)
     if (changed && !yarn && problems.sound({option}))
       problems.about(option, "rope-type")
           .wrong("--{} has no effect", option)
           .right("it needs --rope-type yarn");
   if (!yarn) return;
+  if (model.rotary_attention_factor && model.mscale != defaults.mscale && problems.sound({"mscale"}))
+    problems.about("mscale", "rotary-attention-factor")
+        .wrong("--mscale has no effect with --rotary-attention-factor")
+        .right("leave one of them out");
   if (problems.sound({"beta-fast", "beta-slow"}) && model.beta_fast <= model.beta_slow)
     problems.about("beta-fast", "beta-slow")
         .wrong("--beta-fast {} is not above --beta-slow {}", format_double(model.beta_fast),
@@ -70,6 +76,35 @@ void check_yarn(const ModelConfig& model, Problems& problems) {
         .right("give a larger one");
 }
 
+// The scaling of Llama 3.1.
+void check_llama_scaling(const ModelConfig& model, Problems& problems) {
+  const ModelConfig defaults;
+  struct Number {
+    const char* option;
+    double value, standard;
+  };
+  const Number numbers[] = {
+      {"rope-scaling-factor", model.rope_scaling_factor, defaults.rope_scaling_factor},
+      {"rope-scaling-low-freq-factor", model.rope_scaling_low_freq_factor,
+       defaults.rope_scaling_low_freq_factor},
+      {"rope-scaling-high-freq-factor", model.rope_scaling_high_freq_factor,
+       defaults.rope_scaling_high_freq_factor},
+      {"rope-scaling-original-positions", static_cast<double>(model.rope_scaling_original_positions),
+       static_cast<double>(defaults.rope_scaling_original_positions)}};
+  for (const auto& [option, value, standard] : numbers)
+    if (value != standard && !model.use_rope_scaling && problems.sound({option}))
+      problems.about(option, "use-rope-scaling")
+          .wrong("--{} {} has no effect", option, format_double(value))
+          .right("it needs --use-rope-scaling");
+  if (problems.sound({"rope-scaling-low-freq-factor", "rope-scaling-high-freq-factor"}) &&
+      model.rope_scaling_high_freq_factor <= model.rope_scaling_low_freq_factor)
+    problems.about("rope-scaling-low-freq-factor", "rope-scaling-high-freq-factor")
+        .wrong("--rope-scaling-high-freq-factor {} is not above --rope-scaling-low-freq-factor {}",
+               format_double(model.rope_scaling_high_freq_factor),
+               format_double(model.rope_scaling_low_freq_factor))
+        .right("--rope-scaling-high-freq-factor must be the larger of the two");
+}
+
 void check_rope(const ModelConfig& model, Problems& problems) {
   const ModelConfig defaults;
   const bool yarn = model.rope_type == RopeType::Yarn;
@@ -86,10 +121,7 @@ void check_rope(const ModelConfig& model, Problems& problems) {
       problems.about(option, "position-embedding-type")
           .wrong("--{} has no effect", option)
           .right("it needs --position-embedding-type rope");
-  if (model.rope_scaling_factor != defaults.rope_scaling_factor && !model.use_rope_scaling)
-    problems.about("rope-scaling-factor", "use-rope-scaling")
-        .wrong("--rope-scaling-factor {} has no effect", format_double(model.rope_scaling_factor))
-        .right("it needs --use-rope-scaling");
+  check_llama_scaling(model, problems);
   check_yarn(model, problems);
   if (int{model.use_rope_scaling} + int{interpolates} + int{yarn} > 1)
     problems.about("use-rope-scaling", "rotary-seq-len-interpolation-factor", "rope-type")
@@ -122,10 +154,14 @@ void check_rope(const ModelConfig& model, Problems& problems) {
 }
 
 void check_activation(const ModelConfig& model, Problems& problems) {
-  if (model.add_qkv_bias && !model.disable_bias_linear)
-    problems.about("add-qkv-bias", "disable-bias-linear")
-        .wrong("--add-qkv-bias has no effect without --disable-bias-linear: all linear layers have biases")
-        .right("give both, or leave it out");
+  const std::pair<const char*, bool> biases[] = {{"add-qkv-bias", model.add_qkv_bias},
+                                                 {"add-attention-out-bias", model.add_attention_out_bias},
+                                                 {"add-mlp-bias", model.add_mlp_bias}};
+  for (const auto& [option, given] : biases)
+    if (given && !model.disable_bias_linear)
+      problems.about(option, "disable-bias-linear")
+          .wrong("--{} has no effect without --disable-bias-linear: all linear layers have biases", option)
+          .right("give both, or leave it out");
   if (model.swiglu && model.gelu != ModelConfig().gelu && problems.sound({"gelu"}))
     problems.about("gelu", "swiglu")
         .wrong("--gelu {} has no effect with --swiglu", name_of(model.gelu))
