@@ -220,7 +220,9 @@ void SafetensorsFile::read(const SafeTensor& tensor, int64_t offset, void* to, s
 SafetensorsModel::SafetensorsModel(const fs::path& folder) {
   std::error_code ignored;
   const fs::path index = folder / kSafetensorsIndexName;
-  if (!fs::exists(index, ignored)) {
+  const bool has_index = fs::exists(index, ignored);
+  if (!has_index || fs::exists(folder / kSafetensorsName, ignored)) {
+    ignores_index_ = has_index;
     add_file(folder / kSafetensorsName);
     return;
   }

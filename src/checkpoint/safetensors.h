@@ -74,15 +74,17 @@ class SafetensorsModel {
     const SafeTensor* tensor;
   };
 
-  // `folder` must contain model.safetensors or an index. BadInput if it has neither, or if files and index
-  // disagree.
+  // `folder` must contain model.safetensors or an index. The former is read if it has both: transformers leaves the
+  // index of an earlier model there. BadInput if it has neither, or if files and index disagree.
   explicit SafetensorsModel(const std::filesystem::path& folder);
   const std::map<std::string, Entry>& tensors() const { return tensors_; }
   size_t files() const { return files_.size(); }
+  bool ignores_index() const { return ignores_index_; }  // beside model.safetensors
 
  private:
   void add_file(const std::filesystem::path& path);
 
+  bool ignores_index_ = false;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::map<std::string, Entry> tensors_;
 };

@@ -234,8 +234,6 @@ void write_click_folder(const ClickFolder& clicks, const std::string& folder) {
                    {"max_ind_range", clicks.max_ind_range},
                    {"frequency_threshold", clicks.frequency_threshold},
                    {"drop_negatives", clicks.drop_negatives},
-                   {"max_malformed", clicks.max_malformed},
-                   {"texts_as_written", clicks.texts_as_written},
                    {"tables", tables},
                    {"sources", sources}};
   if (clicks.max_bag) manifest["max_bag"] = *clicks.max_bag;
@@ -284,8 +282,6 @@ ClickFolder read_click_folder(const std::string& folder) {
   if (manifest.contains("max_bag")) clicks.max_bag = reader.number("max_bag", 1, ClickFolder::kMostBagIds);
   clicks.frequency_threshold = reader.number("frequency_threshold", 0, kMany);
   clicks.drop_negatives = reader.real("drop_negatives");
-  if (manifest.contains("max_malformed")) clicks.max_malformed = reader.real("max_malformed");
-  clicks.texts_as_written = !manifest.contains("texts_as_written") || reader.flag("texts_as_written");
   for (const json& table : reader.list("tables")) clicks.tables.push_back(read_table(table, path));
   check_shares(clicks, path);
   for (const json& object : reader.list("sources")) {
@@ -354,8 +350,9 @@ std::unique_ptr<ColumnClicks> open_click_folder(const std::string& folder, const
                          table.weighted ? clicks.weights_file(folder, t) : std::string()});
     schema.weighted = schema.weighted || table.weighted;
   }
-  const auto least = static_cast<float>(clicks.least);
-  schema.dense_transform = AppliedTransform{clicks.transform, least}.text();
+  schema.dense_transform = name_of(clicks.transform);  // already applied
+  if (clicks.transform == DenseTransform::LogMin)
+    schema.dense_transform += fmt::format(" with the minimum {}", clicks.least);
   auto source = std::make_unique<ColumnClicks>(files, schema, ClickRules{});
   if (source->samples() != clicks.samples)
     bad_input("{} has {} samples, {} says {}: it is damaged", files.labels, source->samples(),

@@ -1,5 +1,6 @@
 // Converts transformers' files to a checkpoint.
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "checkpoint/convert_floats.h"
@@ -64,23 +65,24 @@ void expect_safetensors(const fs::path& folder, const json& config) {
       folder.string(), name, kind, quoted, quoted);
 }
 
-// The tensor of a file that holds a part of a map. Files of a model without a head leave the prefix out; the first BERT
-// files have other names for the two vectors of a norm.
-const SafetensorsModel::Entry* find_part(const SafetensorsModel& files, const std::string& name,
-                                         const std::string& prefix) {
-  const std::pair<std::string_view, std::string_view> older[] = {{"LayerNorm.weight", "LayerNorm.gamma"},
-                                                                 {"LayerNorm.bias", "LayerNorm.beta"}};
-  std::vector<std::string> names{name};
-  for (const auto& [now, then] : older)
-    if (name.ends_with(now)) names.push_back(name.substr(0, name.size() - now.size()) + std::string(then));
+// The tensor of a file. Files of a model without a head leave the prefix out.
+const SafetensorsModel::Entry* find_tensor(const SafetensorsModel& files, const std::string& name,
+                                           const std::string& prefix) {
   const auto& tensors = files.tensors();
-  for (const std::string& candidate : names) {
-    auto found = tensors.find(candidate);
-    if (found == tensors.end() && candidate.starts_with(prefix))
-      found = tensors.find(candidate.substr(prefix.size()));
-    if (found != tensors.end()) return &found->second;
-  }
-  return nullptr;
+  auto found = tensors.find(name);
+  if (found == tensors.end() && name.starts_with(prefix)) found = tensors.find(name.substr(prefix.size()));
+  return found == tensors.end() ? nullptr : &found->second;
+}
+
+// The names that files have for a parameter: the first ones of which there is a tensor.
+const WeightMap& names_in(const SafetensorsModel& files, const WeightMap& map, const std::string& prefix) {
+  const auto has_some = [&](const WeightMap& names) {
+    return std::any_of(names.theirs.begin(), names.theirs.end(),
+                       [&](const std::string& name) { return find_tensor(files, name, prefix) != nullptr; });
+  };
+  if (has_some(map)) return map;
+  const auto other = std::find_if(map.others.begin(), map.others.end(), has_some);
+  return other == map.others.end() ? map : *other;
 }
 
 // The location of each part of each parameter, in the order of the maps; all mismatches are reported at once.
@@ -91,15 +93,18 @@ struct Sources {
   int64_t skipped = 0;  // tensors of layers that are left out
 };
 
+// Takes a tensor that another one stands for from there.
 Sources find_all(const SafetensorsModel& files, const std::vector<WeightMap>& maps, const ModelConfig& model,
-                 const std::string& where) {
+                 const std::map<std::string, std::string>& stand_ins, const std::string& where) {
   Sources sources;
   std::vector<std::string> problems;
   std::set<std::string> used;
   for (const WeightMap& map : maps) {
     sources.parts.emplace_back();
     for (const std::string& name : map.theirs) {
-      const SafetensorsModel::Entry* entry = find_part(files, name, name_prefix(model));
+      const auto other = stand_ins.find(name);
+      const SafetensorsModel::Entry* entry =
+          find_tensor(files, other == stand_ins.end() ? name : other->second, name_prefix(model));
       if (entry == nullptr) {
         problems.push_back(fmt::format("tensor {} is missing", name));
         continue;
@@ -196,6 +201,57 @@ class Importer {
   Buffer read_, turned_;
 };
 
+// Whether two tensors have the same values, whatever their types.
+bool are_equal(const SafetensorsModel::Entry& a, const SafetensorsModel::Entry& b) {
+  if (a.tensor->shape != b.tensor->shape) return false;
+  const auto type_a = dtype_of_safetensors(a.tensor->dtype), type_b = dtype_of_safetensors(b.tensor->dtype);
+  if (!type_a || !type_b || !is_float(*type_a) || !is_float(*type_b)) return false;
+  constexpr int64_t kAtOnce = 1 << 16;
+  const int64_t elements = a.tensor->bytes() / static_cast<int64_t>(size_of(*type_a));
+  std::vector<double> read(kAtOnce), values_a(kAtOnce), values_b(kAtOnce);
+  for (int64_t first = 0; first < elements; first += kAtOnce) {
+    const int64_t count = std::min(kAtOnce, elements - first);
+    const auto load = [&](const SafetensorsModel::Entry& entry, DType type, std::vector<double>& values) {
+      const auto size = static_cast<int64_t>(size_of(type));
+      entry.file->read(*entry.tensor, first * size, read.data(), static_cast<size_t>(count * size));
+      convert_floats(values.data(), DType::F64, read.data(), type, count);
+    };
+    load(a, *type_a, values_a);
+    load(b, *type_b, values_b);
+    if (!std::equal(values_a.begin(), values_a.begin() + count, values_b.begin())) return false;
+  }
+  return true;
+}
+
+// Tied tensors, as transformers treats them: one of them stands for both, and two that differ stay two. Returns which
+// tensor stands for which missing one.
+std::map<std::string, std::string> resolve_ties(const SafetensorsModel& files, ModelConfig& model,
+                                                const std::string& where,
+                                                const std::function<void(std::string)>& warn) {
+  std::map<std::string, std::string> stand_ins;
+  const std::string prefix = name_prefix(model);
+  for (const auto& [copy, original] : tied_tensors(model)) {
+    const auto* const one = find_tensor(files, copy, prefix);
+    const auto* const other = find_tensor(files, original, prefix);
+    if (one == nullptr) continue;
+    if (other == nullptr) {
+      stand_ins[original] = copy;
+    } else if (!are_equal(*one, *other)) {
+      const auto apart = untied(model);
+      if (!apart)
+        bad_input("{}: tensor {} has other values than {}; only models in which they are one are supported",
+                  where, one->tensor->name, other->tensor->name);
+      if (warn)
+        warn(
+            fmt::format("{} differs from {} although config.json ties them: the model gets both "
+                        "(--untie-embeddings-and-output-weights)",
+                        one->tensor->name, other->tensor->name));
+      model = *apart;
+    }
+  }
+  return stand_ins;
+}
+
 DType type_of_all(const std::set<std::string>& types, const ConvertConfig& config) {
   if (config.dtype) return *config.dtype;
   if (types.size() > 1)
@@ -250,11 +306,16 @@ Converted import_model(const ConvertConfig& config, const std::function<void(std
   const std::vector<fs::path> tokenizer = tokenizer_files_in(folder);
   const std::string problem = name_tokenizer(tokenizer, data);
   if (config.seq_length) model.seq_length = *config.seq_length;
+  if (model.seq_length > *model.max_position_embeddings)
+    bad_input("--seq-length {} is more than the {} positions of {}", model.seq_length,
+              *model.max_position_embeddings, where);
   expect_safetensors(folder, given);
   const SafetensorsModel files(folder);
   look_for_pairs(model, [&](const std::string& tensor) { return files.tensors().contains(tensor); });
-  const std::vector<WeightMap> maps = weight_map(model);
-  const Sources sources = find_all(files, maps, model, folder.string());
+  const std::map<std::string, std::string> stand_ins = resolve_ties(files, model, folder.string(), warn);
+  std::vector<WeightMap> maps;
+  for (const WeightMap& map : weight_map(model)) maps.push_back(names_in(files, map, name_prefix(model)));
+  const Sources sources = find_all(files, maps, model, stand_ins, folder.string());
   const DType dtype = type_of_all(sources.types, config);
 
   std::vector<ShardBox> boxes;
@@ -269,6 +330,9 @@ Converted import_model(const ConvertConfig& config, const std::function<void(std
   const SaveFolder target(config.save);
   const SaveOptions options{.run_id = random_id(), .folder = &target, .warn = warn};
   for (const std::string& warning : target.warnings()) options.report(warning);
+  if (files.ignores_index())
+    options.report(
+        fmt::format("{} is not read, because there is a {}", kSafetensorsIndexName, kSafetensorsName));
   if (sources.skipped > 0)
     options.report(
         fmt::format("{} tensors of the layers after the model's {} are left out: they predict further tokens",

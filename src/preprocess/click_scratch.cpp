@@ -45,8 +45,7 @@ class ScratchFolder {
 }  // namespace
 
 PreprocessedClicks preprocess_as(const std::string& path, const std::string& format, const std::string& like,
-                                 bool needs_labels, const std::vector<int64_t>& rows,
-                                 std::optional<double> max_malformed) {
+                                 bool needs_labels, const std::vector<int64_t>& rows) {
   const ScratchFolder scratch;
   PreprocessOptions options;
   options.inputs = {path};
@@ -55,7 +54,7 @@ PreprocessedClicks preprocess_as(const std::string& path, const std::string& for
   options.dictionaries_of = like;
   options.as_there = true;
   options.needs_labels = needs_labels;
-  options.max_malformed = max_malformed;
+  options.max_malformed = 1;
   ThreadPool pool(available_cores());
   const PreprocessResult result = preprocess(options, pool, [](const PreprocessProgress&) {});
   return {open_click_folder(options.output, rows), result.report};

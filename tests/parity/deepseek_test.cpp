@@ -187,7 +187,6 @@ TEST_F(DeepSeek, NamesFieldsThatItCannotCompute) {
     std::function<void(json&)> change;
   };
   const Case cases[] = {
-      {"'rms_norm_eps' is 1e-05; only 1e-06 is supported", [](json& c) { c["rms_norm_eps"] = 1e-5; }},
       {"'rope_interleave' is false", [](json& c) { c["rope_interleave"] = false; }},
       {"'attention_bias' is true", [](json& c) { c["attention_bias"] = true; }},
       {"'num_key_value_heads' is 1", [](json& c) { c["num_key_value_heads"] = 1; }},
@@ -197,8 +196,11 @@ TEST_F(DeepSeek, NamesFieldsThatItCannotCompute) {
       {"'num_experts_per_tok' is 4 with 'topk_group' 3", [](json& c) { c["topk_group"] = 3; }},
       {"'first_k_dense_replace' is 3", [](json& c) { c["first_k_dense_replace"] = 3; }},
       {"'n_shared_experts' is 0", [](json& c) { c["n_shared_experts"] = 0; }},
-      {"'kv_lora_rank' is missing", [](json& c) { c.erase("kv_lora_rank"); }},
-      {"'mscale_all_dim' without 'mscale'", [](json& c) { c["rope_scaling"].erase("mscale"); }},
+      {"'kv_lora_rank' is \"wide\"", [](json& c) { c["kv_lora_rank"] = "wide"; }},
+      {"'head_dim' is 6; the other fields make it", [](json& c) { c["head_dim"] = 6; }},
+      {"'layer_types' is a list", [](json& c) { c["layer_types"] = {"linear_attention"}; }},
+      {"'rope_scaling': 'mscale_all_dim' is supported with the type yarn alone",
+       [](json& c) { c["rope_scaling"]["type"] = "linear"; }},
       {"weights must not be quantized",
        [](json& c) {
          c["quantization_config"] = {{"quant_method", "fp8"}, {"fmt", "e4m3"}};

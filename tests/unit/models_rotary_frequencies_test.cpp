@@ -4,14 +4,18 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numbers>
 
 #include "core/error.h"
 #include "models/hugging_face/hugging_face.h"
 
 namespace trifold {
 namespace {
+
+using nlohmann::json;
 
 ModelConfig rope(int64_t head, double base) {
   ModelConfig model;
@@ -121,8 +125,116 @@ TEST(RotaryFrequencies, AreTheSameThroughHuggingFacesConfiguration) {
     EXPECT_EQ(rotary_frequencies(again), rotary_frequencies(model));
     EXPECT_NEAR(rotary_score_scale(again), rotary_score_scale(model), 1e-12);
   }
-  EXPECT_THROW(read_llama({{"rope_type", "yarn"}, {"factor", 4.0}, {"attention_factor", 0.5}}), Error);
   EXPECT_THROW(read_llama({{"rope_type", "dynamic"}, {"factor", 4.0}}), Error);
+}
+
+// The golden values are those of transformers 5.24 (ROPE_INIT_FUNCTIONS), in f64.
+TEST(RotaryFrequencies, ScaleByTurnsInAnyContext) {
+  const ModelConfig model = read_llama({{"rope_type", "llama3"},
+                                        {"factor", 4.0},
+                                        {"low_freq_factor", 1.0},
+                                        {"high_freq_factor", 3.0},
+                                        {"original_max_position_embeddings", 32}});
+  EXPECT_EQ(model.rope_scaling_original_positions, 32);
+  const double base = 50000, turns = 32 * std::pow(base, -0.25) / (2 * std::numbers::pi);
+  const std::vector<double> found = rotary_frequencies(model);
+  ASSERT_EQ(found.size(), 4U);
+  EXPECT_EQ(found[0], 1);  // turns 5 times
+  ASSERT_LT(turns, 1);
+  for (int i = 1; i < 4; ++i) EXPECT_NEAR(found[i], std::pow(base, -0.25 * i) / 4, 1e-15);
+  EXPECT_EQ(rotary_frequencies(read_again(to_hugging_face(model))), found);
+}
+
+TEST(RotaryFrequencies, GrowByAnyFactor) {
+  for (const double growth : {0.9, 1.25}) {
+    const ModelConfig model =
+        read_llama({{"rope_type", "yarn"}, {"factor", 1.0}, {"attention_factor", growth}});
+    EXPECT_EQ(model.rotary_attention_factor, growth);
+    EXPECT_NEAR(rotary_score_scale(model), growth * growth, 1e-15);
+    EXPECT_EQ(read_again(to_hugging_face(model)).rotary_attention_factor, growth);
+  }
+}
+
+TEST(RotaryFrequencies, BlendBetweenFractionsOfPairsWithoutTruncation) {
+  const json scaling{{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 2048}};
+  json fractions = scaling;
+  fractions["truncate"] = false;
+  const ModelConfig model = read_llama(fractions);
+  // The pairs that turn 32 times and once.
+  const auto pair_that_turns = [](double turns) {
+    return 4 * std::log(2048 / (turns * 2 * std::numbers::pi)) / std::log(50000.0);
+  };
+  const auto expect_blend = [](const ModelConfig& config, double begin, double end) {
+    const std::vector<double> found = rotary_frequencies(config);
+    for (int i = 0; i < 4; ++i) {
+      const double scaled = std::clamp((i - begin) / (end - begin), 0.0, 1.0);
+      EXPECT_NEAR(found.at(i), std::pow(50000, -0.25 * i) * (1 - scaled + scaled / 4), 1e-15) << i;
+    }
+  };
+  expect_blend(model, pair_that_turns(32), pair_that_turns(1));
+  expect_blend(read_llama(scaling), 0, 3);
+  EXPECT_TRUE(read_again(to_hugging_face(model)).rope_no_truncate);
+}
+
+// 'factor' null is the ratio of the positions.
+TEST(RotaryFrequencies, TakeTheFactorFromPositions) {
+  EXPECT_EQ(read_llama({{"rope_type", "yarn"}, {"factor", nullptr}, {"original_max_position_embeddings", 16}})
+                .rotary_scaling_factor,
+            4);
+}
+
+std::string refusal(const json& changes) {
+  json config{{"model_type", "mixtral"}};
+  config.update(changes);
+  try {
+    from_hugging_face(config, "here");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+ModelConfig read_mixtral(const json& changes) {
+  json config{{"model_type", "mixtral"}};
+  config.update(changes);
+  return from_hugging_face(config, "here");
+}
+
+// As RotaryEmbeddingConfigMixin in transformers merges the places.
+TEST(RotaryFrequencies, AreReadFromAllPlaces) {
+  EXPECT_EQ(read_mixtral({}).rotary_base, 1e6);
+  EXPECT_EQ(read_mixtral({{"rope_parameters", {{"rope_type", "default"}}}}).rotary_base, 1e6);
+  EXPECT_EQ(
+      read_mixtral({{"rope_theta", 500.0}, {"rope_parameters", {{"rope_type", "default"}}}}).rotary_base,
+      500);
+  EXPECT_EQ(read_mixtral({{"rope_theta", 500.0}, {"rope_parameters", {{"rope_theta", 700.0}}}}).rotary_base,
+            700);
+  const ModelConfig scaled =
+      read_mixtral({{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e6}}},
+                    {"rope_scaling", {{"type", "linear"}, {"factor", 4.0}}}});
+  EXPECT_EQ(scaled.rotary_seq_len_interpolation_factor, 4);
+  EXPECT_EQ(scaled.rotary_base, 1e6);
+  const json yarn{{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 16}};
+  EXPECT_EQ(read_mixtral({{"rope_scaling", yarn}, {"original_max_position_embeddings", 32}})
+                .original_max_position_embeddings,
+            32);
+}
+
+TEST(RotaryFrequencies, AreRefusedByTheNameOfTheField) {
+  const json linear{{"type", "linear"}, {"factor", 4.0}};
+  for (const auto& [changes, part] : std::vector<std::pair<json, const char*>>{
+           {{{"rope_scaling", linear}, {"rope_parameters", {{"rope_theta", 700.0}}}},
+            "'rope_scaling' replaces 'rope_parameters', and with it its 'rope_theta', 700"},
+           {{{"rope_scaling", {{"type", "linear"}}}}, "'rope_scaling': 'factor' is missing"},
+           {{{"rope_scaling", {{"type", "yarn"}, {"factor", 0}}}}, "'rope_scaling': 'factor' is 0; from 1"},
+           {{{"rope_scaling", {{"type", "yarn"}, {"factor", 2}, {"attention_factor", 0}}}},
+            "'attention_factor' is 0; above 0"},
+           {{{"rope_parameters", {{"full_attention", linear}}}},
+            "'rope_parameters': 'full_attention' is an object; this field is not known"},
+           {{{"rope_scaling", {{"type", "llama3"}, {"factor", 8}}}}, "'low_freq_factor' is missing"},
+           {{{"partial_rotary_factor", 0.5}}, "'partial_rotary_factor' is 0.5; only 1 is supported"},
+           {{{"rope_theta", 0}}, "'rope_theta' is 0"}})
+    EXPECT_NE(refusal(changes).find(part), std::string::npos) << part << "\n" << refusal(changes);
 }
 
 }  // namespace

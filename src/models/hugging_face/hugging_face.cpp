@@ -4,6 +4,8 @@
 #include <array>
 
 #include "config/rules/validate.h"
+#include "core/read_json.h"
+#include "models/hugging_face/hugging_face_family.h"
 #include "models/language_family.h"
 #include "models/language_model.h"
 
@@ -18,13 +20,14 @@ const HuggingFaceFamily& family_of(const ModelConfig& model) {
 }
 
 // The names of an entry, expanded for every expert in order.
-std::vector<std::string> expanded(const std::vector<std::string_view>& names, int64_t experts) {
+std::vector<std::string> expanded(const TensorNames::Names& names, int64_t experts,
+                                  const std::string& prefix) {
   const bool each = !names.empty() && names.front().find('*') != std::string_view::npos;
   std::vector<std::string> result;
   for (int64_t expert = 0; expert < (each ? experts : 1); ++expert)
     for (std::string name : std::vector<std::string>(names.begin(), names.end())) {
       if (each) name.replace(name.find('*'), 1, std::to_string(expert));
-      result.push_back(std::move(name));
+      result.push_back(prefix + name);
     }
   return result;
 }
@@ -47,8 +50,16 @@ WeightMap map_of(const std::string& ours, const Shape& shape, const TensorNames&
   const auto take = [&](const std::vector<TensorNames::Entry>& entries, const std::string& prefix) {
     for (const TensorNames::Entry& entry : entries) {
       if (entry.ours != rest) continue;
-      for (const std::string& theirs : expanded(entry.theirs, experts)) map.theirs.push_back(prefix + theirs);
+      map.theirs = expanded(entry.theirs, experts, prefix);
       map.transposed = entry.transposed;
+      for (const TensorNames::Names& also : entry.also) {
+        WeightMap other = map;
+        other.others.clear();
+        other.theirs = expanded(also, experts, prefix);
+        other.fused =
+            shape.rank() > 2 && other.theirs.size() == 1 && also.front().find('*') == also.front().npos;
+        map.others.push_back(std::move(other));
+      }
     }
   };
   take(in_block ? names.in_block : names.outside, before);
@@ -68,6 +79,7 @@ ModelConfig resolved(ModelConfig model) {
 }  // namespace
 
 std::vector<int64_t> WeightMap::their_shape() const {
+  if (fused) return {shape[0], rows_each() / shape[0], columns()};
   if (vector) return {rows_each()};
   if (transposed) return {columns(), rows_each()};
   return {rows_each(), columns()};
@@ -82,6 +94,7 @@ std::vector<WeightMap> weight_map(const ModelConfig& model) {
     if (param.rows) shape[0] = *param.rows;
     maps.push_back(map_of(param.shard.name, shape, family_of(model).names, model.num_experts.value_or(0)));
     maps.back().exact = param.counted;
+    for (WeightMap& other : maps.back().others) other.exact = param.counted;
   }
   return maps;
 }
@@ -95,6 +108,14 @@ bool is_no_parameter(const std::string& theirs, const ModelConfig& model) {
 bool is_skipped(const std::string& theirs, const ModelConfig& model) {
   const auto skips = family_of(model).skips;
   return skips != nullptr && skips(theirs, model);
+}
+
+std::vector<TiedTensors> tied_tensors(const ModelConfig& model) { return family_of(model).tied(model); }
+
+std::optional<ModelConfig> untied(ModelConfig model) {
+  if (!family_of(model).may_untie) return std::nullopt;
+  model.untie_embeddings_and_output_weights = true;
+  return model;
 }
 
 std::string auto_class(const ModelConfig& model) { return family_of(model).auto_class(model); }
@@ -116,21 +137,46 @@ json to_hugging_face(const ModelConfig& model) {
   return config;
 }
 
-ModelConfig from_hugging_face(const json& config, const std::string& where) {
-  if (!config.is_object()) bad_input("{} is not a JSON object", where);
-  ConfigReader from(config);
-  const json type = from.has("model_type") ? config["model_type"] : json();
-  const std::array<const HuggingFaceFamily*, 7> families{
+namespace {
+
+const std::array<const HuggingFaceFamily*, 7>& families() {
+  static const std::array<const HuggingFaceFamily*, 7> kFamilies{
       &gpt2_family(),      &llama_family(),       &mixtral_family(), &qwen2_moe_family(),
       &qwen3_moe_family(), &deepseek_v3_family(), &bert_family()};
-  const auto* const family =
-      std::find_if(families.begin(), families.end(), [&](const auto* known) { return type == known->type; });
-  if (family == families.end())
+  return kFamilies;
+}
+
+json fields_json(const ConfigFields& fields) {
+  json all = json::object();
+  for (const ConfigField& field : fields)
+    all[field.names.back()] = {
+        {"names", field.names}, {"default", field.absent}, {"of_class", field.of_class}};
+  return all;
+}
+
+}  // namespace
+
+json hugging_face_fields() {
+  json all{{"common", fields_json(common_fields())},
+           {"rope_parameters", fields_json(rope_parameters_fields())}};
+  for (const HuggingFaceFamily* family : families())
+    all["families"][family->type] = fields_json(family->fields);
+  return all;
+}
+
+ModelConfig from_hugging_face(const json& config, const std::string& where) {
+  if (!config.is_object()) bad_input("{} is not a JSON object", where);
+  const json type = config.value("model_type", json());
+  const auto family = std::find_if(families().begin(), families().end(),
+                                   [&](const auto* known) { return type == known->type; });
+  if (family == families().end())
     bad_input(
         "{}: its 'model_type' is {}; gpt2, llama, mixtral, qwen2_moe, qwen3_moe, deepseek_v3 and bert are supported",
-        where, type.dump(-1, ' ', false, json::error_handler_t::replace));
+        where, printable_json(type));
+  ConfigReader from(config, (*family)->fields);
   ModelConfig model = (*family)->read(from);
-  if (from.has("quantization_config")) from.problem("'quantization_config': weights must not be quantized");
+  if (!config.value("quantization_config", json()).is_null())
+    from.problem("'quantization_config': weights must not be quantized");
   from.finish(where);
   model.seq_length = *model.max_position_embeddings;
   try {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,11 +23,15 @@ struct WeightMap {
   std::vector<std::string> theirs;  // "transformer.h.0.attn.c_attn.weight"
   bool transposed = false;          // the tensors are [in, out], as in GPT-2's Conv1D
   bool vector = false;              // one dim: its elements are rows with one column
+  bool fused = false;               // the tensor is [experts, rows of each, columns]
   bool exact = false;               // never stored in 16 bits, whatever the others are
 
   int64_t columns() const { return vector ? 1 : shape[shape.rank() - 1]; }
   int64_t rows_each() const { return shape.elements() / columns() / static_cast<int64_t>(theirs.size()); }
   std::vector<int64_t> their_shape() const;
+
+  // The same parameter under other names that files have for it.
+  std::vector<WeightMap> others = {};
 };
 
 // Every parameter of a resolved model, in the model's order.
@@ -34,6 +39,14 @@ std::vector<WeightMap> weight_map(const ModelConfig& model);
 
 // True for a tensor of theirs that holds no parameter: computed masks and tables, and a tied output head.
 bool is_no_parameter(const std::string& theirs, const ModelConfig& model);
+
+// Two tensors that transformers makes one, if their values are the same or one of them is missing.
+struct TiedTensors {
+  std::string copy, original;
+};
+std::vector<TiedTensors> tied_tensors(const ModelConfig& model);
+// The model whose output head is not tied; nothing: there is none in its family.
+std::optional<ModelConfig> untied(ModelConfig model);
 
 // True for a tensor of layers that are left out: of DeepSeek-V3's, which predict further tokens.
 bool is_skipped(const std::string& theirs, const ModelConfig& model);
@@ -50,6 +63,9 @@ nlohmann::json to_hugging_face(const ModelConfig& model);
 // this file.
 ModelConfig from_hugging_face(const nlohmann::json& config, const std::string& where);
 void look_for_pairs(ModelConfig& model, FunctionRef<bool(const std::string&)> has_tensor);
+
+// The tables of all families, as tools/reference/hugging_face_fields.py writes those of transformers.
+nlohmann::json hugging_face_fields();
 
 // The class in transformers that loads the model: AutoModelFor<...>.
 std::string auto_class(const ModelConfig& model);

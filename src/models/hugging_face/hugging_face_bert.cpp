@@ -1,3 +1,8 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/read_json.h"
 #include "models/hugging_face/hugging_face_family.h"
 
 namespace trifold {
@@ -8,45 +13,75 @@ using nlohmann::json;
 
 constexpr const char* kPairTensor = "cls.seq_relationship.weight";
 
-// A finetuned model names its task and its classes; the default is two unnamed classes.
+ConfigFields bert_fields() {
+  return joined(
+      {{field({"vocab_size"}, 30522), field({"hidden_size"}, 768), field({"num_hidden_layers"}, 12),
+        field({"num_attention_heads"}, 12), field({"intermediate_size"}, 3072), field({"hidden_act"}, "gelu"),
+        field({"hidden_dropout_prob"}, 0.1), field({"attention_probs_dropout_prob"}, 0.1),
+        field({"max_position_embeddings"}, 512), fixed("type_vocab_size", 2),
+        field({"initializer_range"}, 0.02), field({"layer_norm_eps"}, 1e-12), unused({"pad_token_id"}, 0),
+        unused({"use_cache"}, true), field({"classifier_dropout"}, nullptr), fixed("is_decoder", false),
+        fixed("add_cross_attention", false), unused({"bos_token_id"}), unused({"eos_token_id"}),
+        fixed("tie_word_embeddings", true),
+        // The base class has these.
+        field({"architectures"}, nullptr), field({"id2label"}, nullptr), field({"problem_type"}, nullptr),
+        field({"num_labels"}, 2).beyond_class(), fixed("position_embedding_type", "absolute").beyond_class()},
+       {unused({"directionality"}).beyond_class(), unused({"pooler_fc_size"}).beyond_class(),
+        unused({"pooler_num_attention_heads"}).beyond_class(),
+        unused({"pooler_num_fc_layers"}).beyond_class(), unused({"pooler_size_per_head"}).beyond_class(),
+        unused({"pooler_type"}).beyond_class()}});
+}
+
+// The names of classes 0, 1, ...; transformers' own where a file names none.
+std::vector<std::string> class_names(ConfigReader& from) {
+  std::vector<std::string> names;
+  const json& given = from.value("id2label");
+  const int64_t count = given.is_object() ? static_cast<int64_t>(given.size()) : from.size("num_labels");
+  constexpr int64_t kMostClasses = 1 << 20;
+  for (int64_t id = 0; id < std::min(count, kMostClasses); ++id) {
+    const json name =
+        given.is_object() ? given.value(std::to_string(id), json()) : json(fmt::format("LABEL_{}", id));
+    if (!name.is_string()) {
+      from.problem(fmt::format("'id2label' gives class {} no name", id));
+      return names;
+    }
+    names.push_back(name.get<std::string>());
+  }
+  return names;
+}
+
+// A finetuned model names its task and its classes.
 void read_task(ConfigReader& from, ModelConfig& model) {
-  const json kind = from.has("architectures") ? from.at("architectures") : json::array();
+  const json& kind = from.value("architectures");
   if (kind == json({"BertForQuestionAnswering"})) model.bert_head = HeadKind::Span;
   if (kind != json({"BertForSequenceClassification"})) return;
   model.bert_head = HeadKind::Classes;
-  const json names = from.has("id2label") ? from.at("id2label") : json{{"0", "LABEL_0"}, {"1", "LABEL_1"}};
-  for (size_t id = 0; names.is_object() && id < names.size(); ++id) {
-    const json name = names.value(std::to_string(id), json());
-    if (!name.is_string()) return from.problem(fmt::format("'id2label' gives class {} no name", id));
-    model.class_names.push_back(name.get<std::string>());
-  }
+  model.class_names = class_names(from);
   if (model.class_names.size() < 2)
     from.problem("one label means a regression, which has no output head here");
-  from.must_be("problem_type", {"single_label_classification"}, "single_label_classification");
+  const json& problem = from.value("problem_type");
+  if (!problem.is_null() && problem != "single_label_classification")
+    from.problem(fmt::format("'problem_type' is {}; only \"single_label_classification\" is supported",
+                             printable_json(problem)));
 }
 
 ModelConfig read_bert(ConfigReader& from) {
   ModelConfig model;
   model.model_type = ModelType::Bert;
-  model.num_layers = from.size("num_hidden_layers", 12);
-  model.hidden_size = from.size("hidden_size", 768);
-  model.num_attention_heads = from.size("num_attention_heads", 12);
-  model.ffn_hidden_size = from.size("intermediate_size", 3072);
-  model.max_position_embeddings = from.size("max_position_embeddings", 512);
-  model.vocab_size = from.size("vocab_size", 30522);
-  model.norm_epsilon = from.number("layer_norm_eps", 1e-12);
-  model.init_method_std = from.number("initializer_range", 0.02);
-  model.hidden_dropout = from.number("hidden_dropout_prob", 0.1);
-  model.attention_dropout = from.number("attention_probs_dropout_prob", 0.1);
-  if (from.number("classifier_dropout", model.hidden_dropout) != model.hidden_dropout)
+  model.num_layers = from.size("num_hidden_layers");
+  model.hidden_size = from.size("hidden_size");
+  model.num_attention_heads = from.size("num_attention_heads");
+  model.ffn_hidden_size = from.size("intermediate_size");
+  model.max_position_embeddings = from.size("max_position_embeddings");
+  model.vocab_size = from.size("vocab_size");
+  model.norm_epsilon = from.number("layer_norm_eps");
+  model.init_method_std = from.number("initializer_range");
+  model.hidden_dropout = from.number("hidden_dropout_prob");
+  model.attention_dropout = from.number("attention_probs_dropout_prob");
+  if (from.number_or_null("classifier_dropout").value_or(model.hidden_dropout) != model.hidden_dropout)
     from.problem("'classifier_dropout' and 'hidden_dropout_prob' differ; give both the same value");
-  read_gelu(from, "hidden_act", "gelu", model);
+  read_gelu(from, "hidden_act", model);
   read_task(from, model);
-  from.must_be("type_vocab_size", {2}, 2);
-  from.must_be("position_embedding_type", {"absolute"}, "absolute");
-  from.must_be("tie_word_embeddings", {true}, true);
-  from.must_be("is_decoder", {false}, false);
-  from.must_be("add_cross_attention", {false}, false);
   return model;
 }
 
@@ -97,12 +132,25 @@ bool bert_ignores(const std::string& theirs, const ModelConfig& model) {
          theirs == "qa_outputs.bias" || (!pools && theirs.find("pooler.dense.") != std::string::npos);
 }
 
+// Only models that predict words have the decoder.
+std::vector<TiedTensors> bert_tied(const ModelConfig& model) {
+  if (has_task_head(model)) return {};
+  return {{"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
+          {"cls.predictions.decoder.bias", "cls.predictions.bias"}};
+}
+
+// The first files have other names for the two vectors of a norm.
+TensorNames::Entry norm_part(std::string_view ours, std::string_view now, std::string_view then) {
+  return {ours, {now}, false, {{then}}};
+}
+
 }  // namespace
 
 const HuggingFaceFamily& bert_family() {
   static const HuggingFaceFamily kFamily{
       "BERT",
       "bert",
+      bert_fields(),
       {"bert.",
        "encoder.layer.",
        {{"attention.qkv.weight",
@@ -111,25 +159,27 @@ const HuggingFaceFamily& bert_family() {
          {"attention.self.query.bias", "attention.self.key.bias", "attention.self.value.bias"}},
         {"attention.out.weight", {"attention.output.dense.weight"}},
         {"attention.out.bias", {"attention.output.dense.bias"}},
-        {"norm1.gain", {"attention.output.LayerNorm.weight"}},
-        {"norm1.bias", {"attention.output.LayerNorm.bias"}},
+        norm_part("norm1.gain", "attention.output.LayerNorm.weight", "attention.output.LayerNorm.gamma"),
+        norm_part("norm1.bias", "attention.output.LayerNorm.bias", "attention.output.LayerNorm.beta"),
         {"mlp.up.weight", {"intermediate.dense.weight"}},
         {"mlp.up.bias", {"intermediate.dense.bias"}},
         {"mlp.down.weight", {"output.dense.weight"}},
         {"mlp.down.bias", {"output.dense.bias"}},
-        {"norm2.gain", {"output.LayerNorm.weight"}},
-        {"norm2.bias", {"output.LayerNorm.bias"}}},
+        norm_part("norm2.gain", "output.LayerNorm.weight", "output.LayerNorm.gamma"),
+        norm_part("norm2.bias", "output.LayerNorm.bias", "output.LayerNorm.beta")},
        {{"embedding.tokens.weight", {"embeddings.word_embeddings.weight"}},
         {"embedding.positions.weight", {"embeddings.position_embeddings.weight"}},
         {"embedding.types.weight", {"embeddings.token_type_embeddings.weight"}},
-        {"embedding.norm.gain", {"embeddings.LayerNorm.weight"}},
-        {"embedding.norm.bias", {"embeddings.LayerNorm.bias"}},
+        norm_part("embedding.norm.gain", "embeddings.LayerNorm.weight", "embeddings.LayerNorm.gamma"),
+        norm_part("embedding.norm.bias", "embeddings.LayerNorm.bias", "embeddings.LayerNorm.beta"),
         {"pooler.weight", {"pooler.dense.weight"}},
         {"pooler.bias", {"pooler.dense.bias"}}},
        {{"head.dense.weight", {"cls.predictions.transform.dense.weight"}},
         {"head.dense.bias", {"cls.predictions.transform.dense.bias"}},
-        {"head.norm.gain", {"cls.predictions.transform.LayerNorm.weight"}},
-        {"head.norm.bias", {"cls.predictions.transform.LayerNorm.bias"}},
+        norm_part("head.norm.gain", "cls.predictions.transform.LayerNorm.weight",
+                  "cls.predictions.transform.LayerNorm.gamma"),
+        norm_part("head.norm.bias", "cls.predictions.transform.LayerNorm.bias",
+                  "cls.predictions.transform.LayerNorm.beta"),
         {"head.bias", {"cls.predictions.bias"}},
         {"pair.weight", {kPairTensor}},
         {"pair.bias", {"cls.seq_relationship.bias"}},
@@ -140,8 +190,11 @@ const HuggingFaceFamily& bert_family() {
       bert_json,
       bert_misses,
       bert_ignores,
+      bert_tied,
       bert_auto_class,
-      kPairTensor};
+      kPairTensor,
+      nullptr,
+      false};
   return kFamily;
 }
 

@@ -2,10 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 #include <utility>
 
+#include "core/read_json.h"
 #include "models/hugging_face/hugging_face_family.h"
 
 namespace trifold {
@@ -31,42 +31,57 @@ bool groups_as_theirs(int64_t groups, int64_t chosen_groups, int64_t choices) {
   return groups == 1 || choices == kScoredExperts * chosen_groups;
 }
 
-// Stretched angles: read_llama has read what all models have. Without both fields the rotated part grows by m(1), and
-// scores do not.
-void check_yarn(ConfigReader& from) {
-  const char* key = from.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
-  if (!from.has(key) || !from.at(key).is_object()) return;
-  ConfigReader rope(from.at(key));
-  const double all = rope.number("mscale_all_dim", 0);
-  if (all == 0) return;
-  if (rope.number("mscale", 0) == 0)
-    from.problem(fmt::format("'{}': 'mscale_all_dim' without 'mscale' is not supported", key));
-  if (rope.has("attention_factor"))
-    from.problem(
-        fmt::format("'{}': 'attention_factor' together with 'mscale_all_dim' is not supported", key));
+ConfigFields deepseek_fields() {
+  return joined(
+      {{field({"vocab_size"}, 129280), field({"hidden_size"}, 7168), field({"intermediate_size"}, 18432),
+        field({"moe_intermediate_size"}, 2048), field({"num_hidden_layers"}, 61),
+        field({"num_attention_heads"}, 128), field({"num_key_value_heads"}, 128).or_null(),
+        field({"n_shared_experts"}, 1), field({"num_local_experts", "n_routed_experts"}, 256),
+        unused({"output_router_logits"}, false), field({"routed_scaling_factor"}, 2.5),
+        field({"kv_lora_rank"}, 512), field({"q_lora_rank"}, 1536).or_null(), field({"qk_rope_head_dim"}, 64),
+        field({"v_head_dim"}, 128), field({"qk_nope_head_dim"}, 128), field({"n_group"}, 8),
+        field({"topk_group"}, 4), field({"num_experts_per_tok"}, 8), field({"first_k_dense_replace"}, 3),
+        field({"norm_topk_prob"}, true).or_null(), fixed("hidden_act", "silu", {"swish"}),
+        field({"max_position_embeddings"}, 4096), field({"initializer_range"}, 0.02),
+        field({"rms_norm_eps"}, 1e-6), unused({"use_cache"}, true), unused({"pad_token_id"}),
+        unused({"bos_token_id"}, 0), unused({"eos_token_id"}, 1), unused({"pretraining_tp"}, 1),
+        field({"tie_word_embeddings"}, false), fixed("rope_interleave", true), fixed("attention_bias", false),
+        field({"attention_dropout"}, 0.0), unused({"num_nextn_predict_layers", "num_mtp_layers"}, 1),
+        // Derived from others.
+        field({"head_dim"}, nullptr).beyond_class(), field({"qk_head_dim"}, nullptr).beyond_class(),
+        // The authors' own code.
+        fixed("scoring_func", "sigmoid").beyond_class(), fixed("topk_method", "noaux_tc").beyond_class(),
+        fixed("moe_layer_freq", 1).beyond_class(), field({"aux_loss_alpha"}, 0.0).beyond_class(),
+        field({"seq_aux"}, true).beyond_class(), unused({"ep_size"}).beyond_class(),
+        field({"layer_types"}, nullptr).beyond_class(), unused({"sliding_window"}).beyond_class()},
+       rope_fields(1e4)});
+}
+
+// transformers computes the width of heads, and saves it.
+void check_derived(ConfigReader& from, const char* name, int64_t value) {
+  if (const auto given = from.size_or_null(name); given && *given != value)
+    from.problem(fmt::format("'{}' is {}; the other fields make it {}", name, *given, value));
 }
 
 void read_latent(ConfigReader& from, ModelConfig& model) {
   model.multi_latent_attention = model.qk_layernorm = true;
-  model.kv_channels.reset();  // 'head_dim' is that of the rotated part here
   if (model.group_query_attention)
     from.problem(fmt::format("'num_key_value_heads' is {}; only 'num_attention_heads', {}, is supported",
                              model.num_query_groups, model.num_attention_heads));
   model.group_query_attention = false;
   model.num_query_groups = 1;
-  if (from.has("q_lora_rank")) model.q_lora_rank = from.size("q_lora_rank");
+  model.q_lora_rank = from.size_or_null("q_lora_rank");
   model.kv_lora_rank = from.size("kv_lora_rank");
   model.qk_head_dim = from.size("qk_nope_head_dim");
   model.qk_pos_emb_head_dim = from.size("qk_rope_head_dim");
   model.v_head_dim = from.size("v_head_dim");
-  from.must_be("attention_bias", {false}, false);
-  from.must_be("rope_interleave", {true}, true);
-  from.must_be("rms_norm_eps", {kNormEpsilon}, kNormEpsilon);
-  check_yarn(from);
+  check_derived(from, "head_dim", model.qk_pos_emb_head_dim);
+  check_derived(from, "qk_head_dim", model.qk_head_dim + model.qk_pos_emb_head_dim);
+  if (model.norm_epsilon != kNormEpsilon) model.latent_norm_epsilon = kNormEpsilon;
 }
 
 void read_groups(ConfigReader& from, ModelConfig& model) {
-  const int64_t groups = from.size("n_group", 1), chosen = from.size("topk_group", 1);
+  const int64_t groups = from.size("n_group"), chosen = from.size("topk_group");
   if (groups <= 1) return;
   if (*model.num_experts % groups != 0)
     return from.problem(fmt::format("'n_group' is {}; a divisor of 'n_routed_experts', {}, is needed", groups,
@@ -84,25 +99,26 @@ void read_groups(ConfigReader& from, ModelConfig& model) {
 }
 
 void read_experts(ConfigReader& from, ModelConfig& model) {
-  model.num_experts = from.size("n_routed_experts");
+  const char* const experts = "n_routed_experts";
+  model.num_experts = from.size(experts);
   constexpr int64_t kMostNetworks = 1 << 20;  // each has its own tensors
   constexpr int64_t kMostLayers = 1 << 16;
   if (model.num_layers > kMostLayers ||
       *model.num_experts > kMostNetworks / std::max<int64_t>(1, model.num_layers))
-    return from.problem(
-        fmt::format("'n_routed_experts' is {}: over {} layers that makes more than {} experts",
-                    *model.num_experts, model.num_layers, kMostNetworks));
-  model.moe_router_topk = read_choices(from, "n_routed_experts", *model.num_experts);
+    return from.problem(fmt::format("'{}' is {}: over {} layers that makes more than {} experts",
+                                    from.name_of(experts), *model.num_experts, model.num_layers,
+                                    kMostNetworks));
+  model.moe_router_topk = read_choices(from, experts, *model.num_experts);
   model.moe_ffn_hidden_size = from.size("moe_intermediate_size");
-  const int64_t shared = from.size("n_shared_experts", 1);
+  const int64_t shared = from.size("n_shared_experts");
   if (shared > 0) model.moe_shared_expert_intermediate_size = shared * *model.moe_ffn_hidden_size;
   if (shared == 0 || shared > *model.num_experts + 1024)
     from.problem(fmt::format("'n_shared_experts' is {}; from 1 to {} are supported", shared,
                              *model.num_experts + 1024));
   model.moe_router_score_function = RouterScore::Sigmoid;
   model.moe_router_enable_expert_bias = true;
-  model.moe_router_topk_scaling_factor = from.number("routed_scaling_factor", 1);
-  const int64_t dense = from.size("first_k_dense_replace", 0);
+  model.moe_router_topk_scaling_factor = from.number("routed_scaling_factor");
+  const int64_t dense = from.size("first_k_dense_replace");
   if (dense >= model.num_layers)
     from.problem(fmt::format("'first_k_dense_replace' is {}; fewer than the {} layers are supported", dense,
                              model.num_layers));
@@ -110,35 +126,22 @@ void read_experts(ConfigReader& from, ModelConfig& model) {
     model.moe_layer_freq = fmt::format("[0]*{}+[1]*{}", dense, model.num_layers - dense);
   read_groups(from, model);
   // Of one choice the weight is not divided by the sum here.
-  from.must_be("norm_topk_prob", {model.moe_router_topk > 1}, true);
-  from.must_be("scoring_func", {"sigmoid"}, "sigmoid");
-  from.must_be("topk_method", {"noaux_tc"}, "noaux_tc");
-  from.must_be("moe_layer_freq", {1}, 1);
-  model.moe_aux_loss_coeff = from.number("aux_loss_alpha", 0);
-  if (!from.flag("seq_aux", true) && model.moe_aux_loss_coeff > 0)
+  if (from.flag("norm_topk_prob") != (model.moe_router_topk > 1))
+    from.problem(fmt::format("'norm_topk_prob' is {} with {} experts per token; only {} is supported",
+                             printable_json(from.value("norm_topk_prob")), model.moe_router_topk,
+                             model.moe_router_topk > 1));
+  model.moe_aux_loss_coeff = from.number("aux_loss_alpha");
+  if (!from.flag("seq_aux") && model.moe_aux_loss_coeff > 0)
     model.moe_router_load_balancing_type = RouterBalance::AuxLoss;
 }
 
 ModelConfig read_deepseek(ConfigReader& from) {
-  ModelConfig model = read_llama(from);
+  ModelConfig model = read_decoder(from);
+  read_layer_types(from, model);
   read_latent(from, model);
+  read_rope(from, model);
   read_experts(from, model);
   return model;
-}
-
-json rope_json(const ModelConfig& model) {
-  json rope{{"type", "yarn"},
-            {"factor", model.rotary_scaling_factor},
-            {"original_max_position_embeddings", model.original_max_position_embeddings},
-            {"beta_fast", model.beta_fast},
-            {"beta_slow", model.beta_slow}};
-  if (model.mscale_all_dim != 0) {
-    rope["mscale"] = model.mscale;
-    rope["mscale_all_dim"] = model.mscale_all_dim;
-  } else if (model.mscale != 1) {
-    rope["attention_factor"] = 0.1 * model.mscale * std::log(model.rotary_scaling_factor) + 1;
-  }
-  return rope;
 }
 
 json deepseek_json(const ModelConfig& model) {
@@ -152,7 +155,6 @@ json deepseek_json(const ModelConfig& model) {
   config["qk_rope_head_dim"] = model.qk_pos_emb_head_dim;
   config["v_head_dim"] = model.v_head_dim;
   config["rope_interleave"] = true;
-  if (model.rope_type == RopeType::Yarn) config["rope_scaling"] = rope_json(model);
   config["n_routed_experts"] = *model.num_experts;
   config["num_experts_per_tok"] = model.moe_router_topk;
   config["moe_intermediate_size"] = expert_width(model);
@@ -173,14 +175,13 @@ json deepseek_json(const ModelConfig& model) {
 }
 
 std::vector<std::string> deepseek_misses(const ModelConfig& model) {
-  std::vector<std::string> missing =
-      not_met({{model.qk_layernorm, "--qk-layernorm"},
-               {model.normalization == Normalization::RmsNorm, "--normalization RMSNorm"},
-               {model.norm_epsilon == kNormEpsilon, "--norm-epsilon 1e-6"},
-               {model.swiglu, "--swiglu"},
-               {model.hidden_dropout == 0, "--hidden-dropout 0"},
-               {model.mscale_all_dim == 0 || model.mscale != 0, "an --mscale above 0 with --mscale-all-dim"},
-               {model.num_experts.has_value(), "--num-experts"}});
+  std::vector<std::string> missing = not_met(
+      {{model.qk_layernorm, "--qk-layernorm"},
+       {model.normalization == Normalization::RmsNorm, "--normalization RMSNorm"},
+       {model.latent_norm_epsilon.value_or(model.norm_epsilon) == kNormEpsilon, "--latent-norm-epsilon 1e-6"},
+       {model.swiglu, "--swiglu"},
+       {model.hidden_dropout == 0, "--hidden-dropout 0"},
+       {model.num_experts.has_value(), "--num-experts"}});
   if (!model.num_experts) return missing;
   const int64_t shared = model.moe_shared_expert_intermediate_size.value_or(0);
   for (std::string& more : not_met(
@@ -235,8 +236,8 @@ TensorNames deepseek_names() {
       {"attention.key_value_up.weight", {"self_attn.kv_b_proj.weight"}},
       {"mlp.router.weight", {"mlp.gate.weight"}},
       {"mlp.router.bias", {"mlp.gate.e_score_correction_bias"}},
-      {"mlp.experts.up.weight", {"mlp.experts.*.gate_proj.weight", "mlp.experts.*.up_proj.weight"}},
-      {"mlp.experts.down.weight", {"mlp.experts.*.down_proj.weight"}},
+      gated_experts(true),
+      gated_experts(false),
       {"mlp.shared.up.weight", {"mlp.shared_experts.gate_proj.weight", "mlp.shared_experts.up_proj.weight"}},
       {"mlp.shared.down.weight", {"mlp.shared_experts.down_proj.weight"}}};
   for (const TensorNames::Entry& entry : entries) names.in_block.push_back(entry);
@@ -248,11 +249,13 @@ TensorNames deepseek_names() {
 const HuggingFaceFamily& deepseek_v3_family() {
   static const HuggingFaceFamily kFamily{.name = "DeepSeek-V3",
                                          .type = "deepseek_v3",
+                                         .fields = deepseek_fields(),
                                          .names = deepseek_names(),
                                          .read = read_deepseek,
                                          .write = deepseek_json,
                                          .missing = deepseek_misses,
                                          .ignores = deepseek_ignores,
+                                         .tied = tied_head,
                                          .auto_class = llama_family().auto_class,
                                          .skips = deepseek_skips};
   return kFamily;

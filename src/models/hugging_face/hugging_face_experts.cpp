@@ -19,23 +19,79 @@ double layers_by_choices(const ModelConfig& model) {
   return static_cast<double>(count_expert_layers(model)) / static_cast<double>(model.moe_router_topk);
 }
 
-ModelConfig read_experts(ConfigReader& from, const char* experts, double rotary_base, double norm_epsilon) {
-  ModelConfig model = read_llama(from);
-  if (!from.has("rope_theta") && !from.has("rope_parameters")) model.rotary_base = rotary_base;
-  if (!from.has("rms_norm_eps")) model.norm_epsilon = norm_epsilon;
+// The fields that are the same in all of them, but for their defaults.
+ConfigFields shared_fields(double theta) {
+  return joined({{field({"attention_dropout"}, 0.0), fixed("hidden_act", "silu", {"swish"}),
+                  field({"initializer_range"}, 0.02), unused({"use_cache"}, true),
+                  field({"tie_word_embeddings"}, false), field({"output_router_logits"}, false),
+                  field({"router_aux_loss_coef"}, 0.001), unused({"pad_token_id"}),
+                  fixed("mlp_bias", false).beyond_class()},
+                 rope_fields(theta)});
+}
+
+ConfigFields mixtral_fields() {
+  return joined(
+      {{field({"vocab_size"}, 32000), field({"hidden_size"}, 4096), field({"intermediate_size"}, 14336),
+        field({"num_hidden_layers"}, 32), field({"num_attention_heads"}, 32),
+        field({"num_key_value_heads"}, 8).or_null(), field({"head_dim"}, nullptr),
+        field({"max_position_embeddings"}, 131072), field({"rms_norm_eps"}, 1e-5),
+        unused({"bos_token_id"}, 1), unused({"eos_token_id"}, 2), field({"sliding_window"}, nullptr),
+        field({"num_experts_per_tok"}, 2), field({"num_experts", "num_local_experts"}, 8),
+        fixed("router_jitter_noise", 0.0),  // of what experts read too
+        field({"layer_types"}, nullptr).beyond_class(), fixed("attention_bias", false).beyond_class()},
+       shared_fields(1e6)});
+}
+
+// The fields of Qwen's two families.
+ConfigFields qwen_fields() {
+  return joined(
+      {{field({"vocab_size"}, 151936), field({"hidden_size"}, 2048), field({"num_hidden_layers"}, 24),
+        field({"max_position_embeddings"}, 32768), field({"rms_norm_eps"}, 1e-6),
+        field({"use_sliding_window"}, false), field({"sliding_window"}, 4096).or_null(),
+        field({"decoder_sparse_step"}, 1), field({"norm_topk_prob"}, false),
+        field({"mlp_only_layers"}, nullptr), unused({"bos_token_id"}), unused({"eos_token_id"})},
+       shared_fields(1e4)});
+}
+
+ConfigFields qwen2_fields() {
+  return joined({{field({"intermediate_size"}, 5632), field({"num_attention_heads"}, 16),
+                  field({"num_key_value_heads"}, 16), field({"max_window_layers"}, 28),
+                  field({"moe_intermediate_size"}, 1408), field({"shared_expert_intermediate_size"}, 5632),
+                  field({"num_experts_per_tok"}, 4), field({"num_experts"}, 60), field({"qkv_bias"}, true),
+                  field({"layer_types"}, nullptr), field({"head_dim"}, nullptr).beyond_class(),
+                  fixed("attention_bias", false).beyond_class()},
+                 qwen_fields()});
+}
+
+ConfigFields qwen3_fields() {
+  return joined(
+      {{field({"intermediate_size"}, 6144), field({"num_attention_heads"}, 32),
+        field({"num_key_value_heads"}, 4), field({"attention_bias"}, false),
+        field({"moe_intermediate_size"}, 768), field({"num_experts_per_tok"}, 8),
+        field({"num_local_experts", "num_experts"}, 128), field({"head_dim"}, nullptr).beyond_class(),
+        field({"layer_types"}, nullptr).beyond_class(), unused({"max_window_layers"}).beyond_class()},
+       qwen_fields()});
+}
+
+ModelConfig read_experts(ConfigReader& from) {
+  ModelConfig model = read_decoder(from);
+  read_head_width(from, model);
+  read_rope(from, model);
+  const char* const experts = "num_experts";
   model.num_experts = from.size(experts);
   constexpr double kMostNetworks = 1 << 20;  // each has its own tensors
   if (static_cast<double>(*model.num_experts) * static_cast<double>(model.num_layers) > kMostNetworks)
-    from.problem(fmt::format("'{}' is {}: over {} layers that makes more than {} experts", experts,
-                             *model.num_experts, model.num_layers, kMostNetworks));
+    from.problem(fmt::format("'{}' is {}: over {} layers that makes more than {} experts",
+                             from.name_of(experts), *model.num_experts, model.num_layers, kMostNetworks));
   model.moe_router_topk = read_choices(from, experts, *model.num_experts);
   return model;
 }
 
 // After the layers with experts are known.
 void read_balance_loss(ConfigReader& from, ModelConfig& model) {
-  if (from.flag("output_router_logits", false) && model.num_layers > 0 && layers_by_choices(model) > 0)
-    model.moe_aux_loss_coeff = from.number("router_aux_loss_coef", 0.001) / layers_by_choices(model);
+  const double coefficient = from.number("router_aux_loss_coef");
+  if (from.flag("output_router_logits") && model.num_layers > 0 && layers_by_choices(model) > 0)
+    model.moe_aux_loss_coeff = coefficient / layers_by_choices(model);
 }
 
 // "[0]*1+[1]*3", or "1" if all layers have experts.
@@ -54,13 +110,13 @@ std::string pattern_of(const std::vector<bool>& experts) {
 // Layer i has experts if 'decoder_sparse_step' divides i + 1 and 'mlp_only_layers' does not list it.
 void read_expert_layers(ConfigReader& from, ModelConfig& model) {
   constexpr int64_t kMostLayers = 1 << 20;
-  const int64_t step = from.size("decoder_sparse_step", 1);
+  const int64_t step = from.size("decoder_sparse_step");
   if (step < 1) return from.problem("'decoder_sparse_step' is 0; no layer would have experts");
   if (model.num_layers > kMostLayers) return;  // rejected later
   std::vector<bool> experts;
   for (int64_t layer = 1; layer <= model.num_layers; ++layer) experts.push_back(layer % step == 0);
   if (from.has("mlp_only_layers")) {
-    const json& layers = from.at("mlp_only_layers");
+    const json& layers = from.value("mlp_only_layers");
     if (!layers.is_array())
       return from.problem(fmt::format("'mlp_only_layers' is {}; a list of numbers below {} is needed",
                                       printable_json(layers), model.num_layers));
@@ -109,10 +165,16 @@ std::vector<std::string> experts_miss(const ModelConfig& model) {
        {model.moe_router_topk_scaling_factor == 1, "--moe-router-topk-scaling-factor 1"}});
 }
 
+void expect_wide_window(ConfigReader& from, const ModelConfig& model) {
+  if (!window_covers_all(from, model))
+    from.problem(fmt::format("'sliding_window' is {}; only windows of all {} positions are supported",
+                             printable_json(from.value("sliding_window")), *model.max_position_embeddings));
+}
+
 ModelConfig read_mixtral(ConfigReader& from) {
-  ModelConfig model = read_experts(from, "num_local_experts", 1e6, 1e-5);
-  from.must_be("sliding_window", {nullptr}, nullptr);
-  from.must_be("router_jitter_noise", {0.0}, 0.0);  // of what experts read too
+  ModelConfig model = read_experts(from);
+  read_layer_types(from, model);
+  expect_wide_window(from, model);
   read_balance_loss(from, model);
   return model;
 }
@@ -131,19 +193,28 @@ std::vector<std::string> mixtral_misses(const ModelConfig& model) {
        not_met({{!model.moe_router_pre_softmax, "no --moe-router-pre-softmax"},
                 {!model.moe_shared_expert_intermediate_size, "no --moe-shared-expert-intermediate-size"},
                 {!model.add_qkv_bias, "no --add-qkv-bias"},
+                {!model.add_attention_out_bias, "no --add-attention-out-bias"},
                 {count_expert_layers(model) == model.num_layers, "--moe-layer-freq 1"}}))
     missing.push_back(std::move(option));
   return missing;
 }
 
-ModelConfig read_qwen3(ConfigReader& from) {
-  ModelConfig model = read_experts(from, "num_experts", 1e4, 1e-6);
-  model.qk_layernorm = true;
+// What Qwen's two families share.
+ModelConfig read_qwen(ConfigReader& from) {
+  ModelConfig model = read_experts(from);
   model.moe_ffn_hidden_size = from.size("moe_intermediate_size");
-  model.moe_router_pre_softmax = !from.flag("norm_topk_prob", false);
-  from.must_be("use_sliding_window", {false}, false);
+  model.moe_router_pre_softmax = !from.flag("norm_topk_prob");
   read_expert_layers(from, model);
   read_balance_loss(from, model);
+  return model;
+}
+
+ModelConfig read_qwen3(ConfigReader& from) {
+  ModelConfig model = read_qwen(from);
+  read_layer_types(from, model);
+  model.qk_layernorm = true;
+  model.add_qkv_bias = model.add_attention_out_bias = from.flag("attention_bias");
+  if (from.flag("use_sliding_window")) expect_wide_window(from, model);
   return model;
 }
 
@@ -163,28 +234,32 @@ std::vector<std::string> qwen3_misses(const ModelConfig& model) {
   std::vector<std::string> missing = experts_miss(model);
   for (std::string& option :
        not_met({{!model.moe_shared_expert_intermediate_size, "no --moe-shared-expert-intermediate-size"},
-                {!model.add_qkv_bias, "no --add-qkv-bias"}}))
+                {model.add_qkv_bias == model.add_attention_out_bias,
+                 "both or none of --add-qkv-bias and --add-attention-out-bias"}}))
     missing.push_back(std::move(option));
   return missing;
 }
 
+// Without 'layer_types' the first 'max_window_layers' have windows, every other one of them.
+void read_windows(ConfigReader& from, const ModelConfig& model) {
+  const bool windows = from.flag("use_sliding_window");
+  read_layer_types(from, model, windows && from.has("sliding_window") && window_covers_all(from, model));
+  const int64_t layers = from.size("max_window_layers");
+  if (windows && !from.has("layer_types") && layers > 0) expect_wide_window(from, model);
+}
+
 ModelConfig read_qwen2(ConfigReader& from) {
-  ModelConfig model = read_experts(from, "num_experts", 1e4, 1e-6);
-  model.add_qkv_bias = from.flag("qkv_bias", true);
-  model.moe_ffn_hidden_size = from.size("moe_intermediate_size");
+  ModelConfig model = read_qwen(from);
+  model.add_qkv_bias = from.flag("qkv_bias");
   model.moe_shared_expert_intermediate_size = from.size("shared_expert_intermediate_size");
   model.moe_shared_expert_gate = true;
-  model.moe_router_pre_softmax = !from.flag("norm_topk_prob", false);
-  from.must_be("use_sliding_window", {false}, false);
-  read_expert_layers(from, model);
-  read_balance_loss(from, model);
+  read_windows(from, model);
   return model;
 }
 
 json qwen2_json(const ModelConfig& model) {
   json config = qwen_json(model, "Qwen2MoeForCausalLM", "qwen2_moe");
   config.erase("attention_bias");
-  config.erase("head_dim");
   config["qkv_bias"] = model.add_qkv_bias;
   config["shared_expert_intermediate_size"] = *model.moe_shared_expert_intermediate_size;
   return config;
@@ -192,11 +267,9 @@ json qwen2_json(const ModelConfig& model) {
 
 std::vector<std::string> qwen2_misses(const ModelConfig& model) {
   std::vector<std::string> missing = experts_miss(model);
-  for (std::string& option :
-       not_met({{!model.qk_layernorm, "no --qk-layernorm"},
-                {!model.kv_channels || *model.kv_channels * model.num_attention_heads == model.hidden_size,
-                 "no --kv-channels"},
-                {model.moe_shared_expert_gate, "--moe-shared-expert-gate"}}))
+  for (std::string& option : not_met({{!model.qk_layernorm, "no --qk-layernorm"},
+                                      {!model.add_attention_out_bias, "no --add-attention-out-bias"},
+                                      {model.moe_shared_expert_gate, "--moe-shared-expert-gate"}}))
     missing.push_back(std::move(option));
   return missing;
 }
@@ -210,36 +283,57 @@ TensorNames names_of(std::vector<TensorNames::Entry> experts) {
 
 }  // namespace
 
+TensorNames::Entry gated_experts(bool up) {
+  if (up)
+    return {"mlp.experts.up.weight",
+            {"mlp.experts.*.gate_proj.weight", "mlp.experts.*.up_proj.weight"},
+            false,
+            {{"mlp.experts.gate_up_proj"}}};
+  return {"mlp.experts.down.weight", {"mlp.experts.*.down_proj.weight"}, false, {{"mlp.experts.down_proj"}}};
+}
+
 const HuggingFaceFamily& mixtral_family() {
   static const HuggingFaceFamily kFamily{
       "Mixtral",
       "mixtral",
-      names_of({{"mlp.router.weight", {"block_sparse_moe.gate.weight"}},
+      mixtral_fields(),
+      names_of({{"mlp.router.weight", {"block_sparse_moe.gate.weight"}, false, {{"mlp.gate.weight"}}},
                 {"mlp.experts.up.weight",
-                 {"block_sparse_moe.experts.*.w1.weight", "block_sparse_moe.experts.*.w3.weight"}},
-                {"mlp.experts.down.weight", {"block_sparse_moe.experts.*.w2.weight"}}}),
+                 {"block_sparse_moe.experts.*.w1.weight", "block_sparse_moe.experts.*.w3.weight"},
+                 false,
+                 {{"mlp.experts.*.w1.weight", "mlp.experts.*.w3.weight"},
+                  {"mlp.experts.gate_up_proj"},
+                  {"block_sparse_moe.experts.gate_up_proj"}}},
+                {"mlp.experts.down.weight",
+                 {"block_sparse_moe.experts.*.w2.weight"},
+                 false,
+                 {{"mlp.experts.*.w2.weight"},
+                  {"mlp.experts.down_proj"},
+                  {"block_sparse_moe.experts.down_proj"}}}}),
       read_mixtral,
       mixtral_json,
       mixtral_misses,
       llama_family().ignores,
+      tied_head,
       llama_family().auto_class};
   return kFamily;
 }
 
 const HuggingFaceFamily& qwen3_moe_family() {
-  static const HuggingFaceFamily kFamily{
-      "Qwen3-MoE",
-      "qwen3_moe",
-      names_of({{"attention.query_norm.gain", {"self_attn.q_norm.weight"}},
-                {"attention.key_norm.gain", {"self_attn.k_norm.weight"}},
-                {"mlp.router.weight", {"mlp.gate.weight"}},
-                {"mlp.experts.up.weight", {"mlp.experts.*.gate_proj.weight", "mlp.experts.*.up_proj.weight"}},
-                {"mlp.experts.down.weight", {"mlp.experts.*.down_proj.weight"}}}),
-      read_qwen3,
-      qwen3_json,
-      qwen3_misses,
-      llama_family().ignores,
-      llama_family().auto_class};
+  static const HuggingFaceFamily kFamily{"Qwen3-MoE",
+                                         "qwen3_moe",
+                                         qwen3_fields(),
+                                         names_of({{"attention.query_norm.gain", {"self_attn.q_norm.weight"}},
+                                                   {"attention.key_norm.gain", {"self_attn.k_norm.weight"}},
+                                                   {"mlp.router.weight", {"mlp.gate.weight"}},
+                                                   gated_experts(true),
+                                                   gated_experts(false)}),
+                                         read_qwen3,
+                                         qwen3_json,
+                                         qwen3_misses,
+                                         llama_family().ignores,
+                                         tied_head,
+                                         llama_family().auto_class};
   return kFamily;
 }
 
@@ -247,9 +341,10 @@ const HuggingFaceFamily& qwen2_moe_family() {
   static const HuggingFaceFamily kFamily{
       "Qwen2-MoE",
       "qwen2_moe",
+      qwen2_fields(),
       names_of({{"mlp.router.weight", {"mlp.gate.weight"}},
-                {"mlp.experts.up.weight", {"mlp.experts.*.gate_proj.weight", "mlp.experts.*.up_proj.weight"}},
-                {"mlp.experts.down.weight", {"mlp.experts.*.down_proj.weight"}},
+                gated_experts(true),
+                gated_experts(false),
                 {"mlp.shared.up.weight",
                  {"mlp.shared_expert.gate_proj.weight", "mlp.shared_expert.up_proj.weight"}},
                 {"mlp.shared.down.weight", {"mlp.shared_expert.down_proj.weight"}},
@@ -258,6 +353,7 @@ const HuggingFaceFamily& qwen2_moe_family() {
       qwen2_json,
       qwen2_misses,
       llama_family().ignores,
+      tied_head,
       llama_family().auto_class};
   return kFamily;
 }

@@ -6,42 +6,25 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "config/fields/config.h"
+#include "models/hugging_face/config_fields.h"
+#include "models/hugging_face/hugging_face.h"
 
 namespace trifold {
-
-// The fields of a config.json. Problems are collected, so that all are reported at once.
-class ConfigReader {
- public:
-  explicit ConfigReader(const nlohmann::json& config) : config_(config) {}
-
-  bool has(const char* key) const { return config_.contains(key) && !config_[key].is_null(); }
-  const nlohmann::json& at(const char* key) const { return config_[key]; }
-
-  // If the field is missing: `absent`, or a problem.
-  int64_t size(const char* key, std::optional<int64_t> absent = {});
-  double number(const char* key, double absent);
-  bool flag(const char* key, bool absent);
-  // For fields of which only some values are supported.
-  void must_be(const char* key, const std::vector<nlohmann::json>& supported, const nlohmann::json& absent);
-  void problem(std::string text) { problems_.push_back(std::move(text)); }
-  // BadInput with all problems, if there are any.
-  void finish(const std::string& where) const;
-
- private:
-  const nlohmann::json& config_;
-  std::vector<std::string> problems_;
-};
 
 // The names of tensors, ours and theirs. Those in a block are prefixed by "block.<n>." and "h.<n>."; those of a head
 // have no prefix. A list with a '*' stands for one such list per expert, numbered from 0.
 struct TensorNames {
+  using Names = std::vector<std::string_view>;
   struct Entry {
     std::string_view ours;
-    std::vector<std::string_view> theirs;
+    Names theirs;
     bool transposed = false;
+    // Other names in a file. Of experts, a name without '*' is one tensor for all of them.
+    std::vector<Names> also = {};
   };
   std::string prefix, block;
   std::vector<Entry> in_block, outside, head = {};
@@ -50,6 +33,7 @@ struct TensorNames {
 struct HuggingFaceFamily {
   const char* name;  // for people
   const char* type;  // its 'model_type'
+  ConfigFields fields;
   TensorNames names;
   ModelConfig (*read)(ConfigReader& from);
   nlohmann::json (*write)(const ModelConfig& model);  // the fields that differ between families
@@ -57,6 +41,7 @@ struct HuggingFaceFamily {
   std::vector<std::string> (*missing)(const ModelConfig& model);
   // Whether a tensor holds no parameter.
   bool (*ignores)(const std::string& theirs, const ModelConfig& model);
+  std::vector<TiedTensors> (*tied)(const ModelConfig& model);
   // The class of transformers that opens the model: AutoModelFor<...>.
   const char* (*auto_class)(const ModelConfig& model);
   // A tensor that is present only with a head for pairs; null: the family has none.
@@ -64,6 +49,8 @@ struct HuggingFaceFamily {
   // Whether a tensor belongs to layers that are not converted, which a message reports; null: there are none. `ignores`
   // is true for them too.
   bool (*skips)(const std::string& theirs, const ModelConfig& model) = nullptr;
+  // Whether the output head may have its own weight.
+  bool may_untie = true;
 };
 
 const HuggingFaceFamily& gpt2_family();
@@ -74,15 +61,34 @@ const HuggingFaceFamily& qwen3_moe_family();
 const HuggingFaceFamily& deepseek_v3_family();
 const HuggingFaceFamily& bert_family();
 
-// The fields of Llama, which other families share.
-ModelConfig read_llama(ConfigReader& from);
+// What the families of Llama share: the sizes, without the width of a head, biases and rotary positions; the former;
+// the fields of a Llama; and the output head.
+ModelConfig read_decoder(ConfigReader& from);
+void read_head_width(ConfigReader& from, ModelConfig& model);
 nlohmann::json llama_json(const ModelConfig& model);
+std::vector<TiedTensors> tied_head(const ModelConfig& model);
+
+// The names of experts with gates: their up projections, or their down projections.
+TensorNames::Entry gated_experts(bool up);
+
+// Rotary positions (hugging_face_rope.cpp): the fields of a family whose base is `theta` if a file has none, their
+// values, and the fields of 'rope_parameters'.
+ConfigFields rope_fields(double theta);
+void read_rope(ConfigReader& from, ModelConfig& model);
+void write_rope(nlohmann::json& config, const ModelConfig& model);
+const ConfigFields& rope_parameters_fields();
+
+// Reads 'layer_types' of a model whose layers all see every earlier position, those with a window too if
+// `windows_cover_all`.
+void read_layer_types(ConfigReader& from, const ModelConfig& model, bool windows_cover_all = false);
+// Whether each position sees all that come before it although only the last 'sliding_window' are visible.
+bool window_covers_all(ConfigReader& from, const ModelConfig& model);
 
 // Reads 'num_experts_per_tok', at most `count`, the number of experts, which the field `experts` gives.
 int64_t read_choices(ConfigReader& from, const char* experts, int64_t count);
 
 // In transformers "gelu" is the erf form.
-void read_gelu(ConfigReader& from, const char* key, const char* absent, ModelConfig& model);
+void read_gelu(ConfigReader& from, const char* key, ModelConfig& model);
 const char* gelu_name(const ModelConfig& model);
 // The texts of a list of requirements that do not hold.
 std::vector<std::string> not_met(const std::vector<std::pair<bool, const char*>>& needs);

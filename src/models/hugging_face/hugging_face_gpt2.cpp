@@ -6,26 +6,55 @@ namespace {
 
 using nlohmann::json;
 
+ConfigFields gpt2_fields() {
+  return {
+      field({"vocab_size"}, 50257),
+      field({"max_position_embeddings", "n_positions"}, 1024),
+      field({"hidden_size", "n_embd"}, 768),
+      field({"num_hidden_layers", "n_layer"}, 12),
+      field({"num_attention_heads", "n_head"}, 12),
+      field({"n_inner"}, nullptr),
+      field({"activation_function"}, "gelu_new"),
+      field({"resid_pdrop"}, 0.1),
+      field({"embd_pdrop"}, 0.1),
+      field({"attn_pdrop"}, 0.1),
+      field({"layer_norm_epsilon"}, 1e-5),
+      field({"initializer_range"}, 0.02),
+      unused({"summary_type"}, "cls_index"),
+      unused({"summary_use_proj"}, true),
+      unused({"summary_activation"}),
+      unused({"summary_proj_to_labels"}, true),
+      unused({"summary_first_dropout"}, 0.1),
+      fixed("scale_attn_weights", true),
+      unused({"use_cache"}, true),
+      unused({"bos_token_id"}, 50256),
+      unused({"eos_token_id"}, 50256),
+      unused({"pad_token_id"}),
+      fixed("scale_attn_by_inverse_layer_idx", false),
+      unused({"reorder_and_upcast_attn"}, false),
+      fixed("add_cross_attention", false),
+      field({"tie_word_embeddings"}, true),
+      unused({"n_ctx"}).beyond_class(),
+  };
+}
+
 ModelConfig read_gpt2(ConfigReader& from) {
   ModelConfig model;
   model.num_layers = from.size("n_layer");
   model.hidden_size = from.size("n_embd");
   model.num_attention_heads = from.size("n_head");
-  model.ffn_hidden_size = from.size("n_inner", 4 * model.hidden_size);
+  model.ffn_hidden_size = from.size_or_null("n_inner").value_or(4 * model.hidden_size);
   model.max_position_embeddings = from.size("n_positions");
   model.vocab_size = from.size("vocab_size");
-  model.norm_epsilon = from.number("layer_norm_epsilon", 1e-5);
-  model.init_method_std = from.number("initializer_range", 0.02);
+  model.norm_epsilon = from.number("layer_norm_epsilon");
+  model.init_method_std = from.number("initializer_range");
   // Trifold has one rate for the embedding and for additions to the residual stream.
-  model.hidden_dropout = from.number("resid_pdrop", 0.1);
-  if (from.number("embd_pdrop", 0.1) != model.hidden_dropout)
+  model.hidden_dropout = from.number("resid_pdrop");
+  if (from.number("embd_pdrop") != model.hidden_dropout)
     from.problem("'embd_pdrop' and 'resid_pdrop' differ; give both the same value");
-  model.attention_dropout = from.number("attn_pdrop", 0.1);
-  model.untie_embeddings_and_output_weights = !from.flag("tie_word_embeddings", true);
-  read_gelu(from, "activation_function", "gelu_new", model);
-  from.must_be("scale_attn_weights", {true}, true);
-  from.must_be("scale_attn_by_inverse_layer_idx", {false}, false);
-  from.must_be("add_cross_attention", {false}, false);
+  model.attention_dropout = from.number("attn_pdrop");
+  model.untie_embeddings_and_output_weights = !from.flag("tie_word_embeddings");
+  read_gelu(from, "activation_function", model);
   return model;
 }
 
@@ -63,11 +92,17 @@ bool gpt2_ignores(const std::string& theirs, const ModelConfig& model) {
   return theirs.ends_with(".attn.bias") || theirs.ends_with(".attn.masked_bias");
 }
 
+std::vector<TiedTensors> gpt2_tied(const ModelConfig& model) {
+  if (model.untie_embeddings_and_output_weights) return {};
+  return {{"lm_head.weight", "transformer.wte.weight"}};
+}
+
 }  // namespace
 
 const HuggingFaceFamily& gpt2_family() {
   static const HuggingFaceFamily kFamily{"GPT-2",
                                          "gpt2",
+                                         gpt2_fields(),
                                          {"transformer.",
                                           "h.",
                                           {{"norm1.gain", {"ln_1.weight"}},
@@ -90,6 +125,7 @@ const HuggingFaceFamily& gpt2_family() {
                                          gpt2_json,
                                          gpt2_misses,
                                          gpt2_ignores,
+                                         gpt2_tied,
                                          [](const ModelConfig&) { return "CausalLM"; }};
   return kFamily;
 }

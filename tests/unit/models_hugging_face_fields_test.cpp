@@ -1,0 +1,119 @@
+// The tables of fields of config.json against those of transformers' own classes, which
+// tools/reference/hugging_face_fields.py wrote, and the reader of such tables.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "core/error.h"
+#include "models/hugging_face/config_fields.h"
+#include "models/hugging_face/hugging_face.h"
+#include "models/hugging_face/hugging_face_family.h"
+#include "support/test_data.h"
+
+namespace trifold {
+namespace {
+
+using nlohmann::json;
+
+const json& of_transformers() {
+  static const json kFields =
+      json::parse(std::ifstream(test::test_data() + "/golden/hugging_face_fields.json"));
+  return kFields;
+}
+
+// The names that count for a field of a class, as its attribute_map has them: a name that is no field of the class
+// is set last, and wins.
+json names_of(const std::string& field, const json& other_names) {
+  for (const auto& [other, own] : other_names.items())
+    if (field == own || field == other) return {field == own ? other : own.get<std::string>(), field};
+  return {field};
+}
+
+class HuggingFaceFields : public testing::TestWithParam<const char*> {};
+
+TEST_P(HuggingFaceFields, AreThoseOfTheClassWithItsDefaults) {
+  const json& family = of_transformers().at("families").at(GetParam());
+  const json ours = hugging_face_fields().at("families").at(GetParam());
+  for (const auto& [name, value] : family.at("fields").items()) {
+    ASSERT_TRUE(ours.contains(name)) << name << " is in no table";
+    EXPECT_EQ(ours.at(name).at("default"), value) << name;
+    EXPECT_EQ(ours.at(name).at("of_class"), true) << name;
+    EXPECT_EQ(ours.at(name).at("names"), names_of(name, family.at("other_names"))) << name;
+  }
+  for (const auto& [name, field] : ours.items()) {
+    const bool theirs = family.at("fields").contains(name) || of_transformers().at("common").contains(name);
+    EXPECT_EQ(field.at("of_class"), theirs) << name;
+  }
+  const json& theta = family.at("rope_theta");
+  EXPECT_EQ(ours.contains("rope_theta") ? ours.at("rope_theta").at("default") : json(), theta);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, HuggingFaceFields,
+                         testing::Values("gpt2", "llama", "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3",
+                                         "bert"));
+
+TEST(HuggingFaceFieldsOfAll, AreThoseOfTheBaseClassAndOfRope) {
+  const json ours = hugging_face_fields();
+  for (const auto& [name, value] : of_transformers().at("common").items()) {
+    ASSERT_TRUE(ours.at("common").contains(name)) << name;
+    EXPECT_EQ(ours.at("common").at(name).at("default"), value) << name;
+  }
+  for (const json& name : of_transformers().at("rope_parameters"))
+    EXPECT_TRUE(ours.at("rope_parameters").contains(name.get<std::string>())) << name;
+}
+
+// A field that is to be read and that nobody asks for would be as good as unknown.
+TEST(HuggingFaceFieldsOfAll, AreAllRead) {
+  const HuggingFaceFamily* families[] = {&gpt2_family(),      &llama_family(),     &mixtral_family(),
+                                         &qwen2_moe_family(), &qwen3_moe_family(), &deepseek_v3_family(),
+                                         &bert_family()};
+  for (const HuggingFaceFamily* family : families) {
+    const json config{{"architectures", {"BertForSequenceClassification"}},
+                      {"num_hidden_layers", family->type == std::string("gpt2") ? json() : json(4)}};
+    ConfigReader from(config, family->fields);
+    family->read(from);
+    EXPECT_EQ(from.unread(), std::vector<std::string_view>{}) << family->type;
+  }
+}
+
+std::string problems_of(const json& config, const ConfigFields& fields) {
+  const ConfigReader from(config, fields, false);
+  try {
+    from.finish("x");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ConfigReader, KnowsTheTableAlone) {
+  const ConfigFields fields{field({"size"}, 4), fixed("kind", "plain", {"simple"}), unused({"note"}, 1)};
+  EXPECT_EQ(problems_of({{"size", 5}, {"kind", "simple"}, {"note", {1, 2}}, {"other", nullptr}}, fields), "");
+  for (const auto& [config, problem] : std::vector<std::pair<json, const char*>>{
+           {{{"sise", 5}}, "'sise' is 5; this field is not known here"},
+           {{{"kind", "odd"}}, "'kind' is \"odd\"; only \"plain\" is supported"},
+           {{{"size", nullptr}}, "'size' is null; give a value, or remove it for 4"}})
+    EXPECT_NE(problems_of(config, fields).find(problem), std::string::npos) << problems_of(config, fields);
+}
+
+TEST(ConfigReader, TakesTheFirstOfSeveralNames) {
+  const ConfigFields fields{field({"new", "old"}, 4)};
+  const auto size = [&](const json& config) { return ConfigReader(config, fields, false).size("old"); };
+  EXPECT_EQ(size(json::object()), 4);
+  EXPECT_EQ(size({{"old", 5}}), 5);
+  EXPECT_EQ(size({{"new", 6}}), 6);
+  EXPECT_EQ(size({{"new", 6}, {"old", 5}}), 6);
+}
+
+TEST(ConfigReader, TellsNullFromAbsence) {
+  const ConfigFields fields{field({"rank"}, 4).or_null(), field({"flag"}, true).or_null()};
+  const json config{{"rank", nullptr}, {"flag", nullptr}};
+  ConfigReader from(config, fields, false);
+  EXPECT_EQ(from.size_or_null("rank"), std::nullopt);
+  EXPECT_FALSE(from.flag("flag"));
+  const json nothing = json::object();
+  EXPECT_EQ(ConfigReader(nothing, fields, false).size_or_null("rank"), 4);
+}
+
+}  // namespace
+}  // namespace trifold
