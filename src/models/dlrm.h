@@ -95,6 +95,7 @@ struct DlrmShape {
 
   bool has_bottom() const { return dense > 0; }
   std::vector<NormedLayer> normed() const;
+  int64_t layers() const;  // of all MLPs and the cross network
   int64_t vectors() const { return tables + (has_bottom() ? 1 : 0); }
   int64_t logits() const { return labels.empty() ? 1 : static_cast<int64_t>(labels.size()); }  // L
   int64_t row() const { return width + (wide ? logits() : 0); }                                // E

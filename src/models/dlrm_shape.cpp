@@ -1,5 +1,8 @@
 #include "models/dlrm_shape.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "nn/bag_attention.h"
 
 namespace trifold {
@@ -24,6 +27,15 @@ int64_t DlrmShape::pairs() const {
 int64_t DlrmShape::interaction_width() const {
   if (interaction != InteractionKind::Dot) return side_by_side();
   return (has_bottom() ? width : 0) + pairs();
+}
+
+int64_t DlrmShape::layers() const {
+  const auto count = [](const std::vector<int64_t>& mlp) { return static_cast<int64_t>(mlp.size()); };
+  const int64_t below = (has_bottom() ? count(bottom) : 0) +
+                        (interaction == InteractionKind::Cross ? cross_layers : 0) +
+                        std::ssize(attended) * count(attention);
+  if (labels.empty()) return below + count(top);
+  return below + std::max(1, experts) * (count(top) - 1) + logits() * count(tower);
 }
 
 std::vector<NormedLayer> DlrmShape::normed() const {

@@ -123,10 +123,6 @@ void describe_samples(ClickDataConfig& data, const TrainedRecommenderConfig& ask
 // damaged checkpoint may claim a model of any size.
 void check_weights(const CheckpointReader& reader, const RecommenderSetup& setup) {
   const DlrmShape& shape = setup.model;
-  const size_t layers = shape.bottom.size() + shape.top.size() +
-                        (shape.interaction == InteractionKind::Cross ? shape.cross_layers : 0) +
-                        shape.labels.size() * shape.tower.size() +
-                        static_cast<size_t>(shape.experts) * (shape.top.size() - 1);
   const std::string name = reader.directory().string();
   const auto expect = [&](std::string_view kind, const std::string& weight, const Shape& wanted) {
     const std::string tensor = fmt::format("{}/{}", kind, weight);
@@ -136,8 +132,9 @@ void check_weights(const CheckpointReader& reader, const RecommenderSetup& setup
       bad_input("{}: its tensor {} is {}, its model needs {}", name, tensor, to_string(stored->global),
                 to_string(wanted));
   };
-  if (layers > reader.tensors().size())
-    bad_input("{}: its model has {} layers, but it has {} tensors", name, layers, reader.tensors().size());
+  if (shape.layers() > std::ssize(reader.tensors()))
+    bad_input("{}: its model has {} layers, but it has {} tensors", name, shape.layers(),
+              reader.tensors().size());
   for (const EmbeddingTable& table : embedding_tables(setup.schema, shape.width, shape.wide))
     expect(kWeightKind, weight_name(table), {table.rows, table.width});
   for (const ClickTable& table : setup.schema.tables)
