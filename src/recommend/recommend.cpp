@@ -1,5 +1,7 @@
 #include "recommend/recommend.h"
 
+#include <limits>
+
 #include "checkpoint/collective.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/tensor_kind.h"
@@ -25,6 +27,37 @@
 namespace trifold {
 
 namespace {
+
+// In CheckpointMeta::state, with tables of keys: Recommender::key_batches. Older checkpoints lack it.
+constexpr const char* kKeyBatches = "key_batches";
+
+std::vector<uint32_t> key_batches_of(const CheckpointReader& reader) {
+  constexpr int64_t kMost = std::numeric_limits<uint32_t>::max();
+  const JsonView state(reader.meta().state, reader.directory().string());
+  std::vector<uint32_t> batches;
+  if (state.has(kKeyBatches))
+    state.at(kKeyBatches).each([&](const JsonView& table) {
+      batches.push_back(static_cast<uint32_t>(table.integer(0, kMost)));
+    });
+  return batches;
+}
+
+// Without boxes of tensors that older checkpoints lack: such a run counts keys that have no entry from here on.
+void leave_out_new_kinds(std::vector<NamedTensor>& boxes, const CheckpointReader& reader) {
+  std::erase_if(boxes, [&](const NamedTensor& box) {
+    return kind_of_tensor(box.spec.name) == kKeyCountsKind && reader.find(box.spec.name) == nullptr;
+  });
+}
+
+// Evaluations predict the odds that the samples for evaluation have.
+RecommenderSetup setup_of(const RecommendJob& job, int ranks) {
+  RecommenderSetup setup = recommender_setup(job.config, job.data.schema(), ranks);
+  const DlrmConfig& model = job.config.model;
+  if (job.data.valid != nullptr)
+    setup.logit_offset =
+        odds_correction(job.data.train->schema(), model) - odds_correction(job.data.valid->schema(), model);
+  return setup;
+}
 
 // One rank's run.
 class RecommendRun final : public TrainingRun, Savable {
@@ -106,6 +139,8 @@ class RecommendRun final : public TrainingRun, Savable {
                   {"dtype", config_.precision.f64 ? "f64" : "f32"}};
     note_order(config_, meta.state);
     if (updates_before_ > 0) meta.state[kUpdatesBefore] = updates_before_;
+    note_starts(starts_, meta.state);
+    if (job_.data.schema().keyed()) meta.state[kKeyBatches] = model_.key_batches();
     note_data(meta, job_.fingerprint);
     return meta;
   }
@@ -128,6 +163,7 @@ class RecommendRun final : public TrainingRun, Savable {
 
 std::vector<std::string> RecommendRun::load(const std::string& path) {
   std::vector<std::string> changes;
+  std::vector<uint32_t> key_batches;
   gather_texts(world_, "loading " + path, [&]() -> std::string {
     CheckpointReader reader(path);
     const bool begins = job_.start.part == LoadPart::State;
@@ -136,6 +172,7 @@ std::vector<std::string> RecommendRun::load(const std::string& path) {
                    recommender_model(config_, schema));
     std::vector<NamedTensor> boxes = model_.checkpoint_tensors(true);
     if (begins) boxes = stored_parts(std::move(boxes), reader, schema);
+    leave_out_new_kinds(boxes, reader);
     // Rows that the checkpoint lacks keep what is in the file.
     if (begins && !growth_notes(reader, schema).empty()) model_.settle();
     TensorsOnHost host(std::move(boxes), model_.ops(), model_.compute());
@@ -143,6 +180,10 @@ std::vector<std::string> RecommendRun::load(const std::string& path) {
     host.put_back();
     const JsonView state(reader.meta().state, reader.directory().string());
     updates_before_ = updates_before(reader);
+    key_batches = key_batches_of(reader);
+    const TableStart own = starts_.back();
+    starts_ = starts_of(reader);
+    if (starts_.empty() || starts_.back() != own) starts_.push_back(own);
     if (begins) {
       updates_before_ += reader.meta().step;
       changes = {fmt::format("weights and optimizer state were taken from {}", reader.directory().string())};
@@ -155,7 +196,7 @@ std::vector<std::string> RecommendRun::load(const std::string& path) {
     return {};
   });
   model_.set_updates_before(updates_before_);
-  model_.loaded();
+  model_.loaded(key_batches);
   return changes;
 }
 

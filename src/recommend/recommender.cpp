@@ -275,16 +275,32 @@ std::vector<NamedTensor> Recommender::key_tensors(bool to_load) {
     constexpr int64_t kWords = sizeof(KeyTable::Entry) / sizeof(int64_t);
     ShardSpec spec;
     spec.name = fmt::format("{}/{}", kind, weight_name(placement_.tables()[static_cast<size_t>(table)]));
-    spec.global = {std::ssize(entries), kWords};
-    spec.local = Rect::whole(spec.global);
-    tensors.push_back({spec, {entries.data(), DType::I64, spec.global}});
+    spec.global = shape;
+    spec.local = Rect::whole(shape);
+    tensors.push_back({spec, {data, type, shape}});
+  };
+  const auto add_entries = [&](int table, const char* kind, std::span<KeyTable::Entry> entries) {
+    constexpr int64_t kWords = sizeof(KeyTable::Entry) / sizeof(int64_t);
+    add(table, kind, entries.data(), DType::I64, {std::ssize(entries), kWords});
   };
   for (int t = 0; t < keys_.tables(); ++t)
     if (KeyTable* const table = keys_.table(t)) {
-      add(t, kKeysKind, table->owners());
-      add(t, "waiting_keys", table->waiting());
+      add_entries(t, kKeysKind, table->owners());
+      add_entries(t, kWaitingKeysKind, table->waiting());
+      const std::span<KeyCounts::Counter> counters = table->counts().counters();
+      constexpr auto kDepth = static_cast<int64_t>(KeyCounts::kDepth);
+      add(t, kKeyCountsKind, counters.data(), DType::U16, {kDepth, std::ssize(counters) / kDepth});
     }
   return tensors;
+}
+
+std::vector<uint32_t> Recommender::key_batches() {
+  std::vector<uint32_t> batches;
+  for (int t = 0; t < keys_.tables(); ++t) {
+    KeyTable* const table = keys_.table(t);
+    batches.push_back(table == nullptr ? 0 : table->batches());
+  }
+  return batches;
 }
 
 std::vector<NamedTensor> Recommender::checkpoint_tensors(bool to_load) {
@@ -332,8 +348,13 @@ void Recommender::settle() {
   for (const auto& of : groups_of_tables_) of->tables->settle();
 }
 
-void Recommender::loaded() {
+void Recommender::loaded(std::span<const uint32_t> key_batches) {
   optimizer_.refresh_weights(compute_);
+  reload_tables();
+  keys_.loaded(key_batches);
+}
+
+void Recommender::reload_tables() {
   for (const auto& of : groups_of_tables_) of->tables->reload();
   keys_.loaded();
 }

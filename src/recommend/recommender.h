@@ -98,6 +98,9 @@ bool is_of_model(std::string_view tensor);
 
 // The kind of the tensors that hold the owners of rows (clicks/keys/key_table.h), for each table of keys.
 inline constexpr const char* kKeysKind = "keys";
+// Those of the keys that wait for a row, and of the counts of all other keys.
+inline constexpr const char* kWaitingKeysKind = "waiting_keys";
+inline constexpr const char* kKeyCountsKind = "key_counts";
 
 class Recommender {
  public:
@@ -143,7 +146,13 @@ class Recommender {
   // `loaded`; no batch may be fetched then.
   std::vector<NamedTensor> checkpoint_tensors(bool to_load);
   void settle();
-  void loaded();
+  // After some rows of tables alone were overwritten.
+  void reload_tables();
+  const RecommenderSetup& setup() const { return setup_; }
+  // `key_batches`: the checkpoint's, or nothing if it has none.
+  void loaded(std::span<const uint32_t> key_batches = {});
+  // The batches that each table of keys has taken, 0 for other tables; to be saved with the tensors.
+  std::vector<uint32_t> key_batches();
 
   // While it exists, tables of keys are as the last step left them, though the next batch may have been fetched: for a
   // save.

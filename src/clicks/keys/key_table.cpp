@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "clicks/keys/mixed_key.h"
 #include "core/error.h"
 
 namespace trifold {
@@ -12,13 +13,6 @@ namespace {
 
 constexpr uint32_t kMost = std::numeric_limits<uint32_t>::max();
 constexpr size_t kAhead = 12;  // keys whose memory is asked for before they are looked up
-
-// The final mix of SplitMix64, a bijection: keys may be consecutive numbers.
-uint64_t mixed(uint64_t key) {
-  key = (key ^ (key >> 30)) * 0xbf58476d1ce4e5b9U;
-  key = (key ^ (key >> 27)) * 0x94d049bb133111ebU;
-  return key ^ (key >> 31);
-}
 
 bool counts_waiting(const KeyRule& rule, bool learns) {
   return learns && (rule.admission > 1 || rule.eviction == KeyEviction::Rarest);
@@ -30,18 +24,23 @@ KeyTable::KeyTable(int64_t rows, const KeyRule& rule, bool learns) : rule_(rule)
   check(rows > kFirstRow, "a table of {} rows has no row for a key", rows);
   check(rule.admission >= 1, "a row after {} occurrences", rule.admission);
   owners_.resize(static_cast<size_t>(rows - kFirstRow));
-  if (counts_waiting(rule, learns)) waiting_.resize(owners_.size());
+  if (counts_waiting(rule, learns)) {
+    waiting_.resize(owners_.size());
+    counts_ = KeyCounts(owners_.size());
+  }
   const uint64_t all = owners_.size(), buckets = (all + kBucket - 1) / kBucket;
   for (uint64_t bucket = 0; bucket <= buckets; ++bucket)
     starts_.push_back(static_cast<uint32_t>(bucket * all / buckets));
 }
 
 size_t KeyTable::bytes(int64_t rows, const KeyRule& rule, bool learns) {
-  return static_cast<size_t>(rows - kFirstRow) * sizeof(Entry) * (counts_waiting(rule, learns) ? 2 : 1);
+  const auto entries = static_cast<size_t>(rows - kFirstRow);
+  return entries * sizeof(Entry) +
+         (counts_waiting(rule, learns) ? entries * sizeof(Entry) + KeyCounts::bytes(entries) : 0);
 }
 
 KeyTable::Bucket KeyTable::bucket_of(uint64_t key) const {
-  const uint64_t hash = mixed(key);
+  const uint64_t hash = mixed_key(key);
   const uint64_t bucket = ((hash >> 32) * (starts_.size() - 1)) >> 32;
   const uint64_t first = starts_[bucket];
   const uint64_t size = starts_[bucket + 1] - first;
@@ -95,8 +94,7 @@ void KeyTable::count_owner(size_t place) {
 }
 
 void KeyTable::take(std::span<const uint64_t> keys) {
-  changes_.clear();
-  begun_.clear();
+  forget_last();
   unknown_.clear();
   if (std::all_of(keys.begin(), keys.end(), [](uint64_t key) { return key == 0; })) return;
   check(batch_ < kMost, "a table of keys has taken {} batches, the most it can", batch_);
@@ -119,36 +117,58 @@ void KeyTable::take_unknown(uint64_t key) {
   const Bucket bucket = bucket_of(key);
   if (const size_t place = find(owners_, bucket, key); place != kNone) return count_owner(place);
   uint32_t count = 1;
-  const size_t waiting = waiting_.empty() ? kNone : wait(bucket, key);
-  if (waiting != kNone) count = waiting_[waiting].count;
+  const bool waits = !waiting_.empty();
+  const size_t waiting = waits ? wait(bucket, key) : kNone;
+  if (waiting != kNone)
+    count = waiting_[waiting].count;
+  else if (waits)
+    counts_.keep(key, count = counts_.of(key) + 1, raised_);
   if (count < rule_.admission) return;
   const size_t place = place_for(owners_, bucket, rule_.eviction, count);
   if (place == kNone) return;
   note(owners_, place);
+  set_aside(owners_[place]);
   owners_[place] = {key, count, batch_};
   begun_.push_back(static_cast<int32_t>(kFirstRow + static_cast<int64_t>(place)));
   if (waiting != kNone) waiting_[waiting].count = 0;
 }
 
-// Counts a key without a row; kNone if its bucket is full of keys of this batch.
+void KeyTable::set_aside(const Entry& entry) {
+  if (entry.count > 0) counts_.keep(entry.key, entry.count, raised_);
+}
+
+// An entry of count 0 is of a key that got a row, and has perhaps lost it.
 size_t KeyTable::wait(const Bucket& bucket, uint64_t key) {
   size_t place = find(waiting_, bucket, key);
-  if (place == kNone) {
-    place = place_for(waiting_, bucket, KeyEviction::Oldest, 0);
-    if (place == kNone) return kNone;
-    note(waiting_, place);
-    waiting_[place] = {key, 0, batch_};
-  }
+  if (place == kNone) place = place_for(waiting_, bucket, KeyEviction::Oldest, 0);
+  if (place == kNone) return kNone;
   note(waiting_, place);
   Entry& entry = waiting_[place];
+  if (entry.key != key) {
+    set_aside(entry);
+    entry = {key, 0, batch_};
+  }
+  if (entry.count == 0) entry.count = counts_.of(key);
   entry.count += entry.count == kMost ? 0 : 1;
   entry.batch = batch_;
   return place;
 }
 
+void KeyTable::forget_last() {
+  changes_.clear();
+  raised_.clear();
+  begun_.clear();
+  other_batch_ = batch_;
+}
+
+// A counter may have been raised several times, so changes are undone from the last to the first, and redone from the
+// first.
 void KeyTable::swap_last() {
   for (Change& change : changes_)
     std::swap((change.is_owner ? owners_ : waiting_)[change.place], change.before);
+  std::reverse(raised_.begin(), raised_.end());
+  for (KeyCounts::Change& change : raised_) counts_.swap(change);
+  std::swap(batch_, other_batch_);
 }
 
 int32_t KeyTable::row_of(uint64_t key) const {
@@ -157,12 +177,11 @@ int32_t KeyTable::row_of(uint64_t key) const {
   return place == kNone ? kOtherRow : static_cast<int32_t>(kFirstRow + static_cast<int64_t>(place));
 }
 
-void KeyTable::loaded() {
-  batch_ = 0;
+void KeyTable::loaded(uint32_t batches) {
+  batch_ = batches;
   for (const Entries* entries : {&owners_, &waiting_})
     for (const Entry& entry : *entries) batch_ = std::max(batch_, entry.batch);
-  changes_.clear();
-  begun_.clear();
+  forget_last();
 }
 
 }  // namespace trifold

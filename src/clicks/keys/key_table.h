@@ -13,8 +13,11 @@
 //
 // The rows are a hash table in buckets of at most kBucket rows, as in HierarchicalKV (NVIDIA) and, with larger
 // buckets, in TorchRec's zero-collision hashing: a key's hash names its bucket, within which it may have any row. So a
-// table of many rows can evict a key while others have free rows; nearly all rows are used before. Keys without a row
-// are counted in a second hash table of the same size, which forgets those that were seen longest ago.
+// table of many rows can evict a key while others have free rows; nearly all rows are used before.
+//
+// With an `admission` above 1, and with `eviction` Rarest, keys without a row are counted in a second hash table of the
+// same size. The counts of those that it drops, which were seen longest ago, and of keys that lose their rows are kept
+// in a sketch (clicks/keys/key_counts.h). No count is ever too low; the sketch's bound says how rarely one is too high.
 //
 // `row_of` may be called from many threads at a time, the other functions from one.
 #pragma once
@@ -23,6 +26,8 @@
 #include <span>
 #include <vector>
 
+#include "clicks/click_batch.h"
+#include "clicks/keys/key_counts.h"
 #include "config/fields/recommend_choices.h"
 
 namespace trifold {
@@ -34,8 +39,8 @@ struct KeyRule {
 
 class KeyTable {
  public:
-  static constexpr int32_t kMissingRow = 0;
-  static constexpr int32_t kOtherRow = 1;
+  static constexpr int32_t kMissingRow = ClickTable::kMissingRow;
+  static constexpr int32_t kOtherRow = ClickTable::kOtherRow;
   static constexpr int64_t kFirstRow = 2;  // of a key
   static constexpr int64_t kBucket = 64;   // rows
 
@@ -57,16 +62,23 @@ class KeyTable {
   std::span<const int32_t> begun() const { return begun_; }
   // Undoes the last `take`, or redoes it.
   void swap_last();
+  // The batches taken so far, without those that had no keys.
+  uint32_t batches() const { return batch_; }
 
   int32_t row_of(uint64_t key) const;
 
   // By row, from kFirstRow on; and the keys without a row, in no useful order (empty if they are not counted).
   std::span<Entry> owners() { return owners_; }
   std::span<Entry> waiting() { return waiting_; }
-  // Call it after these were overwritten, by a checkpoint's.
-  void loaded();
+  // The counts of keys in neither (empty if they are not counted).
+  KeyCounts& counts() { return counts_; }
+  // Call it after these were overwritten, by those of a checkpoint after `batches` batches. With 0, if that is not known,
+  // the number is that of the last batch of any entry.
+  void loaded(uint32_t batches);
 
-  size_t bytes() const { return (owners_.size() + waiting_.size()) * sizeof(Entry); }
+  size_t bytes() {
+    return (owners_.size() + waiting_.size()) * sizeof(Entry) + counts_.counters().size_bytes();
+  }
   static size_t bytes(int64_t rows, const KeyRule& rule, bool learns);
 
  private:
@@ -92,15 +104,22 @@ class KeyTable {
   size_t place_for(const Entries& entries, const Bucket& bucket, KeyEviction eviction, uint32_t count) const;
   void count_owner(size_t place);
   void take_unknown(uint64_t key);
+  // Counts a key without a row in waiting_; kNone if its bucket is full of keys of this batch.
   size_t wait(const Bucket& bucket, uint64_t key);
+  // Keeps the count of an entry that is to be overwritten.
+  void set_aside(const Entry& entry);
+  void forget_last();
   // Call it before the first change to a place in a batch.
   void note(const Entries& entries, size_t place);
 
   KeyRule rule_;
   Entries owners_, waiting_;
+  KeyCounts counts_;
   std::vector<uint32_t> starts_;  // the first place of each bucket, and the end
   uint32_t batch_ = 0;            // the number of the current one
+  uint32_t other_batch_ = 0;      // before the last `take`, or after it if that is undone
   std::vector<Change> changes_;
+  std::vector<KeyCounts::Change> raised_;  // by the last batch
   std::vector<uint64_t> unknown_;
   std::vector<int32_t> begun_;
 };

@@ -38,9 +38,9 @@ void KeyTables::swap_last() {
     if (table) table->swap_last();
 }
 
-void KeyTables::loaded() {
-  for (const auto& table : tables_)
-    if (table) table->loaded();
+void KeyTables::loaded(std::span<const uint32_t> batches) {
+  for (size_t t = 0; t < tables_.size(); ++t)
+    if (tables_[t]) tables_[t]->loaded(t < batches.size() ? batches[t] : 0);
 }
 
 }  // namespace trifold

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "clicks/click_source.h"
@@ -26,7 +27,8 @@ class KeyTables final : public KeyRows {
   void take(const ClickFeed& feed, int64_t step, ThreadPool& pool);
   // Undoes the last `take`, or redoes it.
   void swap_last();
-  void loaded();
+  // See KeyTable::loaded; `batches` has a number for each table, or is empty.
+  void loaded(std::span<const uint32_t> batches);
 
   int32_t row_of(int table, uint64_t key) const override {
     return tables_[static_cast<size_t>(table)]->row_of(key);

@@ -1,0 +1,53 @@
+// KeyCounts remembers in fixed memory how often keys have occurred that no other table has an entry of: a count-min sketch
+// with conservative updates (Cormode & Muthukrishnan, 2005; Estan & Varghese, 2002).
+//
+// A key has one counter in each of kDepth rows of counters, by hashes of the key. `keep` raises those counters to the
+// key's count where they are lower, and `of` returns the lowest. So `of` is never below the last count that was kept (up
+// to kMost), and above it only if other keys share all kDepth counters: after n different keys, a key that was never kept
+// has a count with the probability (1 - exp(-n / width))^kDepth.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+namespace trifold {
+
+class KeyCounts {
+ public:
+  static constexpr size_t kDepth = 4;
+  static constexpr size_t kMinWidth = 1 << 18;
+  static constexpr uint32_t kMost = std::numeric_limits<uint16_t>::max();
+  using Counter = uint16_t;
+
+  // A counter that `keep` raised, and its value before.
+  struct Change {
+    size_t place;
+    Counter before;
+  };
+
+  KeyCounts() = default;  // no counters: every count is 0
+  // For a table that has entries for `entries` keys.
+  explicit KeyCounts(size_t entries) : width_(width(entries)), counters_(kDepth * width_) {}
+
+  uint32_t of(uint64_t key) const;
+  // Appends what it changed to `changes`.
+  void keep(uint64_t key, uint32_t count, std::vector<Change>& changes);
+  // Exchanges a counter with Change::before.
+  void swap(Change& change);
+
+  // By row of counters; a checkpoint's may be written here.
+  std::span<Counter> counters() { return counters_; }
+  static size_t bytes(size_t entries) { return kDepth * width(entries) * sizeof(Counter); }
+
+ private:
+  static size_t width(size_t entries) { return entries < kMinWidth / 2 ? kMinWidth : 2 * entries; }
+  size_t place(uint64_t key, size_t row) const;
+
+  size_t width_ = 0;
+  std::vector<Counter> counters_;
+};
+
+}  // namespace trifold
