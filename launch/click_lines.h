@@ -29,4 +29,16 @@ void add_label_scores(nlohmann::ordered_json& object, const std::vector<LabelSco
 // "label click  " before the scores of one of several labels, else nothing.
 std::string label_text(const LabelScores& label);
 
+// The correction of all log odds for negatives that were dropped; empty if there is none.
+std::string correction_line(double offset);
+
+// For each table that has any, how many of its values are unknown; followed by a warning if all are.
+std::vector<std::string> unknown_lines(const std::vector<TableUnknowns>& counts);
+// "table user: 3 of 20 values (15.0 %)"
+std::string unknown_share(const std::string& table, int64_t values, int64_t unknown);
+// A warning if none of a table's values is known; else empty.
+std::string unknown_warning(const std::string& table, int64_t values, int64_t unknown);
+// {"user": {"values": 20, "unknown": 3}}
+nlohmann::ordered_json unknown_json(const std::vector<TableUnknowns>& counts);
+
 }  // namespace trifold::launch

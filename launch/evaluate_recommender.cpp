@@ -17,6 +17,7 @@
 #include "launch/commands.h"
 #include "launch/say.h"
 #include "launch/signals.h"
+#include "recommend/dropped_negatives.h"
 #include "recommend/metrics/group_metrics.h"
 #include "recommend/metrics/label_metrics.h"
 #include "recommend/trained_recommender.h"
@@ -53,7 +54,9 @@ RecommenderEvaluation prepare(const EvaluateRecommenderConfig& config) {
   if (!schema.labeled)
     bad_input("{} has no labels, which an evaluation needs: trifold score predicts without them",
               config.run.data);
-  if (config.group_by) job.group = table_named(schema, *config.group_by);
+  // Metrics compare predictions with these samples, of whose negatives a share may be missing too.
+  job.recommender.logit_offset -= odds_correction(schema, job.recommender.config.model);
+  if (config.group_by) job.groups = groups_by(job.recommender, *config.group_by);
   if (config.metric_at_k) job.places = config.metric_at_k->numbers();
   EvaluateRecommenderConfig asked = config;
   job.terms.add(options_of(asked));
@@ -114,6 +117,9 @@ nlohmann::ordered_json to_json(const RecommenderEvaluation& job, const ClickResu
     of_label["clicks"] = label.scores.clicks;
     if (!results.groups.empty()) add_groups(of_label, results.groups[l]);
   }
+  if (job.groups) object["ungrouped_unknown_samples"] = job.groups->unknown;
+  object["logit_correction"] = job.recommender.logit_offset;
+  object["unknown_values"] = unknown_json(results.unknown);
   object["seconds"] = seconds;
   return object;
 }
@@ -159,6 +165,15 @@ int run(const EvaluateRecommenderConfig& config, Ranks& ranks) {
                label.scores.samples, label.scores.clicks, job.recommender.directory, job.recommender.step,
                seconds);
   }
+  if (const std::string line = correction_line(job.recommender.logit_offset); !line.empty())
+    fmt::print("{}\n", line);
+  if (job.groups && job.groups->unknown > 0)
+    fmt::print(
+        "{} samples are in no group: their value of {} is not in the dictionary, and the data do not say which it is; "
+        "preprocess --dictionaries-of keeps such values\n",
+        job.groups->unknown, printable(*config.group_by));
+  for (const std::string& line : unknown_lines(results->unknown))
+    say(line.starts_with("warning") ? stderr : stdout, line + "\n");
   if (config.json) write_file("--json", *config.json, to_json(job, *results, seconds).dump(2) + "\n");
   return kDone;
 }

@@ -63,6 +63,9 @@ int run(const ScoreConfig& config, Ranks& ranks) {
       fmt::format("{} predictions by {} (step {}) in {:.1f} s{}\n", job.recommender.samples().samples(),
                   job.recommender.directory, job.recommender.step, seconds_since(start),
                   config.output == "-" ? "" : ": " + config.output));
+  if (const std::string line = correction_line(job.recommender.logit_offset); !line.empty())
+    say(stderr, line + "\n");
+  for (const std::string& line : unknown_lines(*unknown)) say(stderr, line + "\n");
   return kDone;
 }
 

@@ -46,9 +46,10 @@ struct ClickSchema {
   int dense = 13;
   std::vector<ClickTable> tables;
   std::string dense_transform =
-      "none";             // transform already applied to the dense numbers (clicks/click_transform.h)
-  bool weighted = false;  // ids carry weights
-  bool labeled = true;    // else every label is 0, for predictions only
+      "none";                    // transform already applied to the dense numbers (clicks/click_transform.h)
+  bool weighted = false;         // ids carry weights
+  bool labeled = true;           // else every label is 0, for predictions only
+  double dropped_negatives = 0;  // share of the samples without a click that preprocessing dropped
   // The names of the labels where samples have several; empty: they have one, without a name.
   std::vector<std::string> labels = {};
   // How much each label's loss counts; empty: 1.

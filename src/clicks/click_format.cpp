@@ -282,6 +282,8 @@ ClickFolder read_click_folder(const std::string& folder) {
   if (manifest.contains("max_bag")) clicks.max_bag = reader.number("max_bag", 1, ClickFolder::kMostBagIds);
   clicks.frequency_threshold = reader.number("frequency_threshold", 0, kMany);
   clicks.drop_negatives = reader.real("drop_negatives");
+  if (!(clicks.drop_negatives >= 0 && clicks.drop_negatives < 1))
+    bad_input("{}: \"drop_negatives\" is {}, not a share from 0 to below 1", path, clicks.drop_negatives);
   for (const json& table : reader.list("tables")) clicks.tables.push_back(read_table(table, path));
   check_shares(clicks, path);
   for (const json& object : reader.list("sources")) {
@@ -338,6 +340,7 @@ std::unique_ptr<ColumnClicks> open_click_folder(const std::string& folder, const
   ClickSchema schema;
   schema.dense = clicks.dense;
   schema.labeled = clicks.labeled;
+  schema.dropped_negatives = clicks.drop_negatives;
   for (const ClickFolder::Label& label : clicks.labels) schema.labels.push_back(label.name);
   for (int t = 0; t < static_cast<int>(clicks.tables.size()); ++t) {
     const ClickFolder::Table& table = clicks.tables[static_cast<size_t>(t)];

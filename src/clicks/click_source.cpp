@@ -93,8 +93,12 @@ void ClickOrder::positions(int64_t epoch, int64_t first, std::span<int64_t> posi
   }
 }
 
-ClickFeed::ClickFeed(const ClickSource& source, std::optional<uint64_t> seed, int64_t global_batch)
-    : source_(source), order_(source.samples(), seed), global_(global_batch) {}
+ClickFeed::ClickFeed(const ClickSource& source, std::optional<uint64_t> seed, int64_t global_batch,
+                     bool drop_last)
+    : source_(source),
+      order_(source.samples(), seed),
+      global_(global_batch),
+      batches_((source.samples() + (drop_last ? 0 : global_batch - 1)) / global_batch) {}
 
 int64_t ClickFeed::real_samples(int64_t step) const {
   const int64_t first = step % batches_per_epoch() * global_;

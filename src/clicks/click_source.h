@@ -76,13 +76,16 @@ class ClickOrder {
 };
 
 // The global batches of an endless run over a source: epoch after epoch, each in its own order. The last batch of an
-// epoch may be short; it is trained like any other.
+// epoch may be short; it is trained like any other, or dropped.
 class ClickFeed {
  public:
   // Without a seed the stored order. `source` must outlive it.
-  ClickFeed(const ClickSource& source, std::optional<uint64_t> seed, int64_t global_batch);
+  ClickFeed(const ClickSource& source, std::optional<uint64_t> seed, int64_t global_batch,
+            bool drop_last = false);
 
-  int64_t batches_per_epoch() const { return (source_.samples() + global_ - 1) / global_; }
+  int64_t batches_per_epoch() const { return batches_; }
+  // Samples of the last batch of an epoch if they are fewer than those of the others, dropped or not; else 0.
+  int64_t short_batch() const { return source_.samples() % global_; }
   // Samples of global batch `step` (counted from 0) over all ranks.
   int64_t real_samples(int64_t step) const;
   // The stored positions of all samples of global batch `step`, in place of those in `out`; and the keys in a table of

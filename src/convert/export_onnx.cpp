@@ -57,6 +57,8 @@ class RecommenderGraph {
     std::string logits = head(interaction(flat));
     if (shape_.interaction == InteractionKind::Fm)
       terms_.push_back(file_.add("ReduceSum", {pairs(flat), file_.integers({1})}, {{"keepdims", 1}}));
+    if (stored_.setup.logit_offset != 0)
+      terms_.push_back(file_.number(static_cast<float>(stored_.setup.logit_offset)));
     for (const std::string& term : terms_) logits = file_.add("Add", {logits, term});
     if (shape_.labels.empty()) return give(logits, "");
     for (size_t l = 0; l < shape_.labels.size(); ++l) {

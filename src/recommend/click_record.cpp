@@ -40,6 +40,7 @@ json click_record(const ClickSchema& schema) {
   for (const ClickTable& table : schema.tables) mappings.push_back(table.mapping);
   json record = {{"dense_transform", schema.dense_transform}, {"mappings", std::move(mappings)}};
   if (schema.weighted) record["weighted"] = true;
+  if (schema.dropped_negatives > 0) record["dropped_negatives"] = schema.dropped_negatives;
   for (size_t t = 0; t < schema.tables.size(); ++t)
     for (const ClickTable::Older& older : schema.tables[t].grown_from)
       record["grown_from"].push_back({{"table", t}, {"rows", older.rows}, {"mapping", older.mapping}});

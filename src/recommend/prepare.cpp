@@ -5,6 +5,7 @@
 #include "core/read_json.h"
 #include "optim/lr_schedule.h"
 #include "recommend/check_bags.h"
+#include "recommend/dropped_negatives.h"
 #include "recommend/first_weights.h"
 #include "recommend/grown_start.h"
 #include "recommend/planning/host_fit.h"
@@ -132,9 +133,12 @@ RecommendJob prepare(RecommendConfig config) {
     const int64_t share = (c.training.global_batch_size + c.mesh.ranks - 1) / c.mesh.ranks;
     for (const ClickSource* source : {job.data.train, job.data.valid})
       if (source != nullptr) check_bags(*source, share);
-    const ClickFeed feed(*job.data.train, order_seed(c), c.training.global_batch_size);
+    const ClickFeed feed = training_feed(c, *job.data.train);
     job.limits = {last_step(c, feed.batches_per_epoch()), c.training.exit_interval,
                   c.training.exit_duration_in_mins, c.training.early_stop_patience};
+    for (std::string note : {check_short_batch(c, feed, job.data.train->samples(), job.limits.last_step),
+                             odds_note(job.data.train->schema(), c.model)})
+      if (!note.empty()) job.data.notes.push_back(std::move(note));
     LrSchedule(c.lr, c.training.global_batch_size, job.limits.last_step);  // checks that there is one
     if (!job.start.from) {
       if (c.model.init_weights) FirstWeights(*c.model.init_weights, setup);

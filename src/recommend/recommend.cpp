@@ -11,6 +11,7 @@
 #include "core/read_json.h"
 #include "optim/lr_schedule.h"
 #include "recommend/click_record.h"
+#include "recommend/dropped_negatives.h"
 #include "recommend/first_weights.h"
 #include "recommend/grown_start.h"
 #include "recommend/recommender_setup.h"
@@ -68,7 +69,7 @@ class RecommendRun final : public TrainingRun, Savable {
         job_(job),
         config_(job.config),
         observer_(observer),
-        feed_(*job.data.train, order_seed(job.config), job.config.training.global_batch_size),
+        feed_(training_feed(job.config, *job.data.train)),
         rates_(config_.lr, config_.training.global_batch_size, job.limits.last_step),
         table_rates_(table_rates(config_), config_.training.global_batch_size, job.limits.last_step),
         model_(world, recommender_setup(job.config, job.data.schema(), world.size())) {

@@ -57,9 +57,10 @@ struct RecommenderSetup {
   double init_range = 0;       // of the tables (embedding/table_part.h)
   std::optional<int> threads;  // of this rank; default: a fair share of the host's cores
   ComputeDevice device = ComputeDevice::Auto;
-  bool tf32 = false;  // f32 products on a device with operands rounded to TF32
-  StepMarks marks;    // of this rank
-  KeyRule keys;       // of tables whose ids are keys
+  bool tf32 = false;        // f32 products on a device with operands rounded to TF32
+  StepMarks marks;          // of this rank
+  KeyRule keys;             // of tables whose ids are keys
+  double logit_offset = 0;  // added to the logits that Recommender::score returns
 
   // Which tables there are, and which columns of ids look them up. `placement` has a choice for each table.
   TableUses uses() const;
@@ -262,6 +263,7 @@ class Recommender {
   void make_groups();
   void make_batches();
   bool tables_cached() const;
+  static void shift(const Tensor& logits, double offset);
   // Calls body(tables, lookups, vectors, their gradients) for each group.
   template <class Body>
   void for_each_group(const Fetched& fetched, Body body);

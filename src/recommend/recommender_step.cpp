@@ -213,12 +213,22 @@ double Recommender::train(int64_t real, int64_t step, double dense_lr, double sp
   return loss;
 }
 
+// On the host, where the logits are.
+void Recommender::shift(const Tensor& logits, double offset) {
+  dispatch_wide_float(logits.dtype, [&]<class T>(T) {
+    auto* const values = logits.as<T>();
+    for (int64_t i = 0; i < logits.elements(); ++i)
+      values[i] = static_cast<T>(static_cast<double>(values[i]) + offset);
+  });
+}
+
 Recommender::Scored Recommender::score() {
   Scored scored{};
   abort_on_error(world_, [&] {
     StepState state{.fetched = oldest()};
     const auto others = [&](const Action& action) { execute(action, state); };
     executor_->evaluate(batch_of(state), nullptr, others);
+    if (setup_.logit_offset != 0) shift(state.fetched.rows.scores, setup_.logit_offset);
     scored = {state.fetched.rows.scores, &state.fetched.clicks.batch()};
     state.fetched.used = {};
   });

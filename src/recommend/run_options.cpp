@@ -10,6 +10,7 @@ namespace trifold {
 namespace {
 
 constexpr const char* kOrder = "sample_order";
+constexpr const char* kDropLast = "drop_last";
 
 }  // namespace
 
@@ -35,6 +36,7 @@ std::optional<uint64_t> order_seed(const RecommendConfig& config) {
 void note_order(const RecommendConfig& config, nlohmann::json& state) {
   if (config.training.sample_order != SampleOrder::Shuffled)
     state[kOrder] = name_of(config.training.sample_order);
+  if (config.training.drop_last) state[kDropLast] = true;
 }
 
 void check_order(const RecommendConfig& config, const nlohmann::json& state, const std::string& name) {
@@ -48,6 +50,33 @@ void check_order(const RecommendConfig& config, const nlohmann::json& state, con
   if (order != name_of(config.training.sample_order))
     bad_input("{} was trained with --sample-order {}: continue with that, not with {}", name, order,
               name_of(config.training.sample_order));
+  if (const bool drops = view.flag(kDropLast, false); drops != config.training.drop_last)
+    bad_input("{} was trained {} --drop-last, which decides the samples of each step: continue {} it", name,
+              drops ? "with" : "without", drops ? "with" : "without");
+}
+
+ClickFeed training_feed(const RecommendConfig& config, const ClickSource& samples) {
+  return {samples, order_seed(config), config.training.global_batch_size, config.training.drop_last};
+}
+
+std::string check_short_batch(const RecommendConfig& config, const ClickFeed& feed, int64_t samples,
+                              int64_t last_step) {
+  const int64_t batch = config.training.global_batch_size, rest = feed.short_batch();
+  if (feed.batches_per_epoch() == 0)
+    bad_input(
+        "--drop-last leaves out all {} samples, which are fewer than --global-batch-size {}: leave one of them out",
+        samples, batch);
+  if (rest == 0 || last_step < feed.batches_per_epoch()) return "";
+  if (config.training.drop_last)
+    return fmt::format("the last {} samples of each pass are left out (--drop-last)", rest);
+  if (config.model.batch_norm && rest == 1)
+    bad_input(
+        "--batch-norm normalises over the samples of a step, and the last batch of a pass has one: {} samples in "
+        "batches of {}: give --drop-last, or another --global-batch-size",
+        samples, batch);
+  return fmt::format(
+      "the last batch of each pass has {} samples instead of {} and makes a full step; --drop-last leaves it out",
+      rest, batch);
 }
 
 }  // namespace trifold

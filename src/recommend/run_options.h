@@ -20,7 +20,14 @@ std::optional<uint64_t> order_seed(const RecommendConfig& config);
 
 // Stores the order in the state of a checkpoint. Older checkpoints, and those of shuffled samples, do not record it.
 void note_order(const RecommendConfig& config, nlohmann::json& state);
-// BadInput unless the checkpoint called `name` has samples in the order of the options: seed and --sample-order.
+// BadInput unless the checkpoint called `name` has samples in the order of the options: seed, --sample-order and
+// --drop-last.
 void check_order(const RecommendConfig& config, const nlohmann::json& state, const std::string& name);
+
+ClickFeed training_feed(const RecommendConfig& config, const ClickSource& samples);
+// Says what becomes of a last batch that is short; empty if there is none in the run, of `last_step` steps. BadInput if
+// nothing is left without it, or if batch normalisation would get a batch of one.
+std::string check_short_batch(const RecommendConfig& config, const ClickFeed& feed, int64_t samples,
+                              int64_t last_step);
 
 }  // namespace trifold

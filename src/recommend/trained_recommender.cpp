@@ -16,6 +16,7 @@
 #include "embedding/table_part.h"
 #include "recommend/check_bags.h"
 #include "recommend/click_record.h"
+#include "recommend/dropped_negatives.h"
 #include "recommend/planning/host_fit.h"
 #include "recommend/recommender_setup.h"
 #include "run/device.h"
@@ -55,6 +56,12 @@ ClickSchema stored_schema(const CheckpointReader& reader) {
   const JsonView record = JsonView(reader.meta().state, name).at("clicks");
   schema.dense_transform = record.text("dense_transform", "none");
   schema.weighted = record.flag("weighted", false);
+  if (record.has("dropped_negatives")) {
+    schema.dropped_negatives = record.at("dropped_negatives").number();
+    if (!(schema.dropped_negatives >= 0 && schema.dropped_negatives < 1))
+      bad_input("{}: state.clicks.dropped_negatives is {}, not a share from 0 to below 1", name,
+                schema.dropped_negatives);
+  }
   if (!record.has("mappings") || record.at("mappings").size() != schema.tables.size()) return schema;
   size_t table = 0;
   record.at("mappings").each([&](const JsonView& mapping) {
@@ -151,6 +158,7 @@ void check_weights(const CheckpointReader& reader, const RecommenderSetup& setup
 RecommenderSetup setup_of(const TrainedRecommender& job, int ranks) {
   RecommenderSetup setup = recommender_setup(job.config, job.schema, ranks);
   setup.training = false;
+  setup.logit_offset = job.logit_offset;
   return setup;
 }
 
@@ -197,6 +205,9 @@ TrainedRecommender open_recommender(const TrainedRecommenderConfig& asked) {
     if (!std::string_view(error.what()).starts_with(job.directory)) error.add_context(job.directory);
     throw;
   }
+  config.model.no_correct_negatives = config.model.no_correct_negatives || asked.no_correct_negatives;
+  job.starts = starts_of(reader);
+  job.logit_offset = odds_correction(stored_schema(reader), config.model);
   describe_samples(config.data, asked, reader);
   config.training.global_batch_size = asked.global_batch_size;
   config.placement = asked.placement;
@@ -231,6 +242,7 @@ StoredRecommender stored_recommender(const CheckpointReader& reader) {
       for (ClickTable& table : schema.tables)
         table.mapping = mapping_of(stored.config.data.id_policy.value_or(IdPolicy::Error));
     stored.setup = recommender_setup(stored.config, schema, 1);
+    stored.setup.logit_offset = odds_correction(schema, stored.config.model);
     const DenseTransform transform = parse_dense_transform(schema.dense_transform);
     if (schema.dense == 0 || has_transform(reader)) stored.transform = transform;
   } catch (Error& error) {

@@ -28,6 +28,9 @@ struct TrainedRecommender {
   ClickSchema schema = {};
   std::string directory;  // of the checkpoint
   int64_t step = 0;
+  // Added to the logits: the correction for negatives that were dropped before training (recommend/dropped_negatives.h).
+  double logit_offset = 0;
+  std::vector<TableStart> starts = {};  // recommend/other_rows.h
 
   const ClickSource& samples() const { return *data.train; }
 };

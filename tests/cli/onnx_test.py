@@ -289,6 +289,25 @@ class Onnx(ProgramTest):
                                  endings=("_click", "_buy"))
             self.assertEqual(onnx.weights["tower.buy.0.weight"].shape, (5, 9))
 
+    def test_dropped_negatives_and_unknown_values(self):
+        (self.folder / "named.csv").write_text("click,user,item\n" + "".join(f"{row[0]},{row[3]},{row[4]}\n" for row in self.rows))
+        (self.folder / "new.csv").write_text("click,user,item\n0,500,3\n1,2,3\n0,2,700\n1,500,700\n")
+        self.trifold("preprocess", "--input", "named.csv", "--output", "named", "--label", "click", "--sparse", "user,item", "--drop-negatives", 0.5,
+                     "--threads", 1)
+        self.trifold("preprocess", "--input", "new.csv", "--output", "new", "--dictionaries-of", "named")
+        self.trifold("recommend", "--train-data", "named", "--embedding-dim", 4, "--top-mlp", "5-1", "--interaction", "cat", "--wide",
+                     "--global-batch-size", 50, "--train-epochs", 4, "--lr", 0.2, "--threads-per-rank", 1, "--save", "run")
+        self.trifold("convert", "--load", "run", "--save", "model.onnx")
+        onnx = OnnxModel((self.folder / "model.onnx").read_bytes())
+        for data in ("named", "new"):
+            self.trifold("score", "--load", "run", "--data", data, "--output", "scores.csv", "--threads-per-rank", 1)
+            with open(self.folder / "scores.csv", encoding="ascii") as file:
+                expected = np.array([float(row["probability"]) for row in csv.DictReader(file)])
+            inputs = {f"ids.{name}": np.frombuffer((self.folder / data / f"{name}.ids").read_bytes(), np.uint8).astype(np.int64)[:, None]
+                      for name in ("user", "item")}
+            self.assertEqual(1 in inputs["ids.user"], data == "new")
+            self.assertLess(np.abs(onnx.run(inputs)[1] - expected).max(), 2e-6)
+
     def test_ids_outside_their_tables(self):
         for policy in ("modulo", "clip"):
             onnx = self.predicts(self.inputs(), "clicks.csv", "--table-rows", "14-12-7", "--id-policy", policy)

@@ -113,6 +113,24 @@ TEST(ClickFeed, RanksShareTheLastBatch) {
   EXPECT_TRUE(std::equal(ids.begin(), ids.end(), one.batch().ids[0].as<int32_t>()));
 }
 
+TEST(ClickFeed, CanDropTheLastBatch) {
+  SyntheticClickSpec spec;
+  spec.tables = {{"t", 1000, 1}};
+  spec.samples = 50;
+  const SyntheticClicks clicks(spec);
+  const ClickFeed feed(clicks, 4, 16, true);
+  EXPECT_EQ(feed.batches_per_epoch(), 3);
+  EXPECT_EQ(feed.short_batch(), 2);
+  for (const int64_t step : {0, 2, 3, 5}) EXPECT_EQ(feed.real_samples(step), 16);
+  std::vector<int64_t> first, second;  // batches of another epoch
+  feed.positions(0, first);
+  feed.positions(3, second);
+  EXPECT_NE(first, second);
+  EXPECT_EQ(ClickFeed(clicks, 4, 25, true).batches_per_epoch(), 2);
+  EXPECT_EQ(ClickFeed(clicks, 4, 25).short_batch(), 0);
+  EXPECT_EQ(ClickFeed(clicks, 4, 51, true).batches_per_epoch(), 0);
+}
+
 std::vector<std::byte> bytes_of(const Tensor& tensor) {
   const auto* data = static_cast<const std::byte*>(tensor.data);
   return {data, data + tensor.bytes()};

@@ -145,6 +145,10 @@ void add_model(OptionTable& table, DlrmConfig& model) {
             "Batch normalisation of the MLPs' hidden layers, over the samples of all ranks.");
   table.add("loss", &model.loss,
             "Loss: binary cross entropy (bce), or squared error of the probability (mse).");
+  table.add(
+      "no-correct-negatives", &model.no_correct_negatives,
+      "Data of preprocess --drop-negatives X: leave predictions and evaluations at the odds of these data. By "
+      "default ln(1 - X) is added to the log odds, which are then those of all samples.");
 }
 
 void add_training(OptionTable& table, RecommendConfig& config) {
@@ -161,6 +165,10 @@ void add_training(OptionTable& table, RecommendConfig& config) {
   table.add(
       "sample-order", &training.sample_order,
       "Order of the training samples: shuffled anew in each pass, or as they are stored, day after day.");
+  table.add(
+      "drop-last", &training.drop_last,
+      "Leave out the last batch of each pass if it is incomplete. By default its few samples make a step like "
+      "those of the others.");
   add_exit(table, training.exit_interval, training.exit_duration_in_mins);
   add_lr(table, config.lr);
   table.change("lr").optional();

@@ -35,6 +35,9 @@ void add_trained(OptionTable& table, TrainedRecommenderConfig& run) {
       .of_host();
   table.add("id-policy", &run.id_policy, "Treatment of ids that are out of range for their table.")
       .absent("as the model was trained");
+  table.add(
+      "no-correct-negatives", &run.no_correct_negatives,
+      "Do not correct the log odds of a model that was trained on data of preprocess --drop-negatives.");
   table.add("global-batch-size", &run.global_batch_size, "Samples per batch over all ranks.")
       .range(1, 1 << 30);
 }

@@ -59,6 +59,7 @@ struct DlrmConfig {
   double dropout = 0;       // of the hidden layers of the MLPs
   bool batch_norm = false;  // of the same
   ClickLossKind loss = ClickLossKind::Bce;
+  bool no_correct_negatives = false;  // predictions keep the odds of data of which negatives were dropped
 };
 
 struct ClickTrainingConfig {
@@ -66,6 +67,7 @@ struct ClickTrainingConfig {
   std::optional<int64_t> train_iters;  // one epoch
   std::optional<int64_t> train_epochs;
   SampleOrder sample_order = SampleOrder::Shuffled;
+  bool drop_last = false;                        // batch of an epoch, if it is short
   std::optional<int64_t> exit_interval;          // as BatchConfig's
   std::optional<double> exit_duration_in_mins;   // the same
   std::optional<double> embedding_lr;            // RecommendConfig::lr
@@ -165,6 +167,7 @@ struct TrainedRecommenderConfig {
   std::string data_format = "auto";
   std::optional<std::string> dictionaries_of;  // the folder that the model was trained on
   std::optional<IdPolicy> id_policy;           // that of the training run
+  bool no_correct_negatives = false;           // as DlrmConfig's; true if either is
   int64_t global_batch_size = 4096;
   EmbeddingPlacementConfig placement;
   MeshConfig mesh;  // ranks, threads_per_rank, device and the time-out count
