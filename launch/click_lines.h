@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "recommend/metrics/label_metrics.h"
+#include "recommend/metrics/unknown_values.h"
 
 namespace trifold::launch {
 

@@ -29,18 +29,32 @@ namespace {
 
 struct RecommenderEvaluation {
   TrainedRecommender recommender;
-  std::optional<int> group;     // table of --group-by
-  std::vector<int64_t> places;  // of --metric-at-k
+  std::optional<ClickValues> groups;  // of all samples, with --group-by
+  std::vector<int64_t> places;        // of --metric-at-k
   RunTerms terms;
 };
 
-int table_named(const ClickSchema& schema, const std::string& name) {
+// The values of a column of the samples, which need not be a feature if a file is read as it is.
+ClickValues groups_by(const TrainedRecommender& recommender, const std::string& name) {
   std::vector<std::string> names;
-  for (const ClickTable& table : schema.tables) {
-    if (table.name == name || table.name == table_name_of(name)) return static_cast<int>(names.size());
+  for (const ClickTable& table : recommender.schema.tables) {
+    if (table.name == name || table.name == table_name_of(name))
+      return recommender.samples().first_values(static_cast<int>(names.size()));
     names.push_back(table.name);
   }
-  bad_input("--group-by {}: there is no such table; there are {}", printable(name), fmt::join(names, ", "));
+  if (auto values = values_of_column(recommender.config.data, name)) return std::move(*values);
+  bad_input(
+      "--group-by {}: {} has no such table; it has {}. To group by a column that is no feature, give the file that has it "
+      "as --data, as preprocess read it",
+      printable(name), recommender.config.data.train_data, fmt::join(names, ", "));
+}
+
+// The groups of a batch; padding has none.
+std::vector<uint64_t> groups_of(const ClickBatch& batch, const ClickValues& values) {
+  std::vector<uint64_t> groups(static_cast<size_t>(batch.samples), GroupMetrics::kNoGroup);
+  for (int64_t i = 0; i < batch.real; ++i)
+    groups[static_cast<size_t>(i)] = values.of_samples[static_cast<size_t>(batch.first_sample + i)];
+  return groups;
 }
 
 RecommenderEvaluation prepare(const EvaluateRecommenderConfig& config) {
@@ -67,6 +81,7 @@ RecommenderEvaluation prepare(const EvaluateRecommenderConfig& config) {
 struct ClickResults {
   std::vector<LabelScores> labels;
   std::vector<GroupScores> groups;  // of each label, with --group-by
+  std::vector<TableUnknowns> unknown;
 };
 
 // nullopt if a signal stopped it. Collective.
@@ -76,20 +91,21 @@ std::optional<ClickResults> measure(Communicator& world, const RecommenderEvalua
   const std::vector<std::string>& names = job.recommender.schema.labels;
   LabelMetrics metrics(names);
   LabelReader reader;
-  std::vector<GroupMetrics> groups(job.group ? std::max<size_t>(1, names.size()) : 0,
+  std::vector<GroupMetrics> groups(job.groups ? std::max<size_t>(1, names.size()) : 0,
                                    GroupMetrics(job.places));
   const auto take = [&](const Recommender::Scored& scored, Stream&) {
     metrics.add(scored);
+    if (!job.groups) return;
+    const std::vector<uint64_t> of_samples = groups_of(*scored.batch, *job.groups);
     for (size_t l = 0; l < groups.size(); ++l) {
       const LabelColumns columns = reader.of(scored, std::ssize(groups), static_cast<int64_t>(l));
-      const auto table = static_cast<size_t>(*job.group);
-      groups[l].add(columns.logits, columns.labels, columns.weights, scored.batch->lengths[table],
-                    scored.batch->ids[table]);
+      groups[l].add(columns.logits, columns.labels, columns.weights, of_samples);
     }
   };
-  const auto finish = [&](Stream& stream) {
+  const auto finish = [&](Stream& stream, const std::vector<TableUnknowns>& unknown) {
     results.labels = metrics.finish(world, stream);
     for (GroupMetrics& of_label : groups) results.groups.push_back(of_label.finish(world, stream));
+    results.unknown = unknown;
   };
   if (!predict_clicks(world, job.recommender, signal, take, finish)) return std::nullopt;
   return results;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "core/printable.h"
+#include "launch/click_lines.h"
 #include "launch/commands.h"
 #include "launch/progress.h"
 
@@ -60,6 +61,28 @@ void print_growth(const PreprocessResult& result) {
   }
 }
 
+// Values without an id of their own, or with a new one.
+void print_unknown(const PreprocessResult& result, const PreprocessConfig& config) {
+  for (const auto& [table, counts] : result.unknown) {
+    const std::string& name = result.folder.tables[static_cast<size_t>(table)].name;
+    const auto print = [&](int64_t count, const std::string& what) {
+      fmt::print(stderr, "{} {}\n", unknown_share(name, counts.values, count), what);
+    };
+    const int64_t unknown = counts.unknown + counts.added;
+    if (!config.dictionaries_of) {
+      if (unknown > 0)
+        print(unknown, fmt::format("occur less than --frequency-threshold {} times and have id 1",
+                                   config.frequency_threshold));
+      continue;
+    }
+    print(unknown, fmt::format("are not in the dictionary of {}{}", printable(*config.dictionaries_of),
+                               config.grow_dictionaries ? fmt::format("; {} have id 1", counts.unknown)
+                                                        : " and have id 1"));
+    if (const std::string warning = unknown_warning(name, counts.values, unknown); !warning.empty())
+      fmt::print(stderr, "{}\n", warning);
+  }
+}
+
 // The memory of a training step follows from the longest bag, however many are short.
 void print_bags(const PreprocessResult& result) {
   constexpr int64_t kLong = 100;  // ids; shorter bags need little memory
@@ -98,6 +121,7 @@ int run(const PreprocessConfig& config) {
   const ClickFolder& folder = result.folder;
   print_tables(folder);
   print_growth(result);
+  print_unknown(result, config);
   print_bags(result);
   if (result.partitioned_tables > 0)
     fmt::print(stderr, "{} dictionaries did not fit into {} GiB and were built in several passes\n",

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/printable.h"
 #include "files/output_files.h"
+#include "launch/click_lines.h"
 #include "launch/commands.h"
 #include "launch/say.h"
 #include "launch/signals.h"
@@ -34,28 +35,28 @@ int run(const ScoreConfig& config, Ranks& ranks) {
   ranks.compare(job.terms);
   const std::atomic<int>& signal = catch_signals();
   const auto start = Clock::now();
-  bool is_reporter = false;  // the process of rank 0
-  std::atomic<bool> done{false};
+  bool is_reporter = false;                           // the process of rank 0
+  std::optional<std::vector<TableUnknowns>> unknown;  // set in the process of rank 0 when all is done
   ranks.run(config.run.mesh, [&](Communicator& world) {
     std::optional<OutputFile> file;
     if (world.rank() == 0) {
       is_reporter = true;
       if (config.output != "-") file.emplace("--output", config.output);
     }
-    const bool whole = score(world, job, signal, [&](std::string_view text) {
+    const auto counts = score(world, job, signal, [&](std::string_view text) {
       if (file)
         file->write(text);
       else
         print_piece(text);
     });
     if (world.rank() != 0) return;
-    if (whole && file) file->finish();
-    done = whole;
+    if (counts && file) file->finish();
+    unknown = counts;
   });
   if (!is_reporter) return kDone;
   for (const std::string& note : job.recommender.data.notes)
     say(stderr, fmt::format("{}\n", printable_message(note)));
-  if (!done) {
+  if (!unknown) {
     say(stderr, "trifold: stopped on a signal before all samples were predicted\n");
     return kFailed;
   }

@@ -34,6 +34,12 @@ struct ClickTable {
   // The table whose rows these ids are of; empty: this one has its own.
   std::string shares = {};
 
+  // Ids where values are numbered by a dictionary or as keys.
+  static constexpr int32_t kMissingRow = 0;  // of missing values
+  static constexpr int32_t kOtherRow = 1;    // of all values that have no row of their own
+  bool has_other_row() const { return keyed() || mapping.starts_with(kDictionary); }
+  static constexpr std::string_view kDictionary = "dictionary ";
+
   // Whether ids are 64-bit keys, which a KeyTable maps to rows (clicks/keys/key_table.h).
   static constexpr std::string_view kKeys = "keys of ";
   bool keyed() const { return mapping.starts_with(kKeys); }

@@ -120,6 +120,7 @@ ColumnClicks::ColumnClicks(const ColumnFiles& files, const ClickSchema& schema, 
     id_bytes_.push_back(column.bytes);
     ends_.emplace_back(column.ends.empty() ? nullptr : std::make_unique<MappedFile>(column.ends));
     weights_.emplace_back(column.weights.empty() ? nullptr : std::make_unique<MappedFile>(column.weights));
+    unknown_.emplace_back(column.unknown.empty() ? nullptr : std::make_unique<MappedFile>(column.unknown));
     if (ends_.back()) {
       check_size(*ends_.back(), sizeof(uint64_t));
       check_last_end(t);
@@ -228,6 +229,50 @@ std::optional<int64_t> ColumnClicks::longest_bag(int table) const {
     longest = sample;
   }
   return longest;
+}
+
+uint64_t ColumnClicks::id_at(size_t table, int64_t place) const {
+  const std::byte* at = ids_[table].bytes().data() + place * id_bytes_[table];
+  switch (id_bytes_[table]) {
+    case 1:
+      return load<uint8_t>(at);
+    case 2:
+      return load<uint16_t>(at);
+    case 4:
+      return load<uint32_t>(at);
+    default:
+      return load<uint64_t>(at);
+  }
+}
+
+ClickValues ColumnClicks::first_values(int table) const {
+  constexpr uint64_t kHash = uint64_t{1} << 63;  // apart from ids
+  const ClickTable& spec = schema_.table(table);
+  if (!spec.has_other_row()) return ClickSource::first_values(table);
+  const auto t = static_cast<size_t>(table);
+  const MappedFile* const unknown = unknown_[t].get();
+  const int64_t hashes = unknown == nullptr ? 0 : unknown->size() / int64_t{sizeof(uint64_t)};
+  ClickValues values;
+  values.of_samples.reserve(static_cast<size_t>(samples_));
+  int64_t next = 0;  // hash of an unknown value
+  for (int64_t sample = 0; sample < samples_; ++sample) {
+    const Bag bag = bag_of(table, sample);
+    uint64_t first = 0;
+    for (int k = 0; k < bag.count; ++k) {
+      uint64_t value = id_at(t, bag.first + k);
+      if (value == ClickTable::kOtherRow && !spec.keyed()) {
+        if (unknown != nullptr && next >= hashes)
+          bad_input("{} has {} hashes, and {} has more values with id 1: they do not belong together",
+                    unknown->path(), hashes, ids_[t].path());
+        const std::byte* const at = unknown == nullptr ? nullptr : unknown->bytes().data() + next++ * 8;
+        value = at == nullptr ? 0 : load<uint64_t>(at) | kHash;
+        values.unknown += k == 0 && value == 0 ? 1 : 0;
+      }
+      if (k == 0) first = value;
+    }
+    values.of_samples.push_back(first);
+  }
+  return values;
 }
 
 void ColumnClicks::add_keys(int table, std::span<const int64_t> positions, std::vector<uint64_t>& out) const {

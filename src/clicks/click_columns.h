@@ -75,6 +75,9 @@ struct IdColumn {
   std::string ends = {};
   // A file of f32: the weights of the ids. Empty: all are 1.
   std::string weights = {};
+  // A file of u64: the hashes of the values with id 1, in the order of their ids. Empty: there are none, or they are not
+  // kept.
+  std::string unknown = {};
 };
 
 struct ColumnFiles {
@@ -94,6 +97,7 @@ class ColumnClicks final : public ClickSource {
   void fill(std::span<const int64_t> positions, ClickPart& out) const override;
   std::optional<int64_t> longest_bag(int table) const override;
   void add_keys(int table, std::span<const int64_t> positions, std::vector<uint64_t>& out) const override;
+  ClickValues first_values(int table) const override;
 
  private:
   void fill_ids(int table, std::span<const int64_t> positions, ClickPart& out) const;
@@ -103,6 +107,8 @@ class ColumnClicks final : public ClickSource {
     int count;
   };
   Bag bag_of(int table, int64_t sample) const;
+  // Id `place` of the file of a table.
+  uint64_t id_at(size_t table, int64_t place) const;
   void check_last_end(size_t table) const;
   void fill_weights(int table, int64_t sample, const Bag& bag, ClickPart& out) const;
   template <class T>
@@ -116,6 +122,7 @@ class ColumnClicks final : public ClickSource {
   std::vector<MappedFile> ids_;
   std::vector<std::unique_ptr<MappedFile>> ends_;     // for each table; null: one id per sample
   std::vector<std::unique_ptr<MappedFile>> weights_;  // for each table; null: all 1
+  std::vector<std::unique_ptr<MappedFile>> unknown_;  // for each table; null: IdColumn::unknown is empty
   std::vector<int> id_bytes_;
   int64_t samples_ = 0;
 };

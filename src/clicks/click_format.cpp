@@ -95,6 +95,7 @@ ClickFolder::Table read_table(const json& object, const std::string& path) {
     table.most_ids = reader.number("most_ids", 1, ClickFolder::kMostBagIds);
   }
   table.dictionary = reader.flag("dictionary");
+  if (object.contains("unknown_values")) table.unknown_values = reader.number("unknown_values", 0, kMany);
   if (object.contains("shares")) table.shares = reader.text("shares");
   if (table.keys && table.dictionary)
     bad_input("{}: table {} has both \"keys\" and \"dictionary\"", path, table.name);
@@ -155,6 +156,10 @@ std::string ClickFolder::weights_file(const std::string& folder, int table) cons
   return fmt::format("{}/{}.weights", folder, tables[static_cast<size_t>(table)].name);
 }
 
+std::string ClickFolder::unknown_file(const std::string& folder, int table) const {
+  return fmt::format("{}/{}.unknown", folder, tables[static_cast<size_t>(table)].name);
+}
+
 std::string ClickFolder::dictionary_file(const std::string& folder, int table) const {
   const Table& of = tables[static_cast<size_t>(table)];
   return fmt::format("{}/{}.dict", folder, of.shares.empty() ? of.name : of.shares);
@@ -176,7 +181,7 @@ std::string ClickFolder::mapping(const std::string& folder, int table) const {
   if (!t.dictionary_crc && !std::filesystem::exists(dictionary_file(folder, table), ignored))
     return std::string(kUnknownMapping);
   const uint32_t crc = t.dictionary_crc ? *t.dictionary_crc : dictionary_checksum(folder, table);
-  return fmt::format("dictionary {:08x}{}", crc,
+  return fmt::format("{}{:08x}{}", ClickTable::kDictionary, crc,
                      max_ind_range > 0 ? fmt::format(" of values modulo {}", max_ind_range) : "");
 }
 
@@ -196,6 +201,7 @@ void write_click_folder(const ClickFolder& clicks, const std::string& folder) {
     for (const ClickTable::Older& older : table.grown_from)
       tables.back()["grown_from"].push_back({{"rows", older.rows}, {"mapping", older.mapping}});
     if (!table.shares.empty()) tables.back()["shares"] = table.shares;
+    if (table.unknown_values) tables.back()["unknown_values"] = *table.unknown_values;
     if (table.dictionary_bytes == 8) {
       tables.back()["dictionary_bytes"] = 8;
       version = std::max(version, kWideVersion);
@@ -348,9 +354,10 @@ std::unique_ptr<ColumnClicks> open_click_folder(const std::string& folder, const
         table.keys ? rows_of_keys(clicks, folder, static_cast<size_t>(t), rows) : table.rows;
     schema.tables.push_back({table.name, table_rows, static_cast<int>(table.most_ids),
                              clicks.mapping(folder, t), table.grown_from, table.shares});
-    files.ids.push_back({clicks.ids_file(folder, t), table.id_bytes,
-                         table.bag ? clicks.ends_file(folder, t) : std::string(),
-                         table.weighted ? clicks.weights_file(folder, t) : std::string()});
+    files.ids.push_back(
+        {clicks.ids_file(folder, t), table.id_bytes, table.bag ? clicks.ends_file(folder, t) : std::string(),
+         table.weighted ? clicks.weights_file(folder, t) : std::string(),
+         table.unknown_values.value_or(0) > 0 ? clicks.unknown_file(folder, t) : std::string()});
     schema.weighted = schema.weighted || table.weighted;
   }
   schema.dense_transform = name_of(clicks.transform);  // already applied

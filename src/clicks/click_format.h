@@ -8,6 +8,8 @@
 //                  table of bags the ids of each sample, one bag after the other
 //   C1.ends ...    for each table of bags: per sample the number of ids up to and including it, u64
 //   C1.weights ... for each table of bags whose ids have weights: f32, one per id
+//   C1.unknown ... for each table whose ids come from a dictionary that was made for other data, and lacks some of these:
+//                  the hashes of the values with id 1, in the order of the ids, u64
 //   C1.dict ...    where ids come from a dictionary of the table's own: the hash of id 2, 3, ... (ids 0 and 1: see
 //                  preprocess/number_ids.h), unsigned, in 4 bytes, or in 8 where one of them needs more
 //
@@ -48,6 +50,7 @@ struct ClickFolder {
     bool keys = false;         // or as they are, and the table has as many rows as a run gives it
     std::optional<uint32_t> dictionary_crc;     // of the dictionary's file; absent in older folders
     std::vector<ClickTable::Older> grown_from;  // see ClickTable
+    std::optional<int64_t> unknown_values;      // of unknown_file; absent: it was not written
     std::string shares = {};  // the table whose ids and dictionary these are; empty: its own
   };
   struct Source {
@@ -87,6 +90,7 @@ struct ClickFolder {
   std::string ids_file(const std::string& folder, int table) const;
   std::string ends_file(const std::string& folder, int table) const;
   std::string weights_file(const std::string& folder, int table) const;
+  std::string unknown_file(const std::string& folder, int table) const;
   // Columns that share a table have its dictionary file.
   std::string dictionary_file(const std::string& folder, int table) const;
   // CRC-32 of a table's dictionary file.

@@ -19,6 +19,23 @@ void ClickSource::read(int64_t first, int64_t count, ClickBatchBuffer& out, int6
   });
 }
 
+ClickValues ClickSource::first_values(int table) const {
+  constexpr int64_t kAtOnce = 4096;
+  const auto t = static_cast<size_t>(table);
+  ClickBatchBuffer buffer(schema(), kAtOnce);
+  ClickValues values;
+  values.of_samples.reserve(static_cast<size_t>(samples()));
+  for (int64_t first = 0; first < samples(); first += kAtOnce) {
+    read(first, std::min(kAtOnce, samples() - first), buffer);
+    const ClickBatch& batch = buffer.batch();
+    const auto* length = batch.lengths[t].as<int32_t>();
+    const auto* id = batch.ids[t].as<int32_t>();
+    for (int64_t i = 0; i < batch.real; id += length[i++])
+      values.of_samples.push_back(length[i] == 0 ? 0 : static_cast<uint64_t>(int64_t{*id} + 1));
+  }
+  return values;
+}
+
 ClickSlice::ClickSlice(const ClickSource& whole, int64_t begin, int64_t end)
     : whole_(whole), begin_(begin), end_(end) {
   check(0 <= begin && begin <= end && end <= whole.samples(), "samples [{}, {}) of a data set that has {}",

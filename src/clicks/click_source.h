@@ -12,6 +12,13 @@
 
 namespace trifold {
 
+// The first value of each sample's bag in a table, as a number: equal for equal values, 0 for none.
+struct ClickValues {
+  std::vector<uint64_t> of_samples;
+  int64_t unknown =
+      0;  // samples with 0 because all that is known of their value is that a dictionary lacks it
+};
+
 // All functions are const and may be called from several threads at a time.
 class ClickSource {
  public:
@@ -28,6 +35,9 @@ class ClickSource {
 
   // The keys of stored samples in a table whose ids are keys, bag after bag, appended to `out`.
   virtual void add_keys(int table, std::span<const int64_t> positions, std::vector<uint64_t>& out) const;
+
+  // The first values of all stored samples in a table. By default an id stands for its value.
+  virtual ClickValues first_values(int table) const;
 
   // Stored samples [first, first + count), and padding up to `batch_samples` (default: none).
   void read(int64_t first, int64_t count, ClickBatchBuffer& out, int64_t batch_samples = -1) const;
@@ -100,6 +110,7 @@ class ClickFeed {
   const ClickSource& source_;
   ClickOrder order_;
   int64_t global_;
+  int64_t batches_;  // of an epoch
 };
 
 }  // namespace trifold

@@ -1,5 +1,7 @@
 #include "convert/export_onnx.h"
 
+#include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -11,6 +13,7 @@
 #include "convert/onnx_file.h"
 #include "embedding/table_part.h"
 #include "files/output_files.h"
+#include "recommend/other_rows.h"
 #include "recommend/trained_recommender.h"
 
 namespace trifold {
@@ -35,7 +38,11 @@ void read_rows(CheckpointReader& from, const std::string& name, const Shape& sha
 class RecommenderGraph {
  public:
   RecommenderGraph(CheckpointReader& from, const StoredRecommender& stored, OnnxFile& file)
-      : from_(from), stored_(stored), shape_(stored.setup.model), file_(file) {}
+      : from_(from),
+        stored_(stored),
+        shape_(stored.setup.model),
+        file_(file),
+        other_rows_(other_rows(from, stored.setup)) {}
 
   void build() {
     if (shape_.has_bottom()) take_dense();
@@ -111,12 +118,32 @@ class RecommenderGraph {
     if (const auto there = there_.find(stored); there != there_.end()) return there->second;
     return there_[stored] = add_weight(kind == kWeightKind ? name : stored, stored);
   }
-  std::string add_weight(const std::string& name, const std::string& stored) {
+  std::string add_weight(const std::string& name, const std::string& stored,
+                         const std::vector<float>& other_row = {}) {
     const Shape shape = from_.find(stored)->global;
     return file_.weight(name, shape,
-                        [&from = from_, stored, shape](int64_t first, int64_t count, float* into) {
+                        [&from = from_, stored, shape, other_row](int64_t first, int64_t count, float* into) {
                           read_rows(from, stored, shape, first, count, into);
+                          const int64_t at = ClickTable::kOtherRow - first;
+                          if (at >= 0 && at < count)
+                            std::copy(other_row.begin(), other_row.end(), into + at * shape[1]);
                         });
+  }
+  // A table, whose row of unknown values may be a mean (recommend/other_rows.h).
+  std::string table_weight(const EmbeddingTable& table) {
+    const std::string name = weight_name(table), stored = fmt::format("{}/{}", kWeightKind, name);
+    if (const auto there = there_.find(stored); there != there_.end()) return there->second;
+    std::vector<float> other_row;
+    if (const auto mean = other_rows_.find(table.name); mean != other_rows_.end())
+      dispatch_wide_float(from_.find(stored)->dtype, [&]<class T>(T) {
+        const std::vector<std::byte>& bytes = mean->second;
+        for (size_t at = 0; at < bytes.size(); at += sizeof(T)) {
+          T value;
+          std::memcpy(&value, bytes.data() + at, sizeof(T));
+          other_row.push_back(static_cast<float>(value));
+        }
+      });
+    return there_[stored] = add_weight(name, stored, other_row);
   }
 
   // x w^T, and a bias where there is one.
@@ -211,7 +238,7 @@ class RecommenderGraph {
       factor = file_.add("Where", {known, weights, file_.number(0.0F)});
     }
     const std::string row = rows_of(file_.add("Max", {ids, zero}), table, column.mapping);
-    const std::string rows = file_.add("Gather", {weight(weight_name(table)), row}, {{"axis", 0}});
+    const std::string rows = file_.add("Gather", {table_weight(table), row}, {{"axis", 0}});
     return file_.add("Mul", {rows, file_.add("Unsqueeze", {factor, two})});
   }
 
@@ -288,6 +315,7 @@ class RecommenderGraph {
   const StoredRecommender& stored_;
   const DlrmShape& shape_;
   OnnxFile& file_;
+  std::map<std::string, std::vector<std::byte>> other_rows_;
   std::vector<std::string> vectors_;           // [batch, D], the bottom MLP's first
   std::vector<std::string> terms_;             // [batch, 1] or [batch, labels], of the logits
   std::map<std::string, std::string> there_;   // weights in the file, by their names in the checkpoint

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "checkpoint/safetensors.h"
 #include "checkpoint/tensor_kind.h"
 #include "files/output_files.h"
+#include "recommend/other_rows.h"
 #include "recommend/trained_recommender.h"
 #include "recommend/weight_names.h"
 
@@ -53,6 +55,7 @@ class TensorExport {
  public:
   TensorExport(CheckpointReader& from, const StoredRecommender& stored, const ConvertConfig& config)
       : from_(from), config_(config), name_(from.directory().string()) {
+    other_rows_ = other_rows(from, stored.setup);
     if (config.changed_since) open_older(*config.changed_since, stored);
     const bool torchrec = config.names == WeightNames::Torchrec;
     weights_ = torchrec ? torchrec_weights(stored.setup, name_) : own_weights(stored.setup);
@@ -104,7 +107,8 @@ class TensorExport {
   void open_older(const std::string& path, const StoredRecommender& stored) {
     older_.emplace(path);
     if (!is_recommender(*older_)) bad_input("--changed-since {} is not a checkpoint of a recommender", path);
-    stored_recommender(*older_);  // its tensors are those of a model, in their shapes
+    // Its tensors are those of a model, in their shapes.
+    older_other_rows_ = other_rows(*older_, stored_recommender(*older_).setup);
     nlohmann::json then = older_->meta().model, now = from_.meta().model;
     for (nlohmann::json* model : {&then, &now})
       for (nlohmann::json& table : (*model)["tables"]) table.erase("rows");
@@ -164,12 +168,25 @@ class TensorExport {
     add(weight.name, tensor.dtype, shape, [this, &tensor, &weight, rows](const Sink& sink) {
       for_each_piece(tensor, rows, [&](int64_t first, int64_t count) {
         read_stored(from_, tensor, first, count, piece_);
+        if (weight.is_table) put_other_row(other_rows_, weight, first, count, piece_);
         if (!weight.columns.empty()) turn_columns(weight, size_of(tensor.dtype));
         sink(piece_.data(), piece_.size());
       });
     });
     if (const TensorInfo* keys = weight.is_table ? keys_of(from_, weight.weight) : nullptr)
       plan_keys(weight, *keys, nullptr);
+  }
+
+  using Means = std::map<std::string, std::vector<std::byte>>;
+  // Puts the mean in the place of the row of unknown values (recommend/other_rows.h), if it is among rows that were read.
+  static void put_other_row(const Means& means, const FileWeight& weight, int64_t first, int64_t count,
+                            std::vector<std::byte>& rows) {
+    const int64_t at = ClickTable::kOtherRow - first;
+    const auto mean = std::find_if(means.begin(), means.end(), [&](const auto& of) {
+      return weight_name({.name = of.first}) == weight.weight;
+    });
+    if (at < 0 || at >= count || mean == means.end()) return;
+    std::copy(mean->second.begin(), mean->second.end(), rows.begin() + at * std::ssize(mean->second));
   }
 
   // Puts the columns of the rows that were read in the file's order.
@@ -220,19 +237,21 @@ class TensorExport {
     add(base + ".rows", DType::I64, {count},
         [rows](const Sink& sink) { sink(rows->data(), rows->size() * sizeof(int64_t)); });
     if (const TensorInfo* keys = keys_of(from_, weight.weight)) plan_keys(weight, *keys, rows);
-    add(weight.name, tensor.dtype, {count, tensor.global[1]}, [this, &tensor, rows](const Sink& sink) {
-      const size_t bytes = row_bytes(tensor);
-      size_t next = 0;
-      for_each_piece(tensor, tensor.global[0], [&](int64_t first, int64_t some) {
-        if (next == rows->size() || (*rows)[next] >= first + some) return;
-        read_stored(from_, tensor, first, some, piece_);
-        size_t kept = 0;  // rows of the piece, moved to its front
-        for (; next < rows->size() && (*rows)[next] < first + some; ++next)
-          std::memmove(piece_.data() + kept++ * bytes,
-                       piece_.data() + static_cast<size_t>((*rows)[next] - first) * bytes, bytes);
-        sink(piece_.data(), kept * bytes);
-      });
-    });
+    add(weight.name, tensor.dtype, {count, tensor.global[1]},
+        [this, &tensor, &weight, rows](const Sink& sink) {
+          const size_t bytes = row_bytes(tensor);
+          size_t next = 0;
+          for_each_piece(tensor, tensor.global[0], [&](int64_t first, int64_t some) {
+            if (next == rows->size() || (*rows)[next] >= first + some) return;
+            read_stored(from_, tensor, first, some, piece_);
+            put_other_row(other_rows_, weight, first, some, piece_);
+            size_t kept = 0;  // rows of the piece, moved to its front
+            for (; next < rows->size() && (*rows)[next] < first + some; ++next)
+              std::memmove(piece_.data() + kept++ * bytes,
+                           piece_.data() + static_cast<size_t>((*rows)[next] - first) * bytes, bytes);
+            sink(piece_.data(), kept * bytes);
+          });
+        });
   }
 
   std::vector<int64_t> changed_rows(const FileWeight& weight, const TensorInfo& tensor) {
@@ -242,7 +261,7 @@ class TensorExport {
                 name_, name_of(tensor.dtype));
     std::vector<bool> changed(static_cast<size_t>(tensor.global[0]), false);
     std::fill(changed.begin() + then.global[0], changed.end(), true);
-    compare(then, tensor, then.global[0], 0, row_bytes(tensor), changed);
+    compare(then, tensor, then.global[0], 0, row_bytes(tensor), changed, &weight);
     const TensorInfo *keys = keys_of(from_, weight.weight), *older_keys = keys_of(*older_, weight.weight);
     if (keys != nullptr && older_keys != nullptr)
       compare(*older_keys, *keys, older_keys->global[0], KeyTable::kFirstRow, sizeof(uint64_t), changed);
@@ -252,14 +271,19 @@ class TensorExport {
     return rows;
   }
 
-  // Marks rows whose first `bytes` differ; row i of the tensors is row i + offset of the table.
+  // Marks rows whose first `bytes` differ; row i of the tensors is row i + offset of the table. `table`: the tensors are
+  // its rows.
   void compare(const TensorInfo& then, const TensorInfo& now, int64_t rows, int64_t offset, size_t bytes,
-               std::vector<bool>& changed) {
+               std::vector<bool>& changed, const FileWeight* table = nullptr) {
     std::vector<std::byte> old;
     const size_t stride = row_bytes(now);
     for_each_piece(now, rows, [&](int64_t first, int64_t count) {
       read_stored(from_, now, first, count, piece_);
       read_stored(*older_, then, first, count, old);
+      if (table != nullptr) {
+        put_other_row(other_rows_, *table, first, count, piece_);
+        put_other_row(older_other_rows_, *table, first, count, old);
+      }
       for (int64_t r = 0; r < count; ++r)
         if (std::memcmp(piece_.data() + static_cast<size_t>(r) * stride,
                         old.data() + static_cast<size_t>(r) * stride, bytes) != 0)
@@ -271,6 +295,7 @@ class TensorExport {
   const ConvertConfig& config_;
   std::string name_;
   std::optional<CheckpointReader> older_;
+  Means other_rows_, older_other_rows_;
   std::vector<FileWeight> weights_;
   std::vector<Part> parts_;
   std::vector<std::byte> piece_;

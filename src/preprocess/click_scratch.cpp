@@ -42,22 +42,52 @@ class ScratchFolder {
   std::string path_;
 };
 
+PreprocessOptions options_for(const std::string& path, const std::string& format,
+                              const ScratchFolder& scratch) {
+  PreprocessOptions options;
+  options.inputs = {path};
+  options.output = scratch.file("clicks");
+  options.format = format;
+  options.max_malformed = 1;
+  return options;
+}
+
+PreprocessResult preprocess_all(const PreprocessOptions& options) {
+  ThreadPool pool(available_cores());
+  return preprocess(options, pool, [](const PreprocessProgress&) {});
+}
+
 }  // namespace
 
 PreprocessedClicks preprocess_as(const std::string& path, const std::string& format, const std::string& like,
                                  bool needs_labels, const std::vector<int64_t>& rows) {
   const ScratchFolder scratch;
-  PreprocessOptions options;
-  options.inputs = {path};
-  options.output = scratch.file("clicks");
-  options.format = format;
+  PreprocessOptions options = options_for(path, format, scratch);
   options.dictionaries_of = like;
   options.as_there = true;
   options.needs_labels = needs_labels;
-  options.max_malformed = 1;
-  ThreadPool pool(available_cores());
-  const PreprocessResult result = preprocess(options, pool, [](const PreprocessProgress&) {});
+  const PreprocessResult result = preprocess_all(options);
   return {open_click_folder(options.output, rows), result.report};
+}
+
+// One more column of keys, after those that decide which lines are samples.
+std::vector<uint64_t> preprocess_column(const std::string& path, const std::string& format,
+                                        const std::string& like, const std::string& column) {
+  const ClickFolder given = read_click_folder(like);
+  if (!given.columns)
+    bad_input("{}: the columns of {} have no names by which {} could be one of them", path, like, column);
+  const ScratchFolder scratch;
+  PreprocessOptions options = options_for(path, format, scratch);
+  options.columns = given.columns;
+  options.columns->sparse.push_back(column);
+  options.keep_keys = true;
+  options.needs_labels = false;
+  options.max_bag = given.max_bag;
+  preprocess_all(options);
+  const std::unique_ptr<ColumnClicks> clicks = open_click_folder(options.output, {ClickTable::kMaxRows});
+  for (int t = 0; t < clicks->schema().table_count(); ++t)
+    if (clicks->schema().table(t).name == table_name_of(column)) return clicks->first_values(t).of_samples;
+  fail("{}: no table was made of column {}", path, column);
 }
 
 bool can_preprocess(const std::string& path) {

@@ -25,6 +25,11 @@ struct PreprocessedClicks {
 PreprocessedClicks preprocess_as(const std::string& path, const std::string& format, const std::string& like,
                                  bool needs_labels, const std::vector<int64_t>& rows);
 
+// The hashes of a column of the same samples, as --sparse would read it; 0 for a missing value. BadInput as above, or if
+// `like` was not made with names of columns.
+std::vector<uint64_t> preprocess_column(const std::string& path, const std::string& format,
+                                        const std::string& like, const std::string& column);
+
 // Whether `path` names samples that preprocess_as can read: text, Parquet, arrays, or a folder of them.
 bool can_preprocess(const std::string& path);
 

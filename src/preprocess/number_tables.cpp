@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "preprocess/number_ids.h"
+#include "preprocess/unknown_ids.h"
 
 namespace trifold {
 
@@ -17,7 +18,7 @@ class TableNumbering {
       : job_(job), folder_(folder), pool_(pool) {}
 
   // Each worker takes the next table; the assignment does not affect the result.
-  int number_all(FunctionRef<void(int)> progress) {
+  NumberedTables number_all(FunctionRef<void(int)> progress) {
     std::atomic<int> next{0};
     std::atomic<int> done{0};
     std::mutex reporting;
@@ -28,7 +29,7 @@ class TableNumbering {
         progress(++done);
       }
     });
-    return partitioned_;
+    return {partitioned_, unknown_};
   }
 
  private:
@@ -67,6 +68,7 @@ class TableNumbering {
       else if (given)
         ids = number_ids(job);
       take_in_ids(t, ids);
+      if (!job_.options.hash_ids) count_unknown(t, job);
       std::filesystem::remove(job.keys);
     }
   }
@@ -119,6 +121,23 @@ class TableNumbering {
     partitioned_ += ids.partitions > 1 ? 1 : 0;
   }
 
+  // Only a dictionary of other data, and one with a threshold, lacks values. Which ones is of use for evaluations, whose
+  // data are numbered by a dictionary of other data.
+  void count_unknown(int t, const IdColumnJob& job) {
+    if (job_.given == nullptr && job_.options.frequency_threshold <= 1) return;
+    ClickFolder::Table& table = folder_.tables[static_cast<size_t>(t)];
+    const bool grows = job_.options.grow_dictionaries;
+    const int64_t known = grows ? job_.given->tables[static_cast<size_t>(t)].rows : table.rows;
+    const std::string hashes = job_.given != nullptr ? folder_.unknown_file(job_.folder, t) : std::string();
+    const UnknownIds counts = count_unknown_ids(job, table.id_bytes, known, hashes);
+    if (!hashes.empty() && counts.unknown > 0)
+      table.unknown_values = counts.unknown;
+    else if (!hashes.empty())
+      std::filesystem::remove(hashes);
+    const std::lock_guard lock(counting_);
+    unknown_.emplace(t, counts);
+  }
+
   // Records the dictionary that a table's was grown from, if they differ.
   void note_older(int t) {
     ClickFolder::Table& table = folder_.tables[static_cast<size_t>(t)];
@@ -134,12 +153,13 @@ class TableNumbering {
   ThreadPool& pool_;
   std::mutex counting_;
   int partitioned_ = 0;
+  std::map<int, UnknownIds> unknown_;
 };
 
 }  // namespace
 
-int number_tables(const NumberingJob& job, ClickFolder& folder, ThreadPool& pool,
-                  FunctionRef<void(int done)> progress) {
+NumberedTables number_tables(const NumberingJob& job, ClickFolder& folder, ThreadPool& pool,
+                             FunctionRef<void(int done)> progress) {
   return TableNumbering(job, folder, pool).number_all(progress);
 }
 

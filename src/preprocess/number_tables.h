@@ -2,6 +2,7 @@
 // its dictionary.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "clicks/click_format.h"
@@ -9,6 +10,7 @@
 #include "core/thread_pool.h"
 #include "preprocess/parse_clicks.h"
 #include "preprocess/preprocess.h"
+#include "preprocess/unknown_ids.h"
 
 namespace trifold {
 
@@ -20,10 +22,14 @@ struct NumberingJob {
   int key_bytes = 8;              // of a hash
 };
 
+struct NumberedTables {
+  int partitioned = 0;                // tables whose dictionary did not fit into memory at once
+  std::map<int, UnknownIds> unknown;  // of each column whose dictionary may lack values
+};
+
 // Numbers the columns of several tables at a time and completes folder.tables. `progress` gets the number of tables
-// that are done, from one thread at a time. Returns the number of tables whose dictionary did not fit into memory at
-// once.
-int number_tables(const NumberingJob& job, ClickFolder& folder, ThreadPool& pool,
-                  FunctionRef<void(int done)> progress);
+// that are done, from one thread at a time.
+NumberedTables number_tables(const NumberingJob& job, ClickFolder& folder, ThreadPool& pool,
+                             FunctionRef<void(int done)> progress);
 
 }  // namespace trifold

@@ -96,9 +96,11 @@ class Job {
     result_.parse_seconds = seconds_since(start);
     start = Clock::now();
     const NumberingJob job{options_, given_ ? &*given_ : nullptr, writer, partial.path(), key_bytes()};
-    result_.partitioned_tables = number_tables(job, folder, pool_, [&](int done) {
+    NumberedTables numbered = number_tables(job, folder, pool_, [&](int done) {
       progress_({total_bytes_, total_bytes_, writer.samples(), layout_.tables, done});
     });
+    result_.partitioned_tables = numbered.partitioned;
+    result_.unknown = std::move(numbered.unknown);
     write_click_folder(folder, partial.path());
     partial.finish();
     result_.number_seconds = seconds_since(start);

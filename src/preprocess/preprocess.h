@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "clicks/click_text.h"
 #include "core/function_ref.h"
 #include "core/thread_pool.h"
+#include "preprocess/unknown_ids.h"
 
 namespace trifold {
 
@@ -70,6 +72,7 @@ struct PreprocessResult {
   std::vector<Bags> bags;
   std::vector<int64_t>
       known_rows;  // with grow_dictionaries: of each table, rows of the dictionary that was grown
+  std::map<int, UnknownIds> unknown;  // of each column whose dictionary may lack values
   TextReport report;
   int64_t input_bytes = 0;
   int partitioned_tables = 0;  // tables whose dictionary did not fit into memory at once

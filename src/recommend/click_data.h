@@ -30,6 +30,10 @@ ClickData open_clicks(const ClickDataConfig& config, uint64_t seed);
 // which need not have labels. BadInput as above.
 ClickData open_clicks_to_score(const ClickDataConfig& config);
 
+// The values of a column of train_data, which need not be a feature; nothing unless it is preprocessed first. BadInput for
+// a column that is missing.
+std::optional<ClickValues> values_of_column(const ClickDataConfig& config, const std::string& column);
+
 // The name of the format of samples that are preprocessed first, and of those that have been.
 inline constexpr const char* kPreprocessed = "clicks";
 

@@ -72,7 +72,8 @@ class RecommendRun final : public TrainingRun, Savable {
         feed_(training_feed(job.config, *job.data.train)),
         rates_(config_.lr, config_.training.global_batch_size, job.limits.last_step),
         table_rates_(table_rates(config_), config_.training.global_batch_size, job.limits.last_step),
-        model_(world, recommender_setup(job.config, job.data.schema(), world.size())) {
+        model_(world, setup_of(job, world.size())) {
+    starts_ = {start_of(model_.setup())};
     if (job.data.valid != nullptr)
       valid_feed_.emplace(*job.data.valid, std::nullopt, config_.training.global_batch_size);
     if (config_.model.init_weights && !job.start.from) take_first_weights(*config_.model.init_weights);
@@ -125,7 +126,7 @@ class RecommendRun final : public TrainingRun, Savable {
     return step == job_.limits.last_step || (interval > 0 && step % interval == 0);
   }
 
-  CheckpointMeta meta() const {
+  CheckpointMeta meta() {
     CheckpointMeta meta;
     meta.step = done_;
     meta.consumed_samples = done_ * config_.training.global_batch_size;
@@ -155,8 +156,9 @@ class RecommendRun final : public TrainingRun, Savable {
   LrSchedule rates_, table_rates_;
   Recommender model_;  // after the feeds, from which it fetches
   int64_t done_ = 0;
-  int64_t updates_before_ = 0;  // in runs before this one, from which --finetune took the state
-  bool is_fetched_ = false;     // the batch of the next step
+  int64_t updates_before_ = 0;      // in runs before this one, from which --finetune took the state
+  std::vector<TableStart> starts_;  // of the tables, in this run and those before
+  bool is_fetched_ = false;         // the batch of the next step
   bool stop_agreed_ = false;
   std::optional<int64_t> failed_step_;
   BestEvaluation best_{"AUC", BestEvaluation::Better::Higher};
@@ -276,7 +278,10 @@ Evaluation RecommendRun::evaluate(const std::atomic<int>& signal) {
   const auto start = Clock::now();
   LabelMetrics metrics(job_.data.schema().labels);
   const auto take = [&](const Recommender::Scored& scored) { metrics.add(scored); };
-  if ((stop_agreed_ = !score_feed(world_, model_, *valid_feed_, signal, take))) return {};
+  OtherRows means(world_, model_, starts_);
+  stop_agreed_ = !score_feed(world_, model_, *valid_feed_, signal, take);
+  means.restore();
+  if (stop_agreed_) return {};
   Stream host = model_.compute().host();
   ClickEvaluation evaluation{done_, metrics.finish(world_, host), 0};
   evaluation.seconds = seconds_since(start);

@@ -270,9 +270,8 @@ Recommender::Fetched& Recommender::oldest() {
 std::vector<NamedTensor> Recommender::key_tensors(bool to_load) {
   std::vector<NamedTensor> tensors;
   if (!to_load && world_.rank() != 0) return tensors;
-  const auto add = [&](int table, const char* kind, std::span<KeyTable::Entry> entries) {
-    if (entries.empty()) return;
-    constexpr int64_t kWords = sizeof(KeyTable::Entry) / sizeof(int64_t);
+  const auto add = [&](int table, const char* kind, void* data, DType type, const Shape& shape) {
+    if (shape.elements() == 0) return;
     ShardSpec spec;
     spec.name = fmt::format("{}/{}", kind, weight_name(placement_.tables()[static_cast<size_t>(table)]));
     spec.global = shape;
@@ -356,7 +355,6 @@ void Recommender::loaded(std::span<const uint32_t> key_batches) {
 
 void Recommender::reload_tables() {
   for (const auto& of : groups_of_tables_) of->tables->reload();
-  keys_.loaded();
 }
 
 RecommenderMemory Recommender::memory() const {

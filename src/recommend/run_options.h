@@ -1,4 +1,4 @@
-// The length of a run of `trifold recommend`, the learning rates of its tables and the order of its samples.
+// The length of a run of `trifold recommend`, the learning rates of its tables, and the order and batches of its samples.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 #include <string>
 
 #include "checkpoint/manifest.h"
+#include "clicks/click_source.h"
 #include "config/fields/recommend_config.h"
 
 namespace trifold {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -177,8 +178,9 @@ ScoreJob prepare(const ScoreConfig& config) {
   return job;
 }
 
-bool score(Communicator& world, const ScoreJob& job, const std::atomic<int>& signal,
-           FunctionRef<void(std::string_view text)> write) {
+std::optional<std::vector<TableUnknowns>> score(Communicator& world, const ScoreJob& job,
+                                                const std::atomic<int>& signal,
+                                                FunctionRef<void(std::string_view text)> write) {
   const ClickSource& source = job.recommender.samples();
   const int64_t batch = job.config.run.global_batch_size;
   const bool is_writer = world.rank() == 0;
@@ -204,9 +206,11 @@ bool score(Communicator& world, const ScoreJob& job, const std::atomic<int>& sig
     if (is_writer) write(bytes->of({first, count, labels, logits, clicked, weights}));
     first += count;
   };
-  const bool whole = predict_clicks(world, job.recommender, signal, take, [](Stream&) {});
-  if (whole && is_writer) write(bytes->end());
-  return whole;
+  std::vector<TableUnknowns> unknown;
+  const auto finish = [&](Stream&, const std::vector<TableUnknowns>& counts) { unknown = counts; };
+  if (!predict_clicks(world, job.recommender, signal, take, finish)) return std::nullopt;
+  if (is_writer) write(bytes->end());
+  return unknown;
 }
 
 }  // namespace trifold

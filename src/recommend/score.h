@@ -13,7 +13,9 @@
 #pragma once
 
 #include <atomic>
+#include <optional>
 #include <string_view>
+#include <vector>
 
 #include "config/fields/recommend_config.h"
 #include "core/function_ref.h"
@@ -30,8 +32,10 @@ struct ScoreJob {
 // Call once per process. BadInput for mistakes in files and options.
 ScoreJob prepare(const ScoreConfig& config);
 
-// `write` gets the bytes piece by piece on rank 0. False if `signal` stopped it. Collective.
-bool score(Communicator& world, const ScoreJob& job, const std::atomic<int>& signal,
-           FunctionRef<void(std::string_view text)> write);
+// `write` gets the bytes piece by piece on rank 0. Returns the counts of values without a row, or nothing if `signal`
+// stopped it. Collective.
+std::optional<std::vector<TableUnknowns>> score(Communicator& world, const ScoreJob& job,
+                                                const std::atomic<int>& signal,
+                                                FunctionRef<void(std::string_view text)> write);
 
 }  // namespace trifold

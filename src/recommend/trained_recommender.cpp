@@ -271,16 +271,20 @@ bool score_feed(Communicator& world, Recommender& model, const ClickFeed& feed,
 }
 
 bool predict_clicks(Communicator& world, const TrainedRecommender& job, const std::atomic<int>& signal,
-                    TakeScores take, FunctionRef<void(Stream& stream)> finish) {
+                    TakeScores take, FinishScores finish) {
   bool done = false;
   abort_on_error(world, [&] {
     const ClickFeed feed(job.samples(), std::nullopt, job.config.training.global_batch_size);
     Recommender model(world, setup_of(job, world.size()));
     load(world, model, job.directory);
+    const OtherRows means(world, model, job.starts);
     Stream host = model.compute().host();
-    done = score_feed(world, model, feed, signal,
-                      [&](const Recommender::Scored& scored) { take(scored, host); });
-    if (done) finish(host);
+    UnknownValues unknown(job.schema);
+    done = score_feed(world, model, feed, signal, [&](const Recommender::Scored& scored) {
+      unknown.add(*scored.batch);
+      take(scored, host);
+    });
+    if (done) finish(host, unknown.finish(world, host));
   });
   return done;
 }

@@ -15,6 +15,8 @@
 #include "config/fields/recommend_config.h"
 #include "core/function_ref.h"
 #include "recommend/click_data.h"
+#include "recommend/metrics/unknown_values.h"
+#include "recommend/other_rows.h"
 #include "recommend/recommender.h"
 #include "run/terms.h"
 
@@ -64,10 +66,11 @@ bool score_feed(Communicator& world, Recommender& model, const ClickFeed& feed,
                 const std::atomic<int>& signal, FunctionRef<void(const Recommender::Scored& scored)> take);
 
 // Builds the model, loads its weights, and calls `take` with the global batches of all samples in their stored
-// order, as score_feed does, and then `finish`; the stream, a host stream, is for their collectives. False if `signal`
-// stopped it before `finish`. An error on one rank aborts the others. Collective.
+// order, as score_feed does, and then `finish`, with counts of the values that have no row; the stream, a host stream, is
+// for their collectives. False if `signal` stopped it before `finish`. An error on one rank aborts the others. Collective.
 using TakeScores = FunctionRef<void(const Recommender::Scored& scored, Stream& stream)>;
+using FinishScores = FunctionRef<void(Stream& stream, const std::vector<TableUnknowns>& unknown)>;
 bool predict_clicks(Communicator& world, const TrainedRecommender& job, const std::atomic<int>& signal,
-                    TakeScores take, FunctionRef<void(Stream& stream)> finish);
+                    TakeScores take, FinishScores finish);
 
 }  // namespace trifold

@@ -163,7 +163,7 @@ class Score(ProgramTest):
         _, err = self.evaluate("--data", "test.csv", "--group-by", "C3", status=2)
         self.assertIn("--group-by C3: there is no such table; there are C1, C2", err)
         _, err = self.evaluate("--data", "test.csv", "--metric-at-k", "5", status=2)
-        self.assertIn("--metric-at-k 5 has no effect without --group-by TABLE", err)
+        self.assertIn("--metric-at-k 5 has no effect without --group-by COLUMN", err)
         self.score("--id-policy", "modulo", data="ids.csv")
         self.assertEqual(len((self.folder / "scores.csv").read_text().splitlines()), 3)
 

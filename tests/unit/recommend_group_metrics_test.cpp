@@ -15,7 +15,7 @@
 namespace trifold {
 namespace {
 
-// Samples with a group each; group -1: an empty bag.
+// Samples with a group each; group -1: none.
 struct Grouped {
   std::vector<float> logits, labels, weights;
   std::vector<int32_t> groups;
@@ -27,19 +27,14 @@ struct Grouped {
     weights.push_back(weight);
   }
   int64_t size() const { return std::ssize(logits); }
-  // A second id follows the first one in every bag, and does not count.
   void give(GroupMetrics& metric, int64_t begin, int64_t end) {
-    std::vector<int32_t> lengths, ids;
-    for (int64_t i = begin; i < end; ++i) {
-      const int32_t group = groups[static_cast<size_t>(i)];
-      lengths.push_back(group < 0 ? 0 : 2);
-      if (group >= 0) ids.insert(ids.end(), {group, 77});
-    }
+    std::vector<uint64_t> of_samples;
+    for (int64_t i = begin; i < end; ++i)
+      of_samples.push_back(static_cast<uint64_t>(int64_t{groups[static_cast<size_t>(i)]} + 1));
     const auto view = [&](std::vector<float>& values) {
       return Tensor{values.data() + begin, DType::F32, {end - begin}};
     };
-    metric.add(view(logits), view(labels), view(weights), {lengths.data(), DType::I32, {end - begin}},
-               {ids.data(), DType::I32, {std::ssize(ids)}});
+    metric.add(view(logits), view(labels), view(weights), of_samples);
   }
 };
 

@@ -101,9 +101,10 @@ void add_model(OptionTable& table, DlrmConfig& model) {
   table
       .add(
           "key-admission", &model.key_admission,
-          "Data of preprocess --ids keys: a value gets a row of its own when it has occurred N times; before "
-          "that it shares row 1 with all others that have none.")
-      .range(1, 4294967295.0);
+          "Data of preprocess --ids keys: a value gets a row of its own when it has occurred N times in the run, "
+          "also if it lost a row before; until then it shares row 1 with all others that have none. Counts take 32 "
+          "bytes a row, 2 MiB or more a table; one may be too high, rarely, and none is too low.")
+      .range(1, 65535);
   table.add("key-eviction", &model.key_eviction,
             "Data of preprocess --ids keys: the value that loses its row to a new one if no row is free: "
             "the one last seen longest ago (oldest), the one seen least often (rarest), or none.");

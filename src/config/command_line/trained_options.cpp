@@ -77,10 +77,12 @@ OptionTable options_of(EvaluateRecommenderConfig& config) {
   return options_of_trained(config.run, [&](OptionTable& table) {
     table.group("Evaluation");
     table
-        .add("group-by", &config.group_by,
-             "Also measure the AUC within groups of samples that have the same first id in this table, such "
-             "as a user's, and its mean weighted by samples (GAUC).")
-        .takes("TABLE")
+        .add(
+            "group-by", &config.group_by,
+            "Also measure the AUC within groups of samples that have the same value in this column, such as a "
+            "user's, and its mean weighted by samples (GAUC). Of a bag the first value counts; samples without a "
+            "value are in no group. If --data is a file to be preprocessed, the column need not be a feature.")
+        .takes("COLUMN")
         .absent("no groups");
     table
         .add(
@@ -132,7 +134,7 @@ std::vector<Problem> problems(const EvaluateRecommenderConfig& config) {
   check_trained(config.run, problems);
   if (config.metric_at_k && !config.group_by)
     problems.about("metric-at-k", "group-by")
-        .wrong("--metric-at-k {} has no effect without --group-by TABLE", config.metric_at_k->text())
+        .wrong("--metric-at-k {} has no effect without --group-by COLUMN", config.metric_at_k->text())
         .right("give both, or neither");
   return problems.take();
 }

@@ -14,39 +14,38 @@ namespace trifold {
 
 namespace {
 
-constexpr int kGroupShift = 33;  // a group has 31 bits, a score 32, a label 1
+using GroupSample = GroupMetrics::Sample;
 
-int64_t packed(int32_t group, double logit, bool click) {
-  return static_cast<int64_t>(static_cast<uint64_t>(group) << kGroupShift) |
-         int64_t{sortable_score(static_cast<float>(logit))} << 1 | (click ? 1 : 0);
+GroupSample packed(uint64_t group, double logit, bool click) {
+  return {group, uint64_t{sortable_score(static_cast<float>(logit))} << 1 | (click ? 1 : 0)};
 }
-int64_t group_of(int64_t sample) {  // 31 bits, of which the highest is the sign of `sample`
-  return static_cast<int64_t>(static_cast<uint64_t>(sample) >> kGroupShift);
-}
-int64_t score_of(int64_t sample) {
-  return sample >> 1;
-}  // the group's bits are included, but equal within a group
-bool is_click(int64_t sample) { return (sample & 1) != 0; }
+uint64_t score_of(const GroupSample& sample) { return sample.score >> 1; }
+bool is_click(const GroupSample& sample) { return (sample.score & 1) != 0; }
 
 Tensor rows_of(std::span<int64_t> values) {
   return {values.data(), DType::I64, {static_cast<int64_t>(values.size())}};
 }
+Tensor rows_of(std::vector<GroupSample>& samples) {
+  return {samples.data(), DType::I64, {std::ssize(samples), sizeof(GroupSample) / sizeof(int64_t)}};
+}
 
-// Groups go to ranks in turn; this rank's, ascending.
-std::vector<int64_t> gather_groups(Communicator& ranks, std::vector<int64_t> samples, Stream& stream) {
-  const int64_t size = ranks.size();
-  const auto rank_of = [size](int64_t sample) { return group_of(sample) % size; };
-  std::sort(samples.begin(), samples.end(),
-            [&](int64_t a, int64_t b) { return rank_of(a) != rank_of(b) ? rank_of(a) < rank_of(b) : a < b; });
+// Groups are dealt to the ranks; this rank's, ascending.
+std::vector<GroupSample> gather_groups(Communicator& ranks, std::vector<GroupSample> samples,
+                                       Stream& stream) {
+  const auto size = static_cast<uint64_t>(ranks.size());
+  const auto rank_of = [size](const GroupSample& sample) { return sample.group % size; };
+  std::sort(samples.begin(), samples.end(), [&](const GroupSample& a, const GroupSample& b) {
+    return rank_of(a) != rank_of(b) ? rank_of(a) < rank_of(b) : a < b;
+  });
   if (size == 1) return samples;
   std::vector<int64_t> sent(static_cast<size_t>(size)), received(sent.size());
-  for (const int64_t sample : samples) ++sent[static_cast<size_t>(rank_of(sample))];
+  for (const GroupSample& sample : samples) ++sent[rank_of(sample)];
   const std::vector<int64_t> one(sent.size(), 1);
   ranks.all_to_all(rows_of(received), rows_of(sent), one, one, stream);
   stream.synchronize();
   int64_t count = 0;
   for (const int64_t rows : received) count += rows;
-  std::vector<int64_t> here(static_cast<size_t>(count));
+  std::vector<GroupSample> here(static_cast<size_t>(count));
   ranks.all_to_all(rows_of(here), rows_of(samples), received, sent, stream);
   stream.synchronize();
   std::sort(here.begin(), here.end());
@@ -61,7 +60,7 @@ struct EqualScores {
 };
 
 // The equal scores of a group, whose samples are ascending, from the highest score down.
-void rank_group(std::span<const int64_t> samples, std::vector<EqualScores>& ranking) {
+void rank_group(std::span<const GroupSample> samples, std::vector<EqualScores>& ranking) {
   ranking.clear();
   for (size_t i = samples.size(); i-- > 0;) {
     if (i + 1 == samples.size() || score_of(samples[i]) != score_of(samples[i + 1])) ranking.emplace_back();
@@ -165,31 +164,30 @@ struct GroupSums {
 }  // namespace
 
 void GroupMetrics::add(const Tensor& logits, const Tensor& labels, const Tensor& weights,
-                       const Tensor& lengths, const Tensor& ids) {
+                       std::span<const uint64_t> groups) {
   const int64_t count = labels.elements();
-  check(logits.elements() == count && weights.elements() == count && lengths.elements() == count,
-        "{} predictions, {} labels, {} weights and {} bags do not belong together", logits.elements(), count,
-        weights.elements(), lengths.elements());
+  check(logits.elements() == count && weights.elements() == count && std::ssize(groups) == count,
+        "{} predictions, {} labels, {} weights and {} groups do not belong together", logits.elements(),
+        count, weights.elements(), groups.size());
   const auto* label = labels.as<float>();
   const auto* weight = weights.as<float>();
-  const auto* length = lengths.as<int32_t>();
-  const auto* id = ids.as<int32_t>();
   dispatch_wide_float(logits.dtype, [&]<class T>(T) {
     const auto* logit = static_cast<const T*>(logits.data);
-    for (int64_t i = 0; i < count; id += length[i++])
-      if (weight[i] != 0 && length[i] > 0) samples_.push_back(packed(*id, logit[i], label[i] == 1));
+    for (int64_t i = 0; i < count; ++i)
+      if (const uint64_t group = groups[static_cast<size_t>(i)]; weight[i] != 0 && group != kNoGroup)
+        samples_.push_back(packed(group, logit[i], label[i] == 1));
   });
 }
 
 GroupScores GroupMetrics::finish(Communicator& ranks, Stream& stream) {
-  const std::vector<int64_t> samples = gather_groups(ranks, std::move(samples_), stream);
+  const std::vector<GroupSample> samples = gather_groups(ranks, std::move(samples_), stream);
   samples_.clear();
   GroupSums sums(places_.size());
   Discounts discount;
   std::vector<EqualScores> ranking;
   for (size_t begin = 0; begin < samples.size();) {
     size_t end = begin;
-    while (end < samples.size() && group_of(samples[end]) == group_of(samples[begin])) ++end;
+    while (end < samples.size() && samples[end].group == samples[begin].group) ++end;
     rank_group(std::span(samples).subspan(begin, end - begin), ranking);
     const auto count = static_cast<int64_t>(end - begin);
     begin = end;

@@ -16,8 +16,10 @@
 // rank, its samples are counted as integers, and means are computed without rounding (core/exact_sum.h).
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -43,14 +45,20 @@ struct GroupScores {
 
 class GroupMetrics {
  public:
+  struct Sample {
+    uint64_t group;
+    uint64_t score;  // bits of the logit in its order, then the label
+    auto operator<=>(const Sample&) const = default;
+  };
+
   // `places`: the k of NDCG@k and hit rate@k, each 1 or more; may be empty.
   explicit GroupMetrics(std::vector<int64_t> places = {}) : places_(std::move(places)) {}
 
-  // Adds a batch, as ClickMetrics::add does; the group of a sample is the first id of its bag in `lengths` (i32, one
-  // per sample) and `ids` (i32, one bag after the other). Samples with an empty bag belong to no group and are skipped.
-  // Keeps 8 bytes per sample.
-  void add(const Tensor& logits, const Tensor& labels, const Tensor& weights, const Tensor& lengths,
-           const Tensor& ids);
+  // Adds a batch, as ClickMetrics::add does, with a group for each sample. Samples of kNoGroup are skipped. Keeps 16 bytes
+  // per sample.
+  static constexpr uint64_t kNoGroup = 0;
+  void add(const Tensor& logits, const Tensor& labels, const Tensor& weights,
+           std::span<const uint64_t> groups);
 
   // The scores of the samples that all ranks added since the last call, the same on every rank. Clears the samples.
   // Collective.
@@ -58,7 +66,7 @@ class GroupMetrics {
 
  private:
   std::vector<int64_t> places_;
-  std::vector<int64_t> samples_;  // from the highest bit: group, bits of the logit in its order, label
+  std::vector<Sample> samples_;
 };
 
 }  // namespace trifold
