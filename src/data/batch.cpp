@@ -10,7 +10,8 @@ Batch batch_without_memory(int64_t samples, int64_t seq_length) {
   Batch batch;
   const Shape all{samples, seq_length};
   const Shape each{samples};
-  batch.tokens = batch.labels = batch.positions = batch.token_types = {nullptr, DType::I32, all};
+  batch.tokens = batch.labels = batch.positions = batch.padding =
+      batch.token_types = {nullptr, DType::I32, all};
   batch.loss_weight = {nullptr, DType::F32, all};
   batch.lengths = batch.pair_labels = batch.answer_begin = batch.answer_end = {nullptr, DType::I32, each};
   batch.pair_weight = {nullptr, DType::F32, each};
@@ -49,6 +50,14 @@ void cut_rows(Batch& batch, const SequenceRows& rows) {
 
 namespace {
 
+// Marks samples [from, b) as padding, and the others as samples of the data.
+void mark(Batch& batch, int64_t from) {
+  if (batch.padding.data == nullptr) return;
+  auto* begin = batch.padding.as<int32_t>();
+  std::fill(begin, begin + from * batch.seq_length(), 0);
+  std::fill(begin + from * batch.seq_length(), begin + batch.padding.elements(), 1);
+}
+
 // Samples [from, b). The model computes them like any others; with a loss weight of 0 they add exact zeros to the loss
 // and to every gradient.
 void pad(Batch& batch, int64_t from) {
@@ -76,6 +85,7 @@ void pad(Batch& batch, int64_t from) {
 
 void read_padded(const DataSource& source, Batch& batch, int64_t first_sample, int64_t end) {
   const int64_t real = std::clamp<int64_t>(end - first_sample, 0, batch.samples());
+  mark(batch, real);
   if (real == batch.samples()) return source.read(batch, first_sample);
   if (real > 0) {
     Batch part = first_samples(batch, real);

@@ -30,6 +30,10 @@ struct Batch {
   // positions, even if `rows` are only some.
   Tensor document_begin;  // i32 [b, positions]
 
+  // Tokens that the data do not have. They get no loss, and no statistic of a model counts them: unlike tokens with a loss
+  // weight of 0, which are part of the text. Without memory if there are none.
+  Tensor padding;  // i32 [b, T], 1 in samples that fill up the batch (read_padded), otherwise 0
+
   // Pairs of sentences; other sources do not set them and other models do not read them.
   Tensor token_types;  // i32 [b, T], 0 in the first sentence, 1 in the second
   Tensor lengths;      // i32 [b], tokens before the padding, at least 1
@@ -58,9 +62,9 @@ struct Batch {
   int64_t seq_length() const { return tokens.dim(1); }  // T, of the positions here
   SequenceRows held_rows() const { return rows.rows() > 0 ? rows : SequenceRows(seq_length()); }
   // All tensors, in this order.
-  std::array<Tensor*, 11> tensors() {
-    return {&document_begin, &tokens,      &labels,      &positions,    &loss_weight, &token_types,
-            &lengths,        &pair_labels, &pair_weight, &answer_begin, &answer_end};
+  std::array<Tensor*, 12> tensors() {
+    return {&document_begin, &tokens,  &labels,      &positions,   &loss_weight,  &padding,
+            &token_types,    &lengths, &pair_labels, &pair_weight, &answer_begin, &answer_end};
   }
 };
 
@@ -99,7 +103,7 @@ Batch first_samples(const Batch& whole, int64_t count);
 void cut_rows(Batch& batch, const SequenceRows& rows);
 
 // Fills `batch` with samples [first_sample, first_sample + b), of which those from `end` on do not exist:
-// they become padding, token 0 throughout with a loss weight of 0, and the source does not read them.
+// they become padding (Batch::padding), token 0 throughout with a loss weight of 0, and the source does not read them.
 void read_padded(const DataSource& source, Batch& batch, int64_t first_sample, int64_t end);
 
 }  // namespace trifold

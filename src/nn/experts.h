@@ -32,6 +32,9 @@
 // whole numbers, so that each knows those of the whole sequence. With a capacity they also gather each other's choices and
 // gates, and all decide for whole sequences.
 //
+// Choices are counted, for losses, biases and reports, of all tokens of the data, those with a loss weight of 0 too. Samples
+// that only fill up a batch (Batch::padding) are routed like others but counted nowhere, so no mesh or batch size changes a count.
+//
 // A router may have a bias for each expert that is added to its score for choosing alone, and has no gradient:
 // after each step the trainer raises it for experts with fewer choices than the mean, and lowers it for the others
 // (Wang et al., "Auxiliary-loss-free load balancing", arXiv 2408.15664; train/expert_loads.h).
@@ -126,6 +129,9 @@ class Experts final : public Layer {
   Tensor mix(Run& run, Tensor y, Beside beside, Saved& saved) const;
   // The tokens here of what is there for those of all tensor ranks, and back.
   Tensor own(Tensor all) const;
+  // Batch::padding for all tokens, and for those here; no memory if there is none.
+  static Tensor padding(const Run& run);
+  Tensor own_padding(const Run& run) const;
   Tensor gathered(Run& run, Arena& arena, Tensor mine) const;
   bool jitters(const Run& run) const { return shape_.jitter > 0 && run.training; }
   // y = x times the jitter of each element; y may be x. router_input returns the router's input for x: x itself, or a
@@ -144,7 +150,8 @@ class Experts final : public Layer {
   bool drops(const Run& run) const { return shape_.capacity.factor > 0 && run.has_backward(); }
   // The choices of all tokens, in scratch, with the number of experts in the place of dropped ones.
   Tensor taken(Run& run, const Saved& saved) const;
-  // Sorts the choices of the tokens here, dropped ones last, and adds the number of these to run.choice_counts.
+  // Sorts the choices of the tokens here, dropped ones last, and adds the number of these to run.choice_counts, without
+  // those of padding.
   void sort_own(Run& run, const Saved& saved) const;
   // Zeros in the rows of dropped choices, of `rows`, which has one for each choice here.
   void clear_dropped(Run& run, Tensor rows, const Saved& saved) const;

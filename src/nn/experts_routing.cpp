@@ -12,6 +12,15 @@ Tensor Experts::own(Tensor all) const {
   return all.rows(part_ * rows, (part_ + 1) * rows);
 }
 
+Tensor Experts::padding(const Run& run) {
+  return run.batch->padding.data == nullptr ? Tensor{} : run.batch->padding.flat();
+}
+
+Tensor Experts::own_padding(const Run& run) const {
+  const Tensor all = padding(run);
+  return all.data == nullptr ? all : own(all);
+}
+
 Tensor Experts::gathered(Run& run, Arena& arena, Tensor mine) const {
   if (parts_ == 1) return mine;
   const Tensor all = arena.take(mine.dtype, {mine.dim(0) * parts_, mine.dim(1)});
@@ -62,7 +71,7 @@ void Experts::route(Run& run, Saved& saved) const {
   const Tensor z = run.scratch.take(logits.dtype, {logits.row_count()});
   Router how = shape_.router;
   how.counted = find_counts(run, balance, z, saved);
-  run.ops.router_losses(run.stream, balance, z, saved[counts_], logits,
+  run.ops.router_losses(run.stream, balance, z, saved[counts_], logits, padding(run),
                         logits.row_count() / balance_groups(run), how);
   if (run.router_sums.rank() > 0) {
     run.ops.weighted_sum(run.stream, run.router_sums.rows(0, 1), balance, run.batch->loss_weight.flat());
@@ -115,7 +124,8 @@ void Experts::sort_own(Run& run, const Saved& saved) const {
   run.ops.sort_choices(run.stream, saved[own_.first], saved[own_.row], saved[own_.token], choices);
   const int64_t experts = shape_.experts;
   if (drops(run) && run.choice_counts.rank() > 0)
-    run.ops.add_choice_counts(run.stream, counts_here(run).rows(experts + 1, experts + 2), choices, experts);
+    run.ops.add_choice_counts(run.stream, counts_here(run).rows(experts + 1, experts + 2), choices,
+                              own_padding(run), experts);
   run.scratch.release(mark);
 }
 
@@ -131,7 +141,7 @@ void Experts::count(Run& run, const Saved& saved) const {
   if (run.choice_counts.rank() == 0) return;
   const Tensor counts = counts_here(run);
   const int64_t experts = shape_.experts;
-  run.ops.add_choice_counts(run.stream, counts.rows(0, experts), own(saved[chosen_]), 0);
+  run.ops.add_choice_counts(run.stream, counts.rows(0, experts), own(saved[chosen_]), own_padding(run), 0);
   const int64_t rounds = exchange_ ? exchange_->rounds(run, saved[arriving_]) : 1;
   auto* sums = counts.as<double>();
   sums[experts] = std::max(sums[experts], static_cast<double>(rounds));
@@ -149,7 +159,8 @@ void Experts::count_preferred(Run& run, const Saved& saved) const {
   }
   const int64_t experts = shape_.experts;
   if (run.choice_counts.rank() > 0)
-    run.ops.add_choice_counts(run.stream, counts_here(run).rows(experts + 2, 2 * experts + 2), chosen, 0);
+    run.ops.add_choice_counts(run.stream, counts_here(run).rows(experts + 2, 2 * experts + 2), chosen,
+                              own_padding(run), 0);
   run.scratch.release(mark);
 }
 
@@ -168,8 +179,8 @@ bool Experts::find_counts(Run& run, Tensor balance, Tensor z, const Saved& saved
 void Experts::count_over_context(Run& run, Tensor balance, Tensor z, const Saved& saved) const {
   const Tensor counts = saved[counts_];
   const Tensor logits = saved[logits_];
-  run.ops.router_losses(run.stream, balance, z, counts, logits, logits.row_count() / balance_groups(run),
-                        shape_.router);
+  run.ops.router_losses(run.stream, balance, z, counts, logits, padding(run),
+                        logits.row_count() / balance_groups(run), shape_.router);
   const Arena::Mark mark = run.scratch.mark();
   const Tensor all = run.scratch.take(DType::I32, {context_, counts.elements()});
   run.mesh.comm({Axis::Cp}).all_gather(all, counts, run.stream);

@@ -122,7 +122,8 @@ struct Run {
   Tensor router_sums = {};
   // f64 [blocks of the model, E + 2], += the choices of each expert in a training step; then the largest number of rounds
   // that rows of experts have come in; then, += the choices that were dropped. With last_choices [.., 2E + 2]: then, += the
-  // choices without bias and groups. Without dims, they are not wanted. In memory that the host and the device reach.
+  // choices without bias and groups. Choices are those of tokens that are no Batch::padding. Without dims, they are not
+  // wanted. In memory that the host and the device reach.
   Tensor choice_counts = {};
   // i32 [blocks of the model, E]: the choices without bias and groups of all ranks in the global batch before this one,
   // zeros in the first; for routers whose balance loss needs them (BalanceOver::LastBatch).

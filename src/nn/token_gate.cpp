@@ -53,7 +53,7 @@ Tensor TokenGate::backward_input(Run& run, Tensor dy, Saved& saved) const {
   const Tensor counts = run.scratch.take(DType::I32, {1, 1});
   const Tensor unused = run.scratch.take(wide, {2 * tokens});
   run.ops.router_losses(run.stream, unused.rows(0, tokens), unused.rows(tokens, 2 * tokens), counts,
-                        saved[logits_], tokens, kOneExpert);
+                        saved[logits_], {}, tokens, kOneExpert);
   const Tensor weight = run.batch->loss_weight.flat(row_part_ * tokens, (row_part_ + 1) * tokens);
   run.ops.route_backward(run.stream, saved[dlogits_], dgates, saved[gates_], saved[chosen_], saved[logits_],
                          counts, weight, run.loss_factor(), {}, kOneExpert);

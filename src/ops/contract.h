@@ -113,7 +113,7 @@ void inverse_root(const Tensor& y, const Tensor& x, double eps);
 void route(const Tensor& gates, const Tensor& chosen, const Tensor& logits, const Tensor& bias,
            const Router& how);
 void router_losses(const Tensor& balance, const Tensor& z, const Tensor& counts, const Tensor& logits,
-                   int64_t seq, const Router& how);
+                   const Tensor& padding, int64_t seq, const Router& how);
 void route_backward(const Tensor& dlogits, const Tensor& dgates, const Tensor& gates, const Tensor& chosen,
                     const Tensor& logits, const Tensor& counts, const Tensor& weight, const Factor& loss,
                     const RouterLosses& losses, const Router& how);
@@ -126,7 +126,7 @@ void sum_choices(const Tensor& y, const Tensor& x, const Tensor& row, bool accum
 void expert_product(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& first, bool transposed);
 void expert_product_weight(const Tensor& dw, const Tensor& dy, const Tensor& x, const Tensor& first,
                            bool accumulate);
-void add_choice_counts(const Tensor& counts, const Tensor& chosen, int64_t begin);
+void add_choice_counts(const Tensor& counts, const Tensor& chosen, const Tensor& padding, int64_t begin);
 void clear_rows(const Tensor& y, const Tensor& begin);
 void experts_of_ranks(const Tensor& expert, const Tensor& first, int64_t begin, int64_t here, int64_t skip);
 

@@ -47,7 +47,7 @@ void route(const Tensor& gates, const Tensor& chosen, const Tensor& logits, cons
 }
 
 void router_losses(const Tensor& balance, const Tensor& z, const Tensor& counts, const Tensor& logits,
-                   int64_t seq, const Router& how) {
+                   const Tensor& padding, int64_t seq, const Router& how) {
   constexpr const char* kOp = "router_losses";
   expect_router(kOp, logits, how);
   const int64_t tokens = logits.row_count();
@@ -55,6 +55,7 @@ void router_losses(const Tensor& balance, const Tensor& z, const Tensor& counts,
   expect(kOp, "balance", balance, logits.dtype, tokens);
   expect(kOp, "z", z, logits.dtype, tokens);
   expect(kOp, "counts", counts, DType::I32, tokens / seq * logits.last_dim());
+  if (padding.data != nullptr) expect(kOp, "padding", padding, DType::I32, tokens);
 }
 
 void route_backward(const Tensor& dlogits, const Tensor& dgates, const Tensor& gates, const Tensor& chosen,
@@ -148,10 +149,13 @@ void expert_product_weight(const Tensor& dw, const Tensor& dy, const Tensor& x, 
   expect(kOp, "dy", dy, x.dtype, rows * dw.dim(1));
 }
 
-void add_choice_counts(const Tensor& counts, const Tensor& chosen, int64_t begin) {
+void add_choice_counts(const Tensor& counts, const Tensor& chosen, const Tensor& padding, int64_t begin) {
   constexpr const char* kOp = "add_choice_counts";
+  check(chosen.rank() == 2, "{}: chosen is {}, but [tokens, choices] are needed", kOp,
+        to_string(chosen.shape));
   expect(kOp, "counts", counts, DType::F64, counts.elements());
   expect(kOp, "chosen", chosen, DType::I32, chosen.elements());
+  if (padding.data != nullptr) expect(kOp, "padding", padding, DType::I32, chosen.dim(0));
   check(begin >= 0, "{}: experts from {} on make no sense", kOp, begin);
 }
 

@@ -240,9 +240,9 @@ struct Kernels {
   // Tokens [begin, end); bias may be null.
   void (*route)(T* gates, int32_t* chosen, const T* logits, const T* bias, int64_t experts, const Router& how,
                 int64_t begin, int64_t end);
-  // Sequences [begin, end).
-  void (*router_losses)(T* balance, T* z, int32_t* counts, const T* logits, int64_t experts, int64_t seq,
-                        const Router& how, int64_t begin, int64_t end);
+  // Sequences [begin, end); `padding` may be null.
+  void (*router_losses)(T* balance, T* z, int32_t* counts, const T* logits, const int32_t* padding,
+                        int64_t experts, int64_t seq, const Router& how, int64_t begin, int64_t end);
   void (*chunk_squares)(double* partials, const T* x, int64_t n);
   void (*adamw)(T* p, WeightCopy copy, T* m, T* v, const T* g, int64_t n, const AdamWRule& rule);
   void (*sgd)(T* p, WeightCopy copy, T* b, const T* g, int64_t n, const SgdRule& rule);  // b may be null

@@ -114,11 +114,16 @@ void experts_of_ranks(const KernelTable&, Stream& stream, Tensor expert, Tensor 
   });
 }
 
-void add_choice_counts(const KernelTable&, Stream& stream, Tensor counts, Tensor chosen, int64_t begin) {
+void add_choice_counts(const KernelTable&, Stream& stream, Tensor counts, Tensor chosen, Tensor padding,
+                       int64_t begin) {
   stream.run([sums = counts.as<double>(), size = counts.elements(), expert = chosen.as<int32_t>(),
-              choices = chosen.elements(), begin] {
-    for (int64_t c = 0; c < choices; ++c)
-      if (const int64_t at = expert[c] - begin; at >= 0 && at < size) ++sums[at];
+              padded = padding.data == nullptr ? nullptr : padding.as<int32_t>(), tokens = chosen.dim(0),
+              choices = chosen.dim(1), begin] {
+    for (int64_t t = 0; t < tokens; ++t) {
+      if (padded != nullptr && padded[t] != 0) continue;
+      for (int64_t c = t * choices; c < (t + 1) * choices; ++c)
+        if (const int64_t at = expert[c] - begin; at >= 0 && at < size) ++sums[at];
+    }
   });
 }
 

@@ -24,16 +24,16 @@ void route(const KernelTable& table, Stream& stream, Tensor gates, Tensor chosen
 }
 
 void router_losses(const KernelTable& table, Stream& stream, Tensor balance, Tensor z, Tensor counts,
-                   Tensor logits, int64_t seq, const Router& how) {
+                   Tensor logits, Tensor padding, int64_t seq, const Router& how) {
   const int64_t experts = logits.last_dim();
   dispatch_wide_float(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
-    over_elements(
-        stream, logits.row_count() / seq, 1,
-        [=, even = balance.as<T>(), size = z.as<T>(), counted = counts.as<int32_t>(), from = logits.as<T>(),
-         kernel = kernels<T>(table).router_losses](int64_t begin, int64_t end) {
-          kernel(even, size, counted, from, experts, seq, how, begin, end);
-        });
+    over_elements(stream, logits.row_count() / seq, 1,
+                  [=, even = balance.as<T>(), size = z.as<T>(), counted = counts.as<int32_t>(),
+                   from = logits.as<T>(), padded = padding.data == nullptr ? nullptr : padding.as<int32_t>(),
+                   kernel = kernels<T>(table).router_losses](int64_t begin, int64_t end) {
+                    kernel(even, size, counted, from, padded, experts, seq, how, begin, end);
+                  });
   });
 }
 

@@ -339,13 +339,14 @@ struct OpTable {
   // logit plus bias; of equal ones the first; with Router::groups, in the best groups alone.
   // logits [T, E]  bias [E] or no memory  gates, chosen [T, k]
   void (*route)(Stream&, Tensor gates, Tensor chosen, Tensor logits, Tensor bias, const Router& how);
-  // counts[b, e] = choices of expert e, ignoring bias and groups, in sequence b, of `seq` tokens; with p the softmax
-  // of a token's logits, or their logistic functions divided by their sum,
+  // counts[b, e] = choices of expert e, ignoring bias and groups, of the tokens in sequence b, of `seq` tokens, that are
+  // no padding; with p the softmax of a token's logits, or their logistic functions divided by their sum,
   //   balance[t] = E * sum over e of counts[b, e] p_e / sum over e of counts[b, e]   (1 where these are equal)
   //   z[t] = (log of the sum over e of exp(logit))^2               (Zoph et al., arXiv 2202.08906)
   // balance, z [T]  counts [T / seq, E], read if they are counted already; balance is 0 where they are all 0
-  void (*router_losses)(Stream&, Tensor balance, Tensor z, Tensor counts, Tensor logits, int64_t seq,
-                        const Router& how);
+  // padding i32 [T], not 0 at tokens whose choices do not count; no memory: all count
+  void (*router_losses)(Stream&, Tensor balance, Tensor z, Tensor counts, Tensor logits, Tensor padding,
+                        int64_t seq, const Router& how);
   // The gradient of the logits: that of the gates, plus weight[t] * loss times that of losses.balance *
   // balance[t] + losses.z * z[t]; counts and choices have no gradient.
   // dlogits [T, E]  dgates [T, k]  weight [T] f32
@@ -370,8 +371,9 @@ struct OpTable {
   void (*expert_product)(Stream&, Tensor y, Tensor x, Tensor w, Tensor first, bool transposed);
   // dw[e] += dy^T x over the rows of expert e.  dy [R, N]  x [R, K]  dw [E, N, K]
   void (*expert_product_weight)(Stream&, Tensor dw, Tensor dy, Tensor x, Tensor first, bool accumulate);
-  // counts[i] += the choices of expert begin + i.  counts f64 [any number of experts]  chosen [C]
-  void (*add_choice_counts)(Stream&, Tensor counts, Tensor chosen, int64_t begin);
+  // counts[i] += the choices of expert begin + i by tokens that are no padding.
+  // counts f64 [any number of experts]  chosen [T, k]  padding i32 [T] as above
+  void (*add_choice_counts)(Stream&, Tensor counts, Tensor chosen, Tensor padding, int64_t begin);
   // y[r, :] = 0 for every row r >= begin[0].  y [R, C]  begin i32 [1]
   void (*clear_rows)(Stream&, Tensor y, Tensor begin);
   // Rows of experts [begin, begin + here) that several ranks have, rank after rank, and sorted by expert within each:

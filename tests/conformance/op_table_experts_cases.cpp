@@ -23,6 +23,13 @@ Tensor logits_of(OpRun& run, const Size& size) {
   return run.in(run.wide(), {size.tokens, size.experts}, normal(size.tokens * size.experts, 1));
 }
 
+// Two tokens of three count.
+Tensor padding_of(OpRun& run, const Size& size) {
+  Values padding;
+  for (int64_t t = 0; t < size.tokens; ++t) padding.push_back(t % 3 == 1 ? 1 : 0);
+  return run.in(DType::I32, {size.tokens}, padding);
+}
+
 void route(OpRun& run, const Size& size) {
   constexpr int64_t kGroups = 4;
   const Shape choices{size.tokens, size.choices};
@@ -41,18 +48,21 @@ void route(OpRun& run, const Size& size) {
                         {size.choices, gate, 1.5, kGroups, kept});
     const Tensor counts = run.exact(DType::I32, {2, size.experts});
     run.ops().router_losses(run.stream(), run.out(run.wide(), {size.tokens}),
-                            run.out(run.wide(), {size.tokens}), counts, logits, size.tokens / 2, how);
+                            run.out(run.wide(), {size.tokens}), counts, logits, {}, size.tokens / 2, how);
+    run.ops().router_losses(run.stream(), run.out(run.wide(), {size.tokens}),
+                            run.out(run.wide(), {size.tokens}), run.exact(DType::I32, {2, size.experts}),
+                            logits, padding_of(run, size), size.tokens / 2, how);
     // Losses count the choices without groups; counts of several ranks are read.
     Router in_groups{size.choices, gate, 1.5};
     if (size.experts % kGroups == 0) in_groups.groups = kGroups;
     run.ops().router_losses(run.stream(), run.out(run.wide(), {size.tokens}),
                             run.out(run.wide(), {size.tokens}), run.exact(DType::I32, {2, size.experts}),
-                            logits, size.tokens / 2, in_groups);
+                            logits, {}, size.tokens / 2, in_groups);
     in_groups.counted = true;
     run.ops().router_losses(run.stream(), run.out(run.wide(), {size.tokens}),
                             run.out(run.wide(), {size.tokens}),
                             run.in(DType::I32, {2, size.experts}, whole(2 * size.experts, 6, 9)), logits,
-                            size.tokens / 2, in_groups);
+                            padding_of(run, size), size.tokens / 2, in_groups);
     run.ops().route_backward(run.stream(), run.out({size.tokens, size.experts}),
                              run.in(run.wide(), choices, normal(size.rows(), 3)), gates, chosen, logits,
                              counts, run.in(DType::F32, {size.tokens}, whole(size.tokens, 4, 3)),
@@ -131,8 +141,10 @@ void counts(OpRun& run, const Size& size) {
   const Shape choices{size.tokens, size.choices};
   const Tensor chosen = run.in(DType::I32, choices, whole(size.rows(), 2, size.experts));
   run.ops().add_choice_counts(run.stream(), run.exact(DType::F64, {size.experts}, whole(size.experts, 1, 9)),
-                              chosen, 0);
-  run.ops().add_choice_counts(run.stream(), run.exact(DType::F64, {1}, {3}), chosen, size.experts / 2);
+                              chosen, {}, 0);
+  run.ops().add_choice_counts(run.stream(), run.exact(DType::F64, {1}, {3}), chosen, {}, size.experts / 2);
+  run.ops().add_choice_counts(run.stream(), run.exact(DType::F64, {size.experts}, whole(size.experts, 1, 9)),
+                              chosen, padding_of(run, size), 0);
   experts_of_ranks(run, size);
 }
 

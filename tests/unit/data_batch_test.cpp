@@ -79,6 +79,17 @@ TEST(CutRows, OfAllPositionsChangesNothing) {
   EXPECT_EQ(numbers(buffer.batch().tokens), all);
 }
 
+TEST(ReadPadded, MarksTheSamplesThatTheDataDoNotHave) {
+  const Numbered source;
+  BatchBuffer buffer(source, 3);
+  for (const int64_t real : {1, 3, 0, 2}) {
+    read_padded(source, buffer.batch(), 0, real);
+    std::vector<int32_t> expected(3 * kPositions, 0);
+    std::fill(expected.begin() + real * kPositions, expected.end(), 1);
+    EXPECT_EQ(numbers(buffer.batch().padding), expected) << real;
+  }
+}
+
 TEST(CutRows, RefusesABatchOfOtherSequences) {
   Batch batch = batch_without_memory(2, 10);
   EXPECT_THROW(cut_rows(batch, SequenceRows::zig_zag(kPositions, 0, 2)), Error);

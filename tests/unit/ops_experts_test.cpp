@@ -30,7 +30,7 @@ Routed routed(const OpTable& ops, Stream& stream, const Values& logits, const Ro
       size(DType::F64, {kTokens}), counts(DType::I32, {1, kExperts}), dgates(DType::F64, choices),
       dz(DType::F64, {kTokens, kExperts}), weight(DType::F32, {kTokens}, {1, 1, 1});
   ops.route(stream, gates, chosen, z, bias.empty() ? Tensor{} : shift, how);
-  ops.router_losses(stream, even, size, counts, z, kTokens, how);
+  ops.router_losses(stream, even, size, counts, z, {}, kTokens, how);
   const Tensor slopes = dgates;
   const Values experts = chosen.values();
   for (size_t c = 0; c < experts.size(); ++c)
@@ -114,7 +114,7 @@ TEST(Experts, SequencesMayBeCutOverRanks) {
         weight(DType::F32, {tokens}, Values(static_cast<size_t>(tokens), 1));
     const Host dgates(DType::F64, {tokens, kChoices}, Values(static_cast<size_t>(tokens * kChoices), 0));
     cpu_ops().route(stream, gates, chosen, z, {}, how);
-    cpu_ops().router_losses(stream, even, size, counts, z, tokens, how);
+    cpu_ops().router_losses(stream, even, size, counts, z, {}, tokens, how);
     cpu_ops().route_backward(stream, dz, dgates, gates, chosen, z, counts, weight, 1.0, kLosses, how);
     return std::array{even.values(), size.values(), dz.values(), counts.values()};
   };
@@ -145,7 +145,7 @@ TEST(Experts, LossesReadCountsOfOtherTokens) {
           dgates(DType::F64, {kTokens, kChoices}, Values(kTokens * kChoices, 0)),
           dz(DType::F64, {kTokens, kExperts}), weight(DType::F32, {kTokens}, {1, 1, 1});
       ops.route(stream, gates, chosen, z, {}, how);
-      ops.router_losses(stream, even, size, counts, z, kTokens, how);
+      ops.router_losses(stream, even, size, counts, z, {}, kTokens, how);
       ops.route_backward(stream, dz, dgates, gates, chosen, z, counts, weight, 1.0 / kTokens, {.01, 0}, how);
       EXPECT_NEAR(.01 * mean(even.values()), expected, 1e-12);
       EXPECT_NEAR(1e-3 * mean(size.values()), .0046374393, 1e-9);

@@ -6,6 +6,14 @@
 
 namespace trifold::cuda {
 
+namespace {
+
+const int32_t* padding_of(const Tensor& padding) {
+  return padding.data == nullptr ? nullptr : padding.as<int32_t>();
+}
+
+}  // namespace
+
 void route(Stream& stream, Tensor gates, Tensor chosen, Tensor logits, Tensor bias, const Router& how) {
   dispatch_wide_float(logits.dtype, [&](auto zero) {
     using W = decltype(zero);
@@ -18,17 +26,18 @@ void route(Stream& stream, Tensor gates, Tensor chosen, Tensor logits, Tensor bi
   });
 }
 
-void router_losses(Stream& stream, Tensor balance, Tensor z, Tensor counts, Tensor logits, int64_t seq,
-                   const Router& how) {
+void router_losses(Stream& stream, Tensor balance, Tensor z, Tensor counts, Tensor logits, Tensor padding,
+                   int64_t seq, const Router& how) {
   const int64_t tokens = logits.row_count();
   dispatch_wide_float(logits.dtype, [&](auto zero) {
     using W = decltype(zero);
-    enqueue_with_scratch(
-        stream, "router_losses", router_workspace(tokens * how.choices),
-        [how, seq, tokens, even = balance.as<W>(), size = z.as<W>(), counted = counts.as<int32_t>(),
-         from = logits.as<W>(), experts = logits.last_dim()](CudaStream on, void* scratch) {
-          router_losses<W>(on, scratch, even, size, counted, from, tokens, experts, seq, how);
-        });
+    enqueue_with_scratch(stream, "router_losses", router_workspace(tokens * how.choices),
+                         [how, seq, tokens, even = balance.as<W>(), size = z.as<W>(),
+                          counted = counts.as<int32_t>(), from = logits.as<W>(), padded = padding_of(padding),
+                          experts = logits.last_dim()](CudaStream on, void* scratch) {
+                           router_losses<W>(on, scratch, even, size, counted, from, padded, tokens, experts,
+                                            seq, how);
+                         });
   });
 }
 
@@ -80,11 +89,13 @@ void sort_choices(Stream& stream, Tensor first, Tensor row, Tensor token, Tensor
           });
 }
 
-void add_choice_counts(Stream& stream, Tensor counts, Tensor chosen, int64_t begin) {
+void add_choice_counts(Stream& stream, Tensor counts, Tensor chosen, Tensor padding, int64_t begin) {
   enqueue(stream, "add_choice_counts",
-          [sums = counts.as<double>(), expert = chosen.as<int32_t>(), experts = counts.elements(),
-           choices = chosen.elements(),
-           begin](CudaStream on) { add_choice_counts(on, sums, expert, experts, choices, begin); });
+          [sums = counts.as<double>(), expert = chosen.as<int32_t>(), padded = padding_of(padding),
+           experts = counts.elements(), choices = chosen.elements(), each = chosen.last_dim(),
+           begin](CudaStream on) {
+            add_choice_counts(on, sums, expert, {padded, each}, experts, choices, begin);
+          });
 }
 
 void clear_rows(Stream& stream, Tensor y, Tensor begin) {

@@ -15,10 +15,13 @@ void route(T* gates, int32_t* chosen, const T* logits, const T* bias, int64_t ex
     route_token(gates + t * how.choices, chosen + t * how.choices, logits + t * experts, bias, experts, how);
 }
 
+// `padding` may be null: all tokens count.
 template <class T>
-void count_choices(int32_t* counts, const T* logits, int64_t experts, int64_t tokens, const Router& how) {
+void count_choices(int32_t* counts, const T* logits, const int32_t* padding, int64_t experts, int64_t tokens,
+                   const Router& how) {
   for (int64_t i = 0; i < experts; ++i) counts[i] = 0;
   for (int64_t t = 0; t < tokens; ++t) {
+    if (padding != nullptr && padding[t] != 0) continue;
     const T* row = logits + t * experts;
     visit_largest<T>(
         experts, how.choices, [row](int64_t i) { return row[i]; },
@@ -27,11 +30,13 @@ void count_choices(int32_t* counts, const T* logits, int64_t experts, int64_t to
 }
 
 template <class T>
-void router_losses(T* balance, T* z, int32_t* counts, const T* logits, int64_t experts, int64_t seq,
-                   const Router& how, int64_t begin, int64_t end) {
+void router_losses(T* balance, T* z, int32_t* counts, const T* logits, const int32_t* padding,
+                   int64_t experts, int64_t seq, const Router& how, int64_t begin, int64_t end) {
   for (int64_t b = begin; b < end; ++b) {
     int32_t* counted = counts + b * experts;
-    if (!how.counted) count_choices(counted, logits + b * seq * experts, experts, seq, how);
+    if (!how.counted)
+      count_choices(counted, logits + b * seq * experts, padding == nullptr ? nullptr : padding + b * seq,
+                    experts, seq, how);
     for (int64_t t = b * seq; t < (b + 1) * seq; ++t)
       token_losses(balance[t], z[t], logits + t * experts, counted, experts, how);
   }

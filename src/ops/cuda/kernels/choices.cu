@@ -48,11 +48,13 @@ __device__ inline void for_each_own(const int32_t* chosen, int64_t choices, int3
 // One warp for each expert (x), from `begin` on, of each list of choices (y), which are in any order.
 template <class Count, bool Adds>
 __global__ void __launch_bounds__(kWarp)
-    count_kernel(Count* counts, const int32_t* chosen, int64_t experts, int64_t choices, int64_t begin) {
-  const int64_t expert = begin + blockIdx.x;
-  const int32_t count = combine_lanes(
-      count_lane(chosen + blockIdx.y * choices, choices, [expert](int32_t of) { return of == expert; }),
-      Plus{});
+    count_kernel(Count* counts, const int32_t* chosen, PaddedTokens padding, int64_t experts, int64_t choices,
+                 int64_t begin) {
+  const int64_t expert = begin + blockIdx.x, first = blockIdx.y * choices;
+  int32_t mine = 0;
+  for (int64_t c = first + lane(); c < first + choices; c += kWarp)
+    mine += chosen[c] == expert && !padding.has(c) ? 1 : 0;
+  const int32_t count = combine_lanes(mine, Plus{});
   if (threadIdx.x != 0) return;
   Count& to = counts[blockIdx.y * experts + blockIdx.x];
   to = Adds ? to + static_cast<Count>(count) : static_cast<Count>(count);
@@ -174,18 +176,18 @@ __global__ void __launch_bounds__(kThreads) clear_kernel(T* y, const int32_t* be
 
 }  // namespace
 
-void count_choices(CudaStream stream, int32_t* counts, const int32_t* chosen, int64_t experts,
-                   int64_t choices, int64_t lists) {
+void count_choices(CudaStream stream, int32_t* counts, const int32_t* chosen, const PaddedTokens& padding,
+                   int64_t experts, int64_t choices, int64_t lists) {
   const dim3 grid(extent(experts), extent(lists));
-  TRIFOLD_LAUNCH((count_kernel<int32_t, false>), grid, dim3(kWarp), 0, stream, counts, chosen, experts,
-                 choices, int64_t{0});
+  TRIFOLD_LAUNCH((count_kernel<int32_t, false>), grid, dim3(kWarp), 0, stream, counts, chosen, padding,
+                 experts, choices, int64_t{0});
 }
 
-void add_choice_counts(CudaStream stream, double* counts, const int32_t* chosen, int64_t experts,
-                       int64_t choices, int64_t begin) {
+void add_choice_counts(CudaStream stream, double* counts, const int32_t* chosen, const PaddedTokens& padding,
+                       int64_t experts, int64_t choices, int64_t begin) {
   if (experts == 0) return;
   TRIFOLD_LAUNCH((count_kernel<double, true>), dim3(extent(experts)), dim3(kWarp), 0, stream, counts, chosen,
-                 experts, choices, begin);
+                 padding, experts, choices, begin);
 }
 
 template <class W>
@@ -202,7 +204,7 @@ void drop_choices(CudaStream stream, void* scratch, int32_t* taken, const int32_
 void sort_choices(CudaStream stream, int32_t* first, int32_t* row, int32_t* token, const int32_t* chosen,
                   int64_t experts, int64_t choices, int64_t each) {
   const dim3 grid(extent(experts));
-  count_choices(stream, first + 1, chosen, experts, choices, 1);
+  count_choices(stream, first + 1, chosen, {}, experts, choices, 1);
   TRIFOLD_LAUNCH(add_up_choices, dim3(1), dim3(kWarp), 0, stream, first, experts);
   TRIFOLD_LAUNCH(place_choices, grid, dim3(kPlaceWarps * kWarp), 0, stream, row, token, first, chosen,
                  choices, each);

@@ -192,7 +192,7 @@ void route(CudaStream stream, W* gates, int32_t* chosen, const W* logits, const 
 
 template <class W>
 void router_losses(CudaStream stream, void* scratch, W* balance, W* z, int32_t* counts, const W* logits,
-                   int64_t tokens, int64_t experts, int64_t seq, const Router& how) {
+                   const int32_t* padding, int64_t tokens, int64_t experts, int64_t seq, const Router& how) {
   if (tokens == 0) return;
   if (!how.counted) {
     // The gates are not needed, and groups do not matter.
@@ -201,7 +201,7 @@ void router_losses(CudaStream stream, void* scratch, W* balance, W* z, int32_t* 
     Router plain = how;
     plain.groups = plain.kept_groups = 1;
     route<W>(stream, gates, chosen, logits, nullptr, tokens, experts, plain);
-    count_choices(stream, counts, chosen, experts, seq * how.choices, tokens / seq);
+    count_choices(stream, counts, chosen, {padding, how.choices}, experts, seq * how.choices, tokens / seq);
   }
   TRIFOLD_LAUNCH(router_losses_kernel<W>, blocks_for(tokens), dim3(kThreads), 0, stream, balance, z, counts,
                  logits, tokens, experts, seq, how);
@@ -278,10 +278,10 @@ void expert_product_weight(CudaStream stream, Accumulate<T>* dw, const T* dy, co
                  accumulate);
 }
 
-#define INSTANTIATE(W)                                                                                     \
-  template void route<W>(CudaStream, W*, int32_t*, const W*, const W*, int64_t, int64_t, const Router&);   \
-  template void router_losses<W>(CudaStream, void*, W*, W*, int32_t*, const W*, int64_t, int64_t, int64_t, \
-                                 const Router&);
+#define INSTANTIATE(W)                                                                                   \
+  template void route<W>(CudaStream, W*, int32_t*, const W*, const W*, int64_t, int64_t, const Router&); \
+  template void router_losses<W>(CudaStream, void*, W*, W*, int32_t*, const W*, const int32_t*, int64_t, \
+                                 int64_t, int64_t, const Router&);
 INSTANTIATE(double)
 INSTANTIATE(float)
 #undef INSTANTIATE

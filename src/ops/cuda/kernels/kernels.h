@@ -325,10 +325,10 @@ void plain_attention_backward(CudaStream stream, const PlainBackward<T>& tensors
 template <class W>
 void route(CudaStream stream, W* gates, int32_t* chosen, const W* logits, const W* bias, int64_t tokens,
            int64_t experts, const Router& how);
-// scratch: router_workspace(tokens * choices), ops/cuda/workspace.h
+// scratch: router_workspace(tokens * choices), ops/cuda/workspace.h; `padding` may be null
 template <class W>
 void router_losses(CudaStream stream, void* scratch, W* balance, W* z, int32_t* counts, const W* logits,
-                   int64_t tokens, int64_t experts, int64_t seq, const Router& how);
+                   const int32_t* padding, int64_t tokens, int64_t experts, int64_t seq, const Router& how);
 template <class T>
 void route_backward(CudaStream stream, T* dlogits, const cpu::RouterGradient<T>& in, int64_t tokens);
 template <class T>
@@ -366,11 +366,17 @@ bool grouped_product_weight(CudaStream stream, ProductUnit unit, float* dw, cons
                             const int32_t* first, int64_t experts, int64_t m, int64_t n, bool accumulate);
 
 // ---- the choices of a mixture of experts (choices.cu) ----
+// The tokens whose choices do not count: those where of_token [T] is not 0; null: all count.
+struct PaddedTokens {
+  const int32_t* of_token = nullptr;
+  int64_t choices = 1;  // of a token
+  HD bool has(int64_t choice) const { return of_token != nullptr && of_token[choice / choices] != 0; }
+};
 // counts [lists, experts] of `lists` lists of so many choices each
-void count_choices(CudaStream stream, int32_t* counts, const int32_t* chosen, int64_t experts,
-                   int64_t choices, int64_t lists);
-void add_choice_counts(CudaStream stream, double* counts, const int32_t* chosen, int64_t experts,
-                       int64_t choices, int64_t begin);
+void count_choices(CudaStream stream, int32_t* counts, const int32_t* chosen, const PaddedTokens& padding,
+                   int64_t experts, int64_t choices, int64_t lists);
+void add_choice_counts(CudaStream stream, double* counts, const int32_t* chosen, const PaddedTokens& padding,
+                       int64_t experts, int64_t choices, int64_t begin);
 // `all` choices, of which a sequence has `choices`; scratch: router_workspace(all)
 template <class W>
 void drop_choices(CudaStream stream, void* scratch, int32_t* taken, const int32_t* chosen, const W* gates,
