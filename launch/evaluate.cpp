@@ -30,9 +30,10 @@ struct Evaluation {
   CheckpointModel checkpoint;
   std::unique_ptr<DataSource> source;
   std::shared_ptr<BadRecords> bad_records;  // records that the source skips; null: none
-  int64_t wanted = 0;                       // samples requested
-  int64_t samples = 0;                      // of those, the samples that exist
-  RunTerms terms;                           // must be the same on all ranks
+  DataNotes notes;
+  int64_t wanted = 0;   // samples requested
+  int64_t samples = 0;  // of those, the samples that exist
+  RunTerms terms;       // must be the same on all ranks
 };
 
 // Positions of rotary embeddings have no end; learned ones do.
@@ -77,6 +78,7 @@ Evaluation prepare(const EvaluateConfig& config) {
   job.source = corpus.weighted() ? corpus.source(part, checkpoint.model.seq_length, job.wanted, 0)
                                  : corpus.passes(part, checkpoint.model.seq_length, 1, 0, job.wanted);
   job.bad_records = corpus.bad_records();
+  job.notes = corpus.notes();
   job.samples = std::min(job.wanted, job.source->samples());
 
   if (config.log_json) check_writable_file("--log-json", *config.log_json);
@@ -112,6 +114,8 @@ int run(const EvaluateConfig& config, Ranks& ranks) {
     const std::optional<LossSums> all =
         evaluate_model(replica, *job.source, config.micro_batch_size, job.samples,
                        family_of_model(checkpoint.model).has_pairs, watch ? &*watch : nullptr);
+    if (all)
+      expect_counted(*all, world, fmt::format("the {} samples of the {} part", job.samples, part_name(part)));
     std::span<const PositionLoss> found;
     if (watch && all) found = watch->gather();
     if (world.rank() != 0) return;
@@ -120,6 +124,9 @@ int run(const EvaluateConfig& config, Ranks& ranks) {
   });
   const double seconds = seconds_since(start);
   if (!sums) return kDone;
+  for (const std::string& line : job.notes.files)
+    fmt::print(stderr, "data        {}\n", printable_message(line));
+  for (const std::string& warning : job.notes.warnings) print_warning(printable_message(warning));
   if (job.bad_records != nullptr)
     for (const std::string& news : job.bad_records->take_news())
       fmt::print(stderr, "{}\n", printable_message(news));
@@ -127,8 +134,7 @@ int run(const EvaluateConfig& config, Ranks& ranks) {
     fmt::print(stderr,
                "--eval-iters {} is more than the {} part has: all of its {} samples are taken, once\n",
                *config.eval_iters, part_name(part), job.samples);
-  const EvalReport report{checkpoint.step, sums->loss / sums->weight, static_cast<int64_t>(sums->weight),
-                          seconds};
+  const EvalReport report{checkpoint.step, sums->mean_loss(), static_cast<int64_t>(sums->weight), seconds};
   if (config.log_json) JsonLog(*config.log_json).write(report, std::string(name_of(config.part)));
   fmt::print("{} loss {:.6f}  perplexity {:.4f}  ({} tokens of {}, step {}, {:.1f} s)\n", part_name(part),
              report.loss, std::exp(report.loss), report.tokens, checkpoint.directory, report.step, seconds);

@@ -23,6 +23,8 @@ nlohmann::json number(double value) {
   return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
 }
 
+const char* reason_of(StepSkip skip) { return skip == StepSkip::Overflow ? "overflow" : "no counted token"; }
+
 // The first line, with its middle left out if it is long.
 std::string shortened(const std::string& plan) {
   std::string line = plan.substr(0, plan.find('\n'));
@@ -84,7 +86,8 @@ void JsonLog::write(const StepReport& report) {
                               {"step_seconds", number(report.step_seconds)},
                               {"tokens_per_second", number(report.tokens_per_second)},
                               {"mfu", number(report.mfu)},
-                              {"skipped", report.skipped}};
+                              {"skipped", report.skipped()}};
+  if (report.skipped()) line["skip_reason"] = reason_of(report.skip);
   if (report.router_balance) {
     line["router_balance"] = number(*report.router_balance);
     line["router_z"] = number(report.router_z);
@@ -187,6 +190,7 @@ void Progress::on_start(const RunReport& report) {
         "documents   the busiest context rank has {:.2f} times the mean number of query-key pairs in the "
         "samples of the first step",
         report.document_imbalance));
+  for (const std::string& line : report.data) print_line("data        " + line);
   print_line("plan        " + shortened(report.plan));
   print_line(
       fmt::format("peak        {:.1f} GFLOP/s of matrix products, measured now on these cores; "
@@ -222,16 +226,22 @@ std::string Progress::describe(const StepReport& report) const {
   const std::string routers = report.router_balance ? fmt::format("balance {:.3f}  router z {:.3f}  ",
                                                                   *report.router_balance, report.router_z)
                                                     : "";
+  const std::string loss =
+      report.skip == StepSkip::NoTokens ? "no loss" : fmt::format("loss {:.4f}", report.loss);
+  const std::string skipped = report.skipped() ? fmt::format("skipped: {}  ", reason_of(report.skip)) : "";
   return fmt::format(
-      "step {:>6}/{}  loss {:.4f}  {}{}grad norm {:.3f}  lr {:.3e}  {}{}{:.0f} tokens/s  MFU {:.0f}%  ETA {}",
-      report.step, last_step(), report.loss, routers, text_of_loads(report), report.grad_norm, report.lr,
-      scale, report.skipped ? "skipped: overflow  " : "", report.tokens_per_second, 100 * report.mfu,
-      remaining(report.step));
+      "step {:>6}/{}  {}  {}{}grad norm {:.3f}  lr {:.3e}  {}{}{:.0f} tokens/s  MFU {:.0f}%  ETA {}",
+      report.step, last_step(), loss, routers, text_of_loads(report), report.grad_norm, report.lr, scale,
+      skipped, report.tokens_per_second, 100 * report.mfu, remaining(report.step));
 }
 
 void Progress::on_step(const StepReport& report) {
   if (json()) json()->write(report);
-  if (report.skipped)
+  if (report.skip == StepSkip::NoTokens)
+    print_line(
+        fmt::format("step {:>6}/{}  skipped: every token of the global batch is masked out of the loss",
+                    report.step, last_step()));
+  if (report.skip == StepSkip::Overflow)
     print_line(fmt::format("step {:>6}/{}  skipped: gradients overflowed with loss scale {:g}; {}",
                            report.step, last_step(), report.loss_scale,
                            report.next_loss_scale == report.loss_scale
@@ -243,6 +253,11 @@ void Progress::on_step(const StepReport& report) {
 void Progress::on_eval(const EvalReport& report) {
   if (json()) json()->write(report);
   const std::string of = last_step() > 0 ? fmt::format("/{}", last_step()) : "";  // no run: no last step
+  if (report.tokens == 0)
+    return print_line(
+        fmt::format("step {:>6}{}  no validation loss: every token of the validation samples is masked "
+                    "out of the loss",
+                    report.step, of));
   print_line(fmt::format("step {:>6}{}  validation loss {:.4f}  ({} {} in {:.1f} s)", report.step, of,
                          report.loss, report.tokens, report.unit, report.seconds));
 }

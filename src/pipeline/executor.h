@@ -20,6 +20,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
@@ -130,6 +131,9 @@ struct LossSums {
   double weight = 0;
   double router_balance = 0;
   double router_z = 0;
+
+  // No number if nothing counts.
+  double mean_loss() const { return weight > 0 ? loss / weight : std::numeric_limits<double>::quiet_NaN(); }
 };
 constexpr int64_t kLossNumbers = 4;
 static_assert(sizeof(LossSums) == kLossNumbers * sizeof(double));

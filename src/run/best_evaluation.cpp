@@ -8,8 +8,8 @@ namespace trifold {
 
 void BestEvaluation::add(int64_t step, std::optional<double> value) {
   last_step_ = step;
-  const bool counts = value && std::isfinite(*value);
-  if (counts && (!best_ || (better_ == Better::Higher ? *value > *best_ : *value < *best_))) {
+  if (!value) return;
+  if (std::isfinite(*value) && (!best_ || (better_ == Better::Higher ? *value > *best_ : *value < *best_))) {
     best_ = value;
     best_step_ = step;
     misses_ = 0;

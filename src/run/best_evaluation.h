@@ -20,13 +20,14 @@ class BestEvaluation {
   // `metric` names the values in messages: "AUC".
   BestEvaluation(std::string metric, Better better) : metric_(std::move(metric)), better_(better) {}
 
-  // Takes the value of the evaluation after step `step`. A value that is absent, not finite, or equal to the best is no
-  // better.
+  // Takes the value of the evaluation after step `step`. A value that is not finite or equal to the best is no better; an
+  // absent one says nothing about the model and changes neither the best nor the misses.
   void add(int64_t step, std::optional<double> value);
   // Notes that a signal kept the run from evaluating after step `step`, so that it is not known yet whether that is the
   // best.
   void leave_out(int64_t step) { left_out_ = step; }
 
+  const std::string& metric() const { return metric_; }
   int64_t last_step() const { return last_step_; }  // of the last evaluation; 0: none
   // The step after the last evaluation that was left out; 0: none.
   int64_t left_out() const { return left_out_ > last_step_ ? left_out_ : 0; }

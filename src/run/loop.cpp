@@ -1,7 +1,10 @@
 #include "run/loop.h"
 
+#include <fmt/ranges.h>
+
 #include <array>
-#include <limits>
+#include <string_view>
+#include <vector>
 
 #include "run/nodes.h"
 #include "run/saver.h"
@@ -92,6 +95,11 @@ class Evaluations {
     add(evaluation);
     keep_best();
     if (evaluation.at_target) return true;
+    if (!evaluation.value && (keeps_best_ || patience_) && observer_ != nullptr)
+      observer_->on_warning(fmt::format("the evaluation after step {} gave no {}: {} {} not count it",
+                                        run_.state().steps_done(), run_.best().metric(),
+                                        fmt::join(deciding_options(), " and "),
+                                        keeps_best_ && patience_ ? "do" : "does"));
     const bool early = run_.best().ends_early(patience_);
     if (early && observer_ != nullptr) observer_->on_early_stop(run_.best());
     return early;
@@ -106,11 +114,18 @@ class Evaluations {
   // Rank 0's value decides for all: an MPI library may round a sum differently on each rank, and ranks that
   // disagree about the best step would wait for each other.
   void add(Evaluation& evaluation) {
-    const double none = std::numeric_limits<double>::quiet_NaN();
-    const auto [value, at_target] =
-        of_rank_0<2>(world_, {evaluation.value.value_or(none), evaluation.at_target ? 1.0 : 0.0});
+    const auto [value, has_value, at_target] = of_rank_0<3>(
+        world_,
+        {evaluation.value.value_or(0), evaluation.value ? 1.0 : 0.0, evaluation.at_target ? 1.0 : 0.0});
+    evaluation.value = has_value > 0 ? std::optional(value) : std::nullopt;
     evaluation.at_target = at_target > 0;
-    run_.best().add(run_.state().steps_done(), value);
+    run_.best().add(run_.state().steps_done(), evaluation.value);
+  }
+  std::vector<std::string_view> deciding_options() const {
+    std::vector<std::string_view> options;
+    if (keeps_best_) options.emplace_back("--save-best");
+    if (patience_) options.emplace_back("--early-stop-patience");
+    return options;
   }
 
   Communicator& world_;

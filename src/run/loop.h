@@ -16,7 +16,7 @@ namespace trifold {
 
 // The outcome of an evaluation.
 struct Evaluation {
-  std::optional<double> value;  // what the best one is chosen by
+  std::optional<double> value;  // what the best one is chosen by; absent if the data do not define it
   bool at_target = false;       // the run has reached its target and ends
 };
 

@@ -16,13 +16,20 @@
 
 namespace trifold {
 
+// Why a step left the model as it was.
+enum class StepSkip {
+  None,      // it did not
+  Overflow,  // its gradients overflowed with the loss scale
+  NoTokens,  // all of its tokens are masked out of the loss
+};
+
 // One training step; everything but times and rates is the same on every rank. Losses are means over the tokens (for a
 // recommender, the samples) of the global batch, before the update.
 struct StepReport {
   int64_t step = 0;  // counts from 1
   int64_t consumed_samples = 0;
-  int64_t samples = 0;  // of this step; padding does not count
-  double loss = 0;
+  int64_t samples = 0;   // of this step; padding does not count
+  double loss = 0;       // no number if no token counts
   double grad_norm = 0;  // before clipping; for a recommender that of the MLPs, 0 without clipping
   double lr = 0;         // for a recommender that of the MLPs
   double step_seconds = 0;
@@ -47,8 +54,9 @@ struct StepReport {
   // proportion to their tokens) as a share of the matrix-product rate measured on these same cores when the run
   // started.
   double mfu = 0;
-  bool skipped = false;
+  StepSkip skip = StepSkip::None;
 
+  bool skipped() const { return skip != StepSkip::None; }
   double samples_per_second() const { return static_cast<double>(samples) / step_seconds; }
 };
 
@@ -57,8 +65,8 @@ using Scores = std::vector<std::pair<std::string, double>>;
 
 struct EvalReport {
   int64_t step = 0;
-  double loss = 0;
-  int64_t tokens = 0;
+  double loss = 0;     // no number if no token counts
+  int64_t tokens = 0;  // that count
   double seconds = 0;
   const char* unit = "tokens";  // the loss is the mean over these
 };
@@ -92,7 +100,8 @@ struct RunReport : StartReport {
   // Samples of one evaluation, and of --eval-iters before it is limited to the validation split. 0: none.
   int64_t eval_samples = 0;
   int64_t eval_samples_asked = 0;
-  std::string plan;  // text form, one line per rank
+  std::string plan;               // text form, one line per rank
+  std::vector<std::string> data;  // the files that are read, and those that are left out, a line each
   // With context ranks and documents that do not attend to each other: the most query-key pairs of one context rank in
   // the samples of this data rank's first step, over the mean. 0: does not apply, or not read yet.
   double document_imbalance = 0;

@@ -5,12 +5,20 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "data/batch.h"
 #include "text/bad_records.h"
 #include "text/split.h"
 
 namespace trifold {
+
+// What a user should know of the data before a run.
+struct DataNotes {
+  std::vector<std::string> files;  // of streamed paths: what is read and what is left out, a line each
+  std::vector<std::string> warnings;
+};
 
 class TrainingText {
  public:
@@ -24,6 +32,7 @@ class TrainingText {
   virtual bool streams() const { return false; }
   // The records that the sources skip; null: none.
   virtual std::shared_ptr<BadRecords> bad_records() const { return nullptr; }
+  virtual DataNotes notes() const { return {}; }
   // At least `samples_needed` samples of a split, which is repeated if it is smaller.
   virtual std::unique_ptr<DataSource> source(Split split, int64_t seq_length, int64_t samples_needed,
                                              uint64_t seed) const = 0;

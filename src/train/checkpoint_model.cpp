@@ -103,6 +103,7 @@ void inherit_tokenizer(DataConfig& data, const CheckpointModel& from, bool is_te
               from.directory);
   data.tokenizer_type = from.data.tokenizer_type;
   data.tokenizer_model = from.data.tokenizer_model;
+  if (!data.eod_token) data.eod_token = from.data.eod_token;
 }
 
 namespace {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "comm/shared_error.h"
 #include "run/ranks.h"
 
 namespace trifold {
@@ -85,6 +86,16 @@ std::optional<LossSums> loss_sums(Replica& replica, Executor& executor, const Da
   if (poll.stopped()) return std::nullopt;
   sum_over_ranks(replica, {&sums, 1});
   return sums;
+}
+
+void expect_counted(const LossSums& sums, const Communicator& world, const std::string& what) {
+  if (sums.weight > 0) return;
+  throw SharedError(
+      fmt::format(
+          "{}: every token is masked out of the loss, so there is no loss to report; evaluate other data, or "
+          "leave out --eod-mask-loss if it was given",
+          what),
+      ErrorKind::BadInput, world.size(), world.rank() == 0);
 }
 
 std::optional<LossSums> evaluate_model(Replica& replica, const DataSource& source, int64_t micro_batch_size,

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "data/read_ahead.h"
 #include "pipeline/executor.h"
@@ -47,6 +48,9 @@ void sum_over_ranks(Replica& replica, std::span<LossSums> sums);
 std::optional<LossSums> loss_sums(Replica& replica, Executor& executor, const DataSource& source,
                                   BatchBuffer& buffer, int64_t samples, bool has_pairs, StopPoll& poll,
                                   StepWatch* watch = nullptr);
+
+// Throws BadInput, the same on all ranks, if nothing counts in the sums of `what` ("valid of 3 samples").
+void expect_counted(const LossSums& sums, const Communicator& world, const std::string& what);
 
 // Mean loss over the first `samples` samples. Builds the executor it needs. `has_pairs`: the model is a
 // BERT. nullopt if `signal` (may be null) stopped it. Collective.

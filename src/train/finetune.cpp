@@ -99,8 +99,7 @@ RunEnd evaluate_only(Communicator& world, FinetuneJob& job, RunObserver& observe
   const std::vector<double>& all = logits.gather();
   if (world.rank() != 0) return RunEnd::Done;
   const double seconds = seconds_since(start);
-  observer.on_eval(
-      {from.step, sums->loss / sums->weight, static_cast<int64_t>(sums->weight), seconds, "samples"});
+  observer.on_eval({from.step, sums->mean_loss(), static_cast<int64_t>(sums->weight), seconds, "samples"});
   tell_scores(job, all, from.step, observer);
   return RunEnd::Done;
 }

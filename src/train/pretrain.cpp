@@ -98,6 +98,7 @@ void open_data(PretrainJob& job) {
   const TrainingText& corpus = *text;
   const PretrainConfig& config = job.config;
   job.bad_records = corpus.bad_records();
+  job.notes = corpus.notes();
   if (config.batch.train_epochs) {
     open_passes(job, corpus);
   } else {
@@ -177,8 +178,10 @@ class PretrainRun final : public TrainingRun {
     RunReport report = trainer_.report();
     report.changes = std::move(changes);
     report.processes = std::move(processes);
+    report.data = job_.notes.files;
     if (observer_ == nullptr) return;
     observer_->on_start(report);
+    for (const std::string& warning : job_.notes.warnings) observer_->on_warning(warning);
     if (!trainer_.product_note().empty())
       observer_->on_warning("--tune-products: " + trainer_.product_note());
   }
@@ -224,14 +227,14 @@ bool PretrainRun::advance(const std::atomic<int>& signal) {
     }
   }
   tell_bad_records();
-  return std::any_of(steps.begin(), steps.end(), [](const StepReport& step) { return !step.skipped; });
+  return std::any_of(steps.begin(), steps.end(), [](const StepReport& step) { return !step.skipped(); });
 }
 
 Evaluation PretrainRun::evaluate(const std::atomic<int>& signal) {
   Evaluation evaluation;
   if (validates()) {
     if (const std::optional<EvalReport> report = trainer_.evaluate(&signal)) {
-      evaluation.value = report->loss;
+      if (report->tokens > 0) evaluation.value = report->loss;
       if (observer_ != nullptr) observer_->on_eval(*report);
     }
   }

@@ -21,6 +21,7 @@ struct PretrainJob : RunJob {
   std::unique_ptr<DataSource> train;
   std::unique_ptr<DataSource> valid;        // null without evaluation
   std::shared_ptr<BadRecords> bad_records;  // records that the sources skip; null: none
+  DataNotes notes;                          // on the data
 };
 
 // Opens the data and checks the checkpoint to load. BadInput before anything is written.

@@ -132,9 +132,9 @@ class Trainer final : public Savable {
   void repeat(StepWatch& watch);
   // Repeats it without any overlap; throws Error if a bit differs.
   void repeat_without_overlap();
-  // Clips and applies the reduced gradients; returns their norm. If it is not finite and the loss scale is dynamic, the
-  // weights are left unchanged on all ranks (the norm is the same on each). If the scale cannot be the cause, throws
-  // Error.
+  // Clips and applies the reduced gradients; returns their norm. If no token counts, or the norm is not finite and the
+  // loss scale is dynamic, the weights are left unchanged on all ranks (sums and norm are the same on each). If the scale
+  // cannot be the cause, throws Error.
   double update(const LossSums& sums);
   FiniteCheckParts finite_check_parts();
   // Repeats the step to find out why its loss or norm is not finite; throws an Error of kind Agreed. Collective.
@@ -199,7 +199,7 @@ class Trainer final : public Savable {
   double peak_flops_ = 0;
   int64_t steps_done_ = 0;
   int64_t consumed_samples_ = 0;
-  int64_t skipped_ = 0;  // of the steps done, those that overflowed
+  int64_t skipped_ = 0;  // of the steps done, those without an update (StepSkip)
   bool stop_agreed_ = false;
   std::optional<int64_t> failed_step_;
   std::string capture_note_;

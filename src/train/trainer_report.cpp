@@ -15,7 +15,7 @@
 namespace trifold {
 
 void Trainer::report_steps(std::span<const double> norms, double loss_scale, double seconds) {
-  int64_t consumed = consumed_samples_;
+  int64_t consumed = consumed_samples_, skipped = skipped_;
   reports_.clear();
   for (size_t i = 0; i < sums_.size(); ++i) {
     StepReport report;
@@ -25,8 +25,8 @@ void Trainer::report_steps(std::span<const double> norms, double loss_scale, dou
     consumed += samples;
     report.consumed_samples = consumed;
     report.samples = samples;
-    report.loss = sums_[i].loss / sums_[i].weight;
-    if (config_.model.num_experts) {
+    report.loss = sums_[i].mean_loss();
+    if (config_.model.num_experts && sums_[i].weight > 0) {
       const double all = sums_[i].weight * static_cast<double>(expert_layers_);
       report.router_balance = sums_[i].router_balance / all;
       report.router_z = sums_[i].router_z / all;
@@ -37,10 +37,14 @@ void Trainer::report_steps(std::span<const double> norms, double loss_scale, dou
       report.expert_rounds = loads_->rounds();
     }
     report.grad_norm = norms[i];
-    report.lr = rate_of(updates_before(before));
+    report.lr = rate_of(before - skipped);
     report.loss_scale = loss_scale;
     report.next_loss_scale = scaler_.scale();
-    report.skipped = !std::isfinite(norms[i]) && scaler_.dynamic();
+    if (sums_[i].weight == 0)
+      report.skip = StepSkip::NoTokens;
+    else if (!std::isfinite(norms[i]) && scaler_.dynamic())
+      report.skip = StepSkip::Overflow;
+    skipped += report.skipped() ? 1 : 0;
     const int64_t places = samples * config_.model.seq_length;
     report.tokens = counts_.empty() ? places : static_cast<int64_t>(counts_[i].tokens);
     report.step_seconds = seconds / static_cast<double>(sums_.size());
@@ -49,8 +53,8 @@ void Trainer::report_steps(std::span<const double> norms, double loss_scale, dou
                          static_cast<double>(report.tokens) /
                          static_cast<double>(std::max<int64_t>(1, places));
     report.mfu = peak_flops_ > 0 ? flops / report.step_seconds / peak_flops_ : 0;
-    check(report.skipped || std::isfinite(report.grad_norm), "step {}: the gradient norm is {}", report.step,
-          report.grad_norm);
+    check(report.skipped() || std::isfinite(report.grad_norm), "step {}: the gradient norm is {}",
+          report.step, report.grad_norm);
     reports_.push_back(report);
   }
 }
@@ -91,8 +95,7 @@ std::optional<EvalReport> Trainer::evaluate(const DataSource& source, int64_t sa
     stop_agreed_ = stop_agreed_ || poll.stopped();
   });
   if (!sums) return std::nullopt;
-  return EvalReport{steps_done_, sums->loss / sums->weight, static_cast<int64_t>(sums->weight),
-                    seconds_since(start)};
+  return EvalReport{steps_done_, sums->mean_loss(), static_cast<int64_t>(sums->weight), seconds_since(start)};
 }
 
 std::optional<EvalReport> Trainer::evaluate(const std::atomic<int>* signal) {

@@ -16,7 +16,7 @@ Trainer::Window::Window(Trainer& trainer)
 void Trainer::Window::begin() {
   std::fill(token_weights_.begin(), token_weights_.end(), 0.0);
   std::fill(squares_.begin(), squares_.end(), ExactSum());
-  steps_ = 0;
+  steps_ = skipped_ = 0;
 }
 
 void Trainer::Window::count_tokens(int micro, const Batch& batch) {
@@ -32,10 +32,10 @@ void Trainer::Window::step(const Action& action) {
   Communicator& data_ranks = t.replica_.mesh().comm(kDataAxes);
   Stream host = stream.host();
   data_ranks.all_reduce({&token_weights_[index], DType::F64, {1}}, Reduce::Sum, host);
+  const bool counts = token_weights_[index] > 0;
   const int64_t step = t.steps_done_ + steps_;
-  check(token_weights_[index] > 0, "step {}: every token of the global batch is masked out of the loss",
-        step + 1);
-  factors_[index] = static_cast<double>(t.tokens_per_step()) / token_weights_[index] / t.scaler_.scale();
+  factors_[index] =
+      counts ? static_cast<double>(t.tokens_per_step()) / token_weights_[index] / t.scaler_.scale() : 0;
   t.norm_.add_squares(squares_[index], stream);
   if (!std::isfinite(squares_[index].value())) {
     t.failed_step_ = step + 1;
@@ -47,7 +47,11 @@ void Trainer::Window::step(const Action& action) {
   }
   ++steps_;
   t.replica_.weights().begin_version(steps_, stream);
-  t.optimizer_.step(steps_, {t.rate_of(step), step + 1, factors_[index]}, stream);
+  const int64_t updates = t.updates_before(step) - skipped_;
+  if (counts)
+    t.optimizer_.step(steps_, {t.rate_of(updates), updates + 1, factors_[index]}, stream);
+  else
+    ++skipped_;  // all tokens are masked, so every gradient is 0
   t.grads_.restart(stream);
 }
 

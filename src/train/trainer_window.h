@@ -19,7 +19,8 @@ class Trainer::Window {
   void begin();
   // Every stage needs the mean's denominator without waiting for the last one, so it counts the tokens itself.
   void count_tokens(int micro, const Batch& batch);
-  // The update of the next global batch. Collective over the data axis, with LAMB over the tensor axis too.
+  // The update of the next global batch, skipped if no token counts. Collective over the data axis, with LAMB over the
+  // tensor axis too.
   void step(const Action& action);
   // Call after the plan: the newest weights become the start of the next plan. Returns the gradient norm of each global
   // batch, valid until the next call.
@@ -31,6 +32,7 @@ class Trainer::Window {
   std::vector<double> factors_;
   std::vector<ExactSum> squares_;
   int steps_ = 0;
+  int skipped_ = 0;  // of these, those without an update
 };
 
 }  // namespace trifold

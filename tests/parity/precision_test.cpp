@@ -38,7 +38,7 @@ TEST(Precision, SixteenBitsTrainLikeF32) {
     for (size_t i = 0; i < exact.size(); ++i) {
       EXPECT_NEAR(got[i].loss, exact[i].loss, 0.01 * exact[i].loss) << name_of(dtype) << " step " << i + 1;
       EXPECT_NEAR(got[i].grad_norm, exact[i].grad_norm, 0.05 * exact[i].grad_norm) << name_of(dtype);
-      EXPECT_FALSE(got[i].skipped);
+      EXPECT_FALSE(got[i].skipped());
     }
     EXPECT_NE(got.back().loss, exact.back().loss);
     EXPECT_LT(got.back().loss, 0.8 * got.front().loss);
@@ -129,7 +129,7 @@ TEST(Precision, AnOverflowOnOneRankSkipsTheStepOnAll) {
   });
   for (size_t i = 0; i < 8; ++i) {
     for (const auto& rank : reports) {
-      EXPECT_EQ(rank[i].skipped, i == 4) << "step " << i + 1;
+      EXPECT_EQ(rank[i].skipped(), i == 4) << "step " << i + 1;
       EXPECT_EQ(rank[i].loss_scale, i <= 4 ? 1024 : 512);
     }
     EXPECT_EQ(reports[0][i].loss, reports[1][i].loss);
@@ -194,7 +194,7 @@ TEST(Precision, AnOverflowOnOneRankOfAnyMeshSkipsTheStepOnAll) {
     });
     for (const auto& rank : reports)
       for (size_t i = 0; i < 6; ++i) {
-        EXPECT_EQ(rank[i].skipped, i == 2) << "step " << i + 1;
+        EXPECT_EQ(rank[i].skipped(), i == 2) << "step " << i + 1;
         EXPECT_EQ(rank[i].loss_scale, i <= 2 ? 1024 : 512);
         EXPECT_EQ(rank[i].next_loss_scale, i < 2 ? 1024 : 512);
         EXPECT_EQ(rank[i].loss, reports[0][i].loss);
@@ -208,8 +208,8 @@ TEST(Precision, TheScaleIsFoundFromFarAbove) {
   config.precision.initial_loss_scale = std::ldexp(1.0, 32);
   config.batch.train_iters = 30;
   const std::vector<StepReport> reports = steps_of(config, 30);
-  EXPECT_TRUE(reports[0].skipped && reports[1].skipped);
-  EXPECT_FALSE(reports[29].skipped);
+  EXPECT_TRUE(reports[0].skipped() && reports[1].skipped());
+  EXPECT_FALSE(reports[29].skipped());
   EXPECT_LT(reports[29].loss_scale, std::ldexp(1.0, 26));
   EXPECT_LT(reports[29].loss, reports[0].loss);
 }

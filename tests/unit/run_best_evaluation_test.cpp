@@ -21,7 +21,7 @@ TEST(BestEvaluation, CountsEvaluationsWithoutImprovement) {
   EXPECT_EQ(best.best_step(), 20);
   EXPECT_EQ(best.misses(), 0);
   best.add(30, 0.7);  // equal
-  best.add(40, std::nullopt);
+  best.add(40, 0.69);
   best.add(50, std::numeric_limits<double>::quiet_NaN());
   EXPECT_EQ(best.best_step(), 20);
   EXPECT_EQ(best.last_step(), 50);
@@ -32,6 +32,18 @@ TEST(BestEvaluation, CountsEvaluationsWithoutImprovement) {
   EXPECT_EQ(best.text(), "3 evaluations after the best AUC, 0.70000 after step 20, were no better");
   best.add(60, 0.8);
   EXPECT_EQ(best.best_step(), 60);
+  EXPECT_EQ(best.misses(), 0);
+}
+
+TEST(BestEvaluation, CountsNoEvaluationWithoutAValue) {
+  BestEvaluation best("loss", Better::Lower);
+  for (const int64_t step : {1, 2, 3}) best.add(step, std::nullopt);
+  EXPECT_EQ(best.misses(), 0);
+  EXPECT_FALSE(best.ends_early(1));
+  EXPECT_EQ(best.last_step(), 3);
+  best.add(4, 2.0);
+  best.add(5, std::nullopt);
+  EXPECT_EQ(best.best_step(), 4);
   EXPECT_EQ(best.misses(), 0);
 }
 
