@@ -4,6 +4,7 @@
 #include <array>
 
 #include "core/error.h"
+#include "tokenize/end_token.h"
 #include "tokenize/tokenizer.h"
 
 namespace trifold {
@@ -44,14 +45,18 @@ std::string name_tokenizer(const std::vector<fs::path>& files, DataConfig& data)
   for (const auto& [type, name] : {std::pair(TokenizerType::HuggingFace, kTokenizerJson),
                                    {TokenizerType::SentencePiece, kSentencePieceModel}}) {
     if (!holds(files, name)) continue;
+    const std::string path = (files.front().parent_path() / name).string();
+    std::unique_ptr<Tokenizer> tokenizer;
     try {
-      make_tokenizer(type, (files.front().parent_path() / name).string());
+      tokenizer = make_tokenizer(type, path, false, data.eod_token);
     } catch (const Error& error) {
       if (problem.empty()) problem = error.what();
       continue;
     }
     data.tokenizer_type = type;
     data.tokenizer_model = name;
+    if (!data.eod_token && tokenizer->eod() && only_config_names_end(path, tokenizer->vocab_size()))
+      data.eod_token = tokenizer->name_of_token(*tokenizer->eod());
     return {};
   }
   return problem;

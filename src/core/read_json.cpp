@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
+#include <charconv>
 #include <cmath>
 
 #include "core/error.h"
@@ -100,6 +102,55 @@ json parse_json(std::string_view text, std::string_view where, const JsonLimits&
     return json::parse(text);
   } catch (const json::exception& error) {
     bad_input("{}not JSON: {}", prefix_of(where), printable(reason_of(error)));
+  }
+}
+
+namespace {
+
+// The length of what begins at `at`, outside of strings, and is a number in Python's json module but none in JSON; 0: none.
+size_t not_finite_at(std::string_view text, size_t at) {
+  const auto is_part = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
+  for (const std::string_view word : {"NaN", "Infinity", "-Infinity"})
+    if (text.substr(at).starts_with(word) &&
+        (at + word.size() == text.size() || !is_part(text[at + word.size()])))
+      return word.size();
+  const size_t size = std::min(text.find_first_not_of("0123456789+-.eE", at), text.size()) - at;
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data() + at, text.data() + at + size, value);
+  const bool whole = size > 0 && end == text.data() + at + size;
+  return whole && error == std::errc::result_out_of_range ? size : 0;
+}
+
+// `text` with null in the place of these numbers.
+std::string with_nulls(std::string_view text) {
+  std::string result;
+  bool in_string = false, in_word = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (!in_string && !in_word)
+      if (const size_t size = not_finite_at(text, i); size > 0) {
+        result += "null";
+        i += size - 1;
+        continue;
+      }
+    result += c;
+    if (c == '"')
+      in_string = !in_string;
+    else if (in_string && c == '\\' && i + 1 < text.size())
+      result += text[++i];
+    in_word = !in_string && (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '.');
+  }
+  return result;
+}
+
+}  // namespace
+
+json parse_json_record(std::string_view line, std::string_view where) {
+  check_limits(line, where, kJsonLineLimits);
+  try {
+    return json::parse(line);
+  } catch (const json::exception&) {
+    return parse_json(with_nulls(line), where, kJsonLineLimits);
   }
 }
 

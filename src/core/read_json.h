@@ -33,6 +33,10 @@ inline constexpr JsonLimits kJsonLineLimits{int64_t{1} << 30, 64, 1'000'000};
 // exceeded or the text is not JSON, with line and column.
 nlohmann::json parse_json(std::string_view text, std::string_view where, const JsonLimits& limits = {});
 
+// The same for one line of a file of JSON lines, with what Python's json module writes and reads beyond JSON: NaN,
+// Infinity, -Infinity, and numbers beyond the range of f64. These become null.
+nlohmann::json parse_json_record(std::string_view line, std::string_view where);
+
 // The same for a file, whose kind and size are checked before it is read.
 nlohmann::json read_json_file(const std::string& path, const JsonLimits& limits = {});
 

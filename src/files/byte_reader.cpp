@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/suffix.h"
 #include "files/packed_reader.h"
 #include "files/raw_file.h"
 
@@ -23,7 +24,7 @@ constexpr std::array<PackedEnding, 4> kEndings{
 // Of the ending of `path`; null where it has none of them.
 const PackedEnding* ending_of(std::string_view path) {
   const auto* found = std::find_if(kEndings.begin(), kEndings.end(),
-                                   [&](const PackedEnding& ending) { return path.ends_with(ending.text); });
+                                   [&](const PackedEnding& ending) { return has_suffix(path, ending.text); });
   return found == kEndings.end() ? nullptr : found;
 }
 

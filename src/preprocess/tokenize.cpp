@@ -12,6 +12,7 @@
 #include "files/mapped_file.h"
 #include "files/mapped_lines.h"
 #include "text/indexed_writer.h"
+#include "text/stream_files.h"
 #include "tokenize/document_encoder.h"
 #include "tokenize/text_lines.h"
 #include "tokenize/unicode/unicode.h"
@@ -78,8 +79,7 @@ class Output {
 
 bool is_json(const TokenizeOptions& options) {
   if (options.format != TextFormat::Auto) return options.format == TextFormat::JsonLines;
-  return options.input.ends_with(".json") || options.input.ends_with(".jsonl") ||
-         options.input.ends_with(".ndjson");
+  return is_json_name(options.input);
 }
 
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == std::string_view::npos; }
@@ -96,6 +96,7 @@ class TokenizeJob {
           "{} is a folder; name one file of text or JSON lines, "
           "or train on the folder as it is: it is streamed",
           options.input);
+    refuse_other_kinds(options.input);
     if (packing_of(options.input) != Packing::None)
       bad_input(
           "{}: compressed files are not read here; decompress it first, "
@@ -167,25 +168,37 @@ class TokenizeJob {
   void read_json_lines() {
     MappedLines lines(input_, "one JSON object a line is expected");
     while (const std::optional<std::string_view> line = lines.next()) {
-      if (!is_blank(*line)) add_json(*line, lines.number());
+      if (!is_blank(*line)) add_record(*line, lines.number());
       report_sometimes(lines.bytes_read());
     }
   }
 
-  void add_json(std::string_view line, int64_t number) {
-    const nlohmann::json object =
-        parse_json(line, fmt::format("{}:{}", options_.input, number), kJsonLineLimits);
-    if (!object.is_object()) bad_input("{}:{} is not a JSON object", options_.input, number);
+  void add_record(std::string_view line, int64_t number) {
+    nlohmann::json record;
+    try {
+      record = read_record(line, number);
+    } catch (const Error& error) {
+      if (options_.bad == nullptr || !options_.bad->skips() || error.kind() != ErrorKind::BadInput) throw;
+      return options_.bad->add(options_.input, number, error.what());
+    }
     for (size_t k = 0; k < outputs_.size(); ++k) {
-      const auto value = object.find(options_.json_keys[k]);
-      if (value == object.end())
-        bad_input("{}:{}: the object has no key \"{}\"", options_.input, number, options_.json_keys[k]);
-      if (!value->is_string())
-        bad_input("{}:{}: the value of \"{}\" is not a string", options_.input, number,
-                  options_.json_keys[k]);
-      outputs_[k].add(value->get_ref<const std::string&>());
+      outputs_[k].add(record[options_.json_keys[k]].get_ref<const std::string&>());
       outputs_[k].end_document();
     }
+  }
+
+  // An object with a text for every key.
+  nlohmann::json read_record(std::string_view line, int64_t number) const {
+    nlohmann::json object = parse_json_record(line, fmt::format("{}:{}", options_.input, number));
+    if (!object.is_object()) bad_input("{}:{} is not a JSON object", options_.input, number);
+    for (const std::string& key : options_.json_keys) {
+      const auto value = object.find(key);
+      if (value == object.end())
+        bad_input("{}:{}: the object has no key \"{}\"", options_.input, number, key);
+      if (!value->is_string())
+        bad_input("{}:{}: the value of \"{}\" is not a string", options_.input, number, key);
+    }
+    return object;
   }
 
   int64_t documents() {

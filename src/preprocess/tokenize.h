@@ -6,12 +6,13 @@
 #include <vector>
 
 #include "core/function_ref.h"
+#include "text/bad_records.h"
 #include "tokenize/tokenizer.h"
 
 namespace trifold {
 
 enum class TextFormat {
-  Auto,       // JsonLines if the name ends in .json or .jsonl, else Text
+  Auto,       // JsonLines if the name ends in .json, .jsonl or .ndjson, else Text
   Text,       // plain text
   JsonLines,  // one JSON object per line; each is one document
 };
@@ -31,6 +32,7 @@ struct TokenizeOptions {
   DocumentUnit unit = DocumentUnit::File;      // plain text only
   std::vector<std::string> json_keys{"text"};  // JSON lines only: one output for each key
   bool append_eod = false;                     // the tokenizer's end-of-document token after each document
+  BadRecords* bad = nullptr;                   // JSON lines only: skips unusable lines; null: they are errors
 };
 
 struct TokenizeProgress {
@@ -52,8 +54,8 @@ struct TokenizeResult {
 // 65500 and i32 otherwise. The input is streamed: memory holds the longest line and a few bytes per document.
 // `progress` is called about every megabyte of input and once at the end.
 //
-// BadInput, writing nothing, for a missing or empty input, an input without any token, a line that is not a JSON object
-// or lacks a key (with file and line), a missing output folder, or append_eod with a tokenizer that has none.
+// BadInput, writing nothing, for a missing or empty input, one of a kind that is no text, an input without any token, a
+// line that is not a JSON object or lacks a key (with file and line, unless it is skipped), a missing output folder, or append_eod with a tokenizer that has none.
 TokenizeResult tokenize(const TokenizeOptions& options, const Tokenizer& tokenizer,
                         FunctionRef<void(const TokenizeProgress&)> progress);
 

@@ -9,6 +9,7 @@
 #include "core/plain_text.h"
 #include "core/printable.h"
 #include "core/read_json.h"
+#include "core/suffix.h"
 #include "files/mapped_file.h"
 #include "files/mapped_lines.h"
 #include "tokenize/unicode/unicode.h"
@@ -60,7 +61,7 @@ class Table {
 
 json json_of(const std::string& line) {
   try {
-    return parse_json(line, {}, kJsonLineLimits);
+    return parse_json_record(line, {});
   } catch (const Error& error) {
     fail("{}; a table's name ends in .tsv", error.what());
   }
@@ -105,7 +106,7 @@ std::vector<LabeledText> read_labeled_texts(const std::string& path) {
     if (line.empty() || line == "\r") continue;
     try {
       if (const auto at = invalid_utf8(line)) fail("byte {} is not UTF-8", *at);
-      if (!path.ends_with(".tsv"))
+      if (!has_suffix(path, ".tsv"))
         texts.push_back(read_json(line));
       else if (!table)
         table.emplace(line);

@@ -22,6 +22,29 @@ TaskSample join_texts(std::span<const int32_t> first, const std::span<const int3
   return sample;
 }
 
+namespace {
+
+// Shortens two texts to `room` tokens together, as transformers' `longest_first` does: the longer one alone if that is
+// enough; otherwise each gets half, and of an odd number the longer one the last (of equal ones the second).
+void cut_pair(std::vector<int32_t>& first, std::vector<int32_t>& second, size_t room) {
+  if (first.size() + second.size() <= room) return;
+  std::vector<int32_t>& longer = first.size() > second.size() ? first : second;
+  std::vector<int32_t>& shorter = &longer == &first ? second : first;
+  if (2 * shorter.size() <= room) return longer.resize(room - shorter.size());
+  longer.resize(room - room / 2);
+  shorter.resize(room / 2);
+}
+
+// The class of a label: by its name, or by its number if classes have the library's names LABEL_0, LABEL_1, ...
+std::optional<int32_t> class_of(const std::string& label, const std::vector<std::string>& classes) {
+  for (const std::string& name : {label, "LABEL_" + label})
+    if (const auto found = std::find(classes.begin(), classes.end(), name); found != classes.end())
+      return static_cast<int32_t>(found - classes.begin());
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::vector<TaskSample> class_samples(const std::vector<LabeledText>& texts,
                                       const std::vector<std::string>& classes, const Tokenizer& tokenizer,
                                       const BertTokens& special, int64_t seq_length) {
@@ -30,18 +53,17 @@ std::vector<TaskSample> class_samples(const std::vector<LabeledText>& texts,
   for (const LabeledText& text : texts) {
     if (seq_length < (text.other ? 3 : 2))
       bad_input("--seq-length {} leaves no room for a text: give at least 8", seq_length);
-    const auto label = std::find(classes.begin(), classes.end(), text.label);
-    if (label == classes.end())
+    const std::optional<int32_t> label = class_of(text.label, classes);
+    if (!label)
       bad_input("the label '{}' is not one of the classes: {}", text.label, fmt::join(classes, ", "));
     first.clear();
     second.clear();
     tokenizer.encode(text.text, first);
     if (text.other) tokenizer.encode(*text.other, second);
-    const auto room = static_cast<size_t>(std::max<int64_t>(0, seq_length - (text.other ? 3 : 2)));
-    while (first.size() + second.size() > room) (first.size() >= second.size() ? first : second).pop_back();
+    cut_pair(first, second, static_cast<size_t>(std::max<int64_t>(0, seq_length - (text.other ? 3 : 2))));
     const std::span<const int32_t> other = second;
     samples.push_back(join_texts(first, text.other ? &other : nullptr, special));
-    samples.back().label = static_cast<int32_t>(label - classes.begin());
+    samples.back().label = *label;
   }
   return samples;
 }

@@ -16,14 +16,14 @@ namespace trifold {
 // All functions may be called from several threads at a time.
 class BadRecords {
  public:
-  // Takes the policy and limit from --on-bad-record and --max-bad-records.
-  explicit BadRecords(const DataConfig& config)
-      : skips_(config.on_bad_record == OnBadRecord::Skip), most_(config.max_bad_records) {}
+  // The values of --on-bad-record and --max-bad-records.
+  BadRecords(OnBadRecord reaction, int64_t most) : skips_(reaction == OnBadRecord::Skip), most_(most) {}
+  explicit BadRecords(const DataConfig& config) : BadRecords(config.on_bad_record, config.max_bad_records) {}
 
   bool skips() const { return skips_; }
   // Whether a message about the next record needs its line number, for which the file must be read again.
   bool wants_line() const;
-  // Counts the record at byte `offset` of `file`; `why` says where and what is wrong. BadInput when the limit is
+  // Counts the record at `offset` of `file`, a byte or a line; `why` says where and what is wrong. BadInput when the limit is
   // exceeded.
   void add(const std::string& file, int64_t offset, const std::string& why);
   // A message about the records skipped since the last call; a long list is cut.

@@ -8,6 +8,7 @@
 
 #include "config/rules/validate.h"
 #include "core/error.h"
+#include "core/printable.h"
 #include "core/thread_pool.h"
 #include "text/gpt_samples.h"
 #include "text/passes.h"
@@ -46,7 +47,8 @@ int64_t with_surplus(int64_t samples) {
 
 std::unique_ptr<Tokenizer> open_tokenizer(const DataConfig& config) {
   const bool documents = given_option_of_documents(config).has_value();
-  if (config.tokenizer_type) return make_tokenizer(*config.tokenizer_type, config.tokenizer_model, documents);
+  if (config.tokenizer_type)
+    return make_tokenizer(*config.tokenizer_type, config.tokenizer_model, documents, config.eod_token);
   if (config.tokenizer_model)
     bad_input("--tokenizer-model {}: also give --tokenizer-type sentencepiece or huggingface",
               *config.tokenizer_model);
@@ -69,6 +71,52 @@ Corpus::Corpus(const DataConfig& config, int64_t vocab_size)
   find_documents(config);
   open_paths();
   check_json_options();
+  check_ends(config);
+}
+
+bool Corpus::lacks_ends(const IndexedDataset& dataset) const {
+  constexpr int64_t kSearched = int64_t{1} << 25;  // tokens
+  return tokenizer_ && tokenizer_->eod() && dataset.documents() > 1 &&
+         !dataset.holds_token(*tokenizer_->eod(), kSearched);
+}
+
+void Corpus::check_ends(const DataConfig& config) const {
+  if (config.eod_token && !tokenizer_)
+    bad_input("--eod-token {} has no effect without a tokenizer: give --tokenizer-type and --tokenizer-model",
+              printable(*config.eod_token));
+  const auto option = given_option_of_documents(config);
+  if (!option) return;
+  for (const File& file : files_)
+    if (const auto* dataset = std::get_if<std::shared_ptr<const IndexedDataset>>(&file))
+      if (lacks_ends(**dataset))
+        bad_input(
+            "--{} has no effect on {}: none of its {} documents ends with the token {}, the tokenizer's end of a "
+            "document; write it again with 'trifold tokenize --append-eod', name another token with --eod-token, or "
+            "leave the option out",
+            *option, (*dataset)->prefix(), (*dataset)->documents(), *tokenizer_->eod());
+}
+
+DataNotes Corpus::notes() const {
+  DataNotes notes;
+  for (const File& file : files_) {
+    if (const auto* stream = std::get_if<std::shared_ptr<const StreamFiles>>(&file)) {
+      const std::vector<std::string>& read = (*stream)->notes();
+      notes.files.insert(notes.files.end(), read.begin(), read.end());
+      const std::vector<StreamFile>& all = (*stream)->files();
+      const bool several = all.size() > 1 || all.front().kind == TextKind::JsonLines;
+      if (several && !tokenizer_->eod())
+        notes.warnings.emplace_back(
+            "the tokenizer has no token that ends a document, so documents of streamed text follow each other without "
+            "an end: name one with --eod-token, or with bytes give an option of documents such as --eod-mask-loss");
+    } else if (const auto* dataset = std::get_if<std::shared_ptr<const IndexedDataset>>(&file)) {
+      if (lacks_ends(**dataset))
+        notes.warnings.push_back(fmt::format(
+            "{}: none of its {} documents ends with the token {}, the tokenizer's end of a document "
+            "('trifold tokenize --append-eod' writes it)",
+            (*dataset)->prefix(), (*dataset)->documents(), *tokenizer_->eod()));
+    }
+  }
+  return notes;
 }
 
 void Corpus::find_documents(const DataConfig& config) {
@@ -112,6 +160,7 @@ void Corpus::open_paths() {
   for (const std::string& path : paths) {
     switch (kind_of(path)) {
       case PathKind::Text:
+        refuse_other_kinds(path);
         files_.emplace_back(std::make_shared<const TextTokens>(path, tokenizer_.get(), vocab_size_));
         break;
       case PathKind::Stream:

@@ -65,6 +65,8 @@ class Corpus final : public TrainingText {
   bool weighted() const override { return paths_.weights.has_value(); }
   // The records that the sources skip.
   std::shared_ptr<BadRecords> bad_records() const override { return bad_; }
+  // The files of streams; a warning where documents follow each other without an end.
+  DataNotes notes() const override;
 
  private:
   using File = std::variant<std::shared_ptr<const IndexedDataset>, std::shared_ptr<const TextTokens>,
@@ -73,6 +75,10 @@ class Corpus final : public TrainingText {
   void open_paths();
   // BadInput if an option needs the ends of documents and the tokenizer has no token for them.
   void find_documents(const DataConfig& config);
+  // Whether a data set of several documents has none that ends; of a large one, its beginning is searched.
+  bool lacks_ends(const IndexedDataset& dataset) const;
+  // BadInput if an option needs the ends of documents and a data set has none.
+  void check_ends(const DataConfig& config) const;
   // BadInput if --json-key or --on-bad-record has no effect.
   void check_json_options() const;
   StreamOptions stream_options(std::shared_ptr<const StreamFiles> files, Split split, int64_t seq_length,

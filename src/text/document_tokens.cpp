@@ -74,7 +74,7 @@ std::string DocumentTokens::text_of_json(std::string_view line, const RawDocumen
   const auto place = [&] { return place_of(document); };
   nlohmann::json object;
   try {
-    object = parse_json(line, {}, kJsonLineLimits);
+    object = parse_json_record(line, {});
   } catch (const Error& error) {
     bad_input("{}: {}; each line must be one object with its text in the field \"{}\"", place(), error.what(),
               json_key_);

@@ -205,6 +205,19 @@ void IndexedDataset::check_tokens(int64_t vocab_size) const {
   }
 }
 
+bool IndexedDataset::holds_token(int32_t id, int64_t most) const {
+  return with_type(type_, [&](auto zero) {
+    using T = decltype(zero);
+    const std::byte* from = data_.bytes().data();
+    for (int64_t i = 0; i < std::min(tokens_, most); ++i) {
+      T value;
+      std::memcpy(&value, from + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
+      if (static_cast<int64_t>(value) == id) return true;
+    }
+    return false;
+  });
+}
+
 // Finds the last document that starts at or before the token, by bisection over the documents' first tokens;
 // empty documents share their start with the next one, so the last one is right.
 void IndexedDataset::report_token(int64_t position, int64_t vocab_size) const {

@@ -49,6 +49,8 @@ class IndexedDataset {
   // Checks every token of the file and throws the same error for the first one outside [0, vocab_size). Runs at the
   // speed of the disk; returns at once if the token type cannot hold such an id.
   void check_tokens(int64_t vocab_size) const;
+  // Whether one of the first `most` tokens is `id`.
+  bool holds_token(int32_t id, int64_t most) const;
 
  private:
   void check_header();

@@ -1,12 +1,18 @@
 #include "text/stream_files.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <span>
 
+#include "core/bytes_text.h"
 #include "core/error.h"
 #include "core/plain_text.h"
+#include "core/printable.h"
 #include "core/random.h"
+#include "core/suffix.h"
 #include "files/files_below.h"
 
 namespace trifold {
@@ -19,24 +25,61 @@ constexpr const char* kKinds =
     "plain text and JSON lines (.jsonl, .ndjson, .json), also compressed (.gz, .zst, .xz or .bz2)";
 
 TextKind text_kind(std::string_view path) {
-  const std::string_view name = without_packing(path);
-  return name.ends_with(".jsonl") || name.ends_with(".ndjson") || name.ends_with(".json")
-             ? TextKind::JsonLines
-             : TextKind::Plain;
+  return is_json_name(without_packing(path)) ? TextKind::JsonLines : TextKind::Plain;
 }
 
-// Files of other kinds are rejected rather than trained on.
-void refuse_others(const std::string& path) {
+// Whether a name is one of those that come with data and are no data: README, LICENSE.txt, CHANGELOG-2.md.
+bool is_about_the_data(std::string_view name) {
+  static const std::array<std::string_view, 10> kNames{"readme",   "license",   "licence", "copying",
+                                                       "notice",   "changelog", "authors", "contributing",
+                                                       "citation", "copyright"};
+  const size_t end = std::min(name.find_first_of(".-_ "), name.size());
+  return std::any_of(kNames.begin(), kNames.end(), [&](std::string_view known) {
+    return end == known.size() && has_suffix(name.substr(0, end), known);
+  });
+}
+
+// Whether a file of a folder is read: only if its name says that it is text.
+bool is_text_of_folder(std::string_view path) {
+  const std::string name = fs::path(without_packing(path)).filename().string();
+  if (is_about_the_data(name)) return false;
+  if (is_json_name(name) || has_suffix(name, ".txt") || has_suffix(name, ".text")) return true;
+  const std::string suffix = fs::path(name).extension().string();
+  return std::all_of(suffix.begin(), suffix.end(), [](char c) { return c == '.' || (c >= '0' && c <= '9'); });
+}
+
+constexpr const char* kOfFolder =
+    "files of a folder are read if their names end in .txt, .text, .jsonl, .ndjson or .json, in a number, or have no "
+    "suffix, also compressed (.gz, .zst, .xz or .bz2), and are not README, LICENSE or the like; name others one by one";
+
+// "a.md, b.py and 3 more"
+std::string list_of_names(const std::vector<std::string>& names) {
+  constexpr size_t kMostShown = 8;
+  const std::span<const std::string> shown(names.data(), std::min(names.size(), kMostShown));
+  std::string text = printable(fmt::format("{}", fmt::join(shown, ", ")), 400);
+  if (names.size() > kMostShown) text += fmt::format(" and {} more", names.size() - kMostShown);
+  return text;
+}
+
+}  // namespace
+
+bool is_json_name(std::string_view name) {
+  return has_suffix(name, ".jsonl") || has_suffix(name, ".ndjson") || has_suffix(name, ".json");
+}
+
+void refuse_other_kinds(const std::string& path) {
   static const std::array<std::string_view, 20> kOthers{
       ".lz4", ".zip", ".7z", ".tar", ".tgz", ".parquet", ".arrow", ".bin",         ".idx", ".npy",
       ".npz", ".pdf", ".h5", ".png", ".jpg", ".jpeg",    ".gif",   ".safetensors", ".pt",  ".o"};
   const std::string_view name = without_packing(path);
   for (const std::string_view ending : kOthers)
-    if (name.ends_with(ending))
+    if (has_suffix(name, ending))
       bad_input(
           "{}: text cannot be read from a {} file, only from {}: decompress it, or move it out of the folder",
           path, ending, kKinds);
 }
+
+namespace {
 
 // The end of the part before `at`: the first possible border at or after `at`.
 int64_t boundary(const RawFile& file, const StreamFile& of, int64_t at) {
@@ -75,7 +118,9 @@ StreamFiles::StreamFiles(const std::vector<std::string>& paths) {
     if (fs::is_directory(path, error)) {
       add_folder(path);
     } else {
+      const size_t before = files_.size();
       add_file(path, fs::path(path).filename().string(), RawFile(path, RawFile::Mode::Read).size());
+      note(path, before, {});
     }
   }
   number_parts();
@@ -88,17 +133,43 @@ void StreamFiles::add_folder(const std::string& folder) {
   });
   std::error_code error;
   const size_t before = files_.size();
+  std::vector<std::string> left_out;
   for (const fs::path& path : found) {
     const uintmax_t size = fs::file_size(path, error);
     if (error) bad_input("{}: the size of the file cannot be read: {}", path.string(), error.message());
-    if (size > 0)
-      add_file(path.string(), path.lexically_relative(folder).generic_string(), static_cast<int64_t>(size));
+    if (size == 0) continue;
+    const std::string name = path.lexically_relative(folder).generic_string();
+    refuse_other_kinds(path.string());
+    if (is_text_of_folder(name))
+      add_file(path.string(), name, static_cast<int64_t>(size));
+    else
+      left_out.push_back(name);
   }
-  if (files_.size() == before) bad_input("{}: the folder holds no text; {} are looked for", folder, kKinds);
+  if (files_.size() == before && left_out.empty())
+    bad_input("{}: the folder holds no text; {} are looked for", folder, kKinds);
+  if (files_.size() == before)
+    bad_input("{}: the folder holds no text but {}: {}", folder, list_of_names(left_out), kOfFolder);
+  note(folder, before, left_out);
+}
+
+void StreamFiles::note(const std::string& path, size_t before, const std::vector<std::string>& left_out) {
+  const std::span<const StreamFile> found = std::span(files_).subspan(before);
+  const auto json = std::count_if(found.begin(), found.end(),
+                                  [](const StreamFile& file) { return file.kind == TextKind::JsonLines; });
+  const int64_t plain = std::ssize(found) - json;
+  int64_t bytes = 0;
+  for (const StreamFile& file : found) bytes += file.size;
+  const auto files = [](int64_t count, const char* kind) {
+    return count == 0 ? "" : fmt::format(", {} file{} of {}", count, count == 1 ? "" : "s", kind);
+  };
+  std::string text = fmt::format("{}: {}{}{}", printable(path, 200), bytes_text(static_cast<size_t>(bytes)),
+                                 files(plain, "plain text"), files(json, "JSON lines"));
+  if (!left_out.empty()) text += fmt::format("; left out: {}", list_of_names(left_out));
+  notes_.push_back(std::move(text));
 }
 
 void StreamFiles::add_file(const std::string& path, const std::string& name, int64_t size) {
-  refuse_others(path);
+  refuse_other_kinds(path);
   StreamFile file;
   file.path = path;
   file.name = name;

@@ -1,6 +1,8 @@
 // StreamFiles: the text files of a streamed corpus, and the parts in which they are read.
 //
-// Files are plain text or JSON lines, uncompressed or compressed. An uncompressed file is cut into parts of
+// Files are plain text or JSON lines, uncompressed or compressed. A file that a path names is plain text unless its name
+// says otherwise. Of a folder, only names that say what the file is are read: JSON lines, .txt, .text, and no suffix or a
+// number (wiki_00, part.17); but not README, LICENSE and the like. An uncompressed file is cut into parts of
 // about kPart bytes that are read in any order; a packed one can only be read from its beginning and is one part.
 // Neighbouring parts meet after the first line end at or after the nominal cut (plain text without a line end for
 // kSearch bytes: between two characters), so the border is found from the file alone.
@@ -8,6 +10,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "files/byte_reader.h"
@@ -28,8 +31,8 @@ struct StreamFile {
 
 class StreamFiles {
  public:
-  // Each path is a file, or a folder with all files below it except hidden and empty ones. BadInput for a path that
-  // does not exist, a folder without text, and a file of another kind.
+  // Each path is a file, or a folder with all text below it except hidden and empty files. BadInput for a path that does
+  // not exist, a folder without text, and a file of a kind that is no text.
   explicit StreamFiles(const std::vector<std::string>& paths);
 
   static constexpr int64_t kPart = int64_t{1} << 18;
@@ -39,6 +42,8 @@ class StreamFiles {
   const std::vector<StreamFile>& files() const { return files_; }
   int64_t parts() const { return parts_; }
   int64_t bytes() const { return bytes_; }
+  // What is read of each path, and what is left out of folders, a line each.
+  const std::vector<std::string>& notes() const { return notes_; }
   // The file of a part.
   const StreamFile& file_of(int64_t part) const;
   // Changes if a file is added, removed, renamed or resized.
@@ -49,7 +54,10 @@ class StreamFiles {
   void add_file(const std::string& path, const std::string& name, int64_t size);
   void number_parts();
 
+  void note(const std::string& path, size_t before, const std::vector<std::string>& left_out);
+
   std::vector<StreamFile> files_;
+  std::vector<std::string> notes_;
   int64_t parts_ = 0;
   int64_t bytes_ = 0;
   std::string fingerprint_;
@@ -57,6 +65,12 @@ class StreamFiles {
 
 // Whether --data-path streams a file of this name whatever its size: JSON lines and packed files.
 bool is_stream_name(const std::string& path);
+
+// Whether an unpacked file of this name has JSON lines: .jsonl, .ndjson and .json.
+bool is_json_name(std::string_view name);
+
+// BadInput for a name of a kind that is no text: .parquet, .zip, .npy and others.
+void refuse_other_kinds(const std::string& path);
 
 // Appends the bytes of part `part` of an unpacked file to `text` and sets `offset` to the position of the first in the
 // file. Appends nothing if a line longer than a part covers it. BadInput for a line longer than kLongestLine.

@@ -16,26 +16,16 @@ size_t lines_that_fit(std::string_view text, size_t longest) {
 
 }  // namespace
 
-size_t DocumentEncoder::safe_cut(std::string_view text, size_t from) const {
-  const LineCut place = tokenizer_.line_cut();
-  if (place == LineCut::None) return 0;
-  for (size_t at = text.find('\n', from); at != std::string_view::npos && at + 1 < text.size();
-       at = text.find('\n', at + 1))
-    if (at > 0 && may_end_line(text[at - 1]) && may_begin_line(text[at + 1]))
-      return place == LineCut::AfterLineEnd ? at + 1 : at;
-  return 0;
-}
-
 void DocumentEncoder::encode_pieces(std::vector<int32_t>& ids) {
   std::string_view rest = open_;
   while (rest.size() > kPiece) {
-    size_t size = safe_cut(rest.substr(0, kLongestPiece), std::max(searched_, kPiece));
+    size_t size = tokenizer_.find_cut(rest.substr(0, kLongestPiece), std::max(searched_, kPiece));
     if (size == 0) {
       searched_ = rest.size() - 1;  // the character after a line end there is not known yet
       if (rest.size() <= kLongestPiece) break;
       size = lines_that_fit(rest, kLongestPiece);
     }
-    tokenizer_.encode_piece(rest.substr(0, size), inside_, ids);
+    tokenizer_.encode_piece(rest.substr(0, size), state_, ids);
     rest.remove_prefix(size);
     searched_ = 0;
   }
@@ -59,9 +49,9 @@ void DocumentEncoder::add(std::string_view text, std::vector<int32_t>& ids) {
 
 void DocumentEncoder::finish(std::vector<int32_t>& ids) {
   encode_pieces(ids);
-  if (!open_.empty()) tokenizer_.encode_piece(open_, inside_, ids);
+  if (!open_.empty()) tokenizer_.encode_piece(open_, state_, ids);
   open_.clear();
-  inside_ = false;
+  state_ = {};
   searched_ = 0;
 }
 

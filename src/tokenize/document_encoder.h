@@ -1,12 +1,11 @@
 // DocumentEncoder tokenizes a document of any length in bounded memory.
 //
-// Bytes and SentencePiece models take the parts that the caller passes, usually lines; a part longer than
-// tokenize/text_lines.h allows is cut after the last of its lines that fit. A Hugging Face tokenizer's result depends
-// on more than a line, so it gets large pieces, cut where no word can span the cut: at a line end between an ASCII
-// character and an ASCII letter or digit, after the line end or before it as Tokenizer::line_cut() says. The tokens are
-// therefore those of the whole document; a prefix ("add_prefix_space") is put only before the first piece. A text
-// without such a cut for kLongestPiece bytes, or whose tokenizer does not allow cuts at lines, is cut every
-// kLongestPiece bytes, like long lines (tokenize/text_lines.h).
+// Bytes are encoded as the caller passes them. The result of other tokenizers depends on more than a line, so they get
+// large pieces, cut where Tokenizer::find_cut() says that nothing changes: Hugging Face's at a line end between an ASCII
+// character and an ASCII letter or digit, SentencePiece models at a place in the text that was tried. The tokens are
+// therefore those of the whole document; a prefix ("add_prefix_space", "add_dummy_prefix") is put only before the first
+// piece. A text without such a place for kLongestPiece bytes is cut every kLongestPiece bytes, like long lines
+// (tokenize/text_lines.h).
 #pragma once
 
 #include <cstdint>
@@ -34,14 +33,12 @@ class DocumentEncoder {
   bool holds_text() const { return !open_.empty(); }
 
  private:
-  // The position, at least `from`, where `text` may be cut; 0: nowhere.
-  size_t safe_cut(std::string_view text, size_t from) const;
   void encode_pieces(std::vector<int32_t>& ids);
 
   const Tokenizer& tokenizer_;
   std::string open_;
   size_t searched_ = 0;  // no cut is before this byte of `open_`
-  bool inside_ = false;  // the piece before `open_` ended in plain text
+  PieceState state_;     // after the piece before `open_`
 };
 
 }  // namespace trifold

@@ -8,6 +8,7 @@
 #include "core/printable.h"
 #include "core/read_json.h"
 #include "files/mapped_file.h"
+#include "tokenize/end_token.h"
 #include "tokenize/unicode/unicode.h"
 
 namespace trifold {
@@ -68,7 +69,7 @@ void tidy(std::string& text) {
 }  // namespace
 
 struct HuggingFaceTokenizer::Model {
-  explicit Model(const std::string& file) {
+  explicit Model(const std::string& path) : file(path) {
     const MappedFile mapped(file);
     const std::string_view content = mapped.text();
     expect_plain_text(content, file);
@@ -79,17 +80,20 @@ struct HuggingFaceTokenizer::Model {
     fingerprint = model_fingerprint("huggingface", content);
   }
 
+  std::string file;
   nlohmann::json json;
   std::string fingerprint;
 };
 
-HuggingFaceTokenizer::HuggingFaceTokenizer(const std::string& file) try : HuggingFaceTokenizer(Model(file)) {
+HuggingFaceTokenizer::HuggingFaceTokenizer(const std::string& file,
+                                           const std::optional<std::string>& end_token) try
+    : HuggingFaceTokenizer(Model(file), end_token) {
 } catch (Error& error) {
   if (!std::string_view(error.what()).starts_with(file)) error.add_context(file);
   throw;
 }
 
-HuggingFaceTokenizer::HuggingFaceTokenizer(const Model& model)
+HuggingFaceTokenizer::HuggingFaceTokenizer(const Model& model, const std::optional<std::string>& end_token)
     : fingerprint_(model.fingerprint),
       normalizer_(part_of(model.json, "normalizer")),
       pre_tokenizer_(part_of(model.json, "pre_tokenizer")),
@@ -97,11 +101,28 @@ HuggingFaceTokenizer::HuggingFaceTokenizer(const Model& model)
       added_(part_of(model.json, "added_tokens"), vocabulary(), normalizer_) {
   name_tokens();
   read_decoder(part_of(model.json, "decoder"));
-  for (const char* name : {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|im_end|>", "[SEP]"}) {
-    const auto found = added_.ids().find(name);
-    if (eod_ || found == added_.ids().end()) continue;
-    eod_ = found->second;
-  }
+  find_end(model.file, end_token);
+}
+
+std::optional<int32_t> HuggingFaceTokenizer::id_of(const std::string& token) const {
+  for (const auto* list : {&added_.ids(), &vocabulary()})
+    if (const auto found = list->find(token); found != list->end()) return found->second;
+  return std::nullopt;
+}
+
+// The fingerprint tells runs apart that end documents with another token than the usual one.
+void HuggingFaceTokenizer::find_end(const std::string& file, const std::optional<std::string>& end_token) {
+  static constexpr const char* kUsual[] = {"<|endoftext|>", "<|end_of_text|>", "</s>",
+                                           "<eos>",         "<|eos|>",         "<｜end▁of▁sentence｜>",
+                                           "[EOS]",         "<|im_end|>",      "[SEP]"};
+  std::optional<int32_t> usual;
+  for (const char* name : kUsual)
+    if (const auto found = added_.ids().find(name); !usual && found != added_.ids().end())
+      usual = found->second;
+  const auto ids = [this](const std::string& token) { return id_of(token); };
+  eod_ = find_end_token(file, end_token, {ids, vocab_size()});
+  if (!eod_) eod_ = usual;
+  if (eod_ != usual) fingerprint_ += fmt::format(", {} ends a document", *eod_);
 }
 
 const std::unordered_map<std::string, int32_t>& HuggingFaceTokenizer::vocabulary() const {
@@ -142,17 +163,17 @@ void HuggingFaceTokenizer::encode_words(std::string_view text, bool goes_on,
 }
 
 void HuggingFaceTokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {
-  bool inside = false;
-  encode_piece(text, inside, ids);
+  PieceState state;
+  encode_piece(text, state, ids);
 }
 
-void HuggingFaceTokenizer::encode_piece(std::string_view text, bool& inside,
+void HuggingFaceTokenizer::encode_piece(std::string_view text, PieceState& state,
                                         std::vector<int32_t>& ids) const {
   if (const auto at = invalid_utf8(text)) bad_input("byte {} of a text to be tokenized is not UTF-8", *at);
   for (const TextPart& raw : added_.find_raw(text)) {
     if (raw.id) {
       ids.push_back(*raw.id);
-      inside = false;
+      state.inside = false;
       continue;
     }
     const std::string changed = normalizer_.changes_nothing() ? std::string() : normalizer_(raw.text);
@@ -160,9 +181,9 @@ void HuggingFaceTokenizer::encode_piece(std::string_view text, bool& inside,
       if (part.id) {
         ids.push_back(*part.id);
       } else {
-        encode_words(part.text, inside, ids);
+        encode_words(part.text, state.inside, ids);
       }
-      inside = !part.id;
+      state.inside = !part.id;
     }
   }
 }

@@ -24,27 +24,32 @@ class HuggingFaceTokenizer : public Tokenizer {
  public:
   // BadInput, naming the file, when it is missing, is not a tokenizer.json, or is of an unsupported kind; the message
   // lists the supported ones.
-  explicit HuggingFaceTokenizer(const std::string& file);
+  // The end of a document is the token `end_token`, or the one that tokenize/end_token.h finds.
+  explicit HuggingFaceTokenizer(const std::string& file,
+                                const std::optional<std::string>& end_token = std::nullopt);
 
   int64_t vocab_size() const override { return std::ssize(tokens_); }
-  // The token that ends a text by its name: <|endoftext|>, <|end_of_text|>, </s>, [SEP] or one like them.
   std::optional<int32_t> eod() const override { return eod_; }
   std::string fingerprint() const override { return fingerprint_; }
-  bool reads_lines() const override { return false; }
-  LineCut line_cut() const override { return pre_tokenizer_.line_cut(); }
+  size_t find_cut(std::string_view text, size_t from) const override {
+    return find_line_cut(text, from, pre_tokenizer_.line_cut());
+  }
   // BadInput for text that is not UTF-8.
   void encode(std::string_view text, std::vector<int32_t>& ids) const override;
-  void encode_piece(std::string_view text, bool& inside, std::vector<int32_t>& ids) const override;
+  void encode_piece(std::string_view text, PieceState& state, std::vector<int32_t>& ids) const override;
   // Special tokens are left out; invalid bytes become U+FFFD.
   std::string decode(std::span<const int32_t> ids) const override;
+  std::string name_of_token(int32_t id) const override { return tokens_[static_cast<size_t>(id)]; }
 
  private:
   // The parsed content of a tokenizer.json.
   struct Model;
-  explicit HuggingFaceTokenizer(const Model& model);
+  HuggingFaceTokenizer(const Model& model, const std::optional<std::string>& end_token);
 
   void read_decoder(const nlohmann::json& decoder);
   void name_tokens();
+  std::optional<int32_t> id_of(const std::string& token) const;
+  void find_end(const std::string& file, const std::optional<std::string>& end_token);
   void encode_words(std::string_view text, bool goes_on, std::vector<int32_t>& ids) const;
   const std::unordered_map<std::string, int32_t>& vocabulary() const;
   std::string join_pieces(std::span<const int32_t> ids) const;

@@ -18,6 +18,9 @@ size_t cut_before(std::string_view text, size_t longest);
 // have the same words as the whole.
 enum class LineCut { None, BeforeLineEnd, AfterLineEnd };
 
+// The first such place in `text` from `from` on, 0 if there is none.
+size_t find_line_cut(std::string_view text, size_t from, LineCut place);
+
 // Excludes marks that may close a token like "<mask>", which could include the white space after it.
 constexpr bool may_end_line(char c) { return c > ' ' && c < 0x7F && c != '>' && c != ']'; }
 

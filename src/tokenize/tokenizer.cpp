@@ -2,9 +2,14 @@
 
 #include <sentencepiece_processor.h>
 
+#include <algorithm>
+
 #include "core/error.h"
+#include "core/printable.h"
 #include "core/random.h"
 #include "files/mapped_file.h"
+#include "tokenize/document_encoder.h"
+#include "tokenize/end_token.h"
 #include "tokenize/hugging_face_tokenizer.h"
 
 namespace trifold {
@@ -44,7 +49,8 @@ std::string ByteTokenizer::decode(std::span<const int32_t> ids) const {
   return text;
 }
 
-SentencePieceTokenizer::SentencePieceTokenizer(const std::string& model_file)
+SentencePieceTokenizer::SentencePieceTokenizer(const std::string& model_file,
+                                               const std::optional<std::string>& end_token)
     : file_(model_file), processor_(std::make_unique<sentencepiece::SentencePieceProcessor>()) {
   const MappedFile file(model_file);
   if (file.size() == 0) bad_input("{} is empty, not a SentencePiece model", model_file);
@@ -55,22 +61,94 @@ SentencePieceTokenizer::SentencePieceTokenizer(const std::string& model_file)
   const auto status = processor_->LoadFromSerializedProto(content);
   if (!status.ok()) bad_input("{} is not a SentencePiece model: {}", model_file, status.ToString());
   fingerprint_ = model_fingerprint("sentencepiece", content);
+  const auto id_of = [this](const std::string& token) -> std::optional<int32_t> {
+    const int id = processor_->PieceToId(token);
+    return processor_->IdToPiece(id) == token ? std::optional<int32_t>(id) : std::nullopt;
+  };
+  const int usual = processor_->eos_id();
+  eod_ = find_end_token(model_file, end_token, {id_of, vocab_size()});
+  if (!eod_ && usual >= 0) eod_ = usual;
+  if (eod_ && *eod_ != usual) fingerprint_ += fmt::format(", {} ends a document", *eod_);
 }
 
 SentencePieceTokenizer::~SentencePieceTokenizer() = default;
 
 int64_t SentencePieceTokenizer::vocab_size() const { return processor_->GetPieceSize(); }
 
-std::optional<int32_t> SentencePieceTokenizer::eod() const {
-  const int id = processor_->eos_id();
-  return id < 0 ? std::nullopt : std::optional<int32_t>(id);
-}
-
-void SentencePieceTokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {
+std::vector<int32_t> SentencePieceTokenizer::ids_of(std::string_view text) const {
   std::vector<int> pieces;
   const auto status = processor_->Encode(text, &pieces);
   check(status.ok(), "{}: encoding failed: {}", file_, status.ToString());
+  return pieces;
+}
+
+std::vector<int32_t> SentencePieceTokenizer::ids_after(const std::string& last, std::string_view text) const {
+  const std::vector<int32_t> before = ids_of(last);
+  std::vector<int32_t> both = ids_of(last + std::string(text));
+  if (both.size() < before.size() || !std::equal(before.begin(), before.end(), both.begin()))
+    return ids_of(text);
+  both.erase(both.begin(), both.begin() + std::ssize(before));
+  return both;
+}
+
+namespace {
+
+// Whether a character begins at `at`, or the text ends there.
+bool is_border(std::string_view text, size_t at) {
+  return at >= text.size() || (static_cast<unsigned char>(text[at]) & 0xC0U) != 0x80U;
+}
+
+size_t begin_of_last_character(std::string_view text) {
+  size_t begin = text.size();
+  while (begin > 0 && !is_border(text, --begin)) {
+  }
+  return begin;
+}
+
+}  // namespace
+
+bool SentencePieceTokenizer::may_cut(std::string_view text, size_t at) const {
+  constexpr size_t kAround = 256;  // bytes on each side
+  size_t begin = at > kAround ? at - kAround : 0, end = std::min(at + kAround, text.size());
+  while (!is_border(text, begin)) ++begin;
+  while (!is_border(text, end)) ++end;
+  const std::string_view left = text.substr(begin, at - begin), right = text.substr(at, end - at);
+  std::vector<int32_t> cut = ids_of(left);
+  const std::vector<int32_t> rest = ids_after(std::string(left.substr(begin_of_last_character(left))), right);
+  cut.insert(cut.end(), rest.begin(), rest.end());
+  return cut == ids_of(text.substr(begin, end - begin));
+}
+
+// Before a space or line end, as late as possible; else between any two characters.
+size_t SentencePieceTokenizer::find_cut(std::string_view text, size_t from) const {
+  constexpr size_t kSearched = size_t{1} << 16;
+  constexpr int kMostTries = 64;
+  if (text.size() < DocumentEncoder::kLongestPiece) return 0;  // the document may end within the piece
+  const size_t least = std::max({from, text.size() - kSearched, size_t{1}});
+  for (const bool between_words : {true, false}) {
+    int tries = 0;
+    for (size_t at = text.size() - 1; at >= least && tries < kMostTries; --at) {
+      const bool fits = between_words ? (text[at] == ' ' || text[at] == '\n') && may_end_line(text[at - 1])
+                                      : is_border(text, at);
+      if (!fits) continue;
+      if (may_cut(text, at)) return at;
+      ++tries;
+    }
+  }
+  return 0;
+}
+
+void SentencePieceTokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {
+  const std::vector<int32_t> pieces = ids_of(text);
   ids.insert(ids.end(), pieces.begin(), pieces.end());
+}
+
+void SentencePieceTokenizer::encode_piece(std::string_view text, PieceState& state,
+                                          std::vector<int32_t>& ids) const {
+  if (text.empty()) return;
+  const std::vector<int32_t> pieces = state.last.empty() ? ids_of(text) : ids_after(state.last, text);
+  ids.insert(ids.end(), pieces.begin(), pieces.end());
+  state.last = text.substr(begin_of_last_character(text));
 }
 
 std::string SentencePieceTokenizer::decode(std::span<const int32_t> ids) const {
@@ -81,20 +159,25 @@ std::string SentencePieceTokenizer::decode(std::span<const int32_t> ids) const {
   return text;
 }
 
+std::string SentencePieceTokenizer::name_of_token(int32_t id) const { return processor_->IdToPiece(id); }
+
 std::unique_ptr<Tokenizer> make_tokenizer(TokenizerType type, const std::optional<std::string>& model_file,
-                                          bool ends_documents) {
+                                          bool ends_documents, const std::optional<std::string>& end_token) {
   switch (type) {
     case TokenizerType::Byte:
+      if (end_token)
+        bad_input("--eod-token {}: the byte tokenizer ends documents with a byte 0; leave it out",
+                  printable(*end_token));
       if (model_file)
         bad_input("--tokenizer-model {}: the byte tokenizer has no model; leave it out", *model_file);
       return std::make_unique<ByteTokenizer>(ends_documents);
     case TokenizerType::SentencePiece:
       if (!model_file) bad_input("--tokenizer-type sentencepiece needs --tokenizer-model FILE");
-      return std::make_unique<SentencePieceTokenizer>(*model_file);
+      return std::make_unique<SentencePieceTokenizer>(*model_file, end_token);
     case TokenizerType::HuggingFace:
       if (!model_file)
         bad_input("--tokenizer-type huggingface needs --tokenizer-model FILE, a tokenizer.json");
-      return std::make_unique<HuggingFaceTokenizer>(*model_file);
+      return std::make_unique<HuggingFaceTokenizer>(*model_file, end_token);
   }
   fail("an unknown type of tokenizer");
 }

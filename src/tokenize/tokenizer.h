@@ -18,6 +18,12 @@ class SentencePieceProcessor;
 
 namespace trifold {
 
+// What the pieces of a document so far leave for the next one.
+struct PieceState {
+  bool inside = false;  // the previous piece ended in plain text
+  std::string last;     // its last character
+};
+
 // All functions are const and may be called from several threads at a time.
 class Tokenizer {
  public:
@@ -26,11 +32,14 @@ class Tokenizer {
   virtual int64_t vocab_size() const = 0;
   // The id that ends a document, if the tokenizer has one.
   virtual std::optional<int32_t> eod() const = 0;
-  // Whether text should be passed line by line; otherwise in pieces as large as possible
-  // (tokenize/document_encoder.h).
-  virtual bool reads_lines() const { return true; }
-  // Where a text may be cut into such pieces without changing its tokens.
-  virtual LineCut line_cut() const { return LineCut::AfterLineEnd; }
+  // Whether the parts of a text may be encoded one by one wherever it is cut. Otherwise a document is encoded in pieces as
+  // large as possible (tokenize/document_encoder.h).
+  virtual bool reads_lines() const { return false; }
+  // Where such a piece of a longer text may end without changing the tokens: a position in `text` of at least `from`; 0:
+  // nowhere.
+  virtual size_t find_cut(std::string_view text, size_t from) const {
+    return find_line_cut(text, from, LineCut::AfterLineEnd);
+  }
   // Whether its tokens are bytes. All others are for text in UTF-8 (expect_utf8 in tokenize/unicode/unicode.h).
   virtual bool takes_bytes() const { return false; }
   // BadInput if a text contains the id that ends documents, which only a tokenizer that takes bytes can meet in one.
@@ -39,14 +48,15 @@ class Tokenizer {
   virtual std::string fingerprint() const = 0;
   // Appends the ids of `text` to `ids`.
   virtual void encode(std::string_view text, std::vector<int32_t>& ids) const = 0;
-  // The same for the next piece of a text. `inside` says whether the previous piece ended in plain text (false before
-  // the first) and is updated.
-  virtual void encode_piece(std::string_view text, bool& inside, std::vector<int32_t>& ids) const {
+  // The same for the next piece of a text, cut by find_cut. `state` is that of the pieces before (new before the first)
+  // and is updated.
+  virtual void encode_piece(std::string_view text, PieceState& /*state*/, std::vector<int32_t>& ids) const {
     encode(text, ids);
-    inside = true;
   }
   // BadInput for an id outside the vocabulary.
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
+  // The name of a token in the vocabulary, for --eod-token; empty if tokens have none.
+  virtual std::string name_of_token(int32_t /*id*/) const { return {}; }
 };
 
 // "<kind> <hash>" of the content of a model's file.
@@ -62,6 +72,7 @@ class ByteTokenizer : public Tokenizer {
   explicit ByteTokenizer(bool ends_documents = false) : ends_documents_(ends_documents) {}
 
   int64_t vocab_size() const override { return 256; }
+  bool reads_lines() const override { return true; }
   std::optional<int32_t> eod() const override {
     return ends_documents_ ? std::optional<int32_t>(0) : std::nullopt;
   }
@@ -77,27 +88,46 @@ class ByteTokenizer : public Tokenizer {
 
 // A SentencePiece model. Whether decode(encode(text)) is `text` to the byte depends on the model: most
 // normalise Unicode and spaces, and drop line ends.
+//
+// Most models put a space before a text, so the pieces of a document cannot be encoded one by one: a later piece is encoded
+// with the character before it, whose ids are then dropped. Whether a cut changes nothing also depends on the model (pieces
+// with spaces inside, normalisation), so it is tried on the text around it. Documents of up to a whole piece
+// (DocumentEncoder::kLongestPiece) are never cut.
 class SentencePieceTokenizer : public Tokenizer {
  public:
   // BadInput, naming the file, when it is missing or not a SentencePiece model.
-  explicit SentencePieceTokenizer(const std::string& model_file);
+  // The end of a document is the token `end_token`, the one that tokenize/end_token.h finds, or the model's.
+  explicit SentencePieceTokenizer(const std::string& model_file,
+                                  const std::optional<std::string>& end_token = std::nullopt);
   ~SentencePieceTokenizer() override;
 
   int64_t vocab_size() const override;
-  std::optional<int32_t> eod() const override;  // the model's end-of-sentence piece
+  std::optional<int32_t> eod() const override { return eod_; }
   std::string fingerprint() const override { return fingerprint_; }
+  size_t find_cut(std::string_view text, size_t from) const override;
   void encode(std::string_view text, std::vector<int32_t>& ids) const override;
+  void encode_piece(std::string_view text, PieceState& state, std::vector<int32_t>& ids) const override;
   std::string decode(std::span<const int32_t> ids) const override;
+  std::string name_of_token(int32_t id) const override;
 
  private:
+  std::vector<int32_t> ids_of(std::string_view text) const;
+  // The ids of `text` after the character `last`; those of `text` alone if the model does not separate them.
+  std::vector<int32_t> ids_after(const std::string& last, std::string_view text) const;
+  // Whether the text around position `at` has the same ids if it is cut there.
+  bool may_cut(std::string_view text, size_t at) const;
+
   std::string file_;
   std::string fingerprint_;
+  std::optional<int32_t> eod_;
   std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;
 };
 
 // The tokenizer of --tokenizer-type and --tokenizer-model. BadInput for a required model that is missing, or one that
-// is given but not used. `ends_documents`: the byte tokenizer needs a token for it; others have one or not.
+// is given but not used. `ends_documents`: the byte tokenizer needs a token for it; others have one or not. `end_token`
+// is the value of --eod-token.
 std::unique_ptr<Tokenizer> make_tokenizer(TokenizerType type, const std::optional<std::string>& model_file,
-                                          bool ends_documents = false);
+                                          bool ends_documents = false,
+                                          const std::optional<std::string>& end_token = std::nullopt);
 
 }  // namespace trifold

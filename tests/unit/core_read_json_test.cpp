@@ -32,6 +32,18 @@ std::string parse_refusal(std::string_view text, const JsonLimits& limits = {}) 
   return refusal([&] { parse_json(text, "d/x.json", limits); });
 }
 
+TEST(JsonRecord, ReadsWhatPythonWrites) {
+  const auto read = [](std::string_view line) { return parse_json_record(line, "x.jsonl:1"); };
+  EXPECT_EQ(read(R"({"a": NaN, "b": [Infinity, -Infinity], "c": 1e400, "d": -1.5E+999, "text": "x"})"),
+            json::parse(R"({"a": null, "b": [null, null], "c": null, "d": null, "text": "x"})"));
+  EXPECT_EQ(read(R"({"text": "NaN, \"Infinity\" 1e400 \\", "n":NaN})"),
+            json::parse(R"({"text": "NaN, \"Infinity\" 1e400 \\", "n": null})"));
+  EXPECT_EQ(read(R"({"a": 1e300, "b": 1e-400})"), json::parse(R"({"a": 1e300, "b": 1e-400})"));
+  for (const char* wrong :
+       {R"({"a": NaNs})", R"({"a": nan})", R"({NaN: 1})", R"({"a": --Infinity})", R"({"a": 1e400)"})
+    EXPECT_NE(refusal([&] { read(wrong); }).find("x.jsonl:1: not JSON"), std::string::npos) << wrong;
+}
+
 std::string repeated(std::string_view part, size_t count) {
   std::string text;
   for (size_t i = 0; i < count; ++i) text += part;

@@ -140,6 +140,49 @@ TEST(Tokenize, ReadsJsonLines) {
   EXPECT_EQ(IndexedDataset(result.prefixes[1]).documents(), 3);
 }
 
+TEST(Tokenize, ComparesSuffixesWithoutCase) {
+  const TempDir dir;
+  for (const char* name : {"in.JSONL", "in.Json", "in.NDJSON"}) {
+    write_file(dir.file(name), "{\"text\": \"ab\", \"score\": NaN}\n");
+    EXPECT_EQ(run({.input = dir.file(name), .output_prefix = dir.file("out")}, ByteTokenizer()).tokens, 2)
+        << name;
+  }
+  for (const char* name : {"in.PARQUET", "in.parquet", "in.Zip"}) {
+    write_file(dir.file(name), "a text");
+    expect_has(
+        error_of([&] { run({.input = dir.file(name), .output_prefix = dir.file("no")}, ByteTokenizer()); }),
+        "text cannot be read from a ");
+  }
+  write_file(dir.file("in.TXT.GZ"), "a text");
+  expect_has(error_of([&] {
+               run({.input = dir.file("in.TXT.GZ"), .output_prefix = dir.file("no")}, ByteTokenizer());
+             }),
+             "compressed files are not read here");
+}
+
+TEST(Tokenize, SkipsBadRecordsUpToALimit) {
+  const TempDir dir;
+  write_file(dir.file("in.jsonl"),
+             "{\"text\": \"a\"}\n{\"text\":\n{\"txt\": \"b\"}\n{\"text\": \"c\", \"title\": 1}\n"
+             "{\"text\": \"d\", \"title\": \"D\"}\n");
+  TokenizeOptions options{.input = dir.file("in.jsonl"), .output_prefix = dir.file("out")};
+  BadRecords bad(OnBadRecord::Skip, 4);
+  options.bad = &bad;
+  options.json_keys = {"text", "title"};
+  const TokenizeResult result = run(options, ByteTokenizer());
+  EXPECT_EQ(result.documents, 2) << "a record counts in all outputs or in none";
+  const std::vector<std::string> news = bad.take_news();
+  ASSERT_EQ(news.size(), 4U);
+  expect_has(news[1], "in.jsonl:2: not JSON");
+  expect_has(news[3], "in.jsonl:4: the value of \"title\" is not a string");
+  BadRecords few(OnBadRecord::Skip, 3);
+  options.bad = &few;
+  expect_has(error_of([&] { run(options, ByteTokenizer()); }), "--max-bad-records allows 3");
+  BadRecords none(OnBadRecord::Stop, 1000);
+  options.bad = &none;
+  expect_has(error_of([&] { run(options, ByteTokenizer()); }), "in.jsonl:1: the object has no key \"title\"");
+}
+
 TEST(Tokenize, ReportsProgress) {
   const TempDir dir;
   write_file(dir.file("in.txt"), std::string(3 << 20, 'x'));

@@ -222,6 +222,39 @@ TEST(LabeledText, TablesAndJsonLines) {
             std::string::npos);
 }
 
+// As transformers' longest_first: lengths of both texts before and after, with room for 7 tokens.
+TEST(TaskSamples, CutPairsLikeTransformers) {
+  for (const auto& [first, second, kept_first, kept_second] : {std::array{3, 3, 3, 3},
+                                                               {3, 5, 3, 4},
+                                                               {9, 2, 5, 2},
+                                                               {2, 9, 2, 5},
+                                                               {9, 8, 4, 3},
+                                                               {8, 9, 3, 4},
+                                                               {9, 9, 3, 4},
+                                                               {4, 4, 3, 4},
+                                                               {5, 4, 4, 3}}) {
+    const std::vector<LabeledText> text{
+        {std::string(static_cast<size_t>(first), 'a'), std::string(static_cast<size_t>(second), 'b'), "x"}};
+    const std::vector<int32_t> tokens =
+        class_samples(text, {"x"}, ByteTokenizer(), BertTokens(256), 10)[0].tokens;
+    EXPECT_EQ(std::count(tokens.begin(), tokens.end(), 'a'), kept_first) << first << " " << second;
+    EXPECT_EQ(std::count(tokens.begin(), tokens.end(), 'b'), kept_second) << first << " " << second;
+  }
+  const std::vector<LabeledText> alone{{std::string(20, 'a'), {}, "x"}};
+  EXPECT_EQ(class_samples(alone, {"x"}, ByteTokenizer(), BertTokens(256), 10)[0].tokens.size(), 10U);
+}
+
+// Classes that transformers names by default, and labels as GLUE has them.
+TEST(TaskSamples, TakeANumberForADefaultNameOfAClass) {
+  const std::vector<LabeledText> texts{{"a", {}, "1"}, {"b", {}, "LABEL_0"}, {"c", {}, "0"}};
+  const auto samples = class_samples(texts, {"LABEL_0", "LABEL_1"}, ByteTokenizer(), BertTokens(256), 9);
+  EXPECT_EQ(samples[0].label, 1);
+  EXPECT_EQ(samples[1].label, 0);
+  EXPECT_EQ(samples[2].label, 0);
+  EXPECT_THROW(class_samples({{"a", {}, "2"}}, {"LABEL_0", "LABEL_1"}, ByteTokenizer(), BertTokens(256), 9),
+               Error);
+}
+
 TEST(TaskSamples, PadAndGoThroughAllInEveryPass) {
   std::vector<LabeledText> texts;
   for (const char* word : {"aa", "b", "cccccc"}) texts.push_back({word, "zz", std::string(1, word[0])});

@@ -282,6 +282,53 @@ TEST(TextSamples, TakesTheShortestPart) {
              "training part has 10 tokens (of 10 in the file), one sample needs 11");
 }
 
+TEST(Corpus, DocumentsWithoutEndsAreRefusedOrWarnedOf) {
+  const TempDir dir;
+  write_documents(dir.file("none"), TokenType::U16, {{9, 8, 7}, {6, 5}, {4}});
+  write_documents(dir.file("ends"), TokenType::U16, {{9, 8, 0}, {6, 5, 0}, {4, 0}});
+  write_documents(dir.file("one"), TokenType::U16, {{9, 8, 7, 6, 5, 4}});
+  for (const char* option : {"eod-mask-loss", "reset-attention-mask", "reset-position-ids"}) {
+    const auto with = [&](const char* name) {
+      DataConfig config = config_of({dir.file(name)});
+      config.tokenizer_type = TokenizerType::Byte;
+      config.eod_mask_loss = option == std::string("eod-mask-loss");
+      config.reset_attention_mask = option == std::string("reset-attention-mask");
+      config.reset_position_ids = option == std::string("reset-position-ids");
+      return config;
+    };
+    expect_has(error_of([&] { Corpus(with("none"), 256); }),
+               fmt::format("--{} has no effect on {}: none of its 3 documents ends with the token 0", option,
+                           dir.file("none")));
+    EXPECT_TRUE(Corpus(with("ends"), 256).notes().warnings.empty());
+    EXPECT_TRUE(Corpus(with("one"), 256).notes().warnings.empty());
+  }
+  const auto pieces = [&](const char* name) {
+    DataConfig config = config_of({dir.file(name)});
+    config.tokenizer_type = TokenizerType::SentencePiece;
+    config.tokenizer_model = test::test_data() + "/data/shakespeare_400.model";
+    return Corpus(config, 400).notes().warnings;
+  };
+  ASSERT_EQ(pieces("none").size(), 1U);
+  expect_has(pieces("none")[0], "none of its 3 documents ends with the token 2");
+  EXPECT_TRUE(pieces("one").empty());
+}
+
+TEST(Corpus, StreamedDocumentsWithoutEndsAreWarnedOf) {
+  const TempDir dir;
+  write_file(dir.file("a.jsonl"), "{\"text\": \"one\"}\n{\"text\": \"two\"}\n");
+  DataConfig config = config_of({dir.file("a.jsonl")});
+  const DataNotes notes = Corpus(config, 256).notes();
+  ASSERT_EQ(notes.warnings.size(), 1U);
+  expect_has(notes.warnings[0], "no token that ends a document");
+  ASSERT_EQ(notes.files.size(), 1U);
+  expect_has(notes.files[0], "1 file of JSON lines");
+  config.eod_mask_loss = true;
+  EXPECT_TRUE(Corpus(config, 256).notes().warnings.empty());
+  config = config_of({dir.file("a.jsonl")});
+  config.eod_token = "x";
+  expect_has(error_of([&] { Corpus(config, 256); }), "--eod-token x");
+}
+
 TEST(TextTokens, EncodesWithSentencePiece) {
   const TempDir dir;
   const std::string content = "First Citizen:\nSpeak, speak.\n\nAll:\nSpeak.";

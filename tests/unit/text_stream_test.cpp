@@ -332,6 +332,38 @@ TEST_F(Mistakes, InFoldersAreReportedAtOnce) {
   expect_has(read("no_text.jsonl"), "the corpus has no token for the training part");
 }
 
+TEST(StreamFolder, ReadsWhatItsNamesCallText) {
+  const TempDir dir;
+  std::filesystem::create_directories(dir.file("d/sub"));
+  for (const char* name : {"a.txt", "b.JSONL", "c.Text", "wiki_00", "part.17", "sub/d.Txt.GZ", "README.md",
+                           "readme.txt", "LICENSE", "sub/notes.md", "code.py", "CHANGELOG-2.txt", ".hidden"})
+    write_file(dir.file(std::string("d/") + name), "{\"text\": \"x\"}\n");
+  const StreamFiles files({dir.file("d")});
+  std::vector<std::string> names;
+  for (const StreamFile& file : files.files()) names.push_back(file.name);
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"a.txt", "b.JSONL", "c.Text", "part.17", "sub/d.Txt.GZ", "wiki_00"}));
+  EXPECT_EQ(files.files()[1].kind, TextKind::JsonLines);
+  EXPECT_EQ(files.files()[4].packing, Packing::Gzip);
+  ASSERT_EQ(files.notes().size(), 1U);
+  expect_has(files.notes()[0], "5 files of plain text, 1 file of JSON lines; left out: ");
+  for (const char* name :
+       {"README.md", "readme.txt", "LICENSE", "sub/notes.md", "code.py", "CHANGELOG-2.txt"})
+    expect_has(files.notes()[0], name);
+  // A file that is named is text whatever its name.
+  EXPECT_EQ(StreamFiles({dir.file("d/README.md")}).files().size(), 1U);
+  std::filesystem::create_directory(dir.file("only"));
+  write_file(dir.file("only/a.md"), "x");
+  expect_has(error_of([&] { StreamFiles only({dir.file("only")}); }),
+             "the folder holds no text but a.md: files of");
+  for (const char* name : {"only/t.PARQUET", "only/t.Parquet.Gz"}) {
+    write_file(dir.file(name), "x");
+    expect_has(error_of([&] { StreamFiles only({dir.file("only")}); }),
+               "text cannot be read from a .parquet file");
+    std::filesystem::remove(dir.file(name));
+  }
+}
+
 TEST(StreamCorpus, IsAcceptedByDataPath) {
   const TempDir dir;
   write_corpus(dir);

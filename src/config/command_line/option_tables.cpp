@@ -127,6 +127,7 @@ OptionTable options_of(GenerateConfig& config) {
   table.add("max-new-tokens", &config.max_new_tokens, "Number of tokens to generate.").range(1, kMaxSize);
   table.add("num-samples", &config.num_samples, "Number of texts to generate.").range(1, kMaxSize);
   add_tokenizer_of_model(table, config.tokenizer_type, config.tokenizer_model);
+  add_end_token(table, &config.eod_token).absent("as the model was trained");
   table.group("Sampling");
   table.add("temperature", &config.temperature, "Sampling temperature; 0 always takes the likeliest token.")
       .at_least(0);
@@ -371,9 +372,11 @@ OptionTable options_of(TokenizeConfig& config) {
   table.add("json-keys", &config.json_keys, "Fields of each JSON line that hold text.")
       .need()
       .takes("KEY ...");
+  add_bad_records(table, &config.on_bad_record, &config.max_bad_records);
   table.group("Tokenizer");
   add_tokenizer_type(table, &config.tokenizer_type);
   add_tokenizer_model(table, &config.tokenizer_model);
+  add_end_token(table, &config.eod_token);
   table.add("append-eod", &config.append_eod, "End every document with an end-of-document token.");
   return table;
 }

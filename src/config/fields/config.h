@@ -196,6 +196,7 @@ struct DataConfig {
   std::string split = "969,30,1";      // training, validation, test
   std::optional<TokenizerType> tokenizer_type;  // byte for text, none for .bin/.idx
   std::optional<std::string> tokenizer_model;   // file of the SentencePiece model, or a tokenizer.json
+  std::optional<std::string> eod_token;         // text of the token that ends a document; the tokenizer's
   // For several documents packed into a sample, each but the last up to its end-of-document token (text/samples.h).
   bool eod_mask_loss = false;
   bool reset_position_ids = false;
@@ -290,6 +291,7 @@ struct GenerateConfig {
   std::string load;  // required: directory of the checkpoint
   std::optional<TokenizerType> tokenizer_type;
   std::optional<std::string> tokenizer_model;  // file of the SentencePiece model, or a tokenizer.json
+  std::optional<std::string> eod_token;        // text of the token that ends a text
   std::string prompt;                          // may be empty
   int64_t max_new_tokens = 256;
   double temperature = 1.0;  // 0: always the most likely token
@@ -402,7 +404,10 @@ struct TokenizeConfig {
   std::vector<std::string> json_keys = {"text"};
   TokenizerType tokenizer_type = TokenizerType::Byte;
   std::optional<std::string> tokenizer_model;  // required for the last two
+  std::optional<std::string> eod_token;        // text of the token that ends a document; the tokenizer's
   bool append_eod = false;
+  OnBadRecord on_bad_record = OnBadRecord::Stop;
+  int64_t max_bad_records = 1000;
 };
 
 }  // namespace trifold

@@ -88,6 +88,7 @@ OptionTable tokenizer_table(DataConfig& data) {
   OptionTable table;
   add_tokenizer_type(table, &data.tokenizer_type);
   add_tokenizer_model(table, &data.tokenizer_model);
+  add_end_token(table, &data.eod_token);
   return table;
 }
 
@@ -134,6 +135,7 @@ ModelConfig model_from_json(const nlohmann::json& json) {
 void tokenizer_from_json(const nlohmann::json& json, DataConfig& data) {
   data.tokenizer_type.reset();
   data.tokenizer_model.reset();
+  data.eod_token.reset();
   const OptionTable table = tokenizer_table(data);
   try {
     read_table(table, json);

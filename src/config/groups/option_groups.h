@@ -20,6 +20,8 @@ void add_model(OptionTable& table, ModelConfig& model);
 // The two options of a tokenizer; commands differ in the defaults.
 Option& add_tokenizer_type(OptionTable& table, Field type);
 Option& add_tokenizer_model(OptionTable& table, Field model);
+Option& add_end_token(OptionTable& table, Field token);
+void add_bad_records(OptionTable& table, Field reaction, Field most);
 void add_data(OptionTable& table, DataConfig& data);
 void add_documents(OptionTable& table, DataConfig& data);
 void add_pairs(OptionTable& table, DataConfig& data);

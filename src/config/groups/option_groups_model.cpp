@@ -266,6 +266,19 @@ Option& add_tokenizer_model(OptionTable& table, Field model) {
       .of_host();
 }
 
+Option& add_end_token(OptionTable& table, Field token) {
+  return table.add("eod-token", token, "Text of the token that ends a document, such as <|endoftext|>.")
+      .takes("TOKEN")
+      .absent("eos_token or eos_token_id of the files beside the tokenizer's, or the usual one");
+}
+
+void add_bad_records(OptionTable& table, Field reaction, Field most) {
+  table.add("on-bad-record", reaction,
+            "Reaction to an unusable JSON line: stop, or report and skip the line.");
+  table.add("max-bad-records", most, "--on-bad-record skip: end after more than this many unusable lines.")
+      .range(0, kMaxCount);
+}
+
 void add_data(OptionTable& table, DataConfig& data) {
   table.group("Data");
   table
@@ -281,17 +294,14 @@ void add_data(OptionTable& table, DataConfig& data) {
   table.add("split", &data.split, "Shares of training, validation and test.").takes("A,B,C");
   add_tokenizer_type(table, &data.tokenizer_type).absent("byte for text, none for .bin/.idx");
   table.add("json-key", &data.json_key, "Field of each JSON line that holds its text.").takes("KEY");
-  table.add("on-bad-record", &data.on_bad_record,
-            "Reaction to an unusable JSON line: stop the run, or report and skip the line.");
-  table
-      .add("max-bad-records", &data.max_bad_records,
-           "--on-bad-record skip: end the run after more than this many unusable lines.")
-      .range(0, kMaxCount);
+  add_bad_records(table, &data.on_bad_record, &data.max_bad_records);
   add_tokenizer_model(table, &data.tokenizer_model);
+  add_end_token(table, &data.eod_token);
 }
 
 void add_documents(OptionTable& table, DataConfig& data) {
-  table.add("eod-mask-loss", &data.eod_mask_loss, "Leave end-of-document tokens out of the loss.");
+  table.add("eod-mask-loss", &data.eod_mask_loss,
+            "Leave end-of-document tokens out of the loss; the routers of experts still count them.");
   table.add("reset-attention-mask", &data.reset_attention_mask,
             "Restrict attention to tokens of the same document.");
   table.add("reset-position-ids", &data.reset_position_ids,

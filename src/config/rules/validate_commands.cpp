@@ -195,6 +195,7 @@ PlanLinesConfig resolve(PlanLinesConfig config) { return without_problems(std::m
 std::vector<Problem> problems(const TokenizeConfig& config) {
   Problems problems = problems_of_options(config);
   check_tokenizer(config.tokenizer_type, config.tokenizer_model, problems);
+  check_bad_records(config.on_bad_record, config.max_bad_records, problems);
   return problems.take();
 }
 

@@ -80,6 +80,13 @@ void check_tokenizer(std::optional<TokenizerType> type, const std::optional<std:
         .right("it needs --tokenizer-type sentencepiece or huggingface");
 }
 
+void check_bad_records(OnBadRecord reaction, int64_t most, Problems& problems) {
+  if (reaction == OnBadRecord::Stop && most != DataConfig().max_bad_records)
+    problems.about("max-bad-records", "on-bad-record")
+        .wrong("--max-bad-records {} has no effect without --on-bad-record skip", most)
+        .right("give both, or neither");
+}
+
 void check_data(const DataConfig& data, Problems& problems) {
   check_blend(data.data_path, problems);
   if (split_shares(data.split).empty())
@@ -87,10 +94,7 @@ void check_data(const DataConfig& data, Problems& problems) {
         .wrong("--split '{}' is not possible", data.split)
         .right("give up to three shares that are not all 0, like 969,30,1");
   check_tokenizer(data.tokenizer_type, data.tokenizer_model, problems);
-  if (data.on_bad_record == OnBadRecord::Stop && data.max_bad_records != DataConfig().max_bad_records)
-    problems.about("max-bad-records", "on-bad-record")
-        .wrong("--max-bad-records {} has no effect without --on-bad-record skip", data.max_bad_records)
-        .right("give both, or neither");
+  check_bad_records(data.on_bad_record, data.max_bad_records, problems);
 }
 
 void check_part(const DataConfig& data, Split split, const std::string& reader,

@@ -12,6 +12,7 @@ namespace trifold {
 
 void check_tokenizer(std::optional<TokenizerType> type, const std::optional<std::string>& model,
                      Problems& problems);
+void check_bad_records(OnBadRecord reaction, int64_t most, Problems& problems);
 void check_data(const DataConfig& data, Problems& problems);
 // A split of the data that `reader` reads must not have a share of 0; `options` are those that require the split.
 void check_part(const DataConfig& data, Split split, const std::string& reader,
