@@ -28,7 +28,8 @@ PreprocessOptions options_from(const PreprocessConfig& config) {
                                    config.missing_values,
                                    config.hash_seed,
                                    true,
-                                   config.columns.value_or(ColumnNames{}).names};
+                                   config.columns.value_or(ColumnNames{}).names,
+                                   config.quoting};
   options.transform = config.dense_transform;
   options.max_ind_range = config.max_ind_range;
   options.hash_ids = config.ids == IdSource::Hash;

@@ -55,7 +55,8 @@ OpenClicks open_text(const std::string& path, const std::string& format, const C
         "trifold preprocess, whose output records them",
         path);
   auto text = std::make_unique<TextClicks>(path, options.table_rows, rules_of(options, true),
-                                           format == "text" ? "auto" : format, options.needs_labels);
+                                           format == "text" ? "auto" : format, options.needs_labels,
+                                           options.max_malformed);
   ClickFileOptions given = options;
   given.table_rows.clear();       // used
   given.dense_transform.reset();  // used

@@ -20,10 +20,11 @@ struct ClickFileOptions {
   std::vector<int64_t> table_ids;   // ids per sample for each table, or one number for all; 1
   std::optional<int64_t> dense;     // dense features; 13 for records
   std::optional<DenseTransform>
-      dense_transform;                // log1p; none for hugectr-raw, whose dense numbers are not counts
-  std::optional<IdPolicy> id_policy;  // error
-  std::string part = "train";         // for split-binary
-  bool needs_labels = true;           // else text may have no labels (ClickSchema::labeled)
+      dense_transform;                   // log1p; none for hugectr-raw, whose dense numbers are not counts
+  std::optional<IdPolicy> id_policy;     // error
+  std::string part = "train";            // for split-binary
+  bool needs_labels = true;              // else text may have no labels (ClickSchema::labeled)
+  double max_malformed = kMaxMalformed;  // of text
 };
 
 // "clicks" (preprocessed), "split-binary", "mlperf-bin", "hugectr-raw", "hugectr-raw-counts", "tsv", "csv",

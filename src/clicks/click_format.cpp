@@ -240,6 +240,8 @@ void write_click_folder(const ClickFolder& clicks, const std::string& folder) {
                    {"max_ind_range", clicks.max_ind_range},
                    {"frequency_threshold", clicks.frequency_threshold},
                    {"drop_negatives", clicks.drop_negatives},
+                   {"max_malformed", clicks.max_malformed},
+                   {"texts_as_written", clicks.texts_as_written},
                    {"tables", tables},
                    {"sources", sources}};
   if (clicks.max_bag) manifest["max_bag"] = *clicks.max_bag;
@@ -290,6 +292,8 @@ ClickFolder read_click_folder(const std::string& folder) {
   clicks.drop_negatives = reader.real("drop_negatives");
   if (!(clicks.drop_negatives >= 0 && clicks.drop_negatives < 1))
     bad_input("{}: \"drop_negatives\" is {}, not a share from 0 to below 1", path, clicks.drop_negatives);
+  if (manifest.contains("max_malformed")) clicks.max_malformed = reader.real("max_malformed");
+  clicks.texts_as_written = !manifest.contains("texts_as_written") || reader.flag("texts_as_written");
   for (const json& table : reader.list("tables")) clicks.tables.push_back(read_table(table, path));
   check_shares(clicks, path);
   for (const json& object : reader.list("sources")) {
@@ -360,9 +364,8 @@ std::unique_ptr<ColumnClicks> open_click_folder(const std::string& folder, const
          table.unknown_values.value_or(0) > 0 ? clicks.unknown_file(folder, t) : std::string()});
     schema.weighted = schema.weighted || table.weighted;
   }
-  schema.dense_transform = name_of(clicks.transform);  // already applied
-  if (clicks.transform == DenseTransform::LogMin)
-    schema.dense_transform += fmt::format(" with the minimum {}", clicks.least);
+  const auto least = static_cast<float>(clicks.least);
+  schema.dense_transform = AppliedTransform{clicks.transform, least}.text();
   auto source = std::make_unique<ColumnClicks>(files, schema, ClickRules{});
   if (source->samples() != clicks.samples)
     bad_input("{} has {} samples, {} says {}: it is damaged", files.labels, source->samples(),

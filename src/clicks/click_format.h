@@ -73,14 +73,16 @@ struct ClickFolder {
   bool labeled = true;  // else the inputs had no labels, and all are 0
   int dense = 0;
   DenseTransform transform = DenseTransform::Log1p;
-  double least = 0;                     // m of LogMin
-  IdBase base = IdBase::Hexadecimal;    // of the text's ids; absent in older folders
-  uint64_t hash_seed = 0;               // for IdBase::Text
-  int64_t max_ind_range = 0;            // hashes were reduced modulo this before the dictionary; 0: unchanged
-  int64_t frequency_threshold = 1;      // occurrences that a value needed for an id of its own
-  std::optional<int64_t> max_bag;       // most ids of a bag; only the first ones of longer bags were kept
-  double drop_negatives = 0;            // share of samples without a click that were dropped
-  std::optional<NamedColumns> columns;  // if options named them; absent in older folders
+  double least = 0;                   // m of LogMin
+  IdBase base = IdBase::Hexadecimal;  // of the text's ids; absent in older folders
+  uint64_t hash_seed = 0;             // for IdBase::Text
+  int64_t max_ind_range = 0;          // hashes were reduced modulo this before the dictionary; 0: unchanged
+  int64_t frequency_threshold = 1;    // occurrences that a value needed for an id of its own
+  std::optional<int64_t> max_bag;     // most ids of a bag; only the first ones of longer bags were kept
+  double drop_negatives = 0;          // share of samples without a click that were dropped
+  double max_malformed = kMaxMalformed;  // share of malformed lines that was allowed
+  bool texts_as_written = false;         // FieldRules::as_written; true for folders that do not record it
+  std::optional<NamedColumns> columns;   // if options named them; absent in older folders
   std::vector<Table> tables;
   std::vector<Source> sources;
 

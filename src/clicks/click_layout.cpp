@@ -136,6 +136,7 @@ int number_columns(std::vector<TextColumn>& columns, TextColumn::Kind kind, cons
 TextLayout numbered_layout(const std::vector<std::string>& names, IdBase base, const HeaderPlace& place) {
   TextLayout layout;
   layout.separator = ',';
+  layout.quotes = true;
   layout.base = base;
   layout.header = true;
   for (const std::string& name : names) layout.columns.push_back(header_column(name));
@@ -201,7 +202,10 @@ TextLayout named_layout(const std::vector<std::string>& names, const NamedColumn
   layout.separator = columns.separator;
   layout.base = IdBase::Text;
   layout.header = true;
-  layout.rules = FieldRules{columns.labels, columns.missing, columns.hash_seed};
+  layout.named = true;
+  layout.quotes = columns.quoting != Quoting::None;
+  layout.rules = FieldRules{columns.labels, MissingValues(columns.missing), columns.hash_seed};
+  layout.rules.as_written = columns.as_written;
   for (const std::string& name : names) layout.columns.push_back({TextColumn::Kind::Ignored, 0, name});
   const auto is_there = [&](const LabelRule& label) {
     return std::find(names.begin(), names.end(), label.column) != names.end();
@@ -241,9 +245,9 @@ TextLayout named_layout(const std::vector<std::string>& names, const NamedColumn
 }
 
 // The names in the header of a text: between quotes with their blanks, else without where `trimmed` says so.
-std::vector<std::string> names_in(std::string_view header, char separator, bool trimmed) {
+std::vector<std::string> names_in(std::string_view header, char separator, bool trimmed, bool quotes = true) {
   std::vector<std::string> names;
-  for (const TextField& field : fields_of(header, separator, true)) {
+  for (const TextField& field : fields_of(header, separator, quotes)) {
     std::string_view name = field.text;
     while (trimmed && !field.quoted && name.starts_with(' ')) name.remove_prefix(1);
     while (trimmed && !field.quoted && name.ends_with(' ')) name.remove_suffix(1);
@@ -264,6 +268,24 @@ std::string table_name_of(std::string_view column) {
   return name;
 }
 
+Quoting quoting_of(std::string_view text, char separator) {
+  constexpr size_t kJudgedBytes = size_t{4} << 20;
+  text = text.substr(0, kJudgedBytes);
+  Quoting found = Quoting::Auto;
+  while (!text.empty()) {
+    const std::optional<std::string_view> line = take_line(text);
+    if (!line) break;  // the readers report this line
+    if (line->find('"') == std::string_view::npos) continue;
+    for (const TextField& field : fields_of(*line, separator, true)) {
+      if (field.open) found = Quoting::None;
+      if (field.quoted && (field.text.find(separator) != std::string_view::npos ||
+                           field.text.find("\"\"") != std::string_view::npos))
+        return Quoting::Quotes;
+    }
+  }
+  return found;
+}
+
 TextLayout find_layout(const MappedFile& file, std::string_view format) {
   check_text(file.path(), file.text());
   return find_layout(file.path(), text_of(file), format, std::nullopt);
@@ -273,15 +295,26 @@ TextLayout find_layout(const std::string& path, std::string_view text, std::stri
                        const std::optional<NamedColumns>& columns) {
   check_text(path, text);
   const std::string_view whole = text;
-  const std::optional<std::string_view> first = take_line(text);
-  if (!first) refuse_long_line(path, 1);
+  int64_t number = 0;
+  std::optional<std::string_view> first;
+  do {
+    first = take_line(text);
+    ++number;
+    if (!first) refuse_long_line(path, number);
+  } while (is_blank_line(*first, columns ? columns->separator : '\t') && !text.empty());
   if (const size_t end = first->find('\r'); end != std::string_view::npos && whole.find('\n') == whole.npos)
     bad_input("{}:1: its lines end in CR alone, so they are read as one: convert the line ends to LF or CRLF",
               path);
-  const HeaderPlace place{path + ":1", "the header", true};
+  const HeaderPlace place{fmt::format("{}:{}", path, number), "the header", true};
+  const auto with_header = [&](TextLayout layout) {
+    layout.first_line = number + 1;
+    return layout;
+  };
   if (columns) {
-    const std::vector<std::string> names = names_in(*first, columns->separator, true);
-    if (columns->of_text.empty() || names == columns->of_text) return named_layout(names, *columns, place);
+    const bool quotes = columns->quoting != Quoting::None;
+    const std::vector<std::string> names = names_in(*first, columns->separator, true, quotes);
+    if (columns->of_text.empty() || names == columns->of_text)
+      return with_header(named_layout(names, *columns, place));
     TextLayout layout = named_layout(columns->of_text, *columns, {path, "--columns", false});
     layout.header = false;
     return layout;
@@ -292,13 +325,13 @@ TextLayout find_layout(const std::string& path, std::string_view text, std::stri
     return criteo_layout(!fits_better(criteo_layout(false), criteo_layout(true), whole));
   const std::vector<std::string> names = names_in(*first, ',', false);
   TextLayout hexadecimal = numbered_layout(names, IdBase::Hexadecimal, place);
-  if (format == "csv-hex") return hexadecimal;
+  if (format == "csv-hex") return with_header(hexadecimal);
   TextLayout decimal = numbered_layout(names, IdBase::Decimal, place);
   if (fits_better(hexadecimal, decimal, text))
     bad_input(
         "{}: its ids look hexadecimal, but ids of a CSV file are read as decimal: give --data-format csv-hex",
         path);
-  return decimal;
+  return with_header(decimal);
 }
 
 TextLayout layout_of_names(const std::string& path, const std::vector<std::string>& names,

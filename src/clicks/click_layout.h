@@ -22,7 +22,13 @@ struct NamedColumns {
   uint64_t hash_seed = 0;
   bool needs_labels = true;          // else a file may lack all columns of labels
   std::vector<std::string> of_text;  // all columns of texts without a header, in order; empty: texts have one
+  Quoting quoting = Quoting::Auto;   // of texts; Auto: see quoting_of
+  bool as_written = false;           // see FieldRules; no option
 };
+
+// Whether fields of a text are quoted, by its first lines: Quotes where a quoted field holds a separator or doubled
+// quotes, None where a quote cannot be one around a field, as in "Weird" Al, Auto where nothing tells.
+Quoting quoting_of(std::string_view text, char separator);
 
 // Criteo's columns: label, I1 .. I13, C1 .. C26.
 TextLayout criteo_layout(bool labels);

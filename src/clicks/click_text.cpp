@@ -14,7 +14,6 @@
 #include <string_view>
 #include <vector>
 
-#include "clicks/field_values.h"
 #include "core/error.h"
 #include "core/printable.h"
 
@@ -48,13 +47,6 @@ bool parse_hex8(const char* at, uint32_t& value) {
   return true;
 }
 
-// A hash has up to eight hexadecimal digits, a decimal number 64 bits. The field must not be empty.
-bool parse_id(IdBase base, const char* begin, const char* end, uint64_t& value) {
-  if (base == IdBase::Hexadecimal && end - begin > 8) return false;
-  const auto [stop, error] = std::from_chars(begin, end, value, static_cast<int>(base));
-  return error == std::errc() && stop == end;
-}
-
 // A hash of exactly eight digits that ends at `separator` or `end`; moves `at` there. False: some other form of id.
 bool parse_hash8(const char*& at, const char* end, char separator, uint64_t& value) {
   uint32_t hash = 0;
@@ -62,23 +54,6 @@ bool parse_hash8(const char*& at, const char* end, char separator, uint64_t& val
   value = hash;
   at += 8;
   return true;
-}
-
-bool parse_number(const char* begin, const char* end, float& value) {
-  double number = 0;
-  const auto [stop, error] = std::from_chars(begin, end, number);
-  value = static_cast<float>(number);
-  return error == std::errc() && stop == end && std::isfinite(value);
-}
-
-bool parse_label(const char* begin, const char* end, uint8_t& label) {
-  const std::string_view text(begin, static_cast<size_t>(end - begin));
-  if (text == "0" || text == "1") {
-    label = text == "1" ? 1 : 0;
-    return true;
-  }
-  label = text == "1.0" ? 1 : 0;
-  return text == "0.0" || text == "1.0";
 }
 
 // A whole number of up to 9 digits that ends at `separator` or `end`; moves `at` there. False: another notation, or not
@@ -126,51 +101,42 @@ TextField next_field(const char*& at, const char* end, char separator, bool quot
   return {{begin, static_cast<size_t>(at - begin)}, false, opens};
 }
 
-bool has_quotes(const TextLayout& layout) { return layout.separator == ',' || layout.rules; }
-
-// A field of a file whose columns are named by options. Blanks around a text without quotes do not count.
-bool parse_named_field(const TextLayout& layout, const TextColumn& column, const TextField& field,
-                       ClickLine& out) {
-  const FieldRules& rules = *layout.rules;
-  if (field.open) return false;
-  const std::string_view text = field.quoted ? field.text : without_blanks(field.text);
-  const bool missing = is_missing(rules, text);
-  switch (column.kind) {
-    case TextColumn::Kind::Label: {
-      uint8_t& label = out.labels[column.index];
-      label = kNoLabel;
-      if (missing) return rules.labels.size() > 1;
-      const std::optional<bool> clicked = label_of(rules.labels[static_cast<size_t>(column.index)], text);
-      if (clicked) label = *clicked ? 1 : 0;
-      return clicked.has_value();
-    }
-    case TextColumn::Kind::Dense:
-      return missing || parse_number_or_flag(text, out.dense[column.index]);
-    case TextColumn::Kind::Id:
-      if (column.bag != '\0')
-        return parse_bag(rules, column, text, field.quoted,
-                         out.bags[column.index - (layout.tables - layout.bags)]);
-      if (!missing) out.ids[column.index] = hash_of_field(text, field.quoted, rules.hash_seed);
-      return true;
-    case TextColumn::Kind::Ignored:
-      return true;
+// The text of a field with single quotes for doubled ones; `room` may hold it.
+std::string_view plain_text(const TextField& field, std::string& room) {
+  if (!field.quoted || field.text.find("\"\"") == std::string_view::npos) return field.text;
+  room.clear();
+  for (size_t i = 0; i < field.text.size(); ++i) {
+    room.push_back(field.text[i]);
+    if (field.text[i] == '"') ++i;  // its double
   }
-  return false;
+  return room;
 }
 
+// Puts the value of a field into the line. Data sets of texts as written keep the blanks between quotes only.
 bool parse_field(const TextLayout& layout, const TextColumn& column, const TextField& field, ClickLine& out) {
-  if (layout.rules) return parse_named_field(layout, column, field, out);
-  const char* const begin = field.text.empty() ? "" : field.text.data();
-  const char* const end = begin + field.text.size();
+  if (field.open && layout.named) return false;
+  std::string room;
+  const std::string_view text = plain_text(field, room);
+  const Cell cell(field.quoted ? text : without_blanks(text));
   switch (column.kind) {
-    case TextColumn::Kind::Label:
-      return parse_label(begin, end, out.labels[0]);
-    case TextColumn::Kind::Dense:
-      if (begin == end) return true;
-      return parse_number(begin, end, out.dense[column.index]);
-    case TextColumn::Kind::Id:
-      if (begin == end) return true;
-      return parse_id(layout.base, begin, end, out.ids[column.index]);
+    case TextColumn::Kind::Label: {
+      const std::optional<uint8_t> label = label_in(layout.rules, column.index, cell);
+      if (label) out.labels[column.index] = *label;
+      return label.has_value();
+    }
+    case TextColumn::Kind::Dense: {
+      const std::optional<float> number = dense_in(layout.rules, cell);
+      if (number) out.dense[column.index] = *number;
+      return number.has_value();
+    }
+    case TextColumn::Kind::Id: {
+      if (column.bag != '\0')
+        return add_texts_to_bag(layout.rules, column.bag, column.weighted, text,
+                                out.bags[column.index - (layout.tables - layout.bags)]);
+      const std::optional<uint64_t> id = id_in(layout.rules, layout.base, cell);
+      if (id) out.ids[column.index] = *id;
+      return id.has_value();
+    }
     case TextColumn::Kind::Ignored:
       return true;
   }
@@ -205,15 +171,15 @@ bool parse_line(const TextLayout& layout, std::string_view line, ClickLine& out)
   const char* const end = at + line.size();
   const char separator = layout.separator;
   const bool hashes = layout.base == IdBase::Hexadecimal;
-  const bool quotes = has_quotes(layout);
   size_t fields = 0;
   for (const TextColumn& column : layout.columns) {
     ++fields;
     const bool read = column.kind == TextColumn::Kind::Dense
-                          ? !layout.rules && parse_whole(at, end, separator, out.dense[column.index])
+                          ? !layout.named && parse_whole(at, end, separator, out.dense[column.index])
                           : hashes && column.kind == TextColumn::Kind::Id &&
                                 parse_hash8(at, end, separator, out.ids[column.index]);
-    if (!read && !parse_field(layout, column, next_field(at, end, separator, quotes), out)) return false;
+    if (!read && !parse_field(layout, column, next_field(at, end, separator, layout.quotes), out))
+      return false;
     if (at == end) return fields >= layout.least_fields && has_label(layout, out);
     ++at;
   }
@@ -227,77 +193,88 @@ std::string wanted_label(const LabelRule& rule) {
 
 namespace {
 
+constexpr size_t kShownBytes = 40;  // of a field
+
 std::string wanted(const TextLayout& layout, const TextColumn& column) {
   const TextColumn::Kind kind = column.kind;
   if (column.weighted)
     return fmt::format("a list of weighted texts such as a:0.5{}b:2",
                        column.bag == '\t' ? "<tab>" : std::string(1, column.bag));
-  if (kind == TextColumn::Kind::Label) {
-    if (layout.rules) return wanted_label(layout.rules->labels[static_cast<size_t>(column.index)]);
-    return "a label: 0 or 1";
-  }
+  if (kind == TextColumn::Kind::Label)
+    return layout.named ? wanted_label(layout.rules.labels[static_cast<size_t>(column.index)])
+                        : "a label: 0 or 1";
   if (kind == TextColumn::Kind::Dense)
-    return layout.rules ? "a number, false, true or one of --missing-values" : "a number";
+    return layout.named ? "a number, false, true or one of --missing-values" : "a number";
   return layout.base == IdBase::Hexadecimal ? "a hash: up to 8 hexadecimal digits"
                                             : "an id: a decimal number from 0 to 18446744073709551615";
 }
 
+LineProblem explain_quote(const TextLayout& layout, const TextColumn& column, std::string_view text) {
+  return {fmt::format("column {} has an unclosed quote", column.name),
+          fmt::format(
+              "column {}: {} has a quote that is not closed before the next {}; double the quotes inside a "
+              "field, and end each field on its line, or give --quoting none if quotes are plain characters",
+              column.name, printable(text, kShownBytes),
+              layout.separator == '\t' ? "tab" : fmt::format("'{}'", layout.separator))};
+}
+
+LineProblem explain_field(const TextLayout& layout, const TextColumn& column, const TextField& field) {
+  const std::string_view text = without_blanks(field.text);
+  if (column.kind == TextColumn::Kind::Label && !text.empty() && layout.rules.missing.has_text(text))
+    return {fmt::format("column {} is missing", column.name),
+            fmt::format("column {}: '{}' is one of --missing-values, and a sample needs its label",
+                        column.name, printable(text, kShownBytes))};
+  return {fmt::format("column {} is not {}", column.name, kind_name(column)),
+          fmt::format("column {}: '{}' is not {}", column.name, printable(field.text, kShownBytes),
+                      wanted(layout, column))};
+}
+
+LineProblem explain_missing_fields(const TextLayout& layout, size_t fields) {
+  const size_t all = layout.columns.size(), least = layout.least_fields;
+  return {"too few fields", fmt::format("column {}: missing; the line has {} of {} fields{}",
+                                        layout.columns[std::min(fields, all - 1)].name, fields, all,
+                                        least < all ? fmt::format(", and needs at least {}", least) : "")};
+}
+
 }  // namespace
 
-std::string explain_line(const TextLayout& layout, std::string_view line) {
-  if (line.empty()) return "the line is empty";
-  const std::vector<TextField> fields = fields_of(line, layout.separator, has_quotes(layout));
-  constexpr size_t kShown = 40;
-  for (size_t c = 0; layout.rules && c < std::min(fields.size(), layout.columns.size()); ++c)
-    if (fields[c].open)
-      return fmt::format(
-          "column {}: {} has a quote that is not closed before the next {}; double the quotes inside a "
-          "field, and end each field on its line",
-          layout.columns[c].name, printable(fields[c].text, kShown),
-          layout.separator == '\t' ? "tab" : fmt::format("'{}'", layout.separator));
+std::string kind_name(const TextColumn& column) {
+  if (column.weighted) return "a list of weighted texts";
+  return column.kind == TextColumn::Kind::Label   ? "a label"
+         : column.kind == TextColumn::Kind::Dense ? "a number"
+                                                  : "an id";
+}
+
+LineProblem explain_line(const TextLayout& layout, std::string_view line) {
+  const std::vector<TextField> fields = fields_of(line, layout.separator, layout.quotes);
+  for (size_t c = 0; layout.named && c < std::min(fields.size(), layout.columns.size()); ++c)
+    if (fields[c].open) return explain_quote(layout, layout.columns[c], fields[c].text);
   if (fields.size() > layout.columns.size())
-    return fmt::format("column {}: the line has {} fields, not {}", layout.columns.size() + 1, fields.size(),
-                       layout.columns.size());
+    return {"too many fields", fmt::format("column {}: the line has {} fields, not {}",
+                                           layout.columns.size() + 1, fields.size(), layout.columns.size())};
   std::vector<float> dense(static_cast<size_t>(layout.dense));
   std::vector<uint64_t> ids(static_cast<size_t>(layout.tables));
   std::vector<ClickBag> bags(static_cast<size_t>(layout.bags));
   std::vector<uint8_t> labels(static_cast<size_t>(std::max(layout.labels, 1)));
   ClickLine out{labels.data(), dense.data(), ids.data(), bags.data()};
-  for (size_t c = 0; c < fields.size(); ++c) {
-    const TextColumn& column = layout.columns[c];
-    const TextField& field = fields[c];
-    if (parse_field(layout, column, field, out)) continue;
-    const std::string_view text = field.quoted ? field.text : without_blanks(field.text);
-    if (column.kind == TextColumn::Kind::Label && !text.empty() && layout.rules &&
-        is_missing(*layout.rules, text))
-      return fmt::format("column {}: '{}' is one of --missing-values, and a sample needs its label",
-                         column.name, printable(text, kShown));
-    return fmt::format("column {}: '{}' is not {}", column.name, printable(field.text, kShown),
-                       wanted(layout, column));
-  }
-  if (fields.size() >= layout.least_fields) return "it has none of its labels";
-  const size_t all = layout.columns.size(), least = layout.least_fields;
-  return fmt::format("column {}: missing; the line has {} of {} fields{}",
-                     layout.columns[std::min(fields.size(), all - 1)].name, fields.size(), all,
-                     least < all ? fmt::format(", and needs at least {}", least) : "");
+  for (size_t c = 0; c < fields.size(); ++c)
+    if (!parse_field(layout, layout.columns[c], fields[c], out))
+      return explain_field(layout, layout.columns[c], fields[c]);
+  if (fields.size() >= layout.least_fields) return {"no label", "it has none of its labels"};
+  return explain_missing_fields(layout, fields.size());
 }
 
 std::string shown_id(const TextLayout& layout, std::string_view line, int table) {
-  const std::vector<TextField> fields = fields_of(line, layout.separator, has_quotes(layout));
+  const std::vector<TextField> fields = fields_of(line, layout.separator, layout.quotes);
   for (size_t c = 0; c < fields.size() && c < layout.columns.size(); ++c) {
     const TextColumn& column = layout.columns[c];
     if (column.kind != TextColumn::Kind::Id || column.index != table) continue;
     const std::string_view field = fields[c].text;
     if (layout.base != IdBase::Hexadecimal) return std::string(field);
-    uint64_t id = 0;
-    parse_id(layout.base, field.data(), field.data() + field.size(), id);
-    return fmt::format("'{}' (hexadecimal, {} in decimal)", field, id);
+    return fmt::format("'{}' (hexadecimal, {} in decimal)", field,
+                       id_in(layout.rules, layout.base, field).value_or(0));
   }
   return "0 (missing)";
-}
-
-std::string_view name_of(IdBase base) {
-  return base == IdBase::Text ? "text" : base == IdBase::Decimal ? "decimal" : "hexadecimal";
 }
 
 std::optional<std::string_view> take_line(std::string_view& text) {
@@ -318,25 +295,9 @@ void refuse_long_line(const std::string& file, int64_t line_number) {
       file, line_number, kLongestClickLine);
 }
 
-void TextReport::add(const std::string& file, int64_t line_number, const std::string& problem) {
-  ++malformed;
-  if (std::ssize(shown) < kShown) shown.push_back(fmt::format("{}:{}: {}", file, line_number, problem));
-}
-
-void TextReport::append(const TextReport& other) {
-  lines += other.lines;
-  malformed += other.malformed;
-  for (const std::string& line : other.shown)
-    if (std::ssize(shown) < kShown) shown.push_back(line);
-}
-
-std::string TextReport::text() const {
-  if (malformed == 0) return "";
-  std::string result = fmt::format("{} of {} lines {} malformed and left out:", malformed, lines,
-                                   malformed == 1 ? "is" : "are");
-  for (const std::string& line : shown) result += "\n  " + line;
-  if (malformed > std::ssize(shown)) result += fmt::format("\n  and {} more", malformed - std::ssize(shown));
-  return result;
+bool is_blank_line(std::string_view line, char separator) {
+  return std::all_of(line.begin(), line.end(),
+                     [&](char c) { return (c == ' ' || c == '\t') && c != separator; });
 }
 
 }  // namespace trifold

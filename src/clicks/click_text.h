@@ -10,7 +10,8 @@
 // The columns of a CSV file with any other header are named by options (ColumnNames): ids are 64-bit hashes of any
 // text, labels, numbers and missing values may be written in more ways, and fields may hold bags of ids.
 //
-// A missing hash becomes hash 0 (in a bag it is left out), a missing number NaN (see clicks/click_transform.h).
+// Blank lines are skipped. A field is a cell (clicks/cells/cell.h), without its quotes. A missing hash becomes hash 0 (in
+// a bag it is left out), a missing number NaN (see clicks/click_transform.h).
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,8 @@
 #include <string_view>
 #include <vector>
 
-#include "config/fields/recommend_choices.h"
+#include "clicks/cells/field_values.h"
+#include "clicks/cells/malformed.h"
 
 namespace trifold {
 
@@ -30,18 +32,6 @@ struct TextColumn {
   std::string name;
   char bag = '\0';        // for ids: the separator within a bag; '\0': one id
   bool weighted = false;  // for a bag: each text is followed by its weight, as in comedy:0.5
-};
-
-// How ids are written; Text: any text, which is hashed.
-enum class IdBase : uint8_t { Text = 0, Decimal = 10, Hexadecimal = 16 };
-
-std::string_view name_of(IdBase base);  // "text", "decimal", "hexadecimal"
-
-// How to read the fields of a file whose columns are named by options.
-struct FieldRules {
-  std::vector<LabelRule> labels;
-  std::vector<std::string> missing;  // texts that mean a missing value, in addition to an empty field
-  uint64_t hash_seed = 0;            // of ids
 };
 
 struct TextLayout {
@@ -55,22 +45,11 @@ struct TextLayout {
   int bags = 0;              // number of tables with bags, the last ones
   size_t least_fields = 14;  // a line with fewer is malformed, not merely short
   std::vector<TextColumn> columns;
-  std::optional<FieldRules> rules;  // base is Text; fields may be quoted whatever the separator
+  bool named = false;      // by options: base is Text
+  bool quotes = false;     // fields may be quoted
+  int64_t first_line = 1;  // of samples, after blank lines and the header
+  FieldRules rules;
 };
-
-// The ids of a bag, and their weights where the column has any.
-struct ClickBag {
-  std::vector<uint64_t> ids;
-  std::vector<float> weights;
-
-  void clear() {
-    ids.clear();
-    weights.clear();
-  }
-};
-
-// Stands for a label that a sample lacks. Only where there are several, of which a sample has at least one.
-constexpr uint8_t kNoLabel = 255;
 
 // One line's values; the arrays have room for all columns of the layout.
 struct ClickLine {
@@ -82,8 +61,10 @@ struct ClickLine {
 
 // Parses a line (without its line end). False when it is malformed; explain_line then says why.
 bool parse_line(const TextLayout& layout, std::string_view line, ClickLine& out);
-// "column C3: 'xy' is not a hash: up to 8 hexadecimal digits"
-std::string explain_line(const TextLayout& layout, std::string_view line);
+// What is wrong with a malformed line: "column C3: 'xy' is not a hash: up to 8 hexadecimal digits".
+LineProblem explain_line(const TextLayout& layout, std::string_view line);
+// The values of a column, for counts of problems: "a label", "a number", "an id", "a list of weighted texts".
+std::string kind_name(const TextColumn& column);
 // The values that a column of labels may have, for messages.
 std::string wanted_label(const LabelRule& rule);
 // The id of a table as written in a valid line: "77", or "'4d' (hexadecimal, 77 in decimal)".
@@ -100,20 +81,6 @@ struct TextField {
 // The fields between the separators, which may be quoted if `quotes` is set.
 std::vector<TextField> fields_of(std::string_view line, char separator, bool quotes);
 
-// The malformed lines of a text.
-struct TextReport {
-  static constexpr int64_t kShown = 10;
-  int64_t lines = 0;               // total, without the header
-  int64_t malformed = 0;           // of these, skipped
-  std::vector<std::string> shown;  // of the first ten: "file:line: column ...: what is wrong"
-
-  void add(const std::string& file, int64_t line_number, const std::string& problem);
-  // Appends the report of a later piece of text.
-  void append(const TextReport& other);
-  // "3 of 1000 lines are malformed and left out:\n  file:17: ..."; empty if there are none.
-  std::string text() const;
-};
-
 // Most bytes of a line; Criteo's lines have about 250. A file without line ends is rejected before much of it is read.
 constexpr size_t kLongestClickLine = size_t{1} << 20;
 
@@ -122,5 +89,8 @@ constexpr size_t kLongestClickLine = size_t{1} << 20;
 std::optional<std::string_view> take_line(std::string_view& text);
 // Throws BadInput about such a line.
 [[noreturn]] void refuse_long_line(const std::string& file, int64_t line_number);
+
+// Whether a line holds no sample: it is empty, or has only blanks that are not separators.
+bool is_blank_line(std::string_view line, char separator);
 
 }  // namespace trifold

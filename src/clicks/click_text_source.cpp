@@ -17,7 +17,7 @@ constexpr int64_t kReleasedBytes = int64_t{1} << 24;  // of the file, at a time
 }  // namespace
 
 TextClicks::TextClicks(const std::string& path, std::vector<int64_t> rows, const ClickRules& rules,
-                       std::string_view format, bool needs_labels)
+                       std::string_view format, bool needs_labels, double max_malformed)
     : file_(path), layout_(find_layout(file_, format)), rules_(rules) {
   if (needs_labels) check_labels(layout_, path);
   schema_.labeled = layout_.labels > 0;
@@ -36,23 +36,20 @@ TextClicks::TextClicks(const std::string& path, std::vector<int64_t> rows, const
           column.name, rows[static_cast<size_t>(column.index)], 1, mapping_of(rules.policy)};
   check_schema(schema_);
   index_lines();
+  if (samples_ > 0) check_malformed(report_, max_malformed);
   if (samples_ == 0) bad_input("{} has no valid line\n{}", path, report_.text());
 }
 
 void TextClicks::index_lines() {
   std::string_view text = text_of(file_);
   const char* const begin = text.data();
-  int64_t number = 1;
-  if (layout_.header) {
-    take_line(text);
-    ++number;
-  }
+  for (int64_t skipped = 1; skipped < layout_.first_line; ++skipped) take_line(text);
   std::vector<float> dense(static_cast<size_t>(layout_.dense));
   std::vector<uint64_t> ids(static_cast<size_t>(layout_.tables));
   uint8_t label = 0;
   ClickLine line{&label, dense.data(), ids.data()};
   int64_t released = 0;
-  for (; !text.empty(); ++number) {
+  for (int64_t number = layout_.first_line; !text.empty(); ++number) {
     const int64_t start = text.data() - begin;
     if (start - released > kReleasedBytes) {
       file_.release(released, start);
@@ -60,6 +57,7 @@ void TextClicks::index_lines() {
     }
     const std::optional<std::string_view> content = take_line(text);
     if (!content) refuse_long_line(file_.path(), number);
+    if (is_blank_line(*content, layout_.separator)) continue;
     ++report_.lines;
     if (!parse_line(layout_, *content, line)) {
       report_.add(file_.path(), number, explain_line(layout_, *content));

@@ -20,9 +20,11 @@ class TextClicks final : public ClickSource {
  public:
   // `rows`: of each table, or one number for all. Hashes are taken modulo the rows unless another policy is given.
   // Malformed lines are skipped and listed by report(). `format` as for find_layout. BadInput if the file has no labels
-  // although `needs_labels` is set, no valid line, or another number of tables.
+  // although `needs_labels` is set, no valid line, a larger share of malformed ones than `max_malformed`, or another
+  // number of tables.
   TextClicks(const std::string& path, std::vector<int64_t> rows, const ClickRules& rules,
-             std::string_view format = "auto", bool needs_labels = true);
+             std::string_view format = "auto", bool needs_labels = true,
+             double max_malformed = kMaxMalformed);
 
   const ClickSchema& schema() const override { return schema_; }
   int64_t samples() const override { return samples_; }

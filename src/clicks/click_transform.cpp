@@ -1,8 +1,11 @@
 #include "clicks/click_transform.h"
 
+#include <charconv>
+#include <cmath>
 #include <vector>
 
 #include "core/error.h"
+#include "core/printable.h"
 
 namespace trifold {
 
@@ -11,6 +14,33 @@ DenseTransform parse_dense_transform(std::string_view name) {
   std::vector<std::string_view> names;
   for (const Named<DenseTransform>& entry : Names<DenseTransform>::kAll) names.push_back(entry.name);
   bad_input("there is no dense transform '{}'; there are {}", name, fmt::join(names, ", "));
+}
+
+namespace {
+
+constexpr std::string_view kMinimum = " with the minimum ";
+
+}  // namespace
+
+AppliedTransform AppliedTransform::parse(std::string_view text) {
+  const size_t end = text.find(kMinimum);
+  AppliedTransform applied{parse_dense_transform(text.substr(0, end))};
+  const bool has_least = applied.transform == DenseTransform::LogMin;
+  if (has_least != (end != std::string_view::npos))
+    bad_input("the dense transform '{}' {} a minimum", printable(text), has_least ? "lacks" : "cannot have");
+  if (!has_least) return applied;
+  const std::string_view number = text.substr(end + kMinimum.size());
+  double least = 0;
+  const auto [stop, error] = std::from_chars(number.data(), number.data() + number.size(), least);
+  applied.least = static_cast<float>(least);
+  if (error != std::errc() || stop != number.data() + number.size() || !std::isfinite(applied.least))
+    bad_input("the minimum of the dense transform '{}' is not a number", printable(text));
+  return applied;
+}
+
+std::string AppliedTransform::text() const {
+  const std::string name(name_of(transform));
+  return transform == DenseTransform::LogMin ? fmt::format("{}{}{}", name, kMinimum, double{least}) : name;
 }
 
 std::string mapping_of(IdPolicy policy) {

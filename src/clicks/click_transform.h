@@ -18,6 +18,16 @@ namespace trifold {
 // BadInput, listing the names, for an unknown one.
 DenseTransform parse_dense_transform(std::string_view name);
 
+// A transform with m of LogMin, and its text in schemas and checkpoints: "log1p", "logmin with the minimum -3".
+struct AppliedTransform {
+  DenseTransform transform = DenseTransform::None;
+  float least = 0;
+
+  // BadInput for a text that is none.
+  static AppliedTransform parse(std::string_view text);
+  std::string text() const;
+};
+
 // `least` is m of LogMin. Never NaN, never infinite for a finite x.
 inline float transform_dense(DenseTransform transform, float x, float least = 0) {
   const bool missing = std::isnan(x);

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/printable.h"
 #include "core/read_json.h"
 
 namespace trifold {
@@ -43,6 +44,7 @@ json to_json(const NamedColumns& columns) {
   add("sparse", ColumnNames{columns.sparse}.text());
   add("bag", BagColumns{columns.bags}.text());
   add("bag_weights", ColumnNames{columns.bag_weights}.text());
+  if (columns.quoting != Quoting::Auto) value["quoting"] = name_of(columns.quoting);
   return value;
 }
 
@@ -57,6 +59,12 @@ NamedColumns named_columns_from_json(const json& value, const std::string& where
   columns.bags = parsed<BagColumns>(view, where, "bag", {}).columns;
   columns.bag_weights = parsed<ColumnNames>(view, where, "bag_weights", {}).names;
   columns.separator = parsed<Separator>(view, where, "separator", {}).character;
+  if (view.has("quoting")) {
+    const std::string quoting = view.at("quoting").text();
+    const auto found = value_named<Quoting>(quoting);
+    if (!found) bad_input("{}: \"quoting\" is '{}', not auto, quotes or none", where, printable(quoting));
+    columns.quoting = *found;
+  }
   if (view.has("missing_values"))
     view.at("missing_values").each([&](const JsonView& text) { columns.missing.push_back(text.text()); });
   return columns;

@@ -186,7 +186,8 @@ class RecommenderGraph {
   std::string transformed(const std::string& raw) {
     const std::string zero = file_.number(0.0F);
     std::string x = file_.add("Where", {file_.add("IsNaN", {raw}), zero, raw});
-    switch (transform()) {
+    const auto [transform, least] = applied_transform();
+    switch (transform) {
       case DenseTransform::None:
         return x;
       case DenseTransform::Log1p:
@@ -197,13 +198,14 @@ class RecommenderGraph {
         const std::string there = file_.add("Not", {file_.add("IsNaN", {raw})});
         return file_.add("Where", {file_.add("And", {inside, there}), logarithm(known, 3), zero});
       }
-      case DenseTransform::LogMin:
-        break;
+      case DenseTransform::LogMin: {
+        const std::string above = file_.add("Add", {x, file_.number(-least)});
+        return logarithm(file_.add("Max", {above, zero}), 2);
+      }
     }
-    bad_input("{}: its dense numbers were transformed by logmin, whose minimum is not in the checkpoint",
-              from_.directory().string());
+    return x;
   }
-  DenseTransform transform() const {
+  AppliedTransform applied_transform() const {
     if (stored_.transform) return *stored_.transform;
     bad_input(
         "{}: the checkpoint does not say how its {} dense numbers were transformed, "
@@ -358,7 +360,7 @@ ExportedOnnx export_onnx(CheckpointReader& from, const ConvertConfig& config) {
   OnnxFile onnx;
   RecommenderGraph(from, stored, onnx).build();
   onnx.note("checkpoint", from.directory().filename().string());
-  onnx.note("dense_transform", std::string(name_of(stored.transform.value_or(DenseTransform::None))));
+  onnx.note("dense_transform", stored.transform.value_or(AppliedTransform{}).text());
   ExportedOnnx done{name, config.save, stored.setup.schema.table_count(), 0};
   OutputFile file("--save", config.save);
   onnx.write([&](std::string_view bytes) {

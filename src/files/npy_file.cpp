@@ -4,14 +4,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
-#include <cstring>
-#include <limits>
 #include <string_view>
-#include <type_traits>
 
 #include "core/error.h"
-#include "core/float16.h"
 #include "core/printable.h"
 
 namespace trifold {
@@ -110,46 +105,6 @@ int64_t NpyHeader::row_bytes() const {
   int64_t bytes = size_;
   for (size_t d = 1; d < shape_.size(); ++d) bytes *= shape_[d];
   return bytes;
-}
-
-template <class Body>
-auto NpyHeader::visit(const std::byte* at, Body body) const {
-  const auto load = [&]<class T>(T value) {
-    std::memcpy(&value, at, sizeof value);
-    return body(value);
-  };
-  if (kind_ == 'f') return size_ == 2 ? load(Float16{}) : size_ == 4 ? load(float{}) : load(double{});
-  if (kind_ == 'i') {
-    if (size_ == 8) return load(int64_t{});
-    return size_ == 4 ? load(int32_t{}) : size_ == 2 ? load(int16_t{}) : load(int8_t{});
-  }
-  if (size_ == 8) return load(uint64_t{});
-  return size_ == 4 ? load(uint32_t{}) : size_ == 2 ? load(uint16_t{}) : load(uint8_t{});
-}
-
-double NpyHeader::number(const std::byte* at) const {
-  return visit(at, []<class T>(T value) {
-    if constexpr (std::is_same_v<T, Float16>)
-      return static_cast<double>(static_cast<float>(value));
-    else
-      return static_cast<double>(value);
-  });
-}
-
-std::optional<NpyHeader::Whole> NpyHeader::whole(const std::byte* at) const {
-  if (kind_ == 'f') {
-    constexpr double kSigned = 9223372036854775808.0;  // 2^63
-    const double value = number(at);
-    if (!(value >= -kSigned && value < 2 * kSigned) || std::trunc(value) != value) return std::nullopt;
-    if (value < 0) return Whole{static_cast<uint64_t>(static_cast<int64_t>(value)), true};
-    return Whole{static_cast<uint64_t>(value), false};
-  }
-  return visit(at, []<class T>(T value) -> std::optional<Whole> {
-    if constexpr (std::is_integral_v<T>)
-      return Whole{static_cast<uint64_t>(static_cast<int64_t>(value)), std::is_signed_v<T> && value < T{0}};
-    else
-      return std::nullopt;
-  });
 }
 
 NpyFile::NpyFile(const std::string& path) : NpyRows(path), file_(path) {

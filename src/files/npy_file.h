@@ -3,17 +3,19 @@
 // 8.
 //
 //   NpyFile file(path);
-//   while (...) for (row in file.next(1000)) file.header().number(...)
+//   while (...) for (row in file.next(1000)) file.header().visit(...)
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/float16.h"
 #include "files/mapped_file.h"
 
 namespace trifold {
@@ -37,20 +39,23 @@ class NpyHeader {
   int64_t rows() const { return shape_.empty() ? 1 : shape_[0]; }
   int64_t row_bytes() const;
 
-  // The number whose first byte is this.
-  double number(const std::byte* at) const;
-  // The same as a whole number; nothing for floats that are not whole or do not fit in 64 bits.
-  struct Whole {
-    uint64_t bits = 0;
-    bool negative = false;  // the bits are those of an int64_t
-    bool operator==(const Whole&) const = default;
-  };
-  std::optional<Whole> whole(const std::byte* at) const;
+  // Calls body with the number whose first byte is this, in its type: an integer, Float16, float or double.
+  template <class Body>
+  auto visit(const std::byte* at, Body body) const {
+    const auto load = [&]<class T>(T value) {
+      std::memcpy(&value, at, sizeof value);
+      return body(value);
+    };
+    if (kind_ == 'f') return size_ == 2 ? load(Float16{}) : size_ == 4 ? load(float{}) : load(double{});
+    if (kind_ == 'i') {
+      if (size_ == 8) return load(int64_t{});
+      return size_ == 4 ? load(int32_t{}) : size_ == 2 ? load(int16_t{}) : load(int8_t{});
+    }
+    if (size_ == 8) return load(uint64_t{});
+    return size_ == 4 ? load(uint32_t{}) : size_ == 2 ? load(uint16_t{}) : load(uint8_t{});
+  }
 
  private:
-  template <class Body>
-  auto visit(const std::byte* at, Body body) const;
-
   std::vector<int64_t> shape_;
   char kind_ = '\0';   // 'i', 'u', 'b' or 'f'
   int size_ = 0;       // of a number, bytes

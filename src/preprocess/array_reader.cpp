@@ -1,17 +1,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "clicks/cells/field_values.h"
 #include "clicks/click_format.h"
-#include "clicks/field_values.h"
 #include "core/error.h"
 #include "files/npy_file.h"
 #include "files/npz_file.h"
@@ -139,7 +139,14 @@ class ArrayReader final : public ClickReader {
     const std::byte* at(int64_t row, int64_t column) const {
       return data + (row * columns + column) * array->header().number_bytes();
     }
-    double number(int64_t row, int64_t column) const { return array->header().number(at(row, column)); }
+    Cell cell(int64_t row, int64_t column) const {
+      return array->header().visit(at(row, column), []<class T>(T number) -> Cell {
+        if constexpr (std::is_same_v<T, uint64_t> || !std::is_integral_v<T>)
+          return number;
+        else
+          return static_cast<int64_t>(number);
+      });
+    }
   };
   struct Window {
     int64_t first;  // sample
@@ -163,41 +170,59 @@ class ArrayReader final : public ClickReader {
     PieceBuilder builder(layout_, options_, drop, piece);
     std::vector<uint64_t> ids(static_cast<size_t>(layout_.tables));
     std::vector<ClickBag> bags(arrays_.bags.size());
-    for (int64_t row = first; row < end; ++row) {
-      const int64_t sample = window.first + row;
-      ++piece.lines;
-      const double label = window.labels.number(row, 0);
-      if (label != 0 && label != 1)
-        bad_input("{}: the label of sample {} is {}, not 0 or 1", arrays_.labels->name(), sample, label);
+    for (int64_t row = first; row < end; ++row, ++piece.lines) {
+      uint8_t label = 0;
       float* const dense = builder.open();
-      for (int d = 0; d < layout_.dense; ++d) dense[d] = dense_number(window, row, d);
-      if (arrays_.ids)
-        for (int t = 0; t < layout_.tables; ++t) ids[static_cast<size_t>(t)] = id(window, 0, row, t);
-      for (size_t t = 0; t < bags.size(); ++t) {
-        bags[t].clear();
-        for (int64_t k = 0; k < window.ids[t].columns; ++k) bags[t].ids.push_back(id(window, t, row, k));
+      std::optional<LineProblem> problem = take_label(window, row, label);
+      for (int d = 0; d < layout_.dense && !problem; ++d) problem = take_dense(window, row, d, dense[d]);
+      if (!problem) problem = take_ids(window, row, ids, bags);
+      if (problem) {
+        builder.discard();
+        piece.add_problem(std::move(*problem));
+      } else {
+        builder.close({&label, 1}, window.first + row, ids, bags);
       }
-      const uint8_t clicked = label == 1 ? 1 : 0;
-      builder.close({&clicked, 1}, sample, ids, bags);
     }
   }
 
-  // NaN stands for a missing one.
-  float dense_number(const Window& window, int64_t row, int column) const {
-    const auto x = static_cast<float>(window.dense.number(row, column));
-    if (std::isinf(x))
-      bad_input("{}: sample {}, dense feature {} is {}, not a number", arrays_.dense->name(),
-                window.first + row, column, x);
-    return x;
+  // What is wrong with a number of an array.
+  static LineProblem wrong(const Part& part, std::string_view column, const Cell& cell,
+                           std::string_view wanted) {
+    return {fmt::format("{} is not {}", column, wanted),
+            fmt::format("{}: {} is {}, not {}", part.array->name(), column, shown_text(cell), wanted)};
   }
-  // Of an array of ids.
-  uint64_t id(const Window& window, size_t array, int64_t row, int64_t column) const {
-    const Part& part = window.ids[array];
-    const std::optional<NpyHeader::Whole> whole = part.array->header().whole(part.at(row, column));
-    if (!whole)
-      bad_input("{}: sample {}, {} {}: {} is not an id, a whole number", part.array->name(),
-                window.first + row, arrays_.ids ? "table" : "place", column, part.number(row, column));
-    return whole->negative ? id_of_whole(static_cast<int64_t>(whole->bits)) : whole->bits;
+  std::optional<LineProblem> take_label(const Window& window, int64_t row, uint8_t& label) const {
+    const Cell cell = window.labels.cell(row, 0);
+    const std::optional<uint8_t> found = label_in(layout_.rules, 0, cell);
+    if (!found) return wrong(window.labels, "the label", cell, "0 or 1");
+    label = *found;
+    return std::nullopt;
+  }
+  std::optional<LineProblem> take_dense(const Window& window, int64_t row, int column, float& number) const {
+    const Cell cell = window.dense.cell(row, column);
+    const std::optional<float> found = dense_in(layout_.rules, cell);
+    if (!found) return wrong(window.dense, fmt::format("dense feature {}", column), cell, "a number");
+    number = *found;
+    return std::nullopt;
+  }
+  std::optional<LineProblem> take_ids(const Window& window, int64_t row, std::vector<uint64_t>& ids,
+                                      std::vector<ClickBag>& bags) const {
+    for (size_t array = 0; array < window.ids.size(); ++array) {
+      const Part& part = window.ids[array];
+      if (!bags.empty()) bags[array].clear();
+      for (int64_t column = 0; column < part.columns; ++column) {
+        const Cell cell = part.cell(row, column);
+        const std::optional<uint64_t> id = id_in(layout_.rules, layout_.base, cell);
+        if (!id)
+          return wrong(part, fmt::format("{} {}", bags.empty() ? "table" : "place", column), cell,
+                       "an id, a whole number");
+        if (bags.empty())
+          ids[static_cast<size_t>(column)] = *id;
+        else
+          bags[array].ids.push_back(*id);
+      }
+    }
+    return std::nullopt;
   }
 
   std::string path_;

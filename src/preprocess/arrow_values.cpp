@@ -134,39 +134,11 @@ std::string_view ArrowColumn::view(int64_t place) const {
   return {static_cast<const char*>(values_->buffers[2 + words[2]]) + words[3], bytes};
 }
 
-// A quotient of two numbers that a double holds exactly is rounded once; others are read from their digits.
-double ArrowDecimal::number() const {
-  constexpr int64_t kExact = int64_t{1} << 53;
-  constexpr int kMostZeros = 22;
-  double result = 0;
-  if (digits <= kExact && digits >= -kExact && scale <= kMostZeros) {
-    double unit = 1;
-    for (int i = 0; i < scale; ++i) unit *= 10;
-    result = static_cast<double>(digits) / unit;
-  } else {
-    const std::string decimal = text();
-    std::from_chars(decimal.data(), decimal.data() + decimal.size(), result);
-  }
-  return result;
-}
-
-std::string ArrowDecimal::text() const {
-  std::string result = fmt::format("{}", digits < 0 ? -digits : digits);
-  const auto after = static_cast<size_t>(scale);
-  if (result.size() <= after) result.insert(0, after + 1 - result.size(), '0');
-  if (after > 0) result.insert(result.size() - after, 1, '.');
-  return digits < 0 ? '-' + result : result;
-}
-
-ArrowValue ArrowColumn::decimal(int64_t place) const {
-  ArrowDecimal value{width_ == 4   ? load<int32_t>(1, place)
-                     : width_ == 8 ? load<int64_t>(1, place)
-                                   : load<__int128>(1, place),
-                     scale_};
-  for (; value.scale > 0 && value.digits % 10 == 0; --value.scale) value.digits /= 10;
-  const auto narrow = static_cast<int64_t>(value.digits);
-  if (value.scale == 0 && narrow == value.digits) return narrow;
-  return value;
+DecimalNumber ArrowColumn::decimal(int64_t place) const {
+  return {width_ == 4   ? load<int32_t>(1, place)
+          : width_ == 8 ? load<int64_t>(1, place)
+                        : load<__int128>(1, place),
+          scale_};
 }
 
 int64_t ArrowColumn::whole(int64_t place) const {
@@ -188,7 +160,7 @@ int64_t ArrowColumn::whole(int64_t place) const {
   }
 }
 
-ArrowValue ArrowColumn::value(int64_t i) const {
+Cell ArrowColumn::value(int64_t i) const {
   const int64_t place = i + values_->offset;
   if (letter_ == 'n' || !is_there(place)) return {};
   if (type_->dictionary != nullptr) {
@@ -201,9 +173,9 @@ ArrowValue ArrowColumn::value(int64_t i) const {
     case 'b':
       return (load<uint8_t>(1, place / 8) >> (place % 8) & 1) != 0;
     case 'e':
-      return static_cast<double>(static_cast<float>(load<Float16>(1, place)));
+      return load<Float16>(1, place);
     case 'f':
-      return static_cast<double>(load<float>(1, place));
+      return load<float>(1, place);
     case 'g':
       return load<double>(1, place);
     case 'L':

@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 
+#include "clicks/cells/cell.h"
 #include "preprocess/arrow_abi.h"
 
 namespace trifold {
@@ -55,20 +55,6 @@ ArrowKind kind_of(const ArrowSchema& type);
 // "int64", "list of string", "dictionary of string"; what is of no use by its spelling in the interface.
 std::string type_text(const ArrowSchema& type);
 
-// A decimal that is no whole number of 64 bits: digits / 10^scale, where the last digit is not 0 unless the scale is. It
-// may have more digits than a double holds.
-struct ArrowDecimal {
-  __int128 digits = 0;
-  int scale = 0;
-
-  double number() const;     // the nearest
-  std::string text() const;  // "-0.25", all digits
-};
-
-// A value: none, false or true, a whole number (with a sign, or of 64 bits without), a number, a decimal, or a text.
-using ArrowValue =
-    std::variant<std::monostate, bool, int64_t, uint64_t, double, ArrowDecimal, std::string_view>;
-
 // Reads single values of a column, which must outlive it.
 class ArrowColumn {
  public:
@@ -77,7 +63,7 @@ class ArrowColumn {
   int64_t size() const { return values_->length; }
   ArrowKind kind() const { return kind_; }  // List: of lists
   // Value i, of any kind but List and Other.
-  ArrowValue value(int64_t i) const;
+  Cell value(int64_t i) const;
   // The elements [first, end) of element() that list i holds; none where it is not there.
   std::pair<int64_t, int64_t> list(int64_t i) const;
   ArrowColumn element() const { return {*type_->children[0], *values_->children[0]}; }
@@ -95,7 +81,7 @@ class ArrowColumn {
   std::string_view text(int64_t place) const;
   std::string_view view(int64_t place) const;
   int64_t whole(int64_t place) const;
-  ArrowValue decimal(int64_t place) const;
+  DecimalNumber decimal(int64_t place) const;
 
   const ArrowSchema* type_;
   const ArrowArray* values_;

@@ -19,11 +19,11 @@ class TextReader final : public ClickReader {
       : input_(path),
         options_(options),
         layout_(find_layout(path, input_.beginning(), options.format, options.columns)),
-        has_header_(layout_.header) {}
+        has_lines_before_(layout_.first_line > 1) {}
 
   const TextLayout& layout() const override { return layout_; }
   int64_t size() const override { return input_.size(); }
-  int64_t first_line() const override { return layout_.header ? 2 : 1; }
+  int64_t first_line() const override { return layout_.first_line; }
   double share() const override { return share_; }
   bool next(std::span<ClickPiece> pieces, ThreadPool& pool, const DropRule& drop) override;
 
@@ -31,7 +31,7 @@ class TextReader final : public ClickReader {
   ClickInput input_;
   const PreprocessOptions& options_;
   TextLayout layout_;
-  bool has_header_;  // the header has not been read yet
+  bool has_lines_before_;  // the lines before the samples have not been read yet
   double share_ = 0;
 };
 
@@ -40,9 +40,9 @@ bool TextReader::next(std::span<ClickPiece> pieces, ThreadPool& pool, const Drop
   if (!window) return false;
   const std::string_view text = window->text;
   std::vector<size_t> cuts(pieces.size() + 1);
-  if (std::exchange(has_header_, false)) {
+  if (std::exchange(has_lines_before_, false)) {
     std::string_view rest = text;
-    take_line(rest);
+    for (int64_t line = 1; line < layout_.first_line; ++line) take_line(rest);
     cuts[0] = text.size() - rest.size();
   }
   for (size_t p = 1; p < cuts.size(); ++p) cuts[p] = click_line_start(text, cuts[p - 1] + kPieceBytes);

@@ -60,12 +60,14 @@ PreprocessResult preprocess_all(const PreprocessOptions& options) {
 }  // namespace
 
 PreprocessedClicks preprocess_as(const std::string& path, const std::string& format, const std::string& like,
-                                 bool needs_labels, const std::vector<int64_t>& rows) {
+                                 bool needs_labels, const std::vector<int64_t>& rows,
+                                 std::optional<double> max_malformed) {
   const ScratchFolder scratch;
   PreprocessOptions options = options_for(path, format, scratch);
   options.dictionaries_of = like;
   options.as_there = true;
   options.needs_labels = needs_labels;
+  options.max_malformed = max_malformed;
   const PreprocessResult result = preprocess_all(options);
   return {open_click_folder(options.output, rows), result.report};
 }

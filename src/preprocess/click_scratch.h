@@ -16,14 +16,16 @@ namespace trifold {
 
 struct PreprocessedClicks {
   std::unique_ptr<ClickSource> source;
-  TextReport report;  // of malformed lines, which are left out, however many
+  TextReport report;  // of malformed lines, which are left out
 };
 
 // The samples of `path`, a file or a folder as for `trifold preprocess`, with the columns, the transform and the ids of
 // the folder of clicks `like`. `format` is "auto", or a format of text. `rows` as for open_click_folder. Without
-// `needs_labels` the samples may have none (ClickSchema::labeled). BadInput as preprocess throws it.
+// `needs_labels` the samples may have none (ClickSchema::labeled). `max_malformed`: see PreprocessOptions. BadInput as
+// preprocess throws it.
 PreprocessedClicks preprocess_as(const std::string& path, const std::string& format, const std::string& like,
-                                 bool needs_labels, const std::vector<int64_t>& rows);
+                                 bool needs_labels, const std::vector<int64_t>& rows,
+                                 std::optional<double> max_malformed);
 
 // The hashes of a column of the same samples, as --sparse would read it; 0 for a missing value. BadInput as above, or if
 // `like` was not made with names of columns.

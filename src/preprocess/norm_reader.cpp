@@ -9,15 +9,15 @@
 // says.
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstring>
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <utility>
 #include <vector>
 
+#include "clicks/cells/field_values.h"
 #include "clicks/click_format.h"
-#include "clicks/field_values.h"
 #include "core/error.h"
 #include "files/mapped_file.h"
 #include "preprocess/click_reader.h"
@@ -242,19 +242,14 @@ class NormReader final : public ClickReader {
     PieceBuilder builder(layout_, options_, drop, piece);
     std::vector<uint64_t> ids(static_cast<size_t>(layout_.tables));
     std::vector<ClickBag> bags(static_cast<size_t>(layout_.bags));
-    for (int64_t r = first; r < end; ++r) {
+    for (int64_t r = first; r < end; ++r, ++piece.lines) {
       const NormRecord& record = records[static_cast<size_t>(r)];
-      const int64_t sample = done_ + r;
-      ++piece.lines;
-      const float label = *file_.number<float>(record.begin);
-      if (label != 0 && label != 1)
-        bad_input("{}: the label of sample {} is {}, not 0 or 1", file_.file().path(), sample, label);
       float* const dense = builder.open();
-      for (int d = 0; d < layout_.dense; ++d) {
-        dense[d] = *file_.number<float>(record.begin + 4 * (1 + d));
-        if (std::isinf(dense[d]))
-          bad_input("{}: sample {}, dense feature {} is {}, not a number", file_.file().path(), sample, d,
-                    dense[d]);
+      uint8_t label = 0;
+      if (std::optional<LineProblem> problem = take_numbers(record, label, dense)) {
+        builder.discard();
+        piece.add_problem(std::move(*problem));
+        continue;
       }
       file_.for_each_slot(record, [&](int64_t slot, int32_t count, const auto& key) {
         if (bags.empty()) {
@@ -265,9 +260,25 @@ class NormReader final : public ClickReader {
         bag.clear();
         for (int32_t k = 0; k < count; ++k) bag.ids.push_back(key(k));
       });
-      const uint8_t clicked = label == 1 ? 1 : 0;
-      builder.close({&clicked, 1}, sample, ids, bags);
+      builder.close({&label, 1}, done_ + r, ids, bags);
     }
+  }
+
+  // Puts label and dense numbers of a record into a sample.
+  std::optional<LineProblem> take_numbers(const NormRecord& record, uint8_t& label, float* dense) const {
+    const auto number = [&](int64_t n) { return *file_.number<float>(record.begin + 4 * n); };
+    const std::optional<uint8_t> clicked = label_in(layout_.rules, 0, number(0));
+    if (!clicked)
+      return LineProblem{"the label is not 0 or 1", fmt::format("the label is {}, not 0 or 1", number(0))};
+    label = *clicked;
+    for (int d = 0; d < layout_.dense; ++d) {
+      const std::optional<float> found = dense_in(layout_.rules, number(1 + d));
+      if (!found)
+        return LineProblem{fmt::format("dense feature {} is not a number", d),
+                           fmt::format("dense feature {} is {}, not a number", d, number(1 + d))};
+      dense[d] = *found;
+    }
+    return std::nullopt;
   }
 
   const PreprocessOptions& options_;

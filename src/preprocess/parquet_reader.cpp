@@ -1,20 +1,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
+#include "clicks/cells/field_values.h"
 #include "clicks/click_format.h"
 #include "clicks/click_layout.h"
-#include "clicks/field_values.h"
 #include "core/error.h"
 #include "core/printable.h"
 #include "preprocess/click_reader.h"
@@ -24,69 +21,13 @@ namespace trifold {
 
 namespace {
 
-// A whole number in its decimal digits.
-class Digits {
- public:
-  template <class T>
-  explicit Digits(T number) : end_(std::to_chars(text_, text_ + sizeof text_, number).ptr) {}
-  std::string_view text() const { return {text_, static_cast<size_t>(end_ - text_)}; }
-
- private:
-  char text_[24];
-  char* end_;
-};
-
-// A value as text, as a CSV file would hold it.
-std::string value_text(const ArrowValue& value) {
-  return std::visit(
-      []<class T>(const T& x) -> std::string {
-        if constexpr (std::is_same_v<T, std::monostate>)
-          return "null";
-        else if constexpr (std::is_same_v<T, bool>)
-          return x ? "True" : "False";
-        else if constexpr (std::is_same_v<T, ArrowDecimal>)
-          return x.text();
-        else
-          return fmt::format("{}", x);
-      },
-      value);
-}
-
-// As a number; nothing for a text and for none.
-std::optional<double> number_of_value(const ArrowValue& value) {
-  return std::visit(
-      []<class T>(const T& x) -> std::optional<double> {
-        if constexpr (std::is_arithmetic_v<T>)
-          return static_cast<double>(x);
-        else if constexpr (std::is_same_v<T, ArrowDecimal>)
-          return x.number();
-        else
-          return std::nullopt;
-      },
-      value);
-}
-
-// Those of them that are numbers, which columns of numbers are compared with.
-std::vector<double> numbers_among(const std::vector<std::string>& texts) {
-  std::vector<double> numbers;
-  for (const std::string& text : texts) {
-    double number = 0;
-    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (error == std::errc() && stop == text.data() + text.size() && std::isfinite(number))
-      numbers.push_back(number);
-  }
-  return numbers;
-}
-
 class ParquetReader final : public ClickReader {
  public:
   ParquetReader(const std::string& path, const PreprocessOptions& options, int threads)
       : file_(path, threads),
         options_(options),
         layout_(layout_of_names(path, file_.names(), options.columns)) {
-    rules_ = layout_.rules.value_or(FieldRules{{LabelRule{}}, {}, 0});
-    missing_ = numbers_among(rules_.missing);
-    if (!layout_.rules) put_lists_last();
+    if (!layout_.named) put_lists_last();
     std::vector<size_t> selected;
     for (size_t c = 0; c < layout_.columns.size(); ++c) {
       if (layout_.columns[c].kind == TextColumn::Kind::Ignored) continue;
@@ -123,23 +64,14 @@ class ParquetReader final : public ClickReader {
   void put_lists_last();
   void check_type(const TextColumn& column, const ArrowSchema& type) const;
   void fill(const Batch& batch, const DropRule& drop, ClickPiece& piece) const;
-  std::string take(const Role& role, const ArrowColumn& values, int64_t row, Row& out) const;
-  std::optional<uint8_t> label(const LabelRule& rule, const ArrowValue& value) const;
-  std::optional<float> dense(const ArrowValue& value) const;
-  std::optional<uint64_t> id(const ArrowValue& value) const;
-  uint64_t hash_of_value(std::string_view digits) const;
+  std::optional<LineProblem> take(const Role& role, const ArrowColumn& values, int64_t row, Row& out) const;
   std::string wanted(const TextColumn& column) const;
-  std::optional<ArrowValue> take_bag(const TextColumn& column, const ArrowColumn& values, int64_t row,
-                                     ClickBag& bag) const;
-  bool is_missing_number(double number) const {
-    return std::isnan(number) || std::find(missing_.begin(), missing_.end(), number) != missing_.end();
-  }
+  std::optional<Cell> take_bag(const TextColumn& column, const ArrowColumn& values, int64_t row,
+                               ClickBag& bag) const;
 
   ParquetFile file_;
   const PreprocessOptions& options_;
   TextLayout layout_;
-  FieldRules rules_;
-  std::vector<double> missing_;
   std::vector<Role> roles_;
   int64_t done_ = 0;
 };
@@ -159,7 +91,7 @@ void ParquetReader::put_lists_last() {
 
 // BadInput for a type that does not fit the column's role.
 void ParquetReader::check_type(const TextColumn& column, const ArrowSchema& type) const {
-  const bool named = layout_.rules.has_value();
+  const bool named = layout_.named;
   const std::string name = printable(column.name);
   const ArrowKind kind = kind_of(type);
   if (kind == ArrowKind::List && !is_bag(column))
@@ -218,22 +150,20 @@ void ParquetReader::fill(const Batch& batch, const DropRule& drop, ClickPiece& p
   row.bags.resize(static_cast<size_t>(layout_.bags));
   for (int64_t r = 0; r < batch.rows; ++r, ++piece.lines) {
     row.dense = builder.open();
-    std::string problem;
+    std::optional<LineProblem> problem;
     for (const Role& role : roles_) {
       problem = take(role, batch.columns[static_cast<size_t>(role.place)], r, row);
-      if (!problem.empty()) break;
+      if (problem) break;
     }
-    if (problem.empty() &&
-        std::count(row.labels.begin(), row.labels.end(), kNoLabel) == std::ssize(row.labels))
-      problem = "it has none of its labels";
-    if (problem.empty()) {
+    if (!problem && std::count(row.labels.begin(), row.labels.end(), kNoLabel) == std::ssize(row.labels))
+      problem = {"no label", "it has none of its labels"};
+    if (!problem) {
       builder.close(row.labels, batch.first_row + r, row.ids, row.bags);
       continue;
     }
     builder.discard();
-    ++piece.malformed;
-    if (std::ssize(piece.problems) < TextReport::kShown)
-      piece.problems.emplace_back(piece.lines, fmt::format("row group {}, {}", batch.row_group, problem));
+    problem->text = fmt::format("row group {}, {}", batch.row_group, problem->text);
+    piece.add_problem(std::move(*problem));
   }
 }
 
@@ -242,139 +172,61 @@ std::string ParquetReader::wanted(const TextColumn& column) const {
   if (column.weighted) return "a text with a weight, like a:0.5";
   if (kind == TextColumn::Kind::Dense) return "a number, false, true or one of --missing-values";
   if (kind == TextColumn::Kind::Id) return "an id: a whole number";
-  return wanted_label(rules_.labels[static_cast<size_t>(column.index)]);
+  return wanted_label(layout_.rules.labels[static_cast<size_t>(column.index)]);
 }
 
-// Fills a bag that is empty. A value that is wrong, or nothing.
-std::optional<ArrowValue> ParquetReader::take_bag(const TextColumn& column, const ArrowColumn& values,
-                                                  int64_t row, ClickBag& bag) const {
+// Fills an empty bag. Returns the first wrong value, if any.
+std::optional<Cell> ParquetReader::take_bag(const TextColumn& column, const ArrowColumn& values, int64_t row,
+                                            ClickBag& bag) const {
   if (values.kind() != ArrowKind::List) {
-    const ArrowValue value = values.value(row);
+    const Cell value = values.value(row);
     const auto* texts = std::get_if<std::string_view>(&value);
-    if (texts == nullptr || parse_bag(rules_, column, *texts, false, bag)) return std::nullopt;
+    if (texts == nullptr || add_texts_to_bag(layout_.rules, column.bag, column.weighted, *texts, bag))
+      return std::nullopt;
     return value;
   }
   const auto [first, end] = values.list(row);
   const ArrowColumn elements = values.element();
   for (int64_t e = first; e < end; ++e) {
-    const ArrowValue value = elements.value(e);
-    ArrowValue plain = value;
-    std::optional<float> weight = 1.0F;
-    if (auto* text = std::get_if<std::string_view>(&plain);
-        column.weighted && text != nullptr && !is_missing(rules_, *text))
-      weight = take_weight(*text);
-    const std::optional<uint64_t> one = id(plain);
-    if (!one || !weight) return value;
-    if (*one == 0) continue;
-    bag.ids.push_back(*one);
-    if (column.weighted) bag.weights.push_back(*weight);
+    const Cell value = elements.value(e);
+    if (!add_to_bag(layout_.rules, layout_.base, column.weighted, value, bag)) return value;
   }
   return std::nullopt;
 }
 
-// Puts one value into the row. Returns what is wrong with it, or "".
-std::string ParquetReader::take(const Role& role, const ArrowColumn& values, int64_t row, Row& out) const {
+// Puts one value into the row. Returns the problem with it, if any.
+std::optional<LineProblem> ParquetReader::take(const Role& role, const ArrowColumn& values, int64_t row,
+                                               Row& out) const {
   const TextColumn& column = role.column;
-  constexpr size_t kShown = 40;
-  const auto wrong = [&](const ArrowValue& value) {
-    return fmt::format("column {}: '{}' is not {}", printable(column.name),
-                       printable(value_text(value), kShown), wanted(column));
+  const std::string name = printable(column.name);
+  const auto wrong = [&](const Cell& value) {
+    constexpr size_t kShown = 40;
+    return LineProblem{
+        fmt::format("column {} is not {}", name, kind_name(column)),
+        fmt::format("column {}: '{}' is not {}", name, printable(shown_text(value), kShown), wanted(column))};
   };
   if (is_bag(column)) {
     ClickBag& bag = out.bags[static_cast<size_t>(column.index - first_bag())];
     bag.clear();
-    if (const std::optional<ArrowValue> bad = take_bag(column, values, row, bag)) return wrong(*bad);
+    if (const std::optional<Cell> bad = take_bag(column, values, row, bag)) return wrong(*bad);
     if (std::ssize(bag.ids) > ClickFolder::kMostBagIds && !options_.max_bag)
-      return fmt::format(
-          "column {}: a bag of {} ids; one has at most {}: --max-bag keeps the first ids of each",
-          printable(column.name), bag.ids.size(), ClickFolder::kMostBagIds);
-    return {};
+      return LineProblem{
+          fmt::format("column {} has a bag that is too long", name),
+          fmt::format("column {}: a bag of {} ids; one has at most {}: --max-bag keeps the first ids of each",
+                      name, bag.ids.size(), ClickFolder::kMostBagIds)};
+    return std::nullopt;
   }
-  const ArrowValue value = values.value(row);
+  const Cell value = values.value(row);
   const auto index = static_cast<size_t>(column.index);
-  if (column.kind == TextColumn::Kind::Label) {
-    const std::optional<uint8_t> found = label(rules_.labels[index], value);
+  const auto put = [&](auto found, auto& place) -> std::optional<LineProblem> {
     if (!found) return wrong(value);
-    out.labels[index] = *found;
-  } else if (column.kind == TextColumn::Kind::Dense) {
-    const std::optional<float> found = dense(value);
-    if (!found) return wrong(value);
-    out.dense[index] = *found;
-  } else {
-    const std::optional<uint64_t> found = id(value);
-    if (!found) return wrong(value);
-    out.ids[index] = *found;
-  }
-  return {};
-}
-
-// kNoLabel for one that is missing, which it may be only among others.
-std::optional<uint8_t> ParquetReader::label(const LabelRule& rule, const ArrowValue& value) const {
-  const auto missing = rules_.labels.size() > 1 ? std::optional<uint8_t>(kNoLabel) : std::nullopt;
-  if (std::holds_alternative<std::monostate>(value)) return missing;
-  std::optional<bool> clicked;
-  const std::optional<double> number = number_of_value(value);
-  if (number && is_missing_number(*number)) return missing;
-  const bool compares_text = rule.is != LabelRule::Is::True && !rule.number;
-  if (number && !compares_text) {
-    clicked = label_of(rule, *number);
-  } else {
-    const std::string text = value_text(value);
-    if (is_missing(rules_, text)) return missing;
-    clicked = label_of(rule, text);
-  }
-  return clicked ? std::optional<uint8_t>(*clicked ? 1 : 0) : std::nullopt;
-}
-
-// NaN stands for a missing one.
-std::optional<float> ParquetReader::dense(const ArrowValue& value) const {
-  constexpr float kMissing = std::numeric_limits<float>::quiet_NaN();
-  if (std::holds_alternative<std::monostate>(value)) return kMissing;
-  if (const auto* text = std::get_if<std::string_view>(&value)) {
-    const std::string_view plain = without_blanks(*text);
-    if (is_missing(rules_, plain)) return kMissing;
-    float number = 0;
-    return parse_number_or_flag(plain, number) ? std::optional<float>(number) : std::nullopt;
-  }
-  const double number = *number_of_value(value);
-  if (is_missing_number(number)) return kMissing;
-  const auto narrow = static_cast<float>(number);
-  return std::isfinite(narrow) ? std::optional<float>(narrow) : std::nullopt;
-}
-
-uint64_t ParquetReader::hash_of_value(std::string_view digits) const {
-  return is_missing(rules_, digits) ? 0 : hash_of_text(digits, rules_.hash_seed);
-}
-
-// 0 stands for a missing one. Where options name the columns, a value is the id of its text, so that a CSV file with
-// the same values has the same ids.
-std::optional<uint64_t> ParquetReader::id(const ArrowValue& value) const {
-  const bool named = layout_.rules.has_value();
-  return std::visit(
-      [&]<class T>(const T& x) -> std::optional<uint64_t> {
-        if constexpr (std::is_same_v<T, std::monostate>) {
-          return 0;
-        } else if constexpr (std::is_same_v<T, bool>) {
-          return hash_of_value(x ? "True" : "False");
-        } else if constexpr (std::is_same_v<T, std::string_view>) {
-          return hash_of_value(x);
-        } else if constexpr (std::is_same_v<T, double>) {
-          constexpr double kLimit = 9223372036854775808.0;  // 2^63
-          if (std::isnan(x)) return 0;
-          if (std::trunc(x) != x || !(std::abs(x) < kLimit)) return std::nullopt;
-          const auto whole = static_cast<int64_t>(x);
-          return named ? hash_of_value(Digits(whole).text()) : id_of_whole(whole);
-        } else if constexpr (std::is_same_v<T, ArrowDecimal>) {
-          return named && x.scale == 0 ? std::optional(hash_of_value(x.text())) : std::nullopt;
-        } else {
-          if (named) return hash_of_value(Digits(x).text());
-          if constexpr (std::is_same_v<T, int64_t>)
-            return id_of_whole(x);
-          else
-            return x;
-        }
-      },
-      value);
+    place = *found;
+    return std::nullopt;
+  };
+  if (column.kind == TextColumn::Kind::Label)
+    return put(label_in(layout_.rules, column.index, value), out.labels[index]);
+  if (column.kind == TextColumn::Kind::Dense) return put(dense_in(layout_.rules, value), out.dense[index]);
+  return put(id_in(layout_.rules, layout_.base, value), out.ids[index]);
 }
 
 }  // namespace

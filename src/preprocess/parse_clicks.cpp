@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "core/random.h"
 
@@ -19,6 +20,12 @@ DenseTransform transform_of(const PreprocessOptions& options) {
 
 }  // namespace
 
+void ClickPiece::add_problem(LineProblem problem) {
+  ++malformed;
+  ++kinds[problem.kind];
+  if (std::ssize(problems) < TextReport::kShown) problems.emplace_back(lines, std::move(problem));
+}
+
 PieceBuilder::PieceBuilder(const TextLayout& layout, const PreprocessOptions& options, const DropRule& drop,
                            ClickPiece& piece)
     : drop_(drop),
@@ -31,7 +38,8 @@ PieceBuilder::PieceBuilder(const TextLayout& layout, const PreprocessOptions& op
   for (int i = 0; i < kTransformedNumbers; ++i)
     transformed_.push_back(transform_dense(transform_, static_cast<float>(i)));
   piece.too_long.reset();
-  piece.lines = piece.malformed = 0;
+  piece.lines = piece.blank = piece.malformed = 0;
+  piece.kinds.clear();
   piece.problems.clear();
   piece.label_count = static_cast<size_t>(std::max(layout.labels, 1));
   piece.labels.clear();
@@ -43,7 +51,7 @@ PieceBuilder::PieceBuilder(const TextLayout& layout, const PreprocessOptions& op
   piece.weights.resize(static_cast<size_t>(layout.bags));
   for (auto& column : piece.weights) column.clear();
   piece.cut_bags.assign(static_cast<size_t>(layout.bags), 0);
-  piece.least = 0;
+  piece.least = std::numeric_limits<float>::infinity();
 }
 
 float* PieceBuilder::open() {
@@ -97,14 +105,17 @@ void parse_piece(const TextLayout& layout, std::string_view text, int64_t first_
       piece.too_long = piece.lines;
       return;
     }
+    if (is_blank_line(*line, layout.separator)) {
+      ++piece.lines;
+      ++piece.blank;
+      continue;
+    }
     ClickLine out{labels.data(), builder.open(), ids.data(), bags.data()};
     if (parse_line(layout, *line, out)) {
       builder.close(labels, at, ids, bags);
     } else {
       builder.discard();
-      ++piece.malformed;
-      if (std::ssize(piece.problems) < TextReport::kShown)
-        piece.problems.emplace_back(piece.lines, explain_line(layout, *line));
+      piece.add_problem(explain_line(layout, *line));
     }
     ++piece.lines;
   }

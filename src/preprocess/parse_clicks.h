@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,8 +21,10 @@ namespace trifold {
 // A piece of the input as columns.
 struct ClickPiece {
   int64_t lines = 0;
-  int64_t malformed = 0;
-  std::vector<std::pair<int64_t, std::string>> problems;  // line in the piece, from 0; at most ten
+  int64_t blank = 0;                                      // of these
+  int64_t malformed = 0;                                  // the same
+  std::map<std::string, int64_t> kinds;                   // malformed lines of each kind of problem
+  std::vector<std::pair<int64_t, LineProblem>> problems;  // line in the piece, from 0; at most ten
   std::optional<int64_t> too_long;  // a line in the piece, from 0; the rest was not read
   size_t label_count = 1;
   std::vector<uint8_t> labels;                 // [samples, label_count]
@@ -29,8 +33,10 @@ struct ClickPiece {
   std::vector<std::vector<uint32_t>> lengths;  // for each table of bags: number of keys of each sample
   std::vector<std::vector<float>> weights;     // for each table of bags: of its keys; empty without weights
   std::vector<int64_t> cut_bags;               // for each table of bags: number of bags longer than allowed
-  float least = 0;                             // least of all dense numbers
+  float least = std::numeric_limits<float>::infinity();  // least of all dense numbers
   int64_t samples() const { return std::ssize(labels) / static_cast<int64_t>(label_count); }
+  // The line, `lines` so far, is malformed.
+  void add_problem(LineProblem problem);
 };
 
 // Decides which samples without a click are dropped.

@@ -1,7 +1,9 @@
 #include "preprocess/preprocess.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -15,6 +17,7 @@
 #include "preprocess/given_encoding.h"
 #include "preprocess/number_tables.h"
 #include "preprocess/parse_clicks.h"
+#include "preprocess/text_inputs.h"
 
 namespace trifold {
 
@@ -66,9 +69,15 @@ class Job {
       if (!options_.columns && options_.format == "auto") options_.columns = given_->columns;
       if (options_.as_there) take_options(*given_, options_);
     }
-    if (options_.columns) options_.columns->needs_labels = options_.needs_labels;
+    max_malformed_ = options_.max_malformed.value_or(given_ ? given_->max_malformed : kMaxMalformed);
     // Each is opened for its layout, closed, and reopened later: there may be thousands.
-    const std::vector<std::string> inputs = click_inputs(options.inputs);
+    const std::vector<std::string> inputs = without_empty_texts(click_inputs(options.inputs));
+    if (options_.columns) {
+      NamedColumns& columns = *options_.columns;
+      columns.needs_labels = options_.needs_labels;
+      columns.as_written = given_ && given_->texts_as_written;
+      if (columns.quoting == Quoting::Auto) columns.quoting = quoting_of_inputs(inputs, columns.separator);
+    }
     options_.norm_bags = decide_norm_bags(inputs);
     for (const std::string& path : inputs) add_layout(path);
     describe(result_.folder);
@@ -88,9 +97,9 @@ class Job {
     ClickFolder& folder = result_.folder;
     folder.samples = writer.samples();
     if (folder.samples == 0) refuse_no_samples();
-    check_malformed();
+    check_malformed(result_.report, max_malformed_);
     if (options_.transform == DenseTransform::LogMin) {
-      folder.least = given_ ? given_->least : least_;
+      folder.least = given_ ? given_->least : std::isinf(least_) ? 0 : least_;
       shift_dense(writer.dense());
     }
     result_.parse_seconds = seconds_since(start);
@@ -185,7 +194,7 @@ class Job {
     while (reader->next(pieces, pool_, drop)) {
       writer.write(pieces, pool_);
       for (const ClickPiece& piece : pieces) take_in(piece, source, line_number);
-      if (result_.report.lines > kJudgedLines) check_malformed();
+      if (result_.report.lines > kJudgedLines) check_malformed(result_.report, max_malformed_);
       const auto done = static_cast<int64_t>(reader->share() * static_cast<double>(reader->size()));
       progress_({total_bytes_, done_bytes_ + done, writer.samples(), layout_.tables, 0});
     }
@@ -194,21 +203,15 @@ class Job {
     result_.folder.sources.push_back(source);
   }
 
-  void check_malformed() const {
-    if (static_cast<double>(result_.report.malformed) >
-        options_.max_malformed * static_cast<double>(result_.report.lines))
-      bad_input("more than {} % of the lines are malformed; {}", 100 * options_.max_malformed,
-                result_.report.text());
-  }
-
   void take_in(const ClickPiece& piece, ClickFolder::Source& source, int64_t& line_number) {
     if (piece.too_long) refuse_long_line(source.file, line_number + *piece.too_long);
     TextReport report;
     for (const auto& [line, problem] : piece.problems) report.add(source.file, line_number + line, problem);
-    report.lines = piece.lines;
+    report.lines = piece.lines - piece.blank;
     report.malformed = piece.malformed;
+    report.kinds = piece.kinds;
     result_.report.append(report);
-    source.lines += piece.lines;
+    source.lines += report.lines;
     source.malformed += piece.malformed;
     line_number += piece.lines;
     take_in_labels(piece);
@@ -250,13 +253,15 @@ class Job {
     folder.frequency_threshold = options_.frequency_threshold;
     folder.max_bag = options_.max_bag;
     folder.drop_negatives = options_.drop_negatives;
+    folder.max_malformed = max_malformed_;
+    folder.texts_as_written = layout_.rules.as_written;
     folder.tables.resize(static_cast<size_t>(layout_.tables));
     for (int t = layout_.tables - layout_.bags; t < layout_.tables; ++t)
       folder.tables[static_cast<size_t>(t)].bag = true;
     for (const TextColumn& column : layout_.columns) {
       if (column.kind != TextColumn::Kind::Id) continue;
       ClickFolder::Table& table = folder.tables[static_cast<size_t>(column.index)];
-      table.name = layout_.rules ? table_name_of(column.name) : column.name;
+      table.name = layout_.named ? table_name_of(column.name) : column.name;
       table.weighted = column.weighted;
     }
     for (const ClickFolder::Table& table : folder.tables)
@@ -272,9 +277,9 @@ class Job {
                     folder.tables[t].name);
     share_tables(folder);
     name_labels(folder);
-    folder.hash_seed = layout_.rules ? layout_.rules->hash_seed : 0;
+    folder.hash_seed = layout_.rules.hash_seed;
     folder.columns = options_.columns;
-    if (given_) expect_encoding(*given_, options_, layout_.rules.has_value(), folder);
+    if (given_) expect_encoding(*given_, options_, layout_.named, folder);
   }
 
   // Tables of which several columns have one.
@@ -312,7 +317,7 @@ class Job {
 
   void name_labels(ClickFolder& folder) const {
     if (layout_.labels < 2) return;
-    for (const LabelRule& rule : layout_.rules->labels) {
+    for (const LabelRule& rule : layout_.rules.labels) {
       const std::string name = table_name_of(rule.column);
       for (const ClickFolder::Label& other : folder.labels)
         if (other.name == name) bad_input("--label: two labels would be called {}: rename one column", name);
@@ -342,7 +347,8 @@ class Job {
   int64_t total_bytes_ = 0;
   int64_t done_bytes_ = 0;
   int64_t samples_ = 0;
-  float least_ = 0;
+  float least_ = std::numeric_limits<float>::infinity();
+  double max_malformed_ = kMaxMalformed;
   PreprocessResult result_;
 };
 

@@ -49,7 +49,8 @@ struct PreprocessOptions {
   double drop_negatives = 0;       // share of samples without a click to drop, chosen by the seed
   uint64_t seed = 1234;
   size_t memory = size_t{1} << 30;  // bytes for dictionaries, of all threads together
-  double max_malformed = 0.01;      // share of malformed lines above which the input is rejected
+  // Share of malformed lines above which the input is rejected; by default that of `dictionaries_of`, or kMaxMalformed.
+  std::optional<double> max_malformed;
 };
 
 struct PreprocessProgress {

@@ -35,6 +35,7 @@ ClickFileOptions options_for(const ClickDataConfig& config, const std::string& f
   options.dense = config.dense_features;
   options.dense_transform = config.dense_transform;
   options.id_policy = config.id_policy;
+  options.max_malformed = config.max_malformed.value_or(kMaxMalformed);
   return options;
 }
 
@@ -120,17 +121,17 @@ const ClickSource* open_file(const ClickDataConfig& config, const std::string& f
     if (options.id_policy.value_or(IdPolicy::Error) != IdPolicy::Error)
       bad_input("{}: --id-policy {} has no effect on ids that preprocessing maps into their tables", path,
                 name_of(*options.id_policy));
-    PreprocessedClicks made =
-        preprocess_as(path, config.data_format, *config.dictionaries_of, needs_labels, options.table_rows);
+    PreprocessedClicks made = preprocess_as(path, config.data_format, *config.dictionaries_of, needs_labels,
+                                            options.table_rows, config.max_malformed);
     check_agreement(path, options, made.source->schema());
-    if (const std::string text = made.report.text(); !text.empty()) data.notes.push_back(text);
+    if (const std::string line = made.report.line(); !line.empty()) data.notes.push_back(line);
     data.owned.push_back(std::move(made.source));
     return data.owned.back().get();
   }
   options.part = part;
   options.needs_labels = needs_labels;
   OpenClicks open = open_clicks(path, options);
-  if (const std::string text = open.report.text(); !text.empty()) data.notes.push_back(text);
+  if (const std::string line = open.report.line(); !line.empty()) data.notes.push_back(line);
   data.owned.push_back(std::move(open.source));
   return data.owned.back().get();
 }

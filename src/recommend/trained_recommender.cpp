@@ -99,6 +99,7 @@ std::optional<std::string> trained_folder(const CheckpointReader& reader, const 
 void describe_samples(ClickDataConfig& data, const TrainedRecommenderConfig& asked,
                       const CheckpointReader& reader) {
   data.train_data = asked.data;
+  data.max_malformed = asked.max_malformed;
   ClickDataConfig as_asked = data;
   as_asked.data_format = asked.data_format;
   const bool can = is_to_preprocess(as_asked, asked.data);
@@ -243,7 +244,7 @@ StoredRecommender stored_recommender(const CheckpointReader& reader) {
         table.mapping = mapping_of(stored.config.data.id_policy.value_or(IdPolicy::Error));
     stored.setup = recommender_setup(stored.config, schema, 1);
     stored.setup.logit_offset = odds_correction(schema, stored.config.model);
-    const DenseTransform transform = parse_dense_transform(schema.dense_transform);
+    const AppliedTransform transform = AppliedTransform::parse(schema.dense_transform);
     if (schema.dense == 0 || has_transform(reader)) stored.transform = transform;
   } catch (Error& error) {
     if (!std::string_view(error.what()).starts_with(name)) error.add_context(name);

@@ -12,6 +12,7 @@
 
 #include "checkpoint/reader.h"
 #include "clicks/click_source.h"
+#include "clicks/click_transform.h"
 #include "config/fields/recommend_config.h"
 #include "core/function_ref.h"
 #include "recommend/click_data.h"
@@ -48,7 +49,7 @@ inline constexpr const char* kUpdatesBefore = "updates_before";  // in Checkpoin
 struct StoredRecommender {
   RecommendConfig config;  // the options that decide predictions
   RecommenderSetup setup;
-  std::optional<DenseTransform> transform;  // of the numbers it was trained on; absent if it does not say
+  std::optional<AppliedTransform> transform;  // of the numbers it was trained on; absent if it does not say
 };
 // BadInput if its model is invalid or its weights do not belong to the model.
 StoredRecommender stored_recommender(const CheckpointReader& reader);

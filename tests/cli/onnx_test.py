@@ -198,6 +198,15 @@ class Onnx(ProgramTest):
         self.compare("--dense-transform", "log1p")
         self.compare("--interaction-self", "--f64", "--dense-transform", "log3")
 
+    def test_logmin_with_the_minimum_of_the_training_data(self):
+        self.trifold("preprocess", "--input", "clicks.csv", "--output", "logmin", "--dense-transform", "logmin", "--threads", 1)
+        inputs = self.inputs()
+        for t in range(3):
+            ids = np.frombuffer((self.folder / "logmin" / f"C{t + 1}.ids").read_bytes(), np.uint8)
+            inputs[f"ids.C{t + 1}"] = ids.astype(np.int64)[:, None]
+        onnx = self.predicts(inputs, "logmin", left_out=("--table-rows", "--id-policy"))
+        self.assertEqual(onnx.notes["dense_transform"], "logmin with the minimum -4")
+
     def test_dcnv2(self):
         self.compare("--interaction", "cross", "--cross-layers", 2, "--cross-rank", 3, "--pooling", "mean", "--dense-transform", "none",
                      "--lr", 0.01)

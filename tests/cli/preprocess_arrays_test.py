@@ -54,13 +54,13 @@ class Arrays(PreprocessTest):
         self.npy("x_dense.npy", "<f4", (2, 1), [1, 2])
         for change, words in (
                 (("x_labels.npy", "<i4", (2, 2), [1, 0, 1, 0]), "x_labels.npy: its shape is 2 x 2, one label for each sample is needed"),
-                (("x_labels.npy", "<i4", (2,), [1, 2]), "x_labels.npy: the label of sample 1 is 2, not 0 or 1"),
-                (("x_sparse.npy", "<f8", (2, 1), [1, 1.5]), "x_sparse.npy: sample 1, table 0: 1.5 is not an id, a whole number"),
+                (("x_labels.npy", "<i4", (2,), [1, 2]), "x_labels.npy:1: x_labels.npy: the label is 2, not 0 or 1"),
+                (("x_sparse.npy", "<f8", (2, 1), [1, 1.5]), "x_labels.npy:1: x_sparse.npy: table 0 is 1.5, not an id, a whole number"),
                 (("x_sparse.npy", "<i4", (3, 1), [1, 2, 3]), "x_sparse.npy: its shape is 3 x 1, that of x_labels.npy is 2: a row for each sample"),
                 (("x_sparse.npy", "<i4", (2, 1), [1]), "x_sparse.npy has room for 1 numbers, its shape is 2 x 1: it is damaged"),
                 (("x_sparse.npy", ">i4", (2, 1), [1, 2]), "x_sparse.npy: its numbers are '>i4', not little-endian integers, booleans or floats of 2, 4 or 8 bytes"),
                 (("x_sparse.npy", "<i4", (2, 1), [1, 2], "True"), "x_sparse.npy: its order is Fortran's"),
-                (("x_dense.npy", "<f4", (2, 1), [1, float("inf")]), "x_dense.npy: sample 1, dense feature 0 is inf, not a number")):
+                (("x_dense.npy", "<f4", (2, 1), [1, float("inf")]), "x_labels.npy:1: x_dense.npy: dense feature 0 is inf, not a number")):
             self.npy("x_sparse.npy", "<i4", (2, 1), [1, 2])
             before = {path.name: path.read_bytes() for path in self.folder.glob("x_*.npy")}
             self.npy(*change)
@@ -124,8 +124,8 @@ class Arrays(PreprocessTest):
         cases = [({"X_cat_t": arrays["X_cat"], "X_int": arrays["X_int"], "y": arrays["y"]}, "bad.npz has X_cat_t with one row for each table, from dlrm's first pass"),
                  ({"X_cat": arrays["X_cat"], "X_int": arrays["X_int"]}, "bad.npz has no array y; there are X_cat, X_int"),
                  ({**arrays, "X_int": ("<i4", (3, 1), [1, 2, 3])}, "bad.npz: X_int: its shape is 3 x 1, that of bad.npz: y is 2: a row for each sample"),
-                 ({**arrays, "y": ("<i4", (2,), [0, 7])}, "bad.npz: y: the label of sample 1 is 7, not 0 or 1"),
-                 ({**arrays, "X_cat": ("<f4", (2, 1), [3, 4.5])}, "bad.npz: X_cat: sample 1, table 0: 4.5 is not an id, a whole number"),
+                 ({**arrays, "y": ("<i4", (2,), [0, 7])}, "bad.npz:1: bad.npz: y: the label is 7, not 0 or 1"),
+                 ({**arrays, "X_cat": ("<f4", (2, 1), [3, 4.5])}, "bad.npz:1: bad.npz: X_cat: table 0 is 4.5, not an id, a whole number"),
                  ({**arrays, "y": ("<i4", (0,), []), "X_int": ("<i4", (0, 1), []), "X_cat": ("<i4", (0, 1), [])}, "bad.npz contains no samples"),
                  (b"label,C1\n", "bad.npz is not a file of NumPy's format .npz, a zip archive"),
                  (good[:-30], "bad.npz: the zip archive has no directory at its end: the file is truncated, or damaged"),
@@ -208,8 +208,8 @@ class HugeCtrNorm(PreprocessTest):
                 (plain + b"12345678", "x.data has 8 bytes after its 50 records"),
                 (norm_of(rows, False, "I", records=51), f"x.data: sample 50, at byte {len(plain)}: it ends before slot 0"),
                 (norm_of(rows, False, "I", labels=2), "x.data has 2 labels per sample; only files with one are supported"),
-                (norm_of([(3, *row[1:]) for row in rows], False, "I"), "x.data: the label of sample 0 is 3, not 0 or 1"),
-                (norm_of([(0, [float("inf"), 1], row[2]) for row in rows], True, "q"), "x.data: sample 0, dense feature 0 is inf, not a number"),
+                (norm_of([(3, *row[1:]) for row in rows], False, "I"), "x.data:0: the label is 3, not 0 or 1"),
+                (norm_of([(0, [float("inf"), 1], row[2]) for row in rows], True, "q"), "x.data:0: dense feature 0 is inf, not a number"),
                 (summed[:100] + bytes([summed[100] ^ 1]) + summed[101:], "its bytes do not match the checksum after them: it is damaged"),
                 (summed[:68] + bytes([summed[68] ^ 1]) + summed[69:], "x.data: its header does not match the checksum after it: it is damaged"),
                 (summed[:-2], "x.data: sample 49, at byte "),

@@ -129,7 +129,7 @@ class Preprocess(PreprocessTest):
                  (line(2, '"a ""free"" remark', '"a "free" remark'), "bad.csv:2: column remark: \"a \"free\" remark has a quote that is not closed"),
                  (good.rstrip() + "\r\n1,2\r\n", "bad.csv:52: column hours-per-week: missing; the line has 2 of 7 fields"),
                  (good.rstrip() + ",x\r\n", "bad.csv:51: column 8: the line has 8 fields, not 7"),
-                 (good.rstrip() + "\r\n\r\n", "bad.csv:52: the line is empty")]
+                 (good.rstrip() + "\r\n\r\n20\r\n", "bad.csv:53: column job: missing; the line has 1 of 7 fields")]
         for text, words in cases:
             self.write("bad.csv", text)
             _, err = self.preprocess("bad.csv", "out", "--max-malformed", 0, status=2)

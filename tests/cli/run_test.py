@@ -175,7 +175,7 @@ class Run(ProgramTest):
         (self.folder / "a.csv").write_text("label,I1,C1\n1,3,0000abcd\n0,x,1\n0,,0000abcd\n")
         out, messages = self.trifold("preprocess", "--input", "a.csv", "--data-format", "csv-hex", "--output", "clicks", "--max-malformed", 0.5)
         self.assertEqual(out.strip(), "clicks")
-        self.assertIn("1 of 3 lines is malformed and left out:\n  a.csv:3: column I1: 'x' is not a number", messages)
+        self.assertIn("1 of 3 lines is malformed and left out (column I1 is not a number: 1):\n  a.csv:3: column I1: 'x' is not a number", messages)
         self.assertIn("2 samples, 50.00 % clicked", messages)
         self.assertEqual((self.folder / "clicks" / "C1.ids").read_bytes(), b"\2\2")
         (self.folder / "b.csv").write_text("label,I1,C1\n1,3,f\n0,1,abcd\n")

@@ -104,14 +104,15 @@ TEST(ClickText, ShortLines) {
   }
   line.resize(line.rfind('\t'));
   EXPECT_FALSE(parse(criteo_layout(true), line).good);
-  expect_has(explain_line(criteo_layout(true), line), "column I13: missing; the line has 13 of 40 fields");
+  expect_has(explain_line(criteo_layout(true), line).text,
+             "column I13: missing; the line has 13 of 40 fields");
 }
 
 TEST(ClickText, ReportsProblems) {
   const TextLayout layout = criteo_layout(true);
   const auto explain = [&](const std::string& line) {
     EXPECT_FALSE(parse(layout, line).good) << line;
-    return explain_line(layout, line);
+    return explain_line(layout, line).text;
   };
   EXPECT_EQ(explain(criteo_line("2")), "column label: '2' is not a label: 0 or 1");
   EXPECT_EQ(explain(criteo_line("")), "column label: '' is not a label: 0 or 1");
@@ -119,7 +120,6 @@ TEST(ClickText, ReportsProblems) {
   EXPECT_EQ(explain(criteo_line("1", "2", "xyz")),
             "column C3: 'xyz' is not a hash: up to 8 hexadecimal digits");
   EXPECT_EQ(explain(criteo_line() + "\t"), "column 41: the line has 41 fields, not 40");
-  EXPECT_EQ(explain(""), "the line is empty");
   // A line without its label: 39 fields.
   const std::string bare = criteo_line().substr(2);
   expect_has(explain(bare), "column label: '-1' is not a label");
@@ -166,9 +166,13 @@ TEST(ClickText, IdsOfCsvAreDecimal) {
   EXPECT_EQ(parse(decimal, "1,123456789").ids[0], 123456789U);
   EXPECT_EQ(parse(decimal, "1,18446744073709551615").ids[0], 18446744073709551615U);
   EXPECT_EQ(parse(decimal, "1,").ids[0], 0U);
-  for (const char* text : {"18446744073709551616", "-1", "+1", "1.0", "0x1", "ab", " 1"})
+  for (const char* text : {" 1", "1 ", "+1", "1.0", "1e0"})
+    EXPECT_EQ(parse(decimal, fmt::format("1,{}", text)).ids[0], 1U);
+  EXPECT_EQ(parse(decimal, "1,-1").ids[0], 0xffffffffU);
+  for (const char* text : {"18446744073709551616", "1.5", "0x1", "ab", "1 2"})
     EXPECT_FALSE(parse(decimal, fmt::format("1,{}", text)).good) << text;
-  expect_has(explain_line(decimal, "1,ab"), "column C1: 'ab' is not an id: a decimal number from 0 to 1844");
+  expect_has(explain_line(decimal, "1,ab").text,
+             "column C1: 'ab' is not an id: a decimal number from 0 to 1844");
   const TextLayout hexadecimal = find_layout(file, "csv-hex");
   EXPECT_EQ(parse(hexadecimal, "1,10").ids[0], 16U);
   EXPECT_EQ(parse(hexadecimal, "1,68fd1e64").ids[0], 0x68fd1e64U);
@@ -219,7 +223,7 @@ TEST(ClickText, RejectsBinaryFiles) {
   expect_has(refused("\xef\xbb\xbf"), "is empty but for a byte order mark");
   expect_has(refused("a\x1b[2Jb,\x1b]0;x\x07\n"), "names no column of ids");
   // Text quoted in messages is escaped.
-  expect_has(explain_line(criteo_layout(true), "\x1b[2J\xff"), "'\\x1b[2J\\xff' is not a label");
+  expect_has(explain_line(criteo_layout(true), "\x1b[2J\xff").text, "'\\x1b[2J\\xff' is not a label");
 }
 
 TEST(TextClicks, SkipsMalformedLinesAndReportsTheFirstTen) {
@@ -231,14 +235,19 @@ TEST(TextClicks, SkipsMalformedLinesAndReportsTheFirstTen) {
   }
   text.resize(text.find_last_not_of("\r\n") + 1);  // no line end at the end
   test::write_file(dir.file("t"), text);
-  const TextClicks clicks(dir.file("t"), {1000}, {DenseTransform::Log1p, IdPolicy::Modulo});
+  const ClickRules rules{DenseTransform::Log1p, IdPolicy::Modulo};
+  expect_has(error_of([&] { TextClicks(dir.file("t"), {1000}, rules); }),
+             "more than 1 % of the lines are malformed");
+  const TextClicks clicks(dir.file("t"), {1000}, rules, "auto", true, 0.02);
   EXPECT_EQ(clicks.samples(), 600);
   EXPECT_EQ(clicks.report().lines, 612);
   EXPECT_EQ(clicks.report().malformed, 12);
   ASSERT_EQ(clicks.report().shown.size(), 10U);
   EXPECT_EQ(clicks.report().shown[0], dir.file("t") + ":8: column label: 'broken' is not a label: 0 or 1");
   EXPECT_EQ(clicks.report().shown[1], dir.file("t") + ":59: column I4: 'x' is not a number");
-  expect_has(clicks.report().text(), "12 of 612 lines are malformed and left out:\n  ");
+  expect_has(
+      clicks.report().text(),
+      "12 of 612 lines are malformed and left out (column I4 is not a number: 6, column label is not a label: 6):\n  ");
   expect_has(clicks.report().text(), "and 2 more");
   ClickBatchBuffer buffer(clicks.schema(), 600);
   clicks.read(0, 600, buffer);
@@ -248,6 +257,16 @@ TEST(TextClicks, SkipsMalformedLinesAndReportsTheFirstTen) {
     EXPECT_EQ(buffer.batch().dense.as<float>()[i * 13], 0);  // -1
     EXPECT_EQ(buffer.batch().ids[0].as<int32_t>()[i], 0x80000000U % 1000);
   }
+}
+
+TEST(TextClicks, SkipsBlankLines) {
+  const TempDir dir;
+  test::write_file(dir.file("t"), "\n \r\nlabel,C1\n\n1,5\n  \n0,9\r\n\r\n");
+  const TextClicks clicks(dir.file("t"), {10}, {});
+  EXPECT_EQ(clicks.samples(), 2);
+  EXPECT_EQ(clicks.report().lines, 2);
+  EXPECT_FALSE(is_blank_line("\t", '\t'));
+  EXPECT_TRUE(is_blank_line(" \t", ','));
 }
 
 // A file without line ends must not be read into memory to find that out.
@@ -277,7 +296,8 @@ TEST(TextClicks, RejectsUnusableData) {
   const auto open = [&](const std::string& text, std::vector<int64_t> rows,
                         IdPolicy policy = IdPolicy::Modulo) {
     test::write_file(dir.file("t"), text);
-    const TextClicks clicks(dir.file("t"), std::move(rows), {DenseTransform::None, policy});
+    const TextClicks clicks(dir.file("t"), std::move(rows), {DenseTransform::None, policy}, "auto", true,
+                            0.5);
     ClickBatchBuffer buffer(clicks.schema(), clicks.samples());
     clicks.read(0, clicks.samples(), buffer);
   };

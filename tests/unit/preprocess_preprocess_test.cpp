@@ -205,9 +205,7 @@ TEST(Preprocess, SeveralFilesAndLineNumbers) {
   options.inputs.push_back(dir.file("b.csv"));
   const PreprocessResult result = run(options);
   EXPECT_EQ(result.report.shown,
-            (std::vector<std::string>{dir.file("b.csv") + ":2: the line is empty",
-                                      dir.file("b.csv") + ":4: column label: 'x' is not a "
-                                                          "label: 0 or 1"}));
+            (std::vector<std::string>{dir.file("b.csv") + ":4: column label: 'x' is not a label: 0 or 1"}));
   EXPECT_EQ(read_columns(options.output).ids[0], (std::vector<int32_t>{2, 3}));
   EXPECT_EQ(result.folder.sources[1].samples, 1);
 }
@@ -244,7 +242,8 @@ TEST(Preprocess, RefusesAndLeavesNothingBehind) {
   expect_has(refused("C1,I1\na,1\n", nothing), "has no column of labels");
   expect_has(refused("label,C1\n", nothing), "contains no samples");
   expect_has(refused("label,C1\n3,a\n", nothing), "has no valid line\n1 of 1 lines is malformed");
-  expect_has(refused(good + "x\nx\nx\n", nothing), "more than 50 % of the lines are malformed; 3 of 5");
+  expect_has(refused(good + "x\nx\nx\n", nothing),
+             "more than 50 % of the lines are malformed (--max-malformed 0.5); 3 of 5");
   expect_has(refused(good, [](auto& o) { o.hash_ids = true; }), "need a range");
   expect_has(refused(good, [](auto& o) { o.drop_negatives = 1; }), "must be at least 0 and less than 1");
   expect_has(refused(good, [](auto& o) { o.inputs.push_back("/nowhere"); }), "/nowhere cannot be opened");

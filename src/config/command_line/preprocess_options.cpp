@@ -29,8 +29,9 @@ void add_files(OptionTable& table, PreprocessConfig& config) {
       .one_of({"auto", "tsv", "csv", "csv-hex"});
   table
       .add("max-malformed", &config.max_malformed,
-           "Malformed lines are skipped up to this fraction of the input; more is an error.")
-      .range(0, 1);
+           "Malformed lines or rows are left out up to this fraction of the input; more is an error.")
+      .range(0, 1)
+      .absent("that of --dictionaries-of, otherwise 0.01");
 }
 
 void add_columns(OptionTable& table, PreprocessConfig& config) {
@@ -78,6 +79,10 @@ void add_columns(OptionTable& table, PreprocessConfig& config) {
   table.add("separator", &config.separator, "Field separator, one character or the word tab; with --label.")
       .takes("CHARACTER")
       .suggest({"tab", ";", "|"});
+  table.add(
+      "quoting", &config.quoting,
+      "Quotes in a text: around fields, or none, plain characters as in pandas' quoting=3. auto: around fields "
+      "between commas; between other separators as the first lines show; with --label.");
   table
       .add("missing-values", &config.missing_values,
            "Texts that mean a missing value, besides the empty field; with --label.")
@@ -159,6 +164,7 @@ void check_columns(const PreprocessConfig& config, Problems& problems) {
       {"bag-weights", config.bag_weights.has_value()},
       {"share-table", config.share_table.has_value()},
       {"separator", config.separator.character != plain.separator.character},
+      {"quoting", config.quoting != plain.quoting},
       {"missing-values", config.missing_values != plain.missing_values},
       {"hash-seed", config.hash_seed != plain.hash_seed}};
   for (const auto& [option, given] : options)

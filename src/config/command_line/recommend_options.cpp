@@ -39,6 +39,12 @@ void add_data(OptionTable& table, ClickDataConfig& data) {
       .absent("for --valid-data, --train-data if it is such a folder")
       .of_host();
   table
+      .add(
+          "max-malformed", &data.max_malformed,
+          "Malformed lines or rows of raw data are left out up to this fraction of a file; more is an error.")
+      .range(0, 1)
+      .absent("that of --dictionaries-of, otherwise 0.01");
+  table
       .add("table-rows", &data.table_rows,
            "Rows of each embedding table, or one number for all. Must match data that record their rows; the "
            "word data takes them from there. Data of preprocess --ids keys need it: "

@@ -44,6 +44,15 @@ struct Names<IdPolicy> {
       {IdPolicy::Error, "error"}, {IdPolicy::Modulo, "modulo"}, {IdPolicy::Clip, "clip"}};
 };
 
+// Quotes in a text whose columns are named by options: around fields, or plain characters. Auto: around fields between
+// commas; between other separators as the first lines show.
+enum class Quoting { Auto, Quotes, None };
+template <>
+struct Names<Quoting> {
+  static constexpr Named<Quoting> kAll[] = {
+      {Quoting::Auto, "auto"}, {Quoting::Quotes, "quotes"}, {Quoting::None, "none"}};
+};
+
 // How preprocessing turns hashes into ids: numbered in order of first appearance, modulo a number, or not at all, so
 // that training gives rows to them (clicks/keys/key_table.h).
 enum class IdSource { Dictionary, Hash, Keys };

@@ -27,6 +27,8 @@ struct ClickDataConfig {
   std::optional<int64_t> dense_features;
   std::optional<DenseTransform> dense_transform;  // that of the format
   std::optional<IdPolicy> id_policy;              // error
+  std::optional<double>
+      max_malformed;  // share of malformed lines of raw data; that of dictionaries_of, or 0.01
   int64_t synthetic_samples = 200'000;
   double synthetic_zipf = 1.05;
   double synthetic_missing = 0;
@@ -108,6 +110,7 @@ struct PreprocessConfig {
   std::optional<ColumnPairs>
       share_table;  // columns that have no table of their own, each with the one whose table it has
   Separator separator;
+  Quoting quoting = Quoting::Auto;
   std::vector<std::string> missing_values = {"NA", "NaN", "nan", "null", "NULL"};  // and an empty field
   uint64_t hash_seed = 0;                                                          // of texts
   DenseTransform dense_transform = DenseTransform::Log1p;
@@ -119,9 +122,9 @@ struct PreprocessConfig {
   std::optional<int64_t> max_bag;  // ids of a bag that are kept, its first ones
   double drop_negatives = 0;
   uint64_t seed = 1234;
-  double max_malformed = 0.01;
-  double dictionary_memory = 1;  // GiB
-  std::optional<int> threads;    // all cores of the host
+  std::optional<double> max_malformed;  // that of dictionaries_of, or 0.01
+  double dictionary_memory = 1;         // GiB
+  std::optional<int> threads;           // all cores of the host
 };
 
 // `trifold recommend`
@@ -168,6 +171,7 @@ struct TrainedRecommenderConfig {
   std::optional<std::string> dictionaries_of;  // the folder that the model was trained on
   std::optional<IdPolicy> id_policy;           // that of the training run
   bool no_correct_negatives = false;           // as DlrmConfig's; true if either is
+  std::optional<double> max_malformed;  // share of malformed lines of raw data; that of the training data
   int64_t global_batch_size = 4096;
   EmbeddingPlacementConfig placement;
   MeshConfig mesh;  // ranks, threads_per_rank, device and the time-out count

@@ -1,0 +1,46 @@
+// Cell: one value of a raw input as its file holds it, before a role of its column gives it a meaning
+// (clicks/cells/field_values.h). Readers of every format (text, Parquet, arrays) make cells, so that one table has one
+// meaning whatever file holds it: that of the CSV file which pandas writes.
+//
+//   number    its value is that of its shortest decimal digits: a float32 nearest 3.1 equals 3.1
+//   text      has no blanks around it. It is a number where all of it is one: 3, +3, -0.5, 1e5, nan, True (1)
+//   spelling  what an id is the hash of. A whole number has one: 2, +2, 2.0 and 2e0 are "2"; scientific notation is
+//             written out: 1.5e-07 is "0.00000015"; flags are "True" and "False". Every other text stays as it is, also
+//             with leading zeros or more digits: 007 and 1.10 are values of their own
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "core/float16.h"
+
+namespace trifold {
+
+// digits / 10^scale. It may have more digits than a double holds.
+struct DecimalNumber {
+  __int128 digits = 0;
+  int scale = 0;
+
+  double number() const;     // the nearest
+  std::string text() const;  // "-0.25", all digits
+};
+
+// monostate: nothing, as in an empty field.
+using Cell = std::variant<std::monostate, bool, int64_t, uint64_t, Float16, float, double, DecimalNumber,
+                          std::string_view>;
+
+std::string_view without_blanks(std::string_view text);
+
+// NaN for one that is not a number; nullopt for nothing and for a text that is none.
+std::optional<double> number_of(const Cell& cell);
+
+// The spelling of a cell; `room` may hold it. Empty for nothing.
+std::string_view spelling_of(const Cell& cell, std::string& room);
+
+// The text of a cell as its file would show it, for messages: "null" for nothing.
+std::string shown_text(const Cell& cell);
+
+}  // namespace trifold

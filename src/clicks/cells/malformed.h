@@ -1,0 +1,40 @@
+// The malformed lines or rows of raw clicks: counted by kind, shown, and limited to a share of the input.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace trifold {
+
+struct LineProblem {
+  std::string kind;  // "column x is not a number": lines with the same problem are counted together
+  std::string text;  // "column x: 'abc' is not a number"
+};
+
+// Share of malformed lines above which an input is rejected, unless an option says otherwise.
+constexpr double kMaxMalformed = 0.01;
+
+struct TextReport {
+  static constexpr int64_t kShown = 10;
+  int64_t lines = 0;                     // total, without the header and blank lines
+  int64_t malformed = 0;                 // of these, skipped
+  std::map<std::string, int64_t> kinds;  // lines of each kind of problem
+  std::vector<std::string> shown;        // the first ten: "file:line: column ...: what is wrong"
+
+  void add(const std::string& file, int64_t line_number, const LineProblem& problem);
+  // Appends the report of a later piece of text.
+  void append(const TextReport& other);
+  // "3 of 1000 lines are malformed and left out (column x is not a number: 2, too few fields: 1)"; empty if none are.
+  std::string summary() const;
+  // The summary and the first problem, in one line.
+  std::string line() const;
+  // The summary and the first ten problems, each in a line of its own.
+  std::string text() const;
+};
+
+// BadInput with the report's text if more than the share `most` of the lines are malformed.
+void check_malformed(const TextReport& report, double most);
+
+}  // namespace trifold
