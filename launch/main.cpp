@@ -20,6 +20,7 @@
 #include "core/printable.h"
 #include "launch/commands.h"
 #include "launch/say.h"
+#include "launch/signals.h"
 #include "run/ranks.h"
 
 namespace {
@@ -137,6 +138,7 @@ int dispatch(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   reserve_standard_streams();
+  launch::remove_scratch_on_signals();
   try {
     return after_output(dispatch(argc, argv));
   } catch (const Error& error) {
