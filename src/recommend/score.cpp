@@ -166,10 +166,7 @@ std::unique_ptr<PredictionBytes> prediction_bytes(const ScoreJob& job) {
 
 ScoreJob prepare(const ScoreConfig& config) {
   ScoreJob job{config, {}, {}};
-  if (config.output != "-") {
-    check_writable_file("--output", config.output);
-    check_not_input("--output", config.output, config.run.data);
-  }
+  if (config.output != "-") check_writable_file("--output", config.output);
   job.recommender = open_recommender(config.run);
   if (*config.output_format == ScoreFormat::Parquet)
     parquet_library(fmt::format("--output {}", config.output));
