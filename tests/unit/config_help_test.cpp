@@ -97,6 +97,30 @@ TEST(ConfigHelp, KeepsToTheWidthAndBreaksNoWords) {
   expect_contains(help("bench"), "default step,gemm)");
 }
 
+// What applies to language models and recommenders comes first, then what each has of its own.
+TEST(ConfigHelp, GroupsTheOptionsOfCommandsForSeveralKindsOfModel) {
+  const std::string text = help("evaluate");
+  expect_contains(text,
+                  "usage: trifold evaluate --load DIR --data-path PATH [options]\n"
+                  "       trifold evaluate --load DIR --data PATH [options]\n");
+  const size_t all = text.find("== For all =="), language = text.find("== Without --data =="),
+               recommender = text.find("== With --data: evaluate-recommender ==");
+  ASSERT_TRUE(all < language && language < recommender && recommender != std::string::npos);
+  const auto expect_between = [&](const std::string& option, size_t begin, size_t end) {
+    const size_t at = text.find("\n  --" + option + " ");
+    EXPECT_TRUE(begin < at && at < end) << option;
+    EXPECT_EQ(text.find("\n  --" + option + " ", at + 1), std::string::npos) << option;
+  };
+  expect_between("ranks", all, language);
+  expect_between("device", all, language);
+  expect_between("config", all, language);
+  expect_between("data-path", language, recommender);
+  expect_between("data", recommender, text.size());
+  expect_between("group-by", recommender, text.size());
+  expect_contains(help("plan"), "== With --table-rows or --train-data: plan-recommender ==");
+  expect_contains(help("plan"), "== Without --table-rows and --train-data and --lines ==");
+}
+
 TEST(ConfigHelp, WinsOverMistakes) {
   EXPECT_EQ(std::get<TextRequest>(read({"pretrain", "--bogus", "--lr", "x", "--help"})).text,
             help("pretrain"));

@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "config/command_line/parse.h"
@@ -70,16 +72,53 @@ std::string entry(std::string_view head, std::string_view text, size_t column, s
   return result + fmt::format("{}\n", fmt::join(lines_of(text, width - column), next));
 }
 
-// Options under the headings of their groups.
-std::string options_text(const OptionTable& table, size_t width) {
+// The options that `shows` selects, under the headings of their groups.
+std::string options_text(const OptionTable& table, size_t width, FunctionRef<bool(const Option&)> shows) {
   const size_t column = std::clamp<size_t>(width / 3, 24, 40);
   std::string text, title;
   for (const Option& option : table.options()) {
+    if (!shows(option)) continue;
     if (option.group != title) text += fmt::format("\n{}:\n", title = option.group);
     const std::string head =
         fmt::format("--{}{}{}", option.name, is_flag(option) ? "" : " ", option.argument);
     text += entry(head, option_description(option), column, width);
   }
+  return text;
+}
+
+std::string options_text(const OptionTable& table, size_t width) {
+  return options_text(table, width, [](const Option&) { return true; });
+}
+
+// The commands that `command` means with other options.
+std::vector<const CommandInfo*> stand_ins(const CommandInfo& command) {
+  std::vector<const CommandInfo*> found;
+  for (const CommandInfo& info : commands())
+    if (info.instead_of == command.name) found.push_back(&info);
+  return found;
+}
+
+// The options of `table` that each of these commands describes in the same words.
+std::set<std::string> options_of_all(const OptionTable& table,
+                                     const std::vector<const CommandInfo*>& others) {
+  std::set<std::string> names;
+  for (const Option& option : table.options()) names.insert(option.name);
+  for (const CommandInfo* other : others)
+    other->with_table([&](const OptionTable& own) {
+      for (const Option& option : table.options()) {
+        const Option* same = own.find(option.name);
+        if (same == nullptr || same->argument != option.argument ||
+            option_description(*same) != option_description(option))
+          names.erase(option.name);
+      }
+    });
+  return names;
+}
+
+// "--table-rows or --train-data", joined by `word`.
+std::string options_that_select(const CommandInfo& info, std::string_view word) {
+  std::string text = "--";
+  for (const char c : info.when_given) text += c == ' ' ? fmt::format(" {} --", word) : std::string(1, c);
   return text;
 }
 
@@ -106,11 +145,48 @@ std::string usage_line(const CommandInfo& command) {
   return fmt::format("usage: trifold {}{}{}", command.name, command.usage.empty() ? "" : " ", command.usage);
 }
 
+namespace {
+
+std::string title(const std::string& words) { return fmt::format("\n== {} ==\n", words); }
+
+// The options of a command and of those that stand in for it.
+std::string options_of_kinds(const OptionTable& table, const std::vector<const CommandInfo*>& others,
+                             size_t width) {
+  const std::set<std::string> shared = options_of_all(table, others);
+  const auto is_shared = [&](const Option& option) { return shared.count(option.name) > 0; };
+  const auto is_own = [&](const Option& option) { return !is_shared(option); };
+  std::string without;
+  for (const CommandInfo* other : others)
+    without += (without.empty() ? "" : " and ") + options_that_select(*other, "and");
+  std::string text = title("For all") + options_text(table, width, is_shared) +
+                     options_text(common_options(), width) + title("Without " + without) +
+                     options_text(table, width, is_own);
+  for (const CommandInfo* other : others)
+    other->with_table([&](const OptionTable& own) {
+      text += title(fmt::format("With {}: {}", options_that_select(*other, "or"), other->name)) +
+              options_text(own, width, is_own);
+    });
+  return text;
+}
+
+}  // namespace
+
 std::string help_text(const CommandInfo& command, const OptionTable& table, int width) {
-  std::string text = fmt::format("{}\n\n{}\n\nexamples:\n", usage_line(command),
-                                 fmt::join(lines_of(command.summary, columns(width)), "\n"));
-  for (const std::string_view example : command.examples) text += fmt::format("  {}\n", example);
-  return text + options_text(table, columns(width)) + options_text(common_options(), columns(width));
+  const std::vector<const CommandInfo*> others = stand_ins(command);
+  const size_t room = columns(width);
+  std::string usage = usage_line(command);
+  std::string summary = fmt::format("{}\n", fmt::join(lines_of(command.summary, room), "\n"));
+  std::string examples;
+  for (const std::string_view example : command.examples) examples += fmt::format("  {}\n", example);
+  for (const CommandInfo* other : others) {
+    usage += fmt::format("\n       trifold {} {}", command.name, other->usage);
+    const std::string with = fmt::format("with {}: {}", options_that_select(*other, "or"), other->summary);
+    summary += fmt::format("{}\n", fmt::join(lines_of(with, room), "\n"));
+    for (const std::string_view example : other->examples) examples += fmt::format("  {}\n", example);
+  }
+  return fmt::format("{}\n\n{}\nexamples:\n{}", usage, summary, examples) +
+         (others.empty() ? options_text(table, room) + options_text(common_options(), room)
+                         : options_of_kinds(table, others, room));
 }
 
 std::string program_help(int width) {

@@ -10,6 +10,8 @@ namespace trifold {
 
 // Usage, examples, then the options grouped by subject with range, default, allowed values and other spellings,
 // wrapped to `width` columns (clamped to 60 to 160). `table` must be bound to a configuration that holds the defaults.
+// Of a command that other commands stand in for (CommandInfo::instead_of) it has their options too: first what applies to
+// all of them, then what each has of its own.
 std::string help_text(const CommandInfo& command, const OptionTable& table, int width);
 
 // "usage: trifold inspect DIR [options]"
