@@ -225,13 +225,34 @@ class RecommenderGraph {
     return wanted;
   }
 
-  // [batch, any, E]: the rows of a bag. Those of ids below 0 are multiplied by 0.
+  // The rows that training gave to keys.
+  std::string rows_of_keys(const std::string& keys, const EmbeddingTable& table) {
+    std::vector<KeyTable::Entry> owners(static_cast<size_t>(table.rows - KeyTable::kFirstRow));
+    ShardSpec spec;
+    spec.name = fmt::format("{}/{}", kKeysKind, weight_name(table));
+    spec.global = {std::ssize(owners), sizeof(KeyTable::Entry) / sizeof(int64_t)};
+    spec.local = Rect::whole(spec.global);
+    const NamedTensor box{spec, {owners.data(), DType::I64, spec.global}};
+    from_.load({&box, 1}, FloatConversion::Allow);
+    std::vector<int64_t> known{0}, rows{KeyTable::kMissingRow};
+    for (size_t i = 0; i < owners.size(); ++i) {
+      if (owners[i].key == 0) continue;
+      known.push_back(static_cast<int64_t>(owners[i].key));
+      rows.push_back(static_cast<int64_t>(i) + KeyTable::kFirstRow);
+    }
+    return file_.lookup(keys, known, rows, KeyTable::kOtherRow);
+  }
+
+  // [batch, any, E]: the rows of a bag. Those of ids below 0, or of the key -1, are multiplied by 0.
   std::string rows_of_bag(const ClickTable& column, const EmbeddingTable& table) {
-    const std::string ids = "ids." + column.name;
+    const std::string ids = (column.keyed() ? "keys." : "ids.") + column.name;
     file_.input(ids, true, -1);
-    const std::string zero = file_.integers({0}), two = file_.integers({2});
+    const std::string two = file_.integers({2});
+    const std::string zero = column.keyed() ? "" : file_.integers({0});
     constexpr int64_t kFloat = 1;
-    const std::string known = file_.add("GreaterOrEqual", {ids, zero});
+    const std::string known = column.keyed()
+                                  ? file_.add("Not", {file_.add("Equal", {ids, file_.integers({-1})})})
+                                  : file_.add("GreaterOrEqual", {ids, zero});
     const std::string there = counts_[column.name] = file_.add("Cast", {known}, {{"to", kFloat}});
     std::string factor = there;
     if (stored_.setup.schema.weighted) {
@@ -239,7 +260,8 @@ class RecommenderGraph {
       file_.input(weights, false, -1, ids);
       factor = file_.add("Where", {known, weights, file_.number(0.0F)});
     }
-    const std::string row = rows_of(file_.add("Max", {ids, zero}), table, column.mapping);
+    const std::string row = column.keyed() ? rows_of_keys(ids, table)
+                                           : rows_of(file_.add("Max", {ids, zero}), table, column.mapping);
     const std::string rows = file_.add("Gather", {table_weight(table), row}, {{"axis", 0}});
     return file_.add("Mul", {rows, file_.add("Unsqueeze", {factor, two})});
   }
@@ -352,11 +374,6 @@ ExportedOnnx export_onnx(CheckpointReader& from, const ConvertConfig& config) {
     if (changed)
       bad_input("--{} has no effect on a recommender, which becomes one file: leave it out", option);
   const StoredRecommender stored = stored_recommender(from);
-  if (stored.setup.schema.keyed())
-    bad_input(
-        "{}: an ONNX file needs the row of each id, but this model assigns rows to keys as it trains: "
-        "trifold score predicts with it",
-        from.directory().string());
   OnnxFile onnx;
   RecommenderGraph(from, stored, onnx).build();
   onnx.note("checkpoint", from.directory().filename().string());

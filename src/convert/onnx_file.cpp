@@ -48,6 +48,8 @@ ProtoMessage value_info(const std::string& name, uint64_t type, int64_t width, c
   return info;
 }
 
+constexpr std::string_view kLookupDomain = "ai.onnx.ml";
+
 constexpr int64_t kPieceNumbers = int64_t{4} << 20;
 
 }  // namespace
@@ -106,6 +108,19 @@ std::string OnnxFile::number(float value) {
 
 std::string OnnxFile::add(const char* operation, const std::vector<std::string>& inputs,
                           std::initializer_list<Number> numbers, const std::vector<List>& lists) {
+  return add_node(operation, "", inputs, numbers, lists);
+}
+
+std::string OnnxFile::lookup(const std::string& x, const std::vector<int64_t>& keys,
+                             const std::vector<int64_t>& values, int64_t absent) {
+  looks_up_ = true;
+  return add_node("LabelEncoder", kLookupDomain, {x}, {{"default_int64", absent}},
+                  {{"keys_int64s", keys}, {"values_int64s", values}});
+}
+
+std::string OnnxFile::add_node(const char* operation, std::string_view domain,
+                               const std::vector<std::string>& inputs, std::initializer_list<Number> numbers,
+                               const std::vector<List>& lists) {
   std::string made = fmt::format("{}.{}", operation, next_++);
   ProtoMessage node;
   for (const std::string& name : inputs) node.bytes(1, name);
@@ -122,6 +137,7 @@ std::string OnnxFile::add(const char* operation, const std::vector<std::string>&
     for (const int64_t value : values) attribute.number(8, static_cast<uint64_t>(value));
     node.bytes(5, attribute.number(20, kIntsAttribute).text());
   }
+  if (!domain.empty()) node.bytes(7, domain);
   graph_.bytes(1, node.text());
   return made;
 }
@@ -145,6 +161,7 @@ void OnnxFile::write(const Write& write) const {
   }
   ProtoMessage model;
   model.number(1, 7).bytes(2, "trifold").bytes(8, ProtoMessage().number(2, 13).text());
+  if (looks_up_) model.bytes(8, ProtoMessage().bytes(1, kLookupDomain).number(2, 2).text());
   for (const auto& [key, value] : notes_)
     model.bytes(14, ProtoMessage().bytes(1, key).bytes(2, value).text());
   model.begin_bytes(7, bytes);

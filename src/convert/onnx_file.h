@@ -52,6 +52,10 @@ class OnnxFile {
   using List = std::pair<const char*, std::vector<int64_t>>;
   std::string add(const char* operation, const std::vector<std::string>& inputs,
                   std::initializer_list<Number> numbers = {}, const std::vector<List>& lists = {});
+  // For each element of `x`, i64, the value of `values` at the place that it has in `keys`, which differ, or `absent`.
+  // LabelEncoder of the operator set ai.onnx.ml 2.
+  std::string lookup(const std::string& x, const std::vector<int64_t>& keys,
+                     const std::vector<int64_t>& values, int64_t absent);
   // Gives a tensor the name of an output.
   void name_as(const std::string& output, const std::string& tensor);
 
@@ -59,6 +63,8 @@ class OnnxFile {
   void write(const Write& write) const;
 
  private:
+  std::string add_node(const char* operation, std::string_view domain, const std::vector<std::string>& inputs,
+                       std::initializer_list<Number> numbers, const std::vector<List>& lists);
   struct Weight {
     ProtoMessage head;  // all but the numbers
     Shape shape;
@@ -69,6 +75,7 @@ class OnnxFile {
   std::vector<Weight> weights_;
   std::vector<std::pair<std::string, std::string>> notes_;
   int64_t next_ = 0;
+  bool looks_up_ = false;  // lookup() was called
 };
 
 }  // namespace trifold

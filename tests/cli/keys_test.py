@@ -358,8 +358,6 @@ class Keys(ProgramTest):
         self.recommend("numbered", "--table-rows", "data", "--train-iters", 1, "--save", "numbered-run")
         _, stderr = self.trifold("evaluate", "--load", "numbered-run", "--data", "one", status=2)
         self.assertIn("or data without --ids keys to a model that was trained on such", stderr)
-        _, stderr = self.trifold("convert", "--load", "run", "--save", "x.onnx", status=2)
-        self.assertIn("trifold score predicts with it", stderr)
         for options, words in ((("--dictionaries-of", "plain"), "--dictionaries-of plain has no effect with --ids keys"),
                                (("--frequency-threshold", 2), "recommend --key-admission counts"),
                                (("--max-ind-range", 100), "--max-ind-range 100 would give different values the same key"),

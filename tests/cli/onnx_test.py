@@ -15,6 +15,7 @@ import zlib
 
 import numpy as np
 
+from preprocessed import hash_of
 from program import ProgramTest
 
 try:
@@ -86,11 +87,14 @@ OPERATIONS = {
     "Cast": lambda x, to: x.astype({FLOAT: np.float32}[to]),
     "Concat": lambda *parts, axis: np.concatenate(parts, axis),
     "Div": lambda a, b: a / b,
+    "Equal": lambda a, b: a == b,
     "Gather": lambda x, ids, axis: np.take(x, ids, axis),
     "Gemm": lambda x, w, bias=np.float32(0), transB=0: x @ (w.T if transB else w) + bias,
     "Greater": lambda a, b: a > b,
     "GreaterOrEqual": lambda a, b: a >= b,
     "Identity": lambda x: x,
+    "LabelEncoder": lambda x, keys_int64s, values_int64s, default_int64: np.vectorize(
+        dict(zip(keys_int64s, values_int64s, strict=True)).get, otypes=[np.int64])(x, default_int64),
     "IsNaN": np.isnan,
     "Log": np.log,
     "MatMul": lambda a, b: a @ b,
@@ -178,7 +182,7 @@ class Onnx(ProgramTest):
         self.assertTrue((expected.max(axis=0) - expected.min(axis=0) > 0.2).all())
         out, _ = self.trifold("convert", "--load", "run", "--save", "model.onnx")
         data = (self.folder / "model.onnx").read_bytes()
-        tables = sum(name.startswith("ids.") for name in inputs)
+        tables = sum(name.startswith(("ids.", "keys.")) for name in inputs)
         self.assertIn(f"run/step_0000000036 -> model.onnx: {tables} tables, {len(data) / 1e6:.1f} MB, ONNX", out)
         onnx = OnnxModel(data)
         self.assertEqual((onnx.version, onnx.outputs), (13, [kind + ending for ending in endings for kind in ("logit", "probability")]))
@@ -316,6 +320,29 @@ class Onnx(ProgramTest):
                       for name in ("user", "item")}
             self.assertEqual(1 in inputs["ids.user"], data == "new")
             self.assertLess(np.abs(onnx.run(inputs)[1] - expected).max(), 2e-6)
+
+    def test_keys(self):
+        """The file has the rows that training gave to the hashes of texts; hashes without one, of which there are many,
+        and missing values have the rows 1 and 0."""
+        draw = random.Random(8)
+        rows = []
+        for _ in range(900):
+            user, tags = draw.randrange(60), [draw.randrange(30) for _ in range(draw.randrange(4))]
+            rows.append((int(draw.random() < 0.2 + 0.6 * (user % 3 == 0)), draw.randrange(9), f"u{user}" if draw.random() < 0.9 else "", [f"t{tag}" for tag in tags]))
+        (self.folder / "keys.csv").write_text("y,x,user,tags\n" + "".join(f"{y},{x},{user},{'|'.join(tags)}\n" for y, x, user, tags in rows))
+        self.trifold("preprocess", "--input", "keys.csv", "--output", "keys", "--label", "y", "--dense", "x", "--sparse", "user", "--bag", "tags:|",
+                     "--ids", "keys", "--threads", 1)
+
+        def key_of(text):
+            return signed(hash_of(text)) if text else 0
+        inputs = {"dense": np.array([[row[1]] for row in rows], np.float32),
+                  "keys.user": np.array([[key_of(row[2])] for row in rows], np.int64),
+                  "keys.tags": np.full((900, 4), -1, np.int64)}
+        for sample, row in enumerate(rows):
+            for place, tag in enumerate(row[3], sample % 2):
+                inputs["keys.tags"][sample, place] = key_of(tag)
+        onnx = self.predicts(inputs, "keys", "--table-rows", "40-20", "--interaction", "cat", "--wide", left_out=("--table-max-ids",))
+        self.assertEqual(onnx.weights["embedding.user.weight"].shape, (40, 5))
 
     def test_ids_outside_their_tables(self):
         for policy in ("modulo", "clip"):
