@@ -41,6 +41,7 @@ void add_scores(nlohmann::ordered_json& object, const ClickScores& scores, const
   object[prefix + "accuracy"] = score_json(of_samples(scores, scores.accuracy));
   object[prefix + "calibration"] = score_json(scores.calibration);
   object[prefix + "samples"] = scores.samples;
+  if (scores.weight) object[prefix + "weight"] = *scores.weight;
 }
 
 void add_label_scores(nlohmann::ordered_json& object, const std::vector<LabelScores>& labels,

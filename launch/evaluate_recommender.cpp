@@ -59,8 +59,11 @@ std::vector<uint64_t> groups_of(const ClickBatch& batch, const ClickValues& valu
 
 RecommenderEvaluation prepare(const EvaluateRecommenderConfig& config) {
   RecommenderEvaluation job;
-  if (config.json) check_writable_file("--json", *config.json);
-  job.recommender = open_recommender(config.run);
+  if (config.json) {
+    check_writable_file("--json", *config.json);
+    check_not_input("--json", *config.json, config.run.data);
+  }
+  job.recommender = open_recommender(config.run, {config.unlabelled});
   const ClickSchema& schema = job.recommender.samples().schema();
   if (!schema.labeled)
     bad_input("{} has no labels, which an evaluation needs: trifold score predicts without them",
@@ -86,7 +89,7 @@ std::optional<ClickResults> measure(Communicator& world, const RecommenderEvalua
                                     const std::atomic<int>& signal) {
   ClickResults results;
   const std::vector<std::string>& names = job.recommender.schema.labels;
-  LabelMetrics metrics(names);
+  LabelMetrics metrics(job.recommender.schema);
   LabelReader reader;
   std::vector<GroupMetrics> groups(job.groups ? std::max<size_t>(1, names.size()) : 0,
                                    GroupMetrics(job.places));
@@ -187,9 +190,7 @@ int run(const EvaluateRecommenderConfig& config, Ranks& ranks) {
         job.groups->unknown, printable(*config.group_by));
   for (const std::string& line : unknown_lines(results->unknown))
     say(line.starts_with("warning") ? stderr : stdout, line + "\n");
-  if (config.json)
-    write_file("--json", *config.json,
-               marked_json(to_json(job, *results, seconds).dump(2) + "\n", "evaluate"));
+  if (config.json) write_file("--json", *config.json, to_json(job, *results, seconds).dump(2) + "\n");
   return kDone;
 }
 

@@ -1,13 +1,20 @@
 #include "preprocess/preprocess.h"
-#include "core/bytes_text.h"
 
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <cmath>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "clicks/cells/moment.h"
+#include "core/bytes_text.h"
 #include "core/printable.h"
 #include "launch/click_lines.h"
 #include "launch/commands.h"
 #include "launch/progress.h"
+#include "preprocess/split.h"
 
 namespace trifold::launch {
 
@@ -30,6 +37,9 @@ PreprocessOptions options_from(const PreprocessConfig& config) {
                                    true,
                                    config.columns.value_or(ColumnNames{}).names,
                                    config.quoting};
+  if (config.label && config.weight) options.columns->weight = *config.weight;
+  if (config.keep) options.keep = config.keep->names;
+  options.unlabelled = config.unlabelled;
   options.transform = config.dense_transform;
   options.max_ind_range = config.max_ind_range;
   options.hash_ids = config.ids == IdSource::Hash;
@@ -40,6 +50,7 @@ PreprocessOptions options_from(const PreprocessConfig& config) {
   options.max_bag = config.max_bag;
   if (config.share_table) options.shared = config.share_table->pairs;
   options.drop_negatives = config.drop_negatives;
+  options.split_by = config.split_by.value_or("");
   options.seed = config.seed;
   options.max_malformed = config.max_malformed;
   options.memory = static_cast<size_t>(config.dictionary_memory * (1 << 30));
@@ -104,22 +115,15 @@ void print_bags(const PreprocessResult& result) {
   }
 }
 
-}  // namespace
-
-int run(const PreprocessConfig& config) {
-  ThreadPool pool(config.threads.value_or(available_cores()));
-  const bool terminal = isatty(STDERR_FILENO) != 0;
-  const PreprocessResult result =
-      preprocess(options_from(config), pool, [&](const PreprocessProgress& progress) {
-        if (terminal)
-          fmt::print(stderr, "\r\033[K{} of {} read, {} samples, {} of {} tables done",
-                     bytes_text(static_cast<size_t>(progress.bytes_done)),
-                     bytes_text(static_cast<size_t>(progress.input_bytes)), progress.samples,
-                     progress.tables_done, progress.tables);
-      });
-  if (terminal) fmt::print(stderr, "\r\033[K");
+// What one data set has.
+void print_result(const PreprocessConfig& config, const PreprocessResult& result) {
   if (result.report.malformed > 0) fmt::print(stderr, "{}\n", printable_message(result.report.text()));
   const ClickFolder& folder = result.folder;
+  if (const std::string text = result.report.unlabelled_text(config.unlabelled); !text.empty())
+    fmt::print(stderr, "{}\n", text);
+  if (folder.unlabelled > 0)
+    fmt::print(stderr, "{} of {} samples have no label: score predicts them, other commands leave them out\n",
+               folder.unlabelled, folder.samples);
   print_tables(folder);
   print_growth(result);
   print_unknown(result, config);
@@ -135,7 +139,51 @@ int run(const PreprocessConfig& config) {
              folder.samples, 100.0 * static_cast<double>(folder.clicks) / static_cast<double>(folder.samples),
              result.parse_seconds, result.number_seconds,
              static_cast<double>(result.input_bytes) / 1e6 / seconds);
-  fmt::print("{}\n", config.output);
+}
+
+// "train: rows before 2024-03-31 18:05:30"
+void print_part(const PreprocessConfig& config, const SplitPart& part) {
+  const auto shown = [](double time) {
+    constexpr double kLikelySeconds = 1e8;  // since 1970; smaller numbers count something else
+    const std::optional<Moment> moment = moment_of_number(time);
+    return moment && time >= kLikelySeconds ? text_of(*moment) : fmt::format("{}", time);
+  };
+  std::string rows = "rows drawn at random";
+  if (config.split_by && std::isinf(part.rows.first))
+    rows = fmt::format("rows before {}", shown(part.rows.end));
+  else if (config.split_by && std::isinf(part.rows.end))
+    rows = fmt::format("rows from {}", shown(part.rows.first));
+  else if (config.split_by)
+    rows = fmt::format("rows from {} and before {}", shown(part.rows.first), shown(part.rows.end));
+  fmt::print(stderr, "{}: {}\n", part.name, rows);
+}
+
+}  // namespace
+
+int run(const PreprocessConfig& config) {
+  ThreadPool pool(config.threads.value_or(available_cores()));
+  const bool terminal = isatty(STDERR_FILENO) != 0;
+  const auto progress = [&](const PreprocessProgress& done) {
+    if (terminal)
+      fmt::print(stderr, "\r\033[K{} of {} read, {} samples, {} of {} tables done",
+                 bytes_text(static_cast<size_t>(done.bytes_done)),
+                 bytes_text(static_cast<size_t>(done.input_bytes)), done.samples, done.tables_done,
+                 done.tables);
+  };
+  const PreprocessOptions options = options_from(config);
+  std::vector<SplitPart> parts{{"", {}}};
+  if (config.split) {
+    parts = split_parts(options, config.split->weights, pool);
+    preprocess_parts(options, parts, pool, progress);
+  } else {
+    parts[0].result = preprocess(options, pool, progress);
+  }
+  if (terminal) fmt::print(stderr, "\r\033[K");
+  for (const SplitPart& part : parts) {
+    if (config.split) print_part(config, part);
+    print_result(config, part.result);
+    fmt::print("{}{}{}\n", config.output, config.split ? "/" : "", part.name);
+  }
   return kDone;
 }
 

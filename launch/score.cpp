@@ -60,10 +60,13 @@ int run(const ScoreConfig& config, Ranks& ranks) {
     say(stderr, "trifold: stopped on a signal before all samples were predicted\n");
     return kFailed;
   }
+  const size_t left_out = job.recommender.data.left_out.size();
   say(stderr,
-      fmt::format("{} predictions by {} (step {}) in {:.1f} s{}\n", job.recommender.samples().samples(),
-                  job.recommender.directory, job.recommender.step, seconds_since(start),
-                  config.output == "-" ? "" : ": " + config.output));
+      fmt::format(
+          "{} predictions{} by {} (step {}) in {:.1f} s{}\n", job.recommender.samples().samples(),
+          left_out == 0 ? "" : fmt::format(", and {} row{} without one,", left_out, left_out == 1 ? "" : "s"),
+          job.recommender.directory, job.recommender.step, seconds_since(start),
+          config.output == "-" ? "" : ": " + config.output));
   if (const std::string line = correction_line(job.recommender.logit_offset); !line.empty())
     say(stderr, line + "\n");
   for (const std::string& line : unknown_lines(*unknown)) say(stderr, line + "\n");

@@ -53,6 +53,7 @@ ClickBatchBuffer::ClickBatchBuffer(const ClickSchema& schema, int64_t max_sample
   check(max_samples >= 0, "a batch of {} samples", max_samples);
   const int64_t max_labels = max_samples * label_count_;
   int64_t words = padded(max_samples * schema.dense) + 2 * padded(max_labels);
+  if (schema.sample_weights) words += padded(max_samples);
   for (const ClickTable& table : schema.tables)
     words += padded(max_samples) + (schema.weighted ? 2 : 1) * padded(capacity(table, max_samples));
   memory_ = Buffer(static_cast<size_t>(words) * sizeof(float));
@@ -62,6 +63,7 @@ ClickBatchBuffer::ClickBatchBuffer(const ClickSchema& schema, int64_t max_sample
   dense_ = take(max_samples * schema.dense);
   labels_ = take(max_labels);
   weights_ = take(max_labels);
+  if (schema.sample_weights) sample_weights_ = take(max_samples);
   for (const ClickTable& table : schema.tables) {
     lengths_.push_back(reinterpret_cast<int32_t*>(take(max_samples)));
     ids_.push_back(reinterpret_cast<int32_t*>(take(capacity(table, max_samples))));
@@ -82,6 +84,7 @@ void ClickBatchBuffer::view(int64_t first_sample, int64_t samples, int64_t real)
   const Shape shape = label_count_ == 1 ? Shape{samples} : Shape{samples, label_count_};
   batch_.labels = {labels_, DType::F32, shape};
   batch_.weights = {weights_, DType::F32, shape};
+  batch_.sample_weights = {sample_weights_, DType::F32, {sample_weights_ == nullptr ? 0 : samples}};
   for (size_t t = 0; t < lengths_.size(); ++t) batch_.lengths[t] = {lengths_[t], DType::I32, {samples}};
 }
 
@@ -89,6 +92,7 @@ void ClickBatchBuffer::clear(int64_t begin, int64_t end, float weight) {
   std::fill(dense_ + begin * schema_.dense, dense_ + end * schema_.dense, 0.0F);
   std::fill(labels_ + begin * label_count_, labels_ + end * label_count_, 0.0F);
   std::fill(weights_ + begin * label_count_, weights_ + end * label_count_, weight);
+  if (sample_weights_ != nullptr) std::fill(sample_weights_ + begin, sample_weights_ + end, weight);
   for (size_t l = 0; l < schema_.label_weights.size(); ++l)
     for (int64_t i = begin; i < end; ++i)
       weights_[i * label_count_ + static_cast<int64_t>(l)] *= schema_.label_weights[l];

@@ -54,6 +54,7 @@ struct ClickSchema {
   std::string dense_transform =
       "none";                    // transform already applied to the dense numbers (clicks/click_transform.h)
   bool weighted = false;         // ids carry weights
+  bool sample_weights = false;   // samples carry weights; else all have weight 1
   bool labeled = true;           // else every label is 0, for predictions only
   double dropped_negatives = 0;  // share of the samples without a click that preprocessing dropped
   // The names of the labels where samples have several; empty: they have one, without a name.
@@ -81,9 +82,11 @@ struct ClickBatch {
   int64_t first_sample = 0;  // index of sample 0 in reading order
   int64_t samples = 0;
   int64_t real = 0;
-  Tensor dense;    // f32 [B, dense], transformed
-  Tensor labels;   // f32 [B], with several labels [B, L]; 0 or 1
-  Tensor weights;  // f32, like labels: that of the label, or 0 for padding and where it is missing
+  Tensor dense;   // f32 [B, dense], transformed
+  Tensor labels;  // f32 [B], with several labels [B, L]; 0 or 1
+  Tensor
+      weights;  // f32, like labels: that of the label times that of the sample; 0 for padding and where it is missing
+  Tensor sample_weights;           // f32 [B], of padding 0; without elements if the schema has none
   std::vector<Tensor> lengths;     // for each table, i32 [B]
   std::vector<Tensor> ids;         // for each table, i32 [sum of lengths]
   std::vector<Tensor> id_weights;  // for each table, f32, like ids; empty vector if the schema has no weights
@@ -135,12 +138,13 @@ class ClickBatchBuffer {
   float* dense_ = nullptr;
   float* labels_ = nullptr;
   float* weights_ = nullptr;
+  float* sample_weights_ = nullptr;  // null: all samples have weight 1
   ClickBatch batch_;
 };
 
 // Consecutive real samples of a batch that is being filled. Set for each, in ascending order and counted from the
-// part's first: label(i) = ..., or leave_out(i, l) where the sample lacks label l, dense(i)[d] = ..., and a bag for
-// each table. Anything not set is 0 or empty.
+// part's first: label(i) = ..., or leave_out(i, l) where the sample lacks label l, weigh(i, w) if samples have weights,
+// dense(i)[d] = ..., and a bag for each table. Anything not set is 0 or empty.
 class ClickPart {
  public:
   int64_t first() const { return begin_; }  // index of its first sample in the batch
@@ -151,6 +155,12 @@ class ClickPart {
   }
   void leave_out(int64_t sample, int64_t label) {
     buffer_->weights_[(begin_ + sample) * buffer_->label_count_ + label] = 0;
+  }
+  // Only if the schema has sample_weights.
+  void weigh(int64_t sample, float weight) {
+    buffer_->sample_weights_[begin_ + sample] = weight;
+    for (int64_t l = 0; l < buffer_->label_count_; ++l)
+      buffer_->weights_[(begin_ + sample) * buffer_->label_count_ + l] *= weight;
   }
   float* dense(int64_t sample) { return buffer_->dense_ + (begin_ + sample) * buffer_->schema_.dense; }
   // Memory for the `count` ids of one sample in one table, count in [0, max_ids]. Call once per table and sample, in

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "clicks/click_text.h"
 #include "core/error.h"
 
 namespace trifold {
@@ -65,10 +64,13 @@ void RecordClicks::fill(std::span<const int64_t> positions, ClickPart& out) cons
     const auto slot = static_cast<int64_t>(i);
     const int64_t sample = positions[i];
     const std::byte* at = record(sample);
-    const double label = layout_.float_label ? static_cast<double>(load<float>(at)) : load<int32_t>(at);
-    if (label != 0 && label != 1) [[unlikely]]
-      bad_input("{}: the label of sample {} is {}, not 0 or 1", file_.path(), sample, label);
-    out.label(slot) = static_cast<float>(label);
+    const double number = layout_.float_label ? static_cast<double>(load<float>(at)) : load<int32_t>(at);
+    if (number == 0 || number == 1)
+      out.label(slot) = static_cast<float>(number);
+    else if (rules_.need == LabelNeed::Irrelevant)
+      out.leave_out(slot, 0);
+    else
+      bad_input("{}: the label of sample {} is {}, not 0 or 1", file_.path(), sample, number);
     at += 4;
     float* dense = out.dense(slot);
     for (int d = 0; d < schema_.dense; ++d, at += 4) {
@@ -114,6 +116,14 @@ ColumnClicks::ColumnClicks(const ColumnFiles& files, const ClickSchema& schema, 
     dense_ = std::make_unique<MappedFile>(files.dense);
     check_size(*dense_, schema.dense * static_cast<int64_t>(size_of(dense_type_)));
   }
+  if (schema.sample_weights) {
+    sample_weights_ = std::make_unique<MappedFile>(files.sample_weights);
+    check_size(*sample_weights_, sizeof(float));
+  }
+  for (const KeptColumn& column : files.kept) {
+    kept_.push_back({column.name, MappedFile(column.path), MappedFile(column.ends)});
+    check_size(kept_.back().ends, sizeof(uint64_t));
+  }
   for (size_t t = 0; t < files.ids.size(); ++t) {
     const IdColumn& column = files.ids[t];
     ids_.emplace_back(column.path);
@@ -154,18 +164,8 @@ void ColumnClicks::check_last_end(size_t table) const {
 
 // Column by column: the loads of one column are independent, so many are in flight at a time.
 void ColumnClicks::fill(std::span<const int64_t> positions, ClickPart& out) const {
-  const int64_t count = schema_.label_count();
-  for (size_t i = 0; i < positions.size(); ++i)
-    for (int64_t l = 0; l < count; ++l) {
-      const auto at = static_cast<size_t>(positions[i] * count + l);
-      const auto label = static_cast<uint8_t>(labels_.bytes()[at]);
-      if (label <= 1)
-        out.label(static_cast<int64_t>(i), l) = label;
-      else if (label == kNoLabel && count > 1)
-        out.leave_out(static_cast<int64_t>(i), l);
-      else
-        bad_input("{}: the label of sample {} is {}, not 0 or 1", labels_.path(), positions[i], label);
-    }
+  fill_labels(positions, out);
+  if (sample_weights_) fill_sample_weights(positions, out);
   if (dense_) {
     if (dense_type_ == DType::F16) {
       fill_dense<Float16>(positions, out);
@@ -174,6 +174,66 @@ void ColumnClicks::fill(std::span<const int64_t> positions, ClickPart& out) cons
     }
   }
   for (int t = 0; t < schema_.table_count(); ++t) fill_ids(t, positions, out);
+}
+
+void ColumnClicks::fill_labels(std::span<const int64_t> positions, ClickPart& out) const {
+  const int64_t count = schema_.label_count();
+  for (size_t i = 0; i < positions.size(); ++i)
+    for (int64_t l = 0; l < count; ++l) {
+      const auto at = static_cast<size_t>(positions[i] * count + l);
+      const auto label = static_cast<uint8_t>(labels_.bytes()[at]);
+      if (label <= 1)
+        out.label(static_cast<int64_t>(i), l) = label;
+      else if (label == kNoLabel && rules_.missing_negative && count == 1)
+        out.label(static_cast<int64_t>(i)) = 0;
+      else if (label == kNoLabel && (count > 1 || rules_.need != LabelNeed::Required))
+        out.leave_out(static_cast<int64_t>(i), l);
+      else
+        bad_input("{}: the label of sample {} is {}, not 0 or 1", labels_.path(), positions[i], label);
+    }
+}
+
+void ColumnClicks::fill_sample_weights(std::span<const int64_t> positions, ClickPart& out) const {
+  for (size_t i = 0; i < positions.size(); ++i) {
+    const auto weight =
+        load<float>(sample_weights_->bytes().data() + positions[i] * static_cast<int64_t>(sizeof(float)));
+    if (!(weight >= 0) || !std::isfinite(weight)) [[unlikely]]
+      bad_input("{}: the weight of sample {} is {}, not a number of 0 or more", sample_weights_->path(),
+                positions[i], weight);
+    out.weigh(static_cast<int64_t>(i), weight);
+  }
+}
+
+std::vector<int64_t> ColumnClicks::unlabelled() const {
+  const int64_t count = schema_.label_count();
+  std::vector<int64_t> without;
+  if (!schema_.labeled || rules_.need == LabelNeed::Required || (rules_.missing_negative && count == 1))
+    return without;
+  for (int64_t sample = 0; sample < samples_; ++sample) {
+    const auto labels =
+        labels_.bytes().subspan(static_cast<size_t>(sample * count), static_cast<size_t>(count));
+    if (std::all_of(labels.begin(), labels.end(),
+                    [](std::byte label) { return label == std::byte{kNoLabel}; }))
+      without.push_back(sample);
+  }
+  return without;
+}
+
+std::vector<std::string> ColumnClicks::kept_columns() const {
+  std::vector<std::string> names;
+  for (const Kept& column : kept_) names.push_back(column.name);
+  return names;
+}
+
+std::string ColumnClicks::kept(int64_t sample, int column) const {
+  const Kept& of = kept_[static_cast<size_t>(column)];
+  const std::byte* at = of.ends.bytes().data() + sample * static_cast<int64_t>(sizeof(uint64_t));
+  const uint64_t first = sample == 0 ? 0 : load<uint64_t>(at - sizeof(uint64_t));
+  const auto end = load<uint64_t>(at);
+  if (first > end || end > static_cast<uint64_t>(of.texts.size()))
+    bad_input("{}: the text of sample {} is bytes {} to {} of {}: the file is damaged", of.ends.path(),
+              sample, first, end, of.texts.size());
+  return std::string(of.texts.text().substr(first, end - first));
 }
 
 template <class T>

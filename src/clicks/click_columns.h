@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "clicks/click_source.h"
+#include "clicks/click_text.h"
 #include "clicks/click_transform.h"
 #include "core/dtype.h"
 #include "files/mapped_file.h"
@@ -41,6 +42,8 @@ inline constexpr RecordLayout kHugeCtrRawCounts{true, RecordDense::U32};
 struct ClickRules {
   DenseTransform transform = DenseTransform::None;
   IdPolicy policy = IdPolicy::Error;
+  LabelNeed need = LabelNeed::Required;
+  bool missing_negative = false;  // the only label of a sample is 0 where it is missing
 };
 
 // Records of equal size. Bags have max_ids ids each.
@@ -52,7 +55,7 @@ class RecordClicks final : public ClickSource {
 
   const ClickSchema& schema() const override { return schema_; }
   int64_t samples() const override { return samples_; }
-  // Also throws BadInput for a label that is not 0 or 1 and for a dense number that is not finite.
+  // Also throws BadInput for a label that is not 0 or 1, unless labels are irrelevant, and for a dense number that is not finite.
   void fill(std::span<const int64_t> positions, ClickPart& out) const override;
 
  private:
@@ -80,11 +83,20 @@ struct IdColumn {
   std::string unknown = {};
 };
 
+// A column of texts that are kept.
+struct KeptColumn {
+  std::string name;
+  std::string path;  // the texts, one after the other
+  std::string ends;  // a file of u64: for each sample the number of bytes up to and including its text
+};
+
 struct ColumnFiles {
-  std::string labels;  // [samples, labels], one byte each, 0 or 1, with several labels also kNoLabel
-  std::string dense;   // [samples, dense]; empty if the schema has no dense feature
+  std::string labels;               // [samples, labels], one byte each: 0, 1 or kNoLabel
+  std::string sample_weights = {};  // f32 [samples]; only if the schema has sample_weights
+  std::string dense;                // [samples, dense]; empty if the schema has no dense feature
   DType dense_type = DType::F32;
   std::vector<IdColumn> ids;  // one for each table
+  std::vector<KeptColumn> kept = {};
 };
 
 class ColumnClicks final : public ClickSource {
@@ -98,8 +110,13 @@ class ColumnClicks final : public ClickSource {
   std::optional<int64_t> longest_bag(int table) const override;
   void add_keys(int table, std::span<const int64_t> positions, std::vector<uint64_t>& out) const override;
   ClickValues first_values(int table) const override;
+  std::vector<int64_t> unlabelled() const override;
+  std::vector<std::string> kept_columns() const override;
+  std::string kept(int64_t sample, int column) const override;
 
  private:
+  void fill_labels(std::span<const int64_t> positions, ClickPart& out) const;
+  void fill_sample_weights(std::span<const int64_t> positions, ClickPart& out) const;
   void fill_ids(int table, std::span<const int64_t> positions, ClickPart& out) const;
   // The ids of a sample: a range in the file of the table.
   struct Bag {
@@ -124,6 +141,12 @@ class ColumnClicks final : public ClickSource {
   std::vector<std::unique_ptr<MappedFile>> weights_;  // for each table; null: all 1
   std::vector<std::unique_ptr<MappedFile>> unknown_;  // for each table; null: IdColumn::unknown is empty
   std::vector<int> id_bytes_;
+  std::unique_ptr<MappedFile> sample_weights_;
+  struct Kept {
+    std::string name;
+    MappedFile texts, ends;
+  };
+  std::vector<Kept> kept_;
   int64_t samples_ = 0;
 };
 

@@ -8,6 +8,7 @@
 #include "clicks/click_input.h"
 #include "clicks/click_text_source.h"
 #include "core/error.h"
+#include "core/printable.h"
 #include "files/byte_reader.h"
 
 namespace trifold {
@@ -43,9 +44,15 @@ ClickSchema record_schema(const std::string& path, const ClickFileOptions& optio
   return schema;
 }
 
+// Labels of binary data may be missing only where they are irrelevant.
+LabelNeed binary_need(const ClickFileOptions& options) {
+  const LabelNeed need = label_need(options.needs_labels, options.unlabelled);
+  return need == LabelNeed::Irrelevant ? need : LabelNeed::Required;
+}
+
 ClickRules rules_of(const ClickFileOptions& options, bool counts) {
   return {options.dense_transform.value_or(counts ? DenseTransform::Log1p : DenseTransform::None),
-          options.id_policy.value_or(IdPolicy::Error)};
+          options.id_policy.value_or(IdPolicy::Error), binary_need(options)};
 }
 
 OpenClicks open_text(const std::string& path, const std::string& format, const ClickFileOptions& options) {
@@ -54,9 +61,10 @@ OpenClicks open_text(const std::string& path, const std::string& format, const C
         "{}: a text file does not record the rows of its tables: give --table-rows, or convert it with "
         "trifold preprocess, whose output records them",
         path);
-  auto text = std::make_unique<TextClicks>(path, options.table_rows, rules_of(options, true),
-                                           format == "text" ? "auto" : format, options.needs_labels,
-                                           options.max_malformed);
+  auto text = std::make_unique<TextClicks>(
+      path, options.table_rows, rules_of(options, true),
+      TextOptions{format == "text" ? "auto" : format, options.needs_labels,
+                  options.max_malformed.value_or(kMaxMalformed), options.unlabelled, options.keep});
   ClickFileOptions given = options;
   given.table_rows.clear();       // used
   given.dense_transform.reset();  // used
@@ -72,13 +80,15 @@ std::unique_ptr<ClickSource> open_folder(const std::string& path, const ClickFil
     bad_input(
         "{}: its ids were already mapped into their tables by preprocessing; --id-policy {} has no effect",
         path, name_of(*options.id_policy));
-  return open_click_folder(path, options.table_rows);
+  return open_click_folder(path, options.table_rows,
+                           {options.with_weights, options.unlabelled == Unlabelled::Negative});
 }
 
 std::unique_ptr<ClickSource> open_split_binary(const std::string& path, const ClickFileOptions& options) {
   const SplitBinary split = read_feature_spec(path, options.part);
   const IdPolicy policy = options.id_policy.value_or(IdPolicy::Error);
-  return std::make_unique<ColumnClicks>(split.files, split.schema, ClickRules{DenseTransform::None, policy});
+  return std::make_unique<ColumnClicks>(split.files, split.schema,
+                                        ClickRules{DenseTransform::None, policy, binary_need(options)});
 }
 
 [[noreturn]] void refuse_raw(const std::string& path, std::string_view kind, std::string_view remedy = "") {
@@ -153,13 +163,9 @@ void check_agreement(const std::string& path, const ClickFileOptions& options, c
   if (!problems.empty()) bad_input("{}: {}", path, fmt::join(problems, "\n  "));
 }
 
-OpenClicks open_clicks(const std::string& path, const ClickFileOptions& options) {
-  refuse_packed(path);
-  const std::string format = options.format == "auto" ? find_click_format(path) : options.format;
-  if (format != "text" &&
-      std::find(click_formats().begin(), click_formats().end(), format) == click_formats().end())
-    bad_input("there is no click format '{}'; there are {}", format, fmt::join(click_formats(), ", "));
-  if (is_text_format(format)) return open_text(path, format, options);
+namespace {
+
+OpenClicks open_binary(const std::string& path, const std::string& format, const ClickFileOptions& options) {
   OpenClicks result;
   if (format == "clicks" || format == "split-binary") {
     result.source = format == "clicks" ? open_folder(path, options) : open_split_binary(path, options);
@@ -175,6 +181,25 @@ OpenClicks open_clicks(const std::string& path, const ClickFileOptions& options)
   const RecordLayout layout = mlperf ? kMlperfBin : format == "hugectr-raw" ? kHugeCtrRaw : kHugeCtrRawCounts;
   result.source = std::make_unique<RecordClicks>(path, record_schema(path, options), layout,
                                                  rules_of(options, format != "hugectr-raw"));
+  return result;
+}
+
+}  // namespace
+
+OpenClicks open_clicks(const std::string& path, const ClickFileOptions& options) {
+  refuse_packed(path);
+  const std::string format = options.format == "auto" ? find_click_format(path) : options.format;
+  if (format != "text" &&
+      std::find(click_formats().begin(), click_formats().end(), format) == click_formats().end())
+    bad_input("there is no click format '{}'; there are {}", format, fmt::join(click_formats(), ", "));
+  if (is_text_format(format)) return open_text(path, format, options);
+  OpenClicks result = open_binary(path, format, options);
+  const std::vector<std::string> kept = result.source->kept_columns();
+  for (const std::string& name : options.keep)
+    if (std::find(kept.begin(), kept.end(), name) == kept.end())
+      bad_input("{}: --keep names the column '{}', {}", path, printable(name),
+                format == "clicks" ? "which `trifold preprocess --keep` has to keep in this folder"
+                                   : "but its columns have no names");
   return result;
 }
 

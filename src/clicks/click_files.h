@@ -20,11 +20,16 @@ struct ClickFileOptions {
   std::vector<int64_t> table_ids;   // ids per sample for each table, or one number for all; 1
   std::optional<int64_t> dense;     // dense features; 13 for records
   std::optional<DenseTransform>
-      dense_transform;                   // log1p; none for hugectr-raw, whose dense numbers are not counts
-  std::optional<IdPolicy> id_policy;     // error
-  std::string part = "train";            // for split-binary
-  bool needs_labels = true;              // else text may have no labels (ClickSchema::labeled)
-  double max_malformed = kMaxMalformed;  // of text
+      dense_transform;                // log1p; none for hugectr-raw, whose dense numbers are not counts
+  std::optional<IdPolicy> id_policy;  // error
+  std::string part = "train";         // for split-binary
+  bool needs_labels = true;           // else text may have no labels (ClickSchema::labeled)
+  std::optional<double>
+      max_malformed;  // share of rows of raw data; that of the folder they are read like, or 0.01
+  Unlabelled unlabelled = Unlabelled::Malformed;  // of rows of text
+  std::vector<std::string> keep;                  // columns whose texts go with the samples
+  bool note_left_out = false;                     // fill TextReport::left_out
+  bool with_weights = true;                       // else samples of clicks come without their weights
 };
 
 // "clicks" (preprocessed), "split-binary", "mlperf-bin", "hugectr-raw", "hugectr-raw-counts", "tsv", "csv",

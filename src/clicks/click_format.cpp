@@ -26,6 +26,8 @@ constexpr int64_t kWeightVersion = 4;
 constexpr int64_t kLabelVersion = 5;  // with several labels
 constexpr int64_t kKeyVersion = 6;    // with keys
 constexpr int64_t kShareVersion = 7;  // with tables that columns share
+constexpr int64_t kSampleVersion =
+    8;  // with weights of samples, samples without a label, or columns that are kept
 
 // Reads members of one JSON object with messages that name file and key.
 class Reader {
@@ -144,6 +146,14 @@ IdBase base_of(int64_t number, const std::string& path) {
 
 }  // namespace
 
+std::string ClickFolder::kept_file(const std::string& folder, const std::string& column) {
+  return fmt::format("{}/{}.kept", folder, table_name_of(column));
+}
+
+std::string ClickFolder::kept_ends_file(const std::string& folder, const std::string& column) {
+  return kept_file(folder, column) + "_ends";
+}
+
 std::string ClickFolder::ids_file(const std::string& folder, int table) const {
   return fmt::format("{}/{}.ids", folder, tables[static_cast<size_t>(table)].name);
 }
@@ -222,6 +232,7 @@ void write_click_folder(const ClickFolder& clicks, const std::string& folder) {
   if (std::any_of(clicks.tables.begin(), clicks.tables.end(),
                   [](const ClickFolder::Table& table) { return !table.shares.empty(); }))
     version = kShareVersion;
+  if (clicks.sample_weights || clicks.unlabelled > 0 || !clicks.kept.empty()) version = kSampleVersion;
   json sources = json::array();
   for (const ClickFolder::Source& source : clicks.sources)
     sources.push_back({{"file", source.file},
@@ -247,6 +258,9 @@ void write_click_folder(const ClickFolder& clicks, const std::string& folder) {
   if (clicks.max_bag) manifest["max_bag"] = *clicks.max_bag;
   if (!clicks.labels.empty()) manifest["labels"] = labels;
   if (!clicks.labeled) manifest["labeled"] = false;
+  if (clicks.unlabelled > 0) manifest["unlabelled"] = clicks.unlabelled;
+  if (clicks.sample_weights) manifest["sample_weights"] = true;
+  if (!clicks.kept.empty()) manifest["kept"] = clicks.kept;
   if (clicks.columns) manifest["columns"] = to_json(*clicks.columns);
   const std::string path = ClickFolder::manifest(folder);
   std::ofstream out(path);
@@ -265,9 +279,9 @@ ClickFolder read_click_folder(const std::string& folder) {
   const json manifest = read_json_file(path);
   const Reader reader(manifest, path);
   if (reader.text("format") != kFormat) bad_input("{} was not written by `trifold preprocess`", path);
-  if (const int64_t version = reader.number("version", 1, kMany); version > kShareVersion)
+  if (const int64_t version = reader.number("version", 1, kMany); version > kSampleVersion)
     bad_input("{} has version {} of the format; this program reads versions {} to {}", path, version,
-              kVersion, kShareVersion);
+              kVersion, kSampleVersion);
   ClickFolder clicks;
   clicks.samples = reader.number("samples", 1, kMany);
   clicks.clicks = reader.number("clicks", 0, clicks.samples);
@@ -275,6 +289,12 @@ ClickFolder read_click_folder(const std::string& folder) {
     for (const json& object : reader.list("labels"))
       clicks.labels.push_back(read_label(object, path, clicks));
   if (manifest.contains("labeled")) clicks.labeled = reader.flag("labeled");
+  if (manifest.contains("unlabelled")) clicks.unlabelled = reader.number("unlabelled", 0, clicks.samples);
+  if (manifest.contains("sample_weights")) clicks.sample_weights = reader.flag("sample_weights");
+  if (manifest.contains("kept"))
+    JsonView(manifest, path).at("kept").each([&](const JsonView& name) {
+      clicks.kept.push_back(name.text());
+    });
   if (clicks.labels.size() == 1) bad_input("{}: \"labels\" names a single label", path);
   clicks.dense = static_cast<int>(reader.number("dense", 0, 1 << 20));
   clicks.transform = parse_dense_transform(reader.text("dense_transform"));
@@ -342,12 +362,18 @@ int64_t rows_of_keys(const ClickFolder& clicks, const std::string& folder, size_
 
 }  // namespace
 
-std::unique_ptr<ColumnClicks> open_click_folder(const std::string& folder, const std::vector<int64_t>& rows) {
+std::unique_ptr<ColumnClicks> open_click_folder(const std::string& folder, const std::vector<int64_t>& rows,
+                                                const SampleUse& use) {
   const ClickFolder clicks = read_click_folder(folder);
   ColumnFiles files;
   files.labels = ClickFolder::labels_file(folder);
   files.dense = ClickFolder::dense_file(folder);
+  for (const std::string& column : clicks.kept)
+    files.kept.push_back(
+        {column, ClickFolder::kept_file(folder, column), ClickFolder::kept_ends_file(folder, column)});
   ClickSchema schema;
+  schema.sample_weights = clicks.sample_weights && use.weights;
+  if (schema.sample_weights) files.sample_weights = ClickFolder::sample_weights_file(folder);
   schema.dense = clicks.dense;
   schema.labeled = clicks.labeled;
   schema.dropped_negatives = clicks.drop_negatives;
@@ -366,7 +392,10 @@ std::unique_ptr<ColumnClicks> open_click_folder(const std::string& folder, const
   }
   const auto least = static_cast<float>(clicks.least);
   schema.dense_transform = AppliedTransform{clicks.transform, least}.text();
-  auto source = std::make_unique<ColumnClicks>(files, schema, ClickRules{});
+  ClickRules rules;
+  if (clicks.unlabelled > 0) rules.need = LabelNeed::Optional;
+  rules.missing_negative = use.missing_negative;
+  auto source = std::make_unique<ColumnClicks>(files, schema, rules);
   if (source->samples() != clicks.samples)
     bad_input("{} has {} samples, {} says {}: it is damaged", files.labels, source->samples(),
               ClickFolder::manifest(folder), clicks.samples);

@@ -1,7 +1,8 @@
 // Preprocessed clicks: a folder that `trifold preprocess` writes.
 //
 //   clicks.json    content and origin: the schema below, and the sources
-//   labels.bin     one byte per sample, 0 or 1; with several labels a byte for each of them, also 255: missing
+//   labels.bin     one byte per sample, 0 or 1, or 255: missing; with several labels a byte for each of them
+//   weights.bin    where samples have weights: f32, one per sample
 //   dense.bin      f32 [samples, dense], transformed
 //   C1.ids ...     for each table: one unsigned id per sample, in 1, 2 or 4 bytes as its rows require, or where ids are
 //                  keys the hash itself, 0 for a missing value, in 4 or 8 bytes; of a
@@ -13,11 +14,15 @@
 //   C1.dict ...    where ids come from a dictionary of the table's own: the hash of id 2, 3, ... (ids 0 and 1: see
 //                  preprocess/number_ids.h), unsigned, in 4 bytes, or in 8 where one of them needs more
 //
+//   user.kept ...  for each column that is kept: its texts, one after the other, UTF-8 as in the input
+//   user.kept_ends for each of these: per sample the number of bytes up to and including its text, u64
+//
 // A dictionary that was grown from an older one begins with it, so that its ids keep their meaning; clicks.json lists
 // the older ones with their rows.
 //
 // All numbers are little-endian. Each column has its own file, so a rank may read only its tables. The folder gets its
-// name once it is complete. clicks.json has version 7 if tables are shared, 6 if ids are keys, 5 if samples have
+// name once it is complete. clicks.json has version 8 if samples have weights or no label, or columns are kept, 7 if
+// tables are shared, 6 if ids are keys, 5 if samples have
 // several labels, 4 if ids have weights, 3 if there are bags, 2 if a dictionary has hashes of 8 bytes, else 1; earlier
 // programs reject versions that they do not know.
 #pragma once
@@ -70,7 +75,10 @@ struct ClickFolder {
   int64_t samples = 0;
   int64_t clicks = 0;  // samples whose label is 1, or one of whose labels is
   std::vector<Label> labels;
-  bool labeled = true;  // else the inputs had no labels, and all are 0
+  bool labeled = true;     // else the inputs had no labels, and all are 0
+  int64_t unlabelled = 0;  // samples without any label
+  bool sample_weights = false;
+  std::vector<std::string> kept;  // columns whose texts are kept
   int dense = 0;
   DenseTransform transform = DenseTransform::Log1p;
   double least = 0;                   // m of LogMin
@@ -89,6 +97,10 @@ struct ClickFolder {
   static std::string manifest(const std::string& folder) { return folder + "/clicks.json"; }
   static std::string labels_file(const std::string& folder) { return folder + "/labels.bin"; }
   static std::string dense_file(const std::string& folder) { return folder + "/dense.bin"; }
+  static std::string sample_weights_file(const std::string& folder) { return folder + "/weights.bin"; }
+  // `column` of `kept`.
+  static std::string kept_file(const std::string& folder, const std::string& column);
+  static std::string kept_ends_file(const std::string& folder, const std::string& column);
   std::string ids_file(const std::string& folder, int table) const;
   std::string ends_file(const std::string& folder, int table) const;
   std::string weights_file(const std::string& folder, int table) const;
@@ -106,9 +118,15 @@ void write_click_folder(const ClickFolder& clicks, const std::string& folder);
 ClickFolder read_click_folder(const std::string& folder);
 // BadInput, naming the file, for a dictionary that is missing, or whose size or checksum differs from clicks.json.
 void check_dictionaries(const ClickFolder& clicks, const std::string& folder);
+struct SampleUse {
+  bool weights = true;            // else samples come without their weights
+  bool missing_negative = false;  // a label that is missing is 0
+};
+
 // The samples of a folder.
 // `rows`: for each table, or one number for all, its rows if its ids are keys.
 std::unique_ptr<ColumnClicks> open_click_folder(const std::string& folder,
-                                                const std::vector<int64_t>& rows = {});
+                                                const std::vector<int64_t>& rows = {},
+                                                const SampleUse& use = {});
 
 }  // namespace trifold

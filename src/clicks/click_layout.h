@@ -11,7 +11,8 @@
 
 namespace trifold {
 
-// The roles of columns of a CSV file, by the names in its header.
+// The roles of columns of a CSV file, by the names in its header. A column may have several roles, but that of a label
+// goes with no feature.
 struct NamedColumns {
   std::vector<LabelRule> labels;           // one or more
   std::vector<std::string> dense, sparse;  // in the order of the features and of the tables
@@ -24,6 +25,7 @@ struct NamedColumns {
   std::vector<std::string> of_text;  // all columns of texts without a header, in order; empty: texts have one
   Quoting quoting = Quoting::Auto;   // of texts; Auto: see quoting_of
   bool as_written = false;           // see FieldRules; no option
+  std::string weight = {};           // of the samples; empty: all count the same
 };
 
 // Whether fields of a text are quoted, by its first lines: Quotes where a quoted field holds a separator or doubled
@@ -49,6 +51,12 @@ TextLayout find_layout(const std::string& path, std::string_view text, std::stri
 // no options name its columns.
 TextLayout layout_of_names(const std::string& path, const std::vector<std::string>& names,
                            const std::optional<NamedColumns>& columns);
+
+// Adds the role Kept, in this order, to the columns of these names. BadInput, naming `path`, for one that is not there.
+void keep_columns(TextLayout& layout, const std::vector<std::string>& names, const std::string& path);
+
+// Adds the role Time to a column.
+void time_column(TextLayout& layout, const std::string& name, const std::string& path);
 
 // The name of the table of a column: characters that names of tables cannot have (core/stored_name.h) become
 // '_'.

@@ -46,6 +46,43 @@ void ClickSource::add_keys(int table, std::span<const int64_t>, std::vector<uint
   fail("the ids of table {} are not keys", schema().table(table).name);
 }
 
+std::string ClickSource::kept(int64_t, int column) const {
+  fail("the samples have no column {} of texts", column);
+}
+
+ClickSelection::ClickSelection(const ClickSource& whole, std::vector<int64_t> samples)
+    : whole_(whole), samples_(std::move(samples)) {}
+
+std::vector<int64_t> ClickSelection::in_whole(std::span<const int64_t> positions) const {
+  std::vector<int64_t> there;
+  for (const int64_t position : positions) there.push_back(samples_[static_cast<size_t>(position)]);
+  return there;
+}
+
+void ClickSelection::fill(std::span<const int64_t> positions, ClickPart& out) const {
+  whole_.fill(in_whole(positions), out);
+}
+
+void ClickSelection::add_keys(int table, std::span<const int64_t> positions,
+                              std::vector<uint64_t>& out) const {
+  whole_.add_keys(table, in_whole(positions), out);
+}
+
+ClickValues ClickSelection::first_values(int table) const {
+  ClickValues values = whole_.first_values(table);
+  std::vector<uint64_t> here;
+  for (const int64_t sample : samples_) here.push_back(values.of_samples[static_cast<size_t>(sample)]);
+  values.of_samples = std::move(here);
+  return values;
+}
+
+ClickSelection labelled_samples(const ClickSource& whole, const std::vector<int64_t>& without) {
+  std::vector<int64_t> samples;
+  for (int64_t sample = 0; sample < whole.samples(); ++sample)
+    if (!std::binary_search(without.begin(), without.end(), sample)) samples.push_back(sample);
+  return {whole, std::move(samples)};
+}
+
 std::vector<int64_t> ClickSlice::in_whole(std::span<const int64_t> positions) const {
   std::vector<int64_t> shifted(positions.begin(), positions.end());
   for (int64_t& position : shifted) position += begin_;

@@ -39,6 +39,13 @@ class ClickSource {
   // The first values of all stored samples in a table. By default an id stands for its value.
   virtual ClickValues first_values(int table) const;
 
+  // The stored samples without any label, ascending. It may read a file.
+  virtual std::vector<int64_t> unlabelled() const { return {}; }
+
+  // The columns of the input whose texts go with the samples, and a sample's text in one of them.
+  virtual std::vector<std::string> kept_columns() const { return {}; }
+  virtual std::string kept(int64_t sample, int column) const;
+
   // Stored samples [first, first + count), and padding up to `batch_samples` (default: none).
   void read(int64_t first, int64_t count, ClickBatchBuffer& out, int64_t batch_samples = -1) const;
 };
@@ -59,6 +66,26 @@ class ClickSlice final : public ClickSource {
   int64_t begin_;
   int64_t end_;
 };
+
+// Some samples of another source, which must outlive it, in this order.
+class ClickSelection final : public ClickSource {
+ public:
+  ClickSelection(const ClickSource& whole, std::vector<int64_t> samples);
+  const ClickSchema& schema() const override { return whole_.schema(); }
+  int64_t samples() const override { return std::ssize(samples_); }
+  void fill(std::span<const int64_t> positions, ClickPart& out) const override;
+  void add_keys(int table, std::span<const int64_t> positions, std::vector<uint64_t>& out) const override;
+  ClickValues first_values(int table) const override;
+
+ private:
+  std::vector<int64_t> in_whole(std::span<const int64_t> positions) const;
+
+  const ClickSource& whole_;
+  std::vector<int64_t> samples_;
+};
+
+// The samples of `whole` that have a label, if `without`, ascending, are those that have none.
+ClickSelection labelled_samples(const ClickSource& whole, const std::vector<int64_t>& without);
 
 // Maps sample k of epoch e to a stored sample: a pure function of (seed, e, k), so resuming needs one number.
 //

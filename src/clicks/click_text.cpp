@@ -101,7 +101,89 @@ TextField next_field(const char*& at, const char* end, char separator, bool quot
   return {{begin, static_cast<size_t>(at - begin)}, false, opens};
 }
 
-// The text of a field with single quotes for doubled ones; `room` may hold it.
+ClickBag& bag_of(const TextLayout& layout, const TextColumn& role, ClickRow& row) {
+  return row.bags[static_cast<size_t>(role.index - (layout.tables - layout.bags))];
+}
+
+// Puts a field into the row. Data sets of texts as written keep the blanks between quotes only.
+bool parse_field(const TextLayout& layout, const TextColumn& role, const TextField& field, ClickRow& row) {
+  if (field.open && layout.named) return false;
+  std::string room;
+  const std::string_view text = plain_text(field, room);
+  if (role.kind == TextColumn::Kind::BagWeights)
+    return add_weights_to_bag(role.bag, text, bag_of(layout, role, row));
+  if (role.kind == TextColumn::Kind::Id && role.paired)
+    return add_paired_texts_to_bag(layout.rules, role.bag, text, bag_of(layout, role, row));
+  if (role.kind == TextColumn::Kind::Id && role.bag != '\0')
+    return add_texts_to_bag(layout.rules, role.bag, role.weighted, text, bag_of(layout, role, row));
+  return put_cell(layout, role, Cell(field.quoted ? text : without_blanks(text)), row);
+}
+
+}  // namespace
+
+ClickRow::ClickRow(const TextLayout& layout)
+    : labels(static_cast<size_t>(std::max(layout.labels, 1))),
+      ids(static_cast<size_t>(layout.tables)),
+      bags(static_cast<size_t>(layout.bags)),
+      kept(static_cast<size_t>(layout.kept)),
+      absent_label_(layout.labeled && layout.labels > 0 ? kNoLabel : 0) {}
+
+void ClickRow::begin(float* memory) {
+  dense = memory;
+  std::fill(labels.begin(), labels.end(), absent_label_);
+  for (ClickBag& bag : bags) bag.clear();
+}
+
+bool put_cell(const TextLayout& layout, const TextColumn& role, const Cell& cell, ClickRow& row) {
+  const auto put = [](const auto& found, auto& place) {
+    if (found) place = *found;
+    return found.has_value();
+  };
+  const auto index = static_cast<size_t>(role.index);
+  const auto put_feature = [&](const Cell& value) {
+    return role.kind == TextColumn::Kind::Dense
+               ? put(dense_in(layout.rules, value), row.dense[index])
+               : put(id_in(layout.rules, layout.base, value), row.ids[index]);
+  };
+  switch (role.kind) {
+    case TextColumn::Kind::Label:
+      return put(label_in(layout.rules, role.index, cell), row.labels[index]);
+    case TextColumn::Kind::Dense:
+    case TextColumn::Kind::Id: {
+      if (!role.part) return put_feature(cell);
+      const std::optional<Cell> part = part_in(layout.rules, cell, *role.part);
+      return part && put_feature(*part);
+    }
+    case TextColumn::Kind::Weight:
+      return put(weight_in(cell), row.weight);
+    case TextColumn::Kind::Time:
+      return put(time_in(cell), row.time);
+    case TextColumn::Kind::Kept:
+      row.kept[index] = std::holds_alternative<std::monostate>(cell) ? "" : shown_text(cell);
+      return true;
+    case TextColumn::Kind::BagWeights:
+    case TextColumn::Kind::Ignored:
+      return true;
+  }
+  return false;
+}
+
+bool finish_bags(const TextLayout& layout, ClickRow& row) {
+  if (layout.bags == 0) return true;
+  for (const TextColumn& column : layout.columns) {
+    const bool fits = for_each_role(column, [&](const TextColumn& role) {
+      return !role.paired || finish_paired_bag(bag_of(layout, role, row));
+    });
+    if (!fits) return false;
+  }
+  return true;
+}
+
+bool is_labelled(const TextLayout& layout, const ClickRow& row) {
+  return layout.labels < 2 || layout.rules.need != LabelNeed::Required ||
+         std::any_of(row.labels.begin(), row.labels.end(), [](uint8_t label) { return label != kNoLabel; });
+}
+
 std::string_view plain_text(const TextField& field, std::string& room) {
   if (!field.quoted || field.text.find("\"\"") == std::string_view::npos) return field.text;
   room.clear();
@@ -111,44 +193,6 @@ std::string_view plain_text(const TextField& field, std::string& room) {
   }
   return room;
 }
-
-// Puts the value of a field into the line. Data sets of texts as written keep the blanks between quotes only.
-bool parse_field(const TextLayout& layout, const TextColumn& column, const TextField& field, ClickLine& out) {
-  if (field.open && layout.named) return false;
-  std::string room;
-  const std::string_view text = plain_text(field, room);
-  const Cell cell(field.quoted ? text : without_blanks(text));
-  switch (column.kind) {
-    case TextColumn::Kind::Label: {
-      const std::optional<uint8_t> label = label_in(layout.rules, column.index, cell);
-      if (label) out.labels[column.index] = *label;
-      return label.has_value();
-    }
-    case TextColumn::Kind::Dense: {
-      const std::optional<float> number = dense_in(layout.rules, cell);
-      if (number) out.dense[column.index] = *number;
-      return number.has_value();
-    }
-    case TextColumn::Kind::Id: {
-      if (column.bag != '\0')
-        return add_texts_to_bag(layout.rules, column.bag, column.weighted, text,
-                                out.bags[column.index - (layout.tables - layout.bags)]);
-      const std::optional<uint64_t> id = id_in(layout.rules, layout.base, cell);
-      if (id) out.ids[column.index] = *id;
-      return id.has_value();
-    }
-    case TextColumn::Kind::Ignored:
-      return true;
-  }
-  return false;
-}
-
-bool has_label(const TextLayout& layout, const ClickLine& line) {
-  return layout.labels < 2 || std::any_of(line.labels, line.labels + layout.labels,
-                                          [](uint8_t label) { return label != kNoLabel; });
-}
-
-}  // namespace
 
 std::vector<TextField> fields_of(std::string_view line, char separator, bool quotes) {
   std::vector<TextField> fields;
@@ -163,10 +207,10 @@ std::vector<TextField> fields_of(std::string_view line, char separator, bool quo
 
 // Most fields are short integers and hashes of exactly eight digits, which are parsed in place; for all others the end
 // is found first.
-bool parse_line(const TextLayout& layout, std::string_view line, ClickLine& out) {
-  std::fill(out.dense, out.dense + layout.dense, kMissing);
-  std::fill(out.ids, out.ids + layout.tables, uint64_t{0});
-  std::for_each(out.bags, out.bags + layout.bags, [](ClickBag& bag) { bag.clear(); });
+bool parse_line(const TextLayout& layout, std::string_view line, ClickRow& row) {
+  std::fill(row.dense, row.dense + layout.dense, kMissing);
+  std::fill(row.ids.begin(), row.ids.end(), uint64_t{0});
+  for (std::string& text : row.kept) text.clear();
   const char* at = line.empty() ? "" : line.data();  // an empty view's address may be null
   const char* const end = at + line.size();
   const char separator = layout.separator;
@@ -174,37 +218,56 @@ bool parse_line(const TextLayout& layout, std::string_view line, ClickLine& out)
   size_t fields = 0;
   for (const TextColumn& column : layout.columns) {
     ++fields;
-    const bool read = column.kind == TextColumn::Kind::Dense
-                          ? !layout.named && parse_whole(at, end, separator, out.dense[column.index])
-                          : hashes && column.kind == TextColumn::Kind::Id &&
-                                parse_hash8(at, end, separator, out.ids[column.index]);
-    if (!read && !parse_field(layout, column, next_field(at, end, separator, layout.quotes), out))
-      return false;
-    if (at == end) return fields >= layout.least_fields && has_label(layout, out);
+    const bool in_place = !layout.named && column.also.empty();
+    const auto index = static_cast<size_t>(column.index);
+    const bool read = in_place && (column.kind == TextColumn::Kind::Dense
+                                       ? parse_whole(at, end, separator, row.dense[index])
+                                       : hashes && column.kind == TextColumn::Kind::Id &&
+                                             parse_hash8(at, end, separator, row.ids[index]));
+    if (!read) {
+      const TextField field = next_field(at, end, separator, layout.quotes);
+      const auto parse = [&](const TextColumn& role) { return parse_field(layout, role, field, row); };
+      if (!for_each_role(column, parse)) return false;
+    }
+    if (at == end)
+      return fields >= layout.least_fields && is_labelled(layout, row) && finish_bags(layout, row);
     ++at;
   }
   return false;  // more fields than columns
 }
 
-std::string wanted_label(const LabelRule& rule) {
-  if (rule.is == LabelRule::Is::True) return "a label: 0, 1, false or true";
-  return fmt::format("{}, which --label {} needs", rule.number ? "a number" : "a text", rule.text());
+std::string wanted_value(const TextLayout& layout, const TextColumn& role) {
+  using enum TextColumn::Kind;
+  if (role.part) return "a date or time (ISO 8601, or seconds since 1970)";
+  switch (role.kind) {
+    case Label: {
+      if (!layout.named) return "a label: 0 or 1";
+      const LabelRule& rule = layout.rules.labels[static_cast<size_t>(role.index)];
+      if (rule.is == LabelRule::Is::True) return "a label: 0, 1, false or true";
+      return fmt::format("{}, which --label {} needs", rule.number ? "a number" : "a text", rule.text());
+    }
+    case Dense:
+      return layout.named ? "a number, false, true or one of --missing-values" : "a number";
+    case BagWeights:
+      return "a list of weights, which are numbers";
+    case Weight:
+      return "the weight of a sample: a number of 0 or more";
+    case Time:
+      return "a date, a time (ISO 8601) or a number";
+    default:
+      return "";
+  }
 }
 
 namespace {
 
 constexpr size_t kShownBytes = 40;  // of a field
 
-std::string wanted(const TextLayout& layout, const TextColumn& column) {
-  const TextColumn::Kind kind = column.kind;
-  if (column.weighted)
+std::string wanted(const TextLayout& layout, const TextColumn& role) {
+  if (role.kind == TextColumn::Kind::Id && role.weighted && !role.paired)
     return fmt::format("a list of weighted texts such as a:0.5{}b:2",
-                       column.bag == '\t' ? "<tab>" : std::string(1, column.bag));
-  if (kind == TextColumn::Kind::Label)
-    return layout.named ? wanted_label(layout.rules.labels[static_cast<size_t>(column.index)])
-                        : "a label: 0 or 1";
-  if (kind == TextColumn::Kind::Dense)
-    return layout.named ? "a number, false, true or one of --missing-values" : "a number";
+                       role.bag == '\t' ? "<tab>" : std::string(1, role.bag));
+  if (std::string value = wanted_value(layout, role); !value.empty()) return value;
   return layout.base == IdBase::Hexadecimal ? "a hash: up to 8 hexadecimal digits"
                                             : "an id: a decimal number from 0 to 18446744073709551615";
 }
@@ -238,11 +301,23 @@ LineProblem explain_missing_fields(const TextLayout& layout, size_t fields) {
 
 }  // namespace
 
-std::string kind_name(const TextColumn& column) {
-  if (column.weighted) return "a list of weighted texts";
-  return column.kind == TextColumn::Kind::Label   ? "a label"
-         : column.kind == TextColumn::Kind::Dense ? "a number"
-                                                  : "an id";
+std::string kind_name(const TextColumn& role) {
+  if (role.weighted && !role.paired) return "a list of weighted texts";
+  if (role.part) return "a date or time";
+  switch (role.kind) {
+    case TextColumn::Kind::Label:
+      return "a label";
+    case TextColumn::Kind::Dense:
+      return "a number";
+    case TextColumn::Kind::BagWeights:
+      return "a list of weights";
+    case TextColumn::Kind::Weight:
+      return "a weight";
+    case TextColumn::Kind::Time:
+      return "a date or time";
+    default:
+      return "an id";
+  }
 }
 
 LineProblem explain_line(const TextLayout& layout, std::string_view line) {
@@ -253,15 +328,19 @@ LineProblem explain_line(const TextLayout& layout, std::string_view line) {
     return {"too many fields", fmt::format("column {}: the line has {} fields, not {}",
                                            layout.columns.size() + 1, fields.size(), layout.columns.size())};
   std::vector<float> dense(static_cast<size_t>(layout.dense));
-  std::vector<uint64_t> ids(static_cast<size_t>(layout.tables));
-  std::vector<ClickBag> bags(static_cast<size_t>(layout.bags));
-  std::vector<uint8_t> labels(static_cast<size_t>(std::max(layout.labels, 1)));
-  ClickLine out{labels.data(), dense.data(), ids.data(), bags.data()};
-  for (size_t c = 0; c < fields.size(); ++c)
-    if (!parse_field(layout, layout.columns[c], fields[c], out))
-      return explain_field(layout, layout.columns[c], fields[c]);
-  if (fields.size() >= layout.least_fields) return {"no label", "it has none of its labels"};
-  return explain_missing_fields(layout, fields.size());
+  ClickRow row(layout);
+  row.begin(dense.data());
+  for (size_t c = 0; c < fields.size(); ++c) {
+    const TextColumn* wrong = nullptr;
+    for_each_role(layout.columns[c], [&](const TextColumn& role) {
+      if (!parse_field(layout, role, fields[c], row)) wrong = &role;
+      return wrong == nullptr;
+    });
+    if (wrong != nullptr) return explain_field(layout, *wrong, fields[c]);
+  }
+  if (fields.size() < layout.least_fields) return explain_missing_fields(layout, fields.size());
+  if (!is_labelled(layout, row)) return {"no label", "it has none of its labels"};
+  return kUnequalBag;
 }
 
 std::string shown_id(const TextLayout& layout, std::string_view line, int table) {

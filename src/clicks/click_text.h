@@ -25,21 +25,47 @@
 
 namespace trifold {
 
+// The role of a column. A column may have several, say a dense number and an id: the first is its own, `also` has the
+// others.
 struct TextColumn {
-  enum class Kind { Label, Dense, Id, Ignored };
+  enum class Kind {
+    Label,
+    Dense,
+    Id,
+    BagWeights,  // of the bag of table `index`, one for each of its elements
+    Weight,      // of the sample
+    Time,        // of the sample
+    Kept,        // the text as it is, which goes with the sample (ClickSource::kept)
+    Ignored
+  };
   Kind kind;
   int index = 0;  // among those of its kind
   std::string name;
   char bag = '\0';        // for ids: the separator within a bag; '\0': one id
-  bool weighted = false;  // for a bag: each text is followed by its weight, as in comedy:0.5
+  bool weighted = false;  // for a bag: each element has a weight, which follows it as in comedy:0.5,
+  bool paired = false;    //   or is in another column
+  std::optional<TimePart> part = {};  // of the date or time in the column, instead of the value itself
+  std::vector<TextColumn> also = {};
 };
+
+// Calls body(role) for every role of a column while it returns true; whether all did.
+template <class Body>
+bool for_each_role(const TextColumn& column, Body body) {
+  if (!body(column)) return false;
+  for (const TextColumn& other : column.also)
+    if (!body(other)) return false;
+  return true;
+}
 
 struct TextLayout {
   char separator = '\t';
   IdBase base = IdBase::Hexadecimal;
   bool header = false;
-  int labels = 1;       // columns of labels
-  bool labeled = true;  // else the file has none of them, and every label is 0
+  int labels = 1;               // columns of labels
+  bool labeled = true;          // else the file has none of them, and every label is 0
+  bool sample_weights = false;  // a column has the weights of samples
+  bool times = false;           // a column has the times of samples
+  int kept = 0;                 // columns whose texts are kept
   int dense = 13;
   int tables = 26;
   int bags = 0;              // number of tables with bags, the last ones
@@ -51,22 +77,43 @@ struct TextLayout {
   FieldRules rules;
 };
 
-// One line's values; the arrays have room for all columns of the layout.
-struct ClickLine {
-  uint8_t* labels;           // 0, 1 or kNoLabel
-  float* dense;              // NaN where missing
-  uint64_t* ids;             // of a table of bags: not used
-  ClickBag* bags = nullptr;  // for each table of bags
+// The values of a row.
+struct ClickRow {
+  explicit ClickRow(const TextLayout& layout);
+  // Begins a row, without labels and bags. `dense`: memory of the caller for the dense numbers of the layout.
+  void begin(float* dense);
+
+  std::vector<uint8_t> labels;  // 0, 1 or kNoLabel; 0 if the file has no labels
+  float* dense = nullptr;       // NaN where missing
+  std::vector<uint64_t> ids;    // of a table of bags: not used
+  std::vector<ClickBag> bags;   // for each table of bags
+  float weight = 1;
+  double time = 0;
+  std::vector<std::string> kept;  // for each column that is kept
+
+ private:
+  uint8_t absent_label_;
 };
 
+// Puts a cell into the row, in a role of its column other than one of bags. False if it is malformed.
+bool put_cell(const TextLayout& layout, const TextColumn& role, const Cell& cell, ClickRow& row);
+// To be called when all cells of a row are there: false if a bag and its weights in another column have different sizes.
+bool finish_bags(const TextLayout& layout, ClickRow& row);
+// The problem of such a row.
+inline const LineProblem kUnequalBag{"a bag and its weights differ in size",
+                                     "a bag has another number of values than of weights"};
+// Whether the row has a label, or needs none.
+bool is_labelled(const TextLayout& layout, const ClickRow& row);
+
 // Parses a line (without its line end). False when it is malformed; explain_line then says why.
-bool parse_line(const TextLayout& layout, std::string_view line, ClickLine& out);
+bool parse_line(const TextLayout& layout, std::string_view line, ClickRow& row);
 // What is wrong with a malformed line: "column C3: 'xy' is not a hash: up to 8 hexadecimal digits".
 LineProblem explain_line(const TextLayout& layout, std::string_view line);
 // The values of a column, for counts of problems: "a label", "a number", "an id", "a list of weighted texts".
 std::string kind_name(const TextColumn& column);
-// The values that a column of labels may have, for messages.
-std::string wanted_label(const LabelRule& rule);
+// The values that a role may have, for messages: "a label: 0, 1, false or true"; nothing for ids and bags, which depend on
+// the format.
+std::string wanted_value(const TextLayout& layout, const TextColumn& role);
 // The id of a table as written in a valid line: "77", or "'4d' (hexadecimal, 77 in decimal)".
 std::string shown_id(const TextLayout& layout, std::string_view line, int table);
 
@@ -77,6 +124,9 @@ struct TextField {
   // It begins with an unclosed quote, which is part of the text.
   bool open = false;
 };
+
+// The text of a field with single quotes for doubled ones; `room` may hold it.
+std::string_view plain_text(const TextField& field, std::string& room);
 
 // The fields between the separators, which may be quoted if `quotes` is set.
 std::vector<TextField> fields_of(std::string_view line, char separator, bool quotes);

@@ -16,34 +16,47 @@
 
 namespace trifold {
 
+struct TextOptions {
+  std::string format = "auto";  // as for find_layout
+  bool needs_labels = true;     // else the file may have none
+  double max_malformed = kMaxMalformed;
+  Unlabelled unlabelled = Unlabelled::Malformed;
+  std::vector<std::string> keep = {};  // columns whose texts go with the samples
+};
+
 class TextClicks final : public ClickSource {
  public:
   // `rows`: of each table, or one number for all. Hashes are taken modulo the rows unless another policy is given.
-  // Malformed lines are skipped and listed by report(). `format` as for find_layout. BadInput if the file has no labels
-  // although `needs_labels` is set, no valid line, a larger share of malformed ones than `max_malformed`, or another
-  // number of tables.
+  // Malformed lines are skipped and listed by report(). BadInput if the file has no labels although they are needed,
+  // no valid line, a larger share of malformed ones than allowed, or another number of tables.
   TextClicks(const std::string& path, std::vector<int64_t> rows, const ClickRules& rules,
-             std::string_view format = "auto", bool needs_labels = true,
-             double max_malformed = kMaxMalformed);
+             const TextOptions& options = {});
 
   const ClickSchema& schema() const override { return schema_; }
   int64_t samples() const override { return samples_; }
   void fill(std::span<const int64_t> positions, ClickPart& out) const override;
 
+  std::vector<int64_t> unlabelled() const override { return unlabelled_; }
+  std::vector<std::string> kept_columns() const override { return options_.keep; }
+  std::string kept(int64_t sample, int column) const override;
+
   const TextReport& report() const { return report_; }
 
  private:
   void index_lines();
+  bool is_sample(const ClickRow& row);
   std::string_view line_of(int64_t sample) const;
   int64_t line_number(int64_t sample) const;  // counted from 1; walks the file
 
   MappedFile file_;
+  TextOptions options_;
   TextLayout layout_;
   ClickSchema schema_;
   ClickRules rules_;
   TextReport report_;
   int64_t samples_ = 0;
-  std::vector<int64_t> groups_;   // start of each group of kGroup samples
+  std::vector<int64_t> groups_;  // start of each group of kGroup samples
+  std::vector<int64_t> unlabelled_;
   std::vector<uint32_t> starts_;  // of each sample, relative to its group's start
 };
 

@@ -45,6 +45,7 @@ json to_json(const NamedColumns& columns) {
   add("bag", BagColumns{columns.bags}.text());
   add("bag_weights", ColumnNames{columns.bag_weights}.text());
   if (columns.quoting != Quoting::Auto) value["quoting"] = name_of(columns.quoting);
+  if (!columns.weight.empty()) value["weight"] = columns.weight;
   return value;
 }
 
@@ -58,6 +59,7 @@ NamedColumns named_columns_from_json(const json& value, const std::string& where
   columns.sparse = parsed<ColumnNames>(view, where, "sparse", {}).names;
   columns.bags = parsed<BagColumns>(view, where, "bag", {}).columns;
   columns.bag_weights = parsed<ColumnNames>(view, where, "bag_weights", {}).names;
+  columns.weight = view.text("weight", "");
   columns.separator = parsed<Separator>(view, where, "separator", {}).character;
   if (view.has("quoting")) {
     const std::string quoting = view.at("quoting").text();

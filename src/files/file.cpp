@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <fstream>
 #include <random>
@@ -18,7 +19,6 @@
 #include "core/host_thread.h"
 #include "core/input_file.h"
 #include "files/crc32.h"
-#include "files/scratch_folder.h"
 
 namespace trifold {
 
@@ -217,16 +217,20 @@ std::filesystem::path end_of_links(const std::filesystem::path& path) {
 
 namespace {
 
-constexpr std::string_view kNewFile = "new";
+std::filesystem::path temporary_beside(const std::filesystem::path& file) {
+  const std::string mark = ".tmp-" + random_id();
+  return file.parent_path() / (file.filename().string().substr(0, NAME_MAX - mark.size()) + mark);
+}
 
 }  // namespace
 
-FileReplacement::FileReplacement(const std::filesystem::path& path, Links links)
-    : file_(links == Links::Followed ? end_of_links(path) : std::filesystem::absolute(path)),
-      scratch_(std::make_unique<ScratchFolder>(file_)),
-      out_(scratch_->file(kNewFile), File::Mode::Create) {}
+FileReplacement::FileReplacement(const std::filesystem::path& path)
+    : file_(end_of_links(path)), fresh_(temporary_beside(file_)), out_(fresh_, File::Mode::Create) {}
 
-FileReplacement::~FileReplacement() = default;
+FileReplacement::~FileReplacement() {
+  std::error_code ignored;
+  if (!fresh_.empty()) std::filesystem::remove(fresh_, ignored);
+}
 
 void FileReplacement::write(std::string_view bytes) {
   out_.write(bytes.data(), bytes.size(), written_);
@@ -239,17 +243,16 @@ void FileReplacement::finish() {
   out_.sync();
   out_.close();
   std::error_code error;
-  const fs::path fresh = scratch_->file(kNewFile);
-  const fs::file_status old = fs::symlink_status(file_, error);
-  if (fs::is_regular_file(old)) fs::permissions(fresh, old.permissions(), error);
-  ScratchFolder::protect([&] { fs::rename(fresh, file_, error); });
+  const fs::file_status old = fs::status(file_, error);
+  if (fs::is_regular_file(old)) fs::permissions(fresh_, old.permissions(), error);
+  fs::rename(fresh_, file_, error);
   check(!error, "{} cannot be replaced: {}", file_.string(), error.message());
-  scratch_.reset();
+  fresh_.clear();
   sync_to_disk(file_.parent_path());
 }
 
-void replace_text(const std::filesystem::path& path, std::string_view text, Links links) {
-  FileReplacement file(path, links);
+void replace_text(const std::filesystem::path& path, std::string_view text) {
+  FileReplacement file(path);
   file.write(text);
   file.finish();
 }

@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "core/error.h"
-#include "files/scratch_folder.h"
 
 namespace trifold {
 
@@ -22,10 +21,12 @@ namespace {
 class OpenFile {
  public:
   explicit OpenFile(const MemoryFolder& folder) {
-    number_ = open_unnamed_file(folder.path);
+    std::string name = folder.path + "/trifold-memory-XXXXXX";
+    number_ = mkostemp(name.data(), O_CLOEXEC);
     if (number_ < 0)
       bad_input("{} {}: no file can be created there ({}); name a folder that exists and is writable",
                 folder.option, folder.path, std::strerror(errno));
+    unlink(name.c_str());
   }
   ~OpenFile() {
     if (number_ >= 0) close(number_);

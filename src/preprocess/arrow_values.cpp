@@ -70,6 +70,17 @@ std::optional<DecimalType> decimal_type(std::string_view format) {
   return DecimalType{scale, bits / 8};
 }
 
+// Units of dates and timestamps in a second, or days for 0: "tdD", "tsu:UTC".
+std::optional<int64_t> units_of_moment(std::string_view format) {
+  if (format == "tdD") return 0;
+  if (format == "tdm") return 1000;
+  constexpr std::pair<std::string_view, int64_t> kStamps[] = {
+      {"tss:", 1}, {"tsm:", 1000}, {"tsu:", 1'000'000}, {"tsn:", 1'000'000'000}};
+  for (const auto& [beginning, units] : kStamps)
+    if (format.starts_with(beginning)) return units;
+  return std::nullopt;
+}
+
 // The first letters of types that are no plain ones, for messages.
 constexpr std::pair<std::string_view, std::string_view> kOtherTypes[] = {
     {"d:", "decimal"},   {"tdD", "date"},       {"tdm", "date"},       {"tt", "time"},
@@ -86,6 +97,8 @@ ArrowKind kind_of(const ArrowSchema& type) {
   if (is_view(format) || format.starts_with("w:")) return ArrowKind::Text;
   if (const auto decimal = decimal_type(format))
     return decimal->scale == 0 ? ArrowKind::Whole : ArrowKind::Real;
+  if (units_of_moment(format)) return ArrowKind::Moment;
+  if (format == "+m" && type.n_children == 1 && type.children[0]->n_children == 2) return ArrowKind::Map;
   return is_list(type.format) && type.n_children == 1 ? ArrowKind::List : ArrowKind::Other;
 }
 
@@ -107,7 +120,9 @@ ArrowColumn::ArrowColumn(const ArrowSchema& type, const ArrowArray& values)
     width_ = decimal->bytes;
     scale_ = decimal->scale;
   }
-  if (kind_ != ArrowKind::List || type.dictionary != nullptr) return;
+  if (type.dictionary != nullptr) return;
+  if (kind_ == ArrowKind::Map) letter_ = 'l';  // places as of a list
+  if (kind_ != ArrowKind::List) return;
   letter_ = format[1];
   if (letter_ == 'w') std::from_chars(format.data() + 3, format.data() + format.size(), width_);
 }
@@ -160,6 +175,19 @@ int64_t ArrowColumn::whole(int64_t place) const {
   }
 }
 
+Moment ArrowColumn::moment(int64_t place) const {
+  constexpr int64_t kDay = 86400, kSecond = 1'000'000'000;
+  const std::string_view format = type_->format;
+  const int64_t units = *units_of_moment(format);
+  if (units == 0) return {load<int32_t>(1, place) * kDay, 0, Moment::Form::Date};
+  const auto count = load<int64_t>(1, place);
+  const int64_t seconds = count / units - (count % units < 0 ? 1 : 0);
+  const auto form = format.starts_with("td") ? Moment::Form::Date
+                    : format.ends_with(':')  ? Moment::Form::DateTime
+                                             : Moment::Form::WithZone;
+  return {seconds, static_cast<int32_t>((count - seconds * units) * (kSecond / units)), form};
+}
+
 Cell ArrowColumn::value(int64_t i) const {
   const int64_t place = i + values_->offset;
   if (letter_ == 'n' || !is_there(place)) return {};
@@ -193,6 +221,8 @@ Cell ArrowColumn::value(int64_t i) const {
                               static_cast<size_t>(width_));
     case 'd':
       return decimal(place);
+    case 't':
+      return moment(place);
     default:
       return whole(place);
   }
@@ -204,6 +234,14 @@ std::pair<int64_t, int64_t> ArrowColumn::list(int64_t i) const {
   if (letter_ == 'w') return {place * width_, (place + 1) * width_};
   if (letter_ == 'l') return {load<int32_t>(1, place), load<int32_t>(1, place + 1)};
   return {load<int64_t>(1, place), load<int64_t>(1, place + 1)};
+}
+
+std::pair<Cell, Cell> ArrowColumn::entry(int64_t e) const {
+  const ArrowSchema& type = *type_->children[0];
+  const ArrowArray& entries = *values_->children[0];
+  const int64_t place = e + entries.offset;
+  return {ArrowColumn(*type.children[0], *entries.children[0]).value(place),
+          ArrowColumn(*type.children[1], *entries.children[1]).value(place)};
 }
 
 }  // namespace trifold

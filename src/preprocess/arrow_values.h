@@ -47,8 +47,8 @@ class ArrowOwner {
   T value_{};
 };
 
-// The kind of a type's values. Other: of no use in clicks.
-enum class ArrowKind { Nothing, Flag, Whole, Real, Text, List, Other };
+// The kind of a type's values. Moment: a date or timestamp. Other: of no use in clicks.
+enum class ArrowKind { Nothing, Flag, Whole, Real, Text, Moment, List, Map, Other };
 
 // The kind of a type; for a dictionary, that of its values.
 ArrowKind kind_of(const ArrowSchema& type);
@@ -64,8 +64,10 @@ class ArrowColumn {
   ArrowKind kind() const { return kind_; }  // List: of lists
   // Value i, of any kind but List and Other.
   Cell value(int64_t i) const;
-  // The elements [first, end) of element() that list i holds; none where it is not there.
+  // The elements [first, end) of element() that list i holds, or the entries of map i; none where it is not there.
   std::pair<int64_t, int64_t> list(int64_t i) const;
+  // Key and value of an entry of a map.
+  std::pair<Cell, Cell> entry(int64_t e) const;
   ArrowColumn element() const { return {*type_->children[0], *values_->children[0]}; }
 
  private:
@@ -82,6 +84,7 @@ class ArrowColumn {
   std::string_view view(int64_t place) const;
   int64_t whole(int64_t place) const;
   DecimalNumber decimal(int64_t place) const;
+  Moment moment(int64_t place) const;
 
   const ArrowSchema* type_;
   const ArrowArray* values_;

@@ -6,6 +6,7 @@
 
 #include "clicks/click_input.h"
 #include "clicks/click_layout.h"
+#include "core/error.h"
 
 namespace trifold {
 
@@ -19,7 +20,9 @@ class TextReader final : public ClickReader {
       : input_(path),
         options_(options),
         layout_(find_layout(path, input_.beginning(), options.format, options.columns)),
-        has_lines_before_(layout_.first_line > 1) {}
+        has_lines_before_(layout_.first_line > 1) {
+    apply_options(layout_, options, path);
+  }
 
   const TextLayout& layout() const override { return layout_; }
   int64_t size() const override { return input_.size(); }
@@ -57,6 +60,18 @@ bool TextReader::next(std::span<ClickPiece> pieces, ThreadPool& pool, const Drop
 }
 
 }  // namespace
+
+void apply_options(TextLayout& layout, const PreprocessOptions& options, const std::string& path) {
+  layout.rules.need = label_need(options.needs_labels, options.unlabelled);
+  keep_columns(layout, options.keep, path);
+  if (!options.split_by.empty()) time_column(layout, options.split_by, path);
+}
+
+void refuse_names(const PreprocessOptions& options, const std::string& path) {
+  if (options.keep.empty() && options.split_by.empty()) return;
+  bad_input("{}: its columns have no names, so --{} has no effect: leave it out", path,
+            options.keep.empty() ? "split-by" : "keep");
+}
 
 std::unique_ptr<ClickReader> open_click_reader(const std::string& path, const PreprocessOptions& options,
                                                int threads) {

@@ -39,6 +39,10 @@ class ClickReader {
 // of the pools that read its pieces.
 std::unique_ptr<ClickReader> open_click_reader(const std::string& path, const PreprocessOptions& options,
                                                int threads);
+// Gives the layout of a file with names the roles that options ask for besides its features, and the need of labels.
+void apply_options(TextLayout& layout, const PreprocessOptions& options, const std::string& path);
+// BadInput about --keep and --split-by for an input whose columns have no names.
+void refuse_names(const PreprocessOptions& options, const std::string& path);
 // Whether `path` names a Parquet file.
 bool is_parquet_input(const std::string& path);
 // Failure if the Parquet module is missing.

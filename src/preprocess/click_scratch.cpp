@@ -1,5 +1,6 @@
 #include "preprocess/click_scratch.h"
 
+#include <cstdlib>
 #include <filesystem>
 
 #include "clicks/click_files.h"
@@ -8,21 +9,44 @@
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "files/byte_reader.h"
-#include "files/scratch_folder.h"
 #include "preprocess/click_reader.h"
 #include "preprocess/preprocess.h"
 
 namespace trifold {
 
+namespace {
+
 namespace fs = std::filesystem;
 
-namespace {
+// A new folder, removed with this object.
+class ScratchFolder {
+ public:
+  ScratchFolder() {
+    std::error_code error;
+    const fs::path where = fs::temp_directory_path(error);
+    path_ = (where / "trifold_XXXXXX").string();
+    if (error || mkdtemp(path_.data()) == nullptr)
+      bad_input(
+          "{}: no folder for preprocessed samples can be created there: set TMPDIR to a writable folder",
+          where.string());
+  }
+  ~ScratchFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+  std::string file(const char* name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
 
 PreprocessOptions options_for(const std::string& path, const std::string& format,
                               const ScratchFolder& scratch) {
   PreprocessOptions options;
   options.inputs = {path};
-  options.output = scratch.file("clicks").string();
+  options.output = scratch.file("clicks");
   options.format = format;
   options.max_malformed = 1;
   return options;
@@ -35,30 +59,36 @@ PreprocessResult preprocess_all(const PreprocessOptions& options) {
 
 }  // namespace
 
-PreprocessedClicks preprocess_as(const std::string& path, const std::string& format, const std::string& like,
-                                 bool needs_labels, const std::vector<int64_t>& rows,
-                                 std::optional<double> max_malformed) {
-  const ScratchFolder scratch = ScratchFolder::temporary();
-  PreprocessOptions options = options_for(path, format, scratch);
+PreprocessedClicks preprocess_as(const std::string& path, const std::string& like,
+                                 const ClickFileOptions& asked) {
+  const ScratchFolder scratch;
+  PreprocessOptions options = options_for(path, asked.format, scratch);
   options.dictionaries_of = like;
   options.as_there = true;
-  options.needs_labels = needs_labels;
-  options.max_malformed = max_malformed;
+  options.needs_labels = asked.needs_labels;
+  options.unlabelled = asked.unlabelled;
+  options.keep = asked.keep;
+  options.note_left_out = asked.note_left_out;
+  options.with_weights = asked.with_weights;
+  options.max_malformed = asked.max_malformed;
   const PreprocessResult result = preprocess_all(options);
-  return {open_click_folder(options.output, rows), result.report};
+  return {open_click_folder(options.output, asked.table_rows, {.weights = asked.with_weights}),
+          result.report};
 }
 
 // One more column of keys, after those that decide which lines are samples.
 std::vector<uint64_t> preprocess_column(const std::string& path, const std::string& format,
-                                        const std::string& like, const std::string& column) {
+                                        const std::string& like, const std::string& column,
+                                        Unlabelled unlabelled) {
   const ClickFolder given = read_click_folder(like);
   if (!given.columns)
     bad_input("{}: the columns of {} have no names by which {} could be one of them", path, like, column);
-  const ScratchFolder scratch = ScratchFolder::temporary();
+  const ScratchFolder scratch;
   PreprocessOptions options = options_for(path, format, scratch);
   options.columns = given.columns;
   options.columns->sparse.push_back(column);
   options.keep_keys = true;
+  options.unlabelled = unlabelled;
   options.needs_labels = false;
   options.max_bag = given.max_bag;
   preprocess_all(options);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "clicks/click_files.h"
 #include "clicks/click_source.h"
 #include "clicks/click_text.h"
 
@@ -16,21 +17,20 @@ namespace trifold {
 
 struct PreprocessedClicks {
   std::unique_ptr<ClickSource> source;
-  TextReport report;  // of malformed lines, which are left out
+  TextReport report;  // of rows that are no samples
 };
 
 // The samples of `path`, a file or a folder as for `trifold preprocess`, with the columns, the transform and the ids of
-// the folder of clicks `like`. `format` is "auto", or a format of text. `rows` as for open_click_folder. Without
-// `needs_labels` the samples may have none (ClickSchema::labeled). `max_malformed`: see PreprocessOptions. BadInput as
-// preprocess throws it.
-PreprocessedClicks preprocess_as(const std::string& path, const std::string& format, const std::string& like,
-                                 bool needs_labels, const std::vector<int64_t>& rows,
-                                 std::optional<double> max_malformed);
+// the folder of clicks `like`. Of `options`: `format` is "auto", or a format of text, and `table_rows` are those of
+// keys; labels, weights, columns to keep and the share of malformed lines are as there. BadInput as preprocess throws it.
+PreprocessedClicks preprocess_as(const std::string& path, const std::string& like,
+                                 const ClickFileOptions& options);
 
-// The hashes of a column of the same samples, as --sparse would read it; 0 for a missing value. BadInput as above, or if
+// The hashes of a column of the same samples (`unlabelled` as there), as --sparse would read it; 0 for a missing value. BadInput as above, or if
 // `like` was not made with names of columns.
 std::vector<uint64_t> preprocess_column(const std::string& path, const std::string& format,
-                                        const std::string& like, const std::string& column);
+                                        const std::string& like, const std::string& column,
+                                        Unlabelled unlabelled);
 
 // Whether `path` names samples that preprocess_as can read: text, Parquet, arrays, or a folder of them.
 bool can_preprocess(const std::string& path);

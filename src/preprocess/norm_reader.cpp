@@ -197,6 +197,8 @@ class NormReader final : public ClickReader {
     if (options.format != "auto")
       bad_input("{} is a file of HugeCTR, which --data-format {} does not read: leave it out", path,
                 options.format);
+    refuse_names(options, path);
+    layout_.rules.need = label_need(options.needs_labels, options.unlabelled);
     layout_.base = IdBase::Decimal;
     layout_.dense = static_cast<int>(file_.dense());
     layout_.tables = static_cast<int>(file_.slots());
@@ -240,43 +242,38 @@ class NormReader final : public ClickReader {
   void fill(const std::vector<NormRecord>& records, int64_t first, int64_t end, const DropRule& drop,
             ClickPiece& piece) const {
     PieceBuilder builder(layout_, options_, drop, piece);
-    std::vector<uint64_t> ids(static_cast<size_t>(layout_.tables));
-    std::vector<ClickBag> bags(static_cast<size_t>(layout_.bags));
-    for (int64_t r = first; r < end; ++r, ++piece.lines) {
+    ClickRow row(layout_);
+    for (int64_t r = first; r < end; ++r) {
       const NormRecord& record = records[static_cast<size_t>(r)];
-      float* const dense = builder.open();
-      uint8_t label = 0;
-      if (std::optional<LineProblem> problem = take_numbers(record, label, dense)) {
-        builder.discard();
-        piece.add_problem(std::move(*problem));
+      row.begin(builder.open());
+      if (std::optional<LineProblem> problem = take_numbers(record, row)) {
+        builder.reject(std::move(*problem));
         continue;
       }
       file_.for_each_slot(record, [&](int64_t slot, int32_t count, const auto& key) {
-        if (bags.empty()) {
-          ids[static_cast<size_t>(slot)] = key(0);
+        if (row.bags.empty()) {
+          row.ids[static_cast<size_t>(slot)] = key(0);
           return;
         }
-        ClickBag& bag = bags[static_cast<size_t>(slot)];
-        bag.clear();
-        for (int32_t k = 0; k < count; ++k) bag.ids.push_back(key(k));
+        for (int32_t k = 0; k < count; ++k) row.bags[static_cast<size_t>(slot)].ids.push_back(key(k));
       });
-      builder.close({&label, 1}, done_ + r, ids, bags);
+      builder.close(row, done_ + r);
     }
   }
 
-  // Puts label and dense numbers of a record into a sample.
-  std::optional<LineProblem> take_numbers(const NormRecord& record, uint8_t& label, float* dense) const {
+  // Puts label and dense numbers of a record into a row.
+  std::optional<LineProblem> take_numbers(const NormRecord& record, ClickRow& row) const {
     const auto number = [&](int64_t n) { return *file_.number<float>(record.begin + 4 * n); };
     const std::optional<uint8_t> clicked = label_in(layout_.rules, 0, number(0));
     if (!clicked)
       return LineProblem{"the label is not 0 or 1", fmt::format("the label is {}, not 0 or 1", number(0))};
-    label = *clicked;
+    row.labels[0] = *clicked;
     for (int d = 0; d < layout_.dense; ++d) {
       const std::optional<float> found = dense_in(layout_.rules, number(1 + d));
       if (!found)
         return LineProblem{fmt::format("dense feature {} is not a number", d),
                            fmt::format("dense feature {} is {}, not a number", d, number(1 + d))};
-      dense[d] = *found;
+      row.dense[d] = *found;
     }
     return std::nullopt;
   }

@@ -12,7 +12,7 @@
 namespace trifold {
 
 constexpr const char* kParquetModuleFile = "trifold_parquet.so";
-constexpr int64_t kParquetModuleVersion = 3;
+constexpr int64_t kParquetModuleVersion = 4;
 
 // A file that is read. Functions that return bool say whether they succeeded; if not, problem() says why.
 class ParquetModuleFile {
@@ -36,8 +36,11 @@ class ParquetModuleWriter {
  public:
   virtual ~ParquetModuleWriter() = default;
   virtual const char* problem() const = 0;
-  // labels [count, columns of labels], of which -1 is null, and probabilities [count, their columns].
-  virtual bool add(int64_t first, int64_t count, const int8_t* labels, const double* probabilities) = 0;
+  // Numbers of the samples [count]; labels [count, columns of labels], of which -1 is null; probabilities [count, their
+  // columns], of which NaN is null; and for each column of texts [count + 1] places in `texts`, from one of which to the
+  // next there is a sample's text; an empty one is null.
+  virtual bool add(const int64_t* samples, int64_t count, const int8_t* labels, const double* probabilities,
+                   const char* texts, const int64_t* text_places) = 0;
   virtual bool finish() = 0;
   // The bytes of the file since the last call; until the next.
   virtual const char* written(size_t* bytes) = 0;
@@ -48,8 +51,8 @@ using ParquetModuleVersion = int64_t();  // trifold_parquet_version
 // trifold_parquet_open: null, with the problem in why[0, bytes), if the file is not a Parquet file. `threads` unpack
 // columns. The caller owns the result.
 using ParquetModuleOpen = ParquetModuleFile*(const char* path, int threads, char* why, size_t bytes);
-// trifold_parquet_write: columns of these names, those of `labels` labels first. The caller owns the result.
-using ParquetModuleWrite = ParquetModuleWriter*(const char* const* names, int64_t labels,
+// trifold_parquet_write: columns of these names, those of texts first, then those of labels. The caller owns the result.
+using ParquetModuleWrite = ParquetModuleWriter*(const char* const* names, int64_t texts, int64_t labels,
                                                 int64_t probabilities, bool doubles);
 
 }  // namespace trifold

@@ -5,14 +5,13 @@
 
 namespace trifold {
 
-PredictionTable::PredictionTable(const std::vector<std::string>& labels,
-                                 const std::vector<std::string>& probabilities, bool doubles)
-    : columns_(probabilities.size()) {
+PredictionTable::PredictionTable(const Columns& columns) {
   std::vector<const char*> names;
-  for (const std::string& name : labels) names.push_back(name.c_str());
-  for (const std::string& name : probabilities) names.push_back(name.c_str());
+  for (const auto* of_kind : {&columns.texts, &columns.labels, &columns.probabilities})
+    for (const std::string& name : *of_kind) names.push_back(name.c_str());
   writer_.reset(parquet_library("predictions")
-                    .write(names.data(), std::ssize(labels), std::ssize(probabilities), doubles));
+                    .write(names.data(), std::ssize(columns.texts), std::ssize(columns.labels),
+                           std::ssize(columns.probabilities), columns.doubles));
 }
 
 std::string_view PredictionTable::bytes(bool done) {
@@ -22,12 +21,18 @@ std::string_view PredictionTable::bytes(bool done) {
   return {data, count};
 }
 
-std::string_view PredictionTable::add(int64_t first, std::span<const int8_t> labels,
-                                      std::span<const double> probabilities) {
-  check(labels.size() == probabilities.size(), "{} labels for {} predictions", labels.size(),
-        probabilities.size());
-  return bytes(writer_->add(first, std::ssize(labels) / static_cast<int64_t>(columns_), labels.data(),
-                            probabilities.data()));
+std::string_view PredictionTable::add(const Rows& rows) {
+  std::string texts;
+  std::vector<int64_t> places;
+  for (const std::vector<std::string>& column : rows.texts) {
+    places.push_back(std::ssize(texts));
+    for (const std::string& text : column) {
+      texts += text;
+      places.push_back(std::ssize(texts));
+    }
+  }
+  return bytes(writer_->add(rows.samples.data(), std::ssize(rows.samples), rows.labels.data(),
+                            rows.probabilities.data(), texts.data(), places.data()));
 }
 
 std::string_view PredictionTable::finish() { return bytes(writer_->finish()); }

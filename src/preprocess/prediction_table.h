@@ -1,5 +1,5 @@
-// PredictionTable: predictions as the bytes of a Parquet file, with the columns sample (int64), those of labels (int8,
-// where there are labels) and those of probabilities (float or double).
+// PredictionTable: predictions as the bytes of a Parquet file, with the columns sample (int64), those of texts (string),
+// those of labels (int8, where there are labels) and those of probabilities (float or double).
 #pragma once
 
 #include <cstdint>
@@ -15,20 +15,28 @@ namespace trifold {
 
 class PredictionTable {
  public:
-  // Failure where the module of Parquet is missing.
-  PredictionTable(const std::vector<std::string>& labels, const std::vector<std::string>& probabilities,
-                  bool doubles);
+  struct Columns {
+    std::vector<std::string> texts, labels, probabilities;
+    bool doubles = false;
+  };
+  // Values of consecutive rows. Cleared and filled by the caller.
+  struct Rows {
+    std::vector<int64_t> samples;
+    std::vector<int8_t> labels;                   // [rows, columns]: 0, 1 or -1 for a missing one
+    std::vector<double> probabilities;            // [rows, columns]; NaN is a missing one
+    std::vector<std::vector<std::string>> texts;  // [columns][rows]; an empty one is missing
+  };
 
-  // The next samples, numbered from `first`: their labels, 0, 1 or -1 for one that is missing, and their probabilities,
-  // one for each column of a sample. Both spans have the same length; without columns of labels those are not read.
-  // Both functions return the next bytes of the file, which are valid until the next call.
-  std::string_view add(int64_t first, std::span<const int8_t> labels, std::span<const double> probabilities);
-  // Once, after the last samples.
+  // Failure where the module of Parquet is missing.
+  explicit PredictionTable(const Columns& columns);
+
+  // The next rows. Both functions return the next bytes of the file, which are valid until the next call.
+  std::string_view add(const Rows& rows);
+  // Once, after the last rows.
   std::string_view finish();
 
  private:
   std::string_view bytes(bool done);
-  size_t columns_;  // of probabilities
   std::unique_ptr<ParquetModuleWriter> writer_;
 };
 

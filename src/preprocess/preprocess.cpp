@@ -13,7 +13,6 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "files/mapped_file.h"
-#include "files/scratch_folder.h"
 #include "preprocess/click_reader.h"
 #include "preprocess/given_encoding.h"
 #include "preprocess/number_tables.h"
@@ -29,17 +28,34 @@ constexpr int64_t kJudgedLines =
 
 constexpr size_t kLongestTableName = 200;  // in bytes; names of files have endings and at most 255
 
-// Finds an output that exists, or cannot be made, before the inputs are read.
-std::unique_ptr<ScratchFolder> scratch_beside(const std::string& output) {
-  std::error_code ignored;
-  if (std::filesystem::exists(output, ignored))
-    bad_input("{} already exists; name another folder, or remove it", output);
-  try {
-    return std::make_unique<ScratchFolder>(output);
-  } catch (const Error& error) {
-    bad_input("{}", error.what());
+// The unfinished folder; removed unless it is completed.
+class PartialFolder {
+ public:
+  explicit PartialFolder(const std::string& target) : target_(target), path_(target + ".partial") {
+    std::error_code error;
+    if (std::filesystem::exists(target, error))
+      bad_input("{} already exists; name another folder, or remove it", target);
+    std::filesystem::remove_all(path_, error);
+    if (!std::filesystem::create_directory(path_, error))
+      bad_input("{} cannot be created: {}", path_, error ? error.message() : "it exists");
   }
-}
+  ~PartialFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  PartialFolder(const PartialFolder&) = delete;
+  PartialFolder& operator=(const PartialFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+  void finish() {
+    std::filesystem::rename(path_, target_);
+    path_.clear();
+  }
+
+ private:
+  std::string target_;
+  std::string path_;
+};
 
 class Job {
  public:
@@ -54,6 +70,7 @@ class Job {
       if (options_.as_there) take_options(*given_, options_);
     }
     max_malformed_ = options_.max_malformed.value_or(given_ ? given_->max_malformed : kMaxMalformed);
+    if (options_.columns && !options_.with_weights) options_.columns->weight.clear();
     // Each is opened for its layout, closed, and reopened later: there may be thousands.
     const std::vector<std::string> inputs = without_empty_texts(click_inputs(options.inputs));
     if (options_.columns) {
@@ -74,11 +91,9 @@ class Job {
   }
 
   PreprocessResult run() {
-    const std::unique_ptr<ScratchFolder> scratch = scratch_beside(options_.output);
-    const std::string unfinished = scratch->file("clicks").string();
-    std::filesystem::create_directory(unfinished);
+    PartialFolder partial(options_.output);
     auto start = Clock::now();
-    ClickColumnWriter writer(unfinished, layout_, key_bytes(), result_.folder);
+    ClickColumnWriter writer(partial.path(), layout_, key_bytes(), result_.folder);
     for (size_t i = 0; i < paths_.size(); ++i) parse(i, writer);
     ClickFolder& folder = result_.folder;
     folder.samples = writer.samples();
@@ -90,14 +105,14 @@ class Job {
     }
     result_.parse_seconds = seconds_since(start);
     start = Clock::now();
-    const NumberingJob job{options_, given_ ? &*given_ : nullptr, writer, unfinished, key_bytes()};
+    const NumberingJob job{options_, given_ ? &*given_ : nullptr, writer, partial.path(), key_bytes()};
     NumberedTables numbered = number_tables(job, folder, pool_, [&](int done) {
       progress_({total_bytes_, total_bytes_, writer.samples(), layout_.tables, done});
     });
     result_.partitioned_tables = numbered.partitioned;
     result_.unknown = std::move(numbered.unknown);
-    write_click_folder(folder, unfinished);
-    scratch->move_out("clicks", options_.output);
+    write_click_folder(folder, partial.path());
+    partial.finish();
     result_.number_seconds = seconds_since(start);
     result_.input_bytes = total_bytes_;
     return result_;
@@ -173,7 +188,8 @@ class Job {
   void parse(size_t number, ClickColumnWriter& writer) {
     const std::unique_ptr<ClickReader> reader = open_click_reader(paths_[number], options_, pool_.size());
     const DropRule drop{options_.drop_negatives,
-                        philox_key(options_.seed, fmt::format("negatives of file {}", number))};
+                        philox_key(options_.seed, fmt::format("negatives of file {}", number)), options_.rows,
+                        philox_key(options_.seed, fmt::format("parts of file {}", number))};
     ClickFolder::Source source{paths_[number], 0, 0, writer.samples()};
     int64_t line_number = reader->first_line();
     std::vector<ClickPiece> pieces(static_cast<size_t>(pool_.size()));
@@ -193,8 +209,10 @@ class Job {
     if (piece.too_long) refuse_long_line(source.file, line_number + *piece.too_long);
     TextReport report;
     for (const auto& [line, problem] : piece.problems) report.add(source.file, line_number + line, problem);
+    for (const int64_t row : piece.left_out) report.left_out.push_back(result_.report.lines + row);
     report.lines = piece.lines - piece.blank;
     report.malformed = piece.malformed;
+    report.unlabelled = piece.unlabelled;
     report.kinds = piece.kinds;
     result_.report.append(report);
     source.lines += report.lines;
@@ -215,6 +233,8 @@ class Job {
         folder.labels[l].missing += of_sample[l] == kNoLabel ? 1 : 0;
       }
       if (std::find(of_sample.begin(), of_sample.end(), uint8_t{1}) != of_sample.end()) ++folder.clicks;
+      if (std::count(of_sample.begin(), of_sample.end(), kNoLabel) == std::ssize(of_sample))
+        ++folder.unlabelled;
     }
   }
 
@@ -244,12 +264,21 @@ class Job {
     folder.tables.resize(static_cast<size_t>(layout_.tables));
     for (int t = layout_.tables - layout_.bags; t < layout_.tables; ++t)
       folder.tables[static_cast<size_t>(t)].bag = true;
-    for (const TextColumn& column : layout_.columns) {
-      if (column.kind != TextColumn::Kind::Id) continue;
-      ClickFolder::Table& table = folder.tables[static_cast<size_t>(column.index)];
-      table.name = layout_.named ? table_name_of(column.name) : column.name;
-      table.weighted = column.weighted;
-    }
+    for (const TextColumn& column : layout_.columns)
+      for_each_role(column, [&](const TextColumn& role) {
+        if (role.kind != TextColumn::Kind::Id) return true;
+        ClickFolder::Table& table = folder.tables[static_cast<size_t>(role.index)];
+        table.name = layout_.named ? table_name_of(role.name) : role.name;
+        table.weighted = role.weighted;
+        return true;
+      });
+    folder.sample_weights = layout_.sample_weights;
+    folder.kept = options_.keep;
+    for (size_t k = 0; k < folder.kept.size(); ++k)
+      for (size_t other = 0; other < k; ++other)
+        if (table_name_of(folder.kept[k]) == table_name_of(folder.kept[other]))
+          bad_input("--keep: two columns would have the file {}: rename one of them",
+                    ClickFolder::kept_file("", folder.kept[k]).substr(1));
     for (const ClickFolder::Table& table : folder.tables)
       if (table.name.size() > kLongestTableName)
         bad_input(

@@ -22,6 +22,12 @@
 
 namespace trifold {
 
+// The rows of a part of the input: those whose time is in [first, end), in seconds since 1970, or, without times, for
+// which a number from 0 to 1 is drawn that is.
+struct RowRange {
+  double first, end;
+};
+
 struct PreprocessOptions {
   std::vector<std::string> inputs;  // files, or folders of them (clicks/click_input.h), one after the other
   std::string output;               // folder to create; it must not exist
@@ -41,6 +47,12 @@ struct PreprocessOptions {
   // All slots of HugeCTR's Norm files are bags. `preprocess` decides it for all inputs.
   bool norm_bags = false;
   bool needs_labels = true;  // else an input may have none: ClickFolder::labeled
+  Unlabelled unlabelled = Unlabelled::Malformed;
+  std::vector<std::string> keep;  // columns whose texts go with the samples
+  bool note_left_out = false;     // fill PreprocessResult::report.left_out
+  std::string split_by;           // column of the times of rows; empty: they have none
+  std::optional<RowRange> rows;   // all
+  bool with_weights = true;       // else weights of samples are not read, even if `columns` name them
   // Values that are not in them and reach the threshold in these inputs get ids after theirs; else all have id 1.
   bool grow_dictionaries = false;
   // Columns that have the table of another one, each with that one, by name; with dictionaries_of those of that folder.

@@ -35,7 +35,7 @@ ClickFileOptions options_for(const ClickDataConfig& config, const std::string& f
   options.dense = config.dense_features;
   options.dense_transform = config.dense_transform;
   options.id_policy = config.id_policy;
-  options.max_malformed = config.max_malformed.value_or(kMaxMalformed);
+  options.max_malformed = config.max_malformed;
   return options;
 }
 
@@ -62,6 +62,7 @@ bool is_to_preprocess(const ClickDataConfig& config, const std::string& path) {
 ClickSchema ClickData::schema() const {
   ClickSchema schema = train->schema();
   if (valid == nullptr) return schema;
+  schema.sample_weights = schema.sample_weights || valid->schema().sample_weights;
   for (int t = 0; t < schema.table_count(); ++t) {
     ClickTable& table = schema.tables[static_cast<size_t>(t)];
     table.max_ids = std::max(table.max_ids, valid->schema().table(t).max_ids);
@@ -113,27 +114,50 @@ std::unique_ptr<ClickSource> make_synthetic(const ClickDataConfig& config, uint6
   return clicks;
 }
 
-const ClickSource* open_file(const ClickDataConfig& config, const std::string& format,
-                             const std::string& path, const std::string& part, ClickData& data,
-                             bool needs_labels = true) {
-  ClickFileOptions options = options_for(config, format);
+// Adds what was found at `path` to the sources and the notes of `data`.
+const ClickSource* take(std::unique_ptr<ClickSource> source, const TextReport& report, Unlabelled unlabelled,
+                        ClickData& data) {
+  for (const std::string& text : {report.line(), report.unlabelled_text(unlabelled)})
+    if (!text.empty()) data.notes.push_back(text);
+  data.left_out = report.left_out;
+  data.owned.push_back(std::move(source));
+  return data.owned.back().get();
+}
+
+// `options`: how to read a file of this format.
+const ClickSource* open_file(const ClickDataConfig& config, const std::string& path, ClickFileOptions options,
+                             ClickData& data) {
   if (config.dictionaries_of && is_to_preprocess(config, path)) {
     if (options.id_policy.value_or(IdPolicy::Error) != IdPolicy::Error)
       bad_input("{}: --id-policy {} has no effect on ids that preprocessing maps into their tables", path,
                 name_of(*options.id_policy));
-    PreprocessedClicks made = preprocess_as(path, config.data_format, *config.dictionaries_of, needs_labels,
-                                            options.table_rows, config.max_malformed);
+    ClickFileOptions to_read = options;
+    to_read.format = config.data_format;
+    PreprocessedClicks made = preprocess_as(path, *config.dictionaries_of, to_read);
     check_agreement(path, options, made.source->schema());
-    if (const std::string line = made.report.line(); !line.empty()) data.notes.push_back(line);
-    data.owned.push_back(std::move(made.source));
-    return data.owned.back().get();
+    return take(std::move(made.source), made.report, options.unlabelled, data);
   }
-  options.part = part;
-  options.needs_labels = needs_labels;
   OpenClicks open = open_clicks(path, options);
-  if (const std::string line = open.report.line(); !line.empty()) data.notes.push_back(line);
-  data.owned.push_back(std::move(open.source));
+  return take(std::move(open.source), open.report, options.unlabelled, data);
+}
+
+// The samples of `source` that have a label.
+const ClickSource* labelled(const ClickSource* source, const std::string& path, ClickData& data) {
+  const std::vector<int64_t> without = source->unlabelled();
+  if (without.empty()) return source;
+  if (std::ssize(without) == source->samples()) bad_input("{}: none of its samples has a label", path);
+  data.notes.push_back(fmt::format("{} of {} samples of {} have no label and are left out", without.size(),
+                                   source->samples(), path));
+  data.owned.push_back(std::make_unique<ClickSelection>(labelled_samples(*source, without)));
   return data.owned.back().get();
+}
+
+const ClickSource* open_to_train(const ClickDataConfig& config, const std::string& path,
+                                 const std::string& format, const std::string& part, ClickData& data) {
+  ClickFileOptions options = options_for(config, format);
+  options.part = part;
+  options.unlabelled = config.unlabelled;
+  return labelled(open_file(config, path, std::move(options), data), path, data);
 }
 
 void open_valid(const ClickDataConfig& given, const std::string& format, ClickData& data) {
@@ -150,7 +174,7 @@ void open_valid(const ClickDataConfig& given, const std::string& format, ClickDa
     bad_input(
         "--valid-data {} is of the format {}, --train-data {} is {}: both must have been made the same way",
         path, own, config.train_data, format);
-  data.valid = open_file(config, own, path, "test", data);
+  data.valid = open_to_train(config, path, own, "test", data);
   const std::vector<std::string> differences =
       click_differences({config.train_data, data.train->schema()}, {path, data.valid->schema()});
   if (differences.empty()) return;
@@ -174,7 +198,7 @@ ClickData open_clicks(const ClickDataConfig& config, uint64_t seed) {
     data.owned.push_back(make_synthetic(config, seed, data));
     data.train = data.owned.back().get();
   } else {
-    data.train = open_file(config, format, config.train_data, "train", data);
+    data.train = open_to_train(config, config.train_data, format, "train", data);
   }
   if (config.valid_data) {
     open_valid(config, format, data);
@@ -195,13 +219,20 @@ ClickData open_clicks(const ClickDataConfig& config, uint64_t seed) {
 std::optional<ClickValues> values_of_column(const ClickDataConfig& config, const std::string& column) {
   if (!config.dictionaries_of || !is_to_preprocess(config, config.train_data)) return std::nullopt;
   return ClickValues{
-      preprocess_column(config.train_data, config.data_format, *config.dictionaries_of, column)};
+      preprocess_column(config.train_data, config.data_format, *config.dictionaries_of, column, config.unlabelled)};
 }
 
-ClickData open_clicks_to_score(const ClickDataConfig& config) {
+ClickData open_clicks_to_score(const ClickDataConfig& config, const PredictionUse& use) {
   ClickData data;
-  data.train =
-      open_file(config, format_of(config, config.train_data), config.train_data, "test", data, false);
+  ClickFileOptions options = options_for(config, format_of(config, config.train_data));
+  options.part = "test";
+  options.needs_labels = false;
+  options.unlabelled = use.unlabelled;
+  options.keep = use.keep;
+  options.note_left_out = true;
+  options.with_weights = use.unlabelled != Unlabelled::Keep;
+  data.train = open_file(config, config.train_data, std::move(options), data);
+  if (use.unlabelled != Unlabelled::Keep) data.train = labelled(data.train, config.train_data, data);
   return data;
 }
 

@@ -16,9 +16,10 @@ struct ClickData {
   const ClickSource* train = nullptr;
   const ClickSource* valid = nullptr;  // null: no validation data
   std::optional<double> best_auc;      // for synthetic clicks: the most that a model can reach on average
-  std::vector<std::string> notes;      // for people: malformed lines
+  std::vector<std::string> notes;      // for people: malformed rows, and rows without a label
+  std::vector<int64_t> left_out;       // of the samples to score: TextReport::left_out
 
-  // The schema of both: max_ids are the larger of the two.
+  // The schema of both: max_ids are the larger of the two, and samples have weights if they have in one of them.
   ClickSchema schema() const;
 };
 
@@ -26,9 +27,17 @@ struct ClickData {
 // compatible with the training samples.
 ClickData open_clicks(const ClickDataConfig& config, uint64_t seed);
 
-// The samples of train_data for a trained model, as ClickData::train: the test part of split-binary data, or text,
-// which need not have labels. BadInput as above.
-ClickData open_clicks_to_score(const ClickDataConfig& config);
+// What the predictions of samples are for.
+struct PredictionUse {
+  // Keep: for themselves. All samples are predicted, labels are irrelevant and weights of samples are not read. Else they
+  // are compared with the labels.
+  Unlabelled unlabelled = Unlabelled::Keep;
+  std::vector<std::string> keep = {};  // columns of the input whose texts go with the samples
+};
+
+// The samples of train_data for a trained model, as ClickData::train: the test part of split-binary data, or text. No
+// format needs labels. BadInput as above.
+ClickData open_clicks_to_score(const ClickDataConfig& config, const PredictionUse& use);
 
 // The values of a column of train_data, which need not be a feature; nothing unless it is preprocessed first. BadInput for
 // a column that is missing.

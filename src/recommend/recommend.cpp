@@ -276,7 +276,7 @@ bool RecommendRun::advance(const std::atomic<int>& signal) {
 
 Evaluation RecommendRun::evaluate(const std::atomic<int>& signal) {
   const auto start = Clock::now();
-  LabelMetrics metrics(job_.data.schema().labels);
+  LabelMetrics metrics(job_.data.schema());
   const auto take = [&](const Recommender::Scored& scored) { metrics.add(scored); };
   OtherRows means(world_, model_, starts_);
   stop_agreed_ = !score_feed(world_, model_, *valid_feed_, signal, take);

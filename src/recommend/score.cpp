@@ -1,26 +1,26 @@
 #include "recommend/score.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <iterator>
+#include <limits>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <vector>
 
 #include "clicks/click_source.h"
 #include "config/command_line/commands.h"
 #include "core/error.h"
+#include "core/printable.h"
 #include "core/tensor.h"
 #include "files/output_files.h"
 #include "preprocess/parquet_library.h"
-#include "preprocess/prediction_table.h"
+#include "recommend/prediction_bytes.h"
 
 namespace trifold {
 
@@ -32,22 +32,15 @@ T sigmoid(T logit) {
   return static_cast<T>((logit >= 0 ? 1 : tail) / (1 + tail));
 }
 
-// Consecutive samples from number `first` on, `labels` labels each.
+// A batch of predictions, `labels` labels each.
 struct Predictions {
-  int64_t first, count, labels;
+  int64_t count, labels;
   Tensor logits, clicked, weights;  // [count, labels], or longer
 
-  // Probability i of logits of type T.
-  template <class T>
-  T probability(int64_t i) const {
-    const T logit = static_cast<const T*>(logits.data)[i];
-    check(std::isfinite(logit), "the logit of sample {} is {}", first + i / labels, logit);
-    return sigmoid(logit);
-  }
-  // 0, 1, or kMissing.
   static constexpr int8_t kMissing = -1;
+  // 0, 1, or kMissing.
   int8_t label(int64_t i) const {
-    if (labels > 1 && weights.as<float>()[i] == 0) return kMissing;
+    if (weights.as<float>()[i] == 0) return kMissing;
     return clicked.as<float>()[i] == 1 ? 1 : 0;
   }
 };
@@ -60,114 +53,108 @@ std::vector<std::string> column_names(std::string_view kind, const std::vector<s
   return names;
 }
 
-// The bytes of a file of predictions; each piece until the next one is made.
-class PredictionBytes {
+PredictionTable::Columns columns_of(const ScoreJob& job) {
+  const ClickSchema& schema = job.recommender.schema;
+  PredictionTable::Columns columns;
+  if (job.config.keep) columns.texts = job.config.keep->names;
+  if (schema.labeled) columns.labels = column_names("label", schema.labels);
+  columns.probabilities = column_names("probability", schema.labels);
+  columns.doubles = job.recommender.config.precision.f64;
+  return columns;
+}
+
+void check_kept_names(const PredictionTable::Columns& columns) {
+  std::vector<std::string> names{"sample"};
+  for (const auto* own : {&columns.labels, &columns.probabilities})
+    names.insert(names.end(), own->begin(), own->end());
+  for (const std::string& name : columns.texts) {
+    if (std::find(names.begin(), names.end(), name) != names.end())
+      bad_input("--keep {}: the output has a column of this name already: rename that of the data",
+                printable(name));
+    names.push_back(name);
+  }
+}
+
+// The rows of the input in their order: samples with their predictions, and rows that are no samples without.
+class InputRows {
  public:
-  virtual ~PredictionBytes() = default;
-  virtual std::string_view header() { return {}; }
-  virtual std::string_view of(const Predictions& samples) = 0;
-  virtual std::string_view end() { return {}; }
-};
-
-// A line for each sample.
-class PredictionLines final : public PredictionBytes {
- public:
-  PredictionLines(ScoreFormat format, bool labeled, const std::vector<std::string>& labels)
-      : csv_(format == ScoreFormat::Csv),
-        labeled_(labeled),
-        label_names_(column_names("label", labels)),
-        probability_names_(column_names("probability", labels)) {}
-
-  std::string_view header() override {
-    text_.clear();
-    if (csv_)
-      add("sample,{}{}{}\n", labeled_ ? fmt::format("{}", fmt::join(label_names_, ",")) : "",
-          labeled_ ? "," : "", fmt::join(probability_names_, ","));
-    return view();
-  }
-  std::string_view of(const Predictions& samples) override {
-    text_.clear();
-    dispatch_wide_float(samples.logits.dtype, [&]<class T>(T) {
-      for (int64_t i = 0; i < samples.count; ++i) add_line<T>(samples, i);
-    });
-    return view();
+  InputRows(const ScoreJob& job, const PredictionTable::Columns& columns)
+      : source_(job.recommender.samples()),
+        left_out_(job.recommender.data.left_out),
+        labels_(columns.labels.size()),
+        probabilities_(columns.probabilities.size()) {
+    const std::vector<std::string> kept = source_.kept_columns();
+    for (const std::string& name : columns.texts)
+      kept_.push_back(static_cast<int>(std::find(kept.begin(), kept.end(), name) - kept.begin()));
   }
 
- private:
-  template <class T>
-  void add_line(const Predictions& samples, int64_t i) {
-    add(csv_ ? "{}" : "{{\"sample\":{}", samples.first + i);
-    for (int64_t l = 0; labeled_ && l < samples.labels; ++l) {
-      add_name(label_names_, l);
-      if (const int8_t label = samples.label(i * samples.labels + l); label != Predictions::kMissing)
-        add("{}", static_cast<int>(label));
-      else if (!csv_)
-        add("null");
-    }
-    for (int64_t l = 0; l < samples.labels; ++l) {
-      add_name(probability_names_, l);
-      add("{}", samples.probability<T>(i * samples.labels + l));
-    }
-    add(csv_ ? "\n" : "}}\n");
-  }
-  void add_name(const std::vector<std::string>& names, int64_t l) {
-    if (csv_)
-      add(",");
-    else
-      add(",\"{}\":", names[static_cast<size_t>(l)]);
-  }
-  template <class... Args>
-  void add(std::string_view format, const Args&... args) {
-    fmt::vformat_to(std::back_inserter(text_), format, fmt::make_format_args(args...));
-  }
-  std::string_view view() const { return {text_.data(), text_.size()}; }
-
-  bool csv_, labeled_;
-  std::vector<std::string> label_names_, probability_names_;
-  fmt::memory_buffer text_;
-};
-
-// Rows of a Parquet file.
-class PredictionRows final : public PredictionBytes {
- public:
-  PredictionRows(bool labeled, bool doubles, const std::vector<std::string>& labels)
-      : table_(labeled ? column_names("label", labels) : std::vector<std::string>{},
-               column_names("probability", labels), doubles) {}
-
-  std::string_view of(const Predictions& samples) override {
-    const auto values = static_cast<size_t>(samples.count * samples.labels);
-    labels_.resize(values);
-    probabilities_.resize(values);
-    dispatch_wide_float(samples.logits.dtype, [&]<class T>(T) {
-      for (size_t i = 0; i < values; ++i) {
-        labels_[i] = samples.label(static_cast<int64_t>(i));
-        probabilities_[i] = samples.probability<T>(static_cast<int64_t>(i));
+  // The rows up to the last sample of the batch that follows the one before; valid until the next call.
+  const PredictionTable::Rows& next(const Predictions& batch) {
+    clear();
+    dispatch_wide_float(batch.logits.dtype, [&]<class T>(T) {
+      for (int64_t i = 0; i < batch.count; ++i) {
+        add_left_out();
+        add_sample<T>(batch, i);
       }
     });
-    return table_.add(samples.first, labels_, probabilities_);
+    return rows_;
   }
-  std::string_view end() override { return table_.finish(); }
+  // Those after the last sample.
+  const PredictionTable::Rows& rest() {
+    clear();
+    add_left_out();
+    return rows_;
+  }
 
  private:
-  PredictionTable table_;
-  std::vector<int8_t> labels_;
-  std::vector<double> probabilities_;
-};
+  void clear() {
+    rows_ = {};
+    rows_.texts.resize(kept_.size());
+  }
+  void add_left_out() {
+    for (; left_ < left_out_.size() && left_out_[left_] == row_; ++left_, ++row_) {
+      rows_.samples.push_back(row_);
+      rows_.labels.insert(rows_.labels.end(), labels_, Predictions::kMissing);
+      rows_.probabilities.insert(rows_.probabilities.end(), probabilities_,
+                                 std::numeric_limits<double>::quiet_NaN());
+      for (std::vector<std::string>& column : rows_.texts) column.emplace_back();
+    }
+  }
+  template <class T>
+  void add_sample(const Predictions& batch, int64_t i) {
+    rows_.samples.push_back(row_);
+    for (int64_t l = i * batch.labels; l < (i + 1) * batch.labels; ++l) {
+      if (labels_ > 0) rows_.labels.push_back(batch.label(l));
+      const T logit = static_cast<const T*>(batch.logits.data)[l];
+      check(std::isfinite(logit), "the logit of sample {} is {}", row_, logit);
+      rows_.probabilities.push_back(sigmoid(logit));
+    }
+    for (size_t k = 0; k < kept_.size(); ++k) rows_.texts[k].push_back(source_.kept(sample_, kept_[k]));
+    ++sample_;
+    ++row_;
+  }
 
-std::unique_ptr<PredictionBytes> prediction_bytes(const ScoreJob& job) {
-  const ClickSchema& schema = job.recommender.schema;
-  if (*job.config.output_format == ScoreFormat::Parquet)
-    return std::make_unique<PredictionRows>(schema.labeled, job.recommender.config.precision.f64,
-                                            schema.labels);
-  return std::make_unique<PredictionLines>(*job.config.output_format, schema.labeled, schema.labels);
-}
+  const ClickSource& source_;
+  std::span<const int64_t> left_out_;
+  std::vector<int> kept_;  // columns of the source
+  size_t labels_, probabilities_;
+  int64_t sample_ = 0, row_ = 0;  // the next ones
+  size_t left_ = 0;               // of left_out_, those that were added
+  PredictionTable::Rows rows_;
+};
 
 }  // namespace
 
 ScoreJob prepare(const ScoreConfig& config) {
   ScoreJob job{config, {}, {}};
-  if (config.output != "-") check_writable_file("--output", config.output);
-  job.recommender = open_recommender(config.run);
+  if (config.output != "-") {
+    check_writable_file("--output", config.output);
+    check_not_input("--output", config.output, config.run.data);
+  }
+  PredictionUse use;
+  if (config.keep) use.keep = config.keep->names;
+  job.recommender = open_recommender(config.run, use);
+  check_kept_names(columns_of(job));
   if (*config.output_format == ScoreFormat::Parquet)
     parquet_library(fmt::format("--output {}", config.output));
   job.terms.add(options_of(job.config));
@@ -181,7 +168,10 @@ std::optional<std::vector<TableUnknowns>> score(Communicator& world, const Score
   const ClickSource& source = job.recommender.samples();
   const int64_t batch = job.config.run.global_batch_size;
   const bool is_writer = world.rank() == 0;
-  const std::unique_ptr<PredictionBytes> bytes = is_writer ? prediction_bytes(job) : nullptr;
+  const PredictionTable::Columns columns = columns_of(job);
+  InputRows rows(job, columns);
+  const std::unique_ptr<PredictionBytes> bytes =
+      is_writer ? prediction_bytes(*job.config.output_format, columns) : nullptr;
   if (is_writer) write(bytes->header());
   Buffer all_logits, all_labels, all_weights;
   const int64_t labels = job.recommender.schema.label_count();
@@ -197,16 +187,18 @@ std::optional<std::vector<TableUnknowns>> score(Communicator& world, const Score
     };
     const Tensor logits = gather(all_logits, scored.logits);
     const Tensor clicked = gather(all_labels, scored.batch->labels);
-    const Tensor weights = labels > 1 ? gather(all_weights, scored.batch->weights) : Tensor{};
+    const Tensor weights = gather(all_weights, scored.batch->weights);
     stream.synchronize();
     const int64_t count = std::min(batch, source.samples() - first);
-    if (is_writer) write(bytes->of({first, count, labels, logits, clicked, weights}));
+    if (is_writer) write(bytes->of(rows.next({count, labels, logits, clicked, weights})));
     first += count;
   };
   std::vector<TableUnknowns> unknown;
   const auto finish = [&](Stream&, const std::vector<TableUnknowns>& counts) { unknown = counts; };
   if (!predict_clicks(world, job.recommender, signal, take, finish)) return std::nullopt;
-  if (is_writer) write(bytes->end());
+  if (!is_writer) return unknown;
+  if (const PredictionTable::Rows& rest = rows.rest(); !rest.samples.empty()) write(bytes->of(rest));
+  write(bytes->end());
   return unknown;
 }
 

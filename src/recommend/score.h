@@ -1,15 +1,16 @@
-// `trifold score`: writes the predictions of a trained recommender, one line or row for each sample in the order of the
-// data:
+// `trifold score`: writes the predictions of a trained recommender, one line or row for each row of the data, in their
+// order:
 //
 //   csv     a header "sample,label,probability", then "0,1,0.0312..."
 //   jsonl   {"sample":0,"label":1,"probability":0.0312...}
 //   parquet the columns of csv (preprocess/prediction_table.h)
 //
-// A model of several labels, say click and like, has columns or members label_click, label_like, probability_click and
-// probability_like; a label that a sample lacks is empty in csv and null in the others.
+// Columns that --keep names follow `sample`. A model of several labels, say click and like, has columns or members
+// label_click, label_like, probability_click and probability_like.
 //
-// `sample` counts samples from 0; the label is omitted if the data have none; the probability is sigmoid(logit), with
-// enough digits to be unique in the type of the logits.
+// `sample` is the number of the row in the input, from 0; the label is omitted if the data have none; the probability is
+// sigmoid(logit), with enough digits to be unique in the type of the logits. What is missing is empty in csv and null in
+// the others: a label that the row lacks, a text, and the prediction for a row that is malformed.
 #pragma once
 
 #include <atomic>

@@ -188,7 +188,7 @@ int64_t updates_before(const CheckpointReader& reader) {
   return state.has(kUpdatesBefore) ? state.at(kUpdatesBefore).integer(0, kMost) : 0;
 }
 
-TrainedRecommender open_recommender(const TrainedRecommenderConfig& asked) {
+TrainedRecommender open_recommender(const TrainedRecommenderConfig& asked, const PredictionUse& use) {
   const CheckpointReader reader(asked.load);
   const CheckpointMeta& meta = reader.meta();
   TrainedRecommender job;
@@ -210,11 +210,12 @@ TrainedRecommender open_recommender(const TrainedRecommenderConfig& asked) {
   job.starts = starts_of(reader);
   job.logit_offset = odds_correction(stored_schema(reader), config.model);
   describe_samples(config.data, asked, reader);
+  config.data.unlabelled = use.unlabelled;
   config.training.global_batch_size = asked.global_batch_size;
   config.placement = asked.placement;
   config.mesh = asked.mesh;
   check_device(config.mesh);
-  job.data = open_clicks_to_score(config.data);
+  job.data = open_clicks_to_score(config.data, use);
   job.schema = job.samples().schema();
   ClickSchema& schema = job.schema;
   if (!schema.labeled) schema.labels = labels_in(meta.model);

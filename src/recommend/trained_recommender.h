@@ -56,7 +56,7 @@ StoredRecommender stored_recommender(const CheckpointReader& reader);
 
 // BadInput for a checkpoint that is missing, damaged or not of a recommender, for data that are not compatible with its
 // training data, and for ranks that cannot hold it.
-TrainedRecommender open_recommender(const TrainedRecommenderConfig& asked);
+TrainedRecommender open_recommender(const TrainedRecommenderConfig& asked, const PredictionUse& use);
 
 // Adds what the processes of a command must agree on in addition to options.
 void add_terms(RunTerms& terms, const TrainedRecommender& job);

@@ -205,15 +205,60 @@ class Parquet(ProgramTest):
         _, err = self.preprocess("x.parquet", "out", "--label", "y", "--bag", "words", "--bag-weights", "words", "--threads", 1, status=2)
         self.assertIn("x.parquet:0: row group 0, column words: 'b' is not a text with a weight, like a:0.5", err)
 
+    def test_maps_and_parallel_lists_are_weighted_bags(self):
+        maps = [[("a", 0.5), ("b", 2.0)], None, [("b", -1.0), ("k:v", 100.0)], []]
+        words = [["a", "b"], None, ["b", None, "k:v"], []]
+        weights = [[0.5, 2], None, [-1, 7, 100], []]
+        map_type = pyarrow.map_(pyarrow.string(), pyarrow.float32())
+        text = ["a:0.5|b:2", "", "b:-1|k:v:100", ""]
+        for name, columns in (("map", {"words": pyarrow.array(maps, map_type)}), ("slice", {"words": pyarrow.array([[("z", 1.0)], *maps], map_type).slice(1)}),
+                              ("lists", {"words": words, "w": weights}), ("texts", {"words": ["a|b", "", "b||k:v", ""], "w": ["0.5|2", "", "-1|7|100", ""]}),
+                              ("text", {"words": text})):
+            self.write(name + ".parquet", pyarrow.table({"y": [0, 1, 0, 1], **columns}))
+            bag = ("--bag", "words" if name in ("map", "slice", "lists") else "words:|", "--bag-weights", "words:w" if "w" in columns else "words")
+            self.preprocess(name + ".parquet", name, "--label", "y", *bag, "--threads", 1)
+            for file in ("words.ids", "words.ends", "words.weights", "words.dict"):
+                self.assertEqual((self.folder / name / file).read_bytes(), (self.folder / "map" / file).read_bytes(), (name, file))
+        self.assertEqual(self.ids("map", "words"), [2, 3, 3, 4])
+        self.assertEqual(struct.unpack("<4f", (self.folder / "map" / "words.weights").read_bytes()), (0.5, 2, -1, 100))
+        self.write("uneven.parquet", {"y": [0], "words": [["a"]], "w": [[1.0, 2.0]]})
+        _, err = self.preprocess("uneven.parquet", "x", "--label", "y", "--bag", "words", "--bag-weights", "words:w", "--threads", 1, status=2)
+        self.assertIn("a bag has another number of values than of weights", err)
+        _, err = self.preprocess("map.parquet", "x", "--label", "y", "--bag", "words", "--threads", 1, status=2)
+        self.assertIn("column words is map, which holds a bag and its weights: name it with --bag and --bag-weights", err)
+
+    def test_dates_and_timestamps_are_those_of_text(self):
+        seconds = [1711908330, None, 1711908330 - 86400 * 100, -1]
+        text = ["2024-03-31 18:05:30", "", "2023-12-22 18:05:30", "1969-12-31 23:59:59"]
+        columns = ("--label", "y", "--dense", "t@days", "--sparse", "t,t@weekday,t@hour", "--threads", 1)
+        (self.folder / "t.csv").write_text("y,t\n" + "".join(f"{i % 2},{time}\n" for i, time in enumerate(text)))
+        self.preprocess("t.csv", "csv", *columns)
+        for unit, factor in (("s", 1), ("ms", 1000), ("us", 10 ** 6), ("ns", 10 ** 9)):
+            times = pyarrow.array([None if s is None else s * factor for s in seconds], pyarrow.timestamp(unit))
+            self.write(f"{unit}.parquet", pyarrow.table({"y": [0, 1, 0, 1], "t": times}))
+            self.preprocess(f"{unit}.parquet", unit, *columns)
+            for file in ("dense.bin", "t.ids", "t.dict", "t_weekday.ids", "t_weekday.dict", "t_hour.ids", "t_hour.dict"):
+                self.assertEqual((self.folder / unit / file).read_bytes(), (self.folder / "csv" / file).read_bytes(), (unit, file))
+        self.write("date.parquet", pyarrow.table({"y": [0, 1], "t": pyarrow.array([19813, None], pyarrow.date32())}))
+        (self.folder / "date.csv").write_text("y,t\n0,2024-03-31\n1,\n")
+        for kind in ("csv", "parquet"):
+            self.preprocess(f"date.{kind}", f"date-{kind}", *columns)
+        for file in ("dense.bin", "t.dict", "t_weekday.dict"):
+            self.assertEqual((self.folder / "date-parquet" / file).read_bytes(), (self.folder / "date-csv" / file).read_bytes(), file)
+        _, err = self.preprocess("s.parquet", "x", "--label", "y", "--dense", "t", "--sparse", "y", "--threads", 1, status=2)
+        self.assertIn("a label is no feature", err)
+        _, err = self.preprocess("s.parquet", "x", "--label", "y", "--dense", "t", "--sparse", "t", "--threads", 1, status=2)
+        self.assertIn("column t is timestamp: --dense takes a part of it, such as t@days, t@hour or t@weekday", err)
+
     def test_mistakes_are_named(self):
         rows = pyarrow.Table.from_pylist(list(shop(50)))
-        self.write("shop.parquet", rows.append_column("day", pyarrow.array([0] * 50, pyarrow.timestamp("s"))))
+        self.write("shop.parquet", rows.append_column("day", pyarrow.array([0] * 50, pyarrow.duration("s"))))
         for old, new, words in (
                 ("price,age", "price,agee", "shop.parquet: --dense names the column 'agee', but the file has bought, price, age, user, city, tags, seen, day"),
                 ("user,city", "user,tags", "--bag names the column 'tags', which another option names already"),
                 ("tags:|,seen", "tags:|,city,seen", "--bag names the column 'city', which another option names already"),
-                ("user,city", "user,day", "shop.parquet: column day is timestamp; columns of whole numbers, numbers, decimals, bool, text and lists"),
-                ("price,age", "seen", "--bag names the column 'seen', which another option names already"),
+                ("user,city", "user,day", "shop.parquet: column day is duration; columns of whole numbers, numbers, decimals, bool, text, dates, timestamps"),
+                ("price,age", "seen", "shop.parquet: column seen is list of int64, not one value a row: a label and a number are one value"),
                 ("tags:|,seen", "tags,user", "--bag names the column 'user', which another option names already"),
                 ("bought", "city>=4", "--sparse names the column 'city', which another option names already")):
             columns = [new if word == old else word for word in SHOP]
@@ -367,6 +412,35 @@ class Parquet(ProgramTest):
         # To the standard output, byte by byte; and nothing where the output has no such name.
         done = subprocess.run([TRIFOLD, *map(str, score), "--output", "-", "--output-format", "parquet"], cwd=self.folder, capture_output=True, timeout=60, check=True)
         self.assertEqual(done.stdout, (self.folder / "scores.parquet").read_bytes())
+
+    def test_rows_without_label_are_predicted_and_columns_kept(self):
+        one = ("--threads-per-rank", 1)
+        (self.folder / "a.csv").write_text("click,user,age\n" + "".join(f"{i % 2},{i % 5},{i % 9}\n" for i in range(60)))
+        self.trifold("preprocess", "--input", "a.csv", "--output", "a", "--label", "click", "--dense", "age", "--sparse", "user", "--threads", 1)
+        self.trifold("recommend", "--train-data", "a", "--embedding-dim", 4, "--bottom-mlp", 4, "--top-mlp", "4-1", "--interaction", "cat", "--global-batch-size", 20, "--save", "run", *one)
+        columns = {"click": [1.0, None, 0.0, float("nan")], "user": [1, 2, None, 4], "order": ["a", "", None, "d, e"], "age": [1, 2, None, 4]}
+        pyarrow.parquet.write_table(pyarrow.table(columns), self.folder / "new.parquet")
+        (self.folder / "new.csv").write_text('click,user,order,age\n1,1,a,1\n,2,,2\n0,,,\n,4,"d, e",4\n')
+        texts = []
+        for source in ("new.parquet", "new.csv"):
+            score = ("score", "--load", "run", "--data", source, "--keep", "user,order", *one)
+            texts.append(self.trifold(*score, "--output", "-")[0])
+            self.trifold(*score, "--output", "out.parquet")
+            table = pyarrow.parquet.read_table(self.folder / "out.parquet")
+            self.assertEqual([(field.name, str(field.type)) for field in table.schema],
+                             [("sample", "int64"), ("user", "string"), ("order", "string"), ("label", "int8"), ("probability", "float")])
+            self.assertEqual(table["label"].to_pylist(), [1, None, 0, None])
+            self.assertEqual(table["user"].to_pylist(), ["1", "2", None, "4"])
+            self.assertEqual(table["order"].to_pylist(), ["a", None, None, "d, e"])
+        self.assertEqual(texts[0], texts[1])
+        self.assertEqual(len(texts[0].splitlines()), 5)
+        # A malformed row has a number, and no prediction.
+        pyarrow.parquet.write_table(pyarrow.table({"click": ["1"] * 201, "user": [1] * 201, "age": ["30"] * 200 + ["young"]}), self.folder / "bad.parquet")
+        _, err = self.trifold("score", "--load", "run", "--data", "bad.parquet", "--output", "out.parquet", "--keep", "user", *one)
+        table = pyarrow.parquet.read_table(self.folder / "out.parquet")
+        self.assertIn("200 predictions, and 1 row without one, by", err)
+        self.assertEqual(table["sample"].to_pylist(), list(range(201)))
+        self.assertEqual(table.slice(199, 2)["probability"].is_null().to_pylist(), [False, True])
 
     def test_memory_does_not_grow_with_the_file(self):
         count = 1 << 20

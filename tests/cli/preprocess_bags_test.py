@@ -70,6 +70,25 @@ class Bags(PreprocessTest):
             _, err = self.preprocess("movies.csv", "x", "--threads", 1, *given, columns=("--label", "y", *more), status=2)
             self.assertIn(words, err)
 
+    def test_the_weights_of_a_bag_may_be_in_another_column(self):
+        rows = ["1,u1,a|b,0.5|2", "0,u2,,", "1,u1, b |NA|k:v,-1.25|7|1e2", "0,u3,c|a|b,0|3|1"]
+        self.write("pairs.csv", "y,user,words,how much\n" + "".join(row + "\n" for row in rows))
+        self.write("w.csv", "y,user,words\n1,u1,a:0.5|b:2\n0,u2,\n1,u1,b:-1.25|k:v:1e2\n0,u3,c:0|a:3|b:1\n")
+        columns = ("--label", "y", "--sparse", "user", "--bag", "words:|", "--threads", 2)
+        self.preprocess("pairs.csv", "pairs", "--bag-weights", "words:how much", columns=columns)
+        self.preprocess("w.csv", "w", "--bag-weights", "words", columns=columns)
+        for name in ("words.ids", "words.ends", "words.weights", "words.dict", "labels.bin"):
+            self.assertEqual((self.folder / "pairs" / name).read_bytes(), (self.folder / "w" / name).read_bytes(), name)
+        self.preprocess("pairs.csv", "later", "--dictionaries-of", "pairs", columns=("--threads", 1))
+        self.assertEqual((self.folder / "later" / "words.weights").read_bytes(), (self.folder / "w" / "words.weights").read_bytes())
+        for row, words in (("1,u1,a|b,0.5", "a bag has another number of values than of weights"), ("1,u1,a|b,1|x", "column how much: '1|x' is not a list of weights"),
+                           ("1,u1,a|b,1|", "column how much: '1|' is not a list of weights")):
+            self.write("bad.csv", "y,user,words,how much\n" + row + "\n")
+            _, err = self.preprocess("bad.csv", "x", "--bag-weights", "words:how much", columns=columns, status=2)
+            self.assertIn(words, err)
+        _, err = self.preprocess("pairs.csv", "x", "--bag-weights", "words:weights", columns=columns, status=2)
+        self.assertIn("--bag-weights names the column 'weights'", err)
+
     def test_ids_of_a_bag_may_have_weights(self):
         rows = ["1,u1,a:0.5|b:2", "0,u2,", "1,u1, b : -1.25 |NA|k:v:1e2", "0,u3,c:0|a:3|b:1"]
         self.write("w.csv", "y,user,words\n" + "".join(row + "\n" for row in rows))

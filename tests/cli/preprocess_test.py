@@ -139,7 +139,8 @@ class Preprocess(PreprocessTest):
             shutil.rmtree(self.folder / "out")
         for old, columns, words in (
                 ("--dense", "age,heigth", "good.csv:1: --dense names the column 'heigth', but the header has age, job, hours-per-week"),
-                ("--sparse", "job,age", "--sparse names the column 'age', which another option names already"),
+                ("--sparse", "job,income", "--sparse names the column 'income', which another option names already"),
+                ("--sparse", "job,job", "--sparse names the column 'job', which another option names already"),
                 ("--label", "income>50K", "'income>50K' compares with '50K', which is not a number: texts are compared by ==, != and ^="),
                 ("--label", "income=x", "has none of the comparisons >= <= == != ^= > <"),
                 ("--separator", ";;", "';;' is not a separator"),
@@ -161,7 +162,20 @@ class Preprocess(PreprocessTest):
             self.write("cut.csv." + name, bytes_there)
             _, err = self.preprocess("cut.csv." + name, "out", status=2)
             self.assertRegex(err, rf"cut\.csv\.{name}: the \w+ file is truncated: it ends at byte {len(bytes_there)}, in the middle")
-        self.assertFalse(list(self.folder.glob("out*")))
+        self.assertFalse((self.folder / "out").exists() or (self.folder / "out.partial").exists())
+
+    def test_a_column_may_be_a_number_and_a_table(self):
+        rows = list(people(60))
+        self.write("once.csv", text_of(rows))
+        self.write("twice.csv", text_of([[*row, row[0], row[2]] for row in rows], header=[*HEADER, "age again", "hours again"]))
+        rest = ("--label", "income==>50K", "--missing-values", "?", "--threads", 2)
+        self.preprocess("once.csv", "once", columns=("--dense", "age,hours-per-week", "--sparse", "job,age,hours-per-week", *rest))
+        self.preprocess("twice.csv", "twice", columns=("--dense", "age,hours-per-week", "--sparse", "job,age again,hours again", *rest))
+        for one, two in (("labels.bin",) * 2, ("dense.bin",) * 2, ("job.ids",) * 2, ("age.ids", "age_again.ids"), ("age.dict", "age_again.dict"),
+                         ("hours-per-week.ids", "hours_again.ids")):
+            self.assertEqual((self.folder / "once" / one).read_bytes(), (self.folder / "twice" / two).read_bytes(), one)
+        self.preprocess("once.csv", "later", columns=("--dictionaries-of", "once"))
+        self.assertEqual((self.folder / "later" / "age.ids").read_bytes(), (self.folder / "once" / "age.ids").read_bytes())
 
     def test_files_without_a_header(self):
         """The form of UCI's Adult: fields after comma and blank, ? where a value is missing, an empty line in the end, and in adult.test

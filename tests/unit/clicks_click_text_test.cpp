@@ -25,13 +25,13 @@ struct Parsed {
 Parsed parse(const TextLayout& layout, const std::string& line) {
   Parsed parsed;
   parsed.dense.resize(static_cast<size_t>(layout.dense));
-  parsed.ids.resize(static_cast<size_t>(layout.tables));
   // A copy of exactly that size, so that AddressSanitizer detects reads beyond it.
   const std::vector<char> exact(line.begin(), line.end());
-  uint8_t label = kNoLabel;
-  ClickLine out{&label, parsed.dense.data(), parsed.ids.data()};
-  parsed.good = parse_line(layout, {exact.data(), exact.size()}, out);
-  parsed.label = label == kNoLabel ? -1 : label;
+  ClickRow row(layout);
+  row.begin(parsed.dense.data());
+  parsed.good = parse_line(layout, {exact.data(), exact.size()}, row);
+  parsed.ids = row.ids;
+  parsed.label = row.labels[0] == kNoLabel || layout.labels == 0 ? -1 : row.labels[0];
   return parsed;
 }
 
@@ -71,12 +71,10 @@ TEST(ClickText, HexadecimalDigits) {
     for (size_t place = 0; place < 8; ++place) {
       std::string text = "0a1b2c3d";
       text[place] = static_cast<char>(c);
-      if (c == ' ' && place % 7 == 0) continue;  // blanks around a field do not count
       EXPECT_EQ(id(text), "bad") << c << " in place " << place;
     }
   }
-  for (const char* text : {"123456789", "-1", "+1", "0x12", "1 2"}) EXPECT_EQ(id(text), "bad") << text;
-  EXPECT_EQ(id(" 1 "), "1");
+  for (const char* text : {"123456789", "-1", "+1", "0x12", " 1", "12 "}) EXPECT_EQ(id(text), "bad") << text;
 }
 
 TEST(ClickText, Numbers) {
@@ -90,10 +88,8 @@ TEST(ClickText, Numbers) {
   EXPECT_EQ(number(""), "nan");
   EXPECT_EQ(number("65535999"), "65536000");  // rounded to f32
   EXPECT_EQ(number("123456789012"), "123456790000");
-  for (const char* text : {"-", "1x", "--1", "none", "inf", "1e999", "+-5", "5 5"})
+  for (const char* text : {"-", "1x", "--1", "nan", "inf", "1e999", "+5", " 5", "5 "})
     EXPECT_EQ(number(text), "bad") << text;
-  for (const char* text : {"+5", " 5", "5 ", "5e0"}) EXPECT_EQ(number(text), "5") << text;
-  EXPECT_EQ(number("nan"), "nan");
 }
 
 // Missing fields at the end may be left out, even all hashes, but no number and no label.
@@ -242,7 +238,7 @@ TEST(TextClicks, SkipsMalformedLinesAndReportsTheFirstTen) {
   const ClickRules rules{DenseTransform::Log1p, IdPolicy::Modulo};
   expect_has(error_of([&] { TextClicks(dir.file("t"), {1000}, rules); }),
              "more than 1 % of the lines are malformed");
-  const TextClicks clicks(dir.file("t"), {1000}, rules, "auto", true, 0.02);
+  const TextClicks clicks(dir.file("t"), {1000}, rules, TextOptions{.max_malformed = 0.02});
   EXPECT_EQ(clicks.samples(), 600);
   EXPECT_EQ(clicks.report().lines, 612);
   EXPECT_EQ(clicks.report().malformed, 12);
@@ -300,8 +296,8 @@ TEST(TextClicks, RejectsUnusableData) {
   const auto open = [&](const std::string& text, std::vector<int64_t> rows,
                         IdPolicy policy = IdPolicy::Modulo) {
     test::write_file(dir.file("t"), text);
-    const TextClicks clicks(dir.file("t"), std::move(rows), {DenseTransform::None, policy}, "auto", true,
-                            0.5);
+    const TextClicks clicks(dir.file("t"), std::move(rows), {DenseTransform::None, policy},
+                            TextOptions{.max_malformed = 0.5});
     ClickBatchBuffer buffer(clicks.schema(), clicks.samples());
     clicks.read(0, clicks.samples(), buffer);
   };

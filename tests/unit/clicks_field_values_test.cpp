@@ -116,6 +116,63 @@ TEST(FieldValues, BagsOfTextsAndOfElementsAreEqual) {
   EXPECT_FALSE(add_texts_to_bag(rules, '|', true, "a", weighted));
 }
 
+TEST(FieldValues, LabelsMayBeMissingWhereTheyAreNotNeeded) {
+  FieldRules rules;
+  rules.missing = MissingValues({"NA"});
+  for (const Cell& cell : {Cell(), Cell(""), Cell("NA"), Cell(std::nan(""))}) {
+    rules.need = LabelNeed::Required;
+    EXPECT_EQ(label_in(rules, 0, cell), std::nullopt);
+    rules.need = LabelNeed::Optional;
+    EXPECT_EQ(label_in(rules, 0, cell), kNoLabel);
+  }
+  for (const Cell& cell : {Cell("later"), Cell(2.0)}) {
+    rules.need = LabelNeed::Optional;
+    EXPECT_EQ(label_in(rules, 0, cell), std::nullopt);
+    rules.need = LabelNeed::Irrelevant;
+    EXPECT_EQ(label_in(rules, 0, cell), kNoLabel);
+    EXPECT_EQ(label_in(rules, 0, Cell("1")), 1);
+  }
+}
+
+TEST(FieldValues, WeightsOfSamplesAreNotNegative) {
+  EXPECT_EQ(weight_in(Cell("0.5")), 0.5F);
+  EXPECT_EQ(weight_in(Cell(int64_t{0})), 0.0F);
+  for (const Cell& cell : {Cell(), Cell(""), Cell("x"), Cell("-1"), Cell("nan"), Cell("inf"), Cell(1e300)})
+    EXPECT_EQ(weight_in(cell), std::nullopt);
+}
+
+TEST(FieldValues, DatesAndTimesHaveParts) {
+  const FieldRules rules;
+  const Moment moment{1711908330, 0};  // 2024-03-31 18:05:30, a Sunday
+  for (const Cell& cell :
+       {Cell("2024-03-31 18:05:30"), Cell("1711908330"), Cell(1711908330000.0), Cell(moment)}) {
+    EXPECT_EQ(number_of(part_in(rules, cell, TimePart::Weekday).value()), 7);
+    EXPECT_EQ(number_of(part_in(rules, cell, TimePart::Hour).value()), 18);
+  }
+  EXPECT_TRUE(std::holds_alternative<std::monostate>(part_in(rules, Cell(), TimePart::Hour).value()));
+  EXPECT_FALSE(part_in(rules, Cell("today"), TimePart::Hour));
+  EXPECT_EQ(time_in(Cell("2024-03-31 18:05:30.5")), 1711908330.5);
+  EXPECT_EQ(time_in(Cell("17")), 17);  // a number orders rows as it is
+  EXPECT_EQ(time_in(Cell("")), std::nullopt);
+}
+
+TEST(FieldValues, BagsAndTheirWeightsArePairs) {
+  const FieldRules rules;
+  ClickBag bag;
+  EXPECT_TRUE(add_paired_texts_to_bag(rules, '|', "a||b", bag));
+  EXPECT_TRUE(add_weights_to_bag('|', "0.5|1|-2", bag));
+  EXPECT_TRUE(finish_paired_bag(bag));  // without the missing element and its weight
+  EXPECT_EQ(bag.ids, (std::vector<uint64_t>{hash_of_text("a", 0), hash_of_text("b", 0)}));
+  EXPECT_EQ(bag.weights, (std::vector<float>{0.5F, -2}));
+  EXPECT_TRUE(add_weight_to_bag(Cell(1.0), bag));
+  EXPECT_FALSE(finish_paired_bag(bag));
+  EXPECT_FALSE(add_weights_to_bag('|', "1||2", bag));
+  bag.clear();
+  EXPECT_TRUE(add_paired_texts_to_bag(rules, '|', "", bag) && add_weights_to_bag('|', " ", bag) &&
+              finish_paired_bag(bag));
+  EXPECT_TRUE(bag.ids.empty());
+}
+
 TEST(FieldValues, TextsHaveWeightsBehindTheirLastColon) {
   const auto weight_and_rest = [](std::string_view text) {
     const std::optional<float> weight = take_weight(text);

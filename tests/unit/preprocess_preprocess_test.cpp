@@ -81,13 +81,12 @@ TEST(Preprocess, AgreesWithASlowWayOfDoingIt) {
   take_line(rest);
   while (!rest.empty()) {
     float numbers[2];
-    uint64_t hashes[2];
-    uint8_t label = 0;
-    ClickLine line{&label, numbers, hashes};
-    if (!parse_line(layout, *take_line(rest), line)) continue;
-    labels.push_back(static_cast<float>(label));
+    ClickRow row(layout);
+    row.begin(numbers);
+    if (!parse_line(layout, *take_line(rest), row)) continue;
+    labels.push_back(static_cast<float>(row.labels[0]));
     for (const float x : numbers) dense.push_back(std::isnan(x) || x < 0 ? 0 : std::log1p(x));
-    for (size_t t = 0; t < 2; ++t) keys[t].push_back(static_cast<uint32_t>(hashes[t]));
+    for (size_t t = 0; t < 2; ++t) keys[t].push_back(static_cast<uint32_t>(row.ids[t]));
   }
   for (const int64_t threshold : {1, 3}) {
     PreprocessOptions options = options_for(dir, "in.csv", fmt::format("out{}", threshold));

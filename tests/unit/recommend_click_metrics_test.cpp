@@ -14,6 +14,7 @@ namespace {
 
 struct Predictions {
   std::vector<float> logits, labels, weights;
+  std::vector<float> sample_weights = {};  // empty: samples have none
 
   void add(float logit, float label, float weight = 1) {
     logits.push_back(logit);
@@ -25,15 +26,17 @@ struct Predictions {
     return {values.data() + begin, DType::F32, {end - begin}};
   }
   void give(ClickMetrics& metrics, int64_t begin, int64_t end) {
-    metrics.add(view(logits, begin, end), view(labels, begin, end), view(weights, begin, end), begin);
+    metrics.add(view(logits, begin, end), view(labels, begin, end), view(weights, begin, end), begin,
+                weighted() ? view(sample_weights, begin, end) : Tensor{});
   }
+  bool weighted() const { return !sample_weights.empty(); }
 };
 
 ClickScores alone(Predictions p) {
   ClickScores scores;
   test::run_ranks(1, [&](Communicator& world) {
     test::OwnStream stream;
-    ClickMetrics metrics;
+    ClickMetrics metrics(p.weighted());
     p.give(metrics, 0, p.size());
     scores = metrics.finish(world, stream);
   });
@@ -113,15 +116,55 @@ TEST(ClickMetrics, UndefinedMetricsAreAbsent) {
   EXPECT_NEAR(scores.log_loss, std::log1p(std::exp(1.0)), 1e-15);
 }
 
+// Weights that are whole numbers count a sample as if it were there that many times.
+TEST(ClickMetrics, WeightsRepeatSamples) {
+  Predictions weighted = random_predictions(700, 40), repeated;
+  std::mt19937 random(3);
+  for (size_t i = 0; i < weighted.logits.size(); ++i) {
+    const auto times = static_cast<int>(random() % 4);
+    weighted.sample_weights.push_back(static_cast<float>(times));
+    weighted.weights[i] *= static_cast<float>(times);  // as a batch has it
+    for (int k = 0; k < times && weighted.weights[i] != 0; ++k)
+      repeated.add(weighted.logits[i], weighted.labels[i]);
+  }
+  const ClickScores scores = alone(weighted), expected = alone(repeated);
+  EXPECT_LT(scores.samples, expected.samples);
+  EXPECT_EQ(scores.weight.value(), static_cast<double>(expected.samples));
+  EXPECT_FALSE(expected.weight);
+  EXPECT_EQ(scores.auc, expected.auc);
+  EXPECT_EQ(scores.accuracy, expected.accuracy);
+  EXPECT_NEAR(scores.log_loss, expected.log_loss, 1e-15);
+  EXPECT_NEAR(scores.calibration.value(), expected.calibration.value(), 1e-15);
+  EXPECT_NEAR(scores.normalised_entropy.value(), expected.normalised_entropy.value(), 1e-15);
+}
+
+TEST(ClickMetrics, AucCountsPairsByTheirWeights) {
+  Predictions p = random_predictions(700, 100);
+  std::mt19937 random(4);
+  for (int64_t i = 0; i < p.size(); ++i)
+    p.sample_weights.push_back(std::exp(static_cast<float>(random() % 1000) / 100 - 5));
+  double ranked = 0, pairs = 0;
+  for (size_t i = 0; i < p.logits.size(); ++i)
+    for (size_t k = 0; k < p.logits.size(); ++k) {
+      if (p.weights[i] * p.weights[k] == 0 || p.labels[i] != 1 || p.labels[k] != 0) continue;
+      const double pair = static_cast<double>(p.sample_weights[i]) * static_cast<double>(p.sample_weights[k]);
+      pairs += pair;
+      ranked += pair * (p.logits[i] > p.logits[k] ? 1 : p.logits[i] == p.logits[k] ? 0.5 : 0);
+    }
+  EXPECT_NEAR(alone(p).auc.value(), ranked / pairs, 1e-8);
+}
+
 // The same bits on every number of ranks and however samples are dealt out, some ranks without any.
 TEST(ClickMetrics, RanksDoNotMatter) {
-  for (const int values : {0, 3, 100'000}) {
+  for (const int values : {0, 3, 100'000, 100'001}) {
     Predictions p = random_predictions(5000, values);
+    for (int64_t i = 0; values > 100'000 && i < p.size(); ++i)
+      p.sample_weights.push_back(1 / static_cast<float>(1 + i % 13));
     const ClickScores one = alone(p);
     for (const int ranks : {2, 3, 8}) {
       test::run_ranks(ranks, [&](Communicator& world) {
         test::OwnStream stream;
-        ClickMetrics metrics;
+        ClickMetrics metrics(p.weighted());
         for (int again = 0; again < 2; ++again) {  // finish() forgets
           for (int64_t begin = 0; begin < p.size(); begin += 100)
             if ((begin / 100) % (ranks - 1) == world.rank()) p.give(metrics, begin, begin + 100);

@@ -173,7 +173,7 @@ std::string DecimalNumber::text() const {
 std::optional<double> number_of(const Cell& cell) {
   return std::visit(
       []<class T>(const T& x) -> std::optional<double> {
-        if constexpr (std::is_same_v<T, std::monostate>)
+        if constexpr (std::is_same_v<T, std::monostate> || std::is_same_v<T, Moment>)
           return std::nullopt;
         else if constexpr (std::is_same_v<T, std::string_view>)
           return number_in(x);
@@ -196,6 +196,8 @@ std::string_view spelling_of(const Cell& cell, std::string& room) {
           return spelling_of_text(x, room);
         } else if constexpr (std::is_same_v<T, bool>) {
           return x ? "True" : "False";
+        } else if constexpr (std::is_same_v<T, Moment>) {
+          return room = text_of(x);
         } else if constexpr (std::is_same_v<T, Float16>) {
           return spelling_of_float(shortest(x), room);
         } else if constexpr (std::is_floating_point_v<T>) {

@@ -7,6 +7,8 @@
 //   spelling  what an id is the hash of. A whole number has one: 2, +2, 2.0 and 2e0 are "2"; scientific notation is
 //             written out: 1.5e-07 is "0.00000015"; flags are "True" and "False". Every other text stays as it is, also
 //             with leading zeros or more digits: 007 and 1.10 are values of their own
+//
+// A date or time is a cell of its own in files that have such a type, and a text in others; its spelling is that text.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +17,7 @@
 #include <string_view>
 #include <variant>
 
+#include "clicks/cells/moment.h"
 #include "core/float16.h"
 
 namespace trifold {
@@ -30,11 +33,11 @@ struct DecimalNumber {
 
 // monostate: nothing, as in an empty field.
 using Cell = std::variant<std::monostate, bool, int64_t, uint64_t, Float16, float, double, DecimalNumber,
-                          std::string_view>;
+                          Moment, std::string_view>;
 
 std::string_view without_blanks(std::string_view text);
 
-// NaN for one that is not a number; nullopt for nothing and for a text that is none.
+// NaN for one that is not a number; nullopt for nothing, a date or time, and a text that is none.
 std::optional<double> number_of(const Cell& cell);
 
 // The spelling of a cell; `room` may hold it. Empty for nothing.

@@ -26,8 +26,19 @@ class MissingValues {
   std::vector<double> numbers_;
 };
 
+// What a label has to be. Without one, a sample has kNoLabel.
+enum class LabelNeed {
+  Required,    // a row without any label is malformed
+  Optional,    // a label may be missing
+  Irrelevant,  // the same; and what is no label counts as missing
+};
+
+// Samples that need no column of labels and are kept without a label are only scored: their labels are irrelevant.
+LabelNeed label_need(bool needs_labels, Unlabelled unlabelled);
+
 struct FieldRules {
   std::vector<LabelRule> labels{LabelRule{}};
+  LabelNeed need = LabelNeed::Required;
   MissingValues missing;
   uint64_t hash_seed = 0;  // of ids
   // Texts are ids as they are written, not by their spelling: the rule of data sets made before spellings.

@@ -7,6 +7,7 @@
 #include <string>
 #include <type_traits>
 
+#include "clicks/cells/moment.h"
 #include "core/random.h"
 
 namespace trifold {
@@ -39,6 +40,13 @@ std::optional<uint64_t> whole_id(std::string_view text) {
       has_sign ? std::from_chars(text.data(), end, negative) : std::from_chars(text.data(), end, id);
   if (error != std::errc() || stop != end) return std::nullopt;
   return has_sign ? id_of_whole(negative) : id;
+}
+
+// The date or time that a cell is; nothing for a number.
+std::optional<Moment> moment_in(const Cell& cell) {
+  if (const auto* moment = std::get_if<Moment>(&cell)) return *moment;
+  const auto* text = std::get_if<std::string_view>(&cell);
+  return text != nullptr ? moment_of_text(*text) : std::nullopt;
 }
 
 std::optional<uint64_t> hexadecimal_id(std::string_view text) {
@@ -116,10 +124,37 @@ std::optional<bool> label_of(const LabelRule& rule, const Cell& cell) {
 }
 
 std::optional<uint8_t> label_in(const FieldRules& rules, int label, const Cell& cell) {
+  const auto none_if = [](bool allowed) { return allowed ? std::optional<uint8_t>(kNoLabel) : std::nullopt; };
   if (is_missing(rules, cell, number_of(cell)))
-    return rules.labels.size() > 1 ? std::optional<uint8_t>(kNoLabel) : std::nullopt;
+    return none_if(rules.labels.size() > 1 || rules.need != LabelNeed::Required);
   const std::optional<bool> clicked = label_of(rules.labels[static_cast<size_t>(label)], cell);
-  return clicked ? std::optional<uint8_t>(*clicked ? 1 : 0) : std::nullopt;
+  return clicked ? std::optional<uint8_t>(*clicked ? 1 : 0) : none_if(rules.need == LabelNeed::Irrelevant);
+}
+
+LabelNeed label_need(bool needs_labels, Unlabelled unlabelled) {
+  if (unlabelled == Unlabelled::Malformed) return LabelNeed::Required;
+  return unlabelled == Unlabelled::Keep && !needs_labels ? LabelNeed::Irrelevant : LabelNeed::Optional;
+}
+
+std::optional<float> weight_in(const Cell& cell) {
+  const std::optional<double> number = number_of(cell);
+  const auto weight = static_cast<float>(number.value_or(-1));
+  return weight >= 0 && std::isfinite(weight) ? std::optional(weight) : std::nullopt;
+}
+
+std::optional<double> time_in(const Cell& cell) {
+  if (const std::optional<Moment> moment = moment_in(cell)) return part_of(*moment, TimePart::Seconds);
+  const std::optional<double> number = number_of(cell);
+  return number && std::isfinite(*number) ? number : std::nullopt;
+}
+
+std::optional<Cell> part_in(const FieldRules& rules, const Cell& cell, TimePart part) {
+  const std::optional<double> number = number_of(cell);
+  if (is_missing(rules, cell, number)) return Cell();
+  std::optional<Moment> moment = moment_in(cell);
+  if (!moment && number) moment = moment_of_number(*number);
+  if (!moment) return std::nullopt;
+  return Cell(part_of(*moment, part));
 }
 
 // A Float16 is compared by its shortest digits, and is itself in the data set.
@@ -162,14 +197,64 @@ bool add_to_bag(const FieldRules& rules, IdBase base, bool weighted, const Cell&
   return true;
 }
 
-bool add_texts_to_bag(const FieldRules& rules, char separator, bool weighted, std::string_view texts,
-                      ClickBag& bag) {
+namespace {
+
+// Calls body(element) for all elements of a text while it returns true; whether all did.
+template <class Body>
+bool for_each_text(std::string_view texts, char separator, Body body) {
+  if (without_blanks(texts).empty()) return true;
   while (true) {
     const size_t end = std::min(texts.find(separator), texts.size());
-    if (!add_to_bag(rules, IdBase::Text, weighted, without_blanks(texts.substr(0, end)), bag)) return false;
+    if (!body(Cell(without_blanks(texts.substr(0, end))))) return false;
     if (end == texts.size()) return true;
     texts.remove_prefix(end + 1);
   }
+}
+
+}  // namespace
+
+bool add_texts_to_bag(const FieldRules& rules, char separator, bool weighted, std::string_view texts,
+                      ClickBag& bag) {
+  return for_each_text(texts, separator, [&](const Cell& element) {
+    return add_to_bag(rules, IdBase::Text, weighted, element, bag);
+  });
+}
+
+bool add_paired_to_bag(const FieldRules& rules, IdBase base, const Cell& element, ClickBag& bag) {
+  const std::optional<uint64_t> id = id_in(rules, base, element);
+  if (id) bag.ids.push_back(*id);
+  return id.has_value();
+}
+
+bool add_weight_to_bag(const Cell& cell, ClickBag& bag) {
+  const std::optional<double> number = number_of(cell);
+  const auto weight = static_cast<float>(number.value_or(0));
+  if (!number || !std::isfinite(weight)) return false;
+  bag.weights.push_back(weight);
+  return true;
+}
+
+bool add_paired_texts_to_bag(const FieldRules& rules, char separator, std::string_view texts, ClickBag& bag) {
+  return for_each_text(texts, separator, [&](const Cell& element) {
+    return add_paired_to_bag(rules, IdBase::Text, element, bag);
+  });
+}
+
+bool add_weights_to_bag(char separator, std::string_view texts, ClickBag& bag) {
+  return for_each_text(texts, separator, [&](const Cell& weight) { return add_weight_to_bag(weight, bag); });
+}
+
+bool finish_paired_bag(ClickBag& bag) {
+  if (bag.ids.size() != bag.weights.size()) return false;
+  size_t kept = 0;
+  for (size_t i = 0; i < bag.ids.size(); ++i) {
+    if (bag.ids[i] == 0) continue;
+    bag.ids[kept] = bag.ids[i];
+    bag.weights[kept++] = bag.weights[i];
+  }
+  bag.ids.resize(kept);
+  bag.weights.resize(kept);
+  return true;
 }
 
 uint64_t hash_of_text(std::string_view text, uint64_t seed) {

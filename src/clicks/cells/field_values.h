@@ -28,7 +28,7 @@ struct ClickBag {
   }
 };
 
-// Stands for a label that a sample lacks. Only where there are several, of which a sample has at least one.
+// Stands for a label that a sample lacks: one of several, or, unless LabelNeed is Required, all of them.
 constexpr uint8_t kNoLabel = 255;
 
 // 1, 0 or kNoLabel; nullopt if the cell is no label. `label` counts the labels of a sample.
@@ -39,6 +39,15 @@ std::optional<bool> label_of(const LabelRule& rule, const Cell& cell);
 // A finite number, or NaN for a missing one; nullopt if the cell is neither.
 std::optional<float> dense_in(const FieldRules& rules, const Cell& cell);
 
+// The weight of a sample: a finite number of 0 or more; nullopt if the cell is none.
+std::optional<float> weight_in(const Cell& cell);
+
+// A time to order rows by: a number as it is, or a date or time in seconds since 1970; nullopt if the cell is neither.
+std::optional<double> time_in(const Cell& cell);
+
+// The part of a date or time (clicks/cells/moment.h), a number; nothing for a missing value. nullopt if the cell is neither.
+std::optional<Cell> part_in(const FieldRules& rules, const Cell& cell, TimePart part);
+
 // The hash of a text's spelling, or a whole number; 0 for a missing value. nullopt if the cell is no id.
 std::optional<uint64_t> id_in(const FieldRules& rules, IdBase base, const Cell& cell);
 
@@ -48,6 +57,16 @@ bool add_to_bag(const FieldRules& rules, IdBase base, bool weighted, const Cell&
 // The same for all elements of a text between separators.
 bool add_texts_to_bag(const FieldRules& rules, char separator, bool weighted, std::string_view texts,
                       ClickBag& bag);
+
+// For a bag whose weights are in another column: appends all elements, also those that are missing, as id 0, or all
+// weights. False if one of them is neither, or a weight is not a finite number.
+bool add_paired_to_bag(const FieldRules& rules, IdBase base, const Cell& element, ClickBag& bag);
+bool add_weight_to_bag(const Cell& weight, ClickBag& bag);
+// The same for all elements of a text between separators; an empty text has none.
+bool add_paired_texts_to_bag(const FieldRules& rules, char separator, std::string_view texts, ClickBag& bag);
+bool add_weights_to_bag(char separator, std::string_view texts, ClickBag& bag);
+// Leaves missing elements and their weights out. False if there are not as many weights as elements.
+bool finish_paired_bag(ClickBag& bag);
 
 // The hash of a text that is not missing: 64 bits, and not 0.
 uint64_t hash_of_text(std::string_view text, uint64_t seed);

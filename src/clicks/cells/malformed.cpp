@@ -18,6 +18,8 @@ void TextReport::add(const std::string& file, int64_t line_number, const LinePro
 void TextReport::append(const TextReport& other) {
   lines += other.lines;
   malformed += other.malformed;
+  unlabelled += other.unlabelled;
+  left_out.insert(left_out.end(), other.left_out.begin(), other.left_out.end());
   for (const auto& [kind, count] : other.kinds) kinds[kind] += count;
   for (const std::string& line : other.shown)
     if (std::ssize(shown) < kShown) shown.push_back(line);
@@ -51,6 +53,15 @@ std::string TextReport::text() const {
   for (const std::string& line : shown) result += "\n  " + line;
   if (malformed > std::ssize(shown)) result += fmt::format("\n  and {} more", malformed - std::ssize(shown));
   return result;
+}
+
+std::string TextReport::unlabelled_text(Unlabelled treatment) const {
+  if (unlabelled == 0 || treatment == Unlabelled::Keep) return "";
+  const bool one = unlabelled == 1;
+  const char* const what = treatment == Unlabelled::Negative
+                               ? (one ? "counts as negative" : "count as negative")
+                               : (one ? "is left out" : "are left out");
+  return fmt::format("{} of {} rows {} no label and {}", unlabelled, lines, one ? "has" : "have", what);
 }
 
 void check_malformed(const TextReport& report, double most) {

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "config/fields/recommend_choices.h"
+
 namespace trifold {
 
 struct LineProblem {
@@ -20,8 +22,12 @@ struct TextReport {
   static constexpr int64_t kShown = 10;
   int64_t lines = 0;                     // total, without the header and blank lines
   int64_t malformed = 0;                 // of these, skipped
+  int64_t unlabelled = 0;                // of these, not malformed but without a label
   std::map<std::string, int64_t> kinds;  // lines of each kind of problem
   std::vector<std::string> shown;        // the first ten: "file:line: column ...: what is wrong"
+
+  // Rows of the input that are no samples, ascending, counted from 0 over all files; where a reader was asked for them.
+  std::vector<int64_t> left_out;
 
   void add(const std::string& file, int64_t line_number, const LineProblem& problem);
   // Appends the report of a later piece of text.
@@ -32,6 +38,8 @@ struct TextReport {
   std::string line() const;
   // The summary and the first ten problems, each in a line of its own.
   std::string text() const;
+  // "3 of 1000 rows have no label and are left out"; empty if all have one, or are samples without one.
+  std::string unlabelled_text(Unlabelled treatment) const;
 };
 
 // BadInput with the report's text if more than the share `most` of the lines are malformed.

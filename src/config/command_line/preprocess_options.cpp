@@ -21,12 +21,16 @@ void add_files(OptionTable& table, PreprocessConfig& config) {
           "NAME_sparse.npy), in training order; for a folder, all such files in it, ordered by name. Text may be "
           "compressed (.gz, .zst, .xz or .bz2).")
       .need()
-      .reads("FILE ...");
-  table.add("output", &config.output, "Folder to create.").need().names("DIR", FileUse::Filled);
+      .files("FILE ...");
+  table.add("output", &config.output, "Folder to create.").need().files("DIR");
   table
       .add("data-format", &config.data_format,
            "Format of the input. Ids are hexadecimal in tsv and csv-hex, decimal in csv; auto is tsv or csv.")
       .one_of({"auto", "tsv", "csv", "csv-hex"});
+  table.add(
+      "unlabelled", &config.unlabelled,
+      "Rows without a label: malformed, which counts them for --max-malformed; left out (skip); with the label 0 "
+      "(negative); or samples without a label (keep), which score predicts and other commands leave out.");
   table
       .add("max-malformed", &config.max_malformed,
            "Malformed lines or rows are left out up to this fraction of the input; more is an error.")
@@ -62,6 +66,19 @@ void add_columns(OptionTable& table, PreprocessConfig& config) {
       .add(
           "bag-weights", &config.bag_weights,
           "Of --bag, columns whose values have weights: comedy:0.5|drama:2. A vector counts that many times.")
+      .takes("COLUMN,...")
+      .absent("none");
+  table
+      .add(
+          "weight", &config.weight,
+          "Column of the weights of samples, numbers of 0 or more: a sample counts that many times in the loss and "
+          "in metrics.")
+      .takes("COLUMN")
+      .absent("all count once");
+  table
+      .add(
+          "keep", &config.keep,
+          "Columns whose texts go with the samples, so that score --keep can write them next to the predictions.")
       .takes("COLUMN,...")
       .absent("none");
   table
@@ -111,7 +128,7 @@ void add_ids(OptionTable& table, PreprocessConfig& config) {
       .add("dictionaries-of", &config.dictionaries_of,
            "Reuse the dictionaries of this folder, so that ids have the same meaning; unknown values get id "
            "1. Without --label the columns are also those of that folder, if options named them.")
-      .reads("DIR")
+      .files("DIR")
       .absent("made from the input");
   table.add("grow-dictionaries", &config.grow_dictionaries,
             "Give unknown values that reach --frequency-threshold in the input ids after those of "
@@ -126,9 +143,26 @@ OptionTable options_of(PreprocessConfig& config) {
   add_columns(table, config);
   add_ids(table, config);
   table.group("Sampling");
-  table.add("drop-negatives", &config.drop_negatives, "Fraction of the samples without a click to drop.")
+  table
+      .add(
+          "split", &config.split,
+          "Make several data sets in the folders train, valid and, with three numbers, test of the output, with "
+          "these shares of the rows, as in 80,10,10. Rows are drawn at random unless --split-by names a column. "
+          "Dictionaries are those of train.")
+      .takes("N,N[,N]")
+      .absent("one data set");
+  table
+      .add(
+          "split-by", &config.split_by,
+          "Column of dates, times or numbers: the earliest rows go to train, the latest to the last part, and rows "
+          "of the same time to the same part.")
+      .takes("COLUMN")
+      .absent("random parts");
+  table
+      .add("drop-negatives", &config.drop_negatives,
+           "Fraction of the samples without a click to drop, with --split from train alone.")
       .fraction();
-  table.add("seed", &config.seed, "Seed of that choice.");
+  table.add("seed", &config.seed, "Seed of what is drawn here.");
   table.group("Machine");
   table
       .add("dictionary-memory", &config.dictionary_memory,
@@ -162,6 +196,7 @@ void check_columns(const PreprocessConfig& config, Problems& problems) {
       {"sparse", config.sparse.has_value()},
       {"bag", config.bag.has_value()},
       {"bag-weights", config.bag_weights.has_value()},
+      {"weight", config.weight.has_value()},
       {"share-table", config.share_table.has_value()},
       {"separator", config.separator.character != plain.separator.character},
       {"quoting", config.quoting != plain.quoting},
@@ -179,6 +214,15 @@ void check_columns(const PreprocessConfig& config, Problems& problems) {
 std::vector<Problem> problems(const PreprocessConfig& config) {
   Problems problems = problems_of_options(config);
   check_columns(config, problems);
+  if (config.split && (config.split->weights.size() < 2 || config.split->weights.size() > 3))
+    problems.about("split")
+        .wrong("--split {} names {} part{}", config.split->text(), config.split->weights.size(),
+               config.split->weights.size() == 1 ? "" : "s")
+        .right("give the shares of training and validation, and of test if there is one, as in 80,10,10");
+  if (config.split_by && !config.split)
+    problems.about("split-by", "split")
+        .wrong("--split-by {} has no effect without --split", *config.split_by)
+        .right("give both, or neither");
   if (config.ids == IdSource::Hash && config.max_ind_range == 0)
     problems.about("ids", "max-ind-range")
         .wrong("--ids hash needs --max-ind-range")

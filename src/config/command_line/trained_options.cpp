@@ -15,12 +15,10 @@ constexpr double kMostRanks = 1024;  // more ranks would only wait for each othe
 
 void add_trained(OptionTable& table, TrainedRecommenderConfig& run) {
   table.group("Checkpoint and data");
-  table.add("load", &run.load, "Folder of the checkpoint; it holds the model.")
-      .need()
-      .names("DIR", FileUse::Loaded);
+  table.add("load", &run.load, "Folder of the checkpoint; it holds the model.").need().files("DIR");
   table.add("data", &run.data, "File or folder of samples; for split-binary data, the test part.")
       .need()
-      .reads("PATH")
+      .files("PATH")
       .of_host();
   table
       .add("data-format", &run.data_format,
@@ -32,7 +30,7 @@ void add_trained(OptionTable& table, TrainedRecommenderConfig& run) {
           "dictionaries-of", &run.dictionaries_of,
           "Preprocess the data first, text, Parquet or arrays, with the columns, the transform and the ids of this "
           "folder of preprocess.")
-      .reads("DIR")
+      .files("DIR")
       .absent("the folder that the model was trained on, where it is needed and still there")
       .of_host();
   table
@@ -69,14 +67,19 @@ OptionTable options_of(ScoreConfig& config) {
   return options_of_trained(config.run, [&](OptionTable& table) {
     table.group("Predictions");
     table
-        .add(
-            "output", &config.output,
-            "File with one line per sample, in the order of the data: its number, its label if there is one, "
-            "and the probability of a click; - is the standard output.")
+        .add("output", &config.output,
+             "File with one line per row of the data, in their order: its number, its label if there is one, "
+             "and the probability of a click; - is the standard output.")
         .need()
-        .writes("FILE",
-                {{"sample,", "probability"}, {"{\"sample\":0,", "\"probability"}, {"PAR1", "trifold score"}})
+        .files("FILE")
         .of_host();
+    table
+        .add(
+            "keep", &config.keep,
+            "Columns of the data, with texts of any kind, that the output has too, before the label. A folder of "
+            "preprocess has those that its option --keep named.")
+        .takes("COLUMN,...")
+        .absent("none");
     table.add("output-format", &config.output_format, "Format of the output.")
         .absent("from the name, .csv, .jsonl or .parquet; csv for -");
   });
@@ -100,10 +103,11 @@ OptionTable options_of(EvaluateRecommenderConfig& config) {
             "groups with a click.")
         .takes("K,...")
         .absent("none");
-    table.add("json", &config.json, "Write the results to this file.")
-        .writes("FILE", {json_mark("evaluate")})
-        .absent("none")
-        .of_host();
+    table
+        .add("unlabelled", &config.unlabelled,
+             "Rows without a label: left out (skip), with the label 0 (negative), or malformed.")
+        .one_of({"skip", "negative", "malformed"});
+    table.add("json", &config.json, "Write the results to this file.").files("FILE").absent("none").of_host();
   });
 }
 

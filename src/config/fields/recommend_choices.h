@@ -53,6 +53,32 @@ struct Names<Quoting> {
       {Quoting::Auto, "auto"}, {Quoting::Quotes, "quotes"}, {Quoting::None, "none"}};
 };
 
+// What becomes of a row without a label.
+enum class Unlabelled {
+  Malformed,  // a malformed row: listed, left out, and counted towards --max-malformed
+  Skip,       // left out
+  Negative,   // its label is 0
+  Keep,       // a sample without a label, which can be scored; training and evaluation pass over it
+};
+template <>
+struct Names<Unlabelled> {
+  static constexpr Named<Unlabelled> kAll[] = {{Unlabelled::Malformed, "malformed"},
+                                               {Unlabelled::Skip, "skip"},
+                                               {Unlabelled::Negative, "negative"},
+                                               {Unlabelled::Keep, "keep"}};
+};
+
+// A part of a date or time, as a feature (clicks/cells/moment.h). Weekdays are 1, Monday, to 7; Days and Seconds count
+// from 1970-01-01 UTC, with fractions.
+enum class TimePart { Year, Month, Day, Weekday, Hour, Minute, Second, Days, Seconds };
+template <>
+struct Names<TimePart> {
+  static constexpr Named<TimePart> kAll[] = {
+      {TimePart::Year, "year"},       {TimePart::Month, "month"}, {TimePart::Day, "day"},
+      {TimePart::Weekday, "weekday"}, {TimePart::Hour, "hour"},   {TimePart::Minute, "minute"},
+      {TimePart::Second, "second"},   {TimePart::Days, "days"},   {TimePart::Seconds, "seconds"}};
+};
+
 // How preprocessing turns hashes into ids: numbered in order of first appearance, modulo a number, or not at all, so
 // that training gives rows to them (clicks/keys/key_table.h).
 enum class IdSource { Dictionary, Hash, Keys };

@@ -29,6 +29,7 @@ struct ClickDataConfig {
   std::optional<IdPolicy> id_policy;              // error
   std::optional<double>
       max_malformed;  // share of malformed lines of raw data; that of dictionaries_of, or 0.01
+  Unlabelled unlabelled = Unlabelled::Malformed;  // not Keep
   int64_t synthetic_samples = 200'000;
   double synthetic_zipf = 1.05;
   double synthetic_missing = 0;
@@ -107,6 +108,8 @@ struct PreprocessConfig {
   std::optional<ColumnNames> dense, sparse;
   std::optional<BagColumns> bag;
   std::optional<ColumnNames> bag_weights;  // of those
+  std::optional<std::string> weight;       // column of the weights of samples
+  std::optional<ColumnNames> keep;         // columns whose texts go with the samples
   std::optional<ColumnPairs>
       share_table;  // columns that have no table of their own, each with the one whose table it has
   Separator separator;
@@ -120,6 +123,9 @@ struct PreprocessConfig {
   std::optional<std::string> dictionaries_of;
   bool grow_dictionaries = false;
   std::optional<int64_t> max_bag;  // ids of a bag that are kept, its first ones
+  Unlabelled unlabelled = Unlabelled::Malformed;
+  std::optional<WeightList> split;      // shares of training, validation and test
+  std::optional<std::string> split_by;  // column of times
   double drop_negatives = 0;
   uint64_t seed = 1234;
   std::optional<double> max_malformed;  // that of dictionaries_of, or 0.01
@@ -182,6 +188,7 @@ struct ScoreConfig {
   TrainedRecommenderConfig run;
   std::string output;                        // required; "-": standard output
   std::optional<ScoreFormat> output_format;  // chosen by the name of the output
+  std::optional<ColumnNames> keep;           // columns of the data that the output has too
 };
 
 // `trifold evaluate` of a recommender
@@ -189,6 +196,7 @@ struct EvaluateRecommenderConfig {
   TrainedRecommenderConfig run;
   std::optional<std::string> group_by;  // table whose first id groups samples for GAUC and the metrics at k
   std::optional<NumberList> metric_at_k;
+  Unlabelled unlabelled = Unlabelled::Skip;  // Skip, Negative or Malformed
   std::optional<std::string> json;
 };
 

@@ -1,12 +1,13 @@
 // Predictions as a Parquet file.
+#include <arrow/array/builder_binary.h>
 #include <arrow/array/builder_primitive.h>
 #include <arrow/io/interfaces.h>
 #include <arrow/memory_pool.h>
 #include <arrow/record_batch.h>
 #include <arrow/type.h>
-#include <arrow/util/key_value_metadata.h>
 #include <parquet/arrow/writer.h>
 
+#include <cmath>
 #include <memory>
 #include <string>
 #include <utility>
@@ -46,30 +47,37 @@ class TextStream final : public arrow::io::OutputStream {
 
 class ArrowParquetWriter final : public ParquetModuleWriter {
  public:
-  ArrowParquetWriter(const char* const* names, int64_t labels, int64_t probabilities, bool doubles)
-      : labels_(labels),
+  ArrowParquetWriter(const char* const* names, int64_t texts, int64_t labels, int64_t probabilities,
+                     bool doubles)
+      : texts_(texts),
+        labels_(labels),
         probabilities_(probabilities),
         doubles_(doubles),
         stream_(std::make_shared<TextStream>()) {
     arrow::FieldVector fields{arrow::field("sample", arrow::int64(), false)};
-    for (int64_t l = 0; l < labels; ++l) fields.push_back(arrow::field(names[l], arrow::int8(), labels > 1));
-    for (int64_t p = labels; p < labels + probabilities; ++p)
-      fields.push_back(arrow::field(names[p], doubles ? arrow::float64() : arrow::float32(), false));
-    schema_ = arrow::schema(fields, arrow::key_value_metadata({"made_by"}, {"trifold score"}));
+    const char* const* name = names;
+    for (int64_t t = 0; t < texts; ++t) fields.push_back(arrow::field(*name++, arrow::utf8()));
+    for (int64_t l = 0; l < labels; ++l) fields.push_back(arrow::field(*name++, arrow::int8()));
+    for (int64_t p = 0; p < probabilities; ++p)
+      fields.push_back(arrow::field(*name++, doubles ? arrow::float64() : arrow::float32()));
+    schema_ = arrow::schema(fields);
   }
 
   const char* problem() const override { return problem_.c_str(); }
-  bool add(int64_t first, int64_t count, const int8_t* labels, const double* probabilities) override {
+  bool add(const int64_t* samples, int64_t count, const int8_t* labels, const double* probabilities,
+           const char* texts, const int64_t* text_places) override {
     return went_well(problem_, [&] {
       ARROW_RETURN_NOT_OK(begin());
       if (rows_ >= kRowsOfGroup) {
         ARROW_RETURN_NOT_OK(writer_->NewBufferedRowGroup());
         rows_ = 0;
       }
-      arrow::Int64Builder samples(arrow::system_memory_pool());
-      for (int64_t i = 0; i < count; ++i) ARROW_RETURN_NOT_OK(samples.Append(first + i));
+      arrow::Int64Builder numbers(arrow::system_memory_pool());
+      ARROW_RETURN_NOT_OK(numbers.AppendValues(samples, count));
       arrow::ArrayVector columns;
-      ARROW_RETURN_NOT_OK(finish_column(samples, columns));
+      ARROW_RETURN_NOT_OK(finish_column(numbers, columns));
+      for (int64_t t = 0; t < texts_; ++t)
+        ARROW_RETURN_NOT_OK(add_texts(texts, text_places + t * (count + 1), count, columns));
       for (int64_t l = 0; l < labels_; ++l) ARROW_RETURN_NOT_OK(add_labels(labels + l, count, columns));
       for (int64_t p = 0; p < probabilities_; ++p)
         ARROW_RETURN_NOT_OK(doubles_ ? add_numbers<arrow::DoubleBuilder>(probabilities + p, count, columns)
@@ -100,6 +108,15 @@ class ArrowParquetWriter final : public ParquetModuleWriter {
   static arrow::Status finish_column(arrow::ArrayBuilder& builder, arrow::ArrayVector& columns) {
     return builder.Finish(&columns.emplace_back());
   }
+  static arrow::Status add_texts(const char* texts, const int64_t* places, int64_t count,
+                                 arrow::ArrayVector& columns) {
+    arrow::StringBuilder column(arrow::system_memory_pool());
+    for (int64_t i = 0; i < count; ++i) {
+      const auto bytes = static_cast<int32_t>(places[i + 1] - places[i]);
+      ARROW_RETURN_NOT_OK(bytes == 0 ? column.AppendNull() : column.Append(texts + places[i], bytes));
+    }
+    return finish_column(column, columns);
+  }
   // Every labels_-th of these.
   arrow::Status add_labels(const int8_t* labels, int64_t count, arrow::ArrayVector& columns) const {
     arrow::Int8Builder column(arrow::system_memory_pool());
@@ -112,12 +129,15 @@ class ArrowParquetWriter final : public ParquetModuleWriter {
   arrow::Status add_numbers(const double* numbers, int64_t count, arrow::ArrayVector& columns) const {
     Builder column(arrow::system_memory_pool());
     using Number = typename Builder::value_type;
-    for (int64_t i = 0; i < count; ++i)
-      ARROW_RETURN_NOT_OK(column.Append(static_cast<Number>(numbers[i * probabilities_])));
+    for (int64_t i = 0; i < count; ++i) {
+      const double number = numbers[i * probabilities_];
+      ARROW_RETURN_NOT_OK(std::isnan(number) ? column.AppendNull()
+                                             : column.Append(static_cast<Number>(number)));
+    }
     return finish_column(column, columns);
   }
 
-  int64_t labels_, probabilities_;
+  int64_t texts_, labels_, probabilities_;
   bool doubles_;
   std::shared_ptr<TextStream> stream_;
   std::shared_ptr<arrow::Schema> schema_;
@@ -132,8 +152,9 @@ class ArrowParquetWriter final : public ParquetModuleWriter {
 
 extern "C" {
 
-trifold::ParquetModuleWriter* trifold_parquet_write(const char* const* names, int64_t labels,
+trifold::ParquetModuleWriter* trifold_parquet_write(const char* const* names, int64_t texts, int64_t labels,
                                                     int64_t probabilities, bool doubles) {
-  return std::make_unique<trifold::ArrowParquetWriter>(names, labels, probabilities, doubles).release();
+  return std::make_unique<trifold::ArrowParquetWriter>(names, texts, labels, probabilities, doubles)
+      .release();
 }
 }

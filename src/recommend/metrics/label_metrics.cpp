@@ -35,13 +35,15 @@ LabelColumns LabelReader::of(const Recommender::Scored& scored, int64_t labels, 
           weights_.of(scored.batch->weights, labels, label)};
 }
 
-LabelMetrics::LabelMetrics(std::vector<std::string> names)
-    : names_(std::move(names)), metrics_(std::max<size_t>(1, names_.size())) {}
+LabelMetrics::LabelMetrics(const ClickSchema& schema)
+    : names_(schema.labels),
+      metrics_(static_cast<size_t>(schema.label_count()), ClickMetrics(schema.sample_weights)) {}
 
 void LabelMetrics::add(const Recommender::Scored& scored) {
   for (size_t l = 0; l < metrics_.size(); ++l) {
     const LabelColumns columns = reader_.of(scored, std::ssize(metrics_), static_cast<int64_t>(l));
-    metrics_[l].add(columns.logits, columns.labels, columns.weights, scored.batch->first_sample);
+    metrics_[l].add(columns.logits, columns.labels, columns.weights, scored.batch->first_sample,
+                    scored.batch->sample_weights);
   }
 }
 

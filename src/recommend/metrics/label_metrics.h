@@ -45,8 +45,8 @@ class LabelReader {
 
 class LabelMetrics {
  public:
-  // `names` of the labels; none: samples have one label.
-  explicit LabelMetrics(std::vector<std::string> names);
+  // The labels of this schema, and whether samples have weights.
+  explicit LabelMetrics(const ClickSchema& schema);
 
   // As ClickMetrics::add and finish, for every label.
   void add(const Recommender::Scored& scored);
