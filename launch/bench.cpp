@@ -179,7 +179,7 @@ int run(const BenchConfig& config, Ranks& ranks) {
   if (wanted(BenchPart::Comm)) results["all_reduce"] = show(comm);
   if (wanted(BenchPart::Blocks)) results["blocks"] = show(blocks, config);
   if (wanted(BenchPart::Hardware)) results = show(hardware);
-  if (config.json) write_file("--json", *config.json, results.dump(2) + "\n");
+  if (config.json) write_file("--json", *config.json, marked_json(results.dump(2) + "\n", "bench"));
   return kDone;
 }
 

@@ -59,10 +59,7 @@ std::vector<uint64_t> groups_of(const ClickBatch& batch, const ClickValues& valu
 
 RecommenderEvaluation prepare(const EvaluateRecommenderConfig& config) {
   RecommenderEvaluation job;
-  if (config.json) {
-    check_writable_file("--json", *config.json);
-    check_not_input("--json", *config.json, config.run.data);
-  }
+  if (config.json) check_writable_file("--json", *config.json);
   job.recommender = open_recommender(config.run, {config.unlabelled});
   const ClickSchema& schema = job.recommender.samples().schema();
   if (!schema.labeled)
@@ -190,7 +187,9 @@ int run(const EvaluateRecommenderConfig& config, Ranks& ranks) {
         job.groups->unknown, printable(*config.group_by));
   for (const std::string& line : unknown_lines(results->unknown))
     say(line.starts_with("warning") ? stderr : stdout, line + "\n");
-  if (config.json) write_file("--json", *config.json, to_json(job, *results, seconds).dump(2) + "\n");
+  if (config.json)
+    write_file("--json", *config.json,
+               marked_json(to_json(job, *results, seconds).dump(2) + "\n", "evaluate"));
   return kDone;
 }
 

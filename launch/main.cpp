@@ -20,6 +20,8 @@
 #include "core/printable.h"
 #include "launch/commands.h"
 #include "launch/say.h"
+#include "launch/signals.h"
+#include "run/command_files.h"
 #include "run/ranks.h"
 
 namespace {
@@ -91,7 +93,8 @@ std::chrono::milliseconds timeout_for(const Command& command) {
 
 // All ranks of a launcher start before any of them may fail, because the others would wait for it: with the request of
 // its command line, or with `wrong`, the reason why it could not be read.
-int run_with_others(const Request& request, const std::exception_ptr& wrong, int processes) {
+int run_with_others(const Request& request, const CommandFiles& files, const std::exception_ptr& wrong,
+                    int processes) {
   const bool on_ranks = std::visit([](const auto& c) { return OnRanks<std::decay_t<decltype(c)>>; }, request);
   const auto timeout = std::visit([](const auto& command) { return timeout_for(command); }, request);
   std::optional<Ranks> ranks;
@@ -103,6 +106,8 @@ int run_with_others(const Request& request, const std::exception_ptr& wrong, int
   }
   ranks->agree([&] {
     if (wrong) std::rethrow_exception(wrong);
+    check_command_files(files);
+    remove_abandoned_scratch(files);
   });
   return std::visit(
       [&](const auto& command) {
@@ -120,9 +125,10 @@ int run_with_others(const Request& request, const std::exception_ptr& wrong, int
 int dispatch(int argc, char** argv) {
   const Environment environment{terminal_width(), mpi_launch_size().value_or(0)};
   Request request;
+  CommandFiles files;
   std::exception_ptr wrong;
   try {
-    request = parse_command_line(argc, argv, environment);
+    request = parse_command_line(argc, argv, environment, &files);
   } catch (...) {
     wrong = std::current_exception();
   }
@@ -130,13 +136,14 @@ int dispatch(int argc, char** argv) {
     fmt::print("{}", text->text);
     return launch::kDone;
   }
-  return run_with_others(request, wrong, environment.mpi_processes);
+  return run_with_others(request, files, wrong, environment.mpi_processes);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   reserve_standard_streams();
+  launch::remove_scratch_on_signals();
   try {
     return after_output(dispatch(argc, argv));
   } catch (const Error& error) {

@@ -286,8 +286,11 @@ int run(const PlanConfig& given) {
   const std::string actions = schedule_text(config.format, report);
   print_report(config, report, zero);
   if (config.schedule_csv) write_file("--schedule-csv", *config.schedule_csv, actions);
-  if (config.svg) write_file("--svg", *config.svg, timeline_svg(report.simulation, picture_text(report)));
-  if (config.json) write_file("--json", *config.json, to_json(report, zero).dump(2) + "\n");
+  if (config.svg)
+    write_file("--svg", *config.svg,
+               marked_svg(timeline_svg(report.simulation, picture_text(report)), "plan"));
+  if (config.json)
+    write_file("--json", *config.json, marked_json(to_json(report, zero).dump(2) + "\n", "plan"));
   return kDone;
 }
 

@@ -201,7 +201,8 @@ int run_recommender_search(const PlanRecommenderConfig& config) {
                found.imbalance, found.bound, recommender_text(found.run));
   }
   fmt::print("best        {}\n", fmt::join(search.best.front().words, " "));
-  if (config.json) write_file("--json", *config.json, recommender_search_json(search).dump(2) + "\n");
+  if (config.json)
+    write_file("--json", *config.json, marked_json(recommender_search_json(search).dump(2) + "\n", "plan"));
   return kDone;
 }
 
@@ -228,8 +229,10 @@ int show_plan(const PlanRecommenderConfig& config) {
   print_memory(plan);
   print_times(plan);
   fmt::print("actions     {}", to_string(Plan{plan.step.row}));
-  if (config.svg) write_file("--svg", *config.svg, timeline_svg(plan.step.simulation, picture_text(plan)));
-  if (config.json) write_file("--json", *config.json, to_json(plan).dump(2) + "\n");
+  if (config.svg)
+    write_file("--svg", *config.svg,
+               marked_svg(timeline_svg(plan.step.simulation, picture_text(plan)), "plan"));
+  if (config.json) write_file("--json", *config.json, marked_json(to_json(plan).dump(2) + "\n", "plan"));
   return kDone;
 }
 

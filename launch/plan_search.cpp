@@ -152,8 +152,9 @@ std::string search_svg(const PlanConfig& config, const LayoutSearch& search) {
 int run_search(const PlanConfig& config) {
   const LayoutSearch search = search_layouts(config);
   print_search(search);
-  if (config.svg) write_file("--svg", *config.svg, search_svg(config, search));
-  if (config.json) write_file("--json", *config.json, search_json(search).dump(2) + "\n");
+  if (config.svg) write_file("--svg", *config.svg, marked_svg(search_svg(config, search), "plan"));
+  if (config.json)
+    write_file("--json", *config.json, marked_json(search_json(search).dump(2) + "\n", "plan"));
   return kDone;
 }
 

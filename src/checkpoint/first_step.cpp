@@ -45,6 +45,7 @@ void note_first_step(const fs::path& checkpoint, const FirstStep& first) {
   std::string text = first.outcome == FirstStep::Outcome::Finite ? kFinite : kNotFinite;
   text += "\n";
   if (!first.why.empty()) text += first.why.substr(0, kMostText) + "\n";
+  fs::remove(checkpoint / kName, missing);  // never written through a link
   std::ofstream(checkpoint / kName, std::ios::trunc) << text << std::flush;
 }
 

@@ -11,6 +11,7 @@
 #include "checkpoint/save_folder.h"
 #include "checkpoint/shard_file.h"
 #include "files/file.h"
+#include "files/scratch_folder.h"
 
 namespace trifold {
 
@@ -44,24 +45,20 @@ void write_view(const fs::path& folder, Manifest& manifest) {
       {std::string(kViewName), FileInfo::Role::View, static_cast<int64_t>(fs::file_size(path)), crc, crc});
 }
 
-// Gives the finished folder its name. An older checkpoint of the same step is moved to a temporary name,
-// which is returned; empty if there was none.
-fs::path rename_to(const fs::path& folder, const fs::path& final_path) {
+// Gives the finished folder its name. An older checkpoint of the same step is moved into `scratch`.
+void rename_to(const fs::path& folder, const fs::path& final_path, const ScratchFolder& scratch) {
   sync_to_disk(folder);
-  fs::path old;
-  if (!fs::exists(final_path)) {
-    fs::rename(folder, final_path);
-  } else if (renameat2(AT_FDCWD, folder.c_str(), AT_FDCWD, final_path.c_str(), RENAME_EXCHANGE) == 0) {
-    old = folder;
-  } else {
-    check(errno == EINVAL || errno == ENOSYS, "{} cannot be replaced: {}", final_path.string(),
-          std::strerror(errno));
-    old = final_path.string() + ".trash-" + random_id();
-    fs::rename(final_path, old);
-    fs::rename(folder, final_path);
-  }
+  ScratchFolder::protect([&] {
+    if (!fs::exists(final_path)) {
+      fs::rename(folder, final_path);
+    } else if (renameat2(AT_FDCWD, folder.c_str(), AT_FDCWD, final_path.c_str(), RENAME_EXCHANGE) != 0) {
+      check(errno == EINVAL || errno == ENOSYS, "{} cannot be replaced: {}", final_path.string(),
+            std::strerror(errno));
+      fs::rename(final_path, scratch.file("old"));
+      fs::rename(folder, final_path);
+    }
+  });
   sync_to_disk(final_path.parent_path());
-  return old;
 }
 
 // The size with the structure of the files and the manifest, in addition to the elements.
@@ -134,16 +131,13 @@ NewCheckpoint::NewCheckpoint(const fs::path& root, int64_t step, int64_t bytes, 
   const auto room = static_cast<int64_t>(std::min<uintmax_t>(fs::space(root).available, INT64_MAX));
   check(room >= with_overhead(bytes), "{} needs {} bytes, but {} are free on the file system of {}",
         final_path_.filename().string(), with_overhead(bytes), room, root.string());
-  const fs::path folder = final_path_.string() + ".tmp-" + save_id_;
-  check(fs::create_directory(folder), "{} exists already", folder.string());
-  folder_ = folder;
+  scratch_ = std::make_unique<ScratchFolder>(final_path_);
+  folder_ = scratch_->file("new");
+  fs::create_directory(folder_);
   options_.reach(SavePhase::FolderMade);
 }
 
-NewCheckpoint::~NewCheckpoint() {
-  std::error_code ignored;
-  if (!committed_ && !folder_.empty()) fs::remove_all(folder_, ignored);
-}
+NewCheckpoint::~NewCheckpoint() = default;
 
 FileInfo NewCheckpoint::attach(const fs::path& file) const {
   const fs::path copy = folder_ / file.filename();
@@ -164,17 +158,15 @@ void NewCheckpoint::commit(const CheckpointMeta& meta, const ManifestBuilder& ta
   write_text(folder_ / kManifestName, to_text(manifest));
   options_.reach(SavePhase::ManifestWritten);
   if (options_.folder != nullptr) options_.folder->check_in_place();
-  const fs::path old = rename_to(folder_, final_path_);
-  committed_ = true;
-  std::error_code error;
-  if (!old.empty()) fs::remove_all(old, error);
-  if (error) options_.report(cannot_be_removed(old, error));
+  rename_to(folder_, final_path_, *scratch_);
+  if (const std::error_code error = scratch_->remove())
+    options_.report(cannot_be_removed(scratch_->path(), error));
   options_.reach(SavePhase::Committed);
 }
 
 void NewCheckpoint::tidy_up() {
   try {
-    replace_text(root_ / kLatestName, final_path_.filename().string() + "\n");
+    replace_text(root_ / kLatestName, final_path_.filename().string() + "\n", Links::Replaced);
     if (options_.is_best) mark_best(root_, step_of_name(final_path_.filename().string()));
     options_.reach(SavePhase::LatestWritten);
     if (options_.retain > 0) retire_checkpoints(root_, options_);

@@ -1,15 +1,17 @@
 // NewCheckpoint: a checkpoint that is being written, from its temporary folder to the commit. One process
 // owns it; others may write shard files into its folder.
 //
-// The order of a save, which a kill may interrupt anywhere: create step_N.tmp-<random>; write and sync the
-// shards, the view and, last, the manifest; sync the folder; rename it to step_N (the commit); sync the
-// parent; update LATEST; remove checkpoints that retention drops. So a folder called step_<digits> is always
-// complete, and the previous checkpoint is untouched until the new one is committed.
+// The order of a save, which a kill may interrupt anywhere: create a folder in the scratch folder
+// step_N.tmp-<random> (files/scratch_folder.h); write and sync the shards, the view and, last, the manifest;
+// sync the folder; rename it to step_N (the commit); sync the parent; update LATEST; remove checkpoints that
+// retention drops. So a folder called step_<digits> is always complete, and the previous checkpoint is
+// untouched until the new one is committed.
 #pragma once
 
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -38,6 +40,7 @@ std::string_view name_of(SavePhase phase);  // "folder-made"
 std::vector<SavePhase> save_phases();
 
 class SaveFolder;
+class ScratchFolder;
 
 struct SaveOptions {
   // The identity of the saving run, for the manifest (checkpoint/run_identity.h); empty if unknown.
@@ -85,7 +88,7 @@ class NewCheckpoint {
   // options.folder was moved, throws before it creates anything except `root`. `options` must outlive this
   // object.
   NewCheckpoint(const std::filesystem::path& root, int64_t step, int64_t bytes, const SaveOptions& options);
-  // Removes the temporary folder unless it has been committed.
+  // Removes the scratch folder.
   ~NewCheckpoint();
   NewCheckpoint(const NewCheckpoint&) = delete;
   NewCheckpoint& operator=(const NewCheckpoint&) = delete;
@@ -106,9 +109,9 @@ class NewCheckpoint {
 
  private:
   std::filesystem::path root_, final_path_, folder_;
+  std::unique_ptr<ScratchFolder> scratch_;
   std::string save_id_;
   const SaveOptions& options_;
-  bool committed_ = false;
 };
 
 // "step_0000000010"

@@ -252,14 +252,17 @@ void SafetensorsModel::add_file(const fs::path& path) {
                 tensors_.at(tensor.name).file->path().string(), path.string());
 }
 
-SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::vector<SafeTensor> tensors)
+SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::vector<SafeTensor> tensors,
+                                     const std::string& made_by)
     : file_(path, File::Mode::Create), tensors_(std::move(tensors)) {
   // Written member by member: an ordered_json searches all its members for every new one.
   using nlohmann::ordered_json;
   const auto member = [](std::string_view name, const ordered_json& value) {
     return ordered_json(name).dump() + ":" + value.dump();
   };
-  std::string text = "{" + member(kMetadata, {{"format", "pt"}});  // readers require it: it names the layout
+  ordered_json metadata{{"format", "pt"}};  // readers require it: it names the layout
+  if (!made_by.empty()) metadata["made_by"] = made_by;
+  std::string text = "{" + member(kMetadata, metadata);
   std::set<std::string_view> names;
   int64_t at = 0;
   for (SafeTensor& tensor : tensors_) {

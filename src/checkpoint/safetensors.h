@@ -92,8 +92,10 @@ class SafetensorsModel {
 // Writes one file, whose tensors are known beforehand; their elements may be written in any order.
 class SafetensorsWriter {
  public:
-  // Creates the file, which must not exist, and writes its header. Sets the offsets of `tensors`.
-  SafetensorsWriter(const std::filesystem::path& path, std::vector<SafeTensor> tensors);
+  // Creates the file, which must not exist, and writes its header, whose metadata have `made_by` unless it is empty.
+  // Sets the offsets of `tensors`.
+  SafetensorsWriter(const std::filesystem::path& path, std::vector<SafeTensor> tensors,
+                    const std::string& made_by = {});
   // Writes bytes of tensor `index`, starting at byte `offset` of it.
   void write(size_t index, int64_t offset, const void* from, size_t bytes) const;
   // Must be called after the last byte: waits until everything is on the disk.

@@ -16,6 +16,7 @@
 #include "checkpoint/reader.h"
 #include "core/printable.h"
 #include "files/file.h"
+#include "files/scratch_folder.h"
 
 namespace trifold {
 
@@ -24,6 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "step_";
+constexpr std::string_view kOwnerBegin = "process ";
 
 }  // namespace
 
@@ -36,17 +38,6 @@ int64_t step_of_name(std::string_view name) {
 }
 
 namespace {
-
-// Whether the name belongs to the remains of an unfinished save or removal.
-bool is_remains(const std::string& name) {
-  for (const std::string_view mark : {".tmp-", ".trash-"}) {
-    const size_t at = name.find(mark);
-    if (at == std::string::npos) continue;
-    const std::string base = name.substr(0, at);
-    if (base == kLatestName || base == kBestName || step_of_name(base) >= 0) return true;
-  }
-  return false;
-}
 
 bool is_good(const fs::path& checkpoint) {
   try {
@@ -65,7 +56,7 @@ int open_folder(const fs::path& root) {
 std::string this_process() {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
-  return fmt::format("process {} on host {}", ::getpid(), host.data());
+  return fmt::format("{}{} on host {}", kOwnerBegin, ::getpid(), host.data());
 }
 
 // The note that the run that locked an open folder left about itself; empty if it cannot be read.
@@ -82,8 +73,9 @@ std::string owner_of(int folder) {
 // Writes a hint for runs that are rejected later. If it cannot be written, as on a full disk, the run
 // continues.
 void write_owner(int folder) {
+  ::unlinkat(folder, std::string(kOwnerName).c_str(), 0);  // of a killed run
   const int file = ::openat(folder, std::string(kOwnerName).c_str(),
-                            O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+                            O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
   if (file < 0) return;
   const std::string line = this_process() + "\n";
   [[maybe_unused]] const ssize_t written = ::write(file, line.data(), line.size());
@@ -117,6 +109,13 @@ int take(int folder, const fs::path& root, int how, SaveFolder::Lock lock) {
   return 0;
 }
 
+// Whether a run may have written this text, the first bytes of its file `name`.
+bool is_own_text(std::string_view name, std::string_view text) {
+  if (text.empty()) return true;  // cut short by a full disk
+  if (name == kOwnerName) return text.starts_with(kOwnerBegin);
+  return step_of_name(text.substr(0, text.find('\n'))) >= 0;
+}
+
 }  // namespace
 
 void check_not_taken(const fs::path& root) {
@@ -130,19 +129,41 @@ void check_not_taken(const fs::path& root) {
   ::close(folder);
 }
 
+void check_own_files(const fs::path& root) {
+  for (const std::string_view name : {kLatestName, kBestName, kOwnerName}) {
+    const fs::path path = root / name;
+    std::error_code ignored;
+    const fs::file_status status = fs::symlink_status(path, ignored);
+    if (!fs::exists(status)) continue;
+    std::string what;
+    if (fs::is_symlink(status))
+      what = fmt::format("a link to {}", fs::read_symlink(path, ignored).string());
+    else if (!fs::is_regular_file(status))
+      what = "no regular file";
+    else if (const std::string text = first_bytes(path, kMostShownBytes); !is_own_text(name, text))
+      what = fmt::format("a file that begins with '{}'", printable(text));
+    if (!what.empty())
+      bad_input(
+          "{} is {}, and a run would replace it by its own file: remove or rename it, or give another --save",
+          path.string(), what);
+  }
+}
+
 SaveFolder::SaveFolder(const fs::path& root, Lock lock) : root_(root) {
   std::error_code error;
   fs::create_directories(root, error);
   if (error) bad_input("the folder {} cannot be created: {}", root.string(), error.message());
   fd_ = open_folder(root);
   try {
+    check_own_files(root);
     if (const int none = take(fd_, root, LOCK_EX, lock == nullptr ? ::flock : lock))
       warnings_.push_back(
           fmt::format("the file system of {} has no locks ({}), so another run could save there too: make "
                       "sure that none does",
                       root.string(), std::strerror(none)));
     write_owner(fd_);
-    remove_remains();
+    for (std::string& warning : remove_abandoned_scratch(root, {}, true))
+      warnings_.push_back(std::move(warning));
   } catch (...) {
     ::close(fd_);
     throw;
@@ -152,19 +173,6 @@ SaveFolder::SaveFolder(const fs::path& root, Lock lock) : root_(root) {
 SaveFolder::~SaveFolder() {
   ::unlinkat(fd_, std::string(kOwnerName).c_str(), 0);
   ::close(fd_);
-}
-
-void SaveFolder::remove_remains() {
-  std::vector<fs::path> remains;
-  for (const auto& entry : fs::directory_iterator(root_))
-    if (is_remains(entry.path().filename().string())) remains.push_back(entry.path());
-  for (const fs::path& path : remains) {
-    std::error_code error;
-    fs::remove_all(path, error);
-    if (error)
-      warnings_.push_back(fmt::format("{}, the remains of an interrupted save, cannot be removed: {}",
-                                      path.string(), error.message()));
-  }
 }
 
 void SaveFolder::check_in_place() const {
@@ -197,7 +205,7 @@ std::string cannot_be_removed(const fs::path& old, const std::error_code& error)
 }
 
 void mark_best(const fs::path& root, int64_t step) {
-  replace_text(root / kBestName, step_directory_name(step) + "\n");
+  replace_text(root / kBestName, step_directory_name(step) + "\n", Links::Replaced);
 }
 
 fs::path best_checkpoint(const fs::path& file) {
@@ -221,6 +229,17 @@ std::string name_of_best(const fs::path& root) {
   }
 }
 
+// It is moved to a scratch folder first.
+void remove_checkpoint(const fs::path& checkpoint, const SaveOptions& options) {
+  ScratchFolder scratch(checkpoint);
+  std::error_code error;
+  ScratchFolder::protect([&] { fs::rename(checkpoint, scratch.file("old"), error); });
+  if (error) return options.report(cannot_be_removed(checkpoint, error));
+  options.reach(SavePhase::OldMovedAway);
+  error = scratch.remove();
+  if (error) options.report(cannot_be_removed(scratch.path(), error));
+}
+
 }  // namespace
 
 void retire_checkpoints(const fs::path& root, const SaveOptions& options) {
@@ -242,15 +261,7 @@ void retire_checkpoints(const fs::path& root, const SaveOptions& options) {
       continue;
     }
     if (checkpoint.filename() == best) continue;
-    const fs::path trash = checkpoint.string() + ".trash-" + random_id();
-    std::error_code error;
-    fs::rename(checkpoint, trash, error);
-    const bool moved = !error;
-    if (moved) {
-      options.reach(SavePhase::OldMovedAway);
-      fs::remove_all(trash, error);
-    }
-    if (error) options.report(cannot_be_removed(moved ? trash : checkpoint, error));
+    remove_checkpoint(checkpoint, options);
   }
 }
 

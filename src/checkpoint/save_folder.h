@@ -24,8 +24,9 @@ class SaveFolder {
  public:
   using Lock = int (*)(int folder, int how);  // as flock(2)
 
-  // Creates the folder if it is missing, locks it, and removes the leftovers of unfinished saves. BadInput if
-  // another process holds the lock. `lock` is for tests.
+  // Creates the folder if it is missing, locks it, and removes the leftovers of unfinished saves
+  // (files/scratch_folder.h). BadInput if another process holds the lock, or as check_own_files. `lock` is for
+  // tests.
   explicit SaveFolder(const std::filesystem::path& root, Lock lock = nullptr);
   ~SaveFolder();
   SaveFolder(const SaveFolder&) = delete;
@@ -39,12 +40,14 @@ class SaveFolder {
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
-  void remove_remains();
-
   std::filesystem::path root_;
   int fd_ = -1;
   std::vector<std::string> warnings_;
 };
+
+// BadInput if `root` has a file LATEST, BEST or OWNER that no run wrote, or a link of such a name: a save would replace
+// it.
+void check_own_files(const std::filesystem::path& root);
 
 // BadInput if another process has locked the folder `root`, which must exist.
 void check_not_taken(const std::filesystem::path& root);
@@ -64,8 +67,8 @@ std::filesystem::path best_checkpoint(const std::filesystem::path& file);
 // Removes the checkpoints older than the options.retain newest good ones, of which at least two are kept. A
 // checkpoint is good if its manifest is valid, its files exist with their full size, and its first step is
 // not known to have been non-finite. The newest one known to have been trained on (checkpoint/first_step.h)
-// is kept too, and so is the best. Each is renamed before its files are removed, so that a kill cannot leave
-// half a checkpoint. Folders that cannot be removed are reported to options.warn.
+// is kept too, and so is the best. Each is moved to a scratch folder before its files are removed, so that a
+// kill cannot leave half a checkpoint. Folders that cannot be removed are reported to options.warn.
 void retire_checkpoints(const std::filesystem::path& root, const SaveOptions& options);
 
 // The warning about an old checkpoint that could not be removed.

@@ -9,6 +9,7 @@
 #include "config/fields/json.h"
 #include "convert/tokenizer_files.h"
 #include "convert/transpose.h"
+#include "files/scratch_folder.h"
 #include "models/hugging_face/hugging_face.h"
 #include "models/language_family.h"
 #include "tasks/bert_samples.h"
@@ -175,33 +176,15 @@ void write_index(const fs::path& folder, const std::vector<std::vector<const Wri
   write_text(folder / kSafetensorsIndexName, index.dump(2) + "\n");
 }
 
-// A folder that gets its name when it is complete, and is removed otherwise.
-class NewFolder {
- public:
-  explicit NewFolder(const fs::path& path)
-      : path_(path.has_filename() ? path : path.parent_path()),
-        made_(path_.string() + ".tmp-" + random_id()) {
-    std::error_code ignored;
-    if (fs::exists(path_, ignored) && !(fs::is_directory(path_, ignored) && fs::is_empty(path_, ignored)))
-      bad_input("{} already exists and is not empty: name a new folder", path_.string());
-    fs::create_directories(made_);
-  }
-  ~NewFolder() {
-    std::error_code ignored;
-    fs::remove_all(made_, ignored);
-  }
-  NewFolder(const NewFolder&) = delete;
-  NewFolder& operator=(const NewFolder&) = delete;
-  const fs::path& made() const { return made_; }
-  void commit() {
-    sync_to_disk(made_);
-    fs::rename(made_, path_);
-    sync_to_disk(path_.has_parent_path() ? path_.parent_path() : fs::path("."));
-  }
-
- private:
-  fs::path path_, made_;
-};
+// The place of a new folder. BadInput if something else is there.
+fs::path new_folder(const std::string& path) {
+  const fs::path place = fs::path(path).has_filename() ? fs::path(path) : fs::path(path).parent_path();
+  std::error_code ignored;
+  if (fs::exists(place, ignored) && !(fs::is_directory(place, ignored) && fs::is_empty(place, ignored)))
+    bad_input("{} already exists and is not empty: name a new folder", place.string());
+  fs::create_directories(fs::absolute(end_of_links(place)).parent_path());
+  return end_of_links(place);
+}
 
 DType stored_type(const CheckpointReader& from, const ConvertConfig& config) {
   if (config.dtype) return *config.dtype;
@@ -230,18 +213,23 @@ Converted export_model(CheckpointReader& from, const ConvertConfig& config) {
   int64_t bytes = 0;
   for (const WrittenPart& part : parts) bytes += part.bytes;
 
-  NewFolder folder(config.save);
+  const fs::path place = new_folder(config.save);
+  const ScratchFolder scratch(place);
+  const fs::path folder = scratch.file("model");
+  fs::create_directory(folder);
   Exporter exporter(from, static_cast<int64_t>(config.max_memory * (1 << 20) / 4));
   for (size_t number = 0; number < files.size(); ++number)
-    exporter.write(folder.made() / file_name(number, files.size()), files[number]);
-  if (files.size() > 1) write_index(folder.made(), files, bytes);
-  write_text(folder.made() / "config.json", description.dump(2) + "\n");
+    exporter.write(folder / file_name(number, files.size()), files[number]);
+  if (files.size() > 1) write_index(folder, files, bytes);
+  write_text(folder / "config.json", description.dump(2) + "\n");
   const std::vector<FileToWrite> others = tokenizer_files_of(from, data);
   for (const FileToWrite& file : others) {
-    fs::copy_file(file.from, folder.made() / file.name);
-    sync_to_disk(folder.made() / file.name);
+    fs::copy_file(file.from, folder / file.name);
+    sync_to_disk(folder / file.name);
   }
-  folder.commit();
+  sync_to_disk(folder);
+  scratch.move_out("model", place);
+  sync_to_disk(place.parent_path());
   Converted done{from.directory().string(),
                  config.save,
                  static_cast<int64_t>(parts.size()),

@@ -13,6 +13,7 @@
 #include "checkpoint/safetensors.h"
 #include "checkpoint/tensor_kind.h"
 #include "files/output_files.h"
+#include "files/scratch_folder.h"
 #include "recommend/other_rows.h"
 #include "recommend/trained_recommender.h"
 #include "recommend/weight_names.h"
@@ -72,27 +73,21 @@ class TensorExport {
 
   ExportedTensors write() {
     ExportedTensors done{name_, config_.save, std::ssize(parts_), 0, rows_, all_rows_};
-    const fs::path partial = config_.save + ".partial";
-    std::error_code ignored;
-    fs::remove(partial, ignored);
-    try {
-      std::vector<SafeTensor> tensors;
-      for (const Part& part : parts_) tensors.push_back(part.tensor);
-      SafetensorsWriter file(partial, std::move(tensors));
-      for (size_t i = 0; i < parts_.size(); ++i) {
-        int64_t at = 0;
-        parts_[i].write([&](const void* data, size_t bytes) {
-          file.write(i, at, data, bytes);
-          at += static_cast<int64_t>(bytes);
-        });
-        done.bytes += at;
-      }
-      file.finish();
-      fs::rename(partial, config_.save);
-    } catch (...) {
-      fs::remove(partial, ignored);
-      throw;
+    const fs::path target = end_of_links(config_.save);
+    const ScratchFolder scratch(target);
+    std::vector<SafeTensor> tensors;
+    for (const Part& part : parts_) tensors.push_back(part.tensor);
+    SafetensorsWriter file(scratch.file("new"), std::move(tensors), "trifold convert");
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      int64_t at = 0;
+      parts_[i].write([&](const void* data, size_t bytes) {
+        file.write(i, at, data, bytes);
+        at += static_cast<int64_t>(bytes);
+      });
+      done.bytes += at;
     }
+    file.finish();
+    ScratchFolder::protect([&] { fs::rename(scratch.file("new"), target); });
     return done;
   }
 

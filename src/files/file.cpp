@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <climits>
 #include <cstring>
 #include <fstream>
 #include <random>
@@ -19,6 +18,7 @@
 #include "core/host_thread.h"
 #include "core/input_file.h"
 #include "files/crc32.h"
+#include "files/scratch_folder.h"
 
 namespace trifold {
 
@@ -217,20 +217,16 @@ std::filesystem::path end_of_links(const std::filesystem::path& path) {
 
 namespace {
 
-std::filesystem::path temporary_beside(const std::filesystem::path& file) {
-  const std::string mark = ".tmp-" + random_id();
-  return file.parent_path() / (file.filename().string().substr(0, NAME_MAX - mark.size()) + mark);
-}
+constexpr std::string_view kNewFile = "new";
 
 }  // namespace
 
-FileReplacement::FileReplacement(const std::filesystem::path& path)
-    : file_(end_of_links(path)), fresh_(temporary_beside(file_)), out_(fresh_, File::Mode::Create) {}
+FileReplacement::FileReplacement(const std::filesystem::path& path, Links links)
+    : file_(links == Links::Followed ? end_of_links(path) : std::filesystem::absolute(path)),
+      scratch_(std::make_unique<ScratchFolder>(file_)),
+      out_(scratch_->file(kNewFile), File::Mode::Create) {}
 
-FileReplacement::~FileReplacement() {
-  std::error_code ignored;
-  if (!fresh_.empty()) std::filesystem::remove(fresh_, ignored);
-}
+FileReplacement::~FileReplacement() = default;
 
 void FileReplacement::write(std::string_view bytes) {
   out_.write(bytes.data(), bytes.size(), written_);
@@ -243,16 +239,17 @@ void FileReplacement::finish() {
   out_.sync();
   out_.close();
   std::error_code error;
-  const fs::file_status old = fs::status(file_, error);
-  if (fs::is_regular_file(old)) fs::permissions(fresh_, old.permissions(), error);
-  fs::rename(fresh_, file_, error);
+  const fs::path fresh = scratch_->file(kNewFile);
+  const fs::file_status old = fs::symlink_status(file_, error);
+  if (fs::is_regular_file(old)) fs::permissions(fresh, old.permissions(), error);
+  ScratchFolder::protect([&] { fs::rename(fresh, file_, error); });
   check(!error, "{} cannot be replaced: {}", file_.string(), error.message());
-  fresh_.clear();
+  scratch_.reset();
   sync_to_disk(file_.parent_path());
 }
 
-void replace_text(const std::filesystem::path& path, std::string_view text) {
-  FileReplacement file(path);
+void replace_text(const std::filesystem::path& path, std::string_view text, Links links) {
+  FileReplacement file(path, links);
   file.write(text);
   file.finish();
 }

@@ -5,12 +5,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace trifold {
+
+class ScratchFolder;
 
 // A file open for reading or writing; the destructor closes it and ignores errors.
 class File {
@@ -96,13 +99,19 @@ void write_text(const std::filesystem::path& path, std::string_view text);
 // The absolute path of the file that a path leads to through symbolic links; the file need not exist.
 std::filesystem::path end_of_links(const std::filesystem::path& path);
 
+// What happens to a symbolic link whose path is to be replaced.
+enum class Links {
+  Followed,  // the file that it leads to is replaced
+  Replaced,  // the link is replaced by a file
+};
+
 // Replaces the content of a file, or makes the file, piece by piece. Readers see either the old or the new content as a
-// whole, even after a crash: the bytes go to a new file in the same folder, which is renamed once it is on the disk.
-// Permissions are kept if the file system can, and symbolic links are followed. Unless `finish` returns, the old
-// content is untouched and the new file is removed.
+// whole, even after a crash: the bytes go to a file in a scratch folder beside it (files/scratch_folder.h), which is
+// renamed once it is on the disk. Permissions are kept if the file system can. Unless `finish` returns, the old content
+// is untouched and the new file is removed.
 class FileReplacement {
  public:
-  explicit FileReplacement(const std::filesystem::path& path);
+  explicit FileReplacement(const std::filesystem::path& path, Links links = Links::Followed);
   ~FileReplacement();
   FileReplacement(const FileReplacement&) = delete;
   FileReplacement& operator=(const FileReplacement&) = delete;
@@ -112,13 +121,14 @@ class FileReplacement {
   void finish();
 
  private:
-  std::filesystem::path file_, fresh_;
+  std::filesystem::path file_;
+  std::unique_ptr<ScratchFolder> scratch_;
   File out_;
   int64_t written_ = 0;
 };
 
 // The same for content that is in memory.
-void replace_text(const std::filesystem::path& path, std::string_view text);
+void replace_text(const std::filesystem::path& path, std::string_view text, Links links = Links::Followed);
 
 // Waits until a file, or the list of names in a directory, is on the disk.
 void sync_to_disk(const std::filesystem::path& path);

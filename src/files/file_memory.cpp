@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "files/scratch_folder.h"
 
 namespace trifold {
 
@@ -21,12 +22,10 @@ namespace {
 class OpenFile {
  public:
   explicit OpenFile(const MemoryFolder& folder) {
-    std::string name = folder.path + "/trifold-memory-XXXXXX";
-    number_ = mkostemp(name.data(), O_CLOEXEC);
+    number_ = open_unnamed_file(folder.path);
     if (number_ < 0)
       bad_input("{} {}: no file can be created there ({}); name a folder that exists and is writable",
                 folder.option, folder.path, std::strerror(errno));
-    unlink(name.c_str());
   }
   ~OpenFile() {
     if (number_ >= 0) close(number_);

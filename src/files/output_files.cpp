@@ -33,18 +33,6 @@ void check_lengths(const std::string& option, const std::string& path) {
 
 }  // namespace
 
-void check_not_input(const std::string& option, const std::string& path, const std::string& input) {
-  std::error_code ignored;
-  if (fs::equivalent(path, input, ignored))
-    bad_input("{} {} is the file of the samples, which it would replace: name another", option, path);
-  if (!fs::is_directory(input, ignored)) return;
-  const fs::path folder = fs::weakly_canonical(input, ignored);
-  const fs::path within = fs::weakly_canonical(path, ignored).lexically_relative(folder);
-  if (!within.empty() && *within.begin() != "..")
-    bad_input("{} {} is in the folder of the samples, {}, which is read whole: name a file elsewhere", option,
-              path, input);
-}
-
 void check_writable_file(const std::string& option, const std::string& path) {
   std::error_code ignored;
   check_lengths(option, path);

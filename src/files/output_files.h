@@ -13,9 +13,6 @@ namespace trifold {
 // BadInput, naming `option`, unless a file of this name can be created or appended to. Creates nothing.
 void check_writable_file(const std::string& option, const std::string& path);
 
-// BadInput, naming `option`, if writing `path` would replace `input`, which is read, or a file in the folder `input`.
-void check_not_input(const std::string& option, const std::string& path, const std::string& input);
-
 // BadInput, naming `option`, unless the folder is writable or can be created. Creates nothing.
 void check_writable_folder(const std::string& option, const std::string& path);
 

@@ -5,13 +5,13 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <utility>
 
 #include "core/error.h"
 #include "core/input_file.h"
+#include "files/scratch_folder.h"
 
 namespace trifold {
 
@@ -25,13 +25,11 @@ RawFile RawFile::temporary() {
   std::error_code error;
   const std::filesystem::path folder = std::filesystem::temp_directory_path(error);
   if (error) bad_input("TMPDIR does not name a folder for temporary files: {}", error.message());
-  std::string path = (folder / "trifold-XXXXXX").string();
-  const int descriptor = mkostemp(path.data(), O_CLOEXEC);
+  const int descriptor = open_unnamed_file(folder);
   if (descriptor < 0)
     bad_input("{}: no temporary file can be created there ({}): set TMPDIR to another folder",
               folder.string(), std::strerror(errno));
-  unlink(path.c_str());
-  return {path, descriptor};
+  return {(folder / "a temporary file").string(), descriptor};
 }
 
 RawFile::RawFile(RawFile&& other) noexcept

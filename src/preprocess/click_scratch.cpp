@@ -1,6 +1,5 @@
 #include "preprocess/click_scratch.h"
 
-#include <cstdlib>
 #include <filesystem>
 
 #include "clicks/click_files.h"
@@ -9,44 +8,21 @@
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "files/byte_reader.h"
+#include "files/scratch_folder.h"
 #include "preprocess/click_reader.h"
 #include "preprocess/preprocess.h"
 
 namespace trifold {
 
-namespace {
-
 namespace fs = std::filesystem;
 
-// A new folder, removed with this object.
-class ScratchFolder {
- public:
-  ScratchFolder() {
-    std::error_code error;
-    const fs::path where = fs::temp_directory_path(error);
-    path_ = (where / "trifold_XXXXXX").string();
-    if (error || mkdtemp(path_.data()) == nullptr)
-      bad_input(
-          "{}: no folder for preprocessed samples can be created there: set TMPDIR to a writable folder",
-          where.string());
-  }
-  ~ScratchFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  std::string file(const char* name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
+namespace {
 
 PreprocessOptions options_for(const std::string& path, const std::string& format,
                               const ScratchFolder& scratch) {
   PreprocessOptions options;
   options.inputs = {path};
-  options.output = scratch.file("clicks");
+  options.output = scratch.file("clicks").string();
   options.format = format;
   options.max_malformed = 1;
   return options;
@@ -61,7 +37,7 @@ PreprocessResult preprocess_all(const PreprocessOptions& options) {
 
 PreprocessedClicks preprocess_as(const std::string& path, const std::string& like,
                                  const ClickFileOptions& asked) {
-  const ScratchFolder scratch;
+  const ScratchFolder scratch = ScratchFolder::temporary();
   PreprocessOptions options = options_for(path, asked.format, scratch);
   options.dictionaries_of = like;
   options.as_there = true;
@@ -83,7 +59,7 @@ std::vector<uint64_t> preprocess_column(const std::string& path, const std::stri
   const ClickFolder given = read_click_folder(like);
   if (!given.columns)
     bad_input("{}: the columns of {} have no names by which {} could be one of them", path, like, column);
-  const ScratchFolder scratch;
+  const ScratchFolder scratch = ScratchFolder::temporary();
   PreprocessOptions options = options_for(path, format, scratch);
   options.columns = given.columns;
   options.columns->sparse.push_back(column);

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "files/mapped_file.h"
+#include "files/scratch_folder.h"
 #include "preprocess/click_reader.h"
 #include "preprocess/given_encoding.h"
 #include "preprocess/number_tables.h"
@@ -28,34 +29,17 @@ constexpr int64_t kJudgedLines =
 
 constexpr size_t kLongestTableName = 200;  // in bytes; names of files have endings and at most 255
 
-// The unfinished folder; removed unless it is completed.
-class PartialFolder {
- public:
-  explicit PartialFolder(const std::string& target) : target_(target), path_(target + ".partial") {
-    std::error_code error;
-    if (std::filesystem::exists(target, error))
-      bad_input("{} already exists; name another folder, or remove it", target);
-    std::filesystem::remove_all(path_, error);
-    if (!std::filesystem::create_directory(path_, error))
-      bad_input("{} cannot be created: {}", path_, error ? error.message() : "it exists");
+// Finds an output that exists, or cannot be made, before the inputs are read.
+std::unique_ptr<ScratchFolder> scratch_beside(const std::string& output) {
+  std::error_code ignored;
+  if (std::filesystem::exists(output, ignored))
+    bad_input("{} already exists; name another folder, or remove it", output);
+  try {
+    return std::make_unique<ScratchFolder>(output);
+  } catch (const Error& error) {
+    bad_input("{}", error.what());
   }
-  ~PartialFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  PartialFolder(const PartialFolder&) = delete;
-  PartialFolder& operator=(const PartialFolder&) = delete;
-
-  const std::string& path() const { return path_; }
-  void finish() {
-    std::filesystem::rename(path_, target_);
-    path_.clear();
-  }
-
- private:
-  std::string target_;
-  std::string path_;
-};
+}
 
 class Job {
  public:
@@ -91,9 +75,11 @@ class Job {
   }
 
   PreprocessResult run() {
-    PartialFolder partial(options_.output);
+    const std::unique_ptr<ScratchFolder> scratch = scratch_beside(options_.output);
+    const std::string unfinished = scratch->file("clicks").string();
+    std::filesystem::create_directory(unfinished);
     auto start = Clock::now();
-    ClickColumnWriter writer(partial.path(), layout_, key_bytes(), result_.folder);
+    ClickColumnWriter writer(unfinished, layout_, key_bytes(), result_.folder);
     for (size_t i = 0; i < paths_.size(); ++i) parse(i, writer);
     ClickFolder& folder = result_.folder;
     folder.samples = writer.samples();
@@ -105,14 +91,14 @@ class Job {
     }
     result_.parse_seconds = seconds_since(start);
     start = Clock::now();
-    const NumberingJob job{options_, given_ ? &*given_ : nullptr, writer, partial.path(), key_bytes()};
+    const NumberingJob job{options_, given_ ? &*given_ : nullptr, writer, unfinished, key_bytes()};
     NumberedTables numbered = number_tables(job, folder, pool_, [&](int done) {
       progress_({total_bytes_, total_bytes_, writer.samples(), layout_.tables, done});
     });
     result_.partitioned_tables = numbered.partitioned;
     result_.unknown = std::move(numbered.unknown);
-    write_click_folder(folder, partial.path());
-    partial.finish();
+    write_click_folder(folder, unfinished);
+    scratch->move_out("clicks", options_.output);
     result_.number_seconds = seconds_since(start);
     result_.input_bytes = total_bytes_;
     return result_;

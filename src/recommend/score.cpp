@@ -147,10 +147,7 @@ class InputRows {
 
 ScoreJob prepare(const ScoreConfig& config) {
   ScoreJob job{config, {}, {}};
-  if (config.output != "-") {
-    check_writable_file("--output", config.output);
-    check_not_input("--output", config.output, config.run.data);
-  }
+  if (config.output != "-") check_writable_file("--output", config.output);
   PredictionUse use;
   if (config.keep) use.keep = config.keep->names;
   job.recommender = open_recommender(config.run, use);

@@ -98,6 +98,7 @@ RunIdentity identity_of(const RunStart& start) {
 void check_save(const CheckpointConfig& config, const RunStart& start, std::optional<int64_t> first_step) {
   const std::string& save = *config.save;
   check_writable_folder("--save", save);
+  check_own_files(save);
   if (!first_step) return;
   try {
     check_owner(save, identity_of(start));

@@ -1,7 +1,5 @@
 #include "text/indexed_writer.h"
 
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -27,24 +25,20 @@ void rename_file(const std::string& from, const std::string& to) {
 
 }  // namespace
 
-IndexedWriter::IndexedWriter(const std::string& prefix, TokenType type)
-    : prefix_(prefix),
-      type_(type),
-      data_name_(fmt::format("{}.bin.tmp-{}", prefix, getpid())),
-      index_name_(fmt::format("{}.idx.tmp-{}", prefix, getpid())) {
+IndexedWriter::IndexedWriter(const std::string& prefix, TokenType type) : prefix_(prefix), type_(type) {
   const std::filesystem::path folder = std::filesystem::path(prefix).parent_path();
   std::error_code ignored;
   if (!folder.empty() && !std::filesystem::is_directory(folder, ignored))
     bad_input("{}: the folder {} does not exist", prefix, folder.string());
+  try {
+    scratch_ = std::make_unique<ScratchFolder>(prefix);
+  } catch (const Error& error) {
+    bad_input("{}", error.what());
+  }
+  data_name_ = scratch_->file("bin").string();
+  index_name_ = scratch_->file("idx").string();
   data_.open(data_name_, std::ios::binary | std::ios::trunc);
   if (!data_) bad_input("{} cannot be written: {}", data_name_, std::strerror(errno));
-}
-
-IndexedWriter::~IndexedWriter() {
-  data_.close();
-  std::error_code ignored;  // after finish() neither file exists
-  std::filesystem::remove(data_name_, ignored);
-  std::filesystem::remove(index_name_, ignored);
 }
 
 void IndexedWriter::add(std::span<const int32_t> tokens) {
@@ -52,14 +46,14 @@ void IndexedWriter::add(std::span<const int32_t> tokens) {
   check(open_ + count <= std::numeric_limits<int32_t>::max(), "{}: a sequence holds at most {} tokens",
         prefix_, std::numeric_limits<int32_t>::max());
   const auto width = static_cast<size_t>(size_of(type_));
-  scratch_.resize(tokens.size() * width);
+  bytes_.resize(tokens.size() * width);
   for (size_t i = 0; i < tokens.size(); ++i) {
     check(tokens[i] >= 0 && tokens[i] <= max_token(type_), "{}: token id {} does not fit the token type {}",
           prefix_, tokens[i], name_of(type_));
     const int64_t value = tokens[i];  // little-endian: the low bytes come first
-    std::memcpy(scratch_.data() + i * width, &value, width);
+    std::memcpy(bytes_.data() + i * width, &value, width);
   }
-  data_.write(scratch_.data(), static_cast<std::streamsize>(scratch_.size()));
+  data_.write(bytes_.data(), static_cast<std::streamsize>(bytes_.size()));
   check(data_.good(), "{}: writing failed: {}", data_name_, std::strerror(errno));
   open_ += count;
   tokens_ += count;
@@ -99,10 +93,13 @@ void IndexedWriter::finish() {
   check(!data_.fail(), "{}: writing failed: {}", data_name_, std::strerror(errno));
   write_index();
   // An old index must never be combined with new data: it is removed first, and the new one is renamed last.
-  std::error_code ignored;
-  std::filesystem::remove(prefix_ + ".idx", ignored);
-  rename_file(data_name_, prefix_ + ".bin");
-  rename_file(index_name_, prefix_ + ".idx");
+  ScratchFolder::protect([&] {
+    std::error_code ignored;
+    std::filesystem::remove(prefix_ + ".idx", ignored);
+    rename_file(data_name_, prefix_ + ".bin");
+    rename_file(index_name_, prefix_ + ".idx");
+  });
+  scratch_.reset();
 }
 
 }  // namespace trifold

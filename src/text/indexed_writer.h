@@ -7,10 +7,12 @@
 
 #include <cstdint>
 #include <fstream>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "files/scratch_folder.h"
 #include "text/token_type.h"
 
 namespace trifold {
@@ -19,7 +21,6 @@ class IndexedWriter {
  public:
   // BadInput when the folder of `prefix` does not exist or cannot be written.
   IndexedWriter(const std::string& prefix, TokenType type);
-  ~IndexedWriter();
   IndexedWriter(const IndexedWriter&) = delete;
   IndexedWriter& operator=(const IndexedWriter&) = delete;
 
@@ -44,10 +45,11 @@ class IndexedWriter {
 
   std::string prefix_;
   TokenType type_;
-  std::string data_name_;  // temporary names
+  std::unique_ptr<ScratchFolder> scratch_;
+  std::string data_name_;  // in it
   std::string index_name_;
   std::ofstream data_;
-  std::vector<char> scratch_;
+  std::vector<char> bytes_;
   std::vector<int32_t> lengths_;
   std::vector<int64_t> document_indices_{0};
   int64_t tokens_ = 0;

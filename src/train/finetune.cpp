@@ -126,11 +126,7 @@ FinetuneJob prepare(FinetuneConfig config) {
         "the model has {} tokens, the tokenizer and BERT's own are {}: name the tokenizer the model was "
         "trained with, --tokenizer-type",
         *job.model.vocab_size, bert_vocabulary(*tokenizer));
-  if (config.predictions) {
-    check_writable_file("--predictions", *config.predictions);
-    for (const auto& samples : {config.train_data, config.valid_data})
-      if (samples) check_not_input("--predictions", *config.predictions, *samples);
-  }
+  if (config.predictions) check_writable_file("--predictions", *config.predictions);
   if (config.valid_data) {
     job.valid = read_task(*config.valid_data, config, job.model, *tokenizer);
     job.valid_once = source_of(*job.valid, *tokenizer, job.model, 1, false, 0);

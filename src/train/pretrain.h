@@ -11,7 +11,7 @@
 #include "data/batch.h"
 #include "run/job.h"
 #include "run/metrics.h"
-#include "text/bad_records.h"
+#include "text/training_text.h"
 #include "train/trainer.h"
 
 namespace trifold {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "config/fields/file_use.h"
 #include "tasks/squad_score.h"
 #include "tasks/squad_windows.h"
 
@@ -78,7 +79,7 @@ class SquadData final : public TaskData {
   // The format that SQuAD's own script reads: {"id": "text", ...}
   std::string predictions(std::span<const double> logits) const override {
     const nlohmann::json all = texts(logits);
-    return all.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    return marked_json(all.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n", "finetune");
   }
 
  private:

@@ -208,7 +208,7 @@ class Plan(ProgramTest):
 
     def test_the_drawing_has_a_box_for_every_action(self):
         for schedule in ("1f1b", "zb-v"):
-            self.plan("--schedule", schedule, "--svg", "step.svg", "--schedule-csv", "step.csv")
+            self.plan("--schedule", schedule, "--svg", "step.svg", "--schedule-csv", "step.csv", "--overwrite")
             actions = sum(len(row) for row in cells(self.read("step.csv")))
             root = ElementTree.parse(self.folder / "step.svg").getroot()
             boxes = [e for e in root.iter("{http://www.w3.org/2000/svg}rect") if "box" in e.get("class", "")]

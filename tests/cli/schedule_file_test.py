@@ -67,7 +67,7 @@ class ScheduleFile(ProgramTest):
             self.assertFalse((self.folder / "d").exists())
 
     def test_files_for_pytorch(self):
-        plan = [*PLAN, "--ranks", 2, "--global-batch-size", 4, "--schedule-csv", "out.csv", "--format", "torch"]
+        plan = [*PLAN, "--ranks", 2, "--global-batch-size", 4, "--schedule-csv", "out.csv", "--overwrite", "--format", "torch"]
         for name in SCHEDULES:
             self.golden(name)
             compute = (GOLDEN / f"torch_{name}_2rank_4mb_compute.csv").read_text()

@@ -150,14 +150,14 @@ class Score(ProgramTest):
         before = (self.folder / "test.csv").read_bytes()
         for output in ("test.csv", "again.csv"):
             _, err = self.score(output=output, status=2)
-            self.assertIn(f"--output {output} is the file of the samples, which it would replace: name another", err)
+            self.assertIn(f"--output {output} is --data test.csv, which this command reads: name another file", err)
         _, err = self.evaluate("--data", "test.csv", "--json", "again.csv", status=2)
-        self.assertIn("--json again.csv is the file of the samples, which it would replace", err)
+        self.assertIn("--json again.csv is --data test.csv, which this command reads", err)
         (self.folder / "days").mkdir()
         (self.folder / "days/1.csv").write_bytes(before)
         for output in ("days/1.csv", "days/scores.csv"):
             _, err = self.score(data="days", output=output, status=2)
-            self.assertIn(f"--output {output} is in the folder of the samples, days, which is read whole: name a file elsewhere", err)
+            self.assertIn(f"--output {output} is in --data days, a folder that this command reads: name a file elsewhere", err)
         self.assertEqual((self.folder / "days/1.csv").read_bytes(), before)
         self.assertEqual((self.folder / "test.csv").read_bytes(), before)
         _, err = self.evaluate("--data", "test.csv", "--group-by", "C3", status=2)

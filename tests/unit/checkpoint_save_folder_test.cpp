@@ -11,6 +11,8 @@
 #include "checkpoint/reader.h"
 #include "checkpoint/run_identity.h"
 #include "checkpoint_bench.h"
+#include "files/file.h"
+#include "files/scratch_folder.h"
 
 namespace trifold::save_folder_test {
 namespace {
@@ -38,17 +40,53 @@ std::vector<int64_t> steps_in(const fs::path& root) {
 TEST(SaveFolder, RemovesOnlyTheRestsOfUnfinishedSaves) {
   const TemporaryFolder folder;
   save(folder.path(), 5);
-  for (const char* name : {"step_0000000006.tmp-0123456789abcdef", "step_0000000004.trash-0123456789abcdef",
+  for (const char* name : {"step_0000000006.tmp-0123456789abcdef", "step_0000000004.tmp-0123456789abcdef",
                            "step_6.tmp", "notes.tmp-1", "other"})
     fs::create_directory(folder.path() / name);
-  for (const char* name : {"LATEST.tmp-0123", "BEST.tmp-0123"}) std::ofstream(folder.path() / name) << "x";
+  std::ofstream(folder.path() / "step_0000000006.tmp-0123456789abcdef" / kScratchMark);
+  std::ofstream(folder.path() / "step_0000000006.tmp-0123456789abcdef" / "half") << "x";
+  std::ofstream(folder.path() / "step_0000000004.tmp-0123456789abcdef" / "notes") << "precious";
   const SaveFolder held(folder.path());
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder.path()))
     names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
-  EXPECT_EQ(names, (std::vector<std::string>{"LATEST", "OWNER", "notes.tmp-1", "other", "step_0000000005",
+  EXPECT_EQ(names, (std::vector<std::string>{"LATEST", "OWNER", "notes.tmp-1", "other",
+                                             "step_0000000004.tmp-0123456789abcdef", "step_0000000005",
                                              "step_6.tmp"}));
+}
+
+// Its files are replaced in every save; those of a user never.
+TEST(SaveFolder, RefusesFilesOfItsNamesThatNoRunWrote) {
+  for (const char* name : {"LATEST", "BEST", "OWNER"}) {
+    const TemporaryFolder folder;
+    const fs::path path = folder.path() / name;
+    const auto refused = [&] { return bad_input_of([&] { SaveFolder second(folder.path()); }); };
+    std::ofstream(folder.path() / "notes") << "precious";
+    fs::create_symlink("notes", path);
+    EXPECT_TRUE(has(refused(), fmt::format("{} is a link to notes", name)));
+    fs::remove(path);
+    std::ofstream(path) << "precious";
+    EXPECT_TRUE(has(refused(), "begins with 'precious'"));
+    fs::remove(path);
+    fs::create_directory(path);
+    EXPECT_TRUE(has(refused(), "is no regular file"));
+    fs::remove(path);
+    const SaveFolder held(folder.path());
+  }
+}
+
+// A link that appears during a run is replaced itself.
+TEST(SaveFolder, NeverWritesThroughALink) {
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() / "notes") << "precious";
+  fs::create_symlink("notes", folder.path() / "LATEST");
+  fs::create_symlink("notes", folder.path() / "BEST");
+  save(folder.path(), 5);
+  mark_best(folder.path(), 5);
+  EXPECT_EQ(first_bytes(folder.path() / "notes", 100), "precious");
+  EXPECT_EQ(first_bytes(folder.path() / "LATEST", 100), "step_0000000005\n");
+  EXPECT_EQ(first_bytes(folder.path() / "BEST", 100), "step_0000000005\n");
 }
 
 TEST(SaveFolder, IsForOneRunAtATime) {

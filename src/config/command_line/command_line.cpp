@@ -62,7 +62,7 @@ std::string command_meant(const std::string& name, Words words) {
 
 }  // namespace
 
-Request parse_command_line(Words arguments, const Environment& environment) {
+Request parse_command_line(Words arguments, const Environment& environment, CommandFiles* files) {
   if (arguments.size() < 2) bad_input("name a command; trifold --help lists them");
   const Words rest = arguments.subspan(2);
   const std::string name = command_meant(arguments[1], rest);
@@ -74,13 +74,17 @@ Request parse_command_line(Words arguments, const Environment& environment) {
     return TextRequest{program_help(environment.terminal_width)};
   if (name == "--version") return TextRequest{version_text() + "\n"};
   for (const CommandInfo& info : commands())
-    if (info.name == name) return info.read(info, rest, environment);
+    if (info.name == name) {
+      CommandFiles unused;
+      return info.read(info, rest, environment, files != nullptr ? *files : unused);
+    }
   unknown_command(name);
 }
 
-Request parse_command_line(int argc, const char* const* argv, const Environment& environment) {
+Request parse_command_line(int argc, const char* const* argv, const Environment& environment,
+                           CommandFiles* files) {
   const std::vector<std::string> arguments(argv, argv + argc);
-  return parse_command_line(std::span<const std::string>(arguments), environment);
+  return parse_command_line(std::span<const std::string>(arguments), environment, files);
 }
 
 std::string version_text() { return "trifold " TRIFOLD_VERSION; }

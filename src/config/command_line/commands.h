@@ -121,9 +121,10 @@ struct CommandInfo {
   // The command `instead_of` with one of the options `when_given`, separated by spaces, means this command.
   std::string_view instead_of = {}, when_given = {};
 
-  // Turns the words after the name into a request. Throws Error(BadInput) that lists every mistake.
-  Request (*read)(const CommandInfo& info, std::span<const std::string> words,
-                  const Environment& environment) = nullptr;
+  // Turns the words after the name into a request, and notes in `files` the files that they name. Throws
+  // Error(BadInput) that lists every mistake.
+  Request (*read)(const CommandInfo& info, std::span<const std::string> words, const Environment& environment,
+                  CommandFiles& files) = nullptr;
   // Calls `body` with the table of its options, bound to a configuration of defaults that lives during the
   // call; null for a command without options (completion, man-page).
   void (*with_table)(FunctionRef<void(const OptionTable&)> body) = nullptr;

@@ -48,7 +48,7 @@ std::string pattern(std::string_view command, const Option& option) {
 std::string value_case(std::string_view command, const Option& option) {
   if (is_flag(option)) return "";
   std::string action = "return";  // a number or free text: nothing to offer
-  if (option.path) action = "_trifold_files; return";
+  if (option.use != FileUse::None) action = "_trifold_files; return";
   if (!option.suggested.empty())
     action = fmt::format("COMPREPLY=($(compgen -W \"{}\" -- \"$cur\") $(compgen -f -- \"$cur\")); return",
                          fmt::join(option.suggested, " "));

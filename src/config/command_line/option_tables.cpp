@@ -50,7 +50,7 @@ OptionTable options_of(PretrainConfig& config) {
            "Before the run, choose everything that 'trifold plan --search "
            "--hardware' chooses for this device, from "
            "tensor, context, pipeline and expert ranks to recomputation; overrides their options.")
-      .files("NAME|FILE.json")
+      .reads("NAME|FILE.json")
       .suggest({"a100-40gb", "a100-80gb", "h100", "h200", "b200", "cpu"})
       .absent("layout from the options")
       .of_execution();
@@ -122,7 +122,7 @@ OptionTable options_of(FinetuneConfig& config) {
 OptionTable options_of(GenerateConfig& config) {
   OptionTable table;
   table.group("Text");
-  table.add("load", &config.load, "Folder of the checkpoint.").need().files("DIR");
+  table.add("load", &config.load, "Folder of the checkpoint.").need().names("DIR", FileUse::Loaded);
   table.add("prompt", &config.prompt, "Text to continue; if empty, the model starts from scratch.");
   table.add("max-new-tokens", &config.max_new_tokens, "Number of tokens to generate.").range(1, kMaxSize);
   table.add("num-samples", &config.num_samples, "Number of texts to generate.").range(1, kMaxSize);
@@ -146,7 +146,9 @@ OptionTable options_of(GenerateConfig& config) {
 OptionTable options_of(EvaluateConfig& config) {
   OptionTable table;
   table.group("Checkpoint");
-  table.add("load", &config.load, "Folder of the checkpoint; it holds the model.").need().files("DIR");
+  table.add("load", &config.load, "Folder of the checkpoint; it holds the model.")
+      .need()
+      .names("DIR", FileUse::Loaded);
   add_data(table, config.data);
   for (const char* name : {"tokenizer-type", "tokenizer-model"})
     table.change(name).absent("as the model was trained");
@@ -168,11 +170,11 @@ OptionTable options_of(EvaluateConfig& config) {
   table
       .add("loss-by-position", &config.loss_by_position,
            "Write the mean loss at each position of the sequences to this file, as comma-separated values.")
-      .files("FILE.csv")
+      .writes("FILE.csv", {{"position,tokens,loss\n", ""}})
       .absent("none")
       .of_host();
   table.add("log-json", &config.log_json, "Append the result to this file.")
-      .files("FILE")
+      .names("FILE", FileUse::Appended)
       .absent("none")
       .of_host();
   return table;
@@ -182,15 +184,17 @@ OptionTable options_of(InspectConfig& config) {
   OptionTable table;
   table.group("Checks");
   table.add("verify", &config.verify, "Read every file and verify its checksums.");
-  table.add("diff", &config.diff, "Another checkpoint to compare with.").files("DIR").absent("none");
+  table.add("diff", &config.diff, "Another checkpoint to compare with.")
+      .names("DIR", FileUse::Loaded)
+      .absent("none");
   return table;
 }
 
 OptionTable options_of(ReshardConfig& config) {
   OptionTable table;
   table.group("Checkpoint");
-  table.add("load", &config.load, "Folder of the checkpoint.").need().files("DIR");
-  table.add("save", &config.save, "Folder for the new checkpoint.").need().files("DIR");
+  table.add("load", &config.load, "Folder of the checkpoint.").need().names("DIR", FileUse::Loaded);
+  table.add("save", &config.save, "Folder for the new checkpoint.").need().names("DIR", FileUse::Filled);
   table
       .add("files", &config.files,
            "Split the checkpoint into this many files of equal size instead of sharding it for a mesh.")
@@ -212,12 +216,12 @@ OptionTable options_of(ConvertConfig& config) {
       .add("load", &config.load,
            "Folder of a checkpoint, or of a Hugging Face model: config.json and safetensors files.")
       .need()
-      .files("DIR");
+      .names("DIR", FileUse::Loaded);
   table
       .add("save", &config.save,
            "Folder for the converted model; for a recommender a file that ends in .onnx or .safetensors.")
       .need()
-      .files("DIR");
+      .names("DIR", FileUse::Filled);
   add_dtype(table, config.dtype);
   table
       .add("max-file-size", &config.max_file_size,
@@ -236,7 +240,7 @@ OptionTable options_of(ConvertConfig& config) {
       .add("changed-since", &config.changed_since,
            "Recommender, .safetensors: an older checkpoint of the model; of each table, "
            "only the rows that differ from it are written.")
-      .files("DIR")
+      .names("DIR", FileUse::Loaded)
       .absent("all rows are written");
   add_max_memory(table, config.max_memory);
   return table;
@@ -248,7 +252,10 @@ OptionTable options_of(BenchConfig& config) {
   table.add("what", &config.what, "What to measure, separated by commas.").need();
   table.add("warmup-iters", &config.warmup_iters, "Repetitions before measuring.").range(0, kMaxCount);
   table.add("iters", &config.iters, "Repetitions measured.").range(1, kMaxCount);
-  table.add("json", &config.json, "Write the results to this file.").files("FILE").absent("none").of_host();
+  table.add("json", &config.json, "Write the results to this file.")
+      .writes("FILE", {json_mark("bench")})
+      .absent("none")
+      .of_host();
   add_model(table, config.run.model);
   add_batch(table, config.run.batch);
   table.group("Random numbers");
@@ -264,6 +271,7 @@ OptionTable options_of(BenchConfig& config) {
 
 OptionTable options_of(PlanConfig& config) {
   OptionTable table = options_of(config.run);
+  table.forget_outputs();
   for (const char* name : {"data-path", "train-iters", "lr"}) table.change(name).optional();
   table.change("data-path").absent("none");
   Option& micro_batch = table.change("micro-batch-size").need(config.search ? "" : "search");
@@ -277,18 +285,21 @@ OptionTable options_of(PlanConfig& config) {
       .add("svg", &config.svg,
            "Draw the step to this file: one row per rank, time to the right; "
            "with --search the best three layouts.")
-      .files("FILE.svg")
+      .writes("FILE.svg", {svg_mark("plan")})
       .written_as(".svg")
       .absent("none");
   table
-      .add("schedule-csv", &config.schedule_csv,
-           "Write every rank's actions, including communication, to this file.")
-      .files("FILE.csv")
+      .add(
+          "schedule-csv", &config.schedule_csv,
+          "Write every rank's actions, including communication, to this file; an existing one needs --overwrite.")
+      .writes("FILE.csv", {})
       .absent("none");
   table.add("format", &config.format,
             "Format of --schedule-csv: torch has computation only, for PyTorch's _load_csv(FILE); "
             "torch-comms adds communication (format=\"compute_comms\" there).");
-  table.add("json", &config.json, "Write the figures to this file.").files("FILE").absent("none");
+  table.add("json", &config.json, "Write the figures to this file.")
+      .writes("FILE", {json_mark("plan")})
+      .absent("none");
   table.group("Costs of a rank");
   table.add("peak-gflops", &config.peak_gflops, "GFLOP/s of matrix products.").positive();
   table.add("tensor-link-bandwidth", &config.tensor_link_bandwidth, "GB/s (1e9 bytes) between tensor ranks.")
@@ -310,13 +321,13 @@ OptionTable options_of(PlanConfig& config) {
   table
       .add("costs", &config.costs,
            "Use times measured by 'bench --what blocks --json FILE' instead of the four rates above.")
-      .files("FILE")
+      .reads("FILE")
       .absent("none");
   table
       .add("hardware", &config.hardware,
            "Device to forecast for: a100-40gb, a100-80gb, h100, h200, b200, cpu, or a file that describes "
            "one. Its figures determine the time of every operation and replace the rates above.")
-      .files("NAME|FILE.json")
+      .reads("NAME|FILE.json")
       .suggest({"a100-40gb", "a100-80gb", "h100", "h200", "b200", "cpu"})
       .absent("none: the rates above");
   table
@@ -352,7 +363,7 @@ OptionTable options_of(PlanLinesConfig& config) {
       .add("lines", &config.lines,
            "File with the options of one plan per line; blank lines and lines that begin with # are skipped.")
       .need()
-      .files("FILE");
+      .reads("FILE");
   table.add("closed-form", &config.closed_form,
             "Print only closed-form step times, without memory and simulation; every line needs --hardware.");
   return table;
@@ -363,12 +374,12 @@ OptionTable options_of(TokenizeConfig& config) {
   table.group("Files");
   table.add("input", &config.input, "Text file, or JSON lines if its name ends in .json or .jsonl.")
       .need()
-      .files("FILE");
+      .reads("FILE");
   table
       .add("output-prefix", &config.output_prefix,
            "Write PREFIX_KEY_document.bin and .idx; for a plain text file, KEY is text.")
       .need()
-      .files("PREFIX");
+      .names("PREFIX", FileUse::TokenPairs);
   table.add("json-keys", &config.json_keys, "Fields of each JSON line that hold text.")
       .need()
       .takes("KEY ...");

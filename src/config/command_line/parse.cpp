@@ -257,6 +257,7 @@ class Reader {
 // The common options bound to `values`.
 struct CommonValues {
   std::optional<std::string> config;
+  bool overwrite = false;
   bool print_config = false;
   bool help = false;
 };
@@ -265,8 +266,11 @@ OptionTable bind_common(CommonValues& values) {
   OptionTable table;
   table.group("General");
   table.add("config", &values.config, "Also read options from this file; the command line takes precedence.")
-      .files("FILE")
+      .reads("FILE")
       .absent("none");
+  table.add("overwrite", &values.overwrite,
+            "Let outputs replace files that this command did not write; files that it reads, checkpoints and "
+            "data sets are never replaced.");
   table.add("print-config", &values.print_config, "Print every value and its origin, then exit.");
   table.add("help", &values.help, "Print this help and exit (also -h).");
   return table;
@@ -303,6 +307,8 @@ Parsed parse_options(const OptionTable& table, std::span<const std::string> argu
   const GivenWords words = boost_parse(table, arguments);
   CommonValues common;
   read_common(words, common, parsed);
+  parsed.config = common.config;
+  parsed.overwrite = common.overwrite;
   parsed.print_config = common.print_config;
   Reader reader(table, parsed);
   if (common.config) reader.read_file(*common.config);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -20,8 +21,10 @@ struct Parsed {
   std::vector<std::string> problems;    // one line each, for people; empty: no mistakes
   std::set<std::string> doubtful;       // options named in `problems`; their fields are not valid
   bool file_is_unread = false;  // the --config file could not be read: it may hold options that look missing
-  bool help = false;            // --help or -h
-  bool print_config = false;    // --print-config
+  std::optional<std::string> config;  // the file of --config
+  bool overwrite = false;             // --overwrite
+  bool help = false;                  // --help or -h
+  bool print_config = false;          // --print-config
 };
 
 // Reads `arguments` (what follows the command) and the file of --config. The command line wins over the file.
@@ -29,7 +32,7 @@ struct Parsed {
 // `problems`.
 Parsed parse_options(const OptionTable& table, std::span<const std::string> arguments);
 
-// The options every command has: config, print-config, help.
+// The options every command has: config, overwrite, print-config, help.
 const OptionTable& common_options();
 
 }  // namespace trifold

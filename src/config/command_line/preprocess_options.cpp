@@ -21,8 +21,8 @@ void add_files(OptionTable& table, PreprocessConfig& config) {
           "NAME_sparse.npy), in training order; for a folder, all such files in it, ordered by name. Text may be "
           "compressed (.gz, .zst, .xz or .bz2).")
       .need()
-      .files("FILE ...");
-  table.add("output", &config.output, "Folder to create.").need().files("DIR");
+      .reads("FILE ...");
+  table.add("output", &config.output, "Folder to create.").need().names("DIR", FileUse::Filled);
   table
       .add("data-format", &config.data_format,
            "Format of the input. Ids are hexadecimal in tsv and csv-hex, decimal in csv; auto is tsv or csv.")
@@ -128,7 +128,7 @@ void add_ids(OptionTable& table, PreprocessConfig& config) {
       .add("dictionaries-of", &config.dictionaries_of,
            "Reuse the dictionaries of this folder, so that ids have the same meaning; unknown values get id "
            "1. Without --label the columns are also those of that folder, if options named them.")
-      .files("DIR")
+      .reads("DIR")
       .absent("made from the input");
   table.add("grow-dictionaries", &config.grow_dictionaries,
             "Give unknown values that reach --frequency-threshold in the input ids after those of "

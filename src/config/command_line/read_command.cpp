@@ -25,4 +25,25 @@ std::vector<std::string> all_problems(const Parsed& parsed, const std::vector<Pr
   return list;
 }
 
+CommandFiles files_of(const OptionTable& table, const Parsed& parsed) {
+  CommandFiles files;
+  files.overwrite = parsed.overwrite;
+  for (const Option& option : table.options()) {
+    const bool given = parsed.origins.count(option.name) > 0;  // defaults name no files
+    if (!given || option.use == FileUse::None || option.use == FileUse::Unused) continue;
+    for (const std::string& word : value_words(option).value_or(std::vector<std::string>()))
+      files.files.push_back({"--" + option.name, word, option.use, option.marks});
+  }
+  if (parsed.config) files.files.push_back({"--config", *parsed.config, FileUse::Read});
+  return files;
+}
+
+void check_overwrite(const CommandFiles& files) {
+  const auto is_replaced = [](const NamedFile& file) {
+    return file.use == FileUse::Written || file.use == FileUse::TokenPairs;
+  };
+  if (files.overwrite && std::none_of(files.files.begin(), files.files.end(), is_replaced))
+    bad_input("--overwrite has no effect: no option names a file that would be replaced; leave it out");
+}
+
 }  // namespace trifold

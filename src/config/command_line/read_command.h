@@ -96,6 +96,34 @@ inline void take_positional(InspectConfig& config, Parsed& parsed) {
                                           parsed.positional[i]));
 }
 
+// The places of outputs whose names the command makes, or that are of a kind that other options decide.
+template <class Config>
+void settle_outputs(const Config&, std::vector<NamedFile>&) {}
+inline void settle_outputs(const TokenizeConfig& config, std::vector<NamedFile>& files) {
+  for (NamedFile& prefix : std::exchange(files, {})) {
+    if (prefix.use != FileUse::TokenPairs) {
+      files.push_back(prefix);
+      continue;
+    }
+    for (const std::string& key : config.json_keys)
+      files.push_back({prefix.option, fmt::format("{}_{}_document", prefix.path, key), prefix.use});
+  }
+}
+// A recommender becomes a file, a language model a folder.
+inline void settle_outputs(const ConvertConfig&, std::vector<NamedFile>& files) {
+  for (NamedFile& file : files) {
+    if (file.use != FileUse::Filled) continue;
+    if (file.path.ends_with(".onnx")) file.marks = {{"\x08\x07\x12\x07trifold", ""}};
+    if (file.path.ends_with(".safetensors")) file.marks = {{"", "\"made_by\":\"trifold convert\""}};
+    if (!file.marks.empty()) file.use = FileUse::Written;
+  }
+}
+
+// The files that the command line names, by the table of the command's options and the options of every command.
+CommandFiles files_of(const OptionTable& table, const Parsed& parsed);
+// BadInput if --overwrite is given for nothing.
+void check_overwrite(const CommandFiles& files);
+
 // Mistakes in the words and in the configuration as a whole, each reported once: a value that could not be read is not
 // also reported as missing.
 std::vector<std::string> all_problems(const Parsed& parsed, const std::vector<Problem>& whole);
@@ -113,7 +141,7 @@ void resolve_noting(Config& config, const OptionTable& table, std::map<std::stri
 
 template <class Config>
 Request read_command(const CommandInfo& info, std::span<const std::string> arguments,
-                     const Environment& environment) {
+                     const Environment& environment, CommandFiles& files) {
   Config config;
   const OptionTable table = options_of(config);
   Parsed parsed = parse_options(table, arguments);
@@ -130,6 +158,9 @@ Request read_command(const CommandInfo& info, std::span<const std::string> argum
   if (parsed.print_config) return TextRequest{print_config(info, table, parsed.origins)};
   if (info.one_process && environment.mpi_processes > 1)
     bad_input("this command runs as one process: start it without the MPI launcher");
+  files = files_of(table, parsed);
+  settle_outputs(config, files.files);
+  check_overwrite(files);
   return config;
 }
 

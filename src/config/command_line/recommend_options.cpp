@@ -16,11 +16,11 @@ constexpr double kMostClicks = 1e15;
 void add_data(OptionTable& table, ClickDataConfig& data) {
   table.group("Data");
   table.add("train-data", &data.train_data, "File or folder of training samples, or the word synthetic.")
-      .files("PATH")
+      .reads("PATH")
       .of_host()
       .of_execution();
   table.add("valid-data", &data.valid_data, "File or folder of evaluation samples.")
-      .files("PATH")
+      .reads("PATH")
       .absent("the last --valid-samples of the training data")
       .of_host()
       .of_execution();
@@ -35,7 +35,7 @@ void add_data(OptionTable& table, ClickDataConfig& data) {
           "dictionaries-of", &data.dictionaries_of,
           "Preprocess the samples first, text, Parquet or arrays, with the columns, the transform and the ids of this "
           "folder of preprocess; unknown values get id 1.")
-      .files("DIR")
+      .reads("DIR")
       .absent("for --valid-data, --train-data if it is such a folder")
       .of_host();
   table
@@ -108,7 +108,7 @@ void add_model(OptionTable& table, DlrmConfig& model) {
           "init-weights", &model.init_weights,
           "Start a new run from the weights in this safetensors file, under the names that convert writes or "
           "TorchRec's, instead of random weights.")
-      .files("FILE")
+      .reads("FILE")
       .absent("initial values follow from --seed");
   table
       .add(
@@ -267,7 +267,7 @@ void add_tables(OptionTable& table, EmbeddingPlacementConfig& placement) {
           "table-storage", &placement.table_storage,
           "Keep tables that are larger than memory, with their optimizer state, in files in this folder, on a "
           "fast disk. The most used rows are in memory, or in that of the device.")
-      .files("DIR")
+      .names("DIR", FileUse::Scratch)
       .absent("tables are in memory")
       .of_host()
       .of_execution();
@@ -316,6 +316,7 @@ OptionTable options_of(RecommendConfig& config) {
 
 OptionTable options_of(PlanRecommenderConfig& config) {
   OptionTable table = options_of(config.run);
+  table.forget_outputs();
   table.group("Plan");
   table
       .add("measure-steps", &config.measure_steps,
@@ -323,10 +324,12 @@ OptionTable options_of(PlanRecommenderConfig& config) {
            "and print forecast and measurement.")
       .range(0, 1'000'000);
   table.add("svg", &config.svg, "Draw the step of a rank to this file, with overlapping work.")
-      .files("FILE.svg")
+      .writes("FILE.svg", {svg_mark("plan")})
       .written_as(".svg")
       .absent("none");
-  table.add("json", &config.json, "Write the figures to this file.").files("FILE").absent("none");
+  table.add("json", &config.json, "Write the figures to this file.")
+      .writes("FILE", {json_mark("plan")})
+      .absent("none");
   table.add("search", &config.search,
             "Find the number of ranks (at most --ranks), the placement and the exchange format with the "
             "shortest step within --memory-limit, instead of planning the given ones.");

@@ -15,10 +15,12 @@ constexpr double kMostRanks = 1024;  // more ranks would only wait for each othe
 
 void add_trained(OptionTable& table, TrainedRecommenderConfig& run) {
   table.group("Checkpoint and data");
-  table.add("load", &run.load, "Folder of the checkpoint; it holds the model.").need().files("DIR");
+  table.add("load", &run.load, "Folder of the checkpoint; it holds the model.")
+      .need()
+      .names("DIR", FileUse::Loaded);
   table.add("data", &run.data, "File or folder of samples; for split-binary data, the test part.")
       .need()
-      .files("PATH")
+      .reads("PATH")
       .of_host();
   table
       .add("data-format", &run.data_format,
@@ -30,7 +32,7 @@ void add_trained(OptionTable& table, TrainedRecommenderConfig& run) {
           "dictionaries-of", &run.dictionaries_of,
           "Preprocess the data first, text, Parquet or arrays, with the columns, the transform and the ids of this "
           "folder of preprocess.")
-      .files("DIR")
+      .reads("DIR")
       .absent("the folder that the model was trained on, where it is needed and still there")
       .of_host();
   table
@@ -71,7 +73,8 @@ OptionTable options_of(ScoreConfig& config) {
              "File with one line per row of the data, in their order: its number, its label if there is one, "
              "and the probability of a click; - is the standard output.")
         .need()
-        .files("FILE")
+        .writes("FILE",
+                {{"sample,", "probability"}, {"{\"sample\":0,", "\"probability"}, {"PAR1", "trifold score"}})
         .of_host();
     table
         .add(
@@ -107,7 +110,10 @@ OptionTable options_of(EvaluateRecommenderConfig& config) {
         .add("unlabelled", &config.unlabelled,
              "Rows without a label: left out (skip), with the label 0 (negative), or malformed.")
         .one_of({"skip", "negative", "malformed"});
-    table.add("json", &config.json, "Write the results to this file.").files("FILE").absent("none").of_host();
+    table.add("json", &config.json, "Write the results to this file.")
+        .writes("FILE", {json_mark("evaluate")})
+        .absent("none")
+        .of_host();
   });
 }
 

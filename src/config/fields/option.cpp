@@ -104,7 +104,7 @@ bool has_other_ending(const Option& option, const std::string& value) {
 std::optional<Problem> text_problem(const Option& option, const std::string& value) {
   if (value.empty() && option.required)
     return Problem{{option.name}, fmt::format("--{} needs a value", option.name), option.argument};
-  if (value.empty() && option.path)
+  if (value.empty() && option.use != FileUse::None)
     return Problem{{option.name}, fmt::format("--{} is empty", option.name), "name a file or folder"};
   if (has_other_ending(option, value))
     return Problem{{option.name},
@@ -165,8 +165,13 @@ Option& Option::one_of(std::vector<std::string> names) {
   allowed = std::move(names);
   return *this;
 }
-Option& Option::files(std::string what) {
-  path = true;
+Option& Option::reads(std::string what) { return names(std::move(what), FileUse::Read); }
+Option& Option::writes(std::string what, std::vector<OutputMark> formats) {
+  return names(std::move(what), FileUse::Written, std::move(formats));
+}
+Option& Option::names(std::string what, FileUse how, std::vector<OutputMark> formats) {
+  use = how;
+  marks = std::move(formats);
   return takes(std::move(what));
 }
 Option& Option::written_as(std::string end) {
@@ -223,6 +228,11 @@ const Option* OptionTable::find(std::string_view name) const {
       return &option;
   }
   return nullptr;
+}
+
+void OptionTable::forget_outputs() {
+  for (Option& option : options_)
+    if (is_output(option.use)) option.use = FileUse::Unused;
 }
 
 Option& OptionTable::change(std::string_view name) {

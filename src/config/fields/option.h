@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "config/fields/config.h"
+#include "config/fields/file_use.h"
 #include "config/fields/problem.h"
 
 namespace trifold {
@@ -91,18 +92,22 @@ struct Option {
       "";  // of the names of files in the only format that is written, as ".svg"; empty: any name
   std::string instead = "";  // another option that may be given instead of a required one
   bool required = false;
-  bool path = false;        // completed with file names
-  bool local = false;       // about a rank's host (paths, threads): may differ between ranks
-  bool incidental = false;  // about where and how a run executes, not what it computes
+  FileUse use = FileUse::None;         // other than None: completed with file names
+  std::vector<OutputMark> marks = {};  // the formats that the command writes and recognises
+  bool local = false;                  // about a rank's host (paths, threads): may differ between ranks
+  bool incidental = false;             // about where and how a run executes, not what it computes
 
   // Builders, used as table.add(...).range(1, 10).also("x").
-  Option& need(std::string other = "");             // must be given, or the option called `other` instead
-  Option& range(double low, double high);           // low <= value <= high
-  Option& positive();                               // value > 0
-  Option& at_least(double low);                     // value >= low
-  Option& fraction();                               // 0 <= value < 1
-  Option& one_of(std::vector<std::string> names);   // a choice of these names; not needed for an enum
-  Option& files(std::string what);                  // names files
+  Option& need(std::string other = "");            // must be given, or the option called `other` instead
+  Option& range(double low, double high);          // low <= value <= high
+  Option& positive();                              // value > 0
+  Option& at_least(double low);                    // value >= low
+  Option& fraction();                              // 0 <= value < 1
+  Option& one_of(std::vector<std::string> names);  // a choice of these names; not needed for an enum
+  // Names files, and says what the command does with them; run/command_files.h protects inputs by it.
+  Option& reads(std::string what);                                    // FileUse::Read
+  Option& writes(std::string what, std::vector<OutputMark> formats);  // FileUse::Written
+  Option& names(std::string what, FileUse how, std::vector<OutputMark> formats = {});
   Option& written_as(std::string end);              // ending
   Option& suggest(std::vector<std::string> names);  // suggested
   Option& optional();                               // undoes `need`
@@ -123,6 +128,8 @@ class OptionTable {
   std::span<const Option> options() const { return options_; }
   // The option of that name, to be modified in this table. Throws Error if there is none.
   Option& change(std::string_view name);
+  // Marks outputs as unused: for a command that has the options of another one, but writes none of its files.
+  void forget_outputs();
   // The option with this canonical name or alias, underscores taken as hyphens; null when there is none.
   const Option* find(std::string_view name) const;
 

@@ -261,7 +261,7 @@ Option& add_tokenizer_model(OptionTable& table, Field model) {
   return table
       .add("tokenizer-model", model,
            "File of the SentencePiece model, or the tokenizer.json of Hugging Face.")
-      .files("FILE")
+      .reads("FILE")
       .absent("none")
       .of_host();
 }
@@ -289,7 +289,7 @@ void add_data(OptionTable& table, DataConfig& data) {
            "path or before none. "
            "BERT reads plain text files.")
       .need()
-      .files("[WEIGHT] PATH ...")
+      .reads("[WEIGHT] PATH ...")
       .of_host();
   table.add("split", &data.split, "Shares of training, validation and test.").takes("A,B,C");
   add_tokenizer_type(table, &data.tokenizer_type).absent("byte for text, none for .bin/.idx");
@@ -328,18 +328,18 @@ void add_task(OptionTable& table, FinetuneConfig& config) {
       .add("train-data", &config.train_data,
            "classify: a .tsv file whose header names the columns text, optionally text_b, and label, or JSON "
            "lines with these fields. squad: SQuAD's JSON, version 1.1 or 2.")
-      .files("FILE")
+      .reads("FILE")
       .absent("a tuned model is only evaluated")
       .of_host();
   table.add("valid-data", &config.valid_data, "Evaluation data in the same format.")
-      .files("FILE")
+      .reads("FILE")
       .absent("none")
       .of_host();
   table
       .add(
           "predictions", &config.predictions,
           "Write the model's predictions for --valid-data: JSON lines of labels, or SQuAD's JSON of answers.")
-      .files("FILE")
+      .writes("FILE", {{"{\"label\":", "\"probabilities\":{"}, json_mark("finetune")})
       .absent("nowhere")
       .of_host();
   table.add("seq-length", &config.seq_length, "Tokens of a sample.").range(1, kMaxSize).absent("the model's");

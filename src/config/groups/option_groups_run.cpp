@@ -114,7 +114,7 @@ void add_device_choices(OptionTable& table, MeshConfig& mesh) {
            "Before the first step, measure the algorithms that cuBLASLt proposes for each matrix product, "
            "use the fastest, and store the choices in this file; later runs with it produce the same bits. "
            "off: use the first proposal. --device cuda.")
-      .files("FILE|off")
+      .names("FILE|off", FileUse::Kept, {{"{", "\"trifold_products\""}})
       .suggest({"off"});
   table.add("no-deterministic-mode", &mesh.no_deterministic_mode,
             "Let 16-bit attention sum the gradients of queries in any order: backward is faster and needs "
@@ -153,7 +153,7 @@ void add_zero(OptionTable& table, ZeroConfig& zero) {
            "Where to keep the optimizer state and, with --zero-stage 3, the weight shards. A folder on a "
            "fast disk: one memory-mapped file per rank, of which only the part in use is in memory. host: "
            "host memory, for the optimizer state with --device cuda. none: no offload.")
-      .takes("DIR|host|none")
+      .names("DIR|host|none", FileUse::Scratch)
       .of_host()
       .of_execution();
   table
@@ -171,7 +171,7 @@ void add_pipeline(OptionTable& table, PipelineConfig& pipeline, MeshConfig& mesh
       .add("schedule", &pipeline.schedule,
            fmt::format("Pipeline schedule: {}; or a file of actions, one row per rank.",
                        fmt::join(known_schedules(), ", ")))
-      .files("NAME|FILE.csv")
+      .reads("NAME|FILE.csv")
       .suggest(known_schedules())
       .absent("1f1b; interleaved if a rank has several stages")
       .of_execution();
@@ -184,7 +184,7 @@ void add_pipeline(OptionTable& table, PipelineConfig& pipeline, MeshConfig& mesh
   table
       .add("schedule-costs", &pipeline.schedule_costs,
            "--schedule auto: block times, a file written by bench --what blocks --json.")
-      .files("FILE")
+      .reads("FILE")
       .absent("the blocks' flops")
       .of_execution();
   table
@@ -269,7 +269,7 @@ void add_recompute(OptionTable& table, MeshConfig& mesh) {
   table
       .add("cpu-offloading-folder", &mesh.cpu_offloading_folder,
            "Folder on a fast disk for the activations of --cpu-offloading-num-layers, one file per rank.")
-      .takes("DIR")
+      .names("DIR", FileUse::Scratch)
       .absent("none")
       .of_host()
       .of_execution();

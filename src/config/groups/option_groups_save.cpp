@@ -8,7 +8,7 @@ namespace trifold {
 void add_saving(OptionTable& table, CheckpointConfig& checkpoint) {
   table.group("Checkpoint");
   table.add("save", &checkpoint.save, "Folder for checkpoints of this run; runs must not share one.")
-      .files("DIR")
+      .names("DIR", FileUse::Filled)
       .absent("nothing is saved")
       .of_execution();
   table.add("save-interval", &checkpoint.save_interval, "Save every N steps, and at the end.")
@@ -18,7 +18,7 @@ void add_saving(OptionTable& table, CheckpointConfig& checkpoint) {
   table
       .add("load", &checkpoint.load,
            "Folder of checkpoints to resume from; it must exist and may be that of --save.")
-      .files("DIR")
+      .names("DIR", FileUse::Loaded)
       .absent("start from random weights")
       .of_execution();
   table
@@ -101,7 +101,7 @@ void add_reports(OptionTable& table, LogConfig& log) {
       .range(1, kMaxCount)
       .of_execution();
   table.add("log-json", &log.log_json, "Append one JSON object per step to this file.")
-      .files("FILE")
+      .names("FILE", FileUse::Appended)
       .absent("none")
       .of_host()
       .of_execution();

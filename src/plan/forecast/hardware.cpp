@@ -170,7 +170,7 @@ Hardware read_hardware(const std::string& path) {
   hardware.name = view.text("name", path);
   std::vector<std::string> given;
   view.members([&](const std::string& key, const JsonView& value) {
-    if (key == "name" || key == "base") return;
+    if (key == "name" || key == "base" || key == "made_by") return;
     const double number = value.number();
     try {
       assign(hardware, key, number);

@@ -5,6 +5,7 @@
 #include <arrow/memory_pool.h>
 #include <arrow/record_batch.h>
 #include <arrow/type.h>
+#include <arrow/util/key_value_metadata.h>
 #include <parquet/arrow/writer.h>
 
 #include <cmath>
@@ -60,7 +61,7 @@ class ArrowParquetWriter final : public ParquetModuleWriter {
     for (int64_t l = 0; l < labels; ++l) fields.push_back(arrow::field(*name++, arrow::int8()));
     for (int64_t p = 0; p < probabilities; ++p)
       fields.push_back(arrow::field(*name++, doubles ? arrow::float64() : arrow::float32()));
-    schema_ = arrow::schema(fields);
+    schema_ = arrow::schema(fields, arrow::key_value_metadata({"made_by"}, {"trifold score"}));
   }
 
   const char* problem() const override { return problem_.c_str(); }

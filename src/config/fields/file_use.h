@@ -1,0 +1,58 @@
+// What commands do with the files that their options name, and how files that a command wrote are recognised.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trifold {
+
+// Every option that names files has a use (Option::reads, writes, names). Before a command writes anything, its outputs
+// are compared with its inputs and with what exists (run/command_files.h).
+enum class FileUse {
+  None,        // the option names no files
+  Read,        // a file, a folder, the prefix of a .bin/.idx pair, or a word that is none of these
+  Loaded,      // a folder of checkpoints or of a model, which a run may go on in
+  Written,     // a file that is written as a whole
+  TokenPairs,  // the prefix of .bin/.idx pairs that are written as a whole
+  Appended,    // a log, to which lines are appended
+  Filled,      // a folder that the command makes, or in which it saves checkpoints
+  Kept,        // a file that is read, if it exists, and updated
+  Scratch,     // a folder for files that have no name
+  Unused,      // an output of the command whose options these are; this command does not write it
+};
+
+constexpr bool is_output(FileUse use) {
+  return use == FileUse::Written || use == FileUse::TokenPairs || use == FileUse::Appended ||
+         use == FileUse::Filled || use == FileUse::Kept;
+}
+
+// A format that a command writes: the file begins with `begin`, and `content` occurs near its beginning or its end.
+// Only files of such a format are replaced without --overwrite.
+struct OutputMark {
+  std::string begin, content;
+};
+
+// JSON and SVG documents say which command made them.
+OutputMark json_mark(std::string_view command);
+OutputMark svg_mark(std::string_view command);
+// A JSON object, indented, with the mark as its first member.
+std::string marked_json(std::string object, std::string_view command);
+// An SVG document with the mark as a comment in its first element.
+std::string marked_svg(std::string document, std::string_view command);
+
+// A file or folder that the command line names.
+struct NamedFile {
+  std::string option;  // as in "--save"
+  std::string path;
+  FileUse use = FileUse::None;
+  std::vector<OutputMark> marks = {};
+};
+
+// All files that a command line names.
+struct CommandFiles {
+  std::vector<NamedFile> files;
+  bool overwrite = false;  // --overwrite
+};
+
+}  // namespace trifold

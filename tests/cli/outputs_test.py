@@ -1,0 +1,227 @@
+"""No output ever replaces an input, or anything else that the command did not make: every output of every command, on every file of
+a folder, named as it is, by a link, by a hard link, within a folder, and by the name that a prefix makes.
+
+  outputs_test.py               a selection in which every output meets every way
+  TRIFOLD_WHOLE=1 ...           all outputs with all files in all ways, also with --overwrite
+"""
+
+import itertools
+import os
+import re
+import subprocess
+import time
+import unittest
+
+from commands import JOBS, OF_THE_RUN, ONE, TABLES, UNWRITTEN, CommandsTest
+from program import SMALL, TRIFOLD, WHOLE
+
+NAMES_FILES = re.compile(r"^ +--([a-z-]+) (\S*(?:FILE|DIR|PATH|PREFIX)\S*)", re.MULTILINE)
+FOLDERS = ("--save", "--output")  # what names a folder, for commands whose output is one
+
+
+def places(folder):
+    return sorted(path for path in folder.rglob("*") if not path.is_symlink())
+
+
+def state_of(folder):
+    """Every file with its content and its identity, and every folder."""
+    return {str(path): (path.stat().st_ino, path.read_bytes() if path.is_file() else None) for path in places(folder)}
+
+
+class Outputs(CommandsTest):
+    def setUp(self):
+        super().setUp()
+        self.prepare()
+
+    def run_job(self, name, options, *more):
+        line, outputs = JOBS[name]
+        words = [*line, *[word for pair in {**outputs, **options}.items() for word in pair], *more]
+        done = subprocess.run([TRIFOLD, *map(str, words)], cwd=self.folder, capture_output=True, text=True, errors="replace",
+                              timeout=100, check=False)
+        return done.returncode, done.stderr
+
+    def test_every_option_that_names_a_file_is_known(self):
+        """The jobs have every output of every command."""
+        inputs = {"--load", "--data-path", "--train-data", "--valid-data", "--data", "--dictionaries-of", "--config", "--tokenizer-model",
+                  "--input", "--hardware", "--costs", "--schedule", "--schedule-costs", "--auto-layout", "--init-weights",
+                  "--changed-since", "--diff", "--lines"}
+        wanted = {}
+        for name, (line, outputs) in JOBS.items():
+            command = "plan-recommender" if name == "plan-recommender" else "evaluate-recommender" if "recommender" in name else line[0]
+            wanted.setdefault(command, set()).update(outputs)
+        commands = re.findall(r"^  ([a-z-]+) ", self.trifold("--help")[0], re.MULTILINE)
+        for command in commands:
+            if command in ("completion", "man-page"):
+                continue
+            named = {"--" + option for option, _ in NAMES_FILES.findall(self.trifold(command, "--help")[0])}
+            of_run = OF_THE_RUN if command.startswith("plan") else set()
+            self.assertEqual(named - inputs - UNWRITTEN - of_run, wanted.get(command, set()), command)
+
+    def test_every_job_writes_its_outputs(self):
+        for name, (_, outputs) in JOBS.items():
+            with self.subTest(job=name):
+                before = state_of(self.folder)
+                status, text = self.run_job(name, {})
+                self.assertEqual(status, 0, text)
+                for output in outputs.values():
+                    self.assertTrue(list(self.folder.glob(output + "*")), output)
+                self.assertEqual({path: state for path, state in state_of(self.folder).items() if path in before}, before)
+                # The same command again replaces its own files; --save, --output and actions in PyTorch's format excepted.
+                again = [value for option, value in outputs.items() if option == "--schedule-csv"]
+                new_folder = name.startswith(("preprocess", "pretrain", "recommend", "finetune")) or name == "convert"
+                more = ["--load", "new"] if name.startswith(("pretrain", "recommend")) else []
+                if not new_folder or more:
+                    status, text = self.run_job(name, {}, *more)
+                    self.assertEqual(status, 2 if again else 0, text)
+                    if again:
+                        self.assertIn("exists and has no mark of this command", text)
+                        status, text = self.run_job(name, {}, "--overwrite")
+                        self.assertEqual(status, 0, text)
+                self.remove("new")
+
+    def ways(self, target, option):
+        """Names under which an output would reach a file or folder; the second value makes the name, the third removes it."""
+        def linked(make):
+            link = self.folder / "link"
+            return str(link.name), lambda: make(link), link.unlink
+        relative = str(target.relative_to(self.folder))
+        yield "itself", relative, None, None
+        yield "by another path", f"days/../{relative}", None, None
+        yield ("by a link", *linked(lambda link: link.symlink_to(target)))
+        if target.is_dir():
+            yield "within", relative + "/new", None, None
+        else:
+            yield ("by a hard link", *linked(lambda link: os.link(target, link)))
+
+    def cases(self):
+        every = [(job, option, target, way) for job, (_, outputs) in JOBS.items() for option in outputs
+                 for target in places(self.folder) for way in self.ways(target, option)]
+        if WHOLE:
+            return every
+        # Each output with each way, and each time with another file.
+        chosen, turn = [], itertools.count()
+        for job, (_, outputs) in JOBS.items():
+            for option in outputs:
+                for way in ("itself", "by another path", "by a link", "within", "by a hard link"):
+                    fitting = [case for case in every if case[0] == job and case[1] == option and case[3][0] == way]
+                    chosen.append(fitting[next(turn) * 7 % len(fitting)])
+        return chosen
+
+    def test_nothing_is_replaced(self):
+        before = state_of(self.folder)
+        tried = 0
+        for job, option, target, (way, name, make, undo) in self.cases():
+            if make:
+                make()
+            status, text = self.run_job(job, {option: name})
+            if undo:
+                undo()
+            tried += 1
+            case = f"{job} {option} {name}, {target.name} {way}"
+            after = state_of(self.folder)
+            self.assertEqual({path: state for path, state in after.items() if path in before}, before, case)
+            if after == before:
+                self.assertEqual(status, 2, f"{case}\n{text}")
+                continue
+            # A folder of checkpoints or of other commands' outputs may get new files.
+            self.assertEqual(status, 0, f"{case}\n{text}")
+            self.assertEqual(way, "within", case)
+            self.assertNotRegex(name, r"^(clicks|days|model)/|step_", case)
+            self.remove(name)
+            self.remove("new")
+        self.assertGreater(tried, 100)
+
+    def test_inputs_are_not_replaced_with_overwrite(self):
+        """The files and folders that a command names, and the files within."""
+        before = state_of(self.folder)
+        for job, (line, outputs) in JOBS.items():
+            named = [word for word in line if (self.folder / word).exists() and word != line[0]]
+            targets = [path for word in named for path in [self.folder / word, *places(self.folder / word)]]
+            for option in outputs:
+                replaceable = any(o not in ("--save", "--log-json", "--output") or job.startswith(("score", "convert to"))
+                                  for o in outputs)
+                if not replaceable:
+                    continue
+                for target in targets if WHOLE else targets[:2]:
+                    status, text = self.run_job(job, {option: target.relative_to(self.folder)}, "--overwrite")
+                    self.assertEqual(status, 2, f"{job} {option} {target}\n{text}")
+                    self.assertEqual(state_of(self.folder), before, f"{job} {option} {target}")
+
+    def test_names_that_a_prefix_makes(self):
+        text = (self.folder / "text.txt").read_bytes()
+        for ending in ("bin", "idx"):
+            (self.folder / f"a_text_document.{ending}").write_bytes(text)
+            before = state_of(self.folder)
+            for more in ([], ["--overwrite"]):
+                _, err = self.trifold("tokenize", "--input", f"a_text_document.{ending}", "--output-prefix", "a", *more, status=2)
+                self.assertIn(f"--output-prefix a_text_document.{ending} is --input a_text_document.{ending}", err)
+            _, err = self.trifold("tokenize", "--input", "text.txt", "--output-prefix", "a", status=2)
+            self.assertIn("exists and has no mark of this command", err)
+            self.assertEqual(state_of(self.folder), before)
+            (self.folder / f"a_text_document.{ending}").unlink()
+        # The pair of an earlier command.
+        self.trifold("tokenize", "--input", "text.txt", "--output-prefix", "pair")
+        _, err = self.trifold("pretrain", *SMALL, "--data-path", "pair_text_document", "--vocab-size", "256", "--train-iters", "1",
+                              "--log-json", "pair_text_document.bin", status=2)
+        self.assertIn("is --data-path pair_text_document.bin", err)
+
+    def test_a_foreign_folder_with_the_name_of_a_temporary_one(self):
+        for name in ("new.partial", "new.tmp-0123456789abcdef", "new.csv.tmp-0123456789abcdef"):
+            (self.folder / name).mkdir()
+            (self.folder / name / "day.csv").write_bytes((self.folder / "day.csv").read_bytes())
+        before = state_of(self.folder)
+        self.trifold("preprocess", "--input", "new.partial/day.csv", "--output", "new", "--label", "click", "--sparse", "user")
+        self.assertEqual(self.run_job("score", {})[0], 0)
+        self.assertEqual({path: state for path, state in state_of(self.folder).items() if path in before}, before)
+
+    def test_a_save_never_writes_through_links(self):
+        (self.folder / "victim").write_text("precious\n")
+        for name in ("LATEST", "BEST", "OWNER"):
+            (self.folder / "s").mkdir()
+            (self.folder / "s" / name).symlink_to("../victim")
+            for job in ("recommend", "pretrain", "reshard", "convert back"):
+                status, text = self.run_job(job, {"--save": "s"})
+                self.assertEqual(status, 2, text)
+                self.assertIn(f"s/{name} is a link to ../victim", text)
+            self.assertEqual([path.name for path in (self.folder / "s").iterdir()], [name])
+            self.remove("s")
+        self.assertEqual((self.folder / "victim").read_text(), "precious\n")
+
+    def test_two_outputs_of_one_name(self):
+        _, err = self.trifold("plan", *JOBS["plan"][0][1:], "--json", "a.svg", "--svg", "./a.svg", status=2)
+        self.assertIn("--json a.svg is also --svg ./a.svg: name two", err)
+
+    def test_two_preprocess_with_one_output(self):
+        """One of them succeeds as a whole, the other is refused."""
+        columns = ["--label", "click", "--sparse", "user", "--threads", "1"]
+        rows = (self.folder / "day.csv").read_text().splitlines(keepends=True)
+        for name, copies in (("a.csv", 60), ("b.csv", 10)):
+            (self.folder / name).write_text(rows[0] + "".join(rows[1:]) * copies)
+            self.trifold("preprocess", "--input", name, "--output", "whole_" + name, *columns)
+        for number in range(40 if WHOLE else 6):
+            line = [TRIFOLD, "preprocess", "--output", "o", *columns, "--input"]
+            both = []
+            for name in ("a.csv", "b.csv"):
+                both.append(subprocess.Popen([*line, name], cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
+                time.sleep(number % 5 * 0.004)
+            texts = [process.communicate(timeout=60)[1] for process in both]
+            statuses = [process.returncode for process in both]
+            self.assertEqual(sorted(statuses), [0, 2], texts)
+            whole = self.folder / ("whole_a.csv" if statuses[0] == 0 else "whole_b.csv")
+            for path in whole.iterdir():
+                self.assertEqual((self.folder / "o" / path.name).read_bytes(), path.read_bytes(), path.name)
+            self.assertFalse(list(self.folder.glob("o.*")))
+            self.remove("o")
+
+    def test_a_log_goes_on_after_a_kill_in_the_middle_of_a_line(self):
+        self.trifold("recommend", "--train-data", "clicks", *TABLES, "--train-iters", "2", "--save", "r", "--log-json", "log")
+        whole = (self.folder / "log").read_text()
+        (self.folder / "log").write_text(whole + whole[:20])
+        self.trifold("recommend", "--train-data", "clicks", *TABLES, "--train-iters", "4", "--load", "r", "--save", "r", "--log-json", "log")
+        self.assertTrue((self.folder / "log").read_text().startswith(whole))
+        _, err = self.trifold("evaluate", "--load", "gpt", "--data-path", "text.txt", "--log-json", "train.tsv", *ONE, status=2)
+        self.assertIn("--log-json train.tsv exists and is not a log of Trifold", err)
+
+
+if __name__ == "__main__":
+    unittest.main()
