@@ -177,7 +177,7 @@ bool go_together(const TextColumn& role, TextColumn::Kind kind, const std::strin
 // returns the role.
 TextColumn& name_column(TextLayout& layout, const std::string& name, TextColumn::Kind kind, int index,
                         std::string_view option, const HeaderPlace& place) {
-  std::string wanted = name;
+  std::string wanted(without_blanks(name));
   const auto count_wanted = [&] {
     return std::count_if(layout.columns.begin(), layout.columns.end(),
                          [&](const TextColumn& column) { return column.name == wanted; });
@@ -185,7 +185,7 @@ TextColumn& name_column(TextLayout& layout, const std::string& name, TextColumn:
   auto count = count_wanted();
   std::optional<TimePart> part;
   if (const std::optional<ColumnPart> found = column_part(name); count == 0 && found && is_feature(kind)) {
-    wanted = found->column;
+    wanted = without_blanks(found->column);
     part = found->part;
     count = count_wanted();
   }
@@ -284,9 +284,11 @@ TextLayout named_layout(const std::vector<std::string>& names, const NamedColumn
   layout.rules.missing = MissingValues(columns.missing);
   layout.rules.hash_seed = columns.hash_seed;
   layout.rules.as_written = columns.as_written;
-  for (const std::string& name : names) layout.columns.push_back({TextColumn::Kind::Ignored, 0, name});
+  for (const std::string& name : names)
+    layout.columns.push_back({TextColumn::Kind::Ignored, 0, std::string(without_blanks(name))});
   const auto is_there = [&](const LabelRule& label) {
-    return std::find(names.begin(), names.end(), label.column) != names.end();
+    return std::any_of(layout.columns.begin(), layout.columns.end(),
+                       [&](const TextColumn& column) { return column.name == without_blanks(label.column); });
   };
   layout.labels = static_cast<int>(columns.labels.size());
   layout.labeled =
@@ -316,15 +318,12 @@ TextLayout named_layout(const std::vector<std::string>& names, const NamedColumn
   return layout;
 }
 
-// The names in the header of a text: between quotes with their blanks, else without where `trimmed` says so.
-std::vector<std::string> names_in(std::string_view header, char separator, bool trimmed, bool quotes = true) {
+// The names in the header of a text, without blanks around them.
+std::vector<std::string> names_in(std::string_view header, char separator, bool quotes) {
   std::vector<std::string> names;
   for (const TextField& field : fields_of(header, separator, quotes)) {
-    std::string_view name = field.text;
-    while (trimmed && !field.quoted && name.starts_with(' ')) name.remove_prefix(1);
-    while (trimmed && !field.quoted && name.ends_with(' ')) name.remove_suffix(1);
     std::string room;
-    names.emplace_back(field.quoted ? plain_text(field, room) : name);
+    names.emplace_back(without_blanks(plain_text(field, room)));
   }
   return names;
 }
@@ -394,7 +393,7 @@ TextLayout find_layout(const std::string& path, std::string_view text, std::stri
   };
   if (columns) {
     const bool quotes = columns->quoting != Quoting::None;
-    const std::vector<std::string> names = names_in(*first, columns->separator, true, quotes);
+    const std::vector<std::string> names = names_in(*first, columns->separator, quotes);
     if (columns->of_text.empty() || names == columns->of_text)
       return with_header(named_layout(names, *columns, place));
     TextLayout layout = named_layout(columns->of_text, *columns, {path, "--columns", false});
@@ -405,7 +404,7 @@ TextLayout find_layout(const std::string& path, std::string_view text, std::stri
       first->find('\t') == std::string_view::npos && first->find(',') != std::string_view::npos;
   if (format == "tsv" || (format == "auto" && !commas))
     return criteo_layout(!fits_better(criteo_layout(false), criteo_layout(true), whole));
-  const std::vector<std::string> names = names_in(*first, ',', false);
+  const std::vector<std::string> names = names_in(*first, ',', true);
   TextLayout hexadecimal = numbered_layout(names, IdBase::Hexadecimal, place);
   if (format == "csv-hex") return with_header(hexadecimal);
   TextLayout decimal = numbered_layout(names, IdBase::Decimal, place);

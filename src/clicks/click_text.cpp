@@ -110,6 +110,10 @@ bool parse_field(const TextLayout& layout, const TextColumn& role, const TextFie
   if (field.open && layout.named) return false;
   std::string room;
   const std::string_view text = plain_text(field, room);
+  if (role.kind == TextColumn::Kind::Label && !layout.named && (text == "0" || text == "1")) {
+    row.labels[0] = text == "1" ? 1 : 0;  // nearly every line's
+    return true;
+  }
   if (role.kind == TextColumn::Kind::BagWeights)
     return add_weights_to_bag(role.bag, text, bag_of(layout, role, row));
   if (role.kind == TextColumn::Kind::Id && role.paired)
@@ -283,7 +287,9 @@ LineProblem explain_quote(const TextLayout& layout, const TextColumn& column, st
 
 LineProblem explain_field(const TextLayout& layout, const TextColumn& column, const TextField& field) {
   const std::string_view text = without_blanks(field.text);
-  if (column.kind == TextColumn::Kind::Label && !text.empty() && layout.rules.missing.has_text(text))
+  const MissingValues& missing = layout.rules.missing;
+  if (column.kind == TextColumn::Kind::Label && !text.empty() &&
+      (missing.has_text(text) || missing.has_number(number_of(Cell(text)).value_or(kMissing))))
     return {fmt::format("column {} is missing", column.name),
             fmt::format("column {}: '{}' is one of --missing-values, and a sample needs its label",
                         column.name, printable(text, kShownBytes))};

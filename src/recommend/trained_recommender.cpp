@@ -99,7 +99,7 @@ std::optional<std::string> trained_folder(const CheckpointReader& reader, const 
 void describe_samples(ClickDataConfig& data, const TrainedRecommenderConfig& asked,
                       const CheckpointReader& reader) {
   data.train_data = asked.data;
-  data.max_malformed = asked.max_malformed;
+  if (asked.max_malformed) data.max_malformed = asked.max_malformed;
   ClickDataConfig as_asked = data;
   as_asked.data_format = asked.data_format;
   const bool can = is_to_preprocess(as_asked, asked.data);

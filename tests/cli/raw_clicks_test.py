@@ -69,6 +69,8 @@ class Malformed(RawClicks):
         self.preprocess("some.csv", "strict", "--dictionaries-of", "later", "--max-malformed", 0.02, status=2)
         self.trifold("recommend", "--train-data", "days", *MODEL, "--save", "lenient")
         self.trifold("evaluate", "--load", "lenient", "--data", "some.csv")
+        self.trifold("recommend", "--train-data", "some.csv", "--dictionaries-of", "train", "--max-malformed", 0.05, *MODEL, "--save", "asked")
+        self.trifold("evaluate", "--load", "asked", "--data", "some.csv")
 
     def test_text_without_preprocessing(self):
         rows = [f"{i % 2},{i},{i % 5}" for i in range(95)] + ["x,1,2"] * 5
@@ -94,6 +96,15 @@ class Texts(RawClicks):
         _, err = self.preprocess("t.csv", "x", "--label", "click", "--sparse", "u", status=2)
         self.assertIn("1 of 2 lines is malformed", err)
         self.assertIn("t.csv:7: column click: '2' is not a label", err)
+
+    def test_blanks_around_names_and_signs_of_numbers(self):
+        wanted = None
+        for name, text in (("plain", "click,x,u\n3,1,a\n2,-2,b\n"), ("blank", "click, x ,\tu\n3,1,a\n2,-2,b\n"), ("quoted", '"click"," x"," u "\n"+3","+1"," a "\n2,-2.0," b"\n')):
+            self.write("t.csv", text)
+            self.preprocess("t.csv", name, "--label", "click>=+3", "--dense", "x", "--sparse", "u", "--dense-transform", "none")
+            content = [(self.folder / name / file).read_bytes() for file in ("labels.bin", "dense.bin", "u.ids", "u.dict")]
+            wanted = wanted or content
+            self.assertEqual(content, wanted, name)
 
     def test_empty_parts_of_a_folder(self):
         self.write("parts/a.csv", "")

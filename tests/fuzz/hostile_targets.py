@@ -178,6 +178,14 @@ def clicks(maker):
     named = ["--label", "y>=1", "--dense", "a", "--sparse", "b,c", "--output", "out", "--threads", 1]
     maker.add("preprocess_named", files, "named.csv", "preprocess", "--input", "named.csv", *named, is_text=True)
     maker.add("preprocess_named_gz", files, "named.csv.gz", "preprocess", "--input", "named.csv.gz", *named, is_text=True, seal="gzip")
+    (files / "tabs.tsv").write_text("\ny\ta\tb\tc\n" + "".join(f'{i % 2}\t+{i}.5\t"{i % 5}" b \t{i % 7}.0\n\n' for i in range(40)))
+    maker.add("preprocess_tabs", files, "tabs.tsv", "preprocess", "--input", "tabs.tsv", *named, "--separator", "tab", "--missing-values", -1, "3.5", is_text=True)
+    maker.add("preprocess_plain_tabs", files, "tabs.tsv", "preprocess", "--input", "tabs.tsv", *named, "--separator", "tab", "--quoting", "none", "--max-malformed", 1,
+              is_text=True)
+    (files / "parts").mkdir()
+    (files / "parts/a.csv").write_text("")
+    (files / "parts/b.csv").write_bytes((files / "named.csv").read_bytes())
+    maker.add("preprocess_parts", files, "parts/b.csv", "preprocess", "--input", "parts", *named, is_text=True)
     shapes = {"y": ("i4", "(40,)", 160), "X_int": ("i4", "(40, 3)", 480), "X_cat": ("f8", "(40, 2)", 640)}
     for name, method in (("packed", zipfile.ZIP_DEFLATED), ("stored", zipfile.ZIP_STORED)):
         with zipfile.ZipFile(files / f"{name}.npz", "w", method) as archive:

@@ -40,7 +40,7 @@ void add_trained(OptionTable& table, TrainedRecommenderConfig& run) {
           "max-malformed", &run.max_malformed,
           "Malformed lines or rows of raw data are left out up to this fraction of the data; more is an error.")
       .range(0, 1)
-      .absent("that of --dictionaries-of, otherwise 0.01");
+      .absent("that of the training run or of --dictionaries-of, otherwise 0.01");
   table.add("id-policy", &run.id_policy, "Treatment of ids that are out of range for their table.")
       .absent("as the model was trained");
   table.add(

@@ -257,7 +257,8 @@ LabelRule LabelRule::parse(std::string_view text) {
   rule.is = found->is;
   rule.value = rest;
   double number = 0;
-  const auto [stop, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
+  const char* const begin = rest.data() + (rest.starts_with('+') && !rest.starts_with("+-") ? 1 : 0);
+  const auto [stop, error] = std::from_chars(begin, rest.data() + rest.size(), number);
   const bool is_number = error == std::errc() && stop == rest.data() + rest.size() && std::isfinite(number);
   if (is_number && rule.is != Is::Begins) rule.number = number;
   if (!is_number && rule.is != Is::Equal && rule.is != Is::Unequal && rule.is != Is::Begins)
