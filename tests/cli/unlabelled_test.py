@@ -62,7 +62,7 @@ class Scores(Unlabelled):
         self.assertEqual(list(self.rows()[0]), ["sample", "order", "user", "label", "probability"])
         self.score("new.csv", "--keep", "order", output="scores.jsonl")
         self.assertEqual([line["order"] for line in self.log("scores.jsonl")], [name or None for name in names])
-        # A data set has the columns that it was told to keep, and samples without a label.
+        # A data set has the columns of preprocess --keep, and samples without a label.
         self.trifold("preprocess", "--input", "new.csv", "--output", "new", "--dictionaries-of", "train", "--unlabelled", "keep", "--keep", "user,order")
         self.score("new", "--keep", "order", output="set.csv")
         self.assertEqual([row["order"] for row in self.rows("set.csv")], names)

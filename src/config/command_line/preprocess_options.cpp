@@ -27,10 +27,6 @@ void add_files(OptionTable& table, PreprocessConfig& config) {
       .add("data-format", &config.data_format,
            "Format of the input. Ids are hexadecimal in tsv and csv-hex, decimal in csv; auto is tsv or csv.")
       .one_of({"auto", "tsv", "csv", "csv-hex"});
-  table.add(
-      "unlabelled", &config.unlabelled,
-      "Rows without a label: malformed, which counts them for --max-malformed; left out (skip); with the label 0 "
-      "(negative); or samples without a label (keep), which score predicts and other commands leave out.");
   table
       .add("max-malformed", &config.max_malformed,
            "Malformed lines or rows are left out up to this fraction of the input; more is an error.")
@@ -50,11 +46,20 @@ void add_columns(OptionTable& table, PreprocessConfig& config) {
   table.add("columns", &config.columns, "All columns, in order, of a text without a header; with --label.")
       .takes("COLUMN,...")
       .absent("the first line names them");
-  table.add("dense", &config.dense, "Numeric columns, in this order.").takes("COLUMN,...").absent("none");
+  table.add(
+      "unlabelled", &config.unlabelled,
+      "Rows without a label: malformed, which counts them for --max-malformed; left out (skip); with the label 0 "
+      "(negative); or samples without a label (keep), which score predicts and other commands leave out.");
   table
-      .add("sparse", &config.sparse,
-           "Categorical columns, one table each; any text, equal texts get the same id.")
-      .takes("COLUMN,...")
+      .add("dense", &config.dense,
+           "Numeric columns, in this order, and parts of columns of dates and times: time@days, time@hour.")
+      .takes("COLUMN[@PART],...")
+      .absent("none");
+  table
+      .add(
+          "sparse", &config.sparse,
+          "Categorical columns, one table each; any text, equal texts get the same id. Parts as for --dense.")
+      .takes("COLUMN[@PART],...")
       .absent("none");
   table
       .add("bag", &config.bag,
@@ -65,14 +70,14 @@ void add_columns(OptionTable& table, PreprocessConfig& config) {
   table
       .add(
           "bag-weights", &config.bag_weights,
-          "Of --bag, columns whose values have weights: comedy:0.5|drama:2. A vector counts that many times.")
-      .takes("COLUMN,...")
+          "Of --bag, columns whose values have weights: comedy:0.5|drama:2, or maps of a Parquet file; or, after a "
+          "colon, the column of the weights. A vector counts that many times.")
+      .takes("COLUMN[:COLUMN],...")
       .absent("none");
   table
       .add(
           "weight", &config.weight,
-          "Column of the weights of samples, numbers of 0 or more: a sample counts that many times in the loss and "
-          "in metrics.")
+          "Column of the weights of samples, 0 or more: a sample counts that many times in loss and metrics.")
       .takes("COLUMN")
       .absent("all count once");
   table
