@@ -51,7 +51,7 @@ std::unique_ptr<Communicator> connect_mpi_from(std::span<const std::filesystem::
 
 // The interface of the module, with C names. A change of any type in it must change the version.
 constexpr const char* kMpiModuleFile = "trifold_mpi.so";
-constexpr int64_t kMpiModuleVersion = 3 + 1000 * int64_t{sizeof(Stream)} +
+constexpr int64_t kMpiModuleVersion = 4 + 1000 * int64_t{sizeof(Stream)} +
                                       1'000'000 * int64_t{sizeof(Tensor)} +
                                       1'000'000'000 * int64_t{sizeof(OpTable)};
 using MpiModuleVersion = int64_t();

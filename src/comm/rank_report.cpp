@@ -32,6 +32,10 @@ std::string waiting_text(const std::string& what, double seconds) {
   return fmt::format("waits {:.1f} s in {}", seconds, what);
 }
 
+std::string stopped_text(const std::string& what, double seconds) {
+  return fmt::format("hangs: its thread has not run for {:.1f} s, in {}", seconds, what);
+}
+
 std::string idle_text(const std::string& last_call, double seconds) {
   if (last_call.empty()) return "waits for no other rank; it has not called any yet";
   return fmt::format("waits for no other rank; its last call was {:.1f} s ago: {}", seconds, last_call);

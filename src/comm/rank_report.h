@@ -13,7 +13,7 @@ struct RankReport {
   int rank = 0;         // of the world
   std::string where;    // "host a, pid 12"
   bool answers = true;  // false: it did not reply, because it is stopped, dead or cut off
-  // Whether the rank waits for others. A rank that does not is one that others wait for.
+  // Whether the rank waits for others. A rank that does not is one that others wait for; so is one that is stopped in a wait.
   bool waits = false;
   std::string doing;  // what it waits for, each with its duration; or its last call
   // Its thread, or its background saver, is waiting for the disk.
@@ -32,8 +32,9 @@ void add_disk(RankReport& report, const HostThread& thread);
 // other threads: the saver of some rank must be waiting for the disk.
 bool waits_for_disk(const std::vector<RankReport>& reports, bool of_saver);
 
-// Texts for `doing`: the duration of a wait, or the time since a call.
+// Texts for `doing`: the duration of a wait, for how long the thread of a wait has not run, or the time since a call.
 std::string waiting_text(const std::string& what, double seconds);
+std::string stopped_text(const std::string& what, double seconds);
 std::string idle_text(const std::string& last_call, double seconds);
 
 // One line for each rank; ranks that do not wait for others come first.

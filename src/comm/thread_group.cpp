@@ -71,24 +71,32 @@ void ThreadGroups::settle(int world_rank) {
 RankReport ThreadGroups::report_of(int rank) const {
   const Home& home = homes_[static_cast<size_t>(rank)];
   RankReport report{rank, home.where, true, false, {}};
-  std::string waits;
+  std::string waits, hangs;
+  const auto add = [](std::string& all, const std::string& text) {
+    if (!text.empty()) all += (all.empty() ? "" : ", and ") + text;
+  };
   std::optional<ThreadGroup::LastCall> last;
   for (const auto& group : groups_) {
     const auto& members = group->world_ranks();
     const auto found = std::find(members.begin(), members.end(), rank);
     if (found == members.end()) continue;
     const int here = static_cast<int>(found - members.begin());
-    const std::string wait = group->waiting(here);
-    if (!wait.empty()) waits += (waits.empty() ? "" : ", and ") + wait;
+    const ThreadGroup::Standing standing = group->standing(here);
+    add(waits, standing.waits);
+    add(hangs, standing.hangs);
     const auto call = group->last_call(here);
     if (call && (!last || call->at > last->at)) last = call;
   }
   const bool is_held_up = home.host == nullptr || home.host->waits.load() > 0;
-  report.waits = !waits.empty() && is_held_up;
-  if (report.waits)
-    report.doing = waits;
-  else
+  if (const double seconds = home.host != nullptr ? home.host->stopped() : 0; seconds > 0)
+    add(hangs, stopped_text("a wait for its own work", seconds));
+  report.waits = !waits.empty() && hangs.empty() && is_held_up;
+  if (report.waits || !hangs.empty()) {
+    report.doing = hangs;
+    add(report.doing, waits);
+  } else {
     report.doing = last ? idle_text(last->text, seconds_since(last->at)) : idle_text("", 0);
+  }
   if (home.host != nullptr) add_disk(report, *home.host);
   return report;
 }
@@ -153,10 +161,14 @@ bool ThreadGroup::await(int rank, FunctionRef<bool()> ready, FunctionRef<std::st
   return came;
 }
 
-std::string ThreadGroup::waiting(int rank) const {
+ThreadGroup::Standing ThreadGroup::standing(int rank) const {
   const std::lock_guard lock(mutex_);
   const Slot& mine = slots_[static_cast<size_t>(rank)];
-  return mine.asleep != nullptr ? waiting_text((*mine.asleep)(), mine.clock->waited()) : "";
+  if (mine.asleep == nullptr) return {};
+  const std::string what = (*mine.asleep)();
+  const double stopped = mine.clock->stopped();
+  if (stopped > 0) return {"", stopped_text(what, stopped)};
+  return {waiting_text(what, mine.clock->waited()), ""};
 }
 
 void ThreadGroup::note_end(int rank, uint64_t number, uint64_t kind) {
@@ -212,7 +224,9 @@ void ThreadGroup::meet(int rank, const Call& call) {
     std::vector<int> missing;
     for (int other = 0; other < size(); ++other)
       if (slot(other).arrived.load() < meeting) missing.push_back(world_rank(other));
-    return fmt::format("{} in {}, for {} to come", to_string(call), name_, name_ranks(missing));
+    return fmt::format(
+        "{} in {}, {}", to_string(call), name_,
+        missing.empty() ? "where all ranks have come" : "for " + name_ranks(missing) + " to come");
   };
   if (!await(rank, ready, what)) leave();
 }

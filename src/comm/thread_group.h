@@ -117,8 +117,12 @@ class ThreadGroup {
   using Copy = FunctionRef<void(void* to, const void* from, size_t bytes)>;
   void exchange(int rank, std::span<const ThreadTransfer> transfers, Copy copy);
 
-  // Says what this rank waits for in this group; empty if it does not wait.
-  std::string waiting(int rank) const;
+  // What this rank does in this group; texts for RankReport::doing, empty if they do not apply.
+  struct Standing {
+    std::string waits;  // it waits for others
+    std::string hangs;  // it is in a wait, but its thread does not run
+  };
+  Standing standing(int rank) const;
   // The last call that this rank completed.
   struct LastCall {
     std::string text;

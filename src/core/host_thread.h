@@ -1,6 +1,7 @@
 // HostThread says whether the thread that runs a rank is blocked: by other ranks, by streams that may wait
 // for them, or by the disk. If it is not blocked, the rank is the straggler that the others wait for,
-// whatever its streams do.
+// whatever its streams do. So it is if the thread should look now and then whether it may go on, and does not: it
+// is stopped.
 #pragma once
 
 #include <atomic>
@@ -25,6 +26,15 @@ struct HostThread {
   std::atomic<int> waits{0};             // waits for other ranks or for streams
   std::atomic<std::thread::id> saver{};  // the thread that saves for this rank in the background, if any
 
+  // The time between two looks, at most, of a wait that notes them.
+  static constexpr std::chrono::milliseconds kLook{100};
+  // How long the thread has not looked, in seconds; 0 unless that is so long that it does not run.
+  double stopped() const {
+    const Clock::rep last = looked_.load(std::memory_order_relaxed);
+    const auto gap = Clock::now() - Clock::time_point(Clock::duration(last));
+    return last != 0 && gap > 10 * kLook ? std::chrono::duration<double>(gap).count() : 0;
+  }
+
   // The file that the rank's thread, or its background saver, waits for.
   std::optional<Writing> writing() const { return read(own_); }
   std::optional<Writing> saver_writing() const { return read(of_saver_); }
@@ -37,6 +47,7 @@ struct HostThread {
 
  private:
   friend class DiskWait;
+  friend class HeldUp;
   friend class SavesFor;
 
   // The HostThread of the rank that the calling thread saves for; by default its own.
@@ -51,6 +62,7 @@ struct HostThread {
 
   mutable std::mutex mutex_;
   std::optional<Writing> own_, of_saver_;
+  std::atomic<Clock::rep> looked_{0};  // when the blocked thread last looked; 0: this wait does not note it
 };
 
 // Marks `thread` as blocked while it lives; null marks none.
@@ -60,10 +72,18 @@ class HeldUp {
     if (thread_ != nullptr) thread_->waits.fetch_add(1, std::memory_order_relaxed);
   }
   ~HeldUp() {
-    if (thread_ != nullptr) thread_->waits.fetch_sub(1, std::memory_order_relaxed);
+    if (thread_ == nullptr) return;
+    thread_->looked_.store(0, std::memory_order_relaxed);
+    thread_->waits.fetch_sub(1, std::memory_order_relaxed);
   }
   HeldUp(const HeldUp&) = delete;
   HeldUp& operator=(const HeldUp&) = delete;
+
+  // Notes that the thread looks whether it may go on. After the first call others must follow within HostThread::kLook.
+  void look() {
+    if (thread_ != nullptr)
+      thread_->looked_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+  }
 
  private:
   HostThread* thread_;

@@ -74,12 +74,13 @@ Event Stream::record() {
 }
 
 void Stream::await(uint64_t ticket) {
-  const HeldUp waits;
+  HeldUp waits;
   if (mode_ != Mode::Worker) return queue_->await(ticket);
   std::unique_lock lock(mutex_);
   check(done_ >= ticket || std::this_thread::get_id() != thread_.get_id(),
         "work on a stream waits for that stream to finish: it would wait for itself");
-  changed_.wait(lock, [&] { return done_ >= ticket; });
+  do waits.look();
+  while (!changed_.wait_for(lock, HostThread::kLook, [&] { return done_ >= ticket; }));
   const std::exception_ptr error = error_;
   lock.unlock();
   if (error) rethrow_copy(error);

@@ -38,6 +38,12 @@ class WaitClock {
     end_ = std::min<Clock::duration>(waited_ + limit_, most);
     return true;
   }
+  // How long the waiting thread has not read the clock, in seconds; 0 unless that is so much longer than `poll()` that the
+  // thread does not run.
+  double stopped() const {
+    const auto gap = Clock::now() - last_;
+    return gap > 10 * poll_ ? std::chrono::duration<double>(gap).count() : 0;
+  }
   // The time counted so far, in seconds.
   double waited() const { return std::chrono::duration<double>(waited_).count(); }
 

@@ -237,13 +237,18 @@ void MpiCommunicator::check_rows(std::span<const int64_t> out_rows, std::span<co
     const auto s = static_cast<size_t>(sender);
     if (sent[s] != out_rows[s]) mine = {sender, rank_, sent[s], out_rows[s]};
   }
+  const auto is_rank = [&](int32_t rank) { return rank >= 0 && rank < size(); };
   const auto all = from_all(std::vector<Difference>(static_cast<size_t>(size()), mine), MpiTag::RowProblem);
   const auto first = *std::min_element(all.begin(), all.end(), [](const Difference& a, const Difference& b) {
     return std::tie(a.sender, a.receiver) < std::tie(b.sender, b.receiver);
   });
-  if (first.sender < size())
-    throw Error(row_disagreement(name_, world_rank(first.sender), first.sent, world_rank(first.receiver),
-                                 first.expected));
+  if (first.sender == size()) return;
+  check(
+      is_rank(first.sender) && is_rank(first.receiver),
+      "all_to_all in {}: a message about its row counts names ranks {} and {} of {}: it was damaged on its way",
+      name_, first.sender, first.receiver, size());
+  throw Error(row_disagreement(name_, world_rank(first.sender), first.sent, world_rank(first.receiver),
+                               first.expected));
 }
 
 void MpiCommunicator::all_to_all(Tensor out, Tensor in, std::span<const int64_t> out_rows,

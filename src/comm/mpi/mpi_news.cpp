@@ -30,9 +30,13 @@ void MpiWorld::learn_places() {
   std::string mine = this_process();
   mine.resize(kPlace - 1);
   mine.push_back(0);
-  MPI_Allgather(mine.data(), static_cast<int>(kPlace), MPI_CHAR, all.data(), static_cast<int>(kPlace),
-                MPI_CHAR, comm_);
-  for (size_t at = 0; at < all.size(); at += kPlace) places_.emplace_back(&all[at]);
+  check_mpi(MPI_Allgather(mine.data(), static_cast<int>(kPlace), MPI_CHAR, all.data(),
+                          static_cast<int>(kPlace), MPI_CHAR, comm_),
+            "MPI_Allgather");
+  for (size_t at = 0; at < all.size(); at += kPlace) {
+    all[at + kPlace - 1] = 0;
+    places_.emplace_back(&all[at]);
+  }
 }
 
 void MpiWorld::expect_news() {
@@ -44,12 +48,35 @@ void MpiWorld::expect_news() {
 void MpiWorld::look_for_news() {
   while (!broken()) {
     int arrived = 0;
-    MPI_Test(&news_request_, &arrived, MPI_STATUS_IGNORE);
-    if (arrived == 0) return;
-    const News news = *news_in_;
+    MPI_Status status;
+    const int code = MPI_Test(&news_request_, &arrived, &status);
+    if (code == MPI_SUCCESS && arrived == 0) return;
+    if (const std::string problem = problem_of(code, status); !problem.empty()) {
+      tell_others(problem);
+      return set_broken(problem, ErrorKind::Failure);
+    }
+    News news = *news_in_;
+    news.text[News::kTextBytes - 1] = 0;
     expect_news();
     take(news);
   }
+}
+
+std::string MpiWorld::problem_of(int code, const MPI_Status& status) const {
+  int kind = MPI_SUCCESS;
+  if (code != MPI_SUCCESS) MPI_Error_class(code, &kind);
+  int bytes = 0;
+  MPI_Get_count(&status, MPI_BYTE, &bytes);
+  const News& news = *news_in_;
+  const bool is_known =
+      news.kind == News::Kind::Abort || news.kind == News::Kind::Ask || news.kind == News::Kind::Answer;
+  if (kind == MPI_SUCCESS && bytes == static_cast<int>(sizeof(News)) && is_known &&
+      news.from == status.MPI_SOURCE)
+    return {};
+  return fmt::format(
+      "rank {}: news from rank {} are not as a rank sends them: they were damaged on their way, or that rank runs "
+      "another program",
+      rank_, status.MPI_SOURCE);
 }
 
 void MpiWorld::take(const News& news) {
@@ -105,12 +132,31 @@ void MpiWorld::note(const Call& call, const std::shared_ptr<const std::string>& 
   last_at_ = Clock::now();
 }
 
+std::pair<std::string, std::string> MpiWorld::own_waits() const {
+  std::string hangs, waits;
+  const auto add = [](std::string& all, const std::string& text) {
+    all += (all.empty() ? "" : ", and ") + text;
+  };
+  for (const Wait& wait : waits_) {
+    const double stopped = asking_ ? 0 : wait.clock.stopped();
+    if (stopped > 0)
+      add(hangs, stopped_text(wait.what(), stopped));
+    else
+      add(waits, waiting_text(wait.what(), wait.clock.waited()));
+  }
+  if (const double stopped = host_->stopped(); stopped > 0)
+    add(hangs, stopped_text("a wait for its own work", stopped));
+  return {hangs, waits};
+}
+
 RankReport MpiWorld::own_report() const {
   RankReport report{rank_, places_[static_cast<size_t>(rank_)], true, false, {}};
-  report.waits = !waits_.empty() && host_->waits.load() > 0;
-  if (report.waits) {
-    for (const Wait& wait : waits_)
-      report.doing += (report.doing.empty() ? "" : ", and ") + waiting_text(wait.what(), wait.clock.waited());
+  const auto [hangs, waits] = own_waits();
+  report.waits = hangs.empty() && !waits.empty() && host_->waits.load() > 0;
+  if (!hangs.empty()) {
+    report.doing = waits.empty() ? hangs : hangs + ", and " + waits;
+  } else if (report.waits) {
+    report.doing = waits;
   } else if (!last_group_) {
     report.doing = idle_text("", 0);
   } else {

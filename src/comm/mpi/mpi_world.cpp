@@ -19,14 +19,6 @@ constexpr size_t kPieceBytes = size_t{8} << 20;
 constexpr std::chrono::seconds kFinalizeAfterFailure{3};
 constexpr int kTags = 8;  // kinds of MpiTag
 
-void check_mpi(int code, const char* function) {
-  if (code == MPI_SUCCESS) return;
-  std::array<char, MPI_MAX_ERROR_STRING> text{};
-  int length = 0;
-  MPI_Error_string(code, text.data(), &length);
-  fail("{} failed: {}", function, std::string_view(text.data(), static_cast<size_t>(length)));
-}
-
 // The MPI library, which can be started only once in a process.
 class Library {
  public:
@@ -39,6 +31,9 @@ class Library {
     } else {
       MPI_Query_thread(&level_);
     }
+    // MPI attributes some errors of messages to these communicators, and would end the process by itself.
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     check(level_ >= MPI_THREAD_SERIALIZED,
           "this MPI library allows calls from the main thread only (it gives thread level {}, "
           "MPI_THREAD_SERIALIZED is {}): communication could not overlap computation. "
@@ -103,7 +98,7 @@ Library& library() {
 // Ranks of this host, counted by a collective call.
 int count_ranks_here(MPI_Comm world) {
   MPI_Comm host = MPI_COMM_NULL;
-  MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+  check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host), "MPI_Comm_split_type");
   int count = 0;
   MPI_Comm_size(host, &count);
   MPI_Comm_free(&host);
@@ -138,14 +133,46 @@ class Backoff {
   Clock::time_point since_;
 };
 
+// Splits `bytes` at `data` into messages, and calls post(place, length) for each. An empty message is one too.
+template <class Post>
+void in_pieces(void* data, size_t bytes, Post post) {
+  auto* at = static_cast<std::byte*>(data);
+  do {
+    const size_t piece = std::min(bytes, kPieceBytes);
+    post(at, static_cast<int>(piece));
+    at += piece;
+    bytes -= piece;
+  } while (bytes > 0);
+}
+
+void check_length(const MPI_Status& status, int error, const MpiRequests::Expected& expected) {
+  int kind = MPI_SUCCESS;
+  if (error != MPI_SUCCESS) MPI_Error_class(error, &kind);
+  int bytes = 0;
+  MPI_Get_count(&status, MPI_BYTE, &bytes);
+  const bool is_longer = kind == MPI_ERR_TRUNCATE;
+  if (!is_longer) check_mpi(error, "MPI_Irecv");
+  check(!is_longer && bytes == expected.bytes,
+        "a message from rank {} has {} bytes instead of {}: it was damaged on its way, "
+        "or that rank runs another program",
+        expected.from, is_longer ? "more" : std::to_string(bytes), expected.bytes);
+}
+
 }  // namespace
+
+void check_mpi(int code, const char* function) {
+  if (code == MPI_SUCCESS) return;
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  MPI_Error_string(code, text.data(), &length);
+  fail("{} failed: {}", function, std::string_view(text.data(), static_cast<size_t>(length)));
+}
 
 MpiWorld::MpiWorld(const MpiModuleHost& host)
     : timeout_(host.timeout_ms), ops_(*host.ops), host_(host.thread), last_words_(host.last_words) {
   library().last_words = last_words_;
   library().timeout = timeout_;
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup");
-  MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
   MPI_Comm_rank(comm_, &rank_);
   library().rank = rank_;
   MPI_Comm_size(comm_, &size_);
@@ -180,48 +207,58 @@ MpiWorld::~MpiWorld() {
 int MpiWorld::tag_of(int context, MpiTag tag) const { return context * kTags + static_cast<int>(tag); }
 
 void MpiWorld::use_context(int context) {
-  check(tag_of(context, MpiTag::News) <= highest_tag_,
+  check(context >= 0, "the number of a communicator is {}: a message was damaged on its way", context);
+  check(context <= (highest_tag_ - static_cast<int>(MpiTag::News)) / kTags,
         "too many communicators: this MPI library has tags up to {}, enough for {} splits", highest_tag_,
         highest_tag_ / kTags);
   next_context_.store(std::max(next_context_.load(), context + 1));
 }
 
-void MpiWorld::post(std::vector<MPI_Request>& requests, bool sends, void* data, size_t bytes, int world_rank,
-                    int tag) {
-  auto* at = static_cast<std::byte*>(data);
-  do {  // an empty message is sent too
-    const size_t piece = std::min(bytes, kPieceBytes);
-    const int count = static_cast<int>(piece);
-    MPI_Request& request = requests.emplace_back(MPI_REQUEST_NULL);
-    if (sends)
-      check_mpi(MPI_Isend(at, count, MPI_BYTE, world_rank, tag, comm_, &request), "MPI_Isend");
-    else
-      check_mpi(MPI_Irecv(at, count, MPI_BYTE, world_rank, tag, comm_, &request), "MPI_Irecv");
-    at += piece;
-    bytes -= piece;
-  } while (bytes > 0);
-}
-
 void MpiWorld::send(MpiRequests& requests, const void* data, size_t bytes, int world_rank, int context,
                     MpiTag tag) {
-  post(requests.sends, true, const_cast<void*>(data), bytes, world_rank, tag_of(context, tag));
+  in_pieces(const_cast<void*>(data), bytes, [&](void* piece, int length) {
+    MPI_Request& request = requests.sends.emplace_back(MPI_REQUEST_NULL);
+    check_mpi(MPI_Isend(piece, length, MPI_BYTE, world_rank, tag_of(context, tag), comm_, &request),
+              "MPI_Isend");
+  });
 }
 
 void MpiWorld::receive(MpiRequests& requests, void* data, size_t bytes, int world_rank, int context,
                        MpiTag tag) {
-  post(requests.receives, false, data, bytes, world_rank, tag_of(context, tag));
+  in_pieces(data, bytes, [&](void* piece, int length) {
+    requests.expected.push_back({world_rank, length});
+    MPI_Request& request = requests.receives.emplace_back(MPI_REQUEST_NULL);
+    check_mpi(MPI_Irecv(piece, length, MPI_BYTE, world_rank, tag_of(context, tag), comm_, &request),
+              "MPI_Irecv");
+  });
+}
+
+void MpiWorld::test_some(std::vector<MPI_Request>& requests,
+                         std::span<const MpiRequests::Expected> expected) {
+  if (requests.empty()) return;
+  int finished = 0;
+  std::vector<int> indices(requests.size());
+  std::vector<MPI_Status> statuses(requests.size());
+  const int code = MPI_Testsome(static_cast<int>(requests.size()), requests.data(), &finished, indices.data(),
+                                statuses.data());
+  int kind = MPI_SUCCESS;
+  if (code != MPI_SUCCESS) MPI_Error_class(code, &kind);
+  const bool in_status = kind == MPI_ERR_IN_STATUS;  // otherwise MPI_ERROR of the statuses is not set
+  if (!in_status) check_mpi(code, "MPI_Testsome");
+  if (finished == MPI_UNDEFINED) return;
+  finished_ += static_cast<uint64_t>(finished);
+  for (size_t i = 0; i < static_cast<size_t>(finished); ++i) {
+    const int error = in_status ? statuses[i].MPI_ERROR : MPI_SUCCESS;
+    if (expected.empty())
+      check_mpi(error, "MPI_Isend");
+    else
+      check_length(statuses[i], error, expected[static_cast<size_t>(indices[i])]);
+  }
 }
 
 bool MpiWorld::test(MpiRequests& requests) {
-  for (auto* list : {&requests.receives, &requests.sends}) {
-    if (list->empty()) continue;
-    int finished = 0;
-    std::vector<int> indices(list->size());
-    check_mpi(MPI_Testsome(static_cast<int>(list->size()), list->data(), &finished, indices.data(),
-                           MPI_STATUSES_IGNORE),
-              "MPI_Testsome");
-    if (finished != MPI_UNDEFINED) finished_ += static_cast<uint64_t>(finished);
-  }
+  test_some(requests.receives, requests.expected);
+  test_some(requests.sends, {});
   const auto over = [](MPI_Request request) { return request == MPI_REQUEST_NULL; };
   return std::all_of(requests.receives.begin(), requests.receives.end(), over) &&
          std::all_of(requests.sends.begin(), requests.sends.end(), over);
@@ -236,9 +273,10 @@ void MpiWorld::cancel(MpiRequests& requests) {
   }
 }
 
-void MpiWorld::set_broken(std::string_view why) {
+void MpiWorld::set_broken(std::string_view why, ErrorKind kind) {
   if (broken()) return;
   why_ = why;
+  why_kind_ = kind;
   broken_at_ = Clock::now();
   library().broken = true;
   broken_.store(true);
@@ -247,7 +285,7 @@ void MpiWorld::set_broken(std::string_view why) {
 void MpiWorld::throw_if_broken() {
   const auto held = lock();
   look_for_news();
-  if (broken()) throw Error(why_, ErrorKind::Aborted);
+  if (broken()) throw Error(why_, why_kind_);
 }
 
 // A wait of a thread, which others may ask about once it is listed.
@@ -277,6 +315,19 @@ class MpiWorld::Waiting {
   bool listed_ = false;
 };
 
+// A message that is not as expected, or an error of MPI, is one for all ranks: they would wait for this one.
+bool MpiWorld::done_or_broken(FunctionRef<bool()> done) {
+  try {
+    return done();
+  } catch (const Error& error) {
+    const std::string why = fmt::format("rank {}: {}", rank_, error.what());
+    tell_others(why);
+    why_is_ours_ = true;
+    set_broken(why);
+    throw;
+  }
+}
+
 void MpiWorld::await(FunctionRef<bool()> done, FunctionRef<std::string()> what) {
   WaitClock clock(timeout_);
   Backoff backoff(shares_cores_);
@@ -284,8 +335,8 @@ void MpiWorld::await(FunctionRef<bool()> done, FunctionRef<std::string()> what) 
   for (uint64_t seen = 0;; backoff.pause()) {
     auto held = lock();
     look_for_news();
-    if (broken()) throw Error(why_, ErrorKind::Aborted);
-    if (done()) return;
+    if (broken()) throw Error(why_, why_kind_);
+    if (done_or_broken(done)) return;
     if (backoff.is_long()) waiting.list(what, clock);
     if (finished_ != seen) backoff.reset();
     seen = finished_;

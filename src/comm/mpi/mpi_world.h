@@ -12,6 +12,9 @@
 // may still be pending, so the memory of a failed call should stay allocated until the process ends.
 // MPI_Finalize gets only a few seconds, because it would wait without limit for ranks that are gone.
 //
+// What arrives is checked before it is used: a message whose length is not the expected one, and news that no rank of
+// this program sends, are errors that name the sender.
+//
 // A rank whose wait times out asks all others what they are doing (mpi_news.cpp); a rank that does not answer
 // within two seconds is stopped, dead or cut off. The asking rank reports the answers to the user and ends
 // the job with MPI_Abort. Of several that ask at once, the lowest continues.
@@ -26,9 +29,11 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "comm/call.h"
@@ -41,10 +46,18 @@
 
 namespace trifold {
 
+// Throws unless `code` is MPI_SUCCESS.
+void check_mpi(int code, const char* function);
+
 // Messages in flight; a finished one becomes MPI_REQUEST_NULL. Receives are kept apart so that they can be
 // cancelled.
 struct MpiRequests {
+  struct Expected {
+    int from = 0;
+    int bytes = 0;
+  };
   std::vector<MPI_Request> receives;
+  std::vector<Expected> expected;  // by receive
   std::vector<MPI_Request> sends;
 };
 
@@ -70,7 +83,7 @@ class MpiWorld {
   // can be observed.
   void send(MpiRequests& requests, const void* data, size_t bytes, int world_rank, int context, MpiTag tag);
   void receive(MpiRequests& requests, void* data, size_t bytes, int world_rank, int context, MpiTag tag);
-  // Lets MPI make progress; true when all messages have finished.
+  // Lets MPI make progress; true when all messages have finished. Throws if one has not the expected length.
   bool test(MpiRequests& requests);
   // Cancels the receives that have not finished.
   void cancel(MpiRequests& requests);
@@ -116,19 +129,24 @@ class MpiWorld {
   };
   class Waiting;
 
-  void post(std::vector<MPI_Request>& requests, bool sends, void* data, size_t bytes, int world_rank,
-            int tag);
+  void test_some(std::vector<MPI_Request>& requests, std::span<const MpiRequests::Expected> expected);
   int tag_of(int context, MpiTag tag) const;
-  void set_broken(std::string_view why);
+  void set_broken(std::string_view why, ErrorKind kind = ErrorKind::Aborted);
 
   // The functions below must be called with the lock held.
+  bool done_or_broken(FunctionRef<bool()> done);
   void learn_places();
   void expect_news();
   void look_for_news();
+  // Why the news cannot be of this program; empty if they can.
+  std::string problem_of(int code, const MPI_Status& status) const;
   void take(const News& news);
   void send_news(int world_rank, const News& news);
   void tell_others(std::string_view why);
   RankReport own_report() const;
+  // Texts of this rank's waits: those whose threads do not run, and the others. While this rank asks, its own
+  // wait is not looked at.
+  std::pair<std::string, std::string> own_waits() const;
   bool all_have_answered() const;
   // Whether another rank is already collecting reports.
   bool leaves_it_to_another() const;
@@ -156,6 +174,7 @@ class MpiWorld {
 
   // Guarded by calls_.
   std::string why_;
+  ErrorKind why_kind_ = ErrorKind::Aborted;
   bool why_is_ours_ = false;  // no other rank reports it
   Clock::time_point broken_at_;
   uint64_t finished_ = 0;  // messages
