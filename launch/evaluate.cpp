@@ -58,7 +58,7 @@ void tell_positions(const std::string& path, std::span<const PositionLoss> posit
 // BadInput for mistakes in files and options.
 Evaluation prepare(const EvaluateConfig& config) {
   Evaluation job;
-  CheckpointModel& checkpoint = job.checkpoint = describe_checkpoint(config.load);
+  CheckpointModel& checkpoint = job.checkpoint = describe_checkpoint(CheckpointReader(config.load));
   if (has_task_head(checkpoint.model))
     bad_input("{} was tuned for a task: trifold finetune --load {} --valid-data FILE ... evaluates it",
               checkpoint.directory, config.load);

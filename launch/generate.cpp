@@ -69,7 +69,7 @@ void print_sample(Sampler& sampler, const Tokenizer& tokenizer, const GenerateCo
 }  // namespace
 
 int run(const GenerateConfig& config, Ranks& ranks) {
-  const CheckpointModel checkpoint = describe_checkpoint(config.load);
+  const CheckpointModel checkpoint = describe_checkpoint(CheckpointReader(config.load));
   if (!family_of_model(checkpoint.model).causal)
     bad_input(
         "{} is a BERT, which predicts masked tokens and cannot continue a text: give a checkpoint of a GPT",

@@ -8,6 +8,7 @@
 #include "checkpoint/manifest_file.h"
 #include "checkpoint/piece_reader.h"
 #include "checkpoint/save_folder.h"
+#include "core/read_json.h"
 
 namespace trifold {
 
@@ -52,9 +53,47 @@ std::string misfit(const NamedTensor& wanted, const TensorInfo* stored, FloatCon
                      name_of(stored->dtype), name_of(dtype));
 }
 
+// The step in the name of a checkpoint's directory; -1 for any other name.
+int64_t step_of_directory(const fs::path& directory) {
+  const fs::path absolute = (fs::absolute(directory) / "").lexically_normal();
+  return step_of_name(absolute.parent_path().filename().string());
+}
+
+// The folder that a checkpoint's directory is in.
+fs::path folder_of(const fs::path& directory) {
+  const fs::path folder = (directory.has_filename() ? directory : directory.parent_path()).parent_path();
+  return folder.empty() ? "." : folder;
+}
+
+// What to do about the damaged checkpoint of `step` in `root`.
+std::string way_on(const fs::path& root, int64_t step) {
+  for (const auto& [older, directory] : checkpoints_in(root)) {
+    if (older >= step) continue;
+    try {
+      if (!CheckpointReader(directory).files_are_complete()) continue;
+    } catch (const Error&) {  // the next one then
+      continue;
+    }
+    return fmt::format(
+        "the newest complete checkpoint before it is {}: name that one to use it; "
+        "--auto-resume goes back to it by itself",
+        directory.string());
+  }
+  return fmt::format("{} holds no complete checkpoint before it", root.string());
+}
+
+// BadInput if `latest`, the step of LATEST, is newer than `step`, the newest that is there.
+void check_none_is_gone(const fs::path& root, int64_t latest, int64_t step) {
+  if (latest <= step) return;
+  const std::string file = (root / kLatestName).string();
+  bad_input(
+      "{}, the newest checkpoint according to {}, is gone: put it back, or remove {} if it is not needed; {}",
+      (root / step_directory_name(latest)).string(), file, file, way_on(root, latest));
+}
+
 }  // namespace
 
-CheckpointReader::CheckpointReader(const fs::path& named) {
+CheckpointReader::CheckpointReader(const fs::path& named, Newest newest) {
   std::error_code error, ignored;
   if (!fs::exists(named, error)) {
     if (error) bad_input("checkpoint {} cannot be read: {}", named.string(), error.message());
@@ -65,26 +104,40 @@ CheckpointReader::CheckpointReader(const fs::path& named) {
   if (!fs::exists(path, ignored))
     bad_input("{} names the checkpoint {}, which does not exist", named.string(), path.string());
   if (!fs::is_directory(path, ignored)) bad_input("{} is not the directory of a checkpoint", path.string());
-  if (fs::exists(path / kManifestName, error)) {
-    directory_ = path;
-    manifest_ = read_manifest(path / kManifestName);
-    return;
-  }
+  const bool is_one = fs::exists(path / kManifestName, error);
   if (error) bad_input("checkpoint {} cannot be read: {}", path.string(), error.message());
-  for (const auto& [step, directory] : checkpoints_in(path)) {
+  if (is_one)
+    open_directory(path);
+  else
+    open_newest(path, newest);
+}
+
+void CheckpointReader::open_directory(const fs::path& directory) {
+  directory_ = directory;
+  manifest_ = read_manifest(directory / kManifestName);
+  const int64_t step = step_of_directory(directory);
+  if (step >= 0 && manifest_.meta.step != step)
+    bad_input("{} holds step {}, which contradicts its name", directory.string(), manifest_.meta.step);
+}
+
+void CheckpointReader::open_newest(const fs::path& root, Newest newest) {
+  const int64_t latest = latest_step(root);  // before the list: a save may be committed meanwhile
+  const auto checkpoints = checkpoints_in(root);
+  if (checkpoints.empty())
+    bad_input("{} holds no checkpoint: neither {} nor a directory step_...", root.string(), kManifestName);
+  if (newest == Newest::OrError) check_none_is_gone(root, latest, checkpoints.front().first);
+  std::vector<std::string> damaged;
+  for (const auto& [step, directory] : checkpoints) {
     try {
-      manifest_ = read_manifest(directory / kManifestName);
-      if (manifest_.meta.step != step)
-        bad_input("{} holds step {}, which contradicts its name", directory.string(), manifest_.meta.step);
-      directory_ = directory;
-      return;
-    } catch (const Error& damaged) {
-      skipped_.emplace_back(damaged.what());
+      return open_directory(directory);
+    } catch (const Error& error) {
+      damaged.emplace_back(error.what());
     }
+    if (newest == Newest::OrError)
+      bad_input("the newest checkpoint in {} cannot be used: {}; {}", root.string(), damaged.front(),
+                way_on(root, step));
   }
-  if (skipped_.empty())
-    bad_input("{} holds no checkpoint: neither {} nor a directory step_...", path.string(), kManifestName);
-  bad_input("{} holds no valid checkpoint:{}", path.string(), list_of(skipped_));
+  bad_input("{} holds no valid checkpoint:{}", root.string(), list_of(damaged));
 }
 
 const TensorInfo* CheckpointReader::find(const std::string& name) const {
@@ -117,15 +170,21 @@ void CheckpointReader::load(std::span<const NamedTensor> wanted, FloatConversion
   if (!problems.empty())
     bad_input("checkpoint {} does not hold what is needed:{}", directory_.string(), list_of(problems));
 
-  std::optional<File> file;
-  int number = -1;
-  for (const auto& [place, read] : reads) {
-    if (place.first != number) {
-      number = place.first;
-      file.reset();
-      file.emplace(open_shard(number));
+  try {
+    std::optional<File> file;
+    int number = -1;
+    for (const auto& [place, read] : reads) {
+      if (place.first != number) {
+        number = place.first;
+        file.reset();
+        file.emplace(open_shard(number));
+      }
+      read_piece(*file, read);
     }
-    read_piece(*file, read);
+  } catch (const Error& error) {
+    const int64_t step = step_of_directory(directory_);
+    if (step < 0 || error.kind() != ErrorKind::BadInput) throw;
+    bad_input("{}; {}", error.what(), way_on(folder_of(directory_), step));
   }
 }
 
@@ -230,7 +289,7 @@ std::vector<std::string> differing_fields(const nlohmann::json& left, const nloh
     for (const auto& [path, leaf] : flat.items()) {
       std::string key = path.empty() ? path : path.substr(1);
       std::replace(key.begin(), key.end(), '/', '.');
-      fields[key].*side = leaf.dump(-1, ' ', false, json::error_handler_t::replace);
+      fields[key].*side = json_text(leaf);
     }
   };
   collect(left, &std::pair<std::string, std::string>::first);

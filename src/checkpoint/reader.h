@@ -20,6 +20,12 @@ namespace trifold {
 
 enum class FloatConversion { Refuse, Allow };
 
+// The checkpoint of a folder that a reader takes.
+enum class Newest {
+  OrError,  // the newest; BadInput if it is damaged or gone
+  Usable,   // the newest whose manifest is valid, for callers that report those they pass over
+};
+
 // The result of verifying every byte of a checkpoint.
 struct VerifyReport {
   int64_t files = 0;
@@ -32,16 +38,15 @@ struct VerifyReport {
 class CheckpointReader {
  public:
   // `named` is the directory of one checkpoint, a directory of checkpoints, or its file BEST, which names one
-  // (kBestName). In a directory of checkpoints, the newest step with a valid manifest is chosen; skipped()
-  // lists newer ones that were passed over. BadInput if there is no checkpoint.
-  explicit CheckpointReader(const std::filesystem::path& named);
+  // (kBestName). In a directory of checkpoints `newest` decides which one is read. BadInput if there is none,
+  // or if the directory's name is that of another step.
+  explicit CheckpointReader(const std::filesystem::path& named, Newest newest = Newest::OrError);
 
   const std::filesystem::path& directory() const { return directory_; }
   const CheckpointMeta& meta() const { return manifest_.meta; }
   const Manifest& manifest() const { return manifest_; }
   const std::vector<TensorInfo>& tensors() const { return manifest_.tensors; }
   const TensorInfo* find(const std::string& name) const;  // null if there is none
-  const std::vector<std::string>& skipped() const { return skipped_; }
 
   // Fills the data of every wanted box. The dtype must be that of the stored tensor or, if conversion is
   // allowed, both must be floating-point types (rounded to nearest). One Error(BadInput) lists everything
@@ -56,6 +61,8 @@ class CheckpointReader {
   VerifyReport verify() const;
 
  private:
+  void open_directory(const std::filesystem::path& directory);
+  void open_newest(const std::filesystem::path& root, Newest newest);
   File open_shard(int number);
   std::vector<KnownRegion> regions_of(int file) const;
   std::vector<std::string> problems_of(int file) const;
@@ -63,7 +70,6 @@ class CheckpointReader {
 
   std::filesystem::path directory_;
   Manifest manifest_;
-  std::vector<std::string> skipped_;
   std::set<int> checked_;  // files whose size and frame are correct
 };
 

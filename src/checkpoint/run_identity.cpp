@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 
 std::string id_of(const fs::path& checkpoint) {
   try {
-    return CheckpointReader(checkpoint).manifest().run_id;
+    return CheckpointReader(checkpoint, Newest::Usable).manifest().run_id;
   } catch (const Error&) {
     return {};  // loading it will report the problem
   }

@@ -204,6 +204,13 @@ std::string cannot_be_removed(const fs::path& old, const std::error_code& error)
                      error.message());
 }
 
+int64_t latest_step(const fs::path& root) {
+  std::error_code missing;
+  if (!fs::is_regular_file(root / kLatestName, missing)) return -1;
+  const std::string text = first_bytes(root / kLatestName, kMostShownBytes);
+  return step_of_name(std::string_view(text).substr(0, text.find('\n')));
+}
+
 void mark_best(const fs::path& root, int64_t step) {
   replace_text(root / kBestName, step_directory_name(step) + "\n", Links::Replaced);
 }

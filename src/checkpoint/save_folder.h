@@ -58,6 +58,10 @@ int64_t step_of_name(std::string_view name);
 // The checkpoint folders in `root`, by name, with their steps, newest first; empty if `root` is missing.
 std::vector<std::pair<int64_t, std::filesystem::path>> checkpoints_in(const std::filesystem::path& root);
 
+// The step of the checkpoint that LATEST names as the last one saved; -1 if there is no such file, or its text is no name.
+// It may lag behind the checkpoints, because it is written after each.
+int64_t latest_step(const std::filesystem::path& root);
+
 // Makes the checkpoint of `step` the best of the folder: <root>/BEST contains its name, as
 // "step_0000000010\n".
 void mark_best(const std::filesystem::path& root, int64_t step);

@@ -38,8 +38,7 @@ void expect_recommender(const CheckpointReader& reader) {
 }
 
 // Model options that were not given are those of the checkpoint that the run begins with.
-void take_model(RecommendConfig& config, const std::string& path) {
-  const CheckpointReader reader(path);
+void take_model(RecommendConfig& config, const CheckpointReader& reader) {
   if (!is_recommender(reader)) return;  // check_start says so
   try {
     inherit_model(reader.meta().config, config);
@@ -62,7 +61,7 @@ void take_model(RecommendConfig& config, const std::string& path) {
 // and their number.
 int64_t check_start(RecommendJob& job) {
   const RecommendConfig& config = job.config;
-  const CheckpointReader reader(*job.start.from);
+  const CheckpointReader reader = checkpoint_of(job.start);
   const CheckpointMeta& meta = reader.meta();
   const std::string name = reader.directory().string();
   expect_recommender(reader);
@@ -100,10 +99,10 @@ RecommendConfig with_model_of_start(RecommendConfig config) {
     throw_problems(model_problems(config));
     return config;
   }
-  const CheckpointReader reader(*start.from);
+  const CheckpointReader reader = checkpoint_of(start);
   const std::string name = reader.directory().string();
   expect_recommender(reader);
-  take_model(config, *start.from);
+  take_model(config, reader);
   if (!config.data.dense_features)
     config.data.dense_features = JsonView(reader.meta().model, name).at("dense").integer(0, 1 << 20);
   return config;
@@ -123,7 +122,7 @@ RecommendJob prepare(RecommendConfig config) {
   });
   files.attempt([&] {
     if (job.start.from)
-      take_model(job.config, *job.start.from);
+      take_model(job.config, checkpoint_of(job.start));
     else if (first_step)
       throw_problems(model_problems(c));
     job.data = open_clicks(c.data, c.seed);

@@ -21,7 +21,7 @@ namespace {
 BestEvaluation best_of(const CheckpointReader& reader) {
   const JsonView state(reader.meta().state, reader.directory().string());
   BestEvaluation best("", BestEvaluation::Better::Higher);  // the direction does not matter here
-  if (state.has("best")) best.restore(state.at("best"));
+  if (state.has("best")) best.restore(state.at("best"), reader.meta().step);
   return best;
 }
 
@@ -29,13 +29,13 @@ BestEvaluation best_of(const CheckpointReader& reader) {
 
 bool lacks_evaluation(const RunStart& start, const CheckpointConfig& config) {
   if (!config.save_best || !start.from || start.part != LoadPart::All) return false;
-  const CheckpointReader reader(*start.from);
+  const CheckpointReader reader = checkpoint_of(start);
   return reader.meta().step > 0 && best_of(reader).left_out() == reader.meta().step;
 }
 
 std::string ended_early(const RunStart& start, const RunLimits& limits) {
   if (!limits.early_stop_patience || !start.from || start.part != LoadPart::All) return {};
-  const CheckpointReader reader(*start.from);
+  const CheckpointReader reader = checkpoint_of(start);
   const std::string name = reader.directory().string();
   const BestEvaluation best = best_of(reader);
   if (!best.ends_early(limits.early_stop_patience)) return {};

@@ -5,7 +5,6 @@
 
 #include "checkpoint/collective.h"
 #include "checkpoint/first_step.h"
-#include "checkpoint/reader.h"
 #include "checkpoint/save_folder.h"
 #include "core/printable.h"
 #include "files/file.h"
@@ -21,7 +20,7 @@ namespace fs = std::filesystem;
 void check_newest(const CheckpointConfig& config, int64_t first_step) {
   const std::string& save = *config.save;
   if (checkpoints_in(save).empty()) return;
-  const int64_t newest = CheckpointReader(save).meta().step;
+  const int64_t newest = CheckpointReader(save, Newest::Usable).meta().step;
   if (newest <= first_step) return;
   if (config.load == save && config.finetune)
     bad_input(
@@ -89,6 +88,10 @@ RunStart choose_start(const CheckpointConfig& config) {
   return {config.load, config.finetune ? weights : LoadPart::All, false};
 }
 
+CheckpointReader checkpoint_of(const RunStart& start) {
+  return CheckpointReader(*start.from, start.may_fall_back ? Newest::Usable : Newest::OrError);
+}
+
 RunIdentity identity_of(const RunStart& start) {
   if (start.from && start.part == LoadPart::All) return continued_run(*start.from);
   if (start.from) return new_run(*start.from);
@@ -131,7 +134,7 @@ void check_not_marked(const RunStart& start, const CheckpointConfig& config) {
 RunPosition position_of(const RunStart& start) {
   if (!start.from || start.part != LoadPart::All) return {};
   try {
-    const CheckpointReader reader(*start.from);
+    const CheckpointReader reader = checkpoint_of(start);
     return {reader.meta().step, reader.meta().consumed_samples};
   } catch (const Error&) {
     return {};  // check_start reports the mistake
@@ -147,7 +150,12 @@ constexpr char kTryLast = '-';
 
 std::string checkpoints_to_try(const std::string& root, std::vector<std::string>& warnings) {
   std::string names, last;
-  for (const auto& [step, folder] : checkpoints_in(root)) {
+  const auto checkpoints = checkpoints_in(root);
+  if (const int64_t latest = latest_step(root); !checkpoints.empty() && latest > checkpoints.front().first)
+    warnings.push_back(fmt::format("{}, the newest checkpoint according to {}, is gone; older ones are tried",
+                                   (fs::path(root) / step_directory_name(latest)).string(),
+                                   (fs::path(root) / kLatestName).string()));
+  for (const auto& [step, folder] : checkpoints) {
     const FirstStep first = first_step_of(folder);
     const bool failed = first.outcome == FirstStep::Outcome::NotFinite;
     (failed ? last : names) += (failed ? kTryLast : kTry) + folder.string() + '\0';

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/reader.h"
 #include "checkpoint/run_identity.h"
 #include "comm/communicator.h"
 #include "config/rules/validate.h"
@@ -31,6 +32,10 @@ struct RunStart {
 // The start that follows from the options and the folders. A folder whose checkpoints are all damaged does not lead to
 // a new start: loading from it reports the damage.
 RunStart choose_start(const CheckpointConfig& config);
+
+// The checkpoint with which the run is to begin. If it may fall back, the newest one whose manifest is valid; load_start
+// reports those it passes over. BadInput if there is none.
+CheckpointReader checkpoint_of(const RunStart& start);
 
 // The run's identity: that of the checkpoint it continues, or a new one.
 RunIdentity identity_of(const RunStart& start);

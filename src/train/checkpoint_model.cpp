@@ -65,8 +65,7 @@ void read_tokenizer_of(const CheckpointReader& reader, DataConfig& data) {
   if (data.tokenizer_model) data.tokenizer_model = (reader.directory() / *data.tokenizer_model).string();
 }
 
-CheckpointModel describe_checkpoint(const std::string& path) {
-  const CheckpointReader reader(path);
+CheckpointModel describe_checkpoint(const CheckpointReader& reader) {
   CheckpointModel found;
   found.directory = reader.directory().string();
   found.model = language_model_of(reader);

@@ -20,8 +20,8 @@ struct CheckpointModel {
   std::string directory;
 };
 
-// Reads the description of the checkpoint at (or the newest one under) `path`. BadInput if there is none.
-CheckpointModel describe_checkpoint(const std::string& path);
+// The description of a checkpoint. BadInput if it is not one of a language model.
+CheckpointModel describe_checkpoint(const CheckpointReader& reader);
 
 // BadInput, naming the command to use instead, if the checkpoint is one of a recommender.
 void expect_language_model(const CheckpointReader& reader);

@@ -21,10 +21,13 @@ HeadKind head_of(FinetuneTask task) {
   return task == FinetuneTask::Squad ? HeadKind::Span : HeadKind::Classes;
 }
 
-// The checkpoint from which the run starts: its own if it resumes.
-std::string checkpoint_of(const CheckpointConfig& config) {
-  if (config.auto_resume && config.save && !checkpoints_in(*config.save).empty()) return *config.save;
-  return *config.load;
+// The checkpoint with which the run is to begin: its own if it resumes.
+CheckpointReader first_checkpoint(const FinetuneConfig& config) {
+  const CheckpointConfig& checkpoint = config.run.checkpoint;
+  if (config.train_data && checkpoint.auto_resume && checkpoint.save &&
+      !checkpoints_in(*checkpoint.save).empty())
+    return CheckpointReader(*checkpoint.save, Newest::Usable);
+  return CheckpointReader(*checkpoint.load);
 }
 
 // The model of the task. A finetuned model keeps its classes; otherwise the training data define them.
@@ -87,7 +90,7 @@ void tell_scores(const FinetuneJob& job, const std::vector<double>& logits, int6
 // Loss and scores without training. Interrupted if a signal came before they were computed.
 RunEnd evaluate_only(Communicator& world, FinetuneJob& job, RunObserver& observer,
                      const std::atomic<int>& signal) {
-  const CheckpointModel from = describe_checkpoint(job.checkpoint);
+  const CheckpointModel from = describe_checkpoint(CheckpointReader(job.checkpoint));
   const PretrainConfig& run = job.config.run;
   Replica replica(world, run.mesh, job.model, from.dtype, 0);
   load_weights(replica, from.directory);
@@ -108,8 +111,8 @@ RunEnd evaluate_only(Communicator& world, FinetuneJob& job, RunObserver& observe
 
 FinetuneJob prepare(FinetuneConfig config) {
   FinetuneJob job;
-  job.checkpoint = checkpoint_of(config.run.checkpoint);
-  const CheckpointModel from = describe_checkpoint(job.checkpoint);
+  const CheckpointModel from = describe_checkpoint(first_checkpoint(config));
+  job.checkpoint = from.directory;
   job.model = tuned_model(config, from);
   if (!config.train_data) {
     CheckpointModel tuned = from;

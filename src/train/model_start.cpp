@@ -34,7 +34,7 @@ void check_length(const RunStart& start, const PretrainConfig& config, const Che
 
 // True for the checkpoint of a model without the head of a task.
 bool lacks_task_head(const std::string& checkpoint) {
-  return !has_task_head(describe_checkpoint(checkpoint).model);
+  return !has_task_head(describe_checkpoint(CheckpointReader(checkpoint)).model);
 }
 
 }  // namespace
@@ -49,7 +49,7 @@ RunStart choose_start(const CheckpointConfig& config, const ModelConfig& model) 
 
 int64_t check_start(const RunStart& start, const PretrainConfig& config, const DataSource* train,
                     const DataFingerprint& data) {
-  const CheckpointReader reader(*start.from);
+  const CheckpointReader reader = checkpoint_of(start);
   const CheckpointMeta& meta = reader.meta();
   const std::string name = reader.directory().string();
   expect_language_model(reader);

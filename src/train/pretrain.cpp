@@ -45,7 +45,7 @@ void expect_named_tokenizer(const RunStart& start, const DataConfig& data) {
   if (!start.from || data.tokenizer_type || open_tokenizer(data) == nullptr) return;
   std::optional<CheckpointModel> from;
   try {
-    from = describe_checkpoint(*start.from);
+    from = describe_checkpoint(checkpoint_of(start));
   } catch (const Error&) {
     return;  // check_start reports the mistake, or falls back
   }

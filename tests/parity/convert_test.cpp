@@ -178,7 +178,7 @@ std::vector<double> logits_of_text(Replica& replica, const ModelConfig& model, s
 }
 
 std::vector<double> logits_of(const std::string& checkpoint, const std::vector<int32_t>& ids) {
-  const CheckpointModel found = describe_checkpoint(checkpoint);
+  const CheckpointModel found = describe_checkpoint(CheckpointReader(checkpoint));
   MeshConfig mesh;
   mesh.data_parallel_size = mesh.threads_per_rank = 1;
   std::vector<double> result;

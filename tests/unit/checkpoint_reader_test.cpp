@@ -4,7 +4,9 @@
 #include <random>
 
 #include "checkpoint/hdf5_file.h"
+#include "checkpoint/save_folder.h"
 #include "checkpoint_bench.h"
+#include "core/input_file.h"
 
 namespace trifold {
 namespace {
@@ -135,32 +137,73 @@ TEST(CheckpointReader, SaysWhyThereIsNoCheckpoint) {
   EXPECT_TRUE(has(load_error(folder.path() / "file"), "is not the directory of a checkpoint"));
   fs::create_directory(folder.path() / "step_0000000003");
   EXPECT_TRUE(has(load_error(folder.path()), "step_0000000003"));
-  EXPECT_TRUE(has(load_error(folder.path()), "holds no valid checkpoint"));
+  EXPECT_TRUE(has(load_error(folder.path()), "holds no complete checkpoint before it"));
+  EXPECT_TRUE(has(bad_input_of([&] { CheckpointReader reader(folder.path(), Newest::Usable); }),
+                  "holds no valid checkpoint"));
 }
 
-TEST(CheckpointReader, TakesTheNewestValidStep) {
+TEST(CheckpointReader, TakesTheNewestStep) {
   const TemporaryFolder folder;
   for (int64_t step : {5, 100, 20}) save(folder.path(), step);
   fs::create_directory(folder.path() / "step_0000000200.tmp-0123456789abcdef");
   fs::create_directory(folder.path() / "step_x");
   EXPECT_EQ(CheckpointReader(folder.path()).meta().step, 100);
-  EXPECT_TRUE(CheckpointReader(folder.path()).skipped().empty());
-  // LATEST is a hint: neither nonsense nor its absence matters.
-  std::ofstream(folder.path() / "LATEST") << "step_0000000005\n";
-  EXPECT_EQ(CheckpointReader(folder.path()).meta().step, 100);
+  // LATEST may lag behind or be missing, and any other text in it has no meaning.
+  for (const char* text : {"step_0000000005\n", "", "step_00000\xff\n"}) {
+    std::ofstream(folder.path() / "LATEST", std::ios::trunc) << text;
+    EXPECT_EQ(CheckpointReader(folder.path()).meta().step, 100);
+  }
   fs::remove(folder.path() / "LATEST");
   EXPECT_EQ(CheckpointReader(folder.path()).meta().step, 100);
-  // A newer one that is not valid is passed over, and said to be.
-  change_byte(folder.path() / "step_0000000100" / "manifest.json", 60, 1);
-  const CheckpointReader reader(folder.path());
-  EXPECT_EQ(reader.meta().step, 20);
-  ASSERT_EQ(reader.skipped().size(), 1U);
-  EXPECT_TRUE(has(reader.skipped()[0], "step_0000000100/manifest.json cannot be used: it was changed"));
-  EXPECT_TRUE(has(load_error(folder.path() / "step_0000000100"), "it was changed after it was written"));
-  // A folder under another step's name is not that step.
-  fs::rename(folder.path() / "step_0000000005", folder.path() / "step_0000000300");
-  EXPECT_EQ(CheckpointReader(folder.path()).meta().step, 20);
-  EXPECT_EQ(CheckpointReader(folder.path() / "step_0000000300").meta().step, 5);
+}
+
+// The newest checkpoint is refused, and `older` named and taken by callers that accept it.
+void expect_refused(const fs::path& root, const std::string& why, int64_t older) {
+  const std::string error = bad_input_of([&] { CheckpointReader reader(root); });
+  EXPECT_TRUE(has(error, why)) << error;
+  const std::string before = fmt::format(
+      "; the newest complete checkpoint before it is {}/step_{:010}: name that one", root.string(), older);
+  EXPECT_TRUE(has(error, before)) << error;
+  EXPECT_EQ(CheckpointReader(root, Newest::Usable).meta().step, older);
+}
+
+TEST(CheckpointReader, RefusesADamagedNewest) {
+  const TemporaryFolder folder;
+  for (int64_t step : {5, 20, 100}) save(folder.path(), step);
+  const fs::path newest = folder.path() / "step_0000000100";
+  const fs::path manifest = newest / "manifest.json";
+  const std::string text = read_input_file(manifest.string(), 1 << 20);
+  change_byte(manifest, 60, 1);
+  expect_refused(folder.path(), "step_0000000100/manifest.json cannot be used: it was changed", 20);
+  EXPECT_TRUE(has(load_error(newest), "it was changed after it was written"));
+  for (const size_t bytes : {size_t{0}, text.size() / 2, text.size() - 1}) {
+    std::ofstream(manifest, std::ios::trunc) << text.substr(0, bytes);
+    expect_refused(folder.path(), "step_0000000100/manifest.json cannot be used: its end is missing", 20);
+  }
+  fs::remove(manifest);
+  expect_refused(folder.path(), "step_0000000100/manifest.json", 20);
+  fs::copy_file(folder.path() / "step_0000000020" / "manifest.json", manifest);
+  expect_refused(folder.path(), "step_0000000100 holds step 20, which contradicts its name", 20);
+  EXPECT_TRUE(has(load_error(newest / ""), "holds step 20, which contradicts its name"));
+  // The newest is gone, as LATEST tells.
+  fs::remove_all(newest);
+  expect_refused(folder.path(), "step_0000000100, the newest checkpoint according to", 20);
+  // The one before it is damaged too.
+  change_byte(folder.path() / "step_0000000020" / "manifest.json", 60, 1);
+  expect_refused(folder.path(), "step_0000000100, the newest checkpoint according to", 5);
+  fs::remove(folder.path() / "LATEST");
+  expect_refused(folder.path(), "step_0000000020/manifest.json cannot be used", 5);
+}
+
+TEST(CheckpointReader, NamesTheWayOnFromADamagedShard) {
+  const TemporaryFolder folder;
+  for (int64_t step : {10, 20}) save(folder.path(), step);
+  const fs::path newest = folder.path() / "step_0000000020";
+  fs::resize_file(newest / "shard_00001.h5", 99);
+  for (const fs::path& named : {folder.path(), newest, newest / ""})
+    EXPECT_TRUE(has(load_error(named), folder.path().string() + "/step_0000000010: name that one to use it"));
+  fs::remove(folder.path() / "step_0000000010" / "shard_00000.h5");
+  EXPECT_TRUE(has(load_error(folder.path()), "holds no complete checkpoint before it"));
 }
 
 TEST(CheckpointReader, CanBeMoved) {
@@ -228,7 +271,8 @@ TEST(CheckpointReader, RandomBitFlipsNeverGiveWrongData) {
     const auto at = static_cast<int64_t>(random() % fs::file_size(file));
     const int bit = 1 << random() % 8;
     change_byte(file, at, bit);
-    const bool used_by_load = file.filename() != "view.h5" && file.filename() != "LATEST";
+    const bool is_latest = file.filename() == "LATEST";  // matters only if it names a newer step
+    const bool used_by_load = is_latest ? latest_step(folder.path()) > 10 : file.filename() != "view.h5";
     Boxes boxes = everything();
     bool thrown = false;
     try {
@@ -236,7 +280,7 @@ TEST(CheckpointReader, RandomBitFlipsNeverGiveWrongData) {
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::BadInput) << error.what();
       EXPECT_TRUE(has(error.what(), file.filename().string()));
-      if (file.filename() != "manifest.json") {
+      if (file.filename() != "manifest.json" && !is_latest) {
         EXPECT_TRUE(has(error.what(), "tensor "));
       }
       thrown = true;
