@@ -14,6 +14,7 @@
 #include "comm/shared_error.h"
 #include "config/command_line/command_line.h"
 #include "config/rules/validate.h"
+#include "core/read_json.h"
 #include "files/crc32.h"
 #include "files/mapped_file.h"
 #include "run/rank_text.h"
@@ -95,7 +96,7 @@ std::string difference(const std::string& name, const std::map<std::string, Hold
 std::string to_text(std::span<const Term> terms) {
   nlohmann::json list = nlohmann::json::array();
   for (const Term& term : terms) list.push_back({term.name, term.value, term.shown});
-  return list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return json_text(list);
 }
 
 // In the order of rank 0; terms that it does not have come last.
@@ -131,7 +132,10 @@ RunTerms::RunTerms() {
 
 void RunTerms::add(const OptionTable& table) {
   for (const Option& option : table.options())
-    if (!option.local) add({"--" + option.name, value_text(option)});
+    if (const std::string value = value_text(option); !option.local)
+      add({"--" + option.name, value});
+    else if (option.common)
+      add({"--" + option.name, value.empty() ? "" : "given", value});
 }
 
 void RunTerms::add(const std::string& option, const DataFingerprint& data) {

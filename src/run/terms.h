@@ -2,7 +2,8 @@
 // with its own command line and files; ranks that differ would train something unintended, or deadlock.
 //
 // The rule for options: all ranks must have the same value, unless the option only concerns paths on a rank's host or
-// how it uses that host (Option::local). The files at such paths are compared by content.
+// how it uses that host (Option::local). The files at such paths are compared by content. Some of these options must be
+// given on all ranks or on none (Option::common).
 #pragma once
 
 #include <cstdint>

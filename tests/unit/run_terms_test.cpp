@@ -66,6 +66,14 @@ TEST(RunTerms, OptionsOfAHostMayDiffer) {
             "");
 }
 
+TEST(RunTerms, AFolderOfAHostThatOnlySomeGive) {
+  const auto with_folder = [](const char* folder) {
+    return [folder](PretrainConfig& config) { config.mesh.cpu_offloading_folder = folder; };
+  };
+  expect_difference(differences_of(with_folder("/scratch"))[0],
+                    "--cpu-offloading-folder is not given on ranks 0, 1 and 3 and /scratch on rank 2");
+}
+
 TEST(RunTerms, ATermThatOnlySomeHave) {
   expect_difference(differences_of({},
                                    [](RunTerms& terms) {

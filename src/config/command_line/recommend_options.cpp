@@ -22,7 +22,7 @@ void add_data(OptionTable& table, ClickDataConfig& data) {
   table.add("valid-data", &data.valid_data, "File or folder of evaluation samples.")
       .reads("PATH")
       .absent("the last --valid-samples of the training data")
-      .of_host()
+      .of_all_hosts()
       .of_execution();
   table
       .add("data-format", &data.data_format,
@@ -37,7 +37,7 @@ void add_data(OptionTable& table, ClickDataConfig& data) {
           "folder of preprocess; unknown values get id 1.")
       .reads("DIR")
       .absent("for --valid-data, --train-data if it is such a folder")
-      .of_host();
+      .of_all_hosts();
   table
       .add(
           "max-malformed", &data.max_malformed,
@@ -269,7 +269,7 @@ void add_tables(OptionTable& table, EmbeddingPlacementConfig& placement) {
           "fast disk. The most used rows are in memory, or in that of the device.")
       .names("DIR", FileUse::Scratch)
       .absent("tables are in memory")
-      .of_host()
+      .of_all_hosts()
       .of_execution();
   table
       .add("table-cache", &placement.table_cache,

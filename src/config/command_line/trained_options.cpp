@@ -34,7 +34,7 @@ void add_trained(OptionTable& table, TrainedRecommenderConfig& run) {
           "folder of preprocess.")
       .reads("DIR")
       .absent("the folder that the model was trained on, where it is needed and still there")
-      .of_host();
+      .of_all_hosts();
   table
       .add(
           "max-malformed", &run.max_malformed,

@@ -202,6 +202,10 @@ Option& Option::of_host() {
   local = true;
   return *this;
 }
+Option& Option::of_all_hosts() {
+  common = true;
+  return of_host();
+}
 Option& Option::of_execution() {
   incidental = true;
   return *this;

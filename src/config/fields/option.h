@@ -95,6 +95,7 @@ struct Option {
   FileUse use = FileUse::None;         // other than None: completed with file names
   std::vector<OutputMark> marks = {};  // the formats that the command writes and recognises
   bool local = false;                  // about a rank's host (paths, threads): may differ between ranks
+  bool common = false;                 // local, but given on all ranks or on none: it decides what the ranks do together
   bool incidental = false;             // about where and how a run executes, not what it computes
 
   // Builders, used as table.add(...).range(1, 10).also("x").
@@ -115,6 +116,7 @@ struct Option {
   Option& absent(std::string text);                 // when_absent
   Option& takes(std::string what);                  // argument
   Option& of_host();                                // local
+  Option& of_all_hosts();                           // local and common
   Option& of_execution();                           // incidental
 };
 

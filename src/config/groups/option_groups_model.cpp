@@ -263,7 +263,7 @@ Option& add_tokenizer_model(OptionTable& table, Field model) {
            "File of the SentencePiece model, or the tokenizer.json of Hugging Face.")
       .reads("FILE")
       .absent("none")
-      .of_host();
+      .of_all_hosts();
 }
 
 Option& add_end_token(OptionTable& table, Field token) {
@@ -330,11 +330,11 @@ void add_task(OptionTable& table, FinetuneConfig& config) {
            "lines with these fields. squad: SQuAD's JSON, version 1.1 or 2.")
       .reads("FILE")
       .absent("a tuned model is only evaluated")
-      .of_host();
+      .of_all_hosts();
   table.add("valid-data", &config.valid_data, "Evaluation data in the same format.")
       .reads("FILE")
       .absent("none")
-      .of_host();
+      .of_all_hosts();
   table
       .add(
           "predictions", &config.predictions,

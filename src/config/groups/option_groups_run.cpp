@@ -271,7 +271,7 @@ void add_recompute(OptionTable& table, MeshConfig& mesh) {
            "Folder on a fast disk for the activations of --cpu-offloading-num-layers, one file per rank.")
       .names("DIR", FileUse::Scratch)
       .absent("none")
-      .of_host()
+      .of_all_hosts()
       .of_execution();
 }
 
