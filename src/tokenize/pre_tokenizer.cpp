@@ -6,6 +6,7 @@
 #include "core/printable.h"
 #include "core/read_json.h"
 #include "tokenize/ruby_pattern.h"
+#include "tokenize/text_normalizer.h"
 #include "tokenize/unicode/unicode.h"
 #include "tokenize/unicode/unicode_tables.h"
 
@@ -25,6 +26,8 @@ constexpr int32_t kMostStackBytes = 1 << 28;
 constexpr int32_t kMostTime = 20000;
 // For lines of some dozen bytes, hundreds of which are tried at construction: about a millisecond each.
 constexpr int32_t kMostTimeOfLine = 5;
+// Longer patterns take memory and time when they are compiled; published ones have up to 600 bytes.
+constexpr size_t kMostPatternBytes = 1 << 14;
 
 // The size in UTF-8 of UTF-16 units [begin, end).
 size_t utf8_size(const icu::UnicodeString& text, int32_t begin, int32_t end) {
@@ -51,6 +54,8 @@ PreTokenizer::PreTokenizer(const nlohmann::json& json) : most_time_(kMostTimeOfL
 void PreTokenizer::add(const nlohmann::json& json) {
   const JsonView view(json, "pre_tokenizer");
   const std::string type = view.at("type").text();
+  if (stages_.size() > kMostTokenizerSteps)
+    bad_input("its pre_tokenizer has more than {} steps", kMostTokenizerSteps);
   if (type == "Sequence") {
     for (const nlohmann::json& part : view.at("pretokenizers").list()) add(part);
   } else if (type == "ByteLevel") {
@@ -95,6 +100,9 @@ void PreTokenizer::add_split(const nlohmann::json& json) {
   const JsonView pattern = view.at("pattern");
   const bool literal = pattern.has("String");
   const std::string text = pattern.at(literal ? "String" : "Regex").text();
+  if (text.size() > kMostPatternBytes)
+    bad_input("a pattern of its pre_tokenizer has {} bytes; at most {} are allowed", text.size(),
+              kMostPatternBytes);
   Stage stage = literal ? compile(text, text, UREGEX_LITERAL) : compile_ruby(text);
   stage.behavior = behavior_of(view.at("behavior").text());
   stage.invert = view.flag("invert", false);

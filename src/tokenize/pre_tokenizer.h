@@ -27,7 +27,8 @@ class PreTokenizer {
  public:
   // `json` is the value of "pre_tokenizer", null included: then the whole text is one word. BadInput for a kind that is
   // not one of ByteLevel, Split, Digits, BertPreTokenizer, Whitespace, WhitespaceSplit, Punctuation and Sequence, for a
-  // pattern that tokenize/ruby_pattern.h or ICU cannot read, and for one that is slow on a line of text.
+  // pattern that tokenize/ruby_pattern.h or ICU cannot read, and for one that is slow on a line of text; also for more
+  // than kMostTokenizerSteps steps, which take time for every text.
   explicit PreTokenizer(const nlohmann::json& json);
 
   // Whether words are sequences of bytes, each written as one character in the vocabulary.

@@ -39,6 +39,8 @@ TextNormalizer::TextNormalizer(const nlohmann::json& json) {
 void TextNormalizer::add(const nlohmann::json& json) {
   const JsonView view(json, "normalizer");
   const std::string type = view.at("type").text();
+  if (steps_.size() > kMostTokenizerSteps)
+    bad_input("its normalizer has more than {} steps", kMostTokenizerSteps);
   if (type == "Sequence") {
     for (const nlohmann::json& part : view.at("normalizers").list()) add(part);
   } else if (type == "NFC") {

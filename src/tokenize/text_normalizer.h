@@ -1,6 +1,7 @@
 // TextNormalizer: the "normalizer" of a Hugging Face tokenizer.json: changes text before it is cut into words.
 #pragma once
 
+#include <cstddef>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -8,10 +9,13 @@
 
 namespace trifold {
 
+// The most steps of a pre_tokenizer or normalizer, sequences within sequences included; published ones have up to ten.
+inline constexpr size_t kMostTokenizerSteps = 64;
+
 class TextNormalizer {
  public:
   // `json` is the value of "normalizer", null included: then text is unchanged. BadInput for a kind that is not one of
-  // NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, BertNormalizer and Sequence.
+  // NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, BertNormalizer and Sequence, and for too many steps.
   explicit TextNormalizer(const nlohmann::json& json);
 
   // `text` must be UTF-8.

@@ -5,8 +5,10 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "core/clock.h"
 #include "core/printable.h"
 #include "support/files.h"
+#include "support/refusal.h"
 #include "support/test_data.h"
 #include "tokenize/document_encoder.h"
 #include "tokenize/hugging_face_tokenizer.h"
@@ -46,6 +48,36 @@ std::string cut(const nlohmann::json& pre_tokenizer, std::string_view text) try 
   return fmt::format("{}", fmt::join(words.views, "\x1f"));
 } catch (const Error& error) {
   return error.what();
+}
+
+// `count` times `part`, in lists within lists of ten.
+nlohmann::json nested(const char* list, const nlohmann::json& part, int count) {
+  nlohmann::json parts = nlohmann::json::array();
+  while (count > 0) {
+    const int inner = std::min(count, 10);
+    parts.push_back({{"type", "Sequence"}, {list, nlohmann::json(static_cast<size_t>(inner), part)}});
+    count -= inner;
+  }
+  return {{"type", "Sequence"}, {list, std::move(parts)}};
+}
+
+// Every step takes time for every text, and hundreds of texts are tried at construction.
+TEST(PreTokenizer, TheNumberOfStepsIsLimited) {
+  const nlohmann::json space{{"type", "WhitespaceSplit"}};
+  EXPECT_EQ(cut(nested("pretokenizers", space, 50), "a b"),
+            "a\x1f"
+            "b");
+  const auto start = Clock::now();
+  const nlohmann::json words{{"type", "ByteLevel"}, {"add_prefix_space", true}};
+  for (const nlohmann::json& step : {space, words, split("a+")})
+    expect_has(cut(nested("pretokenizers", step, 5000), "a b"), "its pre_tokenizer has more than 64 steps");
+  expect_has(cut(split(std::string(20'000, 'a')), "a"), "a pattern of its pre_tokenizer has 20000 bytes");
+  for (const char* type : {"NFKC", "Lowercase", "BertNormalizer"}) {
+    const nlohmann::json many = nested("normalizers", {{"type", type}}, 5000);
+    expect_has(test::refusal([&] { const TextNormalizer normalizer(many); }),
+               "its normalizer has more than 64 steps");
+  }
+  EXPECT_LT(seconds_since(start), 5);
 }
 
 TEST(PreTokenizer, PatternsCutAsInTheDialectOfTheLibrary) {
