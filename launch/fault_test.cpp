@@ -72,14 +72,14 @@ Spec parse(const char* text) {
   bool in_save = false;
   for (const SavePhase phase : save_phases()) in_save = in_save || name_of(phase) == spec.phase;
   const bool known =
-      in_save || is_one_of(spec.phase, {"start", "data", "load", "forward", "tensor", "backward", "pipeline",
-                                        "reduce", "update", "evaluate", "save"});
+      in_save || is_one_of(spec.phase, {"start", "data", "load", "begin", "forward", "tensor", "backward",
+                                        "pipeline", "reduce", "update", "evaluate", "save"});
   if (is_slow && (!in_save || fields.size() != 5))
     bad_input("{}={}: slow-fsync needs a phase of a save, and seconds at the end", kVariable, text);
   if (is_slow) number(4, spec.seconds);
   if (!known) bad_input("{}={}: there is no phase '{}'", kVariable, text, spec.phase);
-  if (spec.changes_state() && !is_one_of(spec.phase, {"update", "evaluate", "save"}))
-    bad_input("{}={}: weights change at update, evaluate or save", kVariable, text);
+  if (spec.changes_state() && !is_one_of(spec.phase, {"begin", "update", "evaluate", "save"}))
+    bad_input("{}={}: weights change at begin, update, evaluate or save", kVariable, text);
   return spec;
 }
 
@@ -251,7 +251,7 @@ class ChosenFault final : public Fault {
     const int64_t done = state.steps_done();
     if (part == RunPart::Step) watch_.set_step(done + 1);
     if (part == RunPart::Load && spec_.phase == "load") fail_as(spec_);
-    if (part != part_of_phase() || done != spec_.step) return;
+    if (part != part_of_phase() || (part == RunPart::Step ? done + 1 : done) != spec_.step) return;
     if (spec_.changes_state())
       change_state(spec_, state);
     else
@@ -271,6 +271,7 @@ class ChosenFault final : public Fault {
   }
 
   std::optional<RunPart> part_of_phase() const {
+    if (spec_.phase == "begin") return RunPart::Step;
     if (spec_.phase == "update") return RunPart::Updated;
     if (spec_.phase == "evaluate") return RunPart::Evaluate;
     if (spec_.phase == "save") return RunPart::Save;

@@ -23,6 +23,7 @@ namespace trifold::launch {
 //   PHASE   start      before the ranks meet
 //           data       while it reads a batch: every rank at the same place of the data axis fails
 //           load       before it loads a checkpoint
+//           begin      before it computes a step
 //           forward, tensor, backward    before a block; `tensor`: inside one, while other tensor ranks wait
 //           pipeline, reduce             after it has enqueued a message, or a reduction
 //           update     after the update

@@ -19,6 +19,7 @@
 #include "core/error.h"
 #include "core/printable.h"
 #include "launch/commands.h"
+#include "launch/rank_watch.h"
 #include "launch/say.h"
 #include "launch/signals.h"
 #include "run/command_files.h"
@@ -71,6 +72,7 @@ bool is_reported_elsewhere(const Error& error) {
 // passed on.
 void say_last_words(const char* why) {
   if (*why == 0) return;
+  launch::note_last_words(why);
   launch::say(stderr, fmt::format("trifold: {}\n", printable_message(why)));
   if (mpi_launch_size()) std::this_thread::sleep_for(std::chrono::seconds(1));
 }
@@ -91,12 +93,26 @@ std::chrono::milliseconds timeout_for(const Command& command) {
     return kDefaultCommTimeout;
 }
 
+// The --log-json of a command that has one.
+template <class Command>
+std::optional<std::string> log_of(const Command& command) {
+  if constexpr (requires { command.log.log_json; })
+    return command.log.log_json;
+  else if constexpr (requires { command.run.log.log_json; })
+    return command.run.log.log_json;
+  else if constexpr (requires { command.log_json; })
+    return command.log_json;
+  else
+    return std::nullopt;
+}
+
 // All ranks of a launcher start before any of them may fail, because the others would wait for it: with the request of
 // its command line, or with `wrong`, the reason why it could not be read.
 int run_with_others(const Request& request, const CommandFiles& files, const std::exception_ptr& wrong,
                     int processes) {
   const bool on_ranks = std::visit([](const auto& c) { return OnRanks<std::decay_t<decltype(c)>>; }, request);
   const auto timeout = std::visit([](const auto& command) { return timeout_for(command); }, request);
+  const launch::RankWatch watch(std::visit([](const auto& command) { return log_of(command); }, request));
   std::optional<Ranks> ranks;
   try {
     ranks.emplace(timeout, say_last_words, wrong ? processes > 1 : on_ranks);
@@ -144,6 +160,7 @@ int dispatch(int argc, char** argv) {
 int main(int argc, char** argv) {
   reserve_standard_streams();
   launch::remove_scratch_on_signals();
+  launch::name_unreadable_files();
   try {
     return after_output(dispatch(argc, argv));
   } catch (const Error& error) {

@@ -1,14 +1,20 @@
 #include "launch/signals.h"
 
 #include <semaphore.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
+#include <string_view>
 #include <thread>
 
+#include "files/mapped_region.h"
 #include "files/scratch_folder.h"
+#include "launch/commands.h"
 
 namespace trifold::launch {
 
@@ -50,6 +56,45 @@ void wait_for_end() {
   ::kill(::getpid(), number);
 }
 
+// Text in a buffer of its own, because a signal handler may not allocate memory.
+class SignalText {
+ public:
+  SignalText& operator<<(std::string_view text) {
+    for (const char c : text.substr(0, text_.size() - size_))
+      text_[size_++] = c < ' ' && c >= 0 && c != '\n' ? '?' : c;
+    return *this;
+  }
+  SignalText& operator<<(int64_t number) {
+    std::array<char, 20> digits{};
+    size_t begin = digits.size();
+    do digits[--begin] = static_cast<char>('0' + number % 10);
+    while ((number /= 10) > 0);
+    return *this << std::string_view(&digits[begin], digits.size() - begin);
+  }
+  void print() const { [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text_.data(), size_); }
+
+ private:
+  std::array<char, 5000> text_{};
+  size_t size_ = 0;
+};
+
+// Memory that shows no file of ours: the access is repeated with the default action, which ends the process.
+void on_unreadable(int number, siginfo_t* info, void*) {
+  const MappedPlace place = mapped_place(info->si_addr);
+  if (place.path == nullptr) return void(std::signal(number, SIG_DFL));
+  struct stat now {};
+  SignalText text;
+  text << "trifold: " << place.path;
+  if (::stat(place.path, &now) == 0 && S_ISREG(now.st_mode) && now.st_size < place.bytes)
+    text << " was shortened while it was read: it had " << place.bytes << " bytes and has " << now.st_size
+         << "; the files of a run must not change\n";
+  else
+    text << " cannot be read any more, from about byte " << place.offset
+         << " on: its disk failed, or the file was changed\n";
+  text.print();
+  ::_exit(kFailed);
+}
+
 }  // namespace
 
 void remove_scratch_on_signals() {
@@ -58,6 +103,13 @@ void remove_scratch_on_signals() {
   std::thread(wait_for_end).detach();
   for (const int end : kEnds)
     if (std::signal(end, on_end) == SIG_IGN) std::signal(end, SIG_IGN);
+}
+
+void name_unreadable_files() {
+  struct sigaction action {};
+  action.sa_sigaction = on_unreadable;
+  action.sa_flags = SA_SIGINFO;
+  sigaction(SIGBUS, &action, nullptr);
 }
 
 const std::atomic<int>& catch_signals() {

@@ -15,4 +15,8 @@ void remove_scratch_on_signals();
 // and a closed pipe or terminal into write errors that do not end the process.
 const std::atomic<int>& catch_signals();
 
+// From now on a mapped file that can no longer be read, because it was shortened or its disk failed, ends the process with
+// status 1 and a message that names the file.
+void name_unreadable_files();
+
 }  // namespace trifold::launch

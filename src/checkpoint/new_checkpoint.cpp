@@ -165,15 +165,19 @@ void NewCheckpoint::commit(const CheckpointMeta& meta, const ManifestBuilder& ta
 }
 
 void NewCheckpoint::tidy_up() {
+  const std::string name = final_path_.filename().string();
+  attempt(kLatestName, [&] { replace_text(root_ / kLatestName, name + "\n", Links::Replaced); });
+  if (options_.is_best) attempt(kBestName, [&] { mark_best(root_, step_of_name(name)); });
+  options_.reach(SavePhase::LatestWritten);
+  if (options_.retain > 0) attempt("the removal of older ones", [&] { retire_checkpoints(root_, options_); });
+  options_.reach(SavePhase::Done);
+}
+
+void NewCheckpoint::attempt(std::string_view what, FunctionRef<void()> part) const {
   try {
-    replace_text(root_ / kLatestName, final_path_.filename().string() + "\n", Links::Replaced);
-    if (options_.is_best) mark_best(root_, step_of_name(final_path_.filename().string()));
-    options_.reach(SavePhase::LatestWritten);
-    if (options_.retain > 0) retire_checkpoints(root_, options_);
-    options_.reach(SavePhase::Done);
+    part();
   } catch (const std::exception& error) {
-    fail("the checkpoint {} is complete, but a later step of the save failed: {}", final_path_.string(),
-         error.what());
+    options_.report(fmt::format("{} was saved, but {} failed: {}", final_path_.string(), what, error.what()));
   }
 }
 

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "checkpoint/manifest.h"
+#include "core/function_ref.h"
 
 namespace trifold {
 
@@ -103,11 +104,13 @@ class NewCheckpoint {
   // describes the shards) and commits. A checkpoint of the same step is replaced, atomically if the file
   // system can exchange two folders.
   void commit(const CheckpointMeta& meta, const ManifestBuilder& tables);
-  // Writes <root>/LATEST, a hint for people and scripts, and, if it is the best, <root>/BEST; then applies
-  // retention. Errors say that the checkpoint itself is complete.
+  // Writes <root>/LATEST and, if it is the best, <root>/BEST; then applies retention. The checkpoint is complete:
+  // what fails here is reported to options.warn.
   void tidy_up();
 
  private:
+  void attempt(std::string_view what, FunctionRef<void()> part) const;
+
   std::filesystem::path root_, final_path_, folder_;
   std::unique_ptr<ScratchFolder> scratch_;
   std::string save_id_;

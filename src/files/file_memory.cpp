@@ -82,9 +82,11 @@ FileMemory::FileMemory(const MemoryFolder& folder, size_t bytes) : bytes_(bytes)
               folder.option, folder.path, bytes, std::strerror(errno));
   }
   data_ = static_cast<std::byte*>(memory);
+  region_ = MappedRegion(memory, bytes, folder.path);
 }
 
 FileMemory::~FileMemory() {
+  region_ = {};
   if (data_ != nullptr) munmap(data_, bytes_);
   if (file_ >= 0) close(file_);
 }
@@ -92,12 +94,14 @@ FileMemory::~FileMemory() {
 FileMemory::FileMemory(FileMemory&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       bytes_(std::exchange(other.bytes_, 0)),
-      file_(std::exchange(other.file_, -1)) {}
+      file_(std::exchange(other.file_, -1)),
+      region_(std::move(other.region_)) {}
 
 FileMemory& FileMemory::operator=(FileMemory&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
   std::swap(file_, other.file_);
+  region_ = std::move(other.region_);
   return *this;
 }
 

@@ -10,6 +10,8 @@
 #include <cstddef>
 #include <string>
 
+#include "files/mapped_region.h"
+
 namespace trifold {
 
 // A folder for such files, with the words that messages use about it.
@@ -59,6 +61,7 @@ class FileMemory {
   std::byte* data_ = nullptr;
   size_t bytes_ = 0;
   int file_ = -1;
+  MappedRegion region_;
 };
 
 }  // namespace trifold

@@ -34,12 +34,14 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
   void* memory = mmap(nullptr, static_cast<size_t>(size_), PROT_READ, MAP_SHARED, file.fd, 0);
   if (memory == MAP_FAILED) bad_input("{} cannot be mapped into memory: {}", path, std::strerror(errno));
   data_ = static_cast<const std::byte*>(memory);
+  region_ = MappedRegion(memory, static_cast<size_t>(size_), path);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)),
       data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)) {}
+      size_(std::exchange(other.size_, 0)),
+      region_(std::move(other.region_)) {}
 
 void MappedFile::release(int64_t begin, int64_t end) const {
   const int64_t page = sysconf(_SC_PAGESIZE);
@@ -50,6 +52,7 @@ void MappedFile::release(int64_t begin, int64_t end) const {
 }
 
 MappedFile::~MappedFile() {
+  region_ = {};
   if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), static_cast<size_t>(size_));
 }
 

@@ -1,7 +1,7 @@
 // MappedFile: a whole file as read-only memory, paged in by the system as it is touched.
 //
-// The file must not be shortened while it is mapped: reading past its new end would kill the process
-// (SIGBUS).
+// The file must not be shortened while it is mapped: reading past its new end ends the process (SIGBUS), with a message
+// that names the file (files/mapped_region.h).
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+
+#include "files/mapped_region.h"
 
 namespace trifold {
 
@@ -34,6 +36,7 @@ class MappedFile {
   std::string path_;
   const std::byte* data_ = nullptr;
   int64_t size_ = 0;
+  MappedRegion region_;
 };
 
 }  // namespace trifold

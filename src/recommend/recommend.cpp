@@ -193,7 +193,7 @@ std::vector<std::string> RecommendRun::load(const std::string& path) {
       return {};
     }
     done_ = reader.meta().step;
-    if (state.has("best")) best_.restore(state.at("best"));
+    if (state.has("best")) best_.restore(state.at("best"), done_);
     RecommendConfig config = config_;
     changes = changed_options(reader.meta().config, to_json(config_), options_of(config));
     return {};

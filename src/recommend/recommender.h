@@ -52,7 +52,10 @@ struct RecommenderSetup {
   bool bf16_exchange = false;
   bool training = true;
   int64_t check_overlap = 0;  // the first check_overlap steps are computed twice (run/overlap_check.h)
-  bool overlap = true;        // fetch on a separate thread if a core is spare
+  // With a zero_stage, replicas of the MLPs are compared before the update of every check_replicas-th step, which would
+  // make them equal; 0: never.
+  int64_t check_replicas = 0;
+  bool overlap = true;  // fetch on a separate thread if a core is spare
   uint64_t seed = 0;
   double init_range = 0;       // of the tables (embedding/table_part.h)
   std::optional<int> threads;  // of this rank; default: a fair share of the host's cores

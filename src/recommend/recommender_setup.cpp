@@ -233,6 +233,7 @@ RecommenderSetup recommender_setup(const RecommendConfig& config, const ClickSch
   setup.dtype = config.precision.f64 ? DType::F64 : DType::F32;
   setup.bf16 = config.precision.bf16;
   setup.check_overlap = config.log.check_overlap;
+  setup.check_replicas = config.checkpoint.check_replicas.value_or(0);
   setup.zero_stage = config.zero.zero_stage;
   setup.dense_optimizer.optimizer = training.optimizer;
   setup.dense_optimizer.weight_decay = training.weight_decay;

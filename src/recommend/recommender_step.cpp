@@ -6,6 +6,7 @@
 #include "recommend/recommender.h"
 #include "run/overlap_check.h"
 #include "run/ranks.h"
+#include "run/replica_check.h"
 
 namespace trifold {
 
@@ -206,6 +207,10 @@ double Recommender::train(int64_t real, int64_t step, double dense_lr, double sp
     run(gradients_row_, state);
     if (!std::isfinite(state.loss) || !std::isfinite(grad_norm_)) explain(state);
     if (checked_ < setup_.check_overlap) repeat_without_overlap(state);
+    if (setup_.zero_stage > 0 && setup_.check_replicas > 0 && step % setup_.check_replicas == 0)
+      compare_copies(world_, ops_, compute_,
+                     held_copies(mesh_, layout_, weights_, optimizer_, grads_, compute_),
+                     fmt::format("step {}, before its update", step));
     run(update_row_, state);
     state.fetched.used = compute_.record();
     loss = state.loss;

@@ -34,14 +34,14 @@ nlohmann::json BestEvaluation::state() const {
   return state;
 }
 
-void BestEvaluation::restore(const JsonView& state) {
+void BestEvaluation::restore(const JsonView& state, int64_t steps) {
   metric_ = state.at("metric").text();
   best_.reset();
   if (state.has("value")) best_ = state.at("value").number();
-  best_step_ = state.at("step").integer(0);
-  last_step_ = state.at("last_step").integer(0);
+  last_step_ = state.at("last_step").integer(0, steps);
+  best_step_ = state.at("step").integer(0, last_step_);
   misses_ = state.at("misses").integer(0);
-  left_out_ = state.has("left_out") ? state.at("left_out").integer(0) : 0;
+  left_out_ = state.has("left_out") ? state.at("left_out").integer(0, steps) : 0;
 }
 
 }  // namespace trifold

@@ -39,8 +39,8 @@ class BestEvaluation {
   std::string text() const;
 
   nlohmann::json state() const;
-  // Restores a value of state(); BadInput for anything else.
-  void restore(const JsonView& state);
+  // Restores a value of state() after `steps` steps; BadInput for anything else.
+  void restore(const JsonView& state, int64_t steps);
 
  private:
   std::string metric_;

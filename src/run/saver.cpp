@@ -46,7 +46,7 @@ void RunSaver::tell_warnings() {
 void RunSaver::failed(const Error& error) {
   if (config_.on_save_error == OnSaveError::Stop || error.kind() == ErrorKind::Aborted)
     throw;  // the exception being handled
-  if (observer_ != nullptr) observer_->on_warning(fmt::format("nothing was saved: {}", error.what()));
+  if (observer_ != nullptr) observer_->on_warning(fmt::format("a save failed: {}", error.what()));
   tell_warnings();
 }
 

@@ -250,6 +250,7 @@ void Trainer::run_plan(const std::atomic<int>* signal) {
   if (family_of_model(config_.model).has_pairs) count_ahead();
   compute(*batches_, watch_);
   if (!window_ && checked_ < config_.log.check_overlap) repeat_without_overlap();
+  compare_before_update();
   const double norm = window_ ? 0 : update(sums_[0]);
   const std::span<const double> norms = window_ ? window_->finish() : std::span(&norm, 1);
   const Agreement agreed = agree(signal != nullptr && signal->load() != 0, traffic);
@@ -263,6 +264,14 @@ void Trainer::run_plan(const std::atomic<int>* signal) {
   steps_done_ += order_.batches;
   consumed_samples_ = reports_.back().consumed_samples;
   for (const StepReport& report : reports_) skipped_ += report.skipped() ? 1 : 0;
+}
+
+// With sharded optimizer state an update overwrites the weights of every rank by those of the ranks that own them, and
+// with these every difference that arose during the step.
+void Trainer::compare_before_update() {
+  const int64_t interval = config_.checkpoint.check_replicas.value_or(0), step = steps_done_ + 1;
+  if (interval == 0 || step % interval != 0 || window_ || config_.zero.zero_stage == 0) return;
+  check_replicas(fmt::format("step {}, before its update", step));
 }
 
 double Trainer::update(const LossSums& sums) {

@@ -132,6 +132,9 @@ class Trainer final : public Savable {
   void repeat(StepWatch& watch);
   // Repeats it without any overlap; throws Error if a bit differs.
   void repeat_without_overlap();
+  // Compares the replicas of the step that is being computed, if they are due (--check-replicas) and the update would
+  // make them equal.
+  void compare_before_update();
   // Clips and applies the reduced gradients; returns their norm. If no token counts, or the norm is not finite and the
   // loss scale is dynamic, the weights are left unchanged on all ranks (sums and norm are the same on each). If the scale
   // cannot be the cause, throws Error.

@@ -18,6 +18,7 @@
 #include "run/replica_check.h"
 #include "run/tensors_on_host.h"
 #include "train/checkpoint_model.h"
+#include "train/stored_state.h"
 #include "train/trainer.h"
 #include "train/upcycling.h"
 
@@ -121,6 +122,7 @@ std::vector<std::string> Trainer::load(const std::string& path, LoadPart part) {
   gather_texts(replica_.world(), "loading " + path, [&]() -> std::string {
     reader.emplace(path);
     compare_checkpoint_model(reader->meta().model, to_json(config_.model), part);
+    if (part == LoadPart::All) check_state(reader->meta(), config_.model, reader->directory().string());
     // Only whole passes may have ended with a smaller batch.
     check(part != LoadPart::All || config_.batch.train_samples ||
               reader->meta().consumed_samples == reader->meta().step * *config_.batch.global_batch_size,
@@ -153,7 +155,7 @@ void Trainer::resume_at(const CheckpointMeta& meta, std::vector<std::string>& ch
   consumed_samples_ = meta.consumed_samples;
   const JsonView state(meta.state, "the checkpoint's state");
   skipped_ = state.has("skipped_steps") ? state.at("skipped_steps").integer(0) : 0;
-  if (state.has("best")) best_.restore(state.at("best"));
+  if (state.has("best")) best_.restore(state.at("best"), meta.step);
   // A run without a dynamic loss scale has no state to restore.
   if (state.has("loss_scaler") && state.at("loss_scaler").flag("dynamic", false)) {
     const JsonView scaler = state.at("loss_scaler");

@@ -96,6 +96,16 @@ class Agreement(FaultTest):
     def test_a_drift_of_processes_is_named(self):
         self.check_drift(DRIFTS[4], mpi=True)
 
+    def test_a_drift_that_an_update_overwrites_is_named(self):
+        """With ZeRO every update publishes the weights again, with those that had drifted."""
+        for stage in (0, 1, 2):
+            with self.subTest(zero_stage=stage):
+                self.setUp()
+                outcome = self.run_fault(self.line("--zero-stage", stage, "--check-replicas", 1, "--save-interval", 20), False,
+                                         "3:flip:begin:5:norm1.gain")
+                self.expect_end(outcome, status=1)
+                self.assertRegex(outcome.text, r"step 5.*rank 3 differs from ranks 0-2 and 4-7: .*norm1.gain")
+
     @unittest.skipUnless(WHOLE, "part of the matrix")
     def test_every_drift(self):
         for drift in DRIFTS:

@@ -132,6 +132,23 @@ TEST(SaveCheckpoint, ReplacesTheSameStep) {
   EXPECT_EQ(wrong_when_read_as(folder.path(), 1, 0), 0);
 }
 
+// The checkpoint is complete by then: the save succeeds, with a warning.
+TEST(SaveCheckpoint, AFileThatCannotBeReplacedIsAWarning) {
+  const TemporaryFolder folder;
+  for (const char* name : {"LATEST", "BEST"}) fs::create_directories(folder.path() / name / "in the way");
+  std::vector<std::string> warnings;
+  expect_no_errors(on_ranks(4, [&](Communicator& comm) {
+    SaveOptions options{.is_best = true};
+    if (comm.rank() == 0) options.warn = [&](std::string text) { warnings.push_back(std::move(text)); };
+    const Boxes boxes = state_of(comm.rank());
+    save_checkpoint(folder.path(), test::meta_of(10), boxes.all(), comm, position(comm.rank()), options);
+  }));
+  ASSERT_EQ(warnings.size(), 2U);
+  EXPECT_TRUE(has(warnings[0], "step_0000000010 was saved, but LATEST failed: "));
+  EXPECT_TRUE(has(warnings[1], "step_0000000010 was saved, but BEST failed: "));
+  EXPECT_EQ(wrong_when_read_as(folder.path(), 1, 0), 0);
+}
+
 TEST(SaveCheckpoint, ARankThatOwnsNothingWritesNoFile) {
   const TemporaryFolder folder;
   expect_no_errors(on_ranks(3, [&](Communicator& comm) {

@@ -63,7 +63,7 @@ TEST(BestEvaluation, GoesOnFromItsState) {
     best.add(3, 0.5);
     const nlohmann::json state = nlohmann::json::parse(best.state().dump());
     BestEvaluation other("", Better::Lower);
-    other.restore(JsonView(state));
+    other.restore(JsonView(state), 6);
     EXPECT_EQ(other.text(), best.text());
     EXPECT_EQ(other.state(), best.state());
     best.add(4, 1.0 / 3);
@@ -73,14 +73,15 @@ TEST(BestEvaluation, GoesOnFromItsState) {
   best.leave_out(6);
   BestEvaluation other("", Better::Lower);
   const nlohmann::json state = nlohmann::json::parse(best.state().dump());
-  other.restore(JsonView(state));
+  other.restore(JsonView(state), 6);
   EXPECT_EQ(other.left_out(), 6);
   other.add(6, 0.5);
   EXPECT_EQ(other.left_out(), 0);
   EXPECT_FALSE(other.state().contains("left_out"));
   const nlohmann::json damaged = {
       {"metric", "loss"}, {"value", "x"}, {"step", 1}, {"last_step", 1}, {"misses", 0}};
-  EXPECT_THROW(best.restore(JsonView(damaged)), Error);
+  EXPECT_THROW(best.restore(JsonView(damaged), 6), Error);
+  EXPECT_THROW(other.restore(JsonView(state), 5), Error);  // an evaluation of a step that was not done
 }
 
 }  // namespace

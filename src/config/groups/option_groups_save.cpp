@@ -48,9 +48,10 @@ void add_saving(OptionTable& table, CheckpointConfig& checkpoint) {
            "failing to save the last one always ends the run with an error.")
       .of_execution();
   table
-      .add("check-replicas", &checkpoint.check_replicas,
-           "Compare replicas of weights and optimizer state every N steps and before each save, and "
-           "end the run if they differ; 0: never.")
+      .add(
+          "check-replicas", &checkpoint.check_replicas,
+          "Compare replicas of weights and optimizer state every N steps and before each save, and "
+          "end the run if they differ; with sharded optimizer state also before the update of these steps; 0: never.")
       .range(0, kMaxCount)
       .absent("before each save")
       .of_execution();
