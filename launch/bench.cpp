@@ -8,6 +8,7 @@
 #include "config/command_line/option_tables.h"
 #include "core/bytes_text.h"
 #include "core/error.h"
+#include "core/read_json.h"
 #include "files/output_files.h"
 #include "launch/commands.h"
 #include "launch/progress.h"
@@ -179,7 +180,7 @@ int run(const BenchConfig& config, Ranks& ranks) {
   if (wanted(BenchPart::Comm)) results["all_reduce"] = show(comm);
   if (wanted(BenchPart::Blocks)) results["blocks"] = show(blocks, config);
   if (wanted(BenchPart::Hardware)) results = show(hardware);
-  if (config.json) write_file("--json", *config.json, marked_json(results.dump(2) + "\n", "bench"));
+  if (config.json) write_file("--json", *config.json, marked_json(json_text(results, 2) + "\n", "bench"));
   return kDone;
 }
 

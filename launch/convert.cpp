@@ -10,6 +10,7 @@
 #include "convert/export_onnx.h"
 #include "convert/export_tensors.h"
 #include "core/error.h"
+#include "core/read_json.h"
 #include "files/output_files.h"
 #include "launch/commands.h"
 #include "launch/progress.h"
@@ -33,7 +34,7 @@ std::string model_options(const ModelConfig& model) {
     if (item.value().is_string())
       text += " " + item.value().get<std::string>();
     else if (!item.value().is_boolean())
-      text += " " + item.value().dump();
+      text += " " + json_text(item.value());
   }
   return text;
 }

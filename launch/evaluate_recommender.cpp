@@ -12,6 +12,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/printable.h"
+#include "core/read_json.h"
 #include "files/output_files.h"
 #include "launch/click_lines.h"
 #include "launch/commands.h"
@@ -189,7 +190,7 @@ int run(const EvaluateRecommenderConfig& config, Ranks& ranks) {
     say(line.starts_with("warning") ? stderr : stdout, line + "\n");
   if (config.json)
     write_file("--json", *config.json,
-               marked_json(to_json(job, *results, seconds).dump(2) + "\n", "evaluate"));
+               marked_json(json_text(to_json(job, *results, seconds), 2) + "\n", "evaluate"));
   return kDone;
 }
 

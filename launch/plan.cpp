@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/bytes_text.h"
+#include "core/read_json.h"
 #include "files/output_files.h"
 #include "launch/commands.h"
 #include "launch/plan_json.h"
@@ -290,7 +291,7 @@ int run(const PlanConfig& given) {
     write_file("--svg", *config.svg,
                marked_svg(timeline_svg(report.simulation, picture_text(report)), "plan"));
   if (config.json)
-    write_file("--json", *config.json, marked_json(to_json(report, zero).dump(2) + "\n", "plan"));
+    write_file("--json", *config.json, marked_json(json_text(to_json(report, zero), 2) + "\n", "plan"));
   return kDone;
 }
 

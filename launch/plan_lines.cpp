@@ -1,6 +1,7 @@
 // Forecasts of many runs in one process, one line of options each.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -10,6 +11,7 @@
 #include "config/fields/pipeline_choice.h"
 #include "core/error.h"
 #include "core/input_file.h"
+#include "core/read_json.h"
 #include "launch/commands.h"
 #include "launch/plan_json.h"
 #include "mesh/mesh_sizes.h"
@@ -17,6 +19,7 @@
 #include "plan/forecast/hardware_forecast.h"
 #include "plan/layout_memory.h"
 #include "plan/memory_fit.h"
+#include "tokenize/unicode/unicode.h"
 
 namespace trifold::launch {
 
@@ -85,11 +88,15 @@ Json answer_to(const std::vector<std::string>& words, bool closed) {
 
 int run(const PlanLinesConfig& config) {
   constexpr int64_t kMostBytes = int64_t{64} << 20;
-  std::istringstream file(read_input_file(config.lines, kMostBytes));
+  const std::string text = read_input_file(config.lines, kMostBytes);
+  if (const auto at = invalid_utf8(text))
+    bad_input("{}:{}: byte {} of the file is not UTF-8", config.lines,
+              1 + std::count(text.begin(), text.begin() + static_cast<int64_t>(*at), '\n'), *at);
+  std::istringstream file(text);
   for (std::string line; std::getline(file, line);) {
     const std::vector<std::string> words = words_of(line);
     if (words.empty() || words.front().starts_with("#")) continue;
-    fmt::print("{}\n", answer_to(words, config.closed_form).dump());
+    fmt::print("{}\n", json_text(answer_to(words, config.closed_form)));
   }
   return kDone;
 }

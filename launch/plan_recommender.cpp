@@ -8,6 +8,7 @@
 #include "core/bytes_text.h"
 #include "core/error.h"
 #include "core/printable.h"
+#include "core/read_json.h"
 #include "files/output_files.h"
 #include "launch/commands.h"
 #include "launch/placement_lines.h"
@@ -202,7 +203,8 @@ int run_recommender_search(const PlanRecommenderConfig& config) {
   }
   fmt::print("best        {}\n", fmt::join(search.best.front().words, " "));
   if (config.json)
-    write_file("--json", *config.json, marked_json(recommender_search_json(search).dump(2) + "\n", "plan"));
+    write_file("--json", *config.json,
+               marked_json(json_text(recommender_search_json(search), 2) + "\n", "plan"));
   return kDone;
 }
 
@@ -232,7 +234,8 @@ int show_plan(const PlanRecommenderConfig& config) {
   if (config.svg)
     write_file("--svg", *config.svg,
                marked_svg(timeline_svg(plan.step.simulation, picture_text(plan)), "plan"));
-  if (config.json) write_file("--json", *config.json, marked_json(to_json(plan).dump(2) + "\n", "plan"));
+  if (config.json)
+    write_file("--json", *config.json, marked_json(json_text(to_json(plan), 2) + "\n", "plan"));
   return kDone;
 }
 

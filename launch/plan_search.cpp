@@ -1,4 +1,5 @@
 #include "launch/plan_search.h"
+#include "core/read_json.h"
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -154,7 +155,7 @@ int run_search(const PlanConfig& config) {
   print_search(search);
   if (config.svg) write_file("--svg", *config.svg, marked_svg(search_svg(config, search), "plan"));
   if (config.json)
-    write_file("--json", *config.json, marked_json(search_json(search).dump(2) + "\n", "plan"));
+    write_file("--json", *config.json, marked_json(json_text(search_json(search), 2) + "\n", "plan"));
   return kDone;
 }
 

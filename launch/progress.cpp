@@ -98,7 +98,7 @@ void JsonLog::write(const StepReport& report) {
     if (!report.experts_dropped.empty())
       line["dropped"] = std::vector<double>(report.experts_dropped.begin(), report.experts_dropped.end());
   }
-  write_line(line.dump());
+  write_line(json_text(line));
 }
 
 void JsonLog::write_line(const std::string& line) {
@@ -109,13 +109,13 @@ void JsonLog::write_line(const std::string& line) {
 void JsonLog::write(const EvalReport& report, const std::string& part) {
   const nlohmann::ordered_json line{
       {"step", report.step}, {part + "_loss", number(report.loss)}, {report.unit, report.tokens}};
-  write_line(line.dump());
+  write_line(json_text(line));
 }
 
 void JsonLog::write(int64_t step, const Scores& scores) {
   nlohmann::ordered_json line{{"step", step}};
   for (const auto& [name, value] : scores) line[name] = number(value);
-  write_line(line.dump());
+  write_line(json_text(line));
 }
 
 ProgressLines::ProgressLines(const LogConfig& config, std::FILE* out)

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "config/fields/config.h"
+#include "core/read_json.h"
 #include "run/metrics.h"
 
 namespace trifold::launch {
@@ -59,7 +60,7 @@ class ProgressLines {
   // Appends the result of `object` to the JSON log, if there is one.
   template <class Object>
   void write_json(Object&& object) {
-    if (json_) json_->write(object().dump());
+    if (json_) json_->write(json_text(object()));
   }
   std::optional<JsonLog>& json() { return json_; }
   void tell_saved(const std::string& directory);

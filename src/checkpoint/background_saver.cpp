@@ -13,6 +13,7 @@
 
 #include "checkpoint/collective.h"
 #include "core/host_thread.h"
+#include "core/read_json.h"
 
 namespace trifold {
 
@@ -84,8 +85,7 @@ std::string BackgroundSaver::make_room(FunctionRef<size_t()> measure) {
   std::string problem = shortage(gather_texts(*world_, "copying the state", [&] {
     const size_t bytes = measure();
     missing = memory_.bytes() < bytes ? bytes : 0;
-    return json{host_name(), missing, free_memory_ ? free_memory_() : 0}.dump(-1, ' ', false,
-                                                                              json::error_handler_t::replace);
+    return json_text(json{host_name(), missing, free_memory_ ? free_memory_() : 0});
   }));
   if (!problem.empty()) return problem;
   for (const std::string& text : gather_texts(*world_, "copying the state", [&]() -> std::string {

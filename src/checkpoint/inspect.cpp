@@ -8,6 +8,7 @@
 
 #include "checkpoint/tensor_kind.h"
 #include "core/bytes_text.h"
+#include "core/read_json.h"
 
 namespace trifold {
 
@@ -26,9 +27,7 @@ void add_fields(std::vector<std::string>& fields, const std::string& path, const
                                                     [](const json& item) { return item.is_structured(); })
                                      : !value.is_object();
   if (leaf) {
-    if (!value.is_null())
-      fields.push_back(
-          fmt::format("{} {}", path, value.dump(-1, ' ', false, json::error_handler_t::replace)));
+    if (!value.is_null()) fields.push_back(fmt::format("{} {}", path, json_text(value)));
     return;
   }
   for (const auto& [key, item] : value.items())

@@ -25,9 +25,6 @@ constexpr int64_t kMostElements = int64_t{1} << 56;
 // For the text of a manifest. Most of it is boxes, about 100 bytes and 20 values each.
 constexpr JsonLimits kManifestLimits{kMostManifestBytes, 32, int64_t{1} << 26};
 
-// Names of files and paths may contain bytes that are not UTF-8; they must not make a save fail.
-std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
-
 std::string hex(uint32_t crc) { return fmt::format("{:08x}", crc); }
 
 uint32_t parse_hex(const std::string& text) {
@@ -185,7 +182,7 @@ template <class Items>
 std::string lines_of(const Items& items) {
   std::string text = "[";
   for (const auto& item : items)
-    text += fmt::format("{}\n{}", text.size() > 1 ? "," : "", dump(to_json(item)));
+    text += fmt::format("{}\n{}", text.size() > 1 ? "," : "", json_text(to_json(item)));
   return text + "\n]";
 }
 
@@ -194,15 +191,15 @@ std::string lines_of(const Items& items) {
 std::string to_text(const Manifest& manifest) {
   const CheckpointMeta& meta = manifest.meta;
   const std::string run =
-      manifest.run_id.empty() ? "" : fmt::format("\"run_id\": {},\n", dump(manifest.run_id));
+      manifest.run_id.empty() ? "" : fmt::format("\"run_id\": {},\n", json_text(json(manifest.run_id)));
   // Formatted here to control the line breaks: one field, file or tensor per line.
   std::string text = fmt::format(
       "{{\n\"format\": {},\n\"version\": {},\n\"save_id\": {},\n{}\"step\": {},\n\"consumed_samples\": {},\n"
       "\"crc_block_bytes\": {},\n\"model\": {},\n\"mesh\": {},\n\"config\": {},\n\"state\": {},\n\"files\": "
       "{},\n\"tensors\": {}{}",
-      dump(kFormat), kCheckpointVersion, dump(manifest.save_id), run, meta.step, meta.consumed_samples,
-      kCrcBlock, dump(meta.model), dump(meta.mesh), dump(meta.config), dump(meta.state),
-      lines_of(manifest.files), lines_of(manifest.tensors), kCrcKey);
+      json_text(json(kFormat)), kCheckpointVersion, json_text(json(manifest.save_id)), run, meta.step,
+      meta.consumed_samples, kCrcBlock, json_text(meta.model), json_text(meta.mesh), json_text(meta.config),
+      json_text(meta.state), lines_of(manifest.files), lines_of(manifest.tensors), kCrcKey);
   text += hex(crc_of_memory(text.data(), text.size()));
   return text.append(kManifestEnd);
 }

@@ -258,7 +258,7 @@ SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::vector<SafeTenso
   // Written member by member: an ordered_json searches all its members for every new one.
   using nlohmann::ordered_json;
   const auto member = [](std::string_view name, const ordered_json& value) {
-    return ordered_json(name).dump() + ":" + value.dump();
+    return json_text(ordered_json(name)) + ":" + json_text(value);
   };
   ordered_json metadata{{"format", "pt"}};  // readers require it: it names the layout
   if (!made_by.empty()) metadata["made_by"] = made_by;

@@ -5,6 +5,7 @@
 #include "checkpoint/collective.h"
 #include "checkpoint/shard_file.h"
 #include "core/not_finite.h"
+#include "core/read_json.h"
 
 namespace trifold {
 
@@ -35,7 +36,7 @@ std::string encode(const ShardTable& table) {
                      extents_json(piece.rect.extent), piece.byte_offset, piece.crc, piece.blocks});
   }
   const FileInfo& file = table.file;
-  return json{file.name, file.bytes, file.crc, file.frame_crc, std::move(boxes)}.dump();
+  return json_text(json{file.name, file.bytes, file.crc, file.frame_crc, std::move(boxes)});
 }
 
 ShardTable decode(const std::string& text) {

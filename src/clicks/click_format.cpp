@@ -264,7 +264,7 @@ void write_click_folder(const ClickFolder& clicks, const std::string& folder) {
   if (clicks.columns) manifest["columns"] = to_json(*clicks.columns);
   const std::string path = ClickFolder::manifest(folder);
   std::ofstream out(path);
-  out << manifest.dump(1, ' ', false, json::error_handler_t::replace) << '\n';
+  out << json_text(manifest, 1) << '\n';
   out.close();
   check(out.good(), "{} cannot be written", path);
 }

@@ -9,6 +9,7 @@
 #include "config/fields/json.h"
 #include "convert/tokenizer_files.h"
 #include "convert/transpose.h"
+#include "core/read_json.h"
 #include "files/scratch_folder.h"
 #include "models/hugging_face/hugging_face.h"
 #include "models/language_family.h"
@@ -173,7 +174,7 @@ void write_index(const fs::path& folder, const std::vector<std::vector<const Wri
   for (size_t number = 0; number < files.size(); ++number)
     for (const WrittenPart* part : files[number])
       index["weight_map"][part->tensor.name] = file_name(number, files.size());
-  write_text(folder / kSafetensorsIndexName, index.dump(2) + "\n");
+  write_text(folder / kSafetensorsIndexName, json_text(index, 2) + "\n");
 }
 
 // The place of a new folder. BadInput if something else is there.
@@ -221,7 +222,7 @@ Converted export_model(CheckpointReader& from, const ConvertConfig& config) {
   for (size_t number = 0; number < files.size(); ++number)
     exporter.write(folder / file_name(number, files.size()), files[number]);
   if (files.size() > 1) write_index(folder, files, bytes);
-  write_text(folder / "config.json", description.dump(2) + "\n");
+  write_text(folder / "config.json", json_text(description, 2) + "\n");
   const std::vector<FileToWrite> others = tokenizer_files_of(from, data);
   for (const FileToWrite& file : others) {
     fs::copy_file(file.from, folder / file.name);

@@ -158,10 +158,18 @@ json read_json_file(const std::string& path, const JsonLimits& limits) {
   return parse_json(read_input_file(path, limits.bytes), path, limits);
 }
 
+std::string json_text(const json& value, int indent) {
+  return value.dump(indent, ' ', false, json::error_handler_t::replace);
+}
+
+std::string json_text(const nlohmann::ordered_json& value, int indent) {
+  return value.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
 std::string printable_json(const json& value) {
   if (value.is_array()) return value.empty() ? "an empty list" : "a list";
   if (value.is_object()) return value.empty() ? "an empty object" : "an object";
-  return printable(value.dump(-1, ' ', false, json::error_handler_t::replace), kMostShownOfValue);
+  return printable(json_text(value), kMostShownOfValue);
 }
 
 bool JsonView::has(const char* key) const {

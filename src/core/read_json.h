@@ -1,4 +1,4 @@
-// Reads JSON from outside: limits before parsing, and checked access to values.
+// Reads JSON from outside: limits before parsing, and checked access to values. Writes JSON: json_text.
 //
 //   const nlohmann::json whole = parse_json(text, path);
 //   const JsonView view(whole, path);
@@ -39,6 +39,11 @@ nlohmann::json parse_json_record(std::string_view line, std::string_view where);
 
 // The same for a file, whose kind and size are checked before it is read.
 nlohmann::json read_json_file(const std::string& path, const JsonLimits& limits = {});
+
+// JSON as text, on one line or with `indent` spaces a level. Bytes that are not UTF-8, which names of files and options may
+// have, become U+FFFD; the library's own function would throw.
+std::string json_text(const nlohmann::json& value, int indent = -1);
+std::string json_text(const nlohmann::ordered_json& value, int indent = -1);
 
 // A value for a message: escaped, short, on one line.
 std::string printable_json(const nlohmann::json& value);

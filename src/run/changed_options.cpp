@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "config/fields/json.h"
+#include "core/read_json.h"
 
 namespace trifold {
 
@@ -11,7 +12,7 @@ namespace {
 // As on the command line.
 std::string value_text(const nlohmann::json& value) {
   if (value.is_string()) return value.get<std::string>();
-  if (!value.is_array()) return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  if (!value.is_array()) return json_text(value);
   std::string text;
   for (const nlohmann::json& item : value) text += (text.empty() ? "" : " ") + value_text(item);
   return text;

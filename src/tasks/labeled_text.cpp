@@ -81,7 +81,7 @@ LabeledText read_json(const std::string& line) {
   check(object.contains("label"), "the object has no field \"label\"");
   const json& label = object["label"];
   check(label.is_string() || label.is_number(), "the label is neither a string nor a number");
-  text.label = label.is_string() ? label.get<std::string>() : label.dump();
+  text.label = label.is_string() ? label.get<std::string>() : json_text(label);
   return text;
 }
 

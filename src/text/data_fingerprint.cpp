@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/read_json.h"
 #include "files/crc32.h"
 #include "files/files_below.h"
 #include "files/raw_file.h"
@@ -155,19 +156,13 @@ nlohmann::json to_json(const DataFingerprint& data) {
 
 DataFingerprint fingerprint_from_json(const nlohmann::json& value) {
   DataFingerprint data;
-  try {
-    if (!value.is_array()) bad_input("its record of the training data is not a list");
-    for (const nlohmann::json& entry : value) {
-      DataPart part{entry.at("name").get<std::string>(), entry.at("files").get<int64_t>(),
-                    entry.at("bytes").get<int64_t>(), 0};
-      const auto text = entry.at("crc32").get<std::string>();
-      part.crc = static_cast<uint32_t>(std::strtoul(text.c_str(), nullptr, 16));
-      if (crc_text(part.crc) != text) bad_input("the CRC-32 '{}' of its training data is malformed", text);
-      data.parts.push_back(std::move(part));
-    }
-  } catch (const nlohmann::json::exception& error) {
-    bad_input("its record of the training data cannot be read: {}", error.what());
-  }
+  JsonView(value, "its record of the training data").each([&](const JsonView& entry) {
+    DataPart part{entry.at("name").text(), entry.at("files").integer(0), entry.at("bytes").integer(0), 0};
+    const std::string text = entry.at("crc32").text();
+    part.crc = static_cast<uint32_t>(std::strtoul(text.c_str(), nullptr, 16));
+    if (crc_text(part.crc) != text) entry.at("crc32").refuse("a CRC-32 of eight hexadecimal digits");
+    data.parts.push_back(std::move(part));
+  });
   return data;
 }
 

@@ -56,7 +56,7 @@ std::string BlendedSamples::bookmark(int64_t index) const {
     marks[k] = parts_[k]->bookmark(place);
     any = any || !marks[k].empty();
   }
-  return any ? nlohmann::json(marks).dump() : "";
+  return any ? json_text(nlohmann::json(marks)) : "";
 }
 
 void BlendedSamples::open_at(const std::string& bookmark) const {

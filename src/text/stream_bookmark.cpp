@@ -31,10 +31,6 @@ constexpr std::array<Field, 5> kFields{{{"tokenizer", "--tokenizer-model"},
                                         {"seed", "--seed"},
                                         {"seq_length", "--seq-length"}}};
 
-std::string write(const nlohmann::json& json) {
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
 void check_stream(const JsonView& json, const StreamOptions& options) {
   const std::string& path = options.files->files().front().path;
   static const char* const kAdvice = "or start a new run from the weights with --finetune";
@@ -43,7 +39,7 @@ void check_stream(const JsonView& json, const StreamOptions& options) {
         "{}: the files are not those that the checkpoint was trained on (their names or sizes changed), "
         "so the run cannot continue in them; give the same files, {}",
         path, kAdvice);
-  const nlohmann::json own = nlohmann::json::parse(write(identity(options)));
+  const nlohmann::json own = nlohmann::json::parse(json_text(identity(options)));
   for (const Field& field : kFields)
     if (json.at(field.name).value() != own.at(field.name))
       bad_input(
@@ -80,7 +76,7 @@ std::string write_bookmark(const BlockStart& start, const StreamOptions& options
                {"block", start.block},
                {"first_sample", start.first_sample},
                {"carry", start.carry}});
-  return write(json);
+  return json_text(json);
 }
 
 BlockStart read_bookmark(const std::string& bookmark, const StreamOptions& options) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/fields/file_use.h"
+#include "core/read_json.h"
 #include "tasks/squad_score.h"
 #include "tasks/squad_windows.h"
 
@@ -39,7 +40,7 @@ class ClassData final : public TaskData {
       ordered_json line{{"label", classes_[likeliest(logits, i)]}};
       for (size_t c = 0; c < classes_.size(); ++c)
         line["probabilities"][classes_[c]] = std::exp(own[c] - most) / sum;
-      lines += line.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+      lines += json_text(line) + "\n";
     }
     return lines;
   }
@@ -79,7 +80,7 @@ class SquadData final : public TaskData {
   // The format that SQuAD's own script reads: {"id": "text", ...}
   std::string predictions(std::span<const double> logits) const override {
     const nlohmann::json all = texts(logits);
-    return marked_json(all.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n", "finetune");
+    return marked_json(json_text(all, 1) + "\n", "finetune");
   }
 
  private:

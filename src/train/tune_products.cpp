@@ -50,7 +50,7 @@ std::string to_text(const ProductTable& table) {
                       {"made_for", table.made_for},
                       {"checksum", checksum(table)},
                       {"products", products}};
-  return whole.dump(1) + "\n";
+  return json_text(whole, 1) + "\n";
 }
 
 ProductTable parse_products(const std::string& text, const std::string& where) {

@@ -115,6 +115,13 @@ def json_rules(target):
     for place in sorted(places_of(good))[: target.most_places]:
         for number, value in enumerate([None, [], {}, "text", -1, 2 ** 56, 2 ** 64, 1.5, "DEEP", True]):
             yield f"json_{'.'.join(map(str, place))}_{number}", replaced_field(target, place, value)
+    for place in sorted(places_of(good)):
+        value = value_at(good, place)
+        if isinstance(value, list) and value:
+            yield f"json_{'.'.join(map(str, place))}_long", replaced_field(target, place, value * (5000 // len(value) + 1))
+        if isinstance(value, dict) and "type" in value:  # a step of a tokenizer
+            steps = {"type": "Sequence", **{name: [value] * 5000 for name in ("pretokenizers", "normalizers", "decoders", "processors")}}
+            yield f"json_{'.'.join(map(str, place))}_steps", replaced_field(target, place, steps)
 
 
 def places_of(value, path=()):
@@ -127,6 +134,12 @@ def places_of(value, path=()):
     elif isinstance(value, list):
         for index in range(min(2, len(value))):
             yield from places_of(value[index], path + (index,))
+
+
+def value_at(whole, place):
+    for key in place:
+        whole = whole[key]
+    return whole
 
 
 def dumped(target, value):

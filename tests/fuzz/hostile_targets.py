@@ -197,6 +197,8 @@ def clicks(maker):
     maker.call(files, *folder, "--save", "run")
     maker.add("manifest_score", files, "run/step_0000000001/manifest.json", "score", "--load", "run", "--data", "folder", "--output", "-",
               "--global-batch-size", 16, *ONE, is_json=True, seal="manifest", most_places=60)
+    maker.add("manifest_recommend", files, "run/step_0000000001/manifest.json", *folder, "--train-iters", 2, "--load", "run", is_json=True,
+              seal="manifest", most_places=60)
     maker.add("clicks_json", files, "folder/clicks.json", *folder, is_json=True, most_places=30)
     for victim in sorted((files / "folder").iterdir()):
         if victim.suffix == ".ids" or victim.name in ("labels.bin", "dense.bin", "labels", "dense"):
@@ -242,6 +244,8 @@ def recommenders(maker):
     maker.call(files, *keyed, "--save", "keyed")
     maker.add("manifest_keys", files, "keyed/step_0000000001/manifest.json", "score", "--load", "keyed", "--data", "keys", "--output", "-",
               "--global-batch-size", 16, *ONE, is_json=True, seal="manifest", most_places=40)
+    maker.add("manifest_keys_resume", files, "keyed/step_0000000001/manifest.json", *keyed, "--train-iters", 2, "--load", "keyed", is_json=True,
+              seal="manifest", most_places=60)
     maker.add("changed_since", files, "run/step_0000000001/manifest.json", "convert", "--load", "run", "--save", "change.safetensors",
               "--changed-since", "run", is_json=True, seal="manifest", most_places=40)
 
@@ -252,6 +256,9 @@ def plans(maker):
     shape = ("--num-layers 2 --hidden-size 8 --num-attention-heads 2 --seq-length 8 --micro-batch-size 1 --lr 1e-3 --vocab-size 64 "
              "--train-iters 1").split()
     (files / "costs.json").write_text("{}")
+    (files / "lines").write_text(" ".join([*map(str, shape), "--global-batch-size", "4", "--ranks", "2"]) + "\n# two runs\n" +
+                                 " ".join([*map(str, shape), "--global-batch-size", "8"]) + "\n")
+    maker.add("plan_lines", files, "lines", "plan-lines", "--lines", "lines", is_text=True)
     two = [*shape, "--ranks", 2, "--pp", 2]
     for batch in range(1, 33):
         done = subprocess.run([maker.trifold, "plan", *map(str, two), "--schedule", "plan.csv", "--global-batch-size", str(batch)], cwd=files,

@@ -8,6 +8,7 @@
 #include "config/command_line/option_tables.h"
 #include "config/groups/option_groups.h"
 #include "core/error.h"
+#include "core/read_json.h"
 
 namespace trifold {
 namespace {
@@ -36,7 +37,7 @@ nlohmann::json table_json(const OptionTable& table) {
 // A JSON value as the words that set_value understands; numbers go through their exact text.
 std::vector<std::string> json_words(const nlohmann::json& value) {
   if (value.is_string()) return {value.get<std::string>()};
-  if (value.is_boolean() || value.is_number()) return {value.dump()};
+  if (value.is_boolean() || value.is_number()) return {json_text(value)};
   if (!value.is_array()) bad_input("a JSON {} is not allowed here", value.type_name());
   std::vector<std::string> words;
   for (const nlohmann::json& item : value) {
@@ -194,7 +195,7 @@ std::vector<std::string> model_differences(const ModelConfig& checkpoint, const 
   for (const auto& item : left.items())
     if (item.value() != right[item.key()])
       differences.push_back(fmt::format("{} is {} in the checkpoint, {} asked for", item.key(),
-                                        item.value().dump(), right[item.key()].dump()));
+                                        json_text(item.value()), json_text(right[item.key()])));
   return differences;
 }
 
