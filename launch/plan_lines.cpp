@@ -36,7 +36,8 @@ std::vector<std::string> words_of(const std::string& line) {
 
 PlanConfig read_plan_line(const std::vector<std::string>& words) {
   const CommandInfo& info = command_info("plan");
-  Request request = info.read(info, words, {});
+  CommandFiles unused;  // a line writes no file
+  Request request = info.read(info, words, {}, unused);
   if (auto* config = std::get_if<PlanConfig>(&request); config != nullptr && !config->search)
     return std::move(*config);
   bad_input("a line holds the options of one plan, without --search, --help and --print-config");
