@@ -184,6 +184,7 @@ std::vector<std::string> RecommendRun::load(const std::string& path) {
     const JsonView state(reader.meta().state, reader.directory().string());
     updates_before_ = updates_before(reader);
     key_batches = key_batches_of(reader);
+    model_.check_keys(key_batches, updates_before_ + reader.meta().step);
     const TableStart own = starts_.back();
     starts_ = starts_of(reader);
     if (starts_.empty() || starts_.back() != own) starts_.push_back(own);

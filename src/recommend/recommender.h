@@ -157,6 +157,9 @@ class Recommender {
   void loaded(std::span<const uint32_t> key_batches = {});
   // The batches that each table of keys has taken, 0 for other tables; to be saved with the tensors.
   std::vector<uint32_t> key_batches();
+  // BadInput, naming a tensor, unless a run whose tables of keys took `key_batches` batches (nothing: at most `updates`)
+  // writes what they hold now. To be called after they were loaded.
+  void check_keys(std::span<const uint32_t> key_batches, int64_t updates);
 
   // While it exists, tables of keys are as the last step left them, though the next batch may have been fetched: for a
   // save.

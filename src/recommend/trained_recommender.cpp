@@ -168,8 +168,10 @@ void load(Communicator& world, Recommender& model, const std::string& directory)
     std::vector<NamedTensor> weights = model.checkpoint_tensors(true);
     std::erase_if(weights, [&](const NamedTensor& tensor) { return !is_of_model(tensor.spec.name); });
     TensorsOnHost host(std::move(weights), model.ops(), model.compute());
-    CheckpointReader(directory).load(host.tensors());
+    CheckpointReader reader(directory);
+    reader.load(host.tensors());
     host.put_back();
+    model.check_keys({}, updates_before(reader) + reader.meta().step);
     return {};
   });
   model.loaded();

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
 #include <random>
@@ -262,6 +263,71 @@ TEST(KeyTable, CountsOutlastTheKeysThatWait) {
 TEST(KeyTable, NeedsARowForAKey) {
   EXPECT_THROW(KeyTable(2, {1, KeyEviction::Oldest}, true), Error);
   EXPECT_THROW(KeyTable(3, {0, KeyEviction::Oldest}, true), Error);
+}
+
+// The message about entries that `change` has changed, of a table after some batches; empty if none is wrong.
+std::string problem_after(const std::function<void(KeyTable& table)>& change, uint64_t batches = 30) {
+  KeyTable table(200, {.admission = 2, .eviction = KeyEviction::Rarest}, true);
+  for (const Batch& batch : batches_of(30, 100, 7)) table.take(batch);
+  change(table);
+  try {
+    table.check_entries("keys/t", "waiting_keys/t", batches);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::BadInput);
+    return error.what();
+  }
+  return "";
+}
+
+KeyTable::Entry& first_of(std::span<KeyTable::Entry> entries) {
+  return *std::find_if(entries.begin(), entries.end(), [](const auto& entry) { return entry.count > 0; });
+}
+
+// Whatever admission and eviction are, and however full the table is.
+TEST(KeyTable, WhatBatchesMakeIsAccepted) {
+  for (const int64_t rows : {5, 60, 67, 300, 5000})
+    for (const KeyRule& rule :
+         {KeyRule{1, KeyEviction::Oldest}, KeyRule{3, KeyEviction::Rarest}, KeyRule{2, KeyEviction::None}}) {
+      KeyTable table(rows, rule, true);
+      uint64_t batches = 0;
+      for (const Batch& batch : batches_of(60, 80, static_cast<uint64_t>(rows))) {
+        table.take(batch);
+        EXPECT_NO_THROW(table.check_entries("k", "w", ++batches));
+      }
+    }
+}
+
+TEST(KeyTable, EntriesThatNoBatchMakesAreRefused) {
+  EXPECT_EQ(problem_after([](KeyTable&) {}), "");
+  const auto expect = [](const std::string& text, const char* part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  expect(problem_after([](KeyTable&) {}, 29), "batch 30 as its last, of 29: no run writes that");
+  expect(problem_after([](KeyTable& table) { first_of(table.owners()).batch = 1U << 31; }),
+         "tensor keys/t: entry");
+  expect(problem_after([](KeyTable& table) { first_of(table.owners()).count = 0; }), "with a count of 0");
+  expect(problem_after([](KeyTable& table) { first_of(table.owners()).key = 0; }), "has no key, but a count");
+  expect(problem_after([](KeyTable& table) { first_of(table.waiting()).batch = 0; }),
+         "tensor waiting_keys/t: entry");
+  // Another key in a place; two places of one key; a free place before a key.
+  expect(problem_after([](KeyTable& table) { first_of(table.owners()).key += uint64_t{1} << 60; }),
+         "belongs to entr");
+  const std::string twice = problem_after([](KeyTable& table) {
+    KeyTable::Entry& one = first_of(table.owners());
+    for (KeyTable::Entry& other : table.owners())
+      if (other.count == 0) other = one;
+  });
+  EXPECT_NE(twice, "");
+  const std::string hole = problem_after([](KeyTable& table) {
+    for (size_t i = 0; i < table.owners().size(); i += 2) table.owners()[i] = {};
+  });
+  expect(hole, "a free one");
+  const std::string both = problem_after([](KeyTable& table) {
+    for (const KeyTable::Entry& owner : table.owners())
+      for (KeyTable::Entry& entry : table.waiting())
+        if (owner.key != 0 && entry.key == owner.key) entry.count = 5;
+  });
+  expect(both, "which has a row");
 }
 
 }  // namespace

@@ -24,6 +24,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "clicks/click_batch.h"
@@ -75,6 +76,9 @@ class KeyTable {
   // Call it after these were overwritten, by those of a checkpoint after `batches` batches. With 0, if that is not known,
   // the number is that of the last batch of any entry.
   void loaded(uint32_t batches);
+  // BadInput unless the entries are such as at most `batches` batches make. The message calls them the tensors `owners`
+  // and `waiting`.
+  void check_entries(const std::string& owners, const std::string& waiting, uint64_t batches) const;
 
   size_t bytes() {
     return (owners_.size() + waiting_.size()) * sizeof(Entry) + counts_.counters().size_bytes();
@@ -109,6 +113,7 @@ class KeyTable {
   // Keeps the count of an entry that is to be overwritten.
   void set_aside(const Entry& entry);
   void forget_last();
+  std::string problem_at(const Entries& entries, size_t place, uint64_t batches) const;
   // Call it before the first change to a place in a batch.
   void note(const Entries& entries, size_t place);
 
