@@ -120,6 +120,7 @@ int run_with_others(const Request& request, const CommandFiles& files, const std
     if (wrong) std::rethrow_exception(wrong);
     throw;
   }
+  launch::name_unreadable_files();  // again: MPI's libraries may have set their own handlers
   ranks->agree([&] {
     if (wrong) std::rethrow_exception(wrong);
     check_command_files(files);

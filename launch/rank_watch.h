@@ -2,8 +2,9 @@
 // all ranks as soon as one dies (MPICH's Hydra kills them), before any of them can notice it. So each rank has a small
 // process of its own beside it, which outlives the rank for a moment and writes the line that the rank could not write.
 //
-// The file is LOG.dead: a first line that says what it is, then a line for each rank that died, earliest first (by the
-// clocks of the hosts). It does not exist if every rank ended by itself.
+// The file is LOG.dead: a first line that says what it is, then a line for each rank that died, earliest first. The order
+// is that in which the processes were woken; on busy cores without the right to a priority it may be off by milliseconds,
+// and between hosts by their clocks. The file does not exist if every rank ended by itself.
 #pragma once
 
 #include <optional>

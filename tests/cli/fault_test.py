@@ -180,6 +180,27 @@ class Faults(FaultMatrix, FaultTest):
         self.assertEqual(outcome.text.count("trifold: "), 1, outcome.text)
 
     @unittest.skipUnless(HAS_MPI, "mpiexec is missing")
+    def test_a_killed_process_is_named_beside_the_log(self):
+        """Hydra kills the other ranks before they can say anything."""
+        dead = self.folder / "log.jsonl.dead"
+        outcome = self.run_fault(self.line("--train-iters", 2, "--log-json", "log.jsonl"), True)
+        self.assertEqual(outcome.status, 0, outcome.text)
+        self.assertFalse(dead.exists())
+        outcome = self.run_fault(self.line("--log-json", "log.jsonl", save="other"), True, "3:kill:forward:2")
+        self.expect_end(outcome)
+        for _ in range(100):
+            if dead.exists() and "rank 3" in dead.read_text():
+                break
+            time.sleep(0.05)
+        lines = dead.read_text().splitlines()
+        self.assertRegex(lines[0], r"^# ranks that ended without a message")
+        self.assertRegex(lines[1], r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6} UTC rank 3 \(host \S+, pid \d+\) ended without a message")
+        dead.write_text("of somebody else")
+        self.expect_end(self.run_fault(self.line("--log-json", "log.jsonl", save="third"), True, "3:kill:forward:2"))
+        time.sleep(0.5)
+        self.assertEqual(dead.read_text(), "of somebody else")
+
+    @unittest.skipUnless(HAS_MPI, "mpiexec is missing")
     def test_a_problem_of_one_process_ends_all(self):
         line = self.line()
         for rank, change, part in [(3, lambda l: [*l[:3], "nowhere.txt", *l[4:]], "nowhere.txt"),
