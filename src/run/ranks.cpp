@@ -186,12 +186,15 @@ void Ranks::agree(FunctionRef<void()> checks) {
     is_bad_input = false;
   }
   // A text about a rank begins with the kind of error.
-  std::vector<std::string> texts = gather_texts(*world_, "checking the start of the ranks", [&] {
-    return problem.empty() ? std::string() : (is_bad_input ? "b" : "f") + problem;
+  std::vector<std::string> texts, places;
+  abort_on_error(*world_, [&] {
+    texts = gather_texts(*world_, "checking the start of the ranks", [&] {
+      return problem.empty() ? std::string() : (is_bad_input ? "b" : "f") + problem;
+    });
+    if (std::all_of(texts.begin(), texts.end(), [](const std::string& text) { return text.empty(); })) return;
+    places = gather_texts(*world_, "checking the start of the ranks", [] { return this_process(); });
   });
-  if (std::all_of(texts.begin(), texts.end(), [](const std::string& text) { return text.empty(); })) return;
-  const std::vector<std::string> places =
-      gather_texts(*world_, "checking the start of the ranks", [] { return this_process(); });
+  if (places.empty()) return;
   ErrorKind kind = ErrorKind::BadInput;
   for (std::string& text : texts) {
     if (text.empty()) continue;
@@ -202,7 +205,7 @@ void Ranks::agree(FunctionRef<void()> checks) {
 }
 
 void Ranks::compare(const RunTerms& terms) {
-  if (world_) agree_on(*world_, terms);
+  if (world_) abort_on_error(*world_, [&] { agree_on(*world_, terms); });
 }
 
 void Ranks::run(const MeshConfig& config, FunctionRef<void(Communicator&)> rank_main) {

@@ -27,7 +27,7 @@ class Messages(FaultTest):
 
     def pipeline(self):
         """Its ranks exchange activations, whose messages have headers."""
-        return [*self.line("--train-iters", 3, mesh="pipeline"), *("--micro-batch-size", 2)]
+        return self.line("--train-iters", 3, mesh="pipeline")
 
     def check_lie(self, lie, line, words=()):
         outcome = self.run_with(lie, line)
@@ -40,7 +40,7 @@ class Messages(FaultTest):
             self.assertIn(word, outcome.text)
 
     def test_messages_of_another_length(self):
-        cases = [(tag, number, change) for tag in (CALL, ROW, ROW_PROBLEM, SPLIT, DATA) for number in (0, 1, 5) for change in LENGTHS]
+        cases = [(tag, number, change) for tag in (CALL, ROW, ROW_PROBLEM, SPLIT, DATA) for number in (0, 1, 3) for change in LENGTHS]
         for tag, number, change in cases if WHOLE else cases[::4]:
             with self.subTest(tag=tag, number=number, change=change):
                 self.setUp()
@@ -68,14 +68,11 @@ class Messages(FaultTest):
                 self.assertEqual(outcome.left, [], outcome.text)
                 self.assertNotIn(outcome.status, (0, None), outcome.text)
                 self.assertNotIn("Segmentation", outcome.text)
-                self.assertIn("trifold: rank 0: news from rank 1 are not as a rank sends them", outcome.text)
+                self.assertIn("news from rank 1 are not as a rank sends them", outcome.text)
 
     def test_other_data_of_the_right_length(self):
-        """Rows that a rank seems to send or to expect."""
-        for change in ("@0=5", "@0=-1", "@4=-7"):
-            with self.subTest(change=change):
-                self.setUp()
-                self.check_lie(f"1:{ROW_PROBLEM}:0:{change}", self.recommend())
+        """The rank that seems to send another number of rows than expected."""
+        self.check_lie(f"1:{ROW_PROBLEM}:0:@0=-1", self.recommend(), ["a message about its row counts names ranks -1 and "])
 
 
 if __name__ == "__main__":

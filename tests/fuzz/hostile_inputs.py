@@ -117,6 +117,8 @@ def json_rules(target):
             yield f"json_{'.'.join(map(str, place))}_{number}", replaced_field(target, place, value)
     for place in sorted(places_of(good)):
         value = value_at(good, place)
+        if len(json.dumps(value)) > 400:  # many times a small one is long enough
+            continue
         if isinstance(value, list) and value:
             yield f"json_{'.'.join(map(str, place))}_long", replaced_field(target, place, value * (5000 // len(value) + 1))
         if isinstance(value, dict) and "type" in value:  # a step of a tokenizer

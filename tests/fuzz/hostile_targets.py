@@ -21,6 +21,12 @@ BERT = ("--model-type bert --num-layers 1 --hidden-size 8 --num-attention-heads 
 DLRM = ("--embedding-dim 4 --bottom-mlp 4 --top-mlp 4-1 --global-batch-size 4 --lr 0.1 --train-iters 1 --valid-samples 0").split() + ONE
 
 
+def again(command):
+    """The command with a second step to do."""
+    at = command.index("--train-iters") + 1
+    return [*command[:at], 2, *command[at + 1:]]
+
+
 class Target:
     def __init__(self, name, files, victim, command, **how):
         self.name, self.files, self.victim, self.command = name, files, victim, command
@@ -197,7 +203,7 @@ def clicks(maker):
     maker.call(files, *folder, "--save", "run")
     maker.add("manifest_score", files, "run/step_0000000001/manifest.json", "score", "--load", "run", "--data", "folder", "--output", "-",
               "--global-batch-size", 16, *ONE, is_json=True, seal="manifest", most_places=60)
-    maker.add("manifest_recommend", files, "run/step_0000000001/manifest.json", *folder, "--train-iters", 2, "--load", "run", is_json=True,
+    maker.add("manifest_recommend", files, "run/step_0000000001/manifest.json", *again(folder), "--load", "run", is_json=True,
               seal="manifest", most_places=60)
     maker.add("clicks_json", files, "folder/clicks.json", *folder, is_json=True, most_places=30)
     for victim in sorted((files / "folder").iterdir()):
@@ -244,7 +250,7 @@ def recommenders(maker):
     maker.call(files, *keyed, "--save", "keyed")
     maker.add("manifest_keys", files, "keyed/step_0000000001/manifest.json", "score", "--load", "keyed", "--data", "keys", "--output", "-",
               "--global-batch-size", 16, *ONE, is_json=True, seal="manifest", most_places=40)
-    maker.add("manifest_keys_resume", files, "keyed/step_0000000001/manifest.json", *keyed, "--train-iters", 2, "--load", "keyed", is_json=True,
+    maker.add("manifest_keys_resume", files, "keyed/step_0000000001/manifest.json", *again(keyed), "--load", "keyed", is_json=True,
               seal="manifest", most_places=60)
     maker.add("changed_since", files, "run/step_0000000001/manifest.json", "convert", "--load", "run", "--save", "change.safetensors",
               "--changed-since", "run", is_json=True, seal="manifest", most_places=40)

@@ -52,7 +52,7 @@ void MpiWorld::look_for_news() {
     const int code = MPI_Test(&news_request_, &arrived, &status);
     if (code == MPI_SUCCESS && arrived == 0) return;
     if (const std::string problem = problem_of(code, status); !problem.empty()) {
-      tell_others(problem);
+      tell_others(fmt::format("rank {}: {}", rank_, problem));
       return set_broken(problem, ErrorKind::Failure);
     }
     News news = *news_in_;
@@ -74,9 +74,9 @@ std::string MpiWorld::problem_of(int code, const MPI_Status& status) const {
       news.from == status.MPI_SOURCE)
     return {};
   return fmt::format(
-      "rank {}: news from rank {} are not as a rank sends them: they were damaged on their way, or that rank runs "
+      "news from rank {} are not as a rank sends them: they were damaged on their way, or that rank runs "
       "another program",
-      rank_, status.MPI_SOURCE);
+      status.MPI_SOURCE);
 }
 
 void MpiWorld::take(const News& news) {

@@ -320,10 +320,9 @@ bool MpiWorld::done_or_broken(FunctionRef<bool()> done) {
   try {
     return done();
   } catch (const Error& error) {
-    const std::string why = fmt::format("rank {}: {}", rank_, error.what());
-    tell_others(why);
+    tell_others(fmt::format("rank {}: {}", rank_, error.what()));
     why_is_ours_ = true;
-    set_broken(why);
+    set_broken(error.what(), error.kind());  // whichever thread of this rank ends first reports it
     throw;
   }
 }
