@@ -45,8 +45,8 @@ ClickValues groups_by(const TrainedRecommender& recommender, const std::string& 
   }
   if (auto values = values_of_column(recommender.config.data, name)) return std::move(*values);
   bad_input(
-      "--group-by {}: {} has no such table; it has {}. To group by a column that is no feature, give the file that has it "
-      "as --data, as preprocess read it",
+      "--group-by {}: {} has no such table; it has {}. Columns that are no features can be named if --data is a file "
+      "that is preprocessed first",
       printable(name), recommender.config.data.train_data, fmt::join(names, ", "));
 }
 

@@ -12,7 +12,7 @@ SHARE = 0.75
 OFFSET = math.log(1 - SHARE)
 COLUMNS = ("--label", "click", "--dense", "age", "--sparse", "user", "--threads", 1)
 MODEL = ("--embedding-dim", 4, "--bottom-mlp", "4", "--top-mlp", "4-1", "--global-batch-size", 100, "--lr", 0.05, "--optimizer", "adagrad",
-         "--embedding-optimizer", "adagrad", "--threads-per-rank", 1, "--train-epochs", 3)
+         "--embedding-optimizer", "adagrad", "--threads-per-rank", 1, "--train-epochs", 40)
 
 
 def logit(p):

@@ -269,9 +269,9 @@ class Keys(ProgramTest):
         for eviction, users, owners in (("none", ("a", "b", "c", "a", "d", "b", "a"), "ab"), ("none", ("a", *once[:200], "b", *once[200:], "a", "b"), "ab"),
                                         ("oldest", ("a", "a", "b", "b", "c", "c", *once, "a"), "ac"),
                                         ("rarest", ("a", "a", "b", "b", "b", "c", "c", "c", *once, "a", "a"), "ac")):
-            self.write("few", rows(users), columns)
-            run = f"run-{eviction}-{len(users)}"
-            self.recommend("few", *rule, "--key-eviction", eviction, "--save", run)
+            data, run = f"few-{eviction}-{len(users)}", f"run-{eviction}-{len(users)}"
+            self.write(data, rows(users), columns)
+            self.recommend(data, *rule, "--key-eviction", eviction, "--save", run)
             self.assertEqual(set(self.owners(run, "user")), {hash_of(user) for user in owners}, (eviction, users[:9]))
 
     def test_a_row_begins_anew_with_its_owner(self):

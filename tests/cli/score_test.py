@@ -161,7 +161,7 @@ class Score(ProgramTest):
         self.assertEqual((self.folder / "days/1.csv").read_bytes(), before)
         self.assertEqual((self.folder / "test.csv").read_bytes(), before)
         _, err = self.evaluate("--data", "test.csv", "--group-by", "C3", status=2)
-        self.assertIn("--group-by C3: there is no such table; there are C1, C2", err)
+        self.assertIn("--group-by C3: test.csv has no such table; it has C1, C2", err)
         _, err = self.evaluate("--data", "test.csv", "--metric-at-k", "5", status=2)
         self.assertIn("--metric-at-k 5 has no effect without --group-by COLUMN", err)
         self.score("--id-policy", "modulo", data="ids.csv")

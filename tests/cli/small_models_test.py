@@ -7,7 +7,8 @@ from program import ProgramTest
 
 USERS, ITEMS = 7, 5
 INTERACTIONS = (("dot",), ("dot", "--interaction-self"), ("cat",), ("cat", "--wide"), ("cross", "--cross-layers", 1, "--cross-rank", 2), ("fm",), ("fm", "--wide"))
-OPTIMIZERS = itertools.cycle((("sgd", "sgd"), ("adagrad", "rowwise-adagrad"), ("sgd", "adagrad"), ("adam", "adam"), ("sgd", "ftrl"), ("lamb", "sgd")))
+OPTIMIZERS = itertools.cycle((("sgd", "sgd"), ("adagrad", "rowwise-adagrad"), ("sgd", "adagrad"), ("adam", "adam"), ("sgd", "ftrl"), ("adam", "sgd")))
+LAYERS = itertools.cycle((("4", "1"), ("4", "1"), ("8-4", "6-1")))  # of the bottom and the top MLP
 COMMON = ("--embedding-dim", 4, "--global-batch-size", 16, "--lr", 0.05, "--threads-per-rank", 1)
 
 
@@ -28,10 +29,9 @@ class SmallModels(ProgramTest):
         if onnx:
             self.trifold("convert", "--load", run, "--save", f"{run}.onnx")
         self.trifold("inspect", "--verify", run)
-        for options in ((), ("--no-save-optim",)):
-            self.trifold("reshard", "--load", run, "--save", f"{run}{len(options)}", "--files", 2, *options)
-            out, _ = self.trifold("score", "--load", f"{run}{len(options)}", "--data", data, "--output", "-")
-            self.assertEqual(out, (self.folder / f"{run}.csv").read_text())
+        self.trifold("reshard", "--load", run, "--save", f"{run}-small", "--files", 2, "--no-save-optim")
+        out, _ = self.trifold("score", "--load", f"{run}-small", "--data", data, "--output", "-")
+        self.assertEqual(out, (self.folder / f"{run}.csv").read_text())
 
     def train(self, run, data, *options, **more):
         return self.trifold("recommend", "--train-data", data, *COMMON, *options, "--save", run, **more)
@@ -41,18 +41,17 @@ class SmallModels(ProgramTest):
             data = f"d{dense}{tables}"
             if not (self.folder / data).exists():
                 self.preprocess(data, "--label", "click", "--sparse", ("user", "user,item")[tables - 1], *(("--dense", "age") if dense else ()))
-            for bottom, top in ((("4",), "1"), (("8-4",), "6-1")):
-                dense_optimizer, table_optimizer = next(OPTIMIZERS)
-                run = f"{data}-{'-'.join(map(str, interaction)).replace('-', '')}-{top}"
-                options = (*(("--bottom-mlp", *bottom) if dense else ()), "--top-mlp", top, "--interaction", *interaction, "--optimizer", dense_optimizer,
-                           "--embedding-optimizer", table_optimizer)
-                if not dense and tables == 1 and interaction in (("dot",), ("fm",), ("fm", "--wide")):
-                    _, err = self.train(run, data, *options, status=2)
-                    self.assertIn("no dense features and one table", err)
-                    continue
-                self.train(run, data, *options, "--exit-interval", 2)
-                self.train(run, data, "--load", run)
-                self.reads(run, data)
+            bottom, top = next(LAYERS)
+            dense_optimizer, table_optimizer = next(OPTIMIZERS)
+            run = f"{data}-{'-'.join(map(str, interaction)).replace('-', '')}"
+            options = (*(("--bottom-mlp", bottom) if dense else ()), "--top-mlp", top, "--interaction", *interaction, "--optimizer", dense_optimizer,
+                       "--embedding-optimizer", table_optimizer)
+            if not dense and tables == 1 and interaction in (("dot",), ("fm",), ("fm", "--wide")):
+                _, err = self.train(run, data, *options, status=2)
+                self.assertIn("no dense features and one table", err)
+                continue
+            self.train(run, data, *options)
+            self.reads(run, data)
 
     def test_attention_labels_keys_and_batch_norm(self):
         top = ("--top-mlp", "1")
