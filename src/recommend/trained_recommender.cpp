@@ -95,11 +95,20 @@ std::optional<std::string> trained_folder(const CheckpointReader& reader, const 
   return std::nullopt;
 }
 
+// The share of malformed lines that an option of the training run allowed.
+std::optional<double> trained_limit(const CheckpointReader& reader) {
+  const nlohmann::json& config = reader.meta().config;
+  const auto found = config.is_object() ? config.find("max_malformed") : config.end();
+  if (found == config.end() || !found->is_number()) return std::nullopt;
+  const double limit = found->get<double>();
+  return limit >= 0 && limit <= 1 ? std::optional<double>(limit) : std::nullopt;
+}
+
 // The data are read like the training data of the model; folders define their own tables.
 void describe_samples(ClickDataConfig& data, const TrainedRecommenderConfig& asked,
                       const CheckpointReader& reader) {
   data.train_data = asked.data;
-  if (asked.max_malformed) data.max_malformed = asked.max_malformed;
+  data.max_malformed = asked.max_malformed ? asked.max_malformed : trained_limit(reader);
   ClickDataConfig as_asked = data;
   as_asked.data_format = asked.data_format;
   const bool can = is_to_preprocess(as_asked, asked.data);

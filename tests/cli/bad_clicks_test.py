@@ -190,15 +190,17 @@ class BadPredictions(BadClicks):
                 lines = ([table.header] if table.header else []) + [separator.join(table.right)] * 2
                 (self.folder / table.name).write_text("\n".join([*lines, line, *lines[-1:]]) + "\n")
                 command = commands[(number + at) % 3]
+                if place == 0:  # of the label, without which `score` and `evaluate` do
+                    command = "recommend"
                 out, err = self.trifold(*self.read_by(command, table), "--max-malformed", 0.5)
                 for words in (f"{table.name}:{len(lines) + 1}: column {self.names(table)[place]}: '", table.wanted[place]):
                     self.assertIn(words, err, (command, table.name, field))
                 self.assertEqual(err.count(f"{table.name}:"), 1, err)
-                self.assertIn({"score": "3 predictions by ", "evaluate": "3 samples, ", "recommend": "3 samples to train on"}[command], out + err, command)
+                self.assertIn({"score": "3 predictions, and 1 row without one, by ", "evaluate": "3 samples, ", "recommend": "3 samples to train on"}[command], out + err, command)
                 if command == "recommend":
                     shutil.rmtree(self.folder / "out")
                 messages.setdefault(command, set()).add(err)
-        self.assertGreater(min(len(found) for found in messages.values()), 30)
+        self.assertGreater(min(len(found) for found in messages.values()), 20)
         self.assertGreater(sum(len(found) for found in messages.values()), 100)
 
 

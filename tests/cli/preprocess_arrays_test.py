@@ -105,14 +105,14 @@ class Arrays(PreprocessTest):
                 shutil.rmtree(self.folder / "out")
 
     def test_archives_of_bags(self):
-        self.npy("b_labels.npy", "<i4", (3, 1), [1, 0, 1])
-        self.npy("b_dense.npy", "<f4", (3, 0), [])
-        self.npz("b_sparse_multi_hot.npz", {"0": ("<i4", (3, 2), [5, 6, 5, 5, 7, 0]), "1": ("<i4", (3, 1), [9, 8, 9])}, False)
-        self.preprocess(".", "out", columns=("--threads", 1))
+        self.npy("in/b_labels.npy", "<i4", (3, 1), [1, 0, 1])
+        self.npy("in/b_dense.npy", "<f4", (3, 0), [])
+        self.npz("in/b_sparse_multi_hot.npz", {"0": ("<i4", (3, 2), [5, 6, 5, 5, 7, 0]), "1": ("<i4", (3, 1), [9, 8, 9])}, False)
+        self.preprocess("in", "out", columns=("--threads", 1))
         manifest, found = self.bags("out")
         self.assertEqual(found, {"C1": [[2, 3], [2, 2], [4, 0]], "C2": [[2], [3], [2]]})
         self.assertEqual((manifest["dense"], [table["most_ids"] for table in manifest["tables"]]), (0, [2, 1]))
-        _, err = self.preprocess("b_sparse_multi_hot.npz", "x", columns=("--threads", 1), status=2)
+        _, err = self.preprocess("in/b_sparse_multi_hot.npz", "x", columns=("--threads", 1), status=2)
         self.assertIn("name the file of the labels, NAME_labels.npy, next to it, to give bags", err)
 
     def test_invalid_archives(self):
