@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "launch/commands.h"
-#include "launch/fault_test.h"
+#include "launch/faults/fault_test.h"
 #include "launch/plan_search.h"
 #include "launch/say.h"
 #include "launch/training.h"

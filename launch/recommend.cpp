@@ -5,7 +5,7 @@
 #include "core/bytes_text.h"
 #include "launch/click_lines.h"
 #include "launch/commands.h"
-#include "launch/fault_test.h"
+#include "launch/faults/fault_test.h"
 #include "launch/placement_lines.h"
 #include "launch/progress.h"
 #include "launch/stage_lines.h"

@@ -5,7 +5,7 @@
 #include <atomic>
 
 #include "launch/commands.h"
-#include "launch/crash_test.h"
+#include "launch/faults/crash_test.h"
 #include "launch/say.h"
 #include "launch/signals.h"
 #include "run/saver.h"

@@ -43,7 +43,7 @@ EXCEPTIONS = {
 }
 
 # Files whose purpose is text.
-READERS = re.compile(r"^src/(?:config/(?!fields/(?:recommend_)?config\.h)|models/hugging_face|schedule/torch/|ops/|comm/|core/)|^launch/fault_test|"
+READERS = re.compile(r"^src/(?:config/(?!fields/(?:recommend_)?config\.h)|models/hugging_face|schedule/torch/|ops/|comm/|core/)|^launch/faults/fault_test|"
                      r"^src/(?:tokenize/|preprocess/|clicks/|text/text_)")
 
 

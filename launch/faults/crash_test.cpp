@@ -1,4 +1,4 @@
-#include "launch/crash_test.h"
+#include "launch/faults/crash_test.h"
 
 #include <atomic>
 #include <charconv>

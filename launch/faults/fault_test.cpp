@@ -1,4 +1,4 @@
-#include "launch/fault_test.h"
+#include "launch/faults/fault_test.h"
 
 #include <unistd.h>
 
