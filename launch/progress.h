@@ -19,7 +19,7 @@ namespace trifold::launch {
 // Appends JSON objects to a file, one per line, flushing each.
 class JsonLog {
  public:
-  // BadInput when the file cannot be opened.
+  // An incomplete last line, which a kill has left, is removed. BadInput when the file cannot be opened.
   explicit JsonLog(const std::string& path);
   void write(const StepReport& report);
   // `part` names the data: "valid" gives the key valid_loss. The count over which the loss is the mean is included,
