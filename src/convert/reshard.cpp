@@ -150,9 +150,14 @@ CheckpointMeta meta_of(const CheckpointReader& from, const ReshardConfig& config
   return meta;
 }
 
-// The result is the same state of the same run, so its folder must be that run's. If the run is unknown, the same step
+// The result is the same state of the same run, so its folder must be that run's, and another than the one that is
+// read. If the run is unknown, the same step
 // may be rewritten.
 void check_target(const CheckpointReader& from, const std::string& save) {
+  const std::filesystem::path target = std::filesystem::path(save) / step_directory_name(from.meta().step);
+  if (std::error_code missing; std::filesystem::equivalent(target, from.directory(), missing))
+    bad_input("--save {}: the new checkpoint would replace {}, which this command reads: name another folder",
+              save, from.directory().string());
   const RunIdentity run{from.manifest().run_id, from.directory()};
   const auto there = checkpoints_in(save);
   const bool again = std::all_of(there.begin(), there.end(),
