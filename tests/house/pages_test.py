@@ -80,7 +80,7 @@ def options_by_command():
             options[command] |= set(line.split()[0].split(","))
         elif not line.startswith("#"):
             command = line
-            options[command] = {"--help", "--config", "--print-config"}
+            options[command] = {"--help", "--config", "--overwrite", "--print-config"}
     return options
 
 
