@@ -218,8 +218,8 @@ ClickData open_clicks(const ClickDataConfig& config, uint64_t seed) {
 
 std::optional<ClickValues> values_of_column(const ClickDataConfig& config, const std::string& column) {
   if (!config.dictionaries_of || !is_to_preprocess(config, config.train_data)) return std::nullopt;
-  return ClickValues{
-      preprocess_column(config.train_data, config.data_format, *config.dictionaries_of, column, config.unlabelled)};
+  return ClickValues{preprocess_column(config.train_data, config.data_format, *config.dictionaries_of, column,
+                                       config.unlabelled)};
 }
 
 ClickData open_clicks_to_score(const ClickDataConfig& config, const PredictionUse& use) {
