@@ -112,6 +112,7 @@ void name_bag_weights(TextLayout& layout, const NamedColumns& columns, const Hea
     const int table = bag.index;
     bag.weighted = true;
     bag.paired = !weights.column.empty();
+    layout.paired_bags = layout.paired_bags || bag.paired;
     if (bag.paired)
       name_column(layout, weights.column, TextColumn::Kind::BagWeights, table, "--bag-weights", place).bag =
           separator;

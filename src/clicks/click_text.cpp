@@ -173,7 +173,7 @@ bool put_cell(const TextLayout& layout, const TextColumn& role, const Cell& cell
 }
 
 bool finish_bags(const TextLayout& layout, ClickRow& row) {
-  if (layout.bags == 0) return true;
+  if (!layout.paired_bags) return true;
   for (const TextColumn& column : layout.columns) {
     const bool fits = for_each_role(column, [&](const TextColumn& role) {
       return !role.paired || finish_paired_bag(bag_of(layout, role, row));

@@ -65,6 +65,7 @@ struct TextLayout {
   bool labeled = true;          // else the file has none of them, and every label is 0
   bool sample_weights = false;  // a column has the weights of samples
   bool times = false;           // a column has the times of samples
+  bool paired_bags = false;     // weights of a bag are in another column
   int kept = 0;                 // columns whose texts are kept
   int dense = 13;
   int tables = 26;

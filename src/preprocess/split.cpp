@@ -82,7 +82,9 @@ void preprocess_parts(const PreprocessOptions& options, std::vector<SplitPart>& 
       own.rows = part.rows;
       if (&part != &parts.front()) {
         own.dictionaries_of = folder_of(parts.front());
-        own.as_there = true;
+        own.as_there = true;  // which takes over these options
+        own.hash_ids = own.keep_keys = false;
+        own.max_ind_range = 0;
         own.grow_dictionaries = false;
         own.shared.clear();
         own.frequency_threshold = 1;

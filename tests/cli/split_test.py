@@ -60,6 +60,15 @@ class Split(ProgramTest):
         self.assertEqual(sorted(path.name for path in (self.folder / "other").iterdir()), ["train", "valid"])
         self.assertNotEqual(self.content("other/train"), self.content("one/train"))
 
+    def test_ids_need_no_dictionary(self):
+        for name, options in (("hash", ("--ids", "hash", "--max-ind-range", 100)), ("keys", ("--ids", "keys"))):
+            self.preprocess("all.csv", name, "--split", "70,30", "--split-by", "day", *options)
+            self.preprocess("all.csv", name + "-all", *options)
+            whole, parts = self.content(name + "-all"), [self.content(f"{name}/{part}") for part in ("train", "valid")]
+            width = len(whole["user.ids"]) // 1000
+            rows = [whole["user.ids"][i * width:(i + 1) * width] for i in range(1000)]
+            self.assertEqual(sorted(rows), sorted(part["user.ids"][i:i + width] for part in parts for i in range(0, len(part["user.ids"]), width)))
+
     def test_a_run_uses_the_parts(self):
         self.preprocess("all.csv", "parts", "--split", "80,10,10", "--split-by", "day", "--drop-negatives", 0.5)
         self.trifold("recommend", "--train-data", "parts/train", "--valid-data", "parts/valid", "--embedding-dim", 4, "--top-mlp", "4-1", "--interaction", "cat",
