@@ -119,7 +119,7 @@ OPERATIONS = {
 class OnnxModel:
     def __init__(self, data):
         self.notes = {one_of(note, 1).decode(): one_of(note, 2).decode() for note in all_of(data, 14)}
-        self.version = one_of(one_of(data, 8), 2)
+        self.version = one_of(all_of(data, 8)[0], 2)
         graph = one_of(data, 7)
         self.nodes = all_of(graph, 1)
         self.weights = dict(tensor_of(tensor) for tensor in all_of(graph, 5))

@@ -6,7 +6,7 @@ import unittest
 
 from program import ProgramTest
 
-COLUMNS = ("--label", "y", "--sparse", "user", "--threads", 2)
+COLUMNS = ("--label", "y", "--sparse", "user")
 
 
 class Split(ProgramTest):

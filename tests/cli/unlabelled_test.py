@@ -89,7 +89,7 @@ class Scores(Unlabelled):
         self.trifold("score", "--load", "numbers", "--data", "new.csv", "--output", "scores.csv", "--keep", "note", *ONE)
         self.assertEqual([(row["sample"], row["note"], row["label"]) for row in self.rows()], [(str(i), f"n{i}", "1" if i == 0 else "") for i in range(5)])
         _, err = self.trifold("evaluate", "--load", "numbers", "--data", "new.csv", *ONE)
-        self.assertIn("4 of 5 samples of new.csv have no label and are left out", err)
+        self.assertIn("4 of 5 rows have no label and are left out", err)
 
     def test_arrays_need_no_labels(self):
         draw = random.Random(2)

@@ -61,7 +61,7 @@ class ArrowParquetWriter final : public ParquetModuleWriter {
     for (int64_t l = 0; l < labels; ++l) fields.push_back(arrow::field(*name++, arrow::int8()));
     for (int64_t p = 0; p < probabilities; ++p)
       fields.push_back(arrow::field(*name++, doubles ? arrow::float64() : arrow::float32()));
-    schema_ = arrow::schema(fields, arrow::key_value_metadata({"made_by"}, {"trifold score"}));
+    schema_ = arrow::schema(fields);
   }
 
   const char* problem() const override { return problem_.c_str(); }
@@ -104,6 +104,9 @@ class ArrowParquetWriter final : public ParquetModuleWriter {
     if (writer_) return arrow::Status::OK();
     ARROW_ASSIGN_OR_RAISE(writer_,
                           parquet::arrow::FileWriter::Open(*schema_, arrow::system_memory_pool(), stream_));
+    // The mark by which a later run knows the file (--output in config/command_line/trained_options.cpp).
+    ARROW_RETURN_NOT_OK(
+        writer_->AddKeyValueMetadata(arrow::key_value_metadata({"made_by"}, {"trifold score"})));
     return writer_->NewBufferedRowGroup();
   }
   static arrow::Status finish_column(arrow::ArrayBuilder& builder, arrow::ArrayVector& columns) {
