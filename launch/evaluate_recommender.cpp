@@ -43,7 +43,14 @@ ClickValues groups_by(const TrainedRecommender& recommender, const std::string& 
       return recommender.samples().first_values(static_cast<int>(names.size()));
     names.push_back(table.name);
   }
-  if (auto values = values_of_column(recommender.config.data, name)) return std::move(*values);
+  if (auto values = values_of_column(recommender.config.data, name)) {
+    const int64_t samples = recommender.samples().samples(), found = std::ssize(values->of_samples);
+    if (found != samples)
+      bad_input(
+          "--group-by {}: {} lines of {} can be read with this column, and {} without it: repair the others",
+          printable(name), found, recommender.config.data.train_data, samples);
+    return std::move(*values);
+  }
   bad_input(
       "--group-by {}: {} has no such table; it has {}. Columns that are no features can be named if --data is a file "
       "that is preprocessed first",
