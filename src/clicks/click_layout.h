@@ -35,10 +35,10 @@ Quoting quoting_of(std::string_view text, char separator);
 // Criteo's columns: label, I1 .. I13, C1 .. C26.
 TextLayout criteo_layout(bool labels);
 
-// The layout of a file, whose header may stand after blank lines. `format` is "tsv", Criteo's with labels unless the first lines clearly have none;
-// "csv", or "csv-hex"; or "auto": csv if the first line has commas and no tab, else tsv. BadInput for an empty file;
-// one that is compressed or not UTF-8; a header without a column of ids, with a gap in the numbering (I1, I3) or a
-// duplicate column; a csv whose ids look hexadecimal; or a first line that is too long.
+// The layout of a file, whose header may stand after blank lines. `format` is "tsv", Criteo's with labels unless the
+// first lines clearly have none; "csv", or "csv-hex"; or "auto": csv if the first line has commas and no tab, else tsv.
+// BadInput for an empty file; one that is compressed or not UTF-8; a header without a column of ids, with a gap in the
+// numbering (I1, I3) or a duplicate column; a csv whose ids look hexadecimal; or a first line that is too long.
 TextLayout find_layout(const MappedFile& file, std::string_view format = "auto");
 
 // The same for the beginning of the text of the file `path`, after its byte order mark. With `columns` the file has a

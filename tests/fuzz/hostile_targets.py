@@ -261,7 +261,6 @@ def plans(maker):
     shutil.copyfile(GOLDEN / "zb1p_2rank_2stagep_compute.csv", files / "plan.csv")
     shape = ("--num-layers 2 --hidden-size 8 --num-attention-heads 2 --seq-length 8 --micro-batch-size 1 --lr 1e-3 --vocab-size 64 "
              "--train-iters 1").split()
-    (files / "costs.json").write_text("{}")
     (files / "lines").write_text(" ".join([*map(str, shape), "--global-batch-size", "4", "--ranks", "2"]) + "\n# two runs\n" +
                                  " ".join([*map(str, shape), "--global-batch-size", "8"]) + "\n")
     maker.add("plan_lines", files, "lines", "plan-lines", "--lines", "lines", is_text=True)
