@@ -28,7 +28,7 @@ class Text(ProgramTest):
         self.write(name, "".join(json.dumps({"text": text}) + "\n" for text in texts))
 
     def test_a_document_has_the_same_tokens_in_every_file(self):
-        text = TEXT.read_text(encoding="utf-8")[:150000] + "\n\n    indented\n"
+        text = TEXT.read_text(encoding="utf-8")[:80000] + "\n\n    indented\n"
         self.write("doc.txt", text)
         self.write_records("doc.jsonl", [text])
         plain, _ = self.tokens("doc.txt", *PIECES)
