@@ -75,8 +75,9 @@ void print_growth(const PreprocessResult& result) {
 
 // Values without an id of their own, or with a new one.
 void print_unknown(const PreprocessResult& result, const PreprocessConfig& config) {
-  for (const auto& [table, counts] : result.unknown) {
-    const std::string& name = result.folder.tables[static_cast<size_t>(table)].name;
+  for (const auto& of_table : result.unknown) {
+    const std::string& name = result.folder.tables[static_cast<size_t>(of_table.first)].name;
+    const UnknownIds& counts = of_table.second;
     const auto print = [&](int64_t count, const std::string& what) {
       fmt::print(stderr, "{} {}\n", unknown_share(name, counts.values, count), what);
     };
