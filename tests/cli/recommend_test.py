@@ -306,11 +306,12 @@ class Recommend(ProgramTest):
             self.recommend("--train-data", "a.tsv", "--id-policy", policy, *wide)
         bad = "".join("7\tx\n" for _ in range(12))
         (self.folder / "b.tsv").write_text("".join(line("7") for _ in range(9)) + bad, encoding="ascii")
-        _, err = self.recommend("--train-data", "b.tsv", *wide)
-        self.assertIn("12 ", err)
-        self.assertIn("b.tsv:10:", err)
-        self.assertIn("b.tsv:19:", err)
-        self.assertNotIn("b.tsv:20:", err)
+        for options, status in (((), 2), (("--max-malformed", 0.6), 0)):
+            _, err = self.recommend("--train-data", "b.tsv", *wide, *options, status=status)
+            self.assertIn("12 of 21 lines are malformed", err)
+            self.assertIn("b.tsv:10:", err)
+            self.assertEqual("b.tsv:19:" in err, status == 2)  # where it is an error, the first ten are shown
+            self.assertNotIn("b.tsv:20:", err)
         (self.folder / "c.bin").write_bytes(b"\0" * (160 * 3 + 7))
         _, err = self.recommend("--train-data", "c.bin", *wide, status=2)
         self.assertIn("c.bin", err)
