@@ -128,26 +128,30 @@ ScratchFolder::ScratchFolder(const fs::path& target) {
   const fs::path parent = place.parent_path();
   const std::string name = place.filename().string();
   remove_abandoned_scratch(parent.empty() ? "." : parent, name);
-  // Another process may take the new folder for an abandoned one, until it is locked.
   constexpr int kTries = 100;
+  ++live().count;  // before the folder exists, so that a signal leaves its removal to remove_live_scratch()
   const std::lock_guard lock(live().mutex);
-  for (int tries = 0; tries < kTries; ++tries) {
-    path_ = parent / (name_beside(name) + random_id());
-    const bool made = ::mkdir(path_.c_str(), 0700) == 0;
-    check(made, "{} cannot be created: {}", path_.string(), std::strerror(errno));
-    live().paths.insert(path_);
-    ++live().count;
-    lock_ = ::open(file(kScratchMark).c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    const int error = errno;
-    if (lock_ >= 0 && try_lock(lock_) != LockState::Busy && is_in_place(lock_, file(kScratchMark))) return;
-    if (lock_ >= 0) ::close(std::exchange(lock_, -1));
-    ::rmdir(path_.c_str());
-    live().paths.erase(path_);
+  try {
+    for (int tries = 0; !make(parent / name_beside(name)); ++tries)
+      check(tries < kTries, "{}: another process removes each new folder there", parent.string());
+  } catch (...) {
     --live().count;
-    check(error == ENOENT || error == EEXIST || error == 0 || error == EWOULDBLOCK,
-          "{} cannot be written: {}", path_.string(), std::strerror(error));
+    throw;
   }
-  fail("{}: another process removes each new folder there", parent.string());
+  live().paths.insert(path_);
+}
+
+bool ScratchFolder::make(const fs::path& begin) {
+  path_ = begin.string() + random_id();
+  const bool made = ::mkdir(path_.c_str(), 0700) == 0;
+  check(made, "{} cannot be created: {}", path_.string(), std::strerror(errno));
+  lock_ = ::open(file(kScratchMark).c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  const int error = lock_ < 0 ? errno : 0;
+  if (lock_ >= 0 && try_lock(lock_) != LockState::Busy && is_in_place(lock_, file(kScratchMark))) return true;
+  if (lock_ >= 0) ::close(std::exchange(lock_, -1));
+  ::rmdir(path_.c_str());
+  check(error == 0 || error == ENOENT, "{} cannot be written: {}", path_.string(), std::strerror(error));
+  return false;
 }
 
 ScratchFolder ScratchFolder::temporary() {

@@ -46,6 +46,10 @@ class ScratchFolder {
   std::error_code remove();
 
  private:
+  // Makes and locks a folder whose name begins with `begin`. False if another process took it for an abandoned one before
+  // it was locked.
+  bool make(const std::filesystem::path& begin);
+
   std::filesystem::path path_;
   int lock_ = -1;
 };

@@ -148,11 +148,10 @@ std::string_view collection_in(const fs::path& folder) {
 
 void check_not_in_collection(const Place& output) {
   const fs::path folder = output.real.parent_path();
-  for (const fs::path& each : {folder, output.real})
-    if (const std::string_view what = collection_in(each); !what.empty())
-      refuse(output, fmt::format("is {} {}, {}: name another {}", each == folder ? "in" : "itself",
-                                 each == folder ? folder.string() : "the folder of its files", what,
-                                 kind_of(output)));
+  if (const std::string_view what = collection_in(folder); !what.empty())
+    refuse(output, fmt::format("is in {}, {}: name another {}", folder.string(), what, kind_of(output)));
+  if (const std::string_view what = collection_in(output.real); !what.empty())
+    refuse(output, fmt::format("is {} itself: name another {}", what, kind_of(output)));
   const std::string name = output.real.filename().string();
   if (checkpoints_in(folder).empty()) return;
   if (name == kLatestName || name == kBestName || name == kOwnerName || step_of_name(name) >= 0)

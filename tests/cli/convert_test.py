@@ -50,7 +50,7 @@ class Convert(ProgramTest):
         self.assertEqual(files[0], f"model-00001-of-{len(files):05}.safetensors")
         self.assertEqual(index["metadata"]["total_size"], 2 * self.elements("run"))
         for arguments, part in (
-                (["--load", "run", "--save", "model"], "already exists and is not empty"),
+                (["--load", "run", "--save", "model"], "--save model is a model itself: name another folder"),
                 (["--load", "nowhere", "--save", "x"], "nowhere does not exist"),
                 (["--load", "run", "--save", "run"], "--save run is the folder of --load"),
                 (["--load", "run", "--save", "run.onnx"], "--save run.onnx: only a recommender becomes a file, and run is a language model: name a folder"),

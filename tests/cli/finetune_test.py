@@ -111,6 +111,7 @@ class Finetune(ProgramTest):
             "--predictions", "out.json", "--log-json", "log.jsonl", "--save", "tuned")
         self.assertIn("exact_match", text)
         predictions = json.loads((self.folder / "out.json").read_text())
+        self.assertEqual(predictions.pop("made_by"), "trifold finetune")
         self.assertEqual(len(predictions), 60)
         self.assertGreater(self.scores("log.jsonl", "f1")[-1], 80)
         self.assertGreater(self.scores("log.jsonl", "no_answer_f1")[-1], 50)

@@ -67,7 +67,7 @@ class ScheduleFile(ProgramTest):
             self.assertFalse((self.folder / "d").exists())
 
     def test_files_for_pytorch(self):
-        plan = [*PLAN, "--ranks", 2, "--global-batch-size", 4, "--schedule-csv", "out.csv", "--overwrite", "--format", "torch"]
+        plan = [*PLAN, "--ranks", 2, "--global-batch-size", 4, "--overwrite", "--schedule-csv", "out.csv", "--format", "torch"]
         for name in SCHEDULES:
             self.golden(name)
             compute = (GOLDEN / f"torch_{name}_2rank_4mb_compute.csv").read_text()
@@ -77,7 +77,7 @@ class ScheduleFile(ProgramTest):
             self.trifold("plan", *plan[:-1], "torch-comms", "--schedule", "torch.csv")
             self.assertEqual(self.computation("out.csv"), self.computation("torch.csv"), name)
             self.assertIn("WAIT_SEND_B", (self.folder / "out.csv").read_text())
-            self.trifold("plan", *plan[:-4], "--schedule", "out.csv")
+            self.trifold("plan", *plan[:-5], "--schedule", "out.csv")
         out, _ = self.trifold("plan", *plan, "--schedule", "dualpipe-v")
         self.assertIn("(0F3;3B1)OVERLAP_F_B", (self.folder / "out.csv").read_text())
         self.assertRegex(out, r"\npairs +\d+ of a forward and a backward .*one after the other")
