@@ -111,7 +111,7 @@ TEST(ConfigHelp, GroupsTheOptionsOfCommandsForSeveralKindsOfModel) {
     EXPECT_TRUE(begin < at && at < end) << option;
     EXPECT_EQ(text.find("\n  --" + option + " ", at + 1), std::string::npos) << option;
   };
-  expect_between("ranks", all, language);
+  expect_between("threads-per-rank", all, language);
   expect_between("device", all, language);
   expect_between("config", all, language);
   expect_between("data-path", language, recommender);
