@@ -11,6 +11,7 @@
 #include "convert/export_tensors.h"
 #include "core/error.h"
 #include "core/read_json.h"
+#include "core/suffix.h"
 #include "files/output_files.h"
 #include "launch/commands.h"
 #include "launch/progress.h"
@@ -50,7 +51,7 @@ int run(const ConvertConfig& config) {
   const bool from_hugging_face = is_hugging_face_folder(config.load);
   std::optional<CheckpointReader> checkpoint;
   if (!from_hugging_face) checkpoint.emplace(config.load);
-  if (checkpoint && is_recommender(*checkpoint) && config.save.ends_with(".safetensors")) {
+  if (checkpoint && is_recommender(*checkpoint) && has_suffix(config.save, ".safetensors")) {
     const ExportedTensors done = export_tensors(*checkpoint, config);
     fmt::print("{} -> {}: {} tensors, {} of {} rows of tables, {:.1f} MB, safetensors\n", done.from, done.to,
                done.tensors, done.rows, done.all_rows, static_cast<double>(done.bytes) / 1e6);

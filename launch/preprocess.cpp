@@ -118,6 +118,7 @@ void print_bags(const PreprocessResult& result) {
 
 // What one data set has.
 void print_result(const PreprocessConfig& config, const PreprocessResult& result) {
+  if (const std::string text = result.report.files_text(); !text.empty()) fmt::print(stderr, "{}\n", text);
   if (result.report.malformed > 0) fmt::print(stderr, "{}\n", printable_message(result.report.text()));
   const ClickFolder& folder = result.folder;
   if (const std::string text = result.report.unlabelled_text(config.unlabelled); !text.empty())

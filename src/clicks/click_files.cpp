@@ -9,6 +9,7 @@
 #include "clicks/click_text_source.h"
 #include "core/error.h"
 #include "core/printable.h"
+#include "core/suffix.h"
 #include "files/byte_reader.h"
 
 namespace trifold {
@@ -126,11 +127,11 @@ std::string find_click_format(const std::string& path) {
   if (!fs::exists(path, ignored)) bad_input("{}: there is no such file or folder", path);
   const std::string name = fs::path(path).filename().string();
   for (const char* ending : {".parquet", ".npz", ".npy"})
-    if (name.ends_with(ending)) refuse_raw(path, std::string(ending) + " files");
+    if (has_suffix(name, ending)) refuse_raw(path, std::string(ending) + " files");
   if (is_norm_file(path)) refuse_raw(path, "HugeCTR's Norm files");
-  if (name.ends_with(".bin")) return "mlperf-bin";
+  if (has_suffix(name, ".bin")) return "mlperf-bin";
   for (const char* ending : {".txt", ".tsv", ".csv"})
-    if (name.ends_with(ending)) return "text";
+    if (has_suffix(name, ending)) return "text";
   if (name.starts_with("day_")) return "text";
   bad_input(
       "{}: the format cannot be inferred from its name: give --data-format, one of {}; a text with other columns "

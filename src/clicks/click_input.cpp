@@ -5,6 +5,7 @@
 
 #include "clicks/click_layout.h"
 #include "core/error.h"
+#include "core/suffix.h"
 #include "files/byte_reader.h"
 #include "files/files_below.h"
 #include "files/raw_file.h"
@@ -18,16 +19,20 @@ namespace {
 constexpr size_t kBeginningBytes = size_t{4} << 20;  // bytes of the beginning of a packed file
 constexpr size_t kMarkBytes = 3;                     // of a byte order mark
 
+// Whether a file is read with the file of labels that is beside it.
+bool belongs_to_labels(const std::string& name) {
+  return has_suffix(name, "_multi_hot.npz") || has_suffix(name, "_dense.npy") ||
+         has_suffix(name, "_sparse.npy");
+}
+
 bool is_click_file(const fs::path& path) {
-  fs::path name = path.filename();
-  if (name.extension() == ".parquet" || is_norm_file(path.string())) return true;
-  if (name.extension() == ".npz")
-    return !name.string().ends_with("_multi_hot.npz");  // belongs to a file of labels
-  if (name.extension() == ".npy")
-    return name.string().ends_with("_labels.npy");  // stands for all three files
-  name = without_packing(name.string());
-  const std::string ending = name.extension().string();
-  return ending == ".csv" || ending == ".tsv" || ending == ".txt" || name.string().starts_with("day_");
+  std::string name = path.filename().string();
+  if (has_suffix(name, ".parquet") || is_norm_file(path.string())) return true;
+  if (has_suffix(name, ".npz")) return !belongs_to_labels(name);
+  if (has_suffix(name, ".npy")) return has_suffix(name, "_labels.npy");  // stands for all three files
+  name = without_packing(name);
+  return has_suffix(name, ".csv") || has_suffix(name, ".tsv") || has_suffix(name, ".txt") ||
+         name.starts_with("day_");
 }
 
 // Reads until `out` is full or the file ends; returns the number of bytes.
@@ -104,7 +109,7 @@ std::optional<ClickInput::Window> ClickInput::next(size_t bytes) {
 bool is_norm_file(const std::string& path) {
   constexpr size_t kHeaderBytes = 64;
   std::error_code ignored;
-  if (!path.ends_with(".data") || !fs::is_regular_file(path, ignored)) return false;
+  if (!has_suffix(path, ".data") || !fs::is_regular_file(path, ignored)) return false;
   const MappedFile file(path);
   return file.text().substr(0, kHeaderBytes).find('\0') != std::string_view::npos;
 }
@@ -115,7 +120,8 @@ size_t click_line_start(std::string_view text, size_t at) {
   return end == std::string_view::npos ? std::min(text.size(), at + kLongestClickLine) : end + 1;
 }
 
-std::vector<std::string> click_inputs(const std::vector<std::string>& paths) {
+std::vector<std::string> click_inputs(const std::vector<std::string>& paths,
+                                      std::vector<std::string>* left_out) {
   std::vector<std::string> files;
   for (const std::string& path : paths) {
     std::error_code ignored;
@@ -124,8 +130,12 @@ std::vector<std::string> click_inputs(const std::vector<std::string>& paths) {
       continue;
     }
     const size_t before = files.size();
-    for (const fs::path& file : files_below(path, [](const fs::path&) {}))
-      if (is_click_file(file)) files.push_back(file.string());
+    for (const fs::path& file : files_below(path, [](const fs::path&) {})) {
+      if (is_click_file(file))
+        files.push_back(file.string());
+      else if (left_out != nullptr && !belongs_to_labels(file.filename().string()))
+        left_out->push_back(file.lexically_relative(path).string());
+    }
     if (files.size() == before)
       bad_input(
           "{} is a folder without clicks: no name in it ends in .csv, .tsv or .txt, "

@@ -51,8 +51,10 @@ class ClickInput {
 
 // The files that the paths name, in their order: a file itself; for a folder all click files in it and its subfolders
 // (.csv, .tsv, .txt, day_*, packed or not; .parquet; for arrays NAME_labels.npy and .npz; Norm files), by path.
-// BadInput for a path that does not exist, and for a folder without such files.
-std::vector<std::string> click_inputs(const std::vector<std::string>& paths);
+// Names have no case. BadInput for a path that does not exist, and for a folder without such files. `left_out`, if not
+// null, gets the other files of the folders, but for those that belong to a file of labels.
+std::vector<std::string> click_inputs(const std::vector<std::string>& paths,
+                                      std::vector<std::string>* left_out = nullptr);
 
 // Whether `path` is taken for a Norm file of HugeCTR: its name ends in .data, and a byte of what would be its header
 // is 0, unlike in text.

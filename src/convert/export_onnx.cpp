@@ -11,6 +11,7 @@
 #include "checkpoint/tensor_kind.h"
 #include "config/fields/recommend_choices.h"
 #include "convert/onnx_file.h"
+#include "core/suffix.h"
 #include "embedding/table_part.h"
 #include "files/output_files.h"
 #include "recommend/other_rows.h"
@@ -350,7 +351,7 @@ class RecommenderGraph {
 
 ExportedOnnx export_onnx(CheckpointReader& from, const ConvertConfig& config) {
   const std::string name = from.directory().string();
-  if (std::filesystem::path(config.save).extension() != ".onnx")
+  if (!has_suffix(config.save, ".onnx"))
     bad_input(
         "{} is a checkpoint of a recommender, which becomes one file: "
         "--save {} ends neither in .onnx nor in .safetensors",

@@ -1,9 +1,13 @@
 #include "files/files_below.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <span>
 #include <system_error>
 
 #include "core/error.h"
+#include "core/printable.h"
 
 namespace trifold {
 
@@ -34,6 +38,14 @@ std::vector<fs::path> files_below(const std::string& folder,
   }
   std::sort(found.begin(), found.end());
   return found;
+}
+
+std::string list_of_names(const std::vector<std::string>& names) {
+  constexpr size_t kMostShown = 8;
+  const std::span<const std::string> shown(names.data(), std::min(names.size(), kMostShown));
+  std::string text = printable(fmt::format("{}", fmt::join(shown, ", ")), 400);
+  if (names.size() > kMostShown) text += fmt::format(" and {} more", names.size() - kMostShown);
+  return text;
 }
 
 }  // namespace trifold

@@ -1,4 +1,4 @@
-// files_below: the files of a folder and of the folders in it.
+// files_below: the files of a folder and of the folders in it; list_of_names: names for a message.
 #pragma once
 
 #include <filesystem>
@@ -13,5 +13,8 @@ namespace trifold {
 // to folders are not followed, but reported. BadInput for a folder that cannot be read.
 std::vector<std::filesystem::path> files_below(
     const std::string& folder, FunctionRef<void(const std::filesystem::path&)> on_folder_link);
+
+// "a.md, b.py and 3 more": the first eight names, printable.
+std::string list_of_names(const std::vector<std::string>& names);
 
 }  // namespace trifold

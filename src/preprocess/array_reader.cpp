@@ -13,6 +13,7 @@
 #include "clicks/cells/field_values.h"
 #include "clicks/click_format.h"
 #include "core/error.h"
+#include "core/suffix.h"
 #include "files/npy_file.h"
 #include "files/npz_file.h"
 #include "preprocess/click_reader.h"
@@ -244,12 +245,12 @@ class ArrayReader final : public ClickReader {
 
 }  // namespace
 
-bool is_array_input(const std::string& path) { return path.ends_with(".npy") || path.ends_with(".npz"); }
+bool is_array_input(const std::string& path) { return has_suffix(path, ".npy") || has_suffix(path, ".npz"); }
 
 std::unique_ptr<ClickReader> open_array_reader(const std::string& path, const PreprocessOptions& options) {
   if (path.ends_with(kBagsEnding))
     bad_input("{}: name the file of the labels, NAME{}, next to it, to give bags", path, kLabelsEnding);
-  if (path.ends_with(".npz"))
+  if (has_suffix(path, ".npz"))
     return std::make_unique<ArrayReader>(path, arrays_of_npz(path, options.needs_labels), options);
   for (const std::string_view ending : {kLabelsEnding, kDenseEnding}) {
     const bool labeled = ending == kLabelsEnding;

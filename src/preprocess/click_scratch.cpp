@@ -6,6 +6,7 @@
 #include "clicks/click_format.h"
 #include "clicks/click_input.h"
 #include "core/error.h"
+#include "core/suffix.h"
 #include "core/thread_pool.h"
 #include "files/byte_reader.h"
 #include "files/scratch_folder.h"
@@ -83,7 +84,7 @@ bool can_preprocess(const std::string& path) {
       packing_of(path) != Packing::None)
     return true;
   // Any other name may be that of a text, as adult.test is.
-  return fs::exists(path, ignored) && !path.ends_with(".bin");
+  return fs::exists(path, ignored) && !has_suffix(path, ".bin");
 }
 
 }  // namespace trifold

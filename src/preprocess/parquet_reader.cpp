@@ -14,6 +14,7 @@
 #include "clicks/click_layout.h"
 #include "core/error.h"
 #include "core/printable.h"
+#include "core/suffix.h"
 #include "preprocess/click_reader.h"
 #include "preprocess/parquet_file.h"
 
@@ -253,7 +254,7 @@ std::optional<LineProblem> ParquetReader::take(const Role& role, const ArrowColu
 
 }  // namespace
 
-bool is_parquet_input(const std::string& path) { return path.ends_with(".parquet"); }
+bool is_parquet_input(const std::string& path) { return has_suffix(path, ".parquet"); }
 
 std::unique_ptr<ClickReader> open_parquet_reader(const std::string& path, const PreprocessOptions& options,
                                                  int threads) {

@@ -56,7 +56,8 @@ class Job {
     max_malformed_ = options_.max_malformed.value_or(given_ ? given_->max_malformed : kMaxMalformed);
     if (options_.columns && !options_.with_weights) options_.columns->weight.clear();
     // Each is opened for its layout, closed, and reopened later: there may be thousands.
-    const std::vector<std::string> inputs = without_empty_texts(click_inputs(options.inputs));
+    const std::vector<std::string> inputs =
+        without_empty_texts(click_inputs(options.inputs, &result_.report.files_left_out));
     if (options_.columns) {
       NamedColumns& columns = *options_.columns;
       columns.needs_labels = options_.needs_labels;

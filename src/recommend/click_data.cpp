@@ -117,7 +117,7 @@ std::unique_ptr<ClickSource> make_synthetic(const ClickDataConfig& config, uint6
 // Adds what was found at `path` to the sources and the notes of `data`.
 const ClickSource* take(std::unique_ptr<ClickSource> source, const TextReport& report, Unlabelled unlabelled,
                         ClickData& data) {
-  for (const std::string& text : {report.line(), report.unlabelled_text(unlabelled)})
+  for (const std::string& text : {report.files_text(), report.line(), report.unlabelled_text(unlabelled)})
     if (!text.empty()) data.notes.push_back(text);
   data.left_out = report.left_out;
   data.owned.push_back(std::move(source));

@@ -52,15 +52,6 @@ constexpr const char* kOfFolder =
     "files of a folder are read if their names end in .txt, .text, .jsonl, .ndjson or .json, in a number, or have no "
     "suffix, also compressed (.gz, .zst, .xz or .bz2), and are not README, LICENSE or the like; name others one by one";
 
-// "a.md, b.py and 3 more"
-std::string list_of_names(const std::vector<std::string>& names) {
-  constexpr size_t kMostShown = 8;
-  const std::span<const std::string> shown(names.data(), std::min(names.size(), kMostShown));
-  std::string text = printable(fmt::format("{}", fmt::join(shown, ", ")), 400);
-  if (names.size() > kMostShown) text += fmt::format(" and {} more", names.size() - kMostShown);
-  return text;
-}
-
 }  // namespace
 
 bool is_json_name(std::string_view name) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "files/files_below.h"
 
 namespace trifold {
 
@@ -53,6 +54,10 @@ std::string TextReport::text() const {
   for (const std::string& line : shown) result += "\n  " + line;
   if (malformed > std::ssize(shown)) result += fmt::format("\n  and {} more", malformed - std::ssize(shown));
   return result;
+}
+
+std::string TextReport::files_text() const {
+  return files_left_out.empty() ? "" : "not read: " + list_of_names(files_left_out);
 }
 
 std::string TextReport::unlabelled_text(Unlabelled treatment) const {

@@ -26,6 +26,8 @@ struct TextReport {
   std::map<std::string, int64_t> kinds;  // lines of each kind of problem
   std::vector<std::string> shown;        // the first ten: "file:line: column ...: what is wrong"
 
+  std::vector<std::string> files_left_out;  // of the folders that were read
+
   // Rows of the input that are no samples, ascending, counted from 0 over all files; where a reader was asked for them.
   std::vector<int64_t> left_out;
 
@@ -40,6 +42,8 @@ struct TextReport {
   std::string text() const;
   // "3 of 1000 rows have no label and are left out"; empty if all have one, or are samples without one.
   std::string unlabelled_text(Unlabelled treatment) const;
+  // "not read: README.md, notes.doc"; empty if every file of the folders was read.
+  std::string files_text() const;
 };
 
 // BadInput with the report's text if more than the share `most` of the lines are malformed.

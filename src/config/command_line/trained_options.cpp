@@ -6,6 +6,7 @@
 #include "config/groups/option_groups.h"
 #include "config/rules/validate_recommend.h"
 #include "core/function_ref.h"
+#include "core/suffix.h"
 
 namespace trifold {
 
@@ -134,8 +135,8 @@ std::vector<Problem> problems(const ScoreConfig& config) {
   Problems problems = problems_of_options(config);
   check_trained(config.run, problems);
   const std::string& output = config.output;
-  if (!config.output_format && !output.empty() && output != "-" && !output.ends_with(".csv") &&
-      !output.ends_with(".jsonl") && !output.ends_with(".parquet"))
+  if (!config.output_format && !output.empty() && output != "-" && !has_suffix(output, ".csv") &&
+      !has_suffix(output, ".jsonl") && !has_suffix(output, ".parquet"))
     problems.about("output", "output-format")
         .wrong("--output {}: the name ends in none of .csv, .jsonl and .parquet", output)
         .right("give --output-format csv, jsonl or parquet");
@@ -145,9 +146,9 @@ std::vector<Problem> problems(const ScoreConfig& config) {
 ScoreConfig resolve(ScoreConfig config) {
   throw_problems(problems(config));
   if (!config.output_format)
-    config.output_format = config.output.ends_with(".jsonl")     ? ScoreFormat::Jsonl
-                           : config.output.ends_with(".parquet") ? ScoreFormat::Parquet
-                                                                 : ScoreFormat::Csv;
+    config.output_format = has_suffix(config.output, ".jsonl")     ? ScoreFormat::Jsonl
+                           : has_suffix(config.output, ".parquet") ? ScoreFormat::Parquet
+                                                                   : ScoreFormat::Csv;
   return config;
 }
 
