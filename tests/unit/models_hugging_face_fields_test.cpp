@@ -76,6 +76,26 @@ TEST(HuggingFaceFieldsOfAll, AreAllRead) {
   }
 }
 
+// The rules of a run name options, a file has fields.
+TEST(HuggingFaceFieldsOfAll, AreNamedInMessages) {
+  const auto refusal = [](const json& config) -> std::string {
+    try {
+      from_hugging_face(config, "here");
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const std::pair<json, const char*> cases[] = {
+      {{{"model_type", "mixtral"}, {"num_key_value_heads", 5}}, "'num_key_value_heads' 5 does not divide"},
+      {{{"model_type", "gpt2"}, {"n_head", 5}}, "'n_embd' 768 is not divisible by 'n_head' 5"},
+      {{{"model_type", "llama"}, {"max_position_embeddings", 0}},
+       "'max_position_embeddings' 0 is not possible"},
+      {{{"model_type", "deepseek_v3"}, {"kv_lora_rank", 0}}, "'kv_lora_rank' 0 is not possible"}};
+  for (const auto& [config, part] : cases)
+    EXPECT_NE(refusal(config).find(part), std::string::npos) << part << "\n" << refusal(config);
+}
+
 std::string problems_of(const json& config, const ConfigFields& fields) {
   const ConfigReader from(config, fields, false);
   try {

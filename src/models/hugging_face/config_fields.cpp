@@ -112,14 +112,17 @@ const json& ConfigReader::value(std::string_view name) const {
 
 bool ConfigReader::given(std::string_view name) const { return given_name(config_, find(name)) != nullptr; }
 
+bool ConfigReader::knows(std::string_view name) const { return is_in(fields_, name); }
+
 bool ConfigReader::has(std::string_view name) const {
   const char* given = given_name(config_, find(name));
   return given != nullptr && !config_[given].is_null();
 }
 
 std::string_view ConfigReader::name_of(std::string_view name) const {
-  const char* given = given_name(config_, find(name));
-  return given == nullptr ? name : given;
+  const ConfigField& field = find(name);
+  const char* given = given_name(config_, field);
+  return given == nullptr ? field.names.back() : given;
 }
 
 int64_t ConfigReader::size(std::string_view name) {

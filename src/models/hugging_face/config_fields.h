@@ -56,7 +56,8 @@ class ConfigReader {
   // Whether the file has the field, and with another value than null.
   bool given(std::string_view name) const;
   bool has(std::string_view name) const;
-  // The name that the file has for it.
+  bool knows(std::string_view name) const;  // whether the table has it
+  // The name that the file has for it, or else the one of the class.
   std::string_view name_of(std::string_view name) const;
 
   int64_t size(std::string_view name);

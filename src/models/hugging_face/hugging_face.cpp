@@ -146,6 +146,42 @@ const std::array<const HuggingFaceFamily*, 7>& families() {
   return kFamilies;
 }
 
+// A message of the rules of a run, which name options, with the fields of the file instead.
+std::string with_names_of_fields(std::string text, const ConfigReader& from) {
+  constexpr std::pair<std::string_view, std::string_view> kFields[] = {
+      {"num-layers", "num_hidden_layers"},
+      {"hidden-size", "hidden_size"},
+      {"num-attention-heads", "num_attention_heads"},
+      {"num-query-groups", "num_key_value_heads"},
+      {"kv-channels", "head_dim"},
+      {"ffn-hidden-size", "intermediate_size"},
+      {"max-position-embeddings", "max_position_embeddings"},
+      {"vocab-size", "vocab_size"},
+      {"norm-epsilon", "rms_norm_eps"},
+      {"init-method-std", "initializer_range"},
+      {"attention-dropout", "attention_dropout"},
+      {"num-experts", "num_experts"},
+      {"num-experts", "n_routed_experts"},
+      {"moe-router-topk", "num_experts_per_tok"},
+      {"moe-ffn-hidden-size", "moe_intermediate_size"},
+      {"moe-shared-expert-intermediate-size", "shared_expert_intermediate_size"},
+      {"kv-lora-rank", "kv_lora_rank"},
+      {"q-lora-rank", "q_lora_rank"},
+      {"qk-head-dim", "qk_nope_head_dim"},
+      {"qk-pos-emb-head-dim", "qk_rope_head_dim"},
+      {"v-head-dim", "v_head_dim"}};
+  for (const auto& [option, field] : kFields) {
+    if (!from.knows(field)) continue;
+    const std::string before = fmt::format("--{}", option), after = fmt::format("'{}'", from.name_of(field));
+    for (size_t at = text.find(before); at != std::string::npos; at = text.find(before, at + 1)) {
+      const size_t end = at + before.size();
+      const bool longer = end < text.size() && (text[end] == '-' || (text[end] >= 'a' && text[end] <= 'z'));
+      if (!longer) text.replace(at, before.size(), after);
+    }
+  }
+  return text;
+}
+
 json fields_json(const ConfigFields& fields) {
   json all = json::object();
   for (const ConfigField& field : fields)
@@ -181,9 +217,8 @@ ModelConfig from_hugging_face(const json& config, const std::string& where) {
   model.seq_length = *model.max_position_embeddings;
   try {
     return resolved(std::move(model));
-  } catch (Error& error) {
-    error.add_context(where);
-    throw;
+  } catch (const Error& error) {
+    bad_input("{}: {}", where, with_names_of_fields(error.what(), from));
   }
 }
 

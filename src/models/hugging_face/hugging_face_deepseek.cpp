@@ -53,7 +53,8 @@ ConfigFields deepseek_fields() {
         fixed("scoring_func", "sigmoid").beyond_class(), fixed("topk_method", "noaux_tc").beyond_class(),
         fixed("moe_layer_freq", 1).beyond_class(), field({"aux_loss_alpha"}, 0.0).beyond_class(),
         field({"seq_aux"}, true).beyond_class(), unused({"ep_size"}).beyond_class(),
-        field({"layer_types"}, nullptr).beyond_class(), unused({"sliding_window"}).beyond_class()},
+        field({"layer_types"}, nullptr).beyond_class(), unused({"sliding_window"}).beyond_class(),
+        unused({"use_sliding_window"}).beyond_class(), unused({"max_window_layers"}).beyond_class()},
        rope_fields(1e4)});
 }
 

@@ -38,7 +38,8 @@ ConfigFields mixtral_fields() {
         unused({"bos_token_id"}, 1), unused({"eos_token_id"}, 2), field({"sliding_window"}, nullptr),
         field({"num_experts_per_tok"}, 2), field({"num_experts", "num_local_experts"}, 8),
         fixed("router_jitter_noise", 0.0),  // of what experts read too
-        field({"layer_types"}, nullptr).beyond_class(), fixed("attention_bias", false).beyond_class()},
+        field({"layer_types"}, nullptr).beyond_class(), fixed("attention_bias", false).beyond_class(),
+        unused({"use_sliding_window"}).beyond_class(), unused({"max_window_layers"}).beyond_class()},
        shared_fields(1e6)});
 }
 

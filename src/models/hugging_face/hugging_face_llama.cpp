@@ -32,7 +32,9 @@ ConfigFields llama_fields() {
                   field({"mlp_bias"}, false),
                   field({"head_dim"}, nullptr),
                   field({"layer_types"}, nullptr).beyond_class(),
-                  unused({"sliding_window"}).beyond_class()},
+                  unused({"sliding_window"}).beyond_class(),
+                  unused({"use_sliding_window"}).beyond_class(),
+                  unused({"max_window_layers"}).beyond_class()},
                  rope_fields(1e4)});
 }
 
