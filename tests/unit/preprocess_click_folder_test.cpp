@@ -30,7 +30,7 @@ TEST(ClickFolder, DamagedManifests) {
   };
   expect_has(with("{", "("), "not JSON");
   expect_has(with("trifold clicks", "other"), "was not written by `trifold preprocess`");
-  expect_has(with("\"version\": 1", "\"version\": 8"), "has version 8 of the format");
+  expect_has(with("\"version\": 1", "\"version\": 9"), "has version 9 of the format");
   expect_has(with("\"rows\": 4", "\"rows\": 0"), "\"rows\" is 0, not a whole number from 1");
   expect_has(with("\"rows\": 4", "\"rows\": 1e99"), "\"rows\" is 1e+99");
   expect_has(with("\"id_bytes\"", "\"other\""), "the key \"id_bytes\" is missing");
