@@ -53,7 +53,8 @@ std::unique_ptr<Tokenizer> open_tokenizer(const DataConfig& config) {
     bad_input("--tokenizer-model {}: also give --tokenizer-type sentencepiece or huggingface",
               *config.tokenizer_model);
   for (const std::string& path : parse_data_paths(config.data_path).paths) {
-    if (kind_of(path) != PathKind::Indexed) return std::make_unique<ByteTokenizer>(documents);
+    if (kind_of(path) != PathKind::Indexed)
+      return make_tokenizer(TokenizerType::Byte, std::nullopt, documents, config.eod_token);
   }
   return nullptr;
 }

@@ -59,6 +59,7 @@ TEST(BestEvaluation, KnowsThatALossIsBetterLower) {
 TEST(BestEvaluation, GoesOnFromItsState) {
   BestEvaluation best("loss", Better::Lower);
   for (const bool has_value : {false, true}) {
+    best = BestEvaluation("loss", Better::Lower);  // steps only grow
     best.add(has_value ? 2 : 1, has_value ? std::optional<double>(1.0 / 3) : std::nullopt);
     best.add(3, 0.5);
     const nlohmann::json state = nlohmann::json::parse(best.state().dump());
