@@ -185,7 +185,7 @@ TEST(RotaryFrequencies, TakeTheFactorFromPositions) {
 
 std::string refusal(const json& changes) {
   json config{{"model_type", "mixtral"}};
-  config.update(changes);
+  if (!changes.is_null()) config.update(changes);
   try {
     from_hugging_face(config, "here");
   } catch (const Error& error) {
@@ -196,7 +196,7 @@ std::string refusal(const json& changes) {
 
 ModelConfig read_mixtral(const json& changes) {
   json config{{"model_type", "mixtral"}};
-  config.update(changes);
+  if (!changes.is_null()) config.update(changes);
   return from_hugging_face(config, "here");
 }
 
@@ -233,7 +233,7 @@ TEST(RotaryFrequencies, AreRefusedByTheNameOfTheField) {
             "'rope_parameters': 'full_attention' is an object; this field is not known"},
            {{{"rope_scaling", {{"type", "llama3"}, {"factor", 8}}}}, "'low_freq_factor' is missing"},
            {{{"partial_rotary_factor", 0.5}}, "'partial_rotary_factor' is 0.5; only 1 is supported"},
-           {{{"rope_theta", 0}}, "'rope_theta' is 0"}})
+           {{{"rope_theta", 0}}, "'rope_theta' 0 is not possible"}})
     EXPECT_NE(refusal(changes).find(part), std::string::npos) << part << "\n" << refusal(changes);
 }
 

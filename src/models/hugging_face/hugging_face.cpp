@@ -157,6 +157,7 @@ std::string with_names_of_fields(std::string text, const ConfigReader& from) {
       {"ffn-hidden-size", "intermediate_size"},
       {"max-position-embeddings", "max_position_embeddings"},
       {"vocab-size", "vocab_size"},
+      {"rotary-base", "rope_theta"},
       {"norm-epsilon", "rms_norm_eps"},
       {"init-method-std", "initializer_range"},
       {"attention-dropout", "attention_dropout"},

@@ -166,8 +166,8 @@ std::vector<std::string> experts_miss(const ModelConfig& model) {
        {model.moe_router_topk_scaling_factor == 1, "--moe-router-topk-scaling-factor 1"}});
 }
 
-void expect_wide_window(ConfigReader& from, const ModelConfig& model) {
-  if (!window_covers_all(from, model))
+void expect_wide_window(ConfigReader& from, const ModelConfig& model, bool used = true) {
+  if (!window_covers_all(from, model) && used)
     from.problem(fmt::format("'sliding_window' is {}; only windows of all {} positions are supported",
                              printable_json(from.value("sliding_window")), *model.max_position_embeddings));
 }
@@ -215,7 +215,7 @@ ModelConfig read_qwen3(ConfigReader& from) {
   read_layer_types(from, model);
   model.qk_layernorm = true;
   model.add_qkv_bias = model.add_attention_out_bias = from.flag("attention_bias");
-  if (from.flag("use_sliding_window")) expect_wide_window(from, model);
+  expect_wide_window(from, model, from.flag("use_sliding_window"));
   return model;
 }
 
@@ -246,7 +246,7 @@ void read_windows(ConfigReader& from, const ModelConfig& model) {
   const bool windows = from.flag("use_sliding_window");
   read_layer_types(from, model, windows && from.has("sliding_window") && window_covers_all(from, model));
   const int64_t layers = from.size("max_window_layers");
-  if (windows && !from.has("layer_types") && layers > 0) expect_wide_window(from, model);
+  expect_wide_window(from, model, windows && !from.has("layer_types") && layers > 0);
 }
 
 ModelConfig read_qwen2(ConfigReader& from) {

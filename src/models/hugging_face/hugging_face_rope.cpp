@@ -176,9 +176,6 @@ void read_rope(ConfigReader& from, ModelConfig& model) {
   if (!object.is_object()) return from.problem(fmt::format("'{}' is not an object", key));
   ConfigReader rope(object, rope_parameters_fields(), false);
   if (rope.has("rope_theta")) model.rotary_base = rope.number("rope_theta");
-  constexpr double kMostBase = 1e12;
-  if (!(model.rotary_base >= 1 && model.rotary_base <= kMostBase))
-    from.problem(fmt::format("'rope_theta' is {}; from 1 to {} are possible", model.rotary_base, kMostBase));
   if (older && replaced.is_object() && replaced.contains("rope_theta") &&
       replaced["rope_theta"] != model.rotary_base)
     from.problem(fmt::format(
