@@ -48,7 +48,7 @@ inline void write_corpus(const TempDir& dir) {
   std::filesystem::create_directories(dir.file("corpus/below/.hidden"));
   for (int i = 0; i < 5; ++i)
     write_file(dir.file(fmt::format("corpus/small_{}.txt", i)), lines(static_cast<uint64_t>(i), 3000));
-  write_file(dir.file("corpus/below/large.c"), lines(10, 600000));
+  write_file(dir.file("corpus/below/large.txt"), lines(10, 600000));
   write_file(dir.file("corpus/below/lines.jsonl"), json_lines(11, 100000));
   write_packed(dir.file("corpus/packed.jsonl.gz"), json_lines(12, 125000));
   write_packed(dir.file("corpus/packed.txt.zst"), lines(13, 550000));
