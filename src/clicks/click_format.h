@@ -12,7 +12,7 @@
 //   C1.unknown ... for each table whose ids come from a dictionary that was made for other data, and lacks some of these:
 //                  the hashes of the values with id 1, in the order of the ids, u64
 //   C1.dict ...    where ids come from a dictionary of the table's own: the hash of id 2, 3, ... (ids 0 and 1: see
-//                  preprocess/number_ids.h), unsigned, in 4 bytes, or in 8 where one of them needs more
+//                  preprocess/ids/number_ids.h), unsigned, in 4 bytes, or in 8 where one of them needs more
 //
 //   user.kept ...  for each column that is kept: its texts, one after the other, UTF-8 as in the input
 //   user.kept_ends for each of these: per sample the number of bytes up to and including its text, u64

@@ -14,8 +14,8 @@
 #include "core/suffix.h"
 #include "embedding/table_part.h"
 #include "files/output_files.h"
-#include "recommend/other_rows.h"
 #include "recommend/trained_recommender.h"
+#include "recommend/weights/other_rows.h"
 
 namespace trifold {
 
@@ -130,7 +130,7 @@ class RecommenderGraph {
                             std::copy(other_row.begin(), other_row.end(), into + at * shape[1]);
                         });
   }
-  // A table, whose row of unknown values may be a mean (recommend/other_rows.h).
+  // A table, whose row of unknown values may be a mean (recommend/weights/other_rows.h).
   std::string table_weight(const EmbeddingTable& table) {
     const std::string name = weight_name(table), stored = fmt::format("{}/{}", kWeightKind, name);
     if (const auto there = there_.find(stored); there != there_.end()) return there->second;

@@ -14,9 +14,9 @@
 #include "checkpoint/tensor_kind.h"
 #include "files/output_files.h"
 #include "files/scratch_folder.h"
-#include "recommend/other_rows.h"
 #include "recommend/trained_recommender.h"
-#include "recommend/weight_names.h"
+#include "recommend/weights/other_rows.h"
+#include "recommend/weights/weight_names.h"
 
 namespace trifold {
 
@@ -173,7 +173,7 @@ class TensorExport {
   }
 
   using Means = std::map<std::string, std::vector<std::byte>>;
-  // Puts the mean in the place of the row of unknown values (recommend/other_rows.h), if it is among rows that were read.
+  // Puts the mean in the place of the row of unknown values (recommend/weights/other_rows.h), if it is among rows that were read.
   static void put_other_row(const Means& means, const FileWeight& weight, int64_t first, int64_t count,
                             std::vector<std::byte>& rows) {
     const int64_t at = ClickTable::kOtherRow - first;

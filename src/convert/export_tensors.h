@@ -17,7 +17,7 @@ struct ExportedTensors {
   int64_t all_rows = 0;  // of tables, in the checkpoint
 };
 
-// `config.names` says how tensors are called (recommend/weight_names.h). Tables whose ids are keys also have
+// `config.names` says how tensors are called (recommend/weights/weight_names.h). Tables whose ids are keys also have
 // embedding.NAME.keys, i64 [rows]: the key of each row, 0 for rows without one.
 //
 // With config.changed_since, an older checkpoint of the same model, a table consists of embedding.NAME.rows, i64 [n],

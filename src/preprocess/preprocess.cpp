@@ -15,8 +15,8 @@
 #include "files/mapped_file.h"
 #include "files/scratch_folder.h"
 #include "preprocess/click_reader.h"
-#include "preprocess/given_encoding.h"
-#include "preprocess/number_tables.h"
+#include "preprocess/ids/given_encoding.h"
+#include "preprocess/ids/number_tables.h"
 #include "preprocess/parse_clicks.h"
 #include "preprocess/text_inputs.h"
 

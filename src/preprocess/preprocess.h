@@ -3,7 +3,7 @@
 //
 // Two passes. The first parses the text in pieces, one per core, and writes labels, transformed dense numbers and, in
 // temporary files, the hashes of each table. The second turns the hashes of each table into ids
-// (preprocess/number_ids.h), several tables at a time. The result depends neither on the number of threads nor on the
+// (preprocess/ids/number_ids.h), several tables at a time. The result depends neither on the number of threads nor on the
 // memory limit, and memory does not grow with the input.
 #pragma once
 
@@ -18,7 +18,7 @@
 #include "clicks/click_text.h"
 #include "core/function_ref.h"
 #include "core/thread_pool.h"
-#include "preprocess/unknown_ids.h"
+#include "preprocess/ids/unknown_ids.h"
 
 namespace trifold {
 

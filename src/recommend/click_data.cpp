@@ -5,8 +5,8 @@
 
 #include "clicks/click_files.h"
 #include "clicks/click_format.h"
-#include "clicks/click_synthetic.h"
 #include "clicks/compare_clicks.h"
+#include "clicks/synthetic/click_synthetic.h"
 #include "preprocess/click_scratch.h"
 
 namespace trifold {

@@ -17,8 +17,8 @@
 #include "core/function_ref.h"
 #include "recommend/click_data.h"
 #include "recommend/metrics/unknown_values.h"
-#include "recommend/other_rows.h"
 #include "recommend/recommender.h"
+#include "recommend/weights/other_rows.h"
 #include "run/terms.h"
 
 namespace trifold {
@@ -33,7 +33,7 @@ struct TrainedRecommender {
   int64_t step = 0;
   // Added to the logits: the correction for negatives that were dropped before training (recommend/dropped_negatives.h).
   double logit_offset = 0;
-  std::vector<TableStart> starts = {};  // recommend/other_rows.h
+  std::vector<TableStart> starts = {};  // recommend/weights/other_rows.h
 
   const ClickSource& samples() const { return *data.train; }
 };

@@ -39,7 +39,7 @@ RULES = {
 EXCEPTIONS = {
     "src/plan/report.h": "the name of the schedule, as a report shows it",
     "src/zero/param_store.h": "the folder that files are in",
-    "src/preprocess/number_ids.h": "the file that ids are written to",
+    "src/preprocess/ids/number_ids.h": "the file that ids are written to",
 }
 
 # Files whose purpose is text.

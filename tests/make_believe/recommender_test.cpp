@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "clicks/click_synthetic.h"
+#include "clicks/synthetic/click_synthetic.h"
 #include "make_believe/recommender_runs.h"
 #include "recommend/recommender.h"
 #include "recommend/recommender_setup.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "clicks/click_source.h"
-#include "clicks/click_synthetic.h"
+#include "clicks/synthetic/click_synthetic.h"
 #include "data/permutation.h"
 #include "support/files.h"
 

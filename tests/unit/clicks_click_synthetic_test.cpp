@@ -1,4 +1,4 @@
-#include "clicks/click_synthetic.h"
+#include "clicks/synthetic/click_synthetic.h"
 #include "support/files.h"
 
 #include <algorithm>

@@ -8,7 +8,7 @@
 
 #include "clicks/click_files.h"
 #include "clicks/click_layout.h"
-#include "preprocess/number_ids.h"
+#include "preprocess/ids/number_ids.h"
 #include "support/files.h"
 #include "unit/preprocess_testing.h"
 

@@ -162,7 +162,7 @@ struct Names<PlacementKind> {
                                                   {PlacementKind::Replicated, "replicated"}};
 };
 
-// The names of a recommender's weights in a file of tensors (recommend/weight_names.h).
+// The names of a recommender's weights in a file of tensors (recommend/weights/weight_names.h).
 enum class WeightNames { Trifold, Torchrec };
 template <>
 struct Names<WeightNames> {

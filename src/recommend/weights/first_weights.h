@@ -6,7 +6,7 @@
 
 #include "checkpoint/safetensors.h"
 #include "checkpoint/writer.h"
-#include "recommend/weight_names.h"
+#include "recommend/weights/weight_names.h"
 
 namespace trifold {
 

@@ -1,4 +1,4 @@
-#include "recommend/first_weights.h"
+#include "recommend/weights/first_weights.h"
 
 #include <fmt/ranges.h>
 

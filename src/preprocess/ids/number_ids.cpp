@@ -1,4 +1,4 @@
-#include "preprocess/number_ids.h"
+#include "preprocess/ids/number_ids.h"
 
 #include <algorithm>
 #include <functional>
@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "preprocess/column_files.h"
-#include "preprocess/id_dictionary.h"
+#include "preprocess/ids/id_dictionary.h"
 
 namespace trifold {
 

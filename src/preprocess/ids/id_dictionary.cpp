@@ -1,4 +1,4 @@
-#include "preprocess/id_dictionary.h"
+#include "preprocess/ids/id_dictionary.h"
 
 #include <algorithm>
 #include <limits>

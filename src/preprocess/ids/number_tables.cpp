@@ -1,12 +1,12 @@
-#include "preprocess/number_tables.h"
+#include "preprocess/ids/number_tables.h"
 
 #include <atomic>
 #include <filesystem>
 #include <mutex>
 #include <utility>
 
-#include "preprocess/number_ids.h"
-#include "preprocess/unknown_ids.h"
+#include "preprocess/ids/number_ids.h"
+#include "preprocess/ids/unknown_ids.h"
 
 namespace trifold {
 

@@ -1,4 +1,4 @@
-#include "preprocess/given_encoding.h"
+#include "preprocess/ids/given_encoding.h"
 
 #include <fmt/ranges.h>
 

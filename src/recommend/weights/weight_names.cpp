@@ -1,4 +1,4 @@
-#include "recommend/weight_names.h"
+#include "recommend/weights/weight_names.h"
 
 #include <numeric>
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "preprocess/number_ids.h"
+#include "preprocess/ids/number_ids.h"
 
 namespace trifold {
 

@@ -1,4 +1,4 @@
-#include "clicks/click_optimum.h"
+#include "clicks/synthetic/click_optimum.h"
 
 #include <algorithm>
 #include <cmath>

@@ -27,8 +27,8 @@
 #include <string>
 #include <vector>
 
-#include "clicks/click_optimum.h"
 #include "clicks/click_source.h"
+#include "clicks/synthetic/click_optimum.h"
 #include "core/random.h"
 
 namespace trifold {

@@ -1,4 +1,4 @@
-#include "preprocess/unknown_ids.h"
+#include "preprocess/ids/unknown_ids.h"
 
 #include <algorithm>
 #include <optional>

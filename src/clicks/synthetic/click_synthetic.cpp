@@ -1,4 +1,4 @@
-#include "clicks/click_synthetic.h"
+#include "clicks/synthetic/click_synthetic.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <numeric>
 #include <utility>
 
-#include "clicks/click_optimum.h"
+#include "clicks/synthetic/click_optimum.h"
 #include "core/error.h"
 
 namespace trifold {

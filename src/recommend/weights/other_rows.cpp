@@ -1,4 +1,4 @@
-#include "recommend/other_rows.h"
+#include "recommend/weights/other_rows.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,5 +1,5 @@
 // ScoreDistribution: the distribution of a planted model's score, as masses on a grid; it determines the best possible
-// metrics (the method: clicks/click_synthetic.h).
+// metrics (the method: clicks/synthetic/click_synthetic.h).
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// The second pass of preprocessing: the hashes of each table become ids (preprocess/number_ids.h), and the table gets
+// The second pass of preprocessing: the hashes of each table become ids (preprocess/ids/number_ids.h), and the table gets
 // its dictionary.
 #pragma once
 
@@ -8,9 +8,9 @@
 #include "clicks/click_format.h"
 #include "core/function_ref.h"
 #include "core/thread_pool.h"
+#include "preprocess/ids/unknown_ids.h"
 #include "preprocess/parse_clicks.h"
 #include "preprocess/preprocess.h"
-#include "preprocess/unknown_ids.h"
 
 namespace trifold {
 
