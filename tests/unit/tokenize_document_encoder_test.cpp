@@ -39,7 +39,7 @@ Ids at_once(const Tokenizer& tokenizer, std::string_view text) {
 }
 
 // FNV-1a over the ids.
-uint64_t hash_of(const Ids& ids) {
+uint64_t hash_of_ids(const Ids& ids) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const int32_t id : ids) hash = (hash ^ static_cast<uint64_t>(id)) * 0x100000001b3;
   return hash;
@@ -65,7 +65,7 @@ TEST(DocumentEncoder, CutsLongDocumentsWhereNothingChanges) {
   const auto expect = [](const Tokenizer& tokenizer, const std::string& text, size_t count, uint64_t hash) {
     const Ids lines = by_lines(tokenizer, text);
     EXPECT_EQ(lines.size(), count);
-    EXPECT_EQ(hash_of(lines), hash);
+    EXPECT_EQ(hash_of_ids(lines), hash);
   };
   const SentencePieceTokenizer prefix(kPrefix), keeps(kKeeps);
   expect(prefix, few, 129401, 0x38ec7b5f8130c85d);
