@@ -25,7 +25,8 @@ const Lie& lie() {
     Lie read;
     char change[64] = {};
     const char* text = std::getenv("TRIFOLD_LIE");
-    if (text == nullptr || std::sscanf(text, "%d:%d:%d:%63s", &read.rank, &read.tag, &read.number, change) != 4)
+    if (text == nullptr ||
+        std::sscanf(text, "%d:%d:%d:%63s", &read.rank, &read.tag, &read.number, change) != 4)
       return Lie{};
     if (std::sscanf(change, "@%d=%d", &read.place, &read.value) != 2) read.longer = std::atoi(change);
     return read;
@@ -42,8 +43,10 @@ extern "C" int MPI_Isend(const void* data, int count, MPI_Datatype type, int to,
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   if (rank != lie().rank || tag % 8 != lie().tag || seen++ != lie().number)
     return PMPI_Isend(data, count, type, to, tag, comm, request);
-  auto* changed = new std::vector<char>(static_cast<size_t>(count) + 64, 0x7f);  // MPI may read it until the end
+  auto* changed =
+      new std::vector<char>(static_cast<size_t>(count) + 64, 0x7f);  // MPI may read it until the end
   std::memcpy(changed->data(), data, static_cast<size_t>(count));
-  if (lie().place >= 0) std::memcpy(changed->data() + std::min(lie().place, count), &lie().value, sizeof(int));
+  if (lie().place >= 0)
+    std::memcpy(changed->data() + std::min(lie().place, count), &lie().value, sizeof(int));
   return PMPI_Isend(changed->data(), std::max(0, count + lie().longer), type, to, tag, comm, request);
 }

@@ -149,12 +149,30 @@ void tokenizer_from_json(const nlohmann::json& json, DataConfig& data) {
 namespace {
 
 // Options that define a recommender: its layers, and its training objective.
-constexpr const char* kRecommenderOptions[] = {
-    "embedding-dim", "bottom-mlp",    "top-mlp",      "interaction",         "interaction-self",
-    "wide",          "dropout",       "optimizer",    "pooling",             "embedding-optimizer",
-    "cross-layers",  "cross-rank",    "loss",         "f64",                 "batch-norm",
-    "attention",     "attention-mlp", "tower-mlp",    "multi-task",          "embedding-init-range",
-    "mmoe-experts",  "key-admission", "key-eviction", "no-correct-negatives"};
+constexpr const char* kRecommenderOptions[] = {"embedding-dim",
+                                               "bottom-mlp",
+                                               "top-mlp",
+                                               "interaction",
+                                               "interaction-self",
+                                               "wide",
+                                               "dropout",
+                                               "optimizer",
+                                               "pooling",
+                                               "embedding-optimizer",
+                                               "cross-layers",
+                                               "cross-rank",
+                                               "loss",
+                                               "f64",
+                                               "batch-norm",
+                                               "attention",
+                                               "attention-mlp",
+                                               "tower-mlp",
+                                               "multi-task",
+                                               "embedding-init-range",
+                                               "mmoe-experts",
+                                               "key-admission",
+                                               "key-eviction",
+                                               "no-correct-negatives"};
 // How it computes, and how its data are read.
 constexpr const char* kUseOptions[] = {"bf16", "table-max-ids", "id-policy"};
 

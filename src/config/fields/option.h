@@ -95,8 +95,8 @@ struct Option {
   FileUse use = FileUse::None;         // other than None: completed with file names
   std::vector<OutputMark> marks = {};  // the formats that the command writes and recognises
   bool local = false;                  // about a rank's host (paths, threads): may differ between ranks
-  bool common = false;                 // local, but given on all ranks or on none: it decides what the ranks do together
-  bool incidental = false;             // about where and how a run executes, not what it computes
+  bool common = false;      // local, but given on all ranks or on none: it decides what the ranks do together
+  bool incidental = false;  // about where and how a run executes, not what it computes
 
   // Builders, used as table.add(...).range(1, 10).also("x").
   Option& need(std::string other = "");            // must be given, or the option called `other` instead
