@@ -89,6 +89,11 @@ struct ClickResults {
   std::vector<TableUnknowns> unknown;
 };
 
+bool counts_nothing(const ClickResults& results) {
+  return std::all_of(results.labels.begin(), results.labels.end(),
+                     [](const LabelScores& label) { return label.scores.samples == 0; });
+}
+
 // nullopt if a signal stopped it. Collective.
 std::optional<ClickResults> measure(Communicator& world, const RecommenderEvaluation& job,
                                     const std::atomic<int>& signal) {
@@ -176,6 +181,9 @@ int run(const EvaluateRecommenderConfig& config, Ranks& ranks) {
     say(stderr, "trifold: stopped on a signal before all samples were evaluated\n");
     return kFailed;
   }
+  if (counts_nothing(*results))
+    bad_input("{}: no sample counts, because all have a weight of 0: there is nothing to evaluate",
+              config.run.data);
   const double seconds = seconds_since(start);
   for (size_t l = 0; l < results->labels.size(); ++l) {
     const LabelScores& label = results->labels[l];

@@ -109,11 +109,12 @@ int take(int folder, const fs::path& root, int how, SaveFolder::Lock lock) {
   return 0;
 }
 
-// Whether a run may have written this text, the first bytes of its file `name`.
+// Whether a run may have written this text, the first bytes of its file `name`. A name of a step that was damaged since is
+// replaced too: it says nothing that the folder does not.
 bool is_own_text(std::string_view name, std::string_view text) {
   if (text.empty()) return true;  // cut short by a full disk
   if (name == kOwnerName) return text.starts_with(kOwnerBegin);
-  return step_of_name(text.substr(0, text.find('\n'))) >= 0;
+  return text.starts_with(kPrefix);
 }
 
 }  // namespace

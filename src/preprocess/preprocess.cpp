@@ -13,10 +13,10 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "files/mapped_file.h"
-#include "files/scratch_folder.h"
 #include "preprocess/click_reader.h"
 #include "preprocess/ids/given_encoding.h"
 #include "preprocess/ids/number_tables.h"
+#include "preprocess/new_output.h"
 #include "preprocess/parse_clicks.h"
 #include "preprocess/text_inputs.h"
 
@@ -28,18 +28,6 @@ constexpr int64_t kJudgedLines =
     1'000'000;  // after these, an input with too many malformed lines is rejected
 
 constexpr size_t kLongestTableName = 200;  // in bytes; names of files have endings and at most 255
-
-// Finds an output that exists, or cannot be made, before the inputs are read.
-std::unique_ptr<ScratchFolder> scratch_beside(const std::string& output) {
-  std::error_code ignored;
-  if (std::filesystem::exists(output, ignored))
-    bad_input("{} already exists; name another folder, or remove it", output);
-  try {
-    return std::make_unique<ScratchFolder>(output);
-  } catch (const Error& error) {
-    bad_input("{}", error.what());
-  }
-}
 
 class Job {
  public:
@@ -112,6 +100,9 @@ class Job {
       bad_input(
           "{}: --drop-negatives {} dropped all of the {} samples, none of which has a click: leave it out",
           options_.inputs[0], options_.drop_negatives, result_.report.lines);
+    if (malformed.empty() && result_.report.lines > 0 && options_.rows)
+      bad_input("{}: a part gets none of the {} rows: give other shares with --split", options_.inputs[0],
+                result_.report.lines);
     bad_input("{} {}", options_.inputs[0],
               malformed.empty() ? "contains no samples" : "has no valid line\n" + malformed);
   }

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/printable.h"
 #include "preprocess/click_reader.h"
+#include "preprocess/new_output.h"
 
 namespace trifold {
 
@@ -69,34 +70,28 @@ std::vector<SplitPart> split_parts(const PreprocessOptions& options, const std::
 
 void preprocess_parts(const PreprocessOptions& options, std::vector<SplitPart>& parts, ThreadPool& pool,
                       FunctionRef<void(const PreprocessProgress&)> progress) {
-  std::error_code error;
-  if (std::filesystem::exists(options.output, error))
-    bad_input("{} already exists; name another folder, or remove it", options.output);
-  if (!std::filesystem::create_directory(options.output, error))
-    bad_input("{} cannot be created: {}", options.output, error.message());
-  const auto folder_of = [&](const SplitPart& part) { return options.output + "/" + part.name; };
-  try {
-    for (SplitPart& part : parts) {
-      PreprocessOptions own = options;
-      own.output = folder_of(part);
-      own.rows = part.rows;
-      if (&part != &parts.front()) {
-        own.dictionaries_of = folder_of(parts.front());
-        own.as_there = true;  // which takes over these options
-        own.hash_ids = own.keep_keys = false;
-        own.max_ind_range = 0;
-        own.grow_dictionaries = false;
-        own.shared.clear();
-        own.frequency_threshold = 1;
-        own.drop_negatives = 0;
-      }
-      part.result = preprocess(own, pool, progress);
+  const std::unique_ptr<ScratchFolder> scratch = scratch_beside(options.output);
+  constexpr const char* kParts = "parts";
+  const std::filesystem::path unfinished = scratch->file(kParts);
+  std::filesystem::create_directory(unfinished);
+  const auto folder_of = [&](const SplitPart& part) { return (unfinished / part.name).string(); };
+  for (SplitPart& part : parts) {
+    PreprocessOptions own = options;
+    own.output = folder_of(part);
+    own.rows = part.rows;
+    if (&part != &parts.front()) {
+      own.dictionaries_of = folder_of(parts.front());
+      own.as_there = true;  // which takes over these options
+      own.hash_ids = own.keep_keys = false;
+      own.max_ind_range = 0;
+      own.grow_dictionaries = false;
+      own.shared.clear();
+      own.frequency_threshold = 1;
+      own.drop_negatives = 0;
     }
-  } catch (...) {
-    for (const SplitPart& part : parts) std::filesystem::remove_all(folder_of(part), error);
-    std::filesystem::remove(options.output, error);
-    throw;
+    part.result = preprocess(own, pool, progress);
   }
+  scratch->move_out(kParts, options.output);
 }
 
 }  // namespace trifold

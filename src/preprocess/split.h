@@ -28,7 +28,8 @@ struct SplitPart {
 std::vector<SplitPart> split_parts(const PreprocessOptions& options, const std::vector<double>& shares,
                                    ThreadPool& pool);
 
-// Makes the folders, one after the other. options.output must not exist. BadInput as preprocess().
+// Makes the folders, one after the other; they appear as options.output, which must not exist, once all are complete.
+// BadInput as preprocess().
 void preprocess_parts(const PreprocessOptions& options, std::vector<SplitPart>& parts, ThreadPool& pool,
                       FunctionRef<void(const PreprocessProgress&)> progress);
 

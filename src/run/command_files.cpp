@@ -148,8 +148,9 @@ std::string_view collection_in(const fs::path& folder) {
 
 void check_not_in_collection(const Place& output) {
   const fs::path folder = output.real.parent_path();
-  if (const std::string_view what = collection_in(folder); !what.empty())
-    refuse(output, fmt::format("is in {}, {}: name another {}", folder.string(), what, kind_of(output)));
+  for (fs::path outer = folder; outer != outer.root_path(); outer = outer.parent_path())
+    if (const std::string_view what = collection_in(outer); !what.empty())
+      refuse(output, fmt::format("is in {}, {}: name another {}", outer.string(), what, kind_of(output)));
   if (const std::string_view what = collection_in(output.real); !what.empty())
     refuse(output, fmt::format("is {} itself: name another {}", what, kind_of(output)));
   const std::string name = output.real.filename().string();

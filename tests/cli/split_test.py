@@ -92,6 +92,11 @@ class Split(ProgramTest):
             self.assertIn(words, err)
         self.assertNotIn("out", self.files())
 
+    def test_a_part_without_rows(self):
+        _, err = self.preprocess("all.csv", "parts", "--split", "1e6,1", status=2)
+        self.assertIn("all.csv: a part gets none of the 1000 rows: give other shares with --split", err)
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["all.csv"])
+
 
 if __name__ == "__main__":
     unittest.main()
