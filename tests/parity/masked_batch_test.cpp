@@ -11,7 +11,7 @@
 namespace trifold::test {
 namespace {
 
-constexpr int64_t kBatch = 8;
+constexpr int64_t kMaskedBatch = 8;
 constexpr int64_t kMaskedStep = 3;  // counts from 1
 
 // Another source with one more global batch, whose tokens are all masked out of the loss.
@@ -21,8 +21,9 @@ class WithMaskedBatch final : public DataSource {
   int64_t seq_length() const override { return source_.seq_length(); }
   int64_t samples() const override { return source_.samples(); }
   void read(Batch& batch, int64_t first_sample) const override {
-    const bool masked = first_sample / kBatch == kMaskedStep - 1;
-    source_.read(batch, first_sample < (kMaskedStep - 1) * kBatch ? first_sample : first_sample - kBatch);
+    const bool masked = first_sample / kMaskedBatch == kMaskedStep - 1;
+    source_.read(
+        batch, first_sample < (kMaskedStep - 1) * kMaskedBatch ? first_sample : first_sample - kMaskedBatch);
     batch.first_sample = first_sample;
     if (masked) std::fill_n(batch.loss_weight.as<float>(), batch.loss_weight.elements(), 0.0F);
   }
@@ -73,7 +74,7 @@ void expect_skipped(const Steps& masked, const Steps& plain) {
   for (size_t i = 0; i < 5; ++i) {
     const StepReport& step = masked.reports[i];
     EXPECT_EQ(step.step, static_cast<int64_t>(i) + 1);
-    EXPECT_EQ(step.consumed_samples, kBatch * step.step);
+    EXPECT_EQ(step.consumed_samples, kMaskedBatch * step.step);
     if (step.step == kMaskedStep) {
       EXPECT_EQ(step.skip, StepSkip::NoTokens);
       EXPECT_TRUE(std::isnan(step.loss));
