@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <string_view>
 
+#include "ops/ops.h"
 #include "support/compare.h"
 #include "support/training.h"
 
@@ -36,15 +38,17 @@ class Context : public ::testing::TestWithParam<ContextModel> {};
 
 // The first loss needs no gradient. Its sum over the tokens is of f32 numbers in f64, so that its order is of
 // no matter. (Products of fewer than 16 rows have other bits than those of more, and so has attention where a
-// run of positions is no multiple of 8.)
+// run of positions is no multiple of 8. Without AVX-512, the bits of a row depend on the number of rows of other
+// sizes too, so the losses are merely close.)
 TEST_P(Context, TheFirstLossHasTheBitsOfOneRank) {
   PretrainConfig config = context_run(GetParam(), false);
   config.model.num_attention_heads = 8;
   config.model.seq_length = config.model.max_position_embeddings.emplace(128);
+  const bool has_avx512 = std::string_view(cpu_ops().name) == "x86-64-v4";
   const Curve one = train(config, 1);
   for (const int cp : {2, 4, 8}) {
     const Curve cut = train(on_mesh(config, 1, 1, 1, cp), 1);
-    if (keeps_bits(GetParam()))
+    if (keeps_bits(GetParam()) && has_avx512)
       EXPECT_EQ(cut.losses, one.losses) << "cp " << cp;
     else
       EXPECT_LT(relative_error(cut.losses, one.losses), 1e-6) << "cp " << cp;

@@ -335,11 +335,12 @@ TEST_F(Convert, RefusesAModelItCannotCompute) {
     config["n_layer"] = "two";
     config["n_heads"] = 3;
   }));
-  for (const char* part :
-       {"'activation_function' is \"relu\"; only \"gelu_new\" is supported",
-        "'scale_attn_by_inverse_layer_idx' is true; only false", "'add_cross_attention' is true",
-        "'embd_pdrop' and 'resid_pdrop' differ", "'n_layer' is \"two\"; a whole number",
-        "'n_heads' is 3; this field is not known here", "config.json"})
+  for (
+      const char* part :
+      {"'activation_function' is \"relu\"; only \"gelu_new\", \"gelu_pytorch_tanh\" and \"gelu\" are supported",
+       "'scale_attn_by_inverse_layer_idx' is true; only false", "'add_cross_attention' is true",
+       "'embd_pdrop' and 'resid_pdrop' differ", "'n_layer' is \"two\"; a whole number",
+       "'n_heads' is 3; this field is not known here", "config.json"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   EXPECT_NE(refusal(changed([](json& c) {
               c["model_type"] = "bloom";

@@ -260,7 +260,7 @@ TEST(SaveCheckpoint, AFailedWriteIsAnErrorOnAllAndCleanedUp) {
     const TemporaryFolder folder;
     const auto take_name = [&] {
       for (const auto& entry : fs::directory_iterator(folder.path()))
-        fs::create_directory(entry.path() / name);
+        if (fs::exists(entry.path() / "new")) fs::create_directory(entry.path() / "new" / name);
     };
     const std::vector<std::string> errors = on_ranks(4, [&](Communicator& comm) {
       const Boxes boxes = state_of(comm.rank());
