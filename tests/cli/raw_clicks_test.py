@@ -30,16 +30,16 @@ class RawClicks(ProgramTest):
 
 class Folders(RawClicks):
     def test_suffixes_have_no_case_and_other_files_are_named(self):
-        lines = "click,u\n" + "".join(f"{i % 2},u{i % 5}\n" for i in range(20))
+        lines = "click,x,u\n" + "".join(f"{i % 2},{i},u{i % 5}\n" for i in range(20))
         self.write("days/a.csv", lines)
         self.write("days/b.CSV", lines)
         self.write("days/c.Csv.GZ", gzip.compress(lines.encode()))
         self.write("days/README.md", "read me\n")
-        _, err = self.preprocess("days", "clicks", "--label", "click", "--sparse", "u")
+        _, err = self.preprocess("days", "clicks", "--label", "click", "--dense", "x", "--sparse", "u")
         self.assertEqual(self.manifest("clicks")["samples"], 60)
         self.assertIn("not read: README.md\n", err)
         self.trifold("recommend", "--train-data", "clicks", *MODEL[:-4], "--global-batch-size", 20, "--train-iters", 2, "--save", "run")
-        out, err = self.trifold("score", "--load", "run", "--data", "days", "--output", "S.CSV")
+        _, err = self.trifold("score", "--load", "run", "--data", "days", "--output", "S.CSV")
         self.assertIn("not read: README.md", err)
         self.assertEqual(len((self.folder / "S.CSV").read_text().splitlines()), 61)
 
