@@ -81,8 +81,8 @@ struct TextLayout {
 // The values of a row.
 struct ClickRow {
   explicit ClickRow(const TextLayout& layout);
-  // Begins a row, without labels and bags. `dense`: memory of the caller for the dense numbers of the layout.
-  void begin(float* dense);
+  // Begins a row, without labels and bags. `memory`: of the caller, for the dense numbers of the layout.
+  void begin(float* memory);
 
   std::vector<uint8_t> labels;  // 0, 1 or kNoLabel; 0 if the file has no labels
   float* dense = nullptr;       // NaN where missing
@@ -111,7 +111,7 @@ bool parse_line(const TextLayout& layout, std::string_view line, ClickRow& row);
 // What is wrong with a malformed line: "column C3: 'xy' is not a hash: up to 8 hexadecimal digits".
 LineProblem explain_line(const TextLayout& layout, std::string_view line);
 // The values of a column, for counts of problems: "a label", "a number", "an id", "a list of weighted texts".
-std::string kind_name(const TextColumn& column);
+std::string kind_name(const TextColumn& role);
 // The values that a role may have, for messages: "a label: 0, 1, false or true"; nothing for ids and bags, which depend on
 // the format.
 std::string wanted_value(const TextLayout& layout, const TextColumn& role);

@@ -75,14 +75,14 @@ const SafetensorsModel::Entry* find_tensor(const SafetensorsModel& files, const 
 }
 
 // The names that files have for a parameter: the first ones of which there is a tensor.
-const WeightMap& names_in(const SafetensorsModel& files, const WeightMap& map, const std::string& prefix) {
+const WeightMap* names_in(const SafetensorsModel& files, const WeightMap& map, const std::string& prefix) {
   const auto has_some = [&](const WeightMap& names) {
     return std::any_of(names.theirs.begin(), names.theirs.end(),
                        [&](const std::string& name) { return find_tensor(files, name, prefix) != nullptr; });
   };
-  if (has_some(map)) return map;
+  if (has_some(map)) return &map;
   const auto other = std::find_if(map.others.begin(), map.others.end(), has_some);
-  return other == map.others.end() ? map : *other;
+  return other == map.others.end() ? &map : &*other;
 }
 
 // The location of each part of each parameter, in the order of the maps; all mismatches are reported at once.
@@ -314,7 +314,7 @@ Converted import_model(const ConvertConfig& config, const std::function<void(std
   look_for_pairs(model, [&](const std::string& tensor) { return files.tensors().contains(tensor); });
   const std::map<std::string, std::string> stand_ins = resolve_ties(files, model, folder.string(), warn);
   std::vector<WeightMap> maps;
-  for (const WeightMap& map : weight_map(model)) maps.push_back(names_in(files, map, name_prefix(model)));
+  for (const WeightMap& map : weight_map(model)) maps.push_back(*names_in(files, map, name_prefix(model)));
   const Sources sources = find_all(files, maps, model, stand_ins, folder.string());
   const DType dtype = type_of_all(sources.types, config);
 

@@ -61,7 +61,7 @@ bool add_texts_to_bag(const FieldRules& rules, char separator, bool weighted, st
 // For a bag whose weights are in another column: appends all elements, also those that are missing, as id 0, or all
 // weights. False if one of them is neither, or a weight is not a finite number.
 bool add_paired_to_bag(const FieldRules& rules, IdBase base, const Cell& element, ClickBag& bag);
-bool add_weight_to_bag(const Cell& weight, ClickBag& bag);
+bool add_weight_to_bag(const Cell& cell, ClickBag& bag);
 // The same for all elements of a text between separators; an empty text has none.
 bool add_paired_texts_to_bag(const FieldRules& rules, char separator, std::string_view texts, ClickBag& bag);
 bool add_weights_to_bag(char separator, std::string_view texts, ClickBag& bag);

@@ -148,6 +148,8 @@ std::string text_of(const Moment& moment) {
 
 double part_of(const Moment& moment, TimePart part) {
   const double fraction = static_cast<double>(moment.nanoseconds) * 1e-9;
+  const int64_t hour = second_of_day(moment) / 3600;
+  const int64_t minute = second_of_day(moment) / 60 % 60;
   switch (part) {
     case TimePart::Year:
       return static_cast<int>(date_of(moment).year());
@@ -158,9 +160,9 @@ double part_of(const Moment& moment, TimePart part) {
     case TimePart::Weekday:
       return std::chrono::weekday(std::chrono::sys_days(date_of(moment))).iso_encoding();
     case TimePart::Hour:
-      return static_cast<double>(second_of_day(moment) / 3600);
+      return static_cast<double>(hour);
     case TimePart::Minute:
-      return static_cast<double>(second_of_day(moment) / 60 % 60);
+      return static_cast<double>(minute);
     case TimePart::Second:
       return static_cast<double>(second_of_day(moment) % 60);
     case TimePart::Days:

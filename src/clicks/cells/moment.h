@@ -27,7 +27,7 @@ struct Moment {
 };
 
 // nullopt if the text, without blanks around it, is no date or time.
-std::optional<Moment> moment_of_text(std::string_view text);
+std::optional<Moment> moment_of_text(std::string_view plain);
 // nullopt for a number that is not finite, or beyond the year 9999.
 std::optional<Moment> moment_of_number(double number);
 

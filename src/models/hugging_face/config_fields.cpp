@@ -171,7 +171,7 @@ void ConfigReader::finish(const std::string& where) const {
 std::vector<std::string_view> ConfigReader::unread() const {
   std::vector<std::string_view> found;
   for (size_t i = 0; i < fields_.size(); ++i)
-    if (fields_[i].use == ConfigField::Use::Read && !asked_[i]) found.push_back(fields_[i].names.front());
+    if (fields_[i].use == ConfigField::Use::Read && !asked_[i]) found.emplace_back(fields_[i].names.front());
   return found;
 }
 

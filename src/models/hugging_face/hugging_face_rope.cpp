@@ -19,7 +19,8 @@ constexpr double kMostPositions = 1e9;
 
 // What Python takes for true.
 bool is_given(const json& value) {
-  return !value.is_null() && !value.empty() && value != false && value != 0 && value != "";
+  if (value.is_string()) return !value.get_ref<const std::string&>().empty();
+  return !value.is_null() && !value.empty() && value != false && value != 0;
 }
 
 // A number, or a problem: null is none.
