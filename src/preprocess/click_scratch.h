@@ -21,10 +21,10 @@ struct PreprocessedClicks {
 };
 
 // The samples of `path`, a file or a folder as for `trifold preprocess`, with the columns, the transform and the ids of
-// the folder of clicks `like`. Of `options`: `format` is "auto", or a format of text, and `table_rows` are those of
+// the folder of clicks `like`. Of `asked`: `format` is "auto", or a format of text, and `table_rows` are those of
 // keys; labels, weights, columns to keep and the share of malformed lines are as there. BadInput as preprocess throws it.
 PreprocessedClicks preprocess_as(const std::string& path, const std::string& like,
-                                 const ClickFileOptions& options);
+                                 const ClickFileOptions& asked);
 
 // The hashes of a column of the same samples (`unlabelled` as there), as --sparse would read it; 0 for a missing value. BadInput as above, or if
 // `like` was not made with names of columns.

@@ -63,7 +63,7 @@ class ParquetReader final : public ClickReader {
            role.kind == TextColumn::Kind::BagWeights;
   }
   void put_lists_last();
-  void check_type(const TextColumn& column, const ArrowSchema& type) const;
+  void check_type(const TextColumn& role, const ArrowSchema& type) const;
   void fill(const Batch& batch, const DropRule& drop, ClickPiece& piece) const;
   std::optional<LineProblem> take(const Role& role, const ArrowColumn& values, int64_t row,
                                   ClickRow& out) const;

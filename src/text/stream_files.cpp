@@ -39,18 +39,17 @@ bool is_about_the_data(std::string_view name) {
   });
 }
 
-// Whether a file of a folder is read: only if its name says that it is text.
-bool is_text_of_folder(std::string_view path) {
-  const std::string name = fs::path(without_packing(path)).filename().string();
-  if (is_about_the_data(name)) return false;
+std::string name_of_file(const std::string& path) {
+  return fs::path(without_packing(path)).filename().string();
+}
+
+// Whether the name of a file in a folder says that it is text.
+bool is_text_name(const std::string& path) {
+  const std::string name = name_of_file(path);
   if (is_json_name(name) || has_suffix(name, ".txt") || has_suffix(name, ".text")) return true;
   const std::string suffix = fs::path(name).extension().string();
   return std::all_of(suffix.begin(), suffix.end(), [](char c) { return c == '.' || (c >= '0' && c <= '9'); });
 }
-
-constexpr const char* kOfFolder =
-    "files of a folder are read if their names end in .txt, .text, .jsonl, .ndjson or .json, in a number, or have no "
-    "suffix, also compressed (.gz, .zst, .xz or .bz2), and are not README, LICENSE or the like; name others one by one";
 
 }  // namespace
 
@@ -123,6 +122,11 @@ void StreamFiles::add_folder(const std::string& folder) {
               link.string());
   });
   std::error_code error;
+  // Beside files whose names call them text, others are notes or scripts; in a folder without such files, as one of
+  // source code, they are the text.
+  const bool any_suffix = std::none_of(found.begin(), found.end(), [](const fs::path& path) {
+    return is_text_name(path.string()) && !is_about_the_data(name_of_file(path.string()));
+  });
   const size_t before = files_.size();
   std::vector<std::string> left_out;
   for (const fs::path& path : found) {
@@ -131,7 +135,7 @@ void StreamFiles::add_folder(const std::string& folder) {
     if (size == 0) continue;
     const std::string name = path.lexically_relative(folder).generic_string();
     refuse_other_kinds(path.string());
-    if (is_text_of_folder(name))
+    if (!is_about_the_data(name_of_file(name)) && (any_suffix || is_text_name(name)))
       add_file(path.string(), name, static_cast<int64_t>(size));
     else
       left_out.push_back(name);
@@ -139,7 +143,8 @@ void StreamFiles::add_folder(const std::string& folder) {
   if (files_.size() == before && left_out.empty())
     bad_input("{}: the folder holds no text; {} are looked for", folder, kKinds);
   if (files_.size() == before)
-    bad_input("{}: the folder holds no text but {}: {}", folder, list_of_names(left_out), kOfFolder);
+    bad_input("{}: the folder has only {}: a run reads such files if --data-path names them", folder,
+              list_of_names(left_out));
   note(folder, before, left_out);
 }
 

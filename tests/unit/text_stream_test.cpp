@@ -353,9 +353,14 @@ TEST(StreamFolder, ReadsWhatItsNamesCallText) {
   // A file that is named is text whatever its name.
   EXPECT_EQ(StreamFiles({dir.file("d/README.md")}).files().size(), 1U);
   std::filesystem::create_directory(dir.file("only"));
-  write_file(dir.file("only/a.md"), "x");
+  write_file(dir.file("only/README.md"), "x");
   expect_has(error_of([&] { StreamFiles only({dir.file("only")}); }),
-             "the folder holds no text but a.md: files of");
+             "the folder has only README.md: a run reads such files if --data-path names them");
+  // A folder of source code.
+  for (const char* name : {"only/a.c", "only/b.md"}) write_file(dir.file(name), "x");
+  const StreamFiles code({dir.file("only")});
+  EXPECT_EQ(code.files().size(), 2U);
+  expect_has(code.notes()[0], "2 files of plain text; left out: README.md");
   for (const char* name : {"only/t.PARQUET", "only/t.Parquet.Gz"}) {
     write_file(dir.file(name), "x");
     expect_has(error_of([&] { StreamFiles only({dir.file("only")}); }),
