@@ -54,7 +54,7 @@ std::optional<uint64_t> id_in(const FieldRules& rules, IdBase base, const Cell& 
 // Appends the id of an element and, where `weighted`, its weight, which follows the last colon of the text. Skips
 // missing elements. False if the cell is neither.
 bool add_to_bag(const FieldRules& rules, IdBase base, bool weighted, const Cell& element, ClickBag& bag);
-// The same for all elements of a text between separators.
+// add_to_bag for all elements of a text between separators.
 bool add_texts_to_bag(const FieldRules& rules, char separator, bool weighted, std::string_view texts,
                       ClickBag& bag);
 
@@ -62,7 +62,7 @@ bool add_texts_to_bag(const FieldRules& rules, char separator, bool weighted, st
 // weights. False if one of them is neither, or a weight is not a finite number.
 bool add_paired_to_bag(const FieldRules& rules, IdBase base, const Cell& element, ClickBag& bag);
 bool add_weight_to_bag(const Cell& cell, ClickBag& bag);
-// The same for all elements of a text between separators; an empty text has none.
+// add_paired_to_bag and add_weight_to_bag for all elements of a text between separators; an empty text has none.
 bool add_paired_texts_to_bag(const FieldRules& rules, char separator, std::string_view texts, ClickBag& bag);
 bool add_weights_to_bag(char separator, std::string_view texts, ClickBag& bag);
 // Leaves missing elements and their weights out. False if there are not as many weights as elements.
