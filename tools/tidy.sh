@@ -29,15 +29,16 @@ changed() {
     grep -E '^(src|launch)/.*\.cpp$' | sort -u || true
 }
 
-# What the preset asan compiles of src and launch: outside headers, most of the work, are read once for many files. Its
-# precompiled headers are left out of the commands: only the compiler that wrote them can read them, when they are built.
+# What the preset asan compiles of src and launch, and of the emulation of CUDA, which has the only compile commands of the
+# CUDA table there: outside headers, most of the work, are read once for many files. Its precompiled headers are left out of
+# the commands: only the compiler that wrote them can read them, when they are built.
 joined() {
   cmake --preset asan >/dev/null
   mkdir -p build/asan/tidy
   sed 's/ -Xclang -include-pch -Xclang [^ ]* -Xclang -include -Xclang [^ ]*//' build/asan/compile_commands.json \
     >build/asan/tidy/compile_commands.json
   sed -n "s|^ *\"file\": \"$PWD/\(.*\.c[px][px]\)\",*\$|\1|p" build/asan/compile_commands.json |
-    grep -E '^(build/asan/)?(src|launch)/' | grep -v '/cmake_pch\.' | sort -u
+    grep -E '^(build/asan/)?(src|launch|tests/cuda_emulation)/' | grep -v '/cmake_pch\.' | sort -u
 }
 
 # The files that this machine compiles, of those given: a module whose library is missing has no command to check it with.

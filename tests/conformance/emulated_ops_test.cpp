@@ -13,9 +13,9 @@
 #include "conformance/op_table.h"
 #include "conformance/race_report.h"
 #include "core/error.h"
+#include "cuda_emulation/emulated_ops.h"
+#include "cuda_emulation/emulation.cuh"
 #include "ops/contract.h"
-#include "ops/cuda/emulation/emulated_ops.h"
-#include "ops/cuda/emulation/emulation.cuh"
 #include "ops/cuda/kernels/kernels.h"
 #include "support/sanitizer.h"
 

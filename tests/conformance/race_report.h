@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/cuda/emulation/race_check.h"
+#include "cuda_emulation/race_check.h"
 
 namespace trifold::conformance {
 

@@ -10,7 +10,7 @@
 
 #include "conformance/op_table.h"
 #include "conformance/race_report.h"
-#include "ops/cuda/emulation/emulated_ops.h"
+#include "cuda_emulation/emulated_ops.h"
 #include "ops/cuda/kernels/kernels.h"
 #include "ops/cuda/kernels/tensor_core.cuh"
 #include "ops/cuda/kernels/warpgroup.cuh"

@@ -6,7 +6,7 @@
 //   * The OpTable's entries (src/ops/cuda/*.cpp, compiled by the host compiler) take tensors, choose the
 //     type and pass the launch to `enqueue` (ops/cuda/enqueue.h), which also reports failed launches.
 //   * Kernels are launched with TRIFOLD_LAUNCH only, so that the same file compiles for the CPU under an
-//     emulation of blocks and warps (TRIFOLD_CUDA_EMULATION, which then defines the macro).
+//     emulation of blocks and warps: TRIFOLD_CUDA_EMULATION is then its header, which defines the macro.
 //   * Memory is read and written 16 bytes at a time if the addresses allow it: Pack.
 //   * A sum has a fixed order: no atomic additions of floats.
 #pragma once
@@ -14,7 +14,7 @@
 #include <cstdint>
 
 #if defined(TRIFOLD_CUDA_EMULATION)
-#include "ops/cuda/emulation/emulation.cuh"
+#include TRIFOLD_CUDA_EMULATION
 #else
 #include <cuda_runtime.h>
 

@@ -1,10 +1,10 @@
-#include "ops/cuda/emulation/shadow_memory.h"
+#include "cuda_emulation/shadow_memory.h"
 
 #include <link.h>
 
 #include <bit>
 
-#include "ops/cuda/emulation/emulation.cuh"
+#include "cuda_emulation/emulation.cuh"
 
 namespace trifold::cuda::emulation {
 

@@ -1,10 +1,10 @@
-#include "ops/cuda/emulation/emulated_ops.h"
+#include "cuda_emulation/emulated_ops.h"
 
 #include <cstring>
 
+#include "cuda_emulation/emulation.cuh"
 #include "ops/composed.h"
 #include "ops/contract.h"
-#include "ops/cuda/emulation/emulation.cuh"
 #include "ops/cuda/entries.h"
 #include "ops/cuda/entries_support.h"
 

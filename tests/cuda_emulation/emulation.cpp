@@ -1,4 +1,4 @@
-#include "ops/cuda/emulation/emulation.cuh"
+#include "cuda_emulation/emulation.cuh"
 
 #include <ucontext.h>
 
@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "ops/cuda/emulation/async_work.h"
-#include "ops/cuda/emulation/shadow_memory.h"
+#include "cuda_emulation/async_work.h"
+#include "cuda_emulation/shadow_memory.h"
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)

@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "ops/cuda/emulation/shadow_memory.h"
+#include "cuda_emulation/shadow_memory.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // An emulation of CUDA's blocks and warps on one CPU core, so that the kernels of ops/cuda/kernels can be run
-// and tested without a GPU. launch.cuh includes this instead of CUDA's header if TRIFOLD_CUDA_EMULATION is
-// defined.
+// and tested without a GPU. ops/cuda/launch.cuh includes this instead of CUDA's header if
+// TRIFOLD_CUDA_EMULATION is defined.
 //
 // Blocks run one after another; the threads of a block are fibers that yield to each other at barriers and at
 // warp exchanges. The emulation finds wrong indices and sums, threads that miss a barrier (an Error) and,

@@ -1,4 +1,4 @@
-#include "ops/cuda/emulation/async_work.h"
+#include "cuda_emulation/async_work.h"
 
 #include <bit>
 #include <cstring>

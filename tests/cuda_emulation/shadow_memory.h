@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "ops/cuda/emulation/race_check.h"
+#include "cuda_emulation/race_check.h"
 
 namespace trifold::cuda::emulation {
 

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "ops/cuda/emulation/emulation.cuh"
-#include "ops/cuda/emulation/race_check.h"
+#include "cuda_emulation/emulation.cuh"
+#include "cuda_emulation/race_check.h"
 
 namespace trifold::cuda::emulation {
 
