@@ -130,7 +130,7 @@ final() {
   part "What communicators promise, thread ranks on the card" 40 limited "$tests/conformance/conformance_device" \
     --gtest_filter='Threads*'
   part "The same over NCCL" 40 over_nccl
-  part "Thread ranks follow the processor over every axis" 60 limited "$tests/make_believe/parity_device"
+  part "Thread ranks follow the processor over every axis" 60 limited "$tests/fake_device/parity_device"
   part "Memory that kernels touch" 60 sanitized memcheck
   positions=512 part "BERT-large, whose samples have lengths" 45 step bert-large 24 1024 16 32 --model-type bert
 }

@@ -111,7 +111,7 @@ kernel_tools() {
   local packages=build/kernel_tools PATH=$PATH:/usr/local/cuda/bin
   if ! builds_cuda; then
     skip "CUDA module, tests of its kernels and of devices" \
-      "this machine has no GPU; tests/run.sh --all compiles and runs them, on an emulation and a make-believe device"
+      "this machine has no GPU; tests/run.sh --all compiles and runs them, on an emulation and a fake device"
   elif ! command -v nvcc >/dev/null; then
     skip "gates on machine code" "nvcc is missing"
   elif command -v cuobjdump >/dev/null && command -v nvdisasm >/dev/null || [[ -d $packages ]]; then

@@ -50,7 +50,7 @@ tests/cuda/cuda_products
 tests/cuda/cuda_probe
 tests/conformance/conformance_device
 tests/conformance/op_bench
-tests/make_believe/parity_device
+tests/fake_device/parity_device
 tests/parity/parity_training
 tests/parity/parity_matrix
 LIST

@@ -53,7 +53,7 @@ expect 0 "$none" $tests/cuda/cuda_products
 expect 0 "$none" $tests/conformance/conformance_device --gtest_filter='Threads*'
 expect 1 "$none" $tests/conformance/op_bench cuda
 expect 1 "$none" $tests/cuda/cuda_probe
-expect 1 "$none" $tests/make_believe/parity_device --gtest_filter='Device.OneRank'
+expect 1 "$none" $tests/fake_device/parity_device --gtest_filter='Device.OneRank'
 export TRIFOLD_TEST_DEVICE=cuda
 expect 1 "$none" $tests/parity/parity_training --gtest_filter='*Torch*'
 expect 1 "$none" $tests/parity/parity_matrix --gtest_filter='Matrix.OneStage*'

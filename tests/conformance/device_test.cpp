@@ -40,7 +40,7 @@ struct NcclRanks {
     if (first == nullptr) GTEST_SKIP() << why;
     const int devices = cuda_device_count();
     const int ranks = mpi_launch_size().value_or(1);
-    if (std::string_view(first->name) == "make-believe") GTEST_SKIP() << "a make-believe device has no NCCL";
+    if (std::string_view(first->name) == "fake") GTEST_SKIP() << "a fake device has no NCCL";
     if (ranks > devices) GTEST_SKIP() << "NCCL wants a GPU for each of " << ranks << " ranks: " << devices;
     // The deadline under test is NCCL's; the host's must not come before it.
     const auto over = [&](Communicator& host) {

@@ -1,10 +1,10 @@
-// Which algorithm a product gets, over a make-believe cuBLASLt (make_believe_lt.h).
+// Which algorithm a product gets, over a fake cuBLASLt (fake_lt.h).
 #include "ops/cuda/lt_engine.h"
 
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "cuda/make_believe_lt.h"
+#include "cuda/fake_lt.h"
 
 namespace trifold::test {
 namespace {
@@ -15,8 +15,8 @@ using Numbers = std::vector<uint64_t>;
 
 class Algorithms : public ::testing::Test {
  protected:
-  Algorithms() { believe_lt = {}; }
-  ~Algorithms() override { EXPECT_EQ(believe_lt.alive, 0) << "descriptions that were not destroyed"; }
+  Algorithms() { fake_lt = {}; }
+  ~Algorithms() override { EXPECT_EQ(fake_lt.alive, 0) << "descriptions that were not destroyed"; }
 
   static Product product(double beta = 0) {
     return {.factors = DType::BF16,
@@ -33,12 +33,12 @@ class Algorithms : public ::testing::Test {
             .beta = beta};
   }
   static void reject(const Numbers& which, cublasStatus_t status = CUBLAS_STATUS_NOT_SUPPORTED) {
-    believe_lt.answer = [which, status](uint64_t algorithm, float) {
+    fake_lt.answer = [which, status](uint64_t algorithm, float) {
       return std::find(which.begin(), which.end(), algorithm) != which.end() ? status : CUBLAS_STATUS_SUCCESS;
     };
   }
   // The algorithms with which it was asked to multiply since the last call.
-  static Numbers multiplied() { return std::exchange(believe_lt.multiplied, {}); }
+  static Numbers multiplied() { return std::exchange(fake_lt.multiplied, {}); }
   template <class Run>
   static std::string failure_of(Run run) {
     try {
@@ -52,15 +52,15 @@ class Algorithms : public ::testing::Test {
     return failure_of([&] { engine_.run(each, queue_); });
   }
 
-  BelieveQueue queue_;
-  LtEngine engine_{make_believe_lt(), "make-believe:0", "make-believe"};
+  FakeQueue queue_;
+  LtEngine engine_{fake_lt_table(), "fake:0", "fake"};
 };
 
 TEST_F(Algorithms, TheFirstProposalIsTakenWithoutAskingForOthers) {
-  believe_lt.proposed = {7, 8};
+  fake_lt.proposed = {7, 8};
   for (int i = 0; i < 3; ++i) engine_.run(product(), queue_);
   EXPECT_EQ(multiplied(), (Numbers{7, 7, 7}));
-  EXPECT_EQ(believe_lt.asked, std::vector<int>{1});
+  EXPECT_EQ(fake_lt.asked, std::vector<int>{1});
 }
 
 TEST_F(Algorithms, NoMessageIsWrittenForAProductThatRuns) {
@@ -68,40 +68,40 @@ TEST_F(Algorithms, NoMessageIsWrittenForAProductThatRuns) {
   engine_.run(product(), queue_);
   EXPECT_TRUE(engine_.try_run(product(), queue_));
   engine_.run(product(), engine_.propose(product(), 1).front(), queue_);
-  EXPECT_EQ(believe_lt.texts, 0);
+  EXPECT_EQ(fake_lt.texts, 0);
 }
 
 TEST_F(Algorithms, ARejectedOneIsFollowedByTheNextWhichIsKept) {
-  believe_lt.proposed = {7, 8, 9, 10};
+  fake_lt.proposed = {7, 8, 9, 10};
   for (const cublasStatus_t status :
        {CUBLAS_STATUS_NOT_SUPPORTED, CUBLAS_STATUS_INVALID_VALUE, CUBLAS_STATUS_ARCH_MISMATCH}) {
     reject({7, 8}, status);
-    LtEngine engine(make_believe_lt(), "make-believe:0", "make-believe");  // as of another rank or run
-    believe_lt.asked.clear();
+    LtEngine engine(fake_lt_table(), "fake:0", "fake");  // as of another rank or run
+    fake_lt.asked.clear();
     engine.run(product(), queue_);
     EXPECT_EQ(multiplied(), (Numbers{7, 8, 9}));
-    EXPECT_EQ(believe_lt.asked.size(), 2u);
+    EXPECT_EQ(fake_lt.asked.size(), 2u);
     EXPECT_TRUE(engine.try_run(product(), queue_));
     EXPECT_EQ(multiplied(), Numbers{9});
-    EXPECT_EQ(believe_lt.asked.size(), 2u) << "it was asked for proposals again";
+    EXPECT_EQ(fake_lt.asked.size(), 2u) << "it was asked for proposals again";
   }
 }
 
 TEST_F(Algorithms, IfAllAreRejectedTheProductIsNamed) {
-  believe_lt.proposed = {7, 8};
+  fake_lt.proposed = {7, 8};
   reject({7, 8});
   EXPECT_FALSE(engine_.try_run(product(), queue_));
   EXPECT_EQ(multiplied(), (Numbers{7, 8}));
   EXPECT_FALSE(engine_.try_run(product(), queue_));
   EXPECT_EQ(multiplied(), Numbers{}) << "that there is none was forgotten";
   const std::string said = failure(product());
-  for (const char* part : {"bf16 x bf16", "m 48 n 64 k 32, TN", "make-believe:0",
-                           "rejects each of the 2 that it proposes", "make-believe: not supported"})
+  for (const char* part : {"bf16 x bf16", "m 48 n 64 k 32, TN", "fake:0",
+                           "rejects each of the 2 that it proposes", "fake: not supported"})
     EXPECT_NE(said.find(part), std::string::npos) << part << " is not in: " << said;
 }
 
 TEST_F(Algorithms, WithoutProposalsNothingIsMultiplied) {
-  believe_lt.proposed = {};
+  fake_lt.proposed = {};
   EXPECT_FALSE(engine_.try_run(product(), queue_));
   EXPECT_EQ(multiplied(), Numbers{});
   EXPECT_NE(failure(product()).find("it proposes none"), std::string::npos) << failure(product());
@@ -109,15 +109,15 @@ TEST_F(Algorithms, WithoutProposalsNothingIsMultiplied) {
 
 // Then the description is wrong: a caller that has another way must not hide it.
 TEST_F(Algorithms, AProductThatIsInvalidForEachAlgorithmIsAnError) {
-  believe_lt.proposed = {7, 8};
+  fake_lt.proposed = {7, 8};
   reject({7, 8}, CUBLAS_STATUS_INVALID_VALUE);
   for (int i = 0; i < 2; ++i) {
     const std::string said = failure_of([&] { engine_.try_run(product(), queue_); });
-    for (const char* part : {"failure: ", "m 48 n 64 k 32, TN", "make-believe:0",
+    for (const char* part : {"failure: ", "m 48 n 64 k 32, TN", "fake:0",
                              "invalid for each of the 2 algorithms that cuBLASLt proposes"})
       EXPECT_NE(said.find(part), std::string::npos) << part << " is not in: " << said;
   }
-  believe_lt.answer = [](uint64_t algorithm, float) {
+  fake_lt.answer = [](uint64_t algorithm, float) {
     return algorithm == 7 ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_INVALID_VALUE;
   };
   EXPECT_FALSE(engine_.try_run(product(), queue_));
@@ -125,17 +125,17 @@ TEST_F(Algorithms, AProductThatIsInvalidForEachAlgorithmIsAnError) {
 
 // Such a failure may have left work behind, and the next algorithm would hide it.
 TEST_F(Algorithms, AFailedMultiplicationIsNoRejection) {
-  believe_lt.proposed = {7, 8};
+  fake_lt.proposed = {7, 8};
   reject({7}, CUBLAS_STATUS_EXECUTION_FAILED);
   EXPECT_THROW(engine_.try_run(product(), queue_), Error);
   EXPECT_EQ(multiplied(), Numbers{7});
-  EXPECT_NE(failure(product()).find("make-believe: failed"), std::string::npos) << failure(product());
+  EXPECT_NE(failure(product()).find("fake: failed"), std::string::npos) << failure(product());
 }
 
 // Whether it adds is not part of a query for proposals.
 TEST_F(Algorithms, AProductThatAddsMayHaveAnother) {
-  believe_lt.proposed = {7, 8};
-  believe_lt.answer = [](uint64_t algorithm, float beta) {
+  fake_lt.proposed = {7, 8};
+  fake_lt.answer = [](uint64_t algorithm, float beta) {
     return algorithm == 7 && beta != 0 ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
   };
   for (const double beta : {0.0, 1.0, 0.0, 1.0}) engine_.run(product(beta), queue_);
@@ -143,7 +143,7 @@ TEST_F(Algorithms, AProductThatAddsMayHaveAnother) {
 }
 
 TEST_F(Algorithms, OnlyThoseThatRunAreMeasured) {
-  believe_lt.proposed = {7, 8, 9};
+  fake_lt.proposed = {7, 8, 9};
   reject({7, 9});
   engine_.measure(true);
   engine_.run(product(), queue_);
@@ -153,7 +153,7 @@ TEST_F(Algorithms, OnlyThoseThatRunAreMeasured) {
   EXPECT_EQ(choices[0].algorithm.substr(0, 16), "0000000000000008");
   engine_.measure(false);
 
-  LtEngine other(make_believe_lt(), "make-believe:0", "make-believe");
+  LtEngine other(fake_lt_table(), "fake:0", "fake");
   other.use(choices);
   other.run(product(), queue_);
   EXPECT_EQ(multiplied(), Numbers{8});
@@ -161,8 +161,8 @@ TEST_F(Algorithms, OnlyThoseThatRunAreMeasured) {
 
 // The set of algorithms that run depends on it.
 TEST_F(Algorithms, AProductThatAddsIsMeasuredAndKeptApart) {
-  believe_lt.proposed = {7, 8};
-  believe_lt.answer = [](uint64_t algorithm, float beta) {
+  fake_lt.proposed = {7, 8};
+  fake_lt.answer = [](uint64_t algorithm, float beta) {
     return (algorithm == 7) == (beta == 0) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
   };
   engine_.measure(true);
@@ -171,7 +171,7 @@ TEST_F(Algorithms, AProductThatAddsIsMeasuredAndKeptApart) {
   EXPECT_EQ(engine_.choices().size(), 2u);
   multiplied();
 
-  LtEngine other(make_believe_lt(), "make-believe:0", "make-believe");
+  LtEngine other(fake_lt_table(), "fake:0", "fake");
   other.use(engine_.choices());
   for (const double beta : {0.0, 1.0}) other.run(product(beta), queue_);
   EXPECT_EQ(multiplied(), (Numbers{7, 8}));
@@ -179,7 +179,7 @@ TEST_F(Algorithms, AProductThatAddsIsMeasuredAndKeptApart) {
 
 // Another would have other bits than the runs before.
 TEST_F(Algorithms, AKeptOneThatIsRejectedIsNotReplaced) {
-  believe_lt.proposed = {7, 8};
+  fake_lt.proposed = {7, 8};
   engine_.measure(true);
   engine_.run(product(), queue_);
   const std::vector<ProductChoice> choices = engine_.choices();
@@ -190,7 +190,7 @@ TEST_F(Algorithms, AKeptOneThatIsRejectedIsNotReplaced) {
     for (const std::string& said :
          {failure(product()), failure_of([&] { engine_.try_run(product(), queue_); })})
       for (const char* part : {"bad input: ", "rejects the algorithm kept for a product (bf16 x bf16",
-                               "make-believe:0", "--tune-products", "measured again"})
+                               "fake:0", "--tune-products", "measured again"})
         EXPECT_NE(said.find(part), std::string::npos) << part << " is not in: " << said;
     EXPECT_EQ(multiplied(), (Numbers{kept, kept}));
   }
@@ -202,7 +202,7 @@ TEST_F(Algorithms, ScalesInEightBitsAreAtMultiplesOfSixteenBytes) {
   narrow.narrow_a = {cpu::Fp8::E4M3, scales.data()};
   narrow.narrow_b = {cpu::Fp8::E5M2, scales.data() + 4};
   engine_.run(narrow, queue_);
-  EXPECT_EQ(believe_lt.scales, (std::vector<const void*>{scales.data(), scales.data() + 4}));
+  EXPECT_EQ(fake_lt.scales, (std::vector<const void*>{scales.data(), scales.data() + 4}));
   narrow.narrow_b.scale = scales.data() + 1;
   EXPECT_NE(failure(narrow).find("4 bytes past a multiple of 16"), std::string::npos) << failure(narrow);
 }

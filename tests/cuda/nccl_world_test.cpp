@@ -1,4 +1,4 @@
-// NcclWorld over a make-believe NCCL (make_believe_nccl.h).
+// NcclWorld over a fake NCCL (fake_nccl.h).
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -10,7 +10,7 @@
 #include "comm/cuda/nccl_world.cuh"
 #include "comm/rank_report.h"
 #include "core/error.h"
-#include "cuda/make_believe_nccl.h"
+#include "cuda/fake_nccl.h"
 #include "support/ranks.h"
 
 using std::chrono::milliseconds;
@@ -22,20 +22,20 @@ namespace {
 // One rank's world, its first communicator, and what tests do with them.
 struct Rank {
   Rank(Communicator& host, milliseconds timeout)
-      : world(host, make_believe_nccl(), std::make_unique<BelieveMarks>(), timeout), first(make()) {}
+      : world(host, fake_nccl_table(), std::make_unique<FakeMarks>(), timeout), first(make()) {}
 
   cuda::SharedHandle make() {
     return world.make("connecting", "the group of world ranks 2 and 3", nullptr,
-                      [](ncclComm_t* made) { return make_believe_nccl().init(made, 1, {}, 0, nullptr); });
+                      [](ncclComm_t* made) { return fake_nccl_table().init(made, 1, {}, 0, nullptr); });
   }
   cuda::SharedHandle split(const cuda::SharedHandle& parent) {
     return world.make("a split", "the group of world ranks 2 and 3", parent.get(), [&](ncclComm_t* made) {
-      return make_believe_nccl().split(parent->nccl, 0, 0, made, nullptr);
+      return fake_nccl_table().split(parent->nccl, 0, 0, made, nullptr);
     });
   }
   void sum(const cuda::SharedHandle& handle, CUstream_st& stream) {
     world.enqueue(handle, &stream, "a sum", [&](ncclComm_t comm) {
-      return make_believe_nccl().all_reduce(nullptr, nullptr, 1, ncclFloat32, ncclSum, comm, &stream);
+      return fake_nccl_table().all_reduce(nullptr, nullptr, 1, ncclFloat32, ncclSum, comm, &stream);
     });
   }
   // Enqueues a kernel that another rank never joins.
@@ -50,11 +50,11 @@ struct Rank {
 
 class NcclWorldTest : public testing::Test {
  protected:
-  void SetUp() override { believe = std::make_unique<Believe>(); }
+  void SetUp() override { fake_nccl = std::make_unique<FakeNccl>(); }
   void TearDown() override {
-    for (const auto& comm : believe->all) comm->join();
-    EXPECT_EQ(believe->touched_freed, 0) << "calls on communicators that were aborted";
-    EXPECT_EQ(believe->hung, 0) << "aborts that waited for the kernels of another communicator";
+    for (const auto& comm : fake_nccl->all) comm->join();
+    EXPECT_EQ(fake_nccl->touched_freed, 0) << "calls on communicators that were aborted";
+    EXPECT_EQ(fake_nccl->hung, 0) << "aborts that waited for the kernels of another communicator";
   }
 };
 
@@ -99,7 +99,7 @@ long count_sleeps() {
 // A thread that slept after each of the questions would sleep 50 times. On a busy machine, giving way to others may
 // take longer than a call is not slept for; by the end there is a quiet moment.
 TEST_F(NcclWorldTest, ACallThatIsNearlyMadeIsNotSleptFor) {
-  believe->sum_takes_asks = 51;
+  fake_nccl->sum_takes_asks = 51;
   run_ranks(1, [](Communicator& host) {
     Rank rank(host, 20s);
     CUstream_st stream;
@@ -116,7 +116,7 @@ TEST_F(NcclWorldTest, ACallThatIsNearlyMadeIsNotSleptFor) {
 
 // NCCL writes the handle long after the world was aborted by another rank, while the abort waits for it.
 TEST_F(NcclWorldTest, SplitThatIsAbortedLeavesNoDanglingAddress) {
-  believe->split_takes = 30s;
+  fake_nccl->split_takes = 30s;
   run_ranks(2, [](Communicator& host) {
     Rank rank(host, 20s);
     if (aborts_later(host, rank)) return;

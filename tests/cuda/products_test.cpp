@@ -1,5 +1,5 @@
 // Products and attention of the CUDA table against the processor's in f64, on a GPU. Without one the tests
-// skip with the reason; run with the make-believe module in TRIFOLD_MODULE_PATH they check themselves.
+// skip with the reason; run with the fake module in TRIFOLD_MODULE_PATH they check themselves.
 #include "cuda/products.h"
 
 namespace trifold::test {

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <filesystem>
 
-#include "make_believe/runs.h"
+#include "fake_device/runs.h"
 #include "recommend/recommend.h"
 #include "recommend/recommender_setup.h"
 #include "run/ranks.h"
@@ -75,7 +75,7 @@ void expect_steady(const RecommendConfig& config, const RecommenderSetup& setup,
 // cudaMalloc in the middle of training waits for the device, and no plan counts it. The first batch has one
 // id a bag, the last as many as there can be.
 TEST(DeviceMemory, RecommendersAskForNothingAfterTheirFirstStep) {
-  if (!is_make_believe()) GTEST_SKIP() << "this device is real";
+  if (!is_fake_device()) GTEST_SKIP() << "this device is real";
   for (const bool weighted : {false, true})
     for (const bool overlap : {true, false}) {
       SCOPED_TRACE(fmt::format("weighted {}, overlap {}", weighted, overlap));
@@ -117,7 +117,7 @@ void expect_predicted(const RecommendConfig& config, const ClickSchema& schema, 
 }
 
 TEST(DeviceMemory, PlansOfRecommendersEqualTheBytesADeviceAllocates) {
-  if (!is_make_believe()) GTEST_SKIP() << "this device is real";
+  if (!is_fake_device()) GTEST_SKIP() << "this device is real";
   for (const char* device : {"cpu", "cuda"})
     for (const int ranks : {1, 2, 3})
       for (const char* placement : {"auto", "column", "row,column,replicated,table"})
@@ -147,7 +147,7 @@ TEST(DeviceMemory, PlansOfRecommendersEqualTheBytesADeviceAllocates) {
 // Rows on the device, tables in pinned memory or in files: the tables, staging areas and lists are what was planned,
 // and nothing more is asked for in later steps.
 TEST(DeviceMemory, OfTablesLargerThanItIsThatOfPlans) {
-  if (!is_make_believe()) GTEST_SKIP() << "this device is real";
+  if (!is_fake_device()) GTEST_SKIP() << "this device is real";
   for (const bool in_files : {false, true})
     for (const int ranks : {1, 2}) {
       SCOPED_TRACE(fmt::format("{} ranks, files {}", ranks, in_files));
@@ -171,7 +171,7 @@ TEST(DeviceMemory, OfTablesLargerThanItIsThatOfPlans) {
 // Sums of hot rows' parts that take more than a product's work space: 64 bags of 17,000 ids, 512 numbers
 // wide. The batch that has them comes after one that has not.
 TEST(DeviceMemory, UpdatesOfManyIdsTakeTheirWorkSpaceAtOnce) {
-  if (!is_make_believe()) GTEST_SKIP() << "this device is real";
+  if (!is_fake_device()) GTEST_SKIP() << "this device is real";
   ClickSchema schema;
   schema.dense = 2;
   schema.tables = {{"hot", 3, 17'000}, {"cold", 50, 1}};

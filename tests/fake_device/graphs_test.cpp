@@ -1,4 +1,4 @@
-// --enable-cuda-graph: steps with replayed blocks have the bits of the device's steps without. The make-believe device replays
+// --enable-cuda-graph: steps with replayed blocks have the bits of the device's steps without. The fake device replays
 // launches with their captured arguments, so a per-step number that is not read from device memory is found here.
 #include <gtest/gtest.h>
 
@@ -6,19 +6,19 @@
 #include <set>
 #include <thread>
 
-#include "make_believe/runs.h"
+#include "fake_device/runs.h"
 
 namespace trifold::test {
 namespace {
 
-// Graphs that the make-believe device has launched so far; a real one does not count.
+// Graphs that the fake device has launched so far; a real one does not count.
 int64_t graph_launches() {
-  return is_make_believe() ? of_make_believe<int64_t()>("make_believe_graph_launches")() : 0;
+  return is_fake_device() ? fake_device_function<int64_t()>("fake_device_graph_launches")() : 0;
 }
 
-// For the calling thread (MakeBelieveDevice::refuse_capture).
+// For the calling thread (FakeDevice::refuse_capture).
 void refuse_capture(int64_t capture, int64_t piece) {
-  of_make_believe<void(int64_t, int64_t)>("make_believe_refuse_capture")(capture, piece);
+  fake_device_function<void(int64_t, int64_t)>("fake_device_refuse_capture")(capture, piece);
 }
 
 PretrainConfig with_graphs(PretrainConfig config) {
@@ -35,7 +35,7 @@ PretrainConfig with_dropout(PretrainConfig config) {
 // From the second step on every part of every block is a graph: `parts` of a block for each micro-batch,
 // forward and backward. Of several ranks from before the first one.
 void expect_launches(const PretrainConfig& config, int64_t launches, int parts) {
-  if (!is_make_believe()) return;
+  if (!is_fake_device()) return;
   const int64_t blocks = config.model.num_layers + 2;
   const int64_t micros = *config.batch.global_batch_size / config.batch.micro_batch_size;
   const bool several = config.mesh.ranks > 1;
@@ -94,7 +94,7 @@ TEST(Graphs, AsynchronousPipeline) {
   config.model.untie_embeddings_and_output_weights = true;
   const int64_t before = graph_launches();
   expect_same_bits(train(with_graphs(config)), train(on_device(config)));
-  if (is_make_believe()) {
+  if (is_fake_device()) {
     EXPECT_GT(graph_launches(), before);
   }
 }
@@ -159,7 +159,7 @@ TEST(Graphs, EvaluationBetween) {
   PretrainConfig config = with_dropout(short_run());
   config.eval.eval_iters = 2;
   const Halves graphs = train_evaluate_and_train(with_graphs(config));
-  if (is_make_believe()) {
+  if (is_fake_device()) {
     EXPECT_GT(graph_launches(), graphs.launches_then);
   }
   const Curve plain = train_evaluate_and_train(on_device(config)).curve;
@@ -189,7 +189,7 @@ Noted train_and_note(const PretrainConfig& config, int rank, int64_t capture, in
 // Whatever part is refused, and wherever: what it had done is taken back, it is done plainly from then on,
 // and the note gives the first failure.
 TEST(Graphs, ARefusedCapture) {
-  if (!is_make_believe()) GTEST_SKIP() << "refusals are asked of the make-believe device";
+  if (!is_fake_device()) GTEST_SKIP() << "refusals are asked of the fake device";
   const PretrainConfig config = with_dropout(short_run());
   const Curve plain = train(on_device(config));
   const int64_t parts = 2 * (config.model.num_layers + 2);
@@ -219,7 +219,7 @@ TEST(Graphs, ARefusedCapture) {
 
 // All micro-batches of a step are under way at a time, each at addresses of its own.
 TEST(Graphs, MoreAddressesThanGraphsAreKept) {
-  if (!is_make_believe()) GTEST_SKIP() << "a real device does not count launches";
+  if (!is_fake_device()) GTEST_SKIP() << "a real device does not count launches";
   PretrainConfig config = scheduled(with_dropout(on_mesh(short_run(), 1, 1, 2)), "gpipe");
   config.batch.train_iters = 3;
   config.batch.micro_batch_size = 1;
@@ -233,7 +233,7 @@ TEST(Graphs, MoreAddressesThanGraphsAreKept) {
 
 // Whichever rank has the failure, all get the note; it replaces a note about addresses.
 TEST(Graphs, ARefusalOfAnyRankIsReported) {
-  if (!is_make_believe()) GTEST_SKIP() << "refusals are asked of the make-believe device";
+  if (!is_fake_device()) GTEST_SKIP() << "refusals are asked of the fake device";
   PretrainConfig config = scheduled(on_mesh(short_run(), 1, 1, 2), "gpipe");
   config.batch.micro_batch_size = 1;
   config.batch.train_iters = 3;
@@ -250,7 +250,7 @@ TEST(Graphs, ARefusalOfAnyRankIsReported) {
 }
 
 TEST(Graphs, NoMemoryIsAllocatedByAThreadThatCaptures) {
-  if (!is_make_believe()) GTEST_SKIP() << "is about the make-believe device";
+  if (!is_fake_device()) GTEST_SKIP() << "is about the fake device";
   Device& device = *cuda_ops(0).device;
   const std::unique_ptr<DeviceQueue> queue = device.make_queue();
   queue->begin_capture();

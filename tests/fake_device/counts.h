@@ -1,4 +1,4 @@
-// Counts the operations that a make-believe device was asked to compute, and the bytes of their tensors. A tensor that
+// Counts the operations that a fake device was asked to compute, and the bytes of their tensors. A tensor that
 // is read and written counts twice, as memory traffic without caches.
 //
 // In counting-only mode large operations and copies are skipped, so that a step of a model of any size can be counted

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "config/rules/validate.h"
-#include "make_believe/runs.h"
+#include "fake_device/runs.h"
 #include "plan/memory_fit.h"
 #include "plan/report.h"
 #include "run/ranks.h"
@@ -62,7 +62,7 @@ Curve expect_same_mixture(const PretrainConfig& config) {
   EXPECT_NE(host.losses.front(), host.losses.back());
   const Curve device = train_and_evaluate(on_device(config));
   expect_as_on_host(device, host);
-  if (!is_make_believe()) return device;
+  if (!is_fake_device()) return device;
   EXPECT_EQ(device.balances, host.balances);
   EXPECT_EQ(device.router_sizes, host.router_sizes);
   return device;
@@ -173,7 +173,7 @@ TEST(DeviceExperts, InRounds) {
 // The differences that a bounded buffer makes to the ranks' memory on the device are those of their plans. What the
 // host keeps, the counts of rows, is not in them.
 TEST(DeviceExperts, TakeWhatAPlanSays) {
-  if (!is_make_believe()) GTEST_SKIP() << "only the make-believe device counts bytes";
+  if (!is_fake_device()) GTEST_SKIP() << "only the fake device counts bytes";
   struct Bytes {
     int64_t device = 0, planned = 0;
   };

@@ -1,4 +1,4 @@
-// A make-believe NCCL that behaves like NCCL with non-blocking communicators: ranks are threads, a kernel is a number
+// A fake NCCL that behaves like NCCL with non-blocking communicators: ranks are threads, a kernel is a number
 // in a stream, present until it is released or aborted.
 #pragma once
 
@@ -47,7 +47,7 @@ struct ncclComm {
 namespace trifold::test {
 
 // State for tests to inspect, which lives until the end of a test.
-struct Believe {
+struct FakeNccl {
   std::mutex mutex;
   std::vector<std::unique_ptr<ncclComm>> all;
   std::atomic<int> touched_freed{0};  // calls on destroyed communicators
@@ -62,11 +62,11 @@ struct Believe {
   }
 };
 // The state of the running test.
-extern std::unique_ptr<Believe> believe;
+extern std::unique_ptr<FakeNccl> fake_nccl;
 
-class BelieveMarks final : public cuda::StreamMarks {
+class FakeMarks final : public cuda::StreamMarks {
  public:
-  std::string device_name() const override { return "make-believe"; }
+  std::string device_name() const override { return "fake"; }
   void use() noexcept override {}
   cudaEvent_t make() override { return new CUevent_st; }
   void record(cudaEvent_t mark, cudaStream_t stream) override { mark->stream = stream; }
@@ -74,6 +74,6 @@ class BelieveMarks final : public cuda::StreamMarks {
   void destroy(cudaEvent_t mark) noexcept override { delete mark; }
 };
 
-const cuda::Nccl& make_believe_nccl();
+const cuda::Nccl& fake_nccl_table();
 
 }  // namespace trifold::test

@@ -1,9 +1,9 @@
-#include "make_believe/fp8.h"
+#include "fake_device/fp8.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "make_believe/temporaries.h"
+#include "fake_device/temporaries.h"
 #include "ops/composed.h"
 #include "support/fp8.h"
 

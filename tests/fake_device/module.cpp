@@ -1,4 +1,4 @@
-// A trifold_cuda.so whose device is make-believe (make_believe/device.h): `--device cuda` with this module's
+// A trifold_cuda.so whose device is fake (fake_device/device.h): `--device cuda` with this module's
 // folder in TRIFOLD_MODULE_PATH runs on it.
 #include <cstdlib>
 #include <initializer_list>
@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "comm/cuda_module.h"
-#include "make_believe/counts.h"
-#include "make_believe/device.h"
-#include "make_believe/fp8.h"
-#include "make_believe/products.h"
-#include "make_believe/tf32.h"
+#include "fake_device/counts.h"
+#include "fake_device/device.h"
+#include "fake_device/fp8.h"
+#include "fake_device/products.h"
+#include "fake_device/tf32.h"
 #include "ops/contract.h"
 #include "ops/cuda/attention_choice.h"
 #include "ops/cuda/workspace.h"
@@ -26,7 +26,7 @@ namespace {
 // An argument of an operation until the queue comes to it, its tensors where the device reads them.
 template <class Arg>
 struct KeptArgument {
-  KeptArgument(const MakeBelieveDevice& device, const Arg& arg) : value(arg) {
+  KeptArgument(const FakeDevice& device, const Arg& arg) : value(arg) {
     if constexpr (std::is_same_v<Arg, Tensor>) value = device.real(arg);
     if constexpr (std::is_same_v<Arg, Factor>) value.number = device.real(arg.number);
     if constexpr (std::is_same_v<Arg, Dropout>) value.sample = device.real(arg.sample);
@@ -44,12 +44,12 @@ struct KeptArgument {
 };
 
 template <class View>
-View real(const MakeBelieveDevice& device, View view, std::initializer_list<Tensor View::*> tensors) {
+View real(const FakeDevice& device, View view, std::initializer_list<Tensor View::*> tensors) {
   for (Tensor View::*tensor : tensors) view.*tensor = device.real(view.*tensor);
   return view;
 }
 
-LookupOrder real(const MakeBelieveDevice& device, const LookupOrder& order) {
+LookupOrder real(const FakeDevice& device, const LookupOrder& order) {
   return real(device, order,
               {&LookupOrder::row, &LookupOrder::begin, &LookupOrder::bag, &LookupOrder::weight,
                &LookupOrder::count, &LookupOrder::scratch});
@@ -58,7 +58,7 @@ LookupOrder real(const MakeBelieveDevice& device, const LookupOrder& order) {
 // Lists are read when the operation is called, as the CUDA table does.
 template <class View>
 struct KeptArgument<std::span<const View>> {
-  KeptArgument(const MakeBelieveDevice& device, std::span<const View> views) {
+  KeptArgument(const FakeDevice& device, std::span<const View> views) {
     for (const View& view : views) {
       if constexpr (std::is_same_v<View, BagLookup>)
         list.push_back(real(device, view,
@@ -82,8 +82,8 @@ struct KeptArgument<std::span<const View>> {
   std::vector<LookupOrder> orders;  // of updates
 };
 
-MakeBelieveDevice& the_device() {
-  static auto& device = *new MakeBelieveDevice();
+FakeDevice& the_device() {
+  static auto& device = *new FakeDevice();
   return device;
 }
 
@@ -202,7 +202,7 @@ template <class... Args, void (*OpTable::*Entry)(Stream&, Args...), const OpTabl
 struct On<Entry, Table, Takes> {
   static void call(Stream& stream, Args... args) {
     if (stream.mode() == Stream::Mode::Dry) return;
-    auto* queue = static_cast<MakeBelieveQueue*>(stream.queue());
+    auto* queue = static_cast<FakeDeviceQueue*>(stream.queue());
     check(queue != nullptr, "an operation of a device was given a stream of the host");
     if (const size_t bytes = Takes::bytes(args...); bytes > 0)
       stream.enqueue([queue, bytes] { queue->workspace(bytes); });
@@ -232,7 +232,7 @@ void copy(Stream& stream, Tensor y, Tensor x) {
 template <const OpTable& (*Table)()>
 OpTable make_table(Device& device, const char* name, bool deterministic) {
   OpTable table{};
-  table.name = deterministic ? name : "make-believe, in any order";
+  table.name = deterministic ? name : "fake, in any order";
   table.device = &device;
   Operations::for_each([&](auto operation) {
     constexpr auto kEntry = decltype(operation)::kEntry;
@@ -245,9 +245,9 @@ OpTable make_table(Device& device, const char* name, bool deterministic) {
 }
 
 OpTable make_table_of(Device& device, const CudaTable& which) {
-  if (which.fp8) return make_table<narrow_ops>(device, "make-believe, fp8", which.deterministic);
-  if (which.tf32) return make_table<tf32_ops>(device, "make-believe, tf32", which.deterministic);
-  return make_table<cpu_ops>(device, "make-believe", which.deterministic);
+  if (which.fp8) return make_table<narrow_ops>(device, "fake, fp8", which.deterministic);
+  if (which.tf32) return make_table<tf32_ops>(device, "fake, tf32", which.deterministic);
+  return make_table<cpu_ops>(device, "fake", which.deterministic);
 }
 
 }  // namespace
@@ -261,7 +261,7 @@ int trifold_cuda_device_count() { return 1; }
 
 // Tests may give it less.
 size_t trifold_cuda_device_memory(int /*index*/) {
-  const char* bytes = std::getenv("TRIFOLD_MAKE_BELIEVE_MEMORY");
+  const char* bytes = std::getenv("TRIFOLD_FAKE_DEVICE_MEMORY");
   return bytes == nullptr ? trifold::test::the_device().memory().total : std::stoull(bytes);
 }
 
@@ -277,29 +277,29 @@ const trifold::OpTable* trifold_cuda_ops(int /*index*/, const trifold::CudaTable
 trifold::ProductTuning* trifold_cuda_products(int /*index*/) { return &trifold::test::Products::instance(); }
 
 // For tests alone.
-int64_t make_believe_products_measured() { return trifold::test::Products::instance().measured(); }
-int64_t make_believe_graph_launches() { return trifold::test::the_device().graph_launches(); }
-void make_believe_asked(int64_t* times, size_t* device, size_t* shared) {
+int64_t fake_device_products_measured() { return trifold::test::Products::instance().measured(); }
+int64_t fake_device_graph_launches() { return trifold::test::the_device().graph_launches(); }
+void fake_device_asked(int64_t* times, size_t* device, size_t* shared) {
   const auto asked = trifold::test::the_device().asked();
   *times = asked.times;
   *device = asked.device;
   *shared = asked.shared;
 }
 // Asked::workspaces, captures and urgent.
-void make_believe_made(int64_t* workspaces, int64_t* captures, int64_t* urgent) {
+void fake_device_made(int64_t* workspaces, int64_t* captures, int64_t* urgent) {
   const auto asked = trifold::test::the_device().asked();
   *workspaces = asked.workspaces;
   *captures = asked.captures;
   *urgent = asked.urgent;
 }
-void make_believe_count_alone(bool alone) { trifold::test::Counts::instance().count_alone(alone); }
+void fake_device_count_alone(bool alone) { trifold::test::Counts::instance().count_alone(alone); }
 // The text is good until the next call.
-const char* make_believe_counts() {
+const char* fake_device_counts() {
   static std::string text;
   text = trifold::test::Counts::instance().take();
   return text.c_str();
 }
-void make_believe_refuse_capture(int64_t capture, int64_t piece) {
-  trifold::test::MakeBelieveDevice::refuse_capture(capture, piece);
+void fake_device_refuse_capture(int64_t capture, int64_t piece) {
+  trifold::test::FakeDevice::refuse_capture(capture, piece);
 }
 }

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "make_believe/runs.h"
+#include "fake_device/runs.h"
 #include "optim/step_numbers.h"
 
 namespace trifold::test {
@@ -85,7 +85,7 @@ TEST(Updates, WrittenDownAreGoodForLaterSteps) {
     const std::vector<float> host = weights_after_steps(*rule, cpu_ops());
     EXPECT_NE(host, wave(0.3F));
     const std::vector<float> device = weights_after_steps(*rule, cuda_ops(0));
-    if (is_make_believe())
+    if (is_fake_device())
       EXPECT_EQ(device, host);
     else
       EXPECT_LT(relative_error(device, host), 1e-4);

@@ -1,4 +1,4 @@
-// Runs of recommenders on the make-believe device and on the processor, and what is compared of them.
+// Runs of recommenders on the fake device and on the processor, and what is compared of them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -71,7 +71,7 @@ inline std::map<std::string, std::vector<float>> tensors_of(const std::string& f
 // A real device rounds its sums differently.
 template <class T>
 void expect_equal(std::span<const T> device, std::span<const T> host) {
-  if (std::string_view(cuda_ops(0).name) == "make-believe")
+  if (std::string_view(cuda_ops(0).name) == "fake")
     EXPECT_EQ(first_difference<T>(device, host), kSame);
   else
     EXPECT_LT(relative_error<T>(device, host), 1e-2);

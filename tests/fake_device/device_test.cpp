@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "bench/bench.h"
-#include "make_believe/runs.h"
+#include "fake_device/runs.h"
 #include "train/checkpoint_model.h"
 #include "train/evaluation.h"
 
@@ -18,7 +18,7 @@ namespace {
 // processor's on a real device (tests/gpu.sh), within what its sums round differently.
 class ModuleFolder : public ::testing::Environment {
  public:
-  void SetUp() override { setenv("TRIFOLD_MODULE_PATH", MAKE_BELIEVE_MODULE, 0); }
+  void SetUp() override { setenv("TRIFOLD_MODULE_PATH", FAKE_DEVICE_MODULE, 0); }
 };
 const auto* const kModuleFolder = ::testing::AddGlobalTestEnvironment(new ModuleFolder);
 
@@ -237,7 +237,7 @@ TEST(Device, WeightsOfACheckpointAreLoaded) {
     return loss;
   };
   const double here = loss_on(config), there = loss_on(on_device(config));
-  EXPECT_LT(std::abs(there - here), is_make_believe() ? 1e-300 : 1e-5 * here);
+  EXPECT_LT(std::abs(there - here), is_fake_device() ? 1e-300 : 1e-5 * here);
   std::filesystem::remove_all(folder);
 }
 
@@ -261,14 +261,14 @@ TEST(Device, BlocksAreTimed) {
 
 // Checks that this device detects host access to its memory.
 TEST(Device, TheHostCannotTouchItsMemory) {
-  if (!is_make_believe()) GTEST_SKIP() << "this device is real";
+  if (!is_fake_device()) GTEST_SKIP() << "this device is real";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const Buffer buffer(64, cuda_ops(0).device);
   EXPECT_DEATH(*reinterpret_cast<volatile char*>(buffer.data()) = 1, "");
 }
 
 TEST(Device, OrdinaryMemoryIsNoOperand) {
-  if (!is_make_believe()) GTEST_SKIP() << "this device is real";
+  if (!is_fake_device()) GTEST_SKIP() << "this device is real";
   const OpTable& ops = cuda_ops(0);
   ThreadPool pool(1);
   Stream stream(Stream::Mode::Inline, pool, ops.device);

@@ -19,11 +19,11 @@ inline PretrainConfig on_device(PretrainConfig config) {
   return config;
 }
 
-inline bool is_make_believe() { return std::string_view(cuda_ops(0).name) == "make-believe"; }
+inline bool is_fake_device() { return std::string_view(cuda_ops(0).name) == "fake"; }
 
-// A function that the make-believe device has for tests.
+// A function that the fake device has for tests.
 template <class Function>
-inline Function* of_make_believe(const char* name) {
+inline Function* fake_device_function(const char* name) {
   const std::string file = std::string(std::getenv("TRIFOLD_MODULE_PATH")) + "/" + kCudaModuleFile;
   void* module = dlopen(file.c_str(), RTLD_NOW | RTLD_NOLOAD);
   check(module != nullptr, "{} is not loaded", file);
@@ -33,15 +33,15 @@ inline Function* of_make_believe(const char* name) {
   return function;
 }
 
-// What the make-believe device was asked for so far: how often, and bytes that are still allocated.
+// What the fake device was asked for so far: how often, and bytes that are still allocated.
 struct Asked {
   int64_t times = 0;
   size_t device = 0, shared = 0;
 };
 inline Asked asked() {
   Asked asked;
-  of_make_believe<void(int64_t*, size_t*, size_t*)>("make_believe_asked")(&asked.times, &asked.device,
-                                                                          &asked.shared);
+  fake_device_function<void(int64_t*, size_t*, size_t*)>("fake_device_asked")(&asked.times, &asked.device,
+                                                                              &asked.shared);
   return asked;
 }
 
@@ -52,10 +52,10 @@ inline void expect_same_bits(const Curve& curve, const Curve& other) {
   EXPECT_EQ(curve.valid_loss, other.valid_loss);
 }
 
-// Of a run on the device and one on the processor: the make-believe device computes as the processor does; a real one
+// Of a run on the device and one on the processor: the fake device computes as the processor does; a real one
 // sums in another order, and in 16 bits its attention drops other weights.
 inline void expect_as_on_host(const Curve& device, const Curve& host) {
-  if (is_make_believe()) return expect_same_bits(device, host);
+  if (is_fake_device()) return expect_same_bits(device, host);
   EXPECT_LT(relative_error(device.losses, host.losses), 1e-2);
 }
 

@@ -1,6 +1,6 @@
 // Activations that leave a device between forward and backward for the memory of its host: no bit of a run changes, and
 // the device's memory is that of a plan. See device_test.cpp.
-#include "make_believe/runs.h"
+#include "fake_device/runs.h"
 #include "plan/report.h"
 #include "run/ranks.h"
 
@@ -62,7 +62,7 @@ TEST(DeviceOffload, KeepsTheBitsOfExpertsOverRanks) {
 
 // The differences that off-loading makes to one rank's memory on the device and on the host are those of its plan.
 TEST(DeviceOffload, TakesWhatAPlanSays) {
-  if (!is_make_believe()) GTEST_SKIP() << "only the make-believe device counts bytes";
+  if (!is_fake_device()) GTEST_SKIP() << "only the fake device counts bytes";
   struct Bytes {
     int64_t device, shared, planned, offloaded;
   };

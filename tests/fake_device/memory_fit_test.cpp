@@ -7,7 +7,7 @@
 
 #include "config/rules/validate.h"
 #include "core/error.h"
-#include "make_believe/runs.h"
+#include "fake_device/runs.h"
 #include "plan/report.h"
 #include "run/ranks.h"
 
@@ -45,7 +45,7 @@ std::vector<size_t> needs_of(const PretrainConfig& config) {
 
 // The problem if the device has `bytes` bytes; empty if there is none.
 std::string problem(const PretrainConfig& config, size_t bytes) {
-  const Variable memory("TRIFOLD_MAKE_BELIEVE_MEMORY", std::to_string(bytes));
+  const Variable memory("TRIFOLD_FAKE_DEVICE_MEMORY", std::to_string(bytes));
   try {
     check_memory_fits(config);
   } catch (const Error& error) {
@@ -62,14 +62,14 @@ int64_t work_spaces() {
   int64_t made = 0;
   int64_t captures = 0;
   int64_t urgent = 0;
-  of_make_believe<void(int64_t*, int64_t*, int64_t*)>("make_believe_made")(&made, &captures, &urgent);
+  fake_device_function<void(int64_t*, int64_t*, int64_t*)>("fake_device_made")(&made, &captures, &urgent);
   return made;
 }
 
 class MemoryOfADevice : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!is_make_believe()) GTEST_SKIP() << "only the memory of the make-believe device can be set";
+    if (!is_fake_device()) GTEST_SKIP() << "only the memory of the fake device can be set";
   }
 };
 

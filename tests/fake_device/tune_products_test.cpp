@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "make_believe/runs.h"
+#include "fake_device/runs.h"
 #include "run/ranks.h"
 #include "train/tune_products.h"
 
@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-int64_t measured() { return of_make_believe<int64_t()>("make_believe_products_measured")(); }
+int64_t measured() { return fake_device_function<int64_t()>("fake_device_products_measured")(); }
 
 class TuneProducts : public ::testing::Test {
  protected:
@@ -23,7 +23,7 @@ class TuneProducts : public ::testing::Test {
   }
   ~TuneProducts() override {
     fs::remove(file_);
-    unsetenv("TRIFOLD_MAKE_BELIEVE_LIBRARY");
+    unsetenv("TRIFOLD_FAKE_DEVICE_LIBRARY");
   }
 
   // Returns how many products a run measured; `note` receives the message of rank 0.
@@ -53,7 +53,7 @@ class TuneProducts : public ::testing::Test {
 };
 
 TEST_F(TuneProducts, AreMeasuredOnceForAllRanksAndRuns) {
-  if (!is_make_believe()) GTEST_SKIP() << "only the make-believe device counts what it measures";
+  if (!is_fake_device()) GTEST_SKIP() << "only the fake device counts what it measures";
   for (const bool graphs : {false, true})
     for (const PretrainConfig& each : {short_run(), on_mesh(short_run(), 2), on_mesh(short_run(), 1, 1, 2)}) {
       PretrainConfig config = each;
@@ -76,20 +76,20 @@ TEST_F(TuneProducts, AreMeasuredOnceForAllRanksAndRuns) {
 }
 
 TEST_F(TuneProducts, OfAnotherLibraryAreMeasuredAgain) {
-  if (!is_make_believe()) GTEST_SKIP() << "only the make-believe device has another library";
+  if (!is_fake_device()) GTEST_SKIP() << "only the fake device has another library";
   Curve curve;
   std::string note;
   const int64_t count = run(on_mesh(short_run(), 2), curve, note);
-  setenv("TRIFOLD_MAKE_BELIEVE_LIBRARY", "2", 1);
+  setenv("TRIFOLD_FAKE_DEVICE_LIBRARY", "2", 1);
   EXPECT_EQ(run(on_mesh(short_run(), 2), curve, note), count);
-  EXPECT_NE(note.find("was made for make-believe, library 1, and this is make-believe, library 2"),
+  EXPECT_NE(note.find("was made for fake device, library 1, and this is fake device, library 2"),
             std::string::npos)
       << note;
-  EXPECT_EQ(parse_products(content(), file_).made_for, "make-believe, library 2");
+  EXPECT_EQ(parse_products(content(), file_).made_for, "fake device, library 2");
 }
 
 TEST_F(TuneProducts, ADamagedFileIsRefusedAndLeftAsItIs) {
-  if (!is_make_believe()) GTEST_SKIP() << "looks at files alone: checked on the make-believe device";
+  if (!is_fake_device()) GTEST_SKIP() << "looks at files alone: checked on the fake device";
   Curve curve;
   std::string note;
   run(short_run(), curve, note);

@@ -1,4 +1,4 @@
-// The choice of algorithms for products on a make-believe device: each product has eight names of algorithms, all of
+// The choice of algorithms for products on a fake device: each product has eight names of algorithms, all of
 // which compute the same; the product's name determines which counts as the fastest.
 #pragma once
 

@@ -1,4 +1,4 @@
-#include "cuda/make_believe_nccl.h"
+#include "cuda/fake_nccl.h"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@ using namespace std::chrono_literals;
 
 namespace trifold::test {
 
-std::unique_ptr<Believe> believe;
+std::unique_ptr<FakeNccl> fake_nccl;
 
 namespace {
 
@@ -14,11 +14,11 @@ thread_local std::vector<ncclComm*> group;
 thread_local int group_depth = 0;
 
 const char* text(ncclResult_t result) { return result == ncclInvalidArgument ? "invalid argument" : "text"; }
-const char* last_error(ncclComm_t) { return "make-believe"; }
+const char* last_error(ncclComm_t) { return "fake"; }
 
 ncclResult_t async_error(ncclComm_t comm, ncclResult_t* result) {
   if (comm == nullptr || comm->freed) {
-    ++believe->touched_freed;
+    ++fake_nccl->touched_freed;
     return ncclInvalidArgument;
   }
   if (comm->asks_left > 0 && --comm->asks_left == 0) comm->state = ncclSuccess;
@@ -28,7 +28,7 @@ ncclResult_t async_error(ncclComm_t comm, ncclResult_t* result) {
 
 // The handle is there at once; the ranks meet in the background.
 ncclResult_t init(ncclComm_t* made, int, ncclUniqueId, int, ncclConfig_t*) {
-  ncclComm* comm = believe->add();
+  ncclComm* comm = fake_nccl->add();
   comm->state = ncclInProgress;
   *made = comm;
   comm->job = std::thread([comm] {
@@ -45,9 +45,9 @@ ncclResult_t split(ncclComm_t parent, int, int, ncclComm_t* made, ncclConfig_t*)
   parent->state = ncclInProgress;
   *made = nullptr;
   parent->job = std::thread([parent, made] {
-    const auto until = std::chrono::steady_clock::now() + believe->split_takes;
+    const auto until = std::chrono::steady_clock::now() + fake_nccl->split_takes;
     while (!parent->aborted && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(1ms);
-    *made = believe->add();
+    *made = fake_nccl->add();
     parent->state = ncclSuccess;
   });
   return ncclSuccess;
@@ -56,12 +56,12 @@ ncclResult_t split(ncclComm_t parent, int, int, ncclComm_t* made, ncclConfig_t*)
 // The first one connects: in progress until all ranks have come, or the communicator was aborted.
 ncclResult_t all_reduce(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t comm,
                         cudaStream_t stream) {
-  if (comm == nullptr || comm->freed) ++believe->touched_freed;
+  if (comm == nullptr || comm->freed) ++fake_nccl->touched_freed;
   if (comm == nullptr || comm->state != ncclSuccess) return ncclInvalidArgument;
   comm->join();
   comm->stream = stream;
-  if (believe->sum_takes_asks > 0) {
-    comm->asks_left = believe->sum_takes_asks;
+  if (fake_nccl->sum_takes_asks > 0) {
+    comm->asks_left = fake_nccl->sum_takes_asks;
     comm->state = ncclInProgress;
     return ncclInProgress;
   }
@@ -91,15 +91,15 @@ void end(const std::vector<ncclComm*>& doomed) {
     if (CUstream_st* stream = comm->stream) stream->stuck = 0;
   }
   const auto busy = [] {
-    const std::lock_guard lock(believe->mutex);
-    return std::any_of(believe->all.begin(), believe->all.end(), [](const auto& comm) {
+    const std::lock_guard lock(fake_nccl->mutex);
+    return std::any_of(fake_nccl->all.begin(), fake_nccl->all.end(), [](const auto& comm) {
       const CUstream_st* stream = comm->stream;
       return !comm->freed && stream != nullptr && stream->stuck > 0;
     });
   };
   for (int i = 0; busy(); ++i) {
     if (i == 1000) {
-      ++believe->hung;
+      ++fake_nccl->hung;
       break;
     }
     std::this_thread::sleep_for(1ms);
@@ -120,7 +120,7 @@ ncclResult_t group_end() {
 
 }  // namespace
 
-const cuda::Nccl& make_believe_nccl() {
+const cuda::Nccl& fake_nccl_table() {
   static const cuda::Nccl kTable = [] {
     cuda::Nccl t;
     t.text = text;

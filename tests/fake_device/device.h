@@ -1,4 +1,4 @@
-// A make-believe device: memory that the host cannot touch and queues that run asynchronously, implemented on the
+// A fake device: memory that the host cannot touch and queues that run asynchronously, implemented on the
 // processor. Code that works on it accesses a device's tensors only through operations and copies, and orders them only
 // by streams and events. Its arithmetic is the processor's, so runs must give the same bits.
 //
@@ -19,11 +19,11 @@
 
 namespace trifold::test {
 
-class MakeBelieveQueue;
+class FakeDeviceQueue;
 
-class MakeBelieveDevice final : public Device {
+class FakeDevice final : public Device {
  public:
-  std::string name() const override { return "make-believe:0"; }
+  std::string name() const override { return "fake:0"; }
   DeviceMemory memory() const override { return {size_t{1} << 30, size_t{1} << 30}; }
   void* allocate(size_t bytes) override;
   void release(void* memory) noexcept override;
@@ -53,7 +53,7 @@ class MakeBelieveDevice final : public Device {
   void* real(const void* address) const;
 
  private:
-  friend class MakeBelieveQueue;
+  friend class FakeDeviceQueue;
   struct Block {
     size_t bytes;
     std::byte* own;  // the address under which the device uses it
@@ -65,18 +65,18 @@ class MakeBelieveDevice final : public Device {
   mutable std::mutex mutex_;
   std::map<const std::byte*, Block> blocks_;  // by published address
   int64_t asked_ = 0;                         // times
-  std::set<MakeBelieveQueue*> queues_;
+  std::set<FakeDeviceQueue*> queues_;
   std::atomic<int64_t> graph_launches_ = 0, workspaces_ = 0, captures_ = 0, urgent_queues_ = 0;
 };
 
-class MakeBelieveQueue final : public DeviceQueue {
+class FakeDeviceQueue final : public DeviceQueue {
  public:
-  explicit MakeBelieveQueue(MakeBelieveDevice& device);
-  ~MakeBelieveQueue() override;
-  MakeBelieveQueue(const MakeBelieveQueue&) = delete;
-  MakeBelieveQueue& operator=(const MakeBelieveQueue&) = delete;
+  explicit FakeDeviceQueue(FakeDevice& device);
+  ~FakeDeviceQueue() override;
+  FakeDeviceQueue(const FakeDeviceQueue&) = delete;
+  FakeDeviceQueue& operator=(const FakeDeviceQueue&) = delete;
 
-  MakeBelieveDevice& device() { return device_; }
+  FakeDevice& device() { return device_; }
   // The stream on which the device's work runs.
   Stream& worker() { return worker_; }
   // Enqueues `work` on the device, or records it for a graph.
@@ -97,7 +97,7 @@ class MakeBelieveQueue final : public DeviceQueue {
  private:
   void refuse_in_capture(const char* what) const;
 
-  MakeBelieveDevice& device_;
+  FakeDevice& device_;
   ThreadPool pool_{1};
   Stream worker_{Stream::Mode::Worker, pool_};
   std::vector<Buffer> workspaces_;  // the last one is current; earlier ones are kept for graphs

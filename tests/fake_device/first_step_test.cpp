@@ -3,7 +3,7 @@
 #include <set>
 #include <sstream>
 
-#include "make_believe/runs.h"
+#include "fake_device/runs.h"
 #include "run/ranks.h"
 
 namespace trifold::test {
@@ -17,14 +17,14 @@ struct Made {
 
 Made made() {
   Made made;
-  of_make_believe<void(int64_t*, int64_t*, int64_t*)>("make_believe_made")(&made.workspaces, &made.captures,
-                                                                           &made.urgent);
+  fake_device_function<void(int64_t*, int64_t*, int64_t*)>("fake_device_made")(&made.workspaces,
+                                                                               &made.captures, &made.urgent);
   return made;
 }
 
 // The operations that were called since the last time.
 std::set<std::string> called() {
-  std::istringstream lines(of_make_believe<const char*()>("make_believe_counts")());
+  std::istringstream lines(fake_device_function<const char*()>("fake_device_counts")());
   std::set<std::string> names;
   for (std::string name, calls, bytes; lines >> name >> calls >> bytes;) names.insert(name);
   return names;
@@ -81,7 +81,7 @@ void expect_nothing_new(PretrainConfig config) {
 }
 
 TEST(FirstStep, NoWorkSpaceGrowsAndNoKernelIsMetForTheFirstTimeBesideOtherRanks) {
-  if (!is_make_believe()) GTEST_SKIP() << "only the make-believe device counts allocations";
+  if (!is_fake_device()) GTEST_SKIP() << "only the fake device counts allocations";
   for (const bool graphs : {false, true}) {
     PretrainConfig config = short_run();
     config.precision.bf16 = true;
@@ -112,8 +112,7 @@ TEST(FirstStep, NoWorkSpaceGrowsAndNoKernelIsMetForTheFirstTimeBesideOtherRanks)
 
 // Tensor ranks overlap collectives with computation on a device, whatever cores their hosts have.
 TEST(FirstStep, TensorRanksHaveAStreamBesideThatOfComputation) {
-  if (!is_make_believe())
-    GTEST_SKIP() << "looks at streams, not at results: checked on the make-believe device alone";
+  if (!is_fake_device()) GTEST_SKIP() << "looks at streams, not at results: checked on the fake device alone";
   PretrainConfig config = on_mesh(short_run(), 1, 2);
   config.mesh.device = ComputeDevice::Cuda;
   config.mesh.threads_per_rank = 64;  // none is spare

@@ -1,4 +1,4 @@
-// A make-believe cuBLASLt: it proposes numbered algorithms, rejects those that a test names, and records what it was
+// A fake cuBLASLt: it proposes numbered algorithms, rejects those that a test names, and records what it was
 // asked for. It multiplies nothing.
 #pragma once
 
@@ -11,7 +11,7 @@
 namespace trifold::test {
 
 // State for tests to set and inspect; one test at a time.
-struct BelieveLt {
+struct FakeLt {
   // The numbers of the algorithms that it proposes, best first.
   std::vector<uint64_t> proposed = {1};
   // The answer to a multiplication with an algorithm, for a beta.
@@ -25,12 +25,12 @@ struct BelieveLt {
   int alive = 0;                     // descriptions that were not destroyed
   int texts = 0;                     // texts of a status that were asked for
 };
-extern BelieveLt believe_lt;
+extern FakeLt fake_lt;
 
-const cuda::blas::Lt& make_believe_lt();
+const cuda::blas::Lt& fake_lt_table();
 
 // A queue whose workspace is the host's.
-class BelieveQueue final : public DeviceQueue {
+class FakeQueue final : public DeviceQueue {
  public:
   void* native() override { return nullptr; }
   uint64_t record() override { return 0; }

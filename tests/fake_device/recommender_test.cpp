@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "clicks/synthetic/click_synthetic.h"
-#include "make_believe/recommender_runs.h"
+#include "fake_device/recommender_runs.h"
 #include "recommend/recommender.h"
 #include "recommend/recommender_setup.h"
 

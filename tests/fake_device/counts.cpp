@@ -1,4 +1,4 @@
-#include "make_believe/counts.h"
+#include "fake_device/counts.h"
 
 #include <fmt/format.h>
 

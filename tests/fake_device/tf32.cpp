@@ -1,9 +1,9 @@
-#include "make_believe/tf32.h"
+#include "fake_device/tf32.h"
 
 #include <bit>
 #include <tuple>
 
-#include "make_believe/temporaries.h"
+#include "fake_device/temporaries.h"
 
 namespace trifold::test {
 

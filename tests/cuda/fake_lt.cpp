@@ -1,30 +1,30 @@
-#include "cuda/make_believe_lt.h"
+#include "cuda/fake_lt.h"
 
 #include <algorithm>
 #include <cstring>
 
 namespace trifold::test {
 
-BelieveLt believe_lt;
+FakeLt fake_lt;
 
 namespace {
 
 template <class Opaque>
 cublasStatus_t make(Opaque** made) {
   *made = new Opaque{};
-  ++believe_lt.alive;
+  ++fake_lt.alive;
   return CUBLAS_STATUS_SUCCESS;
 }
 template <class Opaque>
 cublasStatus_t destroy(Opaque* made) {
   delete made;
-  --believe_lt.alive;
+  --fake_lt.alive;
   return CUBLAS_STATUS_SUCCESS;
 }
 
 const char* text(cublasStatus_t status) {
-  ++believe_lt.texts;
-  return status == CUBLAS_STATUS_NOT_SUPPORTED ? "make-believe: not supported" : "make-believe: failed";
+  ++fake_lt.texts;
+  return status == CUBLAS_STATUS_NOT_SUPPORTED ? "fake: not supported" : "fake: failed";
 }
 size_t version() { return 1; }
 
@@ -41,7 +41,7 @@ cublasStatus_t desc_set(cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t att
       attribute == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER) {
     const void* scale = nullptr;
     std::memcpy(&scale, value, bytes);
-    believe_lt.scales.push_back(scale);
+    fake_lt.scales.push_back(scale);
   }
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -58,11 +58,11 @@ cublasStatus_t heuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixL
                          cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                          cublasLtMatmulPreference_t, int most, cublasLtMatmulHeuristicResult_t results[],
                          int* found) {
-  believe_lt.asked.push_back(most);
-  *found = std::min(most, static_cast<int>(believe_lt.proposed.size()));
+  fake_lt.asked.push_back(most);
+  *found = std::min(most, static_cast<int>(fake_lt.proposed.size()));
   for (int i = 0; i < *found; ++i) {
     results[i] = {};
-    results[i].algo.data[0] = believe_lt.proposed[static_cast<size_t>(i)];
+    results[i].algo.data[0] = fake_lt.proposed[static_cast<size_t>(i)];
   }
   return *found > 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
@@ -71,13 +71,13 @@ cublasStatus_t matmul(cublasLtHandle_t, cublasLtMatmulDesc_t, const void*, const
                       cublasLtMatrixLayout_t, const void*, cublasLtMatrixLayout_t, const void* beta,
                       const void*, cublasLtMatrixLayout_t, void*, cublasLtMatrixLayout_t,
                       const cublasLtMatmulAlgo_t* algorithm, void*, size_t, cudaStream_t) {
-  believe_lt.multiplied.push_back(algorithm->data[0]);
-  return believe_lt.answer(algorithm->data[0], *static_cast<const float*>(beta));
+  fake_lt.multiplied.push_back(algorithm->data[0]);
+  return fake_lt.answer(algorithm->data[0], *static_cast<const float*>(beta));
 }
 
 }  // namespace
 
-const cuda::blas::Lt& make_believe_lt() {
+const cuda::blas::Lt& fake_lt_table() {
   static const cuda::blas::Lt kLt{.create = create,
                                   .text = text,
                                   .version = version,

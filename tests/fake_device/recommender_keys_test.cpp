@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "core/random.h"
-#include "make_believe/recommender_runs.h"
-#include "make_believe/runs.h"
+#include "fake_device/recommender_runs.h"
+#include "fake_device/runs.h"
 #include "preprocess/preprocess.h"
 #include "recommend/recommender_setup.h"
 #include "support/files.h"
@@ -104,7 +104,7 @@ TEST(DeviceKeys, RowsBeginAnewWhereverTheyAre) {
 
 // Shared memory from which rows begin is planned; owners of rows are on the host and no memory of the device.
 TEST(DeviceKeys, MemoryIsThatOfPlans) {
-  if (!is_make_believe()) GTEST_SKIP() << "this device is real";
+  if (!is_fake_device()) GTEST_SKIP() << "this device is real";
   const TempDir dir;
   write_clicks(dir);
   for (const bool cached : {false, true}) {

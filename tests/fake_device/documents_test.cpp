@@ -2,7 +2,7 @@
 // device_test.cpp.
 #include <algorithm>
 
-#include "make_believe/runs.h"
+#include "fake_device/runs.h"
 #include "run/ranks.h"
 
 namespace trifold::test {

@@ -4,7 +4,7 @@
 #include <map>
 #include <sstream>
 
-#include "make_believe/runs.h"
+#include "fake_device/runs.h"
 #include "ops/product_tuning.h"
 
 namespace trifold::test {
@@ -24,8 +24,8 @@ void split(Work& work, const std::string& whole, const std::vector<std::string>&
 }
 
 Work work_of(const PretrainConfig& config) {
-  const auto counts = of_make_believe<const char*()>("make_believe_counts");
-  ProductTuning& products = *of_make_believe<ProductTuning*(int)>("trifold_cuda_products")(0);
+  const auto counts = fake_device_function<const char*()>("fake_device_counts");
+  ProductTuning& products = *fake_device_function<ProductTuning*(int)>("trifold_cuda_products")(0);
   products.use({});
   products.measure(true);
   counts();
@@ -67,7 +67,7 @@ void expect_same_work(const PretrainConfig& config) {
 class SplitBackward : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!is_make_believe()) GTEST_SKIP() << "only the make-believe device counts operations";
+    if (!is_fake_device()) GTEST_SKIP() << "only the fake device counts operations";
     config_ = on_mesh(short_run(), 1, 1, 2);
     config_.batch.train_iters = 2;
     config_.eval.eval_iters = 1;

@@ -1,4 +1,4 @@
-#include "make_believe/products.h"
+#include "fake_device/products.h"
 
 #include <fmt/format.h>
 
@@ -34,8 +34,8 @@ Products& Products::instance() {
 
 // Tests may give it another library.
 std::string Products::made_for() const {
-  const char* library = std::getenv("TRIFOLD_MAKE_BELIEVE_LIBRARY");
-  return fmt::format("make-believe, library {}", library == nullptr ? "1" : library);
+  const char* library = std::getenv("TRIFOLD_FAKE_DEVICE_LIBRARY");
+  return fmt::format("fake device, library {}", library == nullptr ? "1" : library);
 }
 
 std::vector<ProductChoice> Products::choices() const {

@@ -1,4 +1,4 @@
-#include "make_believe/device.h"
+#include "fake_device/device.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -33,14 +33,14 @@ void refuse_memory_in_capture() {
 
 }  // namespace
 
-void MakeBelieveDevice::refuse_capture(int64_t capture, int64_t piece) {
+void FakeDevice::refuse_capture(int64_t capture, int64_t piece) {
   captures.until_refused = capture;
   captures.piece = piece;
 }
 
-void* MakeBelieveDevice::allocate(size_t bytes) {
+void* FakeDevice::allocate(size_t bytes) {
   refuse_memory_in_capture();
-  const int file = memfd_create("make-believe device", 0);
+  const int file = memfd_create("fake device", 0);
   check(file >= 0 && ftruncate(file, static_cast<off_t>(bytes)) == 0, "no memory of {} bytes could be made",
         bytes);
   std::byte* own = map(file, bytes, PROT_READ | PROT_WRITE);
@@ -50,13 +50,13 @@ void* MakeBelieveDevice::allocate(size_t bytes) {
   return shown;
 }
 
-void MakeBelieveDevice::keep(std::byte* shown, const Block& block) {
+void FakeDevice::keep(std::byte* shown, const Block& block) {
   const std::lock_guard lock(mutex_);
   blocks_[shown] = block;
   ++asked_;
 }
 
-MakeBelieveDevice::Asked MakeBelieveDevice::asked() const {
+FakeDevice::Asked FakeDevice::asked() const {
   const std::lock_guard lock(mutex_);
   Asked asked{asked_, 0, 0, workspaces_, captures_, urgent_queues_};
   for (const auto& each : blocks_) (each.second.shared ? asked.shared : asked.device) += each.second.bytes;
@@ -64,9 +64,9 @@ MakeBelieveDevice::Asked MakeBelieveDevice::asked() const {
 }
 
 // As cudaFree does.
-void MakeBelieveDevice::wait_for_queues() noexcept {
+void FakeDevice::wait_for_queues() noexcept {
   const std::lock_guard lock(mutex_);
-  for (MakeBelieveQueue* queue : queues_) {
+  for (FakeDeviceQueue* queue : queues_) {
     try {
       queue->worker().synchronize();
     } catch (...) {  // rethrown to the next waiter on the queue
@@ -74,7 +74,7 @@ void MakeBelieveDevice::wait_for_queues() noexcept {
   }
 }
 
-void MakeBelieveDevice::release(void* memory) noexcept {
+void FakeDevice::release(void* memory) noexcept {
   if (memory == nullptr) return;
   wait_for_queues();
   const std::lock_guard lock(mutex_);
@@ -84,26 +84,26 @@ void MakeBelieveDevice::release(void* memory) noexcept {
   blocks_.erase(found);
 }
 
-void* MakeBelieveDevice::allocate_shared(size_t bytes) {
+void* FakeDevice::allocate_shared(size_t bytes) {
   refuse_memory_in_capture();
   auto* memory = new std::byte[bytes]();
   keep(memory, {bytes, memory, true});
   return memory;
 }
 
-void MakeBelieveDevice::release_shared(void* memory) noexcept {
+void FakeDevice::release_shared(void* memory) noexcept {
   wait_for_queues();
   const std::lock_guard lock(mutex_);
   blocks_.erase(static_cast<std::byte*>(memory));
   delete[] static_cast<std::byte*>(memory);
 }
 
-std::unique_ptr<DeviceQueue> MakeBelieveDevice::make_queue(QueueUse use) {
+std::unique_ptr<DeviceQueue> FakeDevice::make_queue(QueueUse use) {
   if (use == QueueUse::Communicating) ++urgent_queues_;
-  return std::make_unique<MakeBelieveQueue>(*this);
+  return std::make_unique<FakeDeviceQueue>(*this);
 }
 
-void* MakeBelieveDevice::real(const void* address) const {
+void* FakeDevice::real(const void* address) const {
   const auto* at = static_cast<const std::byte*>(address);
   const std::lock_guard lock(mutex_);
   auto next = blocks_.upper_bound(at);
@@ -112,7 +112,7 @@ void* MakeBelieveDevice::real(const void* address) const {
   return at < begin + block.bytes ? block.own + (at - begin) : nullptr;
 }
 
-Tensor MakeBelieveDevice::real(Tensor tensor) const {
+Tensor FakeDevice::real(Tensor tensor) const {
   if (tensor.data == nullptr || tensor.bytes() == 0) return tensor;
   void* own = real(tensor.data);
   check(own != nullptr, "an operation of a device was given {} {} in the host's memory",
@@ -121,12 +121,12 @@ Tensor MakeBelieveDevice::real(Tensor tensor) const {
   return tensor;
 }
 
-MakeBelieveQueue::MakeBelieveQueue(MakeBelieveDevice& device) : device_(device) {
+FakeDeviceQueue::FakeDeviceQueue(FakeDevice& device) : device_(device) {
   const std::lock_guard lock(device.mutex_);
   device.queues_.insert(this);
 }
 
-MakeBelieveQueue::~MakeBelieveQueue() {
+FakeDeviceQueue::~FakeDeviceQueue() {
   const std::lock_guard lock(device_.mutex_);
   device_.queues_.erase(this);
 }
@@ -140,24 +140,24 @@ struct WrittenDown final : DeviceGraph {
 
 }  // namespace
 
-void MakeBelieveQueue::refuse_in_capture(const char* what) const {
+void FakeDeviceQueue::refuse_in_capture(const char* what) const {
   check(!capturing_, "{} cannot be part of a graph", what);
 }
 
-void MakeBelieveQueue::put(std::function<void()> work) {
+void FakeDeviceQueue::put(std::function<void()> work) {
   if (!capturing_) return work();
   captured_.push_back(std::move(work));
   if (captures.refused && static_cast<int64_t>(captured_.size()) == captures.piece)
     fail("a test asked for a refusal at piece {}", captures.piece);
 }
 
-void MakeBelieveQueue::begin_capture() {
+void FakeDeviceQueue::begin_capture() {
   refuse_in_capture("another capture");
   capturing_ = captures.writing = wrote_graphs_ = true;
   captures.refused = captures.until_refused > 0 && --captures.until_refused == 0;
 }
 
-std::unique_ptr<DeviceGraph> MakeBelieveQueue::end_capture() {
+std::unique_ptr<DeviceGraph> FakeDeviceQueue::end_capture() {
   check(capturing_, "a capture ends that has not begun");
   ++device_.captures_;
   capturing_ = captures.writing = false;
@@ -166,35 +166,35 @@ std::unique_ptr<DeviceGraph> MakeBelieveQueue::end_capture() {
   return graph;
 }
 
-void MakeBelieveQueue::launch(DeviceGraph& graph) {
+void FakeDeviceQueue::launch(DeviceGraph& graph) {
   refuse_in_capture("another graph");
   for (const auto& work : static_cast<WrittenDown&>(graph).work) work();
   ++device_.graph_launches_;
 }
 
-uint64_t MakeBelieveQueue::record() {
+uint64_t FakeDeviceQueue::record() {
   refuse_in_capture("an event for others to wait for");
   return worker_.record().ticket;
 }
 
-void MakeBelieveQueue::synchronize() {
+void FakeDeviceQueue::synchronize() {
   refuse_in_capture("work of the host");
   worker_.synchronize();
 }
 
-void MakeBelieveQueue::wait(DeviceQueue& other, uint64_t ticket) {
+void FakeDeviceQueue::wait(DeviceQueue& other, uint64_t ticket) {
   refuse_in_capture("waiting for another stream");
-  worker_.wait({&static_cast<MakeBelieveQueue&>(other).worker_, ticket});
+  worker_.wait({&static_cast<FakeDeviceQueue&>(other).worker_, ticket});
 }
 
-void MakeBelieveQueue::await(uint64_t ticket) {
+void FakeDeviceQueue::await(uint64_t ticket) {
   ThreadPool pool(1);
   Stream caller(Stream::Mode::Inline, pool);
   caller.wait({&worker_, ticket});
 }
 
 // Ordinary memory is read at once, for its owner may change it; everything else when the queue comes to it.
-void MakeBelieveQueue::copy(void* to, const void* from, size_t bytes) {
+void FakeDeviceQueue::copy(void* to, const void* from, size_t bytes) {
   if (bytes == 0) return;
   void* own = device_.real(to);
   std::byte* target = static_cast<std::byte*>(own != nullptr ? own : to);
@@ -211,7 +211,7 @@ void MakeBelieveQueue::copy(void* to, const void* from, size_t bytes) {
   });
 }
 
-void* MakeBelieveQueue::workspace(size_t bytes) {
+void* FakeDeviceQueue::workspace(size_t bytes) {
   if (workspaces_.empty() || workspaces_.back().bytes() < bytes) {
     refuse_in_capture("a workspace larger than any before");
     if (!wrote_graphs_) workspaces_.clear();

@@ -3,7 +3,7 @@
 #include <map>
 #include <sstream>
 
-#include "make_believe/runs.h"
+#include "fake_device/runs.h"
 #include "run/ranks.h"
 
 namespace trifold::test {
@@ -16,7 +16,7 @@ struct Count {
 using Step = std::map<std::string, Count>;
 
 Step take_counts() {
-  std::istringstream lines(of_make_believe<const char*()>("make_believe_counts")());
+  std::istringstream lines(fake_device_function<const char*()>("fake_device_counts")());
   Step step;
   for (std::string name; lines >> name;) {
     Count count;
@@ -75,8 +75,8 @@ Step with_layers(const Step& of_one, const Step& of_two, int64_t layers) {
 }
 
 TEST(StepCounts, Gpt2Of1558MillionParameters) {
-  if (!is_make_believe()) GTEST_SKIP() << "only the make-believe device counts operations and bytes";
-  const auto count_alone = of_make_believe<void(bool)>("make_believe_count_alone");
+  if (!is_fake_device()) GTEST_SKIP() << "only the fake device counts operations and bytes";
+  const auto count_alone = fake_device_function<void(bool)>("fake_device_count_alone");
   count_alone(true);
   const Step step = with_layers(second_step(wide_model(1)), second_step(wide_model(2)), 48);
   count_alone(false);
