@@ -53,7 +53,7 @@ COST_NAMES = {
     "traffic of blocks": r"TensorSums|tensor_sums|ContextNumbers|RouterNumbers|ExpertNumbers|context_overlap|gathered_groups|"
                          r"(?:sums|context|experts|routers)_of_layer",
     # sums of them by which stages are cut, and the fields of a block that hold them
-    "costs of blocks": r"(?:\w+_)?head_cost|embedding_cost|block_costs(?=\(|\.h)|(?<=block[.])(?:flops|cost|parts)",
+    "costs of blocks": r"(?:\w+_)?head_cost|embedding_cost|(?<=[.:/])block_costs|(?<=block[.])(?:flops|cost|parts)",
     # bytes of that traffic
     "bytes of messages": r"(?:tensor|context|expert|boundary|row_number)_bytes(?:_of)?(?=\()",
     # a model's widths copied for formulas of time, and these formulas
@@ -66,8 +66,9 @@ COST_NAMES = {
 COST_EXEMPT = {
     "src/walk/": "the walk that counts",
     "src/plan/walk": "the walk, as a part of the plan",
-    "src/ops/count": "the walk's table of operations, which records instead of computing",
-    "src/comm/count": "the walk's communicators",
+    "src/models/model_walk.": "the walk of a model's blocks",
+    "src/core/work_log.": "the list that it writes",
+    "src/ops/count": "its table of operations, which records instead of computing",
 }
 # Structs of models/model.h that describe a block's costs to plans.
 COST_STRUCTS = ("BlockFlops", "TensorSums", "Overlap", "RouterNumbers", "ContextNumbers", "ExpertNumbers")
@@ -117,8 +118,8 @@ RULES = {
     "has no effect unless": r"\.(?:no_effect_unless|only_with)\(|\b(?:OnlyWith|NoEffect\w*)\{",
     "compares with": r"\.compares?(?:_with)?\(|\bCompares?(?:With)?\{",
 }
-# Headers that define such entries.
-RULES_EXEMPT = re.compile(r"src/config/(?:fields/option|.*/rules?|.*rule_\w+)\.(?:h|cpp)$")
+# Folders that define what such an entry is.
+RULES_EXEMPT = re.compile(r"src/config/(?:fields|options)/")
 # Messages that code writes: about rules, which relate several values, and about the text of one value.
 WRITTEN = {"about rules": r"(?<=\.)wrong\(|\bProblem\{", "about one value": r"\bbad_input\("}
 # Messages about rules, by the first form that their text has.
@@ -134,7 +135,7 @@ FORMS = {
 # ---- Arrows inside src/config ----
 
 # Its sub-folders; each may include those before it.
-CONFIG_ORDER = ("fields", "patterns", "groups", "rules", "command_line")
+CONFIG_ORDER = ("fields", "options", "patterns", "groups", "subjects", "rules", "commands", "command_line")
 
 # ---- Enums that say the same ----
 
@@ -203,7 +204,7 @@ def runs_of_diff(text):
     """The lines of `git diff --unified=0` that are not blank, as lists of consecutive ones: deleted, added."""
     runs = {"-": [], "+": []}
     last, ahead = "", {"-": 0, "+": 0}  # `ahead`: lines of the hunk that are still to come
-    for line in text.splitlines():
+    for line in text.split("\n"):
         if hunk := re.match(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@", line):
             ahead = {"-": int(hunk.group(1) or 1), "+": int(hunk.group(2) or 1)}
             last = ""
