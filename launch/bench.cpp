@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "config/command_line/option_tables.h"
+#include "config/commands/option_tables.h"
 #include "core/bytes_text.h"
 #include "core/error.h"
 #include "core/read_json.h"

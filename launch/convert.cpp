@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "config/fields/json.h"
-#include "config/fields/model_family.h"
+#include "config/commands/json.h"
+#include "config/subjects/model_family.h"
 #include "convert/export_onnx.h"
 #include "convert/export_tensors.h"
 #include "core/error.h"

@@ -5,8 +5,8 @@
 #include <limits>
 #include <memory>
 
-#include "config/command_line/option_tables.h"
-#include "config/fields/model_family.h"
+#include "config/commands/option_tables.h"
+#include "config/subjects/model_family.h"
 #include "core/clock.h"
 #include "core/printable.h"
 #include "files/output_files.h"

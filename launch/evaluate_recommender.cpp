@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "clicks/click_layout.h"
-#include "config/command_line/commands.h"
+#include "config/commands/commands.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/printable.h"

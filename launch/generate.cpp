@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "config/fields/model_family.h"
+#include "config/subjects/model_family.h"
 #include "core/error.h"
 #include "launch/commands.h"
 #include "run/ranks.h"

@@ -3,7 +3,7 @@
 #include <fmt/core.h>
 
 #include "checkpoint/reader.h"
-#include "config/fields/json.h"
+#include "config/commands/json.h"
 #include "core/printable.h"
 #include "launch/commands.h"
 

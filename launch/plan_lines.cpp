@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "config/command_line/commands.h"
+#include "config/command_line/command_info.h"
 #include "config/fields/pipeline_choice.h"
 #include "core/error.h"
 #include "core/input_file.h"

@@ -6,6 +6,7 @@ Rooms and their levels are the table below, the same as in docs/architecture.md.
   - a header of the project is included with its room in front ("core/error.h"), never by a path relative to the file;
   - every folder under src is a known room;
   - the sub-folders listed in APART include nothing else of their room;
+  - the sub-folders of a room in ORDERED include only themselves and those listed before them;
   - a room's CMakeLists.txt names only lower rooms, in trifold_room(... ROOMS ...) or anywhere else.
 
     tools/check_layers.py [ROOT]     exit status 0: clean, 1: something points up
@@ -37,6 +38,9 @@ EXCEPTIONS = {("zero", "data_parallel")}
 
 # Sub-folders with an idea of their own: the rest of the room may use them, not the other way round.
 APART = {"plan/forecast", "tokenize/unicode"}
+
+# Rooms whose sub-folders stand in an order: each uses itself and those before it.
+ORDERED = {"config": ["fields", "options", "subjects", "commands", "command_line"]}
 
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
@@ -73,11 +77,27 @@ def check_apart(place, included):
     return None
 
 
+def check_ordered(place, included):
+    """The problem with `#include "included"` in a file of the sub-folder `place` of a room in ORDERED, or None."""
+    room, folder = place.split("/")[:2]
+    parts = included.split("/")
+    if room not in ORDERED or parts[0] != room:
+        return None
+    order = ORDERED[room]
+    for name in (folder, parts[1]):
+        if name not in order:
+            return f"'{room}/{name}' has no place in the order of {room}'s sub-folders: add it to ORDERED in tools/check_layers.py"
+    if order.index(parts[1]) <= order.index(folder):
+        return None
+    return f"sub-folder '{room}/{folder}' comes before '{room}/{parts[1]}': it may not use \"{included}\""
+
+
 def check_source(room, folder, path):
     place = f"{room}/{path.relative_to(folder).parent.as_posix()}"
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         match = INCLUDE.match(line)
-        problem = match and (check_include(room, match.group(1)) or check_apart(place, match.group(1)))
+        problem = match and (check_include(room, match.group(1)) or check_apart(place, match.group(1)) or
+                             check_ordered(place, match.group(1)))
         if problem:
             yield path, number, problem
 

@@ -2,7 +2,7 @@
 """Counts the places outside the families' own files that decide by the kind of model.
 
 A family of models has its files, whose names contain it (bert, gpt, gpt2, llama), and an entry in the tables of
-config/fields/model_family.cpp and models/language_family.cpp. All other code uses the tables. Usage:
+config/subjects/model_family.cpp and models/language_family.cpp. All other code uses the tables. Usage:
 count_model_kinds.py [--most N] [ROOT]
 
 Prints each place, and their number. With --most the exit status is 1 if there are more than N.

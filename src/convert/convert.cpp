@@ -6,7 +6,7 @@
 
 #include "checkpoint/safetensors.h"
 #include "checkpoint/tensor_kind.h"
-#include "config/fields/json.h"
+#include "config/commands/json.h"
 #include "convert/tokenizer_files.h"
 #include "convert/transpose.h"
 #include "core/read_json.h"

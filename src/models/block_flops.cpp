@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "config/fields/model_family.h"
+#include "config/subjects/model_family.h"
 #include "nn/context/gathered_keys.h"
 
 namespace trifold {

@@ -1,6 +1,6 @@
 // LanguageFamily describes one family of language models: its blocks, its data, its vocabulary and its names in the
 // files of Hugging Face. Each family has a file of its own (family_<name>.cpp) and an entry in the table of
-// language_family.cpp; its options and their rules are in config/fields/model_family.h. Nothing else tests a model's
+// language_family.cpp; its options and their rules are in config/subjects/model_family.h. Nothing else tests a model's
 // family (tools/count_model_kinds.py).
 #pragma once
 

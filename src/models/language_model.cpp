@@ -3,7 +3,7 @@
 #include <cmath>
 #include <string>
 
-#include "config/fields/model_family.h"
+#include "config/subjects/model_family.h"
 #include "models/gpt.h"
 #include "models/language_family.h"
 #include "models/rotary_frequencies.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "config/rules/pipeline_cut.h"
+#include "config/subjects/pipeline_cut.h"
 #include "core/error.h"
 
 namespace trifold {

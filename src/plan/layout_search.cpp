@@ -15,7 +15,7 @@
 #include <tuple>
 #include <utility>
 
-#include "config/command_line/commands.h"
+#include "config/commands/commands.h"
 #include "core/bytes_text.h"
 #include "core/error.h"
 #include "core/function_ref.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "config/command_line/commands.h"
+#include "config/commands/commands.h"
 #include "config/fields/pipeline_choice.h"
 #include "core/error.h"
 #include "mesh/mesh_sizes.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "config/command_line/search_axes.h"
+#include "config/commands/search_axes.h"
 #include "models/model.h"
 #include "plan/layout_memory.h"
 

@@ -9,9 +9,9 @@
 
 #include "comm/cuda_module.h"
 #include "comm/mpi_module.h"
-#include "config/groups/option_groups.h"
-#include "config/rules/validate.h"
-#include "config/rules/validate_mesh.h"
+#include "config/commands/validate.h"
+#include "config/subjects/option_groups.h"
+#include "config/subjects/validate_mesh.h"
 #include "core/bytes_text.h"
 #include "core/error.h"
 #include "core/host_memory.h"

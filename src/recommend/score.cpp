@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "clicks/click_source.h"
-#include "config/command_line/commands.h"
+#include "config/commands/commands.h"
 #include "core/error.h"
 #include "core/printable.h"
 #include "core/tensor.h"

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "config/fields/json.h"
+#include "config/commands/json.h"
 #include "core/read_json.h"
 
 namespace trifold {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "config/fields/option.h"
+#include "config/options/option.h"
 
 namespace trifold {
 

@@ -1,5 +1,5 @@
 // check_command_files protects the files of users. It runs for every command before anything is written, with all
-// files that the command line names (config/fields/file_use.h), and rejects an output
+// files that the command line names (config/options/file_use.h), and rejects an output
 //   - that is an input, by whatever path or link, or lies in a folder that is read (to the folder of --load a run may
 //     add checkpoints and logs),
 //   - that is another output of the command,
@@ -9,7 +9,7 @@
 // Files that are empty, and special files such as pipes, hold nothing that could be lost.
 #pragma once
 
-#include "config/fields/file_use.h"
+#include "config/options/file_use.h"
 
 namespace trifold {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "checkpoint/new_checkpoint.h"
-#include "config/rules/validate.h"
+#include "config/commands/validate.h"
 #include "core/clock.h"
 #include "run/probe.h"
 #include "run/start.h"

@@ -9,7 +9,7 @@
 #include "checkpoint/reader.h"
 #include "checkpoint/run_identity.h"
 #include "comm/communicator.h"
-#include "config/rules/validate.h"
+#include "config/commands/validate.h"
 #include "core/function_ref.h"
 
 namespace trifold {

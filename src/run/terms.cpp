@@ -13,7 +13,7 @@
 #include "checkpoint/reader.h"
 #include "comm/shared_error.h"
 #include "config/command_line/command_line.h"
-#include "config/rules/validate.h"
+#include "config/commands/validate.h"
 #include "core/read_json.h"
 #include "files/crc32.h"
 #include "files/mapped_file.h"

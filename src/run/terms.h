@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "config/fields/option.h"
+#include "config/options/option.h"
 #include "text/data_fingerprint.h"
 
 namespace trifold {

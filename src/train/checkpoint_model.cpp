@@ -3,12 +3,12 @@
 #include <utility>
 #include <vector>
 
-#include "config/command_line/option_tables.h"
-#include "config/fields/json.h"
-#include "config/fields/problems.h"
-#include "config/rules/validate.h"
-#include "config/rules/validate_mesh.h"
-#include "config/rules/validate_model.h"
+#include "config/commands/json.h"
+#include "config/commands/option_tables.h"
+#include "config/commands/validate.h"
+#include "config/options/problems.h"
+#include "config/subjects/validate_mesh.h"
+#include "config/subjects/validate_model.h"
 #include "core/read_json.h"
 #include "layout/checkpoint_boxes.h"
 #include "run/tensors_on_host.h"

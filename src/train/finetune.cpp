@@ -3,9 +3,9 @@
 #include <filesystem>
 
 #include "checkpoint/save_folder.h"
-#include "config/command_line/option_tables.h"
-#include "config/fields/model_family.h"
-#include "config/rules/validate.h"
+#include "config/commands/option_tables.h"
+#include "config/commands/validate.h"
+#include "config/subjects/model_family.h"
 #include "core/clock.h"
 #include "files/output_files.h"
 #include "run/ranks.h"

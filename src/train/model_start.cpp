@@ -5,7 +5,7 @@
 #include "checkpoint/collective.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/tensor_kind.h"
-#include "config/fields/json.h"
+#include "config/commands/json.h"
 #include "core/read_json.h"
 #include "run/checkpoint_data.h"
 #include "run/job.h"

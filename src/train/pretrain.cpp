@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <span>
 
-#include "config/command_line/option_tables.h"
-#include "config/rules/validate.h"
+#include "config/commands/option_tables.h"
+#include "config/commands/validate.h"
 #include "files/file_memory.h"
 #include "files/output_files.h"
 #include "models/language_family.h"

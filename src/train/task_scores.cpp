@@ -4,7 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "config/fields/file_use.h"
+#include "config/options/file_use.h"
 #include "core/read_json.h"
 #include "tasks/squad_score.h"
 #include "tasks/squad_windows.h"

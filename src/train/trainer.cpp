@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "config/fields/model_family.h"
+#include "config/subjects/model_family.h"
 #include "core/clock.h"
 #include "core/stream.h"
 #include "core/thread_pool.h"

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "checkpoint/collective.h"
-#include "config/fields/model_family.h"
+#include "config/subjects/model_family.h"
 #include "core/clock.h"
 #include "data/document_pairs.h"
 #include "layout/device_workspace.h"

@@ -2,7 +2,7 @@
 // and come in rounds give the bits of the processor. See device_test.cpp.
 #include <algorithm>
 
-#include "config/rules/validate.h"
+#include "config/commands/validate.h"
 #include "fake_device/runs.h"
 #include "plan/memory_fit.h"
 #include "plan/report.h"

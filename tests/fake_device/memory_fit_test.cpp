@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "config/rules/validate.h"
+#include "config/commands/validate.h"
 #include "core/error.h"
 #include "fake_device/runs.h"
 #include "plan/report.h"

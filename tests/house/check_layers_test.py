@@ -49,6 +49,13 @@ class Includes(unittest.TestCase):
         found = messages({"src/plan/forecast/kernels.h": '#pragma once\n#include "plan/report.h"\n'})
         self.assertEqual(found, ["src/plan/forecast/kernels.h:2: sub-folder 'plan/forecast' stands apart: it may not use \"plan/report.h\" of its room"])
 
+    def test_sub_folders_in_an_order(self):
+        self.assertEqual(messages({"src/config/options/option.h": '#include "config/fields/named.h"\n#include "config/options/rule.h"\n'}), [])
+        found = messages({"src/config/options/option.h": '#pragma once\n#include "config/commands/json.h"\n'})
+        self.assertEqual(found, ["src/config/options/option.h:2: sub-folder 'config/options' comes before 'config/commands': "
+                                 "it may not use \"config/commands/json.h\""])
+        self.assertIn("'config/attic' has no place", messages({"src/config/attic/box.h": '#include "config/fields/config.h"\n'})[0])
+
     def test_unknown_rooms(self):
         self.assertIn("'attic' is not a room", messages({"src/attic/box.h": ""})[0])
         self.assertIn("'fmt'", messages({"src/core/error.h": '#include "fmt/format.h"\n'})[0])

@@ -1,4 +1,4 @@
-"""Problems of a configuration (src/config/fields/problems.h) are typed: every problem names its options, which exist,
+"""Problems of a configuration (src/config/options/problems.h) are typed: every problem names its options, which exist,
 including every option that its text calls wrong. Unit tests check problems as they are made; this test reads the
 sources, so that no check is missed.
 

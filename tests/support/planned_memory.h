@@ -6,7 +6,7 @@
 #include <mutex>
 #include <vector>
 
-#include "config/rules/validate.h"
+#include "config/commands/validate.h"
 #include "core/function_ref.h"
 #include "plan/report.h"
 #include "support/ranks.h"

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "config/commands/validate.h"
 #include "config/fields/config.h"
-#include "config/rules/validate.h"
 
 namespace trifold::test {
 

@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-#include "config/rules/validate.h"
+#include "config/commands/validate.h"
 #include "unit/config_testing.h"
 
 namespace trifold {

@@ -1,5 +1,5 @@
 // Every option that names files says what the command does with them.
-#include "config/fields/file_use.h"
+#include "config/options/file_use.h"
 
 #include <gtest/gtest.h>
 

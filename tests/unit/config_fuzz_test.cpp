@@ -3,7 +3,7 @@
 
 #include <random>
 
-#include "config/command_line/commands.h"
+#include "config/command_line/command_info.h"
 #include "unit/config_testing.h"
 
 namespace trifold {

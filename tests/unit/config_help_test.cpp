@@ -4,7 +4,7 @@
 
 #include <sstream>
 
-#include "config/command_line/commands.h"
+#include "config/command_line/command_info.h"
 #include "unit/config_testing.h"
 
 namespace trifold {

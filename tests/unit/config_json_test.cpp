@@ -1,8 +1,8 @@
-#include "config/fields/json.h"
+#include "config/commands/json.h"
 
 #include <gtest/gtest.h>
 
-#include "config/command_line/option_tables.h"
+#include "config/commands/option_tables.h"
 #include "unit/config_testing.h"
 
 namespace trifold {

@@ -1,5 +1,5 @@
 // Which layers have experts, as Megatron-LM writes it.
-#include "config/patterns/layer_pattern.h"
+#include "config/fields/layer_pattern.h"
 
 #include <gtest/gtest.h>
 

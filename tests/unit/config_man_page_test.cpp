@@ -6,7 +6,7 @@
 #include <cctype>
 #include <sstream>
 
-#include "config/command_line/commands.h"
+#include "config/command_line/command_info.h"
 #include "unit/config_testing.h"
 
 namespace trifold {

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "config/command_line/option_tables.h"
 #include "config/command_line/synonyms.h"
+#include "config/commands/option_tables.h"
 #include "config/fields/config.h"
 
 namespace trifold {

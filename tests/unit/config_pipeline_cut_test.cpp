@@ -1,4 +1,4 @@
-#include "config/rules/pipeline_cut.h"
+#include "config/subjects/pipeline_cut.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "config/fields/json.h"
+#include "config/commands/json.h"
 #include "unit/config_testing.h"
 
 namespace trifold {

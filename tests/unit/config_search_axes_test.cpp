@@ -1,9 +1,9 @@
 // The search space: candidates, rules, and conversion to options and back.
-#include "config/command_line/search_axes.h"
+#include "config/commands/search_axes.h"
 
 #include <algorithm>
 
-#include "config/command_line/commands.h"
+#include "config/commands/commands.h"
 #include "unit/config_testing.h"
 
 namespace trifold {

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "config/command_line/commands.h"
+#include "config/command_line/command_info.h"
 #include "support/test_data.h"
 #include "unit/config_testing.h"
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "config/command_line/command_line.h"
-#include "config/command_line/option_tables.h"
+#include "config/commands/option_tables.h"
 #include "core/error.h"
 
 namespace trifold {

@@ -1,7 +1,7 @@
 // Checks of the commands other than pretrain.
 #include <gtest/gtest.h>
 
-#include "config/rules/validate.h"
+#include "config/commands/validate.h"
 #include "unit/config_testing.h"
 
 namespace trifold {

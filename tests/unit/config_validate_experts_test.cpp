@@ -1,7 +1,7 @@
 // The rules of mixtures of experts: their router, their capacity, and the ranks that share them.
 #include <gtest/gtest.h>
 
-#include "config/rules/validate.h"
+#include "config/commands/validate.h"
 #include "unit/config_validate_testing.h"
 
 namespace trifold {

@@ -1,7 +1,7 @@
 // The rules of multi-head latent attention, and the widths that follow from its options.
 #include <gtest/gtest.h>
 
-#include "config/rules/validate.h"
+#include "config/commands/validate.h"
 #include "unit/config_testing.h"
 
 namespace trifold {

@@ -1,12 +1,12 @@
 // Checks of the layout over ranks: each mistake alone, reported once, with what would be right.
-#include "config/rules/validate_mesh.h"
+#include "config/subjects/validate_mesh.h"
 
 #include <gtest/gtest.h>
 
 #include <functional>
 
+#include "config/commands/validate.h"
 #include "config/fields/pipeline_choice.h"
-#include "config/rules/validate.h"
 #include "unit/config_testing.h"
 
 namespace trifold::validate_mesh_test {

@@ -1,4 +1,4 @@
-#include "config/rules/validate.h"
+#include "config/commands/validate.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "config/rules/validate.h"
+#include "config/commands/validate.h"
 #include "unit/config_testing.h"
 
 namespace trifold {

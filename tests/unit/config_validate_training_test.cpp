@@ -1,5 +1,5 @@
 // Rules about batches, the learning rate, the optimizer, precision, data, checkpoints and evaluation.
-#include "config/rules/validate_training.h"
+#include "config/subjects/validate_training.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "config/rules/validate.h"
+#include "config/commands/validate.h"
 #include "plan/report.h"
 #include "support/training.h"
 

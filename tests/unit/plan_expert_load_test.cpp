@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "config/rules/validate.h"
+#include "config/commands/validate.h"
 #include "plan/report.h"
 #include "support/planned_runs.h"
 #include "support/training.h"

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "config/rules/validate.h"
+#include "config/commands/validate.h"
 #include "core/error.h"
 #include "plan/layout_memory.h"
 #include "plan/report.h"

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "config/rules/validate.h"
+#include "config/commands/validate.h"
 #include "layout/cut_model.h"
 #include "mesh/mesh_sizes.h"
 #include "models/stage_cut.h"

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <set>
 
-#include "config/command_line/commands.h"
+#include "config/commands/commands.h"
 #include "plan/report.h"
 #include "support/planned_runs.h"
 #include "support/refusal.h"

@@ -8,8 +8,8 @@
 #include <fstream>
 #include <mutex>
 
+#include "config/commands/validate.h"
 #include "config/fields/schedule.h"
-#include "config/rules/validate.h"
 #include "support/planned_runs.h"
 #include "support/refusal.h"
 #include "support/training.h"

@@ -5,7 +5,7 @@
 
 #include <mutex>
 
-#include "config/rules/validate.h"
+#include "config/commands/validate.h"
 #include "plan/report.h"
 #include "support/planned_runs.h"
 #include "support/training.h"

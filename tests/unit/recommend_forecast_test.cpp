@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "config/command_line/commands.h"
+#include "config/commands/commands.h"
 
 namespace trifold {
 namespace {

@@ -14,7 +14,7 @@
 #include <sstream>
 
 #include "checkpoint/reader.h"
-#include "config/command_line/commands.h"
+#include "config/commands/commands.h"
 #include "recommend/recommend.h"
 #include "run/ranks.h"
 

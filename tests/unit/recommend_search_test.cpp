@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "config/command_line/commands.h"
+#include "config/commands/commands.h"
 #include "core/error.h"
 #include "plan/layout_search.h"
 

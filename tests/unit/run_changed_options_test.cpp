@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "config/command_line/option_tables.h"
-#include "config/fields/json.h"
+#include "config/commands/json.h"
+#include "config/commands/option_tables.h"
 
 namespace trifold {
 namespace {

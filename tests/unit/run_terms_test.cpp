@@ -8,7 +8,7 @@
 #include <fstream>
 #include <functional>
 
-#include "config/command_line/option_tables.h"
+#include "config/commands/option_tables.h"
 #include "run/rank_text.h"
 #include "support/training.h"
 

@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "config/command_line/commands.h"
+#include "config/command_line/command_info.h"
 
 namespace trifold {
 

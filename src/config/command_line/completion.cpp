@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "config/command_line/option_tables.h"
+#include "config/command_line/command_info.h"
 #include "config/command_line/parse.h"
 
 namespace trifold {

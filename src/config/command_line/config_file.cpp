@@ -5,7 +5,7 @@
 #include <boost/token_functions.hpp>
 #include <filesystem>
 
-#include "config/fields/option.h"
+#include "config/options/option.h"
 #include "core/error.h"
 #include "core/input_file.h"
 #include "core/printable.h"

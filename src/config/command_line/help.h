@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "config/command_line/option_tables.h"
-#include "config/fields/option.h"
+#include "config/command_line/command_info.h"
+#include "config/options/option.h"
 
 namespace trifold {
 

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <utility>
 
+#include "config/command_line/command_info.h"
 #include "config/command_line/command_line.h"
-#include "config/command_line/commands.h"
 #include "config/command_line/help.h"
 #include "config/command_line/parse.h"
 

@@ -6,7 +6,7 @@
 #include <boost/program_options/parsers.hpp>
 #include <boost/program_options/value_semantic.hpp>
 
-#include "config/command_line/commands.h"
+#include "config/command_line/command_info.h"
 #include "config/command_line/config_file.h"
 #include "config/command_line/synonyms.h"
 #include "config/command_line/unavailable.h"

@@ -4,8 +4,8 @@
 #include <map>
 #include <string>
 
-#include "config/command_line/option_tables.h"
-#include "config/fields/option.h"
+#include "config/command_line/command_info.h"
+#include "config/options/option.h"
 
 namespace trifold {
 

@@ -8,11 +8,12 @@
 #include <utility>
 #include <vector>
 
-#include "config/command_line/commands.h"
+#include "config/command_line/command_info.h"
 #include "config/command_line/help.h"
 #include "config/command_line/parse.h"
 #include "config/command_line/print_config.h"
-#include "config/rules/validate.h"
+#include "config/commands/validate.h"
+#include "config/subjects/validate_training.h"
 #include "core/error.h"
 
 namespace trifold {
@@ -57,7 +58,7 @@ constexpr std::string_view kCommandLine = "command line";  // how the origin of 
 
 // A configuration whose values may also come from a checkpoint remembers which were given on the command line. A
 // configuration file may have been written by --print-config, which lists every option; there only a value other than
-// the default counts as given (inherit_model in fields/json.h).
+// the default counts as given (inherit_model in commands/json.h).
 inline void note_given(RecommendConfig& config, const Parsed& parsed) {
   for (const auto& [name, origin] : parsed.origins)
     if (origin.starts_with(kCommandLine)) config.given.insert(name);

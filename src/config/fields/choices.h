@@ -221,7 +221,7 @@ struct Names<PlanFormat> {
                                                {PlanFormat::TorchComms, "torch-comms"}};
 };
 
-// The axes of a layout search, in the order in which they are chosen (config/command_line/search_axes.h).
+// The axes of a layout search, in the order in which they are chosen (config/commands/search_axes.h).
 enum class SearchAxis {
   Tensor,
   Context,

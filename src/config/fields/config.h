@@ -1,7 +1,7 @@
 // The user's configuration: one typed struct per subject; those of recommenders are in
 // config/fields/recommend_config.h, those of training steps in config/fields/training_config.h. Field names are the
 // option names with underscores; names and defaults are Megatron-LM's where it has the option
-// (config/command_line/option_tables.cpp binds them and holds the help texts). A `std::optional` is derived from other
+// (config/commands/option_tables.cpp binds them and holds the help texts). A `std::optional` is derived from other
 // values if it is not given; a trailing comment says from which.
 #pragma once
 
@@ -117,7 +117,7 @@ int64_t count_expert_layers(const ModelConfig& config);
 // The model as if all its layers were like those with experts, or like those without.
 ModelConfig with_layers_alike(ModelConfig config, bool experts);
 
-// The blocks of each pipeline stage (config/rules/pipeline_cut.h).
+// The blocks of each pipeline stage (config/subjects/pipeline_cut.h).
 struct StageCutConfig {
   PipelineCut pipeline_cut = PipelineCut::Cost;
   std::optional<std::string> pipeline_model_parallel_layout;  // every stage, as Megatron-LM spells it
@@ -266,7 +266,7 @@ struct PretrainConfig {
   LogConfig log;
   uint64_t seed = 1234;
   // A device (plan/forecast/hardware.h) for which the layout is chosen before the run begins; the searched options
-  // stay unset when such a configuration is resolved (config/command_line/search_axes.h).
+  // stay unset when such a configuration is resolved (config/commands/search_axes.h).
   std::optional<std::string> auto_layout;
 };
 
@@ -385,7 +385,7 @@ struct PlanConfig {
   std::vector<std::string> hardware_set;
   std::vector<std::string> assume;
   // Find the best layout instead of planning the layout of `run`, and the axes to search
-  // (config/command_line/search_axes.h).
+  // (config/commands/search_axes.h).
   bool search = false;
   std::vector<SearchAxis> search_over;           // empty: all of them
   std::vector<ScheduleChoice> search_schedules;  // empty: those of schedules_searched

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "config/fields/config.h"
-#include "config/patterns/layer_pattern.h"
+#include "config/fields/layer_pattern.h"
 
 namespace trifold {
 

@@ -7,7 +7,7 @@
 
 #include "config/fields/nearest.h"
 #include "config/fields/number.h"
-#include "config/fields/option.h"
+#include "config/fields/spelling.h"
 #include "core/error.h"
 #include "core/printable.h"
 

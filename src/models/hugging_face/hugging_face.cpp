@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "config/rules/validate.h"
+#include "config/commands/validate.h"
 #include "core/read_json.h"
 #include "models/hugging_face/hugging_face_family.h"
 #include "models/language_family.h"

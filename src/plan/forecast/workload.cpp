@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "config/fields/model_family.h"
 #include "config/fields/pipeline_choice.h"
+#include "config/subjects/model_family.h"
 #include "layout/zero_sharing.h"
 #include "models/block_flops.h"
 

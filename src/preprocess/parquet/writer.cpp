@@ -104,7 +104,7 @@ class ArrowParquetWriter final : public ParquetModuleWriter {
     if (writer_) return arrow::Status::OK();
     ARROW_ASSIGN_OR_RAISE(writer_,
                           parquet::arrow::FileWriter::Open(*schema_, arrow::system_memory_pool(), stream_));
-    // The mark by which a later run knows the file (--output in config/command_line/trained_options.cpp).
+    // The mark by which a later run knows the file (--output in config/commands/trained_options.cpp).
     ARROW_RETURN_NOT_OK(
         writer_->AddKeyValueMetadata(arrow::key_value_metadata({"made_by"}, {"trifold score"})));
     return writer_->NewBufferedRowGroup();

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "comm/mpi_module.h"
-#include "config/rules/validate.h"
+#include "config/commands/validate.h"
 #include "core/bytes_text.h"
 #include "core/error.h"
 #include "core/host_memory.h"

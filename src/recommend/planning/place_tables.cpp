@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "config/rules/validate.h"
+#include "config/commands/validate.h"
 #include "core/bytes_text.h"
 #include "recommend/recommender_setup.h"
 

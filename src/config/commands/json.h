@@ -1,0 +1,40 @@
+// Configurations as JSON: the model and tokenizer that a checkpoint stores, and the record of a whole run. Keys are
+// option names with underscores; an unset value is null. Numbers keep their exact value.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "config/fields/recommend_config.h"
+#include "config/options/option.h"
+
+namespace trifold {
+
+// The key of an option: its name with underscores.
+std::string json_key(const Option& option);
+
+nlohmann::json to_json(const ModelConfig& model);
+nlohmann::json to_json(const PretrainConfig& config);
+nlohmann::json to_json(const RecommendConfig& config);
+// The fields that decide how text becomes tokens: tokenizer_type and tokenizer_model.
+nlohmann::json tokenizer_to_json(const DataConfig& data);
+
+// The inverse of to_json. Throws Error(BadInput) naming the field that is missing, unknown, of the wrong type
+// or out of range.
+ModelConfig model_from_json(const nlohmann::json& json);
+// Sets the fields of tokenizer_to_json in `data` and leaves the others unchanged. Throws as model_from_json does.
+void tokenizer_from_json(const nlohmann::json& json, DataConfig& data);
+
+// Sets the fields that decide a recommender's predictions (model, precision, how its data were read) from `json`, a
+// value of to_json(RecommendConfig), and leaves the others unchanged. Throws as model_from_json does.
+void recommender_from_json(const nlohmann::json& json, RecommendConfig& config);
+
+// Sets the options of the model and of the optimizers whose state a checkpoint has, but for those that were given,
+// to what `json`, a value of to_json(RecommendConfig), says. An option that is in config.given, or that has not its
+// default value, was given. Throws as model_from_json does.
+void inherit_model(const nlohmann::json& json, RecommendConfig& config);
+
+// The fields in which two models differ, one line each: "hidden_size is 128 in the checkpoint, 256 asked
+// for". Compare resolved configurations, so that a derived value equals the same value given.
+std::vector<std::string> model_differences(const ModelConfig& checkpoint, const ModelConfig& asked);
+
+}  // namespace trifold

@@ -1,0 +1,204 @@
+// Checks and derived values of commands that neither train from scratch nor plan.
+#include <fmt/format.h>
+
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "config/commands/option_tables.h"
+#include "config/commands/validate.h"
+#include "config/options/problems.h"
+#include "config/subjects/validate_data.h"
+#include "config/subjects/validate_mesh.h"
+
+namespace trifold {
+
+namespace {
+
+void check_folders(const std::string& load, const std::string& save, Problems& problems) {
+  if (!load.empty() && load == save)
+    problems.about("save", "load").wrong("--save {} is the folder of --load", save).right("give another");
+}
+
+// Rejects training options where nothing is trained: all except those of the task, of the mesh, and those listed here.
+void check_evaluation_only(const FinetuneConfig& config, Problems& problems) {
+  static const std::set<std::string_view> kUsed{"task",
+                                                "valid-data",
+                                                "predictions",
+                                                "seq-length",
+                                                "doc-stride",
+                                                "max-query-length",
+                                                "max-answer-length",
+                                                "null-score-diff-threshold",
+                                                "tokenizer-type",
+                                                "tokenizer-model",
+                                                "micro-batch-size",
+                                                "load",
+                                                "log-json",
+                                                "save"};
+  FinetuneConfig own = config, plain;
+  const OptionTable given = options_of(own), defaults = options_of(plain);
+  for (size_t i = 0; i < given.options().size(); ++i) {
+    const Option& option = given.options()[i];
+    if (kUsed.count(option.name) > 0) continue;
+    if (option.group == "Mesh of ranks" && option.name != "enable-cuda-graph" &&
+        option.name != "tune-products" && option.name != "no-deterministic-mode")
+      continue;
+    if (value_words(option) != value_words(defaults.options()[i]))
+      problems.about(option.name, "train-data")
+          .wrong("--{} has no effect without --train-data FILE", option.name)
+          .right("leave it out");
+  }
+  if (config.run.checkpoint.save)
+    problems.about("save", "train-data")
+        .wrong("--save {} has no effect without --train-data FILE", *config.run.checkpoint.save)
+        .right("leave it out");
+}
+
+void check_squad_options(const FinetuneConfig& config, Problems& problems) {
+  const FinetuneConfig defaults;
+  const std::pair<const char*, bool> options[] = {
+      {"doc-stride", config.doc_stride != defaults.doc_stride},
+      {"max-query-length", config.max_query_length != defaults.max_query_length},
+      {"max-answer-length", config.max_answer_length != defaults.max_answer_length},
+      {"null-score-diff-threshold", config.null_score_diff_threshold != 0}};
+  for (const auto& [option, changed] : options)
+    if (changed)
+      problems.about(option, "task")
+          .wrong("--{} has no effect with --task classify", option)
+          .right("leave it out");
+}
+
+// With temperature 0 nothing is sampled.
+void check_sampling(const GenerateConfig& config, Problems& problems) {
+  const GenerateConfig defaults;
+  const std::pair<const char*, bool> options[] = {{"top-k", config.top_k != defaults.top_k},
+                                                  {"top-p", config.top_p != defaults.top_p},
+                                                  {"seed", config.seed != defaults.seed}};
+  if (config.temperature != 0) return;
+  for (const auto& [option, changed] : options)
+    if (changed && problems.sound({option}))
+      problems.about(option, "temperature")
+          .wrong("--{} has no effect with --temperature 0, which always takes the likeliest token", option)
+          .right("leave it out");
+}
+
+}  // namespace
+
+// The checks that do not need the model; resolve(PretrainConfig) does the others once it is known.
+std::vector<Problem> problems(const FinetuneConfig& config) {
+  Problems problems = problems_of_options(config);
+  check_mesh(config.run.mesh, problems);
+  check_checkpoint(config.run.checkpoint, problems);
+  if (!config.run.checkpoint.load)
+    problems.about("load").wrong("--load needs a value").right("the folder of a trained BERT");
+  if (!config.train_data && !config.valid_data)
+    problems.about("train-data", "valid-data")
+        .wrong("neither --train-data nor --valid-data is given")
+        .right(
+            "give --train-data FILE to tune the model, --valid-data FILE to evaluate a tuned one, or both");
+  if (config.predictions && !config.valid_data)
+    problems.about("predictions", "valid-data")
+        .wrong("--predictions {} has no effect without --valid-data FILE", *config.predictions)
+        .right("give both, or neither");
+  if (config.run.eval.eval_interval && !config.valid_data)
+    problems.about("eval-interval", "valid-data")
+        .wrong("--eval-interval {} has no effect without --valid-data FILE", *config.run.eval.eval_interval)
+        .right("give both, or neither");
+  if (!config.train_data) check_evaluation_only(config, problems);
+  if (config.train_data)
+    check_best(config.run.checkpoint, config.run.eval.early_stop_patience,
+               config.run.eval.eval_interval.has_value(), problems);
+  check_tokenizer(config.run.data.tokenizer_type, config.run.data.tokenizer_model, problems);
+  if (config.task == FinetuneTask::Classify) check_squad_options(config, problems);
+  return problems.take();
+}
+
+FinetuneConfig resolve(FinetuneConfig config) {
+  throw_problems(problems(config));
+  if (!config.run.mesh.data_parallel_size)
+    config.run.mesh.data_parallel_size = static_cast<int>(data_parallel_size(config.run.mesh));
+  return config;
+}
+
+std::vector<Problem> problems(const GenerateConfig& config) {
+  Problems problems = problems_of_options(config);
+  check_tokenizer(config.tokenizer_type, config.tokenizer_model, problems);
+  check_sampling(config, problems);
+  return problems.take();
+}
+
+GenerateConfig resolve(GenerateConfig config) { return without_problems(std::move(config)); }
+
+std::vector<Problem> problems(const EvaluateConfig& config) {
+  Problems problems = problems_of_options(config);
+  check_mesh(config.mesh, problems);
+  check_data(config.data, problems);
+  check_part(config.data, config.part, fmt::format("--part {}", name_of(config.part)), {"split", "part"},
+             problems);
+  return problems.take();
+}
+
+EvaluateConfig resolve(EvaluateConfig config) {
+  throw_problems(problems(config));
+  if (!config.mesh.data_parallel_size)
+    config.mesh.data_parallel_size = static_cast<int>(data_parallel_size(config.mesh));
+  return config;
+}
+
+std::vector<Problem> problems(const InspectConfig& config) {
+  Problems problems = problems_of_options(config);
+  if (config.directory.empty())
+    problems.about().wrong("no checkpoint is named").right("name the one to look at: trifold inspect DIR");
+  return problems.take();
+}
+
+InspectConfig resolve(InspectConfig config) { return without_problems(std::move(config)); }
+
+// The mesh is checked later, against the model in the checkpoint.
+std::vector<Problem> problems(const ReshardConfig& config) {
+  Problems problems = problems_of_options(config);
+  const bool mesh = config.mesh.tensor_model_parallel_size > 1 || config.mesh.context_parallel_size > 1 ||
+                    config.mesh.expert_ranks() > 1 || config.mesh.pipeline_model_parallel_size > 1 ||
+                    config.mesh.data_parallel_size.value_or(1) > 1 || config.mesh.ranks > 1;
+  if (config.files && mesh)
+    problems
+        .about("files", "tensor-model-parallel-size", "context-parallel-size", "expert-model-parallel-size",
+               "expert-tensor-parallel-size", "pipeline-model-parallel-size", "data-parallel-size", "ranks")
+        .wrong("--files {} and a mesh exclude each other", *config.files)
+        .right("give one of them");
+  if (config.mesh.ranks > 1) check_mesh(config.mesh, problems);  // else they follow from the sizes
+  check_folders(config.load, config.save, problems);
+  return problems.take();
+}
+
+ReshardConfig resolve(ReshardConfig config) {
+  config = without_problems(std::move(config));
+  MeshConfig& mesh = config.mesh;
+  if (mesh.ranks > 1 && !mesh.data_parallel_size)
+    mesh.data_parallel_size = static_cast<int>(data_parallel_size(mesh));
+  return config;
+}
+
+std::vector<Problem> problems(const ConvertConfig& config) {
+  Problems problems = problems_of_options(config);
+  check_folders(config.load, config.save, problems);
+  return problems.take();
+}
+
+ConvertConfig resolve(ConvertConfig config) { return without_problems(std::move(config)); }
+
+std::vector<Problem> problems(const PlanLinesConfig& config) { return problems_of_options(config).take(); }
+
+PlanLinesConfig resolve(PlanLinesConfig config) { return without_problems(std::move(config)); }
+
+std::vector<Problem> problems(const TokenizeConfig& config) {
+  Problems problems = problems_of_options(config);
+  check_tokenizer(config.tokenizer_type, config.tokenizer_model, problems);
+  check_bad_records(config.on_bad_record, config.max_bad_records, problems);
+  return problems.take();
+}
+
+TokenizeConfig resolve(TokenizeConfig config) { return without_problems(std::move(config)); }
+
+}  // namespace trifold

@@ -1,0 +1,248 @@
+// Option: one option of a command, bound to the field of the configuration it sets; OptionTable: all of a
+// command's options in the order of its help. Parsing, help, completion, --print-config, JSON and range checks all read
+// this one table, so an option is known to all of them or to none.
+//
+// A table points into the configuration it was made for and must not outlive it.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "config/fields/named.h"
+#include "config/fields/spelling.h"
+#include "config/options/file_use.h"
+#include "config/options/problem.h"
+
+namespace trifold {
+
+// A type with its own text form: an enum with names (config/fields/named.h), or a value (config/fields/values.h). A type
+// of numbers has kBounds, the numbers that it accepts in words: "at least 1".
+template <class T>
+concept HasText = HasNames<T> || requires(const T& value, std::string_view word) {
+  { T::parse(word) } -> std::same_as<T>;
+  { value.text() } -> std::same_as<std::string>;
+};
+
+// A field of such a type, alone, optional or as a list.
+class ValueField {
+ public:
+  template <HasText T>
+  ValueField(T* field) : field_(field), type_(&kType<T, T>) {}  // NOLINT: as the other fields
+  template <HasText T>
+  ValueField(std::optional<T>* field) : field_(field), type_(&kType<T, std::optional<T>>) {}  // NOLINT
+  template <HasText T>
+  ValueField(std::vector<T>* field) : field_(field), type_(&kType<T, std::vector<T>>) {}  // NOLINT
+
+  // Sets the field; exactly one word unless it is a list. Throws Error(BadInput) for a word that is not a value of the
+  // type.
+  void set(std::span<const std::string> words) const { type_->set(field_, words); }
+  std::vector<std::string> words() const { return type_->words(field_); }  // none: unset
+  std::vector<std::string> names() const { return type_->names(); }        // empty: any text may be a value
+  std::string_view bounds() const { return type_->bounds; }                // T::kBounds, if the type has it
+  bool is_list() const { return type_->list; }
+
+ private:
+  struct Type {
+    void (*set)(void* field, std::span<const std::string> words);
+    std::vector<std::string> (*words)(const void* field);
+    std::vector<std::string> (*names)();
+    std::string_view bounds;
+    bool list;
+  };
+  template <HasText T, class Holder>
+  static const Type kType;
+
+  void* field_;
+  const Type* type_;
+};
+
+// A field; its type decides which texts are accepted. An optional field may stay unset.
+using Field = std::variant<bool*, int*, int64_t*, uint64_t*, double*, std::string*, std::vector<std::string>*,
+                           std::optional<int>*, std::optional<int64_t>*, std::optional<double>*,
+                           std::optional<std::string>*, ValueField>;
+
+// The numbers an option accepts; `above` and `below` leave out the bound itself.
+struct Range {
+  double low = -std::numeric_limits<double>::infinity();
+  double high = std::numeric_limits<double>::infinity();
+  bool above = false;
+  bool below = false;
+};
+
+struct Option {
+  std::string name;   // canonical, with hyphens, without "--"
+  std::string group;  // heading in --help
+  std::string help;   // one sentence, without the default
+  Field field;
+  std::vector<std::string> aliases = {};    // other spellings
+  std::string argument = "";                // the value's name in --help: N, X, FILE; empty for a flag
+  std::vector<std::string> allowed = {};    // the names of a choice; empty: anything
+  std::vector<std::string> suggested = {};  // completed with these, but other text is possible too
+  std::string when_absent = "";             // what holds when an optional field is not set
+  Range bounds = {};
+  std::string ending =
+      "";  // of the names of files in the only format that is written, as ".svg"; empty: any name
+  std::string instead = "";  // another option that may be given instead of a required one
+  bool required = false;
+  FileUse use = FileUse::None;         // other than None: completed with file names
+  std::vector<OutputMark> marks = {};  // the formats that the command writes and recognises
+  bool local = false;                  // about a rank's host (paths, threads): may differ between ranks
+  bool common = false;      // local, but given on all ranks or on none: it decides what the ranks do together
+  bool incidental = false;  // about where and how a run executes, not what it computes
+
+  // Builders, used as table.add(...).range(1, 10).also("x").
+  Option& need(std::string other = "");            // must be given, or the option called `other` instead
+  Option& range(double low, double high);          // low <= value <= high
+  Option& positive();                              // value > 0
+  Option& at_least(double low);                    // value >= low
+  Option& fraction();                              // 0 <= value < 1
+  Option& one_of(std::vector<std::string> names);  // a choice of these names; not needed for an enum
+  // Names files, and says what the command does with them; run/command_files.h protects inputs by it.
+  Option& reads(std::string what);                                    // FileUse::Read
+  Option& writes(std::string what, std::vector<OutputMark> formats);  // FileUse::Written
+  Option& names(std::string what, FileUse how, std::vector<OutputMark> formats = {});
+  Option& written_as(std::string end);              // ending
+  Option& suggest(std::vector<std::string> names);  // suggested
+  Option& optional();                               // undoes `need`
+  Option& also(std::string alias);                  // another spelling
+  Option& absent(std::string text);                 // when_absent
+  Option& takes(std::string what);                  // argument
+  Option& of_host();                                // local
+  Option& of_all_hosts();                           // local and common
+  Option& of_execution();                           // incidental
+};
+
+class OptionTable {
+ public:
+  // Starts a group; the options added next belong to it.
+  void group(std::string title) { group_ = std::move(title); }
+  // Adds an option; the reference is valid until the next add.
+  Option& add(std::string name, Field field, std::string help);
+
+  std::span<const Option> options() const { return options_; }
+  // The option of that name, to be modified in this table. Throws Error if there is none.
+  Option& change(std::string_view name);
+  // Marks outputs as unused: for a command that has the options of another one, but writes none of its files.
+  void forget_outputs();
+  // The option with this canonical name or alias, underscores taken as hyphens; null when there is none.
+  const Option* find(std::string_view name) const;
+
+ private:
+  std::string group_;
+  std::vector<Option> options_;
+};
+
+bool is_flag(const Option& option);
+bool is_list(const Option& option);
+
+// Sets the field from the words given for it (one word unless it is a list). Throws Error(BadInput) that
+// names the option and the word and says what would be right. A range is not checked here: see range_problem.
+void set_value(const Option& option, std::span<const std::string> words);
+
+// The field as words from which set_value restores exactly the same value; nullopt if it is unset.
+std::optional<std::vector<std::string>> value_words(const Option& option);
+// The same as one text, for messages; empty when unset.
+std::string value_text(const Option& option);
+
+// The mistake in the field's value by itself: out of range, not one of the choices, or required and missing.
+std::optional<Problem> range_problem(const Option& option);
+
+// "at least 1", "above 0", "at least 0 and below 1": the bounds in words; empty when there are none.
+std::string describe(const Range& range, bool whole);
+
+// The same for an option's help. Upper bounds of 65536 and more, which only keep products of sizes from overflowing, are
+// left out; the message about a number beyond them has them.
+std::string described_bounds(const Option& option);
+
+// ---- implementation ----
+
+namespace value_field {
+
+[[noreturn]] void refuse_name(std::string_view word, std::span<const std::string> names);
+
+template <HasNames T>
+std::vector<std::string> names_of() {
+  std::vector<std::string> names;
+  for (const Named<T>& entry : Names<T>::kAll) names.emplace_back(entry.name);
+  return names;
+}
+
+template <HasText T>
+T parse(std::string_view word) {
+  if constexpr (HasNames<T>) {
+    if (const auto value = value_named<T>(word)) return *value;
+    refuse_name(word, names_of<T>());
+  } else {
+    return T::parse(word);
+  }
+}
+
+template <HasText T>
+std::string text(const T& value) {
+  if constexpr (HasNames<T>)
+    return std::string(name_of(value));
+  else
+    return value.text();
+}
+
+// Reads and writes the value of a field: single, optional or a list.
+template <HasText T, class Holder>
+struct Access {
+  static constexpr bool kList = std::is_same_v<Holder, std::vector<T>>;
+
+  static void set(void* field, std::span<const std::string> words) {
+    auto& holder = *static_cast<Holder*>(field);
+    if constexpr (kList) {
+      std::vector<T> values;
+      for (const std::string& word : words) values.push_back(parse<T>(word));
+      holder = std::move(values);
+    } else {
+      holder = parse<T>(words.front());
+    }
+  }
+  static std::vector<std::string> words(const void* field) {
+    const auto& holder = *static_cast<const Holder*>(field);
+    std::vector<std::string> result;
+    if constexpr (kList) {
+      for (const T& value : holder) result.push_back(text(value));
+    } else if constexpr (std::is_same_v<Holder, std::optional<T>>) {
+      if (holder) result.push_back(text(*holder));
+    } else {
+      result.push_back(text(holder));
+    }
+    return result;
+  }
+  static std::vector<std::string> names() {
+    if constexpr (HasNames<T>)
+      return names_of<T>();
+    else
+      return {};
+  }
+};
+
+template <HasText T>
+constexpr std::string_view bounds_of() {
+  if constexpr (requires { T::kBounds; })
+    return T::kBounds;
+  else
+    return {};
+}
+
+}  // namespace value_field
+
+template <HasText T, class Holder>
+const ValueField::Type ValueField::kType{value_field::Access<T, Holder>::set,
+                                         value_field::Access<T, Holder>::words,
+                                         value_field::Access<T, Holder>::names, value_field::bounds_of<T>(),
+                                         value_field::Access<T, Holder>::kList};
+
+}  // namespace trifold

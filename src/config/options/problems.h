@@ -1,0 +1,101 @@
+// Problems: the list that a check of a whole configuration fills (see validate.h). A check adds one with
+//
+//   problems.about("tf32", "device")                          // the options concerned, without "--"
+//       .wrong("--tf32 has no effect with --device {}", ...)  // what is wrong, with the value seen
+//       .right("leave it out");                               // what would be right
+//
+// which is printed as "--tf32 has no effect with --device cpu: leave it out".
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "config/options/option.h"
+#include "config/options/problem.h"
+
+namespace trifold {
+
+// Values that are wrong by themselves are found first, through the table. Checks that relate several values first ask
+// `sound`, so that a mistake is reported once and arithmetic on checked values cannot overflow.
+class Problems {
+ public:
+  explicit Problems(const OptionTable& table) {
+    for (const Option& option : table.options())
+      if (auto problem = range_problem(option)) {
+        list_.push_back(std::move(*problem));
+        wrong_.insert(option.name);
+      }
+  }
+
+  bool sound(std::initializer_list<const char*> names) const {
+    return std::none_of(names.begin(), names.end(), [&](const char* name) { return wrong_.count(name) > 0; });
+  }
+
+  // Expects the last part of a problem, then adds it to the list.
+  class Wrong {
+   public:
+    template <class... Args>
+    void right(fmt::format_string<Args...> format, Args&&... args) {
+      problem_.right = fmt::format(format, std::forward<Args>(args)...);
+      problems_.add(std::move(problem_));
+    }
+
+   private:
+    friend class Problems;
+    Wrong(Problems& problems, Problem problem) : problems_(problems), problem_(std::move(problem)) {}
+    Problems& problems_;
+    Problem problem_;
+  };
+
+  class About {
+   public:
+    template <class... Args>
+    [[nodiscard]] Wrong wrong(fmt::format_string<Args...> format, Args&&... args) {
+      problem_.wrong = fmt::format(format, std::forward<Args>(args)...);
+      return Wrong(problems_, std::move(problem_));
+    }
+
+   private:
+    friend class Problems;
+    About(Problems& problems, std::vector<std::string> options)
+        : problems_(problems), problem_{.options = std::move(options), .wrong = {}, .right = {}} {}
+    Problems& problems_;
+    Problem problem_;
+  };
+
+  template <class... Names>
+  [[nodiscard]] About about(const Names&... options) {
+    return About(*this, {std::string(options)...});
+  }
+  [[nodiscard]] About about(std::vector<std::string> options) { return About(*this, std::move(options)); }
+
+  void add(Problem problem) { list_.push_back(std::move(problem)); }
+
+  std::vector<Problem> take() { return std::move(list_); }
+
+ private:
+  std::vector<Problem> list_;
+  std::set<std::string> wrong_;
+};
+
+// The mistakes in single options, to which a command adds contradictions between options. Taken by value, because the
+// option table needs a configuration that it may modify.
+template <class Config>
+Problems problems_of_options(Config config) {
+  return Problems(options_of(config));
+}
+
+// resolve() for a command without derived values.
+template <class Config>
+Config without_problems(Config config) {
+  throw_problems(problems(config));
+  return config;
+}
+
+}  // namespace trifold

@@ -1,0 +1,37 @@
+// The properties of a model family that options and family-independent code need. Each family has a file of its own
+// (family_<name>.cpp) and an entry in the table of model_family.cpp; nothing else tests a model's family. The blocks,
+// data and names of families are in models/language_family.h.
+#pragma once
+
+#include "config/fields/config.h"
+#include "config/options/problems.h"
+
+namespace trifold {
+
+struct ModelFamily {
+  ModelType type;
+  // Each position attends to itself and earlier positions, and the model predicts the next token; otherwise every
+  // position attends to all.
+  bool causal;
+  // Batches have sentence pairs, whose losses are weighted by the number of pairs in a whole step, counted before it
+  // begins.
+  bool has_pairs;
+  // Projections into the residual stream are initialised smaller the more of them there are, as in GPT-2; blocks that
+  // normalize the sum do not need it.
+  bool scales_residual_init;
+  // A layer ends with the norm of its sum, which backward needs (models/post_norm_block.h).
+  bool normalizes_sums;
+  // The output layer can be cut into parts (--pipeline-vocab-parts).
+  bool cuts_head;
+  // The encoder can be finetuned for a task (trifold finetune).
+  bool has_tasks;
+  // The model can be trained on tokenized data sets (.bin/.idx), not only on text.
+  bool reads_token_files;
+  // Add problems for options of the model, and of its data, that the family excludes.
+  void (*check_model)(const ModelConfig& model, Problems& problems);
+  void (*check_data)(const DataConfig& data, Problems& problems);
+};
+
+const ModelFamily& family_of_model(const ModelConfig& config);
+
+}  // namespace trifold
