@@ -3,7 +3,6 @@
 #include "core/error.h"
 #include "models/bert_tasks.h"
 #include "models/language_family.h"
-#include "models/post_norm_block.h"
 #include "tasks/bert_samples.h"
 #include "text/synthetic.h"
 
@@ -21,7 +20,10 @@ std::unique_ptr<Layer> make_bert_embedding(BlockBuilder& builder, const ModelCon
 
 std::unique_ptr<Layer> make_bert_layer(BlockBuilder& builder, const std::string& name,
                                        const TransformerShape& shape) {
-  return std::make_unique<PostNormBlock>(builder, name, shape);
+  TransformerShape bert = shape;
+  bert.order = NormOrder::AfterSum;
+  bert.sight = AttentionSight::Both;
+  return std::make_unique<TransformerBlock>(builder, name, bert);
 }
 
 std::unique_ptr<Layer> make_bert_head(BlockBuilder& builder, const ModelConfig& config, ParamId tokens,

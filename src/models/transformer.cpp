@@ -4,6 +4,16 @@
 
 namespace trifold {
 
+namespace {
+
+std::optional<Norm> norm_if(bool wanted, BlockBuilder& builder, const std::string& name,
+                            const TransformerShape& shape) {
+  if (!wanted) return std::nullopt;
+  return Norm(builder, name, shape.width, shape.norm, shape.norm_eps);
+}
+
+}  // namespace
+
 QueryKeyValueShape projections_of(const TransformerShape& shape) {
   QueryKeyValueShape result;
   result.width = shape.width;
@@ -43,16 +53,18 @@ TransformerBlock::TransformerBlock(BlockBuilder& builder, const std::string& nam
                                    const TransformerShape& shape, const AttentionHeads& heads)
     : name_(name),
       selective_(shape.recompute_selective),
-      norm1_(builder, name + ".norm1", shape.width, shape.norm, shape.norm_eps),
+      first_norm_(norm_if(shape.order == NormOrder::BeforePart, builder, name + ".norm1", shape)),
       qkv_(make_projections(builder, name + ".attention", heads, shape)),
-      attention_(builder, name + ".attention", heads, shape.attention_dropout, AttentionSight::Causal,
-                 shape.score_scale, shape.context),
+      attention_(builder, name + ".attention", heads, shape.attention_dropout, shape.sight, shape.score_scale,
+                 shape.context),
       out_(builder, name + ".attention.out", shape.width, heads.heads * heads.value_dim,
            {Init::Kind::Normal, shape.output_init_std}, shape.bias || shape.attention_out_bias),
       add1_(builder, name + ".attention.dropout", shape.hidden_dropout),
-      norm2_(builder, name + ".norm2", shape.width, shape.norm, shape.norm_eps),
+      middle_norm_(builder, name + (first_norm_ ? ".norm2" : ".norm1"), shape.width, shape.norm,
+                   shape.norm_eps),
       feed_forward_(make_feed_forward(builder, name + ".mlp", shape)),
-      add2_(builder, name + ".mlp.dropout", shape.hidden_dropout) {}
+      add2_(builder, name + ".mlp.dropout", shape.hidden_dropout),
+      last_norm_(norm_if(shape.order == NormOrder::AfterSum, builder, name + ".norm2", shape)) {}
 
 // Tensors that only the next operation reads are taken from scratch: the results of the two projections into the
 // residual stream always, those of the norms and of the activation if backward recomputes them. If kept tensors are in
@@ -64,13 +76,23 @@ Tensor TransformerBlock::forward(Run& run, Tensor x, Saved& saved) const {
   };
   Run brief = run.keeping_in(run.scratch);
   Run& maybe = selective_ ? brief : run;
-  const Tensor qkv = qkv_->forward(run, norm1_.forward(maybe, x, saved), saved);
+  const Tensor qkv = qkv_->forward(run, first_norm_ ? first_norm_->forward(maybe, x, saved) : x, saved);
   const Tensor attention = attention_.forward(run, qkv, saved);
-  const Tensor h = out_.forward_added(run, add1_, x, attention, saved);
+  const Tensor sum = out_.forward_added(run, add1_, x, attention, saved);
   release();
-  const Tensor y =
-      feed_forward_->forward_added(run, maybe.keep, add2_, h, norm2_.forward(maybe, h, saved), saved);
+  const Tensor normed = middle_norm_.forward(maybe, sum, saved);
+  if (!last_norm_) {
+    const Tensor y = feed_forward_->forward_added(run, maybe.keep, add2_, sum, normed, saved);
+    release();
+    return y;
+  }
+  // The last norm reads the sum in backward too, so the sum is computed in repeats and stays on this rank.
+  Run sums = run.keeping_in(run.keep);
+  sums.repeats = false;
+  const Tensor last_sum = feed_forward_->forward_added(sums, maybe.keep, add2_, normed, normed, saved);
   release();
+  const Tensor y = run.output().take(run.dtype, last_sum.shape);
+  last_norm_->forward_to(run, y, last_sum, saved);
   return y;
 }
 
@@ -82,25 +104,39 @@ Tensor TransformerBlock::walk_back(Run& run, Tensor dy, Saved& saved, bool with_
   };
   Run inner = run.flowing_in(brief);
   Run again = inner.keeping_in(brief);
-  const auto restore = [&](const auto& linear, const auto& its_input) {
-    if (selective_) linear.set_input(saved, its_input.repeat(again, saved));
-  };
-  const auto back = [&](Run& how, const Layer& layer, Tensor gradient) {
-    return with_weights ? layer.backward(how, gradient, saved) : layer.backward_input(how, gradient, saved);
+  const auto back = [&](Run& in, const Layer& layer, Tensor gradient) {
+    return with_weights ? layer.backward(in, gradient, saved) : layer.backward_input(in, gradient, saved);
   };
   const auto back_norm = [&](const Norm& norm, Tensor gradient, Tensor residual) {
     return with_weights ? norm.backward_added(run, gradient, residual, saved)
                         : norm.backward_input_added(run, gradient, residual, saved);
   };
-  const auto input = [&] { return norm2_.repeat(again, saved); };
-  const Tensor dx2 =
-      feed_forward_->walk_back(inner, again, add2_.backward_input(inner, dy), input, saved, with_weights);
-  const Tensor dh = back_norm(norm2_, dx2, dy);
+  const auto normed = [&] { return middle_norm_.repeat(again, saved); };
+  constexpr std::string_view kBetween = "gradient between attention and feed-forward";
+
+  const Tensor dsum = last_norm_ ? back(inner, *last_norm_, dy) : dy;
+  const Tensor dnormed =
+      feed_forward_->walk_back(inner, again, add2_.backward_input(inner, dsum), normed, saved, with_weights);
+  Tensor dh;  // of the sum of x and attention
+  if (last_norm_) {
+    run.ops.add(run.stream, dnormed, dnormed, dsum);
+    run.show(name_, kBetween, dnormed);
+    dh = back(run, middle_norm_, dnormed);
+  } else {
+    dh = back_norm(middle_norm_, dnormed, dsum);
+    run.show(name_, kBetween, dh);
+  }
   end_half();
-  run.show(name_, "gradient between attention and feed-forward", dh);
+
   const Tensor dqkv = back(inner, attention_, back(inner, out_, add1_.backward_input(inner, dh)));
-  restore(*qkv_, norm1_);
-  const Tensor dx = back_norm(norm1_, back(inner, *qkv_, dqkv), dh);
+  Tensor dx;
+  if (first_norm_) {
+    if (selective_) qkv_->set_input(saved, first_norm_->repeat(again, saved));
+    dx = back_norm(*first_norm_, back(inner, *qkv_, dqkv), dh);
+  } else {
+    dx = back(run, *qkv_, dqkv);
+    run.ops.add(run.stream, dx, dx, dh);
+  }
   end_half();
   run.show(name_, "input gradient", dx);
   return dx;
@@ -115,9 +151,12 @@ Tensor TransformerBlock::backward(Run& run, Tensor dy, Saved& saved) const {
 }
 
 void TransformerBlock::backward_weight(Run& run, Saved& saved) const {
+  if (last_norm_) last_norm_->backward_weight(run, saved);
   feed_forward_->backward_weight(run, saved);
-  const Layer* const layers[] = {&norm2_, &out_, qkv_.get(), &norm1_};
-  for (const Layer* layer : layers) layer->backward_weight(run, saved);
+  middle_norm_.backward_weight(run, saved);
+  out_.backward_weight(run, saved);
+  qkv_->backward_weight(run, saved);
+  if (first_norm_) first_norm_->backward_weight(run, saved);
 }
 
 }  // namespace trifold

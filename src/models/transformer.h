@@ -1,6 +1,9 @@
-// The transformer block with pre-normalisation, of GPT-2 (Radford et al., "Language models are unsupervised multitask
-// learners", 2019) and Llama (Touvron et al., arXiv 2302.13971):
-//   h = x + drop(attention(norm1(x))),  y = h + drop(mlp(norm2(h))),  mlp = down(activation(up(.))).
+// The transformer block: attention, then a feed-forward network, each added to the residual stream. With the norm before
+// each part, as in GPT-2 (Radford et al., "Language models are unsupervised multitask learners", 2019) and Llama (Touvron
+// et al., arXiv 2302.13971):
+//   h = x + drop(attention(norm1(x))),  y = h + drop(mlp(norm2(h))),  mlp = down(activation(up(.)));
+// with the norm of each sum, as first published (Vaswani et al., arXiv 1706.03762) and used by BERT:
+//   h = norm1(x + drop(attention(x))),  y = norm2(h + drop(mlp(h))).
 #pragma once
 
 #include <memory>
@@ -26,7 +29,12 @@ struct LatentShape {
   std::optional<double> norm_eps = {};  // of the norms of latent vectors; none: that of the others
 };
 
+// Where a block normalises: the input of each of its two parts, or the sum that the part's output is added to.
+enum class NormOrder { BeforePart, AfterSum };
+
 struct TransformerShape {
+  NormOrder order = NormOrder::BeforePart;
+  AttentionSight sight = AttentionSight::Causal;
   int64_t width = 0;  // C
   int64_t heads = 0;
   int64_t kv_heads = 0;  // as many, or a divisor of it
@@ -54,7 +62,7 @@ struct TransformerShape {
   ContextShape context = {};
   // Keep the results of matrix products and attention but recompute the norms and the activation in backward: cheap to
   // compute, and a third of the kept memory. (Attention itself never keeps its T x T probabilities, which arXiv
-  // 2205.05198 recomputes under this name.)
+  // 2205.05198 recomputes under this name.) A norm that ends the block is kept all the same: the next block reads it.
   bool recompute_selective = false;
 };
 
@@ -87,16 +95,19 @@ class TransformerBlock final : public Layer {
   TransformerBlock(BlockBuilder& builder, const std::string& name, const TransformerShape& shape,
                    const AttentionHeads& heads);
 
+  // Members are declared, and so registered, in the order of the forward pass. Both orders have a norm between attention
+  // and feed-forward network; the other one is the first of the block (BeforePart) or the last (AfterSum).
   std::string name_;
   bool selective_;
-  Norm norm1_;
+  std::optional<Norm> first_norm_;
   std::unique_ptr<HeadProjections> qkv_;
   AttentionCore attention_;
   RowLinear out_;
   DropoutAdd add1_;
-  Norm norm2_;
+  Norm middle_norm_;
   std::unique_ptr<FeedForward> feed_forward_;
   DropoutAdd add2_;
+  std::optional<Norm> last_norm_;
 };
 
 }  // namespace trifold

@@ -12,7 +12,6 @@
 
 #include "models/bert_tasks.h"
 #include "models/gpt.h"
-#include "models/post_norm_block.h"
 #include "nn/bag_attention.h"
 #include "nn/dense.h"
 #include "nn/label_towers.h"
@@ -61,8 +60,10 @@ TransformerShape tiled(TransformerShape shape) {
   return shape;
 }
 
-std::unique_ptr<PostNormBlock> post_norm(BlockBuilder& b, const TransformerShape& shape) {
-  return std::make_unique<PostNormBlock>(b, "block", shape);
+std::unique_ptr<TransformerBlock> post_norm(BlockBuilder& b, TransformerShape shape) {
+  shape.order = NormOrder::AfterSum;
+  shape.sight = AttentionSight::Both;
+  return transformer(b, shape);
 }
 
 std::unique_ptr<TiledMlp> tiled_mlp(BlockBuilder& b, ActivationKind activation, bool bias) {
@@ -295,7 +296,7 @@ std::vector<GradientCase> cases_without_experts() {
       {"TransformerBlock", [](B& b) { return transformer(b, tiled(block_shape(0.2))); }, rows, rows},
       {"TransformerBlock", [](B& b) { return transformer(b, tiled(block_shape(0.0, true))); }, rows, rows},
       {"TransformerBlock", [](B& b) { return transformer(b, tiled(llama_shape(2))); }, rows, rows},
-      {"PostNormBlock", [](B& b) { return post_norm(b, tiled(block_shape(0.2, true))); }, rows, rows},
+      {"TransformerBlock", [](B& b) { return post_norm(b, tiled(block_shape(0.2, true))); }, rows, rows},
       {"Recompute",
        [](B& b) { return std::make_unique<Recompute>(b, transformer(b, tiled(block_shape(0.2)))); }, rows,
        rows},
@@ -331,8 +332,8 @@ std::vector<GradientCase> cases_without_experts() {
       {"ClassHead", [](B& b) { return std::make_unique<ClassHead>(b, tiny_classifier(0.0)); }, rows, none},
       {"ClassHead", [](B& b) { return std::make_unique<ClassHead>(b, tiny_classifier(0.4)); }, rows, none},
       {"SpanHead", [](B& b) { return std::make_unique<SpanHead>(b, tiny_model(0.0)); }, rows, none},
-      {"PostNormBlock", [](B& b) { return post_norm(b, block_shape(0.0)); }, rows, rows},
-      {"PostNormBlock", [](B& b) { return post_norm(b, block_shape(0.2, true)); }, rows, rows},
+      {"TransformerBlock", [](B& b) { return post_norm(b, block_shape(0.0)); }, rows, rows},
+      {"TransformerBlock", [](B& b) { return post_norm(b, block_shape(0.2, true)); }, rows, rows},
       {"Recompute", [](B& b) { return std::make_unique<Recompute>(b, post_norm(b, block_shape(0.2))); }, rows,
        rows},
       {"Recompute", [](B& b) { return std::make_unique<Recompute>(b, transformer(b, block_shape(0.2))); },
