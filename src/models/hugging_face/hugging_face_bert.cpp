@@ -66,16 +66,9 @@ void read_task(ConfigReader& from, ModelConfig& model) {
 }
 
 ModelConfig read_bert(ConfigReader& from) {
-  ModelConfig model;
+  ModelConfig model = read_sizes(from);
   model.model_type = ModelType::Bert;
-  model.num_layers = from.size("num_hidden_layers");
-  model.hidden_size = from.size("hidden_size");
-  model.num_attention_heads = from.size("num_attention_heads");
-  model.ffn_hidden_size = from.size("intermediate_size");
-  model.max_position_embeddings = from.size("max_position_embeddings");
-  model.vocab_size = from.size("vocab_size");
   model.norm_epsilon = from.number("layer_norm_eps");
-  model.init_method_std = from.number("initializer_range");
   model.hidden_dropout = from.number("hidden_dropout_prob");
   model.attention_dropout = from.number("attention_probs_dropout_prob");
   if (from.number_or_null("classifier_dropout").value_or(model.hidden_dropout) != model.hidden_dropout)
@@ -98,19 +91,15 @@ const char* bert_auto_class(const ModelConfig& model) {
 }
 
 json bert_json(const ModelConfig& model) {
-  json config{{"architectures", {bert_architecture(model)}},
-              {"model_type", "bert"},
-              {"hidden_act", gelu_name(model)},
-              {"num_hidden_layers", model.num_layers},
-              {"hidden_size", model.hidden_size},
-              {"num_attention_heads", model.num_attention_heads},
-              {"intermediate_size", *model.ffn_hidden_size},
-              {"max_position_embeddings", *model.max_position_embeddings},
-              {"type_vocab_size", 2},
-              {"position_embedding_type", "absolute"},
-              {"layer_norm_eps", model.norm_epsilon},
-              {"hidden_dropout_prob", model.hidden_dropout},
-              {"attention_probs_dropout_prob", model.attention_dropout}};
+  json config = sizes_json(model);
+  config.update({{"architectures", {bert_architecture(model)}},
+                 {"model_type", "bert"},
+                 {"hidden_act", gelu_name(model)},
+                 {"type_vocab_size", 2},
+                 {"position_embedding_type", "absolute"},
+                 {"layer_norm_eps", model.norm_epsilon},
+                 {"hidden_dropout_prob", model.hidden_dropout},
+                 {"attention_probs_dropout_prob", model.attention_dropout}});
   for (size_t id = 0; id < model.class_names.size(); ++id) {
     config["id2label"][std::to_string(id)] = model.class_names[id];
     config["label2id"][model.class_names[id]] = id;

@@ -10,6 +10,26 @@ namespace trifold {
 
 using nlohmann::json;
 
+ModelConfig read_sizes(ConfigReader& from) {
+  ModelConfig model;
+  model.num_layers = from.size("num_hidden_layers");
+  model.hidden_size = from.size("hidden_size");
+  model.num_attention_heads = from.size("num_attention_heads");
+  model.ffn_hidden_size = from.size("intermediate_size");
+  model.max_position_embeddings = from.size("max_position_embeddings");
+  model.vocab_size = from.size("vocab_size");
+  model.init_method_std = from.number("initializer_range");
+  return model;
+}
+
+json sizes_json(const ModelConfig& model) {
+  return {{"num_hidden_layers", model.num_layers},
+          {"hidden_size", model.hidden_size},
+          {"num_attention_heads", model.num_attention_heads},
+          {"intermediate_size", *model.ffn_hidden_size},
+          {"max_position_embeddings", *model.max_position_embeddings}};
+}
+
 int64_t read_choices(ConfigReader& from, const char* experts, int64_t count) {
   const int64_t choices = from.size("num_experts_per_tok");
   if (count > 0 && (choices < 1 || choices > count))

@@ -61,6 +61,11 @@ const HuggingFaceFamily& qwen3_moe_family();
 const HuggingFaceFamily& deepseek_v3_family();
 const HuggingFaceFamily& bert_family();
 
+// Reads and writes the sizes whose fields BERT and the families of Llama call by the same names: depth, width, heads,
+// feed-forward width, positions; read_sizes also the vocabulary and the deviation of initial weights.
+ModelConfig read_sizes(ConfigReader& from);
+nlohmann::json sizes_json(const ModelConfig& model);
+
 // What the families of Llama share: the sizes, without the width of a head, biases and rotary positions; the former;
 // the fields of a Llama; and the output head.
 ModelConfig read_decoder(ConfigReader& from);

@@ -48,22 +48,15 @@ void set_biases(ModelConfig& model, bool attention, bool mlp) {
 }  // namespace
 
 ModelConfig read_decoder(ConfigReader& from) {
-  ModelConfig model;
+  ModelConfig model = read_sizes(from);
   model.normalization = Normalization::RmsNorm;
   model.position_embedding_type = PositionEmbedding::Rope;
   model.swiglu = true;
   model.disable_bias_linear = true;
-  model.num_layers = from.size("num_hidden_layers");
-  model.hidden_size = from.size("hidden_size");
-  model.num_attention_heads = from.size("num_attention_heads");
   const int64_t groups = from.size_or_null("num_key_value_heads").value_or(model.num_attention_heads);
   model.group_query_attention = groups != model.num_attention_heads;
   if (model.group_query_attention) model.num_query_groups = groups;
-  model.ffn_hidden_size = from.size("intermediate_size");
-  model.max_position_embeddings = from.size("max_position_embeddings");
-  model.vocab_size = from.size("vocab_size");
   model.norm_epsilon = from.number("rms_norm_eps");
-  model.init_method_std = from.number("initializer_range");
   model.attention_dropout = from.number("attention_dropout");
   model.untie_embeddings_and_output_weights = !from.flag("tie_word_embeddings");
   return model;
@@ -89,20 +82,16 @@ ModelConfig read_llama(ConfigReader& from) {
 }  // namespace
 
 json llama_json(const ModelConfig& model) {
-  json config{{"architectures", {"LlamaForCausalLM"}},
-              {"model_type", "llama"},
-              {"hidden_act", "silu"},
-              {"num_hidden_layers", model.num_layers},
-              {"hidden_size", model.hidden_size},
-              {"num_attention_heads", model.num_attention_heads},
-              {"num_key_value_heads", key_heads(model)},
-              {"head_dim", head_width(model)},
-              {"intermediate_size", *model.ffn_hidden_size},
-              {"max_position_embeddings", *model.max_position_embeddings},
-              {"rms_norm_eps", model.norm_epsilon},
-              {"attention_bias", !model.disable_bias_linear || model.add_attention_out_bias},
-              {"mlp_bias", !model.disable_bias_linear || model.add_mlp_bias},
-              {"attention_dropout", model.attention_dropout}};
+  json config = sizes_json(model);
+  config.update({{"architectures", {"LlamaForCausalLM"}},
+                 {"model_type", "llama"},
+                 {"hidden_act", "silu"},
+                 {"num_key_value_heads", key_heads(model)},
+                 {"head_dim", head_width(model)},
+                 {"rms_norm_eps", model.norm_epsilon},
+                 {"attention_bias", !model.disable_bias_linear || model.add_attention_out_bias},
+                 {"mlp_bias", !model.disable_bias_linear || model.add_mlp_bias},
+                 {"attention_dropout", model.attention_dropout}});
   write_rope(config, model);
   return config;
 }
