@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "clicks/click_samples.h"
 #include "clicks/click_source.h"
 #include "clicks/click_text.h"
 #include "config/fields/recommend_choices.h"
@@ -14,7 +15,7 @@
 namespace trifold {
 
 // Options left out are taken from the data. Given options must agree with the data where these define them.
-struct ClickFileOptions {
+struct ClickFileOptions : ClickSampleOptions {
   std::string format = "auto";      // or one of click_formats()
   std::vector<int64_t> table_rows;  // for each table, or one number for all; required for text and records
   std::vector<int64_t> table_ids;   // ids per sample for each table, or one number for all; 1
@@ -23,13 +24,6 @@ struct ClickFileOptions {
       dense_transform;                // log1p; none for hugectr-raw, whose dense numbers are not counts
   std::optional<IdPolicy> id_policy;  // error
   std::string part = "train";         // for split-binary
-  bool needs_labels = true;           // else text may have no labels (ClickSchema::labeled)
-  std::optional<double>
-      max_malformed;  // share of rows of raw data; that of the folder they are read like, or 0.01
-  Unlabelled unlabelled = Unlabelled::Malformed;  // of rows of text
-  std::vector<std::string> keep;                  // columns whose texts go with the samples
-  bool note_left_out = false;                     // fill TextReport::left_out
-  bool with_weights = true;                       // else samples of clicks come without their weights
 };
 
 // "clicks" (preprocessed), "split-binary", "mlperf-bin", "hugectr-raw", "hugectr-raw-counts", "tsv", "csv",

@@ -42,12 +42,7 @@ PreprocessedClicks preprocess_as(const std::string& path, const std::string& lik
   PreprocessOptions options = options_for(path, asked.format, scratch);
   options.dictionaries_of = like;
   options.as_there = true;
-  options.needs_labels = asked.needs_labels;
-  options.unlabelled = asked.unlabelled;
-  options.keep = asked.keep;
-  options.note_left_out = asked.note_left_out;
-  options.with_weights = asked.with_weights;
-  options.max_malformed = asked.max_malformed;
+  static_cast<ClickSampleOptions&>(options) = asked;
   const PreprocessResult result = preprocess_all(options);
   return {open_click_folder(options.output, asked.table_rows, {.weights = asked.with_weights}),
           result.report};

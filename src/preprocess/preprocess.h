@@ -15,6 +15,7 @@
 
 #include "clicks/click_format.h"
 #include "clicks/click_layout.h"
+#include "clicks/click_samples.h"
 #include "clicks/click_text.h"
 #include "core/function_ref.h"
 #include "core/thread_pool.h"
@@ -28,7 +29,7 @@ struct RowRange {
   double first, end;
 };
 
-struct PreprocessOptions {
+struct PreprocessOptions : ClickSampleOptions {
   std::vector<std::string> inputs;  // files, or folders of them (clicks/click_input.h), one after the other
   std::string output;               // folder to create; it must not exist
   std::string format = "auto";      // see find_layout
@@ -46,13 +47,8 @@ struct PreprocessOptions {
   bool as_there = false;
   // All slots of HugeCTR's Norm files are bags. `preprocess` decides it for all inputs.
   bool norm_bags = false;
-  bool needs_labels = true;  // else an input may have none: ClickFolder::labeled
-  Unlabelled unlabelled = Unlabelled::Malformed;
-  std::vector<std::string> keep;  // columns whose texts go with the samples
-  bool note_left_out = false;     // fill PreprocessResult::report.left_out
-  std::string split_by;           // column of the times of rows; empty: they have none
-  std::optional<RowRange> rows;   // all
-  bool with_weights = true;       // else weights of samples are not read, even if `columns` name them
+  std::string split_by;          // column of the times of rows; empty: they have none
+  std::optional<RowRange> rows;  // all
   // Values that are not in them and reach the threshold in these inputs get ids after theirs; else all have id 1.
   bool grow_dictionaries = false;
   // Columns that have the table of another one, each with that one, by name; with dictionaries_of those of that folder.
@@ -61,8 +57,6 @@ struct PreprocessOptions {
   double drop_negatives = 0;       // share of samples without a click to drop, chosen by the seed
   uint64_t seed = 1234;
   size_t memory = size_t{1} << 30;  // bytes for dictionaries, of all threads together
-  // Share of malformed lines above which the input is rejected; by default that of `dictionaries_of`, or kMaxMalformed.
-  std::optional<double> max_malformed;
 };
 
 struct PreprocessProgress {
