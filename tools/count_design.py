@@ -115,7 +115,7 @@ RULES = {
     "a range of an option": r"\.(?:range|at_least|positive|fraction|need)\(",
     "needs": r"\.needs\(|\bNeeds\{",
     "excludes": r"\.excludes\(|\bExcludes\{",
-    "has no effect unless": r"\.(?:no_effect_unless|only_with)\(|\b(?:OnlyWith|NoEffect\w*)\{",
+    "has no effect unless": r"\.(?:no_effect_unless|no_effect_with|only_with)\(|\b(?:OnlyWith|NoEffect\w*)\{",
     "compares with": r"\.compares?(?:_with)?\(|\bCompares?(?:With)?\{",
 }
 # Folders that define what such an entry is.

@@ -7,8 +7,8 @@
 #include "config/commands/option_tables.h"
 #include "config/commands/validate.h"
 #include "config/options/problems.h"
+#include "config/subjects/model.h"
 #include "config/subjects/validate_mesh.h"
-#include "config/subjects/validate_model.h"
 #include "core/read_json.h"
 #include "layout/checkpoint_boxes.h"
 #include "run/tensors_on_host.h"
@@ -25,7 +25,7 @@ void check_resolved(ModelConfig& model) {
       {"max_position_embeddings", model.max_position_embeddings.has_value()}};
   for (const auto& [field, given] : needed)
     if (!given) bad_input("model: '{}' has no value", field);
-  Problems problems(options_of(model));
+  Problems problems = problems_of_options(model);
   check_model(model, problems);
   throw_problems(problems.take());
 }

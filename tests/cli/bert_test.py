@@ -64,7 +64,7 @@ class Bert(ProgramTest):
         _, message = self.bert("--train-iters", 5, "--swiglu", "--vocab-size", 300, status=2)
         self.assertIn("--swiglu is not possible with --model-type bert: leave it out", message)
         _, message = self.pretrain("--train-iters", 5, "--mask-prob", 0.2, status=2)
-        self.assertIn("--mask-prob has no effect: it needs --model-type bert", message)
+        self.assertIn("--mask-prob 0.2 has no effect with --model-type gpt: it needs --model-type bert", message)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ class Recommend(ProgramTest):
         # The masters are f32, so the run can continue without rounding.
         self.recommend("--optimizer", "adam", "--lr", 0.01, "--load", "d", "--train-iters", 22)
         _, err = self.recommend("--bf16", "--f64", status=2)
-        self.assertIn("--bf16 and --f64 exclude each other", err)
+        self.assertIn("--f64 is not possible with --bf16", err)
 
     def test_a_checkpoint_brings_its_model(self):
         model = ("--interaction", "cross", "--cross-layers", 2, "--cross-rank", 3, "--dropout", 0.2, "--optimizer", "adagrad",

@@ -31,7 +31,7 @@ class Problems(unittest.TestCase):
     def test_options_exist_and_are_named(self):
         known = known_options()
         problems = list(added_problems())
-        self.assertGreater(len(problems), 100, "the pattern finds the checks")
+        self.assertGreater(len(problems), 50, "the pattern finds the checks")
         for place, options, wrong in problems:
             for option in options:
                 self.assertTrue(option in known, f"{place}: there is no option --{option}")

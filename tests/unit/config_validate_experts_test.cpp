@@ -28,8 +28,10 @@ void turns(PretrainConfig& config, int stages, const char* schedule) {
 const std::vector<ValidateCase>& expert_cases() {
   using C = PretrainConfig;
   static const std::vector<ValidateCase> kCases = {
-      {"--moe-router-topk has no effect", [](C& c) { c.model.moe_router_topk = 3; }},
-      {"--moe-aux-loss-coeff has no effect", [](C& c) { c.model.moe_aux_loss_coeff = 0.01; }},
+      {"--moe-router-topk 3 has no effect without --num-experts N",
+       [](C& c) { c.model.moe_router_topk = 3; }},
+      {"--moe-aux-loss-coeff 0.01 has no effect without --num-experts N",
+       [](C& c) { c.model.moe_aux_loss_coeff = 0.01; }},
       {"--moe-router-topk 5 is more than --num-experts 4",
        [](C& c) { set_experts(c, 4), c.model.moe_router_topk = 5; }},
       {"--moe-router-topk 2 is more than --num-experts 1: give more experts, or leave out --num-experts, so that one "
@@ -38,7 +40,8 @@ const std::vector<ValidateCase>& expert_cases() {
       {"--num-experts 1 trains no router: the softmax over one expert is always 1 and has no gradient: give more "
        "experts, --moe-router-score-function sigmoid, or leave out --num-experts",
        [](C& c) { set_experts(c, 1), c.model.moe_router_topk = 1, c.model.moe_router_pre_softmax = true; }},
-      {"--num-experts 4 is not possible with biases", [](C& c) { c.model.num_experts = 4; }},
+      {"--num-experts 4 needs --disable-bias-linear, because experts have no biases",
+       [](C& c) { c.model.num_experts = 4; }},
       {"--moe-router-pre-softmax has no effect with --moe-router-score-function sigmoid",
        [](C& c) {
          set_experts(c, 4);
@@ -48,25 +51,23 @@ const std::vector<ValidateCase>& expert_cases() {
        "gradient: "
        "give --moe-router-pre-softmax",
        [](C& c) { set_experts(c, 4), c.model.moe_router_topk = 1; }},
-      {"--moe-router-bias-update-rate 0.01 has no effect: it needs --moe-router-enable-expert-bias",
+      {"--moe-router-bias-update-rate 0.01 has no effect without --moe-router-enable-expert-bias",
        [](C& c) {
          set_experts(c, 4);
          c.model.moe_router_bias_update_rate = 0.01;
        }},
-      {"--moe-router-enable-expert-bias is not possible with --moe-router-score-function softmax: give "
-       "--moe-router-score-function sigmoid",
+      {"--moe-router-enable-expert-bias needs --moe-router-score-function sigmoid, because logits have no scale with which a bias is comparable",
        [](C& c) {
          set_experts(c, 4);
          c.model.moe_router_enable_expert_bias = true;
        }},
-      {"--moe-router-enable-expert-bias has no effect: it needs --num-experts",
+      {"--moe-router-enable-expert-bias has no effect without --num-experts N",
        [](C& c) { c.model.moe_router_enable_expert_bias = true; }},
-      {"--moe-router-bias-update-rate has no effect: it needs --num-experts",
+      {"--moe-router-bias-update-rate 0.01 has no effect without --num-experts N",
        [](C& c) { c.model.moe_router_bias_update_rate = 0.01; }},
-      {"--moe-expert-capacity-factor has no effect: it needs --num-experts",
+      {"--moe-expert-capacity-factor 1.25 has no effect without --num-experts N",
        [](C& c) { c.model.moe_expert_capacity_factor = 1.25; }},
-      {"--moe-token-drop-policy position has no effect: no token is dropped: it needs "
-       "--moe-expert-capacity-factor",
+      {"--moe-token-drop-policy position has no effect without --moe-expert-capacity-factor X, because no token is dropped",
        [](C& c) {
          set_experts(c, 4);
          c.model.moe_token_drop_policy = TokenDrop::Position;
@@ -83,16 +84,16 @@ const std::vector<ValidateCase>& expert_cases() {
          c.mesh.ranks = c.mesh.pipeline_model_parallel_size = 2;
          c.pipeline.schedule = ScheduleChoice::parse("pipedream"), c.optimizer.clip_grad = 0;
        }},
-      {"--moe-input-jitter-eps has no effect: it needs --num-experts",
+      {"--moe-input-jitter-eps 0.1 has no effect without --num-experts N",
        [](C& c) { c.model.moe_input_jitter_eps = 0.1; }},
       {"--moe-input-jitter-eps 1.5 ",
        [](C& c) {
          set_experts(c, 4);
          c.model.moe_input_jitter_eps = 1.5;
        }},
-      {"--moe-router-force-load-balancing has no effect: it needs --num-experts",
+      {"--moe-router-force-load-balancing has no effect without --num-experts N",
        [](C& c) { c.model.moe_router_force_load_balancing = true; }},
-      {"--moe-router-load-balancing-type has no effect: it needs --num-experts",
+      {"--moe-router-load-balancing-type aux_loss has no effect without --num-experts N",
        [](C& c) { c.model.moe_router_load_balancing_type = RouterBalance::AuxLoss; }},
       {"--moe-aux-loss-coeff 0.1 has no effect with --moe-router-load-balancing-type none: give seq_aux_loss, "
        "aux_loss or global_aux_loss",
@@ -100,13 +101,12 @@ const std::vector<ValidateCase>& expert_cases() {
          set_experts(c, 4), c.model.moe_aux_loss_coeff = 0.1;
          c.model.moe_router_load_balancing_type = RouterBalance::None;
        }},
-      {"--moe-token-dispatcher-type allgather has no effect with --expert-model-parallel-size 1",
+      {"--moe-token-dispatcher-type allgather has no effect without --expert-model-parallel-size 2 or more or --expert-tensor-parallel-size 2 or more, because every rank computes the rows of its own tokens",
        [](C& c) {
          set_experts(c, 4);
          c.mesh.moe_token_dispatcher_type = TokenDispatcher::AllGather;
        }},
-      {"--overlap-moe-expert-parallel-comm has no effect where no rows travel between experts: give "
-       "--expert-model-parallel-size 2 or more, or leave it out",
+      {"--overlap-moe-expert-parallel-comm has no effect without --expert-model-parallel-size 2 or more or --expert-tensor-parallel-size 2 or more, because no rows travel between experts",
        [](C& c) { c.mesh.overlap_moe_expert_parallel_comm = true; }},
       {"--overlap-moe-expert-parallel-comm has no effect with --pipeline-model-parallel-size 1: give more",
        [](C& c) { turns(c, 1, "1f1b"); }},
@@ -120,7 +120,7 @@ const std::vector<ValidateCase>& expert_cases() {
          turns(c, 2, "dualpipe-v"), c.zero.zero_stage = 2;
          c.zero.zero_reduce = ReducePolicy::Each;
        }},
-      {"--moe-router-num-groups 2 has no effect without --moe-router-group-topk: give both",
+      {"--moe-router-num-groups 2 has no effect without --moe-router-group-topk N",
        [](C& c) { set_experts(c, 4), c.model.moe_router_num_groups = 2; }},
       {"--num-experts 6 is not divisible by --moe-router-num-groups 4: 4 and 8 are",
        [](C& c) {
@@ -130,7 +130,7 @@ const std::vector<ValidateCase>& expert_cases() {
       {"--moe-router-group-topk 3 is more than --moe-router-num-groups 2: give at most 2",
        [](C& c) {
          set_experts(c, 4);
-         c.model.moe_router_num_groups = 2, c.model.moe_router_group_topk = 3;
+         c.model.moe_router_num_groups = 2, c.model.moe_router_group_topk = c.model.moe_router_topk = 3;
        }},
       {"--moe-router-topk 3 is not divisible by --moe-router-group-topk 2: 2 and 4 are",
        [](C& c) {
@@ -153,17 +153,18 @@ const std::vector<ValidateCase>& expert_cases() {
          c.model.num_layers = 4, set_experts(c, 4);
          c.model.moe_layer_freq = "[0]*4";
        }},
-      {"--moe-layer-freq has no effect: it needs --num-experts", [](C& c) { c.model.moe_layer_freq = "2"; }},
-      {"--moe-shared-expert-gate has no effect: it needs --moe-shared-expert-intermediate-size",
+      {"--moe-layer-freq 2 has no effect without --num-experts N",
+       [](C& c) { c.model.moe_layer_freq = "2"; }},
+      {"--moe-shared-expert-gate has no effect without --moe-shared-expert-intermediate-size N",
        [](C& c) { set_experts(c, 4), c.model.moe_shared_expert_gate = true; }},
       {"--fp8 is not possible with --num-experts 4",
        [](C& c) {
          set_experts(c, 4);
          c.precision.bf16 = c.precision.fp8 = true, c.mesh.device = ComputeDevice::Cuda;
        }},
-      {"--expert-model-parallel-size 2 has no effect: it needs --num-experts",
+      {"--expert-model-parallel-size 2 has no effect without --num-experts N",
        [](C& c) { c.mesh.ranks = c.mesh.expert_model_parallel_size = 2; }},
-      {"--moe-buffer-factor 2 has no effect with --expert-model-parallel-size 1: leave it out",
+      {"--moe-buffer-factor 2 has no effect without --expert-model-parallel-size 2 or more or --expert-tensor-parallel-size 2 or more, because every rank computes the rows of its own tokens",
        [](C& c) { set_experts(c, 4), c.mesh.moe_buffer_factor = 2; }},
       {"--num-experts 6 is not divisible by --expert-model-parallel-size 4: 4 and 8 are",
        [](C& c) {
@@ -177,7 +178,7 @@ const std::vector<ValidateCase>& expert_cases() {
          set_experts(c, 4);
          c.mesh.ranks = 2, c.mesh.expert_model_parallel_size = 4;
        }},
-      {"--expert-tensor-parallel-size 2 has no effect: it needs --num-experts",
+      {"--expert-tensor-parallel-size 2 has no effect without --num-experts N",
        [](C& c) { c.mesh.ranks = c.mesh.expert_tensor_parallel_size = 2; }},
       {"the width of the experts, 510, is not divisible by --expert-tensor-parallel-size 4: 508 and 512 are",
        [](C& c) {
@@ -233,8 +234,7 @@ const std::vector<ValidateCase>& expert_cases() {
          c.precision.grad_reduce_in_bf16 = true;
          c.mesh.ranks = c.mesh.tensor_model_parallel_size = 2, c.mesh.sequence_parallel = true;
        }},
-      {"--num-experts 4 with --tensor-model-parallel-size 2, "
-       "but without --sequence-parallel: all tensor ranks",
+      {"--num-experts 4 needs --sequence-parallel with --tensor-model-parallel-size 2, because without it all tensor ranks would compute the experts of the same tokens",
        [](C& c) {
          set_experts(c, 4);
          c.mesh.ranks = c.mesh.tensor_model_parallel_size = 2;

@@ -46,26 +46,26 @@ TEST(LatentRules, OneMessageForEachMistake) {
     void (*change)(C&);
   };
   const Case cases[] = {
-      {"--q-lora-rank has no effect: it needs --multi-latent-attention",
+      {"--q-lora-rank 24 has no effect without --multi-latent-attention: give both",
        [](C& c) { c.model.num_attention_heads = 4, c.model.multi_latent_attention = false; }},
-      {"--v-head-dim has no effect: it needs --multi-latent-attention",
+      {"--v-head-dim 64 has no effect without --multi-latent-attention: give both",
        [](C& c) {
          c.model.num_attention_heads = 4, c.model.multi_latent_attention = false, c.model.q_lora_rank.reset();
          c.model.v_head_dim = 64;
        }},
-      {"--kv-channels is not possible with --multi-latent-attention", [](C& c) { c.model.kv_channels = 64; }},
+      {"--kv-channels 64 is not possible with --multi-latent-attention: leave it out, because every head",
+       [](C& c) { c.model.kv_channels = 64; }},
       {"--group-query-attention is not possible with --multi-latent-attention",
        [](C& c) { c.model.group_query_attention = true; }},
-      {"--rotary-percent is not possible with --multi-latent-attention",
+      {"--rotary-percent 0.5 is not possible with --multi-latent-attention",
        [](C& c) { c.model.rotary_percent = 0.5; }},
-      {"--position-embedding-type learned_absolute is not possible with --multi-latent-attention: give "
-       "--position-embedding-type rope",
+      {"--multi-latent-attention needs --position-embedding-type rope",
        [](C& c) { c.model.position_embedding_type = PositionEmbedding::LearnedAbsolute; }},
-      {"--multi-latent-attention is not possible with biases",
+      {"--multi-latent-attention needs --disable-bias-linear, because its projections have no biases",
        [](C& c) { c.model.disable_bias_linear = false; }},
       {"--add-qkv-bias is not possible with --multi-latent-attention",
        [](C& c) { c.model.add_qkv_bias = true; }},
-      {"--latent-norm-epsilon has no effect without --qk-layernorm",
+      {"--latent-norm-epsilon 1e-06 has no effect without --qk-layernorm",
        [](C& c) { c.model.qk_layernorm = false, c.model.latent_norm_epsilon = 1e-6; }},
       {"--qk-pos-emb-head-dim 7 is not an even number from 2 to 1024",
        [](C& c) { c.model.qk_pos_emb_head_dim = 7; }},

@@ -29,7 +29,7 @@ const std::vector<ValidateCase>& cases() {
        [](C& c) { c.model.add_qkv_bias = true; }},
       {"--add-attention-out-bias has no effect without --disable-bias-linear",
        [](C& c) { c.model.add_attention_out_bias = true; }},
-      {"--add-mlp-bias is not possible with --num-experts: experts have no biases",
+      {"--add-mlp-bias is not possible with --num-experts 4, because experts have no biases",
        [](C& c) {
          c.model.num_experts = 4;
          c.model.add_mlp_bias = c.model.disable_bias_linear = true;
@@ -86,20 +86,20 @@ const std::vector<ValidateCase>& cases() {
        [](C& c) { c.model.hidden_size = 130; }},
       {"--hidden-size 3 is not divisible by --num-attention-heads 4: 4 is",
        [](C& c) { c.model.hidden_size = 3; }},
-      {"--seq-length 64 is more than --max-position-embeddings 32: give at most 32 or at least 64",
+      {"--seq-length 64 is more than --max-position-embeddings 32",
        [](C& c) { c.model.max_position_embeddings = 32; }},
       {"--ffn-hidden-size 0", [](C& c) { c.model.ffn_hidden_size = 0; }},
-      {"--num-query-groups 2 has no effect: it needs --group-query-attention",
+      {"--num-query-groups 2 has no effect without --group-query-attention",
        [](C& c) { c.model.num_query_groups = 2; }},
       {"--num-query-groups 3 does not divide --num-attention-heads 4",
        [](C& c) { c.model.group_query_attention = true, c.model.num_query_groups = 3; }},
       {"--num-query-groups 0 is not possible",
        [](C& c) { c.model.group_query_attention = true, c.model.num_query_groups = 0; }},
-      {"--rotary-base has no effect: it needs --position-embedding-type rope",
+      {"--rotary-base 500000 has no effect without --position-embedding-type rope",
        [](C& c) { c.model.rotary_base = 500000; }},
       {"--swiglu is not possible with --model-type bert: leave it out",
        [](C& c) { c.model.model_type = ModelType::Bert, c.model.swiglu = true; }},
-      {"--normalization is not possible with --model-type bert",
+      {"--normalization RMSNorm is not possible with --model-type bert",
        [](C& c) { c.model.model_type = ModelType::Bert, c.model.normalization = Normalization::RmsNorm; }},
       {"--untie-embeddings-and-output-weights is not possible with --model-type bert",
        [](C& c) {
@@ -113,39 +113,40 @@ const std::vector<ValidateCase>& cases() {
        [](C& c) { c.model.model_type = ModelType::Bert, c.data.reset_position_ids = true; }},
       {"--mask-prob 0 is not possible",
        [](C& c) { c.model.model_type = ModelType::Bert, c.data.mask_prob = 0; }},
-      {"--bert-no-binary-head has no effect: it needs --model-type bert",
+      {"--bert-no-binary-head has no effect with --model-type gpt",
        [](C& c) { c.model.bert_no_binary_head = true; }},
-      {"--whole-word-masking has no effect: it needs --model-type bert",
+      {"--whole-word-masking has no effect with --model-type gpt",
        [](C& c) { c.data.whole_word_masking = true; }},
       {"--lr-decay-power 2 has no effect: it needs --lr-decay-style polynomial",
        [](C& c) { c.lr.lr_decay_power = 2; }},
-      {"--rotary-percent has no effect", [](C& c) { c.model.rotary_percent = 0.5; }},
+      {"--rotary-percent 0.5 has no effect without --position-embedding-type rope",
+       [](C& c) { c.model.rotary_percent = 0.5; }},
       {"--use-rope-scaling has no effect", [](C& c) { c.model.use_rope_scaling = true; }},
-      {"--beta-fast has no effect: it needs --rope-type yarn", [](C& c) { c.model.beta_fast = 16; }},
-      {"--rope-type has no effect: it needs --position-embedding-type rope",
+      {"--beta-fast 16 has no effect without --rope-type yarn", [](C& c) { c.model.beta_fast = 16; }},
+      {"--rope-type yarn has no effect without --position-embedding-type rope",
        [](C& c) { c.model.rope_type = RopeType::Yarn; }},
       {"--beta-fast 1 is not above --beta-slow 1",
        [](C& c) {
          c.model.position_embedding_type = PositionEmbedding::Rope;
          c.model.rope_type = RopeType::Yarn, c.model.beta_fast = 1;
        }},
-      {"--use-rope-scaling, --rotary-seq-len-interpolation-factor and --rope-type yarn exclude each other",
+      {"--rotary-seq-len-interpolation-factor 2 is not possible with --rope-type yarn, because each stretches rope in its own way",
        [](C& c) {
          c.model.position_embedding_type = PositionEmbedding::Rope;
          c.model.rope_type = RopeType::Yarn, c.model.rotary_seq_len_interpolation_factor = 2;
        }},
-      {"--rope-scaling-factor 4 has no effect: it needs --use-rope-scaling",
+      {"--rope-scaling-factor 4 has no effect without --use-rope-scaling",
        [](C& c) { c.model.rope_scaling_factor = 4; }},
-      {"--rope-scaling-original-positions 4 has no effect: it needs --use-rope-scaling",
+      {"--rope-scaling-original-positions 4 has no effect without --use-rope-scaling",
        [](C& c) { c.model.rope_scaling_original_positions = 4; }},
       {"--rope-scaling-high-freq-factor 4 is not above --rope-scaling-low-freq-factor 5",
        [](C& c) {
          c.model.position_embedding_type = PositionEmbedding::Rope;
          c.model.use_rope_scaling = true, c.model.rope_scaling_low_freq_factor = 5;
        }},
-      {"--rope-no-truncate has no effect: it needs --rope-type yarn",
+      {"--rope-no-truncate has no effect without --rope-type yarn",
        [](C& c) { c.model.rope_no_truncate = true; }},
-      {"--mscale has no effect with --rotary-attention-factor",
+      {"--mscale 2 has no effect with --rotary-attention-factor 2",
        [](C& c) {
          c.model.position_embedding_type = PositionEmbedding::Rope;
          c.model.rope_type = RopeType::Yarn, c.model.mscale = 2, c.model.rotary_attention_factor = 2;

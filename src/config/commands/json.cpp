@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <type_traits>
 
@@ -192,6 +193,11 @@ void recommender_from_json(const nlohmann::json& json, RecommendConfig& config) 
   const OptionTable table = options_of(config);
   read_options(table, kRecommenderOptions, json);
   read_options(table, kUseOptions, json);
+}
+
+bool is_inherited(std::string_view option) {
+  return std::find(std::begin(kRecommenderOptions), std::end(kRecommenderOptions), option) !=
+         std::end(kRecommenderOptions);
 }
 
 void inherit_model(const nlohmann::json& json, RecommendConfig& config) {

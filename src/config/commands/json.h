@@ -3,6 +3,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "config/fields/recommend_config.h"
 #include "config/options/option.h"
@@ -32,6 +33,8 @@ void recommender_from_json(const nlohmann::json& json, RecommendConfig& config);
 // to what `json`, a value of to_json(RecommendConfig), says. An option that is in config.given, or that has not its
 // default value, was given. Throws as model_from_json does.
 void inherit_model(const nlohmann::json& json, RecommendConfig& config);
+// Whether an option is one of these.
+bool is_inherited(std::string_view option);
 
 // The fields in which two models differ, one line each: "hidden_size is 128 in the checkpoint, 256 asked
 // for". Compare resolved configurations, so that a derived value equals the same value given.

@@ -3,7 +3,11 @@
 #include <algorithm>
 
 #include "config/commands/search_axes.h"
+#include "config/subjects/experts.h"
+#include "config/subjects/model.h"
+#include "config/subjects/model_family.h"
 #include "config/subjects/option_groups.h"
+#include "config/subjects/precision.h"
 
 namespace trifold {
 
@@ -56,6 +60,7 @@ OptionTable options_of(PretrainConfig& config) {
       .of_execution();
   table.change("micro-batch-size").need("auto-layout");
   if (config.auto_layout) table.change("micro-batch-size").optional().range(0, kMaxSize);
+  add_family_rules(table);
   return table;
 }
 
@@ -64,6 +69,7 @@ OptionTable options_of(ModelConfig& config) {
   add_model(table, config);
   table.add("bert-head", &config.bert_head, "Output head of a BERT.");
   table.add("class-names", &config.class_names, "Names of the classes.");
+  add_family_rules(table);
   return table;
 }
 
@@ -266,6 +272,7 @@ OptionTable options_of(BenchConfig& config) {
   add_pipeline(table, config.run.pipeline, config.run.mesh);
   add_zero(table, config.run.zero);
   add_recompute(table, config.run.mesh);
+  add_family_rules(table);
   return table;
 }
 

@@ -1,6 +1,7 @@
 // The options of `trifold recommend`; config/commands/validate_recommend.cpp checks their combinations.
 #include "config/commands/option_tables.h"
 #include "config/subjects/option_groups.h"
+#include "config/subjects/precision.h"
 
 namespace trifold {
 
@@ -229,7 +230,8 @@ void add_training(OptionTable& table, RecommendConfig& config) {
             "Weights and activations of the MLPs and the cross network in bf16; "
             "f32 master weights. Tables stay in f32.");
   add_tf32(table, config.precision);
-  table.add("f64", &config.precision.f64, "Compute everything in double precision, for numerical checks.");
+  table.add("f64", &config.precision.f64, "Compute everything in double precision, for numerical checks.")
+      .excludes("bf16", {}, "give one of them, or none for f32");
   table.add("seed", &config.seed, "Seed of initial weights, sample order and synthetic clicks.");
   table.group("Evaluation");
   table

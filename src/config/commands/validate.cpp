@@ -11,10 +11,12 @@
 #include "config/commands/search_axes.h"
 #include "config/fields/pipeline_choice.h"
 #include "config/options/problems.h"
+#include "config/subjects/experts.h"
+#include "config/subjects/model.h"
 #include "config/subjects/model_family.h"
+#include "config/subjects/precision.h"
 #include "config/subjects/validate_data.h"
 #include "config/subjects/validate_mesh.h"
-#include "config/subjects/validate_model.h"
 #include "config/subjects/validate_training.h"
 #include "core/error.h"
 
@@ -27,7 +29,6 @@ void check_run(const PretrainConfig& config, Problems& problems) {
   check_router_training(config.model, problems);
   check_upcycling(config, problems);
   check_data(config.data, problems);
-  family_of_model(config.model).check_data(config.data, problems);
   check_part(config.data, Split::Train, "training", {"split"}, problems);
   check_checkpoint(config.checkpoint, problems);
   check_best(config.checkpoint, config.eval.early_stop_patience,
@@ -144,6 +145,13 @@ PretrainConfig without_layout(PretrainConfig run) {
   return run;
 }
 
+// A plan takes the options of pretrain, but trains nothing.
+constexpr auto is_planned = [](const Option& option, const Rule&) {
+  constexpr std::string_view kTraining[] = {"Data",       "Length of the run", "Learning rate",
+                                            "Checkpoint", "Evaluation",        "Logging"};
+  return std::find(std::begin(kTraining), std::end(kTraining), option.group) == std::end(kTraining);
+};
+
 void fill_model(ModelConfig& model) {
   model.ffn_hidden_size = inner_width(model);
   if (!model.max_position_embeddings) model.max_position_embeddings = model.seq_length;
@@ -163,7 +171,6 @@ void fill_run(PretrainConfig& config) {
 // The checks that training runs on any data, plans and benchmarks have in common.
 void check_layout(const PretrainConfig& config, Problems& problems) {
   check_model(config.model, problems);
-  check_precision(config.precision, problems);
   check_mesh(config.mesh, problems);
   check_batch(config.batch, config.mesh, problems);
   check_experts_mesh(config, problems);
@@ -176,7 +183,6 @@ void check_layout(const PretrainConfig& config, Problems& problems) {
   check_graphs(config.mesh, problems);
   check_tuning(config.mesh, problems);
   check_determinism(config, problems);
-  check_tf32(config.precision, config.mesh, problems);
   check_fp8(config, problems);
 }
 
@@ -187,8 +193,10 @@ std::vector<Problem> problems(const PretrainConfig& config) {
   Problems problems(options_of(copy));
   if (config.auto_layout) {
     check_search(config, all_search_axes(), "auto-layout", problems);
+    check_rules(without_layout(config), problems);
     check_layout(without_layout(config), problems);
   } else {
+    check_rules(config, problems);
     check_layout(config, problems);
   }
   check_lr(config.lr, config.batch.train_iters, problems);
@@ -202,6 +210,7 @@ std::vector<Problem> problems(const BenchConfig& config) {
   Problems problems(options_of(copy));
   PretrainConfig run = config.run;
   if (problems.sound({"warmup-iters", "iters"})) run.batch.train_iters = config.warmup_iters + config.iters;
+  check_rules(config, problems);
   check_layout(run, problems);
   if (config.what.size() > 1 && std::count(config.what.begin(), config.what.end(), BenchPart::Hardware) > 0)
     problems.about("what")
@@ -229,7 +238,9 @@ std::vector<Problem> problems(const BenchConfig& config) {
 std::vector<Problem> problems(const PlanConfig& config) {
   PlanConfig copy = config;
   Problems problems(options_of(copy));
-  check_layout(config.search ? without_layout(config.run) : config.run, problems);
+  if (config.search) copy.run = without_layout(config.run);
+  check_rules(copy, problems, is_planned);
+  check_layout(copy.run, problems);
   check_plan_search(config, problems);
   if (config.run.auto_layout)
     problems.about("auto-layout", "search", "hardware")

@@ -1,6 +1,8 @@
 // Checks and derived values of commands that neither train from scratch nor plan.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -83,11 +85,18 @@ void check_sampling(const GenerateConfig& config, Problems& problems) {
           .right("leave it out");
 }
 
+constexpr auto needs_no_model = [](const Option& option, const Rule&) {
+  constexpr std::string_view kGroups[] = {"Task", "Tokenizer", "Mesh of ranks", "Checkpoint"};
+  return std::find(std::begin(kGroups), std::end(kGroups), option.group) != std::end(kGroups);
+};
+
 }  // namespace
 
 // The checks that do not need the model; resolve(PretrainConfig) does the others once it is known.
 std::vector<Problem> problems(const FinetuneConfig& config) {
-  Problems problems = problems_of_options(config);
+  FinetuneConfig copy = config;
+  Problems problems(options_of(copy));
+  check_rules(config, problems, needs_no_model);
   check_mesh(config.run.mesh, problems);
   check_checkpoint(config.run.checkpoint, problems);
   if (!config.run.checkpoint.load)
@@ -157,7 +166,10 @@ InspectConfig resolve(InspectConfig config) { return without_problems(std::move(
 
 // The mesh is checked later, against the model in the checkpoint.
 std::vector<Problem> problems(const ReshardConfig& config) {
-  Problems problems = problems_of_options(config);
+  ReshardConfig copy = config;
+  Problems problems(options_of(copy));
+  check_rules(config, problems,
+              [](const Option& option, const Rule&) { return option.group == "Checkpoint"; });
   const bool mesh = config.mesh.tensor_model_parallel_size > 1 || config.mesh.context_parallel_size > 1 ||
                     config.mesh.expert_ranks() > 1 || config.mesh.pipeline_model_parallel_size > 1 ||
                     config.mesh.data_parallel_size.value_or(1) > 1 || config.mesh.ranks > 1;

@@ -3,12 +3,12 @@
 
 #include <algorithm>
 
+#include "config/commands/json.h"
 #include "config/commands/option_tables.h"
 #include "config/commands/validate.h"
 #include "config/options/problems.h"
 #include "config/subjects/validate_data.h"
 #include "config/subjects/validate_mesh.h"
-#include "config/subjects/validate_model.h"
 #include "config/subjects/validate_training.h"
 
 namespace trifold {
@@ -162,18 +162,27 @@ void check_length(Problems& problems, const ClickTrainingConfig& training) {
 void check_recommender(Problems& problems, const RecommendConfig& config) {
   check_widths(problems, config.model, has_bottom(config.model, config.data));
   check_unused(problems, config);
-  check_precision(config.precision, problems);
   if (config.placement.bf16_exchange && config.precision.f64)
     problems.about("bf16-exchange", "f64")
         .wrong("--bf16-exchange is not possible with --f64")
         .right("leave one of them out");
 }
 
+// Whether a rule depends on an option that a run that loads a checkpoint may take from it.
+constexpr auto is_about_model = [](const Option& option, const Rule& rule) {
+  return is_inherited(option.name) ||
+         is_about(rule, [](std::string_view name) { return is_inherited(name); });
+};
+
 std::vector<Problem> problems_of(const RecommendConfig& config, bool measured) {
   RecommendConfig copy = config;
   Problems problems(options_of(copy));
-  // Callers check it when it is known what the run begins with.
-  if (!config.checkpoint.load && !config.checkpoint.auto_resume) check_recommender(problems, config);
+  // Callers check what depends on the model when it is known what the run begins with.
+  const bool starts_fresh = !config.checkpoint.load && !config.checkpoint.auto_resume;
+  check_rules(config, problems, [starts_fresh](const Option& option, const Rule& rule) {
+    return starts_fresh || !is_about_model(option, rule);
+  });
+  if (starts_fresh) check_recommender(problems, config);
   check_tables(problems, config.data);
   check_length(problems, config.training);
   check_lr(config.lr, config.training.train_iters.value_or(0), problems);
@@ -192,7 +201,6 @@ std::vector<Problem> problems_of(const RecommendConfig& config, bool measured) {
     problems.about("target-auc", "valid-data", "valid-samples")
         .wrong("--target-auc needs samples to evaluate on")
         .right("give --valid-data or --valid-samples");
-  check_tf32(config.precision, config.mesh, problems);
   check_table_storage(config.placement, config.mesh, problems);
   check_checkpoint(config.checkpoint, problems);
   check_best(config.checkpoint, config.training.early_stop_patience,
@@ -237,6 +245,7 @@ std::vector<Problem> problems(const RecommendConfig& config) { return problems_o
 std::vector<Problem> model_problems(const RecommendConfig& config) {
   RecommendConfig copy = config;
   Problems problems(options_of(copy));
+  check_rules(config, problems, is_about_model);
   check_recommender(problems, config);
   return problems.take();
 }
@@ -245,6 +254,7 @@ std::vector<Problem> problems(const PlanRecommenderConfig& config) {
   PlanRecommenderConfig copy = config;
   copy.run = without_data(std::move(copy.run));
   Problems own(options_of(copy));
+  check_rules(copy, own, [](const Option& option, const Rule&) { return option.group == "Plan"; });
   check_recommender_search(own, config);
   std::vector<Problem> list = problems_of(copy.run, config.measure_steps > 0);
   // The options of `run` are in both tables.

@@ -28,7 +28,9 @@ std::span<const std::string_view> schedule_names();
 std::string_view schedule_name(Schedule schedule);
 std::optional<Schedule> find_schedule(std::string_view name);
 
-bool is_async(Schedule schedule);  // pipedream, pipedream-2bw: updates while micro-batches are in flight
+// Those that update weights while micro-batches are in flight, for rules of options (options/rule.h) and for code.
+inline constexpr std::string_view kAsynchronousSchedules = "pipedream|pipedream-2bw";
+bool is_async(Schedule schedule);
 bool needs_two_chunks(Schedule schedule);  // zb-v, dualpipe-v: exactly 2
 bool takes_any_chunks(Schedule schedule);  // interleaved, auto; the others have 1
 

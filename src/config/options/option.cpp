@@ -211,6 +211,44 @@ Option& Option::of_execution() {
   return *this;
 }
 
+Option& Option::needs(When other, std::string_view because, std::string_view remedy) {
+  rules.push_back({.kind = Rule::Kind::Needs, .other = other, .because = because, .remedy = remedy});
+  return *this;
+}
+Option& Option::excludes(When other, std::string_view because, std::string_view remedy) {
+  rules.push_back({.kind = Rule::Kind::Excludes, .other = other, .because = because, .remedy = remedy});
+  return *this;
+}
+Option& Option::only_with(When other, std::string_view because, std::string_view remedy) {
+  rules.push_back({.kind = Rule::Kind::OnlyWith, .other = other, .because = because, .remedy = remedy});
+  return *this;
+}
+Option& Option::no_effect_with(When other, std::string_view because, std::string_view remedy) {
+  rules.push_back({.kind = Rule::Kind::NoEffectWith, .other = other, .because = because, .remedy = remedy});
+  return *this;
+}
+Option& Option::compares(Relation relation, const char* other, std::string_view because,
+                         std::string_view remedy) {
+  rules.push_back({.kind = Rule::Kind::Compares,
+                   .relation = relation,
+                   .other = other,
+                   .because = because,
+                   .remedy = remedy});
+  return *this;
+}
+Option& Option::only_for(std::string_view values) {
+  rules.back().values = values;
+  return *this;
+}
+Option& Option::provided(When other) {
+  rules.back().provided = other;
+  return *this;
+}
+Option& Option::unless(When other) {
+  rules.back().unless = other;
+  return *this;
+}
+
 Option& OptionTable::add(std::string name, Field field, std::string help) {
   Option option{.name = std::move(name), .group = group_, .help = std::move(help), .field = field};
   const bool real =

@@ -21,6 +21,7 @@
 #include "config/fields/spelling.h"
 #include "config/options/file_use.h"
 #include "config/options/problem.h"
+#include "config/options/rule.h"
 
 namespace trifold {
 
@@ -98,6 +99,7 @@ struct Option {
   bool local = false;                  // about a rank's host (paths, threads): may differ between ranks
   bool common = false;      // local, but given on all ranks or on none: it decides what the ranks do together
   bool incidental = false;  // about where and how a run executes, not what it computes
+  std::vector<Rule> rules = {};
 
   // Builders, used as table.add(...).range(1, 10).also("x").
   Option& need(std::string other = "");            // must be given, or the option called `other` instead
@@ -119,6 +121,18 @@ struct Option {
   Option& of_host();                                // local
   Option& of_all_hosts();                           // local and common
   Option& of_execution();                           // incidental
+
+  // Builders of rules (rule.h). `because` ends what is wrong, `remedy` replaces the usual words for what is right.
+  Option& needs(When other, std::string_view because = {}, std::string_view remedy = {});
+  Option& excludes(When other, std::string_view because = {}, std::string_view remedy = {});
+  Option& only_with(When other, std::string_view because = {}, std::string_view remedy = {});
+  Option& no_effect_with(When other, std::string_view because = {}, std::string_view remedy = {});
+  Option& compares(Relation relation, const char* other, std::string_view because = {},
+                   std::string_view remedy = {});
+  Option& only_for(
+      std::string_view values);  // the last rule applies to these values of the option, "each" or "a|b"
+  Option& provided(When other);  // it applies only if this holds
+  Option& unless(When other);    // it does not apply if this holds
 };
 
 class OptionTable {

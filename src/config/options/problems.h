@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/options/check_rules.h"
 #include "config/options/option.h"
 #include "config/options/problem.h"
 
@@ -77,18 +78,43 @@ class Problems {
 
   void add(Problem problem) { list_.push_back(std::move(problem)); }
 
+  // Adds a problem for each broken rule that `applies` selects.
+  void check_rules(const OptionTable& table, const DefaultWords& defaults,
+                   FunctionRef<bool(const Option&, const Rule&)> applies) {
+    const auto sound = [this](std::string_view option) { return wrong_.count(option) == 0; };
+    for (const Option& option : table.options())
+      for (Problem& problem : broken_rules(option, {table, defaults, sound, applies}))
+        add(std::move(problem));
+  }
+
   std::vector<Problem> take() { return std::move(list_); }
 
  private:
   std::vector<Problem> list_;
-  std::set<std::string> wrong_;
+  std::set<std::string, std::less<>> wrong_;
 };
 
-// The mistakes in single options, to which a command adds contradictions between options. Taken by value, because the
-// option table needs a configuration that it may modify.
+// Checks the rules of a configuration's options that `applies` selects.
+template <class Config>
+void check_rules(Config config, Problems& problems, FunctionRef<bool(const Option&, const Rule&)> applies) {
+  static const DefaultWords kDefaults = [] {
+    Config plain;
+    return default_words(options_of(plain));
+  }();
+  problems.check_rules(options_of(config), kDefaults, applies);
+}
+template <class Config>
+void check_rules(Config config, Problems& problems) {
+  check_rules(std::move(config), problems, [](const Option&, const Rule&) { return true; });
+}
+
+// The mistakes in single options and the rules that they break, to which a command adds what no rule can say. Taken by
+// value, because the option table needs a configuration that it may modify.
 template <class Config>
 Problems problems_of_options(Config config) {
-  return Problems(options_of(config));
+  Problems problems(options_of(config));
+  check_rules(std::move(config), problems);
+  return problems;
 }
 
 // resolve() for a command without derived values.

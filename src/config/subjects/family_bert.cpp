@@ -1,39 +1,16 @@
 // BERT: its properties, and the options that it excludes.
-#include <utility>
-
 #include "config/subjects/model_family.h"
-#include "config/subjects/validate_data.h"
 
 namespace trifold {
 
 namespace {
 
 // Options for variants of a GPT do not apply to BERT as published.
-void check_bert(const ModelConfig& model, Problems& problems) {
-  const ModelConfig defaults;
-  const std::pair<const char*, bool> options[] = {
-      {"position-embedding-type", model.position_embedding_type != defaults.position_embedding_type},
-      {"group-query-attention", model.group_query_attention},
-      {"qk-layernorm", model.qk_layernorm},
-      {"multi-latent-attention", model.multi_latent_attention},
-      {"normalization", model.normalization != defaults.normalization},
-      {"swiglu", model.swiglu},
-      {"disable-bias-linear", model.disable_bias_linear},
-      {"num-experts", model.num_experts.has_value()},
-      {"untie-embeddings-and-output-weights", model.untie_embeddings_and_output_weights}};
-  for (const auto& [option, changed] : options)
-    if (changed && problems.sound({option}))
-      problems.about(option, "model-type")
-          .wrong("--{} is not possible with --model-type bert", option)
-          .right("leave it out");
-}
-
-void check_bert_data(const DataConfig& data, Problems& problems) {
-  if (const auto option = given_option_of_documents(data))
-    problems.about(*option, "model-type")
-        .wrong("--{} has no effect with --model-type bert, whose samples are pairs of sentences", *option)
-        .right("leave it out");
-}
+constexpr std::string_view kBertExcludes[] = {
+    "position-embedding-type", "group-query-attention", "qk-layernorm",
+    "multi-latent-attention",  "normalization",         "swiglu",
+    "disable-bias-linear",     "num-experts",           "untie-embeddings-and-output-weights"};
+constexpr std::string_view kBertIgnores[] = {"eod-mask-loss", "reset-attention-mask", "reset-position-ids"};
 
 }  // namespace
 
@@ -46,7 +23,9 @@ constexpr ModelFamily kBertFamily{.type = ModelType::Bert,
                                   .cuts_head = false,
                                   .has_tasks = true,
                                   .reads_token_files = false,
-                                  .check_model = check_bert,
-                                  .check_data = check_bert_data};
+                                  .excluded = kBertExcludes,
+                                  .unused = kBertIgnores,
+                                  .unused_because = "whose samples are pairs of sentences",
+                                  .unused_remedy = "leave it out"};
 
 }  // namespace trifold

@@ -1,24 +1,12 @@
 // GPT-2 and Llama: their properties, and the options that they exclude.
 #include "config/subjects/model_family.h"
-#include "config/subjects/validate_data.h"
 
 namespace trifold {
 
 namespace {
 
-void check_gpt(const ModelConfig& model, Problems& problems) {
-  if (model.bert_no_binary_head)
-    problems.about("bert-no-binary-head", "model-type")
-        .wrong("--bert-no-binary-head has no effect")
-        .right("it needs --model-type bert");
-}
-
-void check_gpt_data(const DataConfig& data, Problems& problems) {
-  if (const auto option = given_option_of_pairs(data))
-    problems.about(*option, "model-type")
-        .wrong("--{} has no effect", *option)
-        .right("it needs --model-type bert");
-}
+constexpr std::string_view kGptIgnores[] = {"bert-no-binary-head", "mask-prob", "short-seq-prob",
+                                            "whole-word-masking", "split-sentences"};
 
 }  // namespace
 
@@ -31,7 +19,9 @@ constexpr ModelFamily kGptFamily{.type = ModelType::Gpt,
                                  .cuts_head = true,
                                  .has_tasks = false,
                                  .reads_token_files = true,
-                                 .check_model = check_gpt,
-                                 .check_data = check_gpt_data};
+                                 .excluded = {},
+                                 .unused = kGptIgnores,
+                                 .unused_because = {},
+                                 .unused_remedy = "it needs --model-type bert"};
 
 }  // namespace trifold

@@ -3,8 +3,11 @@
 // data and names of families are in models/language_family.h.
 #pragma once
 
+#include <span>
+#include <string_view>
+
 #include "config/fields/config.h"
-#include "config/options/problems.h"
+#include "config/options/option.h"
 
 namespace trifold {
 
@@ -27,11 +30,17 @@ struct ModelFamily {
   bool has_tasks;
   // The model can be trained on tokenized data sets (.bin/.idx), not only on text.
   bool reads_token_files;
-  // Add problems for options of the model, and of its data, that the family excludes.
-  void (*check_model)(const ModelConfig& model, Problems& problems);
-  void (*check_data)(const DataConfig& data, Problems& problems);
+  // Options of the model that the family excludes; and options of the model and its data that it has no use for, the
+  // reason, and what would be right.
+  std::span<const std::string_view> excluded;
+  std::span<const std::string_view> unused;
+  std::string_view unused_because;
+  std::string_view unused_remedy;
 };
 
 const ModelFamily& family_of_model(const ModelConfig& config);
+
+// Adds the rules of all families to the options of a table.
+void add_family_rules(OptionTable& table);
 
 }  // namespace trifold

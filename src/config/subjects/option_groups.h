@@ -6,17 +6,11 @@
 
 #include "config/fields/config.h"
 #include "config/fields/recommend_config.h"
+#include "config/options/bounds.h"
 #include "config/options/option.h"
 
 namespace trifold {
 
-// Upper bounds far beyond any real run, so that products of sizes never overflow 64 bits.
-inline constexpr double kMaxSize = 1 << 30;
-inline constexpr double kMaxRanks = 1 << 20;
-inline constexpr double kMaxCount = 1e12;
-inline constexpr double kMaxLossScale = 1e30;  // a scaled loss must stay a finite f32
-
-void add_model(OptionTable& table, ModelConfig& model);
 // The two options of a tokenizer; commands differ in the defaults.
 Option& add_tokenizer_type(OptionTable& table, Field type);
 Option& add_tokenizer_model(OptionTable& table, Field model);
@@ -26,8 +20,6 @@ void add_data(OptionTable& table, DataConfig& data);
 void add_documents(OptionTable& table, DataConfig& data);
 void add_pairs(OptionTable& table, DataConfig& data);
 void add_task(OptionTable& table, FinetuneConfig& config);
-void add_precision(OptionTable& table, PrecisionConfig& precision);
-void add_tf32(OptionTable& table, PrecisionConfig& precision);  // part of the group above
 
 // The number of ranks and how each of them computes, for every command that runs on ranks. Starts no group.
 void add_ranks(OptionTable& table, MeshConfig& mesh);
@@ -52,7 +44,6 @@ void add_tables(OptionTable& table, EmbeddingPlacementConfig& placement);
 // Saving and resuming, for any kind of run; add_checkpoint adds more.
 void add_saving(OptionTable& table, CheckpointConfig& checkpoint);
 void add_checkpoint(OptionTable& table, CheckpointConfig& checkpoint);
-void add_upcycling(OptionTable& table, CheckpointConfig& checkpoint);
 void add_eval(OptionTable& table, EvalConfig& eval);
 // Early stopping by evaluations; starts no group.
 void add_early_stop(OptionTable& table, std::optional<int64_t>& patience);

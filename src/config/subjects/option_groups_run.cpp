@@ -1,4 +1,5 @@
 // Options of training and of the machines.
+#include "config/subjects/experts.h"
 #include "config/subjects/option_groups.h"
 
 #include "config/fields/pipeline_choice.h"
@@ -51,38 +52,7 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
            "or send keys and values around a ring during the computation; needs --cp.")
       .absent("all_gather")
       .of_execution();
-  table
-      .add("expert-model-parallel-size", &mesh.expert_model_parallel_size,
-           "Ranks of a pipeline stage over which the experts of each layer are sharded; "
-           "they exchange tokens. Needs --num-experts.")
-      .range(1, kMaxRanks)
-      .also("ep")
-      .of_execution();
-  table
-      .add("expert-tensor-parallel-size", &mesh.expert_tensor_parallel_size,
-           "Ranks of a pipeline stage over which the inner width of each expert is sharded. "
-           "Needs --num-experts.")
-      .range(1, kMaxRanks)
-      .also("etp")
-      .of_execution();
-  table
-      .add("moe-token-dispatcher-type", &mesh.moe_token_dispatcher_type,
-           "How tokens reach experts on other ranks: each is sent to the ranks of its experts, "
-           "or all are gathered by all ranks that share experts, which is cheaper if these are fewer than "
-           "--moe-router-topk. Same results.")
-      .of_execution();
-  table
-      .add("moe-buffer-factor", &mesh.moe_buffer_factor,
-           "Memory for the rows that the experts of a rank receive at once, as a multiple of the mean; "
-           "if more arrive, they are computed in rounds, and again in backward. Needs --ep or --etp.")
-      .range(0.01, 1e6)
-      .absent("for all that can arrive")
-      .of_execution();
-  table
-      .add("overlap-moe-expert-parallel-comm", &mesh.overlap_moe_expert_parallel_comm,
-           "If the schedule pairs a forward with a backward (dualpipe-v), let them take turns: "
-           "each computes while rows of the other travel between experts. Same results, more memory.")
-      .of_execution();
+  add_expert_ranks(table, mesh);
   table
       .add(
           "sequence-parallel", &mesh.sequence_parallel,

@@ -65,14 +65,6 @@ void add_checkpoint(OptionTable& table, CheckpointConfig& checkpoint) {
       .of_execution();
 }
 
-void add_upcycling(OptionTable& table, CheckpointConfig& checkpoint) {
-  table
-      .add("moe-use-upcycling", &checkpoint.moe_use_upcycling,
-           "With --finetune: --load is a model without experts; every expert begins as a copy of its "
-           "feed-forward network, so that the function stays the same.")
-      .of_execution();
-}
-
 void add_eval(OptionTable& table, EvalConfig& eval) {
   table.group("Evaluation");
   table.add("eval-interval", &eval.eval_interval, "Evaluate every N steps.")

@@ -149,4 +149,20 @@ void check_best(const CheckpointConfig& config, const std::optional<int64_t>& ea
           .right("give --eval-interval N, and samples to evaluate on");
 }
 
+std::optional<std::string> given_option_of_documents(const DataConfig& data) {
+  if (data.eod_mask_loss) return "eod-mask-loss";
+  if (data.reset_attention_mask) return "reset-attention-mask";
+  if (data.reset_position_ids) return "reset-position-ids";
+  return std::nullopt;
+}
+
+std::optional<std::string> given_option_of_pairs(const DataConfig& data) {
+  const DataConfig defaults;
+  if (data.mask_prob != defaults.mask_prob) return "mask-prob";
+  if (data.short_seq_prob != defaults.short_seq_prob) return "short-seq-prob";
+  if (data.whole_word_masking) return "whole-word-masking";
+  if (data.split_sentences) return "split-sentences";
+  return std::nullopt;
+}
+
 }  // namespace trifold

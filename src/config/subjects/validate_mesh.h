@@ -19,8 +19,6 @@ int64_t data_parallel_size(const MeshConfig& mesh);
 int64_t gradient_ranks(const MeshConfig& mesh);
 // The global batch against micro-batch and data parallel size.
 void check_batch(const BatchConfig& batch, const MeshConfig& mesh, Problems& problems);
-// Axes over which a mixture of experts cannot be sharded.
-void check_experts_mesh(const PretrainConfig& config, Problems& problems);
 // The model against the tensor axis.
 void check_tensor(const PretrainConfig& config, Problems& problems);
 // The model and its positions against the context axis.
@@ -42,10 +40,5 @@ void check_tuning(const MeshConfig& mesh, Problems& problems);
 void check_determinism(const PretrainConfig& config, Problems& problems);
 // --enable-cuda-graph requires a CUDA device and no tensor parallelism.
 void check_graphs(const MeshConfig& mesh, Problems& problems);
-
-// --tf32 requires a CUDA device and f32 matrix products.
-void check_tf32(const PrecisionConfig& precision, const MeshConfig& mesh, Problems& problems);
-// --fp8 requires bf16, a CUDA device, and matrix products whose extents are multiples of 16 on every rank.
-void check_fp8(const PretrainConfig& config, Problems& problems);
 
 }  // namespace trifold

@@ -1,9 +1,66 @@
+#include "config/subjects/precision.h"
+
 #include <algorithm>
 
-#include "config/fields/number.h"
-#include "config/subjects/validate_mesh.h"
+#include "config/options/bounds.h"
 
 namespace trifold {
+
+void add_tf32(OptionTable& table, PrecisionConfig& precision) {
+  table
+      .add(
+          "tf32", &precision.tf32,
+          "Use tensor cores for f32 matrix products, with operands rounded to a 10-bit mantissa; --device cuda.")
+      .needs({"device", "cuda"}, "because CPUs have no products in TF32")
+      .no_effect_with(When("bf16").or_when("fp16").or_when("f64"),
+                      "because it rounds the factors of f32 products", "give one of them");
+}
+
+void add_precision(OptionTable& table, PrecisionConfig& precision) {
+  table.group("Precision");
+  table.add("bf16", &precision.bf16, "Weights and activations in bf16; f32 master weights.");
+  table.add("fp16", &precision.fp16, "Weights and activations in fp16; f32 master weights and loss scaling.")
+      .excludes("bf16", {}, "give one of them, or none for f32");
+  table
+      .add("fp8", &precision.fp8,
+           "Matrix products of linear layers in 8 bits, E4M3 forward and E5M2 gradients; needs --bf16, "
+           "--device cuda and a Hopper GPU.")
+      .needs("bf16", "because products are of 8 bits and everything else is bf16")
+      .needs({"device", "cuda"}, "because CPUs have no products in 8 bits")
+      .excludes("num-experts", "because products of experts are not computed in 8 bits")
+      .excludes("multi-latent-attention", "because its products are not computed in 8 bits");
+  add_tf32(table, precision);
+  table.add("loss-scale", &precision.loss_scale, "Fixed loss scale, preferably a power of two.")
+      .positive()
+      .absent("1 for --bf16, dynamic for --fp16")
+      .only_with(When("fp16").or_when("bf16"));
+  table.add("initial-loss-scale", &precision.initial_loss_scale, "Initial dynamic loss scale; fp16.")
+      .range(1, kMaxLossScale)
+      .only_with("fp16")
+      .no_effect_with("loss-scale")
+      .compares(Relation::AtLeast, "min-loss-scale");
+  table.add("min-loss-scale", &precision.min_loss_scale, "Smallest dynamic loss scale; fp16.")
+      .range(1, kMaxLossScale)
+      .only_with("fp16")
+      .no_effect_with("loss-scale");
+  table
+      .add("loss-scale-window", &precision.loss_scale_window,
+           "Double the loss scale after this many steps without overflow; fp16.")
+      .range(1, kMaxCount)
+      .only_with("fp16")
+      .no_effect_with("loss-scale");
+  table.add("hysteresis", &precision.hysteresis, "Halve the loss scale after this many overflows; fp16.")
+      .range(1, kMaxCount)
+      .only_with("fp16")
+      .no_effect_with("loss-scale");
+  table.add("f64", &precision.f64, "Compute everything in double precision, for numerical checks.")
+      .excludes(When("bf16").or_when("fp16"), {}, "give one of them, or none for f32");
+  table
+      .add("grad-reduce-in-bf16", &precision.grad_reduce_in_bf16,
+           "Send gradients to other data-parallel ranks in bf16, which halves the traffic; sums are in f32.")
+      .excludes("f64", "because f64 is for numerical checks, which rounding to bf16 would defeat",
+                "give one of them");
+}
 
 namespace {
 
@@ -31,40 +88,10 @@ void check_rows(const PretrainConfig& config, Problems& problems) {
 
 }  // namespace
 
-void check_tf32(const PrecisionConfig& precision, const MeshConfig& mesh, Problems& problems) {
-  if (!precision.tf32) return;
-  if (mesh.device != ComputeDevice::Cuda)
-    problems.about("tf32", "device")
-        .wrong("--tf32 needs --device cuda, because CPUs have no products in TF32")
-        .right("give both, or neither");
-  for (const auto& [given, option] : {std::pair{precision.bf16, "bf16"}, std::pair{precision.fp16, "fp16"},
-                                      std::pair{precision.f64, "f64"}})
-    if (given)
-      problems.about("tf32", option)
-          .wrong("--tf32 has no effect with --{}, because it rounds the factors of f32 products", option)
-          .right("give one of them");
-}
-
 void check_fp8(const PretrainConfig& config, Problems& problems) {
   if (!config.precision.fp8) return;
-  if (!config.precision.bf16)
-    problems.about("fp8", "bf16")
-        .wrong("--fp8 needs --bf16, because products are of 8 bits and everything else is bf16")
-        .right("give both, or neither");
-  if (config.mesh.device != ComputeDevice::Cuda)
-    problems.about("fp8", "device")
-        .wrong("--fp8 needs --device cuda, because CPUs have no products in 8 bits")
-        .right("give both, or neither");
   const ModelConfig& model = config.model;
-  if (model.num_experts)
-    return problems.about("fp8", "num-experts")
-        .wrong("--fp8 is not possible with --num-experts {}: products of experts are not computed in 8 bits",
-               *model.num_experts)
-        .right("leave out one of them");
-  if (model.multi_latent_attention)
-    return problems.about("fp8", "multi-latent-attention")
-        .wrong("--fp8 is not possible with --multi-latent-attention: its products are not computed in 8 bits")
-        .right("leave out one of them");
+  if (model.num_experts || model.multi_latent_attention) return;
   const bool sound =
       problems.sound({"hidden-size", "num-attention-heads", "num-query-groups", "ffn-hidden-size",
                       "seq-length", "micro-batch-size", "tensor-model-parallel-size"});

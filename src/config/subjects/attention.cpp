@@ -1,0 +1,183 @@
+#include "config/subjects/attention.h"
+
+#include "config/fields/number.h"
+#include "config/options/bounds.h"
+
+namespace trifold {
+
+namespace {
+
+constexpr std::string_view kWidthsOfHeads =
+    "leave it out, because every head has its own keys and values, of the widths --qk-head-dim, --qk-pos-emb-head-dim and --v-head-dim";
+
+void add_latent_attention(OptionTable& table, ModelConfig& model) {
+  table
+      .add("multi-latent-attention", &model.multi_latent_attention,
+           "Compute the keys and values of all heads from one short latent vector per token, "
+           "as DeepSeek-V2 and V3 do.")
+      .needs({"position-embedding-type", "rope"})
+      .needs("disable-bias-linear", "because its projections have no biases");
+  table.add("q-lora-rank", &model.q_lora_rank, "Latent attention: width of a latent vector for queries too.")
+      .range(1, kMaxSize)
+      .absent("queries have none")
+      .only_with("multi-latent-attention");
+  table
+      .add("kv-lora-rank", &model.kv_lora_rank,
+           "Latent attention: width of the latent vector of keys and values.")
+      .range(1, kMaxSize)
+      .only_with("multi-latent-attention");
+  table
+      .add("qk-head-dim", &model.qk_head_dim,
+           "Latent attention: width of each head's queries and keys, without the part that rope rotates.")
+      .range(1, kMaxSize)
+      .only_with("multi-latent-attention");
+  table
+      .add("qk-pos-emb-head-dim", &model.qk_pos_emb_head_dim,
+           "Latent attention: additional width that rope rotates; all heads share this part of the keys.")
+      .range(2, kMaxSize)
+      .only_with("multi-latent-attention");
+  table.add("v-head-dim", &model.v_head_dim, "Latent attention: width of each head's values.")
+      .range(1, kMaxSize)
+      .only_with("multi-latent-attention");
+}
+
+}  // namespace
+
+void add_attention(OptionTable& table, ModelConfig& model) {
+  table.add("position-embedding-type", &model.position_embedding_type,
+            "Position encoding: learned embeddings, rotary embeddings (rope), or none.");
+  table.add("rotary-base", &model.rotary_base, "Base of the rotation angles of rope.")
+      .range(1, 1e12)
+      .only_with({"position-embedding-type", "rope"})
+      .excludes({"rope-type", "yarn"}, "because all channels would rotate at the same rate",
+                "give a larger one")
+      .only_for("1");
+  table.add("rotary-percent", &model.rotary_percent, "Fraction of each head's channels that rope rotates.")
+      .only_with({"position-embedding-type", "rope"})
+      .excludes({"rope-type", "yarn"}, {}, "leave it out")
+      .excludes("multi-latent-attention", {}, kWidthsOfHeads)
+      .bounds = {0, 1, true, false};
+  table
+      .add("use-rope-scaling", &model.use_rope_scaling,
+           "Scale the frequencies of rope for more than 8192 positions, as Llama 3.1 does.")
+      .only_with({"position-embedding-type", "rope"})
+      .excludes("rotary-seq-len-interpolation-factor", "because each stretches rope in its own way",
+                "give one of them")
+      .excludes({"rope-type", "yarn"}, "because each stretches rope in its own way", "give one of them");
+  table.add("rope-scaling-factor", &model.rope_scaling_factor, "Scaling factor of --use-rope-scaling.")
+      .range(1, 1e6)
+      .only_with("use-rope-scaling");
+  table
+      .add("rope-scaling-low-freq-factor", &model.rope_scaling_low_freq_factor,
+           "--use-rope-scaling: channels that rotate less often than this within the original context are "
+           "scaled by the full factor.")
+      .only_with("use-rope-scaling")
+      .bounds = {0, 1e6, true, false};
+  table
+      .add("rope-scaling-high-freq-factor", &model.rope_scaling_high_freq_factor,
+           "--use-rope-scaling: channels that rotate more often than this within the original context keep "
+           "their frequency.")
+      .only_with("use-rope-scaling")
+      .compares(Relation::Above, "rope-scaling-low-freq-factor")
+      .bounds = {0, 1e6, true, false};
+  table
+      .add("rope-scaling-original-positions", &model.rope_scaling_original_positions,
+           "--use-rope-scaling: context length of the original training.")
+      .range(1, kMaxSize)
+      .only_with("use-rope-scaling");
+  table
+      .add("rotary-seq-len-interpolation-factor", &model.rotary_seq_len_interpolation_factor,
+           "Divide the positions of rope by this factor (linear position interpolation).")
+      .range(1, 1e6)
+      .only_with({"position-embedding-type", "rope"})
+      .excludes({"rope-type", "yarn"}, "because each stretches rope in its own way", "give one of them");
+  table.add("rope-type", &model.rope_type, "rope as it is, or scaled to longer sequences with YaRN.")
+      .only_with({"position-embedding-type", "rope"});
+  table.add("rotary-scaling-factor", &model.rotary_scaling_factor, "yarn: context extension factor.")
+      .range(1, 1e6)
+      .only_with({"rope-type", "yarn"});
+  table
+      .add("original-max-position-embeddings", &model.original_max_position_embeddings,
+           "yarn: context length of the original training.")
+      .range(1, kMaxSize)
+      .only_with({"rope-type", "yarn"});
+  table
+      .add(
+          "beta-fast", &model.beta_fast,
+          "yarn: channels that rotate more often than this within the original context keep their frequency.")
+      .only_with({"rope-type", "yarn"})
+      .compares(Relation::Above, "beta-slow")
+      .provided({"rope-type", "yarn"})
+      .bounds = {0, 1e6, true, false};
+  table
+      .add("beta-slow", &model.beta_slow,
+           "yarn: channels that rotate less often than this within the original context are interpolated by "
+           "the full factor.")
+      .only_with({"rope-type", "yarn"})
+      .bounds = {0, 1e6, true, false};
+  table.add("mscale", &model.mscale, "yarn: queries and keys are scaled by 1 + 0.1 x this x ln(factor).")
+      .range(0, 1e3)
+      .only_with({"rope-type", "yarn"})
+      .no_effect_with("rotary-attention-factor");
+  table
+      .add("mscale-all-dim", &model.mscale_all_dim,
+           "yarn: the same coefficient for the divisor of that scale.")
+      .range(0, 1e3)
+      .only_with({"rope-type", "yarn"});
+  table
+      .add("rotary-attention-factor", &model.rotary_attention_factor,
+           "yarn: scale of queries and keys, instead of the one that follows from --mscale.")
+      .absent("from --mscale and --mscale-all-dim")
+      .only_with({"rope-type", "yarn"})
+      .bounds = {0, 1e3, true, false};
+  table
+      .add("rope-no-truncate", &model.rope_no_truncate,
+           "yarn: do not round the bounds of --beta-fast and --beta-slow to whole channels.")
+      .only_with({"rope-type", "yarn"});
+  table
+      .add("group-query-attention", &model.group_query_attention,
+           "Grouped-query attention: query heads share --num-query-groups key and value heads.")
+      .excludes("multi-latent-attention", {}, kWidthsOfHeads);
+  table
+      .add("num-query-groups", &model.num_query_groups,
+           "Key and value heads; must divide --num-attention-heads.")
+      .range(1, kMaxSize)
+      .only_with("group-query-attention")
+      .compares(Relation::Divides, "num-attention-heads")
+      .provided("group-query-attention");
+  table.add("kv-channels", &model.kv_channels, "Width of a head.")
+      .range(1, kMaxSize)
+      .absent("--hidden-size / --num-attention-heads")
+      .excludes("multi-latent-attention", {}, kWidthsOfHeads);
+  table.add("qk-layernorm", &model.qk_layernorm,
+            "Normalize queries and keys per head; with --multi-latent-attention, the latent vectors.");
+  add_latent_attention(table, model);
+}
+
+void check_attention(const ModelConfig& model, Problems& problems) {
+  const bool rope = model.position_embedding_type == PositionEmbedding::Rope;
+  if (!rope || !problems.sound({"hidden-size", "num-attention-heads", "kv-channels", "rotary-percent",
+                                "qk-head-dim", "qk-pos-emb-head-dim", "v-head-dim"}))
+    return;
+  const int64_t head = head_width(model);
+  const int64_t turned = rotated_width(model);
+  constexpr int64_t kMost = 1024;
+  if (turned >= 2 && turned % 2 == 0 && turned <= kMost) return;
+  if (model.multi_latent_attention)
+    problems.about("qk-pos-emb-head-dim")
+        .wrong(
+            "--qk-pos-emb-head-dim {} is not an even number from 2 to {}, but rope rotates pairs of channels",
+            turned, kMost)
+        .right("{}", turned > kMost ? "give a smaller one" : "give the next even number");
+  else
+    problems
+        .about("position-embedding-type", "rotary-percent", "kv-channels", "hidden-size",
+               "num-attention-heads")
+        .wrong(
+            "--position-embedding-type rope rotates pairs of channels, but {} of {} ({} of --rotary-percent) "
+            "is not an even number from 2 to {}",
+            turned, head, format_double(model.rotary_percent), kMost)
+        .right("give another --kv-channels or --rotary-percent");
+}
+
+}  // namespace trifold

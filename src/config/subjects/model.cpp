@@ -1,0 +1,117 @@
+#include "config/subjects/model.h"
+
+#include "config/fields/pipeline_choice.h"
+#include "config/options/bounds.h"
+#include "config/subjects/attention.h"
+#include "config/subjects/experts.h"
+
+namespace trifold {
+
+namespace {
+
+// The options that turn a GPT-2 into a Llama, but for attention.
+void add_architecture(OptionTable& table, ModelConfig& model) {
+  table.add("normalization", &model.normalization, "Normalization layer.");
+  table.add("swiglu", &model.swiglu, "Gated feed-forward network, silu(gate) x up, instead of GELU.");
+  table
+      .add("gelu", &model.gelu,
+           "Form of GELU: the tanh approximation, or exact with erf as in Hugging Face's BERT.")
+      .no_effect_with("swiglu");
+  table.add("disable-bias-linear", &model.disable_bias_linear, "No biases in linear layers.");
+  table
+      .add("add-qkv-bias", &model.add_qkv_bias,
+           "Biases of the query, key and value projections in spite of --disable-bias-linear, as in Qwen2.")
+      .only_with("disable-bias-linear", "because all linear layers have biases")
+      .excludes("multi-latent-attention", "because its projections have no biases", "leave it out");
+  table
+      .add("add-attention-out-bias", &model.add_attention_out_bias,
+           "Bias of the output projection of attention in spite of --disable-bias-linear.")
+      .only_with("disable-bias-linear", "because all linear layers have biases")
+      .excludes("multi-latent-attention", "because its projections have no biases", "leave it out");
+  table
+      .add("add-mlp-bias", &model.add_mlp_bias,
+           "Biases of the feed-forward networks in spite of --disable-bias-linear.")
+      .only_with("disable-bias-linear", "because all linear layers have biases")
+      .excludes("num-experts", "because experts have no biases", "leave it out");
+}
+
+}  // namespace
+
+void add_model(OptionTable& table, ModelConfig& model) {
+  table.group("Model");
+  table.add("model-type", &model.model_type,
+            "gpt predicts the next token (a Llama with the corresponding options); bert predicts masked "
+            "tokens and whether two sentences are consecutive.");
+  table.add("num-layers", &model.num_layers, "Transformer blocks.").need().range(1, 1 << 20);
+  table.add("hidden-size", &model.hidden_size, "Width of the model.")
+      .need()
+      .range(1, kMaxSize)
+      .compares(Relation::MultipleOf, "num-attention-heads")
+      .unless(When("kv-channels").or_when("multi-latent-attention"));
+  table
+      .add("num-attention-heads", &model.num_attention_heads,
+           "Attention heads; must divide --hidden-size unless --kv-channels is given.")
+      .need()
+      .range(1, kMaxSize);
+  table.add("ffn-hidden-size", &model.ffn_hidden_size, "Inner width of the feed-forward network.")
+      .range(1, kMaxSize)
+      .absent("4 x --hidden-size, 8/3 x with --swiglu");
+  table.add("seq-length", &model.seq_length, "Tokens of a training sequence.")
+      .need()
+      .range(1, kMaxSize)
+      .compares(Relation::AtMost, "max-position-embeddings");
+  table
+      .add("max-position-embeddings", &model.max_position_embeddings,
+           "Longest sequence that position embeddings cover.")
+      .range(1, kMaxSize)
+      .absent("--seq-length");
+  add_attention(table, model);
+  add_architecture(table, model);
+  add_experts(table, model);
+  table.add("vocab-size", &model.vocab_size, "Tokens of the vocabulary, before padding.")
+      .range(1, kMaxSize)
+      .absent("the tokenizer's");
+  table
+      .add("make-vocab-size-divisible-by", &model.make_vocab_size_divisible_by,
+           "The vocabulary is padded to a multiple of this times the tensor parallel size.")
+      .range(1, kMaxSize)
+      .of_execution();
+  table.add("untie-embeddings-and-output-weights", &model.untie_embeddings_and_output_weights,
+            "Give the output layer its own weight instead of sharing the token embedding's.");
+  table.add("norm-epsilon", &model.norm_epsilon, "Added to the variance in normalization.").positive();
+  table
+      .add("latent-norm-epsilon", &model.latent_norm_epsilon,
+           "The same for the latent vectors of --multi-latent-attention.")
+      .positive()
+      .absent("--norm-epsilon")
+      .only_with("multi-latent-attention")
+      .only_with("qk-layernorm");
+  table.add("init-method-std", &model.init_method_std, "Standard deviation of the initial weights.")
+      .positive();
+  table
+      .add("hidden-dropout", &model.hidden_dropout,
+           "Dropout after attention, feed-forward and embedding. Megatron-LM's default is 0.1.")
+      .fraction();
+  table
+      .add("attention-dropout", &model.attention_dropout,
+           "Dropout of attention probabilities. Megatron-LM's default is 0.1.")
+      .fraction();
+  table.add("bert-no-binary-head", &model.bert_no_binary_head,
+            "bert: train on masked tokens only; a sample is one piece of text, not a pair of sentences.");
+}
+
+void check_model(const ModelConfig& model, Problems& problems) {
+  check_experts(model, problems);
+  check_attention(model, problems);
+}
+
+void check_task_head(const PretrainConfig& config, Problems& problems) {
+  if (!has_task_head(config.model) || !problems.sound({"schedule"})) return;
+  const std::optional<Schedule> schedule = chosen_schedule(config.pipeline);
+  if (schedule && is_async(*schedule))
+    problems.about("schedule")
+        .wrong("--schedule {} does not train a task", schedule_name(*schedule))
+        .right("give a synchronous schedule, such as 1f1b");
+}
+
+}  // namespace trifold
