@@ -1,6 +1,6 @@
 #include "layout/zero_sharing.h"
 
-#include "config/subjects/validate_mesh.h"
+#include "config/subjects/zero.h"
 #include "core/error.h"
 #include "data_parallel/flat_layout.h"
 #include "mesh/mesh_sizes.h"

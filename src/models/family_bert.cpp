@@ -1,5 +1,5 @@
 // BERT: its blocks, with the heads of tasks, its data and names.
-#include "config/subjects/validate_data.h"
+#include "config/subjects/text.h"
 #include "core/error.h"
 #include "models/bert_tasks.h"
 #include "models/language_family.h"

@@ -1,5 +1,5 @@
 // GPT-2 and Llama: their blocks, data and names.
-#include "config/subjects/validate_data.h"
+#include "config/subjects/text.h"
 #include "core/error.h"
 #include "models/gpt.h"
 #include "models/language_family.h"

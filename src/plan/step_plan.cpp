@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "config/fields/pipeline_choice.h"
-#include "config/subjects/validate_mesh.h"
+#include "config/subjects/mesh.h"
 #include "core/input_file.h"
 #include "data_parallel/flat_layout.h"
 #include "layout/zero_sharing.h"

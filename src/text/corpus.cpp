@@ -6,7 +6,7 @@
 #include <cmath>
 #include <utility>
 
-#include "config/subjects/validate_data.h"
+#include "config/subjects/text.h"
 #include "core/error.h"
 #include "core/printable.h"
 #include "core/thread_pool.h"

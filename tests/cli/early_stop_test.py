@@ -106,13 +106,13 @@ class EarlyStop(ProgramTest):
     def test_bad_input(self):
         for arguments, message in (
                 (("--save-best",), "--save-best has no effect without --save DIR"),
-                (("--save-best", "--save", "d", "--eval-interval", 0), "--save-best has no effect in a run that is not evaluated while it trains"),
-                (("--early-stop-patience", 2, "--eval-interval", 0), "--early-stop-patience has no effect in a run that is not evaluated"),
+                (("--save-best", "--save", "d", "--eval-interval", 0), "--save-best has no effect without --eval-interval 1 or more, because the run is not evaluated"),
+                (("--early-stop-patience", 2, "--eval-interval", 0), "--early-stop-patience 2 has no effect without --eval-interval 1 or more"),
                 (("--early-stop-patience", 0), "--early-stop-patience")):
             _, err = self.recommend(*arguments, status=2)
             self.assertIn(message, err)
         _, err = self.pretrain("--train-iters", 1, "--early-stop-patience", 2, status=2)
-        self.assertIn("--early-stop-patience has no effect in a run that is not evaluated while it trains: give --eval-interval", err)
+        self.assertIn("--early-stop-patience 2 has no effect without --eval-interval 1 or more, because the run is not evaluated while it trains: give --eval-interval", err)
         self.recommend("--train-epochs", 1, "--save", "d")
         (self.folder / "d" / "BEST").write_text("step_7\n../x")
         _, err = self.trifold("inspect", "d/BEST", status=2)

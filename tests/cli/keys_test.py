@@ -360,8 +360,8 @@ class Keys(ProgramTest):
         self.assertIn("or data without --ids keys to a model that was trained on such", stderr)
         for options, words in ((("--dictionaries-of", "plain"), "--dictionaries-of plain has no effect with --ids keys"),
                                (("--frequency-threshold", 2), "recommend --key-admission counts"),
-                               (("--max-ind-range", 100), "--max-ind-range 100 would give different values the same key"),
-                               (("--dense-transform", "logmin"), "--ids keys has none")):
+                               (("--max-ind-range", 100), "--max-ind-range 100 is not possible with --ids keys, which would give different values the same key"),
+                               (("--dense-transform", "logmin"), "--dense-transform logmin is not possible with --ids keys")):
             _, stderr = self.trifold("preprocess", "--input", "one.csv", "--output", "x", *COLUMNS, *options, status=2)
             self.assertIn(words, stderr)
         _, stderr = self.trifold("preprocess", "--input", "one.csv", "--output", "x", *COLUMNS[:-4], "--dictionaries-of", "one", status=2)

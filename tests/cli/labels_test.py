@@ -136,7 +136,7 @@ class Labels(ProgramTest):
         self.assertIn("--label-weights 1,2,3 has 3 weights, the data have the labels click, stars", refused("--label-weights", "1,2,3"))
         self.assertIn("'1,0' is not a list of numbers, each above 0", refused("--label-weights", "1,0"))
         self.assertIn("--tower-mlp 6-2 does not end with 1", refused("--tower-mlp", "6-2"))
-        self.assertIn("--mmoe-experts has no effect with --multi-task shared-bottom", refused("--mmoe-experts", 3))
+        self.assertIn("--mmoe-experts 3 has no effect without --multi-task mmoe", refused("--mmoe-experts", 3))
         self.assertIn("--multi-task mmoe needs hidden layers for its experts, and --top-mlp 1 has none", refused("--multi-task", "mmoe", "--top-mlp", "1"))
         self.trifold("preprocess", "--input", "train.csv", "--output", "one", "--label", "click", "--dense", "n", "--sparse", "user,item",
                      "--max-malformed", 1, "--threads", 1)

@@ -100,7 +100,7 @@ class Length(ProgramTest):
 
     def test_mistakes_are_reported(self):
         for arguments, part in (
-                (["--cpu-offloading-num-layers", 2], "is given without --cpu-offloading-folder"),
+                (["--cpu-offloading-num-layers", 2], "--cpu-offloading-num-layers 2 needs --cpu-offloading-folder DIR"),
                 (["--cpu-offloading-folder", "."], "has no effect without --cpu-offloading-num-layers"),
                 (["--cpu-offloading-num-layers", 3, "--cpu-offloading-folder", "."], "is more than --num-layers 2"),
                 (["--cpu-offloading-num-layers", 2, "--cpu-offloading-folder", ".", "--ranks", 2, "--pp", 2],

@@ -249,7 +249,7 @@ class Plan(ProgramTest):
         self.assertEqual({rank["peak_in_flight"] for rank in few["pipeline_ranks"]}, {1})
         self.assertIsNone(few["automatic"]["best_named"])
         self.assertGreater(few["step_seconds"], plan["step_seconds"])
-        self.refused("--schedule-max-in-flight", 3, words=["it needs --schedule auto"])
+        self.refused("--schedule-max-in-flight", 3, words=["--schedule-max-in-flight 3 has no effect without --schedule auto"])
         # Made for measured times, it is the schedule of a run with the same file.
         self.trifold("bench", *MODEL, *PIPELINE, "--what", "blocks", "--iters", 2, "--json", "costs.json")
         costs = json.loads(self.read("costs.json"))

@@ -153,7 +153,7 @@ class Preprocess(PreprocessTest):
             _, err = self.preprocess("good.csv", "out", columns=arguments, status=2)
             self.assertIn(words, err)
         _, err = self.preprocess("good.csv", "out", columns=("--sparse", "job"), status=2)
-        self.assertIn("--sparse has an effect only if options name the columns: give --label COLUMN too", err)
+        self.assertIn("--sparse job has no effect without --label COLUMN[>=VALUE],...: give --label COLUMN too", err)
         self.write("empty/x.md", "")
         _, err = self.preprocess("empty", "out", status=2)
         self.assertIn("empty is a folder without clicks: no name in it ends in .csv", err)
@@ -207,7 +207,7 @@ class Preprocess(PreprocessTest):
             _, err = self.preprocess("adult.data", "x", columns=(columns[0], change, *columns[2:]), status=2)
             self.assertIn(words, err)
         _, err = self.preprocess("adult.data", "x", columns=("--columns", "a,b"), status=2)
-        self.assertIn("--columns has an effect only if options name the columns: give --label COLUMN too", err)
+        self.assertIn("--columns a,b has no effect without --label COLUMN[>=VALUE],...: give --label COLUMN too", err)
 
     def test_one_line_to_preprocess_and_one_to_train(self):
         self.write("train.csv", text_of(people(4000)))

@@ -136,7 +136,7 @@ class RecommendStorage(KillTest):
                 (["--table-storage", "missing"], "--table-storage missing: no file can be created there (No such file or directory)"),
                 (["--table-storage", "file"], "--table-storage file: no file can be created there (Not a directory)"),
                 (["--table-storage", ""], "--table-storage is empty: name a file or folder"),
-                (["--table-cache", 1], "--table-cache 1 has no effect without --table-storage or --device cuda"),
+                (["--table-cache", 1], "--table-cache 1 has no effect without --table-storage DIR, or --device cuda"),
                 (["--table-storage", ".", "--table-cache", 0], "--table-cache"),
                 (["--table-storage", ".", "--table-cache", "1e-6"], "is less than the rows of two batches take on a rank")):
             arguments = arguments if "--table-cache" in arguments else [*arguments, "--table-cache", "0.0002"]

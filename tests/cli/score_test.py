@@ -135,7 +135,7 @@ class Score(ProgramTest):
                 (("--data", "missing.csv"), "scores.csv", "missing.csv: there is no such file or folder"),
                 (("--data", "packed.csv.gz"), "scores.csv", "packed.csv.gz: packed text must be preprocessed"),
                 (("--ranks", 100000), "scores.csv", "--ranks 100000 is not possible"),
-                (("--ranks", 200, "--global-batch-size", 100), "scores.csv", "--ranks 200 is more than the samples of --global-batch-size 100"),
+                (("--ranks", 200, "--global-batch-size", 100), "scores.csv", "--ranks 200 is more than --global-batch-size 100: give each rank at least one sample"),
                 (("--load", "missing"), "scores.csv", "checkpoint missing does not exist"),
                 (("--placement", "row,row,row"), "scores.csv", "--placement names 3 kinds for 2 tables"),
                 (("--data", "other.csv"), "scores.csv", "other.csv has 1 column of ids, but there are 2 tables"),

@@ -42,7 +42,9 @@ TEST(ConfigCommandLine, ARecommenderRemembersItsGivenOptions) {
 
 // Its model is checked when it is known from which checkpoint it comes.
 TEST(ConfigCommandLine, ChecksTheModelOfARecommenderThatBeginsAnewOnly) {
-  expect_contains(refusal_of({"recommend", "--eps", "1e-6"}), "--eps has no effect with --optimizer sgd");
+  expect_contains(refusal_of({"recommend", "--eps", "1e-6"}),
+                  "--eps 1e-06 has no effect without --optimizer adagrad or adam, or --embedding-optimizer "
+                  "adagrad or rowwise-adagrad or adam");
   EXPECT_EQ(
       model_problems(std::get<RecommendConfig>(read({"recommend", "--eps", "1e-6", "--load", "d"}))).size(),
       1U);
@@ -123,17 +125,18 @@ TEST(ConfigCommandLine, DistinguishesAGivenZeroFromAMissingValue) {
 
 // The value is the default, so only the command line can know that it was given.
 TEST(ConfigCommandLine, RejectsOptionsThatTheOptimizerDoesNotUse) {
-  const std::string once = "--adam-beta1 has no effect with --optimizer sgd";
-  for (const char* value : {"0.9", "0.8"}) {
+  for (const std::string value : {"0.9", "0.8"}) {
+    const std::string once = "--adam-beta1 " + value + " has no effect without --optimizer adam or lamb";
     const std::string text = refusal_of(complete() + Words{"--optimizer", "sgd", "--adam-beta1", value});
     expect_contains(text, once);
     expect_lacks(text, "problems");
   }
-  expect_contains(refusal_of(complete() + Words{"--sgd-momentum", "0.9"}), "no effect with --optimizer adam");
+  expect_contains(refusal_of(complete() + Words{"--sgd-momentum", "0.9"}),
+                  "--sgd-momentum 0.9 has no effect without --optimizer sgd");
   expect_contains(refusal_of({"plan", "--num-layers", "2", "--hidden-size", "8", "--num-attention-heads", "2",
                               "--seq-length", "8", "--vocab-size", "64", "--micro-batch-size", "1",
                               "--optimizer", "adagrad", "--adam-eps", "1e-8"}),
-                  "--adam-eps has no effect with --optimizer adagrad");
+                  "--adam-eps 1e-08 has no effect without --optimizer adam or lamb");
   // If the optimizer itself is wrong, its options are not reported.
   expect_lacks(refusal_of(complete() + Words{"--optimizer", "sdg", "--sgd-momentum", "0.9"}), "no effect");
   const PretrainConfig config = pretrain({"--optimizer", "sgd", "--sgd-momentum", "0"});

@@ -67,7 +67,7 @@ TEST(ConfigRules, NeedsOneOfSeveral) {
   EXPECT_EQ(broken(rule, [](Kitchen& k) { k.guests = 5, k.pans = 3; }), Words());
   EXPECT_EQ(broken(rule, [](Kitchen& k) { k.guests = 5, k.fuel = "coal"; }), Words());
   EXPECT_EQ(broken(rule, [](Kitchen& k) { k.guests = 5; }),
-            Words{"--guests 5 needs --pans 3 or more or --fuel oil or coal, because they eat: cook more"});
+            Words{"--guests 5 needs --pans 3 or more, or --fuel oil or coal, because they eat: cook more"});
 }
 
 TEST(ConfigRules, Excludes) {

@@ -274,7 +274,7 @@ TEST(SearchOptions, RejectsOptionsThatASearchCannotUse) {
   expect_contains(refusal_of(search_words()), "--search needs --global-batch-size");
   const Words complete_words = search_words() + Words{"--global-batch-size", "64"};
   expect_contains(refusal_of(complete_words + Words{"--schedule-csv", "a.csv"}),
-                  "--schedule-csv has no effect with --search");
+                  "--schedule-csv a.csv has no effect with --search");
   expect_contains(refusal_of(complete_words + Words{"--schedule", "a.csv"}), "a.csv");
   expect_contains(refusal_of(complete_words + Words{"--decoder-first-pipeline-num-layers", "3"}),
                   "--search-over");
@@ -282,7 +282,7 @@ TEST(SearchOptions, RejectsOptionsThatASearchCannotUse) {
   expect_contains(refusal_of(complete_words + Words{"--search-over", "width"}), "micro-batch");
   Words no_search = complete_words + Words{"--micro-batch-size", "1", "--search-over", "zero"};
   no_search.erase(std::find(no_search.begin(), no_search.end(), "--search"));
-  expect_contains(refusal_of(no_search), "--search-over has no effect without --search");
+  expect_contains(refusal_of(no_search), "--search-over zero has no effect without --search");
   Words no_device = complete_words;
   no_device.resize(no_device.size() - 4);
   expect_contains(refusal_of(no_device + Words{"--global-batch-size", "64"}), "--search needs --hardware");

@@ -32,8 +32,10 @@ TEST(ConfigValidateCommands, ChecksTheOtherCommands) {
   products.what = {BenchPart::Hardware};
   products.run.mesh.cpu_offloading_num_layers = 1;
   products.run.mesh.cpu_offloading_folder = ".";
-  EXPECT_EQ(texts_of(problems(products)),
-            Words{"--cpu-offloading-num-layers 1 has no effect on these measurements: it needs --what step"});
+  EXPECT_EQ(
+      texts_of(problems(products)),
+      Words{
+          "--cpu-offloading-num-layers 1 has no effect without --what step: leave it out, or measure steps"});
   products.what = {BenchPart::Step};
   EXPECT_EQ(texts_of(problems(products)), Words{});
   TokenizeConfig tokenize;
@@ -69,7 +71,8 @@ TEST(ConfigValidateCommands, OptionsOfOtherCommandsThatHaveNoEffect) {
   const Words sampling = texts_of(problems(generate));
   ASSERT_EQ(sampling.size(), 3u);
   expect_whole(generate);
-  expect_contains(sampling[0], "--top-k has no effect with --temperature 0");
+  expect_contains(sampling[0],
+                  "--top-k 5 has no effect with --temperature 0, which always takes the likeliest token");
 
   PlanConfig plan;
   plan.run = pretrain({});
@@ -78,7 +81,7 @@ TEST(ConfigValidateCommands, OptionsOfOtherCommandsThatHaveNoEffect) {
   EXPECT_EQ(texts_of(problems(plan)), Words{});
   plan.link_latency = 3;
   EXPECT_EQ(texts_of(problems(plan)),
-            Words{"--link-latency has no effect with --costs costs.json, whose times count: leave it out"});
+            Words{"--link-latency 3 has no effect with --costs costs.json, whose times count: leave it out"});
 
   RecommendConfig recommend;
   EXPECT_EQ(texts_of(problems(recommend)), Words{});
@@ -88,8 +91,8 @@ TEST(ConfigValidateCommands, OptionsOfOtherCommandsThatHaveNoEffect) {
   const Words of_run = texts_of(problems(recommend));
   ASSERT_EQ(of_run.size(), 3u);
   expect_whole(recommend);
-  expect_contains(of_run[0], "--cross-layers has no effect with --interaction dot");
-  expect_contains(of_run[1], "--eps has no effect with --optimizer sgd");
+  expect_contains(of_run[0], "--cross-layers 4 has no effect without --interaction cross");
+  expect_contains(of_run[1], "--eps 1e-06 has no effect without --optimizer adagrad or adam");
   expect_contains(of_run[2], "--check-replicas 0 has no effect without --save DIR");
 }
 
@@ -103,7 +106,7 @@ TEST(ConfigValidateCommands, PreprocessOptionsThatContradict) {
   const Words found = texts_of(problems(preprocess));
   ASSERT_EQ(found.size(), 2U);
   expect_whole(preprocess);
-  EXPECT_EQ(found[0], "--ids hash needs --max-ind-range: give the rows of every table");
+  EXPECT_EQ(found[0], "--ids hash needs --max-ind-range above 0: give the rows of every table");
   EXPECT_EQ(found[1],
             "--frequency-threshold 3 has no effect with --ids hash, which counts nothing: leave it out");
 }

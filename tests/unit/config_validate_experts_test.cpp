@@ -56,7 +56,8 @@ const std::vector<ValidateCase>& expert_cases() {
          set_experts(c, 4);
          c.model.moe_router_bias_update_rate = 0.01;
        }},
-      {"--moe-router-enable-expert-bias needs --moe-router-score-function sigmoid, because logits have no scale with which a bias is comparable",
+      {"--moe-router-enable-expert-bias needs --moe-router-score-function sigmoid, because logits "
+       "have no scale with which a bias is comparable",
        [](C& c) {
          set_experts(c, 4);
          c.model.moe_router_enable_expert_bias = true;
@@ -67,7 +68,8 @@ const std::vector<ValidateCase>& expert_cases() {
        [](C& c) { c.model.moe_router_bias_update_rate = 0.01; }},
       {"--moe-expert-capacity-factor 1.25 has no effect without --num-experts N",
        [](C& c) { c.model.moe_expert_capacity_factor = 1.25; }},
-      {"--moe-token-drop-policy position has no effect without --moe-expert-capacity-factor X, because no token is dropped",
+      {"--moe-token-drop-policy position has no effect without --moe-expert-capacity-factor X, "
+       "because no token is dropped",
        [](C& c) {
          set_experts(c, 4);
          c.model.moe_token_drop_policy = TokenDrop::Position;
@@ -101,12 +103,15 @@ const std::vector<ValidateCase>& expert_cases() {
          set_experts(c, 4), c.model.moe_aux_loss_coeff = 0.1;
          c.model.moe_router_load_balancing_type = RouterBalance::None;
        }},
-      {"--moe-token-dispatcher-type allgather has no effect without --expert-model-parallel-size 2 or more or --expert-tensor-parallel-size 2 or more, because every rank computes the rows of its own tokens",
+      {"--moe-token-dispatcher-type allgather has no effect without --expert-model-parallel-size 2 "
+       "or more, or --expert-tensor-parallel-size 2 or more, because every rank computes the rows of"
+       " its own tokens",
        [](C& c) {
          set_experts(c, 4);
          c.mesh.moe_token_dispatcher_type = TokenDispatcher::AllGather;
        }},
-      {"--overlap-moe-expert-parallel-comm has no effect without --expert-model-parallel-size 2 or more or --expert-tensor-parallel-size 2 or more, because no rows travel between experts",
+      {"--overlap-moe-expert-parallel-comm has no effect without --expert-model-parallel-size 2 or "
+       "more, or --expert-tensor-parallel-size 2 or more, because no rows travel between experts",
        [](C& c) { c.mesh.overlap_moe_expert_parallel_comm = true; }},
       {"--overlap-moe-expert-parallel-comm has no effect with --pipeline-model-parallel-size 1: give more",
        [](C& c) { turns(c, 1, "1f1b"); }},
@@ -164,7 +169,9 @@ const std::vector<ValidateCase>& expert_cases() {
        }},
       {"--expert-model-parallel-size 2 has no effect without --num-experts N",
        [](C& c) { c.mesh.ranks = c.mesh.expert_model_parallel_size = 2; }},
-      {"--moe-buffer-factor 2 has no effect without --expert-model-parallel-size 2 or more or --expert-tensor-parallel-size 2 or more, because every rank computes the rows of its own tokens",
+      {"--moe-buffer-factor 2 has no effect without --expert-model-parallel-size 2 or more, or "
+       "--expert-tensor-parallel-size 2 or more, because every rank computes the rows of its own "
+       "tokens",
        [](C& c) { set_experts(c, 4), c.mesh.moe_buffer_factor = 2; }},
       {"--num-experts 6 is not divisible by --expert-model-parallel-size 4: 4 and 8 are",
        [](C& c) {
@@ -197,7 +204,8 @@ const std::vector<ValidateCase>& expert_cases() {
          set_experts(c, 4);
          c.mesh.ranks = c.mesh.expert_model_parallel_size = c.mesh.expert_tensor_parallel_size = 2;
        }},
-      {"--enable-cuda-graph is not possible with experts over 2 ranks, because the host must know how many rows travel",
+      {"--enable-cuda-graph is not possible with --expert-model-parallel-size 2, because the host "
+       "must know how many rows travel before it can enqueue their exchange",
        [](C& c) {
          set_experts(c, 4);
          c.mesh.ranks = c.mesh.expert_model_parallel_size = 2, c.mesh.device = ComputeDevice::Cuda;
@@ -234,7 +242,8 @@ const std::vector<ValidateCase>& expert_cases() {
          c.precision.grad_reduce_in_bf16 = true;
          c.mesh.ranks = c.mesh.tensor_model_parallel_size = 2, c.mesh.sequence_parallel = true;
        }},
-      {"--num-experts 4 needs --sequence-parallel with --tensor-model-parallel-size 2, because without it all tensor ranks would compute the experts of the same tokens",
+      {"--num-experts 4 needs --sequence-parallel with --tensor-model-parallel-size 2, because "
+       "without it all tensor ranks would compute the experts of the same tokens",
        [](C& c) {
          set_experts(c, 4);
          c.mesh.ranks = c.mesh.tensor_model_parallel_size = 2;

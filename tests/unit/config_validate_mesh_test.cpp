@@ -1,5 +1,5 @@
 // Checks of the layout over ranks: each mistake alone, reported once, with what would be right.
-#include "config/subjects/validate_mesh.h"
+#include "config/subjects/mesh.h"
 
 #include <gtest/gtest.h>
 
@@ -83,7 +83,7 @@ const std::vector<Case>& cases() {
        [](C& c) { context(c, 8), c.mesh.cp_comm_type = ContextExchange::AllToAll; }},
       {"--seq-length 66 is not a multiple of --context-parallel-size 4, whose ranks share a sample evenly: 64 and 68",
        [](C& c) { context(c, 4), c.model.model_type = ModelType::Bert, c.model.seq_length = 66; }},
-      {"--cp-comm-type p2p has no effect with --context-parallel-size 1: leave it out",
+      {"--cp-comm-type p2p has no effect without --context-parallel-size 2 or more",
        [](C& c) { c.mesh.cp_comm_type = ContextExchange::Ring; }},
       {"--ranks 8 is not divisible by tensor 1 x context 3 x pipeline 1 = 3: 6 and 9 are",
        [](C& c) { context(c, 3), c.model.seq_length = 60, c.batch.global_batch_size.reset(); }},
@@ -105,7 +105,7 @@ const std::vector<Case>& cases() {
        }},
       {"--ffn-hidden-size 301 is not divisible by --tensor-model-parallel-size 2: 300 and 302 are",
        [](C& c) { tensor(c, 2), c.model.ffn_hidden_size = 301; }},
-      {"--sequence-parallel has no effect with --tensor-model-parallel-size 1: leave it out",
+      {"--sequence-parallel has no effect without --tensor-model-parallel-size 2 or more",
        [](C& c) { c.mesh.sequence_parallel = true; }},
       {"--seq-length 63 x --micro-batch-size 1 = 63 rows of a micro-batch over --tensor-model-parallel-size "
        "4, which does not divide them: give a --seq-length that 4 divides",
@@ -114,8 +114,7 @@ const std::vector<Case>& cases() {
        }},
       {"--ranks 6 is not divisible by tensor 1 x pipeline 4 = 4: 4 and 8 are",
        [](C& c) { c.mesh.ranks = 6; }},
-      {"--ranks 8 is not a multiple of --ranks-per-node 3: 6 and 9 are",
-       [](C& c) { c.mesh.ranks_per_node = 3; }},
+      {"--ranks 8 is not divisible by --ranks-per-node 3", [](C& c) { c.mesh.ranks_per_node = 3; }},
       {"--zero-group-size 3 does not divide the data-parallel size 2",
        [](C& c) { c.zero.zero_group_size = GroupSize{3}; }},
       {"--ranks 8 is not tensor 1 x pipeline 4 x data 4 = 16: give --ranks 16 or --data-parallel-size 2",
@@ -138,8 +137,7 @@ const std::vector<Case>& cases() {
       {"--num-layers 10 is not divisible by --pipeline-model-parallel-size 4 x "
        "--num-layers-per-virtual-pipeline-stage 1 = 4: 8 and 12 are",
        [](C& c) { c.model.num_layers = 10, c.pipeline.num_layers_per_virtual_pipeline_stage = 1; }},
-      {"--num-layers-per-virtual-pipeline-stage 1 "
-       "and --num-virtual-stages-per-pipeline-rank 2 exclude each other",
+      {"--num-layers-per-virtual-pipeline-stage 1 is not possible with --num-virtual-stages-per-pipeline-rank 2",
        [](C& c) { schedule(c, "interleaved", 2), c.pipeline.num_layers_per_virtual_pipeline_stage = 1; }},
       {"--schedule gpipe has one stage on each rank, not --num-virtual-stages-per-pipeline-rank 2: leave "
        "it out, or give --schedule interleaved, zb-v, dualpipe-v or auto",
@@ -161,21 +159,22 @@ const std::vector<Case>& cases() {
        [](C& c) {
          schedule(c, "pipedream-2bw"), c.optimizer.clip_grad = 0, c.batch.global_batch_size.reset();
        }},
-      {"--schedule pipedream needs --clip-grad 0, not 1, because each stage updates its weights by itself",
+      {"--schedule pipedream is not possible with --clip-grad 1, because each stage updates its "
+       "weights by itself, before the norm over all stages is known",
        [](C& c) { schedule(c, "pipedream"); }},
-      {"--fp16 with --schedule pipedream needs a --loss-scale",
+      {"--fp16 needs --loss-scale X with --schedule pipedream, because updates inside the pipeline cannot be skipped",
        [](C& c) { schedule(c, "pipedream"), c.optimizer.clip_grad = 0, c.precision.fp16 = true; }},
-      {"--schedule-max-in-flight 3 has no effect: it needs --schedule auto",
+      {"--schedule-max-in-flight 3 has no effect without --schedule auto",
        [](C& c) { schedule(c, "zb-h2"), c.pipeline.schedule_max_in_flight = 3; }},
-      {"--schedule-costs mine.json has no effect: it needs --schedule auto",
+      {"--schedule-costs mine.json has no effect without --schedule auto",
        [](C& c) { c.pipeline.schedule_costs = "mine.json"; }},
-      {"--async-window 5 has no effect: it needs --schedule pipedream or pipedream-2bw",
+      {"--async-window 5 has no effect without --schedule pipedream or pipedream-2bw",
        [](C& c) { c.pipeline.async_window = 5; }},
-      {"--check-overlap 2 cannot be used with --schedule pipedream, "
-       "because its updates happen inside the pipeline",
+      {"--schedule pipedream is not possible with --check-overlap 2, because updates inside the "
+       "pipeline cannot be repeated",
        [](C& c) { schedule(c, "pipedream"), c.optimizer.clip_grad = 0, c.log.check_overlap = 2; }},
-      {"--check-overlap 2 cannot be used with --schedule mine.csv, "
-       "because without overlap, messages in the order of",
+      {"--check-overlap 2 is not possible with --schedule mine.csv, because without overlap, "
+       "messages in the order of a file may wait for each other",
        [](C& c) { schedule(c, "mine.csv"), c.log.check_overlap = 2; }},
       {"--eval-interval 150 is not a multiple of --async-window 100, after which the pipeline drains: "
        "100 and 200 are, or give --async-window 150",
@@ -258,10 +257,9 @@ TEST(ConfigValidateMesh, DerivesTheScheduleAndItsStages) {
 
 TEST(ConfigValidateMesh, ReductionAfterEachMicroBatchNeedsSharedGradients) {
   const Words each = complete() + Words{"--ranks", "2", "--zero-reduce", "each"};
-  expect_contains(
-      refusal_of(each),
-      "--zero-reduce each has no effect with --zero-stage 0, in which every rank holds all gradients: give "
-      "--zero-stage 2 or 3, or --zero-reduce once");
+  expect_contains(refusal_of(each),
+                  "--zero-reduce each has no effect without --zero-stage 2 or more, because in lower stages "
+                  "every rank holds all gradients");
   EXPECT_EQ(std::get<PretrainConfig>(read(each + Words{"--zero-stage", "2"})).zero.zero_reduce,
             ReducePolicy::Each);
   expect_contains(

@@ -58,7 +58,8 @@ const std::vector<ValidateCase>& cases() {
          c.precision.fp8 = c.precision.bf16 = true, c.mesh.device = ComputeDevice::Cuda;
          c.mesh.ranks = c.mesh.context_parallel_size = 8;
        }},
-      {"--fp8 is not possible with --tiled-mlp 8, which cuts the 64 rows of a sample into tiles that are not multiples of 16: give a "
+      {"--fp8 is not possible with --tiled-mlp 8, which cuts the 64 rows of a sample into tiles that"
+       " are not multiples of 16: give a "
        "divisor of 4",
        [](C& c) {
          c.precision.fp8 = c.precision.bf16 = true, c.mesh.device = ComputeDevice::Cuda;
@@ -117,7 +118,7 @@ const std::vector<ValidateCase>& cases() {
        [](C& c) { c.model.bert_no_binary_head = true; }},
       {"--whole-word-masking has no effect with --model-type gpt",
        [](C& c) { c.data.whole_word_masking = true; }},
-      {"--lr-decay-power 2 has no effect: it needs --lr-decay-style polynomial",
+      {"--lr-decay-power 2 has no effect without --lr-decay-style polynomial: give both, or neither",
        [](C& c) { c.lr.lr_decay_power = 2; }},
       {"--rotary-percent 0.5 has no effect without --position-embedding-type rope",
        [](C& c) { c.model.rotary_percent = 0.5; }},
@@ -130,7 +131,8 @@ const std::vector<ValidateCase>& cases() {
          c.model.position_embedding_type = PositionEmbedding::Rope;
          c.model.rope_type = RopeType::Yarn, c.model.beta_fast = 1;
        }},
-      {"--rotary-seq-len-interpolation-factor 2 is not possible with --rope-type yarn, because each stretches rope in its own way",
+      {"--rotary-seq-len-interpolation-factor 2 is not possible with --rope-type yarn, because each "
+       "stretches rope in its own way",
        [](C& c) {
          c.model.position_embedding_type = PositionEmbedding::Rope;
          c.model.rope_type = RopeType::Yarn, c.model.rotary_seq_len_interpolation_factor = 2;

@@ -1,5 +1,5 @@
 // Rules about batches, the learning rate, the optimizer, precision, data, checkpoints and evaluation.
-#include "config/subjects/validate_training.h"
+#include "config/subjects/training.h"
 
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ const std::vector<ValidateCase>& training_cases() {
        [](C& c) { c.lr.lr_warmup_iters = 100; }},
       {"--lr-warmup-iters 60 is not below --lr-decay-iters 50: give at most 49",
        [](C& c) { c.lr.lr_warmup_iters = 60, c.lr.lr_decay_iters = 50; }},
-      {"--lr-warmup-fraction 0.1 and --lr-warmup-iters 5 exclude each other",
+      {"--lr-warmup-fraction 0.1 is not possible with --lr-warmup-iters 5",
        [](C& c) { c.lr.lr_warmup_iters = 5, c.lr.lr_warmup_fraction = 0.1; }},
       {"--lr-warmup-fraction 1", [](C& c) { c.lr.lr_warmup_fraction = 1; }},
       {"--lr-decay-style WSD needs --lr-wsd-decay-iters",
@@ -42,15 +42,16 @@ const std::vector<ValidateCase>& training_cases() {
       {"--lr-wsd-decay-iters 101 is more than --lr-decay-iters 100",
        [](C& c) { c.lr.lr_decay_style = LrDecayStyle::Wsd, c.lr.lr_wsd_decay_iters = 101; }},
       {"--lr-wsd-decay-iters 5 has no effect", [](C& c) { c.lr.lr_wsd_decay_iters = 5; }},
-      {"--lr-wsd-decay-style has no effect: it needs --lr-decay-style WSD",
+      {"--lr-wsd-decay-style linear has no effect without --lr-decay-style WSD: give both, or "
+       "neither",
        [](C& c) { c.lr.lr_wsd_decay_style = WsdDecayStyle::Linear; }},
       {"--min-lr 0.0001 has no effect with --lr-decay-style constant",
        [](C& c) { c.lr.lr_decay_style = LrDecayStyle::Constant, c.lr.min_lr = 1e-4; }},
-      {"--adam-beta1 has no effect with --optimizer sgd: leave it out, or give --optimizer adam or lamb",
+      {"--adam-beta1 0.8 has no effect without --optimizer adam or lamb: give both, or neither",
        [](C& c) { c.optimizer.optimizer = OptimizerKind::Sgd, c.optimizer.adam_beta1 = 0.8; }},
-      {"--sgd-momentum has no effect with --optimizer adam: leave it out, or give --optimizer sgd",
+      {"--sgd-momentum 0 has no effect without --optimizer sgd: give both, or neither",
        [](C& c) { c.optimizer.sgd_momentum = 0; }},
-      {"--adagrad-eps has no effect with --optimizer lamb",
+      {"--adagrad-eps 1e-08 has no effect without --optimizer adagrad",
        [](C& c) { c.optimizer.optimizer = OptimizerKind::Lamb, c.optimizer.adagrad_eps = 1e-8; }},
       {"--sgd-momentum 1 is not possible",
        [](C& c) { c.optimizer.optimizer = OptimizerKind::Sgd, c.optimizer.sgd_momentum = 1; }},
@@ -60,7 +61,7 @@ const std::vector<ValidateCase>& training_cases() {
        [](C& c) { c.optimizer.optimizer = OptimizerKind::Lamb, c.optimizer.weight_decay = 0; }},
       {"--fp16 is not possible with --bf16", [](C& c) { c.precision.bf16 = c.precision.fp16 = true; }},
       {"--f64 is not possible with --fp16", [](C& c) { c.precision.f64 = c.precision.fp16 = true; }},
-      {"--loss-scale 8 has no effect without --fp16 or --bf16", [](C& c) { c.precision.loss_scale = 8; }},
+      {"--loss-scale 8 has no effect without --fp16, or --bf16", [](C& c) { c.precision.loss_scale = 8; }},
       {"--loss-scale 0 is not possible", [](C& c) { c.precision.fp16 = true, c.precision.loss_scale = 0; }},
       {"--hysteresis 3 has no effect with --loss-scale 8",
        [](C& c) { c.precision.fp16 = true, c.precision.loss_scale = 8, c.precision.hysteresis = 3; }},
@@ -105,15 +106,19 @@ const std::vector<ValidateCase>& training_cases() {
       {"--load is empty", [](C& c) { c.checkpoint.load = std::string(""); }},
       {"--eval-interval 5 has no effect with --eval-iters 0",
        [](C& c) { c.eval.eval_interval = 5, c.eval.eval_iters = 0; }},
-      {"--on-save-error has no effect without --save DIR",
+      {"--on-save-error continue has no effect without --save DIR",
        [](C& c) { c.checkpoint.on_save_error = OnSaveError::Continue; }},
       {"--check-replicas 0 has no effect without --save DIR", [](C& c) { c.checkpoint.check_replicas = 0; }},
       {"--check-replicas -1 is not possible", [](C& c) { c.checkpoint.check_replicas = -1; }},
       {"--exit-duration-in-mins 0 is not possible", [](C& c) { c.batch.exit_duration_in_mins = 0.0; }},
-      {"--check-overlap 3 has no effect with one rank on a CPU", [](C& c) { c.log.check_overlap = 3; }},
+      {"--check-overlap 3 has no effect without --ranks 2 or more, or --device cuda, because with "
+       "one rank on a CPU nothing overlaps",
+       [](C& c) { c.log.check_overlap = 3; }},
       {"--lr-decay-iters 50 has no effect with --lr-decay-style constant",
        [](C& c) { c.lr.lr_decay_style = LrDecayStyle::Constant, c.lr.lr_decay_iters = 50; }},
-      {"--lr-warmup-init 0.0001 has no effect without a warm-up", [](C& c) { c.lr.lr_warmup_init = 1e-4; }},
+      {"--lr-warmup-init 0.0001 has no effect without --lr-warmup-iters 1 or more, or "
+       "--lr-warmup-fraction above 0, which are the warm-up",
+       [](C& c) { c.lr.lr_warmup_init = 1e-4; }},
       {"--eval-iters 7 has no effect without --eval-interval", [](C& c) { c.eval.eval_iters = 7; }},
       {"--eval-interval -3", [](C& c) { c.eval.eval_interval = -3; }},
       {"--eval-interval needs data, but --split 1,0,0 leaves none",

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "config/options/check_rules.h"
+
 namespace trifold {
 
 std::vector<std::string> all_problems(const Parsed& parsed, const std::vector<Problem>& whole) {
@@ -23,6 +25,24 @@ std::vector<std::string> all_problems(const Parsed& parsed, const std::vector<Pr
     list.push_back(text_of(problem));
   }
   return list;
+}
+
+void add_unused_by_optimizer(const OptionTable& table, Parsed& parsed) {
+  const DefaultWords values = default_words(table);  // rules about the optimizer ask for its value alone
+  const auto is_sound = [](std::string_view) { return true; };
+  const auto is_about_optimizer = [](const Option&, const Rule& rule) {
+    return rule.kind == Rule::Kind::OnlyWith &&
+           is_about(rule, [](std::string_view option) { return option == "optimizer"; });
+  };
+  for (const auto& [name, origin] : parsed.origins) {
+    const Option* option = table.find(name);
+    if (option == nullptr || !origin.starts_with(kCommandLine)) continue;
+    for (const Problem& problem :
+         broken_rules(*option, {table, values, is_sound, is_about_optimizer}, true)) {
+      parsed.problems.push_back(text_of(problem));
+      parsed.doubtful.insert(name);
+    }
+  }
 }
 
 CommandFiles files_of(const OptionTable& table, const Parsed& parsed) {

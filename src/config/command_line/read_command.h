@@ -13,7 +13,6 @@
 #include "config/command_line/parse.h"
 #include "config/command_line/print_config.h"
 #include "config/commands/validate.h"
-#include "config/subjects/validate_training.h"
 #include "core/error.h"
 
 namespace trifold {
@@ -69,19 +68,16 @@ inline void note_given(PlanRecommenderConfig& config, const Parsed& parsed) {
 template <class Config>
 void note_given(Config&, const Parsed&) {}
 
+// See check_unused.
+void add_unused_by_optimizer(const OptionTable& table, Parsed& parsed);
+
 // On the command line, an option that the optimizer does not use is a mistake even with its default value. A
 // configuration file may have been written by --print-config, which lists every option; there only a value other than
-// the default is a mistake (validate.cpp).
+// the default is a mistake.
 template <class Config>
-void check_unused(const Config& config, Parsed& parsed) {
-  const OptimizerConfig* optimizer = optimizer_of(config);
-  if (optimizer == nullptr || parsed.doubtful.count("optimizer") > 0) return;
-  for (const auto& [name, origin] : parsed.origins)
-    if (const auto problem = unused_by_optimizer(name, *optimizer);
-        problem && origin.starts_with(kCommandLine)) {
-      parsed.problems.push_back(text_of(*problem));
-      parsed.doubtful.insert(name);
-    }
+void check_unused(const Config& config, const OptionTable& table, Parsed& parsed) {
+  if (optimizer_of(config) != nullptr && parsed.doubtful.count("optimizer") == 0)
+    add_unused_by_optimizer(table, parsed);
 }
 
 // Positional words: the folder of `inspect`, a mistake in every other command.
@@ -153,7 +149,7 @@ Request read_command(const CommandInfo& info, std::span<const std::string> argum
   take_processes(config, environment.mpi_processes, parsed);
   take_positional(config, parsed);
   note_given(config, parsed);
-  check_unused(config, parsed);
+  check_unused(config, table, parsed);
   throw_problems(all_problems(parsed, problems(config)));
   resolve_noting(config, table, parsed.origins);
   if (parsed.print_config) return TextRequest{print_config(info, table, parsed.origins)};

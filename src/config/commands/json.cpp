@@ -7,10 +7,10 @@
 #include <type_traits>
 
 #include "config/commands/option_tables.h"
-#include "config/subjects/option_groups.h"
 #include "core/error.h"
 #include "core/read_json.h"
 
+#include "config/subjects/text.h"
 namespace trifold {
 namespace {
 

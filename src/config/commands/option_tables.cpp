@@ -3,11 +3,22 @@
 #include <algorithm>
 
 #include "config/commands/search_axes.h"
+#include "config/options/bounds.h"
+#include "config/subjects/checkpoint.h"
+#include "config/subjects/clicks.h"
 #include "config/subjects/experts.h"
+#include "config/subjects/log.h"
+#include "config/subjects/memory.h"
+#include "config/subjects/mesh.h"
 #include "config/subjects/model.h"
 #include "config/subjects/model_family.h"
-#include "config/subjects/option_groups.h"
+#include "config/subjects/plan.h"
 #include "config/subjects/precision.h"
+#include "config/subjects/schedule.h"
+#include "config/subjects/tasks.h"
+#include "config/subjects/text.h"
+#include "config/subjects/training.h"
+#include "config/subjects/zero.h"
 
 namespace trifold {
 
@@ -113,7 +124,8 @@ OptionTable options_of(FinetuneConfig& config) {
   table.group("Evaluation");
   table.add("eval-interval", &run.eval.eval_interval, "Evaluate every N steps, and at the end.")
       .range(1, kMaxCount)
-      .absent("at the end");
+      .absent("at the end")
+      .only_with("valid-data");
   add_early_stop(table, run.eval.early_stop_patience);
   add_log(table, run.log);
   // Without training data there are neither iterations nor a learning rate.
@@ -138,10 +150,13 @@ OptionTable options_of(GenerateConfig& config) {
   table.add("temperature", &config.temperature, "Sampling temperature; 0 always takes the likeliest token.")
       .at_least(0);
   table.add("top-k", &config.top_k, "Sample from this many of the likeliest tokens; 0: from all.")
-      .range(0, kMaxSize);
+      .range(0, kMaxSize)
+      .no_effect_with({"temperature", "0"}, "which always takes the likeliest token", "leave it out");
   table.add("top-p", &config.top_p, "Sample from the likeliest tokens that together reach this probability.")
+      .no_effect_with({"temperature", "0"}, "which always takes the likeliest token", "leave it out")
       .bounds = {0, 1, true, false};
-  add_seed(table, config.seed, "Seed of the sampling.");
+  add_seed(table, config.seed, "Seed of the sampling.")
+      .no_effect_with({"temperature", "0"}, "which always takes the likeliest token", "leave it out");
   table.group("Mesh of ranks");
   table.add("threads-per-rank", &config.threads_per_rank, "Compute threads.")
       .range(1, 1 << 16)
@@ -273,6 +288,8 @@ OptionTable options_of(BenchConfig& config) {
   add_zero(table, config.run.zero);
   add_recompute(table, config.run.mesh);
   add_family_rules(table);
+  for (const char* name : {"enable-cuda-graph", "tune-products", "cpu-offloading-num-layers"})
+    table.change(name).only_with({"what", "step"}, {}, "leave it out, or measure steps");
   return table;
 }
 
@@ -287,79 +304,7 @@ OptionTable options_of(PlanConfig& config) {
     micro_batch.optional().range(0, kMaxSize);
   table.change("vocab-size").absent("the tokenizer's, where --data-path is given");
   table.change("memory-limit").absent("none");
-  table.group("Plan");
-  table
-      .add("svg", &config.svg,
-           "Draw the step to this file: one row per rank, time to the right; "
-           "with --search the best three layouts.")
-      .writes("FILE.svg", {svg_mark("plan")})
-      .written_as(".svg")
-      .absent("none");
-  table
-      .add(
-          "schedule-csv", &config.schedule_csv,
-          "Write every rank's actions, including communication, to this file; an existing one needs --overwrite.")
-      .writes("FILE.csv", {})
-      .absent("none");
-  table.add("format", &config.format,
-            "Format of --schedule-csv: torch has computation only, for PyTorch's _load_csv(FILE); "
-            "torch-comms adds communication (format=\"compute_comms\" there).");
-  table.add("json", &config.json, "Write the figures to this file.")
-      .writes("FILE", {json_mark("plan")})
-      .absent("none");
-  table.group("Costs of a rank");
-  table.add("peak-gflops", &config.peak_gflops, "GFLOP/s of matrix products.").positive();
-  table.add("tensor-link-bandwidth", &config.tensor_link_bandwidth, "GB/s (1e9 bytes) between tensor ranks.")
-      .positive();
-  table
-      .add("link-bandwidth", &config.link_bandwidth,
-           "GB/s (1e9 bytes) between pipeline stages and between data-parallel ranks.")
-      .positive();
-  table.add("link-latency", &config.link_latency, "Latency of a message in microseconds.").at_least(0);
-  table
-      .add("moe-load-imbalance", &config.moe_load_imbalance,
-           "Assume that the busiest of the ranks that share experts gets "
-           "this many times the mean number of rows; needs --ep.")
-      .range(1, kMaxRanks);
-  table
-      .add("offload-bandwidth", &config.offload_bandwidth,
-           "GB/s (1e9 bytes) of a rank to and from the files of --cpu-offloading-folder.")
-      .positive();
-  table
-      .add("costs", &config.costs,
-           "Use times measured by 'bench --what blocks --json FILE' instead of the four rates above.")
-      .reads("FILE")
-      .absent("none");
-  table
-      .add("hardware", &config.hardware,
-           "Device to forecast for: a100-40gb, a100-80gb, h100, h200, b200, cpu, or a file that describes "
-           "one. Its figures determine the time of every operation and replace the rates above.")
-      .reads("NAME|FILE.json")
-      .suggest({"a100-40gb", "a100-80gb", "h100", "h200", "b200", "cpu"})
-      .absent("none: the rates above");
-  table
-      .add("hardware-set", &config.hardware_set,
-           "Override figures of the device, such as adapter-gbytes=12.5 (docs/planning.md lists them).")
-      .takes("KEY=VALUE ...");
-  table
-      .add("assume", &config.assume,
-           "Forecast the steps and memory of another program, given how it differs from Trifold, such as "
-           "attention=unfused or activations=eager (docs/planning.md lists the keys).")
-      .takes("KEY=VALUE ...");
-  table.group("Search");
-  table.add("search", &config.search,
-            "Find the fastest layouts that fit --memory-limit and the memory of --hardware instead of "
-            "planning one; overrides the options of the axes that --search-over lists.");
-  table
-      .add(
-          "search-over", &config.search_over,
-          "Comma-separated list of the axes that --search chooses; everything else is taken from its options.")
-      .absent("all of them");
-  table
-      .add("search-schedules", &config.search_schedules,
-           "Comma-separated list of schedules that --search tries.")
-      .one_of({"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "auto"})
-      .absent("1f1b, interleaved, zb-h1, zb-h2, zb-v; dualpipe-v with --overlap-moe-expert-parallel-comm");
+  add_plan(table, config);
   return table;
 }
 
@@ -396,6 +341,12 @@ OptionTable options_of(TokenizeConfig& config) {
   add_tokenizer_model(table, &config.tokenizer_model);
   add_end_token(table, &config.eod_token);
   table.add("append-eod", &config.append_eod, "End every document with an end-of-document token.");
+  return table;
+}
+
+OptionTable options_of(PreprocessConfig& config) {
+  OptionTable table;
+  add_clicks(table, config);
   return table;
 }
 

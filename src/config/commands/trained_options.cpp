@@ -2,9 +2,9 @@
 #include <utility>
 
 #include "config/commands/commands.h"
-#include "config/commands/validate_recommend.h"
 #include "config/options/problems.h"
-#include "config/subjects/option_groups.h"
+#include "config/subjects/mesh.h"
+#include "config/subjects/recommender.h"
 #include "core/function_ref.h"
 #include "core/suffix.h"
 
@@ -58,7 +58,9 @@ OptionTable options_of_trained(TrainedRecommenderConfig& run, FunctionRef<void(O
   add_own(table);
   table.group("Ranks and tables");
   add_ranks(table, run.mesh);
-  table.change("ranks").range(1, kMostRanks);
+  table.change("ranks")
+      .range(1, kMostRanks)
+      .compares(Relation::AtMost, "global-batch-size", {}, "give each rank at least one sample");
   add_host(table, run.mesh);
   add_tables(table, run.placement);
   return table;
@@ -106,7 +108,8 @@ OptionTable options_of(EvaluateRecommenderConfig& config) {
             "Also measure NDCG and hit rate of the first K samples by score in each group, averaged over the "
             "groups with a click.")
         .takes("K,...")
-        .absent("none");
+        .absent("none")
+        .only_with("group-by");
     table
         .add("unlabelled", &config.unlabelled,
              "Rows without a label: left out (skip), with the label 0 (negative), or malformed.")
@@ -118,22 +121,8 @@ OptionTable options_of(EvaluateRecommenderConfig& config) {
   });
 }
 
-namespace {
-
-void check_trained(const TrainedRecommenderConfig& run, Problems& problems) {
-  if (problems.sound({"ranks", "global-batch-size"}) && run.mesh.ranks > run.global_batch_size)
-    problems.about("ranks", "global-batch-size")
-        .wrong("--ranks {} is more than the samples of --global-batch-size {}", run.mesh.ranks,
-               run.global_batch_size)
-        .right("give each rank at least one");
-  check_table_storage(run.placement, run.mesh, problems);
-}
-
-}  // namespace
-
 std::vector<Problem> problems(const ScoreConfig& config) {
   Problems problems = problems_of_options(config);
-  check_trained(config.run, problems);
   const std::string& output = config.output;
   if (!config.output_format && !output.empty() && output != "-" && !has_suffix(output, ".csv") &&
       !has_suffix(output, ".jsonl") && !has_suffix(output, ".parquet"))
@@ -154,11 +143,6 @@ ScoreConfig resolve(ScoreConfig config) {
 
 std::vector<Problem> problems(const EvaluateRecommenderConfig& config) {
   Problems problems = problems_of_options(config);
-  check_trained(config.run, problems);
-  if (config.metric_at_k && !config.group_by)
-    problems.about("metric-at-k", "group-by")
-        .wrong("--metric-at-k {} has no effect without --group-by COLUMN", config.metric_at_k->text())
-        .right("give both, or neither");
   return problems.take();
 }
 

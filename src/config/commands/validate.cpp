@@ -12,12 +12,15 @@
 #include "config/fields/pipeline_choice.h"
 #include "config/options/problems.h"
 #include "config/subjects/experts.h"
+#include "config/subjects/memory.h"
+#include "config/subjects/mesh.h"
 #include "config/subjects/model.h"
 #include "config/subjects/model_family.h"
 #include "config/subjects/precision.h"
-#include "config/subjects/validate_data.h"
-#include "config/subjects/validate_mesh.h"
-#include "config/subjects/validate_training.h"
+#include "config/subjects/schedule.h"
+#include "config/subjects/text.h"
+#include "config/subjects/training.h"
+#include "config/subjects/zero.h"
 #include "core/error.h"
 
 namespace trifold {
@@ -30,21 +33,8 @@ void check_run(const PretrainConfig& config, Problems& problems) {
   check_upcycling(config, problems);
   check_data(config.data, problems);
   check_part(config.data, Split::Train, "training", {"split"}, problems);
-  check_checkpoint(config.checkpoint, problems);
-  check_best(config.checkpoint, config.eval.early_stop_patience,
-             config.eval.eval_interval && config.eval.eval_iters > 0, problems);
   check_task_head(config, problems);
   const EvalConfig& eval = config.eval;
-  if (!eval.eval_interval && eval.eval_iters != EvalConfig().eval_iters && eval.eval_iters > 0)
-    problems.about("eval-iters", "eval-interval")
-        .wrong("--eval-iters {} has no effect without --eval-interval N", eval.eval_iters)
-        .right("give both, or neither");
-  if (eval.eval_interval && eval.eval_iters == 0)
-    problems.about("eval-interval", "eval-iters")
-        .wrong("--eval-interval {} has no effect with --eval-iters 0, which disables evaluation",
-               *eval.eval_interval)
-        .right("leave it out, or give at least --eval-iters 1");
-  check_overlap(config.log, config.mesh, problems);
   if (eval.eval_interval && eval.eval_iters > 0)
     check_part(config.data, Split::Valid, "--eval-interval", {"split", "eval-interval"}, problems);
 }
@@ -71,66 +61,16 @@ void check_load(const PlanConfig& config, Problems& problems) {
         .wrong("--moe-load-imbalance {} is not possible with --expert-model-parallel-size {}",
                config.moe_load_imbalance, ranks)
         .right("give at most {}: all rows on one rank", ranks);
-  else if (config.costs)
-    problems.about("moe-load-imbalance", "costs")
-        .wrong("--moe-load-imbalance {} has no effect with --costs {}, whose times count",
-               config.moe_load_imbalance, *config.costs)
-        .right("leave it out");
-}
-
-void check_costs(const PlanConfig& config, Problems& problems) {
-  check_load(config, problems);
-  const PlanConfig defaults;
-  const std::pair<const char*, bool> options[] = {
-      {"peak-gflops", config.peak_gflops != defaults.peak_gflops},
-      {"tensor-link-bandwidth", config.tensor_link_bandwidth != defaults.tensor_link_bandwidth},
-      {"link-bandwidth", config.link_bandwidth != defaults.link_bandwidth},
-      {"link-latency", config.link_latency != defaults.link_latency}};
-  if (config.costs && config.hardware)
-    problems.about("costs", "hardware")
-        .wrong("--costs {} and --hardware {} exclude each other", *config.costs, *config.hardware)
-        .right("give one of them");
-  for (const auto& [option, given] :
-       {std::pair{"hardware-set", !config.hardware_set.empty()}, std::pair{"assume", !config.assume.empty()}})
-    if (given && !config.hardware)
-      problems.about(option, "hardware")
-          .wrong("--{} needs --hardware NAME or FILE.json", option)
-          .right("give both, or neither");
-  if (!config.costs && !config.hardware) return;
-  for (const auto& [option, changed] : options)
-    if (changed && problems.sound({option}))
-      problems.about(option, config.costs ? "costs" : "hardware")
-          .wrong("--{} has no effect with --{} {}, whose times count", option,
-                 config.costs ? "costs" : "hardware", config.costs ? *config.costs : *config.hardware)
-          .right("leave it out");
 }
 
 // Options that apply only to a search, or only to a single plan.
 void check_plan_search(const PlanConfig& config, Problems& problems) {
-  if (!config.search) {
-    if (!config.search_over.empty())
-      problems.about("search-over", "search")
-          .wrong("--search-over has no effect without --search")
-          .right("give both, or neither");
-    if (!config.search_schedules.empty())
-      problems.about("search-schedules", "search")
-          .wrong("--search-schedules has no effect without --search")
-          .right("give both, or neither");
-    return;
-  }
+  if (!config.search) return;
   const std::vector<SearchAxis> axes = axes_searched(config);
   if (!config.search_schedules.empty() && std::count(axes.begin(), axes.end(), SearchAxis::Schedule) == 0)
     problems.about("search-schedules", "search-over")
         .wrong("--search-schedules has no effect if --search-over does not include the schedule")
         .right("leave it out too");
-  if (!config.hardware)
-    problems.about("search", "hardware")
-        .wrong("--search needs --hardware NAME or FILE.json, the device that steps are timed for")
-        .right("give it");
-  if (config.schedule_csv)
-    problems.about("schedule-csv", "search")
-        .wrong("--schedule-csv has no effect with --search")
-        .right("plan the layout found, with the options that the search prints");
   check_search(config.run, axes, "search", problems);
 }
 
@@ -177,12 +117,8 @@ void check_layout(const PretrainConfig& config, Problems& problems) {
   check_tensor(config, problems);
   check_context(config, problems);
   check_tiled_mlp(config, problems);
-  check_offloaded_layers(config, problems);
   check_pipeline(config, problems);
   check_zero(config, problems);
-  check_graphs(config.mesh, problems);
-  check_tuning(config.mesh, problems);
-  check_determinism(config, problems);
   check_fp8(config, problems);
 }
 
@@ -200,7 +136,6 @@ std::vector<Problem> problems(const PretrainConfig& config) {
     check_layout(config, problems);
   }
   check_lr(config.lr, config.batch.train_iters, problems);
-  check_optimizer(config.optimizer, problems);
   check_run(config, problems);
   return problems.take();
 }
@@ -218,20 +153,6 @@ std::vector<Problem> problems(const BenchConfig& config) {
             "--what hardware cannot be combined with other measurements, "
             "because it writes its own kind of file")
         .right("measure it alone");
-  const bool steps = std::count(config.what.begin(), config.what.end(), BenchPart::Step) > 0;
-  if (run.mesh.enable_cuda_graph && !steps)
-    problems.about("enable-cuda-graph", "what")
-        .wrong("--enable-cuda-graph has no effect on these measurements")
-        .right("it needs --what step");
-  if (run.mesh.tune_products != "off" && !steps)
-    problems.about("tune-products", "what")
-        .wrong("--tune-products {} has no effect on these measurements", run.mesh.tune_products)
-        .right("it needs --what step");
-  if (run.mesh.cpu_offloading_num_layers > 0 && !steps)
-    problems.about("cpu-offloading-num-layers", "what")
-        .wrong("--cpu-offloading-num-layers {} has no effect on these measurements",
-               run.mesh.cpu_offloading_num_layers)
-        .right("it needs --what step");
   return problems.take();
 }
 
@@ -246,12 +167,7 @@ std::vector<Problem> problems(const PlanConfig& config) {
     problems.about("auto-layout", "search", "hardware")
         .wrong("--auto-layout {} is an option of trifold pretrain", *config.run.auto_layout)
         .right("to plan, give --search and --hardware {}", *config.run.auto_layout);
-  check_optimizer(config.run.optimizer, problems);
-  if (config.format != PlanFormat::Trifold && !config.schedule_csv)
-    problems.about("format", "schedule-csv")
-        .wrong("--format {} has no effect without --schedule-csv FILE", name_of(config.format))
-        .right("give both, or neither");
-  check_costs(config, problems);
+  check_load(config, problems);
   if (!config.run.model.vocab_size && config.run.data.data_path.empty())
     problems.about("vocab-size", "data-path")
         .wrong("--vocab-size is needed, the size of the tokenizer's vocabulary")

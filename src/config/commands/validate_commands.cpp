@@ -10,8 +10,9 @@
 #include "config/commands/option_tables.h"
 #include "config/commands/validate.h"
 #include "config/options/problems.h"
-#include "config/subjects/validate_data.h"
-#include "config/subjects/validate_mesh.h"
+#include "config/subjects/clicks.h"
+#include "config/subjects/mesh.h"
+#include "config/subjects/text.h"
 
 namespace trifold {
 
@@ -57,38 +58,11 @@ void check_evaluation_only(const FinetuneConfig& config, Problems& problems) {
         .right("leave it out");
 }
 
-void check_squad_options(const FinetuneConfig& config, Problems& problems) {
-  const FinetuneConfig defaults;
-  const std::pair<const char*, bool> options[] = {
-      {"doc-stride", config.doc_stride != defaults.doc_stride},
-      {"max-query-length", config.max_query_length != defaults.max_query_length},
-      {"max-answer-length", config.max_answer_length != defaults.max_answer_length},
-      {"null-score-diff-threshold", config.null_score_diff_threshold != 0}};
-  for (const auto& [option, changed] : options)
-    if (changed)
-      problems.about(option, "task")
-          .wrong("--{} has no effect with --task classify", option)
-          .right("leave it out");
+// Rules of training are checked when the model is known, and where nothing is trained its options are rejected at once.
+bool is_checked_without_model(const std::string& group, bool trains) {
+  return group == "Task" || group == "Tokenizer" || group == "Mesh of ranks" ||
+         (trains && (group == "Checkpoint" || group == "Evaluation"));
 }
-
-// With temperature 0 nothing is sampled.
-void check_sampling(const GenerateConfig& config, Problems& problems) {
-  const GenerateConfig defaults;
-  const std::pair<const char*, bool> options[] = {{"top-k", config.top_k != defaults.top_k},
-                                                  {"top-p", config.top_p != defaults.top_p},
-                                                  {"seed", config.seed != defaults.seed}};
-  if (config.temperature != 0) return;
-  for (const auto& [option, changed] : options)
-    if (changed && problems.sound({option}))
-      problems.about(option, "temperature")
-          .wrong("--{} has no effect with --temperature 0, which always takes the likeliest token", option)
-          .right("leave it out");
-}
-
-constexpr auto needs_no_model = [](const Option& option, const Rule&) {
-  constexpr std::string_view kGroups[] = {"Task", "Tokenizer", "Mesh of ranks", "Checkpoint"};
-  return std::find(std::begin(kGroups), std::end(kGroups), option.group) != std::end(kGroups);
-};
 
 }  // namespace
 
@@ -96,9 +70,10 @@ constexpr auto needs_no_model = [](const Option& option, const Rule&) {
 std::vector<Problem> problems(const FinetuneConfig& config) {
   FinetuneConfig copy = config;
   Problems problems(options_of(copy));
-  check_rules(config, problems, needs_no_model);
+  check_rules(config, problems, [&](const Option& option, const Rule&) {
+    return is_checked_without_model(option.group, config.train_data.has_value());
+  });
   check_mesh(config.run.mesh, problems);
-  check_checkpoint(config.run.checkpoint, problems);
   if (!config.run.checkpoint.load)
     problems.about("load").wrong("--load needs a value").right("the folder of a trained BERT");
   if (!config.train_data && !config.valid_data)
@@ -106,20 +81,7 @@ std::vector<Problem> problems(const FinetuneConfig& config) {
         .wrong("neither --train-data nor --valid-data is given")
         .right(
             "give --train-data FILE to tune the model, --valid-data FILE to evaluate a tuned one, or both");
-  if (config.predictions && !config.valid_data)
-    problems.about("predictions", "valid-data")
-        .wrong("--predictions {} has no effect without --valid-data FILE", *config.predictions)
-        .right("give both, or neither");
-  if (config.run.eval.eval_interval && !config.valid_data)
-    problems.about("eval-interval", "valid-data")
-        .wrong("--eval-interval {} has no effect without --valid-data FILE", *config.run.eval.eval_interval)
-        .right("give both, or neither");
   if (!config.train_data) check_evaluation_only(config, problems);
-  if (config.train_data)
-    check_best(config.run.checkpoint, config.run.eval.early_stop_patience,
-               config.run.eval.eval_interval.has_value(), problems);
-  check_tokenizer(config.run.data.tokenizer_type, config.run.data.tokenizer_model, problems);
-  if (config.task == FinetuneTask::Classify) check_squad_options(config, problems);
   return problems.take();
 }
 
@@ -132,8 +94,6 @@ FinetuneConfig resolve(FinetuneConfig config) {
 
 std::vector<Problem> problems(const GenerateConfig& config) {
   Problems problems = problems_of_options(config);
-  check_tokenizer(config.tokenizer_type, config.tokenizer_model, problems);
-  check_sampling(config, problems);
   return problems.take();
 }
 
@@ -206,11 +166,17 @@ PlanLinesConfig resolve(PlanLinesConfig config) { return without_problems(std::m
 
 std::vector<Problem> problems(const TokenizeConfig& config) {
   Problems problems = problems_of_options(config);
-  check_tokenizer(config.tokenizer_type, config.tokenizer_model, problems);
-  check_bad_records(config.on_bad_record, config.max_bad_records, problems);
   return problems.take();
 }
 
 TokenizeConfig resolve(TokenizeConfig config) { return without_problems(std::move(config)); }
+
+std::vector<Problem> problems(const PreprocessConfig& config) {
+  Problems problems = problems_of_options(config);
+  check_clicks(config, problems);
+  return problems.take();
+}
+
+PreprocessConfig resolve(PreprocessConfig config) { return without_problems(std::move(config)); }
 
 }  // namespace trifold

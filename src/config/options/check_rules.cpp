@@ -51,6 +51,7 @@ std::string as_given(const Option& option) {
 // "--save DIR", "--rope-type yarn", "--ranks 2 or more": as it would have to be given.
 std::string as_wanted(const Option& option, const When::Term& term) {
   if (!term.values.empty()) return fmt::format("--{} {}", option.name, with_or(term.values));
+  if (term.least == kAboveZero.number) return fmt::format("--{} above 0", option.name);
   if (std::isfinite(term.least))
     return fmt::format("--{} {} or more", option.name, format_double(term.least));
   return is_flag(option) ? "--" + option.name : fmt::format("--{} {}", option.name, option.argument);
@@ -62,7 +63,11 @@ bool is_given(const Option& option, const RuleScope& scope) {
 }
 
 bool holds(const Option& option, const When::Term& term, const RuleScope& scope) {
-  if (!term.values.empty()) return lists(term.values, value_text(option));
+  if (!term.values.empty()) {
+    const auto words = value_words(option);
+    return words && std::any_of(words->begin(), words->end(),
+                                [&](const std::string& word) { return lists(term.values, word); });
+  }
   if (std::isfinite(term.least)) return number_of(option).value_or(0) >= term.least;
   return is_given(option, scope);
 }
@@ -74,7 +79,7 @@ struct Found {
   bool known = false;                // the command has one of the options
   bool sound = true;
   std::vector<std::string> names;
-  std::string wanted;  // "--ep 2 or more or --etp 2 or more"
+  std::string wanted;  // "--ep 2 or more, or --etp 2 or more"
 };
 
 Found look_up(const When& when, const RuleScope& scope) {
@@ -86,7 +91,7 @@ Found look_up(const When& when, const RuleScope& scope) {
     found.known = true;
     found.sound = found.sound && scope.sound(option->name);
     found.names.push_back(option->name);
-    found.wanted += (found.wanted.empty() ? "" : " or ") + as_wanted(*option, term);
+    found.wanted += (found.wanted.empty() ? "" : ", or ") + as_wanted(*option, term);
     if (found.true_one == nullptr && found.sound && holds(*option, term, scope)) found.true_one = option;
   }
   return found;

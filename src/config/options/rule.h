@@ -23,6 +23,8 @@ struct AtLeast {
   double number;
 };
 
+inline constexpr AtLeast kAboveZero{std::numeric_limits<double>::min()};
+
 // A statement about options of a command, which holds if one of its terms does: an option is given, which means that
 // its value is not the default; it has one of some values; or its number is large enough.
 class When {

@@ -8,7 +8,8 @@ namespace trifold {
 namespace {
 
 constexpr std::string_view kWidthsOfHeads =
-    "leave it out, because every head has its own keys and values, of the widths --qk-head-dim, --qk-pos-emb-head-dim and --v-head-dim";
+    "leave it out, because every head has its own keys and values, of the widths "
+    "--qk-head-dim, --qk-pos-emb-head-dim and --v-head-dim";
 
 void add_latent_attention(OptionTable& table, ModelConfig& model) {
   table

@@ -3,7 +3,7 @@
 #include "config/fields/number.h"
 #include "config/fields/pipeline_choice.h"
 #include "config/options/bounds.h"
-#include "config/subjects/validate_mesh.h"
+#include "config/subjects/mesh.h"
 #include "core/error.h"
 
 namespace trifold {

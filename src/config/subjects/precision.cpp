@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "config/fields/schedule.h"
 #include "config/options/bounds.h"
 
 namespace trifold {
@@ -20,7 +21,10 @@ void add_precision(OptionTable& table, PrecisionConfig& precision) {
   table.group("Precision");
   table.add("bf16", &precision.bf16, "Weights and activations in bf16; f32 master weights.");
   table.add("fp16", &precision.fp16, "Weights and activations in fp16; f32 master weights and loss scaling.")
-      .excludes("bf16", {}, "give one of them, or none for f32");
+      .excludes("bf16", {}, "give one of them, or none for f32")
+      .needs("loss-scale", "because updates inside the pipeline cannot be skipped",
+             "give one, or --bf16 instead")
+      .provided({"schedule", kAsynchronousSchedules});
   table
       .add("fp8", &precision.fp8,
            "Matrix products of linear layers in 8 bits, E4M3 forward and E5M2 gradients; needs --bf16, "

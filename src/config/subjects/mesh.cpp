@@ -1,9 +1,117 @@
-#include "config/subjects/validate_mesh.h"
+#include "config/subjects/mesh.h"
 
-#include "config/fields/pipeline_choice.h"
+#include <algorithm>
+
+#include "config/options/bounds.h"
+#include "config/subjects/experts.h"
 #include "config/subjects/model_family.h"
 
 namespace trifold {
+
+void add_ranks(OptionTable& table, MeshConfig& mesh) {
+  table.add("ranks", &mesh.ranks, "Number of ranks: threads of this process, or the processes of mpirun.")
+      .range(1, kMaxRanks)
+      .of_execution()
+      .compares(Relation::MultipleOf, "ranks-per-node");
+}
+
+void add_host(OptionTable& table, MeshConfig& mesh) {
+  table.add("threads-per-rank", &mesh.threads_per_rank, "Compute threads of each rank.")
+      .range(1, 1 << 16)
+      .absent("the cores of the host, divided among its ranks")
+      .of_host()
+      .of_execution();
+  table.add("device", &mesh.device, "Device that computes; auto is the CPU.").of_execution();
+  table
+      .add("distributed-timeout-minutes", &mesh.distributed_timeout_minutes,
+           "Minutes a rank waits for another before the run fails; six times as long while a checkpoint is "
+           "written. Time during which the whole run is suspended does not count.")
+      .range(0.001, 525'600)
+      .of_execution();
+}
+
+void add_mesh(OptionTable& table, MeshConfig& mesh) {
+  table.group("Mesh of ranks");
+  add_ranks(table, mesh);
+  table.add("tensor-model-parallel-size", &mesh.tensor_model_parallel_size, "Ranks that share each layer.")
+      .range(1, kMaxRanks)
+      .also("tp")
+      .of_execution();
+  table
+      .add("pipeline-model-parallel-size", &mesh.pipeline_model_parallel_size,
+           "Pipeline ranks; each holds a part of the layers.")
+      .range(1, kMaxRanks)
+      .also("pp")
+      .of_execution();
+  table
+      .add("context-parallel-size", &mesh.context_parallel_size,
+           "Ranks over which the positions of each sample are sharded.")
+      .range(1, kMaxRanks)
+      .also("cp")
+      .of_execution();
+  table
+      .add("cp-comm-type", &mesh.cp_comm_type,
+           "Attention over context ranks: gather keys and values, exchange heads, "
+           "or send keys and values around a ring during the computation; needs --cp.")
+      .absent("all_gather")
+      .of_execution()
+      .only_with({"context-parallel-size", AtLeast{2}});
+  add_expert_ranks(table, mesh);
+  table
+      .add(
+          "sequence-parallel", &mesh.sequence_parallel,
+          "Shard along the sequence the activations that tensor ranks would otherwise replicate; needs --tp.")
+      .of_execution()
+      .only_with({"tensor-model-parallel-size", AtLeast{2}});
+  table
+      .add("data-parallel-size", &mesh.data_parallel_size,
+           "Replicas of the model; each processes a part of the batch.")
+      .range(1, kMaxRanks)
+      .absent("ranks / (tensor x context x pipeline)")
+      .also("dp")
+      .of_execution();
+  table
+      .add("ranks-per-node", &mesh.ranks_per_node,
+           "Number of consecutive ranks on a node: counts traffic between nodes and defines "
+           "--zero-group-size node.")
+      .range(1, kMaxRanks)
+      .absent("from host names; one node for a plan")
+      .of_execution();
+  add_host(table, mesh);
+}
+
+void add_device_choices(OptionTable& table, MeshConfig& mesh) {
+  table
+      .add("enable-cuda-graph", &mesh.enable_cuda_graph,
+           "Capture the kernels of each block into a CUDA graph in its second step, and replay the graph "
+           "from then on; needs --device cuda and --tp 1.")
+      .needs({"device", "cuda"}, "because a CPU has no kernel launches to save")
+      .excludes({"tensor-model-parallel-size", AtLeast{2}},
+                "because blocks with collectives in them are not captured",
+                "leave the option out, or give --tp 1")
+      .excludes({"context-parallel-size", AtLeast{2}},
+                "because blocks with collectives in them are not captured",
+                "leave the option out, or give --cp 1")
+      .excludes(
+          When("expert-model-parallel-size", AtLeast{2}).or_when("expert-tensor-parallel-size", AtLeast{2}),
+          "because the host must know how many rows travel before it can enqueue their exchange",
+          "leave the option out, or give --ep 1");
+  table
+      .add("tune-products", &mesh.tune_products,
+           "Before the first step, measure the algorithms that cuBLASLt proposes for each matrix product, "
+           "use the fastest, and store the choices in this file; later runs with it produce the same bits. "
+           "off: use the first proposal. --device cuda.")
+      .names("FILE|off", FileUse::Kept, {{"{", "\"trifold_products\""}})
+      .suggest({"off"})
+      .needs({"device", "cuda"}, "because a CPU has one algorithm for each product");
+  table
+      .add("no-deterministic-mode", &mesh.no_deterministic_mode,
+           "Let 16-bit attention sum the gradients of queries in any order: backward is faster and needs "
+           "less memory, but runs are not bitwise reproducible and a resumed run differs from an "
+           "uninterrupted one; --device cuda.")
+      .needs({"device", "cuda"}, "because on a CPU every operation gives the same bits each time")
+      .excludes("check-overlap", "because a step that is computed twice has other bits the second time");
+}
 
 bool sound_sizes(const Problems& problems) {
   return problems.sound({"ranks", "data-parallel-size", "tensor-model-parallel-size", "context-parallel-size",
@@ -29,20 +137,7 @@ std::string factors_of_copy(const MeshConfig& mesh) {
 }  // namespace
 
 void check_mesh(const MeshConfig& mesh, Problems& problems) {
-  const int tensor = mesh.tensor_model_parallel_size;
-  if (problems.sound({"tensor-model-parallel-size"}) && tensor == 1 && mesh.sequence_parallel)
-    problems.about("sequence-parallel", "tensor-model-parallel-size")
-        .wrong("--sequence-parallel has no effect with --tensor-model-parallel-size 1")
-        .right("leave it out");
-  if (problems.sound({"context-parallel-size"}) && mesh.context_parallel_size == 1 && mesh.cp_comm_type)
-    problems.about("cp-comm-type", "context-parallel-size")
-        .wrong("--cp-comm-type {} has no effect with --context-parallel-size 1", name_of(*mesh.cp_comm_type))
-        .right("leave it out");
   if (!sound_sizes(problems)) return;
-  if (mesh.ranks_per_node && problems.sound({"ranks-per-node"}) && mesh.ranks % *mesh.ranks_per_node != 0)
-    problems.about("ranks", "ranks-per-node")
-        .wrong("--ranks {} is not a multiple of --ranks-per-node {}", mesh.ranks, *mesh.ranks_per_node)
-        .right("{}", multiples_around(mesh.ranks, *mesh.ranks_per_node));
   const int64_t model_ranks = ranks_of_copy(mesh);
   if (!mesh.data_parallel_size && mesh.ranks % model_ranks != 0) {
     problems
@@ -67,11 +162,6 @@ void check_mesh(const MeshConfig& mesh, Problems& problems) {
                      ? ""
                      : fmt::format(" or --data-parallel-size {}", mesh.ranks / model_ranks));
   }
-}
-
-std::optional<int> given_group_size(const ZeroConfig& zero) {
-  if (!zero.zero_group_size || zero.zero_group_size->follows_nodes()) return std::nullopt;
-  return zero.zero_group_size->ranks;
 }
 
 int64_t data_parallel_size(const MeshConfig& mesh) {
@@ -192,137 +282,6 @@ void check_context(const PretrainConfig& config, Problems& problems) {
             "positions from both ends of a sample, so that all have as much work",
             config.model.seq_length, context, 2 * context)
         .right("{}", multiples_around(config.model.seq_length, 2 * context));
-}
-
-namespace {
-
-void check_reduce_each(const PretrainConfig& config, const std::optional<Schedule>& schedule,
-                       Problems& problems) {
-  if (problems.sound({"zero-stage"}) && config.zero.zero_stage < 2)
-    problems.about("zero-reduce", "zero-stage")
-        .wrong(
-            "--zero-reduce each has no effect with --zero-stage {}, in which every rank holds all gradients",
-            config.zero.zero_stage)
-        .right("give --zero-stage 2 or 3, or --zero-reduce once");
-  if (schedule && is_async(*schedule))
-    problems.about("zero-reduce", "schedule")
-        .wrong(
-            "--zero-reduce each is not possible with --schedule {}, which updates the weights inside the "
-            "pipeline and reduces once an update",
-            schedule_name(*schedule))
-        .right("give --zero-reduce once, or a synchronous schedule such as 1f1b");
-}
-
-// Between groups a slice is cut into one part per group, each of at least one element (DataSums); slices have at least
-// 256.
-constexpr int64_t kMostGroupsInBf16 = 256;
-void check_reduce_in_bf16(const PretrainConfig& config, Problems& problems) {
-  const int64_t data = gradient_ranks(config.mesh);
-  const bool sums_experts =
-      config.model.num_experts && config.mesh.tensor_model_parallel_size > config.mesh.expert_ranks();
-  if (data == 1)
-    problems.about("grad-reduce-in-bf16", "ranks", "data-parallel-size")
-        .wrong("--grad-reduce-in-bf16 {} with one data-parallel rank, {}",
-               sums_experts ? "is not possible" : "has no effect",
-               sums_experts ? "where only tensor ranks sum gradients, those of experts"
-                            : "which sends no gradients")
-        .right("leave it out");
-  const int64_t group = given_group_size(config.zero).value_or(data);
-  if (group > 0 && data / group > kMostGroupsInBf16)
-    problems.about("grad-reduce-in-bf16", "zero-group-size", "ranks", "data-parallel-size")
-        .wrong(
-            "--grad-reduce-in-bf16 with {} groups of --zero-group-size {} is not possible, because gradients "
-            "travel in bf16 between at most {} groups",
-            data / group, group, kMostGroupsInBf16)
-        .right("give at least --zero-group-size {}", (data + kMostGroupsInBf16 - 1) / kMostGroupsInBf16);
-}
-
-}  // namespace
-
-void check_graphs(const MeshConfig& mesh, Problems& problems) {
-  if (!mesh.enable_cuda_graph) return;
-  if (mesh.device != ComputeDevice::Cuda)
-    problems.about("enable-cuda-graph", "device")
-        .wrong("--enable-cuda-graph needs --device cuda, because a CPU has no kernel launches to save")
-        .right("give both, or neither");
-  if (mesh.tensor_model_parallel_size > 1)
-    problems.about("enable-cuda-graph", "tensor-model-parallel-size")
-        .wrong(
-            "--enable-cuda-graph is not possible with --tensor-model-parallel-size {}, because blocks with "
-            "collectives in them are not captured",
-            mesh.tensor_model_parallel_size)
-        .right("leave the option out, or give --tp 1");
-  if (mesh.context_parallel_size > 1)
-    problems.about("enable-cuda-graph", "context-parallel-size")
-        .wrong(
-            "--enable-cuda-graph is not possible with --context-parallel-size {}, because blocks with "
-            "collectives in them are not captured",
-            mesh.context_parallel_size)
-        .right("leave the option out, or give --cp 1");
-  if (mesh.expert_ranks() > 1)
-    problems.about("enable-cuda-graph", "expert-model-parallel-size", "expert-tensor-parallel-size")
-        .wrong(
-            "--enable-cuda-graph is not possible with experts over {} ranks, because the host must know how many "
-            "rows travel before it can enqueue their exchange",
-            mesh.expert_ranks())
-        .right("leave the option out, or give --ep 1");
-}
-
-void check_tuning(const MeshConfig& mesh, Problems& problems) {
-  if (mesh.tune_products != "off" && mesh.device != ComputeDevice::Cuda)
-    problems.about("tune-products", "device")
-        .wrong("--tune-products {} needs --device cuda, because a CPU has one algorithm for each product",
-               mesh.tune_products)
-        .right("give both, or neither");
-}
-
-void check_determinism(const PretrainConfig& config, Problems& problems) {
-  if (!config.mesh.no_deterministic_mode) return;
-  if (config.mesh.device != ComputeDevice::Cuda)
-    problems.about("no-deterministic-mode", "device")
-        .wrong(
-            "--no-deterministic-mode needs --device cuda, because on a CPU "
-            "every operation gives the same bits each time")
-        .right("give both, or neither");
-  if (config.log.check_overlap > 0)
-    problems.about("no-deterministic-mode", "check-overlap")
-        .wrong(
-            "--no-deterministic-mode is not possible with --check-overlap {}, because a step that is "
-            "computed twice has other bits the second time",
-            config.log.check_overlap)
-        .right("leave out one of the two");
-}
-
-void check_zero(const PretrainConfig& config, Problems& problems) {
-  const std::optional<Schedule> schedule = chosen_schedule(config.pipeline);
-  if (config.zero.zero_stage == 3 && schedule && is_async(*schedule))
-    problems.about("zero-stage", "schedule")
-        .wrong(
-            "--zero-stage 3 is not possible with --schedule {}, because several versions of the weights are "
-            "in use at once and must be resident",
-            schedule_name(*schedule))
-        .right("give at most --zero-stage 2");
-  const bool on_device = config.mesh.device == ComputeDevice::Cuda;
-  if (config.zero.offloads_to_host() && !on_device)
-    problems.about("offload", "device")
-        .wrong(
-            "--offload host has no effect without --device cuda, "
-            "because on a CPU the state is in host memory already")
-        .right("leave it out, or name a folder on a fast disk");
-  if (config.zero.offloads() && !config.zero.offloads_to_host() && on_device)
-    problems.about("offload", "device")
-        .wrong("--offload {} is not possible with --device cuda, because state in files is for CPUs",
-               config.zero.offload.text())
-        .right("give --offload host, which keeps it in the host's memory");
-  if (config.zero.zero_reduce == ReducePolicy::Each) check_reduce_each(config, schedule, problems);
-  if (config.precision.grad_reduce_in_bf16 && sound_sizes(problems)) check_reduce_in_bf16(config, problems);
-  const std::optional<int> group = given_group_size(config.zero);
-  if (!group || !sound_sizes(problems)) return;
-  const int64_t data = gradient_ranks(config.mesh);
-  if (data % *group != 0)
-    problems.about("zero-group-size", "ranks", "data-parallel-size")
-        .wrong("--zero-group-size {} does not divide the data-parallel size {}", *group, data)
-        .right("give a divisor of it");
 }
 
 }  // namespace trifold

@@ -1,15 +1,83 @@
-#include "config/subjects/validate_data.h"
+#include "config/subjects/text.h"
 
 #include <algorithm>
-#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "config/fields/number.h"
-#include "config/options/problems.h"
+#include "config/options/bounds.h"
 #include "core/error.h"
 
 namespace trifold {
+
+Option& add_tokenizer_type(OptionTable& table, Field type) {
+  return table.add("tokenizer-type", type, "Tokenizer.")
+      .needs("tokenizer-model", {}, "give the tokenizer's file")
+      .only_for("sentencepiece|huggingface");
+}
+
+Option& add_tokenizer_model(OptionTable& table, Field model) {
+  return table
+      .add("tokenizer-model", model,
+           "File of the SentencePiece model, or the tokenizer.json of Hugging Face.")
+      .reads("FILE")
+      .absent("none")
+      .of_all_hosts()
+      .only_with({"tokenizer-type", "sentencepiece|huggingface"});
+}
+
+Option& add_end_token(OptionTable& table, Field token) {
+  return table.add("eod-token", token, "Text of the token that ends a document, such as <|endoftext|>.")
+      .takes("TOKEN")
+      .absent("eos_token or eos_token_id of the files beside the tokenizer's, or the usual one");
+}
+
+void add_bad_records(OptionTable& table, Field reaction, Field most) {
+  table.add("on-bad-record", reaction,
+            "Reaction to an unusable JSON line: stop, or report and skip the line.");
+  table.add("max-bad-records", most, "--on-bad-record skip: end after more than this many unusable lines.")
+      .range(0, kMaxCount)
+      .only_with({"on-bad-record", "skip"});
+}
+
+void add_data(OptionTable& table, DataConfig& data) {
+  table.group("Data");
+  table
+      .add("data-path", &data.data_path,
+           "Prefix of a .bin/.idx pair, or text to stream: plain or JSON lines, optionally compressed (.gz, "
+           ".zst, "
+           ".xz or .bz2), or a folder of such files. Several paths are blended, with a weight before each "
+           "path or before none. "
+           "BERT reads plain text files.")
+      .need()
+      .reads("[WEIGHT] PATH ...")
+      .of_host();
+  table.add("split", &data.split, "Shares of training, validation and test.").takes("A,B,C");
+  add_tokenizer_type(table, &data.tokenizer_type).absent("byte for text, none for .bin/.idx");
+  table.add("json-key", &data.json_key, "Field of each JSON line that holds its text.").takes("KEY");
+  add_bad_records(table, &data.on_bad_record, &data.max_bad_records);
+  add_tokenizer_model(table, &data.tokenizer_model);
+  add_end_token(table, &data.eod_token);
+}
+
+void add_documents(OptionTable& table, DataConfig& data) {
+  table.add("eod-mask-loss", &data.eod_mask_loss,
+            "Leave end-of-document tokens out of the loss; the routers of experts still count them.");
+  table.add("reset-attention-mask", &data.reset_attention_mask,
+            "Restrict attention to tokens of the same document.");
+  table.add("reset-position-ids", &data.reset_position_ids,
+            "Restart positions at 0 at the beginning of each document.");
+}
+
+void add_pairs(OptionTable& table, DataConfig& data) {
+  table.add("mask-prob", &data.mask_prob, "bert: fraction of tokens to mask and predict.").bounds = {
+      0, 1, true, false};
+  table.add("short-seq-prob", &data.short_seq_prob, "bert: fraction of samples that are shortened.")
+      .fraction();
+  table.add("whole-word-masking", &data.whole_word_masking, "bert: mask all tokens of a word together.");
+  table.add("split-sentences", &data.split_sentences,
+            "bert: split lines into sentences after '.', '!' and '?'; otherwise each line is a sentence.");
+}
 
 namespace {
 
@@ -67,34 +135,12 @@ std::vector<double> split_shares(const std::string& split) {
 
 }  // namespace
 
-void check_tokenizer(std::optional<TokenizerType> type, const std::optional<std::string>& model,
-                     Problems& problems) {
-  const bool has_model = type && *type != TokenizerType::Byte;
-  if (has_model && !model)
-    problems.about("tokenizer-type", "tokenizer-model")
-        .wrong("--tokenizer-type {} needs --tokenizer-model FILE", name_of(*type))
-        .right("give the tokenizer's file");
-  if (!has_model && model)
-    problems.about("tokenizer-model", "tokenizer-type")
-        .wrong("--tokenizer-model {} has no effect", *model)
-        .right("it needs --tokenizer-type sentencepiece or huggingface");
-}
-
-void check_bad_records(OnBadRecord reaction, int64_t most, Problems& problems) {
-  if (reaction == OnBadRecord::Stop && most != DataConfig().max_bad_records)
-    problems.about("max-bad-records", "on-bad-record")
-        .wrong("--max-bad-records {} has no effect without --on-bad-record skip", most)
-        .right("give both, or neither");
-}
-
 void check_data(const DataConfig& data, Problems& problems) {
   check_blend(data.data_path, problems);
   if (split_shares(data.split).empty())
     problems.about("split")
         .wrong("--split '{}' is not possible", data.split)
         .right("give up to three shares that are not all 0, like 969,30,1");
-  check_tokenizer(data.tokenizer_type, data.tokenizer_model, problems);
-  check_bad_records(data.on_bad_record, data.max_bad_records, problems);
 }
 
 void check_part(const DataConfig& data, Split split, const std::string& reader,
@@ -107,46 +153,6 @@ void check_part(const DataConfig& data, Split split, const std::string& reader,
         .right("its share ({} of training, validation, test) must be above 0", part == 0   ? "first"
                                                                                : part == 1 ? "second"
                                                                                            : "third");
-}
-
-void check_checkpoint(const CheckpointConfig& config, Problems& problems) {
-  const auto needs = [&](bool given, const char* option, const std::optional<std::string>& other,
-                         const char* name) {
-    if (given && !other)
-      problems.about(option, name)
-          .wrong("--{} has no effect without --{} DIR", option, name)
-          .right("give both, or neither");
-  };
-  if (config.save_interval && !config.save)
-    problems.about("save-interval", "save")
-        .wrong("--save-interval {} has no effect without --save DIR", *config.save_interval)
-        .right("give both, or neither");
-  needs(config.auto_resume, "auto-resume", config.save, "save");
-  needs(config.async_save, "async-save", config.save, "save");
-  needs(config.save_retain.has_value(), "save-retain", config.save, "save");
-  needs(config.save_best, "save-best", config.save, "save");
-  needs(config.on_save_error != CheckpointConfig().on_save_error, "on-save-error", config.save, "save");
-  if (config.check_replicas == 0 && !config.save)
-    problems.about("check-replicas", "save")
-        .wrong("--check-replicas 0 has no effect without --save DIR")
-        .right("give both, or neither");
-  needs(config.finetune, "finetune", config.load, "load");
-  if (config.allow_changed_data && !config.auto_resume && (!config.load || config.finetune))
-    problems.about("allow-changed-data", "load", "finetune", "auto-resume")
-        .wrong("--allow-changed-data has no effect, because this run does not resume from a checkpoint")
-        .right("give --load without --finetune, or --auto-resume");
-}
-
-void check_best(const CheckpointConfig& config, const std::optional<int64_t>& early_stop_patience,
-                bool evaluates, Problems& problems) {
-  if (evaluates) return;
-  const std::pair<const char*, bool> options[] = {{"save-best", config.save_best},
-                                                  {"early-stop-patience", early_stop_patience.has_value()}};
-  for (const auto& [option, given] : options)
-    if (given)
-      problems.about(option, "eval-interval")
-          .wrong("--{} has no effect in a run that is not evaluated while it trains", option)
-          .right("give --eval-interval N, and samples to evaluate on");
 }
 
 std::optional<std::string> given_option_of_documents(const DataConfig& data) {

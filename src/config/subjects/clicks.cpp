@@ -1,11 +1,6 @@
-// The options of `trifold preprocess`, and the checks of their combinations.
-#include <utility>
+#include "config/subjects/clicks.h"
 
-#include "config/commands/option_tables.h"
-#include "config/commands/validate.h"
-#include "config/fields/recommend_config.h"
-#include "config/options/problems.h"
-#include "config/subjects/option_groups.h"
+#include "config/options/bounds.h"
 
 namespace trifold {
 
@@ -26,7 +21,9 @@ void add_files(OptionTable& table, PreprocessConfig& config) {
   table
       .add("data-format", &config.data_format,
            "Format of the input. Ids are hexadecimal in tsv and csv-hex, decimal in csv; auto is tsv or csv.")
-      .one_of({"auto", "tsv", "csv", "csv-hex"});
+      .one_of({"auto", "tsv", "csv", "csv-hex"})
+      .excludes("label", "which names a column of the header", "leave --data-format out")
+      .only_for("tsv|csv-hex");
   table
       .add("max-malformed", &config.max_malformed,
            "Malformed lines or rows are left out up to this fraction of the input; more is an error.")
@@ -42,10 +39,12 @@ void add_columns(OptionTable& table, PreprocessConfig& config) {
            "several for a model with several labels, of which a sample may lack some but not all; "
            "^= matches the beginning of a text. The next options name the other columns.")
       .takes("COLUMN[>=VALUE],...")
-      .absent("columns named label, I1, I2 ..., C1, C2 ..., or Criteo's");
+      .absent("columns named label, I1, I2 ..., C1, C2 ..., or Criteo's")
+      .needs(When("sparse").or_when("bag"), {}, "name the columns of categories, as in --sparse user,item");
   table.add("columns", &config.columns, "All columns, in order, of a text without a header; with --label.")
       .takes("COLUMN,...")
-      .absent("the first line names them");
+      .absent("the first line names them")
+      .only_with("label", {}, "give --label COLUMN too");
   table.add(
       "unlabelled", &config.unlabelled,
       "Rows without a label: malformed, which counts them for --max-malformed; left out (skip); with the label 0 "
@@ -54,32 +53,37 @@ void add_columns(OptionTable& table, PreprocessConfig& config) {
       .add("dense", &config.dense,
            "Numeric columns, in this order, and parts of columns of dates and times: time@days, time@hour.")
       .takes("COLUMN[@PART],...")
-      .absent("none");
+      .absent("none")
+      .only_with("label", {}, "give --label COLUMN too");
   table
       .add(
           "sparse", &config.sparse,
           "Categorical columns, one table each; any text, equal texts get the same id. Parts as for --dense.")
       .takes("COLUMN[@PART],...")
-      .absent("none");
+      .absent("none")
+      .only_with("label", {}, "give --label COLUMN too");
   table
       .add("bag", &config.bag,
            "Columns of any number of categories, one table each after those of --sparse, with the separator "
            "of their values: one character, or space, tab or comma; none for lists of a Parquet file.")
       .takes("COLUMN[:CHARACTER],...")
-      .absent("none");
+      .absent("none")
+      .only_with("label", {}, "give --label COLUMN too");
   table
       .add(
           "bag-weights", &config.bag_weights,
           "Of --bag, columns whose values have weights: comedy:0.5|drama:2, or maps of a Parquet file; or, after a "
           "colon, the column of the weights. A vector counts that many times.")
       .takes("COLUMN[:COLUMN],...")
-      .absent("none");
+      .absent("none")
+      .only_with("label", {}, "give --label COLUMN too");
   table
       .add(
           "weight", &config.weight,
           "Column of the weights of samples, 0 or more: a sample counts that many times in loss and metrics.")
       .takes("COLUMN")
-      .absent("all count once");
+      .absent("all count once")
+      .only_with("label", {}, "give --label COLUMN too");
   table
       .add(
           "keep", &config.keep,
@@ -91,7 +95,8 @@ void add_columns(OptionTable& table, PreprocessConfig& config) {
            "Columns that use the table of another column, so that equal texts have one id and one vector, "
            "as in history:item.")
       .takes("COLUMN:COLUMN,...")
-      .absent("each has its own");
+      .absent("each has its own")
+      .only_with("label", {}, "give --label COLUMN too");
   table
       .add("max-bag", &config.max_bag,
            "Keep only the first N ids of longer bags. "
@@ -100,50 +105,75 @@ void add_columns(OptionTable& table, PreprocessConfig& config) {
       .absent("all are kept");
   table.add("separator", &config.separator, "Field separator, one character or the word tab; with --label.")
       .takes("CHARACTER")
-      .suggest({"tab", ";", "|"});
-  table.add(
-      "quoting", &config.quoting,
-      "Quotes in a text: around fields, or none, plain characters as in pandas' quoting=3. auto: around fields "
-      "between commas; between other separators as the first lines show; with --label.");
+      .suggest({"tab", ";", "|"})
+      .only_with("label", {}, "give --label COLUMN too");
+  table
+      .add(
+          "quoting", &config.quoting,
+          "Quotes in a text: around fields, or none, plain characters as in pandas' quoting=3. auto: around fields "
+          "between commas; between other separators as the first lines show; with --label.")
+      .only_with("label", {}, "give --label COLUMN too");
   table
       .add("missing-values", &config.missing_values,
            "Texts that mean a missing value, besides the empty field; with --label.")
-      .takes("TEXT ...");
+      .takes("TEXT ...")
+      .only_with("label", {}, "give --label COLUMN too");
   table.group("Dense numbers");
-  table.add("dense-transform", &config.dense_transform,
-            "Transform of numeric values: log1p ln(max(x,0)+1), log3 ln(x+3), logmin ln(x-minimum+2), none.");
+  table
+      .add("dense-transform", &config.dense_transform,
+           "Transform of numeric values: log1p ln(max(x,0)+1), log3 ln(x+3), logmin ln(x-minimum+2), none.")
+      .excludes({"ids", "keys"},
+                "because other data would take the minimum of the training data from dictionaries",
+                "give log1p, log3 or none")
+      .only_for("logmin");
 }
 
 void add_ids(OptionTable& table, PreprocessConfig& config) {
   table.group("Ids");
-  table.add(
-      "ids", &config.ids,
-      "How hashes map to ids: dictionary numbers them in order of first appearance, hash takes the "
-      "hash modulo --max-ind-range, keys keeps them, so that recommend assigns rows to them as they come.");
+  table
+      .add(
+          "ids", &config.ids,
+          "How hashes map to ids: dictionary numbers them in order of first appearance, hash takes the "
+          "hash modulo --max-ind-range, keys keeps them, so that recommend assigns rows to them as they come.")
+      .needs({"max-ind-range", kAboveZero}, {}, "give the rows of every table")
+      .only_for("hash");
   table
       .add("max-ind-range", &config.max_ind_range,
            "Reduce hashes modulo this first, which bounds the size of tables; 0: no reduction.")
-      .range(0, 4294967296.0);
-  table.add("hash-seed", &config.hash_seed, "Seed of the hashes of texts; with --label.");
+      .range(0, 4294967296.0)
+      .excludes({"ids", "keys"}, "which would give different values the same key",
+                "leave it out; recommend --table-rows bounds the tables");
+  table.add("hash-seed", &config.hash_seed, "Seed of the hashes of texts; with --label.")
+      .only_with("label", {}, "give --label COLUMN too");
   table
       .add("frequency-threshold", &config.frequency_threshold,
            "Values that occur less often than this share id 1.")
-      .range(0, kMaxCount);
+      .range(0, kMaxCount)
+      .no_effect_with({"ids", "hash"}, "which counts nothing", "leave it out")
+      .unless({"frequency-threshold", "0|1"})
+      .no_effect_with({"ids", "keys"}, "which counts nothing",
+                      "recommend --key-admission counts values while it trains")
+      .unless({"frequency-threshold", "0|1"})
+      .no_effect_with("dictionaries-of", "whose dictionaries are not changed",
+                      "leave it out, or give --grow-dictionaries too")
+      .unless(When("grow-dictionaries").or_when("frequency-threshold", "0|1"));
   table
       .add("dictionaries-of", &config.dictionaries_of,
            "Reuse the dictionaries of this folder, so that ids have the same meaning; unknown values get id "
            "1. Without --label the columns are also those of that folder, if options named them.")
       .reads("DIR")
-      .absent("made from the input");
-  table.add("grow-dictionaries", &config.grow_dictionaries,
-            "Give unknown values that reach --frequency-threshold in the input ids after those of "
-            "--dictionaries-of; recommend --finetune continues with such data.");
+      .absent("made from the input")
+      .no_effect_with({"ids", "hash|keys"}, {}, "leave it out");
+  table
+      .add("grow-dictionaries", &config.grow_dictionaries,
+           "Give unknown values that reach --frequency-threshold in the input ids after those of "
+           "--dictionaries-of; recommend --finetune continues with such data.")
+      .only_with("dictionaries-of");
 }
 
 }  // namespace
 
-OptionTable options_of(PreprocessConfig& config) {
-  OptionTable table;
+void add_clicks(OptionTable& table, PreprocessConfig& config) {
   add_files(table, config);
   add_columns(table, config);
   add_ids(table, config);
@@ -162,7 +192,8 @@ OptionTable options_of(PreprocessConfig& config) {
           "Column of dates, times or numbers: the earliest rows go to train, the latest to the last part, and rows "
           "of the same time to the same part.")
       .takes("COLUMN")
-      .absent("random parts");
+      .absent("random parts")
+      .only_with("split");
   table
       .add("drop-negatives", &config.drop_negatives,
            "Fraction of the samples without a click to drop, with --split from train alone.")
@@ -174,102 +205,18 @@ OptionTable options_of(PreprocessConfig& config) {
            "Memory for dictionaries in GiB; larger ones are built in several passes.")
       .range(0.0001, 1 << 20);
   table.add("threads", &config.threads, "Threads.").range(1, 1 << 16).absent("the cores of the host");
-  return table;
 }
 
-namespace {
-
-// The columns of a file with any header.
-void check_columns(const PreprocessConfig& config, Problems& problems) {
-  const PreprocessConfig plain;
-  if (config.label) {
-    const std::string label = config.label->text();
-    if (!config.sparse && !config.bag)
-      problems.about("sparse", "bag", "label")
-          .wrong("--label {} needs --sparse or --bag", label)
-          .right("name the columns of categories, as in --sparse user,item");
-    if (config.data_format != "auto" && config.data_format != "csv")
-      problems.about("data-format", "label")
-          .wrong("--label {} names a column of the header, which --data-format {} does not use", label,
-                 config.data_format)
-          .right("leave --data-format out");
-    return;
-  }
-  const std::pair<const char*, bool> options[] = {
-      {"columns", config.columns.has_value()},
-      {"dense", config.dense.has_value()},
-      {"sparse", config.sparse.has_value()},
-      {"bag", config.bag.has_value()},
-      {"bag-weights", config.bag_weights.has_value()},
-      {"weight", config.weight.has_value()},
-      {"share-table", config.share_table.has_value()},
-      {"separator", config.separator.character != plain.separator.character},
-      {"quoting", config.quoting != plain.quoting},
-      {"missing-values", config.missing_values != plain.missing_values},
-      {"hash-seed", config.hash_seed != plain.hash_seed}};
-  for (const auto& [option, given] : options)
-    if (given)
-      problems.about(option, "label")
-          .wrong("--{} has an effect only if options name the columns", option)
-          .right("give --label COLUMN too");
-}
-
-}  // namespace
-
-std::vector<Problem> problems(const PreprocessConfig& config) {
-  Problems problems = problems_of_options(config);
-  check_columns(config, problems);
+void check_clicks(const PreprocessConfig& config, Problems& problems) {
   if (config.split && (config.split->weights.size() < 2 || config.split->weights.size() > 3))
     problems.about("split")
         .wrong("--split {} names {} part{}", config.split->text(), config.split->weights.size(),
                config.split->weights.size() == 1 ? "" : "s")
         .right("give the shares of training and validation, and of test if there is one, as in 80,10,10");
-  if (config.split_by && !config.split)
-    problems.about("split-by", "split")
-        .wrong("--split-by {} has no effect without --split", *config.split_by)
-        .right("give both, or neither");
-  if (config.ids == IdSource::Hash && config.max_ind_range == 0)
-    problems.about("ids", "max-ind-range")
-        .wrong("--ids hash needs --max-ind-range")
-        .right("give the rows of every table");
   if (config.ids == IdSource::Hash && config.max_ind_range > 2147483647)
     problems.about("max-ind-range", "ids")
         .wrong("--max-ind-range {} is more rows than a table can have with --ids hash", config.max_ind_range)
         .right("give at most 2147483647");
-  const bool keys = config.ids == IdSource::Keys;
-  if (config.ids != IdSource::Dictionary && config.frequency_threshold > 1)
-    problems.about("frequency-threshold", "ids")
-        .wrong("--frequency-threshold {} has no effect with --ids {}, which counts nothing",
-               config.frequency_threshold, name_of(config.ids))
-        .right("{}", keys ? "recommend --key-admission counts values while it trains" : "leave it out");
-  if (config.ids != IdSource::Dictionary && config.dictionaries_of)
-    problems.about("dictionaries-of", "ids")
-        .wrong("--dictionaries-of {} has no effect with --ids {}", *config.dictionaries_of,
-               name_of(config.ids))
-        .right("leave it out");
-  if (keys && config.max_ind_range > 0)
-    problems.about("max-ind-range", "ids")
-        .wrong("--max-ind-range {} would give different values the same key with --ids keys",
-               config.max_ind_range)
-        .right("leave it out; recommend --table-rows bounds the tables");
-  if (keys && config.dense_transform == DenseTransform::LogMin)
-    problems.about("dense-transform", "ids", "dictionaries-of")
-        .wrong(
-            "--dense-transform logmin needs the minimum of the training data, which other data take from "
-            "--dictionaries-of: --ids keys has none")
-        .right("give log1p, log3 or none");
-  if (config.dictionaries_of && !config.grow_dictionaries && config.frequency_threshold > 1)
-    problems.about("frequency-threshold", "dictionaries-of", "grow-dictionaries")
-        .wrong("--frequency-threshold {} has no effect with --dictionaries-of, which are not changed",
-               config.frequency_threshold)
-        .right("leave it out, or give --grow-dictionaries too");
-  if (config.grow_dictionaries && !config.dictionaries_of)
-    problems.about("grow-dictionaries", "dictionaries-of")
-        .wrong("--grow-dictionaries has no effect without --dictionaries-of DIR")
-        .right("give both, or neither");
-  return problems.take();
 }
-
-PreprocessConfig resolve(PreprocessConfig config) { return without_problems(std::move(config)); }
 
 }  // namespace trifold

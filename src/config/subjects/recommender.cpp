@@ -1,30 +1,34 @@
-// The options of `trifold recommend`; config/commands/validate_recommend.cpp checks their combinations.
-#include "config/commands/option_tables.h"
-#include "config/subjects/option_groups.h"
+#include "config/subjects/recommender.h"
+
+#include "config/options/bounds.h"
+#include "config/subjects/checkpoint.h"
+#include "config/subjects/log.h"
+#include "config/subjects/mesh.h"
 #include "config/subjects/precision.h"
+#include "config/subjects/training.h"
+#include "config/subjects/zero.h"
 
 namespace trifold {
-
-RecommendConfig::RecommendConfig() {
-  lr.lr = 0.1;
-  lr.lr_decay_style = LrDecayStyle::Parabola;
-}
 
 namespace {
 
 constexpr double kMostClicks = 1e15;
 
-void add_data(OptionTable& table, ClickDataConfig& data) {
+}  // namespace
+
+void add_click_data(OptionTable& table, ClickDataConfig& data) {
   table.group("Data");
   table.add("train-data", &data.train_data, "File or folder of training samples, or the word synthetic.")
       .reads("PATH")
       .of_host()
-      .of_execution();
+      .of_execution()
+      .no_effect_with({"data-format", "synthetic"});
   table.add("valid-data", &data.valid_data, "File or folder of evaluation samples.")
       .reads("PATH")
       .absent("the last --valid-samples of the training data")
       .of_all_hosts()
-      .of_execution();
+      .of_execution()
+      .excludes({"valid-samples", AtLeast{1}}, "which also says what to evaluate on", "give one of them");
   table
       .add("data-format", &data.data_format,
            "Format of both; auto infers it from the name and the first line. Ids are hexadecimal in tsv and "
@@ -76,26 +80,35 @@ void add_data(OptionTable& table, ClickDataConfig& data) {
           "(negative). Samples without a label, which preprocess --unlabelled keep makes, are left out.")
       .one_of({"malformed", "skip", "negative"});
   table.add("synthetic-samples", &data.synthetic_samples, "Number of synthetic samples.")
-      .range(1, kMostClicks);
+      .range(1, kMostClicks)
+      .only_with({"train-data", "synthetic"}, {}, "leave it out");
   table
       .add("synthetic-zipf", &data.synthetic_zipf,
            "Exponent of the Zipf distribution of synthetic ids; 0: uniform.")
-      .range(0, 10);
+      .range(0, 10)
+      .only_with({"train-data", "synthetic"}, {}, "leave it out")
+      .unless({"measure-steps", AtLeast{1}});
   table.add("synthetic-missing", &data.synthetic_missing, "Fraction of synthetic bags that are empty.")
-      .fraction();
-  table.add("synthetic-constant", &data.synthetic_constant,
-            "Make all synthetic samples alike, so that no AUC exceeds 0.5.");
+      .fraction()
+      .only_with({"train-data", "synthetic"}, {}, "leave it out")
+      .unless({"measure-steps", AtLeast{1}});
+  table
+      .add("synthetic-constant", &data.synthetic_constant,
+           "Make all synthetic samples alike, so that no AUC exceeds 0.5.")
+      .only_with({"train-data", "synthetic"}, {}, "leave it out")
+      .unless({"measure-steps", AtLeast{1}});
   table
       .add("synthetic-labels", &data.synthetic_labels,
            "Labels of a synthetic sample, called label1, label2 ..., with the same probabilities.")
-      .range(1, 256);
+      .range(1, 256)
+      .only_with({"train-data", "synthetic"}, {}, "leave it out");
   table
       .add("valid-samples", &data.valid_samples,
            "Hold out this many samples at the end of the training data for evaluation.")
       .range(0, kMostClicks);
 }
 
-void add_model(OptionTable& table, DlrmConfig& model) {
+void add_recommender(OptionTable& table, DlrmConfig& model) {
   table.group("Model");
   table.add("embedding-dim", &model.embedding_dim, "Width of an embedding vector.").range(1, 1 << 16);
   table
@@ -128,13 +141,19 @@ void add_model(OptionTable& table, DlrmConfig& model) {
       "interaction", &model.interaction,
       "Feature interaction: pairwise dot products, concatenation, a cross network, or concatenation with "
       "the sum of the pairwise products added to the logit (fm: DeepFM).");
-  table.add("interaction-self", &model.interaction_self,
-            "dot: include the product of each vector with itself.");
+  table
+      .add("interaction-self", &model.interaction_self,
+           "dot: include the product of each vector with itself.")
+      .only_with({"interaction", "dot"});
   table.add("wide", &model.wide,
             "Add a first-order term to the logit: a weight for each id, stored with its vector, and for each "
             "dense feature (the wide part of Wide & Deep and DeepFM).");
-  table.add("cross-layers", &model.cross_layers, "Layers of the cross network.").range(1, 100);
-  table.add("cross-rank", &model.cross_rank, "Rank of the matrices of the cross network.").range(1, 1 << 20);
+  table.add("cross-layers", &model.cross_layers, "Layers of the cross network.")
+      .range(1, 100)
+      .only_with({"interaction", "cross"});
+  table.add("cross-rank", &model.cross_rank, "Rank of the matrices of the cross network.")
+      .range(1, 1 << 20)
+      .only_with({"interaction", "cross"});
   table.add("pooling", &model.pooling, "Pooling of a bag of ids: the sum or the mean of its vectors.");
   table
       .add(
@@ -143,7 +162,9 @@ void add_model(OptionTable& table, DlrmConfig& model) {
           "of the bag is weighted by an MLP that sees it next to that of the item.")
       .takes("BAG:TABLE,...")
       .absent("none");
-  table.add("attention-mlp", &model.attention_mlp, "Widths of that MLP; the last is 1.").takes("N-N-...");
+  table.add("attention-mlp", &model.attention_mlp, "Widths of that MLP; the last is 1.")
+      .takes("N-N-...")
+      .only_with("attention", {}, "name the bags that are pooled by attention, or leave it out");
   table
       .add(
           "tower-mlp", &model.tower_mlp,
@@ -153,10 +174,15 @@ void add_model(OptionTable& table, DlrmConfig& model) {
       "multi-task", &model.multi_task,
       "Several labels: below their towers they share the hidden layers of --top-mlp (shared-bottom), or "
       "each mixes experts of such layers by a gate of its own (mmoe).");
-  table.add("mmoe-experts", &model.mmoe_experts, "mmoe: number of experts.").range(1, 256);
+  table.add("mmoe-experts", &model.mmoe_experts, "mmoe: number of experts.")
+      .range(1, 256)
+      .only_with({"multi-task", "mmoe"});
   table.add("dropout", &model.dropout, "Dropout of the outputs of the MLPs' hidden layers.").fraction();
-  table.add("batch-norm", &model.batch_norm,
-            "Batch normalisation of the MLPs' hidden layers, over the samples of all ranks.");
+  table
+      .add("batch-norm", &model.batch_norm,
+           "Batch normalisation of the MLPs' hidden layers, over the samples of all ranks.")
+      .excludes({"global-batch-size", "1"}, "because it normalises over the samples of a step",
+                "give 2 or more, or leave it out");
   table.add("loss", &model.loss,
             "Loss: binary cross entropy (bce), or squared error of the probability (mse).");
   table.add(
@@ -165,14 +191,15 @@ void add_model(OptionTable& table, DlrmConfig& model) {
       "default ln(1 - X) is added to the log odds, which are then those of all samples.");
 }
 
-void add_training(OptionTable& table, RecommendConfig& config) {
+void add_click_training(OptionTable& table, RecommendConfig& config) {
   ClickTrainingConfig& training = config.training;
   table.group("Training");
   table.add("global-batch-size", &training.global_batch_size, "Samples per step over all ranks.")
       .range(1, 1 << 30);
   table.add("train-iters", &training.train_iters, "Steps to train.")
       .range(1, kMostClicks)
-      .absent("--train-epochs counts");
+      .absent("--train-epochs counts")
+      .excludes("train-epochs", {}, "give one of them");
   table.add("train-epochs", &training.train_epochs, "Passes over the training data.")
       .range(1, kMostClicks)
       .absent("1, if --train-iters is not given");
@@ -197,13 +224,21 @@ void add_training(OptionTable& table, RecommendConfig& config) {
   table.add("embedding-optimizer", &training.embedding_optimizer,
             "Update rule of the embedding rows that a step uses.");
   table.add("ftrl-alpha", &training.ftrl_alpha, "ftrl: learning rate of the tables, the same in all steps.")
-      .positive();
+      .positive()
+      .only_with({"embedding-optimizer", "ftrl"});
   table.add("ftrl-beta", &training.ftrl_beta, "ftrl: added to the root of a number's squared gradients.")
-      .at_least(0);
+      .at_least(0)
+      .only_with({"embedding-optimizer", "ftrl"});
   table.add("ftrl-l1", &training.ftrl_l1, "ftrl: L1 penalty; weights that it outweighs are exactly 0.")
-      .at_least(0);
-  table.add("ftrl-l2", &training.ftrl_l2, "ftrl: L2 penalty.").at_least(0);
-  table.add("eps", &training.eps, "adagrad, adam: added to the root in the denominator.").positive();
+      .at_least(0)
+      .only_with({"embedding-optimizer", "ftrl"});
+  table.add("ftrl-l2", &training.ftrl_l2, "ftrl: L2 penalty.")
+      .at_least(0)
+      .only_with({"embedding-optimizer", "ftrl"});
+  table.add("eps", &training.eps, "adagrad, adam: added to the root in the denominator.")
+      .positive()
+      .only_with(
+          When("optimizer", "adagrad|adam").or_when("embedding-optimizer", "adagrad|rowwise-adagrad|adam"));
   table
       .add("weight-decay", &training.weight_decay,
            "L2 penalty of the weights, not the biases, of the MLPs and the cross network, "
@@ -214,7 +249,8 @@ void add_training(OptionTable& table, RecommendConfig& config) {
       .add("embedding-weight-decay", &training.embedding_weight_decay,
            "Before a step updates an embedding row that it uses, subtract this times the learning rate times "
            "the row (decoupled L2 penalty); other rows stay as they are.")
-      .at_least(0);
+      .at_least(0)
+      .no_effect_with({"embedding-optimizer", "ftrl"}, {}, "its L2 penalty is --ftrl-l2");
   table
       .add(
           "label-weights", &training.label_weights,
@@ -239,15 +275,18 @@ void add_training(OptionTable& table, RecommendConfig& config) {
            "Evaluate every N steps, and at the end; 0: only at the end.")
       .range(0, kMostClicks)
       .absent("only at the end, if there are evaluation samples")
-      .of_execution();
+      .of_execution()
+      .needs(When("valid-data").or_when("valid-samples", AtLeast{1}), "whose samples are evaluated",
+             "give one of them, or --eval-interval 0")
+      .unless({"eval-interval", "0"});
   table.add("target-auc", &training.target_auc, "Stop when an evaluation reaches this AUC.")
       .range(0.5, 1)
       .absent("no target")
-      .of_execution();
+      .of_execution()
+      .needs(When("valid-data").or_when("valid-samples", AtLeast{1}), "whose samples are evaluated",
+             "give one of them");
   add_early_stop(table, training.early_stop_patience);
 }
-
-}  // namespace
 
 void add_tables(OptionTable& table, EmbeddingPlacementConfig& placement) {
   table
@@ -257,7 +296,8 @@ void add_tables(OptionTable& table, EmbeddingPlacementConfig& placement) {
       .takes("KIND,...")
       .suggest({"auto", "table", "row", "column", "replicated"})
       .of_execution();
-  table.add("bf16-exchange", &placement.bf16_exchange, "Exchange embedding vectors between ranks in bf16.");
+  table.add("bf16-exchange", &placement.bf16_exchange, "Exchange embedding vectors between ranks in bf16.")
+      .excludes("f64");
   table
       .add("memory-limit", &placement.memory_limit,
            "Memory of a rank, or of its device, in GiB; a run that needs more is rejected.")
@@ -279,12 +319,12 @@ void add_tables(OptionTable& table, EmbeddingPlacementConfig& placement) {
            "--table-storage; without it, on a device, whole tables are in the memory of the host.")
       .positive()
       .absent("1 with --table-storage")
-      .of_execution();
+      .of_execution()
+      .only_with(When("table-storage").or_when("device", "cuda"), {},
+                 "name a folder for the tables, or leave it out");
 }
 
-namespace {
-
-void add_placement(OptionTable& table, RecommendConfig& config) {
+void add_table_ranks(OptionTable& table, RecommendConfig& config) {
   table.group("Ranks and tables");
   add_ranks(table, config.mesh);
   add_host(table, config.mesh);
@@ -294,7 +334,7 @@ void add_placement(OptionTable& table, RecommendConfig& config) {
   add_tables(table, config.placement);
 }
 
-void add_files(OptionTable& table, RecommendConfig& config) {
+void add_click_files(OptionTable& table, RecommendConfig& config) {
   add_checkpoint(table, config.checkpoint);
   table.change("finetune").help =
       "Start another run, on other data, from the weights and optimizer state of --load. "
@@ -304,46 +344,58 @@ void add_files(OptionTable& table, RecommendConfig& config) {
   table.change("log-json").help = "Append one JSON object per report to this file.";
 }
 
-}  // namespace
+namespace {
 
-OptionTable options_of(RecommendConfig& config) {
-  OptionTable table;
-  add_data(table, config.data);
-  add_model(table, config.model);
-  add_training(table, config);
-  add_placement(table, config);
-  add_files(table, config);
-  return table;
+// Whether the widths of a bottom MLP can be checked before the data are opened. Data without dense features have no
+// bottom MLP, and then the default must not disagree with --embedding-dim: recommender_setup checks the other data.
+bool has_bottom(const DlrmConfig& model, const ClickDataConfig& data) {
+  if (data.dense_features) return *data.dense_features > 0;
+  return data.train_data == "synthetic" || model.bottom_mlp.numbers() != DlrmConfig().bottom_mlp.numbers();
 }
 
-OptionTable options_of(PlanRecommenderConfig& config) {
-  OptionTable table = options_of(config.run);
-  table.forget_outputs();
-  table.group("Plan");
-  table
-      .add("measure-steps", &config.measure_steps,
-           "Measure this host's rates, train this many steps on synthetic clicks with --ranks thread ranks, "
-           "and print forecast and measurement.")
-      .range(0, 1'000'000);
-  table.add("svg", &config.svg, "Draw the step of a rank to this file, with overlapping work.")
-      .writes("FILE.svg", {svg_mark("plan")})
-      .written_as(".svg")
-      .absent("none");
-  table.add("json", &config.json, "Write the figures to this file.")
-      .writes("FILE", {json_mark("plan")})
-      .absent("none");
-  table.add("search", &config.search,
-            "Find the number of ranks (at most --ranks), the placement and the exchange format with the "
-            "shortest step within --memory-limit, instead of planning the given ones.");
-  table.group("Costs of a rank");
-  table.add("peak-gflops", &config.peak_gflops, "GFLOP/s of matrix products.").positive();
-  table
-      .add("memory-bandwidth", &config.memory_bandwidth,
-           "GB/s (1e9 bytes) of reading table rows from memory.")
-      .positive();
-  table.add("link-bandwidth", &config.link_bandwidth, "GB/s (1e9 bytes) between ranks.").positive();
-  table.add("link-latency", &config.link_latency, "Latency of a message in microseconds.").at_least(0);
-  return table;
+void check_widths(const DlrmConfig& model, bool has_dense, Problems& problems) {
+  if (has_dense && model.bottom_mlp.numbers().back() != model.embedding_dim)
+    problems.about("bottom-mlp", "embedding-dim")
+        .wrong(
+            "--bottom-mlp {} does not end with --embedding-dim {}, "
+            "so its vector cannot interact with those of the tables",
+            model.bottom_mlp.text(), model.embedding_dim)
+        .right("end it with that number");
+  if (model.top_mlp.numbers().back() != 1)
+    problems.about("top-mlp")
+        .wrong("--top-mlp {} does not end with 1, the logit of a click", model.top_mlp.text())
+        .right("end it with 1");
+  if (model.tower_mlp.numbers().back() != 1)
+    problems.about("tower-mlp")
+        .wrong("--tower-mlp {} does not end with 1, the logit of a label", model.tower_mlp.text())
+        .right("end it with 1");
+  if (model.attention_mlp.numbers().back() != 1)
+    problems.about("attention-mlp")
+        .wrong("--attention-mlp {} does not end with 1, the weight of a vector", model.attention_mlp.text())
+        .right("end it with 1");
+}
+
+}  // namespace
+
+void check_click_data(const ClickDataConfig& data, Problems& problems) {
+  if (!data.table_max_ids || !data.table_rows || !data.table_rows->list) return;
+  const size_t most = data.table_max_ids->numbers().size();
+  const size_t rows = data.table_rows->list->numbers().size();
+  if (most != 1 && rows != 1 && most != rows)
+    problems.about("table-max-ids", "table-rows")
+        .wrong("--table-max-ids has {} numbers, --table-rows {}", most, rows)
+        .right("give one for all, or one for each");
+}
+
+void check_recommender(const RecommendConfig& config, Problems& problems) {
+  check_widths(config.model, has_bottom(config.model, config.data), problems);
+  const ClickTrainingConfig& training = config.training;
+  // A run without --embedding-lr gets that of --lr.
+  if (training.embedding_optimizer == TableOptimizer::Ftrl &&
+      training.embedding_lr.value_or(config.lr.lr) != config.lr.lr)
+    problems.about("embedding-lr", "embedding-optimizer")
+        .wrong("--embedding-lr {} has no effect with --embedding-optimizer ftrl", *training.embedding_lr)
+        .right("its learning rate is --ftrl-alpha");
 }
 
 }  // namespace trifold

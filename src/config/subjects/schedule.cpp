@@ -1,14 +1,122 @@
-// Checks of the pipeline: schedule, stages, the cut of the layers, micro-batches and asynchronous updates.
+#include "config/subjects/schedule.h"
+
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
 #include "config/fields/pipeline_choice.h"
+#include "config/options/bounds.h"
+#include "config/subjects/mesh.h"
 #include "config/subjects/model_family.h"
 #include "config/subjects/pipeline_cut.h"
-#include "config/subjects/validate_mesh.h"
 
 namespace trifold {
+
+void add_pipeline(OptionTable& table, PipelineConfig& pipeline, MeshConfig& mesh) {
+  StageCutConfig& cut = mesh.cut;
+  table.group("Pipeline");
+  table
+      .add("schedule", &pipeline.schedule,
+           fmt::format("Pipeline schedule: {}; or a file of actions, one row per rank.",
+                       fmt::join(known_schedules(), ", ")))
+      .reads("NAME|FILE.csv")
+      .suggest(known_schedules())
+      .absent("1f1b; interleaved if a rank has several stages")
+      .of_execution()
+      .excludes({"clip-grad", kAboveZero},
+                "because each stage updates its weights by itself, before the norm over all stages is known",
+                "give --clip-grad 0, or a synchronous schedule, such as 1f1b")
+      .only_for(kAsynchronousSchedules)
+      .excludes("check-overlap", "because updates inside the pipeline cannot be repeated", "leave it out")
+      .only_for(kAsynchronousSchedules);
+  table
+      .add("schedule-max-in-flight", &pipeline.schedule_max_in_flight,
+           "--schedule auto: maximum number of micro-batches in flight on a rank.")
+      .range(1, 1 << 20)
+      .absent("twice the pipeline ranks")
+      .of_execution()
+      .only_with({"schedule", "auto"});
+  table
+      .add("schedule-costs", &pipeline.schedule_costs,
+           "--schedule auto: block times, a file written by bench --what blocks --json.")
+      .reads("FILE")
+      .absent("the blocks' flops")
+      .of_execution()
+      .only_with({"schedule", "auto"});
+  table
+      .add("num-layers-per-virtual-pipeline-stage", &pipeline.num_layers_per_virtual_pipeline_stage,
+           "Layers per stage if ranks have several stages; times the stages per rank and the pipeline ranks "
+           "it must equal --num-layers.")
+      .range(1, 1 << 20)
+      .absent("set by --num-virtual-stages-per-pipeline-rank")
+      .of_execution()
+      .excludes("num-virtual-stages-per-pipeline-rank", {}, "give one of them");
+  table
+      .add("num-virtual-stages-per-pipeline-rank", &pipeline.num_virtual_stages_per_pipeline_rank,
+           "Stages of each rank.")
+      .range(1, 1 << 20)
+      .absent("1, or 2 for interleaved, zb-v and dualpipe-v")
+      .of_execution();
+  table
+      .add("async-window", &pipeline.async_window,
+           "pipedream, pipedream-2bw: global batches between drains of the pipeline.")
+      .range(1, kMaxCount)
+      .absent("100, or --train-iters if that is less")
+      .only_with({"schedule", kAsynchronousSchedules});
+  table
+      .add("pipeline-cut", &cut.pipeline_cut,
+           "How layers are divided among stages: cost minimizes the cost of the slowest stage, "
+           "even gives equal numbers.")
+      .of_execution()
+      .excludes("pipeline-model-parallel-layout", "which already defines every stage", "leave it out");
+  table
+      .add("pipeline-model-parallel-layout", &cut.pipeline_model_parallel_layout,
+           "The blocks of every stage: E embedding, t a layer, L loss, | between stages, (...)*N repeated, "
+           "such as \"Et|(tt|)*6t|L\".")
+      .takes("LAYOUT")
+      .absent("set by --pipeline-cut")
+      .of_execution();
+  table
+      .add("decoder-first-pipeline-num-layers", &cut.decoder_first_pipeline_num_layers,
+           "Layers of the first pipeline rank; ranks without an explicit number get equal numbers.")
+      .range(0, 1 << 20)
+      .absent("set by --pipeline-cut")
+      .of_execution()
+      .excludes("pipeline-model-parallel-layout", "which already defines every stage", "leave it out")
+      .excludes({"schedule", "zb-v|dualpipe-v"}, "which has the first and the last stage on the same rank",
+                "give --pipeline-model-parallel-layout instead")
+      .needs({"pipeline-model-parallel-size", AtLeast{2}}, {}, "give more pipeline ranks, or leave it out");
+  table
+      .add("decoder-last-pipeline-num-layers", &cut.decoder_last_pipeline_num_layers,
+           "Layers of the last pipeline rank.")
+      .range(0, 1 << 20)
+      .absent("set by --pipeline-cut")
+      .of_execution()
+      .excludes("pipeline-model-parallel-layout", "which already defines every stage", "leave it out")
+      .excludes({"schedule", "zb-v|dualpipe-v"}, "which has the first and the last stage on the same rank",
+                "give --pipeline-model-parallel-layout instead")
+      .needs({"pipeline-model-parallel-size", AtLeast{2}}, {}, "give more pipeline ranks, or leave it out");
+  table
+      .add("account-for-embedding-in-pipeline-split", &cut.account_for_embedding_in_pipeline_split,
+           "Count the embedding as a layer when layers are divided equally.")
+      .of_execution()
+      .excludes("pipeline-model-parallel-layout", "which already defines every stage", "leave it out");
+  table
+      .add("account-for-loss-in-pipeline-split", &cut.account_for_loss_in_pipeline_split,
+           "Count the output layer with the loss as a layer when layers are divided equally.")
+      .of_execution()
+      .excludes("pipeline-model-parallel-layout", "which already defines every stage", "leave it out");
+  table
+      .add(
+          "pipeline-vocab-parts", &mesh.pipeline_vocab_parts,
+          "Parts over the vocabulary that the output layer and its loss are cut into; stages share them like "
+          "layers. In a layout each is an L.")
+      .range(1, 4096)
+      .of_execution()
+      .excludes({"optimizer", "lamb"}, "whose step needs the norm of a whole weight",
+                "give another optimizer, or leave it out");
+}
+
 namespace {
 
 // Layers, ranks and the two options for the number of stages per rank are valid by themselves.
@@ -31,15 +139,7 @@ std::string stages_origin(const PipelineConfig& pipeline, int chunks) {
 bool check_stage_options(const PretrainConfig& config, Problems& problems) {
   const PipelineConfig& pipeline = config.pipeline;
   const auto& layers = pipeline.num_layers_per_virtual_pipeline_stage;
-  if (layers && pipeline.num_virtual_stages_per_pipeline_rank) {
-    problems.about("num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank")
-        .wrong(
-            "--num-layers-per-virtual-pipeline-stage {} and --num-virtual-stages-per-pipeline-rank {} "
-            "exclude each other",
-            *layers, *pipeline.num_virtual_stages_per_pipeline_rank)
-        .right("give one of them");
-    return false;
-  }
+  if (layers && pipeline.num_virtual_stages_per_pipeline_rank) return false;  // they exclude each other
   const int ranks = config.mesh.pipeline_model_parallel_size;
   if (!layers || stages_per_rank(pipeline, config.model.num_layers, ranks)) return true;
   problems
@@ -88,11 +188,6 @@ void check_vocab_parts(const PretrainConfig& config, Problems& problems) {
         .right("leave it out");
     return;
   }
-  if (config.optimizer.optimizer == OptimizerKind::Lamb)
-    problems.about(kOption, "optimizer")
-        .wrong("--{} {} is not possible with --optimizer lamb, whose step needs the norm of a whole weight",
-               kOption, parts)
-        .right("give another optimizer, or leave it out");
   const std::optional<int64_t>& vocab = config.model.vocab_size;
   if (!vocab || !sound_sizes(problems) || !problems.sound({"vocab-size", "make-vocab-size-divisible-by"}))
     return;
@@ -111,40 +206,11 @@ void check_vocab_parts(const PretrainConfig& config, Problems& problems) {
 void check_cut(const PretrainConfig& config, int chunks, Problems& problems) {
   const StageCutConfig& cut = config.mesh.cut;
   const bool numbers = cut.decoder_first_pipeline_num_layers || cut.decoder_last_pipeline_num_layers;
-  if (cut.pipeline_model_parallel_layout &&
-      (numbers || cut.pipeline_cut != PipelineCut::Cost || cut.account_for_embedding_in_pipeline_split ||
-       cut.account_for_loss_in_pipeline_split)) {
-    problems
-        .about("pipeline-model-parallel-layout", "pipeline-cut", "decoder-first-pipeline-num-layers",
-               "decoder-last-pipeline-num-layers", "account-for-embedding-in-pipeline-split",
-               "account-for-loss-in-pipeline-split")
-        .wrong("--pipeline-model-parallel-layout already defines every stage")
-        .right(
-            "leave out --pipeline-cut, --decoder-first-pipeline-num-layers, "
-            "--decoder-last-pipeline-num-layers and the two --account-for options");
-    return;
-  }
   const auto schedule = chosen_schedule(config.pipeline);
-  if (numbers && schedule && needs_two_chunks(*schedule)) {
-    problems
-        .about("schedule", "pipeline-model-parallel-layout", "decoder-first-pipeline-num-layers",
-               "decoder-last-pipeline-num-layers")
-        .wrong("--schedule {} has the first and the last stage on the same rank", schedule_name(*schedule))
-        .right(
-            "give --pipeline-model-parallel-layout instead of --decoder-first-pipeline-num-layers and "
-            "--decoder-last-pipeline-num-layers");
+  // Reported as rules.
+  if (numbers && (cut.pipeline_model_parallel_layout || config.mesh.pipeline_model_parallel_size == 1 ||
+                  (schedule && needs_two_chunks(*schedule))))
     return;
-  }
-  if (numbers && config.mesh.pipeline_model_parallel_size == 1) {
-    problems
-        .about("decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers",
-               "pipeline-model-parallel-size")
-        .wrong(
-            "--decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers need "
-            "--pipeline-model-parallel-size 2 or more")
-        .right("give more pipeline ranks, or leave these out");
-    return;
-  }
   if (!schedule) return;  // the file says how many stages there are
   StageLayers layers = stage_layers(cut, config.model.num_layers, config.mesh.pipeline_vocab_parts,
                                     config.mesh.pipeline_model_parallel_size, chunks);
@@ -165,18 +231,6 @@ void check_chunks(const PretrainConfig& config, Schedule schedule, int chunks, P
         .wrong("--schedule {} has one stage on each rank, not {}", name, origin)
         .right("leave it out, or give --schedule {}",
                chunks == 2 ? "interleaved, zb-v, dualpipe-v or auto" : "interleaved or auto");
-}
-
-void refuse_automatic(const PipelineConfig& pipeline, Problems& problems) {
-  constexpr const char* kNeeds = "it needs --schedule auto";
-  if (pipeline.schedule_max_in_flight)
-    problems.about("schedule-max-in-flight", "schedule")
-        .wrong("--schedule-max-in-flight {} has no effect", *pipeline.schedule_max_in_flight)
-        .right(kNeeds);
-  if (pipeline.schedule_costs)
-    problems.about("schedule-costs", "schedule")
-        .wrong("--schedule-costs {} has no effect", *pipeline.schedule_costs)
-        .right(kNeeds);
 }
 
 void check_micros(const PretrainConfig& config, Schedule schedule, int chunks, Problems& problems) {
@@ -209,14 +263,7 @@ void check_interval(const char* name, const std::optional<int64_t>& interval, in
       .right("{}, or give --async-window {}", multiples_around(*interval, window), *interval);
 }
 
-void check_asynchronous(const PretrainConfig& config, Schedule schedule, Problems& problems) {
-  if (config.optimizer.clip_grad > 0)
-    problems.about("schedule", "clip-grad")
-        .wrong(
-            "--schedule {} needs --clip-grad 0, not {}, because each stage updates its weights by itself, "
-            "before the norm over all stages is known",
-            schedule_name(schedule), config.optimizer.clip_grad)
-        .right("give --clip-grad 0, or a synchronous schedule, such as 1f1b");
+void check_asynchronous(const PretrainConfig& config, Problems& problems) {
   PretrainConfig filled = config;
   filled.pipeline.num_virtual_stages_per_pipeline_rank = 1;
   fill_pipeline(filled);
@@ -235,26 +282,14 @@ void check_pipeline(const PretrainConfig& config, Problems& problems) {
   const PipelineConfig& pipeline = config.pipeline;
   const auto schedule = chosen_schedule(pipeline);  // none: from a file
   const bool asynchronous = schedule && is_async(*schedule);
-  if (pipeline.async_window && !asynchronous)
-    problems.about("async-window", "schedule")
-        .wrong("--async-window {} has no effect", *pipeline.async_window)
-        .right("it needs --schedule pipedream or pipedream-2bw");
-  if (schedule != Schedule::Auto) refuse_automatic(pipeline, problems);
-  if (asynchronous) check_asynchronous(config, *schedule, problems);
-  if (config.log.check_overlap > 0 && (asynchronous || !schedule))
+  if (asynchronous) check_asynchronous(config, problems);
+  if (config.log.check_overlap > 0 && !schedule)
     problems.about("check-overlap", "schedule")
-        .wrong("--check-overlap {} cannot be used with --schedule {}, because {}", config.log.check_overlap,
-               pipeline.schedule->text(),
-               asynchronous ? "its updates happen inside the pipeline and cannot be repeated"
-                            : "without overlap, messages in the order of a file may wait for each other")
-        .right("leave it out");
-  if (asynchronous && config.precision.fp16 && !config.precision.loss_scale)
-    problems.about("fp16", "schedule", "loss-scale", "bf16")
         .wrong(
-            "--fp16 with --schedule {} needs a --loss-scale, "
-            "because updates inside the pipeline cannot be skipped",
-            pipeline.schedule->text())
-        .right("give one, or --bf16 instead");
+            "--check-overlap {} is not possible with --schedule {}, because without overlap, messages in the order of "
+            "a file may wait for each other",
+            config.log.check_overlap, pipeline.schedule->text())
+        .right("leave it out");
   check_vocab_parts(config, problems);
   if (!sound_stages(problems) || !check_stage_options(config, problems)) return;
   const int chunks =

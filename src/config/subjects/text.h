@@ -1,4 +1,4 @@
-// Checks of the data a run reads and of the checkpoints it writes.
+// Text to train on: files, tokenizers, documents in a sample, pairs of sentences.
 #pragma once
 
 #include <optional>
@@ -10,22 +10,23 @@
 
 namespace trifold {
 
+// The two options of a tokenizer; commands differ in the defaults.
+Option& add_tokenizer_type(OptionTable& table, Field type);
+Option& add_tokenizer_model(OptionTable& table, Field model);
+Option& add_end_token(OptionTable& table, Field token);
+void add_bad_records(OptionTable& table, Field reaction, Field most);
+void add_data(OptionTable& table, DataConfig& data);
+void add_documents(OptionTable& table, DataConfig& data);
+void add_pairs(OptionTable& table, DataConfig& data);
+
 // The first given option about documents in a sample, if any; rejected where samples have no documents.
 std::optional<std::string> given_option_of_documents(const DataConfig& data);
-
 // The first option about BERT's sentence pairs that differs from its default, if any; rejected for other models.
 std::optional<std::string> given_option_of_pairs(const DataConfig& data);
 
-void check_tokenizer(std::optional<TokenizerType> type, const std::optional<std::string>& model,
-                     Problems& problems);
-void check_bad_records(OnBadRecord reaction, int64_t most, Problems& problems);
 void check_data(const DataConfig& data, Problems& problems);
 // A split of the data that `reader` reads must not have a share of 0; `options` are those that require the split.
 void check_part(const DataConfig& data, Split split, const std::string& reader,
                 std::vector<std::string> options, Problems& problems);
-void check_checkpoint(const CheckpointConfig& config, Problems& problems);
-// Checks the options that depend on evaluations; `evaluates`: the run evaluates while it trains.
-void check_best(const CheckpointConfig& config, const std::optional<int64_t>& early_stop_patience,
-                bool evaluates, Problems& problems);
 
 }  // namespace trifold

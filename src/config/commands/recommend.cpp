@@ -1,0 +1,132 @@
+// `trifold recommend`, and the plan of a recommender.
+#include <utility>
+
+#include "config/commands/json.h"
+#include "config/commands/validate.h"
+#include "config/options/problems.h"
+#include "config/subjects/recommender.h"
+#include "config/subjects/training.h"
+
+namespace trifold {
+
+RecommendConfig::RecommendConfig() {
+  lr.lr = 0.1;
+  lr.lr_decay_style = LrDecayStyle::Parabola;
+}
+
+OptionTable options_of(RecommendConfig& config) {
+  OptionTable table;
+  add_click_data(table, config.data);
+  add_recommender(table, config.model);
+  add_click_training(table, config);
+  add_table_ranks(table, config);
+  add_click_files(table, config);
+  return table;
+}
+
+OptionTable options_of(PlanRecommenderConfig& config) {
+  OptionTable table = options_of(config.run);
+  table.forget_outputs();
+  table.group("Plan");
+  table
+      .add("measure-steps", &config.measure_steps,
+           "Measure this host's rates, train this many steps on synthetic clicks with --ranks thread ranks, "
+           "and print forecast and measurement.")
+      .range(0, 1'000'000)
+      .no_effect_with("search", {}, "measure one of the layouts that it finds");
+  table.add("svg", &config.svg, "Draw the step of a rank to this file, with overlapping work.")
+      .writes("FILE.svg", {svg_mark("plan")})
+      .written_as(".svg")
+      .absent("none")
+      .no_effect_with("search", {}, "draw one of the layouts that it finds");
+  table.add("json", &config.json, "Write the figures to this file.")
+      .writes("FILE", {json_mark("plan")})
+      .absent("none");
+  table.add("search", &config.search,
+            "Find the number of ranks (at most --ranks), the placement and the exchange format with the "
+            "shortest step within --memory-limit, instead of planning the given ones.");
+  table.group("Costs of a rank");
+  table.add("peak-gflops", &config.peak_gflops, "GFLOP/s of matrix products.").positive();
+  table
+      .add("memory-bandwidth", &config.memory_bandwidth,
+           "GB/s (1e9 bytes) of reading table rows from memory.")
+      .positive();
+  table.add("link-bandwidth", &config.link_bandwidth, "GB/s (1e9 bytes) between ranks.").positive();
+  table.add("link-latency", &config.link_latency, "Latency of a message in microseconds.").at_least(0);
+  return table;
+}
+
+namespace {
+
+// Whether a rule depends on an option that a run that loads a checkpoint may take from it.
+constexpr auto is_about_model = [](const Option& option, const Rule& rule) {
+  return is_inherited(option.name) ||
+         is_about(rule, [](std::string_view name) { return is_inherited(name); });
+};
+
+// Adds the problems with `run`, a part of `config`, the whole configuration of a command. Callers check what depends on
+// the model when it is known what the run begins with.
+template <class Config>
+void check_run(const Config& config, const RecommendConfig& run, Problems& problems) {
+  const bool starts_fresh = !run.checkpoint.load && !run.checkpoint.auto_resume;
+  check_rules(config, problems, [starts_fresh](const Option& option, const Rule& rule) {
+    return starts_fresh || !is_about_model(option, rule);
+  });
+  if (starts_fresh) check_recommender(run, problems);
+  check_click_data(run.data, problems);
+  check_lr(run.lr, run.training.train_iters.value_or(0), problems);
+}
+
+RecommendConfig filled(RecommendConfig config) {
+  if (!config.training.embedding_lr) config.training.embedding_lr = config.lr.lr;
+  return config;
+}
+
+// A plan reads no samples, so nothing is evaluated.
+RecommendConfig without_data(RecommendConfig config) {
+  config.data.valid_data.reset();
+  config.data.valid_samples = 0;
+  config.training.eval_interval.reset();
+  config.training.target_auc.reset();
+  config.training.early_stop_patience.reset();
+  config.checkpoint.save_best = false;
+  return config;
+}
+
+}  // namespace
+
+std::vector<Problem> problems(const RecommendConfig& config) {
+  RecommendConfig copy = config;
+  Problems problems(options_of(copy));
+  check_run(config, config, problems);
+  return problems.take();
+}
+
+std::vector<Problem> model_problems(const RecommendConfig& config) {
+  RecommendConfig copy = config;
+  Problems problems(options_of(copy));
+  check_rules(config, problems, is_about_model);
+  check_recommender(config, problems);
+  return problems.take();
+}
+
+std::vector<Problem> problems(const PlanRecommenderConfig& config) {
+  PlanRecommenderConfig copy = config;
+  copy.run = without_data(std::move(copy.run));
+  Problems problems(options_of(copy));
+  check_run(copy, copy.run, problems);
+  return problems.take();
+}
+
+PlanRecommenderConfig resolve(PlanRecommenderConfig config) {
+  throw_problems(problems(config));
+  config.run = filled(without_data(std::move(config.run)));
+  return config;
+}
+
+RecommendConfig resolve(RecommendConfig config) {
+  throw_problems(problems(config));
+  return filled(std::move(config));
+}
+
+}  // namespace trifold

@@ -1,0 +1,13 @@
+// Checkpoints that a run writes and begins with.
+#pragma once
+
+#include "config/fields/config.h"
+#include "config/options/option.h"
+
+namespace trifold {
+
+// Saving and resuming, for any kind of run; add_checkpoint adds more.
+void add_saving(OptionTable& table, CheckpointConfig& checkpoint);
+void add_checkpoint(OptionTable& table, CheckpointConfig& checkpoint);
+
+}  // namespace trifold

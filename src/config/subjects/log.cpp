@@ -1,0 +1,64 @@
+#include "config/subjects/log.h"
+
+#include <utility>
+
+#include "config/options/bounds.h"
+
+namespace trifold {
+
+void add_eval(OptionTable& table, EvalConfig& eval) {
+  table.group("Evaluation");
+  table.add("eval-interval", &eval.eval_interval, "Evaluate every N steps.")
+      .range(1, kMaxCount)
+      .absent("no evaluation while training")
+      .no_effect_with({"eval-iters", "0"}, "which disables evaluation",
+                      "leave it out, or give at least --eval-iters 1");
+  table
+      .add("eval-iters", &eval.eval_iters,
+           "Batches per evaluation, the same ones each time, "
+           "at most one pass over the validation data; 0: no evaluation.")
+      .range(0, kMaxCount)
+      .only_with("eval-interval")
+      .unless({"eval-iters", "0"});
+  add_early_stop(table, eval.early_stop_patience);
+}
+
+void add_early_stop(OptionTable& table, std::optional<int64_t>& patience) {
+  table
+      .add("early-stop-patience", &patience,
+           "Stop, with a checkpoint, after N evaluations in a row "
+           "that were no better than the best before them.")
+      .range(1, kMaxCount)
+      .absent("train to the end")
+      .of_execution()
+      .only_with({"eval-interval", AtLeast{1}}, "because the run is not evaluated while it trains",
+                 "give --eval-interval N, and samples to evaluate on");
+}
+
+void add_reports(OptionTable& table, LogConfig& log) {
+  table.group("Logging");
+  table.add("log-interval", &log.log_interval, "Report progress every N steps.")
+      .range(1, kMaxCount)
+      .of_execution();
+  table.add("log-json", &log.log_json, "Append one JSON object per step to this file.")
+      .names("FILE", FileUse::Appended)
+      .absent("none")
+      .of_host()
+      .of_execution();
+}
+
+void add_log(OptionTable& table, LogConfig& log) {
+  add_reports(table, log);
+  table
+      .add("check-overlap", &log.check_overlap,
+           "Compute the first N steps twice, once without overlap, and end the run if a bit differs.")
+      .range(0, kMaxCount)
+      .only_with(When("ranks", AtLeast{2}).or_when("device", "cuda"),
+                 "because with one rank on a CPU nothing overlaps", "leave it out, or give several --ranks");
+}
+
+Option& add_seed(OptionTable& table, uint64_t& seed, std::string help) {
+  return table.add("seed", &seed, std::move(help));
+}
+
+}  // namespace trifold

@@ -1,0 +1,100 @@
+#include "config/subjects/plan.h"
+
+#include "config/options/bounds.h"
+
+namespace trifold {
+
+void add_plan(OptionTable& table, PlanConfig& config) {
+  table.group("Plan");
+  table
+      .add("svg", &config.svg,
+           "Draw the step to this file: one row per rank, time to the right; "
+           "with --search the best three layouts.")
+      .writes("FILE.svg", {svg_mark("plan")})
+      .written_as(".svg")
+      .absent("none");
+  table
+      .add(
+          "schedule-csv", &config.schedule_csv,
+          "Write every rank's actions, including communication, to this file; an existing one needs --overwrite.")
+      .writes("FILE.csv", {})
+      .absent("none")
+      .no_effect_with("search", {}, "plan the layout found, with the options that the search prints");
+  table
+      .add("format", &config.format,
+           "Format of --schedule-csv: torch has computation only, for PyTorch's _load_csv(FILE); "
+           "torch-comms adds communication (format=\"compute_comms\" there).")
+      .only_with("schedule-csv");
+  table.add("json", &config.json, "Write the figures to this file.")
+      .writes("FILE", {json_mark("plan")})
+      .absent("none");
+  table.group("Costs of a rank");
+  table.add("peak-gflops", &config.peak_gflops, "GFLOP/s of matrix products.")
+      .positive()
+      .no_effect_with(When("costs").or_when("hardware"), "whose times count", "leave it out");
+  table.add("tensor-link-bandwidth", &config.tensor_link_bandwidth, "GB/s (1e9 bytes) between tensor ranks.")
+      .positive()
+      .no_effect_with(When("costs").or_when("hardware"), "whose times count", "leave it out");
+  table
+      .add("link-bandwidth", &config.link_bandwidth,
+           "GB/s (1e9 bytes) between pipeline stages and between data-parallel ranks.")
+      .positive()
+      .no_effect_with(When("costs").or_when("hardware"), "whose times count", "leave it out");
+  table.add("link-latency", &config.link_latency, "Latency of a message in microseconds.")
+      .at_least(0)
+      .no_effect_with(When("costs").or_when("hardware"), "whose times count", "leave it out");
+  table
+      .add("moe-load-imbalance", &config.moe_load_imbalance,
+           "Assume that the busiest of the ranks that share experts gets "
+           "this many times the mean number of rows; needs --ep.")
+      .range(1, kMaxRanks)
+      .no_effect_with("costs", "whose times count", "leave it out");
+  table
+      .add("offload-bandwidth", &config.offload_bandwidth,
+           "GB/s (1e9 bytes) of a rank to and from the files of --cpu-offloading-folder.")
+      .positive();
+  table
+      .add("costs", &config.costs,
+           "Use times measured by 'bench --what blocks --json FILE' instead of the four rates above.")
+      .reads("FILE")
+      .absent("none")
+      .excludes("hardware", {}, "give one of them");
+  table
+      .add("hardware", &config.hardware,
+           "Device to forecast for: a100-40gb, a100-80gb, h100, h200, b200, cpu, or a file that describes "
+           "one. Its figures determine the time of every operation and replace the rates above.")
+      .reads("NAME|FILE.json")
+      .suggest({"a100-40gb", "a100-80gb", "h100", "h200", "b200", "cpu"})
+      .absent("none: the rates above");
+  table
+      .add("hardware-set", &config.hardware_set,
+           "Override figures of the device, such as adapter-gbytes=12.5 (docs/planning.md lists them).")
+      .takes("KEY=VALUE ...")
+      .needs("hardware");
+  table
+      .add("assume", &config.assume,
+           "Forecast the steps and memory of another program, given how it differs from Trifold, such as "
+           "attention=unfused or activations=eager (docs/planning.md lists the keys).")
+      .takes("KEY=VALUE ...")
+      .needs("hardware");
+  table.group("Search");
+  table
+      .add("search", &config.search,
+           "Find the fastest layouts that fit --memory-limit and the memory of --hardware instead of "
+           "planning one; overrides the options of the axes that --search-over lists.")
+      .needs("hardware", "the device that steps are timed for", "give it");
+  table
+      .add(
+          "search-over", &config.search_over,
+          "Comma-separated list of the axes that --search chooses; everything else is taken from its options.")
+      .absent("all of them")
+      .only_with("search");
+  table
+      .add("search-schedules", &config.search_schedules,
+           "Comma-separated list of schedules that --search tries.")
+      .one_of({"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "auto"})
+      .absent("1f1b, interleaved, zb-h1, zb-h2, zb-v; dualpipe-v with --overlap-moe-expert-parallel-comm")
+      .only_with("search");
+}
+
+}  // namespace trifold

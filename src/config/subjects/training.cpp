@@ -1,0 +1,183 @@
+#include "config/subjects/training.h"
+
+#include "config/options/bounds.h"
+
+namespace trifold {
+
+void add_batch(OptionTable& table, BatchConfig& batch) {
+  table.group("Batch");
+  table.add("micro-batch-size", &batch.micro_batch_size, "Sequences per micro-batch.")
+      .need()
+      .range(1, kMaxSize)
+      .of_execution();
+  table.add("global-batch-size", &batch.global_batch_size, "Sequences per step over all ranks.")
+      .range(1, kMaxSize)
+      .absent("--micro-batch-size x data parallel size");
+}
+
+void add_exit(OptionTable& table, std::optional<int64_t>& interval, std::optional<double>& minutes) {
+  table.add("exit-interval", &interval, "Save and exit after a step divisible by this.")
+      .range(1, kMaxCount)
+      .absent("train to the end")
+      .of_execution();
+  table
+      .add("exit-duration-in-mins", &minutes,
+           "Save and exit after the first step that ends more than this many minutes after the start.")
+      .range(0.001, 525'600)
+      .absent("no limit")
+      .of_execution();
+}
+
+void add_length(OptionTable& table, BatchConfig& batch, uint64_t& seed) {
+  table.group("Length of the run");
+  table.add("train-iters", &batch.train_iters, "Steps to train.").need("train-epochs").range(1, kMaxCount);
+  if (batch.train_epochs) table.change("train-iters").optional().range(0, kMaxCount);
+  table
+      .add("train-epochs", &batch.train_epochs,
+           "Train for this many passes over the training data instead of --train-iters; each pass uses every "
+           "sample exactly once, and its last global batch may be smaller.")
+      .range(1, kMaxCount)
+      .absent("set by --train-iters");
+  add_exit(table, batch.exit_interval, batch.exit_duration_in_mins);
+  table.add("seed", &seed, "Seed of initial weights, data order and dropout.");
+}
+
+void add_lr(OptionTable& table, LrConfig& lr) {
+  table.group("Learning rate");
+  table.add("lr", &lr.lr, "Learning rate after warm-up.").need().positive();
+  table.add("min-lr", &lr.min_lr, "Learning rate after decay.")
+      .at_least(0)
+      .no_effect_with({"lr-decay-style", "constant"}, {}, "leave it out, or give another style")
+      .compares(Relation::AtMost, "lr");
+  table.add("lr-decay-style", &lr.lr_decay_style, "Shape of the decay after warm-up.")
+      .needs("lr-wsd-decay-iters", "the steps of the final decay")
+      .only_for("WSD");
+  table
+      .add("lr-decay-power", &lr.lr_decay_power,
+           "polynomial: exponent of the remaining fraction of the decay.")
+      .positive()
+      .only_with({"lr-decay-style", "polynomial"});
+  table
+      .add("lr-decay-start", &lr.lr_decay_start,
+           "parabola: step, counted from 1, at which the decay starts, with the square of the remaining "
+           "fraction; 0: no decay.")
+      .range(0, kMaxCount)
+      .only_with({"lr-decay-style", "parabola"});
+  table
+      .add("lr-decay-iters", &lr.lr_decay_iters,
+           "Step at which the decay ends; for parabola its number of steps.")
+      .range(1, kMaxCount)
+      .absent("--train-iters")
+      .no_effect_with({"lr-decay-style", "constant"}, {}, "leave it out, or give another style")
+      .unless("lr-warmup-fraction");
+  table.add("lr-warmup-iters", &lr.lr_warmup_iters, "Steps of linear warm-up.").range(0, kMaxCount);
+  table
+      .add("lr-warmup-fraction", &lr.lr_warmup_fraction,
+           "Length of the warm-up as a fraction of --lr-decay-iters, instead of --lr-warmup-iters.")
+      .fraction()
+      .absent("set by --lr-warmup-iters")
+      .no_effect_with({"lr-decay-style", "parabola"}, {}, "give --lr-warmup-iters")
+      .excludes({"lr-warmup-iters", AtLeast{1}}, {}, "give one of them");
+  table.add("lr-warmup-init", &lr.lr_warmup_init, "Learning rate at the start of warm-up.")
+      .at_least(0)
+      .only_with(When("lr-warmup-iters", AtLeast{1}).or_when("lr-warmup-fraction", kAboveZero),
+                 "which are the warm-up")
+      .compares(Relation::AtMost, "lr");
+  table.add("lr-wsd-decay-style", &lr.lr_wsd_decay_style, "Shape of the final decay of WSD.")
+      .only_with({"lr-decay-style", "WSD"});
+  table
+      .add("lr-wsd-decay-iters", &lr.lr_wsd_decay_iters,
+           "Length of the final decay of WSD in steps; required with WSD.")
+      .range(1, kMaxCount)
+      .absent("no WSD")
+      .only_with({"lr-decay-style", "WSD"});
+}
+
+void add_optimizer(OptionTable& table, OptimizerConfig& optimizer) {
+  table.group("Optimizer");
+  table.add("optimizer", &optimizer.optimizer, "Update rule; adam decouples weight decay (AdamW).")
+      .needs(
+          {"weight-decay", kAboveZero},
+          "because parameters without decay have no trust ratio, so that it would be adam under another name",
+          "give --weight-decay, or --optimizer adam")
+      .only_for("lamb");
+  table
+      .add("weight-decay", &optimizer.weight_decay,
+           "Weight decay; not applied to biases and other one-dimensional tensors.")
+      .at_least(0);
+  table.add("clip-grad", &optimizer.clip_grad, "Clip gradients to this global norm; 0: no clipping.")
+      .at_least(0);
+  table.add("adam-beta1", &optimizer.adam_beta1, "adam, lamb: decay rate of the first moment.")
+      .fraction()
+      .only_with({"optimizer", "adam|lamb"});
+  table.add("adam-beta2", &optimizer.adam_beta2, "adam, lamb: decay rate of the second moment.")
+      .fraction()
+      .only_with({"optimizer", "adam|lamb"});
+  table.add("adam-eps", &optimizer.adam_eps, "adam, lamb: added to the root of the second moment.")
+      .positive()
+      .only_with({"optimizer", "adam|lamb"});
+  table.add("sgd-momentum", &optimizer.sgd_momentum, "sgd: momentum; 0: none.")
+      .fraction()
+      .only_with({"optimizer", "sgd"});
+  table.add("adagrad-eps", &optimizer.adagrad_eps, "adagrad: added to the root of the sum of squares.")
+      .positive()
+      .only_with({"optimizer", "adagrad"});
+}
+
+namespace {
+
+void check_warmup(const LrConfig& lr, int64_t decay, Problems& problems) {
+  if (!problems.sound({"lr-warmup-iters", "lr-decay-iters", "train-iters"}) || lr.lr_warmup_iters < decay)
+    return;
+  problems.about("lr-warmup-iters", "lr-decay-iters", "train-iters")
+      .wrong("--lr-warmup-iters {} is not below --lr-decay-iters {}{}", lr.lr_warmup_iters, decay,
+             lr.lr_decay_iters ? "" : " (taken from --train-iters)")
+      .right("give at most {} or more steps of decay", decay - 1);
+}
+
+void check_wsd(const LrConfig& lr, int64_t decay, Problems& problems) {
+  if (lr.lr_decay_style == LrDecayStyle::Wsd && lr.lr_wsd_decay_iters.value_or(0) > decay &&
+      problems.sound({"lr-decay-iters", "train-iters"}))
+    problems.about("lr-wsd-decay-iters", "lr-decay-iters")
+        .wrong("--lr-wsd-decay-iters {} is more than --lr-decay-iters {}", *lr.lr_wsd_decay_iters, decay)
+        .right("give at most {}", decay);
+}
+
+// Checks of parabolic decay, which has a start of its own.
+void check_parabola(const LrConfig& lr, Problems& problems) {
+  if ((lr.lr_decay_start > 0) != (lr.lr_decay_iters.value_or(0) > 0))
+    problems.about("lr-decay-start", "lr-decay-iters")
+        .wrong("--lr-decay-start and --lr-decay-iters have an effect only together")
+        .right("give both, or neither");
+  if (lr.lr_decay_start > 0 && lr.lr_decay_start < lr.lr_warmup_iters)
+    problems.about("lr-decay-start", "lr-warmup-iters")
+        .wrong("--lr-decay-start {} is inside the warm-up of {} steps", lr.lr_decay_start, lr.lr_warmup_iters)
+        .right("let the decay begin after it");
+}
+
+}  // namespace
+
+void check_lr(const LrConfig& lr, int64_t train_iters, Problems& problems) {
+  if (lr.lr_decay_style == LrDecayStyle::Parabola) return check_parabola(lr, problems);
+  if (lr.lr_decay_iters == 0) {  // allowed for recommenders: a parabola without decay
+    if (problems.sound({"lr-decay-iters"}))
+      problems.about("lr-decay-iters")
+          .wrong("--lr-decay-iters 0 leaves no step for the decay")
+          .right("give at least 1, or leave it out");
+    return;
+  }
+  if (train_iters == 0 && !lr.lr_decay_iters) return;  // checked again once the length of the run is known
+  const int64_t decay = lr.lr_decay_iters.value_or(train_iters);
+  check_warmup(lr, decay, problems);
+  check_wsd(lr, decay, problems);
+}
+
+void check_length(const BatchConfig& batch, Problems& problems) {
+  if (batch.train_epochs && batch.train_iters > 0 && !batch.train_samples)
+    problems.about("train-iters", "train-epochs")
+        .wrong("--train-iters {} and --train-epochs {} exclude each other", batch.train_iters,
+               *batch.train_epochs)
+        .right("give one of them");
+}
+
+}  // namespace trifold
