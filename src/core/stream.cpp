@@ -21,6 +21,9 @@ Stream::Stream(Mode mode, ThreadPool& pool, Device* device, QueueUse use)
   if (mode == Mode::Worker) thread_ = std::thread([this] { work_loop(); });
 }
 
+Stream::Stream(ThreadPool& pool, WorkLog& log)
+    : mode_(Mode::Dry), pool_(pool), log_(&log), number_(log.join()), tasks_(0) {}
+
 Stream::~Stream() {
   if (!thread_.joinable()) return;
   {
@@ -68,6 +71,7 @@ void Stream::work_loop() {
 
 Event Stream::record() {
   if (mode_ == Mode::Inline && queue_ != nullptr) return {this, queue_->record()};
+  if (log_ != nullptr) return {this, log_->list().size()};
   if (mode_ != Mode::Worker) return {};
   const std::lock_guard lock(mutex_);
   return {this, pushed_};
@@ -87,7 +91,16 @@ void Stream::await(uint64_t ticket) {
 }
 
 void Stream::wait(const Event& event) {
-  if (event.stream == nullptr || event.stream == this || mode_ == Mode::Dry) return;
+  if (event.stream == nullptr || event.stream == this) return;
+  if (log_ != nullptr) {
+    Work work;
+    work.name = "wait";
+    work.kind = Work::Kind::Wait;
+    work.other = event.stream->number_;
+    work.until = event.ticket;
+    return write_down(work);
+  }
+  if (mode_ == Mode::Dry) return;
   const bool on_device = event.stream->mode_ == Mode::Inline;  // only a device makes such an event
   if (mode_ == Mode::Inline && queue_ != nullptr && on_device)
     return queue_->wait(*event.stream->queue_, event.ticket);

@@ -4,7 +4,8 @@
 // On the CPU a stream comes in three modes:
 //   Inline  work runs at once on the calling thread (a rank's compute stream);
 //   Worker  work runs in order on a thread the stream owns (communication): it overlaps as on a GPU;
-//   Dry     work is dropped: with measuring arenas a step is walked only to learn its shapes and memory.
+//   Dry     work is dropped: with measuring arenas a step is walked only to learn its shapes and memory, and with a log
+//           (core/work_log.h) also what it would do.
 // A stream of a device (core/device.h) also has a queue there. Arithmetic is enqueued on that queue
 // (`enqueue`) and runs asynchronously, on an Inline stream too, so callers synchronize before they read
 // results. Host work (`run`) on it first waits for the queue. A Worker stream waits for its queue after every
@@ -29,6 +30,7 @@
 #include "core/device.h"
 #include "core/task.h"
 #include "core/thread_pool.h"
+#include "core/work_log.h"
 
 namespace trifold {
 
@@ -48,6 +50,8 @@ class Stream {
   // mode is Worker. With a `device`, which must outlive it too, the stream has a queue there, for `use`; a
   // Dry stream needs none.
   Stream(Mode mode, ThreadPool& pool, Device* device = nullptr, QueueUse use = QueueUse::Computing);
+  // A Dry stream whose work is written down in `log`, which must outlive it.
+  Stream(ThreadPool& pool, WorkLog& log);
   // Runs the work that is still enqueued and drops its errors; call `synchronize` first to get them.
   ~Stream();
   Stream(const Stream&) = delete;
@@ -55,6 +59,13 @@ class Stream {
 
   Mode mode() const { return mode_; }
   ThreadPool& pool() const { return pool_; }
+  // Of a Dry stream, or null.
+  WorkLog* log() const { return log_; }
+  // Writes down work of this stream, which has a log.
+  void write_down(Work work) {
+    work.stream = number_;
+    log_->add(work);
+  }
   // The queue on the stream's device, or null: the host is the device.
   DeviceQueue* queue() const { return queue_; }
 
@@ -101,6 +112,8 @@ class Stream {
   ThreadPool& pool_;
   std::unique_ptr<DeviceQueue> own_queue_;
   DeviceQueue* queue_ = nullptr;
+  WorkLog* log_ = nullptr;
+  int number_ = 0;  // in the log
   std::mutex mutex_;
   std::condition_variable changed_;
   TaskQueue tasks_;

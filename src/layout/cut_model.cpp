@@ -11,7 +11,8 @@ namespace trifold {
 
 CutModel::CutModel(const ModelConfig& config, const MeshConfig& how, const Mesh& mesh, uint64_t seed,
                    StagePlaces places)
-    : model(make_model(config, mesh, seed, how)),
+    : flops(sample_flops(config, mesh.size(Axis::Tp))),
+      model(make_model(config, mesh, seed, how)),
       rank_of_stage(std::move(places.ranks)),
       width(config.hidden_size),
       on_device(how.device == ComputeDevice::Cuda) {
@@ -28,7 +29,9 @@ CutModel::CutModel(const ModelConfig& config, const MeshConfig& how, const Mesh&
   const auto first =
       given.begin() + (planned ? static_cast<std::ptrdiff_t>(given.size() % ranks_of_pipeline) : 0);
   rank_of_stage.assign(first, given.end());
-  const auto cut = [&] { stages = cut_stages(how, model, static_cast<int>(rank_of_stage.size())); };
+  const auto cut = [&] {
+    stages = cut_stages(how, model, block_costs(), static_cast<int>(rank_of_stage.size()));
+  };
   cut();
   if (!shared || places.lookups == TokenLookups::FirstStage) return;
 

@@ -10,6 +10,7 @@
 
 #include "config/fields/config.h"
 #include "models/model.h"
+#include "models/model_walk.h"
 #include "models/stages.h"
 #include "schedule/action.h"
 
@@ -59,6 +60,10 @@ struct CutModel {
   };
   Elements elements_of(size_t stage) const;
 
+  // By which stages are balanced, for each block.
+  std::vector<double> block_costs() const { return trifold::block_costs(model, flops); }
+
+  SampleFlops flops;
   Model model;
   std::vector<StageRange> stages;  // the blocks of each
   std::vector<int> rank_of_stage;

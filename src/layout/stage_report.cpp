@@ -29,7 +29,7 @@ int parts_of(const CutModel& model, const StageRange& range) {
 }  // namespace
 
 std::vector<StageReport> report_stages(const CutModel& model) {
-  const std::vector<double> costs = model.model.block_costs();
+  const std::vector<double> costs = model.block_costs();
   const double all = std::accumulate(costs.begin(), costs.end(), 0.0);
   const std::vector<int> layers = layers_of(model.model, model.stages);
   const std::vector<int> heads = heads_of(model.model, model.stages);

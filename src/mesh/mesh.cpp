@@ -160,7 +160,7 @@ Mesh::Mesh(const MeshSizes& sizes, const MeshCoords& coords)
 Communicator& Mesh::comm(AxisSet axes) const {
   if (const auto found = comms_.find(axes); found != comms_.end()) return *found->second;
   const ColorAndKey place = color_and_key(axes, coords_, sizes_);
-  return *(comms_[axes] = planned_ ? planned_communicator(place.key, sizes_.ranks(axes))
+  return *(comms_[axes] = planned_ ? planned_communicator(place.key, sizes_.ranks(axes), axes.bits())
                                    : world_->split(place.color, place.key));
 }
 

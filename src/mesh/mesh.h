@@ -49,6 +49,9 @@ class AxisSet {
   constexpr AxisSet without(AxisSet other) const { return AxisSet(unsigned{bits_} & ~unsigned{other.bits_}); }
   constexpr bool operator==(const AxisSet&) const = default;
   constexpr bool operator<(const AxisSet& other) const { return bits_ < other.bits_; }  // an order for maps
+  // As a number, and back: Work::group of collectives over these axes of a planned mesh.
+  constexpr unsigned bits() const { return bits_; }
+  static constexpr AxisSet of_bits(unsigned bits) { return AxisSet(bits); }
 
  private:
   constexpr explicit AxisSet(unsigned bits) : bits_(static_cast<uint8_t>(bits)) {}

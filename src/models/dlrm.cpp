@@ -292,14 +292,11 @@ class Top : public Layer {
 };
 
 template <class Layers>
-void add_block(Model& model, const DlrmShape& shape, const Mesh& mesh, uint64_t seed,
-               const BlockFlops& flops) {
+void add_block(Model& model, const DlrmShape& shape, const Mesh& mesh, uint64_t seed) {
   BlockBuilder builder(model.params, mesh, static_cast<int>(model.blocks.size()), seed);
   Block block;
   block.layer = std::make_unique<Layers>(builder, shape);
   block.slots = builder.slots();
-  block.flops = block.cost = flops.forward;
-  block.parts = flops;
   model.blocks.push_back(std::move(block));
 }
 
@@ -315,8 +312,8 @@ Model make_dlrm(const DlrmShape& shape, const Mesh& mesh, uint64_t seed) {
   check(shape.interaction_width() > 0 && (shape.interaction != InteractionKind::Fm || shape.pairs() > 0),
         "the vectors of {} tables and no dense features have no products", shape.tables);
   Model model;
-  if (shape.has_bottom()) add_block<Bottom>(model, shape, mesh, seed, bottom_flops(shape));
-  add_block<Top>(model, shape, mesh, seed, top_flops(shape));
+  if (shape.has_bottom()) add_block<Bottom>(model, shape, mesh, seed);
+  add_block<Top>(model, shape, mesh, seed);
   return model;
 }
 

@@ -123,7 +123,4 @@ struct DlrmBatch : WholeBatch {
 // pairwise products. The last block returns the logits.
 Model make_dlrm(const DlrmShape& shape, const Mesh& mesh, uint64_t seed);
 
-// Flops of the matrix products for one sample, forward and backward.
-double train_flops(const Model& dlrm);
-
 }  // namespace trifold

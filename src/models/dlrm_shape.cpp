@@ -3,21 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "nn/bag_attention.h"
-
 namespace trifold {
-
-namespace {
-
-// Multiplications of a chain of products for one sample.
-double products_of(const std::vector<int64_t>& widths) {
-  double products = 0;
-  for (size_t i = 1; i < widths.size(); ++i)
-    products += static_cast<double>(widths[i - 1]) * static_cast<double>(widths[i]);
-  return products;
-}
-
-}  // namespace
 
 int64_t DlrmShape::pairs() const {
   const int64_t n = vectors();
@@ -74,37 +60,6 @@ LabelTowersShape towers_of(const DlrmShape& shape) {
   towers.experts = shape.experts;
   towers.dropout = shape.dropout;
   return towers;
-}
-
-// The gradient of the dense numbers is not needed.
-BlockFlops bottom_flops(const DlrmShape& shape) {
-  const double mlp = products_of(mlp_widths(shape.dense, shape.bottom));
-  const double linear = shape.wide ? static_cast<double>(shape.dense * shape.logits()) : 0;
-  return {2 * (mlp + linear), 2 * (mlp - static_cast<double>(shape.dense * shape.bottom[0])),
-          2 * (mlp + linear)};
-}
-
-// Both operands of a dot interaction have gradients, and a cross network has weights.
-BlockFlops top_flops(const DlrmShape& shape) {
-  double weights = shape.labels.empty() ? products_of(mlp_widths(shape.interaction_width(), shape.top))
-                                        : towers_of(shape).products();
-  double pairs = 0;
-  for (const AttendedBag& bag : shape.attended)
-    weights += BagAttention::products(shape.width, shape.places[static_cast<size_t>(bag.column)].bags,
-                                      shape.attention);
-  if (shape.interaction == InteractionKind::Cross)
-    weights += 2.0 * shape.cross_layers * static_cast<double>(shape.side_by_side()) *
-               static_cast<double>(shape.cross_rank);
-  if (shape.interaction == InteractionKind::Dot || shape.interaction == InteractionKind::Fm)
-    pairs = static_cast<double>(shape.vectors() * shape.side_by_side());
-  return {2 * (weights + pairs), 2 * (weights + 2 * pairs), 2 * weights};
-}
-
-double train_flops(const Model& dlrm) {
-  double flops = 0;
-  for (const Block& block : dlrm.blocks)
-    flops += block.parts.forward + block.parts.input + block.parts.weight;
-  return flops;
 }
 
 }  // namespace trifold

@@ -1,4 +1,4 @@
-// Layers and costs that follow from the shape of a DLRM; internal to models/dlrm.cpp.
+// Layers that follow from the shape of a DLRM; internal to models/dlrm.cpp.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,5 @@ std::vector<int64_t> mlp_widths(int64_t in, const std::vector<int64_t>& rest);
 std::optional<int64_t> first_norm(const DlrmShape& shape, std::string_view mlp);
 
 LabelTowersShape towers_of(const DlrmShape& shape);
-
-// Flops of a block for one sample.
-BlockFlops bottom_flops(const DlrmShape& shape);
-BlockFlops top_flops(const DlrmShape& shape);
 
 }  // namespace trifold

@@ -32,14 +32,6 @@ const char* gpt_head_rows(const ModelConfig& config) {
   return config.untie_embeddings_and_output_weights ? "head.weight" : nullptr;
 }
 
-double gpt_head_cost(const ModelConfig& config, int64_t padded_vocab) {
-  return 2.0 * static_cast<double>(config.seq_length * config.hidden_size * padded_vocab);
-}
-
-BlockFlops gpt_head_flops(const ModelConfig& config, int64_t padded_vocab) {
-  return {flops_of_vocabulary_loss(config, padded_vocab), 0, 0};
-}
-
 std::unique_ptr<TrainingText> open_gpt_text(const ModelConfig& model, const DataConfig& data) {
   if (const auto option = given_option_of_pairs(data))
     bad_input("--{} has no effect, because the model is not BERT", *option);
@@ -65,8 +57,6 @@ constexpr LanguageFamily kGptParts{
     .make_lookup = make_gpt_lookup,
     .make_head_part = make_gpt_head_part,
     .head_rows = gpt_head_rows,
-    .head_cost = gpt_head_cost,
-    .head_flops = gpt_head_flops,
     .vocabulary = [](const Tokenizer& tokenizer) { return tokenizer.vocab_size(); },
     .own_tokens = "",
     .pad_token = [](const Tokenizer&) { return std::optional<int32_t>(); },

@@ -12,7 +12,6 @@
 
 #include "config/fields/config.h"
 #include "data/batch.h"
-#include "models/block_flops.h"
 #include "models/hugging_face/hugging_face_family.h"
 #include "models/transformer.h"
 #include "tensor_parallel/vocab.h"
@@ -46,10 +45,6 @@ struct LanguageFamily {
                                            int64_t padded_vocab, PartPlace place);
   // A parameter of the head, other than the output weight, that has a row for each token; null: none.
   const char* (*head_rows)(const ModelConfig& config);
-  // The head's cost when stages are balanced and in MFU: flops of its forward pass for one sample.
-  double (*head_cost)(const ModelConfig& config, int64_t padded_vocab);
-  // Flops of the head's products for one sample, as a plan counts them.
-  BlockFlops (*head_flops)(const ModelConfig& config, int64_t padded_vocab);
 
   // ---- Data ----
 

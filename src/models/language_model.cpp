@@ -58,6 +58,11 @@ ContextSharing sharing_of(ContextExchange exchange) {
   fail("context ranks share nothing in way {}", static_cast<int>(exchange));
 }
 
+// The threads that compute attention on a rank: a device computes all heads at once.
+int attention_threads(const MeshConfig& layout) {
+  return layout.device == ComputeDevice::Cuda ? 1 : layout.threads_per_rank.value_or(1);
+}
+
 TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
   TransformerShape shape;
   shape.width = config.hidden_size;
@@ -104,32 +109,14 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
   return shape;
 }
 
-// The embedding has no matrix products; its cost is that of moving its rows, expressed in the flops that a machine does
-// in the time.
-double embedding_cost(const ModelConfig& config) {
-  constexpr double kFlopsPerElement = 64;
-  return kFlopsPerElement * static_cast<double>(config.seq_length * config.hidden_size);
-}
-
-}  // namespace
-
-namespace {
-
 // The head as one block.
 Block whole_head(const ModelConfig& config, BlockBuilder& builder, const MeshConfig& layout, ParamId tokens,
                  int64_t padded_vocab) {
   const LanguageFamily& family = language_family(config);
   const int64_t chunk_rows =
       layout.device == ComputeDevice::Cuda ? VocabCrossEntropy::device_chunk_rows(*config.vocab_size) : 0;
-  const double flops = family.head_cost(config, padded_vocab);
   std::unique_ptr<Layer> layer = family.make_head(builder, config, tokens, padded_vocab, chunk_rows);
-  return {.layer = std::move(layer),
-          .kind = BlockKind::Head,
-          .slots = builder.slots(),
-          .flops = flops,
-          .cost = flops,
-          .parts = family.head_flops(config, padded_vocab),
-          .tensor_sums = {1, 0, 0}};
+  return {.layer = std::move(layer), .kind = BlockKind::Head, .slots = builder.slots()};
 }
 
 void check_parts(const ModelConfig& config, int parts, int tensor_ranks, int64_t padded_vocab) {
@@ -142,19 +129,14 @@ void check_parts(const ModelConfig& config, int parts, int tensor_ranks, int64_t
         parts, tensor_ranks, padded_vocab);
 }
 
-// A part of it: three products of the same size. Under sequence parallelism x is gathered in F and again in W.
-Block head_part(const ModelConfig& config, BlockBuilder& builder, const MeshConfig& layout, ParamId tokens,
-                int64_t padded_vocab, PartPlace place) {
+// A part of it.
+Block head_part(const ModelConfig& config, BlockBuilder& builder, ParamId tokens, int64_t padded_vocab,
+                PartPlace place) {
   const LanguageFamily& family = language_family(config);
-  const double flops = family.head_cost(config, padded_vocab) / place.parts;
   std::unique_ptr<Layer> layer = family.make_head_part(builder, config, tokens, padded_vocab, place);
   return {.layer = std::move(layer),
           .kind = BlockKind::Head,
           .slots = builder.slots(),
-          .flops = flops,
-          .cost = flops,
-          .parts = {flops, flops, flops},
-          .tensor_sums = layout.sequence_parallel ? TensorSums{0.5, 0.5, 0.5} : TensorSums{0, 1, 0},
           .row_numbers = place.last() ? 0 : static_cast<int>(VocabPart::kRowNumbers)};
 }
 
@@ -198,13 +180,8 @@ class EmbeddingBlocks {
       tokens_.at(part) = made.at(i);
       taken_[part] = true;
     }
-    const double moves = embedding_cost(config_);
-    model.blocks.push_back({.layer = std::move(layer),
-                            .kind = BlockKind::Embedding,
-                            .slots = builder.slots(),
-                            .cost = moves,
-                            .parts = {moves, 0, moves},
-                            .tensor_sums = {1, 0, 0}});
+    model.blocks.push_back(
+        {.layer = std::move(layer), .kind = BlockKind::Embedding, .slots = builder.slots()});
   }
 
   const ModelConfig& config_;
@@ -223,7 +200,7 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
                  std::span<const std::vector<int>> lookups) {
   Model model;
   const LanguageFamily& family = language_family(config);
-  // Layers with experts and without: each is made and counted as in a model of such layers alone.
+  // Layers with experts and without: each is made as in a model of such layers alone.
   const ModelConfig kinds[] = {with_layers_alike(config, false), with_layers_alike(config, true)};
   const std::vector<bool> experts = expert_layers(config);
   const int64_t padded_vocab = padded_vocab_size(config, mesh.size(Axis::Tp));
@@ -238,6 +215,7 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
   EmbeddingBlocks embedding(config, mesh, seed, layout, padded_vocab);
   embedding.add_to(model, lookups);
 
+  int first_of_kind[] = {-1, -1};
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     BlockBuilder builder = next_block();
     const ModelConfig& kind = kinds[experts[static_cast<size_t>(layer)] ? 1 : 0];
@@ -245,26 +223,22 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
         family.make_layer(builder, "block." + std::to_string(layer), shape_of(kind, layout));
     if (layout.recompute_granularity == RecomputeGranularity::Full)
       block = std::make_unique<Recompute>(builder, std::move(block));
-    const double flops = flops_of_layer(kind).forward;
+    int& first = first_of_kind[experts[static_cast<size_t>(layer)] ? 1 : 0];
+    const int like = first;
+    if (first < 0) first = builder.block();
     model.blocks.push_back({.layer = std::move(block),
                             .kind = BlockKind::Layer,
                             .slots = builder.slots(),
-                            .flops = flops,
-                            .cost = flops,
-                            .parts = flops_of_layer(kind, layout),
-                            .tensor_sums = sums_of_layer(kind, layout),
-                            .context = context_of_layer(kind, layout),
-                            .experts = experts_of_layer(kind, layout),
-                            .plain = config.num_experts && !kind.num_experts});
+                            .plain = config.num_experts && !kind.num_experts,
+                            .like = like});
   }
 
   const int parts = layout.pipeline_vocab_parts;
   for (int part = 0; part < parts; ++part) {
     BlockBuilder builder = next_block();
     const ParamId tokens = embedding.tokens_of(part);
-    model.blocks.push_back(parts == 1
-                               ? whole_head(config, builder, layout, tokens, padded_vocab)
-                               : head_part(config, builder, layout, tokens, padded_vocab, {part, parts}));
+    model.blocks.push_back(parts == 1 ? whole_head(config, builder, layout, tokens, padded_vocab)
+                                      : head_part(config, builder, tokens, padded_vocab, {part, parts}));
   }
   if (const char* rows = family.head_rows(config)) model.params.pad_after(rows, *config.vocab_size);
   return model;

@@ -21,16 +21,4 @@ std::vector<int> Model::layers() const {
   return numbers;
 }
 
-double Model::train_flops_per_sample() const {
-  double flops = 0;
-  for (const Block& block : blocks) flops += 3 * block.flops;
-  return flops;
-}
-
-std::vector<double> Model::block_costs() const {
-  std::vector<double> costs;
-  for (const Block& block : blocks) costs.push_back(block.cost);
-  return costs;
-}
-
 }  // namespace trifold

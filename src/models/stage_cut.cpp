@@ -7,11 +7,10 @@
 
 namespace trifold {
 
-std::vector<StageRange> cut_stages(const MeshConfig& mesh, const Model& model, int stages) {
+std::vector<StageRange> cut_stages(const MeshConfig& mesh, const Model& model, std::span<const double> costs,
+                                   int stages) {
   if (!mesh.cut.given()) {
-    const std::vector<double> costs = model.block_costs();
-    std::vector<StageRange> cut =
-        cut_stages(std::span(costs).subspan(static_cast<size_t>(model.lookups)), stages);
+    std::vector<StageRange> cut = cut_stages(costs.subspan(static_cast<size_t>(model.lookups)), stages);
     for (StageRange& range : cut) range = {range.begin + model.lookups, range.end + model.lookups};
     return cut;
   }

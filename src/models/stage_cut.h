@@ -10,9 +10,10 @@
 
 namespace trifold {
 
-// Divides the blocks, without those of Model::lookups, among `stages` stages by cost, or as `mesh.cut` says. BadInput if that does not fit the model or
-// the number of stages.
-std::vector<StageRange> cut_stages(const MeshConfig& mesh, const Model& model, int stages);
+// Divides the blocks, without those of Model::lookups, among `stages` stages by `costs`, one for each block, or as
+// `mesh.cut` says. BadInput if that does not fit the model or the number of stages.
+std::vector<StageRange> cut_stages(const MeshConfig& mesh, const Model& model, std::span<const double> costs,
+                                   int stages);
 
 // Layers of each stage, [stage].
 std::vector<int> layers_of(const Model& model, std::span<const StageRange> cut);

@@ -45,9 +45,11 @@ std::unique_ptr<HeadProjections> make_projections(BlockBuilder& builder, const s
 
 TransformerBlock::TransformerBlock(BlockBuilder& builder, const std::string& name,
                                    const TransformerShape& shape)
-    : TransformerBlock(builder, name, shape,
-                       {builder.mesh(), name + ".attention", shape.heads, shape.kv_heads, shape.head_dim,
-                        shape.latent ? shape.latent->value : shape.head_dim}) {}
+    : TransformerBlock(
+          builder, name, shape,
+          {builder.mesh(), name + ".attention", shape.heads, shape.kv_heads, shape.head_dim,
+           shape.latent ? shape.latent->value : shape.head_dim,
+           shape.latent ? shape.latent->plain + 2 * std::ssize(shape.rotary_frequencies) : shape.head_dim}) {}
 
 TransformerBlock::TransformerBlock(BlockBuilder& builder, const std::string& name,
                                    const TransformerShape& shape, const AttentionHeads& heads)

@@ -20,16 +20,6 @@ Tensor of_type(Run& run, Arena& arena, const Tensor& x, DType dtype) {
 
 }  // namespace
 
-double BagAttention::products(int64_t width, int64_t vectors, std::span<const int64_t> widths) {
-  double products = 0;
-  auto in = static_cast<double>(4 * width);
-  for (const int64_t out : widths) {
-    products += in * static_cast<double>(out);
-    in = static_cast<double>(out);
-  }
-  return products * static_cast<double>(vectors);
-}
-
 BagAttention::BagAttention(BlockBuilder& builder, const std::string& name, int64_t width, int64_t vectors,
                            std::span<const int64_t> widths)
     : width_(width),

@@ -29,9 +29,6 @@ class BagAttention final : public Layer {
   void backward_weight(Run& run, Saved& saved) const override;
   bool adds_in_backward_input() const override { return true; }  // to those of biases
 
-  // Multiplications for one sample.
-  static double products(int64_t width, int64_t vectors, std::span<const int64_t> widths);
-
  private:
   Tensor repeated(Run& run, Arena& arena, const Tensor& x) const;
   void product(Run& run, const Tensor& y, const Tensor& a, const Tensor& b) const;

@@ -7,16 +7,25 @@
 
 namespace trifold {
 
-// The counts of all ranks, read by the host. Without memory all are 0.
+// The counts of all ranks, read by the host. On a Dry stream they are unknown, and all are 0; in a walk that counts work
+// they are as planned: every rank has as many rows as the others, this one gets WorkLog::load times its part, and the
+// others share the rest evenly.
 class ExchangedRows::Counted {
  public:
   Counted(const ExchangedRows& own, Run& run, const Tensor& counts)
       : ranks_(own.ranks_), places_(own.ranks_ / own.cut_), cut_(own.cut_) {
-    if (run.stream.mode() == Stream::Mode::Dry) return;
-    counts_ = counts.as<int32_t>();
+    const WorkLog* log = run.stream.log();
+    known_ = log != nullptr || run.stream.mode() != Stream::Mode::Dry;
+    if (!known_) return;
+    planned_ = log != nullptr;
+    if (planned_) {
+      add_planned(own, run, log->load());
+      most_ = own.most_of(run, before_.back());
+      return;
+    }
     int64_t most_own = 0;
     for (int from = 0; from < ranks_; ++from) {
-      const int32_t* of_rank = counts_ + from * (own.experts_ + 1);
+      const int32_t* of_rank = counts.as<int32_t>() + from * (own.experts_ + 1);
       for (int place = 0; place <= places_; ++place) before_.push_back(of_rank[place * own.here_]);
       most_own = std::max(most_own, before_.back());
     }
@@ -26,7 +35,7 @@ class ExchangedRows::Counted {
     most_ = own.most_of(run, most_own);
   }
 
-  bool known() const { return counts_ != nullptr; }
+  bool known() const { return known_; }
   // Rows that one rank has for another, and for the experts before those of that one; all that it has.
   int64_t rows(int from, int to) const { return before_place(from, to / cut_ + 1) - before(from, to); }
   int64_t before(int from, int to) const { return before_place(from, to / cut_); }
@@ -54,18 +63,30 @@ class ExchangedRows::Counted {
  private:
   using Sums = SmallList<int64_t, 72>;  // of up to 8 ranks without allocating
 
+  // One row of `before_` for all ranks.
+  void add_planned(const ExchangedRows& own, const Run& run, double load) {
+    const int64_t all = run.batch->tokens.elements() / run.mesh.size(Axis::Tp) * own.choices_;
+    const int here = own.rank_ / cut_;
+    const double mine = std::min(load / places_, 1.0) * static_cast<double>(all);
+    const double each = places_ > 1 ? (static_cast<double>(all) - mine) / (places_ - 1) : 0;
+    for (int place = 0; place <= places_; ++place)
+      before_.push_back(place > here ? std::llround((place - 1) * each + mine) : std::llround(place * each));
+  }
+
   int64_t before_place(int from, int place) const {
-    return counts_ == nullptr ? 0 : before_[static_cast<size_t>(from * (places_ + 1) + place)];
+    if (!known_) return 0;
+    return before_[static_cast<size_t>((planned_ ? 0 : from * (places_ + 1)) + place)];
   }
   // Rows that the ranks before `from` have for another.
   int64_t arrived_before(int from, int to) const {
-    return counts_ == nullptr ? 0 : arriving_[static_cast<size_t>(from * ranks_ + to)];
+    if (!known_) return 0;
+    return planned_ ? from * rows(from, to) : arriving_[static_cast<size_t>(from * ranks_ + to)];
   }
 
   int ranks_, places_, cut_;
-  const int32_t* counts_ = nullptr;
-  Sums before_;          // [from, place], and one more of each: all rows of a rank
-  Sums arriving_;        // [from, to]
+  bool known_, planned_ = false;
+  Sums before_;    // [from, place], and one more of each: all rows of a rank; as planned, of one rank for all
+  Sums arriving_;  // [from, to], unless planned
   int64_t most_ = kAll;  // rows that arrive on a rank in a round
 };
 

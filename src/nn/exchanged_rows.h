@@ -45,9 +45,10 @@ class ExchangedRows {
   // the same in the host's memory, which the other functions read; they may be one. `first` is that of the rows here
   // (OpTable::sort_choices). Waits for the stream.
   void exchange_counts(Run& run, Tensor counts, Tensor all, Tensor first) const;
-  // The rounds that such rows need; where nothing is computed, 1.
+  // The rounds that such rows need. Where nothing is computed, 1, or those of a walk that counts work.
   int64_t rounds(Run& run, Tensor counts) const;
-  // How many rows arrive in a round. Where nothing is computed, the most that can: every rank has `tokens` then.
+  // How many rows arrive in a round. Where nothing is computed, the most that can: every rank has `tokens` then; in a walk
+  // that counts work, WorkLog::load times the mean.
   int64_t rows_arriving(Run& run, Tensor counts, int64_t tokens, int64_t round) const;
   // The expert of each row that arrives, the first one here being 0, into expert [rows arriving] i32; `all` as above.
   void find_experts(Run& run, Tensor expert, Tensor counts, Tensor all, int64_t round) const;

@@ -139,13 +139,14 @@ Experts::Part Experts::kept(const Saved& saved) const {
           saved[dinner_]};
 }
 
-// A dry run takes the memory of either way: rounds are of as many rows as there is memory for.
+// A dry run takes the memory of either way: rounds are of as many rows as there is memory for. One that counts work goes
+// the way that its rows take.
 template <class Body>
 void Experts::for_each_part(Run& run, const Saved& saved, Body body) const {
   if (at_once(run, saved)) {
     body(kept(saved));
-    const bool dry = run.stream.mode() == Stream::Mode::Dry;
-    if (!dry || !exchange_ || !exchange_->may_need_rounds(run, saved[x_].row_count())) return;
+    const bool measures = run.stream.mode() == Stream::Mode::Dry && run.stream.log() == nullptr;
+    if (!measures || !exchange_ || !exchange_->may_need_rounds(run, saved[x_].row_count())) return;
   }
   const int64_t rounds = exchange_->rounds(run, saved[arriving_]);
   for (int64_t round = 0; round < rounds; ++round) {

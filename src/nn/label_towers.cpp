@@ -12,15 +12,6 @@ std::vector<int64_t> chain(int64_t in, const std::vector<int64_t>& rest) {
   return all;
 }
 
-double products_of_chain(int64_t in, const std::vector<int64_t>& rest) {
-  double products = 0;
-  for (const int64_t out : rest) {
-    products += static_cast<double>(in) * static_cast<double>(out);
-    in = out;
-  }
-  return products;
-}
-
 // `x` in `dtype`, if it has another type.
 Tensor in_type(Run& run, Arena& arena, const Tensor& x, DType dtype) {
   if (x.dtype == dtype) return x;
@@ -57,16 +48,6 @@ void softmax(Run& run, const Tensor& p, const Tensor& z) {
 }
 
 }  // namespace
-
-double LabelTowersShape::products() const {
-  const auto count = static_cast<double>(labels.size());
-  const double stack = products_of_chain(in, shared);
-  const double tower_of_label = products_of_chain(width(), tower);
-  if (experts == 0) return stack + count * tower_of_label;
-  const double gate = static_cast<double>(in) * experts;
-  const double mixture = static_cast<double>(width()) * experts;
-  return stack * experts + count * (gate + mixture + tower_of_label);
-}
 
 LabelTowers::LabelTowers(BlockBuilder& builder, const LabelTowersShape& shape)
     : shape_(shape), x_(builder.slot()), experts_(builder.slot()) {

@@ -32,8 +32,6 @@ struct LabelTowersShape {
   double dropout = 0;
 
   int64_t width() const { return shared.empty() ? in : shared.back(); }  // of a tower's input
-  // Multiplications for one sample.
-  double products() const;
 };
 
 // x and dx have the type of the run, the logits and their gradients its accumulate_type.

@@ -145,8 +145,12 @@ Tensor DropoutAdd::backward_input(Run& run, Tensor dy) const {
 }
 
 AttentionHeads::AttentionHeads(const Mesh& mesh, const std::string& name, int64_t all, int64_t all_kv,
-                               int64_t width, std::optional<int64_t> values)
-    : heads(all), kv_heads(all_kv), head_dim(width), value_dim(values.value_or(width)) {
+                               int64_t width, std::optional<int64_t> values, std::optional<int64_t> keys)
+    : heads(all),
+      kv_heads(all_kv),
+      head_dim(width),
+      value_dim(values.value_or(width)),
+      key_dim(keys.value_or(width)) {
   const int tp = mesh.size(Axis::Tp);
   check(heads % tp == 0, "{}: {} attention heads cannot be cut evenly over {} tensor-parallel ranks", name,
         heads, tp);
@@ -188,6 +192,8 @@ Attention AttentionCore::shape(const Run& run) const {
   how.heads = exchanged_ ? exchanged_->heads() : heads_.local;
   how.kv_heads = exchanged_ ? exchanged_->kv_heads() : heads_.local_kv;
   how.head_dim = heads_.head_dim;
+  how.key_dim = heads_.key_dim;
+  how.value_dim = heads_.value_dim;
   if (sight_ == AttentionSight::Both) {
     how.causal = false;
     how.lengths = run.batch->lengths;

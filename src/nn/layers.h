@@ -112,12 +112,13 @@ class DropoutAdd {
 struct AttentionHeads {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;  // of the model
   int64_t value_dim = 0;                          // numbers of a head's output; usually head_dim
-  int64_t local = 0, local_kv = 0, first = 0;     // of this rank
+  int64_t key_dim = 0;                         // of its keys that are not zeros behind them; usually head_dim
+  int64_t local = 0, local_kv = 0, first = 0;  // of this rank
 
   // `all` heads of the model with `all_kv` key heads, each of `width` numbers. Where values have fewer, `values`, the
-  // rest of each value is zero. Throws if heads cannot be cut evenly; the message names `name`.
+  // rest of each value is zero, as is that of each key where these have only `keys`. Throws if heads cannot be cut evenly; the message names `name`.
   AttentionHeads(const Mesh& mesh, const std::string& name, int64_t all, int64_t all_kv, int64_t width,
-                 std::optional<int64_t> values = {});
+                 std::optional<int64_t> values = {}, std::optional<int64_t> keys = {});
   int64_t packed_columns() const { return (local + 2 * local_kv) * head_dim; }
 };
 

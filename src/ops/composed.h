@@ -51,7 +51,7 @@ struct Composed {
                                       Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor gain,
                                       bool accumulate) {
     Table().layer_norm_backward(stream, dx, dy, x, mean, rstd, gain);
-    if (residual.data != nullptr) Table().add(stream, dx, dx, residual);
+    if (residual.rank() > 0) Table().add(stream, dx, dx, residual);
     Table().layer_norm_backward_weight(stream, dgain, dbias, dy, x, mean, rstd, accumulate);
   }
 
@@ -71,7 +71,7 @@ struct Composed {
   static void rms_norm_backward_all(Stream& stream, Tensor dx, Tensor dgain, Tensor residual, Tensor dy,
                                     Tensor x, Tensor rstd, Tensor gain, bool accumulate) {
     Table().rms_norm_backward(stream, dx, dy, x, rstd, gain);
-    if (residual.data != nullptr) Table().add(stream, dx, dx, residual);
+    if (residual.rank() > 0) Table().add(stream, dx, dx, residual);
     Table().rms_norm_backward_weight(stream, dgain, dy, x, rstd, accumulate);
   }
 };

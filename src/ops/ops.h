@@ -114,6 +114,8 @@ struct Attention {
   int64_t first_head = 0;
   int64_t global_heads = 0;
   Tensor sample = {};  // i64 [1]; if it has memory, sample[0] is added to first_sample
+  // The numbers of a key and of a value that are not zeros behind them, for counts of flops; 0: all.
+  int64_t key_dim = 0, value_dim = 0;
 };
 
 struct OpTable {

@@ -7,7 +7,11 @@
 
 #include "core/error.h"
 #include "core/read_json.h"
+#include "mesh/mesh_sizes.h"
+#include "models/model_walk.h"
+#include "ops/counting.h"
 #include "plan/forecast/node_cores.h"
+#include "plan/forecast/work_cost.h"
 #include "plan/forecast/workload.h"
 
 namespace trifold {
@@ -27,127 +31,73 @@ double activation_elements(const PretrainConfig& config) {
          static_cast<double>(config.model.hidden_size);
 }
 
-// The bytes that a rank sends over the context axis for one micro-batch in one block: for attention, and in each pass of
-// its router.
-struct ContextBytes {
-  double forward = 0, input = 0, router = 0;
+// What the blocks of a run do with one micro-batch on its first rank.
+WalkedModel walk_run(const PretrainConfig& run, const Model& model, double load) {
+  const MeshSizes sizes = mesh_sizes(run.mesh);
+  Batch batch = batch_without_memory(run.batch.micro_batch_size, run.model.seq_length);
+  cut_rows(batch, rows_here(model.row_cut, run.model.seq_length, sizes, {}));
+  return walk_work(model, Mesh(sizes, {}), batch, compute_type(run.precision), counting_ops(FusedOps::None),
+                   load);
+}
+
+// Flops at one rate, bytes at that of their links.
+class RatePrices final : public WorkPrices {
+ public:
+  explicit RatePrices(const PlanConfig& config)
+      : per_flop_(1 / (config.peak_gflops * 1e9)),
+        latency_(config.link_latency * 1e-6),
+        link_(config.link_bandwidth * 1e9),
+        tensor_link_(config.tensor_link_bandwidth * 1e9) {}
+
+  double seconds(const Work& work) const override {
+    if (work.kind != Work::Kind::Collective) return work.flops * per_flop_;
+    const bool tensor = work.group == AxisSet{Axis::Tp}.bits();
+    return work.sent / (tensor ? tensor_link_ : link_) + work.hops * latency_;
+  }
+  double exposed(const Work&) const override { return 1; }
+  double contention() const override { return 0; }
+
+ private:
+  double per_flop_, latency_, link_, tensor_link_;
 };
-ContextBytes context_bytes_of(const PretrainConfig& config, const ContextNumbers& numbers) {
-  const double context = config.mesh.context_parallel_size;
-  const double each = (context - 1) / context * positions(config);
-  const auto bytes = static_cast<double>(element_bytes(config));
-  const auto of_sums = static_cast<double>(size_of(accumulate_type(compute_type(config.precision))));
-  const RouterNumbers& routers = numbers.routers;
-  constexpr auto kOfCount = static_cast<double>(size_of(DType::I32));
-  const double counts =
-      static_cast<double>(config.batch.micro_batch_size) * routers.sample_counts + routers.micro_counts;
-  return {each * numbers.forward * bytes, each * (numbers.input * bytes + numbers.sums * of_sums),
-          each * routers.choices * (kOfCount + of_sums) + (context - 1) * counts * kOfCount};
+
+// Rows that come in rounds are not left to the other half of a pair, nor is a repeated forward.
+void add_row_seconds(const PretrainConfig& run, double load, const ListSeconds& f, const ListSeconds& i,
+                     const ListSeconds& w, BlockSeconds& seconds) {
+  if (expert_rounds(run.mesh, load) > 1) return;
+  const bool repeats = run.mesh.recompute_granularity == RecomputeGranularity::Full;
+  seconds.f_rows = f.rows;
+  seconds.i_rows = i.rows - (repeats ? f.rows : 0);
+  seconds.w_rows = w.rows;
 }
 
-struct ExpertParts {
-  double forward = 0, input = 0, weight = 0;
-};
-// Bytes that a rank sends to those that share its experts, or where `load` is above 1, what the busiest of them gets: rows
-// that go to experts or come back are as many times more, tokens that all ranks gather are not.
-ExpertParts expert_bytes_of(const PretrainConfig& config, const ExpertNumbers& numbers, double load) {
-  const auto ranks = static_cast<double>(config.mesh.expert_ranks());
-  const double cut = config.mesh.tensor_model_parallel_size * config.mesh.context_parallel_size;
-  const double parts = config.mesh.expert_tensor_parallel_size;  // each of which gets a row
-  const double tokens = (ranks - 1) / ranks * positions(config) / cut;
-  const double each = load * parts * tokens;
-  const auto bytes = static_cast<double>(element_bytes(config));
-  const auto of_gates = static_cast<double>(size_of(accumulate_type(compute_type(config.precision))));
-  const double back = each * numbers.choices * numbers.width * bytes;
-  const bool gathers = config.mesh.moe_token_dispatcher_type == TokenDispatcher::AllGather;
-  const double out = gathers ? ranks * tokens * numbers.width * bytes : back;
-  // The tokens of the rows are gathered with each forward, the repeated one too.
-  const double tokens_of_rows =
-      gathers ? ranks * tokens * numbers.choices * static_cast<double>(size_of(DType::I32)) : 0;
-  // Rounds send inputs again for both halves of backward, gradients for the second, and gates each time.
-  const double again = expert_rounds(config.mesh, load) > 1 ? 1 : 0;
-  return {numbers.forward_out * (out + tokens_of_rows) + numbers.forward_back * back +
-              each * numbers.forward_gates * of_gates,
-          (numbers.input_out - 1) * tokens_of_rows + (numbers.input_out + again) * out +
-              numbers.input_back * back + each * (numbers.input_gates + again * numbers.choices) * of_gates,
-          (numbers.weight_out + 2 * again) * out + again * each * numbers.choices * of_gates};
-}
-
-// Flops of experts' products, of the busiest rank, beyond those that a block has where tokens spread evenly.
-ExpertParts more_expert_flops(const PretrainConfig& config, const ExpertNumbers& numbers, double load) {
-  const double both = numbers.first_flops + numbers.second_flops;
-  const double more = (load - 1) * both;
-  const double again = expert_rounds(config.mesh, load) > 1 ? load : 0;
-  const bool repeats = config.mesh.recompute_granularity == RecomputeGranularity::Full;
-  return {more, (repeats ? 2 : 1) * more + again * numbers.first_flops, more + again * both};
-}
-
-// Splits `seconds` of an exchange that may overlap with `attention` seconds of attention.
-ContextSeconds beside_attention(const ContextNumbers& numbers, double seconds, double attention) {
-  const double hidden = numbers.hidden.hidden_of(seconds, attention);
-  return {hidden, seconds - hidden};
-}
-
-PlanCosts counted_costs(const PlanConfig& config, const Model& model) {
+PlanCosts counted_costs(const PlanConfig& config, const CutModel& cut) {
   const PretrainConfig& run = config.run;
+  const Model& model = cut.model;
   PlanCosts costs;
   costs.message_latency = config.link_latency * 1e-6;
   costs.bytes_per_second = config.link_bandwidth * 1e9;
-  const int tensor = run.mesh.tensor_model_parallel_size;
-  const int context = run.mesh.context_parallel_size;
-  const double per_flop =
-      static_cast<double>(run.batch.micro_batch_size) / (tensor * context) / (config.peak_gflops * 1e9);
-  const double bytes = activation_elements(run) * static_cast<double>(element_bytes(run));
-  const double sum = ring_seconds(bytes, tensor, config.tensor_link_bandwidth * 1e9, costs.message_latency);
   const double load = config.moe_load_imbalance;
-  const int64_t rounds = expert_rounds(run.mesh, load);
-  for (const Block& block : model.blocks) {
-    const BlockFlops& flops = block.parts;
-    const TensorSums& sums = block.tensor_sums;
-    const ContextBytes moved = context_bytes_of(run, block.context);
-    const double latency = (context - 1) * costs.message_latency;
-    const ContextNumbers& numbers = block.context;
-    // Products with weights are as many in each part; attention has twice as many products in I, and once more
-    // those of F if they are repeated.
-    const double attention = (flops.forward - (flops.weight - flops.shared)) * per_flop;
-    const double in_input = run.mesh.recompute_granularity == RecomputeGranularity::Full ? 3 : 2;
-    const ContextSeconds forward = beside_attention(
-        numbers, moved.forward / costs.bytes_per_second + numbers.forward_calls * latency, attention);
-    const ContextSeconds input = beside_attention(
-        numbers, moved.input / costs.bytes_per_second + numbers.input_calls * latency, in_input * attention);
-    const double routing =
-        moved.router / costs.bytes_per_second + numbers.routers.calls * latency;  // waited for
-    const double route_forward = numbers.routers.forward * routing;
-    const double route_input = numbers.routers.input * routing;
-    const ExpertParts rows = expert_bytes_of(run, block.experts, load);
-    const ExpertParts more = more_expert_flops(run, block.experts, load);
-    const auto travel_seconds = [&](double sent, int calls) {
-      return sent / costs.bytes_per_second +
-             static_cast<double>(rounds * calls * (run.mesh.expert_ranks() - 1)) * costs.message_latency;
-    };
-    const auto rows_seconds = [&](double sent, int calls, double products) {
-      return travel_seconds(sent, calls) + products * per_flop;
-    };
-    costs.blocks.push_back({flops.forward * per_flop + sums.forward * sum + forward.exposed + route_forward +
-                                rows_seconds(rows.forward, block.experts.forward_calls, more.forward),
-                            flops.input * per_flop + sums.input * sum + input.exposed + route_input +
-                                rows_seconds(rows.input, block.experts.input_calls, more.input),
-                            flops.weight * per_flop + sums.weight * sum +
-                                rows_seconds(rows.weight, block.experts.weight_calls, more.weight),
-                            0});
-    BlockSeconds& seconds = costs.blocks.back();
-    if (rounds == 1) {  // rounds are not left to the other half of a pair, nor is a repeated forward
-      const ExpertNumbers& calls = block.experts;
-      seconds.f_rows = travel_seconds(rows.forward, calls.forward_calls);
-      seconds.i_rows = travel_seconds(rows.input, calls.input_calls) -
-                       (run.mesh.recompute_granularity == RecomputeGranularity::Full ? seconds.f_rows : 0);
-      seconds.w_rows = travel_seconds(rows.weight, calls.weight_calls);
+  const WalkedModel work = walk_run(run, model, load);
+  const RatePrices prices(config);
+  const double per_flop = static_cast<double>(run.batch.micro_batch_size) /
+                          (run.mesh.tensor_model_parallel_size * run.mesh.context_parallel_size) /
+                          (config.peak_gflops * 1e9);
+  const std::vector<double> balance = cut.block_costs();
+  for (size_t index = 0; index < model.blocks.size(); ++index) {
+    const WalkedBlock& walked = work.of_block(index);
+    const ListSeconds f = seconds_of(walked.forward, prices), i = seconds_of(walked.input, prices),
+                      w = seconds_of(walked.weight, prices);
+    BlockSeconds& seconds =
+        costs.blocks.emplace_back(f.all(), i.all(), w.all(), seconds_of(walked.backward, prices).all());
+    add_row_seconds(run, load, f, i, w, seconds);
+    if (model.blocks[index].kind == BlockKind::Embedding) {  // has no products
+      const double moves = balance[index] * per_flop;
+      seconds.f += moves;
+      seconds.w += moves;
+      seconds.b += moves;
     }
-    if (flops.shared > 0) {
-      seconds.b = seconds.i + seconds.w - flops.shared * per_flop - sums.shared * sum;
-    }
-    costs.context.push_back(
-        {forward.hidden + input.hidden, forward.exposed + input.exposed + route_forward + route_input});
+    costs.context.push_back({f.context_hidden + i.context_hidden, f.context + i.context});
   }
   return costs;
 }
@@ -181,12 +131,11 @@ PlanCosts forecast_costs(const PlanConfig& config, const Model& model) {
   PlanCosts costs;
   costs.forecast = make_forecast(config, model);
   const auto& [hardware, software, work, blocks, closed_form] = *costs.forecast;
-  const Workload plain = work.of_plain_layers();
   for (const Block& block : model.blocks) {
     const BlockCost cost = cost_of(blocks, block, config.run.mesh.pipeline_vocab_parts);
     GatherSeconds gathers;
     if (work.pipeline == 1 && block.kind == BlockKind::Layer)
-      gathers = layer_gathers(hardware, software, block.plain ? plain : work, cost);
+      gathers = layer_gathers(hardware, software, work, cost);
     costs.blocks.push_back(block_seconds(cost, gathers));
     costs.context.push_back({cost.context_hidden.all(), cost.context.all()});
   }
@@ -319,15 +268,15 @@ StageCost stage_cost(const CutModel& model, size_t stage, const PlanCosts& costs
 
 }  // namespace
 
-PlanCosts make_plan_costs(const PlanConfig& config, const Model& model) {
-  if (config.hardware) return forecast_costs(config, model);
-  return config.costs ? measured_costs("--costs", *config.costs, config.run, model)
+PlanCosts make_plan_costs(const PlanConfig& config, const CutModel& model) {
+  if (config.hardware) return forecast_costs(config, model.model);
+  return config.costs ? measured_costs("--costs", *config.costs, config.run, model.model)
                       : counted_costs(config, model);
 }
 
-PlanCosts make_schedule_costs(const PretrainConfig& run, const Model& model) {
+PlanCosts make_schedule_costs(const PretrainConfig& run, const CutModel& model) {
   if (run.pipeline.schedule_costs)
-    return measured_costs("--schedule-costs", *run.pipeline.schedule_costs, run, model);
+    return measured_costs("--schedule-costs", *run.pipeline.schedule_costs, run, model.model);
   PlanConfig defaults;
   defaults.run = run;
   return counted_costs(defaults, model);
@@ -346,38 +295,25 @@ CostModel computing_costs(const PretrainConfig& run, const CutModel& model, cons
   return all;
 }
 
-std::vector<double> tensor_bytes(const PretrainConfig& config, const Model& model) {
-  const int tensor = config.mesh.tensor_model_parallel_size;
-  const double sum =
-      2.0 * (tensor - 1) / tensor * activation_elements(config) * static_cast<double>(element_bytes(config));
-  std::vector<double> bytes;
-  for (const Block& block : model.blocks) {
-    const TensorSums& sums = block.tensor_sums;
-    const double gathered = (tensor - 1.0) / tensor * positions(config) *
-                            (block.experts.tensor_forward + block.experts.tensor_input) *
-                            static_cast<double>(size_of(accumulate_type(compute_type(config.precision))));
-    bytes.push_back((sums.forward + sums.input + sums.weight) * sum + gathered);
+SentBytes sent_bytes(const PretrainConfig& config, const Model& model, double load) {
+  const WalkedModel work = walk_run(config, model, load);
+  SentBytes sent;
+  for (size_t index = 0; index < work.blocks(); ++index) {
+    const WalkedBlock& block = work.of_block(index);
+    const auto over = [&](AxisSet axes) {
+      double bytes = 0;
+      for (const std::span<const Work> list :
+           {std::span<const Work>(block.forward), {block.input}, {block.weight}})
+        for (const Work& each : list)
+          if (each.kind == Work::Kind::Collective && each.group == axes.bits())
+            bytes += each.times * each.sent;
+      return bytes;
+    };
+    sent.tensor.push_back(over({Axis::Tp}));
+    sent.context.push_back(over({Axis::Cp}));
+    sent.experts.push_back(over(kExpertShareAxes));
   }
-  return bytes;
-}
-
-std::vector<double> context_bytes(const PretrainConfig& config, const Model& model) {
-  std::vector<double> bytes;
-  for (const Block& block : model.blocks) {
-    const ContextBytes moved = context_bytes_of(config, block.context);
-    const RouterNumbers& routers = block.context.routers;
-    bytes.push_back(moved.forward + moved.input + (routers.forward + routers.input) * moved.router);
-  }
-  return bytes;
-}
-
-std::vector<double> expert_bytes(const PretrainConfig& config, const Model& model, double load) {
-  std::vector<double> bytes;
-  for (const Block& block : model.blocks) {
-    const ExpertParts moved = expert_bytes_of(config, block.experts, load);
-    bytes.push_back(moved.forward + moved.input + moved.weight);
-  }
-  return bytes;
+  return sent;
 }
 
 size_t boundary_bytes(const PretrainConfig& config) {

@@ -47,25 +47,23 @@ struct PlanCosts {
 
 // `model` is the model of config.run for one position in its mesh. BadInput for a --costs file that cannot be read or
 // was measured with other sizes.
-PlanCosts make_plan_costs(const PlanConfig& config, const Model& model);
+PlanCosts make_plan_costs(const PlanConfig& config, const CutModel& model);
 
 // The costs for which --schedule auto is optimised: those of --schedule-costs, or else counts at the default rates of
 // `trifold plan`. They depend only on `run` and that file, so all ranks and `trifold plan` get the same schedule.
 // BadInput as above.
-PlanCosts make_schedule_costs(const PretrainConfig& run, const Model& model);
+PlanCosts make_schedule_costs(const PretrainConfig& run, const CutModel& model);
 
 // The times of computation in the stages and of messages between them.
 CostModel computing_costs(const PretrainConfig& run, const CutModel& model, const PlanCosts& costs);
 
-// Bytes that a rank sends over the tensor axis for one micro-batch in one block, forward and backward.
-std::vector<double> tensor_bytes(const PretrainConfig& config, const Model& model);
-
-// The same over the context axis.
-std::vector<double> context_bytes(const PretrainConfig& config, const Model& model);
-
-// The same over the expert axis, where tokens choose every expert as often; or what the busiest rank gets, with `load`
-// times the mean number of rows.
-std::vector<double> expert_bytes(const PretrainConfig& config, const Model& model, double load = 1);
+// Bytes that a rank sends for one micro-batch in each block, forward and backward: over the tensor axis, over the context
+// axis, and to the ranks that share its experts. `load` as in WorkLog; if it is above 1, the last are what the busiest of
+// these ranks gets.
+struct SentBytes {
+  std::vector<double> tensor, context, experts;
+};
+SentBytes sent_bytes(const PretrainConfig& config, const Model& model, double load = 1);
 
 // Bytes of one activation [R, C] as this rank holds it between stages.
 size_t boundary_bytes(const PretrainConfig& config);

@@ -58,7 +58,8 @@ class Searcher {
         machine_(planned_machine(config)),
         space_(config_, axes_, static_cast<int64_t>(machine_.hardware.devices_per_node),
                schedules_searched(config)),
-        memory_(machine_.software) {
+        memory_(machine_.software),
+        costs_(machine_.hardware, machine_.software, config.moe_load_imbalance) {
     const double usable = machine_.hardware.usable_bytes();
     limit_ = std::min(usable, config_.run.mesh.memory_limit.value_or(usable / kGibibyte) * kGibibyte);
     if (machine_.software.context > 1)  // another program's context ranks are not searched
@@ -174,16 +175,16 @@ class Searcher {
               fmt::join(words, " "));
   }
 
-  StepTime time_of(const PretrainConfig& run, const StageCounts& stages) const {
+  StepTime time_of(const PretrainConfig& run, const StageCounts& stages) {
     const int tensor = run.mesh.tensor_model_parallel_size;
-    Workload work = make_workload(run, static_cast<double>(padded_vocab_size(run.model, tensor)),
-                                  config_.moe_load_imbalance);
+    Workload work = make_workload(run, static_cast<double>(padded_vocab_size(run.model, tensor)));
     assume_context(machine_.software, work);
     work.stage_layers = stages.layers;
     work.stage_plain = stages.plain;
     for (const int heads : stages.heads)
       work.stage_head.push_back(static_cast<double>(heads) / run.mesh.pipeline_vocab_parts);
-    return step_time(machine_.hardware, machine_.software, work);
+    return step_time(machine_.hardware, machine_.software, work,
+                     costs_.of(run, splits_backward(run.pipeline)));
   }
 
   // ---- The best of it ----
@@ -263,8 +264,8 @@ class Searcher {
   }
 
   double mfu_of(const PretrainConfig& run, double seconds) const {
-    const Model model = make_model(run.model, Mesh(mesh_sizes(run.mesh), {}), run.seed, run.mesh);
-    const double flops = model.train_flops_per_sample() * static_cast<double>(*run.batch.global_batch_size);
+    const double flops = sample_flops(run.model, run.mesh.tensor_model_parallel_size).all() *
+                         static_cast<double>(*run.batch.global_batch_size);
     const double peak = 1e12 * (run.precision.fp8 ? machine_.hardware.tflops_8bit : machine_.hardware.tflops);
     return flops / (seconds * run.mesh.ranks * peak);
   }
@@ -304,6 +305,7 @@ class Searcher {
   LayoutSpace space_;
   double limit_ = 0;
   LayoutMemory memory_;
+  CostsOfModel costs_;
   std::vector<EstimatedLayout> fitting_;
   std::map<MeshKey, double> fastest_not_fitting_;  // seconds
   std::string sharing_problem_;

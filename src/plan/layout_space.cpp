@@ -91,14 +91,15 @@ bool LayoutSpace::can_run(const Layout& layout) {
   return can_run_.emplace(key, wrong.empty()).first->second;
 }
 
-const Model& LayoutSpace::model_of(const PretrainConfig& run) {
+const LayoutSpace::CostedModel& LayoutSpace::model_of(const PretrainConfig& run) {
   const ModelKey key{run.mesh.tensor_model_parallel_size, run.mesh.context_parallel_size,
                      run.mesh.expert_model_parallel_size, run.mesh.expert_tensor_parallel_size,
                      run.mesh.pipeline_vocab_parts};
   const auto known = models_.find(key);
   if (known != models_.end()) return known->second;
-  return models_.emplace(key, make_model(run.model, Mesh(mesh_sizes(run.mesh), {}), run.seed, run.mesh))
-      .first->second;
+  CostedModel made{make_model(run.model, Mesh(mesh_sizes(run.mesh), {}), run.seed, run.mesh), {}};
+  made.costs = block_costs(made.model, sample_flops(run.model, run.mesh.tensor_model_parallel_size));
+  return models_.emplace(key, std::move(made)).first->second;
 }
 
 // Null if the layers cannot be divided as requested.
@@ -111,8 +112,8 @@ const StageCounts* LayoutSpace::stages_of(const PretrainConfig& run) {
   if (known == cuts_.end()) {
     StageCounts stages;  // empty: cannot be divided
     try {
-      const Model& model = model_of(run);
-      const std::vector<StageRange> cut = cut_stages(run.mesh, model, pipeline * chunks);
+      const auto& [model, costs] = model_of(run);
+      const std::vector<StageRange> cut = cut_stages(run.mesh, model, costs, pipeline * chunks);
       stages = {layers_of(model, cut), plain_layers_of(model, cut), heads_of(model, cut)};
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::BadInput) throw;

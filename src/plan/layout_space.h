@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "config/commands/search_axes.h"
-#include "models/model.h"
+#include "models/model_walk.h"
 #include "plan/layout_memory.h"
 
 namespace trifold {
@@ -43,14 +43,18 @@ class LayoutSpace {
   void consider(const Layout& layout);
   bool can_run(const Layout& layout);
   bool has_idle_parts(const PretrainConfig& run, const StageCounts& stages) const;
-  const Model& model_of(const PretrainConfig& run);
+  struct CostedModel {
+    Model model;
+    std::vector<double> costs;  // of its blocks
+  };
+  const CostedModel& model_of(const PretrainConfig& run);
   const StageCounts* stages_of(const PretrainConfig& run);
 
   const PlanConfig& config_;
   const std::vector<SearchAxis>& axes_;
   SearchJob job_;
   std::map<RunKey, bool> can_run_;
-  std::map<ModelKey, Model> models_;
+  std::map<ModelKey, CostedModel> models_;
   std::map<CutKey, StageCounts> cuts_;
   std::vector<LayoutCandidate> candidates_;
   std::string first_problem_;

@@ -44,7 +44,7 @@ class Builder {
         sizes_(mesh_sizes(run_.mesh)),
         order_(step_order(run_, batches_to_simulate(run_))),
         model_(run_.model, run_.mesh, Mesh(sizes_, {}), run_.seed, order_.places()),
-        costs_(make_plan_costs(config, model_.model)),
+        costs_(make_plan_costs(config, model_)),
         counted_(counted == nullptr ? own_ : *counted) {
     const ZeroSharing zero = zero_sharing(run_);
     if (described())
@@ -59,13 +59,12 @@ class Builder {
     shape_ = plan_shape(run_, order_, model_, reduces_each(run_));
     report_.plan = complete_plan(order_, shape_);
     report_.stages = report_stages(model_);
+    const SentBytes sent = sent_bytes(run_, model_.model);
     for (int rank = 0; rank < sizes_[Axis::Pp]; ++rank) {
       const RankUse use = use_of(rank, report_.plan, reduces_each(run_));
       report_.memory.push_back(use.memory);
-      report_.traffic.push_back({traffic_of(rank, tensor_bytes(run_, model_.model)),
-                                 traffic_of(rank, context_bytes(run_, model_.model)),
-                                 traffic_of(rank, expert_bytes(run_, model_.model)), 0,
-                                 use.data_bytes / order_.batches});
+      report_.traffic.push_back({traffic_of(rank, sent.tensor), traffic_of(rank, sent.context),
+                                 traffic_of(rank, sent.experts), 0, use.data_bytes / order_.batches});
       if (!costs_.context.empty()) report_.exchanges.push_back(exchanges_of(rank));
     }
     check_memory_limit(run_, report_.memory);
@@ -170,8 +169,7 @@ class Builder {
     report_.stages_per_rank = static_cast<int>(model_.others().size()) / sizes_[Axis::Pp];
     report_.micros = order_.micros;
     report_.batches = order_.batches;
-    report_.flops =
-        model_.model.train_flops_per_sample() * static_cast<double>(*run_.batch.global_batch_size);
+    report_.flops = model_.flops.all() * static_cast<double>(*run_.batch.global_batch_size);
     report_.tokens = *run_.batch.global_batch_size * run_.model.seq_length;
   }
 
@@ -314,8 +312,10 @@ class Builder {
     for (auto [type, bytes] : {std::pair{TokenDispatcher::AllToAll, &report.all_to_all},
                                {TokenDispatcher::AllGather, &report.all_gather}}) {
       other.mesh.moe_token_dispatcher_type = type;
+      const CutModel model(other.model, other.mesh, Mesh(sizes_, {}), other.seed, order_.places());
+      const SentBytes sent = sent_bytes(other, model.model, load);
       for (int rank = 0; rank < sizes_[Axis::Pp]; ++rank)
-        *bytes = std::max(*bytes, traffic_of(rank, expert_bytes(other, model_.model, load)));
+        *bytes = std::max(*bytes, traffic_of(rank, sent.experts));
     }
     report_.dispatch = report;
   }

@@ -76,7 +76,7 @@ struct PlanReport {
   // Both policies if gradients are sharded and there is a choice; else empty.
   std::vector<ReductionReport> reductions;
   double step_seconds = 0;                   // of one global batch
-  double flops = 0;                          // model flops of one step, see Model::train_flops_per_sample
+  double flops = 0;                          // model flops of one step, see SampleFlops
   double mfu = 0;                            // flops / (step_seconds x ranks x peak rate)
   double peak_flops = 0;                     // of a rank: --peak-gflops, or the peak of --hardware
   std::optional<HardwareForecast> forecast;  // of --hardware

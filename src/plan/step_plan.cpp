@@ -105,7 +105,7 @@ AutomaticSchedule automatic_schedule(const PretrainConfig& config, int ranks, in
   AutomaticTask task{ranks, chunks, micros};
   task.max_in_flight = config.pipeline.schedule_max_in_flight.value_or(default_max_in_flight(ranks));
   task.looped = cut.decoder_first_pipeline_num_layers || cut.decoder_last_pipeline_num_layers;
-  const PlanCosts costs = make_schedule_costs(config, model.model);
+  const PlanCosts costs = make_schedule_costs(config, model);
   const CostModel computing = computing_costs(config, model, costs);
   if (config.mesh.pipeline_vocab_parts > 1) {
     for (const TiedStage& tied : model.tied_stages()) task.token_stages.push_back(tied.stage);

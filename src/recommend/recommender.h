@@ -185,7 +185,7 @@ class Recommender {
 
   RecommenderMemory memory() const;
   int64_t parameters() const;  // of the whole model
-  double flops_per_sample() const { return train_flops(model_); }
+  double flops_per_sample() const { return train_flops(setup_, model_, mesh_); }
   const Placement& placement() const { return placement_; }
   const Mesh& mesh() const { return mesh_; }
   const OpTable& ops() const { return ops_; }

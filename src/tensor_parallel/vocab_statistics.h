@@ -33,12 +33,20 @@ void merge_statistics(Run& run, const VocabStatistics& all, const VocabStatistic
 // does the order of sums over rows.
 int64_t rows_of_chunk(int64_t vocab);
 
-// Calls body(begin, end) for the rows in chunks of at most `chunk`. A dry run walks the first one alone: it is the largest,
-// and the others use its memory again.
+// Calls body(begin, end) for the rows in chunks of at most `chunk`. A dry run walks the first one alone: it is the
+// largest, and the others use its memory again. One that counts work walks a whole one for all whole ones, and the rest.
 template <class Body>
 void for_each_chunk(const Stream& stream, int64_t rows, int64_t chunk, Body body) {
-  const int64_t walked = stream.mode() == Stream::Mode::Dry ? std::min(chunk, rows) : rows;
-  for (int64_t begin = 0; begin < walked; begin += chunk) body(begin, std::min(begin + chunk, rows));
+  if (stream.mode() != Stream::Mode::Dry) {
+    for (int64_t begin = 0; begin < rows; begin += chunk) body(begin, std::min(begin + chunk, rows));
+    return;
+  }
+  WorkLog* const log = stream.log();
+  const size_t first = log != nullptr ? log->list().size() : 0;
+  body(0, std::min(chunk, rows));
+  if (log == nullptr || rows <= chunk) return;
+  log->repeat(first, rows / chunk);
+  if (rows % chunk > 0) body(rows - rows % chunk, rows);
 }
 
 }  // namespace trifold

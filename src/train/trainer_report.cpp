@@ -49,7 +49,7 @@ void Trainer::report_steps(std::span<const double> norms, double loss_scale, dou
     report.tokens = counts_.empty() ? places : static_cast<int64_t>(counts_[i].tokens);
     report.step_seconds = seconds / static_cast<double>(sums_.size());
     report.tokens_per_second = static_cast<double>(report.tokens) / report.step_seconds;
-    const double flops = replica_.model().train_flops_per_sample() * static_cast<double>(samples) *
+    const double flops = replica_.cut().flops.all() * static_cast<double>(samples) *
                          static_cast<double>(report.tokens) /
                          static_cast<double>(std::max<int64_t>(1, places));
     report.mfu = peak_flops_ > 0 ? flops / report.step_seconds / peak_flops_ : 0;
@@ -174,7 +174,7 @@ RunReport Trainer::report() {
   report.mesh = replica_.description();
   report.operations = replica_.ops().name;
   report.parameters = replica_.model().params.global_elements();
-  report.train_flops_per_sample = replica_.model().train_flops_per_sample();
+  report.train_flops_per_sample = replica_.cut().flops.all();
   report.peak_flops = peak_flops_;
   report.stages = report_stages(replica_.cut());
   report.memory = memory_of_pipeline();

@@ -107,7 +107,7 @@ std::vector<int> stages_of_blocks(const PretrainConfig& config) {
   std::vector<int> stages;
   run_on_ranks(on_mesh(one, 1).mesh, [&](Communicator& world) {
     const Replica replica(world, on_mesh(one, 1).mesh, config.model, DType::F64, 1);
-    const auto cut = cut_stages(replica.model().block_costs(), config.mesh.pipeline_model_parallel_size);
+    const auto cut = cut_stages(replica.cut().block_costs(), config.mesh.pipeline_model_parallel_size);
     for (size_t stage = 0; stage < cut.size(); ++stage)
       stages.insert(stages.end(), static_cast<size_t>(cut[stage].size()), static_cast<int>(stage));
   });

@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 
 #include "core/tensor.h"
-#include "models/block_flops.h"
 #include "models/gpt.h"
 #include "models/language_model.h"
+#include "models/model_walk.h"
 #include "nn/shapes_only.h"
 
 namespace trifold {

@@ -2,9 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <string_view>
 
+#include "config/fields/pipeline_choice.h"
+#include "mesh/mesh_sizes.h"
+#include "models/language_model.h"
+#include "ops/counting.h"
 #include "plan/forecast/kernels.h"
 #include "plan/forecast/network.h"
+#include "plan/forecast/work_cost.h"
 
 namespace trifold {
 
@@ -14,256 +21,357 @@ constexpr double kSeparateKernels = 1.825;  // bytes of elementwise operations i
 constexpr double kBatchedRate = 0.55;       // of batched products of heads, relative to linear layers
 constexpr double kBackwardWork = 2.5;       // of fused attention: five products instead of two
 
-PartSeconds operator+(const PartSeconds& a, const PartSeconds& b) {
-  return {a.forward + b.forward, a.input + b.input, a.weight + b.weight};
+bool is_named(const Work& work, std::string_view begin) {
+  return std::string_view(work.name).starts_with(begin);
 }
 
-class Costs {
- public:
-  Costs(const Hardware& hardware, const Software& software, const Workload& work)
-      : hardware_(hardware), software_(software), work_(work) {}
+// ---- Prices of a device, for a program ----
 
-  BlockCosts all() const {
-    const BlockCost each = layer();
-    if (!work_.has_plain_layers()) return {embedding(), each, head(), each};
-    const Workload plain = work_.of_plain_layers();
-    return {embedding(), each, head(), Costs(hardware_, software_, plain).layer()};
+class DevicePrices final : public WorkPrices {
+ public:
+  DevicePrices(const Hardware& hardware, const Software& software, const PretrainConfig& run)
+      : hardware_(hardware),
+        software_(software),
+        sizes_(mesh_sizes(run.mesh)),
+        in_8bit_(run.precision.fp8),
+        drops_scores_(run.model.attention_dropout > 0) {}
+
+  double seconds(const Work& work) const override {
+    switch (work.kind) {
+      case Work::Kind::Movement:
+        return movement(work);
+      case Work::Kind::Product:
+        return product(work);
+      case Work::Kind::Attention:
+        return attention(work);
+      case Work::Kind::Collective:
+        return collective(work);
+      case Work::Kind::Wait:
+        return 0;
+    }
+    return 0;
   }
+
+  double exposed(const Work& work) const override {
+    if (work.group != AxisSet{Axis::Tp}.bits()) return 1;
+    if (work.stream != 0 && is_named(work, "all_gather")) return 0;  // of inputs for the gradients of weights
+    return 1 - software_.tensor_overlap;
+  }
+  double contention() const override { return hardware_.contention; }
 
  private:
-  // A linear layer of [rows, in] x [in, out] on this rank, and its two gradients; or `batch` of them.
-  PartSeconds linear(double in, double out, bool may_be_8bit) const {
-    return linear(work_.rows(), in, out, 1, may_be_8bit);
-  }
-  PartSeconds linear(double rows, double in, double out, double batch, bool may_be_8bit) const {
-    const auto seconds = [&](const ProductShape& product) {
-      return may_be_8bit && work_.products_in_8bit ? product_8bit_seconds(hardware_, product)
-                                                   : product_seconds(hardware_, product, work_.element_bytes);
-    };
-    PartSeconds parts{seconds({rows, out, in, batch}), seconds({rows, in, out, batch}),
-                      seconds({in, out, rows, batch})};
-    if (!software_.accumulate_in_product) parts.weight += pass_seconds(hardware_, 10 * batch * in * out);
-    return parts;
+  double pass(double bytes) const {
+    return pass_seconds(hardware_, bytes * (software_.fused_elementwise ? 1 : kSeparateKernels));
   }
 
-  // The two products of the MLP, of a tile of rows at a time.
-  PartSeconds up() const {
-    return of_tiles(work_.hidden, (work_.gated ? 2 : 1) * work_.inner / work_.tensor);
-  }
-  PartSeconds down() const { return of_tiles(work_.inner / work_.tensor, work_.hidden); }
-  PartSeconds of_tiles(double in, double out) const {
-    const PartSeconds one = linear(std::ceil(work_.rows() / work_.mlp_tiles), in, out, 1, true);
-    return {work_.mlp_tiles * one.forward, work_.mlp_tiles * one.input, work_.mlp_tiles * one.weight};
-  }
+  double movement(const Work& work) const { return pass(work.bytes); }
 
-  // Both products of the MLP, or those of all experts with their router, on the busiest rank; tokens are assumed to
-  // spread evenly over its experts and are padded to tiles. Rounds repeat products for backward (nn/experts.h).
-  PartSeconds mlp_products() const {
+  // The products of linear layers take factors of 8 bits. Rows of experts are padded to tiles.
+  double product(const Work& work) const {
     constexpr double kTileRows = 64;
-    const double gates = work_.gated ? 2 : 1;
-    if (work_.experts == 0) return up() + down();
-    // Each of the tensor ranks has some of the rows; its experts are those of the other grid.
-    const double here = work_.experts / work_.expert;  // which rows of all ranks that share experts meet
-    const double inner = work_.inner / work_.expert_parts;
-    const double own_rows = work_.rows() / work_.tensor;
-    const double arriving = work_.expert_load * own_rows * work_.choices * work_.expert_parts;
-    const double rows = std::ceil(arriving / here / kTileRows) * kTileRows;
-    const PartSeconds first = linear(rows, work_.hidden, gates * inner, here, false);
-    const PartSeconds second = linear(rows, inner, work_.hidden, here, false);
-    PartSeconds sum = linear(own_rows, work_.hidden, work_.experts, 1, false) + first + second;
-    if (work_.expert_rounds > 1) sum = sum + PartSeconds{0, first.forward, first.forward + second.input};
-    const double shared = work_.shared / work_.tensor;
-    if (shared > 0)
-      sum = sum + linear(work_.hidden, gates * shared, true) + linear(shared, work_.hidden, true);
-    return sum;
+    const auto padded = [&](double rows) { return std::ceil(rows / kTileRows) * kTileRows; };
+    ProductShape shape{work.rows, work.columns, work.inner, work.batch};
+    if (is_named(work, "expert_product_weight"))
+      shape.inner = padded(shape.inner);
+    else if (is_named(work, "expert_product"))
+      shape.rows = padded(shape.rows);
+    const auto element = static_cast<double>(size_of(work.dtype));
+    double seconds = in_8bit_ && is_named(work, "affine") ? product_8bit_seconds(hardware_, shape)
+                                                          : product_seconds(hardware_, shape, element);
+    if (!software_.accumulate_in_product &&
+        (is_named(work, "affine_backward_weight") || is_named(work, "expert_product_weight")))
+      seconds += pass_seconds(hardware_, 10 * work.batch * work.rows * work.columns);
+    return seconds;
   }
 
-  double pass(double bytes_of_each, double elements) const {
-    const double fused = software_.fused_elementwise ? 1 : kSeparateKernels;
-    return pass_seconds(hardware_, bytes_of_each * work_.element_bytes / 2 * elements * fused);
-  }
-
-  PartSeconds attention() const {
-    const double heads = work_.micro_batch * work_.heads / work_.tensor;
-    const double own_rows = work_.sequence / work_.context;
-    if (software_.attention == AttentionKernel::Unfused) return unfused(heads, own_rows);
+  double attention(const Work& work) const {
+    if (software_.attention == AttentionKernel::Unfused) return unfused(work);
     const double share =
         software_.attention == AttentionKernel::Flash ? hardware_.flash_share : hardware_.attention_share;
     const double forward =
-        imbalance() *
-        fused_attention_seconds(hardware_, {heads, own_rows, work_.sequence, work_.head_width, work_.causal},
+        imbalance(work) *
+        fused_attention_seconds(hardware_, {work.batch, work.rows, work.columns, work.inner, work.causal},
                                 share);
-    return {forward, kBackwardWork * forward / hardware_.attention_backward, 0};
+    return work.gradient ? kBackwardWork * forward / hardware_.attention_backward : forward;
   }
 
   // Under a causal mask the last of n contiguous slices of a sample has 2 - 1/n times the average scores.
-  double imbalance() const { return work_.causal && !software_.balanced_context ? 2 - 1 / work_.context : 1; }
+  double imbalance(const Work& work) const {
+    return work.causal && !software_.balanced_context ? 2 - 1.0 / sizes_[Axis::Cp] : 1;
+  }
 
-  PartSeconds unfused(double heads, double rows) const {
-    const double width = work_.head_width;
-    const double columns = work_.sequence;
+  double unfused(const Work& work) const {
+    const auto element = static_cast<double>(size_of(work.dtype));
     const auto batched = [&](double m, double n, double k) {
-      return product_seconds(hardware_, {m, n, k, heads}, work_.element_bytes) / kBatchedRate;
+      return product_seconds(hardware_, {m, n, k, work.batch}, element) / kBatchedRate;
     };
-    const double scores = heads * rows * columns;
-    const double dropout = work_.attention_dropout ? 5 : 0;
-    const double forward = batched(rows, columns, width) + batched(rows, width, columns);
-    const double backward = batched(rows, columns, width) + batched(columns, width, rows) +
-                            batched(rows, width, columns) + batched(columns, width, rows);
-    return {forward + pass(4 + dropout, scores), backward + pass(6 + dropout, scores), 0};
+    const double rows = work.rows, columns = work.columns, width = work.inner;
+    const double bytes_of_scores = work.batch * rows * columns * element / 2;
+    const double dropout = drops_scores_ ? 5 : 0;
+    if (!work.gradient)
+      return batched(rows, columns, width) + batched(rows, width, columns) +
+             pass((4 + dropout) * bytes_of_scores);
+    return batched(rows, columns, width) + batched(columns, width, rows) + batched(rows, width, columns) +
+           batched(columns, width, rows) + pass((6 + dropout) * bytes_of_scores);
   }
 
-  // Latent vectors and shared keys are products with whole weights: of this rank's rows under sequence parallelism, of
-  // all otherwise.
-  PartSeconds latent_products() const {
-    const double own_rows = work_.rows() / (work_.sequence_parallel ? work_.tensor : 1);
-    const double heads = work_.heads / work_.tensor;
-    const double queries = heads * (work_.plain_width + work_.turned_width);
-    PartSeconds sum = linear(work_.query_rank > 0 ? work_.query_rank : work_.hidden, queries, false) +
-                      linear(work_.key_value_rank, heads * (work_.plain_width + work_.value_width), false) +
-                      linear(heads * work_.value_width, work_.hidden, false) +
-                      linear(own_rows, work_.hidden, work_.key_value_rank + work_.turned_width, 1, false);
-    if (work_.query_rank > 0) sum = sum + linear(own_rows, work_.hidden, work_.query_rank, 1, false);
-    return sum;
-  }
-
-  PartSeconds layer_products() const {
-    if (work_.latent) return latent_products() + mlp_products();
-    const double heads = work_.head_width * work_.heads / work_.tensor;
-    const double keys = work_.head_width * std::max(1.0, work_.key_heads / work_.tensor);
-    return linear(work_.hidden, heads + 2 * keys, true) + linear(heads, work_.hidden, true) + mlp_products();
-  }
-
-  PartSeconds layer_passes() const {
-    const double whole = work_.rows() * work_.hidden / (work_.sequence_parallel ? work_.tensor : 1);
-    const double inner = work_.rows() * (work_.choices * work_.inner + work_.shared) / work_.tensor;
-    // Rows for experts are gathered and added up, and gathered again in backward.
-    const double moved = work_.experts > 0 ? work_.rows() / work_.tensor * work_.choices * work_.hidden : 0;
-    const bool drops = work_.hidden_dropout;
-    // Heads of latent attention are packed, and taken apart in backward.
-    const double packed = work_.latent ? work_.rows() * work_.heads / work_.tensor * 3 * work_.head_width : 0;
-    const double forward = pass(20 + (drops ? 2 : 0), whole) + pass(work_.gated ? 6 : 4, inner) +
-                           pass(8, moved) + pass(4, packed);
-    const double backward = pass(20 + (drops ? 6 : 0), whole) + pass(work_.gated ? 10 : 6, inner) +
-                            pass(16, moved) + pass(4, packed);
-    return {forward, backward, 0};
-  }
-
-  // One sum over the tensor axis of an activation [rows, hidden].
-  double tensor_sum() const {
-    const double bytes = work_.element_bytes * work_.rows() * work_.hidden;
-    return 2 * gather_seconds(hardware_, software_, tensor_ring(hardware_, work_), bytes);
-  }
-
-  // The exposed part of `sums` seconds of collectives if a share of them overlaps with `hiding` seconds of work.
-  double left(double sums, double hiding, double share) const {
-    const double behind = std::min(share * sums, hiding);
-    return sums - behind + hardware_.contention * behind;
-  }
-
-  BlockCost layer() const {
-    const PartSeconds core = attention();
-    BlockCost cost;
-    cost.compute = layer_products() + core + layer_passes();
-    const PartSeconds once = cost.compute;
-    const double exposed = 1 - software_.tensor_overlap;
-    const double sum = tensor_sum();
-    const double pairs = work_.experts > 0 && work_.shared == 0 ? 1 : 2;  // of linear layers
-    cost.tensor = {pairs * sum * exposed, pairs * sum * exposed, 0};
-    // With sequence parallelism the inputs of the two column-parallel layers are gathered again.
-    cost.tensor.input = left(cost.tensor.input, once.weight, software_.backward_overlap);
-    if (work_.recompute == RecomputeGranularity::Selective)
-      cost.compute.input +=
-          software_.attention == AttentionKernel::Unfused ? core.forward : layer_passes().forward;
-    if (work_.recompute == RecomputeGranularity::Full) {
-      cost.compute.input += software_.recompute_fraction * once.forward;
-      cost.tensor.input += software_.recompute_fraction * cost.tensor.forward;
-    }
-    if (work_.mlp_tiles > 1) {
-      cost.compute.input += up().forward;
-      if (work_.recompute == RecomputeGranularity::Full && !work_.normalizes_sums)
-        cost.compute.input -= software_.recompute_fraction * (up().forward + down().forward);
-    }
-    add_context(cost, core);
-    add_exchange(cost);
-    return cost;
-  }
-
-  // Rows are sent to their experts and back in forward, their gradients in backward, and the rows once more for the
-  // weight gradients, to each of the parts of an expert; where they come in rounds, inputs twice and gradients once
-  // more. Each of the tensor ranks has some of the rows, of which it sends the same fraction as in a ring all-gather.
-  void add_exchange(BlockCost& cost) const {
-    if (work_.expert_ranks() < 2) return;
-    const double own_rows = work_.rows() / work_.tensor * work_.expert_parts;
-    const double bytes = work_.expert_load * work_.element_bytes * own_rows * work_.choices * work_.hidden;
-    const Ring ring = expert_ring(hardware_, work_);
-    const double back = gather_seconds(hardware_, software_, ring, bytes);
-    const double gathered = work_.element_bytes * work_.expert * own_rows * work_.hidden;
-    const double out = work_.gathers_tokens ? gather_seconds(hardware_, software_, ring, gathered) : back;
-    const double again = work_.expert_rounds > 1 ? 1 : 0;
-    const double repeated = work_.recompute == RecomputeGranularity::Full ? software_.recompute_fraction : 0;
-    cost.tensor.forward += out + back;
-    cost.tensor.input += (1 + repeated) * (out + back) + again * out;
-    cost.tensor.weight += (1 + 2 * again) * out;
-    if (again > 0) return;
-    const double free = 1 - hardware_.contention;
-    cost.rows = {free * (out + back), free * (out + back), free * out};
-  }
-
-  // Key and value heads are gathered over the context axis or sent around it, and their gradients back; or projections
-  // and outputs are exchanged in forward, their gradients in backward, with copies of key heads that are fewer than
-  // ranks.
-  void add_context(BlockCost& cost, const PartSeconds& core) const {
-    if (work_.context < 2) return;
-    const double held = std::max(1.0, work_.key_heads / work_.tensor);
-    const double moved =
-        2 * work_.heads / work_.tensor / work_.context + 2 * held / std::min(held, work_.context);
-    const double bytes = work_.element_bytes * work_.micro_batch * work_.sequence * work_.head_width *
-                         (work_.exchanges_heads ? moved : 2 * held) / work_.context_pieces;
-    const double ring =
-        work_.context_pieces * gather_seconds(hardware_, software_, context_ring(hardware_, work_), bytes);
-    const double back = (work_.exchanges_heads ? 1 : 2) * ring;
-    const auto& [exchange, computation] = work_.context_overlap;
-    cost.context.forward = left(ring, computation * core.forward, exchange);
-    cost.context.input = left(back, computation * core.input, exchange);
-    cost.context_hidden.forward = ring - cost.context.forward;
-    cost.context_hidden.input = back - cost.context.input;
-    cost.context.forward += routing();
-    if (work_.recompute == RecomputeGranularity::Full) {
-      cost.context.input += software_.recompute_fraction * cost.context.forward;
-      cost.context_hidden.input += software_.recompute_fraction * cost.context_hidden.forward;
-    }
-  }
-
-  // What routers gather of the other context ranks, in as many collectives of equal parts.
-  double routing() const {
-    if (work_.router_gathers == 0) return 0;
-    return work_.router_gathers * gather_seconds(hardware_, software_, context_ring(hardware_, work_),
-                                                 work_.router_bytes / work_.router_gathers);
-  }
-
-  BlockCost embedding() const {
-    BlockCost cost;
-    const double elements = work_.rows() * work_.hidden;
-    cost.compute = {pass(4, elements), 0, pass(8, elements)};
-    cost.tensor.forward = tensor_sum() * (1 - software_.tensor_overlap);
-    return cost;
-  }
-
-  BlockCost head() const {
-    BlockCost cost;
-    const double columns = work_.vocabulary / work_.tensor;
-    cost.compute = linear(work_.hidden, columns, false);
-    const double bytes = software_.fused_elementwise ? 16 : 24;  // of the loss, on each logit
-    cost.compute.forward += pass_seconds(hardware_, bytes * work_.rows() * columns);
-    cost.tensor.input =
-        left(tensor_sum() * (1 - software_.tensor_overlap), cost.compute.weight, software_.backward_overlap);
-    return cost;
+  double collective(const Work& work) const {
+    const Ring ring = ring_over(hardware_, sizes_, AxisSet::of_bits(work.group));
+    const double others = (ring.ranks - 1) / ring.ranks;
+    // One step of a ring is as much of a gather.
+    if (work.hops == 1)
+      return gather_seconds(hardware_, software_, ring, work.sent * ring.ranks) / (ring.ranks - 1);
+    const double passes = std::max(1.0, std::round(work.hops / (ring.ranks - 1)));
+    return passes * gather_seconds(hardware_, software_, ring, work.sent / passes / others);
   }
 
   const Hardware& hardware_;
   const Software& software_;
-  const Workload& work_;
+  MeshSizes sizes_;
+  bool in_8bit_;
+  bool drops_scores_;
+};
+
+// ---- Walks ----
+
+// With the context ranks of another program, which pass keys around.
+PretrainConfig assumed_context(PretrainConfig run, const Software& software) {
+  if (software.context == 1) return run;
+  run.mesh.context_parallel_size = static_cast<int>(software.context);
+  run.mesh.cp_comm_type = ContextExchange::Ring;
+  return run;
+}
+
+// A device computes in kernels of its own what a processor composes.
+bool is_device(const Hardware& hardware) { return hardware.processors > 1; }
+
+FusedOps fused_ops(const Hardware& hardware, const Software& software, const PretrainConfig& run) {
+  if (!is_device(hardware)) return FusedOps::None;
+  return run.precision.fp8 || software.describes_memory() ? FusedOps::Rows : FusedOps::All;
+}
+
+// A model of one layer on one rank of the run's mesh.
+struct OneLayer {
+  OneLayer(const PretrainConfig& run, FusedOps fused, double load)
+      : mesh(mesh_sizes(run.mesh), {}), model(make_model(run.model, mesh, run.seed, run.mesh)) {
+    Batch batch = batch_without_memory(run.batch.micro_batch_size, run.model.seq_length);
+    cut_rows(batch, rows_here(model.row_cut, run.model.seq_length, mesh.sizes(), {}));
+    work = walk_work(model, mesh, batch, compute_type(run.precision), counting_ops(fused), load);
+  }
+
+  size_t first_layer() const { return static_cast<size_t>(model.layers().front()); }
+  HeldWeights weights_of(size_t block) const {
+    HeldWeights held;
+    for (const ParamSpec& spec : model.params.specs()) {
+      if (spec.block != static_cast<int>(block)) continue;
+      const auto elements = static_cast<double>(spec.shard.local.elements());
+      (spec.shard.data_axes() == kExpertDataAxes ? held.experts : held.dense) += elements;
+    }
+    return held;
+  }
+
+  Mesh mesh;
+  Model model;
+  WalkedModel work;
+};
+
+PretrainConfig with_one_layer(PretrainConfig run, bool experts, bool on_device) {
+  run.model = with_layers_alike(std::move(run.model), experts);
+  run.model.num_layers = 1;
+  if (!experts) run.mesh.expert_model_parallel_size = run.mesh.expert_tensor_parallel_size = 1;
+  if (on_device) run.mesh.device = ComputeDevice::Cuda;
+  return run;
+}
+
+// ---- How other programs do the same ----
+
+// Their losses leave the gradients of logits, and the products with them, to backward; here the forward of an output loss
+// has all of it (tensor_parallel/vocab.h).
+void move_loss_gradients(WalkedBlock& head) {
+  std::vector<Work> forward;
+  std::vector<std::vector<Work>*>
+      next;  // where the products after a loss belong: of the input, then of the weight
+  for (const Work& work : head.forward) {
+    if (is_named(work, "cross_entropy")) next = {&head.weight, &head.input};
+    if (work.kind != Work::Kind::Product || next.empty()) {
+      forward.push_back(work);
+      continue;
+    }
+    next.back()->push_back(work);
+    head.backward.push_back(work);
+    next.pop_back();
+  }
+  head.forward = std::move(forward);
+}
+
+// ---- Costs of a block ----
+
+struct Parts {
+  ListSeconds forward, input, weight;
+};
+
+// With a backward in one call, what it takes besides the products of weight gradients is `input`.
+Parts parts_of(const WalkedBlock& block, const WorkPrices& prices, bool split) {
+  Parts parts{seconds_of(block.forward, prices), {}, seconds_of(block.weight, prices)};
+  parts.input = seconds_of(split ? block.input : block.backward, prices);
+  if (split) return parts;
+  double products = 0;
+  for (const Work& work : block.weight)
+    if (work.kind == Work::Kind::Product) products += work.times * prices.seconds(work);
+  const ListSeconds whole = parts.input;
+  parts.weight.compute = std::min(products, whole.compute);
+  parts.weight.context = parts.weight.context_hidden = 0;
+  parts.weight.tensor = std::min(parts.weight.rows, whole.rows);
+  parts.input.compute = whole.compute - parts.weight.compute;
+  parts.input.tensor = whole.tensor - parts.weight.tensor;
+  parts.input.rows = whole.rows - parts.weight.rows;
+  return parts;
+}
+
+BlockCost cost_of(const Parts& parts) {
+  const auto of = [&](double ListSeconds::*part) {
+    return PartSeconds{parts.forward.*part, parts.input.*part, parts.weight.*part};
+  };
+  return {of(&ListSeconds::compute), of(&ListSeconds::tensor), of(&ListSeconds::context),
+          of(&ListSeconds::context_hidden), of(&ListSeconds::rows)};
+}
+
+PartSeconds operator+(const PartSeconds& a, const PartSeconds& b) {
+  return {a.forward + b.forward, a.input + b.input, a.weight + b.weight};
+}
+
+PartSeconds operator*(double factor, const PartSeconds& part) {
+  return {factor * part.forward, factor * part.input, factor * part.weight};
+}
+
+BlockCost operator+(const BlockCost& a, const BlockCost& b) {
+  return {a.compute + b.compute, a.tensor + b.tensor,
+          a.context + b.context, a.context_hidden + b.context_hidden,
+          a.rows + b.rows,       {a.weights.dense + b.weights.dense, a.weights.experts + b.weights.experts}};
+}
+
+// The walks of a run's blocks, to be priced.
+class Pricing {
+ public:
+  Pricing(const Hardware& hardware, const Software& software, const PretrainConfig& run, double load)
+      : hardware_(hardware),
+        software_(software),
+        run_(assumed_context(run, software)),
+        load_(load),
+        prices_(hardware, software, run_),
+        blocks_(walked(run_.model.num_experts.has_value())) {
+    if (!run_.model.num_experts) return;
+    const std::vector<bool> experts = expert_layers(run_.model);
+    if (std::find(experts.begin(), experts.end(), false) != experts.end()) plain_.emplace(walked(false));
+  }
+
+  BlockCosts costs(bool split) const {
+    BlockCosts costs = costs_of(blocks_, split);
+    costs.plain_layer = plain_ ? costs_of(*plain_, split).layer : costs.layer;
+    return costs;
+  }
+
+ private:
+  // All blocks of a model whose layers are alike, and the same without recomputation if another program needs it.
+  struct Blocks {
+    OneLayer all;
+    std::optional<OneLayer> kept;
+  };
+
+  Blocks walked(bool experts) const {
+    PretrainConfig run = with_one_layer(run_, experts, is_device(hardware_));
+    const FusedOps fused = fused_ops(hardware_, software_, run_);
+    Blocks blocks{OneLayer(run, fused, load_), {}};
+    if (recomputes_some() || recomputes_scores()) {
+      run.mesh.recompute_granularity = RecomputeGranularity::None;
+      blocks.kept.emplace(run, fused, load_);
+    }
+    return blocks;
+  }
+
+  RecomputeGranularity granularity() const { return run_.mesh.recompute_granularity; }
+  bool recomputes_some() const {
+    return granularity() == RecomputeGranularity::Full && software_.recompute_fraction < 1;
+  }
+  bool recomputes_scores() const {
+    return granularity() == RecomputeGranularity::Selective &&
+           software_.attention == AttentionKernel::Unfused;
+  }
+
+  BlockCosts costs_of(const Blocks& blocks, bool split) const {
+    const OneLayer& walked = blocks.all;
+    BlockCosts costs;
+    for (size_t block = 0; block < walked.model.blocks.size(); ++block) {
+      WalkedBlock work = walked.work.of_block(block);
+      const BlockKind kind = walked.model.blocks[block].kind;
+      if (kind == BlockKind::Head && software_.describes_memory()) move_loss_gradients(work);
+      BlockCost cost = cost_of(parts_of(work, prices_, split));
+      cost.weights = walked.weights_of(block);
+      switch (kind) {
+        case BlockKind::Embedding:
+          costs.embedding = cost;
+          break;
+        case BlockKind::Layer:
+          costs.layer = layer_of(blocks, work, cost, split);
+          break;
+        case BlockKind::Head:
+          costs.head = costs.head + cost;
+          break;
+      }
+    }
+    return costs;
+  }
+
+  // What recomputation adds, which may be of some of the layers, and not the same in another program.
+  BlockCost layer_of(const Blocks& blocks, const WalkedBlock& block, BlockCost cost, bool split) const {
+    // A forward repeated by the other half of a pair would run out of turns.
+    if (granularity() == RecomputeGranularity::Full)
+      cost.rows.input -= seconds_of(block.forward, prices_).rows;
+    hide_behind_weights(cost);
+    if (several_rounds(block)) cost.rows = {};
+    cost.rows = (1 - hardware_.contention) * cost.rows;
+    if (!blocks.kept) return cost;
+    const WalkedBlock& kept = blocks.kept->work.of_block(blocks.kept->first_layer());
+    BlockCost plain = cost_of(parts_of(kept, prices_, split));
+    hide_behind_weights(plain);
+    plain.rows = cost.rows;
+    plain.weights = cost.weights;
+    if (recomputes_scores()) {
+      for (const Work& work : kept.forward)
+        if (work.kind == Work::Kind::Attention) plain.compute.input += work.times * prices_.seconds(work);
+      return plain;
+    }
+    const double fraction = software_.recompute_fraction;
+    BlockCost mixed = cost.times(fraction) + plain.times(1 - fraction);
+    mixed.weights = cost.weights;
+    return mixed;
+  }
+
+  // Of the sums in backward, the share that a program overlaps with the gradients of weights.
+  void hide_behind_weights(BlockCost& cost) const {
+    const double sums = cost.tensor.input;
+    const double behind = std::min(software_.backward_overlap * sums, cost.compute.weight);
+    cost.tensor.input -= (1 - hardware_.contention) * behind;
+  }
+
+  // Rows that come in rounds are not left to the other half of a pair.
+  static bool several_rounds(const WalkedBlock& block) {
+    const auto exchanges = [](std::span<const Work> list) {
+      return std::count_if(list.begin(), list.end(), [](const Work& work) {
+        return work.kind == Work::Kind::Collective && is_named(work, "all_to_all") &&
+               work.group == kExpertShareAxes.bits();
+      });
+    };
+    return exchanges(block.weight) > 1;
+  }
+
+  const Hardware& hardware_;
+  const Software& software_;
+  PretrainConfig run_;
+  double load_;
+  DevicePrices prices_;
+  Blocks blocks_;
+  std::optional<Blocks> plain_;
 };
 
 }  // namespace
@@ -271,14 +379,34 @@ class Costs {
 PartSeconds BlockCost::all() const { return compute + tensor + context; }
 
 BlockCost BlockCost::times(double factor) const {
-  const auto scaled = [factor](const PartSeconds& part) {
-    return PartSeconds{factor * part.forward, factor * part.input, factor * part.weight};
-  };
-  return {scaled(compute), scaled(tensor), scaled(context), scaled(context_hidden), scaled(rows)};
+  return {factor * compute,        factor * tensor, factor * context,
+          factor * context_hidden, factor * rows,   {factor * weights.dense, factor * weights.experts}};
 }
 
-BlockCosts block_costs(const Hardware& hardware, const Software& software, const Workload& work) {
-  return Costs(hardware, software, work).all();
+const BlockCosts& CostsOfModel::of(const PretrainConfig& run, bool split) {
+  const MeshConfig& mesh = run.mesh;
+  const Key key{mesh.tensor_model_parallel_size,  mesh.context_parallel_size, mesh.expert_model_parallel_size,
+                mesh.expert_tensor_parallel_size, mesh.pipeline_vocab_parts,  mesh.context_exchange(),
+                mesh.moe_token_dispatcher_type,   run.batch.micro_batch_size, mesh.sequence_parallel,
+                mesh.recompute_granularity};
+  const BothCosts& costs = costs_.of(key, [&] {
+    Pricing pricing(hardware_, software_, run, load_);
+    return BothCosts{pricing.costs(false), pricing.costs(true)};
+  });
+  return split ? costs.split : costs.whole;
+}
+
+bool splits_backward(const PipelineConfig& pipeline) {
+  switch (chosen_schedule(pipeline).value_or(Schedule::OneFOneB)) {
+    case Schedule::ZbH1:
+    case Schedule::ZbH2:
+    case Schedule::ZbV:
+    case Schedule::DualPipeV:
+    case Schedule::Auto:
+      return true;
+    default:
+      return false;
+  }
 }
 
 }  // namespace trifold

@@ -46,17 +46,18 @@ HardwareForecast make_forecast(const PlanConfig& config, const Model& model) {
   forecast.hardware = machine.hardware;
   forecast.software = machine.software;
   const int tensor = config.run.mesh.tensor_model_parallel_size;
-  forecast.work = make_workload(config.run, static_cast<double>(padded_vocab_size(config.run.model, tensor)),
-                                config.moe_load_imbalance);
+  forecast.work = make_workload(config.run, static_cast<double>(padded_vocab_size(config.run.model, tensor)));
   assume_context(forecast.software, forecast.work);
   const int stages = forecast.work.pipeline * forecast.work.chunks;
-  const std::vector<StageRange> cut = cut_stages(config.run.mesh, model, stages);
+  const std::vector<double> balance = block_costs(model, sample_flops(config.run.model, tensor));
+  const std::vector<StageRange> cut = cut_stages(config.run.mesh, model, balance, stages);
   forecast.work.stage_layers = layers_of(model, cut);
   forecast.work.stage_plain = plain_layers_of(model, cut);
   for (const int heads : heads_of(model, cut))
     forecast.work.stage_head.push_back(static_cast<double>(heads) / config.run.mesh.pipeline_vocab_parts);
-  forecast.costs = block_costs(forecast.hardware, forecast.software, forecast.work);
-  forecast.closed_form = step_time(forecast.hardware, forecast.software, forecast.work);
+  forecast.costs = CostsOfModel(forecast.hardware, forecast.software, config.moe_load_imbalance)
+                       .of(config.run, splits_backward(config.run.pipeline));
+  forecast.closed_form = step_time(forecast.hardware, forecast.software, forecast.work, forecast.costs);
   return forecast;
 }
 

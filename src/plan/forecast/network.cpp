@@ -1,6 +1,7 @@
 #include "plan/forecast/network.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace trifold {
@@ -15,14 +16,16 @@ Ring ring_of(const Hardware& hardware, double ranks, double stride) {
 
 }  // namespace
 
-Ring tensor_ring(const Hardware& hardware, const Workload& work) { return ring_of(hardware, work.tensor, 1); }
-
-Ring context_ring(const Hardware& hardware, const Workload& work) {
-  return ring_of(hardware, work.context, work.tensor);
-}
-
-Ring expert_ring(const Hardware& hardware, const Workload& work) {
-  return ring_of(hardware, work.expert_ranks(), 1);
+Ring ring_over(const Hardware& hardware, const MeshSizes& sizes, AxisSet axes) {
+  constexpr std::array kDense{Axis::Tp, Axis::Cp, Axis::Dp, Axis::Pp};
+  constexpr std::array kExperts{Axis::Etp, Axis::Ep, Axis::Edp, Axis::Pp};
+  const bool of_experts = !(axes & AxisSet{Axis::Etp, Axis::Ep, Axis::Edp}).empty();
+  double stride = 1;
+  for (const Axis axis : of_experts ? kExperts : kDense) {
+    if (axes.has(axis)) break;
+    stride *= sizes[axis];
+  }
+  return ring_of(hardware, sizes.ranks(axes), stride);
 }
 
 Ring data_ring(const Hardware& hardware, const Workload& work) {

@@ -1,6 +1,8 @@
 // Times in seconds of collectives and messages, depending on whether their ranks share a node.
 #pragma once
 
+#include "mesh/mesh.h"
+#include "plan/forecast/block_costs.h"
 #include "plan/forecast/hardware.h"
 #include "plan/forecast/software.h"
 #include "plan/forecast/workload.h"
@@ -14,12 +16,9 @@ struct Ring {
   double nodes() const { return ranks / in_node; }
 };
 
-// The rings of a mesh whose ranks are numbered tensor fastest, then context, data and pipeline, and fill one node after
-// the other.
-Ring tensor_ring(const Hardware& hardware, const Workload& work);
-Ring context_ring(const Hardware& hardware, const Workload& work);
-// Ranks next to each other that share experts.
-Ring expert_ring(const Hardware& hardware, const Workload& work);
+// The ring of the ranks that differ only along `axes`, of a mesh whose ranks are numbered tensor fastest, then context,
+// data and pipeline, and fill one node after the other; those that share experts are next to each other.
+Ring ring_over(const Hardware& hardware, const MeshSizes& sizes, AxisSet axes);
 // Ranks that hold the same weights: data and context ranks.
 Ring data_ring(const Hardware& hardware, const Workload& work);
 // Ranks that hold the same experts, or parts of them: every `expert_ranks`-th of a pipeline stage.

@@ -48,12 +48,8 @@ double hidden_in_pair(const BlockCost& forward, const BlockCost& backward) {
 
 class Closed {
  public:
-  Closed(const Hardware& hardware, const Software& software, const Workload& work)
-      : hardware_(hardware),
-        software_(software),
-        work_(work),
-        plain_(work.of_plain_layers()),
-        costs_(block_costs(hardware, software, work)) {}
+  Closed(const Hardware& hardware, const Software& software, const Workload& work, const BlockCosts& costs)
+      : hardware_(hardware), software_(software), work_(work), costs_(costs) {}
 
   StepTime result() const {
     const std::vector<RankCost> ranks = pipeline_ranks();
@@ -94,11 +90,11 @@ class Closed {
         cost.weights.dense += times * weights.dense;
         cost.weights.experts += times * weights.experts;
       };
-      if (stage == 0) take(costs_.embedding, {work_.embedding_weights(), 0}, 1);
-      take(costs_.layer, work_.layer_weights(), layers);
-      take(costs_.plain_layer, plain_.layer_weights(), plain);
+      if (stage == 0) take(costs_.embedding, embedding_weights(), 1);
+      take(costs_.layer, costs_.layer.weights, layers);
+      take(costs_.plain_layer, costs_.plain_layer.weights, plain);
       // A tied weight is also on the last rank, if that is another rank.
-      take(costs_.head, {work_.tied && work_.pipeline == 1 ? 0 : work_.head_weights(), 0},
+      take(costs_.head, work_.tied && work_.pipeline == 1 ? HeldWeights{} : costs_.head.weights,
            work_.head_of(stage));
       add(cost.compute, whole.compute);
       add(cost.tensor, whole.tensor);
@@ -106,9 +102,8 @@ class Closed {
     }
     if (work_.takes_turns) cost.hidden = hidden_seconds(rank, stages[0], stages[1]) / work_.micros;
     if (shards_weights() && work_.pipeline == 1)
-      cost.gathers =
-          cost.layers * layer_gathers(hardware_, software_, work_, costs_.layer).all() +
-          cost.plain_layers * layer_gathers(hardware_, software_, plain_, costs_.plain_layer).all();
+      cost.gathers = cost.layers * layer_gathers(hardware_, software_, work_, costs_.layer).all() +
+                     cost.plain_layers * layer_gathers(hardware_, software_, work_, costs_.plain_layer).all();
     return cost;
   }
 
@@ -140,6 +135,12 @@ class Closed {
 
   double gradient_bytes() const { return trifold::gradient_bytes(software_, work_); }
 
+  HeldWeights embedding_weights() const {
+    HeldWeights weights = costs_.embedding.weights;
+    if (work_.tokens_at_head) weights.dense -= work_.vocabulary * work_.hidden / work_.tensor;
+    return weights;
+  }
+
   double gather(const HeldWeights& weights) const {
     return gather_seconds(hardware_, software_, work_, weights, work_.element_bytes);
   }
@@ -147,8 +148,8 @@ class Closed {
   // The first gather overlaps with nothing, nor do those of the embedding.
   double once_a_step(const RankCost& rank) const {
     if (work_.pipeline > 1) return gather(rank.weights);
-    const HeldWeights ends{work_.embedding_weights() + (work_.tied ? 0 : work_.head_weights()), 0};
-    return work_.micros * (gather(work_.layer_weights()) + gather(ends) +
+    const HeldWeights ends{embedding_weights().dense + (work_.tied ? 0 : costs_.head.weights.dense), 0};
+    return work_.micros * (gather(costs_.layer.weights) + gather(ends) +
                            scatter_seconds(hardware_, software_, work_, ends, gradient_bytes()));
   }
 
@@ -238,8 +239,7 @@ class Closed {
   const Hardware& hardware_;
   const Software& software_;
   const Workload& work_;
-  Workload plain_;
-  BlockCosts costs_;
+  const BlockCosts& costs_;
 };
 
 }  // namespace
@@ -250,15 +250,16 @@ std::vector<std::pair<const char*, double>> named_parts(const StepTime& time) {
           {"data", time.data},       {"update", time.update}};
 }
 
-StepTime step_time(const Hardware& hardware, const Software& software, const Workload& work) {
-  return Closed(hardware, software, work).result();
+StepTime step_time(const Hardware& hardware, const Software& software, const Workload& work,
+                   const BlockCosts& costs) {
+  return Closed(hardware, software, work, costs).result();
 }
 
 GatherSeconds layer_gathers(const Hardware& hardware, const Software& software, const Workload& work,
                             const BlockCost& layer) {
   if (!shards_weights(work)) return {};
   const PartSeconds seconds = layer.all();
-  const HeldWeights held = work.layer_weights();
+  const HeldWeights& held = layer.weights;
   const double weights = gather_seconds(hardware, software, work, held, work.element_bytes);
   const double gradients = scatter_seconds(hardware, software, work, held, gradient_bytes(software, work));
   const auto beside = [&](double computing, double moving) {

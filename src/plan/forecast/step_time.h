@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "plan/forecast/block_costs.h"
+#include "plan/forecast/workload.h"
 
 namespace trifold {
 
@@ -27,7 +28,8 @@ struct StepTime {
 std::vector<std::pair<const char*, double>> named_parts(const StepTime& time);
 
 // `work.stage_layers` must have pipeline * chunks entries.
-StepTime step_time(const Hardware& hardware, const Software& software, const Workload& work);
+StepTime step_time(const Hardware& hardware, const Software& software, const Workload& work,
+                   const BlockCosts& costs);
 
 // The time that gathering sharded weights (ZeRO stage 3) adds to a layer of one micro-batch: an all-gather overlaps
 // with the layer's forward; an all-gather and a reduce-scatter of gradients overlap with its backward. 0 without

@@ -13,13 +13,6 @@
 
 namespace trifold {
 
-// Weights on one rank. Those of experts are also held, and their gradients summed, by other ranks than the rest.
-struct HeldWeights {
-  double dense = 0;
-  double experts = 0;
-  double all() const { return dense + experts; }
-};
-
 struct Workload {
   // The model.
   double layers = 0;
@@ -27,45 +20,25 @@ struct Workload {
   double heads = 0;
   double key_heads = 0;
   double head_width = 0;  // as attention computes it
-  // Of latent attention: widths of the latent vectors (of queries: 0 if there is none), and of the parts of a head.
-  bool latent = false;
-  double query_rank = 0;
-  double key_value_rank = 0;
-  double plain_width = 0;
-  double turned_width = 0;
-  double value_width = 0;
-  double inner = 0;        // width inside the MLP, or inside each expert
-  double experts = 0;      // per block; 0: one MLP
-  double choices = 1;      // experts per token
-  double shared = 0;       // width of an additional MLP for all tokens
-  double plain_inner = 0;  // width inside the MLP of layers without experts, where others have some
-  bool gated = false;      // SwiGLU: two products into the inner width
-  bool rms_norm = false;   // instead of LayerNorm
-  bool causal = true;      // false (BERT): all T x T scores count
+  bool latent = false;    // latent attention
+  double inner = 0;       // width inside the MLP, or inside each expert
+  double experts = 0;     // per block; 0: one MLP
+  bool gated = false;     // SwiGLU: two products into the inner width
+  bool rms_norm = false;  // instead of LayerNorm
   bool hidden_dropout = false;
   bool attention_dropout = false;
   double sequence = 0;
   double vocabulary = 0;        // padded
   bool tied = true;             // the head multiplies with the token embedding
   bool tokens_at_head = false;  // which is on the ranks with parts of the head alone
-  bool positions = true;        // learned positions
 
   // The mesh. `context` ranks shard the rows of a sample.
   double tensor = 1;
   double context = 1;
-  bool exchanges_heads = false;  // the context axis exchanges heads instead of gathering keys and values
-                                 // (--cp-comm-type a2a)
-  double context_pieces = 1;     // in which keys and values are gathered (all_gather)
-  Overlap context_overlap = {};  // of what moves over the context axis, with attention
-  double router_bytes = 0;       // that routers of all context ranks gather in a forward of a micro-batch
-  double router_gathers = 0;     // in so many collectives
   double data = 1;
-  double expert = 1;            // ranks that share the experts of a layer
-  double expert_parts = 1;      // ranks next to each other that cut each of them
-  double expert_load = 1;       // rows of the busiest rank of those that share experts, over the mean
-  double expert_rounds = 1;     // in which they come
-  bool gathers_tokens = false;  // instead of sending rows to their experts (--moe-token-dispatcher-type)
-  bool takes_turns = false;     // halves of DualPipe-V's pairs (--overlap-moe-expert-parallel-comm)
+  double expert = 1;         // ranks that share the experts of a layer
+  double expert_parts = 1;   // ranks next to each other that cut each of them
+  bool takes_turns = false;  // halves of DualPipe-V's pairs (--overlap-moe-expert-parallel-comm)
   int pipeline = 1;
   int chunks = 1;  // stages of a pipeline rank
   bool sequence_parallel = false;
@@ -78,8 +51,6 @@ struct Workload {
   double zero_groups = 1;     // groups of data-parallel ranks, each with all of the state that ZeRO shards
   bool reduces_each = false;  // gradients are summed after each micro-batch, not once per step
   RecomputeGranularity recompute = RecomputeGranularity::None;
-  double mlp_tiles = 1;          // of rows, whose inner activations backward computes again
-  bool normalizes_sums = false;  // of a layer: ModelFamily
   bool products_in_8bit = false;
   double element_bytes = 2;     // of a weight and of an activation
   double gradient_bytes = 4;    // per gradient on the network
@@ -90,13 +61,10 @@ struct Workload {
 
   std::vector<double> stage_head;  // fraction of the head in each stage; empty: all in the last one
 
-  // The same step of a model whose layers are all like those without experts.
-  Workload of_plain_layers() const;
   // Layers of a stage without experts, where others have some.
   double plain_layers(int stage) const {
     return stage_plain.empty() ? 0 : stage_plain[static_cast<size_t>(stage)];
   }
-  bool has_plain_layers() const;
   double head_of(int stage) const;
 
   double rows() const { return micro_batch * sequence / context; }  // of a micro-batch on one rank
@@ -106,20 +74,13 @@ struct Workload {
   double expert_data_ranks() const { return tensor * data * context / expert_ranks(); }
   // Groups among `ranks` that hold the same weights: none shares them if the ranks cannot be divided evenly.
   double groups_among(double ranks) const;
-  // Weights of the products around attention that tensor ranks cut, whole, and that each has whole.
-  double cut_attention_weights() const;
-  double whole_attention_weights() const;
-  // Weights of one layer, of the embedding and of the head, on one rank.
-  HeldWeights layer_weights() const;
-  double embedding_weights() const;
-  double head_weights() const;
 };
 
 // Rounds in which rows come to a rank of experts that gets `load` times the mean (--moe-buffer-factor).
 int64_t expert_rounds(const MeshConfig& mesh, double load);
 
-// `run` must be resolved. `stage_layers` and `stage_plain` stay empty. `expert_load` as in Workload.
-Workload make_workload(const PretrainConfig& run, double padded_vocabulary, double expert_load = 1);
+// `run` must be resolved. `stage_layers` and `stage_plain` stay empty.
+Workload make_workload(const PretrainConfig& run, double padded_vocabulary);
 
 // If `software` describes another program with context parallelism, adapts `work` to it.
 void assume_context(const Software& software, Workload& work);

@@ -1,7 +1,7 @@
 #include "recommend/planning/forecast.h"
 
 #include <algorithm>
-#include <numeric>
+#include <span>
 
 #include "recommend/planning/measure.h"
 #include "recommend/recommender_setup.h"
@@ -10,41 +10,28 @@ namespace trifold {
 
 namespace {
 
-// The number of activations that a chain of layers computes for one sample.
-double outputs_of(const std::vector<int64_t>& widths) {
-  return static_cast<double>(std::accumulate(widths.begin(), widths.end(), int64_t{0}));
-}
-
 // The seconds of a rank in the model's blocks for its samples.
 struct DenseSeconds {
   BlockSeconds bottom, top;
 };
 
-// Predicted from rates for `b` samples, numbers of `size` bytes. A part that covers several actions is divided among
-// them in proportion to their flops.
-DenseSeconds dense_by_rates(const Model& model, const DlrmShape& shape, double b, double size,
-                            const RankRates& rates) {
-  const BlockFlops top_flops = model.blocks.back().parts;
-  const BlockFlops bottom_flops = model.blocks.size() > 1 ? model.blocks[0].parts : BlockFlops{};
-  const double bottom_backward = bottom_flops.input + bottom_flops.weight;
-  const double bottom = shape.has_bottom() ? outputs_of(shape.bottom) : 0, top = outputs_of(shape.top);
-  const double meeting_numbers = static_cast<double>(shape.features()) *
-                                 (shape.interaction == InteractionKind::Cross ? 2 * shape.cross_layers : 1);
-  const double products =
-      shape.interaction == InteractionKind::Fm ? static_cast<double>(shape.width + shape.pairs()) : 0;
-  const auto seconds = [&](double count, double numbers) {
-    return b * (count / rates.flops + numbers * size / rates.memory);
+// Predicted from rates, of all the work on one rank.
+DenseSeconds dense_by_rates(const WalkedModel& work, const RankRates& rates) {
+  const auto seconds = [&](std::span<const Work> list) {
+    double sum = 0;
+    for (const Work& each : list)
+      sum += each.times * (each.flops > 0 ? each.flops / rates.flops : each.bytes / rates.memory);
+    return sum;
   };
-  const double down = seconds(
-      top_flops.forward + top_flops.input,
-      4 * top + 2 * meeting_numbers + 2 * (static_cast<double>(shape.interaction_width()) + products));
-  const double weights = seconds(top_flops.weight + bottom_backward, 2 * bottom + top);
+  const WalkedBlock& top = work.of_block(work.blocks() - 1);
   DenseSeconds dense;
-  dense.bottom.f = seconds(bottom_flops.forward, 2 * bottom);
-  dense.top.f = down * top_flops.forward / (top_flops.forward + top_flops.input);
-  dense.top.i = down - dense.top.f;
-  dense.top.w = weights * top_flops.weight / (top_flops.weight + bottom_backward);
-  dense.bottom.b = weights - dense.top.w;
+  dense.top.f = seconds(top.forward);
+  dense.top.i = seconds(top.input);
+  dense.top.w = seconds(top.weight);
+  if (work.blocks() == 1) return dense;
+  const WalkedBlock& bottom = work.of_block(0);
+  dense.bottom.f = seconds(bottom.forward);
+  dense.bottom.b = seconds(bottom.backward);
   return dense;
 }
 
@@ -106,14 +93,13 @@ PlannedStep predict_step(const RecommenderSetup& setup, const std::vector<RankLo
   const auto size = static_cast<double>(size_of(setup.dtype));  // of masters and gradients
   const Mesh mesh({{Axis::Dp, static_cast<int>(loads.size())}}, {});
   const Model model = make_dlrm(setup.model, mesh, setup.seed);
-  DenseSeconds dense =
-      dense_by_rates(model, setup.model, b, static_cast<double>(size_of(setup.dense_dtype())), rates);
+  DenseSeconds dense = dense_by_rates(walk_step(setup, model, mesh), rates);
   if (rates.measured) dense = {rates.measured->bottom, rates.measured->top};
   times[StepPart::Bottom] = dense.bottom.f;
   times[StepPart::Top] = dense.top.f + dense.top.i;
   times[StepPart::WeightGradients] = dense.top.w + dense.bottom.b;
   planned.dense_parameters = model.params.global_elements();
-  planned.flops_of_sample = train_flops(model);
+  planned.flops_of_sample = train_flops(setup, model, mesh);
   times[StepPart::Fetch] = b * rates.fetch_of_sample;
   times[StepPart::Lookups] = most(loads, &RankLoad::lookup_bytes) / rates.memory;
   times[StepPart::Update] = most(loads, &RankLoad::update_bytes) / rates.memory;

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "layout/flat_memory.h"
+#include "ops/counting.h"
 #include "ops/cuda/workspace.h"
 #include "recommend/recommender.h"
 
@@ -35,29 +36,35 @@ PipelinePlace step_place(const RecommenderSetup& setup, const Model& model) {
   return place;
 }
 
-StepMemory measure_step(const RecommenderSetup& setup, const Model& model, const Mesh& mesh) {
-  const int64_t samples = setup.samples(mesh.sizes().ranks());
+namespace {
+
+// A batch whose tensors have no memory.
+DlrmBatch planned_rows(const RecommenderSetup& setup, int64_t samples) {
   DlrmBatch rows;
   rows.dense = {nullptr, DType::F32, {samples, setup.schema.dense}};
   rows.labels = rows.weights = {nullptr, DType::F32, {samples, setup.model.logits()}};
   rows.features = rows.feature_gradients = {nullptr, setup.dtype, {samples, setup.model.features()}};
   rows.scores = {nullptr, setup.dtype, {samples, setup.model.logits()}};
-  size_t looked_up = 0, statistics = 0;
   if (!setup.model.places.empty()) {
     const std::vector<EmbeddingTable> tables = setup.uses().tables;
     for (const TableGroup& group :
-         group_tables(Placement(tables, std::vector<TablePlacement>(tables.size()), 1, 0))) {
+         group_tables(Placement(tables, std::vector<TablePlacement>(tables.size()), 1, 0)))
       rows.looked_up.push_back({nullptr, setup.dtype, looked_up_shape(setup, group, samples)});
-      looked_up += rows.looked_up.back().bytes();
-    }
   }
   rows.looked_up_gradients = rows.looked_up;
   if (const std::vector<NormedLayer> normed = setup.model.normed(); !normed.empty()) {
     const DType exact = accumulate_type(setup.dense_dtype());
     rows.real = {nullptr, exact, {samples, 1}};
     rows.running = rows.latest = {nullptr, exact, {2, normed.back().first + normed.back().columns}};
-    statistics = rows.running.bytes() + rows.latest.bytes();
   }
+  return rows;
+}
+
+}  // namespace
+
+StepMemory measure_step(const RecommenderSetup& setup, const Model& model, const Mesh& mesh) {
+  const int64_t samples = setup.samples(mesh.sizes().ranks());
+  const DlrmBatch rows = planned_rows(setup, samples);
   Batch batch = batch_without_memory(samples, 1);
   batch.part = &rows;
   const PipelinePlace place = step_place(setup, model);
@@ -69,9 +76,27 @@ StepMemory measure_step(const RecommenderSetup& setup, const Model& model, const
   memory.blocks.batches = 0;
   memory.features = rows.features.bytes();
   memory.feature_gradients = setup.training ? memory.features : 0;
-  memory.looked_up = looked_up * (setup.training ? 2 : 1);
-  memory.statistics = statistics;
+  for (const Tensor& vectors : rows.looked_up) memory.looked_up += vectors.bytes() * (setup.training ? 2 : 1);
+  if (!setup.model.normed().empty()) memory.statistics = rows.running.bytes() + rows.latest.bytes();
   return memory;
+}
+
+WalkedModel walk_step(const RecommenderSetup& setup, const Model& model, const Mesh& mesh) {
+  const int64_t samples = setup.samples(mesh.sizes().ranks());
+  const DlrmBatch rows = planned_rows(setup, samples);
+  Batch batch = batch_without_memory(samples, 1);
+  batch.part = &rows;
+  return walk_work(model, Mesh(mesh.sizes(), mesh.coords()), batch, setup.dense_dtype(),
+                   counting_ops(FusedOps::None));
+}
+
+double train_flops(const RecommenderSetup& setup, const Model& model, const Mesh& mesh) {
+  const WalkedModel work = walk_step(setup, model, mesh);
+  double flops = 0;
+  for (size_t block = 0; block < work.blocks(); ++block)
+    flops += flops_of(work.of_block(block).forward) + flops_of(work.of_block(block).input) +
+             flops_of(work.of_block(block).weight);
+  return flops / static_cast<double>(setup.samples(mesh.sizes().ranks()));
 }
 
 // A fetching thread has its own queue and hence its own workspace.

@@ -8,6 +8,7 @@
 #include "embedding/placement.h"
 #include "embedding/table_groups.h"
 #include "models/dlrm.h"
+#include "models/model_walk.h"
 #include "pipeline/executor.h"
 #include "zero/zero_stage.h"
 
@@ -58,6 +59,11 @@ struct StepMemory {
   size_t total() const { return blocks.total() + features + feature_gradients + looked_up + statistics; }
 };
 StepMemory measure_step(const RecommenderSetup& setup, const Model& model, const Mesh& mesh);
+
+// What the model's blocks do in a training step, on one of the ranks of `mesh`, which may be real; all have as many
+// samples. And the flops of it for one sample, forward and backward.
+WalkedModel walk_step(const RecommenderSetup& setup, const Model& model, const Mesh& mesh);
+double train_flops(const RecommenderSetup& setup, const Model& model, const Mesh& mesh);
 
 // The memory that a rank needs on a device, and on the host for it, in addition to tensors.
 struct DeviceExtras {

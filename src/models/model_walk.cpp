@@ -1,0 +1,140 @@
+#include "models/model_walk.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "models/gpt.h"
+#include "models/language_model.h"
+#include "nn/shapes_only.h"
+#include "ops/counting.h"
+
+namespace trifold {
+
+namespace {
+
+// Walks the blocks one after the other, each distinct one once.
+class Walker {
+ public:
+  Walker(const Model& model, const Mesh& mesh, const Batch& batch, DType dtype, const OpTable& ops,
+         double load)
+      : model_(model),
+        log_(load),
+        pool_(1),
+        stream_(pool_, log_),
+        side_(pool_, log_),
+        params_(model.params, dtype),
+        run_{stream_,  side_,  ops,   mesh, params_, &params_, keep_, flow_,
+             scratch_, &batch, dtype, true, 1,       1.0,      kSum,  kSum} {}
+
+  WalkedModel walk() {
+    std::vector<size_t> kind_of_block;
+    for (size_t block = 0; block < model_.blocks.size(); ++block) {
+      const int like = model_.blocks[block].like;
+      if (like >= 0) {
+        kind_of_block.push_back(kind_of_block[static_cast<size_t>(like)]);
+        continue;
+      }
+      kind_of_block.push_back(distinct_.size());
+      distinct_.push_back(block);
+    }
+    std::vector<WalkedBlock> kinds(distinct_.size());
+    forward([&](size_t kind) { kinds[kind].forward = log_.take(); });
+    backward([&](size_t kind, const Layer& layer, Tensor dy) {
+      const Tensor dx = layer.backward_input(run_, dy, saved_[kind]);
+      kinds[kind].input = log_.take();
+      layer.backward_weight(run_, saved_[kind]);
+      kinds[kind].weight = log_.take();
+      return dx;
+    });
+    forward([&](size_t) { log_.take(); });
+    backward([&](size_t kind, const Layer& layer, Tensor dy) {
+      const Tensor dx = layer.backward(run_, dy, saved_[kind]);
+      kinds[kind].backward = log_.take();
+      return dx;
+    });
+    return {std::move(kinds), std::move(kind_of_block)};
+  }
+
+ private:
+  static constexpr Tensor kSum{nullptr, DType::F64, {}};
+
+  template <class Done>
+  void forward(Done done) {
+    saved_.clear();
+    Tensor x;
+    for (size_t kind = 0; kind < distinct_.size(); ++kind) {
+      const Block& block = model_.blocks[distinct_[kind]];
+      saved_.emplace_back(block.slots);
+      x = block.layer->forward(run_, x, saved_[kind]);
+      done(kind);
+    }
+  }
+
+  template <class Back>
+  void backward(Back back) {
+    Tensor dy;
+    for (size_t kind = distinct_.size(); kind-- > 0;)
+      dy = back(kind, *model_.blocks[distinct_[kind]].layer, dy);
+  }
+
+  const Model& model_;
+  WorkLog log_;
+  ThreadPool pool_;
+  Stream stream_, side_;
+  ShapesOnly params_;
+  Arena keep_ = Arena::measuring(), flow_ = Arena::measuring(), scratch_ = Arena::measuring();
+  Run run_;
+  std::vector<size_t> distinct_;
+  std::vector<Saved> saved_;
+};
+
+double in_step(const WalkedBlock& work) {
+  return flops_of(work.forward) + flops_of(work.input) + flops_of(work.weight);
+}
+
+}  // namespace
+
+WalkedModel walk_work(const Model& model, const Mesh& mesh, const Batch& batch, DType dtype,
+                      const OpTable& ops, double load) {
+  return Walker(model, mesh, batch, dtype, ops, load).walk();
+}
+
+double flops_of(std::span<const Work> work) {
+  return std::accumulate(work.begin(), work.end(), 0.0,
+                         [](double sum, const Work& each) { return sum + each.times * each.flops; });
+}
+
+double SampleFlops::all() const { return std::accumulate(layers.begin(), layers.end(), head); }
+
+SampleFlops sample_flops(const ModelConfig& config, int tensor_ranks) {
+  ModelConfig padded = config;
+  padded.vocab_size = padded_vocab_size(config, tensor_ranks);
+  const Mesh mesh({}, {});
+  const Model model = make_model(padded, mesh, 0);
+  const WalkedModel work = walk_work(model, mesh, batch_without_memory(1, config.seq_length), DType::F32,
+                                     counting_ops(FusedOps::All));
+  SampleFlops flops;
+  flops.embedded = static_cast<double>(config.seq_length * config.hidden_size);
+  for (size_t block = 0; block < model.blocks.size(); ++block) {
+    if (model.blocks[block].kind == BlockKind::Layer) flops.layers.push_back(in_step(work.of_block(block)));
+    if (model.blocks[block].kind == BlockKind::Head) flops.head += in_step(work.of_block(block));
+  }
+  return flops;
+}
+
+std::vector<double> block_costs(const Model& model, const SampleFlops& flops) {
+  constexpr double kFlopsPerMoved = 64;
+  const auto heads =
+      static_cast<double>(std::count_if(model.blocks.begin(), model.blocks.end(),
+                                        [](const Block& block) { return block.kind == BlockKind::Head; }));
+  std::vector<double> costs;
+  size_t layer = 0;
+  for (const Block& block : model.blocks) {
+    if (block.kind == BlockKind::Embedding) costs.push_back(kFlopsPerMoved * flops.embedded);
+    if (block.kind == BlockKind::Layer) costs.push_back(flops.layers.at(layer++) / 3);
+    if (block.kind == BlockKind::Head) costs.push_back(flops.head / 3 / heads);
+  }
+  return costs;
+}
+
+}  // namespace trifold

@@ -1,0 +1,329 @@
+#include "ops/counting.h"
+
+#include <array>
+#include <string_view>
+
+#include "ops/composed.h"
+#include "ops/contract.h"
+
+namespace trifold {
+
+namespace {
+
+// ---- Names: "gemm" of &OpTable::gemm ----
+
+template <auto Entry>
+constexpr std::string_view text_of_entry() {
+  std::string_view text = __PRETTY_FUNCTION__;  // "... [with auto Entry = &trifold::OpTable::gemm; ...]"
+  text.remove_prefix(text.find("OpTable::") + std::string_view("OpTable::").size());
+  return text.substr(0, text.find_first_of(";]"));
+}
+
+template <auto Entry>
+struct EntryName {
+  static constexpr size_t kLength = text_of_entry<Entry>().size();
+  static constexpr std::array<char, kLength + 1> kText = [] {
+    std::array<char, kLength + 1> text{};
+    for (size_t i = 0; i < kLength; ++i) text[i] = text_of_entry<Entry>()[i];
+    return text;
+  }();
+};
+
+// ---- What an operation reads and writes: every tensor that it is given, once ----
+
+double bytes_of(const Tensor& tensor) {
+  return tensor.rank() == 0 ? 0 : static_cast<double>(tensor.bytes());  // without dims it is left out
+}
+
+double sum_of(std::initializer_list<Tensor> tensors) {
+  double bytes = 0;
+  for (const Tensor& tensor : tensors) bytes += bytes_of(tensor);
+  return bytes;
+}
+
+// Of tables only the rows that are looked up.
+double bytes_of(std::span<const BagLookup> lookups) {
+  double bytes = 0;
+  for (const BagLookup& lookup : lookups)
+    bytes += sum_of({lookup.ids, lookup.offsets, lookup.weights}) +
+             static_cast<double>(lookup.ids.elements() * lookup.table.last_dim()) *
+                 static_cast<double>(size_of(lookup.table.dtype));
+  return bytes;
+}
+
+double bytes_of(std::span<const LookupOrder> orders) {
+  double bytes = 0;
+  for (const LookupOrder& order : orders)
+    bytes += sum_of({order.row, order.begin, order.bag, order.weight, order.scratch});
+  return bytes;
+}
+
+// Rows of the table and of the rule's state are read and written.
+double bytes_of(std::span<const RowUpdate> updates) {
+  double bytes = 0;
+  for (const RowUpdate& update : updates) {
+    const auto rows = static_cast<double>(update.order->row.elements());
+    for (const Tensor& tensor : {update.table, update.state, update.second})
+      if (tensor.rank() > 0)
+        bytes += 2 * rows * bytes_of(tensor) / static_cast<double>(std::max<int64_t>(1, tensor.dim(0)));
+    bytes += bytes_of({update.order, 1});
+  }
+  return bytes;
+}
+
+double bytes_of(const Attention& how) { return sum_of({how.key_values, how.dkey_values, how.dqueries}); }
+
+template <class Argument>
+double bytes_of(const Argument& /*flag, number or rule*/) {
+  return 0;
+}
+
+// ---- Counts ----
+
+// Stands for an operation in overloads.
+template <auto Entry>
+struct Operand {};
+
+template <auto Entry, class First, class... Args>
+Work counted(Operand<Entry>, const First& first, const Args&... args) {
+  Work work;
+  work.bytes = bytes_of(first) + (bytes_of(args) + ... + 0.0);
+  if constexpr (std::is_same_v<First, Tensor>) {
+    work.result = first.shape;
+    work.dtype = first.dtype;
+  }
+  return work;
+}
+
+Work product(double rows, double columns, double inner, DType dtype, double batch = 1) {
+  Work work;
+  work.kind = Work::Kind::Product;
+  work.dtype = dtype;
+  work.rows = rows;
+  work.columns = columns;
+  work.inner = inner;
+  work.batch = batch;
+  work.flops = 2 * batch * rows * columns * inner;
+  return work;
+}
+
+// y [R, N] = x [R, K] times a matrix; the other tensors are passed over with it.
+Work product(const Tensor& y, const Tensor& x, std::initializer_list<Tensor> others) {
+  Work work = product(static_cast<double>(y.row_count()), static_cast<double>(y.last_dim()),
+                      static_cast<double>(x.last_dim()), x.dtype);
+  work.result = y.shape;
+  work.bytes = sum_of({y, x}) + sum_of(others);
+  return work;
+}
+
+// dw [N, K] = dy [R, N]^T x [R, K]
+Work weight_product(const Tensor& dw, const Tensor& dy, const Tensor& x, bool accumulate) {
+  Work work = product(static_cast<double>(dy.last_dim()), static_cast<double>(x.last_dim()),
+                      static_cast<double>(dy.row_count()), x.dtype);
+  work.result = dw.shape;
+  work.bytes = sum_of({dw, dy, x}) + (accumulate ? bytes_of(dw) : 0);
+  return work;
+}
+
+Work counted(Operand<&OpTable::gemm>, const Tensor& c, const Tensor& a, bool transpose_a, const Tensor& b,
+             bool, double, double beta) {
+  const double inner = static_cast<double>(transpose_a ? a.row_count() : a.last_dim());
+  Work work = product(static_cast<double>(c.row_count()), static_cast<double>(c.last_dim()), inner, a.dtype);
+  work.result = c.shape;
+  work.bytes = sum_of({c, a, b}) + (beta != 0 ? bytes_of(c) : 0);
+  return work;
+}
+Work counted(Operand<&OpTable::affine>, const Tensor& y, const Tensor& x, const Tensor& w,
+             const Tensor& bias) {
+  return product(y, x, {w, bias});
+}
+Work counted(Operand<&OpTable::affine_add>, const Tensor& y, const Tensor& residual, const Tensor& x,
+             const Tensor& w, const Tensor& bias) {
+  return product(y, x, {residual, w, bias});
+}
+Work counted(Operand<&OpTable::affine_gelu>, const Tensor& y, const Tensor& z, const Tensor& x,
+             const Tensor& w, const Tensor& bias) {
+  return product(y, x, {z, w, bias});
+}
+Work counted(Operand<&OpTable::affine_backward_input>, const Tensor& dx, const Tensor& dy, const Tensor& w,
+             double beta) {
+  Work work = product(dx, dy, {w});
+  if (beta != 0) work.bytes += bytes_of(dx);
+  return work;
+}
+Work counted(Operand<&OpTable::affine_backward_gelu>, const Tensor& dz, const Tensor& dy, const Tensor& w,
+             const Tensor& z) {
+  return product(dz, dy, {w, z});
+}
+Work counted(Operand<&OpTable::affine_backward_weight>, const Tensor& dw, const Tensor& db, const Tensor& dy,
+             const Tensor& x, bool accumulate) {
+  Work work = weight_product(dw, dy, x, accumulate);
+  work.bytes += bytes_of(db);
+  return work;
+}
+Work counted(Operand<&OpTable::linear>, const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
+             bool) {
+  return product(y, x, {w, bias});
+}
+
+// Tokens are counted as spread evenly over the experts here.
+Work counted(Operand<&OpTable::expert_product>, const Tensor& y, const Tensor& x, const Tensor& w,
+             const Tensor& first, bool) {
+  Work work = product(y, x, {w, first});
+  work.batch = static_cast<double>(w.dim(0));
+  work.rows /= work.batch;
+  return work;
+}
+Work counted(Operand<&OpTable::expert_product_weight>, const Tensor& dw, const Tensor& dy, const Tensor& x,
+             const Tensor& first, bool accumulate) {
+  Work work = weight_product(dw, dy, x, accumulate);
+  work.bytes += bytes_of(first);
+  work.batch = static_cast<double>(dw.dim(0));
+  work.inner /= work.batch;
+  return work;
+}
+
+Work attention(const Attention& how, double products, double bytes, const Tensor& result, bool gradient) {
+  const double of_kv_head = static_cast<double>(how.heads) / static_cast<double>(how.kv_heads);
+  Work work;
+  work.kind = Work::Kind::Attention;
+  work.dtype = result.dtype;
+  work.result = result.shape;
+  work.batch = static_cast<double>(how.batch * how.given()) * of_kv_head;
+  work.rows = static_cast<double>(how.queries());
+  work.columns = static_cast<double>(how.keys());
+  work.inner = static_cast<double>(how.head_dim);
+  work.causal = how.causal;
+  work.gradient = gradient;
+  const auto width = [&](int64_t dim) { return static_cast<double>(dim > 0 ? dim : how.head_dim); };
+  work.flops = products * work.batch * work.rows * work.columns *
+               (width(how.key_dim) + width(how.value_dim)) * (how.causal ? 0.5 : 1);
+  work.bytes = bytes + bytes_of(how);
+  return work;
+}
+// Queries with keys, and probabilities with values; backward has two products of gradients for each.
+Work counted(Operand<&OpTable::attention>, const Tensor& out, const Tensor& lse, const Tensor& qkv,
+             const Attention& how) {
+  return attention(how, 2, sum_of({out, lse, qkv}), out, false);
+}
+Work counted(Operand<&OpTable::attention_backward>, const Tensor& dqkv, const Tensor& dout, const Tensor& qkv,
+             const Tensor& out, const Tensor& lse, const Attention& how) {
+  return attention(how, 4, sum_of({dqkv, dout, qkv, out, lse}), dqkv, true);
+}
+
+// Of a table the rows that are looked up, or added to.
+Work counted(Operand<&OpTable::embedding>, const Tensor& y, const Tensor& /*table*/, const Tensor& ids,
+             int64_t, bool accumulate) {
+  Work work;
+  work.dtype = y.dtype;
+  work.result = y.shape;
+  work.bytes = (accumulate ? 3 : 2) * bytes_of(y) + bytes_of(ids);
+  return work;
+}
+Work counted(Operand<&OpTable::embedding_backward>, const Tensor& dtable, const Tensor& dy, const Tensor& ids,
+             const Tensor& order, int64_t) {
+  Work work;
+  work.dtype = dtable.dtype;
+  work.result = dtable.shape;
+  work.bytes = sum_of({dy, ids, order}) +
+               2 * static_cast<double>(dy.elements() * static_cast<int64_t>(size_of(dtable.dtype)));
+  return work;
+}
+// Only the columns that are copied.
+Work counted(Operand<&OpTable::copy_columns>, const Tensor& y, const Tensor& x,
+             std::span<const ColumnCopy> copies) {
+  Work work;
+  work.dtype = y.dtype;
+  work.result = y.shape;
+  for (const ColumnCopy& copy : copies)
+    work.bytes += static_cast<double>(x.row_count() * copy.width) * static_cast<double>(size_of(y.dtype)) *
+                  (copy.add ? 3 : 2);
+  return work;
+}
+Work counted(Operand<&OpTable::copy_rows>, const Tensor& y, const Tensor& to, const Tensor& x,
+             const Tensor& from) {
+  Work work;
+  work.dtype = y.dtype;
+  work.result = y.shape;
+  work.bytes = sum_of({to, from}) +
+               2 * static_cast<double>(to.elements() * x.last_dim()) * static_cast<double>(size_of(x.dtype));
+  return work;
+}
+
+// The products of all vectors of a sample with all others, as a matrix product computes them.
+Work interaction(const Tensor& vectors, int64_t width, double products, double bytes) {
+  const auto count = static_cast<double>(vectors.last_dim() / width);
+  Work work = product(count, count, static_cast<double>(width), vectors.dtype,
+                      static_cast<double>(vectors.row_count()) * products);
+  work.bytes = bytes;
+  return work;
+}
+Work counted(Operand<&OpTable::dot_interaction>, const Tensor& y, const Tensor& x, int64_t width, bool) {
+  Work work = interaction(x, width, 1, sum_of({y, x}));
+  work.result = y.shape;
+  return work;
+}
+Work counted(Operand<&OpTable::dot_interaction_backward>, const Tensor& dx, const Tensor& dy, const Tensor& x,
+             int64_t width, bool) {
+  Work work = interaction(x, width, 2, sum_of({dx, dy, x}));
+  work.result = dx.shape;
+  return work;
+}
+
+// ---- Tables ----
+
+template <auto Entry>
+struct Counting;
+template <class... Args, void (*OpTable::*Entry)(Stream&, Args...)>
+struct Counting<Entry> {
+  static void call(Stream& stream, Args... args) {
+    if (stream.log() == nullptr) return;
+    Work work = counted(Operand<Entry>(), args...);
+    work.name = EntryName<Entry>::kText.data();
+    stream.write_down(work);
+  }
+};
+
+OpTable counting_entries() {
+  OpTable ops{};
+  ops.name = "counting";
+  Operations::for_each([&](auto operation) {
+    constexpr auto kEntry = decltype(operation)::kEntry;
+    ops.*kEntry = Counting<kEntry>::call;
+  });
+  return ops;
+}
+
+const OpTable& fused_entries() {
+  static const OpTable kTable = counting_entries();
+  return kTable;
+}
+
+const OpTable& row_entries() {
+  static const OpTable kTable = [] {
+    OpTable ops = counting_entries();
+    add_composed_epilogues<row_entries>(ops);
+    return ops;
+  }();
+  return kTable;
+}
+
+const OpTable& composed_entries() {
+  static const OpTable kTable = [] {
+    OpTable ops = counting_entries();
+    add_composed_products<composed_entries>(ops);
+    add_composed_rows<composed_entries>(ops);
+    return ops;
+  }();
+  return kTable;
+}
+
+}  // namespace
+
+const OpTable& counting_ops(FusedOps fused) {
+  static const OpTable kAll = with_contract<fused_entries>(), kRows = with_contract<row_entries>(),
+                       kNone = with_contract<composed_entries>();
+  return fused == FusedOps::All ? kAll : fused == FusedOps::Rows ? kRows : kNone;
+}
+
+}  // namespace trifold
