@@ -1,12 +1,12 @@
 // Forecast of a configuration on a whole mesh: stages, plan, time, memory and traffic of every pipeline rank. No rank
 // is started and nothing of the model is allocated.
 //
-// Times come from counts: matrix-product flops at the given rate, bytes at the given bandwidth, with ring
-// collectives (2 (n-1)/n of the bytes of an all-reduce, 2 (n-1) latencies); or from the times of a benchmark.
-// Tensor collectives do not overlap with computation; gradient reduction overlaps as the plan arranges it. A backward
-// has twice the flops of its forward: products of attention count for I, those with weights half for I and half for W;
-// recomputation is part of I. Memory is exact: each rank's plan is dry-run. References: arXiv 2104.04473 (flops,
-// traffic), 2205.05198 (sequence parallel), 2401.10241 (split I and W).
+// What each block of the model does is walked (models/model_walk.h), never written down. Times are those of its
+// matrix-product flops at the given rate and of its bytes at the given bandwidths, with ring collectives (2 (n-1)/n of
+// the bytes of an all-reduce, 2 (n-1) latencies); or a device's figures price all of it (plan/forecast); or they are
+// those of a benchmark. Tensor collectives do not overlap with computation, those over the context axis as far as their
+// streams let them; gradient reduction overlaps as the plan arranges it. Memory is exact: each rank's plan is dry-run.
+// References: arXiv 2104.04473 (flops, traffic), 2205.05198 (sequence parallel), 2401.10241 (split I and W).
 #pragma once
 
 #include <cstdint>

@@ -32,25 +32,25 @@ MeshConfig mesh_of(int ranks, const char* layout) {
 TEST(StageCut, EndsBelongToTheFirstStageAndTheLast) {
   const Model model = model_of(4);
   EXPECT_EQ(model.layers(), (std::vector<int>{2, 3, 4, 5}));
-  const Cut even = cut_stages(mesh_of(2, "Ett|ttL"), model, 2);
+  const Cut even = cut_stages(mesh_of(2, "Ett|ttL"), model, {}, 2);
   EXPECT_EQ(even, (Cut{{0, 4}, {4, 7}}));
   EXPECT_EQ(layers_of(model, even), (std::vector<int>{2, 2}));
-  const Cut ends_alone = cut_stages(mesh_of(3, "E|tttt|L"), model, 3);
+  const Cut ends_alone = cut_stages(mesh_of(3, "E|tttt|L"), model, {}, 3);
   EXPECT_EQ(ends_alone, (Cut{{0, 2}, {2, 6}, {6, 7}}));
   EXPECT_EQ(layers_of(model, ends_alone), (std::vector<int>{0, 4, 0}));
-  EXPECT_EQ(layers_of(model, cut_stages(mesh_of(1, "EttttL"), model, 1)), std::vector<int>{4});
+  EXPECT_EQ(layers_of(model, cut_stages(mesh_of(1, "EttttL"), model, {}, 1)), std::vector<int>{4});
 }
 
 TEST(StageCut, PartsOfTheHeadAreWhereALayoutSays) {
   const Model model = model_of(4, 3);
-  const Cut cut = cut_stages(mesh_of(4, "Ett|t|tL|L*2"), model, 4);
+  const Cut cut = cut_stages(mesh_of(4, "Ett|t|tL|L*2"), model, {}, 4);
   EXPECT_EQ(cut, (Cut{{0, 4}, {4, 5}, {5, 7}, {7, 9}}));
   EXPECT_EQ(layers_of(model, cut), (std::vector<int>{2, 1, 1, 0}));
   EXPECT_EQ(heads_of(model, cut), (std::vector<int>{0, 0, 1, 2}));
   MeshConfig even = mesh_of(2, "");
   even.cut = {};
   even.cut.pipeline_cut = PipelineCut::Even;
-  EXPECT_EQ(heads_of(model, cut_stages(even, model, 2)), (std::vector<int>{0, 3}));
+  EXPECT_EQ(heads_of(model, cut_stages(even, model, {}, 2)), (std::vector<int>{0, 3}));
 }
 
 }  // namespace

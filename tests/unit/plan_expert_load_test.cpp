@@ -222,6 +222,10 @@ TEST(PlanExpertLoad, TheCheaperWayToExperts) {
     EXPECT_EQ(gathered.dispatch->all_to_all, sent.dispatch->all_to_all);
     const bool gathering_is_less = sent.dispatch->all_gather < sent.dispatch->all_to_all;
     EXPECT_EQ(gathering_is_less, choices > 4) << choices;
+    // Rows of a size that matters beside the latency of one more collective, in which the tokens of rows are gathered.
+    config.run.model.hidden_size = 1024;
+    config.run.model.ffn_hidden_size = 1024;
+    config.run.model.seq_length = config.run.model.max_position_embeddings.emplace(1024);
     for (const char* hardware : {"a100-80gb", "h100"}) {
       PlanConfig other = config;
       other.run.mesh.moe_token_dispatcher_type = TokenDispatcher::AllToAll;

@@ -198,7 +198,8 @@ TEST(PlanReport, PredictsMemoryAndTrafficOfContextRanks) {
     }
 }
 
-// A ring sends as much behind attention, as far as its products take as long; gathering waits for a group of heads.
+// A ring sends as much behind attention, as far as its products take as long, but for the gradients that come home last;
+// gathering waits for a group of heads.
 TEST(PlanReport, ReportsTheWaitsOfContextRanks) {
   PretrainConfig config = on_mesh(small_run(), 1, 1, 1, 4);
   config.model.seq_length = config.model.max_position_embeddings.emplace(4096);
@@ -216,23 +217,25 @@ TEST(PlanReport, ReportsTheWaitsOfContextRanks) {
   EXPECT_GT(heads.exposed, 0);
   ContextSeconds gathered = exchanges(ContextExchange::AllGather, 1e9);
   EXPECT_NEAR(gathered.hidden, 3 * gathered.exposed,
-              1e-12 * gathered.hidden);  // all but the first of four heads
-  config.mesh.threads_per_rank = 2;      // each group has a head for each
+              1e-6 * gathered.hidden);  // all but the first of four heads
+  config.mesh.threads_per_rank = 2;     // each group has a head for each
   gathered = exchanges(ContextExchange::AllGather, 1e9);
-  EXPECT_NEAR(gathered.hidden, gathered.exposed, 1e-12 * gathered.hidden);
+  EXPECT_NEAR(gathered.hidden, gathered.exposed, 1e-6 * gathered.hidden);
   config.mesh.threads_per_rank = 4;
   gathered = exchanges(ContextExchange::AllGather, 100);
   EXPECT_EQ(gathered.hidden, 0);
   EXPECT_GT(gathered.exposed, 0);
   const ContextSeconds ring = exchanges(ContextExchange::Ring, 1e9);
-  EXPECT_EQ(ring.exposed, 0);
+  EXPECT_NEAR(ring.hidden, 8 * ring.exposed,
+              1e-6 * ring.hidden);  // of three moves of keys, twice, and of gradients
   const ContextSeconds slow = exchanges(ContextExchange::Ring, 100);
   EXPECT_NEAR(slow.hidden + slow.exposed, gathered.exposed, 1e-12 * gathered.exposed);
   EXPECT_GT(slow.hidden, 0);
   EXPECT_GT(slow.exposed, 0);
-  // Three of four steps of six attention products, of 2 x 4096^2 / 2 x 32 flops each, in 2 layers of 8 samples.
+  // Three of four steps of two attention products in forward and all steps of four in backward, of 2 x 4096^2 / 2 x 32
+  // flops each, in 2 layers of 8 samples.
   EXPECT_NEAR(slow.hidden,
-              0.75 * 6 * 4096.0 * 4096 * 32 * 2 * 8 / 4 / (plan_config(config).peak_gflops * 1e9),
+              (0.75 * 2 + 4) * 4096.0 * 4096 * 32 * 2 * 8 / 4 / (plan_config(config).peak_gflops * 1e9),
               1e-9 * slow.hidden);
 }
 

@@ -8,19 +8,38 @@
 namespace trifold {
 namespace {
 
-// A GPT of 16 layers on one device.
-Workload small_gpt() {
-  Workload work;
-  work.layers = 16;
-  work.hidden = 4096;
-  work.heads = work.key_heads = 32;
-  work.head_width = 128;
-  work.inner = 16384;
-  work.sequence = 2048;
-  work.vocabulary = 51200;
-  work.micros = 8;
-  work.stage_layers = {16};
-  return work;
+// A GPT of 16 layers on one device, eight micro-batches a step.
+PretrainConfig small_gpt() {
+  PretrainConfig run;
+  run.model.num_layers = 16;
+  run.model.hidden_size = 4096;
+  run.model.num_attention_heads = 32;
+  run.model.ffn_hidden_size = 16384;
+  run.model.seq_length = 2048;
+  run.model.max_position_embeddings = 2048;
+  run.model.vocab_size = 51200;
+  run.model.disable_bias_linear = true;
+  run.model.normalization = Normalization::RmsNorm;
+  run.precision.bf16 = true;
+  run.batch.micro_batch_size = 1;
+  run.batch.global_batch_size = 8;
+  return run;
+}
+
+// The same with eight experts, of which a token chooses two.
+PretrainConfig small_mixtral(int64_t inner = 16384) {
+  PretrainConfig run = small_gpt();
+  run.model.num_experts = 8;
+  run.model.moe_router_topk = 2;
+  run.model.moe_ffn_hidden_size = inner;
+  return run;
+}
+
+// With data-parallel ranks that have eight micro-batches each.
+PretrainConfig on_data_ranks(PretrainConfig run, int ranks) {
+  run.mesh.data_parallel_size = ranks;
+  run.batch.global_batch_size = 8 * ranks;
+  return run;
 }
 
 Workload on_pipeline(Workload work, int ranks, int chunks = 1) {
@@ -30,9 +49,21 @@ Workload on_pipeline(Workload work, int ranks, int chunks = 1) {
   return work;
 }
 
+Workload work_of(const PretrainConfig& run) {
+  return on_pipeline(make_workload(run, static_cast<double>(*run.model.vocab_size)), 1);
+}
+
 const Hardware& a100() {
   static const Hardware hardware = find_hardware("a100-80gb");
   return hardware;
+}
+
+BlockCosts costs_of(const PretrainConfig& run, const Software& software = {}, bool split = false) {
+  return CostsOfModel(a100(), software).of(run, split);
+}
+
+StepTime time_of(const PretrainConfig& run, const Workload& work, const Software& software = {}) {
+  return step_time(a100(), software, work, costs_of(run, software));
 }
 
 TEST(PlanKernels, WholeWavesOfLargeTilesReachTheRate) {
@@ -57,16 +88,18 @@ TEST(PlanKernels, AFullSquareIsTwiceACausalOne) {
   const double full = fused_attention_seconds(a100(), {32, 4096, 4096, 128, false}, 0.4) - launch;
   EXPECT_NEAR(full, 2 * causal, 1e-12 * full);
 
-  Workload work = small_gpt();
-  const BlockCosts gpt = block_costs(a100(), {}, work);
-  work.causal = false;
-  const BlockCosts bert = block_costs(a100(), {}, work);
+  PretrainConfig run = small_gpt();
+  run.model.normalization = Normalization::LayerNorm;
+  run.model.disable_bias_linear = false;
+  const BlockCosts gpt = costs_of(run);
+  run.model.model_type = ModelType::Bert;
+  const BlockCosts bert = costs_of(run);
   EXPECT_GT(bert.layer.compute.forward, gpt.layer.compute.forward);
-  EXPECT_EQ(bert.layer.compute.weight, gpt.layer.compute.weight);
+  EXPECT_NEAR(bert.layer.compute.weight, gpt.layer.compute.weight, 1e-9 * gpt.layer.compute.weight);
 }
 
 TEST(PlanNetwork, RingsKnowTheirPlaceInNodes) {
-  Workload work = small_gpt();
+  Workload work = work_of(small_gpt());
   work.data = 32;
   const Ring wide = data_ring(a100(), work);  // eight of a node, four nodes
   EXPECT_EQ(wide.in_node, 8);
@@ -78,7 +111,7 @@ TEST(PlanNetwork, RingsKnowTheirPlaceInNodes) {
   constexpr double kBytes = 1e9;
   // A node's eight adapters carry a ring of eight, one carries that of one.
   EXPECT_GT(gather_seconds(a100(), {}, narrow, kBytes), 7 * gather_seconds(a100(), {}, wide, kBytes));
-  const Ring inside = tensor_ring(a100(), work);
+  const Ring inside = ring_over(a100(), MeshSizes{{Axis::Tp, 8}, {Axis::Dp, 32}}, {Axis::Tp});
   EXPECT_EQ(inside.nodes(), 1);
   EXPECT_LT(gather_seconds(a100(), {}, inside, kBytes), gather_seconds(a100(), {}, wide, kBytes));
   Software one_adapter;
@@ -87,35 +120,35 @@ TEST(PlanNetwork, RingsKnowTheirPlaceInNodes) {
 }
 
 TEST(PlanStepTime, APipelinesBubbleIsThatOfItsSchedule) {
-  Workload work = small_gpt();
-  work.vocabulary = 128;  // ends that cost nothing: all stages are alike
-  work = on_pipeline(work, 4);
-  const StepTime plain = step_time(a100(), {}, work);
+  PretrainConfig run = small_gpt();
+  run.model.vocab_size = 128;  // ends that cost nothing: all stages are alike
+  Workload work = on_pipeline(work_of(run), 4);
+  const StepTime plain = time_of(run, work);
   EXPECT_NEAR(plain.bubble / plain.compute, 3.0 / 8, 0.01);
   work = on_pipeline(work, 4, 2);
   work.schedule = Schedule::Interleaved;
-  EXPECT_NEAR(step_time(a100(), {}, work).bubble, plain.bubble / 2, 0.02 * plain.bubble);
+  EXPECT_NEAR(time_of(run, work).bubble, plain.bubble / 2, 0.02 * plain.bubble);
   work = on_pipeline(work, 4);
   work.schedule = Schedule::ZbH2;
-  EXPECT_LT(step_time(a100(), {}, work).bubble, 0.3 * plain.bubble);
+  EXPECT_LT(time_of(run, work).bubble, 0.3 * plain.bubble);
 }
 
 TEST(PlanStepTime, ExposedCommunicationTakesTime) {
-  Workload work = small_gpt();
-  work.data = 32;
+  const PretrainConfig run = on_data_ranks(small_gpt(), 32);
+  Workload work = work_of(run);
   Software hidden, waits;
   waits.overlap_gradients = false;
-  EXPECT_GT(step_time(a100(), waits, work).data, 2 * step_time(a100(), hidden, work).data);
+  EXPECT_GT(time_of(run, work, waits).data, 2 * time_of(run, work, hidden).data);
   work.zero_stage = 3;
-  const StepTime sharded = step_time(a100(), hidden, work);
+  const StepTime sharded = time_of(run, work, hidden);
   EXPECT_GT(sharded.weights, 0);
   EXPECT_EQ(sharded.data, 0);
-  EXPECT_LT(sharded.update, step_time(a100(), hidden, small_gpt()).update / 16);
+  EXPECT_LT(sharded.update, time_of(small_gpt(), work_of(small_gpt())).update / 16);
   EXPECT_NEAR(sharded.all(), sharded.compute + sharded.weights + sharded.update, 1e-9);
 }
 
 TEST(PlanStepTime, TensorRanksSendAPartOfSomeMessages) {
-  Workload work = on_pipeline(small_gpt(), 4);
+  Workload work = on_pipeline(work_of(small_gpt()), 4);
   work.tensor = 8;
   Software half, all;
   half.scatter_messages = 0.5;
@@ -129,101 +162,99 @@ TEST(PlanStepTime, TensorRanksSendAPartOfSomeMessages) {
 }
 
 TEST(PlanStepTime, SumsAfterEachMicroBatchCostMoreThanOne) {
-  Workload work = small_gpt();
-  work.data = 32;
+  const PretrainConfig run = on_data_ranks(small_gpt(), 32);
+  Workload work = work_of(run);
   work.zero_stage = 2;
-  const double once = step_time(a100(), {}, work).data;
+  const double once = time_of(run, work).data;
   work.reduces_each = true;
-  EXPECT_GT(step_time(a100(), {}, work).data, once);
+  EXPECT_GT(time_of(run, work).data, once);
   Software waits;
   waits.overlap_gradients = false;
-  const double of_eight = step_time(a100(), waits, work).data;
+  const double of_eight = time_of(run, work, waits).data;
   work.micros = 1;
-  const double of_one = step_time(a100(), waits, work).data;
+  const double of_one = time_of(run, work, waits).data;
   EXPECT_GT(of_eight, 4 * of_one);  // gradients of 4 bytes eight times, weights of 2 bytes once
   EXPECT_LT(of_eight, 8 * of_one);
 }
 
 TEST(PlanStepTime, RecomputationCostsAForward) {
-  Workload work = small_gpt();
-  const StepTime kept = step_time(a100(), {}, work);
-  work.recompute = RecomputeGranularity::Full;
-  const StepTime again = step_time(a100(), {}, work);
+  PretrainConfig run = small_gpt();
+  const StepTime kept = time_of(run, work_of(run));
+  run.mesh.recompute_granularity = RecomputeGranularity::Full;
+  const StepTime again = time_of(run, work_of(run));
   EXPECT_GT(again.compute, 1.2 * kept.compute);
   EXPECT_LT(again.compute, 1.4 * kept.compute);
 }
 
 // What sharing experts adds to a layer: without hops, in proportion to bytes.
-PartSeconds exchange_of(Workload work, const Software& software) {
+PartSeconds exchange_of(PretrainConfig run, const Software& software) {
   Hardware hardware = a100();
   hardware.nvlink_latency = 0;
-  work.expert = 1;
-  const PartSeconds alone = block_costs(hardware, software, work).layer.tensor;
-  work.expert = 4;
-  const PartSeconds shared = block_costs(hardware, software, work).layer.tensor;
+  const auto tensor = [&](int sharing) {
+    run.mesh.expert_model_parallel_size = sharing;
+    return CostsOfModel(hardware, software).of(run, true).layer.tensor;
+  };
+  const PartSeconds alone = tensor(1), shared = tensor(4);
   return {shared.forward - alone.forward, shared.input - alone.input, shared.weight - alone.weight};
 }
 
 TEST(PlanNetwork, ExpertsAreHeldByOtherRanksThanTheRest) {
-  Workload work = small_gpt();
-  work.experts = 8;
-  work.tensor = 2;
-  work.data = 16;
-  work.expert = 4;
+  PretrainConfig run = on_data_ranks(small_mixtral(), 16);
+  run.mesh.tensor_model_parallel_size = 2;
+  run.mesh.sequence_parallel = true;
+  run.mesh.expert_model_parallel_size = 4;
+  const Workload work = work_of(run);
   const Ring dense = data_ring(a100(), work);
   EXPECT_EQ(dense.ranks, 16);
   EXPECT_EQ(dense.in_node, 4);
   const Ring experts = expert_data_ring(a100(), work);
   EXPECT_EQ(experts.ranks, 8);  // 2 x 16 ranks of a stage
   EXPECT_EQ(experts.in_node, 2);
-  const HeldWeights held = work.layer_weights();
+  const HeldWeights held = costs_of(run).layer.weights;
   EXPECT_NEAR(held.experts, 2 * 2.0 * 4096 * 16384, 1);
   EXPECT_NEAR(held.dense, 4.0 * 4096 * 4096 / 2 + 10 * 4096, 1);
 }
 
 // A Mixtral of which some layers have one network of another width: the sum of its layers' parts, on one pipeline rank.
 TEST(PlanStepTime, LayersOfTwoKindsAddUp) {
+  PretrainConfig run = on_data_ranks(small_mixtral(2048), 16);
+  run.model.ffn_hidden_size = 24576;
+  run.model.moe_layer_freq = "2";
+  run.mesh.expert_model_parallel_size = 4;
   for (const int zero : {0, 3}) {
-    Workload work = small_gpt();
-    work.experts = 8;
-    work.choices = 2;
-    work.inner = 2048;
-    work.plain_inner = 24576;
-    work.data = 16;
-    work.expert = 4;
-    work.zero_stage = zero;
-    const StepTime experts = step_time(a100(), {}, work);
-    const StepTime plain = step_time(a100(), {}, work.of_plain_layers());
-    work.stage_plain = {4};
-    const StepTime mixed = step_time(a100(), {}, work);
+    run.zero.zero_stage = zero;
+    Workload work = work_of(run);
+    const auto with_plain = [&](int layers) {
+      work.stage_plain = {layers};
+      return time_of(run, work);
+    };
+    const StepTime experts = with_plain(0), plain = with_plain(16), mixed = with_plain(4);
     EXPECT_NEAR(mixed.compute, 0.75 * experts.compute + 0.25 * plain.compute, 1e-9 * mixed.compute);
     EXPECT_NEAR(mixed.tensor, 0.75 * experts.tensor + 0.25 * plain.tensor, 1e-9 * mixed.tensor);
     EXPECT_NEAR(mixed.update, 0.75 * experts.update + 0.25 * plain.update, 1e-3 * mixed.update);
     EXPECT_NE(experts.compute, plain.compute);
-    work.stage_plain = {0};
-    EXPECT_EQ(step_time(a100(), {}, work).all(), experts.all());
+    work.stage_plain = {};
+    EXPECT_EQ(time_of(run, work).all(), experts.all());
   }
 }
 
 // The stage with the larger layers is the slowest, unless it has fewer of them.
 TEST(PlanStepTime, StagesWaitForTheLargerLayers) {
-  Workload work = on_pipeline(small_gpt(), 4);
-  work.experts = 8;
-  work.choices = 2;
-  work.inner = 2048;
-  work.plain_inner = 65536;
+  PretrainConfig run = small_mixtral(2048);
+  run.model.ffn_hidden_size = 65536;
+  run.model.moe_layer_freq = "2";
+  Workload work = on_pipeline(work_of(run), 4);
   work.stage_plain = {4, 0, 0, 0};
-  const StepTime even = step_time(a100(), {}, work);
+  const StepTime even = time_of(run, work);
   work.stage_layers = {1, 5, 5, 5};
   work.stage_plain = {1, 0, 0, 0};
-  const StepTime cut = step_time(a100(), {}, work);
+  const StepTime cut = time_of(run, work);
   EXPECT_LT(cut.compute, 0.6 * even.compute);
 }
 
 // One copy of each expert: nothing to sum, and nothing to shard.
 TEST(PlanStepTime, ExpertsOfOneRankAreNotSummed) {
-  Workload work = small_gpt();
-  work.experts = 8;
+  Workload work = work_of(small_mixtral());
   work.data = work.expert = 8;
   constexpr double kMany = 1e9;
   EXPECT_EQ(data_seconds(a100(), {}, work, {0, kMany}, 0), 0);
@@ -236,6 +267,7 @@ TEST(PlanStepTime, ExpertsOfOneRankAreNotSummed) {
   }
   // A layer waits for the gather of what is sharded.
   BlockCost layer;
+  layer.weights = {kMany / 10, kMany};
   const GatherSeconds shared = layer_gathers(a100(), {}, work, layer);
   work.expert = 1;
   EXPECT_GT(layer_gathers(a100(), {}, work, layer).forward, 4 * shared.forward);
@@ -246,7 +278,7 @@ TEST(PlanStepTime, ExpertsOfOneRankAreNotSummed) {
 
 // --zero-group-size 8 on nodes of eight: weights are gathered within a node, a rank's slice is summed over the nodes.
 TEST(PlanStepTime, GroupsOfZeroGatherWithinTheirNode) {
-  Workload work = small_gpt();
+  Workload work = work_of(small_gpt());
   work.data = 32;
   work.zero_stage = 3;
   constexpr double kMany = 1e9, kBytes = 4;
@@ -275,32 +307,27 @@ TEST(PlanStepTime, GroupsOfZeroGatherWithinTheirNode) {
   EXPECT_GT(scatter_seconds(a100(), {}, work, {0, kMany}, kBytes), 0);
 }
 
+// Gates travel with rows, and so do the numbers of rows.
 TEST(PlanBlockCosts, ATensorRankSendsExpertsItsOwnRows) {
-  Workload work = small_gpt();
-  work.experts = 8;
-  work.choices = 2;
-  work.data = 4;
-  const PartSeconds whole = exchange_of(work, {});
-  EXPECT_NEAR(whole.forward, 2 * whole.weight, 1e-9 * whole.forward);
-  EXPECT_NEAR(whole.input, 2 * whole.weight, 1e-9 * whole.forward);
-  work.tensor = 4;
-  work.sequence_parallel = true;
-  const PartSeconds cut = exchange_of(work, {});
-  EXPECT_NEAR(cut.forward, whole.forward / 4, 1e-9 * whole.forward);
-  EXPECT_NEAR(cut.weight, whole.weight / 4, 1e-9 * whole.forward);
+  PretrainConfig run = on_data_ranks(small_mixtral(), 4);
+  const PartSeconds whole = exchange_of(run, {});
+  EXPECT_NEAR(whole.forward, 2 * whole.weight, 2e-3 * whole.forward);
+  EXPECT_NEAR(whole.input, 2 * whole.weight, 2e-3 * whole.forward);
+  run.mesh.tensor_model_parallel_size = 4;
+  run.mesh.sequence_parallel = true;
+  const PartSeconds cut = exchange_of(run, {});
+  EXPECT_NEAR(cut.forward, whole.forward / 4, 2e-3 * whole.forward);
+  EXPECT_NEAR(cut.weight, whole.weight / 4, 2e-3 * whole.forward);
 }
 
 TEST(PlanBlockCosts, ExchangesAreRepeatedWhereLayersAre) {
-  Workload work = small_gpt();
-  work.experts = 8;
-  work.choices = 2;
-  work.data = 4;
-  work.recompute = RecomputeGranularity::Full;
+  PretrainConfig run = on_data_ranks(small_mixtral(), 4);
+  run.mesh.recompute_granularity = RecomputeGranularity::Full;
   Software software;
   for (const double fraction : {1.0, 0.25}) {
     software.recompute_fraction = fraction;
-    const PartSeconds seconds = exchange_of(work, software);
-    EXPECT_NEAR(seconds.input, (2 + 2 * fraction) * seconds.weight, 1e-9 * seconds.input);
+    const PartSeconds seconds = exchange_of(run, software);
+    EXPECT_NEAR(seconds.input, (2 + 2 * fraction) * seconds.weight, 2e-3 * seconds.input);
   }
 }
 
