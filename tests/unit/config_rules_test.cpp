@@ -43,7 +43,7 @@ Words broken(const AddRule& add_rule, const std::function<void(Kitchen&)>& chang
   change(kitchen);
   const OptionTable defaults = options_of(plain, add_rule), table = options_of(kitchen, add_rule);
   Problems problems(table);
-  problems.check_rules(table, default_words(defaults), [](const Option&, const Rule&) { return true; });
+  problems.check_rules(table, defaults, [](const Option&, const Rule&) { return true; });
   const std::vector<Problem> list = problems.take();
   for (const Problem& problem : list)
     for (const std::string& name : problem.options) EXPECT_TRUE(table.find(name)) << name;

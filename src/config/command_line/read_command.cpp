@@ -28,7 +28,7 @@ std::vector<std::string> all_problems(const Parsed& parsed, const std::vector<Pr
 }
 
 void add_unused_by_optimizer(const OptionTable& table, Parsed& parsed) {
-  const DefaultWords values = default_words(table);  // rules about the optimizer ask for its value alone
+  // Rules about the optimizer ask for its value, not whether it is the default.
   const auto is_sound = [](std::string_view) { return true; };
   const auto is_about_optimizer = [](const Option&, const Rule& rule) {
     return rule.kind == Rule::Kind::OnlyWith &&
@@ -37,8 +37,7 @@ void add_unused_by_optimizer(const OptionTable& table, Parsed& parsed) {
   for (const auto& [name, origin] : parsed.origins) {
     const Option* option = table.find(name);
     if (option == nullptr || !origin.starts_with(kCommandLine)) continue;
-    for (const Problem& problem :
-         broken_rules(*option, {table, values, is_sound, is_about_optimizer}, true)) {
+    for (const Problem& problem : broken_rules(*option, {table, table, is_sound, is_about_optimizer}, true)) {
       parsed.problems.push_back(text_of(problem));
       parsed.doubtful.insert(name);
     }

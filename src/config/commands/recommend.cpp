@@ -64,17 +64,18 @@ constexpr auto is_about_model = [](const Option& option, const Rule& rule) {
          is_about(rule, [](std::string_view name) { return is_inherited(name); });
 };
 
-// Adds the problems with `run`, a part of `config`, the whole configuration of a command. Callers check what depends on
-// the model when it is known what the run begins with.
+// The problems with `run`, a part of `config`, the whole configuration of a command. Callers check what depends on the
+// model when it is known what the run begins with.
 template <class Config>
-void check_run(const Config& config, const RecommendConfig& run, Problems& problems) {
+std::vector<Problem> problems_of_run(const Config& config, const RecommendConfig& run) {
   const bool starts_fresh = !run.checkpoint.load && !run.checkpoint.auto_resume;
-  check_rules(config, problems, [starts_fresh](const Option& option, const Rule& rule) {
+  Problems problems = problems_of_options(config, [starts_fresh](const Option& option, const Rule& rule) {
     return starts_fresh || !is_about_model(option, rule);
   });
   if (starts_fresh) check_recommender(run, problems);
   check_click_data(run.data, problems);
   check_lr(run.lr, run.training.train_iters.value_or(0), problems);
+  return problems.take();
 }
 
 RecommendConfig filled(RecommendConfig config) {
@@ -95,17 +96,10 @@ RecommendConfig without_data(RecommendConfig config) {
 
 }  // namespace
 
-std::vector<Problem> problems(const RecommendConfig& config) {
-  RecommendConfig copy = config;
-  Problems problems(options_of(copy));
-  check_run(config, config, problems);
-  return problems.take();
-}
+std::vector<Problem> problems(const RecommendConfig& config) { return problems_of_run(config, config); }
 
 std::vector<Problem> model_problems(const RecommendConfig& config) {
-  RecommendConfig copy = config;
-  Problems problems(options_of(copy));
-  check_rules(config, problems, is_about_model);
+  Problems problems = problems_of_options(config, is_about_model);
   check_recommender(config, problems);
   return problems.take();
 }
@@ -113,9 +107,7 @@ std::vector<Problem> model_problems(const RecommendConfig& config) {
 std::vector<Problem> problems(const PlanRecommenderConfig& config) {
   PlanRecommenderConfig copy = config;
   copy.run = without_data(std::move(copy.run));
-  Problems problems(options_of(copy));
-  check_run(copy, copy.run, problems);
-  return problems.take();
+  return problems_of_run(copy, copy.run);
 }
 
 PlanRecommenderConfig resolve(PlanRecommenderConfig config) {

@@ -125,27 +125,20 @@ void check_layout(const PretrainConfig& config, Problems& problems) {
 }  // namespace
 
 std::vector<Problem> problems(const PretrainConfig& config) {
-  PretrainConfig copy = config;
-  Problems problems(options_of(copy));
-  if (config.auto_layout) {
-    check_search(config, all_search_axes(), "auto-layout", problems);
-    check_rules(without_layout(config), problems);
-    check_layout(without_layout(config), problems);
-  } else {
-    check_rules(config, problems);
-    check_layout(config, problems);
-  }
+  const PretrainConfig neutral = config.auto_layout ? without_layout(config) : config;
+  Problems problems = config.auto_layout ? problems_of_options(config, neutral, every_rule)  //
+                                         : problems_of_options(config);
+  if (config.auto_layout) check_search(config, all_search_axes(), "auto-layout", problems);
+  check_layout(neutral, problems);
   check_lr(config.lr, config.batch.train_iters, problems);
   check_run(config, problems);
   return problems.take();
 }
 
 std::vector<Problem> problems(const BenchConfig& config) {
-  BenchConfig copy = config;
-  Problems problems(options_of(copy));
+  Problems problems = problems_of_options(config);
   PretrainConfig run = config.run;
   if (problems.sound({"warmup-iters", "iters"})) run.batch.train_iters = config.warmup_iters + config.iters;
-  check_rules(config, problems);
   check_layout(run, problems);
   if (config.what.size() > 1 && std::count(config.what.begin(), config.what.end(), BenchPart::Hardware) > 0)
     problems.about("what")
@@ -157,11 +150,11 @@ std::vector<Problem> problems(const BenchConfig& config) {
 }
 
 std::vector<Problem> problems(const PlanConfig& config) {
-  PlanConfig copy = config;
-  Problems problems(options_of(copy));
-  if (config.search) copy.run = without_layout(config.run);
-  check_rules(copy, problems, is_planned);
-  check_layout(copy.run, problems);
+  PlanConfig neutral = config;
+  if (config.search) neutral.run = without_layout(config.run);
+  Problems problems = config.search ? problems_of_options(config, neutral, is_planned)
+                                    : problems_of_options(config, is_planned);
+  check_layout(neutral.run, problems);
   check_plan_search(config, problems);
   if (config.run.auto_layout)
     problems.about("auto-layout", "search", "hardware")

@@ -68,9 +68,7 @@ bool is_checked_without_model(const std::string& group, bool trains) {
 
 // The checks that do not need the model; resolve(PretrainConfig) does the others once it is known.
 std::vector<Problem> problems(const FinetuneConfig& config) {
-  FinetuneConfig copy = config;
-  Problems problems(options_of(copy));
-  check_rules(config, problems, [&](const Option& option, const Rule&) {
+  Problems problems = problems_of_options(config, [&](const Option& option, const Rule&) {
     return is_checked_without_model(option.group, config.train_data.has_value());
   });
   check_mesh(config.run.mesh, problems);
@@ -126,10 +124,8 @@ InspectConfig resolve(InspectConfig config) { return without_problems(std::move(
 
 // The mesh is checked later, against the model in the checkpoint.
 std::vector<Problem> problems(const ReshardConfig& config) {
-  ReshardConfig copy = config;
-  Problems problems(options_of(copy));
-  check_rules(config, problems,
-              [](const Option& option, const Rule&) { return option.group == "Checkpoint"; });
+  Problems problems = problems_of_options(
+      config, [](const Option& option, const Rule&) { return option.group == "Checkpoint"; });
   const bool mesh = config.mesh.tensor_model_parallel_size > 1 || config.mesh.context_parallel_size > 1 ||
                     config.mesh.expert_ranks() > 1 || config.mesh.pipeline_model_parallel_size > 1 ||
                     config.mesh.data_parallel_size.value_or(1) > 1 || config.mesh.ranks > 1;

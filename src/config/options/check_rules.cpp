@@ -59,7 +59,7 @@ std::string as_wanted(const Option& option, const When::Term& term) {
 
 bool is_given(const Option& option, const RuleScope& scope) {
   const auto index = static_cast<size_t>(&option - scope.table.options().data());
-  return value_words(option) != scope.defaults.at(index);
+  return !same_value(option, scope.defaults.options()[index]);
 }
 
 bool holds(const Option& option, const When::Term& term, const RuleScope& scope) {
@@ -179,12 +179,6 @@ bool is_active(const Option& option, const Rule& rule, bool given) {
 }
 
 }  // namespace
-
-DefaultWords default_words(const OptionTable& table) {
-  DefaultWords words;
-  for (const Option& option : table.options()) words.push_back(value_words(option));
-  return words;
-}
 
 bool is_about(const Rule& rule, FunctionRef<bool(std::string_view option)> named) {
   for (const When* when : {&rule.other, &rule.provided, &rule.unless})

@@ -11,14 +11,10 @@
 
 namespace trifold {
 
-// The values of a command's options in a new configuration, in the order of its table.
-using DefaultWords = std::vector<std::optional<std::vector<std::string>>>;
-DefaultWords default_words(const OptionTable& table);
-
 // The options of a command with their values, for the evaluation of rules.
 struct RuleScope {
   const OptionTable& table;
-  const DefaultWords& defaults;
+  const OptionTable& defaults;  // the same options with their default values
   // Whether an option's value is valid by itself; rules about other values are skipped.
   FunctionRef<bool(std::string_view option)> sound;
   FunctionRef<bool(const Option&, const Rule&)> applies;  // other rules are left out

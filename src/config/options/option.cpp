@@ -337,6 +337,18 @@ std::string value_text(const Option& option) {
   return words ? joined(*words, " ") : std::string();
 }
 
+bool same_value(const Option& left, const Option& right) {
+  return std::visit(
+      [&](auto field) {
+        using T = decltype(field);
+        if constexpr (std::is_same_v<T, ValueField>)
+          return field.words() == std::get<T>(right.field).words();
+        else
+          return *field == *std::get<T>(right.field);
+      },
+      left.field);
+}
+
 std::optional<Problem> range_problem(const Option& option) {
   return std::visit(
       [&](auto field) {

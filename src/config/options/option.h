@@ -167,6 +167,9 @@ std::optional<std::vector<std::string>> value_words(const Option& option);
 // The same as one text, for messages; empty when unset.
 std::string value_text(const Option& option);
 
+// Whether two options of one type have the same value.
+bool same_value(const Option& left, const Option& right);
+
 // The mistake in the field's value by itself: out of range, not one of the choices, or required and missing.
 std::optional<Problem> range_problem(const Option& option);
 

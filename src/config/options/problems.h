@@ -79,7 +79,7 @@ class Problems {
   void add(Problem problem) { list_.push_back(std::move(problem)); }
 
   // Adds a problem for each broken rule that `applies` selects.
-  void check_rules(const OptionTable& table, const DefaultWords& defaults,
+  void check_rules(const OptionTable& table, const OptionTable& defaults,
                    FunctionRef<bool(const Option&, const Rule&)> applies) {
     const auto sound = [this](std::string_view option) { return wrong_.count(option) == 0; };
     for (const Option& option : table.options())
@@ -94,26 +94,36 @@ class Problems {
   std::set<std::string, std::less<>> wrong_;
 };
 
-// Checks the rules of a configuration's options that `applies` selects.
+// A command's options with the values of a new configuration.
 template <class Config>
-void check_rules(Config config, Problems& problems, FunctionRef<bool(const Option&, const Rule&)> applies) {
-  static const DefaultWords kDefaults = [] {
-    Config plain;
-    return default_words(options_of(plain));
-  }();
-  problems.check_rules(options_of(config), kDefaults, applies);
-}
-template <class Config>
-void check_rules(Config config, Problems& problems) {
-  check_rules(std::move(config), problems, [](const Option&, const Rule&) { return true; });
+const OptionTable& defaults_of() {
+  static Config plain;
+  static const OptionTable kDefaults = options_of(plain);
+  return kDefaults;
 }
 
-// The mistakes in single options and the rules that they break, to which a command adds what no rule can say. Taken by
-// value, because the option table needs a configuration that it may modify.
+constexpr auto every_rule = [](const Option&, const Rule&) { return true; };
+
+// The mistakes in single options and the rules among `applies` that they break, to which a command adds what no rule
+// can say. Taken by value, because the option table needs a configuration that it may modify.
+template <class Config>
+Problems problems_of_options(Config config, FunctionRef<bool(const Option&, const Rule&)> applies) {
+  const OptionTable table = options_of(config);
+  Problems problems(table);
+  problems.check_rules(table, defaults_of<Config>(), applies);
+  return problems;
+}
 template <class Config>
 Problems problems_of_options(Config config) {
+  return problems_of_options(std::move(config), every_rule);
+}
+
+// The same, but the rules are checked on another configuration: that of a run whose layout is still to be chosen.
+template <class Config>
+Problems problems_of_options(Config config, Config for_rules,
+                             FunctionRef<bool(const Option&, const Rule&)> applies) {
   Problems problems(options_of(config));
-  check_rules(std::move(config), problems);
+  problems.check_rules(options_of(for_rules), defaults_of<Config>(), applies);
   return problems;
 }
 
