@@ -79,4 +79,25 @@ void dropout_add(const Tensor& y, const Tensor& residual, const Tensor& x, const
   expect("dropout_add", "x", x, y.dtype, y.elements());
 }
 
+void add_elementwise(OpTable& checks) {
+  bind<&OpTable::fill, fill>(checks);
+  bind<&OpTable::copy, copy>(checks);
+  bind<&OpTable::convert, convert>(checks);
+  bind<&OpTable::scale, scale>(checks);
+  bind<&OpTable::add, add>(checks);
+  bind<&OpTable::reduce, reduce>(checks);
+  bind<&OpTable::fill_rows, fill_rows>(checks);
+  bind<&OpTable::gelu, gelu>(checks);
+  bind<&OpTable::gelu_backward, gelu_backward>(checks);
+  bind<&OpTable::gelu_erf, gelu_erf>(checks);
+  bind<&OpTable::gelu_erf_backward, gelu_erf_backward>(checks);
+  bind<&OpTable::tanh, tanh>(checks);
+  bind<&OpTable::tanh_backward, tanh_backward>(checks);
+  bind<&OpTable::swiglu, swiglu>(checks);
+  bind<&OpTable::swiglu_backward, swiglu_backward>(checks);
+  bind<&OpTable::dropout, dropout>(checks);
+  bind<&OpTable::scale_uniform, scale_uniform>(checks);
+  bind<&OpTable::dropout_add, dropout_add>(checks);
+}
+
 }  // namespace trifold::contract

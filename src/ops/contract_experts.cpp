@@ -176,4 +176,20 @@ void experts_of_ranks(const Tensor& expert, const Tensor& first, int64_t begin, 
         first.last_dim() - 1, skip);
 }
 
+void add_experts(OpTable& checks) {
+  bind<&OpTable::route, route>(checks);
+  bind<&OpTable::router_losses, router_losses>(checks);
+  bind<&OpTable::route_backward, route_backward>(checks);
+  bind<&OpTable::drop_choices, drop_choices>(checks);
+  bind<&OpTable::sort_choices, sort_choices>(checks);
+  bind<&OpTable::gate_rows, gate_rows>(checks);
+  bind<&OpTable::gate_rows_backward, gate_rows_backward>(checks);
+  bind<&OpTable::sum_choices, sum_choices>(checks);
+  bind<&OpTable::expert_product, expert_product>(checks);
+  bind<&OpTable::expert_product_weight, expert_product_weight>(checks);
+  bind<&OpTable::add_choice_counts, add_choice_counts>(checks);
+  bind<&OpTable::clear_rows, clear_rows>(checks);
+  bind<&OpTable::experts_of_ranks, experts_of_ranks>(checks);
+}
+
 }  // namespace trifold::contract

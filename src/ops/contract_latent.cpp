@@ -48,4 +48,10 @@ void fit_columns(const Tensor& y, const Tensor& x) {
   expect("fit_columns", "x", x, y.dtype, y.row_count() * x.last_dim());
 }
 
+void add_latent(OpTable& checks) {
+  bind<&OpTable::latent_heads, latent_heads>(checks);
+  bind<&OpTable::latent_heads_backward, latent_heads_backward>(checks);
+  bind<&OpTable::fit_columns, fit_columns>(checks);
+}
+
 }  // namespace trifold::contract

@@ -63,4 +63,16 @@ void lamb(const Tensor& p, const Tensor& /*copy*/, const Tensor& m, const Tensor
   expect("lamb", "v", v, p.dtype, p.elements());
 }
 
+void add_optimizer(OpTable& checks) {
+  bind<&OpTable::sum_squares, sum_squares>(checks);
+  bind<&OpTable::weighted_sum, weighted_sum>(checks);
+  bind<&OpTable::chunk_squares, chunk_squares>(checks);
+  bind<&OpTable::exact_sum, exact_sum>(checks);
+  bind<&OpTable::adamw, adamw>(checks);
+  bind<&OpTable::sgd, sgd>(checks);
+  bind<&OpTable::adagrad, adagrad>(checks);
+  bind<&OpTable::lamb_moments, lamb_moments>(checks);
+  bind<&OpTable::lamb, lamb>(checks);
+}
+
 }  // namespace trifold::contract

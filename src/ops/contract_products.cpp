@@ -144,4 +144,17 @@ void attention_backward(const Tensor& dqkv, const Tensor& dout, const Tensor& qk
     expect("attention_backward", "dqueries", how.dqueries, accumulate_type(out.dtype), out.elements());
 }
 
+void add_products(OpTable& checks) {
+  bind<&OpTable::gemm, gemm>(checks);
+  bind<&OpTable::affine, affine>(checks);
+  bind<&OpTable::affine_add, affine_add>(checks);
+  bind<&OpTable::affine_gelu, affine_gelu>(checks);
+  bind<&OpTable::affine_backward_input, affine_backward_input>(checks);
+  bind<&OpTable::affine_backward_gelu, affine_backward_gelu>(checks);
+  bind<&OpTable::affine_backward_weight, affine_backward_weight>(checks);
+  bind<&OpTable::linear, linear>(checks);
+  bind<&OpTable::attention, attention>(checks);
+  bind<&OpTable::attention_backward, attention_backward>(checks);
+}
+
 }  // namespace trifold::contract

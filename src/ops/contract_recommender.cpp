@@ -186,4 +186,23 @@ void inverse_root(const Tensor& y, const Tensor& x, double eps) {
   check(eps >= 0, "inverse_root: eps {} is negative", eps);
 }
 
+void add_recommender(OpTable& checks) {
+  bind<&OpTable::relu_backward, relu_backward>(checks);
+  bind<&OpTable::embedding_bags, embedding_bags>(checks);
+  bind<&OpTable::sort_lookups, sort_lookups>(checks);
+  bind<&OpTable::update_rows, update_rows>(checks);
+  bind<&OpTable::row_squares, row_squares>(checks);
+  bind<&OpTable::row_gradients, row_gradients>(checks);
+  bind<&OpTable::dot_interaction, dot_interaction>(checks);
+  bind<&OpTable::dot_interaction_backward, dot_interaction_backward>(checks);
+  bind<&OpTable::cross, cross>(checks);
+  bind<&OpTable::cross_backward, cross_backward>(checks);
+  bind<&OpTable::sigmoid, sigmoid>(checks);
+  bind<&OpTable::click_loss, click_loss>(checks);
+  bind<&OpTable::click_loss_backward, click_loss_backward>(checks);
+  bind<&OpTable::copy_columns, copy_columns>(checks);
+  bind<&OpTable::copy_rows, copy_rows>(checks);
+  bind<&OpTable::inverse_root, inverse_root>(checks);
+}
+
 }  // namespace trifold::contract

@@ -203,4 +203,26 @@ void cross_entropy_all(const Tensor& dlogits, const Tensor& max, const Tensor& s
   expect("cross_entropy_all", "weight", weight, DType::F32, rows);
 }
 
+void add_rows(OpTable& checks) {
+  bind<&OpTable::layer_norm, layer_norm>(checks);
+  bind<&OpTable::layer_norm_backward, layer_norm_backward>(checks);
+  bind<&OpTable::layer_norm_backward_add, layer_norm_backward_add>(checks);
+  bind<&OpTable::layer_norm_backward_weight, layer_norm_backward_weight>(checks);
+  bind<&OpTable::layer_norm_backward_all, layer_norm_backward_all>(checks);
+  bind<&OpTable::rms_norm, rms_norm>(checks);
+  bind<&OpTable::rms_norm_backward, rms_norm_backward>(checks);
+  bind<&OpTable::rms_norm_backward_add, rms_norm_backward_add>(checks);
+  bind<&OpTable::rms_norm_backward_weight, rms_norm_backward_weight>(checks);
+  bind<&OpTable::rms_norm_backward_all, rms_norm_backward_all>(checks);
+  bind<&OpTable::column_sum, column_sum>(checks);
+  bind<&OpTable::rotary, rotary>(checks);
+  bind<&OpTable::embedding, embedding>(checks);
+  bind<&OpTable::embedding_backward, embedding_backward>(checks);
+  bind<&OpTable::softmax_stats, softmax_stats>(checks);
+  bind<&OpTable::softmax_rescale, softmax_rescale>(checks);
+  bind<&OpTable::cross_entropy, cross_entropy>(checks);
+  bind<&OpTable::cross_entropy_backward, cross_entropy_backward>(checks);
+  bind<&OpTable::cross_entropy_all, cross_entropy_all>(checks);
+}
+
 }  // namespace trifold::contract

@@ -16,6 +16,7 @@
 // Notation: R rows, C columns, V vocabulary entries held here, B samples, T positions, H heads, D head width.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -382,6 +383,51 @@ struct OpTable {
   // expert[r] is that of row skip + r, less `begin`.  expert [R]  first [ranks, E + 1], that of each rank
   void (*experts_of_ranks)(Stream&, Tensor expert, Tensor first, int64_t begin, int64_t here, int64_t skip);
 };
+
+// An entry of OpTable as a type.
+template <auto Entry>
+struct Operation {
+  static constexpr auto kEntry = Entry;
+};
+
+template <auto... Entries>
+struct OperationList {
+  static constexpr size_t kCount = sizeof...(Entries);
+  // Calls visit(Operation<Entry>()) for every entry in order.
+  template <class Visit>
+  static void for_each(Visit visit) {
+    (visit(Operation<Entries>()), ...);
+  }
+};
+
+// All operations, in the order of OpTable.
+using Operations = OperationList<
+    &OpTable::fill, &OpTable::copy, &OpTable::convert, &OpTable::scale, &OpTable::add, &OpTable::reduce,
+    &OpTable::fill_rows, &OpTable::gemm, &OpTable::affine, &OpTable::affine_add, &OpTable::affine_gelu,
+    &OpTable::affine_backward_input, &OpTable::affine_backward_gelu, &OpTable::affine_backward_weight,
+    &OpTable::gelu, &OpTable::gelu_backward, &OpTable::gelu_erf, &OpTable::gelu_erf_backward, &OpTable::tanh,
+    &OpTable::tanh_backward, &OpTable::swiglu, &OpTable::swiglu_backward, &OpTable::dropout,
+    &OpTable::dropout_add, &OpTable::scale_uniform, &OpTable::layer_norm, &OpTable::layer_norm_backward,
+    &OpTable::layer_norm_backward_add, &OpTable::layer_norm_backward_weight,
+    &OpTable::layer_norm_backward_all, &OpTable::rms_norm, &OpTable::rms_norm_backward,
+    &OpTable::rms_norm_backward_add, &OpTable::rms_norm_backward_weight, &OpTable::rms_norm_backward_all,
+    &OpTable::column_sum, &OpTable::rotary, &OpTable::latent_heads, &OpTable::latent_heads_backward,
+    &OpTable::fit_columns, &OpTable::embedding, &OpTable::embedding_backward, &OpTable::attention,
+    &OpTable::attention_backward, &OpTable::softmax_stats, &OpTable::softmax_rescale, &OpTable::cross_entropy,
+    &OpTable::cross_entropy_backward, &OpTable::cross_entropy_all, &OpTable::sum_squares,
+    &OpTable::weighted_sum, &OpTable::chunk_squares, &OpTable::exact_sum, &OpTable::adamw, &OpTable::sgd,
+    &OpTable::adagrad, &OpTable::lamb_moments, &OpTable::lamb, &OpTable::linear, &OpTable::relu_backward,
+    &OpTable::embedding_bags, &OpTable::sort_lookups, &OpTable::update_rows, &OpTable::row_squares,
+    &OpTable::row_gradients, &OpTable::dot_interaction, &OpTable::dot_interaction_backward, &OpTable::cross,
+    &OpTable::cross_backward, &OpTable::sigmoid, &OpTable::click_loss, &OpTable::click_loss_backward,
+    &OpTable::copy_columns, &OpTable::copy_rows, &OpTable::inverse_root, &OpTable::route,
+    &OpTable::router_losses, &OpTable::route_backward, &OpTable::drop_choices, &OpTable::sort_choices,
+    &OpTable::gate_rows, &OpTable::gate_rows_backward, &OpTable::sum_choices, &OpTable::expert_product,
+    &OpTable::expert_product_weight, &OpTable::add_choice_counts, &OpTable::clear_rows,
+    &OpTable::experts_of_ranks>;
+static_assert(sizeof(OpTable) == sizeof(OpTable::name) + sizeof(OpTable::device) +
+                                     Operations::kCount * sizeof(OpTable::fill),
+              "an operation of OpTable is not in the list");
 
 // The table of the best instruction set of this processor (x86-64-v4, -v3, or the compiler's baseline).
 const OpTable& cpu_ops();

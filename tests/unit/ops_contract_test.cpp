@@ -1,6 +1,7 @@
 #include "ops/contract.h"
 
 #include <functional>
+#include <set>
 #include <string>
 
 #include "unit/ops_support.h"
@@ -32,6 +33,14 @@ TEST(Contract, TablesThatLackAnOperationAreRefused) {
   EXPECT_EQ(error_of([] { with_contract<incomplete>(); }),
             "the table incomplete has no entry for operation 3 of OpTable");
   EXPECT_EQ(error_of([] { with_contract<cpu_ops>(); }), "");
+}
+
+// With the size that ops.h compares, no entry is missing in the list.
+TEST(Contract, EveryOperationIsInTheListOnce) {
+  OpTable table{};
+  std::set<const void*> entries;
+  Operations::for_each([&](auto operation) { entries.insert(&(table.*decltype(operation)::kEntry)); });
+  EXPECT_EQ(entries.size(), Operations::kCount);
 }
 
 // The checks come before the entry, and an entry sees its arguments as they were given.

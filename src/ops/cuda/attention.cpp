@@ -306,7 +306,7 @@ void attention_backward(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv, Te
 
 void attention_backward_in_any_order(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out,
                                      Tensor lse, const Attention& how) {
-  contract::attention_backward(dqkv, dout, qkv, out, lse, how);
+  contract::checks().attention_backward(stream, dqkv, dout, qkv, out, lse, how);
   backward_as(stream, dqkv, dout, qkv, out, lse, how, false);
 }
 

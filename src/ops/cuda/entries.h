@@ -2,6 +2,8 @@
 // (ops/cuda/kernels). Each enqueues launches; ops/ops.h defines the operations.
 #pragma once
 
+#include <type_traits>
+
 #include "ops/ops.h"
 
 namespace trifold::cuda {
@@ -18,10 +20,8 @@ void add_latent(OpTable& ops);
 void bias_relu(Stream& stream, Tensor y, Tensor bias, bool relu);
 
 // The plain products of product.cu and attention.cu: to check the libraries against, and for f64 and f32.
-void plain_gemm(Stream& stream, Tensor c, Tensor a, bool transpose_a, Tensor b, bool transpose_b,
-                double alpha, double beta);
-void plain_attention(Stream& stream, Tensor out, Tensor lse, Tensor qkv, const Attention& how);
-void plain_attention_backward(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out, Tensor lse,
-                              const Attention& how);
+std::remove_pointer_t<decltype(OpTable::gemm)> plain_gemm;
+std::remove_pointer_t<decltype(OpTable::attention)> plain_attention;
+std::remove_pointer_t<decltype(OpTable::attention_backward)> plain_attention_backward;
 
 }  // namespace trifold::cuda
