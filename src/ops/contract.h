@@ -7,7 +7,7 @@
 //
 // A new operation needs: its declaration with its formula, and its place in the list (ops.h), its check
 // (contract_*.cpp), and for each back end a kernel and an entry (launch_*.cpp, cuda/entries_*.cpp). A table
-// without a check or an entry for it is rejected when it is made.
+// without a check or an entry for it is rejected when it is made. An activation needs less: activations.h.
 #pragma once
 
 #include "core/error.h"

@@ -1,4 +1,5 @@
 // The contract of movement, elementwise operations and dropout.
+#include "ops/activations.h"
 #include "ops/contract.h"
 #include "ops/expect.h"
 
@@ -33,26 +34,21 @@ void fill_rows(const Tensor& y, const Tensor& row) {
   expect("fill_rows", "row", row, y.dtype, y.last_dim());
 }
 
-void gelu(const Tensor& y, const Tensor& x) { expect("gelu", "x", x, y.dtype, y.elements()); }
+namespace {
 
-void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) {
-  expect("gelu_backward", "dy", dy, dx.dtype, dx.elements());
-  expect("gelu_backward", "x", x, dx.dtype, dx.elements());
+template <size_t Number>
+void activation(const Tensor& y, const Tensor& x) {
+  expect(kActivations[Number].name, "x", x, y.dtype, y.elements());
 }
 
-void gelu_erf(const Tensor& y, const Tensor& x) { expect("gelu_erf", "x", x, y.dtype, y.elements()); }
-
-void gelu_erf_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) {
-  expect("gelu_erf_backward", "dy", dy, dx.dtype, dx.elements());
-  expect("gelu_erf_backward", "x", x, dx.dtype, dx.elements());
+template <size_t Number>
+void activation_backward(const Tensor& dx, const Tensor& dy, const Tensor& saved) {
+  constexpr const ActivationEntries& kThis = kActivations[Number];
+  expect(kThis.backward_name, "dy", dy, dx.dtype, dx.elements());
+  expect(kThis.backward_name, kThis.saved, saved, dx.dtype, dx.elements());
 }
 
-void tanh(const Tensor& y, const Tensor& x) { expect("tanh", "x", x, y.dtype, y.elements()); }
-
-void tanh_backward(const Tensor& dx, const Tensor& dy, const Tensor& y) {
-  expect("tanh_backward", "dy", dy, dx.dtype, dx.elements());
-  expect("tanh_backward", "y", y, dx.dtype, dx.elements());
-}
+}  // namespace
 
 void swiglu(const Tensor& y, const Tensor& x) {
   expect_matrix("swiglu", "y", y);
@@ -87,12 +83,11 @@ void add_elementwise(OpTable& checks) {
   bind<&OpTable::add, add>(checks);
   bind<&OpTable::reduce, reduce>(checks);
   bind<&OpTable::fill_rows, fill_rows>(checks);
-  bind<&OpTable::gelu, gelu>(checks);
-  bind<&OpTable::gelu_backward, gelu_backward>(checks);
-  bind<&OpTable::gelu_erf, gelu_erf>(checks);
-  bind<&OpTable::gelu_erf_backward, gelu_erf_backward>(checks);
-  bind<&OpTable::tanh, tanh>(checks);
-  bind<&OpTable::tanh_backward, tanh_backward>(checks);
+  for_each_activation([&](auto number) {
+    constexpr size_t kNumber = decltype(number)::value;
+    bind<kActivations[kNumber].forward, activation<kNumber>>(checks);
+    bind<kActivations[kNumber].backward, activation_backward<kNumber>>(checks);
+  });
   bind<&OpTable::swiglu, swiglu>(checks);
   bind<&OpTable::swiglu_backward, swiglu_backward>(checks);
   bind<&OpTable::dropout, dropout>(checks);

@@ -146,6 +146,13 @@ struct RouterGradient {
   int64_t seq;
 };
 
+// y = f(x) and dx = dy f'(saved) of an activation (ops/activations.h).
+template <class T>
+struct ActivationKernels {
+  void (*forward)(T* y, const T* x, int64_t n);
+  void (*backward)(T* dx, const T* dy, const T* saved, int64_t n);
+};
+
 // Kernels for activations, weights and their products. T is the storage type of tensors; `Wide` is the type
 // of computation, of statistics and of the gradients of parameters.
 template <class T>
@@ -158,12 +165,7 @@ struct StorageKernels {
   void (*scale)(T* y, int64_t n, Wide a);
   void (*add)(T* y, const T* a, const T* b, int64_t n);
   void (*maximum)(T* y, const T* x, int64_t n);  // y = max(y, x); NaN wins
-  void (*gelu)(T* y, const T* x, int64_t n);
-  void (*gelu_backward)(T* dx, const T* dy, const T* x, int64_t n);
-  void (*gelu_erf)(T* y, const T* x, int64_t n);
-  void (*gelu_erf_backward)(T* dx, const T* dy, const T* x, int64_t n);
-  void (*tanh)(T* y, const T* x, int64_t n);
-  void (*tanh_backward)(T* dx, const T* dy, const T* y, int64_t n);
+  const ActivationKernels<T>* activations;       // by the index of the formula (kernels/formulas.h)
   void (*swiglu)(T* y, const T* x, int64_t rows, int64_t columns);  // columns of y
   void (*swiglu_backward)(T* dx, const T* dy, const T* x, int64_t rows, int64_t columns);
   // y = residual + drop(x), or drop(x) where residual is null; x[0] is the global element `first`.

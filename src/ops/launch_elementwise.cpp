@@ -1,6 +1,7 @@
 // Launchers of movement, elementwise operations and dropout.
 #include <cstring>
 
+#include "ops/activations.h"
 #include "ops/launch.h"
 #include "ops/launch_support.h"
 
@@ -107,77 +108,32 @@ void fill_rows(const KernelTable&, Stream& stream, Tensor y, Tensor row) {
 
 namespace {
 
-// y = f(x), elementwise; `entry` names f in the table of a type.
-template <class Entry>
-void map_one(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Entry entry) {
+// y = f(x) and dx = dy f'(saved), for entry `Number` of kActivations.
+template <size_t Number>
+void activation(const KernelTable& table, Stream& stream, Tensor y, Tensor x) {
   dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = y.as<T>();
     const T* in = x.as<T>();
-    const auto kernel = entry(storage_kernels<T>(table));
+    const auto kernel = storage_kernels<T>(table).activations[kActivations[Number].formula].forward;
     over_elements(stream, y.elements(), kMathGrain,
                   [=](int64_t begin, int64_t end) { kernel(out + begin, in + begin, end - begin); });
   });
 }
 
-// dx = dy f'(x)
-template <class Entry>
-void map_slope(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x, Entry entry) {
+template <size_t Number>
+void activation_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor saved) {
   dispatch_float(dx.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = dx.as<T>();
     const T* grad = dy.as<T>();
-    const T* in = x.as<T>();
-    const auto kernel = entry(storage_kernels<T>(table));
+    const T* in = saved.as<T>();
+    const auto kernel = storage_kernels<T>(table).activations[kActivations[Number].formula].backward;
     over_elements(stream, dx.elements(), kMathGrain, [=](int64_t begin, int64_t end) {
       kernel(out + begin, grad + begin, in + begin, end - begin);
     });
   });
 }
-
-}  // namespace
-
-void gelu(const KernelTable& table, Stream& stream, Tensor y, Tensor x) {
-  map_one(table, stream, y, x, [](const auto& kernels) { return kernels.gelu; });
-}
-
-void gelu_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x) {
-  map_slope(table, stream, dx, dy, x, [](const auto& kernels) { return kernels.gelu_backward; });
-}
-
-void gelu_erf(const KernelTable& table, Stream& stream, Tensor y, Tensor x) {
-  map_one(table, stream, y, x, [](const auto& kernels) { return kernels.gelu_erf; });
-}
-
-void gelu_erf_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x) {
-  map_slope(table, stream, dx, dy, x, [](const auto& kernels) { return kernels.gelu_erf_backward; });
-}
-
-void tanh(const KernelTable& table, Stream& stream, Tensor y, Tensor x) {
-  dispatch_float(y.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    T* out = y.as<T>();
-    const T* in = x.as<T>();
-    const auto kernel = storage_kernels<T>(table).tanh;
-    over_elements(stream, y.elements(), kMathGrain,
-                  [=](int64_t begin, int64_t end) { kernel(out + begin, in + begin, end - begin); });
-  });
-}
-
-void tanh_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor y) {
-  dispatch_float(dx.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    T* out = dx.as<T>();
-    const T* grad = dy.as<T>();
-    const T* in = y.as<T>();
-    const auto kernel = storage_kernels<T>(table).tanh_backward;
-    over_elements(stream, dx.elements(), kCheapGrain, [=](int64_t begin, int64_t end) {
-      kernel(out + begin, grad + begin, in + begin, end - begin);
-    });
-  });
-}
-
-namespace {
 
 // y = residual + drop(x); a residual without memory (see `dropout`) is left out.
 void drop(const KernelTable& table, Stream& stream, Tensor y, const Tensor* residual, Tensor x,
@@ -229,12 +185,11 @@ void add_elementwise(OpTable& ops, const KernelTable& table) {
   bind<&OpTable::add, add>(ops, table);
   bind<&OpTable::reduce, reduce>(ops, table);
   bind<&OpTable::fill_rows, fill_rows>(ops, table);
-  bind<&OpTable::gelu, gelu>(ops, table);
-  bind<&OpTable::gelu_backward, gelu_backward>(ops, table);
-  bind<&OpTable::gelu_erf, gelu_erf>(ops, table);
-  bind<&OpTable::gelu_erf_backward, gelu_erf_backward>(ops, table);
-  bind<&OpTable::tanh, tanh>(ops, table);
-  bind<&OpTable::tanh_backward, tanh_backward>(ops, table);
+  for_each_activation([&](auto number) {
+    constexpr size_t kNumber = decltype(number)::value;
+    bind<kActivations[kNumber].forward, activation<kNumber>>(ops, table);
+    bind<kActivations[kNumber].backward, activation_backward<kNumber>>(ops, table);
+  });
   bind<&OpTable::dropout, dropout>(ops, table);
   bind<&OpTable::dropout_add, dropout_add>(ops, table);
   bind<&OpTable::scale_uniform, scale_uniform>(ops, table);

@@ -1,4 +1,5 @@
 // Entries of the CUDA table: movement, activations, dropout, sums to one number.
+#include "ops/activations.h"
 #include "ops/cuda/entries.h"
 #include "ops/cuda/entries_support.h"
 
@@ -89,60 +90,32 @@ void fill_rows(Stream& stream, Tensor y, Tensor row) {
   });
 }
 
-void gelu(Stream& stream, Tensor y, Tensor x) {
+namespace {
+
+// y = f(x) and dx = dy f'(saved), for entry `Number` of kActivations.
+template <size_t Number>
+void activation(Stream& stream, Tensor y, Tensor x) {
   dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
-    enqueue(stream, "gelu",
-            [out = y.as<T>(), in = x.as<T>(), n = y.elements()](CudaStream on) { gelu<T>(on, out, in, n); });
-  });
-}
-
-void gelu_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x) {
-  dispatch_float(dx.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    enqueue(stream, "gelu_backward",
-            [out = dx.as<T>(), grad = dy.as<T>(), in = x.as<T>(), n = dx.elements()](CudaStream on) {
-              gelu_backward<T>(on, out, grad, in, n);
+    enqueue(stream, kActivations[Number].name,
+            [out = y.as<T>(), in = x.as<T>(), n = y.elements()](CudaStream on) {
+              activate<T>(on, kActivations[Number].formula, out, in, n);
             });
   });
 }
 
-void gelu_erf(Stream& stream, Tensor y, Tensor x) {
-  dispatch_float(y.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    enqueue(stream, "gelu_erf", [out = y.as<T>(), in = x.as<T>(), n = y.elements()](CudaStream on) {
-      gelu_erf<T>(on, out, in, n);
-    });
-  });
-}
-
-void gelu_erf_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x) {
+template <size_t Number>
+void activation_backward(Stream& stream, Tensor dx, Tensor dy, Tensor saved) {
   dispatch_float(dx.dtype, [&](auto zero) {
     using T = decltype(zero);
-    enqueue(stream, "gelu_erf_backward",
-            [out = dx.as<T>(), grad = dy.as<T>(), in = x.as<T>(), n = dx.elements()](CudaStream on) {
-              gelu_erf_backward<T>(on, out, grad, in, n);
+    enqueue(stream, kActivations[Number].backward_name,
+            [out = dx.as<T>(), grad = dy.as<T>(), in = saved.as<T>(), n = dx.elements()](CudaStream on) {
+              activate_backward<T>(on, kActivations[Number].formula, out, grad, in, n);
             });
   });
 }
 
-void tanh(Stream& stream, Tensor y, Tensor x) {
-  dispatch_float(y.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    enqueue(stream, "tanh",
-            [out = y.as<T>(), in = x.as<T>(), n = y.elements()](CudaStream on) { tanh<T>(on, out, in, n); });
-  });
-}
-
-void tanh_backward(Stream& stream, Tensor dx, Tensor dy, Tensor y) {
-  dispatch_float(dx.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    enqueue(stream, "tanh_backward",
-            [out = dx.as<T>(), grad = dy.as<T>(), in = y.as<T>(), n = dx.elements()](CudaStream on) {
-              tanh_backward<T>(on, out, grad, in, n);
-            });
-  });
-}
+}  // namespace
 
 void swiglu(Stream& stream, Tensor y, Tensor x) {
   dispatch_float(y.dtype, [&](auto zero) {
@@ -222,12 +195,11 @@ void add_elementwise(OpTable& ops) {
   ops.add = add;
   ops.reduce = reduce;
   ops.fill_rows = fill_rows;
-  ops.gelu = gelu;
-  ops.gelu_backward = gelu_backward;
-  ops.gelu_erf = gelu_erf;
-  ops.gelu_erf_backward = gelu_erf_backward;
-  ops.tanh = tanh;
-  ops.tanh_backward = tanh_backward;
+  for_each_activation([&](auto number) {
+    constexpr size_t kNumber = decltype(number)::value;
+    ops.*kActivations[kNumber].forward = activation<kNumber>;
+    ops.*kActivations[kNumber].backward = activation_backward<kNumber>;
+  });
   ops.swiglu = swiglu;
   ops.swiglu_backward = swiglu_backward;
   ops.dropout = dropout;

@@ -38,35 +38,22 @@ void maximum(T* y, const T* x, int64_t n) {
   Lane::each(n, [=](int64_t i) { put(y[i], maximum_of(value(y[i]), value(x[i]))); });
 }
 
-template <class T>
-void gelu(T* y, const T* x, int64_t n) {
-  Lane::each(n, [=](int64_t i) { put(y[i], Gelu::forward(value(x[i]))); });
+template <class T, class Formula>
+void activate(T* y, const T* x, int64_t n) {
+  Lane::each(n, [=](int64_t i) { put(y[i], Formula::forward(value(x[i]))); });
 }
 
-template <class T>
-void gelu_backward(T* dx, const T* dy, const T* x, int64_t n) {
-  Lane::each(n, [=](int64_t i) { put(dx[i], value(dy[i]) * Gelu::slope(value(x[i]))); });
+template <class T, class Formula>
+void activate_backward(T* dx, const T* dy, const T* saved, int64_t n) {
+  Lane::each(n, [=](int64_t i) { put(dx[i], value(dy[i]) * Formula::slope(value(saved[i]))); });
 }
 
-template <class T>
-void gelu_erf(T* y, const T* x, int64_t n) {
-  Lane::each(n, [=](int64_t i) { put(y[i], GeluErf::forward(value(x[i]))); });
-}
-
-template <class T>
-void gelu_erf_backward(T* dx, const T* dy, const T* x, int64_t n) {
-  Lane::each(n, [=](int64_t i) { put(dx[i], value(dy[i]) * GeluErf::slope(value(x[i]))); });
-}
-
-template <class T>
-void tanh(T* y, const T* x, int64_t n) {
-  Lane::each(n, [=](int64_t i) { put(y[i], tanh_of(value(x[i]))); });
-}
-
-template <class T>
-void tanh_backward(T* dx, const T* dy, const T* y, int64_t n) {
-  Lane::each(n, [=](int64_t i) { put(dx[i], value(dy[i]) * (1 - value(y[i]) * value(y[i]))); });
-}
+template <class T, class List>
+struct ActivationsOf;
+template <class T, class... Each>
+struct ActivationsOf<T, FormulaList<Each...>> {
+  static constexpr ActivationKernels<T> kKernels[] = {{activate<T, Each>, activate_backward<T, Each>}...};
+};
 
 // Rows of x hold the gate, followed by its multiplicand.
 template <class T>

@@ -2,6 +2,8 @@
 // its own vectors, warps or blocks.
 #pragma once
 
+#include <cstddef>
+
 #include "ops/kernels.h"
 #include "ops/kernels/math.h"
 
@@ -43,6 +45,39 @@ struct GeluErf {
     return normal_below(x, bell) + x * T(kDensity) * bell;
   }
 };
+
+struct Tanh {
+  template <class T>
+  [[gnu::always_inline]] HD static inline T forward(T x) {
+    return tanh_of(x);
+  }
+  // By y = tanh(x).
+  template <class T>
+  [[gnu::always_inline]] HD static inline T slope(T y) {
+    return 1 - y * y;
+  }
+};
+
+template <class A, class B>
+inline constexpr bool kSameFormula = false;
+template <class A>
+inline constexpr bool kSameFormula<A, A> = true;
+
+template <class... Each>
+struct FormulaList {
+  static constexpr size_t kCount = sizeof...(Each);
+  // The place of a formula in the list.
+  template <class Formula>
+  static constexpr size_t index() {
+    size_t place = kCount;
+    size_t next = 0;
+    ((place = kSameFormula<Formula, Each> ? next : place, ++next), ...);
+    return place;
+  }
+};
+
+// The formulas of the activations (ops/activations.h). Kernels choose one by its index.
+using Activations = FormulaList<Gelu, GeluErf, Tanh>;
 
 // The gate g is applied as g s, where s is the logistic function of g: d(g s)/dg = s + g s (1 - s).
 struct Swiglu {

@@ -1,4 +1,4 @@
-// GELU, tanh, SwiGLU, dropout.
+// Activations of one formula, SwiGLU, dropout.
 #include "ops/cuda/kernels/kernels.h"
 #include "ops/cuda/kernels/map.cuh"
 #include "ops/kernels/formulas.h"
@@ -7,32 +7,34 @@ namespace trifold::cuda {
 
 namespace {
 
-template <class Form>  // of GELU: cpu::Gelu or cpu::GeluErf
-struct GeluOf {
+template <class Formula>
+struct ForwardOf {
   template <class Wide>
   __device__ void operator()(Wide& y, Wide x) const {
-    y = Form::forward(x);
+    y = Formula::forward(x);
   }
 };
-template <class Form>
-struct GeluSlope {
+template <class Formula>
+struct BackwardOf {
   template <class Wide>
-  __device__ void operator()(Wide& dx, Wide dy, Wide x) const {
-    dx = dy * Form::slope(x);
+  __device__ void operator()(Wide& dx, Wide dy, Wide saved) const {
+    dx = dy * Formula::slope(saved);
   }
 };
-struct TanhOf {
-  template <class Wide>
-  __device__ void operator()(Wide& y, Wide x) const {
-    y = cpu::tanh_of(x);
-  }
-};
-struct TanhSlope {
-  template <class Wide>
-  __device__ void operator()(Wide& dx, Wide dy, Wide y) const {
-    dx = dy * (1 - y * y);
-  }
-};
+
+// Launches the formula with this index in the list.
+template <class T, class... Each>
+void forward_of(cpu::FormulaList<Each...>, size_t formula, CudaStream stream, int64_t n, Out<T> y, In<T> x) {
+  size_t next = 0;
+  ((next++ == formula ? map(stream, n, ForwardOf<Each>{}, y, x) : void()), ...);
+}
+template <class T, class... Each>
+void backward_of(cpu::FormulaList<Each...>, size_t formula, CudaStream stream, int64_t n, Out<T> dx, In<T> dy,
+                 In<T> saved) {
+  size_t next = 0;
+  ((next++ == formula ? map(stream, n, BackwardOf<Each>{}, dx, dy, saved) : void()), ...);
+}
+
 struct SwigluOf {
   template <class Wide>
   __device__ void operator()(Wide& y, Wide gate, Wide up) const {
@@ -106,28 +108,12 @@ __global__ void __launch_bounds__(kMapThreads)
 }  // namespace
 
 template <class T>
-void gelu(CudaStream stream, T* y, const T* x, int64_t n) {
-  map(stream, n, GeluOf<cpu::Gelu>{}, Out<T>{y}, In<T>{x});
+void activate(CudaStream stream, size_t formula, T* y, const T* x, int64_t n) {
+  forward_of<T>(cpu::Activations(), formula, stream, n, {y}, {x});
 }
 template <class T>
-void gelu_backward(CudaStream stream, T* dx, const T* dy, const T* x, int64_t n) {
-  map(stream, n, GeluSlope<cpu::Gelu>{}, Out<T>{dx}, In<T>{dy}, In<T>{x});
-}
-template <class T>
-void gelu_erf(CudaStream stream, T* y, const T* x, int64_t n) {
-  map(stream, n, GeluOf<cpu::GeluErf>{}, Out<T>{y}, In<T>{x});
-}
-template <class T>
-void gelu_erf_backward(CudaStream stream, T* dx, const T* dy, const T* x, int64_t n) {
-  map(stream, n, GeluSlope<cpu::GeluErf>{}, Out<T>{dx}, In<T>{dy}, In<T>{x});
-}
-template <class T>
-void tanh(CudaStream stream, T* y, const T* x, int64_t n) {
-  map(stream, n, TanhOf{}, Out<T>{y}, In<T>{x});
-}
-template <class T>
-void tanh_backward(CudaStream stream, T* dx, const T* dy, const T* y, int64_t n) {
-  map(stream, n, TanhSlope{}, Out<T>{dx}, In<T>{dy}, In<T>{y});
+void activate_backward(CudaStream stream, size_t formula, T* dx, const T* dy, const T* saved, int64_t n) {
+  backward_of<T>(cpu::Activations(), formula, stream, n, {dx}, {dy}, {saved});
 }
 template <class T>
 void swiglu(CudaStream stream, T* y, const T* x, int64_t rows, int64_t columns) {
@@ -157,12 +143,8 @@ void scale_uniform(CudaStream stream, T* y, const T* x, int64_t n, const cpu::La
 }
 
 #define INSTANTIATE(T)                                                                         \
-  template void gelu<T>(CudaStream, T*, const T*, int64_t);                                    \
-  template void gelu_backward<T>(CudaStream, T*, const T*, const T*, int64_t);                 \
-  template void gelu_erf<T>(CudaStream, T*, const T*, int64_t);                                \
-  template void gelu_erf_backward<T>(CudaStream, T*, const T*, const T*, int64_t);             \
-  template void tanh<T>(CudaStream, T*, const T*, int64_t);                                    \
-  template void tanh_backward<T>(CudaStream, T*, const T*, const T*, int64_t);                 \
+  template void activate<T>(CudaStream, size_t, T*, const T*, int64_t);                        \
+  template void activate_backward<T>(CudaStream, size_t, T*, const T*, const T*, int64_t);     \
   template void swiglu<T>(CudaStream, T*, const T*, int64_t, int64_t);                         \
   template void swiglu_backward<T>(CudaStream, T*, const T*, const T*, int64_t, int64_t);      \
   template void dropout<T>(CudaStream, T*, const T*, const T*, int64_t, const cpu::LateIndex&, \

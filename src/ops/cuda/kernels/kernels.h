@@ -51,18 +51,11 @@ template <class T>
 void fill_rows(CudaStream stream, T* y, const T* row, int64_t rows, int64_t columns);
 
 // ---- activations (activations.cu) ----
+// y = f(x) and dx = dy f'(saved) of the formula with this index in cpu::Activations (ops/kernels/formulas.h)
 template <class T>
-void gelu(CudaStream stream, T* y, const T* x, int64_t n);
+void activate(CudaStream stream, size_t formula, T* y, const T* x, int64_t n);
 template <class T>
-void gelu_backward(CudaStream stream, T* dx, const T* dy, const T* x, int64_t n);
-template <class T>
-void gelu_erf(CudaStream stream, T* y, const T* x, int64_t n);
-template <class T>
-void gelu_erf_backward(CudaStream stream, T* dx, const T* dy, const T* x, int64_t n);
-template <class T>
-void tanh(CudaStream stream, T* y, const T* x, int64_t n);
-template <class T>
-void tanh_backward(CudaStream stream, T* dx, const T* dy, const T* y, int64_t n);
+void activate_backward(CudaStream stream, size_t formula, T* dx, const T* dy, const T* saved, int64_t n);
 template <class T>
 void swiglu(CudaStream stream, T* y, const T* x, int64_t rows, int64_t columns);
 template <class T>
