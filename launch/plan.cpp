@@ -12,6 +12,7 @@
 #include "launch/plan_search.h"
 #include "launch/progress.h"
 #include "launch/stage_lines.h"
+#include "plan/records.h"
 #include "plan/report.h"
 #include "plan/step_svg.h"
 #include "plan/zero_table.h"
@@ -104,6 +105,39 @@ void print_exchanges(const PlanReport& report) {
                         [](const auto& a, const auto& b) { return a.exposed < b.exposed; });
   fmt::print("context     exchanges of a rank in a step: {} behind attention, {} that it waits for\n",
              seconds_text(most.hidden), seconds_text(most.exposed));
+}
+
+// What one operation or collective is about.
+std::string shape_text(const Work& work) {
+  if (work.kind == Work::Kind::Product)
+    return fmt::format("{}[{:.6g}, {:.6g}] x [{:.6g}, {:.6g}]",
+                       work.batch > 1 ? fmt::format("{:.6g} of ", work.batch) : "", work.rows, work.inner,
+                       work.inner, work.columns);
+  if (work.kind == Work::Kind::Attention)
+    return fmt::format("{:.6g} heads, [{:.6g}, {:.6g}] scores", work.batch, work.rows, work.columns);
+  return to_string(work.result);
+}
+
+// What each kind of block does, part by part.
+void print_records(const std::vector<RecordedBlock>& blocks) {
+  if (blocks.empty()) return;
+  fmt::print("records     what the first rank does with one micro-batch; bytes are of memory, or sent\n");
+  const auto amount = [](double count) { return count > 0 ? count_text(count) : std::string("-"); };
+  for (const RecordedBlock& block : blocks) {
+    fmt::print("  {}{}\n", block.name, block.blocks > 1 ? fmt::format(" ({} like it)", block.blocks) : "");
+    for (const auto& [part, records] :
+         {std::pair{"F", &block.forward}, {"I", &block.input}, {"W", &block.weight}})
+      for (const Record& record : *records) {
+        const Work& work = record.work;
+        const bool sends = work.kind == Work::Kind::Collective;
+        fmt::print(
+            "    {}  {:<28} {:<34} {:>6} x {:>9} FLOP {:>9} bytes  {:>11}\n", part,
+            sends ? fmt::format("{} of {} {}", work.name, work.ranks, axes_text(AxisSet::of_bits(work.group)))
+                  : std::string(work.name),
+            shape_text(work), count_text(record.times), amount(work.flops),
+            amount(sends ? work.sent : work.bytes), seconds_text(record.seconds));
+      }
+  }
 }
 
 // The load that times assume, and which way to experts moves less.
@@ -285,13 +319,17 @@ int run(const PlanConfig& given) {
   const PlanReport report = make_plan_report(config, &counted);
   const ZeroTable zero = make_zero_table(config, std::move(counted));
   const std::string actions = schedule_text(config.format, report);
+  const std::vector<RecordedBlock> records =
+      config.records ? recorded_work(config) : std::vector<RecordedBlock>{};
   print_report(config, report, zero);
+  print_records(records);
   if (config.schedule_csv) write_file("--schedule-csv", *config.schedule_csv, actions);
   if (config.svg)
     write_file("--svg", *config.svg,
                marked_svg(timeline_svg(report.simulation, picture_text(report)), "plan"));
   if (config.json)
-    write_file("--json", *config.json, marked_json(json_text(to_json(report, zero), 2) + "\n", "plan"));
+    write_file("--json", *config.json,
+               marked_json(json_text(to_json(report, zero, records), 2) + "\n", "plan"));
   return kDone;
 }
 

@@ -89,9 +89,37 @@ Json automatic_json(const std::optional<AutomaticChoice>& choice) {
   return json;
 }
 
+Json record_json(const Record& record) {
+  const Work& work = record.work;
+  Json json = {{"operation", work.name},         {"times", record.times}, {"dtype", name_of(work.dtype)},
+               {"shape", work.result.extents()}, {"flops", work.flops},   {"bytes", work.bytes},
+               {"seconds", record.seconds}};
+  if (work.kind == Work::Kind::Product || work.kind == Work::Kind::Attention)
+    json.update(
+        {{"rows", work.rows}, {"columns", work.columns}, {"inner", work.inner}, {"batch", work.batch}});
+  if (work.kind == Work::Kind::Collective)
+    json.update(
+        {{"axes", axes_text(AxisSet::of_bits(work.group))}, {"ranks", work.ranks}, {"sent", work.sent}});
+  return json;
+}
+
+Json records_json(const std::vector<RecordedBlock>& blocks) {
+  Json all = Json::array();
+  for (const RecordedBlock& block : blocks) {
+    Json& json = all.emplace_back(Json{{"block", block.name}, {"blocks", block.blocks}});
+    for (const auto& [part, records] :
+         {std::pair{"F", &block.forward}, {"I", &block.input}, {"W", &block.weight}}) {
+      json[part] = Json::array();
+      for (const Record& record : *records) json[part].push_back(record_json(record));
+    }
+  }
+  return all;
+}
+
 }  // namespace
 
-nlohmann::ordered_json to_json(const PlanReport& report, const ZeroTable& zero) {
+nlohmann::ordered_json to_json(const PlanReport& report, const ZeroTable& zero,
+                               const std::vector<RecordedBlock>& records) {
   Json stages = Json::array();
   for (const StageReport& stage : report.stages)
     stages.push_back({{"rank", stage.rank},
@@ -144,6 +172,7 @@ nlohmann::ordered_json to_json(const PlanReport& report, const ZeroTable& zero) 
       {"zero", zero_json(zero)},
       {"pipeline_ranks", std::move(ranks)}};
   if (report.forecast) all["closed_form"] = std::move(forecast);
+  if (!records.empty()) all["records"] = records_json(records);
   return all;
 }
 

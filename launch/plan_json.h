@@ -3,13 +3,16 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "plan/records.h"
 #include "plan/report.h"
 #include "plan/zero_table.h"
 
 namespace trifold::launch {
 
-// The whole report. Bytes and FLOP are per step, times in seconds.
-nlohmann::ordered_json to_json(const PlanReport& report, const ZeroTable& zero);
+// The whole report, with `records` if there are any. Bytes and FLOP are per step, those of records of one time in a
+// micro-batch; times are in seconds.
+nlohmann::ordered_json to_json(const PlanReport& report, const ZeroTable& zero,
+                               const std::vector<RecordedBlock>& records = {});
 
 // The parts of a step's time in closed form, by name.
 nlohmann::ordered_json parts_json(const StepTime& time);

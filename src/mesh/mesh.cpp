@@ -129,6 +129,14 @@ std::string experts_text(const MeshSizes& sizes) {
   return text;
 }
 
+std::string axes_text(AxisSet axes) {
+  std::string text;
+  for (size_t axis = 0; axis < kAxes; ++axis)
+    if (axes.has(static_cast<Axis>(axis)))
+      text += fmt::format("{}{}", text.empty() ? "" : ".", name_of(static_cast<Axis>(axis)));
+  return text;
+}
+
 std::string label_of(const MeshCoords& coords) {
   const std::string context = coords[Axis::Cp] > 0 ? fmt::format(".cp{}", coords[Axis::Cp]) : "";
   const std::string expert = coords[Axis::Ep] > 0 ? fmt::format(".ep{}", coords[Axis::Ep]) : "";

@@ -105,6 +105,8 @@ int rank_of(const MeshCoords& coords, const MeshSizes& sizes);
 int place_along(AxisSet axes, const MeshCoords& coords, const MeshSizes& sizes);
 // ", experts of each layer on ep 4 x etp 2"; nothing where they are not cut.
 std::string experts_text(const MeshSizes& sizes);
+// "tp", "ep.etp"
+std::string axes_text(AxisSet axes);
 // The positions of a sequence that a rank holds.
 inline SequenceRows rows_here(RowCut how, int64_t length, const MeshSizes& sizes, const MeshCoords& coords) {
   return SequenceRows::cut(how, length, coords[Axis::Cp], sizes[Axis::Cp]);

@@ -8,10 +8,7 @@
 #include "core/error.h"
 #include "core/read_json.h"
 #include "mesh/mesh_sizes.h"
-#include "models/model_walk.h"
-#include "ops/counting.h"
 #include "plan/forecast/node_cores.h"
-#include "plan/forecast/work_cost.h"
 #include "plan/forecast/workload.h"
 
 namespace trifold {
@@ -29,15 +26,6 @@ double positions(const PretrainConfig& config) {
 double activation_elements(const PretrainConfig& config) {
   return positions(config) / config.mesh.context_parallel_size *
          static_cast<double>(config.model.hidden_size);
-}
-
-// What the blocks of a run do with one micro-batch on its first rank.
-WalkedModel walk_run(const PretrainConfig& run, const Model& model, double load) {
-  const MeshSizes sizes = mesh_sizes(run.mesh);
-  Batch batch = batch_without_memory(run.batch.micro_batch_size, run.model.seq_length);
-  cut_rows(batch, rows_here(model.row_cut, run.model.seq_length, sizes, {}));
-  return walk_work(model, Mesh(sizes, {}), batch, compute_type(run.precision), counting_ops(FusedOps::None),
-                   load);
 }
 
 // Flops at one rate, bytes at that of their links.
@@ -267,6 +255,17 @@ StageCost stage_cost(const CutModel& model, size_t stage, const PlanCosts& costs
 }
 
 }  // namespace
+
+WalkedModel walk_run(const PretrainConfig& run, const Model& model, double load, FusedOps fused) {
+  const MeshSizes sizes = mesh_sizes(run.mesh);
+  Batch batch = batch_without_memory(run.batch.micro_batch_size, run.model.seq_length);
+  cut_rows(batch, rows_here(model.row_cut, run.model.seq_length, sizes, {}));
+  return walk_work(model, Mesh(sizes, {}), batch, compute_type(run.precision), counting_ops(fused), load);
+}
+
+std::unique_ptr<WorkPrices> rate_prices(const PlanConfig& config) {
+  return std::make_unique<RatePrices>(config);
+}
 
 PlanCosts make_plan_costs(const PlanConfig& config, const CutModel& model) {
   if (config.hardware) return forecast_costs(config, model.model);

@@ -3,13 +3,16 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "config/fields/config.h"
 #include "layout/cut_model.h"
-#include "models/model.h"
+#include "models/model_walk.h"
+#include "ops/counting.h"
 #include "plan/forecast/hardware_forecast.h"
+#include "plan/forecast/work_cost.h"
 #include "schedule/simulate.h"
 
 namespace trifold {
@@ -56,6 +59,12 @@ PlanCosts make_schedule_costs(const PretrainConfig& run, const CutModel& model);
 
 // The times of computation in the stages and of messages between them.
 CostModel computing_costs(const PretrainConfig& run, const CutModel& model, const PlanCosts& costs);
+
+// What the blocks of a run do with one micro-batch on the first rank. `load` as in WorkLog.
+WalkedModel walk_run(const PretrainConfig& run, const Model& model, double load = 1,
+                     FusedOps fused = FusedOps::None);
+// Prices of flops and bytes at the rates of a configuration.
+std::unique_ptr<WorkPrices> rate_prices(const PlanConfig& config);
 
 // Bytes that a rank sends for one micro-batch in each block, forward and backward: over the tensor axis, over the context
 // axis, and to the ranks that share its experts. `load` as in WorkLog; if it is above 1, the last are what the busiest of

@@ -372,6 +372,7 @@ struct PlanConfig {
   std::optional<std::string> schedule_csv;
   PlanFormat format = PlanFormat::Trifold;
   std::optional<std::string> json;
+  bool records = false;  // print and write what a rank does with a micro-batch, operation by operation
   double peak_gflops = 150'000;        // GFLOP/s of matrix products
   double tensor_link_bandwidth = 250;  // GB/s (1e9 bytes) between ranks that share a layer
   double link_bandwidth = 25;          // GB/s between stages and between data-parallel replicas

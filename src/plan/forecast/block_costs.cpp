@@ -8,10 +8,8 @@
 #include "config/fields/pipeline_choice.h"
 #include "mesh/mesh_sizes.h"
 #include "models/language_model.h"
-#include "ops/counting.h"
 #include "plan/forecast/kernels.h"
 #include "plan/forecast/network.h"
-#include "plan/forecast/work_cost.h"
 
 namespace trifold {
 
@@ -144,11 +142,6 @@ PretrainConfig assumed_context(PretrainConfig run, const Software& software) {
 
 // A device computes in kernels of its own what a processor composes.
 bool is_device(const Hardware& hardware) { return hardware.processors > 1; }
-
-FusedOps fused_ops(const Hardware& hardware, const Software& software, const PretrainConfig& run) {
-  if (!is_device(hardware)) return FusedOps::None;
-  return run.precision.fp8 || software.describes_memory() ? FusedOps::Rows : FusedOps::All;
-}
 
 // A model of one layer on one rank of the run's mesh.
 struct OneLayer {
@@ -375,6 +368,16 @@ class Pricing {
 };
 
 }  // namespace
+
+FusedOps fused_ops(const Hardware& hardware, const Software& software, const PretrainConfig& run) {
+  if (!is_device(hardware)) return FusedOps::None;
+  return run.precision.fp8 || software.describes_memory() ? FusedOps::Rows : FusedOps::All;
+}
+
+std::unique_ptr<WorkPrices> device_prices(const Hardware& hardware, const Software& software,
+                                          const PretrainConfig& run) {
+  return std::make_unique<DevicePrices>(hardware, software, run);
+}
 
 PartSeconds BlockCost::all() const { return compute + tensor + context; }
 

@@ -3,14 +3,17 @@
 // what is known of another program rewrites it (`Software`).
 #pragma once
 
+#include <memory>
 #include <tuple>
 #include <vector>
 
 #include "config/fields/config.h"
 #include "core/memo.h"
 #include "models/model_walk.h"
+#include "ops/counting.h"
 #include "plan/forecast/hardware.h"
 #include "plan/forecast/software.h"
+#include "plan/forecast/work_cost.h"
 
 namespace trifold {
 
@@ -77,6 +80,12 @@ class CostsOfModel {
   double load_;
   Memo<Key, BothCosts> costs_;
 };
+
+// The operations that a device computes in one kernel in a program, and its prices for single pieces of work, for which
+// both must outlive the result.
+FusedOps fused_ops(const Hardware& hardware, const Software& software, const PretrainConfig& run);
+std::unique_ptr<WorkPrices> device_prices(const Hardware& hardware, const Software& software,
+                                          const PretrainConfig& run);
 
 // Whether the schedule of a run has I and W instead of B.
 bool splits_backward(const PipelineConfig& pipeline);
