@@ -63,7 +63,8 @@ class BatchNorm(ProgramTest):
         _, err = self.run_clicks("--synthetic-labels", 2, "--train-iters", 1, status=2)
         self.assertIn("--batch-norm is for models of one label; the samples have 2", err)
         _, err = self.trifold("recommend", *clicks("--global-batch-size", 1), "--batch-norm", "--train-iters", 1, status=2)
-        self.assertIn("--batch-norm normalises over the samples of a step, and --global-batch-size 1 has one: give 2 or more", err)
+        self.assertIn("--batch-norm is not possible with --global-batch-size 1, because it normalises over the samples of a step: "
+                      "give 2 or more", err)
 
 
 if __name__ == "__main__":

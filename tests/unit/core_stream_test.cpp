@@ -53,22 +53,25 @@ TEST(ThreadPool, RefusesToRunInsideItself) {
   EXPECT_THROW(pool.parallel_for(10, 0, [](int64_t, int64_t) {}), Error);
 }
 
-// More workers than cores, asleep before each call: most are late, and the caller does their parts.
+// More workers than cores, asleep before each call: most are late, and the caller does their parts. On a busy machine it
+// may be the caller that is late, so calls are repeated until it was not.
 TEST(ThreadPool, WaitsForNoWorkerThatHasNotBegun) {
-  constexpr int kSize = 64, kCalls = 20;
+  constexpr int kSize = 64, kMostCalls = 2000;
   ThreadPool pool(kSize);
   const std::thread::id caller = std::this_thread::get_id();
   std::array<std::atomic<int>, kSize> times{};
   std::atomic<int> by_caller{0};
-  for (int i = 0; i < kCalls; ++i) {
+  int calls = 0;
+  while (calls < 20 || (by_caller <= 2 * calls && calls < kMostCalls)) {
+    ++calls;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     pool.run([&](int worker) {
       ++times[static_cast<size_t>(worker)];
       if (std::this_thread::get_id() == caller) ++by_caller;
     });
   }
-  for (const std::atomic<int>& count : times) EXPECT_EQ(count, kCalls);
-  EXPECT_GT(by_caller, 2 * kCalls);
+  for (const std::atomic<int>& count : times) EXPECT_EQ(count, calls);
+  EXPECT_GT(by_caller, 2 * calls);
 }
 
 TEST(Stream, WorkerKeepsOrderAndEventsOrderStreams) {

@@ -32,7 +32,8 @@ class DevicePrices final : public WorkPrices {
         software_(software),
         sizes_(mesh_sizes(run.mesh)),
         in_8bit_(run.precision.fp8),
-        drops_scores_(run.model.attention_dropout > 0) {}
+        drops_scores_(run.model.attention_dropout > 0),
+        sequence_(static_cast<double>(run.model.seq_length)) {}
 
   double seconds(const Work& work) const override {
     switch (work.kind) {
@@ -86,10 +87,12 @@ class DevicePrices final : public WorkPrices {
     if (software_.attention == AttentionKernel::Unfused) return unfused(work);
     const double share =
         software_.attention == AttentionKernel::Flash ? hardware_.flash_share : hardware_.attention_share;
+    // The rate is that of attention over the whole sample, also where its keys come in steps.
+    const double steps = sequence_ / work.columns;
     const double forward =
         imbalance(work) *
-        fused_attention_seconds(hardware_, {work.batch, work.rows, work.columns, work.inner, work.causal},
-                                share);
+        fused_attention_seconds(hardware_,
+                                {work.batch, work.rows / steps, sequence_, work.inner, work.causal}, share);
     return work.gradient ? kBackwardWork * forward / hardware_.attention_backward : forward;
   }
 
@@ -128,6 +131,7 @@ class DevicePrices final : public WorkPrices {
   MeshSizes sizes_;
   bool in_8bit_;
   bool drops_scores_;
+  double sequence_;
 };
 
 // ---- Walks ----
@@ -258,7 +262,9 @@ class Pricing {
     if (std::find(experts.begin(), experts.end(), false) != experts.end()) plain_.emplace(walked(false));
   }
 
-  BlockCosts costs(bool split) const {
+  // Other programs that split a backward leave the products of weights alone to its second half.
+  BlockCosts costs(bool split_here) const {
+    const bool split = split_here && !software_.describes_memory();
     BlockCosts costs = costs_of(blocks_, split);
     costs.plain_layer = plain_ ? costs_of(*plain_, split).layer : costs.layer;
     return costs;
