@@ -150,6 +150,26 @@ class Plan(ProgramTest):
         self.assertEqual(out.count("tp 2 pp 4 dp 2"), out.count("micro-batch 1,"))
         self.assertNotIn("--micro-batch-size", out)
 
+    def test_records(self):
+        model = ["--config", CONFIGS / "gpt2-124m.cfg", "--ranks", 2, "--tensor-model-parallel-size", 2, "--micro-batch-size", 1]
+        out, _ = self.trifold("plan", *model, "--records", "--json", "plan.json")
+        self.assertIn("layer (12 like it)", out)
+        self.assertIn("all_reduce of 2 tp", out)
+        plan = json.loads(self.read("plan.json"))
+        flops = 0
+        for block in plan["records"]:
+            records = block["F"] + block["I"] + block["W"]
+            flops += block["blocks"] * sum(each["times"] * each["flops"] for each in records)
+        samples = plan["flops"] / (2 * flops)  # both ranks do as much of each
+        self.assertAlmostEqual(samples, round(samples), places=9)
+        sums = [each for each in plan["records"][1]["F"] if each["operation"] == "all_reduce"]
+        self.assertEqual([(each["axes"], each["times"], each["sent"]) for each in sums], [("tp", 2, 1024 * 768 * 4)])
+        on_device, _ = self.trifold("plan", *model, "--records", "--hardware", "h100")
+        self.assertIn("affine_gelu", on_device)
+        self.assertNotIn("affine_gelu", out)
+        _, err = self.trifold("plan", *model, "--records", "--search", "--hardware", "h100", status=2)
+        self.assertIn("--records", err)
+
     def test_a_search_cuts_long_samples(self):
         model = ["--config", CONFIGS / "llama-8b.cfg", "--bf16", "--seq-length", 65536, "--max-position-embeddings", 65536,
                  "--ranks", 16, "--global-batch-size", 2, "--hardware", "h100"]
