@@ -76,8 +76,7 @@ PlanCosts counted_costs(const PlanConfig& config, const CutModel& cut) {
     const WalkedBlock& walked = work.of_block(index);
     const ListSeconds f = seconds_of(walked.forward, prices), i = seconds_of(walked.input, prices),
                       w = seconds_of(walked.weight, prices);
-    BlockSeconds& seconds =
-        costs.blocks.emplace_back(f.all(), i.all(), w.all(), seconds_of(walked.backward, prices).all());
+    BlockSeconds seconds{f.all(), i.all(), w.all(), seconds_of(walked.backward, prices).all()};
     add_row_seconds(run, load, f, i, w, seconds);
     if (model.blocks[index].kind == BlockKind::Embedding) {  // has no products
       const double moves = balance[index] * per_flop;
@@ -85,6 +84,7 @@ PlanCosts counted_costs(const PlanConfig& config, const CutModel& cut) {
       seconds.w += moves;
       seconds.b += moves;
     }
+    costs.blocks.push_back(seconds);
     costs.context.push_back({f.context_hidden + i.context_hidden, f.context + i.context});
   }
   return costs;

@@ -126,7 +126,7 @@ void check_layout(const PretrainConfig& config, Problems& problems) {
 
 std::vector<Problem> problems(const PretrainConfig& config) {
   const PretrainConfig neutral = config.auto_layout ? without_layout(config) : config;
-  Problems problems = config.auto_layout ? problems_of_options(config, neutral, every_rule)  //
+  Problems problems = config.auto_layout ? problems_of_options(config, neutral, kEveryRule)  //
                                          : problems_of_options(config);
   if (config.auto_layout) check_search(config, all_search_axes(), "auto-layout", problems);
   check_layout(neutral, problems);

@@ -102,7 +102,7 @@ const OptionTable& defaults_of() {
   return kDefaults;
 }
 
-constexpr auto every_rule = [](const Option&, const Rule&) { return true; };
+constexpr auto kEveryRule = [](const Option&, const Rule&) { return true; };
 
 // The mistakes in single options and the rules among `applies` that they break, to which a command adds what no rule
 // can say. Taken by value, because the option table needs a configuration that it may modify.
@@ -115,7 +115,7 @@ Problems problems_of_options(Config config, FunctionRef<bool(const Option&, cons
 }
 template <class Config>
 Problems problems_of_options(Config config) {
-  return problems_of_options(std::move(config), every_rule);
+  return problems_of_options(std::move(config), kEveryRule);
 }
 
 // The same, but the rules are checked on another configuration: that of a run whose layout is still to be chosen.

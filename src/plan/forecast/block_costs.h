@@ -59,8 +59,8 @@ struct BlockCosts {
 class CostsOfModel {
  public:
   // `load`: rows of the busiest rank of those that share experts, over the mean.
-  CostsOfModel(Hardware hardware, Software software, double load = 1)
-      : hardware_(std::move(hardware)), software_(std::move(software)), load_(load) {}
+  CostsOfModel(Hardware hardware, const Software& software, double load = 1)
+      : hardware_(std::move(hardware)), software_(software), load_(load) {}
 
   // `run` must be resolved except for options that do not affect blocks. `split`: backward is I and W.
   const BlockCosts& of(const PretrainConfig& run, bool split);
