@@ -12,8 +12,10 @@
 #include "launch/plan_search.h"
 #include "launch/progress.h"
 #include "launch/stage_lines.h"
+#include "plan/memory_fit.h"
 #include "plan/records.h"
 #include "plan/report.h"
+#include "plan/resolve.h"
 #include "plan/step_svg.h"
 #include "plan/zero_table.h"
 #include "schedule/torch/torch_schedule.h"
@@ -316,11 +318,15 @@ int run(const PlanConfig& given) {
   if (!config.run.model.vocab_size) resolve_vocabulary(config.run.model, config.run.data);
   if (config.search) return run_search(config);
   CountedActivations counted;
-  const PlanReport report = make_plan_report(config, &counted);
-  const ZeroTable zero = make_zero_table(config, std::move(counted));
+  const PlannedMachine machine = planned_machine(config);
+  const RunSpec spec = run_spec(config.run);
+  const PlannedRun planned(spec, batches_to_simulate(spec));
+  const PlanReport report = make_plan_report(planned, machine, &counted);
+  check_memory_limit(config.run, report.memory);
+  const ZeroTable zero = make_zero_table(planned, machine, std::move(counted));
   const std::string actions = schedule_text(config.format, report);
   const std::vector<RecordedBlock> records =
-      config.records ? recorded_work(config) : std::vector<RecordedBlock>{};
+      config.records ? recorded_work(spec, machine) : std::vector<RecordedBlock>{};
   print_report(config, report, zero);
   print_records(records);
   if (config.schedule_csv) write_file("--schedule-csv", *config.schedule_csv, actions);

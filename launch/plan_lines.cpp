@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "config/command_line/command_info.h"
-#include "config/fields/pipeline_choice.h"
 #include "core/error.h"
 #include "core/input_file.h"
 #include "core/read_json.h"
@@ -19,6 +18,8 @@
 #include "plan/forecast/hardware_forecast.h"
 #include "plan/layout_memory.h"
 #include "plan/memory_fit.h"
+#include "plan/report.h"
+#include "plan/resolve.h"
 #include "tokenize/unicode/unicode.h"
 
 namespace trifold::launch {
@@ -46,13 +47,12 @@ PlanConfig read_plan_line(const std::vector<std::string>& words) {
 // Time and memory in closed form. The bytes are an estimate, because no plan is made.
 Json closed_form(const PlanConfig& config) {
   if (!config.hardware) bad_input("--closed-form needs --hardware on every line");
-  const PretrainConfig& run = config.run;
+  const RunSpec run = run_spec(config.run);
   const Model model = make_model(run.model, Mesh(mesh_sizes(run.mesh), {}), run.seed, run.mesh);
-  const HardwareForecast forecast = make_forecast(config, model);
+  const HardwareForecast forecast = make_forecast(run, planned_machine(config), model);
   const StepTime& time = forecast.closed_form;
   Json answer = {{"step_seconds", time.all()}, {"parts", parts_json(time)}};
-  const auto schedule = chosen_schedule(run.pipeline);
-  if (!schedule || is_async(*schedule)) return answer;
+  if (!run.order.schedule || run.order.is_async()) return answer;
   const size_t bytes =
       LayoutMemory(forecast.software)
           .most_bytes(run, StageCounts{forecast.work.stage_layers, forecast.work.stage_plain, {}});
@@ -62,7 +62,9 @@ Json closed_form(const PlanConfig& config) {
 }
 
 Json simulated(const PlanConfig& config) {
-  const PlanOutcome outcome = plan_outcome(config);
+  const RunSpec run = run_spec(config.run);
+  const PlanOutcome outcome =
+      plan_outcome(PlannedRun(run, batches_to_simulate(run)), planned_machine(config));
   check_memory_limit(config.run, outcome.memory);
   const size_t most = outcome.most_bytes();
   Json answer = {{"step_seconds", outcome.step_seconds}, {"bubble", outcome.bubble}, {"bytes", most}};

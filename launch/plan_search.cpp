@@ -16,6 +16,7 @@
 #include "launch/progress.h"
 #include "launch/stage_lines.h"
 #include "plan/report.h"
+#include "plan/resolve.h"
 #include "plan/step_svg.h"
 
 namespace trifold::launch {
@@ -142,8 +143,9 @@ std::string search_svg(const PlanConfig& config, const LayoutSearch& search) {
     const std::string subtitle =
         fmt::format("step {}, bubble {:.2f} %, {} a rank, bound by {}", step_text(found.step_seconds),
                     100 * found.bubble, bytes_text(found.bytes), found.bound);
+    const PlanReport report = make_plan_report(PlannedRun(run_spec(one.run)), planned_machine(one));
     timelines.push_back(
-        {make_plan_report(one).simulation, {fmt::format("{}. {}", place + 1, layout_text(found)), subtitle}});
+        {report.simulation, {fmt::format("{}. {}", place + 1, layout_text(found)), subtitle}});
   }
   return timelines_svg(timelines);
 }

@@ -80,16 +80,16 @@ CONFIG_FOLDERS = ("src/plan", "src/layout", "src/train", "src/recommend")
 MORE_COMMAND_CONFIGS = ("TrainedRecommenderConfig",)
 CONFIG_EXEMPT = {
     r"/(?:resolve\w*|run_spec)\.h$": "turns a command's configuration into a RunSpec",
+    r"^src/plan/(?:layout_search|layout_space|memory_fit)\.h$": "proposes options, and resolves each proposal",
 }
 
 # ---- Places that make a part of a run's plan ----
 
 # What is made: functions that make it, types that do so when constructed.
 MAKERS = {
-    "specifications": (("run_spec_of", "resolve_run"), ()),
+    "specifications": (("run_spec", "run_spec_here"), ()),
     "searches": (("search_layouts", "choose_layout", "search_recommender"), ()),
-    "whole plans": (("plan_run", "make_plan_report", "plan_outcome", "plan_ranks", "make_zero_table", "make_recommend_plan",
-                     "plan_on_schema", "check_schedule_file"), ()),
+    "whole plans": (("make_zero_table", "make_recommend_plan", "plan_on_schema"), ("PlannedRun",)),
     "orders": (("step_order", "order_of_plan", "table_step", "table_forward"), ()),
     "plans": (("complete_plan", "plan_shape"), ()),
     "models": (("make_model", "make_dlrm"), ()),
@@ -102,6 +102,7 @@ MAKERS = {
 MAKERS_EXEMPT = {
     "src/layout/cut_model.": "CutModel itself",
     "src/layout/rank_layout.": "RankLayout itself",
+    "src/plan/planned_run.": "PlannedRun itself",
     "src/layout/zero_sharing.": "one overload calls the other",
     "src/models/stage_cut.": "one overload calls the other",
     "src/schedule/": "the orders themselves",

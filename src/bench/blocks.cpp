@@ -81,7 +81,7 @@ class BlockTimer {
         scratch_(memory_.scratch, device()),
         losses_(Buffer::shared(2 * sizeof(double), device())),
         host_batch_(run_.batch.micro_batch_size, run_.model.seq_length) {
-    replica_.reserve_workspace(device_workspace(run_));
+    replica_.reserve_workspace(device_workspace(run_spec(run_)));
     synthetic_data(run_.model, run_.seed)->read(host_batch_.batch(), 0);
     cut_rows(host_batch_.batch(), rows_here(replica_.model().row_cut, run_.model.seq_length,
                                             replica_.mesh().sizes(), replica_.mesh().coords()));
@@ -231,6 +231,7 @@ double exchange_seconds(Communicator& world, size_t bytes, int64_t repetitions, 
 }
 
 BlockBench bench_blocks(Communicator& world, const BenchConfig& config) {
+  const RunSpec run = run_spec(config.run);
   BlockTimer timer(world, config.run);
   Replica& replica = timer.replica();
   BlockSamples samples;
@@ -244,7 +245,7 @@ BlockBench bench_blocks(Communicator& world, const BenchConfig& config) {
     for (const bool apart : {false, true}) timer.pass(apart, samples);
     updates.push_back(timer.update());
   }
-  const auto large = static_cast<double>(boundary_bytes(config.run));
+  const auto large = static_cast<double>(boundary_bytes(run));
   NodeCores cores;  // none: devices are not divided
   if (replica.ops().device == nullptr) cores = measuring_cores(world, replica.threads());
   std::vector<double> means;
@@ -252,7 +253,7 @@ BlockBench bench_blocks(Communicator& world, const BenchConfig& config) {
     for (const auto& part : block) means.push_back(median(part));
   means.push_back(median(updates));
   means.push_back(exchange_seconds(world, 64, 20, replica.ops()));
-  means.push_back(exchange_seconds(world, boundary_bytes(config.run), 20, replica.ops()));
+  means.push_back(exchange_seconds(world, boundary_bytes(run), 20, replica.ops()));
   Stream host = replica.compute().host();
   world.all_reduce({means.data(), DType::F64, {static_cast<int64_t>(means.size())}}, Reduce::Sum, host);
   for (double& mean : means) mean /= world.size();

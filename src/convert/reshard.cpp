@@ -175,7 +175,7 @@ int64_t buffer_bytes(double max_memory) {
 
 ShardLayout layout_of_run(const ModelConfig& model, const ReshardConfig& target,
                           const std::vector<std::string>& kinds, DType dtype) {
-  const PretrainConfig run = run_on(model, target);
+  const RunSpec run = run_spec(run_on(model, target));
   const StepOrder order = step_order(run);
   const MeshSizes sizes = mesh_sizes(run.mesh);
   const ZeroSharing zero = zero_sharing(run);

@@ -12,10 +12,10 @@ namespace {
 
 // The bytes of the largest pair of FP8 factors in one block's linear layers. Each of a layer's three products
 // has two factors out of x [rows, in], w [out, in] and dy [rows, out].
-size_t largest_factors(const PretrainConfig& config) {
-  const ModelConfig& model = config.model;
-  const int64_t tensor = config.mesh.tensor_model_parallel_size;
-  const int64_t rows = config.batch.micro_batch_size * model.seq_length;
+size_t largest_factors(const RunSpec& run) {
+  const ModelConfig& model = run.model;
+  const int64_t tensor = run.mesh.tensor_model_parallel_size;
+  const int64_t rows = run.micro_batch_size * model.seq_length;
   const int64_t queries = model.num_attention_heads * head_width(model) / tensor;
   const int64_t keys = std::max(tensor, key_heads(model)) * head_width(model) / tensor;
   const int64_t inner = inner_width(model) / tensor;
@@ -36,37 +36,36 @@ size_t largest_factors(const PretrainConfig& config) {
   return most;
 }
 
-size_t of_attention(const PretrainConfig& config) {
-  const ModelConfig& model = config.model;
-  const MeshConfig& mesh = config.mesh;
+size_t of_attention(const RunSpec& run) {
+  const ModelConfig& model = run.model;
+  const MeshConfig& mesh = run.mesh;
   const bool cut = mesh.context_parallel_size > 1;
   if (cut && mesh.context_exchange() != ContextExchange::AllToAll) return 0;  // plain kernels, too
   const int64_t tensor = mesh.tensor_model_parallel_size;
   const int64_t context = mesh.context_parallel_size;
   Attention how;
-  how.batch = config.batch.micro_batch_size;
+  how.batch = run.micro_batch_size;
   how.seq = model.seq_length;
   how.heads = model.num_attention_heads / tensor / context;
   // More ranks than key heads have copies.
   how.kv_heads = std::max(tensor * context, key_heads(model)) / tensor / context;
   how.head_dim = head_width(model);
-  if (config.data.reset_attention_mask && model.attention_dropout > 0)
-    return 0;  // plain kernels: is_for_cudnn
-  if (!cuda::is_for_cudnn(how, compute_type(config.precision))) return 0;
+  if (run.masks_documents && model.attention_dropout > 0) return 0;  // plain kernels: is_for_cudnn
+  if (!cuda::is_for_cudnn(how, run.dtype)) return 0;
   return cuda::attention_workspace({how.batch, how.seq, how.heads, how.kv_heads, how.head_dim,
-                                    !family_of_model(model).causal, !config.mesh.no_deterministic_mode,
+                                    !family_of_model(model).causal, !run.mesh.no_deterministic_mode,
                                     model.attention_dropout > 0});
 }
 
 }  // namespace
 
-size_t device_workspace(const PretrainConfig& config) {
-  if (config.mesh.device != ComputeDevice::Cuda) return 0;
-  const size_t of_products = cuda::kProductWorkspace + (config.precision.fp8 ? largest_factors(config) : 0);
-  const int64_t rows = config.batch.micro_batch_size * config.model.seq_length;
+size_t device_workspace(const RunSpec& run) {
+  if (run.mesh.device != ComputeDevice::Cuda) return 0;
+  const size_t of_products = cuda::kProductWorkspace + (run.products_in_8bit ? largest_factors(run) : 0);
+  const int64_t rows = run.micro_batch_size * run.model.seq_length;
   const size_t of_routers =
-      config.model.num_experts ? cuda::router_workspace(rows * config.model.moe_router_topk) : 0;
-  return std::max({of_products, of_attention(config), cuda::embedding_workspace(rows), of_routers});
+      run.model.num_experts ? cuda::router_workspace(rows * run.model.moe_router_topk) : 0;
+  return std::max({of_products, of_attention(run), cuda::embedding_workspace(rows), of_routers});
 }
 
 }  // namespace trifold

@@ -3,12 +3,12 @@
 
 #include <cstddef>
 
-#include "config/fields/config.h"
+#include "layout/run_spec.h"
 
 namespace trifold {
 
 // Bytes on each rank; 0 on the CPU. Covers cuBLASLt, FP8 factors, cuDNN's attention and the gradients of
-// embeddings; a compute stream holds the largest of them (ops/cuda/workspace.h). `config` must be resolved.
-size_t device_workspace(const PretrainConfig& config);
+// embeddings; a compute stream holds the largest of them (ops/cuda/workspace.h).
+size_t device_workspace(const RunSpec& run);
 
 }  // namespace trifold

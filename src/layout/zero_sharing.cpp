@@ -59,7 +59,7 @@ ZeroSharing zero_sharing(const ZeroConfig& config, const MeshSizes& sizes, std::
   return {config.zero_stage, group_size(config, sizes, nodes), sizes.ranks(kDataAxes)};
 }
 
-ZeroSharing zero_sharing(const PretrainConfig& run) {
+ZeroSharing zero_sharing(const RunSpec& run) {
   const MeshSizes sizes = mesh_sizes(run.mesh);
   // The nodes of thousands of ranks are listed only if needed.
   if (!run.zero.zero_group_size || !run.zero.zero_group_size->follows_nodes())

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "config/fields/config.h"
+#include "layout/run_spec.h"
 #include "mesh/mesh.h"
 #include "zero/zero_stage.h"
 
@@ -22,7 +23,7 @@ std::vector<int> planned_nodes(int ranks, const std::optional<int>& ranks_per_no
 // equal groups of at least 2 ranks.
 ZeroSharing zero_sharing(const ZeroConfig& config, const MeshSizes& sizes, std::span<const int> nodes);
 // The same for a run that is only planned, not started.
-ZeroSharing zero_sharing(const PretrainConfig& run);
+ZeroSharing zero_sharing(const RunSpec& run);
 
 // The minimum size of a unit of parameters (data_parallel/flat_layout.h), in elements.
 int64_t unit_elements(const ZeroConfig& config);

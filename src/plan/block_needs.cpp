@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kStages = 3;
 
-PretrainConfig three_stages(PretrainConfig run, bool two_layers) {
+RunSpec three_stages(RunSpec run, bool two_layers) {
   run.model.num_layers = two_layers ? 2 * kStages : kStages;
   run.mesh.pipeline_model_parallel_size = kStages;
   run.mesh.data_parallel_size = static_cast<int>(run.mesh.expert_ranks());
@@ -34,7 +34,7 @@ PretrainConfig three_stages(PretrainConfig run, bool two_layers) {
 // A pipeline of three stages, each on a rank of its own.
 class ThreeStages {
  public:
-  ThreeStages(const PretrainConfig& run, bool two_layers)
+  ThreeStages(const RunSpec& run, bool two_layers)
       : run_(three_stages(run, two_layers)),
         sizes_(mesh_sizes(run_.mesh)),
         model_(run_.model, run_.mesh, Mesh(sizes_, {}), run_.seed, {{}, TokenLookups::FirstStage}) {}
@@ -46,8 +46,7 @@ class ThreeStages {
     const RankLayout layout(model_, sizes_, MeshCoords{{Axis::Pp, stage}}, run_.zero, ZeroSharing{});
     const bool turns = !split && run_.mesh.overlap_moe_expert_parallel_comm;
     return layout.activations((turns ? plan_of_pairs() : plan(split))[static_cast<size_t>(stage)],
-                              run_.batch.micro_batch_size, run_.model.seq_length,
-                              compute_type(run_.precision));
+                              run_.micro_batch_size, run_.model.seq_length, run_.dtype);
   }
 
  private:
@@ -87,7 +86,7 @@ class ThreeStages {
     return add_communication(std::move(plan));
   }
 
-  PretrainConfig run_;
+  RunSpec run_;
   MeshSizes sizes_;
   CutModel model_;
 };
@@ -104,7 +103,7 @@ StageNeeds needs_between(const ActivationMemory& one, const ActivationMemory& tw
           line_through(one.scratch, two.scratch), line_through(one.beside, two.beside)};
 }
 
-BlockNeeds walked_needs(const PretrainConfig& run, bool split) {
+BlockNeeds walked_needs(const RunSpec& run, bool split) {
   const ThreeStages one(run, false), two(run, true);
   BlockNeeds needs;
   StageNeeds* of_stage[] = {&needs.first, &needs.middle, &needs.last};
@@ -117,12 +116,12 @@ BlockNeeds walked_needs(const PretrainConfig& run, bool split) {
 }
 
 // With all parts of the head.
-StageNeeds walked_last(const PretrainConfig& run, bool split) {
+StageNeeds walked_last(const RunSpec& run, bool split) {
   constexpr int kLast = kStages - 1;
   return needs_between(ThreeStages(run, false).walk(kLast, split), ThreeStages(run, true).walk(kLast, split));
 }
 
-BlockWeights counted_weights(const PretrainConfig& run) {
+BlockWeights counted_weights(const RunSpec& run) {
   const ThreeStages one(run, false), two(run, true);
   const auto of_stage = [&](size_t stage) {
     const CutModel::Elements a = one.model().elements_of(stage), b = two.model().elements_of(stage);
@@ -193,7 +192,7 @@ StageWeights BlockWeights::stage(int index, int stages, int heads) const {
 namespace {
 
 // A run with layers that are all alike. Layers without experts are the same whichever ranks share experts.
-PretrainConfig with_one_kind(PretrainConfig run, bool plain) {
+RunSpec with_one_kind(RunSpec run, bool plain) {
   run.model = with_layers_alike(std::move(run.model), !plain);
   if (plain) run.mesh.expert_model_parallel_size = run.mesh.expert_tensor_parallel_size = 1;
   return run;
@@ -201,7 +200,7 @@ PretrainConfig with_one_kind(PretrainConfig run, bool plain) {
 
 }  // namespace
 
-BlocksOfModel::MeshKey BlocksOfModel::mesh_key(const PretrainConfig& run, bool plain) {
+BlocksOfModel::MeshKey BlocksOfModel::mesh_key(const RunSpec& run, bool plain) {
   const MeshConfig& mesh = run.mesh;
   return {mesh.tensor_model_parallel_size,
           mesh.context_parallel_size,
@@ -211,17 +210,17 @@ BlocksOfModel::MeshKey BlocksOfModel::mesh_key(const PretrainConfig& run, bool p
           plain};
 }
 
-const BlockWeights& BlocksOfModel::weights(const PretrainConfig& run, bool plain) {
+const BlockWeights& BlocksOfModel::weights(const RunSpec& run, bool plain) {
   return weights_.of(mesh_key(run, plain), [&] { return counted_weights(with_one_kind(run, plain)); });
 }
 
-const BlockNeeds& BlocksOfModel::needs(const PretrainConfig& run, bool split, bool plain) {
+const BlockNeeds& BlocksOfModel::needs(const RunSpec& run, bool split, bool plain) {
   const MeshConfig& mesh = run.mesh;
-  const NeedsKey key{mesh_key(run, plain),   mesh.context_exchange(),    run.batch.micro_batch_size,
+  const NeedsKey key{mesh_key(run, plain),   mesh.context_exchange(),    run.micro_batch_size,
                      mesh.sequence_parallel, mesh.recompute_granularity, split};
   return needs_.of(key, [&] {
     if (mesh.pipeline_vocab_parts == 1) return walked_needs(with_one_kind(run, plain), split);
-    PretrainConfig whole = run;
+    RunSpec whole = run;
     whole.mesh.pipeline_vocab_parts = 1;
     BlockNeeds needs_of_parts = needs(whole, split, plain);
     needs_of_parts.last = walked_last(with_one_kind(run, plain), split);

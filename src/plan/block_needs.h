@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <tuple>
 
-#include "config/fields/config.h"
 #include "core/memo.h"
+#include "layout/run_spec.h"
 
 namespace trifold {
 
@@ -54,15 +54,15 @@ class BlocksOfModel {
  public:
   // As if all layers had experts or, if `plain`, none did. `split`: backward is I and W. `run` is resolved except for
   // options that do not affect memory.
-  const BlockNeeds& needs(const PretrainConfig& run, bool split, bool plain);
-  const BlockWeights& weights(const PretrainConfig& run, bool plain);
+  const BlockNeeds& needs(const RunSpec& run, bool split, bool plain);
+  const BlockWeights& weights(const RunSpec& run, bool plain);
 
  private:
   // Tensor, context, expert and expert tensor ranks, parts of the head; whether layers are plain.
   using MeshKey = std::tuple<int, int, int, int, int, bool>;
   using NeedsKey = std::tuple<MeshKey, ContextExchange, int64_t, bool, RecomputeGranularity, bool>;
 
-  static MeshKey mesh_key(const PretrainConfig& run, bool plain);
+  static MeshKey mesh_key(const RunSpec& run, bool plain);
 
   Memo<MeshKey, BlockWeights> weights_;
   Memo<NeedsKey, BlockNeeds> needs_;

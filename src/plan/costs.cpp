@@ -15,27 +15,26 @@ namespace trifold {
 
 namespace {
 
-size_t element_bytes(const PretrainConfig& config) { return size_of(compute_type(config.precision)); }
+size_t element_bytes(const RunSpec& run) { return size_of(run.dtype); }
 
 // Positions of a micro-batch, on all context ranks.
-double positions(const PretrainConfig& config) {
-  return static_cast<double>(config.batch.micro_batch_size) * static_cast<double>(config.model.seq_length);
+double positions(const RunSpec& run) {
+  return static_cast<double>(run.micro_batch_size) * static_cast<double>(run.model.seq_length);
 }
 
 // Elements of the activation [R, C] of a micro-batch before it is cut over the tensor axis.
-double activation_elements(const PretrainConfig& config) {
-  return positions(config) / config.mesh.context_parallel_size *
-         static_cast<double>(config.model.hidden_size);
+double activation_elements(const RunSpec& run) {
+  return positions(run) / run.mesh.context_parallel_size * static_cast<double>(run.model.hidden_size);
 }
 
 // Flops at one rate, bytes at that of their links.
 class RatePrices final : public WorkPrices {
  public:
-  explicit RatePrices(const PlanConfig& config)
-      : per_flop_(1 / (config.peak_gflops * 1e9)),
-        latency_(config.link_latency * 1e-6),
-        link_(config.link_bandwidth * 1e9),
-        tensor_link_(config.tensor_link_bandwidth * 1e9) {}
+  explicit RatePrices(const PlannedMachine& machine)
+      : per_flop_(1 / machine.peak_flops),
+        latency_(machine.message_latency),
+        link_(machine.bytes_per_second),
+        tensor_link_(machine.tensor_bytes_per_second) {}
 
   double seconds(const Work& work) const override {
     if (work.kind != Work::Kind::Collective) return work.flops * per_flop_;
@@ -50,7 +49,7 @@ class RatePrices final : public WorkPrices {
 };
 
 // Rows that come in rounds are not left to the other half of a pair, nor is a repeated forward.
-void add_row_seconds(const PretrainConfig& run, double load, const ListSeconds& f, const ListSeconds& i,
+void add_row_seconds(const RunSpec& run, double load, const ListSeconds& f, const ListSeconds& i,
                      const ListSeconds& w, BlockSeconds& seconds) {
   if (expert_rounds(run.mesh, load) > 1) return;
   const bool repeats = run.mesh.recompute_granularity == RecomputeGranularity::Full;
@@ -59,18 +58,17 @@ void add_row_seconds(const PretrainConfig& run, double load, const ListSeconds& 
   seconds.w_rows = w.rows;
 }
 
-PlanCosts counted_costs(const PlanConfig& config, const CutModel& cut) {
-  const PretrainConfig& run = config.run;
+PlanCosts counted_costs(const RunSpec& run, const PlannedMachine& machine, const CutModel& cut) {
   const Model& model = cut.model;
   PlanCosts costs;
-  costs.message_latency = config.link_latency * 1e-6;
-  costs.bytes_per_second = config.link_bandwidth * 1e9;
-  const double load = config.moe_load_imbalance;
+  costs.message_latency = machine.message_latency;
+  costs.bytes_per_second = machine.bytes_per_second;
+  const double load = machine.expert_load;
   const WalkedModel work = walk_run(run, model, load);
-  const RatePrices prices(config);
-  const double per_flop = static_cast<double>(run.batch.micro_batch_size) /
+  const RatePrices prices(machine);
+  const double per_flop = static_cast<double>(run.micro_batch_size) /
                           (run.mesh.tensor_model_parallel_size * run.mesh.context_parallel_size) /
-                          (config.peak_gflops * 1e9);
+                          machine.peak_flops;
   const std::vector<double> balance = cut.block_costs();
   for (size_t index = 0; index < model.blocks.size(); ++index) {
     const WalkedBlock& walked = work.of_block(index);
@@ -115,12 +113,12 @@ BlockCost cost_of(const BlockCosts& costs, const Block& block, int head_parts) {
   fail("a block of kind {} has no forecast", static_cast<int>(block.kind));
 }
 
-PlanCosts forecast_costs(const PlanConfig& config, const Model& model) {
+PlanCosts forecast_costs(const RunSpec& run, const PlannedMachine& machine, const Model& model) {
   PlanCosts costs;
-  costs.forecast = make_forecast(config, model);
+  costs.forecast = make_forecast(run, machine, model);
   const auto& [hardware, software, work, blocks, closed_form] = *costs.forecast;
   for (const Block& block : model.blocks) {
-    const BlockCost cost = cost_of(blocks, block, config.run.mesh.pipeline_vocab_parts);
+    const BlockCost cost = cost_of(blocks, block, run.mesh.pipeline_vocab_parts);
     GatherSeconds gathers;
     if (work.pipeline == 1 && block.kind == BlockKind::Layer)
       gathers = layer_gathers(hardware, software, work, cost);
@@ -187,7 +185,7 @@ double cores_scale(const JsonView& json, const MeshConfig& mesh) {
   return 1 / rank_cores(measured, mesh).ratio;
 }
 
-PlanCosts read_measured(const std::string& file, const PretrainConfig& run, const Model& model) {
+PlanCosts read_measured(const std::string& file, const RunSpec& run, const Model& model) {
   const nlohmann::json whole = read_json_file(file, {int64_t{1} << 20});
   const JsonView view(whole);
   if (!view.has("blocks"))
@@ -195,7 +193,7 @@ PlanCosts read_measured(const std::string& file, const PretrainConfig& run, cons
   const JsonView blocks = view.at("blocks");
   check_measured(blocks, "hidden_size", run.model.hidden_size);
   check_measured(blocks, "seq_length", run.model.seq_length);
-  check_measured(blocks, "micro_batch_size", run.batch.micro_batch_size);
+  check_measured(blocks, "micro_batch_size", run.micro_batch_size);
   check_measured(blocks, "tensor_model_parallel_size", run.mesh.tensor_model_parallel_size);
   const int context = run.mesh.context_parallel_size;
   if (context > 1 || blocks.has("context_parallel_size"))
@@ -224,7 +222,7 @@ PlanCosts read_measured(const std::string& file, const PretrainConfig& run, cons
 }
 
 // `option` names the file.
-PlanCosts measured_costs(const char* option, const std::string& file, const PretrainConfig& run,
+PlanCosts measured_costs(const char* option, const std::string& file, const RunSpec& run,
                          const Model& model) {
   try {
     return read_measured(file, run, model);
@@ -256,32 +254,30 @@ StageCost stage_cost(const CutModel& model, size_t stage, const PlanCosts& costs
 
 }  // namespace
 
-WalkedModel walk_run(const PretrainConfig& run, const Model& model, double load, FusedOps fused) {
+WalkedModel walk_run(const RunSpec& run, const Model& model, double load, FusedOps fused) {
   const MeshSizes sizes = mesh_sizes(run.mesh);
-  Batch batch = batch_without_memory(run.batch.micro_batch_size, run.model.seq_length);
+  Batch batch = batch_without_memory(run.micro_batch_size, run.model.seq_length);
   cut_rows(batch, rows_here(model.row_cut, run.model.seq_length, sizes, {}));
-  return walk_work(model, Mesh(sizes, {}), batch, compute_type(run.precision), counting_ops(fused), load);
+  return walk_work(model, Mesh(sizes, {}), batch, run.dtype, counting_ops(fused), load);
 }
 
-std::unique_ptr<WorkPrices> rate_prices(const PlanConfig& config) {
-  return std::make_unique<RatePrices>(config);
+std::unique_ptr<WorkPrices> rate_prices(const PlannedMachine& machine) {
+  return std::make_unique<RatePrices>(machine);
 }
 
-PlanCosts make_plan_costs(const PlanConfig& config, const CutModel& model) {
-  if (config.hardware) return forecast_costs(config, model.model);
-  return config.costs ? measured_costs("--costs", *config.costs, config.run, model.model)
-                      : counted_costs(config, model);
+PlanCosts make_plan_costs(const RunSpec& run, const PlannedMachine& machine, const CutModel& model) {
+  if (machine.hardware) return forecast_costs(run, machine, model.model);
+  return machine.costs_file.empty() ? counted_costs(run, machine, model)
+                                    : measured_costs("--costs", machine.costs_file, run, model.model);
 }
 
-PlanCosts make_schedule_costs(const PretrainConfig& run, const CutModel& model) {
-  if (run.pipeline.schedule_costs)
-    return measured_costs("--schedule-costs", *run.pipeline.schedule_costs, run, model.model);
-  PlanConfig defaults;
-  defaults.run = run;
-  return counted_costs(defaults, model);
+PlanCosts make_schedule_costs(const RunSpec& run, const CutModel& model) {
+  if (!run.order.costs_file.empty())
+    return measured_costs("--schedule-costs", run.order.costs_file, run, model.model);
+  return counted_costs(run, PlannedMachine(), model);
 }
 
-CostModel computing_costs(const PretrainConfig& run, const CutModel& model, const PlanCosts& costs) {
+CostModel computing_costs(const RunSpec& run, const CutModel& model, const PlanCosts& costs) {
   CostModel all;
   if (run.mesh.overlap_moe_expert_parallel_comm) all.pairs = Together::Turns;
   all.message_seconds = costs.message_latency;
@@ -294,8 +290,8 @@ CostModel computing_costs(const PretrainConfig& run, const CutModel& model, cons
   return all;
 }
 
-SentBytes sent_bytes(const PretrainConfig& config, const Model& model, double load) {
-  const WalkedModel work = walk_run(config, model, load);
+SentBytes sent_bytes(const RunSpec& run, const Model& model, double load) {
+  const WalkedModel work = walk_run(run, model, load);
   SentBytes sent;
   for (size_t index = 0; index < work.blocks(); ++index) {
     const WalkedBlock& block = work.of_block(index);
@@ -315,16 +311,14 @@ SentBytes sent_bytes(const PretrainConfig& config, const Model& model, double lo
   return sent;
 }
 
-size_t boundary_bytes(const PretrainConfig& config) {
-  const auto all = static_cast<size_t>(activation_elements(config)) * element_bytes(config);
-  return config.mesh.sequence_parallel ? all / static_cast<size_t>(config.mesh.tensor_model_parallel_size)
-                                       : all;
+size_t boundary_bytes(const RunSpec& run) {
+  const auto all = static_cast<size_t>(activation_elements(run)) * element_bytes(run);
+  return run.mesh.sequence_parallel ? all / static_cast<size_t>(run.mesh.tensor_model_parallel_size) : all;
 }
 
-size_t row_number_bytes(const PretrainConfig& config, int numbers) {
-  const double rows = positions(config) / config.mesh.context_parallel_size;
-  return static_cast<size_t>(rows) * static_cast<size_t>(numbers) *
-         size_of(accumulate_type(compute_type(config.precision)));
+size_t row_number_bytes(const RunSpec& run, int numbers) {
+  const double rows = positions(run) / run.mesh.context_parallel_size;
+  return static_cast<size_t>(rows) * static_cast<size_t>(numbers) * size_of(accumulate_type(run.dtype));
 }
 
 double ring_seconds(double bytes, int ranks, double bytes_per_second, double latency) {

@@ -9,6 +9,7 @@
 
 #include "config/fields/config.h"
 #include "layout/cut_model.h"
+#include "layout/run_spec.h"
 #include "models/model_walk.h"
 #include "ops/counting.h"
 #include "plan/forecast/hardware_forecast.h"
@@ -48,23 +49,23 @@ struct PlanCosts {
       forecast;  // of --hardware; its once_seconds gives the once-per-step work of a stage
 };
 
-// `model` is the model of config.run for one position in its mesh. BadInput for a --costs file that cannot be read or
-// was measured with other sizes.
-PlanCosts make_plan_costs(const PlanConfig& config, const CutModel& model);
+// `model` is that of `run` for one position in its mesh. BadInput for a --costs file that cannot be read or was measured
+// with other sizes.
+PlanCosts make_plan_costs(const RunSpec& run, const PlannedMachine& machine, const CutModel& model);
 
 // The costs for which --schedule auto is optimised: those of --schedule-costs, or else counts at the default rates of
 // `trifold plan`. They depend only on `run` and that file, so all ranks and `trifold plan` get the same schedule.
 // BadInput as above.
-PlanCosts make_schedule_costs(const PretrainConfig& run, const CutModel& model);
+PlanCosts make_schedule_costs(const RunSpec& run, const CutModel& model);
 
 // The times of computation in the stages and of messages between them.
-CostModel computing_costs(const PretrainConfig& run, const CutModel& model, const PlanCosts& costs);
+CostModel computing_costs(const RunSpec& run, const CutModel& model, const PlanCosts& costs);
 
 // What the blocks of a run do with one micro-batch on the first rank. `load` as in WorkLog.
-WalkedModel walk_run(const PretrainConfig& run, const Model& model, double load = 1,
+WalkedModel walk_run(const RunSpec& run, const Model& model, double load = 1,
                      FusedOps fused = FusedOps::None);
-// Prices of flops and bytes at the rates of a configuration.
-std::unique_ptr<WorkPrices> rate_prices(const PlanConfig& config);
+// Prices of flops and bytes at the rates of a machine.
+std::unique_ptr<WorkPrices> rate_prices(const PlannedMachine& machine);
 
 // Bytes that a rank sends for one micro-batch in each block, forward and backward: over the tensor axis, over the context
 // axis, and to the ranks that share its experts. `load` as in WorkLog; if it is above 1, the last are what the busiest of
@@ -72,12 +73,12 @@ std::unique_ptr<WorkPrices> rate_prices(const PlanConfig& config);
 struct SentBytes {
   std::vector<double> tensor, context, experts;
 };
-SentBytes sent_bytes(const PretrainConfig& config, const Model& model, double load = 1);
+SentBytes sent_bytes(const RunSpec& run, const Model& model, double load = 1);
 
 // Bytes of one activation [R, C] as this rank holds it between stages.
-size_t boundary_bytes(const PretrainConfig& config);
+size_t boundary_bytes(const RunSpec& run);
 // Those of `numbers` numbers for each row, which a message may have in addition.
-size_t row_number_bytes(const PretrainConfig& config, int numbers);
+size_t row_number_bytes(const RunSpec& run, int numbers);
 
 // Seconds in which `ranks` ranks sum `bytes` in a ring.
 double ring_seconds(double bytes, int ranks, double bytes_per_second, double latency);

@@ -55,7 +55,7 @@ class MixedLayers {
 // The memory of one rank of a layout.
 class RankNeeds {
  public:
-  RankNeeds(const PretrainConfig& run, const MixedLayers& layers, const std::vector<StageFlight>& flight)
+  RankNeeds(const RunSpec& run, const MixedLayers& layers, const std::vector<StageFlight>& flight)
       : run_(run), layers_(layers), flight_(flight), stages_(layers.stages()) {}
 
   // `whole`: the additional needs of B, if the schedule has B.
@@ -106,12 +106,12 @@ class RankNeeds {
                          of_experts / slices_of(kExpertDataAxes, mesh_sizes(run_.mesh), zero.group);
     const double of_ends = end(weights.blocks), of_layers = unit(weights);
     const double passing = 2 * of_layers + of_ends;  // units in memory at one time
-    const DType dtype = compute_type(run_.precision);
+    const DType dtype = run_.dtype;
     const auto bytes = [](double count, size_t each) { return count * static_cast<double>(each); };
     const double held = zero.stage.parameters ? slice + passing : elements;
-    const double apart = micros_per_step(run_) > 1 ? tied : 0;
-    double gradients = reduces_each(run_) ? slice + passing : elements + apart;
-    if (reduce_type(run_.precision) == DType::BF16) gradients += std::max(of_layers, of_ends) / 2;
+    const double apart = run_.micros() > 1 ? tied : 0;
+    double gradients = run_.reduces_each() ? slice + passing : elements + apart;
+    if (run_.sum_dtype == DType::BF16) gradients += std::max(of_layers, of_ends) / 2;
     const double state = run_.zero.offloads() ? 0 : (zero.stage.optimizer ? slice : elements);
     return copy_bytes * held + bytes(held, size_of(dtype)) +
            bytes(gradients, size_of(accumulate_type(dtype))) +
@@ -215,7 +215,7 @@ class RankNeeds {
                     has_head ? blocks.last.weights.none / blocks.parts : 0);
   }
 
-  const PretrainConfig& run_;
+  const RunSpec& run_;
   const MixedLayers& layers_;
   const std::vector<StageFlight>& flight_;
   int stages_;
@@ -262,17 +262,17 @@ ScheduleFlight schedule_flight(Schedule schedule, int ranks, int chunks, int mic
   return flight_of(one ? one_stage(std::min(micros, 2)) : make_schedule(schedule, ranks, chunks, walked));
 }
 
-const ScheduleFlight& LayoutMemory::flight(const PretrainConfig& run, int stages) {
+const ScheduleFlight& LayoutMemory::flight(const RunSpec& run, int stages) {
   const int ranks = run.mesh.pipeline_model_parallel_size;
-  const FlightKey key{chosen_schedule(run.pipeline).value(), ranks, stages / ranks, micros_per_step(run)};
+  const FlightKey key{run.order.schedule.value(), ranks, stages / ranks, run.micros()};
   return flights_.of(key, [&] { return std::apply(schedule_flight, key); });
 }
 
-size_t LayoutMemory::workspace(const PretrainConfig& run) const {
+size_t LayoutMemory::workspace(const RunSpec& run) const {
   return software_.describes_memory() ? 0 : device_workspace(run);
 }
 
-size_t LayoutMemory::least_bytes(const PretrainConfig& run, const StageCounts& counts) {
+size_t LayoutMemory::least_bytes(const RunSpec& run, const StageCounts& counts) {
   const MixedLayers layers{counts};
   const MixedWeights weights{blocks_.weights(run, false),
                              layers.has_plain() ? &blocks_.weights(run, true) : nullptr};
@@ -283,7 +283,7 @@ size_t LayoutMemory::least_bytes(const PretrainConfig& run, const StageCounts& c
   return static_cast<size_t>(most) + workspace(run);
 }
 
-std::vector<double> LayoutMemory::activation_bytes(const PretrainConfig& run, const StageCounts& counts,
+std::vector<double> LayoutMemory::activation_bytes(const RunSpec& run, const StageCounts& counts,
                                                    const ScheduleFlight& flight) {
   const MixedLayers layers{counts};
   const auto each_rank = [&](const MixedNeeds& needs, const MixedNeeds* whole) {
@@ -310,7 +310,7 @@ std::vector<double> LayoutMemory::activation_bytes(const PretrainConfig& run, co
   return each_rank(needs, whole ? &*whole : nullptr);
 }
 
-size_t LayoutMemory::most_bytes(const PretrainConfig& run, const StageCounts& counts) {
+size_t LayoutMemory::most_bytes(const RunSpec& run, const StageCounts& counts) {
   const MixedLayers layers{counts};
   const ScheduleFlight& rows = flight(run, layers.stages());
   const std::vector<double> activations = activation_bytes(run, counts, rows);

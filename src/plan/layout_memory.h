@@ -15,9 +15,9 @@
 #include <tuple>
 #include <vector>
 
-#include "config/fields/config.h"
 #include "config/fields/schedule.h"
 #include "core/memo.h"
+#include "layout/run_spec.h"
 #include "plan/block_needs.h"
 #include "plan/forecast/software.h"
 #include "schedule/action.h"
@@ -61,18 +61,18 @@ class LayoutMemory {
 
   // Bytes of the rank that needs most. `run` is resolved except for options that do not affect memory; all calls must
   // pass the same model. The schedule must be synchronous. BadInput if ZeRO cannot shard as the options request.
-  size_t most_bytes(const PretrainConfig& run, const StageCounts& counts);
+  size_t most_bytes(const RunSpec& run, const StageCounts& counts);
   // Without activations: at most as much, known without a dry run.
-  size_t least_bytes(const PretrainConfig& run, const StageCounts& counts);
+  size_t least_bytes(const RunSpec& run, const StageCounts& counts);
   // Of activations alone, on each pipeline rank.
-  std::vector<double> activation_bytes(const PretrainConfig& run, const StageCounts& counts,
+  std::vector<double> activation_bytes(const RunSpec& run, const StageCounts& counts,
                                        const ScheduleFlight& flight);
 
  private:
   using FlightKey = std::tuple<Schedule, int, int, int>;
 
-  const ScheduleFlight& flight(const PretrainConfig& run, int stages);
-  size_t workspace(const PretrainConfig& run) const;
+  const ScheduleFlight& flight(const RunSpec& run, int stages);
+  size_t workspace(const RunSpec& run) const;
 
   Software software_;
   BlocksOfModel blocks_;

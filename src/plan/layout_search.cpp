@@ -27,6 +27,7 @@
 #include "plan/layout_memory.h"
 #include "plan/layout_space.h"
 #include "plan/report.h"
+#include "plan/resolve.h"
 
 namespace trifold {
 
@@ -56,11 +57,10 @@ class Searcher {
       : config_(config),
         axes_(axes_searched(config)),
         machine_(planned_machine(config)),
-        space_(config_, axes_, static_cast<int64_t>(machine_.hardware.devices_per_node),
-               schedules_searched(config)),
+        space_(config_, axes_, static_cast<int64_t>(hardware().devices_per_node), schedules_searched(config)),
         memory_(machine_.software),
-        costs_(machine_.hardware, machine_.software, config.moe_load_imbalance) {
-    const double usable = machine_.hardware.usable_bytes();
+        costs_(hardware(), machine_.software, machine_.expert_load) {
+    const double usable = hardware().usable_bytes();
     limit_ = std::min(usable, config_.run.mesh.memory_limit.value_or(usable / kGibibyte) * kGibibyte);
     if (machine_.software.context > 1)  // another program's context ranks are not searched
       std::erase_if(
@@ -79,7 +79,7 @@ class Searcher {
                 sharing_problem_.empty() ? space_.problem() : sharing_problem_);
     if (fitting_.empty()) refuse(candidates);
     found_.fitting = static_cast<int64_t>(fitting_.size());
-    found_.hardware = machine_.hardware;
+    found_.hardware = hardware();
     found_.limit = limit_;
     found_.activations_described = machine_.software.describes_memory();
     found_.tokens = *config_.run.batch.global_batch_size * config_.run.model.seq_length;
@@ -88,6 +88,8 @@ class Searcher {
   }
 
  private:
+  const Hardware& hardware() const { return *machine_.hardware; }
+
   // ---- Estimates ----
 
   struct Estimate {
@@ -96,10 +98,10 @@ class Searcher {
     std::string problem;          // empty if ZeRO can shard as the options request
   };
 
-  PretrainConfig run_of(const Layout& layout) const {
+  RunSpec run_of(const Layout& layout) const {
     PretrainConfig run = config_.run;
     write_layout(layout, axes_, run);
-    return run;
+    return run_spec(run);
   }
 
   // Calls each(index) for 0 to count - 1 on all cores.
@@ -124,7 +126,7 @@ class Searcher {
 
   // Weights, gradients and optimizer alone exclude many layouts before a dry run.
   Estimate estimate_of(const LayoutCandidate& candidate) {
-    const PretrainConfig run = run_of(candidate.layout);
+    const RunSpec run = run_of(candidate.layout);
     Estimate estimate;
     try {
       const auto fits = [&](size_t bytes) { return static_cast<double>(bytes) <= limit_; };
@@ -175,7 +177,7 @@ class Searcher {
               fmt::join(words, " "));
   }
 
-  StepTime time_of(const PretrainConfig& run, const StageCounts& stages) {
+  StepTime time_of(const RunSpec& run, const StageCounts& stages) {
     const int tensor = run.mesh.tensor_model_parallel_size;
     Workload work = make_workload(run, static_cast<double>(padded_vocab_size(run.model, tensor)));
     assume_context(machine_.software, work);
@@ -183,8 +185,7 @@ class Searcher {
     work.stage_plain = stages.plain;
     for (const int heads : stages.heads)
       work.stage_head.push_back(static_cast<double>(heads) / run.mesh.pipeline_vocab_parts);
-    return step_time(machine_.hardware, machine_.software, work,
-                     costs_.of(run, splits_backward(run.pipeline)));
+    return step_time(hardware(), machine_.software, work, costs_.of(run, run.order.splits_backward()));
   }
 
   // ---- The best of it ----
@@ -246,7 +247,7 @@ class Searcher {
     write_layout(estimate.layout, axes_, one.run);
     try {
       one = resolve(std::move(one));
-      const PlanOutcome outcome = plan_outcome(one);
+      const PlanOutcome outcome = plan_outcome(PlannedRun(run_spec(one.run)), machine_);
       FoundLayout found;
       found.estimate = estimate;
       found.words = layout_words(estimate.layout, axes_, config_.run);
@@ -266,7 +267,7 @@ class Searcher {
   double mfu_of(const PretrainConfig& run, double seconds) const {
     const double flops = sample_flops(run.model, run.mesh.tensor_model_parallel_size).all() *
                          static_cast<double>(*run.batch.global_batch_size);
-    const double peak = 1e12 * (run.precision.fp8 ? machine_.hardware.tflops_8bit : machine_.hardware.tflops);
+    const double peak = 1e12 * (run.precision.fp8 ? hardware().tflops_8bit : hardware().tflops);
     return flops / (seconds * run.mesh.ranks * peak);
   }
 

@@ -31,15 +31,18 @@ size_t ranks_here(const PretrainConfig& config) {
   return static_cast<size_t>(ranks_to_share_host(config.mesh.ranks));
 }
 
-// Memory of context ranks depends on their threads, which are this host's cores unless the options say otherwise.
+std::vector<MemoryReport> memory_of(const PlannedRun& planned) {
+  std::vector<MemoryReport> ranks;
+  for (const PlannedRank& rank : planned_ranks(planned)) ranks.push_back(rank.memory);
+  return ranks;
+}
+
+// That of a run whose options may not be valid.
 std::vector<MemoryReport> memory_of(const PretrainConfig& config) {
   PlanConfig plan;
   plan.run = config;
-  if (!config.mesh.threads_per_rank && config.mesh.device != ComputeDevice::Cuda)
-    plan.run.mesh.threads_per_rank = std::max(1, available_cores() / static_cast<int>(ranks_here(config)));
-  std::vector<MemoryReport> ranks;
-  for (const PlannedRank& rank : plan_ranks(resolve(std::move(plan)))) ranks.push_back(rank.memory);
-  return ranks;
+  const RunSpec run = run_spec_here(resolve(std::move(plan)).run);
+  return memory_of(PlannedRun(run, batches_to_simulate(run)));
 }
 
 size_t place_of_most(const std::vector<MemoryReport>& ranks) {
@@ -272,6 +275,13 @@ void check_own_device(const PretrainConfig& config, const std::vector<MemoryRepo
 
 }  // namespace
 
+RunSpec run_spec_here(const PretrainConfig& config) {
+  RunSpec run = run_spec(config);
+  if (!run.mesh.threads_per_rank && run.mesh.device != ComputeDevice::Cuda)
+    run.mesh.threads_per_rank = std::max(1, available_cores() / static_cast<int>(ranks_here(config)));
+  return run;
+}
+
 void check_memory_limit(const PretrainConfig& config, const std::vector<MemoryReport>& ranks) {
   const std::optional<double> limit = config.mesh.memory_limit;
   if (!limit) return;
@@ -282,13 +292,12 @@ void check_memory_limit(const PretrainConfig& config, const std::vector<MemoryRe
             what_would_fit(config, {*limit}));
 }
 
-void check_memory_fits(const PretrainConfig& config) {
-  if (config.mesh.memory_limit) return check_memory_limit(config, memory_of(config));
-  if (config.mesh.device == ComputeDevice::Cuda) {
-    if (mpi_launch_size()) return check_own_device(config, memory_of(config));
-    return check_shared_device(config, memory_of(config));
-  }
-  if (const size_t host = host_memory()) check_host(config, memory_of(config), host);
+void check_memory_fits(const PretrainConfig& config, const PlannedRun& planned) {
+  const std::vector<MemoryReport> ranks = memory_of(planned);
+  if (config.mesh.memory_limit) return check_memory_limit(config, ranks);
+  if (config.mesh.device == ComputeDevice::Cuda)
+    return mpi_launch_size() ? check_own_device(config, ranks) : check_shared_device(config, ranks);
+  if (const size_t host = host_memory()) check_host(config, ranks, host);
 }
 
 }  // namespace trifold

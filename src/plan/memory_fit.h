@@ -7,13 +7,18 @@
 
 #include "config/fields/config.h"
 #include "layout/memory_report.h"
+#include "plan/planned_run.h"
 
 namespace trifold {
 
-// Throws BadInput if a rank of this run needs more than --memory-limit. Without that option: if the ranks on this host
-// together need more memory than it has, or, on CUDA devices, if the ranks that share a device need more than it has.
-// `config` is resolved, its vocabulary included. Takes as long as planning does: milliseconds for a small model.
-void check_memory_fits(const PretrainConfig& config);
+// The run of a resolved configuration, its vocabulary included, as ranks on this host make it: the memory of context ranks
+// depends on their threads, which are the host's cores unless the options say otherwise.
+RunSpec run_spec_here(const PretrainConfig& config);
+
+// Throws BadInput if a rank of the planned run needs more than --memory-limit. Without that option: if the ranks on this
+// host together need more memory than it has, or, on CUDA devices, if the ranks that share a device need more than it
+// has. `planned` is of the run_spec_here of `config`.
+void check_memory_fits(const PretrainConfig& config, const PlannedRun& planned);
 
 // The same against --memory-limit only, for pipeline ranks with these needs.
 void check_memory_limit(const PretrainConfig& config, const std::vector<MemoryReport>& ranks);

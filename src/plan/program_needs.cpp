@@ -8,7 +8,7 @@
 
 namespace trifold {
 
-BlockNeeds program_needs(const Software& software, const PretrainConfig& run, bool split) {
+BlockNeeds program_needs(const Software& software, const RunSpec& run, bool split) {
   const int tensor = run.mesh.tensor_model_parallel_size;
   Workload work = make_workload(run, static_cast<double>(padded_vocab_size(run.model, tensor)));
   assume_context(software, work);

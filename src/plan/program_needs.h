@@ -2,7 +2,7 @@
 // (plan/layout_memory.h).
 #pragma once
 
-#include "config/fields/config.h"
+#include "layout/run_spec.h"
 #include "plan/block_needs.h"
 #include "plan/forecast/software.h"
 
@@ -10,6 +10,6 @@ namespace trifold {
 
 // `software` must describe another program's activations. `split`: backward is I and W. `run` as for BlocksOfModel. BadInput
 // if its model is not described.
-BlockNeeds program_needs(const Software& software, const PretrainConfig& run, bool split);
+BlockNeeds program_needs(const Software& software, const RunSpec& run, bool split);
 
 }  // namespace trifold

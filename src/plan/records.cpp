@@ -39,23 +39,21 @@ std::string name_of_block(const Block& block) {
 
 }  // namespace
 
-std::vector<RecordedBlock> recorded_work(const PlanConfig& config) {
-  if (config.costs)
+std::vector<RecordedBlock> recorded_work(const RunSpec& planned, const PlannedMachine& machine) {
+  if (!machine.costs_file.empty())
     bad_input("--records has no effect with --costs {}, whose times are of whole blocks: leave one out",
-              *config.costs);
-  PretrainConfig run = config.run;
-  std::optional<PlannedMachine> machine;
+              machine.costs_file);
+  RunSpec run = planned;
   FusedOps fused = FusedOps::None;
-  if (config.hardware) {
-    machine = planned_machine(config);
-    fused = fused_ops(machine->hardware, machine->software, run);
+  if (machine.hardware) {
+    fused = fused_ops(*machine.hardware, machine.software, run);
     if (fused != FusedOps::None) run.mesh.device = ComputeDevice::Cuda;
   }
   const std::unique_ptr<WorkPrices> prices =
-      machine ? device_prices(machine->hardware, machine->software, run) : rate_prices(config);
+      machine.hardware ? device_prices(*machine.hardware, machine.software, run) : rate_prices(machine);
   const Mesh mesh(mesh_sizes(run.mesh), {});
   const Model model = make_model(run.model, mesh, run.seed, run.mesh);
-  const WalkedModel work = walk_run(run, model, config.moe_load_imbalance, fused);
+  const WalkedModel work = walk_run(run, model, machine.expert_load, fused);
   std::vector<RecordedBlock> result;
   std::vector<const WalkedBlock*> known;
   for (size_t index = 0; index < model.blocks.size(); ++index) {

@@ -4,8 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "config/fields/config.h"
 #include "core/work_log.h"
+#include "layout/run_spec.h"
+#include "plan/forecast/planned_machine.h"
 
 namespace trifold {
 
@@ -23,8 +24,8 @@ struct RecordedBlock {
   std::vector<Record> forward, input, weight;
 };
 
-// Of the first rank of a stage, for each kind of block. `config` must be resolved, its vocabulary included. BadInput if
-// times are measured (--costs), of which no operation's are known.
-std::vector<RecordedBlock> recorded_work(const PlanConfig& config);
+// Of the first rank of a stage, for each kind of block. BadInput if times are measured (--costs), of which no operation's
+// are known.
+std::vector<RecordedBlock> recorded_work(const RunSpec& planned, const PlannedMachine& machine);
 
 }  // namespace trifold

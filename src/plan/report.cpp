@@ -8,13 +8,11 @@
 #include "core/error.h"
 #include "layout/device_workspace.h"
 #include "layout/rank_layout.h"
-#include "layout/zero_sharing.h"
 #include "mesh/mesh_sizes.h"
 #include "models/stage_cut.h"
 #include "plan/costs.h"
 #include "plan/layout_memory.h"
-#include "plan/memory_fit.h"
-#include "plan/step_plan.h"
+#include "plan/planned_run.h"
 #include "schedule/passes.h"
 #include "zero/sharded_optimizer.h"
 
@@ -22,55 +20,37 @@ namespace trifold {
 
 namespace {
 
-DType dtype_of(const PretrainConfig& config) { return compute_type(config.precision); }
-
-// Bytes of one element of a gradient.
-size_t gradient_bytes(const PretrainConfig& config) { return size_of(accumulate_type(dtype_of(config))); }
-
-// Global batches of an asynchronous schedule to simulate: the window, or as much of it as shows its steady
-// state.
-int batches_to_simulate(const PretrainConfig& config) {
-  constexpr int64_t kEnoughMicros = 1024;
-  const int64_t window = config.pipeline.async_window.value_or(1);
-  const int64_t enough = std::max<int64_t>(8, kEnoughMicros / micros_per_step(config));
-  return static_cast<int>(std::min(window, enough));
-}
-
 class Builder {
  public:
-  explicit Builder(const PlanConfig& config, CountedActivations* counted = nullptr)
-      : config_(config),
-        run_(config.run),
-        sizes_(mesh_sizes(run_.mesh)),
-        order_(step_order(run_, batches_to_simulate(run_))),
-        model_(run_.model, run_.mesh, Mesh(sizes_, {}), run_.seed, order_.places()),
-        costs_(make_plan_costs(config, model_)),
+  Builder(const PlannedRun& planned, const PlannedMachine& machine, CountedActivations* counted = nullptr)
+      : planned_(planned),
+        machine_(machine),
+        run_(planned.run()),
+        sizes_(planned.sizes()),
+        order_(planned.order()),
+        model_(planned.cut()),
         counted_(counted == nullptr ? own_ : *counted) {
-    const ZeroSharing zero = zero_sharing(run_);
-    if (described())
-      assumed_activations_ = LayoutMemory(costs_.forecast->software)
-                                 .activation_bytes(run_, stage_counts(), flight_of(order_.compute));
-    for (int rank = 0; rank < sizes_[Axis::Pp]; ++rank)
-      layouts_.emplace_back(model_, sizes_, MeshCoords{{Axis::Pp, rank}}, run_.zero, zero);
+    if (machine_.describes_memory())
+      assumed_activations_ =
+          LayoutMemory(machine_.software).activation_bytes(run_, stage_counts(), flight_of(order_.compute));
   }
 
   PlanReport build() {
+    costs_ = make_plan_costs(run_, machine_, model_);
     describe_run();
-    shape_ = plan_shape(run_, order_, model_, reduces_each(run_));
-    report_.plan = complete_plan(order_, shape_);
+    report_.plan = planned_.plan();
     report_.stages = report_stages(model_);
     const SentBytes sent = sent_bytes(run_, model_.model);
     for (int rank = 0; rank < sizes_[Axis::Pp]; ++rank) {
-      const RankUse use = use_of(rank, report_.plan, reduces_each(run_));
+      const RankUse use = use_of(rank, report_.plan, run_.reduces_each());
       report_.memory.push_back(use.memory);
       report_.traffic.push_back({traffic_of(rank, sent.tensor), traffic_of(rank, sent.context),
                                  traffic_of(rank, sent.experts), 0, use.data_bytes / order_.batches});
       if (!costs_.context.empty()) report_.exchanges.push_back(exchanges_of(rank));
     }
-    check_memory_limit(run_, report_.memory);
     compare_dispatch();
     compare_reductions();
-    report_.simulation = simulate(report_.plan, shape_, cost_model());
+    report_.simulation = simulate(report_.plan, planned_.shape(), cost_model());
     for (size_t rank = 0; rank < report_.traffic.size(); ++rank) {
       const SimulatedRank& simulated = report_.simulation.ranks[rank];
       TrafficReport& traffic = report_.traffic[rank];
@@ -90,15 +70,13 @@ class Builder {
   }
 
   PlanOutcome outcome() {
-    const bool each = reduces_each(run_);
-    shape_ = plan_shape(run_, order_, model_, each);
-    const Plan plan = complete_plan(order_, shape_);
+    costs_ = make_plan_costs(run_, machine_, model_);
     PlanOutcome outcome;
     for (int rank = 0; rank < sizes_[Axis::Pp]; ++rank)
-      outcome.memory.push_back(use_of(rank, plan, each).memory);
+      outcome.memory.push_back(use_of(rank, planned_.plan(), run_.reduces_each()).memory);
     CostModel cost = cost_model();
     cost.timeline = false;
-    const Simulation simulation = simulate(plan, shape_, cost);
+    const Simulation simulation = simulate(planned_.plan(), planned_.shape(), cost);
     outcome.step_seconds = simulation.makespan / order_.batches;
     outcome.bubble = simulation.bubble;
     outcome.forecast = costs_.forecast;
@@ -106,18 +84,16 @@ class Builder {
   }
 
   std::vector<PlannedRank> ranks() {
-    const bool each = reduces_each(run_);
-    const Plan plan = complete_plan(order_, plan_shape(run_, order_, model_, each));
     std::vector<PlannedRank> ranks;
     for (int rank = 0; rank < sizes_[Axis::Pp]; ++rank)
-      ranks.push_back(
-          {use_of(rank, plan, each).memory, layouts_[static_cast<size_t>(rank)].params().stored_elements()});
+      ranks.push_back({use_of(rank, planned_.plan(), run_.reduces_each()).memory,
+                       planned_.layout(rank).params().stored_elements()});
     return ranks;
   }
 
  private:
   double peak_flops() const {
-    if (!costs_.forecast) return config_.peak_gflops * 1e9;
+    if (!costs_.forecast) return machine_.peak_flops;
     const Hardware& hardware = costs_.forecast->hardware;
     return 1e12 * (costs_.forecast->work.products_in_8bit ? hardware.tflops_8bit : hardware.tflops);
   }
@@ -136,7 +112,7 @@ class Builder {
     CostModel cost = cost_model();
     cost.timeline = false;
     report_.seconds_without_turns =
-        simulate(complete_plan(apart, shape_), shape_, cost).makespan / order_.batches;
+        simulate(complete_plan(apart, planned_.shape()), planned_.shape(), cost).makespan / order_.batches;
   }
 
   void count_pairs() {
@@ -147,10 +123,11 @@ class Builder {
     cost.timeline = false;
     cost.pairs = Together::AtOnce;
     try {
-      const Plan together = add_communication(add_reduce(with_lookups(order_, shape_), shape_.blocks,
-                                                         shape_.bucket_ends, shape_.tied, shape_.each),
-                                              Pairs::Together, static_cast<int>(shape_.lookups.size()));
-      report_.overlapped_seconds = simulate(together, shape_, cost).makespan / order_.batches;
+      const PlanShape& shape = planned_.shape();
+      const Plan together = add_communication(
+          add_reduce(with_lookups(order_, shape), shape.blocks, shape.bucket_ends, shape.tied, shape.each),
+          Pairs::Together, static_cast<int>(shape.lookups.size()));
+      report_.overlapped_seconds = simulate(together, shape, cost).makespan / order_.batches;
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::BadInput) throw;  // a pair waits for itself through other ranks
     }
@@ -165,12 +142,12 @@ class Builder {
     report_.experts_text = experts_text(sizes_);
     report_.pipeline = sizes_[Axis::Pp];
     report_.parameters = model_.model.params.global_elements();
-    report_.schedule = run_.pipeline.schedule->text();
+    report_.schedule = run_.order.text();
     report_.stages_per_rank = static_cast<int>(model_.others().size()) / sizes_[Axis::Pp];
     report_.micros = order_.micros;
     report_.batches = order_.batches;
-    report_.flops = model_.flops.all() * static_cast<double>(*run_.batch.global_batch_size);
-    report_.tokens = *run_.batch.global_batch_size * run_.model.seq_length;
+    report_.flops = model_.flops.all() * static_cast<double>(run_.global_batch_size);
+    report_.tokens = run_.global_batch_size * run_.model.seq_length;
   }
 
   // The memory that a rank's trainer will allocate, and its traffic over the data axis, with a plan of this reduction
@@ -180,30 +157,27 @@ class Builder {
     double data_bytes = 0;
   };
 
-  // Whether --assume describes another program's memory.
-  bool described() const { return costs_.forecast && costs_.forecast->software.describes_memory(); }
-
   StageCounts stage_counts() const {
     return {layers_of(model_.model, model_.others()), plain_layers_of(model_.model, model_.others()),
             heads_of(model_.model, model_.others())};
   }
 
   RankUse use_of(int rank, const Plan& plan, bool each) {
-    const RankLayout& layout = layouts_[static_cast<size_t>(rank)];
+    const RankLayout& layout = planned_.layout(rank);
     const RankPlan row = layout.with_residency(plan[static_cast<size_t>(rank)]);
     const GradLayout gradients = layout.gradients(row, reduction_of(run_, each));
     RankUse use;
-    use.memory = layout.memory(row, gradients, dtype_of(run_), run_.optimizer);
-    use.data_bytes = layout.data_traffic(row, gradients, dtype_of(run_), reduce_type(run_.precision));
-    if (described()) {
-      const size_t weights = use.memory.parameters / size_of(dtype_of(run_));
+    use.memory = layout.memory(row, gradients, run_.dtype, run_.optimizer);
+    use.data_bytes = layout.data_traffic(row, gradients, run_.dtype, run_.sum_dtype);
+    if (machine_.describes_memory()) {
+      const size_t weights = use.memory.parameters / size_of(run_.dtype);
       use.memory.parameters +=
-          static_cast<size_t>(costs_.forecast->software.weight_copy_bytes * static_cast<double>(weights));
+          static_cast<size_t>(machine_.software.weight_copy_bytes * static_cast<double>(weights));
       use.memory.predicted_activations = static_cast<size_t>(assumed_activations_[static_cast<size_t>(rank)]);
       return use;
     }
     const ActivationMemory& activations = counted_.of(rank, row, [&] {
-      return layout.activations(row, run_.batch.micro_batch_size, run_.model.seq_length, dtype_of(run_));
+      return layout.activations(row, run_.micro_batch_size, run_.model.seq_length, run_.dtype);
     });
     use.memory.predicted_activations = activations.total();
     use.memory.offloaded_activations = activations.file_bytes();
@@ -222,12 +196,11 @@ class Builder {
 
   // The other policy has its own plan.
   void compare_reductions() {
-    if (!can_reduce_each(run_)) return;
+    if (!run_.can_reduce_each()) return;
     for (const ReducePolicy policy : {ReducePolicy::Once, ReducePolicy::Each}) {
       const bool each = policy == ReducePolicy::Each;
-      ReductionReport cost{policy, each == reduces_each(run_), 0, 0, 0};
-      const Plan plan =
-          cost.chosen ? report_.plan : complete_plan(order_, plan_shape(run_, order_, model_, each));
+      ReductionReport cost{policy, each == run_.reduces_each(), 0, 0, 0};
+      const Plan plan = planned_.plan_reducing(each);
       for (int rank = 0; rank < sizes_[Axis::Pp]; ++rank) {
         const RankUse use = use_of(rank, plan, each);
         cost.gradients = std::max(cost.gradients, use.memory.gradients);
@@ -240,20 +213,20 @@ class Builder {
 
   CostModel cost_model() const {
     CostModel model = computing_costs(run_, model_, costs_);
-    model.offload_bytes_per_second = config_.offload_bandwidth * 1e9;
+    model.offload_bytes_per_second = machine_.offload_bytes_per_second;
     for (size_t stage = 0; stage < model_.stages.size(); ++stage) {
       StageCost& cost = model.stages[stage];
       if (stage < kept_blocks_.size()) cost.offloaded_bytes = kept_blocks_[stage];
       const CutModel::Elements mine = model_.elements_of(stage);
-      cost.parameter_bytes = static_cast<size_t>(mine.weights) * size_of(dtype_of(run_));
-      cost.state_bytes = static_cast<size_t>(mine.gradients) * gradient_bytes(run_) +
-                         static_cast<size_t>(mine.weights) *
-                             ShardedOptimizer::bytes_per_element(run_.optimizer, dtype_of(run_));
+      cost.parameter_bytes = static_cast<size_t>(mine.weights) * size_of(run_.dtype);
+      cost.state_bytes =
+          static_cast<size_t>(mine.gradients) * gradient_bytes() +
+          static_cast<size_t>(mine.weights) * ShardedOptimizer::bytes_per_element(run_.optimizer, run_.dtype);
       if (costs_.forecast) {
         const OnceSeconds once = once_seconds(
             *costs_.forecast,
             {static_cast<double>(mine.weights - mine.experts), static_cast<double>(mine.experts)},
-            reduces_each(run_));
+            run_.reduces_each());
         cost.reduce = once.reduce;
         cost.step = once.step;
         continue;
@@ -268,13 +241,13 @@ class Builder {
         return ring(mine.gradients - mine.experts, element, kDataAxes) +
                ring(mine.experts, element, kExpertDataAxes);
       };
-      const double sum = sum_seconds(size_of(reduce_type(run_.precision)));
+      const double sum = sum_seconds(size_of(run_.sum_dtype));
       // After each micro-batch gradients are reduce-scattered, half of an all-reduce; the weights are gathered after
       // the update.
-      const bool each = reduces_each(run_);
+      const bool each = run_.reduces_each();
       cost.reduce = each ? sum / 2 : sum;
       cost.step = static_cast<double>(mine.weights) * costs_.update_seconds +
-                  (each && run_.zero.zero_stage == 2 ? sum_seconds(gradient_bytes(run_)) / 2 : 0);
+                  (each && run_.zero.zero_stage == 2 ? sum_seconds(gradient_bytes()) / 2 : 0);
     }
     model.tied_seconds = tied_seconds();
     return model;
@@ -287,7 +260,7 @@ class Builder {
     for (const ParamSpec& spec : model_.model.params.specs()) {
       if (!model_.is_copy(spec)) continue;
       const double bytes =
-          static_cast<double>(spec.shard.local.elements()) * static_cast<double>(gradient_bytes(run_));
+          static_cast<double>(spec.shard.local.elements()) * static_cast<double>(gradient_bytes());
       seconds += costs_.forecast ? tied_sum_seconds(*costs_.forecast, bytes)
                                  : ring_seconds(bytes, 2, costs_.bytes_per_second, costs_.message_latency);
     }
@@ -297,7 +270,7 @@ class Builder {
   // Per step: bytes, or seconds, that blocks take per micro-batch.
   double traffic_of(int rank, const std::vector<double>& bytes) const {
     double sum = 0;
-    for (const Stage& stage : layouts_[static_cast<size_t>(rank)].stages())
+    for (const Stage& stage : planned_.layout(rank).stages())
       for (const StageBlock& block : stage.blocks)
         sum += bytes[static_cast<size_t>(block.index)] * report_.micros;
     return sum;
@@ -305,10 +278,10 @@ class Builder {
 
   void compare_dispatch() {
     if (run_.mesh.expert_ranks() == 1) return;
-    const double load = config_.moe_load_imbalance;
+    const double load = machine_.expert_load;
     ExpertReport report{load, expert_rounds(run_.mesh, load),
                         run_.mesh.moe_token_dispatcher_type == TokenDispatcher::AllGather};
-    PretrainConfig other = run_;
+    RunSpec other = run_;
     for (auto [type, bytes] : {std::pair{TokenDispatcher::AllToAll, &report.all_to_all},
                                {TokenDispatcher::AllGather, &report.all_gather}}) {
       other.mesh.moe_token_dispatcher_type = type;
@@ -329,28 +302,33 @@ class Builder {
     return {sum(&ContextSeconds::hidden), sum(&ContextSeconds::exposed)};
   }
 
-  const PlanConfig& config_;
-  const PretrainConfig& run_;
-  MeshSizes sizes_;
-  StepOrder order_;
-  CutModel model_;
-  PlanCosts costs_;
-  std::vector<RankLayout> layouts_;  // of the first rank of each pipeline stage
-  CountedActivations own_;           // used if none are given
+  // Bytes of one element of a gradient.
+  size_t gradient_bytes() const { return size_of(accumulate_type(run_.dtype)); }
+
+  const PlannedRun& planned_;
+  const PlannedMachine& machine_;
+  const RunSpec& run_;
+  const MeshSizes& sizes_;
+  const StepOrder& order_;
+  const CutModel& model_;
+  PlanCosts costs_;         // not for ranks()
+  CountedActivations own_;  // used if none are given
   CountedActivations& counted_;
   std::vector<double> assumed_activations_;       // [pipeline rank] of another program; empty: Trifold's
   std::vector<std::vector<size_t>> kept_blocks_;  // [stage][block], see StageMemory
-  PlanShape shape_;
   PlanReport report_;
 };
 
 }  // namespace
 
-PlanReport make_plan_report(const PlanConfig& config, CountedActivations* counted) {
-  return Builder(config, counted).build();
+PlanReport make_plan_report(const PlannedRun& planned, const PlannedMachine& machine,
+                            CountedActivations* counted) {
+  return Builder(planned, machine, counted).build();
 }
 
-PlanOutcome plan_outcome(const PlanConfig& config) { return Builder(config).outcome(); }
+PlanOutcome plan_outcome(const PlannedRun& planned, const PlannedMachine& machine) {
+  return Builder(planned, machine).outcome();
+}
 
 size_t PlanOutcome::most_bytes() const {
   size_t most = 0;
@@ -358,8 +336,9 @@ size_t PlanOutcome::most_bytes() const {
   return most;
 }
 
-std::vector<PlannedRank> plan_ranks(const PlanConfig& config, CountedActivations* counted) {
-  return Builder(config, counted).ranks();
+std::vector<PlannedRank> planned_ranks(const PlannedRun& planned, const PlannedMachine& machine,
+                                       CountedActivations* counted) {
+  return Builder(planned, machine, counted).ranks();
 }
 
 const ActivationMemory& CountedActivations::of(int rank, const RankPlan& row,

@@ -16,13 +16,13 @@
 #include <utility>
 #include <vector>
 
-#include "config/fields/config.h"
 #include "core/function_ref.h"
 #include "layout/memory_report.h"
 #include "layout/stage_report.h"
 #include "pipeline/stage_memory.h"
 #include "plan/costs.h"
 #include "plan/forecast/hardware_forecast.h"
+#include "plan/planned_run.h"
 #include "schedule/automatic.h"
 #include "schedule/check.h"
 #include "schedule/simulate.h"
@@ -105,9 +105,9 @@ class CountedActivations {
   std::map<int, std::vector<std::pair<RankPlan, ActivationMemory>>> known_;  // [pipeline rank]
 };
 
-// `config` must be resolved, its vocabulary included. BadInput if a rank needs more than --memory-limit, or for files
-// with mistakes.
-PlanReport make_plan_report(const PlanConfig& config, CountedActivations* counted = nullptr);
+// BadInput for a file of measured times with mistakes.
+PlanReport make_plan_report(const PlannedRun& planned, const PlannedMachine& machine,
+                            CountedActivations* counted = nullptr);
 
 // The same without a picture, comparisons and checks, for a search or many plans at once.
 struct PlanOutcome {
@@ -118,14 +118,14 @@ struct PlanOutcome {
 
   size_t most_bytes() const;  // of the rank that needs most
 };
-// Ignores --memory-limit.
-PlanOutcome plan_outcome(const PlanConfig& config);
+PlanOutcome plan_outcome(const PlannedRun& planned, const PlannedMachine& machine);
 
 // The memory of each pipeline rank alone, without a simulation.
 struct PlannedRank {
   MemoryReport memory;
   int64_t parameters = 0;  // elements of the weights it holds if they are not sharded
 };
-std::vector<PlannedRank> plan_ranks(const PlanConfig& config, CountedActivations* counted = nullptr);
+std::vector<PlannedRank> planned_ranks(const PlannedRun& planned, const PlannedMachine& machine = {},
+                                       CountedActivations* counted = nullptr);
 
 }  // namespace trifold

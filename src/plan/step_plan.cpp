@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "config/fields/pipeline_choice.h"
 #include "config/subjects/mesh.h"
 #include "core/input_file.h"
 #include "data_parallel/flat_layout.h"
@@ -44,8 +43,8 @@ int count_micros(const Plan& plan) {
 }
 
 // Checks a plan from a file against the rest of the configuration.
-void check_fit(const PretrainConfig& config, const StepOrder& order) {
-  const int ranks = config.mesh.pipeline_model_parallel_size;
+void check_fit(const RunSpec& run, const StepOrder& order) {
+  const int ranks = run.mesh.pipeline_model_parallel_size;
   const size_t rows = order.compute.size();
   if (rows != static_cast<size_t>(ranks))
     bad_input(
@@ -53,16 +52,15 @@ void check_fit(const PretrainConfig& config, const StepOrder& order) {
         "--pipeline-model-parallel-size {}, not {}",
         rows, rows == 1 ? "" : "s", rows, ranks);
   const auto stages = static_cast<int64_t>(order.rank_of_stage.size());
-  const int parts = config.mesh.pipeline_vocab_parts;
+  const int parts = run.mesh.pipeline_vocab_parts;
   int64_t behind = parts > 1 ? parts : 0;
-  if (order.lookups == TokenLookups::AsPlanned && !config.model.untie_embeddings_and_output_weights)
+  if (order.lookups == TokenLookups::AsPlanned && !run.model.untie_embeddings_and_output_weights)
     behind += std::min(parts, ranks) - 1;  // stages that look up tokens
-  if (config.model.num_layers + behind < stages && !config.mesh.cut.given())
+  if (run.model.num_layers + behind < stages && !run.mesh.cut.given())
     bad_input("it has {} stages: give --num-layers {} or more{}, not {}", stages,
               std::max<int64_t>(1, stages - behind),
-              behind > 0 ? fmt::format(" with --pipeline-vocab-parts {}", parts) : "",
-              config.model.num_layers);
-  const int64_t batch = *config.batch.global_batch_size;
+              behind > 0 ? fmt::format(" with --pipeline-vocab-parts {}", parts) : "", run.model.num_layers);
+  const int64_t batch = run.global_batch_size;
   const int64_t micros = count_micros(order.compute);
   if (micros != order.micros)
     bad_input("it has {} micro-batch{}, but --global-batch-size {} makes {}: give --global-batch-size {}",
@@ -96,18 +94,18 @@ bool computes_only(const Plan& plan) {
 // Stages are cut in the same way wherever they are placed, so their costs are known before the placement. Given numbers
 // of first and last layers refer to the first and last rank, which have both ends of the model only in a loop
 // placement.
-AutomaticSchedule automatic_schedule(const PretrainConfig& config, int ranks, int chunks, int micros) {
+AutomaticSchedule automatic_schedule(const RunSpec& run, int ranks, int chunks, int micros) {
   std::vector<int> looped;
   for (int stage = 0; stage < ranks * chunks; ++stage) looped.push_back(stage % ranks);
-  const CutModel model(config.model, config.mesh, Mesh(mesh_sizes(config.mesh), {}), config.seed,
+  const CutModel model(run.model, run.mesh, Mesh(mesh_sizes(run.mesh), {}), run.seed,
                        {looped, TokenLookups::FirstStage});
-  const StageCutConfig& cut = config.mesh.cut;
+  const StageCutConfig& cut = run.mesh.cut;
   AutomaticTask task{ranks, chunks, micros};
-  task.max_in_flight = config.pipeline.schedule_max_in_flight.value_or(default_max_in_flight(ranks));
+  task.max_in_flight = run.order.max_in_flight;
   task.looped = cut.decoder_first_pipeline_num_layers || cut.decoder_last_pipeline_num_layers;
-  const PlanCosts costs = make_schedule_costs(config, model);
-  const CostModel computing = computing_costs(config, model, costs);
-  if (config.mesh.pipeline_vocab_parts > 1) {
+  const PlanCosts costs = make_schedule_costs(run, model);
+  const CostModel computing = computing_costs(run, model, costs);
+  if (run.mesh.pipeline_vocab_parts > 1) {
     for (const TiedStage& tied : model.tied_stages()) task.token_stages.push_back(tied.stage);
     const BlockSeconds& embedding = costs.blocks.front();
     task.lookup.f = embedding.f;
@@ -120,35 +118,35 @@ AutomaticSchedule automatic_schedule(const PretrainConfig& config, int ranks, in
 
 }  // namespace
 
-int micros_per_step(const PretrainConfig& config) {
-  const int64_t per_rank = *config.batch.global_batch_size / *config.mesh.data_parallel_size;
-  return static_cast<int>(per_rank / config.batch.micro_batch_size);
+int batches_of_plan(const RunSpec& run, int64_t done) {
+  if (!run.order.is_async()) return 1;
+  const int64_t window = run.order.window;
+  return static_cast<int>(std::min(window - done % window, run.train_iters - done));
 }
 
-int batches_of_plan(const PretrainConfig& config, int64_t done) {
-  const std::optional<Schedule> schedule = chosen_schedule(config.pipeline);
-  if (!schedule || !is_async(*schedule)) return 1;
-  const int64_t window = config.pipeline.async_window.value();
-  return static_cast<int>(std::min(window - done % window, config.batch.train_iters - done));
+int batches_to_simulate(const RunSpec& run) {
+  constexpr int64_t kEnoughMicros = 1024;
+  const int64_t enough = std::max<int64_t>(8, kEnoughMicros / run.micros());
+  return static_cast<int>(std::min(run.order.window, enough));
 }
 
-StepOrder step_order(const PretrainConfig& config, int batches) {
-  const int ranks = config.mesh.pipeline_model_parallel_size;
+StepOrder step_order(const RunSpec& run, int batches) {
+  const int ranks = run.mesh.pipeline_model_parallel_size;
   StepOrder order;
-  order.micros = micros_per_step(config);
-  order.take_turns = config.mesh.overlap_moe_expert_parallel_comm;
-  if (schedule_from_file(config.pipeline)) {
-    order.file = config.pipeline.schedule->file;
+  order.micros = run.micros();
+  order.take_turns = run.mesh.overlap_moe_expert_parallel_comm;
+  if (!run.order.schedule) {
+    order.file = run.order.file;
     about_file(order.file, [&] {
       order.compute = read_plan(order.file);
       order.rank_of_stage = ranks_of_stages(order.compute);
       if (!computes_only(order.compute)) order.lookups = TokenLookups::AsPlanned;
-      check_fit(config, order);
+      check_fit(run, order);
     });
     return order;
   }
-  const Schedule schedule = chosen_schedule(config.pipeline).value();
-  const int chunks = stages_per_rank(config.pipeline, config.model.num_layers, ranks).value();
+  const Schedule schedule = *run.order.schedule;
+  const int chunks = run.order.stages_per_rank;
   if (is_async(schedule)) {
     order.async = true;
     order.lookups = TokenLookups::FirstStage;  // each rank's weights are of another version
@@ -159,7 +157,7 @@ StepOrder step_order(const PretrainConfig& config, int batches) {
         one_stage(order.micros);  // with one rank every order computes the same; this one needs least
                                   // memory
   } else if (schedule == Schedule::Auto) {
-    AutomaticSchedule found = automatic_schedule(config, ranks, chunks, order.micros);
+    AutomaticSchedule found = automatic_schedule(run, ranks, chunks, order.micros);
     order.compute = std::move(found.plan);
     order.automatic = found.choice;
   } else {
@@ -169,44 +167,28 @@ StepOrder step_order(const PretrainConfig& config, int batches) {
   return order;
 }
 
-bool searches_order(const PretrainConfig& config) {
-  const int ranks = config.mesh.pipeline_model_parallel_size;
-  return chosen_schedule(config.pipeline) == Schedule::Auto &&
-         (ranks > 1 || stages_per_rank(config.pipeline, config.model.num_layers, ranks).value() > 1);
+bool searches_order(const RunSpec& run) {
+  return run.order.schedule == Schedule::Auto &&
+         (run.mesh.pipeline_model_parallel_size > 1 || run.order.stages_per_rank > 1);
 }
 
-StepOrder order_of_plan(const PretrainConfig& config, Plan compute) {
+StepOrder order_of_plan(const RunSpec& run, Plan compute) {
   StepOrder order;
-  order.micros = micros_per_step(config);
-  order.take_turns = config.mesh.overlap_moe_expert_parallel_comm;
+  order.micros = run.micros();
+  order.take_turns = run.mesh.overlap_moe_expert_parallel_comm;
   order.compute = std::move(compute);
   order.rank_of_stage = ranks_of_stages(order.compute);
   return order;
 }
 
-bool can_reduce_each(const PretrainConfig& config) {
-  const std::optional<Schedule> schedule = chosen_schedule(config.pipeline);
-  // A node with several ranks has at least 2, so the nodes need not be known here.
-  const ZeroSharing zero = zero_sharing(config.zero, mesh_sizes(config.mesh), {});
-  return zero.stage.gradients && !(schedule && is_async(*schedule));
-}
-
-bool reduces_each(const PretrainConfig& config) {
-  if (!can_reduce_each(config)) return false;
-  if (config.zero.zero_reduce) return *config.zero.zero_reduce == ReducePolicy::Each;
-  return micros_per_step(config) == 1;
-}
-
-Reduction reduction_of(const PretrainConfig& config, bool each) {
-  return {each, micros_per_step(config), reduce_type(config.precision)};
-}
+Reduction reduction_of(const RunSpec& run, bool each) { return {each, run.micros(), run.sum_dtype}; }
 
 namespace {
 
 // [stage] the blocks up to its n-th layer, for n the layers to off-load, or up to its last one but one: the backward of
 // the last block comes first. Empty: none.
-std::vector<int> offloaded_blocks(const PretrainConfig& config, const CutModel& model) {
-  const int64_t wanted = config.mesh.cpu_offloading_num_layers;
+std::vector<int> offloaded_blocks(const RunSpec& run, const CutModel& model) {
+  const int64_t wanted = run.mesh.cpu_offloading_num_layers;
   if (wanted == 0) return {};
   int64_t most = 0;
   std::vector<int> offloaded;
@@ -233,9 +215,9 @@ std::vector<int> offloaded_blocks(const PretrainConfig& config, const CutModel& 
 
 }  // namespace
 
-PlanShape plan_shape(const PretrainConfig& config, const StepOrder& order, const CutModel& model, bool each) {
+PlanShape plan_shape(const RunSpec& run, const StepOrder& order, const CutModel& model, bool each) {
   PlanShape shape;
-  shape.offloaded = offloaded_blocks(config, model);
+  shape.offloaded = offloaded_blocks(run, model);
   shape.stages = static_cast<int>(model.stages.size());
   shape.micros = order.micros * order.batches;
   shape.tied = model.tied_stages();
@@ -244,7 +226,7 @@ PlanShape plan_shape(const PretrainConfig& config, const StepOrder& order, const
   for (size_t stage = 0; stage < model.stages.size(); ++stage) {
     shape.blocks.push_back(model.stages[stage].size());
     shape.bucket_ends.push_back(
-        unit_ends(model.model.params, model.blocks_of(stage), unit_elements(config.zero)));
+        unit_ends(model.model.params, model.blocks_of(stage), unit_elements(run.zero)));
   }
   if (!each) return shape;
   shape.each = shape.bucket_ends;
@@ -290,14 +272,6 @@ Plan complete_plan(const StepOrder& order, const PlanShape& shape) {
     if (order.take_turns && shape.each.empty()) check_pairs(plan, order);
     return plan;
   });
-}
-
-void check_schedule_file(const PretrainConfig& config) {
-  if (!schedule_from_file(config.pipeline) && !config.pipeline.schedule_costs) return;
-  const StepOrder order = step_order(config);
-  const CutModel model(config.model, config.mesh, Mesh(mesh_sizes(config.mesh), {}), config.seed,
-                       order.places());
-  complete_plan(order, plan_shape(config, order, model, reduces_each(config)));
 }
 
 }  // namespace trifold

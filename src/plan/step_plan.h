@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "config/fields/config.h"
 #include "layout/rank_layout.h"
+#include "layout/run_spec.h"
 #include "schedule/automatic.h"
 #include "schedule/check.h"
 
@@ -29,36 +29,29 @@ struct StepOrder {
   StagePlaces places() const { return {rank_of_stage, lookups}; }
 };
 
-// The configured global batch, in micro-batches per data-parallel rank.
-int micros_per_step(const PretrainConfig& config);
-
 // The global batches, from step `done` on, that one plan covers: more than 1 only for asynchronous schedules, whose
 // pipeline drains at multiples of --async-window and at the end.
-int batches_of_plan(const PretrainConfig& config, int64_t done);
+int batches_of_plan(const RunSpec& run, int64_t done);
+// The global batches of an asynchronous schedule that a forecast looks at: the window, or as much of it as shows its
+// steady state.
+int batches_to_simulate(const RunSpec& run);
 
 // The order, generated or read from the file that --schedule names; `batches` is for asynchronous schedules. BadInput
 // if the file cannot be read or is for another number of ranks or stages, or if the file of costs has mistakes.
-StepOrder step_order(const PretrainConfig& config, int batches = 1);
+StepOrder step_order(const RunSpec& run, int batches = 1);
 
 // Whether step_order searches for the order (--schedule auto), which may take minutes.
-bool searches_order(const PretrainConfig& config);
+bool searches_order(const RunSpec& run);
 // The order that such a search found, `compute`, without its AutomaticChoice.
-StepOrder order_of_plan(const PretrainConfig& config, Plan compute);
-
-// Whether gradients can be reduced after each micro-batch: if data-parallel ranks shard them and updates are
-// not inside the plan.
-bool can_reduce_each(const PretrainConfig& config);
-// Whether they are: if they can be, as --zero-reduce says; by default only if a step has one micro-batch, where both
-// policies give the same bits.
-bool reduces_each(const PretrainConfig& config);
+StepOrder order_of_plan(const RunSpec& run, Plan compute);
 
 // How a step sums its gradients: after each micro-batch or once.
-Reduction reduction_of(const PretrainConfig& config, bool each);
+Reduction reduction_of(const RunSpec& run, bool each);
 
 // The shape against which the complete plan of that order is checked. `each`: gradients are reduced after each
 // micro-batch, except for the unit of a weight that is tied to one on another rank. BadInput if no stage has as many
 // layers as are to be off-loaded.
-PlanShape plan_shape(const PretrainConfig& config, const StepOrder& order, const CutModel& model, bool each);
+PlanShape plan_shape(const RunSpec& run, const StepOrder& order, const CutModel& model, bool each);
 
 // The order of computation with the stages that look up tokens, if it has none.
 Plan with_lookups(const StepOrder& order, const PlanShape& shape);
@@ -66,9 +59,5 @@ Plan with_lookups(const StepOrder& order, const PlanShape& shape);
 // Adds these, reductions, updates, messages and off-loading, and checks the result. BadInput if halves of pairs are to take turns
 // and no pair is left: the last backward of a stage, which is followed by reductions, is in none.
 Plan complete_plan(const StepOrder& order, const PlanShape& shape);
-
-// BadInput if the file of a schedule, or of the costs for --schedule auto, cannot be read, does not fit the
-// configuration or gives no plan that can run. Starts no rank; call it before anything is written.
-void check_schedule_file(const PretrainConfig& config);
 
 }  // namespace trifold

@@ -18,20 +18,21 @@ ZeroBytes zero_formula(int stage, double parameters, int shared, double weight_b
           optimizer_bytes * part(zero.optimizer)};
 }
 
-ZeroTable make_zero_table(const PlanConfig& config, CountedActivations counted) {
-  const PretrainConfig& run = config.run;
-  const DType dtype = compute_type(run.precision);
-  const auto schedule = chosen_schedule(run.pipeline);
-  const int last = schedule && is_async(*schedule) ? 2 : 3;
+ZeroTable make_zero_table(const PlannedRun& planned, const PlannedMachine& machine,
+                          CountedActivations counted) {
+  const RunSpec& run = planned.run();
+  const DType dtype = run.dtype;
+  const int last = run.order.is_async() ? 2 : 3;
   ZeroTable table;
-  table.shared = zero_sharing(run).group;
+  table.shared = planned.zero().group;
   table.weight_bytes = static_cast<double>(size_of(dtype));
   table.gradient_bytes = static_cast<double>(size_of(accumulate_type(dtype)));
   table.optimizer_bytes = static_cast<double>(ShardedOptimizer::bytes_per_element(run.optimizer, dtype));
   for (int stage = 0; stage <= last; ++stage) {
-    PlanConfig other = config;
-    other.run.zero.zero_stage = stage;
-    const std::vector<PlannedRank> ranks = plan_ranks(other, &counted);
+    RunSpec other = run;
+    other.zero.zero_stage = stage;
+    const std::vector<PlannedRank> ranks =
+        planned_ranks(PlannedRun(std::move(other), planned.order()), machine, &counted);
     const auto most = std::max_element(ranks.begin(), ranks.end(), [](const auto& a, const auto& b) {
       return a.memory.predicted_total() < b.memory.predicted_total();
     });

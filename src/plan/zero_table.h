@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "config/fields/config.h"
 #include "layout/memory_report.h"
 #include "plan/report.h"
 
@@ -36,7 +35,8 @@ struct ZeroTable {
   std::vector<ZeroTableRow> rows;  // of the stages that the schedule allows
 };
 
-// `config` must be resolved, its vocabulary included. `counted` caches rows of its plan.
-ZeroTable make_zero_table(const PlanConfig& config, CountedActivations counted = {});
+// `counted` caches rows of the plan.
+ZeroTable make_zero_table(const PlannedRun& planned, const PlannedMachine& machine,
+                          CountedActivations counted = {});
 
 }  // namespace trifold

@@ -23,6 +23,7 @@ struct PlanShape {
                                             // after every micro-batch; empty: none
   std::vector<int> offloaded = {};  // [stage] its first blocks whose activations may be off-loaded, fewer
                                     // than it has; empty: none
+  bool operator==(const PlanShape&) const = default;
 };
 
 // Throws Error(BadInput), naming the action, its rank and its position in the row (counted from 1), unless

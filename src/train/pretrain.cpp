@@ -6,11 +6,11 @@
 
 #include "config/commands/option_tables.h"
 #include "config/commands/validate.h"
+#include "config/fields/pipeline_choice.h"
 #include "files/file_memory.h"
 #include "files/output_files.h"
 #include "models/language_family.h"
 #include "plan/memory_fit.h"
-#include "plan/step_plan.h"
 #include "run/device.h"
 #include "run/loop.h"
 #include "tasks/bert_samples.h"
@@ -39,6 +39,11 @@ void resolve_vocabulary(ModelConfig& model, DataConfig& data) {
 }
 
 namespace {
+
+// Whether the plan, or what it is optimised for, is in a file of the user's.
+bool reads_plan_files(const PipelineConfig& pipeline) {
+  return schedule_from_file(pipeline) || pipeline.schedule_costs;
+}
 
 // Without a tokenizer text is read as bytes, which is wrong for a loaded model unless it was trained on bytes.
 void expect_named_tokenizer(const RunStart& start, const DataConfig& data) {
@@ -123,7 +128,12 @@ PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&
     open_data(job);
     job.fingerprint = fingerprint_of(job.config.data);
   });
-  if (job.config.model.vocab_size) files.attempt([&] { check_schedule_file(job.config); });
+  const auto plan = [&job] {
+    if (job.planned) return;
+    const RunSpec run = run_spec_here(job.config);
+    job.planned = std::make_shared<const PlannedRun>(run, batches_of_plan(run, 0));
+  };
+  if (job.config.model.vocab_size && reads_plan_files(job.config.pipeline)) files.attempt(plan);
   if (job.start.from && job.config.model.vocab_size)
     files.attempt([&] { first_step = check_start(job.start, job.config, job.train.get(), job.fingerprint); });
   files.check_outputs(job.start, checkpoint, job.config.log, first_step);
@@ -142,7 +152,9 @@ PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&
   if (const auto& costs = job.config.pipeline.schedule_costs) job.terms.add_file("--schedule-costs", *costs);
   if (is_finished(job.start, job.config)) job.finished = all_steps_done(batch.train_iters);
   if (job.finished.empty()) job.finished = ended_early(job.start, job.limits);
-  if (job.finished.empty()) check_memory_fits(job.config);
+  if (!job.finished.empty()) return job;
+  plan();
+  check_memory_fits(job.config, *job.planned);
   return job;
 }
 
@@ -165,7 +177,7 @@ class PretrainRun final : public TrainingRun {
         config_(job.config),
         observer_(observer),
         measure_(measure),
-        trainer_(world, config_, *job.train, job.valid.get()) {
+        trainer_(world, config_, job.planned, *job.train, job.valid.get()) {
     trainer_.describe_data(job.fingerprint);
   }
 

@@ -29,34 +29,40 @@ std::vector<int> versions_of_ranks(const StepOrder& order) {
   return versions;
 }
 
-// The order of a step, the same on all ranks. A search for one runs on rank 0 alone: it may take minutes, and
-// processors of other kinds could round its costs differently.
-StepOrder agreed_order(Communicator& world, const PretrainConfig& config, int batches) {
-  if (!searches_order(config)) return step_order(config, batches);
+// The plan of a step, the same on all ranks: `known`, or one that is made now. A search for an order runs on rank 0 alone,
+// because it may take minutes, and all ranks take its result, because processors of other kinds could round its costs
+// differently.
+std::shared_ptr<const PlannedRun> agreed_plan(Communicator& world, const RunSpec& run, int batches,
+                                              std::shared_ptr<const PlannedRun> known) {
+  if (!searches_order(run)) return known ? known : std::make_shared<const PlannedRun>(run, batches);
   std::string text;
-  if (world.rank() == 0) text = to_string(step_order(config, batches).compute);
+  if (world.rank() == 0) text = to_string((known ? known->order() : step_order(run, batches)).compute);
   ThreadPool pool(1);
   Stream host(Stream::Mode::Inline, pool);
   auto length = static_cast<int64_t>(text.size());
   world.broadcast({&length, DType::I64, {1}}, 0, host);
   text.resize(static_cast<size_t>(length));
   world.broadcast({text.data(), DType::U8, {length}}, 0, host);
-  return order_of_plan(config, parse_plan(text));
+  Plan compute = parse_plan(text);
+  if (known && known->order().compute == compute) return known;
+  return std::make_shared<const PlannedRun>(run, order_of_plan(run, std::move(compute)));
 }
 
 }  // namespace
 
-Trainer::Trainer(Communicator& world, const PretrainConfig& config, const DataSource& train,
-                 const DataSource* valid)
+Trainer::Trainer(Communicator& world, const PretrainConfig& config, std::shared_ptr<const PlannedRun> planned,
+                 const DataSource& train, const DataSource* valid)
     : config_(config),
-      order_(agreed_order(world, config, batches_of_plan(config, 0))),
-      replica_(world, config.mesh, config.model, compute_type(config.precision), config.seed, order_.places(),
-               config.zero, versions_of_ranks(order_), config.precision),
+      run_(run_spec(config)),
+      planned_(agreed_plan(world, run_, batches_of_plan(run_, 0), std::move(planned))),
+      replica_(world, run_.mesh, run_.model, run_.dtype, run_.seed, planned_->order().places(), run_.zero,
+               versions_of_ranks(planned_->order()), config.precision),
       plan_(make_plan()),
       grads_(replica_.layout().flat(),
-             replica_.layout().gradients(row(), reduction_of(config, reduces_each(config))),
-             replica_.groups(), replica_.ops(), accumulate_type(replica_.dtype()),
-             {replica_.layout().zero().stage.optimizer, order_.micros, config.precision.grad_reduce_in_bf16},
+             replica_.layout().gradients(row(), reduction_of(run_, run_.reduces_each())), replica_.groups(),
+             replica_.ops(), accumulate_type(replica_.dtype()),
+             {replica_.layout().zero().stage.optimizer, planned_->order().micros,
+              config.precision.grad_reduce_in_bf16},
              replica_.comm(), replica_.ties()),
       optimizer_(replica_.layout().flat(), replica_.mesh(), replica_.weights(), grads_, replica_.ops(),
                  config.optimizer, replica_.dtype(), config.seed, replica_.compute()),
@@ -66,14 +72,16 @@ Trainer::Trainer(Communicator& world, const PretrainConfig& config, const DataSo
       train_(train),
       valid_(valid),
       valid_batch_(train, config.batch.micro_batch_size) {
-  replica_.reserve_workspace(device_workspace(config_));
+  replica_.reserve_workspace(device_workspace(run_));
   if (config.model.num_experts) loads_ = std::make_unique<ExpertLoads>(replica_, optimizer_, config_.model);
   make_executor();
 }
 
-// Including the additions that this rank's row needs.
+// The ranks at all positions of the other axes hold parts of equal shapes, so one plan is that of all.
 Plan Trainer::make_plan() {
-  Plan plan = complete_plan(order_, plan_shape(config_, order_, replica_.cut(), reduces_each(config_)));
+  if (plan_shape(run_, planned_->order(), replica_.cut(), run_.reduces_each()) != planned_->shape())
+    fail("the model of rank {} does not have the shape that was planned", replica_.world().rank());
+  Plan plan = planned_->plan();
   RankPlan& mine = plan[static_cast<size_t>(replica_.mesh().coord(Axis::Pp))];
   mine = replica_.with_residency(mine);
   return plan;
@@ -118,21 +126,22 @@ void Trainer::rehearse(int times) {
     // Graphs are captured the second time. Each rehearsal begins like a step, without accumulated gradients.
     for (int time = 0; time < times; ++time) {
       grads_.restart(replica_.compute());
-      executor_->rehearse(row(), {config_.seed, 1.0, true, give_batch, no_step, order_.micros, nullptr});
+      executor_->rehearse(row(),
+                          {config_.seed, 1.0, true, give_batch, no_step, planned_->order().micros, nullptr});
     }
     grads_.rehearse(replica_.compute());
   });
 }
 
 void Trainer::prepare(int batches) {
-  if (batches != order_.batches) {
-    order_ = agreed_order(replica_.world(), config_, batches);
+  if (batches != planned_->order().batches) {
+    planned_ = agreed_plan(replica_.world(), run_, batches, nullptr);
     plan_ = make_plan();
     make_executor();
     batches_.reset();
     window_.reset();
   }
-  if (order_.async && !window_) window_ = std::make_unique<Window>(*this);
+  if (planned_->order().async && !window_) window_ = std::make_unique<Window>(*this);
   if (!batches_) batches_ = std::make_unique<ReadAhead>(train_, read_order(), activations_.batches);
 }
 
@@ -145,7 +154,7 @@ ReadOrder Trainer::read_order() const {
   order.first_sample = consumed_samples_ + mesh.coord(Axis::Dp) * micro_batch;
   order.stride = mesh.size(Axis::Dp) * micro_batch;
   order.micro_batch_size = micro_batch;
-  order.count = (config_.batch.train_iters - steps_done_) * order_.micros;
+  order.count = (config_.batch.train_iters - steps_done_) * planned_->order().micros;
   order.rows = rows_here(replica_.model().row_cut, train_.seq_length(), mesh.sizes(), mesh.coords());
   order.permutation = activations_.micro_order;
   if (config_.batch.train_samples) order.end = *config_.batch.train_samples;
@@ -197,7 +206,8 @@ void Trainer::compute(ReadAhead& batches, StepWatch* watch) {
   const auto give_batch = [&](int micro) {
     Batch batch = batches.get();
     if (window_) window_->count_tokens(micro, batch);
-    if (!counts_.empty()) batch.pair_scale = counts_[static_cast<size_t>(micro / order_.micros)].pair_scale();
+    if (!counts_.empty())
+      batch.pair_scale = counts_[static_cast<size_t>(micro / planned_->order().micros)].pair_scale();
     return batch;
   };
   const auto step = [&](const Action& action) {
@@ -208,7 +218,7 @@ void Trainer::compute(ReadAhead& batches, StepWatch* watch) {
   };
   const double scale = scaler_.scale() / static_cast<double>(tokens_per_step());
   const std::span<const LossSums> mine =
-      executor_->run(row(), {config_.seed, scale, true, give_batch, step, order_.micros, watch});
+      executor_->run(row(), {config_.seed, scale, true, give_batch, step, planned_->order().micros, watch});
   sums_.assign(mine.begin(), mine.end());
   sum_over_ranks(replica_, sums_);
   if (loads_) loads_->sum(executor_->choice_counts());
@@ -219,16 +229,16 @@ void Trainer::count_ahead() {
   const int64_t micro_batch = config_.batch.micro_batch_size;
   const int64_t end = config_.batch.train_samples.value_or(train_.samples());
   int64_t first = consumed_samples_ + mesh.coord(Axis::Dp) * micro_batch;
-  counts_.assign(static_cast<size_t>(order_.batches), {});
+  counts_.assign(static_cast<size_t>(planned_->order().batches), {});
   for (LabelCount& count : counts_)
-    for (int micro = 0; micro < order_.micros; ++micro, first += mesh.size(Axis::Dp) * micro_batch)
+    for (int micro = 0; micro < planned_->order().micros; ++micro, first += mesh.size(Axis::Dp) * micro_batch)
       count_labels(train_, valid_batch_, first, end, count);
   sum_over_data_ranks(replica_, counts_);
 }
 
 void Trainer::repeat(StepWatch& watch) {
   ReadOrder order = read_order();
-  order.count = order_.micros;
+  order.count = planned_->order().micros;
   ReadAhead again(train_, order, activations_.batches);
   compute(again, &watch);
 }
@@ -244,7 +254,7 @@ void Trainer::repeat_without_overlap() {
 void Trainer::run_plan(const std::atomic<int>* signal) {
   const auto start = Clock::now();
   const Traffic traffic = replica_.world().world_traffic();
-  prepare(batches_of_plan(config_, steps_done_));
+  prepare(batches_of_plan(run_, steps_done_));
   const double used_scale = scaler_.scale();
   if (window_) window_->begin();
   if (family_of_model(config_.model).has_pairs) count_ahead();
@@ -258,10 +268,10 @@ void Trainer::run_plan(const std::atomic<int>* signal) {
   if (agreed.noted) share_notes();
   report_steps(norms, used_scale, seconds_since(start));
   for (StepReport& report : reports_) {
-    report.sent_bytes = agreed.traffic.sent / order_.batches;
-    report.left_node_bytes = agreed.traffic.left_node / order_.batches;
+    report.sent_bytes = agreed.traffic.sent / planned_->order().batches;
+    report.left_node_bytes = agreed.traffic.left_node / planned_->order().batches;
   }
-  steps_done_ += order_.batches;
+  steps_done_ += planned_->order().batches;
   consumed_samples_ = reports_.back().consumed_samples;
   for (const StepReport& report : reports_) skipped_ += report.skipped() ? 1 : 0;
 }

@@ -15,7 +15,7 @@
 #include "data_parallel/grad_norm.h"
 #include "data_parallel/gradient_buffer.h"
 #include "optim/loss_scaler.h"
-#include "plan/step_plan.h"
+#include "plan/planned_run.h"
 #include "run/best_evaluation.h"
 #include "run/finite_check.h"
 #include "run/metrics.h"
@@ -31,10 +31,13 @@ namespace trifold {
 
 class Trainer final : public Savable {
  public:
-  // Collective over `world`. `config` must be resolved and valid. `train` and `valid` (may be null) must
-  // outlive the trainer. References are kept.
-  Trainer(Communicator& world, const PretrainConfig& config, const DataSource& train,
-          const DataSource* valid);
+  // Collective over `world`. `config` must be resolved and valid, and `planned` is its plan; the ranks agree on rank 0's if
+  // its order was searched for. `train` and `valid` (may be null) must outlive the trainer. References are kept.
+  Trainer(Communicator& world, const PretrainConfig& config, std::shared_ptr<const PlannedRun> planned,
+          const DataSource& train, const DataSource* valid);
+  // Plans the run itself.
+  Trainer(Communicator& world, const PretrainConfig& config, const DataSource& train, const DataSource* valid)
+      : Trainer(world, config, nullptr, train, valid) {}
   ~Trainer() override;
 
   // One step: all micro-batches of this rank, gradients summed over the data axis, clipping, update. With an
@@ -112,6 +115,7 @@ class Trainer final : public Savable {
  private:
   class Window;
 
+  // The plan with the additions that this rank's row needs.
   Plan make_plan();
   void make_executor();
   // On a device: performs the first-time work of a step while no other rank waits for this one.
@@ -176,7 +180,8 @@ class Trainer final : public Savable {
   const RankPlan& row() const;
 
   PretrainConfig config_;
-  StepOrder order_;
+  RunSpec run_;
+  std::shared_ptr<const PlannedRun> planned_;
   Replica replica_;
   Plan plan_;
   GradientBuffer grads_;

@@ -126,7 +126,7 @@ MemoryReport Trainer::memory() const {
   MemoryReport memory = held_memory(replica_.weights(), grads_, optimizer_);
   memory.predicted_activations = activations_.total();
   memory.offloaded += activations_.file_bytes();
-  memory.workspace = device_workspace(config_);
+  memory.workspace = device_workspace(run_);
   return memory;
 }
 
@@ -159,7 +159,7 @@ double Trainer::document_imbalance() {
   const ReadOrder order = read_order();
   const int64_t end = std::min(order.end, train_.samples());
   Batch batch = valid_batch_.batch();
-  for (int64_t micro = 0; micro < std::min<int64_t>(order.count, order_.micros); ++micro) {
+  for (int64_t micro = 0; micro < std::min<int64_t>(order.count, planned_->order().micros); ++micro) {
     const int64_t first = order.first_sample + micro * order.stride;
     if (first < end && !train_.make_ready(first, kPatience)) return 0;
     read_padded(train_, batch, first, end);

@@ -9,7 +9,7 @@ namespace trifold {
 
 Trainer::Window::Window(Trainer& trainer)
     : trainer_(trainer),
-      token_weights_(static_cast<size_t>(trainer.order_.batches)),
+      token_weights_(static_cast<size_t>(trainer.planned_->order().batches)),
       factors_(token_weights_.size(), 1.0),
       squares_(token_weights_.size()) {}
 
@@ -20,7 +20,7 @@ void Trainer::Window::begin() {
 }
 
 void Trainer::Window::count_tokens(int micro, const Batch& batch) {
-  double& sum = token_weights_[static_cast<size_t>(micro / trainer_.order_.micros)];
+  double& sum = token_weights_[static_cast<size_t>(micro / trainer_.planned_->order().micros)];
   for (int64_t i = 0; i < batch.loss_weight.elements(); ++i) sum += batch.loss_weight.as<float>()[i];
 }
 

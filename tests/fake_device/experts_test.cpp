@@ -5,8 +5,8 @@
 #include "config/commands/validate.h"
 #include "fake_device/runs.h"
 #include "plan/memory_fit.h"
-#include "plan/report.h"
 #include "run/ranks.h"
+#include "support/plans.h"
 
 namespace trifold::test {
 namespace {
@@ -184,7 +184,7 @@ TEST(DeviceExperts, TakeWhatAPlanSays) {
     PlanConfig plan;
     plan.run = config;
     Bytes bytes;
-    for (const PlannedRank& rank : plan_ranks(resolve(std::move(plan))))
+    for (const PlannedRank& rank : ranks_of(resolve(std::move(plan))))
       bytes.planned += 2 * static_cast<int64_t>(rank.memory.predicted_activations);
     const std::unique_ptr<DataSource> data = few_tokens(config.model);
     run_on_ranks(config.mesh, [&](Communicator& world) {

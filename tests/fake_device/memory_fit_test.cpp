@@ -8,8 +8,8 @@
 #include "config/commands/validate.h"
 #include "core/error.h"
 #include "fake_device/runs.h"
-#include "plan/report.h"
 #include "run/ranks.h"
+#include "support/plans.h"
 
 namespace trifold::test {
 namespace {
@@ -38,7 +38,7 @@ std::vector<size_t> needs_of(const PretrainConfig& config) {
   PlanConfig plan;
   plan.run = config;
   std::vector<size_t> needs;
-  for (const PlannedRank& rank : plan_ranks(resolve(std::move(plan))))
+  for (const PlannedRank& rank : ranks_of(resolve(std::move(plan))))
     needs.push_back(rank.memory.predicted_total());
   return needs;
 }
@@ -47,7 +47,7 @@ std::vector<size_t> needs_of(const PretrainConfig& config) {
 std::string problem(const PretrainConfig& config, size_t bytes) {
   const Variable memory("TRIFOLD_FAKE_DEVICE_MEMORY", std::to_string(bytes));
   try {
-    check_memory_fits(config);
+    check_memory_fits(config, PlannedRun(run_spec_here(config)));
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::BadInput);
     return error.what();
@@ -135,7 +135,7 @@ TEST_F(MemoryOfADevice, HoldsTheWorkSpaceOfAPlanToTheByte) {
       config.precision.bf16 = bf16;
       PlanConfig plan;
       plan.run = config;
-      const std::vector<PlannedRank> planned = plan_ranks(resolve(std::move(plan)));
+      const std::vector<PlannedRank> planned = ranks_of(resolve(std::move(plan)));
       const std::unique_ptr<DataSource> data = few_tokens(config.model);
       run_on_ranks(config.mesh, [&](Communicator& world) {
         Trainer trainer(world, config, *data, nullptr);

@@ -1,8 +1,8 @@
 // Activations that leave a device between forward and backward for the memory of its host: no bit of a run changes, and
 // the device's memory is that of a plan. See device_test.cpp.
 #include "fake_device/runs.h"
-#include "plan/report.h"
 #include "run/ranks.h"
+#include "support/plans.h"
 
 namespace trifold::test {
 namespace {
@@ -71,7 +71,7 @@ TEST(DeviceOffload, TakesWhatAPlanSays) {
     config.model.num_layers = 8;
     PlanConfig plan;
     plan.run = config;
-    const PlanReport report = make_plan_report(resolve(plan));
+    const PlanReport report = report_of(resolve(plan));
     const std::unique_ptr<DataSource> data = few_tokens(config.model);
     Bytes bytes{};
     run_on_ranks(config.mesh, [&](Communicator& world) {

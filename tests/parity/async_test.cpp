@@ -30,7 +30,7 @@ class DelayedUpdates {
   }
 
   double step(int64_t step, const DataSource& data) {
-    const auto micros = micros_per_step(config_);
+    const auto micros = run_spec(config_).micros();
     for (int i = 0; i < params().size(); ++i) set(i, version_(stage(i), step));
     RankPlan row;
     for (int micro = 0; micro < micros; ++micro) {

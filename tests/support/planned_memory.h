@@ -8,7 +8,7 @@
 
 #include "config/commands/validate.h"
 #include "core/function_ref.h"
-#include "plan/report.h"
+#include "support/plans.h"
 #include "support/ranks.h"
 #include "support/training.h"
 
@@ -17,7 +17,7 @@ namespace trifold::test {
 inline PlanReport plan_of(const PretrainConfig& config) {
   PlanConfig plan;
   plan.run = config;
-  return make_plan_report(resolve(plan));
+  return report_of(resolve(plan));
 }
 
 using CheckOfRank = FunctionRef<void(Trainer& trainer, const MemoryReport& planned)>;

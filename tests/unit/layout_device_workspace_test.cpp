@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "config/commands/validate.h"
-#include "plan/report.h"
+#include "support/plans.h"
 #include "support/training.h"
 
 namespace trifold::test {
@@ -26,18 +26,18 @@ PretrainConfig gpt2_124m() {
 
 TEST(DeviceWorkspace, AttentionTakesANumberForEveryPair) {
   // 8 samples of 12 heads: 16 bits for each of 1024 x 1024 pairs, f32 for each row, two pieces of 256.
-  EXPECT_EQ(device_workspace(gpt2_124m()), 96UL * 1024 * 1024 * 2 + 96UL * 1024 * 4 + 512);
+  EXPECT_EQ(device_workspace(run_spec(gpt2_124m())), 96UL * 1024 * 1024 * 2 + 96UL * 1024 * 4 + 512);
   PretrainConfig half = gpt2_124m();
   half.mesh.tensor_model_parallel_size = 2;
-  EXPECT_EQ(device_workspace(half), 48UL * 1024 * 1024 * 2 + 48UL * 1024 * 4 + 512);
+  EXPECT_EQ(device_workspace(run_spec(half)), 48UL * 1024 * 1024 * 2 + 48UL * 1024 * 4 + 512);
   PretrainConfig any_order = gpt2_124m();
   any_order.batch.micro_batch_size = 16;
   any_order.mesh.no_deterministic_mode = true;  // gradients of queries in f32 instead, 64 for each row
-  EXPECT_EQ(device_workspace(any_order), 192UL * 1024 * (64 + 65) * 4 + 512);
+  EXPECT_EQ(device_workspace(run_spec(any_order)), 192UL * 1024 * (64 + 65) * 4 + 512);
   // Samples of a BERT have lengths, which take another piece.
   PretrainConfig bert = gpt2_124m();
   bert.model.model_type = ModelType::Bert;
-  EXPECT_EQ(device_workspace(bert), device_workspace(gpt2_124m()) + 256);
+  EXPECT_EQ(device_workspace(run_spec(bert)), device_workspace(run_spec(gpt2_124m())) + 256);
 }
 
 // 350M at 65 536 positions: one head of one sample at a time, 8 GiB instead of 128.
@@ -47,12 +47,12 @@ TEST(DeviceWorkspace, LongSequencesTakeTheirHeadsOneAfterTheOther) {
   config.model.num_attention_heads = 16;
   config.model.seq_length = config.model.max_position_embeddings.emplace(65536);
   config.batch.micro_batch_size = 1;
-  EXPECT_EQ(device_workspace(config), 65536UL * 65536 * 2 + 65536UL * 4 + 512);
+  EXPECT_EQ(device_workspace(run_spec(config)), 65536UL * 65536 * 2 + 65536UL * 4 + 512);
   // Of 32 samples of 12 heads with 2048 positions, 12 at a time would be enough: three groups of 11.
   config = gpt2_124m();
   config.model.seq_length = config.model.max_position_embeddings.emplace(2048);
   config.batch.micro_batch_size = 32;
-  EXPECT_EQ(device_workspace(config), 132UL * 2048 * 2048 * 2 + 132UL * 2048 * 4 + 512);
+  EXPECT_EQ(device_workspace(run_spec(config)), 132UL * 2048 * 2048 * 2 + 132UL * 2048 * 4 + 512);
 }
 
 // The most that cuDNN 9.19 says its first engine takes on an H100, H200 or B200 for a deterministic backward
@@ -79,8 +79,8 @@ TEST(DeviceWorkspace, IsEnoughForTheEnginesOfDescribedCards) {
     const auto sums =
         static_cast<size_t>(model.batch * model.heads / model.tensor / model.parts * model.seq) *
         sizeof(float);
-    EXPECT_GE(device_workspace(config), model.engine + sums) << model.name;
-    EXPECT_LE(device_workspace(config), model.engine + sums + 1024) << model.name;
+    EXPECT_GE(device_workspace(run_spec(config)), model.engine + sums) << model.name;
+    EXPECT_LE(device_workspace(run_spec(config)), model.engine + sums + 1024) << model.name;
   }
 }
 
@@ -89,20 +89,20 @@ TEST(DeviceWorkspace, ContextRanksHaveSomeHeadsAndCopiesOfKeyHeads) {
   PretrainConfig config = gpt2_124m();
   config.mesh.context_parallel_size = 4;
   config.mesh.cp_comm_type = ContextExchange::AllToAll;
-  EXPECT_EQ(device_workspace(config), 24UL * 1024 * 1024 * 2 + 24UL * 1024 * 4 + 512);
+  EXPECT_EQ(device_workspace(run_spec(config)), 24UL * 1024 * 1024 * 2 + 24UL * 1024 * 4 + 512);
   config.model.group_query_attention = true;
   config.model.num_query_groups = 2;
-  EXPECT_EQ(device_workspace(config), 24UL * 1024 * (1024 + 2 * 64) * 2 + 24UL * 1024 * 4 + 512);
+  EXPECT_EQ(device_workspace(run_spec(config)), 24UL * 1024 * (1024 + 2 * 64) * 2 + 24UL * 1024 * 4 + 512);
   config.mesh.cp_comm_type = ContextExchange::AllGather;  // plain kernels
-  EXPECT_EQ(device_workspace(config), kProducts);
+  EXPECT_EQ(device_workspace(run_spec(config)), kProducts);
 }
 
 TEST(DeviceWorkspace, CountsTheWorkspaceOfCublasLt) {
   PretrainConfig config = gpt2_124m();
   config.precision.bf16 = false;  // attention in f32 is the plain kernels'
-  EXPECT_EQ(device_workspace(config), kProducts);
+  EXPECT_EQ(device_workspace(run_spec(config)), kProducts);
   config.mesh.device = ComputeDevice::Cpu;
-  EXPECT_EQ(device_workspace(config), 0UL);
+  EXPECT_EQ(device_workspace(run_spec(config)), 0UL);
 }
 
 TEST(DeviceWorkspace, NarrowFactorsStandBesideTheProduct) {
@@ -111,7 +111,7 @@ TEST(DeviceWorkspace, NarrowFactorsStandBesideTheProduct) {
   config.batch.micro_batch_size = 64;
   config.precision.fp8 = true;
   // The inner layer's: gradients [8192, 3072] and activations [8192, 768], with a scale and its scratch each.
-  EXPECT_EQ(device_workspace(config), kProducts + 8192UL * (3072 + 768) + 2 * (256 + 4096));
+  EXPECT_EQ(device_workspace(run_spec(config)), kProducts + 8192UL * (3072 + 768) + 2 * (256 + 4096));
 }
 
 // A plan counts it on every rank.
@@ -120,11 +120,11 @@ TEST(DeviceWorkspace, IsPartOfAPlansMemory) {
   config.run = on_mesh(small_run(), 1, 1, 2);
   config.run.pipeline.schedule = Schedule::OneFOneB;
   config.run.mesh.memory_limit = 0.03;  // GiB
-  const PlanReport on_host = make_plan_report(resolve(config));
+  const PlanReport on_host = report_of(resolve(config));
   config.run.mesh.device = ComputeDevice::Cuda;
-  EXPECT_THROW(make_plan_report(resolve(config)), Error);
+  EXPECT_THROW(report_of(resolve(config)), Error);
   config.run.mesh.memory_limit.reset();
-  const PlanReport on_device = make_plan_report(resolve(config));
+  const PlanReport on_device = report_of(resolve(config));
   for (size_t rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(on_host.memory[rank].workspace, 0UL);
     EXPECT_EQ(on_device.memory[rank].predicted_total(), on_host.memory[rank].predicted_total() + kProducts);

@@ -54,7 +54,7 @@ std::map<std::string, std::vector<int>> times_saved(const PretrainConfig& run,
   for (int rank = 0; rank < sizes.ranks(); ++rank) {
     const MeshCoords coords = coords_of(rank, sizes);
     const CutModel model = cut_model(run, coords, ranks);
-    const RankLayout layout(model, sizes, coords, run.zero, zero_sharing(run));
+    const RankLayout layout(model, sizes, coords, run.zero, zero_sharing(run_spec(run)));
     for (const ParamSpec& spec : layout.params().specs())
       if (!spec.tied_to) times[spec.shard.name].resize(static_cast<size_t>(spec.shard.global.elements()), 0);
     for (const FlatLayout::Unit& unit : layout.flat().units())
@@ -91,8 +91,8 @@ TEST(RankLayout, HoldsTheStagesOfItsPipelineRank) {
   const PretrainConfig run = small_run(1, 1, 2);
   const CutModel model = cut_model(run, {}, {0, 1, 1, 0});  // a V: the first and the last stage on rank 0
   const MeshSizes sizes = mesh_sizes(run.mesh);
-  const RankLayout outer(model, sizes, {{Axis::Pp, 0}}, run.zero, zero_sharing(run));
-  const RankLayout inner(model, sizes, {{Axis::Pp, 1}}, run.zero, zero_sharing(run));
+  const RankLayout outer(model, sizes, {{Axis::Pp, 0}}, run.zero, zero_sharing(run_spec(run)));
+  const RankLayout inner(model, sizes, {{Axis::Pp, 1}}, run.zero, zero_sharing(run_spec(run)));
   ASSERT_EQ(outer.stages().size(), 2U);
   EXPECT_EQ(outer.stages()[1].index, 3);
   EXPECT_EQ(inner.stages()[0].blocks.front().index, model.stages[1].begin);
@@ -104,8 +104,9 @@ TEST(RankLayout, HoldsTheStagesOfItsPipelineRank) {
   const CutModel apart = cut_model(run, {});
   int64_t elements = 0;
   for (int rank = 0; rank < 2; ++rank)
-    elements +=
-        RankLayout(apart, sizes, {{Axis::Pp, rank}}, run.zero, zero_sharing(run)).params().stored_elements();
+    elements += RankLayout(apart, sizes, {{Axis::Pp, rank}}, run.zero, zero_sharing(run_spec(run)))
+                    .params()
+                    .stored_elements();
   EXPECT_EQ(elements, all + 64 * 32);  // rows padded to a multiple of 16
 }
 
@@ -115,7 +116,7 @@ TEST(RankLayout, IsAValue) {
   std::vector<RankLayout> layouts;
   for (int rank = 0; rank < 2; ++rank)
     layouts.emplace_back(model, mesh_sizes(run.mesh), coords_of(rank, mesh_sizes(run.mesh)), run.zero,
-                         zero_sharing(run));
+                         zero_sharing(run_spec(run)));
   const RankLayout copy = layouts[1];
   layouts.clear();
   EXPECT_EQ(&copy.params(), &copy.flat().params());
@@ -136,7 +137,7 @@ TEST(RankLayout, GradientsOfPartsOfTheOutputLayerAreNotThereInForward) {
     run.zero.zero_min_unit_params = 1;
     const CutModel model = cut_model(run, {}, {0, 1, 0, 1});
     const MeshSizes sizes = mesh_sizes(run.mesh);
-    const RankLayout layout(model, sizes, {{Axis::Pp, 1}}, run.zero, zero_sharing(run));
+    const RankLayout layout(model, sizes, {{Axis::Pp, 1}}, run.zero, zero_sharing(run_spec(run)));
     RankPlan row;
     const auto blocks_of = [&](int stage) { return model.stages[static_cast<size_t>(stage)].size(); };
     const auto backward = [&](int stage, int micro) {
@@ -178,7 +179,7 @@ TEST(RankLayout, GradientsThatILetsGrowAreThereFromIOn) {
   run.model.untie_embeddings_and_output_weights = true;
   run.zero.zero_min_unit_params = 1;
   const CutModel model = cut_model(run, {});
-  const RankLayout layout(model, mesh_sizes(run.mesh), {}, run.zero, zero_sharing(run));
+  const RankLayout layout(model, mesh_sizes(run.mesh), {}, run.zero, zero_sharing(run_spec(run)));
   std::vector<Stage> stages = layout.stages();
   RankPlan row{{ActionKind::F, 0, Action::kAll, 0}, {ActionKind::I, 0, Action::kAll, 0}};
   const int blocks = static_cast<int>(stages[0].blocks.size());
@@ -198,7 +199,8 @@ TEST(RankLayout, GradientsThatILetsGrowAreThereFromIOn) {
 TEST(RankLayout, NeedsAStage) {
   const PretrainConfig run = small_run(1, 1, 2);
   const CutModel model = cut_model(run, {}, {0, 0});
-  EXPECT_THROW(RankLayout(model, mesh_sizes(run.mesh), {{Axis::Pp, 1}}, run.zero, zero_sharing(run)), Error);
+  EXPECT_THROW(
+      RankLayout(model, mesh_sizes(run.mesh), {{Axis::Pp, 1}}, run.zero, zero_sharing(run_spec(run))), Error);
 }
 
 }  // namespace

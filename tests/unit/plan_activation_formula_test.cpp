@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "plan/report.h"
 #include "support/planned_runs.h"
+#include "support/plans.h"
 
 namespace trifold::test {
 namespace {
@@ -28,7 +28,7 @@ PretrainConfig gpt(int64_t layers, int ranks, const Way& way) {
 
 double activations(int64_t layers, int ranks, const Way& way) {
   const PlanConfig plan = plan_config(gpt(layers, ranks, way));
-  return static_cast<double>(plan_ranks(plan)[0].memory.predicted_activations);
+  return static_cast<double>(ranks_of(plan)[0].memory.predicted_activations);
 }
 
 // Bytes of a layer over s b h: 10 + 24 / t, or 34 / t where sequences are cut too. Of the 10, two are masks
@@ -62,7 +62,7 @@ TEST(Activations, OfARecomputedStageAreTheInputsOfItsLayers) {
     plan.run.mesh.pipeline_model_parallel_size = 4;
     plan.run.mesh.cut.pipeline_model_parallel_layout = layout;
     plan.run.batch.global_batch_size = 16;
-    const std::vector<PlannedRank> ranks = plan_ranks(resolve(plan));
+    const std::vector<PlannedRank> ranks = ranks_of(resolve(plan));
     const size_t one = ranks[1].memory.predicted_activations - ranks[2].memory.predicted_activations;
     EXPECT_NEAR(static_cast<double>(one) / (2 * 1024 * 1024), layers, 0.01) << layout;
   }

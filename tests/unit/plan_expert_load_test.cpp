@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "config/commands/validate.h"
-#include "plan/report.h"
 #include "support/planned_runs.h"
+#include "support/plans.h"
 #include "support/training.h"
 
 namespace trifold::test {
@@ -37,7 +37,7 @@ double seconds(PlanConfig config, double bandwidth, std::optional<std::string> h
     config.link_latency = PlanConfig().link_latency;  // not with a device
   else
     config.link_bandwidth = bandwidth;
-  return make_plan_report(resolve(config)).step_seconds;
+  return report_of(resolve(config)).step_seconds;
 }
 
 TEST(PlanExpertLoad, TheBusiestRankSetsTheTime) {
@@ -58,12 +58,12 @@ TEST(PlanExpertLoad, TheBusiestRankSetsTheTime) {
 }
 
 TEST(PlanExpertLoad, RoundsRepeatProductsAndTransfers) {
-  const PlanReport one = make_plan_report(resolve(shared_experts(2, 1.5, 2)));
-  const PlanReport many = make_plan_report(resolve(shared_experts(2, 3, 1.5)));
+  const PlanReport one = report_of(resolve(shared_experts(2, 1.5, 2)));
+  const PlanReport many = report_of(resolve(shared_experts(2, 3, 1.5)));
   ASSERT_TRUE(one.dispatch && many.dispatch);
   EXPECT_EQ(one.dispatch->rounds, 1);
   EXPECT_EQ(many.dispatch->rounds, 2);
-  EXPECT_EQ(make_plan_report(resolve(shared_experts(2, 4, 1))).dispatch->rounds, 4);
+  EXPECT_EQ(report_of(resolve(shared_experts(2, 4, 1))).dispatch->rounds, 4);
   for (const double bandwidth : {1e9, 1e-3})
     EXPECT_GT(seconds(shared_experts(2, 3, 1.5), bandwidth), seconds(shared_experts(2, 3, 3), bandwidth));
   EXPECT_GT(seconds(shared_experts(2, 3, 1.5), 0, "a100-80gb"),
@@ -87,10 +87,10 @@ TEST(PlanExpertLoad, TurnsHideTravellingRows) {
   // A pair begins when both halves can.
   EXPECT_GE(seconds(turns, kFast), seconds(config, kFast));
   turns.link_bandwidth = config.link_bandwidth = kSlow;
-  const PlanReport report = make_plan_report(resolve(turns));
+  const PlanReport report = report_of(resolve(turns));
   EXPECT_GT(report.turns, 0);
   EXPECT_LE(report.turns, report.pairs);
-  EXPECT_EQ(report.seconds_without_turns, make_plan_report(resolve(config)).step_seconds);
+  EXPECT_EQ(report.seconds_without_turns, report_of(resolve(config)).step_seconds);
   // Rounds are not left to the other half.
   for (PlanConfig* each : {&turns, &config}) {
     each->moe_load_imbalance = 3;
@@ -98,7 +98,7 @@ TEST(PlanExpertLoad, TurnsHideTravellingRows) {
   }
   EXPECT_GE(seconds(turns, kSlow), seconds(config, kSlow));
   turns.run.batch.global_batch_size = 16;  // 4 micro-batches on 2 ranks
-  EXPECT_NO_THROW(make_plan_report(resolve(turns)));
+  EXPECT_NO_THROW(report_of(resolve(turns)));
 }
 
 // With plain layers, uneven stages, few and many micro-batches, transfers shorter and longer than what can hide them, and
@@ -137,7 +137,7 @@ TEST(PlanExpertLoad, TheClosedFormCountsTurnsAsTheSimulatorDoes) {
     config.hardware_set = {each.links};
     const auto times = [&](bool turns) {
       config.run.mesh.overlap_moe_expert_parallel_comm = turns;
-      const PlanReport report = make_plan_report(resolve(config));
+      const PlanReport report = report_of(resolve(config));
       return std::pair{report.forecast->closed_form.all(), report.step_seconds};
     };
     const auto [closed_apart, apart] = times(false);
@@ -161,7 +161,7 @@ TEST(PlanExpertLoad, RoutersOfContextRanksTakeTime) {
     one.run.model.moe_expert_capacity_factor = capacity;
     one.run.model.moe_router_load_balancing_type = balance;
     one.link_bandwidth = bandwidth;
-    return make_plan_report(resolve(one));
+    return report_of(resolve(one));
   };
   const PlanReport known = plan_with({}, RouterBalance::GlobalAuxLoss);
   const ModelConfig& model = config.run.model;
@@ -182,7 +182,7 @@ TEST(PlanExpertLoad, RoutersOfContextRanksTakeTime) {
   const auto seconds_of = [&](std::optional<double> capacity) {
     PlanConfig one = config;
     one.run.model.moe_expert_capacity_factor = capacity;
-    const PlanReport report = make_plan_report(resolve(one));
+    const PlanReport report = report_of(resolve(one));
     return std::pair{report.step_seconds, report.forecast->closed_form.context};
   };
   EXPECT_GT(seconds_of(1.25).first, seconds_of({}).first);
@@ -213,9 +213,9 @@ TEST(PlanExpertLoad, TheCheaperWayToExperts) {
   for (const int64_t choices : {1, 2, 4, 8}) {
     PlanConfig config = shared_experts(choices);
     config.run.model.moe_router_pre_softmax = true;
-    const PlanReport sent = make_plan_report(resolve(config));
+    const PlanReport sent = report_of(resolve(config));
     config.run.mesh.moe_token_dispatcher_type = TokenDispatcher::AllGather;
-    const PlanReport gathered = make_plan_report(resolve(config));
+    const PlanReport gathered = report_of(resolve(config));
     ASSERT_TRUE(sent.dispatch && gathered.dispatch);
     EXPECT_EQ(sent.dispatch->all_to_all, sent.traffic[0].experts);
     EXPECT_EQ(gathered.dispatch->all_gather, gathered.traffic[0].experts);

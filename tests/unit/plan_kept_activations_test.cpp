@@ -8,8 +8,8 @@
 #include "config/commands/validate.h"
 #include "core/error.h"
 #include "plan/layout_memory.h"
-#include "plan/report.h"
 #include "support/planned_runs.h"
+#include "support/plans.h"
 
 namespace trifold::test {
 namespace {
@@ -140,7 +140,7 @@ TEST(KeptActivations, MemoryOfMeasuredRunsIsPredicted) {
   };
   for (const Measured& run : {Measured{Schedule::OneFOneB, 1, 39}, Measured{Schedule::Interleaved, 4, 48},
                               Measured{Schedule::ZbH1, 1, 42}, Measured{Schedule::ZbH2, 1, 70}}) {
-    const PlanOutcome outcome = plan_outcome(zero_bubble_run(run.schedule, run.chunks));
+    const PlanOutcome outcome = outcome_of(zero_bubble_run(run.schedule, run.chunks));
     const double planned = static_cast<double>(outcome.most_bytes()) / (int64_t{1} << 30);
     EXPECT_NEAR(planned / run.gib, 1, 0.12) << schedule_name(run.schedule);
   }

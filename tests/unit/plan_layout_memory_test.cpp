@@ -10,10 +10,10 @@
 #include "layout/cut_model.h"
 #include "mesh/mesh_sizes.h"
 #include "models/stage_cut.h"
-#include "plan/report.h"
 #include "plan/step_plan.h"
 #include "schedule/schedules.h"
 #include "support/planned_runs.h"
+#include "support/plans.h"
 
 namespace trifold::test {
 namespace {
@@ -66,13 +66,13 @@ PlanConfig plan_of_case(const MemoryCase& layout) {
 
 size_t exact_bytes(const PlanConfig& config) {
   size_t most = 0;
-  for (const PlannedRank& rank : plan_ranks(config)) most = std::max(most, rank.memory.predicted_total());
+  for (const PlannedRank& rank : ranks_of(config)) most = std::max(most, rank.memory.predicted_total());
   return most;
 }
 
 StageCounts counts_of(const PretrainConfig& run) {
   const CutModel model(run.model, run.mesh, Mesh(mesh_sizes(run.mesh), {}), run.seed,
-                       step_order(run).places());
+                       step_order(run_spec(run)).places());
   return {layers_of(model.model, model.others()), plain_layers_of(model.model, model.others()),
           heads_of(model.model, model.others())};
 }
@@ -135,9 +135,10 @@ TEST(LayoutMemory, IsThatOfThePlan) {
     LayoutMemory memory;
     const auto exact = static_cast<double>(exact_bytes(config));
     const StageCounts counts = counts_of(config.run);
-    const size_t most = memory.most_bytes(config.run, counts);
+    const RunSpec run = run_spec(config.run);
+    const size_t most = memory.most_bytes(run, counts);
     EXPECT_NEAR(static_cast<double>(most) / exact, 1, 0.05) << layout.what;
-    EXPECT_LT(memory.least_bytes(config.run, counts), most) << layout.what;
+    EXPECT_LT(memory.least_bytes(run, counts), most) << layout.what;
   }
 }
 

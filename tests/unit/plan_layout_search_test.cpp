@@ -7,8 +7,8 @@
 #include <set>
 
 #include "config/commands/commands.h"
-#include "plan/report.h"
 #include "support/planned_runs.h"
+#include "support/plans.h"
 #include "support/refusal.h"
 
 namespace trifold::test {
@@ -60,7 +60,7 @@ TEST(LayoutSearch, AgreesWithPlans) {
     PlanConfig alone;
     alone.run = found.run;
     alone.hardware = "h100";
-    const PlanOutcome outcome = plan_outcome(resolve(alone));
+    const PlanOutcome outcome = outcome_of(resolve(alone));
     EXPECT_EQ(outcome.step_seconds, found.step_seconds);
     EXPECT_EQ(outcome.most_bytes(), found.bytes);
   }
@@ -281,7 +281,7 @@ TEST(LayoutSearch, CutsLongSamples) {
     PlanConfig alone;
     alone.run = found.run;
     alone.hardware = "h100";
-    const PlanOutcome outcome = plan_outcome(resolve(alone));
+    const PlanOutcome outcome = outcome_of(resolve(alone));
     EXPECT_EQ(outcome.step_seconds, found.step_seconds);
     EXPECT_EQ(outcome.most_bytes(), found.bytes);
   }

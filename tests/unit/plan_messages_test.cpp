@@ -5,8 +5,8 @@
 
 #include <utility>
 
-#include "plan/report.h"
 #include "support/planned_runs.h"
+#include "support/plans.h"
 
 namespace trifold::test {
 namespace {
@@ -30,7 +30,7 @@ std::pair<double, double> seconds(const MessageCase& pipeline, int ranks, int64_
   run.batch.global_batch_size = micros;
   config.hardware = "h100";
   config.hardware_set = {fmt::format("nvlink-gbytes={}", gbytes)};
-  const PlanReport report = make_plan_report(resolve(config));
+  const PlanReport report = report_of(resolve(config));
   return {report.forecast->closed_form.all(), report.step_seconds};
 }
 

@@ -1,5 +1,4 @@
 // The report of `trifold plan` against real runs and published numbers.
-#include "plan/report.h"
 
 #include <gtest/gtest.h>
 
@@ -11,6 +10,7 @@
 #include "config/commands/validate.h"
 #include "config/fields/schedule.h"
 #include "support/planned_runs.h"
+#include "support/plans.h"
 #include "support/refusal.h"
 #include "support/training.h"
 
@@ -29,7 +29,7 @@ PlanConfig gpt3() {
 
 TEST(PlanReport, KnowsThePublishedNumbersOfGpt3) {
   const auto start = std::chrono::steady_clock::now();
-  const PlanReport report = make_plan_report(gpt3());
+  const PlanReport report = report_of(gpt3());
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));  // sanitizers included
   EXPECT_NEAR(static_cast<double>(report.parameters), 174.6e9, 0.1e9);
   EXPECT_NEAR(report.flops, 3.341e18, 0.001e18);  // Megatron-LM's counter for this model and batch
@@ -52,8 +52,8 @@ TEST(PlanReport, AgreesWithItsOutcome) {
   PlanConfig config = gpt3();
   config.hardware = "a100-80gb";
   config.run.precision.bf16 = true;
-  const PlanReport report = make_plan_report(config);
-  const PlanOutcome outcome = plan_outcome(config);
+  const PlanReport report = report_of(config);
+  const PlanOutcome outcome = outcome_of(config);
   EXPECT_EQ(outcome.step_seconds, report.step_seconds);
   EXPECT_EQ(outcome.bubble, report.simulation.bubble);
   ASSERT_EQ(outcome.memory.size(), report.memory.size());
@@ -81,9 +81,9 @@ TEST(PlanReport, CountsSumsOfExpertsOverTheRanksThatHoldThem) {
     config.link_latency = 0;
     constexpr double kSlow = 1, kFast = 4;  // GB/s
     config.link_bandwidth = kSlow;
-    const PlanReport slow = make_plan_report(resolve(config));
+    const PlanReport slow = report_of(resolve(config));
     config.link_bandwidth = kFast;
-    const PlanReport fast = make_plan_report(resolve(config));
+    const PlanReport fast = report_of(resolve(config));
     const double sent = slow.traffic[0].data + slow.traffic[0].experts;
     const double expected = sent * 1e-9 * (1 / kSlow - 1 / kFast);
     // Units are filled up to whole slices, which the time leaves out.
@@ -107,7 +107,7 @@ TEST(PlanReport, ForetellsTheMemoryOfEveryRank) {
     PretrainConfig config = scheduled(on_mesh(base, 1, 2, 2), name, chunks);
     if (is_async(*find_schedule(name))) config.pipeline.async_window = 3;
     config.mesh.sequence_parallel = chunks == 2;
-    const PlanReport report = make_plan_report(plan_config(config));
+    const PlanReport report = report_of(plan_config(config));
     const SyntheticTokens data(config.model.seq_length, 7, 11);
     std::vector<MemoryReport> measured(2);
     run_on_ranks(config.mesh, [&](Communicator& world) {
@@ -150,7 +150,7 @@ TEST(PlanReport, PredictsMemoryAndTrafficOfReductions) {
           config.zero.zero_group_size = GroupSize{group};
           config.zero.zero_reduce = policy;
           config.precision.grad_reduce_in_bf16 = bf16;
-          const PlanReport report = make_plan_report(plan_config(config));
+          const PlanReport report = report_of(plan_config(config));
           ASSERT_EQ(report.reductions.size(), stage < 2 || group == 1 ? 0U : 2U);
           const SyntheticTokens data(config.model.seq_length, 7, 11);
           run_on_ranks(config.mesh, [&](Communicator& world) {
@@ -181,7 +181,7 @@ TEST(PlanReport, PredictsMemoryAndTrafficOfContextRanks) {
       config.mesh.recompute_granularity = recompute;
       config.precision.bf16 = bf16;
       config.zero.zero_stage = 1;
-      const PlanReport report = make_plan_report(plan_config(config));
+      const PlanReport report = report_of(plan_config(config));
       EXPECT_EQ(report.context, 2);
       const SyntheticTokens data(config.model.seq_length, 7, 11);
       run_on_ranks(config.mesh, [&](Communicator& world) {
@@ -208,7 +208,7 @@ TEST(PlanReport, ReportsTheWaitsOfContextRanks) {
     PlanConfig plan = plan_config(config);
     plan.link_latency = 0;
     plan.link_bandwidth = bandwidth;
-    const PlanReport report = make_plan_report(plan);
+    const PlanReport report = report_of(plan);
     EXPECT_EQ(report.exchanges.size(), 1U);
     return report.exchanges[0];
   };
@@ -245,7 +245,7 @@ TEST(PlanReport, MoreGroupsOfHeadsNeedLessMemory) {
   config.model.seq_length = config.model.max_position_embeddings.emplace(4096);
   const auto scratch = [&](int threads) {
     config.mesh.threads_per_rank = threads;
-    return make_plan_report(plan_config(config)).memory[0].predicted_activations;
+    return report_of(plan_config(config)).memory[0].predicted_activations;
   };
   // Twice all keys and values and twice their gradients, of 2 samples of 4096 positions and 2 x 32 columns.
   EXPECT_EQ(scratch(4) - scratch(1), 4U * 2 * 4096 * 64 * 4 * 3 / 4);
@@ -255,11 +255,11 @@ TEST(PlanReport, MoreGroupsOfHeadsNeedLessMemory) {
 TEST(PlanReport, ContextRanksTradeTrafficForMemory) {
   PretrainConfig config = small_run();
   config.model.seq_length = config.model.max_position_embeddings.emplace(256);
-  const PlanReport one = make_plan_report(plan_config(config));
+  const PlanReport one = report_of(plan_config(config));
   PlanConfig cut = plan_config(on_mesh(config, 1, 1, 1, 4));
   cut.link_latency = 0;  // the model is small
   cut.link_bandwidth = 1e6;
-  const PlanReport four = make_plan_report(cut);
+  const PlanReport four = report_of(cut);
   EXPECT_EQ(one.traffic[0].context, 0);
   // Three quarters of keys and values of 8 samples of 256 positions, in 2 layers: two gathers and a sum.
   EXPECT_EQ(four.traffic[0].context, 0.75 * 8 * 256 * 2 * 32 * 4 * 2 * 3);
@@ -276,7 +276,7 @@ TEST(PlanReport, ComparesThePoliciesOfReduction) {
   config.batch.global_batch_size = 16;
   config.zero.zero_min_unit_params = 4000;
   config.zero.zero_stage = 2;
-  const PlanReport report = make_plan_report(plan_config(config));
+  const PlanReport report = report_of(plan_config(config));
   ASSERT_EQ(report.reductions.size(), 2U);
   const ReductionReport &once = report.reductions[0], &each = report.reductions[1];
   EXPECT_TRUE(once.chosen);
@@ -285,14 +285,14 @@ TEST(PlanReport, ComparesThePoliciesOfReduction) {
   EXPECT_EQ(once.gradients - each.gradients, once.total - each.total);
   EXPECT_EQ(each.sent, once.sent / 2 * 5);  // reduce-scatters of 4 micro-batches and an all-gather
   config.batch.global_batch_size = 4;       // one micro-batch: no choice to regret
-  const PlanReport single = make_plan_report(plan_config(config));
+  const PlanReport single = report_of(plan_config(config));
   EXPECT_TRUE(single.reductions[1].chosen);
   EXPECT_EQ(single.reductions[0].sent, single.reductions[1].sent);
 }
 
 TEST(PlanReport, OneRankIsBusyAllTheTime) {
   PlanConfig config = plan_config(small_run());
-  const PlanReport report = make_plan_report(config);
+  const PlanReport report = report_of(config);
   EXPECT_NEAR(report.simulation.bubble, 0, 1e-12);
   EXPECT_NEAR(report.step_seconds, report.flops / (config.peak_gflops * 1e9), 0.2 * report.step_seconds);
   EXPECT_GT(report.mfu, 0.8);
@@ -303,12 +303,12 @@ TEST(PlanReport, OneRankIsBusyAllTheTime) {
 TEST(PlanReport, RecomputationAndSequenceParallelTradeTimeForMemory) {
   PretrainConfig config = on_mesh(small_run(), 1, 2, 2);
   config.model.num_layers = 8;
-  const PlanReport kept = make_plan_report(plan_config(config));
+  const PlanReport kept = report_of(plan_config(config));
   config.mesh.sequence_parallel = true;
-  const PlanReport cut = make_plan_report(plan_config(config));
+  const PlanReport cut = report_of(plan_config(config));
   EXPECT_LT(cut.memory[0].predicted_activations, kept.memory[0].predicted_activations);
   config.mesh.recompute_granularity = RecomputeGranularity::Full;
-  const PlanReport again = make_plan_report(plan_config(config));
+  const PlanReport again = report_of(plan_config(config));
   EXPECT_LT(again.memory[0].predicted_activations, cut.memory[0].predicted_activations);
   EXPECT_GT(again.step_seconds, 1.1 * cut.step_seconds);
   EXPECT_EQ(again.flops, kept.flops);
@@ -318,16 +318,16 @@ TEST(PlanReport, AsynchronousSchedulesAreMeansOverTheWindow) {
   PretrainConfig config = scheduled(on_mesh(small_run(), 1, 1, 2), "pipedream-2bw");
   config.optimizer.clip_grad = 0;
   config.pipeline.async_window = 20;
-  const PlanReport report = make_plan_report(plan_config(config));
+  const PlanReport report = report_of(plan_config(config));
   EXPECT_EQ(report.batches, 20);
   EXPECT_EQ(report.micros, 4);
-  const PlanReport synchronous = make_plan_report(plan_config(on_mesh(small_run(), 1, 1, 2)));
+  const PlanReport synchronous = report_of(plan_config(on_mesh(small_run(), 1, 1, 2)));
   EXPECT_LT(report.step_seconds, synchronous.step_seconds);
   EXPECT_LT(report.simulation.bubble, synchronous.simulation.bubble);
 }
 
 std::string refusal_of(const PlanConfig& config) {
-  return refusal([&] { make_plan_report(config); });
+  return refusal([&] { report_of(config); });
 }
 
 TEST(PlanReport, RefusesMoreMemoryThanThereIs) {
@@ -338,7 +338,7 @@ TEST(PlanReport, RefusesMoreMemoryThanThereIs) {
   EXPECT_NE(text.find("pipeline rank 0 needs "), std::string::npos) << text;
   EXPECT_NE(text.find("--recompute-granularity"), std::string::npos) << text;
   config.run.mesh.memory_limit = 1e6;
-  EXPECT_NO_THROW(make_plan_report(config));
+  EXPECT_NO_THROW(report_of(config));
 }
 
 TEST(PlanReport, TakesMeasuredTimes) {
@@ -354,7 +354,7 @@ TEST(PlanReport, TakesMeasuredTimes) {
   // Cut into embedding + layer and layer + head, or nearly so: a stage has one layer of 3 seconds, and 4
   // micro-batches through 2 stages take 4 + 1 rounds.
   write(sizes + "2}}");
-  const PlanReport report = make_plan_report(config);
+  const PlanReport report = report_of(config);
   ASSERT_EQ(report.stages[0].layers, 1);
   EXPECT_NEAR(report.step_seconds, 15, 1e-6);
   EXPECT_NEAR(report.simulation.bubble, 0.2, 1e-9);
@@ -362,7 +362,7 @@ TEST(PlanReport, TakesMeasuredTimes) {
   std::string merged = sizes;
   merged.replace(merged.find(R"("w": 1)"), 6, R"("w": 1, "b": 1.5)");
   write(merged + "2}}");
-  EXPECT_NEAR(make_plan_report(config).step_seconds, 12.5, 1e-6);
+  EXPECT_NEAR(report_of(config).step_seconds, 12.5, 1e-6);
   merged.replace(merged.find("1.5"), 3, "-1");
   write(merged + "2}}");
   EXPECT_NE(refusal_of(config).find("b is -1 s; from 0 to 1000000 are possible"), std::string::npos);
@@ -376,7 +376,7 @@ TEST(PlanReport, TakesMeasuredTimes) {
             std::string::npos);
   PlanConfig device = config;
   device.run.mesh.device = ComputeDevice::Cuda;
-  EXPECT_NEAR(make_plan_report(device).step_seconds, 15, 1e-6);
+  EXPECT_NEAR(report_of(device).step_seconds, 15, 1e-6);
   write("{}");
   EXPECT_NE(refusal_of(config).find("bench --what blocks"), std::string::npos);
   write("no json");

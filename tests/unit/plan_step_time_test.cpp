@@ -50,7 +50,7 @@ Workload on_pipeline(Workload work, int ranks, int chunks = 1) {
 }
 
 Workload work_of(const PretrainConfig& run) {
-  return on_pipeline(make_workload(run, static_cast<double>(*run.model.vocab_size)), 1);
+  return on_pipeline(make_workload(run_spec(run), static_cast<double>(*run.model.vocab_size)), 1);
 }
 
 const Hardware& a100() {
@@ -59,7 +59,7 @@ const Hardware& a100() {
 }
 
 BlockCosts costs_of(const PretrainConfig& run, const Software& software = {}, bool split = false) {
-  return CostsOfModel(a100(), software).of(run, split);
+  return CostsOfModel(a100(), software).of(run_spec(run), split);
 }
 
 StepTime time_of(const PretrainConfig& run, const Workload& work, const Software& software = {}) {
@@ -192,7 +192,7 @@ PartSeconds exchange_of(PretrainConfig run, const Software& software) {
   hardware.nvlink_latency = 0;
   const auto tensor = [&](int sharing) {
     run.mesh.expert_model_parallel_size = sharing;
-    return CostsOfModel(hardware, software).of(run, true).layer.tensor;
+    return CostsOfModel(hardware, software).of(run_spec(run), true).layer.tensor;
   };
   const PartSeconds alone = tensor(1), shared = tensor(4);
   return {shared.forward - alone.forward, shared.input - alone.input, shared.weight - alone.weight};

@@ -2,8 +2,8 @@
 // the layer is one block; otherwise lookups on the ranks of its parts.
 #include <gtest/gtest.h>
 
-#include "plan/report.h"
 #include "support/planned_runs.h"
+#include "support/plans.h"
 
 namespace trifold::test {
 namespace {
@@ -18,7 +18,7 @@ PlanReport plan_of(const char* layout, int parts, Schedule schedule = Schedule::
   run.pipeline.num_virtual_stages_per_pipeline_rank = 2;
   run.batch.micro_batch_size = 1;
   run.batch.global_batch_size = 4;
-  return make_plan_report(plan_config(run));
+  return report_of(plan_config(run));
 }
 
 double seconds_of(const PlanReport& report, ActionKind kind, int stage) {

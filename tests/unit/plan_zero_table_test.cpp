@@ -1,13 +1,12 @@
 // Bytes of ZeRO's stages: the paper's, the plan's and those of ranks that really run.
-#include "plan/zero_table.h"
 
 #include <gtest/gtest.h>
 
 #include <mutex>
 
 #include "config/commands/validate.h"
-#include "plan/report.h"
 #include "support/planned_runs.h"
+#include "support/plans.h"
 #include "support/training.h"
 
 namespace trifold::test {
@@ -25,7 +24,7 @@ PretrainConfig gpt(int64_t layers, int64_t width, int64_t heads, int64_t length,
 // Figure 1 of the paper: 7.5 billion parameters, 64 ranks.
 TEST(ZeroTable, GivesTheNumbersOfThePaper) {
   const double published[] = {120, 31.4, 16.6, 1.9};
-  const ZeroTable table = make_zero_table(plan_config(gpt(23, 5120, 40, 1024, 64)));
+  const ZeroTable table = zero_table_of(plan_config(gpt(23, 5120, 40, 1024, 64)));
   ASSERT_EQ(table.rows.size(), 4U);
   EXPECT_EQ(table.shared, 64);
   EXPECT_EQ(table.optimizer_bytes, 12);
@@ -37,7 +36,7 @@ TEST(ZeroTable, GivesTheNumbersOfThePaper) {
 // are gathered at a time: the rest is the formula's share.
 TEST(ZeroTable, HasTheBytesOfTheFormula) {
   for (const int ranks : {8, 64}) {
-    const ZeroTable table = make_zero_table(plan_config(gpt(12, 768, 12, 1024, ranks)));
+    const ZeroTable table = zero_table_of(plan_config(gpt(12, 768, 12, 1024, ranks)));
     const double psi = table.rows[0].formula.parameters / 2;
     EXPECT_GT(psi, 1e8);
     for (const ZeroTableRow& row : table.rows) {
@@ -74,7 +73,7 @@ TEST(ZeroTable, EqualsTheMemoryOfRunningRanks) {
       run.zero.zero_stage = stage;
       run.zero.zero_min_unit_params = 1;  // a unit a block
       const PlanConfig plan = plan_config(run);
-      const std::vector<PlannedRank> planned = plan_ranks(plan);
+      const std::vector<PlannedRank> planned = ranks_of(plan);
       std::vector<MemoryReport> held(8);
       const SyntheticTokens data(run.model.seq_length, 7, 11);
       run_on_ranks(run.mesh, [&](Communicator& world) {
@@ -116,8 +115,8 @@ TEST(ZeroTable, CountsEachRowOnce) {
                                  policy == ReducePolicy::Each ? "each" : "once"));
         run.zero.zero_stage = stage;
         run.zero.zero_reduce = stage < 2 ? std::optional<ReducePolicy>() : policy;
-        const std::vector<PlannedRank> alone = plan_ranks(plan_config(run));
-        const std::vector<PlannedRank> together = plan_ranks(plan_config(run), &counted);
+        const std::vector<PlannedRank> alone = ranks_of(plan_config(run));
+        const std::vector<PlannedRank> together = ranks_of(plan_config(run), &counted);
         ASSERT_EQ(alone.size(), together.size());
         for (size_t rank = 0; rank < alone.size(); ++rank)
           EXPECT_EQ(alone[rank].memory.predicted_activations, together[rank].memory.predicted_activations);

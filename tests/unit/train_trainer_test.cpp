@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "schedule/schedules.h"
 #include "support/training.h"
 
 namespace trifold::test {
@@ -41,6 +42,51 @@ TEST(Trainer, PlansItsMemoryExactly) {
     EXPECT_EQ(memory.parameters * 2, memory.optimizer);
     EXPECT_GT(memory.gradients, memory.parameters);  // the tied head has a gradient of its own
   });
+}
+
+TEST(Trainer, TakesThePlanThatItIsGiven) {
+  const PretrainConfig config = scheduled(on_mesh(small_run(), 1, 1, 2), "1f1b");
+  const SyntheticTokens data(config.model.seq_length, 7, 11);
+  const RunSpec run = run_spec(config);
+  const auto planned = std::make_shared<const PlannedRun>(
+      run, order_of_plan(run, make_schedule(Schedule::Gpipe, 2, 1, run.micros())));
+  run_on_ranks(config.mesh, [&](Communicator& world) {
+    Trainer trainer(world, config, planned, data, nullptr);
+    EXPECT_EQ(trainer.report().plan, to_string(planned->plan()));
+    trainer.step();
+  });
+}
+
+// The orders that two hosts find differ if their processors round differently.
+TEST(Trainer, TakesTheOrderThatRankZeroFound) {
+  const PretrainConfig config = scheduled(on_mesh(small_run(), 1, 1, 2), "auto");
+  const SyntheticTokens data(config.model.seq_length, 7, 11);
+  const RunSpec run = run_spec(config);
+  std::shared_ptr<const PlannedRun> of_rank[2];
+  for (const auto& [rank, schedule] : {std::pair(0, Schedule::Gpipe), {1, Schedule::OneFOneB}})
+    of_rank[rank] = std::make_shared<const PlannedRun>(
+        run, order_of_plan(run, make_schedule(schedule, 2, 1, run.micros())));
+  ASSERT_NE(of_rank[0]->plan(), of_rank[1]->plan());
+  run_on_ranks(config.mesh, [&](Communicator& world) {
+    Trainer trainer(world, config, of_rank[world.rank()], data, nullptr);
+    EXPECT_EQ(trainer.report().plan, to_string(of_rank[0]->plan()));
+    trainer.step();
+  });
+}
+
+TEST(Trainer, RefusesThePlanOfAnotherModel) {
+  const PretrainConfig config = on_mesh(small_run(), 1, 1, 2);
+  const SyntheticTokens data(config.model.seq_length, 7, 11);
+  PretrainConfig deeper = config;
+  deeper.model.num_layers += 2;
+  const auto planned = std::make_shared<const PlannedRun>(run_spec(deeper));
+  try {
+    run_on_ranks(config.mesh, [&](Communicator& world) { Trainer(world, config, planned, data, nullptr); });
+    FAIL() << "it was accepted";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("does not have the shape that was planned"), std::string::npos)
+        << error.what();
+  }
 }
 
 TEST(Trainer, AFailureOnOneRankEndsTheOthers) {

@@ -5,7 +5,6 @@
 #include <optional>
 #include <string_view>
 
-#include "config/fields/pipeline_choice.h"
 #include "mesh/mesh_sizes.h"
 #include "models/language_model.h"
 #include "plan/forecast/kernels.h"
@@ -27,11 +26,11 @@ bool is_named(const Work& work, std::string_view begin) {
 
 class DevicePrices final : public WorkPrices {
  public:
-  DevicePrices(const Hardware& hardware, const Software& software, const PretrainConfig& run)
+  DevicePrices(const Hardware& hardware, const Software& software, const RunSpec& run)
       : hardware_(hardware),
         software_(software),
         sizes_(mesh_sizes(run.mesh)),
-        in_8bit_(run.precision.fp8),
+        in_8bit_(run.products_in_8bit),
         drops_scores_(run.model.attention_dropout > 0),
         sequence_(static_cast<double>(run.model.seq_length)) {}
 
@@ -137,7 +136,7 @@ class DevicePrices final : public WorkPrices {
 // ---- Walks ----
 
 // With the context ranks of another program, which pass keys around.
-PretrainConfig assumed_context(PretrainConfig run, const Software& software) {
+RunSpec assumed_context(RunSpec run, const Software& software) {
   if (software.context == 1) return run;
   run.mesh.context_parallel_size = static_cast<int>(software.context);
   run.mesh.cp_comm_type = ContextExchange::Ring;
@@ -149,11 +148,11 @@ bool is_device(const Hardware& hardware) { return hardware.processors > 1; }
 
 // A model of one layer on one rank of the run's mesh.
 struct OneLayer {
-  OneLayer(const PretrainConfig& run, FusedOps fused, double load)
+  OneLayer(const RunSpec& run, FusedOps fused, double load)
       : mesh(mesh_sizes(run.mesh), {}), model(make_model(run.model, mesh, run.seed, run.mesh)) {
-    Batch batch = batch_without_memory(run.batch.micro_batch_size, run.model.seq_length);
+    Batch batch = batch_without_memory(run.micro_batch_size, run.model.seq_length);
     cut_rows(batch, rows_here(model.row_cut, run.model.seq_length, mesh.sizes(), {}));
-    work = walk_work(model, mesh, batch, compute_type(run.precision), counting_ops(fused), load);
+    work = walk_work(model, mesh, batch, run.dtype, counting_ops(fused), load);
   }
 
   size_t first_layer() const { return static_cast<size_t>(model.layers().front()); }
@@ -172,7 +171,7 @@ struct OneLayer {
   WalkedModel work;
 };
 
-PretrainConfig with_one_layer(PretrainConfig run, bool experts, bool on_device) {
+RunSpec with_one_layer(RunSpec run, bool experts, bool on_device) {
   run.model = with_layers_alike(std::move(run.model), experts);
   run.model.num_layers = 1;
   if (!experts) run.mesh.expert_model_parallel_size = run.mesh.expert_tensor_parallel_size = 1;
@@ -250,7 +249,7 @@ BlockCost operator+(const BlockCost& a, const BlockCost& b) {
 // The walks of a run's blocks, to be priced.
 class Pricing {
  public:
-  Pricing(const Hardware& hardware, const Software& software, const PretrainConfig& run, double load)
+  Pricing(const Hardware& hardware, const Software& software, const RunSpec& run, double load)
       : hardware_(hardware),
         software_(software),
         run_(assumed_context(run, software)),
@@ -278,7 +277,7 @@ class Pricing {
   };
 
   Blocks walked(bool experts) const {
-    PretrainConfig run = with_one_layer(run_, experts, is_device(hardware_));
+    RunSpec run = with_one_layer(run_, experts, is_device(hardware_));
     const FusedOps fused = fused_ops(hardware_, software_, run_);
     Blocks blocks{OneLayer(run, fused, load_), {}};
     if (recomputes_some() || recomputes_scores()) {
@@ -366,7 +365,7 @@ class Pricing {
 
   const Hardware& hardware_;
   const Software& software_;
-  PretrainConfig run_;
+  RunSpec run_;
   double load_;
   DevicePrices prices_;
   Blocks blocks_;
@@ -375,13 +374,13 @@ class Pricing {
 
 }  // namespace
 
-FusedOps fused_ops(const Hardware& hardware, const Software& software, const PretrainConfig& run) {
+FusedOps fused_ops(const Hardware& hardware, const Software& software, const RunSpec& run) {
   if (!is_device(hardware)) return FusedOps::None;
-  return run.precision.fp8 || software.describes_memory() ? FusedOps::Rows : FusedOps::All;
+  return run.products_in_8bit || software.describes_memory() ? FusedOps::Rows : FusedOps::All;
 }
 
 std::unique_ptr<WorkPrices> device_prices(const Hardware& hardware, const Software& software,
-                                          const PretrainConfig& run) {
+                                          const RunSpec& run) {
   return std::make_unique<DevicePrices>(hardware, software, run);
 }
 
@@ -392,30 +391,17 @@ BlockCost BlockCost::times(double factor) const {
           factor * context_hidden, factor * rows,   {factor * weights.dense, factor * weights.experts}};
 }
 
-const BlockCosts& CostsOfModel::of(const PretrainConfig& run, bool split) {
+const BlockCosts& CostsOfModel::of(const RunSpec& run, bool split) {
   const MeshConfig& mesh = run.mesh;
   const Key key{mesh.tensor_model_parallel_size,  mesh.context_parallel_size, mesh.expert_model_parallel_size,
                 mesh.expert_tensor_parallel_size, mesh.pipeline_vocab_parts,  mesh.context_exchange(),
-                mesh.moe_token_dispatcher_type,   run.batch.micro_batch_size, mesh.sequence_parallel,
+                mesh.moe_token_dispatcher_type,   run.micro_batch_size,       mesh.sequence_parallel,
                 mesh.recompute_granularity};
   const BothCosts& costs = costs_.of(key, [&] {
     Pricing pricing(hardware_, software_, run, load_);
     return BothCosts{pricing.costs(false), pricing.costs(true)};
   });
   return split ? costs.split : costs.whole;
-}
-
-bool splits_backward(const PipelineConfig& pipeline) {
-  switch (chosen_schedule(pipeline).value_or(Schedule::OneFOneB)) {
-    case Schedule::ZbH1:
-    case Schedule::ZbH2:
-    case Schedule::ZbV:
-    case Schedule::DualPipeV:
-    case Schedule::Auto:
-      return true;
-    default:
-      return false;
-  }
 }
 
 }  // namespace trifold

@@ -9,6 +9,7 @@
 
 #include "config/fields/config.h"
 #include "core/memo.h"
+#include "layout/run_spec.h"
 #include "models/model_walk.h"
 #include "ops/counting.h"
 #include "plan/forecast/hardware.h"
@@ -63,7 +64,7 @@ class CostsOfModel {
       : hardware_(std::move(hardware)), software_(software), load_(load) {}
 
   // `run` must be resolved except for options that do not affect blocks. `split`: backward is I and W.
-  const BlockCosts& of(const PretrainConfig& run, bool split);
+  const BlockCosts& of(const RunSpec& run, bool split);
 
  private:
   // Tensor, context, expert and expert tensor ranks, parts of the head; exchange and dispatch; micro-batch, sequence
@@ -83,11 +84,8 @@ class CostsOfModel {
 
 // The operations that a device computes in one kernel in a program, and its prices for single pieces of work, for which
 // both must outlive the result.
-FusedOps fused_ops(const Hardware& hardware, const Software& software, const PretrainConfig& run);
+FusedOps fused_ops(const Hardware& hardware, const Software& software, const RunSpec& run);
 std::unique_ptr<WorkPrices> device_prices(const Hardware& hardware, const Software& software,
-                                          const PretrainConfig& run);
-
-// Whether the schedule of a run has I and W instead of B.
-bool splits_backward(const PipelineConfig& pipeline);
+                                          const RunSpec& run);
 
 }  // namespace trifold

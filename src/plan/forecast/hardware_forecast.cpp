@@ -7,56 +7,22 @@
 
 namespace trifold {
 
-namespace {
-
-// What Trifold alone can do. A search has limits of its own, and plans no other layouts where one does not fit.
-void check_described_memory(const PlanConfig& config, const Software& software) {
-  if (!software.describes_memory()) return;
-  const MeshConfig& mesh = config.run.mesh;
-  if (config.run.model.num_experts || config.run.model.multi_latent_attention)
-    bad_input(
-        "--assume activations describes dense layers: leave it out for a model with experts or latent attention");
-  if (mesh.cpu_offloading_num_layers > 0)
-    bad_input(
-        "--assume activations describes a program that keeps all of them on its device: leave out "
-        "--cpu-offloading-num-layers {}",
-        mesh.cpu_offloading_num_layers);
-  if (mesh.memory_limit && !config.search)
-    bad_input(
-        "--memory-limit {} limits runs of Trifold, and --assume activations describes another program: leave one out",
-        *mesh.memory_limit);
-}
-
-}  // namespace
-
-PlannedMachine planned_machine(const PlanConfig& config) {
-  PlannedMachine machine;
-  machine.hardware = find_hardware(config.hardware.value());
-  for (const std::string& change : config.hardware_set) set_value(machine.hardware, change);
-  machine.hardware = of_ranks(machine.hardware, config.run.mesh);
-  for (const std::string& assumption : config.assume) set_value(machine.software, assumption);
-  check_memory_keys(machine.software);
-  check_described_memory(config, machine.software);
-  return machine;
-}
-
-HardwareForecast make_forecast(const PlanConfig& config, const Model& model) {
-  const PlannedMachine machine = planned_machine(config);
+HardwareForecast make_forecast(const RunSpec& run, const PlannedMachine& machine, const Model& model) {
   HardwareForecast forecast;
-  forecast.hardware = machine.hardware;
+  forecast.hardware = machine.hardware.value();
   forecast.software = machine.software;
-  const int tensor = config.run.mesh.tensor_model_parallel_size;
-  forecast.work = make_workload(config.run, static_cast<double>(padded_vocab_size(config.run.model, tensor)));
+  const int tensor = run.mesh.tensor_model_parallel_size;
+  forecast.work = make_workload(run, static_cast<double>(padded_vocab_size(run.model, tensor)));
   assume_context(forecast.software, forecast.work);
   const int stages = forecast.work.pipeline * forecast.work.chunks;
-  const std::vector<double> balance = block_costs(model, sample_flops(config.run.model, tensor));
-  const std::vector<StageRange> cut = cut_stages(config.run.mesh, model, balance, stages);
+  const std::vector<double> balance = block_costs(model, sample_flops(run.model, tensor));
+  const std::vector<StageRange> cut = cut_stages(run.mesh, model, balance, stages);
   forecast.work.stage_layers = layers_of(model, cut);
   forecast.work.stage_plain = plain_layers_of(model, cut);
   for (const int heads : heads_of(model, cut))
-    forecast.work.stage_head.push_back(static_cast<double>(heads) / config.run.mesh.pipeline_vocab_parts);
-  forecast.costs = CostsOfModel(forecast.hardware, forecast.software, config.moe_load_imbalance)
-                       .of(config.run, splits_backward(config.run.pipeline));
+    forecast.work.stage_head.push_back(static_cast<double>(heads) / run.mesh.pipeline_vocab_parts);
+  forecast.costs = CostsOfModel(forecast.hardware, forecast.software, machine.expert_load)
+                       .of(run, run.order.splits_backward());
   forecast.closed_form = step_time(forecast.hardware, forecast.software, forecast.work, forecast.costs);
   return forecast;
 }

@@ -1,19 +1,12 @@
 // Forecast of a configuration's step from the figures of a device: `trifold plan --hardware`.
 #pragma once
 
-#include "config/fields/config.h"
+#include "layout/run_spec.h"
 #include "models/model.h"
+#include "plan/forecast/planned_machine.h"
 #include "plan/forecast/step_time.h"
 
 namespace trifold {
-
-// The device and the program for which a plan is made.
-struct PlannedMachine {
-  Hardware hardware;
-  Software software;
-};
-// `config` must name its --hardware. BadInput for a device, a figure or an assumption that does not exist.
-PlannedMachine planned_machine(const PlanConfig& config);
 
 struct HardwareForecast {
   Hardware hardware;
@@ -26,9 +19,8 @@ struct HardwareForecast {
   bool fits(size_t bytes) const { return static_cast<double>(bytes) <= hardware.usable_bytes(); }
 };
 
-// `config` must be resolved and name its --hardware; `model` is that of config.run, cut as the configuration
-// says. BadInput for a device, a figure or an assumption that does not exist.
-HardwareForecast make_forecast(const PlanConfig& config, const Model& model);
+// `machine` must have its hardware; `model` is that of `run`, cut as it says.
+HardwareForecast make_forecast(const RunSpec& run, const PlannedMachine& machine, const Model& model);
 
 // The once-per-step work of a stage with `weights` (on one tensor rank).
 struct OnceSeconds {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "config/fields/pipeline_choice.h"
 #include "config/subjects/model_family.h"
 #include "layout/zero_sharing.h"
 
@@ -25,7 +24,7 @@ int64_t expert_rounds(const MeshConfig& mesh, double load) {
                            static_cast<int64_t>(std::ceil(load / *mesh.moe_buffer_factor * (1 - kRounding))));
 }
 
-Workload make_workload(const PretrainConfig& run, double padded_vocabulary) {
+Workload make_workload(const RunSpec& run, double padded_vocabulary) {
   const ModelConfig& model = run.model;
   const MeshConfig& mesh = run.mesh;
   Workload work;
@@ -52,20 +51,20 @@ Workload make_workload(const PretrainConfig& run, double padded_vocabulary) {
   work.pipeline = mesh.pipeline_model_parallel_size;
   work.sequence_parallel = mesh.sequence_parallel;
   work.recompute = mesh.recompute_granularity;
-  work.micro_batch = static_cast<double>(run.batch.micro_batch_size);
+  work.micro_batch = static_cast<double>(run.micro_batch_size);
   const double unit = work.micro_batch * work.data;
-  work.micros = static_cast<double>(run.batch.global_batch_size.value_or(static_cast<int64_t>(unit))) / unit;
-  work.schedule = chosen_schedule(run.pipeline).value_or(Schedule::OneFOneB);
+  work.micros = static_cast<double>(run.global_batch_size) / unit;
+  work.schedule = run.order.schedule.value_or(Schedule::OneFOneB);
   work.tokens_at_head =
       work.tied && mesh.pipeline_vocab_parts > 1 && work.pipeline > 1 && !is_async(work.schedule);
   work.takes_turns = mesh.overlap_moe_expert_parallel_comm && work.schedule == Schedule::DualPipeV;
-  work.chunks = stages_per_rank(run.pipeline, model.num_layers, work.pipeline).value_or(1);
+  work.chunks = run.order.stages_per_rank;
   work.zero_stage = run.zero.zero_stage;
   if (work.zero_stage > 0) work.zero_groups = zero_sharing(run).groups;
   work.reduces_each = work.zero_stage >= 2 && run.zero.zero_reduce == ReducePolicy::Each;
-  work.products_in_8bit = run.precision.fp8;
-  work.element_bytes = static_cast<double>(size_of(compute_type(run.precision)));
-  work.gradient_bytes = static_cast<double>(size_of(reduce_type(run.precision)));
+  work.products_in_8bit = run.products_in_8bit;
+  work.element_bytes = static_cast<double>(size_of(run.dtype));
+  work.gradient_bytes = static_cast<double>(size_of(run.sum_dtype));
   work.copy_of_weights = work.element_bytes < 4;
   return work;
 }

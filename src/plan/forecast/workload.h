@@ -8,6 +8,7 @@
 #include "config/fields/choices.h"
 #include "config/fields/config.h"
 #include "config/fields/schedule.h"
+#include "layout/run_spec.h"
 #include "models/model.h"
 #include "plan/forecast/software.h"
 
@@ -80,7 +81,7 @@ struct Workload {
 int64_t expert_rounds(const MeshConfig& mesh, double load);
 
 // `run` must be resolved. `stage_layers` and `stage_plain` stay empty.
-Workload make_workload(const PretrainConfig& run, double padded_vocabulary);
+Workload make_workload(const RunSpec& run, double padded_vocabulary);
 
 // If `software` describes another program with context parallelism, adapts `work` to it.
 void assume_context(const Software& software, Workload& work);

@@ -1,0 +1,29 @@
+#include "plan/planned_run.h"
+
+#include <utility>
+
+#include "layout/zero_sharing.h"
+#include "mesh/mesh_sizes.h"
+
+namespace trifold {
+
+PlannedRun::PlannedRun(RunSpec run, int batches) : PlannedRun(run, step_order(run, batches)) {}
+
+PlannedRun::PlannedRun(RunSpec run, StepOrder order)
+    : run_(std::move(run)),
+      sizes_(mesh_sizes(run_.mesh)),
+      zero_(zero_sharing(run_)),
+      order_(std::move(order)),
+      cut_(run_.model, run_.mesh, Mesh(sizes_, {}), run_.seed, order_.places()),
+      shape_(plan_shape(run_, order_, cut_, run_.reduces_each())),
+      plan_(complete_plan(order_, shape_)) {
+  for (int rank = 0; rank < sizes_[Axis::Pp]; ++rank)
+    layouts_.emplace_back(cut_, sizes_, MeshCoords{{Axis::Pp, rank}}, run_.zero, zero_);
+}
+
+Plan PlannedRun::plan_reducing(bool each) const {
+  if (each == run_.reduces_each()) return plan_;
+  return complete_plan(order_, plan_shape(run_, order_, cut_, each));
+}
+
+}  // namespace trifold

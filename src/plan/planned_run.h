@@ -1,0 +1,52 @@
+// PlannedRun: the plan of a run's steps, made once: the order of computation, the model cut into stages, and what every
+// pipeline rank does and holds. Nothing runs and nothing of the model is allocated. The check of memory, the report of
+// `trifold plan`, searches and the run itself read the same one.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "core/function_ref.h"
+#include "layout/rank_layout.h"
+#include "layout/run_spec.h"
+#include "plan/step_plan.h"
+
+namespace trifold {
+
+class PlannedRun {
+ public:
+  // A plan that covers `batches` global batches: more than one only for asynchronous schedules. May take minutes if the
+  // order is searched for (searches_order). BadInput if the run's schedule, or the file that holds it, gives no plan that
+  // can run, or if ZeRO cannot shard as requested.
+  explicit PlannedRun(RunSpec run, int batches = 1);
+  // With an order that is already known.
+  PlannedRun(RunSpec run, StepOrder order);
+  PlannedRun(const PlannedRun&) = delete;
+  PlannedRun& operator=(const PlannedRun&) = delete;
+
+  const RunSpec& run() const { return run_; }
+  const MeshSizes& sizes() const { return sizes_; }
+  const ZeroSharing& zero() const { return zero_; }
+  const StepOrder& order() const { return order_; }
+  // The model as the ranks at the first position of the other axes hold it.
+  const CutModel& cut() const { return cut_; }
+  // What the first of these ranks holds, for each pipeline rank.
+  const RankLayout& layout(int pipeline_rank) const { return layouts_[static_cast<size_t>(pipeline_rank)]; }
+  const PlanShape& shape() const { return shape_; }
+  // The complete plan, with gradients reduced as the run does.
+  const Plan& plan() const { return plan_; }
+  // The same with gradients reduced after each micro-batch, or once a step.
+  Plan plan_reducing(bool each) const;
+
+ private:
+  RunSpec run_;
+  MeshSizes sizes_;
+  ZeroSharing zero_;
+  StepOrder order_;
+  CutModel cut_;
+  std::vector<RankLayout> layouts_;
+  PlanShape shape_;
+  Plan plan_;
+};
+
+}  // namespace trifold

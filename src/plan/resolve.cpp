@@ -1,0 +1,49 @@
+#include "plan/resolve.h"
+
+#include "core/error.h"
+#include "plan/forecast/kept_activations.h"
+
+namespace trifold {
+
+namespace {
+
+// What Trifold alone can do. A search has limits of its own, and plans no other layouts where one does not fit.
+void check_described_memory(const PlanConfig& config, const Software& software) {
+  if (!software.describes_memory()) return;
+  const MeshConfig& mesh = config.run.mesh;
+  if (config.run.model.num_experts || config.run.model.multi_latent_attention)
+    bad_input(
+        "--assume activations describes dense layers: leave it out for a model with experts or latent attention");
+  if (mesh.cpu_offloading_num_layers > 0)
+    bad_input(
+        "--assume activations describes a program that keeps all of them on its device: leave out "
+        "--cpu-offloading-num-layers {}",
+        mesh.cpu_offloading_num_layers);
+  if (mesh.memory_limit && !config.search)
+    bad_input(
+        "--memory-limit {} limits runs of Trifold, and --assume activations describes another program: leave one out",
+        *mesh.memory_limit);
+}
+
+}  // namespace
+
+PlannedMachine planned_machine(const PlanConfig& config) {
+  PlannedMachine machine;
+  machine.costs_file = config.costs.value_or("");
+  machine.peak_flops = config.peak_gflops * 1e9;
+  machine.tensor_bytes_per_second = config.tensor_link_bandwidth * 1e9;
+  machine.bytes_per_second = config.link_bandwidth * 1e9;
+  machine.message_latency = config.link_latency * 1e-6;
+  machine.offload_bytes_per_second = config.offload_bandwidth * 1e9;
+  machine.expert_load = config.moe_load_imbalance;
+  if (!config.hardware) return machine;
+  Hardware hardware = find_hardware(*config.hardware);
+  for (const std::string& change : config.hardware_set) set_value(hardware, change);
+  machine.hardware = of_ranks(hardware, config.run.mesh);
+  for (const std::string& assumption : config.assume) set_value(machine.software, assumption);
+  check_memory_keys(machine.software);
+  check_described_memory(config, machine.software);
+  return machine;
+}
+
+}  // namespace trifold
