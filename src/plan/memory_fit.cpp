@@ -17,6 +17,7 @@
 #include "core/host_memory.h"
 #include "core/thread_pool.h"
 #include "mesh/mesh_sizes.h"
+#include "plan/memory_needs.h"
 #include "plan/report.h"
 
 namespace trifold {
@@ -54,21 +55,11 @@ size_t most_of(const std::vector<MemoryReport>& ranks) {
   return ranks[place_of_most(ranks)].predicted_total();
 }
 
-// The total needs of the `count` ranks of the run that need least, or most. All positions of the pipeline have equally
-// many ranks.
-size_t sum_of(const std::vector<MemoryReport>& ranks, size_t world, size_t count, bool of_most) {
-  std::vector<size_t> needs;
-  for (const MemoryReport& rank : ranks) needs.push_back(rank.predicted_total());
-  std::sort(needs.begin(), needs.end());
-  if (of_most) std::reverse(needs.begin(), needs.end());
-  const size_t copies = world / ranks.size();
-  size_t sum = 0;
-  for (size_t i = 0; i < needs.size() && count > 0; ++i) {
-    const size_t taken = std::min(copies, count);
-    sum += taken * needs[i];
-    count -= taken;
-  }
-  return sum;
+// All positions of the pipeline have equally many ranks.
+MemoryNeeds needs_of(const PretrainConfig& config, const std::vector<MemoryReport>& ranks) {
+  std::vector<size_t> bytes;
+  for (const MemoryReport& rank : ranks) bytes.push_back(rank.predicted_total());
+  return MemoryNeeds(std::move(bytes), static_cast<size_t>(config.mesh.ranks) / ranks.size());
 }
 
 // The memory available to ranks.
@@ -78,9 +69,8 @@ struct Room {
   const char* more = "";      // what provides as much again for as many ranks more; empty: nothing is shared
   bool can_be_apart = false;  // ranks that share it now could have as much each
 
-  bool fits(const PretrainConfig& config, const std::vector<MemoryReport>& needs) const {
-    const auto world = static_cast<size_t>(config.mesh.ranks);
-    return trifold::gib(sum_of(needs, world, std::min(world, ranks), true)) <= gib;
+  bool fits(const PretrainConfig& config, const std::vector<MemoryReport>& memory) const {
+    return trifold::gib(needs_of(config, memory).sum_of_most(ranks)) <= gib;
   }
   Room apart() const { return {gib, 1, more}; }
 };
@@ -208,7 +198,7 @@ std::string what_would_fit(const PretrainConfig& config, const Room& room) {
     for (Other& other : list) other.options = all.options + " " + other.options;
     try_all(list, further);
   }
-  if (!ways.empty()) return fmt::format("it fits with {}", fmt::join(ways, ", or with "));
+  if (!ways.empty()) return fits_with(ways, "");
   return fmt::format(
       "smaller micro-batches, recomputation, ZeRO stages and up to 64 times as many ranks were tried, and "
       "none makes it fit{}",
@@ -224,16 +214,14 @@ std::string parts_of(const MemoryReport& memory) {
                      memory.workspace == 0 ? "" : ", work space " + bytes_text(memory.workspace));
 }
 
+// Which of the ranks are here is not known yet.
 void check_host(const PretrainConfig& config, const std::vector<MemoryReport>& ranks, size_t host) {
-  const auto world = static_cast<size_t>(config.mesh.ranks);
   const size_t here = ranks_here(config);
-  const size_t least = sum_of(ranks, world, here, false);
+  const size_t least = needs_of(config, ranks).sum_of_least(here);
   if (least <= host) return;
   const MemoryReport& most = ranks[place_of_most(ranks)];
-  bad_input("{} rank{} of this run need{} {} of memory on this host, which has {}: up to {} a rank ({}); {}",
-            here, here == 1 ? "" : "s", here == 1 ? "s" : "", bytes_text(least), bytes_text(host),
-            bytes_text(most.predicted_total()), parts_of(most),
-            what_would_fit(config, {gib(host), here, "hosts"}));
+  refuse_for_memory(here, "at least " + bytes_text(least), "on this host", host, most.predicted_total(),
+                    parts_of(most), what_would_fit(config, {gib(host), here, "hosts"}));
 }
 
 size_t largest_device() {
@@ -246,13 +234,12 @@ size_t largest_device() {
 void check_shared_device(const PretrainConfig& config, const std::vector<MemoryReport>& ranks) {
   const auto world = static_cast<size_t>(config.mesh.ranks);
   const size_t device = cuda_device_memory(0);
-  const size_t all = sum_of(ranks, world, world, true);
+  const size_t all = needs_of(config, ranks).sum_of_most(world);
   if (all <= device) return;
   const MemoryReport& most = ranks[place_of_most(ranks)];
-  bad_input("{} rank{} of this run need{} {} of memory on {}device, which has {}: up to {} a rank ({}); {}",
-            world, world == 1 ? "" : "s", world == 1 ? "s" : "", bytes_text(all),
-            world == 1 ? "its " : "one ", bytes_text(device), bytes_text(most.predicted_total()),
-            parts_of(most), what_would_fit(config, {gib(device), world, "devices", world > 1}));
+  refuse_for_memory(world, bytes_text(all), world == 1 ? "on its device" : "on one device", device,
+                    most.predicted_total(), parts_of(most),
+                    what_would_fit(config, {gib(device), world, "devices", world > 1}));
 }
 
 // Each process has a device of its own; which of the host's devices is not known yet.

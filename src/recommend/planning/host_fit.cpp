@@ -1,11 +1,8 @@
 #include "recommend/planning/host_fit.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,26 +12,21 @@
 #include "core/bytes_text.h"
 #include "core/error.h"
 #include "core/host_memory.h"
+#include "plan/memory_needs.h"
 
 namespace trifold {
 
 namespace {
 
-// What each rank takes on its host, the largest first.
-std::vector<size_t> needs_of(const RecommenderSetup& setup, int ranks) {
-  const bool has_device = setup.device == ComputeDevice::Cuda;
-  std::vector<size_t> needs;
-  for (const RecommenderMemory& rank : memory_of_ranks(setup, placement_of(setup, ranks), has_device))
-    needs.push_back(rank.on_host(has_device));
-  std::sort(needs.begin(), needs.end(), std::greater<>());
-  return needs;
+std::vector<RecommenderMemory> memory_of_run(const RecommenderSetup& setup, int ranks) {
+  return memory_of_ranks(setup, placement_of(setup, ranks), setup.device == ComputeDevice::Cuda);
 }
 
-// Of the first or last `count`.
-size_t sum_of(const std::vector<size_t>& needs, size_t count, bool of_most) {
-  const auto size = static_cast<std::ptrdiff_t>(std::min(count, needs.size()));
-  return of_most ? std::accumulate(needs.begin(), needs.begin() + size, size_t{0})
-                 : std::accumulate(needs.end() - size, needs.end(), size_t{0});
+// What each rank takes on its host.
+MemoryNeeds needs_of(const std::vector<RecommenderMemory>& memory, bool has_device) {
+  std::vector<size_t> bytes;
+  for (const RecommenderMemory& rank : memory) bytes.push_back(rank.on_host(has_device));
+  return MemoryNeeds(std::move(bytes));
 }
 
 // Finds changes of a run with which it fits a host.
@@ -48,7 +40,9 @@ class Ways {
     try {
       RecommenderSetup changed = recommender_setup(other, setup_.schema, other.mesh.ranks);
       changed.training = setup_.training;
-      const size_t all = sum_of(needs_of(changed, other.mesh.ranks), here_, true);
+      const size_t all =
+          needs_of(memory_of_run(changed, other.mesh.ranks), changed.device == ComputeDevice::Cuda)
+              .sum_of_most(here_);
       return all <= host_ ? std::optional(all) : std::nullopt;
     } catch (const Error&) {  // not a valid run
       return std::nullopt;
@@ -91,9 +85,8 @@ std::string what_would_fit(const Ways& ways) {
   std::vector<std::string> found;
   for (const auto& way : {ways.tables_in_files(), ways.more_hosts()})
     if (way) found.push_back(*way);
-  if (found.empty())
-    return "neither tables in files (--table-storage) nor up to 64 times as many ranks make it fit";
-  return fmt::format("it fits with {}", fmt::join(found, ", or with "));
+  return fits_with(found,
+                   "neither tables in files (--table-storage) nor up to 64 times as many ranks make it fit");
 }
 
 std::string parts_of(const RecommenderMemory& memory, bool has_device) {
@@ -113,19 +106,17 @@ void check_host_fits(const RecommendConfig& config, const RecommenderSetup& setu
   const bool has_device = setup.device == ComputeDevice::Cuda;
   const int ranks = config.mesh.ranks;
   const auto here = static_cast<size_t>(ranks_to_share_host(ranks));
+  const std::vector<RecommenderMemory> memory = memory_of_run(setup, ranks);
   // Which of the ranks are here is not known yet.
-  const size_t least = sum_of(needs_of(setup, ranks), here, false);
+  const size_t least = needs_of(memory, has_device).sum_of_least(here);
   if (least <= host) return;
-  const std::vector<RecommenderMemory> memory =
-      memory_of_ranks(setup, placement_of(setup, ranks), has_device);
   const auto most = std::max_element(memory.begin(), memory.end(), [&](const auto& a, const auto& b) {
     return a.on_host(has_device) < b.on_host(has_device);
   });
-  bad_input(
-      "{} rank{} of this run need{} at least {} of memory{} on this host, which has {}: up to {} a rank ({}); {}",
-      here, here == 1 ? "" : "s", here == 1 ? "s" : "", bytes_text(least),
-      has_device ? " for the tables of devices" : "", bytes_text(host), bytes_text(most->on_host(has_device)),
-      parts_of(*most, has_device), what_would_fit(Ways(config, setup, here, host)));
+  refuse_for_memory(here, "at least " + bytes_text(least),
+                    has_device ? "for the tables of devices on this host" : "on this host", host,
+                    most->on_host(has_device), parts_of(*most, has_device),
+                    what_would_fit(Ways(config, setup, here, host)));
 }
 
 void check_host_fits(const RecommendConfig& config, const RecommenderSetup& setup) {
