@@ -15,7 +15,7 @@ namespace {
 
 // Of the first `count` ranks.
 template <class Iterator>
-size_t sum_of_first(Iterator begin, Iterator end, size_t alike, size_t count) {
+size_t sum_of_first(Iterator begin, const Iterator& end, size_t alike, size_t count) {
   size_t sum = 0;
   for (; begin != end && count > 0; ++begin) {
     const size_t taken = std::min(alike, count);

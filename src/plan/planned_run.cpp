@@ -7,7 +7,7 @@
 
 namespace trifold {
 
-PlannedRun::PlannedRun(RunSpec run, int batches) : PlannedRun(run, step_order(run, batches)) {}
+PlannedRun::PlannedRun(const RunSpec& run, int batches) : PlannedRun(run, step_order(run, batches)) {}
 
 PlannedRun::PlannedRun(RunSpec run, StepOrder order)
     : run_(std::move(run)),

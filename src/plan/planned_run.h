@@ -18,7 +18,7 @@ class PlannedRun {
   // A plan that covers `batches` global batches: more than one only for asynchronous schedules. May take minutes if the
   // order is searched for (searches_order). BadInput if the run's schedule, or the file that holds it, gives no plan that
   // can run, or if ZeRO cannot shard as requested.
-  explicit PlannedRun(RunSpec run, int batches = 1);
+  explicit PlannedRun(const RunSpec& run, int batches = 1);
   // With an order that is already known.
   PlannedRun(RunSpec run, StepOrder order);
   PlannedRun(const PlannedRun&) = delete;
