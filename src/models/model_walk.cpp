@@ -1,5 +1,7 @@
 #include "models/model_walk.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -106,19 +108,39 @@ double flops_of(std::span<const Work> work) {
 
 double SampleFlops::all() const { return std::accumulate(layers.begin(), layers.end(), head); }
 
+namespace {
+
+// The model with one layer of each kind: without experts, then with experts.
+ModelConfig one_layer_of_each(ModelConfig config, const std::vector<bool>& experts) {
+  std::string pattern;
+  config.num_layers = 0;
+  for (const bool kind : {false, true}) {
+    if (std::find(experts.begin(), experts.end(), kind) == experts.end()) continue;
+    pattern += fmt::format("{}[{}]", pattern.empty() ? "" : "+", kind ? 1 : 0);
+    ++config.num_layers;
+  }
+  if (config.num_experts) config.moe_layer_freq = pattern;
+  return config;
+}
+
+}  // namespace
+
 SampleFlops sample_flops(const ModelConfig& config, int tensor_ranks) {
-  ModelConfig padded = config;
-  padded.vocab_size = padded_vocab_size(config, tensor_ranks);
+  const std::vector<bool> experts = expert_layers(config);
+  ModelConfig few = one_layer_of_each(config, experts);
+  few.vocab_size = padded_vocab_size(config, tensor_ranks);
   const Mesh mesh({}, {});
-  const Model model = make_model(padded, mesh, 0);
+  const Model model = make_model(few, mesh, 0);
   const WalkedModel work = walk_work(model, mesh, batch_without_memory(1, config.seq_length), DType::F32,
                                      counting_ops(FusedOps::All));
   SampleFlops flops;
   flops.embedded = static_cast<double>(config.seq_length * config.hidden_size);
+  std::vector<double> of_kind;
   for (size_t block = 0; block < model.blocks.size(); ++block) {
-    if (model.blocks[block].kind == BlockKind::Layer) flops.layers.push_back(in_step(work.of_block(block)));
+    if (model.blocks[block].kind == BlockKind::Layer) of_kind.push_back(in_step(work.of_block(block)));
     if (model.blocks[block].kind == BlockKind::Head) flops.head += in_step(work.of_block(block));
   }
+  for (const bool kind : experts) flops.layers.push_back(kind ? of_kind.back() : of_kind.front());
   return flops;
 }
 

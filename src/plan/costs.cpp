@@ -113,9 +113,10 @@ BlockCost cost_of(const BlockCosts& costs, const Block& block, int head_parts) {
   fail("a block of kind {} has no forecast", static_cast<int>(block.kind));
 }
 
-PlanCosts forecast_costs(const RunSpec& run, const PlannedMachine& machine, const Model& model) {
+PlanCosts forecast_costs(const RunSpec& run, const PlannedMachine& machine, const Model& model,
+                         CostsOfModel* known) {
   PlanCosts costs;
-  costs.forecast = make_forecast(run, machine, model);
+  costs.forecast = make_forecast(run, machine, model, known);
   const auto& [hardware, software, work, blocks, closed_form] = *costs.forecast;
   for (const Block& block : model.blocks) {
     const BlockCost cost = cost_of(blocks, block, run.mesh.pipeline_vocab_parts);
@@ -265,8 +266,9 @@ std::unique_ptr<WorkPrices> rate_prices(const PlannedMachine& machine) {
   return std::make_unique<RatePrices>(machine);
 }
 
-PlanCosts make_plan_costs(const RunSpec& run, const PlannedMachine& machine, const CutModel& model) {
-  if (machine.hardware) return forecast_costs(run, machine, model.model);
+PlanCosts make_plan_costs(const RunSpec& run, const PlannedMachine& machine, const CutModel& model,
+                          CostsOfModel* costs) {
+  if (machine.hardware) return forecast_costs(run, machine, model.model, costs);
   return machine.costs_file.empty() ? counted_costs(run, machine, model)
                                     : measured_costs("--costs", machine.costs_file, run, model.model);
 }

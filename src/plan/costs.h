@@ -50,8 +50,9 @@ struct PlanCosts {
 };
 
 // `model` is that of `run` for one position in its mesh. BadInput for a --costs file that cannot be read or was measured
-// with other sizes.
-PlanCosts make_plan_costs(const RunSpec& run, const PlannedMachine& machine, const CutModel& model);
+// with other sizes. `costs` as in make_forecast.
+PlanCosts make_plan_costs(const RunSpec& run, const PlannedMachine& machine, const CutModel& model,
+                          CostsOfModel* costs = nullptr);
 
 // The costs for which --schedule auto is optimised: those of --schedule-costs, or else counts at the default rates of
 // `trifold plan`. They depend only on `run` and that file, so all ranks and `trifold plan` get the same schedule.

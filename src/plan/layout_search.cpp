@@ -242,12 +242,12 @@ class Searcher {
       if (result && static_cast<double>(result->bytes) <= limit_) fitting.push_back(std::move(*result));
   }
 
-  std::optional<FoundLayout> simulated_layout(const EstimatedLayout& estimate) const {
+  std::optional<FoundLayout> simulated_layout(const EstimatedLayout& estimate) {
     PlanConfig one = config_;
     write_layout(estimate.layout, axes_, one.run);
     try {
       one = resolve(std::move(one));
-      const PlanOutcome outcome = plan_outcome(PlannedRun(run_spec(one.run)), machine_);
+      const PlanOutcome outcome = plan_outcome(PlannedRun(run_spec(one.run)), machine_, &costs_);
       FoundLayout found;
       found.estimate = estimate;
       found.words = layout_words(estimate.layout, axes_, config_.run);

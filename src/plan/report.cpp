@@ -69,8 +69,8 @@ class Builder {
     return std::move(report_);
   }
 
-  PlanOutcome outcome() {
-    costs_ = make_plan_costs(run_, machine_, model_);
+  PlanOutcome outcome(CostsOfModel* known) {
+    costs_ = make_plan_costs(run_, machine_, model_, known);
     PlanOutcome outcome;
     for (int rank = 0; rank < sizes_[Axis::Pp]; ++rank)
       outcome.memory.push_back(use_of(rank, planned_.plan(), run_.reduces_each()).memory);
@@ -326,8 +326,8 @@ PlanReport make_plan_report(const PlannedRun& planned, const PlannedMachine& mac
   return Builder(planned, machine, counted).build();
 }
 
-PlanOutcome plan_outcome(const PlannedRun& planned, const PlannedMachine& machine) {
-  return Builder(planned, machine).outcome();
+PlanOutcome plan_outcome(const PlannedRun& planned, const PlannedMachine& machine, CostsOfModel* costs) {
+  return Builder(planned, machine).outcome(costs);
 }
 
 size_t PlanOutcome::most_bytes() const {

@@ -118,7 +118,9 @@ struct PlanOutcome {
 
   size_t most_bytes() const;  // of the rank that needs most
 };
-PlanOutcome plan_outcome(const PlannedRun& planned, const PlannedMachine& machine);
+// `costs` as in make_forecast.
+PlanOutcome plan_outcome(const PlannedRun& planned, const PlannedMachine& machine,
+                         CostsOfModel* costs = nullptr);
 
 // The memory of each pipeline rank alone, without a simulation.
 struct PlannedRank {

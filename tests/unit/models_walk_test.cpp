@@ -243,6 +243,23 @@ TEST(ModelWalk, FlopsOfASampleCountNoMesh) {
   EXPECT_GT(sample_flops(config, 64).head, flops.head);
 }
 
+TEST(ModelWalk, FlopsOfASampleCountEachLayerAsItIs) {
+  ModelConfig mixed = small_model();
+  mixed.num_layers = 3;
+  const double dense = sample_flops(mixed, 1).layers[0];
+  mixed.num_experts = 4;
+  mixed.disable_bias_linear = true;
+  const double experts = sample_flops(mixed, 1).layers[0];
+  mixed.moe_layer_freq = "[0]*1+[1]*2";
+  const std::vector<double> layers = sample_flops(mixed, 1).layers;
+  ASSERT_EQ(layers.size(), 3U);
+  EXPECT_NE(dense, experts);
+  EXPECT_EQ(layers[1], experts);
+  EXPECT_EQ(layers[2], experts);
+  mixed.moe_layer_freq = "[0]*3";
+  EXPECT_EQ(sample_flops(mixed, 1).layers, std::vector<double>(3, layers[0]));
+}
+
 // Blocks that are alike are walked once.
 TEST(ModelWalk, LayersThatAreAlikeShareAWalk) {
   ModelConfig config = small_model();

@@ -19,8 +19,10 @@ struct HardwareForecast {
   bool fits(size_t bytes) const { return static_cast<double>(bytes) <= hardware.usable_bytes(); }
 };
 
-// `machine` must have its hardware; `model` is that of `run`, cut as it says.
-HardwareForecast make_forecast(const RunSpec& run, const PlannedMachine& machine, const Model& model);
+// `machine` must have its hardware; `model` is that of `run`, cut as it says. `costs`, if given, knows those of this machine
+// and of other layouts of the model.
+HardwareForecast make_forecast(const RunSpec& run, const PlannedMachine& machine, const Model& model,
+                               CostsOfModel* costs = nullptr);
 
 // The once-per-step work of a stage with `weights` (on one tensor rank).
 struct OnceSeconds {
