@@ -56,7 +56,7 @@ struct Checked<Raw, Entry> {
 // The table Raw() with every entry preceded by its check: the table for callers outside the back end. Throws
 // if an entry or its check is missing.
 template <const OpTable& (*Raw)()>
-OpTable with_contract() {
+[[gnu::cold]] OpTable with_contract() {
   OpTable ops = Raw();
   size_t number = 0;
   Operations::for_each([&](auto operation) {

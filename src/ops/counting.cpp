@@ -276,7 +276,9 @@ template <auto Entry>
 struct Counting;
 template <class... Args, void (*OpTable::*Entry)(Stream&, Args...)>
 struct Counting<Entry> {
-  static void call(Stream& stream, Args... args) {
+  // Plans alone call it: as code of rare use it takes half the room.
+  [[gnu::cold]] static void call(Stream& stream, Args... args) {
+    (contract::checks().*Entry)(stream, args...);
     if (stream.log() == nullptr) return;
     Work work = counted(Operand<Entry>(), args...);
     work.name = EntryName<Entry>::kText.data();
@@ -321,9 +323,15 @@ const OpTable& composed_entries() {
 }  // namespace
 
 const OpTable& counting_ops(FusedOps fused) {
-  static const OpTable kAll = with_contract<fused_entries>(), kRows = with_contract<row_entries>(),
-                       kNone = with_contract<composed_entries>();
-  return fused == FusedOps::All ? kAll : fused == FusedOps::Rows ? kRows : kNone;
+  switch (fused) {
+    case FusedOps::All:
+      return fused_entries();
+    case FusedOps::Rows:
+      return row_entries();
+    case FusedOps::None:
+      return composed_entries();
+  }
+  fail("there is no table of counting operations {}", static_cast<int>(fused));
 }
 
 }  // namespace trifold
