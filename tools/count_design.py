@@ -140,8 +140,10 @@ CONFIG_ORDER = ("fields", "options", "patterns", "groups", "subjects", "rules", 
 
 # ---- Enums that say the same ----
 
-TWINS = (("TokenDispatcher", "TokenDispatch"), ("RouterScore", "RouterGate"), ("TokenDrop", "KeptChoices"),
-         ("RouterBalance", "BalanceOver"))
+# Enums of an option and of a layer or an operation with the same values. RouterScore and RouterGate are no such pair: a gate
+# is decided by two options, --moe-router-score-function and --moe-router-pre-softmax.
+TWINS = (("TokenDispatcher", "TokenDispatch"), ("TokenDrop", "KeptChoices"), ("RouterBalance", "BalanceOver"),
+         ("ContextExchange", "ContextSharing"), ("Normalization", "NormKind"))
 
 
 # `how` explains the value: places, or a command.

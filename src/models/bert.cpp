@@ -10,7 +10,7 @@ BertEmbedding::BertEmbedding(BlockBuilder& builder, const ModelConfig& config, i
       key_(philox_key(builder.seed(), "embedding.dropout")),
       embedding_(builder, "embedding", padded_vocab, *config.max_position_embeddings, config.hidden_size,
                  {Init::Kind::Normal, config.init_method_std}, 2),
-      norm_(builder, "embedding.norm", config.hidden_size, NormKind::Layer, config.norm_epsilon) {}
+      norm_(builder, "embedding.norm", config.hidden_size, Normalization::LayerNorm, config.norm_epsilon) {}
 
 Tensor BertEmbedding::forward(Run& run, Tensor no_input, Saved& saved) const {
   Run kept = run.keeping_in(run.keep);  // the norm's backward reads it, when an outgoing message is gone
@@ -154,7 +154,7 @@ BertHead::BertHead(BlockBuilder& builder, const ModelConfig& config, ParamId tok
     : dense_(builder, "head.dense", config.hidden_size, config.hidden_size,
              {Init::Kind::Normal, config.init_method_std}),
       activation_(builder, "head.activation", gelu_kind(config)),
-      norm_(builder, "head.norm", config.hidden_size, NormKind::Layer, config.norm_epsilon),
+      norm_(builder, "head.norm", config.hidden_size, Normalization::LayerNorm, config.norm_epsilon),
       loss_(builder, "head", builder.tied(tokens, "head"), *config.vocab_size, chunk_rows,
             builder.sharded("head.bias", {padded_vocab}, 0, {Init::Kind::Zeros}, false)) {
   if (pairs)

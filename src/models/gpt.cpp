@@ -36,10 +36,6 @@ ActivationKind gelu_kind(const ModelConfig& config) {
   return config.gelu == GeluKind::Erf ? ActivationKind::GeluErf : ActivationKind::Gelu;
 }
 
-NormKind norm_kind(const ModelConfig& config) {
-  return config.normalization == Normalization::RmsNorm ? NormKind::Rms : NormKind::Layer;
-}
-
 namespace {
 
 ParamId head_weight(BlockBuilder& builder, const ModelConfig& config, ParamId tokens, int64_t padded_vocab,
@@ -55,7 +51,7 @@ ParamId head_weight(BlockBuilder& builder, const ModelConfig& config, ParamId to
 
 GptHead::GptHead(BlockBuilder& builder, const ModelConfig& config, ParamId tokens, int64_t padded_vocab,
                  int64_t chunk_rows)
-    : norm_(builder, "final_norm", config.hidden_size, norm_kind(config), config.norm_epsilon),
+    : norm_(builder, "final_norm", config.hidden_size, config.normalization, config.norm_epsilon),
       loss_(builder, "head", head_weight(builder, config, tokens, padded_vocab), *config.vocab_size,
             chunk_rows) {}
 
@@ -95,7 +91,7 @@ std::unique_ptr<Layer> make_gpt_head_part(BlockBuilder& builder, const ModelConf
                                           int64_t padded_vocab, PartPlace place) {
   std::optional<Norm> norm;
   if (place.first())
-    norm.emplace(builder, "final_norm", config.hidden_size, norm_kind(config), config.norm_epsilon);
+    norm.emplace(builder, "final_norm", config.hidden_size, config.normalization, config.norm_epsilon);
   const ParamId weight = head_weight(builder, config, tokens, padded_vocab, place);
   VocabPart part(builder, "head", weight, *config.vocab_size, place);
   if (!norm) return std::make_unique<VocabPart>(std::move(part));

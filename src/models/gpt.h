@@ -63,9 +63,6 @@ std::unique_ptr<Layer> make_gpt_head_part(BlockBuilder& builder, const ModelConf
 // tensor-parallel size.
 int64_t padded_vocab_size(const ModelConfig& config, int tensor_parallel);
 
-// The kind of norm.
-NormKind norm_kind(const ModelConfig& config);
-
 // The form of GELU.
 ActivationKind gelu_kind(const ModelConfig& config);
 

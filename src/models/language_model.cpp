@@ -13,19 +13,6 @@ namespace trifold {
 
 namespace {
 
-BalanceOver balance_over(RouterBalance type) {
-  switch (type) {
-    case RouterBalance::AuxLoss:
-      return BalanceOver::MicroBatch;
-    case RouterBalance::GlobalAuxLoss:
-      return BalanceOver::LastBatch;
-    case RouterBalance::SequenceAuxLoss:
-    case RouterBalance::None:
-      return BalanceOver::Sequence;
-  }
-  fail("routers balance nothing of type {}", static_cast<int>(type));
-}
-
 ExpertsShape experts_of(const ModelConfig& config) {
   const bool sigmoid = config.moe_router_score_function == RouterScore::Sigmoid;
   return {*config.num_experts,
@@ -38,24 +25,10 @@ ExpertsShape experts_of(const ModelConfig& config) {
           {config.moe_aux_loss_coeff, config.moe_z_loss_coeff},
           0,
           config.moe_router_enable_expert_bias,
-          {config.moe_expert_capacity_factor.value_or(0), config.moe_token_drop_policy == TokenDrop::Probs
-                                                              ? KeptChoices::LargestGates
-                                                              : KeptChoices::FirstTokens},
-          balance_over(config.moe_router_load_balancing_type),
+          {config.moe_expert_capacity_factor.value_or(0), config.moe_token_drop_policy},
+          config.moe_router_load_balancing_type,
           config.moe_input_jitter_eps,
           config.moe_router_force_load_balancing};
-}
-
-ContextSharing sharing_of(ContextExchange exchange) {
-  switch (exchange) {
-    case ContextExchange::AllGather:
-      return ContextSharing::GatherKeys;
-    case ContextExchange::AllToAll:
-      return ContextSharing::ExchangeHeads;
-    case ContextExchange::Ring:
-      return ContextSharing::PassKeys;
-  }
-  fail("context ranks share nothing in way {}", static_cast<int>(exchange));
 }
 
 // The threads that compute attention on a rank: a device computes all heads at once.
@@ -77,13 +50,12 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
   if (config.num_experts) {
     shape.experts = experts_of(config);
     shape.experts.buffer_factor = layout.moe_buffer_factor.value_or(0);
-    if (layout.moe_token_dispatcher_type == TokenDispatcher::AllGather)
-      shape.experts.dispatch = TokenDispatch::AllGather;
+    shape.experts.dispatch = layout.moe_token_dispatcher_type;
   }
   shape.shared_ffn = config.moe_shared_expert_intermediate_size.value_or(0);
   shape.shared_gate = config.moe_shared_expert_gate;
   shape.mlp_tiles = layout.tiled_mlp;
-  shape.norm = norm_kind(config);
+  shape.norm = config.normalization;
   shape.activation = config.swiglu ? ActivationKind::Swiglu : gelu_kind(config);
   shape.bias = !config.disable_bias_linear;
   shape.query_key_value_bias = config.add_qkv_bias;
@@ -104,7 +76,7 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
     shape.output_init_std /= std::sqrt(2.0 * static_cast<double>(config.num_layers));
   shape.hidden_dropout = config.hidden_dropout;
   shape.attention_dropout = config.attention_dropout;
-  shape.context = {sharing_of(layout.context_exchange()), attention_threads(layout)};
+  shape.context = {layout.context_exchange(), attention_threads(layout)};
   shape.recompute_selective = layout.recompute_granularity == RecomputeGranularity::Selective;
   return shape;
 }

@@ -45,7 +45,7 @@ struct TransformerShape {
   int64_t shared_ffn = 0;    // of the shared network that every token also passes; 0: none
   bool shared_gate = false;  // its output is gated per token (nn/token_gate.h)
   int64_t mlp_tiles = 1;  // of rows that pass the network one after the other (tensor_parallel/tiled_mlp.h)
-  NormKind norm = NormKind::Layer;
+  Normalization norm = Normalization::LayerNorm;
   ActivationKind activation = ActivationKind::Gelu;
   bool bias = true;                             // of the linear layers
   bool query_key_value_bias = false;            // of these three projections, if the others have none

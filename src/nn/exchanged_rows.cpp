@@ -91,7 +91,7 @@ class ExchangedRows::Counted {
 };
 
 ExchangedRows::ExchangedRows(const Mesh& mesh, const std::string& name, int64_t experts, int64_t choices,
-                             double factor, const ExpertCapacity& capacity, TokenDispatch dispatch)
+                             double factor, const ExpertCapacity& capacity, TokenDispatcher dispatch)
     : ranks_(mesh.sizes().ranks(kExpertShareAxes)),
       rank_(place_along(kExpertShareAxes, mesh.coords(), mesh.sizes())),
       cut_(mesh.size(Axis::Etp)),

@@ -15,16 +15,12 @@
 // forward, until the counts of all ranks are in its memory; on a device everything else stays asynchronous.
 #pragma once
 
+#include "core/choices.h"
 #include "core/small_list.h"
 #include "nn/expert_capacity.h"
 #include "nn/layer.h"
 
 namespace trifold {
-
-// How rows reach their experts: each sent to its expert's rank, or all tokens gathered by every rank, which picks its rows
-// and moves less where fewer ranks share experts than a token has choices. Outputs always come back all to all, so
-// that a token's rows are added up in the same order.
-enum class TokenDispatch : uint8_t { AllToAll, AllGather };
 
 class ExchangedRows {
  public:
@@ -33,7 +29,7 @@ class ExchangedRows {
   // training step does not drop: these come in one round, and those of an evaluation, which drops none, in as many as
   // it needs. Throws where the experts cannot be cut evenly; the message names `name`.
   ExchangedRows(const Mesh& mesh, const std::string& name, int64_t experts, int64_t choices, double factor,
-                const ExpertCapacity& capacity, TokenDispatch dispatch = TokenDispatch::AllToAll);
+                const ExpertCapacity& capacity, TokenDispatcher dispatch = TokenDispatcher::AllToAll);
   int64_t ranks() const { return ranks_; }
   int64_t experts_here() const { return here_; }
   // Whether the rows of `tokens` tokens on each rank may need more than one round.
@@ -64,8 +60,8 @@ class ExchangedRows {
   Returning start_back(Run& run, Tensor own, Tensor arrived, Tensor counts, int64_t round) const;
   void end_back(Run& run, Tensor own, Tensor counts, const Returning& returning) const;
 
-  // With TokenDispatch::AllGather, where every rank has as many tokens:
-  bool gathers() const { return dispatch_ == TokenDispatch::AllGather; }
+  // With TokenDispatcher::AllGather, where every rank has as many tokens:
+  bool gathers() const { return dispatch_ == TokenDispatcher::AllGather; }
   // The tokens x [T, C] of all ranks, [ranks T, C] in scratch that the caller gives back, on stream `on`, which waits for
   // run.stream.
   Tensor gather(Run& run, Tensor x, Stream& on) const;
@@ -103,7 +99,7 @@ class ExchangedRows {
   int64_t choices_;
   double factor_;
   ExpertCapacity capacity_;
-  TokenDispatch dispatch_;
+  TokenDispatcher dispatch_;
 };
 
 // Rows on their way back.

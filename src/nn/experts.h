@@ -53,15 +53,12 @@
 #include <optional>
 #include <string>
 
+#include "core/choices.h"
 #include "nn/exchanged_rows.h"
 #include "nn/expert_capacity.h"
 #include "nn/layers.h"
 
 namespace trifold {
-
-// Over which tokens the balance loss counts choices: Megatron-LM's `seq_aux_loss`; `aux_loss`, which depends on the number of
-// tokens in a micro-batch; or those of the global batch before this one, in the place of its `global_aux_loss`.
-enum class BalanceOver : uint8_t { Sequence, MicroBatch, LastBatch };
 
 struct ExpertsShape {
   int64_t experts = 0;  // E; 0 if one network serves all tokens
@@ -70,10 +67,10 @@ struct ExpertsShape {
   double buffer_factor = 0;     // of ExchangedRows
   bool selection_bias = false;  // only with RouterGate::Sigmoid
   ExpertCapacity capacity = {};
-  BalanceOver balance_over = BalanceOver::Sequence;
+  RouterBalance balance = RouterBalance::SequenceAuxLoss;
   double jitter = 0;            // in training the router's input is multiplied by U(1 - jitter, 1 + jitter)
   bool random_choices = false;  // in training; see above
-  TokenDispatch dispatch = TokenDispatch::AllToAll;  // where experts are spread over ranks
+  TokenDispatcher dispatch = TokenDispatcher::AllToAll;  // where experts are spread over ranks
 };
 
 class Experts final : public Layer {
@@ -140,9 +137,10 @@ class Experts final : public Layer {
   Tensor router_input(Run& run, Tensor x) const;
   // The logits of the tokens here.
   void compute_logits(Run& run, Tensor logits, Tensor x) const;
+  bool counts_last_batch() const { return shape_.balance == RouterBalance::GlobalAuxLoss; }
   // Sequences, or micro-batches, over which the balance loss counts choices.
   int64_t balance_groups(const Run& run) const {
-    return shape_.balance_over == BalanceOver::Sequence ? run.batch->samples() : 1;
+    return shape_.balance == RouterBalance::AuxLoss || counts_last_batch() ? 1 : run.batch->samples();
   }
   // Computes gates, the order of rows, and the router's losses from saved[logits_].
   void route(Run& run, Saved& saved) const;

@@ -137,7 +137,7 @@ void Experts::clear_dropped(Run& run, Tensor rows, const Saved& saved) const {
 
 void Experts::count(Run& run, const Saved& saved) const {
   if (!run.has_backward()) return;
-  if (shape_.balance_over == BalanceOver::LastBatch) count_preferred(run, saved);
+  if (counts_last_batch()) count_preferred(run, saved);
   if (run.choice_counts.rank() == 0) return;
   const Tensor counts = counts_here(run);
   const int64_t experts = shape_.experts;
@@ -165,7 +165,7 @@ void Experts::count_preferred(Run& run, const Saved& saved) const {
 }
 
 bool Experts::find_counts(Run& run, Tensor balance, Tensor z, const Saved& saved) const {
-  if (shape_.balance_over == BalanceOver::LastBatch) {
+  if (counts_last_batch()) {
     if (run.stream.mode() == Stream::Mode::Dry) return true;
     check(run.last_choices.rank() == 2, "{}: nobody has counted the choices of the last global batch", name_);
     run.ops.copy(run.stream, saved[counts_], run.last_choices.rows(block_, block_ + 1));

@@ -5,7 +5,7 @@
 
 namespace trifold {
 
-Norm::Norm(BlockBuilder& builder, const std::string& name, int64_t width, NormKind kind, double eps,
+Norm::Norm(BlockBuilder& builder, const std::string& name, int64_t width, Normalization kind, double eps,
            bool inside)
     : name_(name),
       kind_(kind),
@@ -16,7 +16,7 @@ Norm::Norm(BlockBuilder& builder, const std::string& name, int64_t width, NormKi
       mean_(builder.slot()),
       rstd_(builder.slot()),
       dy_(builder.slot()) {
-  if (kind == NormKind::Layer)
+  if (kind == Normalization::LayerNorm)
     bias_ = builder.replicated(name + ".bias", {width}, {Init::Kind::Zeros}, false, inside);
 }
 
@@ -28,13 +28,13 @@ Tensor Norm::forward(Run& run, Tensor x, Saved& saved) const {
 
 void Norm::take_statistics(Run& run, int64_t rows, Saved& saved) const {
   const DType wide = accumulate_type(run.dtype);
-  if (kind_ == NormKind::Layer) saved[mean_] = run.keep.take(wide, {rows});
+  if (kind_ == Normalization::LayerNorm) saved[mean_] = run.keep.take(wide, {rows});
   saved[rstd_] = run.keep.take(wide, {rows});
 }
 
 void Norm::apply(Run& run, Tensor y, Tensor x, Saved& saved) const {
   saved[x_] = x;
-  if (kind_ == NormKind::Layer)
+  if (kind_ == Normalization::LayerNorm)
     run.ops.layer_norm(run.stream, y, saved[mean_], saved[rstd_], x, run.weight(gain_), run.weight(bias_),
                        eps_);
   else
@@ -45,7 +45,7 @@ void Norm::apply(Run& run, Tensor y, Tensor x, Saved& saved) const {
 Tensor Norm::backward_input(Run& run, Tensor dy, Saved& saved) const {
   saved[dy_] = dy;
   const Tensor dx = run.flow.take(run.dtype, dy.shape);
-  if (kind_ == NormKind::Layer)
+  if (kind_ == Normalization::LayerNorm)
     run.ops.layer_norm_backward(run.stream, dx, dy, saved[x_], saved[mean_], saved[rstd_], run.weight(gain_));
   else
     run.ops.rms_norm_backward(run.stream, dx, dy, saved[x_], saved[rstd_], run.weight(gain_));
@@ -56,7 +56,7 @@ Tensor Norm::backward_input(Run& run, Tensor dy, Saved& saved) const {
 Tensor Norm::backward_input_added(Run& run, Tensor dy, Tensor residual, Saved& saved) const {
   saved[dy_] = dy;
   const Tensor dx = run.flow.take(run.dtype, dy.shape);
-  if (kind_ == NormKind::Layer)
+  if (kind_ == Normalization::LayerNorm)
     run.ops.layer_norm_backward_add(run.stream, dx, residual, dy, saved[x_], saved[mean_], saved[rstd_],
                                     run.weight(gain_));
   else
@@ -74,7 +74,7 @@ Tensor Norm::backward_added(Run& run, Tensor dy, Tensor residual, Saved& saved) 
   saved[dy_] = dy;
   const Tensor dx = run.flow.take(run.dtype, dy.shape);
   const bool adds = adds_to_gradients(run);
-  if (kind_ == NormKind::Layer)
+  if (kind_ == Normalization::LayerNorm)
     run.ops.layer_norm_backward_all(run.stream, dx, run.grad(gain_), run.grad(bias_), residual, dy, saved[x_],
                                     saved[mean_], saved[rstd_], run.weight(gain_), adds);
   else
@@ -85,7 +85,7 @@ Tensor Norm::backward_added(Run& run, Tensor dy, Tensor residual, Saved& saved) 
 
 void Norm::backward_weight(Run& run, Saved& saved) const {
   const bool adds = adds_to_gradients(run);
-  if (kind_ == NormKind::Layer)
+  if (kind_ == Normalization::LayerNorm)
     run.ops.layer_norm_backward_weight(run.stream, run.grad(gain_), run.grad(bias_), saved[dy_], saved[x_],
                                        saved[mean_], saved[rstd_], adds);
   else
@@ -176,9 +176,9 @@ AttentionCore::AttentionCore(BlockBuilder& builder, const std::string& name, con
       out_(builder.slot()),
       lse_(builder.slot()) {
   if (builder.mesh().size(Axis::Cp) == 1) return;
-  if (context.sharing == ContextSharing::ExchangeHeads)
+  if (context.exchange == ContextExchange::AllToAll)
     exchanged_.emplace(builder.mesh(), name, heads.local, heads.local_kv, heads.head_dim);
-  else if (context.sharing == ContextSharing::PassKeys)
+  else if (context.exchange == ContextExchange::Ring)
     ring_.emplace(builder.mesh(), heads.local * heads.head_dim, 2 * heads.local_kv * heads.head_dim);
   else
     keys_.emplace(builder.mesh(), heads.local, heads.local_kv, heads.head_dim, context.threads);

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "core/choices.h"
 #include "nn/context/exchanged_heads.h"
 #include "nn/context/gathered_keys.h"
 #include "nn/context/key_ring.h"
@@ -13,16 +14,14 @@
 
 namespace trifold {
 
-enum class NormKind { Layer, Rms };
-
 // Normalises the last dim, of C numbers:
-//   Layer  y = (x - mean) * rstd * gain + bias, rstd from the variance (Ba et al., arXiv 1607.06450);
-//   Rms    y = x * rstd * gain, rstd from the mean of the squares (Zhang & Sennrich, arXiv 1910.07467).
-// Parameters <name>.gain and, for Layer, <name>.bias, [C].
+//   LayerNorm  y = (x - mean) * rstd * gain + bias, rstd from the variance (Ba et al., arXiv 1607.06450);
+//   RmsNorm    y = x * rstd * gain, rstd from the mean of the squares (Zhang & Sennrich, arXiv 1910.07467).
+// Parameters <name>.gain and, for LayerNorm, <name>.bias, [C].
 class Norm final : public Layer {
  public:
   // `inside`: the input is a part of each row, inside a region (tensor_parallel/regions.h).
-  Norm(BlockBuilder& builder, const std::string& name, int64_t width, NormKind kind, double eps,
+  Norm(BlockBuilder& builder, const std::string& name, int64_t width, Normalization kind, double eps,
        bool inside = false);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [R, C] -> [R, C]
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [R, C] -> [R, C]
@@ -45,11 +44,11 @@ class Norm final : public Layer {
 
  private:
   bool adds_to_gradients(const Run& run) const {
-    return kind_ == NormKind::Layer ? run.adds_to(gain_, bias_) : run.adds_to(gain_);
+    return kind_ == Normalization::LayerNorm ? run.adds_to(gain_, bias_) : run.adds_to(gain_);
   }
 
   std::string name_;
-  NormKind kind_;
+  Normalization kind_;
   int64_t width_;
   double eps_;
   ParamId gain_, bias_;
@@ -126,11 +125,9 @@ struct AttentionHeads {
 // of its sample except the padding after batch.lengths.
 enum class AttentionSight { Causal, Both };
 
-// How ranks that positions are cut over share them for attention: gathered_keys.h, exchanged_heads.h and key_ring.h of
-// nn/context.
-enum class ContextSharing { GatherKeys, ExchangeHeads, PassKeys };
+// Attention over ranks that positions are cut over: gathered_keys.h, exchanged_heads.h and key_ring.h of nn/context.
 struct ContextShape {
-  ContextSharing sharing = ContextSharing::GatherKeys;
+  ContextExchange exchange = ContextExchange::AllGather;
   int threads = 1;  // that compute attention, on the rank that has the most
 };
 

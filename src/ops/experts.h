@@ -10,6 +10,8 @@
 
 #include <cstdint>
 
+#include "core/choices.h"
+
 namespace trifold {
 
 // The gate (weight) of a choice, from the logits z of its token; S are the experts that the token chose:
@@ -32,10 +34,6 @@ struct Router {
   bool counted = false;  // router_losses reads the counts, which may be those of other tokens too
 };
 constexpr int64_t kMostGroups = 64;
-
-// Which choices an expert keeps if it takes only some of a sequence's: those with the largest gates (a gate that is no
-// number counts as infinite), the earlier one of equal gates; or those of the first tokens.
-enum class KeptChoices : uint8_t { LargestGates, FirstTokens };
 
 // For OpTable::drop_choices: each of `experts` experts takes at most `capacity` choices of every sequence of `seq`
 // tokens.

@@ -34,7 +34,7 @@ struct LatentProjectionsShape {
   Init init;
   std::vector<double> rotary_frequencies = {};  // radians per position, one for each rotated pair
   double key_scale = 1;
-  std::optional<NormKind> norm = NormKind::Rms;  // of latent vectors
+  std::optional<Normalization> norm = Normalization::RmsNorm;  // of latent vectors
   double norm_eps = 1e-6;
 };
 

@@ -27,7 +27,7 @@ struct QueryKeyValueShape {
   std::vector<double> rotary_frequencies = {};
   // Norms of each head's queries and keys, with gains <name>.query_norm.gain and <name>.key_norm.gain [D]
   // that all heads share.
-  std::optional<NormKind> head_norm = {};
+  std::optional<Normalization> head_norm = {};
   double norm_eps = 1e-5;
 };
 

@@ -4,7 +4,7 @@
 //   bias += rate * sign(mean of the block's counts - count of the expert).
 // Counts are whole numbers, summed exactly in f64, so every mesh moves the biases alike. A step whose update is skipped
 // moves none. It also keeps the choices of the last global batch, for routers whose balance loss counts these
-// (BalanceOver::LastBatch); they are part of a run's state.
+// (RouterBalance::GlobalAuxLoss); they are part of a run's state.
 #pragma once
 
 #include <cstdint>

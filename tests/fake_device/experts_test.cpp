@@ -124,20 +124,20 @@ TEST(DeviceExperts, OfPositionsThatAreCutOverRanks) {
 
 // Experts take a fraction of what tokens choose; others decide over positions of several ranks.
 TEST(DeviceExperts, DropTheSameChoices) {
-  const auto limited = [](PretrainConfig config, TokenDrop drop) {
+  const auto limited = [](PretrainConfig config, KeptChoices drop) {
     config.model.moe_expert_capacity_factor = 0.75;
     config.model.moe_token_drop_policy = drop;
     return config;
   };
-  expect_same_mixture(limited(mixtral(), TokenDrop::Probs));
-  expect_same_mixture(limited(over_experts(on_mesh(deepseek(), 2), 2), TokenDrop::Position));
-  PretrainConfig config = limited(over_experts(on_mesh(qwen3(), 1, 2, 1, 2), 4), TokenDrop::Probs);
+  expect_same_mixture(limited(mixtral(), KeptChoices::LargestGates));
+  expect_same_mixture(limited(over_experts(on_mesh(deepseek(), 2), 2), KeptChoices::FirstTokens));
+  PretrainConfig config = limited(over_experts(on_mesh(qwen3(), 1, 2, 1, 2), 4), KeptChoices::LargestGates);
   config.mesh.sequence_parallel = true;
   config.mesh.cp_comm_type = ContextExchange::AllToAll;
   config.mesh.moe_buffer_factor = 0.4;
   config.precision.bf16 = true;
   expect_same_mixture(config);
-  expect_same_mixture_captured(limited(qwen3(), TokenDrop::Probs));
+  expect_same_mixture_captured(limited(qwen3(), KeptChoices::LargestGates));
 }
 
 TEST(DeviceExperts, ReadTheChoicesOfTheLastGlobalBatch) {

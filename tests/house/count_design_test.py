@@ -131,7 +131,7 @@ class Arrows(unittest.TestCase):
 
 class Twins(unittest.TestCase):
     def test_both_of_a_pair(self):
-        figures = count_design.twins(tree(src__a_dot_h="enum class TokenDrop { Probs };\nenum class RouterScore { Softmax };\n",
+        figures = count_design.twins(tree(src__a_dot_h="enum class TokenDrop { Probs };\nenum class NormKind { Layer };\n",
                                           src__b_dot_h="enum class KeptChoices : int { Largest };\n"))
         self.assertEqual(figures[0].value, 1)
         self.assertIn("TokenDrop and KeptChoices: src/a.h:1, src/b.h:1", figures[0].how)

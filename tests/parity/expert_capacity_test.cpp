@@ -16,7 +16,8 @@ namespace trifold::test {
 namespace {
 
 // 8 experts, of which a token chooses 2, and which take 3 of the 16 tokens of a sequence.
-PretrainConfig limited_run(std::optional<double> factor = 0.75, TokenDrop drop = TokenDrop::Probs) {
+PretrainConfig limited_run(std::optional<double> factor = 0.75,
+                           KeptChoices drop = KeptChoices::LargestGates) {
   PretrainConfig config = small_run();
   make_llama(config.model, 2);
   config.model.num_layers = 4;
@@ -57,7 +58,7 @@ Limited run_limited(const PretrainConfig& config) {
 }
 
 TEST(ExpertCapacity, EveryMeshDropsTheSame) {
-  for (const TokenDrop drop : {TokenDrop::Probs, TokenDrop::Position}) {
+  for (const KeptChoices drop : {KeptChoices::LargestGates, KeptChoices::FirstTokens}) {
     const PretrainConfig base = limited_run(0.75, drop);
     const Limited one = run_limited(base);
     ASSERT_EQ(one.dropped.size(), 12U);
@@ -120,15 +121,15 @@ TEST(ExpertCapacity, StagesAndExpertRanksKeepTheBits) {
 
 TEST(ExpertCapacity, EnoughIsAsIfThereWasNone) {
   for (const int ep : {1, 4}) {
-    const auto curve = [&](std::optional<double> factor, TokenDrop drop) {
+    const auto curve = [&](std::optional<double> factor, KeptChoices drop) {
       PretrainConfig config = on_mesh(limited_run(factor, drop), 4);
       config.precision.f64 = false;
       config.mesh.expert_model_parallel_size = ep;
       return run_limited(config);
     };
-    const Limited none = curve({}, TokenDrop::Probs);
+    const Limited none = curve({}, KeptChoices::LargestGates);
     EXPECT_TRUE(none.dropped.empty());
-    for (const TokenDrop drop : {TokenDrop::Probs, TokenDrop::Position}) {
+    for (const KeptChoices drop : {KeptChoices::LargestGates, KeptChoices::FirstTokens}) {
       const Limited enough = curve(4, drop);  // 8 experts / 2 choices
       EXPECT_EQ(enough.losses, none.losses);
       EXPECT_EQ(enough.norms, none.norms);

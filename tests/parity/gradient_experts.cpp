@@ -26,16 +26,16 @@ std::unique_ptr<Experts> limited_experts(BlockBuilder& b, KeptChoices kept, Acti
 // come to the ranks of their experts in another way.
 ExpertsShape jittered(int64_t count, const Router& router) {
   ExpertsShape shape{count, router, kRouterLosses};
-  shape.balance_over = BalanceOver::MicroBatch;
+  shape.balance = RouterBalance::AuxLoss;
   shape.jitter = 0.3;
-  shape.dispatch = TokenDispatch::AllGather;
+  shape.dispatch = TokenDispatcher::AllGather;
   return shape;
 }
 
 // Losses with the counts of another batch, which the bench gives.
 ExpertsShape of_last_batch() {
   ExpertsShape shape{8, {4, RouterGate::Sigmoid, 1.5, 4, 2}, kRouterLosses};
-  shape.balance_over = BalanceOver::LastBatch;
+  shape.balance = RouterBalance::GlobalAuxLoss;
   return shape;
 }
 

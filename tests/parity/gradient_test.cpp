@@ -100,7 +100,7 @@ class Projected : public Layer {
   AttentionCore core_;
 };
 
-GradientCase query_key_value(int64_t kv_heads, bool bias, bool rotary, std::optional<NormKind> norm) {
+GradientCase query_key_value(int64_t kv_heads, bool bias, bool rotary, std::optional<Normalization> norm) {
   QueryKeyValueShape shape{kWidth, kNormal, bias, {}, norm};
   if (rotary) shape.rotary_frequencies = {1.0, 0.1};
   return {"QueryKeyValue",
@@ -111,7 +111,7 @@ GradientCase query_key_value(int64_t kv_heads, bool bias, bool rotary, std::opti
           stream(kWidth), columns(16)};
 }
 
-GradientCase latent(int64_t query_rank, int64_t value, int64_t width, std::optional<NormKind> norm) {
+GradientCase latent(int64_t query_rank, int64_t value, int64_t width, std::optional<Normalization> norm) {
   const LatentProjectionsShape shape{kWidth, query_rank, 5, 3, value, kNormal, {1.0, 0.3}, 1.25, norm, 1e-6};
   return {"LatentProjections",
           [=](BlockBuilder& b) {  // the output has as many numbers as the values
@@ -178,10 +178,10 @@ std::vector<GradientCase> cases_without_experts() {
   const Placed rows = stream(kWidth);
   using B = BlockBuilder;
   return {
-      {"Norm", [](B& b) { return std::make_unique<Norm>(b, "norm", kWidth, NormKind::Layer, 1e-5); }, rows,
-       rows},
-      {"Norm", [](B& b) { return std::make_unique<Norm>(b, "norm", kWidth, NormKind::Rms, 1e-5); }, rows,
-       rows},
+      {"Norm", [](B& b) { return std::make_unique<Norm>(b, "norm", kWidth, Normalization::LayerNorm, 1e-5); },
+       rows, rows},
+      {"Norm", [](B& b) { return std::make_unique<Norm>(b, "norm", kWidth, Normalization::RmsNorm, 1e-5); },
+       rows, rows},
       {"Activation", [](B& b) { return std::make_unique<Activation>(b, "act", ActivationKind::Gelu); },
        columns(kWidth), columns(kWidth)},
       {"Activation", [](B& b) { return std::make_unique<Activation>(b, "act", ActivationKind::GeluErf); },
@@ -192,15 +192,15 @@ std::vector<GradientCase> cases_without_experts() {
       {"AttentionCore", [](B& b) { return attention(b, 0.3); }, packed(3, kWidth), columns(kWidth)},
       query_key_value(4, true, false, {}),
       query_key_value(4, false, true, {}),
-      query_key_value(4, true, true, NormKind::Layer),
+      query_key_value(4, true, true, Normalization::LayerNorm),
       query_key_value(2, true, false, {}),
-      query_key_value(2, false, true, NormKind::Rms),
+      query_key_value(2, false, true, Normalization::RmsNorm),
       query_key_value(1, true, true, {}),  // on two ranks, both hold the one key head
-      query_key_value(1, false, true, NormKind::Rms),
-      latent(6, 4, 7, NormKind::Rms),
-      latent(0, 7, 7, NormKind::Rms),
-      latent(6, 9, 9, NormKind::Layer),  // values are longer than keys
-      latent(0, 2, 11, {}),              // both are shorter than heads
+      query_key_value(1, false, true, Normalization::RmsNorm),
+      latent(6, 4, 7, Normalization::RmsNorm),
+      latent(0, 7, 7, Normalization::RmsNorm),
+      latent(6, 9, 9, Normalization::LayerNorm),  // values are longer than keys
+      latent(0, 2, 11, {}),                       // both are shorter than heads
       {"TransformerBlock", [](B& b) { return transformer(b, latent_shape(6)); }, rows, rows},
       {"TransformerBlock", [](B& b) { return transformer(b, latent_shape(6, true)); }, rows, rows},
       {"TransformerBlock", [](B& b) { return transformer(b, latent_shape(0, true)); }, rows, rows},

@@ -72,7 +72,7 @@ const std::vector<ValidateCase>& expert_cases() {
        "because no token is dropped",
        [](C& c) {
          set_experts(c, 4);
-         c.model.moe_token_drop_policy = TokenDrop::Position;
+         c.model.moe_token_drop_policy = KeptChoices::FirstTokens;
        }},
       {"--moe-expert-capacity-factor 0 ",
        [](C& c) {

@@ -18,7 +18,7 @@ using Numbers = std::vector<double>;
 struct ContextCase {
   const char* name;
   int ranks;
-  ContextSharing sharing;
+  ContextExchange exchange;
   int64_t kv_heads = 2;
   double dropout = 0;
   bool documents = false;
@@ -60,7 +60,7 @@ Result attend(Communicator& world, const ContextCase& c) {
   BlockBuilder builder(params, mesh, 0, kSeed);
   const AttentionCore core(builder, "attention", {mesh, "attention", kHeads, c.kv_heads, kWidth}, c.dropout,
                            c.padded ? AttentionSight::Both : AttentionSight::Causal, 1,
-                           {c.sharing, c.threads});
+                           {c.exchange, c.threads});
   BatchBuffer buffer(kSamples, kPositions);
   Batch batch = buffer.batch();
   batch.first_sample = 5;
@@ -117,23 +117,22 @@ TEST_P(ContextAttention, IsThatOfOneRank) {
 
 INSTANTIATE_TEST_SUITE_P(
     Ways, ContextAttention,
-    ::testing::Values(ContextCase{"GatheredKeys", 2, ContextSharing::GatherKeys, 2, 0.2, true},
-                      ContextCase{"GatheredOneByOne", 3, ContextSharing::GatherKeys, 4, 0.2, true},
-                      ContextCase{"GatheredUnevenly", 2, ContextSharing::GatherKeys, 4, 0, false, false, 3},
-                      ContextCase{"GatheredAtOnce", 4, ContextSharing::GatherKeys, 4, 0.2, true, false, 8},
-                      ContextCase{"ExchangedHeads", 2, ContextSharing::ExchangeHeads, 2, 0.2, true},
-                      ContextCase{"OneKeyHeadOnAll", 4, ContextSharing::ExchangeHeads, 1, 0.2, true},
-                      ContextCase{"KeyHeadsOnTwoEach", 4, ContextSharing::ExchangeHeads, 2, 0.2, true},
-                      ContextCase{"ExchangedHeadsOfBert", 4, ContextSharing::ExchangeHeads, 4, 0.2, false,
-                                  true},
-                      ContextCase{"RingOf2", 2, ContextSharing::PassKeys, 4, 0, false},
-                      ContextCase{"RingOf3", 3, ContextSharing::PassKeys, 1, 0.2, false},
-                      ContextCase{"RingOf4", 4, ContextSharing::PassKeys, 2, 0.2, true},
-                      ContextCase{"RingOf8", 8, ContextSharing::PassKeys, 4, 0.2, true},
-                      ContextCase{"GatheredKeysOfBert", 3, ContextSharing::GatherKeys, 4, 0.2, false, true},
-                      ContextCase{"RingOf2OfBert", 2, ContextSharing::PassKeys, 4, 0, false, true},
-                      ContextCase{"RingOf4OfBert", 4, ContextSharing::PassKeys, 4, 0.2, false, true},
-                      ContextCase{"RingOf8OfBert", 8, ContextSharing::PassKeys, 4, 0.2, false, true}),
+    ::testing::Values(ContextCase{"GatheredKeys", 2, ContextExchange::AllGather, 2, 0.2, true},
+                      ContextCase{"GatheredOneByOne", 3, ContextExchange::AllGather, 4, 0.2, true},
+                      ContextCase{"GatheredUnevenly", 2, ContextExchange::AllGather, 4, 0, false, false, 3},
+                      ContextCase{"GatheredAtOnce", 4, ContextExchange::AllGather, 4, 0.2, true, false, 8},
+                      ContextCase{"ExchangedHeads", 2, ContextExchange::AllToAll, 2, 0.2, true},
+                      ContextCase{"OneKeyHeadOnAll", 4, ContextExchange::AllToAll, 1, 0.2, true},
+                      ContextCase{"KeyHeadsOnTwoEach", 4, ContextExchange::AllToAll, 2, 0.2, true},
+                      ContextCase{"ExchangedHeadsOfBert", 4, ContextExchange::AllToAll, 4, 0.2, false, true},
+                      ContextCase{"RingOf2", 2, ContextExchange::Ring, 4, 0, false},
+                      ContextCase{"RingOf3", 3, ContextExchange::Ring, 1, 0.2, false},
+                      ContextCase{"RingOf4", 4, ContextExchange::Ring, 2, 0.2, true},
+                      ContextCase{"RingOf8", 8, ContextExchange::Ring, 4, 0.2, true},
+                      ContextCase{"GatheredKeysOfBert", 3, ContextExchange::AllGather, 4, 0.2, false, true},
+                      ContextCase{"RingOf2OfBert", 2, ContextExchange::Ring, 4, 0, false, true},
+                      ContextCase{"RingOf4OfBert", 4, ContextExchange::Ring, 4, 0.2, false, true},
+                      ContextCase{"RingOf8OfBert", 8, ContextExchange::Ring, 4, 0.2, false, true}),
     [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace

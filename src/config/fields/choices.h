@@ -2,6 +2,7 @@
 #pragma once
 
 #include "config/fields/named.h"
+#include "core/choices.h"
 #include "core/dtype.h"
 
 namespace trifold {
@@ -36,7 +37,6 @@ struct Names<RopeType> {
   static constexpr Named<RopeType> kAll[] = {{RopeType::Rope, "rope"}, {RopeType::Yarn, "yarn"}};
 };
 
-enum class Normalization { LayerNorm, RmsNorm };
 template <>
 struct Names<Normalization> {
   static constexpr Named<Normalization> kAll[] = {{Normalization::LayerNorm, "LayerNorm"},
@@ -57,16 +57,12 @@ struct Names<RouterScore> {
                                                 {RouterScore::Sigmoid, "sigmoid"}};
 };
 
-// The tokens that an expert with more than its capacity keeps: those with the largest weights, or the first ones.
-enum class TokenDrop { Probs, Position };
 template <>
-struct Names<TokenDrop> {
-  static constexpr Named<TokenDrop> kAll[] = {{TokenDrop::Probs, "probs"}, {TokenDrop::Position, "position"}};
+struct Names<KeptChoices> {
+  static constexpr Named<KeptChoices> kAll[] = {{KeptChoices::LargestGates, "probs"},
+                                                {KeptChoices::FirstTokens, "position"}};
 };
 
-// The loss that balances the load of experts: over each sequence, over each micro-batch, over the last global batch, or
-// none.
-enum class RouterBalance { SequenceAuxLoss, AuxLoss, GlobalAuxLoss, None };
 template <>
 struct Names<RouterBalance> {
   static constexpr Named<RouterBalance> kAll[] = {{RouterBalance::SequenceAuxLoss, "seq_aux_loss"},
@@ -99,9 +95,6 @@ struct Names<PipelineCut> {
   static constexpr Named<PipelineCut> kAll[] = {{PipelineCut::Cost, "cost"}, {PipelineCut::Even, "even"}};
 };
 
-// The tensors that context-parallel ranks exchange for attention: keys and values, gathered before the product or sent
-// around a ring during it; or heads, so that each rank has some of them for all positions.
-enum class ContextExchange { AllGather, AllToAll, Ring };
 template <>
 struct Names<ContextExchange> {
   static constexpr Named<ContextExchange> kAll[] = {{ContextExchange::AllGather, "all_gather"},
@@ -109,8 +102,6 @@ struct Names<ContextExchange> {
                                                     {ContextExchange::Ring, "p2p"}};
 };
 
-// How tokens reach experts on other ranks (nn/exchanged_rows.h).
-enum class TokenDispatcher { AllToAll, AllGather };
 template <>
 struct Names<TokenDispatcher> {
   static constexpr Named<TokenDispatcher> kAll[] = {{TokenDispatcher::AllToAll, "alltoall"},

@@ -89,7 +89,7 @@ struct ModelConfig {
   bool moe_router_force_load_balancing = false;  // random choices in training, for benchmarks
   // In training, an expert takes at most this many times the mean; none: no token is dropped.
   std::optional<double> moe_expert_capacity_factor;
-  TokenDrop moe_token_drop_policy = TokenDrop::Probs;
+  KeptChoices moe_token_drop_policy = KeptChoices::LargestGates;
   double hidden_dropout = 0.0;     // Megatron-LM's 0.1 surprises people and is not inherited
   double attention_dropout = 0.0;  // the same
   bool bert_no_binary_head = false;
