@@ -106,9 +106,15 @@ std::optional<std::string> log_of(const Command& command) {
     return std::nullopt;
 }
 
+// Names the options that change nothing, before the command begins.
+void print_notes(const std::vector<std::string>& notes) {
+  for (const std::string& note : notes)
+    launch::say(stderr, fmt::format("note: {}\n", printable_message(note)));
+}
+
 // All ranks of a launcher start before any of them may fail, because the others would wait for it: with the request of
 // its command line, or with `wrong`, the reason why it could not be read.
-int run_with_others(const Request& request, const CommandFiles& files, const std::exception_ptr& wrong,
+int run_with_others(const Request& request, const Remarks& remarks, const std::exception_ptr& wrong,
                     int processes) {
   const bool on_ranks = std::visit([](const auto& c) { return OnRanks<std::decay_t<decltype(c)>>; }, request);
   const auto timeout = std::visit([](const auto& command) { return timeout_for(command); }, request);
@@ -123,9 +129,10 @@ int run_with_others(const Request& request, const CommandFiles& files, const std
   launch::name_unreadable_files();  // again: MPI's libraries may have set their own handlers
   ranks->agree([&] {
     if (wrong) std::rethrow_exception(wrong);
-    check_command_files(files);
-    remove_abandoned_scratch(files);
+    check_command_files(remarks.files);
+    remove_abandoned_scratch(remarks.files);
   });
+  if (ranks->has_first()) print_notes(remarks.notes);
   return std::visit(
       [&](const auto& command) {
         using Command = std::decay_t<decltype(command)>;
@@ -142,18 +149,19 @@ int run_with_others(const Request& request, const CommandFiles& files, const std
 int dispatch(int argc, char** argv) {
   const Environment environment{terminal_width(), mpi_launch_size().value_or(0)};
   Request request;
-  CommandFiles files;
+  Remarks remarks;
   std::exception_ptr wrong;
   try {
-    request = parse_command_line(argc, argv, environment, &files);
+    request = parse_command_line(argc, argv, environment, &remarks);
   } catch (...) {
     wrong = std::current_exception();
   }
   if (const auto* text = std::get_if<TextRequest>(&request); text != nullptr && !wrong) {
+    print_notes(remarks.notes);
     fmt::print("{}", text->text);
     return launch::kDone;
   }
-  return run_with_others(request, files, wrong, environment.mpi_processes);
+  return run_with_others(request, remarks, wrong, environment.mpi_processes);
 }
 
 }  // namespace

@@ -35,10 +35,9 @@ std::vector<std::string> words_of(const std::string& line) {
   return words;
 }
 
-PlanConfig read_plan_line(const std::vector<std::string>& words) {
+PlanConfig read_plan_line(const std::vector<std::string>& words, Remarks& remarks) {
   const CommandInfo& info = command_info("plan");
-  CommandFiles unused;  // a line writes no file
-  Request request = info.read(info, words, {}, unused);
+  Request request = info.read(info, words, {}, remarks);
   if (auto* config = std::get_if<PlanConfig>(&request); config != nullptr && !config->search)
     return std::move(*config);
   bad_input("a line holds the options of one plan, without --search, --help and --print-config");
@@ -79,8 +78,11 @@ Json simulated(const PlanConfig& config) {
 // An error in one line does not end the others.
 Json answer_to(const std::vector<std::string>& words, bool closed) {
   try {
-    const PlanConfig config = read_plan_line(words);
-    return closed ? closed_form(config) : simulated(config);
+    Remarks remarks;  // a line writes no file
+    const PlanConfig config = read_plan_line(words, remarks);
+    Json answer = closed ? closed_form(config) : simulated(config);
+    if (!remarks.notes.empty()) answer["notes"] = remarks.notes;
+    return answer;
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::BadInput) throw;
     return {{"error", error.what()}};

@@ -169,6 +169,8 @@ Ranks::Ranks(std::chrono::milliseconds timeout, LastWords last_words, bool launc
   if (launched && mpi_launch_size()) world_ = connect_mpi(timeout, last_words);
 }
 
+bool Ranks::has_first() const { return !world_ || world_->rank() == 0; }
+
 void Ranks::agree(FunctionRef<void()> checks) {
   if (!world_) return checks();
   std::string problem;

@@ -26,6 +26,9 @@ class Ranks {
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
 
+  // Whether the first rank is one of this process.
+  bool has_first() const;
+
   // Runs `checks`, which may throw, once per process and agrees on the outcome: if they failed somewhere, all processes
   // throw one SharedError, which is BadInput if every failure was. Collective over the processes.
   void agree(FunctionRef<void()> checks);

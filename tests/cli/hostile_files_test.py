@@ -225,7 +225,7 @@ class HostileFiles(ProgramTest):
             self.refused("convert", "--load", "run", "--save", "out.safetensors", "--changed-since", "older", words=words)
 
     def test_options_of_other_programs(self):
-        for option, words in (("--learning-rate", ["--lr"]), ("--use-flash-attn", ["leave it out"]), ("--local-rank", ["mpirun"]),
+        for option, words in (("--learning-rate", ["--lr"]), ("--local-rank", ["mpirun"]),
                               ("--n-layer", ["--num-layers"]), ("--gradient-accumulation-steps", ["--global-batch-size"]),
                               ("--attention-heads", ["nearest", "--num-attention-heads"]), ("--frobnicate", ["--help"])):
             message = self.refused("pretrain", *SMALL, "--data-path", TEXT, "--train-iters", 1, option, 1, words=words)

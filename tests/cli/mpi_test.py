@@ -34,11 +34,12 @@ class Mpi(ProgramTest):
     # The launcher reports the pid of a killed process.
     def test_the_start_reports_the_process_of_each_rank(self):
         note = 'echo $$ > pid_${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; exec "$@"'
-        _, text = self.pretrain("--train-iters", 1, "--global-batch-size", 6,
+        _, text = self.pretrain("--train-iters", 1, "--global-batch-size", 6, "--save-interval", 5,
                                 prefix=[*self.mpi(3), "sh", "-c", note, "sh"])
         match = re.search(r"(?m)^processes   host \S+: (.*)$", text)
         self.assertTrue(match, text)
         self.assertIn("tp 1, MPI ranks, ", text)
+        self.assertEqual(text.count("note: "), 1, text)  # of the first process
         pids = {}
         for first, last, pid in re.findall(r"ranks? (\d+)(?:-(\d+))? (?:is|are) pids? (\d+)", match[1]):
             for rank in range(int(first), int(last or first) + 1):

@@ -46,6 +46,24 @@ class Run(ProgramTest):
             for one, two in zip(*logs):
                 self.assertLess(abs(one - two), tolerance * one)
 
+    def test_options_that_change_nothing_are_notes(self):
+        idle = [("--save-interval", 2), ("--async-save",), ("--check-replicas", 0), ("--eval-interval", 2), ("--sequence-parallel",),
+                ("--cp-comm-type", "a2a"), ("--zero-reduce", "each"), ("--schedule-max-in-flight", 3),
+                ("--moe-token-dispatcher-type", "allgather"), ("--moe-buffer-factor", 1.5), ("--use-flash-attn",)]
+        words = [*(word for option in idle for word in option), "--eval-iters", 0]
+        self.pretrain("--train-iters", 4, "--log-json", "plain.jsonl")
+        _, message = self.pretrain("--train-iters", 4, *words, "--log-json", "idle.jsonl")
+        notes = [line for line in message.splitlines() if line.startswith("note: ")]
+        self.assertEqual(len(notes), len(idle), message)
+        self.assertEqual(message.splitlines()[:len(idle)], notes)
+        for option in idle:
+            self.assertEqual(sum(f"note: {' '.join(map(str, option))} has no effect" in note for note in notes), 1, message)
+        self.assertEqual(len(self.losses("plain.jsonl")), 4)
+        self.assertEqual(self.losses("plain.jsonl"), self.losses("idle.jsonl"))
+        out, message = self.pretrain("--train-iters", 4, *words, "--print-config")
+        self.assertNotIn("note: ", out)
+        self.assertEqual(message.splitlines(), notes)
+
     def test_a_layout_that_is_chosen_trains_as_the_line_it_prints(self):
         kept = [word for pair in zip(SMALL[::2], SMALL[1::2]) if pair[0] != "--micro-batch-size" for word in pair]
         run = [*kept, "--data-path", TEXT, "--ranks", 2, "--train-iters", 4]

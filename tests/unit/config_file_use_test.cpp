@@ -51,9 +51,9 @@ TEST(FileUse, FilesThatAreWrittenHaveAMark) {
 CommandFiles files_of_line(const std::vector<std::string>& words) {
   std::vector<std::string> line{"trifold"};
   line.insert(line.end(), words.begin(), words.end());
-  CommandFiles files;
-  parse_command_line(line, {}, &files);
-  return files;
+  Remarks remarks;
+  parse_command_line(line, {}, &remarks);
+  return remarks.files;
 }
 
 std::string text_of(const CommandFiles& files) {

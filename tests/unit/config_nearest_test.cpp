@@ -61,7 +61,7 @@ TEST(ConfigNearest, SynonymsLeadToOptions) {
   for (const char* name :
        {"learning-rate", "per-device-train-batch-size", "gradient-accumulation-steps", "max-steps",
         "num-train-epochs", "block-size", "context-length", "n-layer", "n-head", "n-embd", "local-rank",
-        "use-flash-attn", "nproc-per-node", "max-tokens"}) {
+        "attn-implementation", "nproc-per-node", "max-tokens"}) {
     const Synonym* synonym = synonym_of(name);
     ASSERT_NE(synonym, nullptr) << name;
     EXPECT_EQ(synonym->theirs, name);

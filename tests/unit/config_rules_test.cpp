@@ -90,6 +90,28 @@ TEST(ConfigRules, HasNoEffect) {
             Words{"--heat 2.5 has no effect with --gas, whose flame is fixed: leave one of them out"});
 }
 
+TEST(ConfigRules, MayBeANote) {
+  const AddRule rule = [](OptionTable& table) {
+    table.change("heat").only_with("guests").as_note().no_effect_with("gas", "whose flame is fixed");
+  };
+  Kitchen plain, kitchen;
+  kitchen.heat = 2.5;
+  const auto findings = [&] {
+    const OptionTable defaults = options_of(plain, rule), table = options_of(kitchen, rule);
+    Problems problems(table);
+    problems.check_rules(table, defaults, kEveryRule);
+    return problems.findings();
+  };
+  EXPECT_EQ(texts_of(findings().notes), Words{"--heat 2.5 has no effect without --guests N"});
+  EXPECT_TRUE(findings().errors.empty());
+  EXPECT_NO_THROW(throw_problems(findings().errors));
+  kitchen.guests = 2;
+  kitchen.gas = true;
+  EXPECT_EQ(texts_of(findings().errors),
+            Words{"--heat 2.5 has no effect with --gas, whose flame is fixed: leave one of them out"});
+  EXPECT_TRUE(findings().notes.empty());
+}
+
 TEST(ConfigRules, Compares) {
   const auto compares = [](const char* option, Relation relation, const char* other) {
     return [=](OptionTable& table) { table.change(option).compares(relation, other); };
@@ -152,6 +174,11 @@ TEST(ConfigRules, OfAllCommandsNameOptionsAndValuesThatExist) {
     for (const Rule& rule : option.rules) {
       check_values(option, rule.values);
       EXPECT_NE(rule.other.begin(), rule.other.end()) << option.name;
+      if (rule.severity == Severity::Note) {
+        EXPECT_TRUE(rule.kind == Rule::Kind::OnlyWith || rule.kind == Rule::Kind::NoEffectWith)
+            << option.name;
+        EXPECT_EQ(rule.remedy, "") << option.name;
+      }
       for (const When& when : {rule.other, rule.provided, rule.unless})
         for (const When::Term& term : when) {
           EXPECT_TRUE(names.count(term.option)) << option.name << " and " << term.option;

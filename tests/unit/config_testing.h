@@ -63,14 +63,18 @@ inline void expect_lacks(const std::string& text, const std::string& part) {
   EXPECT_EQ(text.find(part), std::string::npos) << "'" << part << "' is in:\n" << text;
 }
 
-// Expects every problem of `config` to have all its parts and to name existing options, including all those that its
+// Expects every finding of `config` to have all its parts and to name existing options, including all those that its
 // text calls wrong.
 template <class Config>
 void expect_whole(Config config) {
   const OptionTable table = options_of(config);
-  for (const Problem& problem : problems(config)) {
+  Findings found = findings(config);
+  for (const Problem& note : found.notes) EXPECT_EQ(note.right, "") << text_of(note);
+  found.errors.insert(found.errors.end(), found.notes.begin(), found.notes.end());
+  for (const Problem& problem : found.errors) {
     const std::string text = text_of(problem);
-    EXPECT_FALSE(problem.options.empty() || problem.wrong.empty() || problem.right.empty()) << text;
+    EXPECT_FALSE(problem.options.empty() || problem.wrong.empty()) << text;
+    EXPECT_EQ(problem.right.empty(), problem.severity == Severity::Note) << text;
     for (const std::string& name : problem.options) EXPECT_TRUE(table.find(name)) << name << " in: " << text;
     for (size_t at = problem.wrong.find("--"); at != std::string::npos;
          at = problem.wrong.find("--", at + 2)) {

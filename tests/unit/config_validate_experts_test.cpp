@@ -103,13 +103,6 @@ const std::vector<ValidateCase>& expert_cases() {
          set_experts(c, 4), c.model.moe_aux_loss_coeff = 0.1;
          c.model.moe_router_load_balancing_type = RouterBalance::None;
        }},
-      {"--moe-token-dispatcher-type allgather has no effect without --expert-model-parallel-size 2 "
-       "or more, or --expert-tensor-parallel-size 2 or more, because every rank computes the rows of"
-       " its own tokens",
-       [](C& c) {
-         set_experts(c, 4);
-         c.mesh.moe_token_dispatcher_type = TokenDispatcher::AllGather;
-       }},
       {"--overlap-moe-expert-parallel-comm has no effect without --expert-model-parallel-size 2 or "
        "more, or --expert-tensor-parallel-size 2 or more, because no rows travel between experts",
        [](C& c) { c.mesh.overlap_moe_expert_parallel_comm = true; }},
@@ -169,10 +162,6 @@ const std::vector<ValidateCase>& expert_cases() {
        }},
       {"--expert-model-parallel-size 2 has no effect without --num-experts N",
        [](C& c) { c.mesh.ranks = c.mesh.expert_model_parallel_size = 2; }},
-      {"--moe-buffer-factor 2 has no effect without --expert-model-parallel-size 2 or more, or "
-       "--expert-tensor-parallel-size 2 or more, because every rank computes the rows of its own "
-       "tokens",
-       [](C& c) { set_experts(c, 4), c.mesh.moe_buffer_factor = 2; }},
       {"--num-experts 6 is not divisible by --expert-model-parallel-size 4: 4 and 8 are",
        [](C& c) {
          set_experts(c, 6);

@@ -25,20 +25,25 @@ inline PretrainConfig sound() {
 }
 
 struct ValidateCase {
-  const char* expected;  // part of the one problem that is reported
+  const char* expected;  // part of the one finding that is reported
   std::function<void(PretrainConfig&)> change;
 };
 
-// Expects each change to cause one problem, with the expected text and the options that it is about.
-inline void expect_reported(const std::vector<ValidateCase>& cases) {
+// Expects each change to cause one error, or one note, with the expected text and the options that it is about.
+inline void expect_found(const std::vector<ValidateCase>& cases, Severity severity) {
   for (const ValidateCase& test : cases) {
     PretrainConfig config = sound();
     test.change(config);
-    const Words list = texts_of(problems(config));
+    const Findings found = findings(config);
+    const bool noted = severity == Severity::Note;
+    const Words list = texts_of(noted ? found.notes : found.errors);
     ASSERT_EQ(list.size(), 1u) << test.expected << "\n" << testing::PrintToString(list);
+    EXPECT_EQ(texts_of(noted ? found.errors : found.notes), Words{}) << test.expected;
     expect_contains(list[0], test.expected);
     expect_whole(config);
   }
 }
+inline void expect_reported(const std::vector<ValidateCase>& cases) { expect_found(cases, Severity::Error); }
+inline void expect_noted(const std::vector<ValidateCase>& cases) { expect_found(cases, Severity::Note); }
 
 }  // namespace trifold

@@ -41,7 +41,7 @@ Request short_help(const CommandInfo& info) {
       fmt::format("{}\n\n{}\n\nexample:\n  {}\n", usage_line(info), info.summary, info.examples.at(0))};
 }
 
-Request read_completion(const CommandInfo& info, Words arguments, const Environment&, CommandFiles&) {
+Request read_completion(const CommandInfo& info, Words arguments, const Environment&, Remarks&) {
   if (asks_for_help(arguments)) return short_help(info);
   if (arguments.size() == 1 && arguments[0] == "bash") return TextRequest{bash_completion()};
   if (arguments.empty()) bad_input("completion needs the name of a shell: trifold completion bash");
@@ -49,7 +49,7 @@ Request read_completion(const CommandInfo& info, Words arguments, const Environm
             fmt::join(arguments.begin(), arguments.end(), " "));
 }
 
-Request read_man_page(const CommandInfo& info, Words arguments, const Environment&, CommandFiles&) {
+Request read_man_page(const CommandInfo& info, Words arguments, const Environment&, Remarks&) {
   if (asks_for_help(arguments)) return short_help(info);
   if (arguments.empty()) return TextRequest{man_page()};
   bad_input("man-page takes no arguments, '{}' was given: trifold man-page",

@@ -21,6 +21,12 @@ struct Environment {
   int mpi_processes = 0;    // size of the MPI world when the program was started by mpirun; 0: it was not
 };
 
+// What the words after a command say in addition to its configuration.
+struct Remarks {
+  CommandFiles files;              // the files that they name
+  std::vector<std::string> notes;  // "--save-interval 5 has no effect without --save DIR"
+};
+
 struct CommandInfo {
   std::string_view name;
   std::string_view summary;  // one line
@@ -31,10 +37,9 @@ struct CommandInfo {
   // The command `instead_of` with one of the options `when_given`, separated by spaces, means this command.
   std::string_view instead_of = {}, when_given = {};
 
-  // Turns the words after the name into a request, and notes in `files` the files that they name. Throws
-  // Error(BadInput) that lists every mistake.
+  // Turns the words after the name into a request, and fills `remarks`. Throws Error(BadInput) that lists every mistake.
   Request (*read)(const CommandInfo& info, std::span<const std::string> words, const Environment& environment,
-                  CommandFiles& files) = nullptr;
+                  Remarks& remarks) = nullptr;
   // Calls `body` with the table of its options, bound to a configuration of defaults that lives during the
   // call; null for a command without options (completion, man-page).
   void (*with_table)(FunctionRef<void(const OptionTable&)> body) = nullptr;

@@ -62,7 +62,7 @@ std::string command_meant(const std::string& name, Words words) {
 
 }  // namespace
 
-Request parse_command_line(Words arguments, const Environment& environment, CommandFiles* files) {
+Request parse_command_line(Words arguments, const Environment& environment, Remarks* remarks) {
   if (arguments.size() < 2) bad_input("name a command; trifold --help lists them");
   const Words rest = arguments.subspan(2);
   const std::string name = command_meant(arguments[1], rest);
@@ -75,16 +75,16 @@ Request parse_command_line(Words arguments, const Environment& environment, Comm
   if (name == "--version") return TextRequest{version_text() + "\n"};
   for (const CommandInfo& info : commands())
     if (info.name == name) {
-      CommandFiles unused;
-      return info.read(info, rest, environment, files != nullptr ? *files : unused);
+      Remarks unused;
+      return info.read(info, rest, environment, remarks != nullptr ? *remarks : unused);
     }
   unknown_command(name);
 }
 
 Request parse_command_line(int argc, const char* const* argv, const Environment& environment,
-                           CommandFiles* files) {
+                           Remarks* remarks) {
   const std::vector<std::string> arguments(argv, argv + argc);
-  return parse_command_line(std::span<const std::string>(arguments), environment, files);
+  return parse_command_line(std::span<const std::string>(arguments), environment, remarks);
 }
 
 std::string version_text() { return "trifold " TRIFOLD_VERSION; }

@@ -9,12 +9,12 @@
 namespace trifold {
 
 // Parses `arguments` as main gets them, argv[0] included. Under MPI the number of processes becomes `ranks`,
-// and a different --ranks is a problem. `files` gets the files that they name; null: not wanted. Throws
-// Error(BadInput) that lists every mistake.
+// and a different --ranks is a problem. `remarks` gets the files that they name and what changes nothing; null: not wanted.
+// Throws Error(BadInput) that lists every mistake.
 Request parse_command_line(std::span<const std::string> arguments, const Environment& environment = {},
-                           CommandFiles* files = nullptr);
+                           Remarks* remarks = nullptr);
 Request parse_command_line(int argc, const char* const* argv, const Environment& environment = {},
-                           CommandFiles* files = nullptr);
+                           Remarks* remarks = nullptr);
 
 // "trifold 0.1.0"
 std::string version_text();

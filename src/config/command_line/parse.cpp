@@ -121,7 +121,8 @@ class Reader {
       const std::string place = fmt::format("{}:{}", file, entry.line);
       const Option* option = table_.find(entry.name);
       if (option == nullptr) {
-        unknown(entry.name, place + ": ", "");
+        if (!(entry.value == "true" && is_always_done(entry.name, place + ": ")))
+          unknown(entry.name, place + ": ", "");
         continue;
       }
       const auto [before, is_new] = first_line.emplace(option->name, entry.line);
@@ -142,6 +143,10 @@ class Reader {
         continue;
       }
       const Option* option = table_.find(word.string_key);
+      if (word.unregistered && word.value.empty() && is_always_done(hyphenated(word.string_key), "")) {
+        after_unknown = false;
+        continue;
+      }
       const Option* swallowed = option_taken_as_value(word);
       after_unknown = word.unregistered || swallowed != nullptr;
       if (swallowed != nullptr)
@@ -200,6 +205,13 @@ class Reader {
     } catch (const Error& error) {
       problem(option.name, in_file ? fmt::format("{}: {}", place, error.what()) : error.what());
     }
+  }
+
+  // Notes a flag that asks for what is always done.
+  bool is_always_done(const std::string& name, const std::string& place) {
+    const std::optional<std::string> sentence = always_done(name);
+    if (sentence) parsed_.notes.push_back(place + *sentence);
+    return sentence.has_value();
   }
 
   // `dashes` is how an option is written where the unknown one was found.

@@ -19,6 +19,7 @@ struct Parsed {
   std::map<std::string, std::string> origins;
   std::vector<std::string> positional;  // words that belong to no option
   std::vector<std::string> problems;    // one line each, for people; empty: no mistakes
+  std::vector<std::string> notes;       // one line each: given words that change nothing
   std::set<std::string> doubtful;       // options named in `problems`; their fields are not valid
   bool file_is_unread = false;  // the --config file could not be read: it may hold options that look missing
   std::optional<std::string> config;  // the file of --config

@@ -138,7 +138,7 @@ void resolve_noting(Config& config, const OptionTable& table, std::map<std::stri
 
 template <class Config>
 Request read_command(const CommandInfo& info, std::span<const std::string> arguments,
-                     const Environment& environment, CommandFiles& files) {
+                     const Environment& environment, Remarks& remarks) {
   Config config;
   const OptionTable table = options_of(config);
   Parsed parsed = parse_options(table, arguments);
@@ -150,14 +150,17 @@ Request read_command(const CommandInfo& info, std::span<const std::string> argum
   take_positional(config, parsed);
   note_given(config, parsed);
   check_unused(config, table, parsed);
-  throw_problems(all_problems(parsed, problems(config)));
+  const Findings found = findings(config);
+  throw_problems(all_problems(parsed, found.errors));
+  remarks.notes = parsed.notes;
+  for (const Problem& note : found.notes) remarks.notes.push_back(text_of(note));
   resolve_noting(config, table, parsed.origins);
   if (parsed.print_config) return TextRequest{print_config(info, table, parsed.origins)};
   if (info.one_process && environment.mpi_processes > 1)
     bad_input("this command runs as one process: start it without the MPI launcher");
-  files = files_of(table, parsed);
-  settle_outputs(config, files.files);
-  check_overwrite(files);
+  remarks.files = files_of(table, parsed);
+  settle_outputs(config, remarks.files.files);
+  check_overwrite(remarks.files);
   return config;
 }
 

@@ -140,13 +140,9 @@ constexpr Synonym kSynonyms[] = {
      "DeepSpeed's configuration file is not read: use --zero-stage, --offload and --global-batch-size"},
     {"deepspeed-config", "",
      "DeepSpeed's configuration file is not read: use --zero-stage, --offload and --global-batch-size"},
-    {"use-flash-attn", "", "attention never holds the whole matrix of scores: leave it out"},
-    {"flash-attn", "", "attention never holds the whole matrix of scores: leave it out"},
     {"attn-implementation", "", "attention never holds the whole matrix of scores: leave it out"},
-    {"use-cpu-initialization", "", "weights do not depend on the device or the mesh: leave it out"},
     {"compile", "", "nothing is compiled at run time: leave it out"},
     {"torch-compile", "", "nothing is compiled at run time: leave it out"},
-    {"fused", "", "the update of the optimizer is always one pass: leave it out"},
     {"do-train", "", "the command selects the task: trifold pretrain, finetune, evaluate, generate"},
     {"do-eval", "", "the command selects the task: trifold pretrain, finetune, evaluate, generate"},
     {"overwrite-output-dir", "", "remove the folder first, or name another --save"}};

@@ -61,33 +61,52 @@ constexpr std::pair<std::string_view, std::string_view> kAdvice[] = {
     {"use-megatron-fsdp", "give --zero-stage 3 instead"},
     {"use-torch-fsdp2", "give --zero-stage 3 instead"},
     {"data-parallel-sharding-strategy", "give --zero-stage instead"},
-    {"overlap-grad-reduce", "gradient reduction always overlaps with backward: leave it out"},
-    {"accumulate-allreduce-grads-in-fp32", "gradients are always accumulated in f32: leave it out"},
     {"recompute-activations", "give --recompute-granularity selective instead"},
     {"recompute-method", "--recompute-granularity full computes every layer again: leave it out"},
     {"recompute-num-layers", "--recompute-granularity full computes every layer again: leave it out"},
-    {"exit-on-missing-checkpoint", "a missing --load is always an error: leave it out"},
     {"distributed-backend", "ranks are threads, or MPI processes under mpirun: leave it out"},
-    {"deterministic-mode",
-     "every run is deterministic, on a GPU too, unless --no-deterministic-mode is given: leave it out"},
-    {"moe-grouped-gemm", "the products of experts are always one: leave it out"},
     {"moe-pad-expert-input-to-capacity",
      "--moe-expert-capacity-factor drops tokens and pads none: leave it out"},
     {"moe-expert-rank-capacity-factor",
      "--moe-buffer-factor bounds the rows of a rank, and more than that come in rounds: give it instead"},
     {"moe-layer-recompute", "give --recompute-granularity full instead"},
-    {"moe-per-layer-logging", "--log-json has the load of every layer: leave it out"},
     {"moe-router-dtype", "routers always compute in f32, or in f64 with --f64: leave it out"},
-    {"moe-shared-expert-overlap", "a shared expert always overlaps with the exchange of rows: leave it out"},
     {"verify-integrity", "run 'trifold inspect DIR --verify' instead"}};
+
+// Flags, and what is always so.
+constexpr std::pair<std::string_view, std::string_view> kAlwaysDone[] = {
+    {"overlap-grad-reduce", "gradient reduction always overlaps with backward"},
+    {"accumulate-allreduce-grads-in-fp32", "gradients are always accumulated in f32"},
+    {"exit-on-missing-checkpoint", "a missing --load is always an error"},
+    {"deterministic-mode",
+     "every run is deterministic, on a GPU too, unless --no-deterministic-mode is given"},
+    {"moe-grouped-gemm", "the products of experts are always one"},
+    {"moe-per-layer-logging", "--log-json has the load of every layer"},
+    {"moe-shared-expert-overlap", "a shared expert always overlaps with the exchange of rows"},
+    {"use-flash-attn", "attention never holds the whole matrix of scores"},
+    {"flash-attn", "attention never holds the whole matrix of scores"},
+    {"use-cpu-initialization", "weights do not depend on the device or the mesh"},
+    {"fused", "the update of the optimizer is always one pass"}};
+
+// The text for `name` in a list of pairs; empty if it is not there.
+template <class List>
+std::string_view text_for(const List& list, std::string_view name) {
+  const auto* found =
+      std::find_if(std::begin(list), std::end(list), [&](const auto& entry) { return entry.first == name; });
+  return found == std::end(list) ? std::string_view() : found->second;
+}
 
 }  // namespace
 
+std::optional<std::string> always_done(std::string_view name) {
+  const std::string_view what = text_for(kAlwaysDone, name);
+  if (what.empty()) return std::nullopt;
+  return fmt::format("--{} has no effect: {}", name, what);
+}
+
 std::optional<std::string> unavailable(std::string_view name) {
-  const auto* advice = std::find_if(std::begin(kAdvice), std::end(kAdvice),
-                                    [&](const auto& entry) { return entry.first == name; });
-  if (advice != std::end(kAdvice))
-    return fmt::format("--{} is not available in this version of Trifold: {}", name, advice->second);
+  if (const std::string_view advice = text_for(kAdvice, name); !advice.empty())
+    return fmt::format("--{} is not available in this version of Trifold: {}", name, advice);
   if (std::find(std::begin(kUnavailable), std::end(kUnavailable), name) != std::end(kUnavailable))
     return fmt::format("--{} is not available in this version of Trifold", name);
   return std::nullopt;

@@ -1,4 +1,4 @@
-// Options of Megatron-LM, or planned for Trifold, that this version does not have.
+// Options of Megatron-LM and other programs, or planned for Trifold, that this version does not have.
 #pragma once
 
 #include <optional>
@@ -10,5 +10,8 @@ namespace trifold {
 // A sentence about the option `name` (canonical spelling, without "--"): "--NAME is not available in this version of
 // Trifold", with an alternative if there is one; nullopt for any other name.
 std::optional<std::string> unavailable(std::string_view name);
+
+// A sentence about the flag `name`, if Trifold always does what it asks for: "--NAME has no effect: ...".
+std::optional<std::string> always_done(std::string_view name);
 
 }  // namespace trifold

@@ -15,76 +15,83 @@ namespace trifold {
 //
 // options_of: the command's options, bound to the fields of `config`; the table points into `config`.
 //
-// problems: every mistake in the configuration, with the options concerned and what would be right (options/problem.h); empty
-// if it can run. Nothing is read from disk: whether files exist is checked by the rooms that open them.
+// findings: every mistake in the configuration, with the options concerned and what would be right (options/problem.h), and
+// notes about options that change nothing; no errors if it can run. Nothing is read from disk: whether files exist is
+// checked by the rooms that open them.
 //
 // resolve: the configuration with its derived values filled in: ffn_hidden_size, max_position_embeddings,
 // data_parallel_size, global_batch_size, the schedule with its stages per rank and window, and lr_decay_iters (and
 // train_iters of a benchmark). Values that depend on the host or on files stay unset: threads_per_rank, vocab_size,
 // tokenizer_type. Given values are never changed. Throws Error(BadInput) listing all problems.
 OptionTable options_of(PretrainConfig& config);
-std::vector<Problem> problems(const PretrainConfig& config);
+Findings findings(const PretrainConfig& config);
 PretrainConfig resolve(PretrainConfig config);
 
 OptionTable options_of(FinetuneConfig& config);
-std::vector<Problem> problems(const FinetuneConfig& config);
+Findings findings(const FinetuneConfig& config);
 FinetuneConfig resolve(FinetuneConfig config);
 
 OptionTable options_of(GenerateConfig& config);
-std::vector<Problem> problems(const GenerateConfig& config);
+Findings findings(const GenerateConfig& config);
 GenerateConfig resolve(GenerateConfig config);
 
 OptionTable options_of(EvaluateConfig& config);
-std::vector<Problem> problems(const EvaluateConfig& config);
+Findings findings(const EvaluateConfig& config);
 EvaluateConfig resolve(EvaluateConfig config);
 
 OptionTable options_of(InspectConfig& config);
-std::vector<Problem> problems(const InspectConfig& config);
+Findings findings(const InspectConfig& config);
 InspectConfig resolve(InspectConfig config);
 
 OptionTable options_of(ReshardConfig& config);
-std::vector<Problem> problems(const ReshardConfig& config);
+Findings findings(const ReshardConfig& config);
 ReshardConfig resolve(ReshardConfig config);
 
 OptionTable options_of(ConvertConfig& config);
-std::vector<Problem> problems(const ConvertConfig& config);
+Findings findings(const ConvertConfig& config);
 ConvertConfig resolve(ConvertConfig config);
 
 OptionTable options_of(BenchConfig& config);
-std::vector<Problem> problems(const BenchConfig& config);
+Findings findings(const BenchConfig& config);
 BenchConfig resolve(BenchConfig config);
 
 OptionTable options_of(PlanConfig& config);
-std::vector<Problem> problems(const PlanConfig& config);
+Findings findings(const PlanConfig& config);
 PlanConfig resolve(PlanConfig config);
 
 OptionTable options_of(PlanLinesConfig& config);
-std::vector<Problem> problems(const PlanLinesConfig& config);
+Findings findings(const PlanLinesConfig& config);
 PlanLinesConfig resolve(PlanLinesConfig config);
 
 OptionTable options_of(TokenizeConfig& config);
-std::vector<Problem> problems(const TokenizeConfig& config);
+Findings findings(const TokenizeConfig& config);
 TokenizeConfig resolve(TokenizeConfig config);
 
 OptionTable options_of(PreprocessConfig& config);
-std::vector<Problem> problems(const PreprocessConfig& config);
+Findings findings(const PreprocessConfig& config);
 PreprocessConfig resolve(PreprocessConfig config);
 
 OptionTable options_of(RecommendConfig& config);
-std::vector<Problem> problems(const RecommendConfig& config);
+Findings findings(const RecommendConfig& config);
 RecommendConfig resolve(RecommendConfig config);
 
 OptionTable options_of(PlanRecommenderConfig& config);
-std::vector<Problem> problems(const PlanRecommenderConfig& config);
+Findings findings(const PlanRecommenderConfig& config);
 PlanRecommenderConfig resolve(PlanRecommenderConfig config);
 
 OptionTable options_of(ScoreConfig& config);
-std::vector<Problem> problems(const ScoreConfig& config);
+Findings findings(const ScoreConfig& config);
 ScoreConfig resolve(ScoreConfig config);
 
 OptionTable options_of(EvaluateRecommenderConfig& config);
-std::vector<Problem> problems(const EvaluateRecommenderConfig& config);
+Findings findings(const EvaluateRecommenderConfig& config);
 EvaluateRecommenderConfig resolve(EvaluateRecommenderConfig config);
+
+// The errors among the findings.
+template <class Config>
+std::vector<Problem> problems(const Config& config) {
+  return findings(config).errors;
+}
 
 // A request that is answered by printing this text on standard output: --help, --version, --print-config,
 // completion, man-page.

@@ -151,12 +151,15 @@ OptionTable options_of(GenerateConfig& config) {
       .at_least(0);
   table.add("top-k", &config.top_k, "Sample from this many of the likeliest tokens; 0: from all.")
       .range(0, kMaxSize)
-      .no_effect_with({"temperature", "0"}, "which always takes the likeliest token", "leave it out");
+      .no_effect_with({"temperature", "0"}, "which always takes the likeliest token")
+      .as_note();
   table.add("top-p", &config.top_p, "Sample from the likeliest tokens that together reach this probability.")
-      .no_effect_with({"temperature", "0"}, "which always takes the likeliest token", "leave it out")
+      .no_effect_with({"temperature", "0"}, "which always takes the likeliest token")
+      .as_note()
       .bounds = {0, 1, true, false};
   add_seed(table, config.seed, "Seed of the sampling.")
-      .no_effect_with({"temperature", "0"}, "which always takes the likeliest token", "leave it out");
+      .no_effect_with({"temperature", "0"}, "which always takes the likeliest token")
+      .as_note();
   table.group("Mesh of ranks");
   table.add("threads-per-rank", &config.threads_per_rank, "Compute threads.")
       .range(1, 1 << 16)

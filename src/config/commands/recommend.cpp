@@ -67,7 +67,7 @@ constexpr auto is_about_model = [](const Option& option, const Rule& rule) {
 // The problems with `run`, a part of `config`, the whole configuration of a command. Callers check what depends on the
 // model when it is known what the run begins with.
 template <class Config>
-std::vector<Problem> problems_of_run(const Config& config, const RecommendConfig& run) {
+Findings findings_of_run(const Config& config, const RecommendConfig& run) {
   const bool starts_fresh = !run.checkpoint.load && !run.checkpoint.auto_resume;
   Problems problems = problems_of_options(config, [starts_fresh](const Option& option, const Rule& rule) {
     return starts_fresh || !is_about_model(option, rule);
@@ -75,7 +75,7 @@ std::vector<Problem> problems_of_run(const Config& config, const RecommendConfig
   if (starts_fresh) check_recommender(run, problems);
   check_click_data(run.data, problems);
   check_lr(run.lr, run.training.train_iters.value_or(0), problems);
-  return problems.take();
+  return problems.findings();
 }
 
 RecommendConfig filled(RecommendConfig config) {
@@ -96,7 +96,7 @@ RecommendConfig without_data(RecommendConfig config) {
 
 }  // namespace
 
-std::vector<Problem> problems(const RecommendConfig& config) { return problems_of_run(config, config); }
+Findings findings(const RecommendConfig& config) { return findings_of_run(config, config); }
 
 std::vector<Problem> model_problems(const RecommendConfig& config) {
   Problems problems = problems_of_options(config, is_about_model);
@@ -104,10 +104,10 @@ std::vector<Problem> model_problems(const RecommendConfig& config) {
   return problems.take();
 }
 
-std::vector<Problem> problems(const PlanRecommenderConfig& config) {
+Findings findings(const PlanRecommenderConfig& config) {
   PlanRecommenderConfig copy = config;
   copy.run = without_data(std::move(copy.run));
-  return problems_of_run(copy, copy.run);
+  return findings_of_run(copy, copy.run);
 }
 
 PlanRecommenderConfig resolve(PlanRecommenderConfig config) {

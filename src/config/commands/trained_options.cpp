@@ -121,7 +121,7 @@ OptionTable options_of(EvaluateRecommenderConfig& config) {
   });
 }
 
-std::vector<Problem> problems(const ScoreConfig& config) {
+Findings findings(const ScoreConfig& config) {
   Problems problems = problems_of_options(config);
   const std::string& output = config.output;
   if (!config.output_format && !output.empty() && output != "-" && !has_suffix(output, ".csv") &&
@@ -129,7 +129,7 @@ std::vector<Problem> problems(const ScoreConfig& config) {
     problems.about("output", "output-format")
         .wrong("--output {}: the name ends in none of .csv, .jsonl and .parquet", output)
         .right("give --output-format csv, jsonl or parquet");
-  return problems.take();
+  return problems.findings();
 }
 
 ScoreConfig resolve(ScoreConfig config) {
@@ -141,9 +141,9 @@ ScoreConfig resolve(ScoreConfig config) {
   return config;
 }
 
-std::vector<Problem> problems(const EvaluateRecommenderConfig& config) {
+Findings findings(const EvaluateRecommenderConfig& config) {
   Problems problems = problems_of_options(config);
-  return problems.take();
+  return problems.findings();
 }
 
 EvaluateRecommenderConfig resolve(EvaluateRecommenderConfig config) {

@@ -124,7 +124,7 @@ void check_layout(const PretrainConfig& config, Problems& problems) {
 
 }  // namespace
 
-std::vector<Problem> problems(const PretrainConfig& config) {
+Findings findings(const PretrainConfig& config) {
   const PretrainConfig neutral = config.auto_layout ? without_layout(config) : config;
   Problems problems = config.auto_layout ? problems_of_options(config, neutral, kEveryRule)  //
                                          : problems_of_options(config);
@@ -132,10 +132,10 @@ std::vector<Problem> problems(const PretrainConfig& config) {
   check_layout(neutral, problems);
   check_lr(config.lr, config.batch.train_iters, problems);
   check_run(config, problems);
-  return problems.take();
+  return problems.findings();
 }
 
-std::vector<Problem> problems(const BenchConfig& config) {
+Findings findings(const BenchConfig& config) {
   Problems problems = problems_of_options(config);
   PretrainConfig run = config.run;
   if (problems.sound({"warmup-iters", "iters"})) run.batch.train_iters = config.warmup_iters + config.iters;
@@ -146,10 +146,10 @@ std::vector<Problem> problems(const BenchConfig& config) {
             "--what hardware cannot be combined with other measurements, "
             "because it writes its own kind of file")
         .right("measure it alone");
-  return problems.take();
+  return problems.findings();
 }
 
-std::vector<Problem> problems(const PlanConfig& config) {
+Findings findings(const PlanConfig& config) {
   PlanConfig neutral = config;
   if (config.search) neutral.run = without_layout(config.run);
   Problems problems = config.search ? problems_of_options(config, neutral, is_planned)
@@ -165,7 +165,7 @@ std::vector<Problem> problems(const PlanConfig& config) {
     problems.about("vocab-size", "data-path")
         .wrong("--vocab-size is needed, the size of the tokenizer's vocabulary")
         .right("give it, or name the --data-path");
-  return problems.take();
+  return problems.findings();
 }
 
 PretrainConfig resolve(PretrainConfig config) {

@@ -67,9 +67,10 @@ bool is_checked_without_model(const std::string& group, bool trains) {
 }  // namespace
 
 // The checks that do not need the model; resolve(PretrainConfig) does the others once it is known.
-std::vector<Problem> problems(const FinetuneConfig& config) {
-  Problems problems = problems_of_options(config, [&](const Option& option, const Rule&) {
-    return is_checked_without_model(option.group, config.train_data.has_value());
+Findings findings(const FinetuneConfig& config) {
+  Problems problems = problems_of_options(config, [&](const Option& option, const Rule& rule) {
+    return rule.severity == Severity::Note ||
+           is_checked_without_model(option.group, config.train_data.has_value());
   });
   check_mesh(config.run.mesh, problems);
   if (!config.run.checkpoint.load)
@@ -80,7 +81,7 @@ std::vector<Problem> problems(const FinetuneConfig& config) {
         .right(
             "give --train-data FILE to tune the model, --valid-data FILE to evaluate a tuned one, or both");
   if (!config.train_data) check_evaluation_only(config, problems);
-  return problems.take();
+  return problems.findings();
 }
 
 FinetuneConfig resolve(FinetuneConfig config) {
@@ -90,20 +91,20 @@ FinetuneConfig resolve(FinetuneConfig config) {
   return config;
 }
 
-std::vector<Problem> problems(const GenerateConfig& config) {
+Findings findings(const GenerateConfig& config) {
   Problems problems = problems_of_options(config);
-  return problems.take();
+  return problems.findings();
 }
 
 GenerateConfig resolve(GenerateConfig config) { return without_problems(std::move(config)); }
 
-std::vector<Problem> problems(const EvaluateConfig& config) {
+Findings findings(const EvaluateConfig& config) {
   Problems problems = problems_of_options(config);
   check_mesh(config.mesh, problems);
   check_data(config.data, problems);
   check_part(config.data, config.part, fmt::format("--part {}", name_of(config.part)), {"split", "part"},
              problems);
-  return problems.take();
+  return problems.findings();
 }
 
 EvaluateConfig resolve(EvaluateConfig config) {
@@ -113,17 +114,17 @@ EvaluateConfig resolve(EvaluateConfig config) {
   return config;
 }
 
-std::vector<Problem> problems(const InspectConfig& config) {
+Findings findings(const InspectConfig& config) {
   Problems problems = problems_of_options(config);
   if (config.directory.empty())
     problems.about().wrong("no checkpoint is named").right("name the one to look at: trifold inspect DIR");
-  return problems.take();
+  return problems.findings();
 }
 
 InspectConfig resolve(InspectConfig config) { return without_problems(std::move(config)); }
 
 // The mesh is checked later, against the model in the checkpoint.
-std::vector<Problem> problems(const ReshardConfig& config) {
+Findings findings(const ReshardConfig& config) {
   Problems problems = problems_of_options(
       config, [](const Option& option, const Rule&) { return option.group == "Checkpoint"; });
   const bool mesh = config.mesh.tensor_model_parallel_size > 1 || config.mesh.context_parallel_size > 1 ||
@@ -137,7 +138,7 @@ std::vector<Problem> problems(const ReshardConfig& config) {
         .right("give one of them");
   if (config.mesh.ranks > 1) check_mesh(config.mesh, problems);  // else they follow from the sizes
   check_folders(config.load, config.save, problems);
-  return problems.take();
+  return problems.findings();
 }
 
 ReshardConfig resolve(ReshardConfig config) {
@@ -148,29 +149,29 @@ ReshardConfig resolve(ReshardConfig config) {
   return config;
 }
 
-std::vector<Problem> problems(const ConvertConfig& config) {
+Findings findings(const ConvertConfig& config) {
   Problems problems = problems_of_options(config);
   check_folders(config.load, config.save, problems);
-  return problems.take();
+  return problems.findings();
 }
 
 ConvertConfig resolve(ConvertConfig config) { return without_problems(std::move(config)); }
 
-std::vector<Problem> problems(const PlanLinesConfig& config) { return problems_of_options(config).take(); }
+Findings findings(const PlanLinesConfig& config) { return problems_of_options(config).findings(); }
 
 PlanLinesConfig resolve(PlanLinesConfig config) { return without_problems(std::move(config)); }
 
-std::vector<Problem> problems(const TokenizeConfig& config) {
+Findings findings(const TokenizeConfig& config) {
   Problems problems = problems_of_options(config);
-  return problems.take();
+  return problems.findings();
 }
 
 TokenizeConfig resolve(TokenizeConfig config) { return without_problems(std::move(config)); }
 
-std::vector<Problem> problems(const PreprocessConfig& config) {
+Findings findings(const PreprocessConfig& config) {
   Problems problems = problems_of_options(config);
   check_clicks(config, problems);
-  return problems.take();
+  return problems.findings();
 }
 
 PreprocessConfig resolve(PreprocessConfig config) { return without_problems(std::move(config)); }

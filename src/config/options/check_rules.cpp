@@ -170,6 +170,8 @@ std::optional<Problem> broken(const Option& option, const Rule& rule, const Rule
   }
   if (!rule.because.empty()) problem->wrong += fmt::format(", {}", rule.because);
   if (!rule.remedy.empty()) problem->right = rule.remedy;
+  problem->severity = rule.severity;
+  if (rule.severity == Severity::Note) problem->right.clear();
   return problem;
 }
 

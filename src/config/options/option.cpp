@@ -248,6 +248,10 @@ Option& Option::unless(When other) {
   rules.back().unless = other;
   return *this;
 }
+Option& Option::as_note() {
+  rules.back().severity = Severity::Note;
+  return *this;
+}
 
 Option& OptionTable::add(std::string name, Field field, std::string help) {
   Option option{.name = std::move(name), .group = group_, .help = std::move(help), .field = field};

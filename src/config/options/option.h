@@ -133,6 +133,7 @@ struct Option {
       std::string_view values);  // the last rule applies to these values of the option, "each" or "a|b"
   Option& provided(When other);  // it applies only if this holds
   Option& unless(When other);    // it does not apply if this holds
+  Option& as_note();             // it is a note, not an error
 };
 
 class OptionTable {

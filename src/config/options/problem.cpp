@@ -9,7 +9,9 @@
 
 namespace trifold {
 
-std::string text_of(const Problem& problem) { return fmt::format("{}: {}", problem.wrong, problem.right); }
+std::string text_of(const Problem& problem) {
+  return problem.right.empty() ? problem.wrong : fmt::format("{}: {}", problem.wrong, problem.right);
+}
 
 std::vector<std::string> texts_of(std::span<const Problem> problems) {
   std::vector<std::string> texts;

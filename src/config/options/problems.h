@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <iterator>
 #include <set>
 #include <string>
 #include <utility>
@@ -87,7 +88,18 @@ class Problems {
         add(std::move(problem));
   }
 
-  std::vector<Problem> take() { return std::move(list_); }
+  // What has been found; the list is empty then. take(): the errors alone.
+  Findings findings() {
+    const auto notes = std::stable_partition(list_.begin(), list_.end(), [](const Problem& problem) {
+      return problem.severity == Severity::Error;
+    });
+    Findings found;
+    found.errors.assign(std::make_move_iterator(list_.begin()), std::make_move_iterator(notes));
+    found.notes.assign(std::make_move_iterator(notes), std::make_move_iterator(list_.end()));
+    list_.clear();
+    return found;
+  }
+  std::vector<Problem> take() { return findings().errors; }
 
  private:
   std::vector<Problem> list_;

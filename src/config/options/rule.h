@@ -9,12 +9,17 @@
 // option with its value, the reason if the rule has one, and what would be right. A rule is skipped in a command that
 // does not have the other option. All broken rules of an option are reported, up to the first by which it has no
 // effect. What no rule can say is code in the same file (Problems::about).
+//
+// A broken rule is an error. If an option without effect would only say how often, how fast or where something is done that
+// this run does not do, its rule is marked as a note (Option::as_note): results and files are the same without the option.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <limits>
 #include <string_view>
+
+#include "config/options/problem.h"
 
 namespace trifold {
 
@@ -75,6 +80,7 @@ struct Rule {
       {};              // of the option, for which alone the rule applies, separated by '|'; empty: if given
   When provided = {};  // it applies only if this holds, ...
   When unless = {};    // ... and not if this does
+  Severity severity = Severity::Error;  // Note: of OnlyWith and NoEffectWith alone
 };
 
 }  // namespace trifold

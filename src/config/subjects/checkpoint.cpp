@@ -14,7 +14,8 @@ void add_saving(OptionTable& table, CheckpointConfig& checkpoint) {
       .range(1, kMaxCount)
       .absent("only at the end")
       .of_execution()
-      .only_with("save");
+      .only_with("save")
+      .as_note();
   table
       .add("load", &checkpoint.load,
            "Folder of checkpoints to resume from; it must exist and may be that of --save.")
@@ -30,21 +31,23 @@ void add_saving(OptionTable& table, CheckpointConfig& checkpoint) {
       .add("allow-changed-data", &checkpoint.allow_changed_data,
            "Resume even if the training data differ from the checkpoint's in size or content.")
       .of_execution()
-      .only_with(When("load").or_when("auto-resume"), "because this run does not resume from a checkpoint",
-                 "give --load without --finetune, or --auto-resume")
-      .no_effect_with("finetune", "because this run does not resume from a checkpoint",
-                      "give --load without --finetune, or --auto-resume")
-      .unless("auto-resume");
+      .only_with(When("load").or_when("auto-resume"), "because this run does not resume from a checkpoint")
+      .as_note()
+      .no_effect_with("finetune", "because this run does not resume from a checkpoint")
+      .unless("auto-resume")
+      .as_note();
   table
       .add("async-save", &checkpoint.async_save,
            "Copy the state and write it in the background while training continues.")
       .of_execution()
-      .only_with("save");
+      .only_with("save")
+      .as_note();
   table.add("save-retain", &checkpoint.save_retain, "Keep only this many of the newest valid checkpoints.")
       .range(2, 1 << 20)
       .absent("all are kept")
       .of_execution()
-      .only_with("save");
+      .only_with("save")
+      .as_note();
   table
       .add("save-best", &checkpoint.save_best,
            "Also save after each evaluation that is better than all before, and let the file BEST in the "
@@ -52,13 +55,15 @@ void add_saving(OptionTable& table, CheckpointConfig& checkpoint) {
       .of_execution()
       .only_with("save")
       .only_with({"eval-interval", AtLeast{1}}, "because the run is not evaluated while it trains",
-                 "give --eval-interval N, and samples to evaluate on");
+                 "give --eval-interval N, and samples to evaluate on")
+      .no_effect_with({"eval-iters", "0"}, "which disables evaluation", "give at least --eval-iters 1");
   table
       .add("on-save-error", &checkpoint.on_save_error,
            "Reaction to a checkpoint that cannot be saved; "
            "failing to save the last one always ends the run with an error.")
       .of_execution()
-      .only_with("save");
+      .only_with("save")
+      .as_note();
   table
       .add(
           "check-replicas", &checkpoint.check_replicas,
@@ -68,6 +73,7 @@ void add_saving(OptionTable& table, CheckpointConfig& checkpoint) {
       .absent("before each save")
       .of_execution()
       .only_with("save")
+      .as_note()
       .only_for("0");
 }
 

@@ -187,6 +187,7 @@ void add_expert_ranks(OptionTable& table, MeshConfig& mesh) {
            "--moe-router-topk. Same results.")
       .of_execution()
       .only_with(several_expert_ranks(), "because every rank computes the rows of its own tokens")
+      .as_note()
       .excludes({"device", "cuda"}, "where no kernel picks rows by counts yet",
                 "give --device cpu, or --moe-token-dispatcher-type alltoall")
       .only_for("allgather");
@@ -197,7 +198,8 @@ void add_expert_ranks(OptionTable& table, MeshConfig& mesh) {
       .range(0.01, 1e6)
       .absent("for all that can arrive")
       .of_execution()
-      .only_with(several_expert_ranks(), "because every rank computes the rows of its own tokens");
+      .only_with(several_expert_ranks(), "because every rank computes the rows of its own tokens")
+      .as_note();
   table
       .add("overlap-moe-expert-parallel-comm", &mesh.overlap_moe_expert_parallel_comm,
            "If the schedule pairs a forward with a backward (dualpipe-v), let them take turns: "

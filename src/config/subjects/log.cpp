@@ -11,14 +11,15 @@ void add_eval(OptionTable& table, EvalConfig& eval) {
   table.add("eval-interval", &eval.eval_interval, "Evaluate every N steps.")
       .range(1, kMaxCount)
       .absent("no evaluation while training")
-      .no_effect_with({"eval-iters", "0"}, "which disables evaluation",
-                      "leave it out, or give at least --eval-iters 1");
+      .no_effect_with({"eval-iters", "0"}, "which disables evaluation")
+      .as_note();
   table
       .add("eval-iters", &eval.eval_iters,
            "Batches per evaluation, the same ones each time, "
            "at most one pass over the validation data; 0: no evaluation.")
       .range(0, kMaxCount)
       .only_with("eval-interval")
+      .as_note()
       .unless({"eval-iters", "0"});
   add_early_stop(table, eval.early_stop_patience);
 }
@@ -32,7 +33,8 @@ void add_early_stop(OptionTable& table, std::optional<int64_t>& patience) {
       .absent("train to the end")
       .of_execution()
       .only_with({"eval-interval", AtLeast{1}}, "because the run is not evaluated while it trains",
-                 "give --eval-interval N, and samples to evaluate on");
+                 "give --eval-interval N, and samples to evaluate on")
+      .no_effect_with({"eval-iters", "0"}, "which disables evaluation", "give at least --eval-iters 1");
 }
 
 void add_reports(OptionTable& table, LogConfig& log) {

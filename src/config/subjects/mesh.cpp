@@ -55,14 +55,16 @@ void add_mesh(OptionTable& table, MeshConfig& mesh) {
            "or send keys and values around a ring during the computation; needs --cp.")
       .absent("all_gather")
       .of_execution()
-      .only_with({"context-parallel-size", AtLeast{2}});
+      .only_with({"context-parallel-size", AtLeast{2}})
+      .as_note();
   add_expert_ranks(table, mesh);
   table
       .add(
           "sequence-parallel", &mesh.sequence_parallel,
           "Shard along the sequence the activations that tensor ranks would otherwise replicate; needs --tp.")
       .of_execution()
-      .only_with({"tensor-model-parallel-size", AtLeast{2}});
+      .only_with({"tensor-model-parallel-size", AtLeast{2}})
+      .as_note();
   table
       .add("data-parallel-size", &mesh.data_parallel_size,
            "Replicas of the model; each processes a part of the batch.")

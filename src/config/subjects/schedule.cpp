@@ -35,7 +35,8 @@ void add_pipeline(OptionTable& table, PipelineConfig& pipeline, MeshConfig& mesh
       .range(1, 1 << 20)
       .absent("twice the pipeline ranks")
       .of_execution()
-      .only_with({"schedule", "auto"});
+      .only_with({"schedule", "auto"})
+      .as_note();
   table
       .add("schedule-costs", &pipeline.schedule_costs,
            "--schedule auto: block times, a file written by bench --what blocks --json.")

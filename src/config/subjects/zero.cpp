@@ -55,8 +55,8 @@ void add_zero(OptionTable& table, ZeroConfig& zero) {
            "sends more but holds less; each needs --zero-stage 2.")
       .absent("each if the stage is 2 or 3 and a step has one micro-batch, otherwise once")
       .of_execution()
-      .only_with({"zero-stage", AtLeast{2}}, "because in lower stages every rank holds all gradients",
-                 "give --zero-stage 2 or 3, or --zero-reduce once")
+      .only_with({"zero-stage", AtLeast{2}}, "because in lower stages every rank holds all gradients")
+      .as_note()
       .only_for("each")
       .excludes({"schedule", kAsynchronousSchedules},
                 "which updates the weights inside the pipeline and reduces once an update",

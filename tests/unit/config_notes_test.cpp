@@ -1,0 +1,111 @@
+// Notes: given options that change nothing. They end no command, and the user reads about each.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "config/command_line/command_line.h"
+#include "unit/config_validate_testing.h"
+
+namespace trifold {
+namespace {
+
+Words notes_of(const Words& words) {
+  Words line{"trifold"};
+  line.insert(line.end(), words.begin(), words.end());
+  Remarks remarks;
+  parse_command_line(line, {}, &remarks);
+  return remarks.notes;
+}
+
+TEST(ConfigNotes, SayWhatHasNoEffect) {
+  using C = PretrainConfig;
+  expect_noted({
+      {"--save-interval 5 has no effect without --save DIR", [](C& c) { c.checkpoint.save_interval = 5; }},
+      {"--save-retain 3 has no effect without --save DIR", [](C& c) { c.checkpoint.save_retain = 3; }},
+      {"--async-save has no effect without --save DIR", [](C& c) { c.checkpoint.async_save = true; }},
+      {"--on-save-error continue has no effect without --save DIR",
+       [](C& c) { c.checkpoint.on_save_error = OnSaveError::Continue; }},
+      {"--check-replicas 0 has no effect without --save DIR", [](C& c) { c.checkpoint.check_replicas = 0; }},
+      {"--allow-changed-data has no effect without --load DIR, or --auto-resume, "
+       "because this run does not resume from a checkpoint",
+       [](C& c) { c.checkpoint.allow_changed_data = true; }},
+      {"--allow-changed-data has no effect with --finetune, because this run does not resume from a checkpoint",
+       [](C& c) {
+         c.checkpoint.allow_changed_data = c.checkpoint.finetune = true, c.checkpoint.load = std::string("d");
+       }},
+      {"--eval-interval 5 has no effect with --eval-iters 0, which disables evaluation",
+       [](C& c) { c.eval.eval_interval = 5, c.eval.eval_iters = 0; }},
+      {"--eval-iters 7 has no effect without --eval-interval N", [](C& c) { c.eval.eval_iters = 7; }},
+      {"--cp-comm-type p2p has no effect without --context-parallel-size 2 or more",
+       [](C& c) { c.mesh.cp_comm_type = ContextExchange::Ring; }},
+      {"--sequence-parallel has no effect without --tensor-model-parallel-size 2 or more",
+       [](C& c) { c.mesh.sequence_parallel = true; }},
+      {"--moe-token-dispatcher-type allgather has no effect without --expert-model-parallel-size 2 or more, or "
+       "--expert-tensor-parallel-size 2 or more, because every rank computes the rows of its own tokens",
+       [](C& c) { c.mesh.moe_token_dispatcher_type = TokenDispatcher::AllGather; }},
+      {"--moe-buffer-factor 1.5 has no effect without", [](C& c) { c.mesh.moe_buffer_factor = 1.5; }},
+      {"--schedule-max-in-flight 3 has no effect without --schedule auto",
+       [](C& c) { c.pipeline.schedule_max_in_flight = 3; }},
+      {"--zero-reduce each has no effect without --zero-stage 2 or more, "
+       "because in lower stages every rank holds all gradients",
+       [](C& c) { c.zero.zero_reduce = ReducePolicy::Each; }},
+  });
+}
+
+// What decides about results or files is an error: the model, the rates, a checkpoint that would not be there.
+TEST(ConfigNotes, AreOfTheseOptionsAlone) {
+  std::set<std::string> noted;
+  for (const CommandInfo& command : commands())
+    if (command.with_table != nullptr)
+      with_default_table(command.name, [&](const OptionTable& table) {
+        for (const Option& option : table.options())
+          for (const Rule& rule : option.rules)
+            if (rule.severity == Severity::Note) noted.insert(option.name);
+      });
+  EXPECT_EQ(noted, (std::set<std::string>{"allow-changed-data", "async-save", "check-replicas",
+                                          "cp-comm-type", "eval-interval", "eval-iters", "moe-buffer-factor",
+                                          "moe-token-dispatcher-type", "on-save-error", "save-interval",
+                                          "save-retain", "schedule-max-in-flight", "seed",
+                                          "sequence-parallel", "top-k", "top-p", "zero-reduce"}));
+}
+
+TEST(ConfigNotes, AreReadFromTheCommandLine) {
+  EXPECT_EQ(notes_of(complete()), Words{});
+  const Words without_save = complete() + Words{"--save-interval", "500"};
+  const Words expected{"--save-interval 500 has no effect without --save DIR"};
+  EXPECT_EQ(notes_of(without_save), expected);
+  EXPECT_EQ(notes_of(without_save + Words{"--print-config"}), expected);
+  EXPECT_EQ(notes_of(without_save + Words{"--save", "d"}), Words{});
+  // Rules about the model of a finetuning are checked when it is known, notes at once.
+  EXPECT_EQ(notes_of({"finetune", "--task", "classify", "--load", "d", "--train-data", "t", "--lr", "1",
+                      "--micro-batch-size", "4", "--sequence-parallel"}),
+            Words{"--sequence-parallel has no effect without --tensor-model-parallel-size 2 or more"});
+}
+
+// An evaluation decides when such a run ends, and what it saves.
+TEST(ConfigNotes, DoNotHideThatNothingIsEvaluated) {
+  const Words none = complete() + Words{"--eval-interval", "5", "--eval-iters", "0"};
+  EXPECT_EQ(notes_of(none).size(), 1u);
+  EXPECT_EQ(refusal_of(none + Words{"--early-stop-patience", "2"}),
+            "--early-stop-patience 2 has no effect with --eval-iters 0, which disables evaluation: "
+            "give at least --eval-iters 1");
+  expect_contains(refusal_of(none + Words{"--save", "d", "--save-best"}),
+                  "--save-best has no effect with --eval-iters 0");
+}
+
+TEST(ConfigNotes, FlagsOfOtherProgramsThatAskForWhatIsAlwaysDone) {
+  EXPECT_EQ(notes_of(complete() + Words{"--use-flash-attn", "--overlap_grad_reduce", "--save-interval", "5"}),
+            (Words{"--use-flash-attn has no effect: attention never holds the whole matrix of scores",
+                   "--overlap-grad-reduce has no effect: gradient reduction always overlaps with backward",
+                   "--save-interval 5 has no effect without --save DIR"}));
+  const TemporaryFile file("use-flash-attn = true\n");
+  EXPECT_EQ(notes_of(complete() + Words{"--config", file.path()}),
+            Words{file.path() +
+                  ":1: --use-flash-attn has no effect: attention never holds the whole matrix of scores"});
+  // A value is a mistake: the flag may mean something else here.
+  expect_contains(refusal_of(complete() + Words{"--use-flash-attn", "off"}), "'off' belongs to no option");
+  expect_contains(refusal_of(complete() + Words{"--use-flash-attn=off"}), "unknown option --use-flash-attn");
+}
+
+}  // namespace
+}  // namespace trifold
