@@ -32,7 +32,8 @@ Tensor GptEmbedding::backward_input(Run& run, Tensor dy, Saved& saved) const {
   return embedding_.backward_input(run, dx, saved);
 }
 
-ActivationKind gelu_kind(const ModelConfig& config) {
+ActivationKind activation_kind(const ModelConfig& config) {
+  if (config.swiglu) return ActivationKind::Swiglu;
   return config.gelu == GeluKind::Erf ? ActivationKind::GeluErf : ActivationKind::Gelu;
 }
 

@@ -63,7 +63,7 @@ std::unique_ptr<Layer> make_gpt_head_part(BlockBuilder& builder, const ModelConf
 // tensor-parallel size.
 int64_t padded_vocab_size(const ModelConfig& config, int tensor_parallel);
 
-// The form of GELU.
-ActivationKind gelu_kind(const ModelConfig& config);
+// Of the feed-forward networks, and of a BERT's head.
+ActivationKind activation_kind(const ModelConfig& config);
 
 }  // namespace trifold

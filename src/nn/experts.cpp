@@ -50,10 +50,7 @@ Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsSh
 }
 
 void Experts::activate(Run& run, Tensor to, const Part& part) const {
-  const auto apply = activation_ == ActivationKind::Swiglu    ? run.ops.swiglu
-                     : activation_ == ActivationKind::GeluErf ? run.ops.gelu_erf
-                                                              : run.ops.gelu;
-  apply(run.stream, to, part.inner);
+  (run.ops.*activation_ops(activation_).forward)(run.stream, to, part.inner);
 }
 
 void Experts::take_kept(Run& run, Tensor x, Saved& saved) const {
@@ -183,10 +180,7 @@ void Experts::compute_dinner(Run& run, Tensor rows, Tensor dgates, const Saved& 
   if (!exchange_) clear_dropped(run, da, saved);
   activate(run, a, part);
   run.ops.gate_rows_backward(run.stream, da, dgates, da, a, part.gates, part.row);
-  const auto slope = activation_ == ActivationKind::Swiglu    ? run.ops.swiglu_backward
-                     : activation_ == ActivationKind::GeluErf ? run.ops.gelu_erf_backward
-                                                              : run.ops.gelu_backward;
-  slope(run.stream, part.dinner, da, part.inner);
+  (run.ops.*activation_ops(activation_).backward)(run.stream, part.dinner, da, part.inner);
   run.scratch.release(mark);
 }
 

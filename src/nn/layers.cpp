@@ -100,8 +100,7 @@ void Activation::take_over(Run& run, Tensor x, Tensor y, Saved& saved) const {
 Tensor Activation::forward(Run& run, Tensor x, Saved& saved) const {
   const bool gated = kind_ == ActivationKind::Swiglu;
   const Tensor y = run.keep.take(run.dtype, {x.row_count(), gated ? x.last_dim() / 2 : x.last_dim()});
-  const bool erf = kind_ == ActivationKind::GeluErf;
-  (gated ? run.ops.swiglu : erf ? run.ops.gelu_erf : run.ops.gelu)(run.stream, y, x);
+  (run.ops.*activation_ops(kind_).forward)(run.stream, y, x);
   take_over(run, x, y, saved);
   return y;
 }
@@ -109,11 +108,7 @@ Tensor Activation::forward(Run& run, Tensor x, Saved& saved) const {
 Tensor Activation::backward_input(Run& run, Tensor dy, Saved& saved) const {
   const bool gated = kind_ == ActivationKind::Swiglu;
   const Tensor dx = gated ? run.flow.take(run.dtype, saved[x_].shape) : dy;
-  const bool erf = kind_ == ActivationKind::GeluErf;
-  const auto backward = gated ? run.ops.swiglu_backward
-                        : erf ? run.ops.gelu_erf_backward
-                              : run.ops.gelu_backward;
-  backward(run.stream, dx, dy, saved[x_]);
+  (run.ops.*activation_ops(kind_).backward)(run.stream, dx, dy, saved[x_]);
   show_gradient(run, dx);
   return dx;
 }

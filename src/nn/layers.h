@@ -55,10 +55,7 @@ class Norm final : public Layer {
   SlotId x_, mean_, rstd_, dy_;
 };
 
-enum class ActivationKind { Gelu, GeluErf, Swiglu };
-
-// Gelu: y = gelu(x), tanh form, [R, F] -> [R, F]; GeluErf: the same with erf. Swiglu: y = silu(gate) * up,
-// [R, 2F] = [gate | up] -> [R, F].
+// y = f(x), [R, F] -> [R, F], or with Swiglu y = silu(gate) * up, [R, 2F] = [gate | up] -> [R, F].
 class Activation final : public Layer {
  public:
   Activation(BlockBuilder& builder, std::string name, ActivationKind kind)

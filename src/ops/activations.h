@@ -1,11 +1,13 @@
 // The activations: elementwise operations y = f(x), dx = dy f'(x), each made of one formula for all back ends.
 //
-// A new activation needs: its two declarations and their places in the list (ops.h), its formula and that one's
-// place in the list (kernels/formulas.h), and a line here. Checks and entries of all tables follow from these.
+// A new activation needs: its two declarations and their places in the list, and its kind if layers use it (ops.h); its
+// formula and that one's place in the list (kernels/formulas.h); and a line here. Checks, entries of all tables and the
+// layers' choice follow from these.
 #pragma once
 
 #include <cstddef>
 #include <iterator>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -15,20 +17,21 @@
 namespace trifold {
 
 struct ActivationEntries {
-  size_t formula;             // index in cpu::Activations
-  const char* name;           // of y = f(x), for messages
-  const char* backward_name;  // of dx = dy f'(x)
-  const char* saved;          // the tensor that backward reads in addition to dy: x or y
+  std::optional<ActivationKind> kind;  // none: feed-forward networks have no such activation
+  size_t formula;                      // index in cpu::Activations
+  const char* name;                    // of y = f(x), for messages
+  const char* backward_name;           // of dx = dy f'(x)
+  const char* saved;                   // the tensor that backward reads in addition to dy: x or y
   void (*OpTable::*forward)(Stream&, Tensor y, Tensor x);
   void (*OpTable::*backward)(Stream&, Tensor dx, Tensor dy, Tensor saved);
 };
 
 inline constexpr ActivationEntries kActivations[] = {
-    {cpu::Activations::index<cpu::Gelu>(), "gelu", "gelu_backward", "x", &OpTable::gelu,
+    {ActivationKind::Gelu, cpu::Activations::index<cpu::Gelu>(), "gelu", "gelu_backward", "x", &OpTable::gelu,
      &OpTable::gelu_backward},
-    {cpu::Activations::index<cpu::GeluErf>(), "gelu_erf", "gelu_erf_backward", "x", &OpTable::gelu_erf,
-     &OpTable::gelu_erf_backward},
-    {cpu::Activations::index<cpu::Tanh>(), "tanh", "tanh_backward", "y", &OpTable::tanh,
+    {ActivationKind::GeluErf, cpu::Activations::index<cpu::GeluErf>(), "gelu_erf", "gelu_erf_backward", "x",
+     &OpTable::gelu_erf, &OpTable::gelu_erf_backward},
+    {std::nullopt, cpu::Activations::index<cpu::Tanh>(), "tanh", "tanh_backward", "y", &OpTable::tanh,
      &OpTable::tanh_backward},
 };
 static_assert(std::size(kActivations) == cpu::Activations::kCount,

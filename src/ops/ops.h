@@ -429,6 +429,14 @@ static_assert(sizeof(OpTable) == sizeof(OpTable::name) + sizeof(OpTable::device)
                                      Operations::kCount * sizeof(OpTable::fill),
               "an operation of OpTable is not in the list");
 
+// The activations of feed-forward networks, and the operations of each. Swiglu halves the rows of x.
+enum class ActivationKind : uint8_t { Gelu, GeluErf, Swiglu };
+struct ActivationOps {
+  void (*OpTable::*forward)(Stream&, Tensor y, Tensor x);
+  void (*OpTable::*backward)(Stream&, Tensor dx, Tensor dy, Tensor x);
+};
+ActivationOps activation_ops(ActivationKind kind);
+
 // The table of the best instruction set of this processor (x86-64-v4, -v3, or the compiler's baseline).
 const OpTable& cpu_ops();
 
