@@ -34,6 +34,7 @@ Tensor GptEmbedding::backward_input(Run& run, Tensor dy, Saved& saved) const {
 
 ActivationKind activation_kind(const ModelConfig& config) {
   if (config.swiglu) return ActivationKind::Swiglu;
+  if (config.squared_relu) return ActivationKind::SquaredRelu;
   return config.gelu == GeluKind::Erf ? ActivationKind::GeluErf : ActivationKind::Gelu;
 }
 

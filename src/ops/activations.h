@@ -31,6 +31,8 @@ inline constexpr ActivationEntries kActivations[] = {
      &OpTable::gelu_backward},
     {ActivationKind::GeluErf, cpu::Activations::index<cpu::GeluErf>(), "gelu_erf", "gelu_erf_backward", "x",
      &OpTable::gelu_erf, &OpTable::gelu_erf_backward},
+    {ActivationKind::SquaredRelu, cpu::Activations::index<cpu::SquaredRelu>(), "squared_relu",
+     "squared_relu_backward", "x", &OpTable::squared_relu, &OpTable::squared_relu_backward},
     {std::nullopt, cpu::Activations::index<cpu::Tanh>(), "tanh", "tanh_backward", "y", &OpTable::tanh,
      &OpTable::tanh_backward},
 };

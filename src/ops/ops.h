@@ -165,6 +165,9 @@ struct OpTable {
   // The exact form, with the normal distribution: y = x P(x), P(x) = (1 + erf(x / sqrt(2))) / 2.
   void (*gelu_erf)(Stream&, Tensor y, Tensor x);
   void (*gelu_erf_backward)(Stream&, Tensor dx, Tensor dy, Tensor x);  // dx may be dy
+  // y = max(x, 0)^2 (So et al., "Primer", arXiv 2109.08668).
+  void (*squared_relu)(Stream&, Tensor y, Tensor x);
+  void (*squared_relu_backward)(Stream&, Tensor dx, Tensor dy, Tensor x);  // dx may be dy
 
   void (*tanh)(Stream&, Tensor y, Tensor x);                       // y may be x
   void (*tanh_backward)(Stream&, Tensor dx, Tensor dy, Tensor y);  // dx = dy * (1 - y^2); dx may be dy
@@ -405,9 +408,10 @@ using Operations = OperationList<
     &OpTable::fill, &OpTable::copy, &OpTable::convert, &OpTable::scale, &OpTable::add, &OpTable::reduce,
     &OpTable::fill_rows, &OpTable::gemm, &OpTable::affine, &OpTable::affine_add, &OpTable::affine_gelu,
     &OpTable::affine_backward_input, &OpTable::affine_backward_gelu, &OpTable::affine_backward_weight,
-    &OpTable::gelu, &OpTable::gelu_backward, &OpTable::gelu_erf, &OpTable::gelu_erf_backward, &OpTable::tanh,
-    &OpTable::tanh_backward, &OpTable::swiglu, &OpTable::swiglu_backward, &OpTable::dropout,
-    &OpTable::dropout_add, &OpTable::scale_uniform, &OpTable::layer_norm, &OpTable::layer_norm_backward,
+    &OpTable::gelu, &OpTable::gelu_backward, &OpTable::gelu_erf, &OpTable::gelu_erf_backward,
+    &OpTable::squared_relu, &OpTable::squared_relu_backward, &OpTable::tanh, &OpTable::tanh_backward,
+    &OpTable::swiglu, &OpTable::swiglu_backward, &OpTable::dropout, &OpTable::dropout_add,
+    &OpTable::scale_uniform, &OpTable::layer_norm, &OpTable::layer_norm_backward,
     &OpTable::layer_norm_backward_add, &OpTable::layer_norm_backward_weight,
     &OpTable::layer_norm_backward_all, &OpTable::rms_norm, &OpTable::rms_norm_backward,
     &OpTable::rms_norm_backward_add, &OpTable::rms_norm_backward_weight, &OpTable::rms_norm_backward_all,
@@ -430,7 +434,7 @@ static_assert(sizeof(OpTable) == sizeof(OpTable::name) + sizeof(OpTable::device)
               "an operation of OpTable is not in the list");
 
 // The activations of feed-forward networks, and the operations of each. Swiglu halves the rows of x.
-enum class ActivationKind : uint8_t { Gelu, GeluErf, Swiglu };
+enum class ActivationKind : uint8_t { Gelu, GeluErf, SquaredRelu, Swiglu };
 struct ActivationOps {
   void (*OpTable::*forward)(Stream&, Tensor y, Tensor x);
   void (*OpTable::*backward)(Stream&, Tensor dx, Tensor dy, Tensor x);

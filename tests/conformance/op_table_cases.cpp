@@ -82,6 +82,13 @@ void activations(std::vector<OpCase>& cases) {
                      const Tensor dx = run.out({n}, normal(n, 2));
                      run.ops().gelu_erf_backward(run.stream(), dx, dx, x);
                    })});
+  cases.push_back({"squared_relu", entries(&OpTable::squared_relu, &OpTable::squared_relu_backward), false, 1,
+                   each_count([](OpRun& run, int64_t n) {
+                     const Tensor x = run.in({n}, normal(n, 1));
+                     run.ops().squared_relu(run.stream(), run.out({n}), x);
+                     const Tensor dx = run.out({n}, normal(n, 2));
+                     run.ops().squared_relu_backward(run.stream(), dx, dx, x);
+                   })});
   cases.push_back({"tanh", entries(&OpTable::tanh, &OpTable::tanh_backward), false, 1,
                    each_count([](OpRun& run, int64_t n) {
                      const Tensor y = run.out({n}, normal(n, 1));

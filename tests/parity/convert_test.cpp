@@ -309,6 +309,19 @@ TEST_F(Convert, TakesExpertsOfManyRanks) {
   for (const std::string& name : difference.only_left) EXPECT_TRUE(name.starts_with("adam_")) << name;
 }
 
+TEST_F(Convert, TakesAGptWithSquaredRelu) {
+  PretrainConfig config = on_mesh(small_run(), 1);
+  config.model.squared_relu = true;
+  train(config, 1, "", at("run"));
+  export_to(at("run"), at("out"));
+  EXPECT_EQ(json::parse(std::ifstream(at("out") + "/config.json"))["activation_function"], "relu2");
+  const Converted in = import(at("out"), at("in"));
+  EXPECT_TRUE(in.model.squared_relu);
+  EXPECT_NE(refusal(changed([](json& c) { c["hidden_act"] = "relu2"; }, "hf_bert"))
+                .find("'hidden_act' is \"relu2\""),
+            std::string::npos);
+}
+
 // Without the head for pairs there is no pooler either, and the library calls it another model.
 TEST_F(Convert, TakesABertThatGuessesMaskedTokensOnly) {
   PretrainConfig config = on_mesh(small_run(), 1);
@@ -337,7 +350,8 @@ TEST_F(Convert, RefusesAModelItCannotCompute) {
   }));
   for (
       const char* part :
-      {"'activation_function' is \"relu\"; only \"gelu_new\", \"gelu_pytorch_tanh\" and \"gelu\" are supported",
+      {"'activation_function' is \"relu\"; only \"relu2\", \"gelu_new\", \"gelu_pytorch_tanh\" and \"gelu\" are "
+       "supported",
        "'scale_attn_by_inverse_layer_idx' is true; only false", "'add_cross_attention' is true",
        "'embd_pdrop' and 'resid_pdrop' differ", "'n_layer' is \"two\"; a whole number",
        "'n_heads' is 3; this field is not known here", "config.json"})

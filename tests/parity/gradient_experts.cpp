@@ -103,6 +103,11 @@ std::vector<GradientCase> expert_gradient_cases() {
        rows, rows, true},
       {"Experts",
        [](B& b) {
+         return experts(b, 4, {2, RouterGate::All, 1}, ActivationKind::SquaredRelu);
+       },
+       rows, rows, true},
+      {"Experts",
+       [](B& b) {
          return std::make_unique<Experts>(b, "mlp", jittered(4, {2, RouterGate::Sigmoid, 1.5}), kWidth, 10,
                                           ActivationKind::Swiglu, kNormal, kNormal);
        },

@@ -26,23 +26,32 @@ struct TensorCase {
 
 class TensorMesh : public ::testing::TestWithParam<TensorCase> {};
 
+void expect_curve_of_one_rank(PretrainConfig config, const TensorCase& c,
+                              RecomputeGranularity recompute = RecomputeGranularity::None) {
+  const Curve one = train(config);
+  config = on_mesh(config, c.dp, c.tp);
+  config.mesh.sequence_parallel = c.sequence_parallel;
+  config.mesh.recompute_granularity = recompute;
+  const Curve mesh = train(config);
+  const double tolerance = config.precision.f64 ? 1e-11 : 2e-5;
+  ASSERT_EQ(mesh.losses.size(), 8U);
+  for (size_t i = 0; i < one.losses.size(); ++i) {
+    EXPECT_LT(relative_error(mesh.losses[i], one.losses[i]), tolerance) << "loss of step " << i + 1;
+    EXPECT_LT(relative_error(mesh.grad_norms[i], one.grad_norms[i]), 20 * tolerance)
+        << "norm of step " << i + 1;
+  }
+}
+
 TEST_P(TensorMesh, GivesTheCurveOfOneRank) {
-  const TensorCase& c = GetParam();
-  for (const double dropout : {0.0, 0.2}) {
-    for (const bool f64 : {false, true}) {
-      PretrainConfig config = short_run(dropout, f64);
-      const Curve one = train(config);
-      config = on_mesh(config, c.dp, c.tp);
-      config.mesh.sequence_parallel = c.sequence_parallel;
-      const Curve mesh = train(config);
-      const double tolerance = f64 ? 1e-11 : 2e-5;
-      ASSERT_EQ(mesh.losses.size(), 8U);
-      for (size_t i = 0; i < one.losses.size(); ++i) {
-        EXPECT_LT(relative_error(mesh.losses[i], one.losses[i]), tolerance) << "loss of step " << i + 1;
-        EXPECT_LT(relative_error(mesh.grad_norms[i], one.grad_norms[i]), 20 * tolerance)
-            << "norm of step " << i + 1;
-      }
-    }
+  for (const double dropout : {0.0, 0.2})
+    for (const bool f64 : {false, true}) expect_curve_of_one_rank(short_run(dropout, f64), GetParam());
+}
+
+TEST_P(TensorMesh, GivesTheCurveOfOneRankWithSquaredRelu) {
+  for (const bool f64 : {false, true}) {
+    PretrainConfig config = short_run(0.2, f64);
+    config.model.squared_relu = true;
+    expect_curve_of_one_rank(config, GetParam(), RecomputeGranularity::Full);
   }
 }
 

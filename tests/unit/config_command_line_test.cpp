@@ -106,7 +106,7 @@ TEST(ConfigCommandLine, NamesTheNearestOption) {
 
 TEST(ConfigCommandLine, KnowsTheNamesOfOtherVersions) {
   for (const std::string name :
-       {"fp8-format", "use-distributed-optimizer", "squared-relu", "use-tp-pp-dp-mapping", "mock-data"})
+       {"fp8-format", "use-distributed-optimizer", "use-tp-pp-dp-mapping", "mock-data"})
     expect_contains(refusal_of(complete() + Words{"--" + name}),
                     "--" + name + " is not available in this version of Trifold");
   expect_contains(refusal_of(complete() + Words{"--override-opt_param-scheduler"}), "not available");

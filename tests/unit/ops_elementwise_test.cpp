@@ -90,8 +90,8 @@ TEST(Elementwise, FillRows) {
   });
 }
 
-// Both forms of GELU: the entries of the table, and what they compute.
-struct GeluForm {
+// The activations of feed-forward networks: the entries of the table, and what they compute.
+struct ActivationForm {
   void (*OpTable::*forward)(Stream&, Tensor y, Tensor x);
   void (*OpTable::*backward)(Stream&, Tensor dx, Tensor dy, Tensor x);
   double (*value)(double);
@@ -99,10 +99,14 @@ struct GeluForm {
 
 double gelu_erf(double x) { return x / 2 * std::erfc(-x / std::numbers::sqrt2); }
 
-const GeluForm kGeluForms[] = {{&OpTable::gelu, &OpTable::gelu_backward, gelu},
-                               {&OpTable::gelu_erf, &OpTable::gelu_erf_backward, gelu_erf}};
+double squared_relu(double x) { return x > 0 ? x * x : 0; }
 
-TEST(Elementwise, Gelu) {
+const ActivationForm kActivationForms[] = {
+    {&OpTable::gelu, &OpTable::gelu_backward, gelu},
+    {&OpTable::gelu_erf, &OpTable::gelu_erf_backward, gelu_erf},
+    {&OpTable::squared_relu, &OpTable::squared_relu_backward, squared_relu}};
+
+TEST(Elementwise, Activations) {
   for (int64_t n : kSizes) {
     Values x =
         map(random_values(n, 4), [](double v) { return static_cast<double>(static_cast<float>(3 * v)); });
@@ -113,13 +117,28 @@ TEST(Elementwise, Gelu) {
       x[3] = 1e-6F;
       x[4] = -8;
     }
-    for (const GeluForm& form : kGeluForms)
+    for (const ActivationForm& form : kActivationForms)
       check_everywhere({map(x, form.value)}, [&](const OpTable& ops, Stream& stream, DType dtype) -> Outputs {
         const Host y(dtype, {n});
         (ops.*form.forward)(stream, y, Host(dtype, {n}, x));
         return {y.values()};
       });
   }
+}
+
+TEST(Elementwise, SquaredReluKeepsWhatIsNoNumber) {
+  const Values x{std::numeric_limits<double>::quiet_NaN(), -std::numeric_limits<double>::infinity(), -0.0, 3};
+  with_every_table([&](const OpTable& ops, Stream& stream) {
+    for (const DType dtype : {DType::F32, DType::F64}) {
+      const Host y(dtype, {4}), dx(dtype, {4}), in(dtype, {4}, x);
+      ops.squared_relu(stream, y, in);
+      ops.squared_relu_backward(stream, dx, Host(dtype, {4}, {1, 1, 1, 1}), in);
+      const Values value = y.values(), slope = dx.values();
+      EXPECT_TRUE(std::isnan(value[0]) && std::isnan(slope[0]));
+      EXPECT_EQ(Values(value.begin() + 1, value.end()), (Values{0, 0, 9}));
+      EXPECT_EQ(Values(slope.begin() + 1, slope.end()), (Values{0, 0, 6}));
+    }
+  });
 }
 
 TEST(Elementwise, GeluIsAccurateRelativeToItself) {
@@ -159,11 +178,12 @@ TEST(Elementwise, GeluErfIsAccurateRelativeToItself) {
   });
 }
 
-TEST(Elementwise, GeluBackwardIsTheDerivative) {
+TEST(Elementwise, BackwardOfActivationsIsTheDerivative) {
   const int64_t n = 40007;
-  const Values x = random_values(n, 5);
+  // The slope of the squared ReLU has a bend at 0.
+  const Values x = map(random_values(n, 5), [](double v) { return std::abs(v) < 1e-3 ? 1.0 : v; });
   const Values dy = random_values(n, 6);
-  for (const GeluForm& form : kGeluForms) {
+  for (const ActivationForm& form : kActivationForms) {
     Values expected(x.size());
     for (size_t i = 0; i < x.size(); ++i) {
       const double h = 1e-4;

@@ -20,8 +20,8 @@ constexpr std::string_view kUnavailable[] = {
     "ddp-bucket-size", "ddp-num-buckets", "ddp-average-in-collective", "no-overlap-p2p-communication",
     "tp-comm-overlap", "delay-wgrad-compute", "defer-embedding-wgrad-compute",
     // model
-    "squared-relu", "attention-softmax-in-fp32", "apply-query-key-layer-scaling", "transformer-impl",
-    "attention-backend", "moe-latent-size", "moe-paged-stash", "moe-enable-routing-replay", "mtp-num-layers",
+    "attention-softmax-in-fp32", "apply-query-key-layer-scaling", "transformer-impl", "attention-backend",
+    "moe-latent-size", "moe-paged-stash", "moe-enable-routing-replay", "mtp-num-layers",
     // batch and optimizer
     "rampup-batch-size", "step-batch-size-schedule", "decrease-batch-size-if-needed", "exit-duration-in-mins",
     "exit-signal-handler", "iterations-to-skip", "calculate-per-token-loss", "override-opt-param-scheduler",

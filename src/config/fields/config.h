@@ -61,6 +61,7 @@ struct ModelConfig {
   double norm_epsilon = 1e-5;
   std::optional<double> latent_norm_epsilon;  // stays unset; norm_epsilon
   bool swiglu = false;
+  bool squared_relu = false;
   GeluKind gelu = GeluKind::Tanh;
   bool disable_bias_linear = false;
   // Biases in spite of it: of the query, key and value projections; of attention's output; of feed-forward networks.

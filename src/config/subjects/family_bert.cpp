@@ -6,10 +6,16 @@ namespace trifold {
 namespace {
 
 // Options for variants of a GPT do not apply to BERT as published.
-constexpr std::string_view kBertExcludes[] = {
-    "position-embedding-type", "group-query-attention", "qk-layernorm",
-    "multi-latent-attention",  "normalization",         "swiglu",
-    "disable-bias-linear",     "num-experts",           "untie-embeddings-and-output-weights"};
+constexpr std::string_view kBertExcludes[] = {"position-embedding-type",
+                                              "group-query-attention",
+                                              "qk-layernorm",
+                                              "multi-latent-attention",
+                                              "normalization",
+                                              "swiglu",
+                                              "squared-relu",
+                                              "disable-bias-linear",
+                                              "num-experts",
+                                              "untie-embeddings-and-output-weights"};
 constexpr std::string_view kBertIgnores[] = {"eod-mask-loss", "reset-attention-mask", "reset-position-ids"};
 
 }  // namespace

@@ -13,10 +13,12 @@ namespace {
 void add_architecture(OptionTable& table, ModelConfig& model) {
   table.add("normalization", &model.normalization, "Normalization layer.");
   table.add("swiglu", &model.swiglu, "Gated feed-forward network, silu(gate) x up, instead of GELU.");
+  table.add("squared-relu", &model.squared_relu, "max(x, 0)^2 in feed-forward networks, instead of GELU.")
+      .excludes("swiglu", {}, "give one of them");
   table
       .add("gelu", &model.gelu,
            "Form of GELU: the tanh approximation, or exact with erf as in Hugging Face's BERT.")
-      .no_effect_with("swiglu");
+      .no_effect_with(When("swiglu").or_when("squared-relu"));
   table.add("disable-bias-linear", &model.disable_bias_linear, "No biases in linear layers.");
   table
       .add("add-qkv-bias", &model.add_qkv_bias,

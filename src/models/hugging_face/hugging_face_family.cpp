@@ -58,14 +58,14 @@ bool window_covers_all(ConfigReader& from, const ModelConfig& model) {
   return !window || *window >= *model.max_position_embeddings;
 }
 
-void read_gelu(ConfigReader& from, const char* key, ModelConfig& model) {
+void read_gelu(ConfigReader& from, const char* key, ModelConfig& model, const char* others) {
   const json& kind = from.value(key);
   if (kind == "gelu")
     model.gelu = GeluKind::Erf;
   else if (kind != "gelu_new" && kind != "gelu_pytorch_tanh")
     from.problem(
-        fmt::format("'{}' is {}; only \"gelu_new\", \"gelu_pytorch_tanh\" and \"gelu\" are supported", key,
-                    printable_json(kind)));
+        fmt::format("'{}' is {}; only {}\"gelu_new\", \"gelu_pytorch_tanh\" and \"gelu\" are supported", key,
+                    printable_json(kind), others));
 }
 
 const char* gelu_name(const ModelConfig& model) { return model.gelu == GeluKind::Erf ? "gelu" : "gelu_new"; }

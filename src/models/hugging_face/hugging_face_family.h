@@ -92,8 +92,8 @@ bool window_covers_all(ConfigReader& from, const ModelConfig& model);
 // Reads 'num_experts_per_tok', at most `count`, the number of experts, which the field `experts` gives.
 int64_t read_choices(ConfigReader& from, const char* experts, int64_t count);
 
-// In transformers "gelu" is the erf form.
-void read_gelu(ConfigReader& from, const char* key, ModelConfig& model);
+// In transformers "gelu" is the erf form. `others` are names that the caller reads, for the message: "\"relu2\", ".
+void read_gelu(ConfigReader& from, const char* key, ModelConfig& model, const char* others = "");
 const char* gelu_name(const ModelConfig& model);
 // The texts of a list of requirements that do not hold.
 std::vector<std::string> not_met(const std::vector<std::pair<bool, const char*>>& needs);

@@ -54,14 +54,15 @@ ModelConfig read_gpt2(ConfigReader& from) {
     from.problem("'embd_pdrop' and 'resid_pdrop' differ; give both the same value");
   model.attention_dropout = from.number("attn_pdrop");
   model.untie_embeddings_and_output_weights = !from.flag("tie_word_embeddings");
-  read_gelu(from, "activation_function", model);
+  model.squared_relu = from.value("activation_function") == "relu2";
+  if (!model.squared_relu) read_gelu(from, "activation_function", model, "\"relu2\", ");
   return model;
 }
 
 json gpt2_json(const ModelConfig& model) {
   return {{"architectures", {"GPT2LMHeadModel"}},
           {"model_type", "gpt2"},
-          {"activation_function", gelu_name(model)},
+          {"activation_function", model.squared_relu ? "relu2" : gelu_name(model)},
           {"n_layer", model.num_layers},
           {"n_embd", model.hidden_size},
           {"n_head", model.num_attention_heads},

@@ -46,6 +46,18 @@ struct GeluErf {
   }
 };
 
+// The square of max(x, 0); NaN if x is.
+struct SquaredRelu {
+  template <class T>
+  [[gnu::always_inline]] HD static inline T forward(T x) {
+    return x < 0 ? T(0) : x * x;
+  }
+  template <class T>
+  [[gnu::always_inline]] HD static inline T slope(T x) {
+    return x < 0 ? T(0) : 2 * x;
+  }
+};
+
 struct Tanh {
   template <class T>
   [[gnu::always_inline]] HD static inline T forward(T x) {
@@ -77,7 +89,7 @@ struct FormulaList {
 };
 
 // The formulas of the activations (ops/activations.h). Kernels choose one by its index.
-using Activations = FormulaList<Gelu, GeluErf, Tanh>;
+using Activations = FormulaList<Gelu, GeluErf, SquaredRelu, Tanh>;
 
 // The gate g is applied as g s, where s is the logistic function of g: d(g s)/dg = s + g s (1 - s).
 struct Swiglu {
