@@ -140,6 +140,13 @@ class Pages(unittest.TestCase):
         options = options_by_command()
         self.each_page(lambda page, text: unknown_options(text, options))
 
+    def test_the_list_of_pages_is_short_and_complete(self):
+        door = ROOT / "docs/README.md"
+        text = door.read_text(encoding="utf-8")
+        self.assertLessEqual(len(text.splitlines()), 100)
+        linked = {target.partition("#")[0] for target in LINK.findall(text)}
+        self.assertEqual({page.name for page in (ROOT / "docs").glob("*.md")} - {door.name} - linked, set())
+
     def test_the_readme_is_short(self):
         self.assertLessEqual(len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()), 60)
 
