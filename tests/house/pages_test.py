@@ -107,6 +107,22 @@ def unknown_options(text, options):
                 yield command, option
 
 
+@cache
+def texts_of_code():
+    """The sources of the program, with string literals that continue one another joined."""
+    program = (text for path, text in sources().items() if path.suffix in {".h", ".cpp"} and path.parts[len(ROOT.parts)] in {"src", "launch"})
+    return re.sub(r'"\s*(?:<< )?"', "", "\n".join(program).replace('\\"', "'"))
+
+
+def unknown_messages(text):
+    """Messages in the first column of tables, as `code`, of which some part between ... is not in the program."""
+    for cell in re.findall(r"^\| ([^|]*) \|", text, re.MULTILINE):
+        for message in re.findall(r"`([^`]+)`", cell):
+            parts = [part.strip() for part in message.split("...")]
+            if any(len(part) > 3 and part not in texts_of_code() for part in parts):
+                yield message
+
+
 class Search(unittest.TestCase):
     def test_it_finds_each_mistake(self):
         page = ROOT / "docs" / "train.md"
@@ -117,6 +133,8 @@ class Search(unittest.TestCase):
         self.assertEqual(list(missing_names("`error.h` `none.h` `tests/unit/<room>_*_test.cpp` `tests/none/<room>_test.cpp` `Tensor` `NoSuchClass` "
                                             "`Run::meanwhile()` `Run::no_such_call(1)` `a b`")),
                          ["NoSuchClass", "Run::no_such_call(1)", "none.h", "tests/none/<room>_test.cpp"])
+        self.assertEqual(list(unknown_messages("| `unknown option ...` | `none` |\n| `a ... that no program prints`, `early stop` | a |\n")),
+                         ["a ... that no program prints"])
         text = "    trifold pretrain --seed 1 \\\n      --no-such 2    explains --this\n    trifold plan --lines x --lr 3  # --or\n"
         self.assertEqual(list(unknown_options(text, options_by_command())), [("pretrain", "--no-such")])
 
@@ -139,6 +157,10 @@ class Pages(unittest.TestCase):
     def test_shown_commands_have_their_options(self):
         options = options_by_command()
         self.each_page(lambda page, text: unknown_options(text, options))
+
+    def test_messages_are_those_of_the_program(self):
+        page = ROOT / "docs/troubleshooting.md"
+        self.assertEqual(list(unknown_messages(page.read_text(encoding="utf-8"))), [])
 
     def test_the_list_of_pages_is_short_and_complete(self):
         door = ROOT / "docs/README.md"
