@@ -1,14 +1,15 @@
-// RowFile: the records of a table's rows in a file, for a RowCache that keeps some of them in memory.
+// RowFile stores the rows of a table in a file, for a RowCache that keeps some of them in memory.
 //
-// A row that leaves memory is not written to its place, which would be a page read and a page written for one record. It
-// is appended to a log in the same file, 56 records of 68 bytes to a page, and an index in memory says where it is. The
-// rows of the table are cut into *ranges* of four MiB or more, each with units of the log of its own. When the log is nearly
-// full, the range with most units is *merged*: its records are sorted by place, and its part of the file is read,
-// changed and written in long runs, by a thread of its own. So the disk moves two pages for a few rows, and in
-// sequence, as in a log-structured merge tree of two levels (O'Neil et al., Acta Informatica 1996).
+// Each row has a record (row_records.h) with a fixed *place* in the file. Writing an evicted row to its place would
+// read and write a page for one record. Instead the record is appended to a log in the same file, 56 records of 68
+// bytes to a page, and an index in memory maps the row to it. The rows of the table are cut into *ranges* of four MiB
+// or more, each with its own units of the log. When the log is nearly full, the range with most units is *merged*: a
+// separate thread sorts its records by place, and reads, changes and writes its part of the file in long runs. So the
+// disk reads and writes a page for several rows, and sequentially, as in a log-structured merge tree of two levels
+// (O'Neil et al., Acta Informatica 1996).
 //
-// A merge changes no byte of rows that are not in the log, and those that are, are read from there until the merge is
-// over: reads need not wait for it.
+// Reads need not wait for a merge: it does not change rows that are not in the log, and rows that are in the log are
+// read from it until the merge is over.
 #pragma once
 
 #include <algorithm>
@@ -25,17 +26,17 @@
 
 namespace trifold {
 
-// What the files of a rank's tables share: the thread that merges, with its memory.
+// RowMerger owns the merging thread and its buffers, which all files of a rank share.
 class RowMerger {
  public:
-  static constexpr int64_t kUnits = 128;           // the most that are merged at a time
+  static constexpr int64_t kUnits = 128;           // most units merged at a time
   static constexpr size_t kRun = size_t{1} << 20;  // bytes read and written at a time
 
-  // For files of these layouts.
+  // Buffers for files with these layouts.
   explicit RowMerger(std::span<const RowRecords> layouts);
   static size_t memory(std::span<const RowRecords> layouts);
 
-  // A run of a file.
+  // Buffer for a run of a file, also for RowFile::visit.
   std::byte* run() const { return run_.data(); }
   size_t run_bytes() const { return run_bytes_; }
 
@@ -54,22 +55,23 @@ class RowMerger {
 
 class RowFile {
  public:
-  // `waiting`: about how many records the log holds.
+  // Creates the file in `folder`. `waiting`: about how many records the log can hold.
   RowFile(const MemoryFolder& folder, int64_t rows, const RowRecords& layout, int64_t waiting);
-  // Waits for a merge.
+  // Waits until no merge is in progress.
   ~RowFile();
   RowFile(const RowFile&) = delete;
   RowFile& operator=(const RowFile&) = delete;
-  // Bytes of the file, and of memory beside a RowMerger and a PageQueue.
+  // Bytes of the file, and of its memory, without the shared RowMerger and PageQueue.
   static size_t file_bytes(int64_t rows, const RowRecords& layout, int64_t waiting);
   static size_t memory_bytes(int64_t rows, const RowRecords& layout, int64_t waiting);
 
   const RowRecords& layout() const { return layout_; }
   size_t bytes() const { return static_cast<size_t>(file_.pages()) * PageFile::kPage; }
 
-  // Room for the record of a row that leaves memory; it must be filled before the next call.
+  // Returns memory in the log for the record of an evicted row; the caller fills it before the next call. It may wait
+  // for a merge if the log is full.
   std::byte* put(int32_t row, PageQueue& queue, RowMerger& merger);
-  // Where the record of a row is: in memory, or in some pages.
+  // Where the record of a row is: in memory if `here` is set, else in pages of the file.
   struct Place {
     const std::byte* here = nullptr;
     int64_t page = 0, pages = 0;
@@ -77,18 +79,20 @@ class RowFile {
   };
   Place find(int32_t row) const;
   const PageFile& pages() const { return file_; }
-  // Between two batches, when the queue is finished: begins a merge if one is due.
+  // Starts a merge if one is due. Call it between two batches, when the queue is finished.
   void tidy(RowMerger& merger);
 
-  // Brings all records to their places.
+  // Merges the whole log: afterwards each record is at its place.
   void settle(PageQueue& queue, RowMerger& merger);
-  // When settled, rows from `first` on: calls see(row, record) for as many of at most `count` as fit into a run, and
-  // returns how many. `load(first, rows)`, also of rows nearby, says whether any of these records holds something; if
-  // none does, what they hold is not specified. `see` returns whether it changed the record, which is then written back.
+  // Calls see(row, record) for rows from `first` on, as many as fit into a run but at most `count`, and returns how
+  // many. `see` returns whether it changed the record; changed records are written back. load(first, rows) returns
+  // whether any of these rows was ever written, and is called for the visited rows and for their neighbours in the same
+  // pages. If it is false for the visited rows, their records are not read and have unspecified bytes. Only valid after
+  // `settle`.
   int64_t visit(int64_t first, int64_t count, FunctionRef<bool(int64_t first, int64_t rows)> load,
                 RowMerger& merger, FunctionRef<bool(int64_t row, std::byte* record)> see) const;
 
-  // Rows that left memory so far, and the pages that were moved for that.
+  // Rows evicted to the file so far, and the pages transferred for them.
   struct Counts {
     int64_t put = 0, log_pages = 0;
     std::atomic<int64_t> merged_pages{0};  // read and written
@@ -96,25 +100,25 @@ class RowFile {
   const Counts& counts() const { return counts_; }
 
  private:
-  static constexpr size_t kRange = size_t{4} << 20;  // the least bytes of a range
+  static constexpr size_t kRange = size_t{4} << 20;  // smallest size of a range, in bytes
 
   struct Sizes {
     int64_t home_pages, range_rows, ranges, units;
-    int64_t merged() const { return std::min(units, RowMerger::kUnits); }  // units, at most
+    int64_t merged() const { return std::min(units, RowMerger::kUnits); }  // most units of a merge
   };
   static Sizes sizes_of(int64_t rows, const RowRecords& layout, int64_t waiting);
 
   struct Range {
-    std::vector<int32_t> units;  // full ones, the oldest first
-    int32_t tail = -1;           // the unit that is filled in memory
-    int32_t filled = 0;          // records in it
+    std::vector<int32_t> units;  // full units, oldest first
+    int32_t tail = -1;           // the unit being filled in memory; -1: none
+    int32_t filled = 0;          // records in the tail
   };
   struct Merge {
-    RowMerger* by = nullptr;  // while it runs
+    RowMerger* by = nullptr;  // while the merge runs, else null
     std::vector<int32_t> units;
-    int32_t in_memory = 0;      // records of another, last unit, which is in memory
-    std::vector<int32_t> rows;  // of the units' records
-    std::exception_ptr error;   // of the merger's thread
+    int32_t in_memory = 0;      // records of a last unit, which is in memory
+    std::vector<int32_t> rows;  // row of each record of the units
+    std::exception_ptr error;   // thrown on the merger's thread
     std::atomic<bool> done{false};
   };
 
@@ -131,11 +135,11 @@ class RowFile {
   RowRecords layout_;
   Sizes sizes_;
   PageFile file_;
-  RowIndex index_;  // of rows in the log: their record, unit of_unit + place
+  RowIndex index_;  // for rows in the log: unit * of_unit + position in the unit
   std::vector<Range> ranges_;
   PageBuffer tails_;
-  std::vector<int32_t> free_;  // units
-  bool settled_ = true;        // nothing is in the log
+  std::vector<int32_t> free_;  // unused units
+  bool settled_ = true;        // the log is empty
   Merge merge_;
   Counts counts_;
 };

@@ -1,4 +1,5 @@
-// RowIndex: a number for each of some rows: open addressing with linear probing, two thirds full at most.
+// RowIndex is a hash map from rows to numbers >= 0, both int32, of fixed capacity: open addressing with linear probing,
+// at most two thirds full.
 #pragma once
 
 #include <algorithm>
@@ -11,11 +12,11 @@ class RowIndex {
  public:
   static constexpr int64_t kNone = -1;
 
-  // For at most `most` rows.
+  // Capacity for `most` rows.
   explicit RowIndex(int64_t most) : entries_(entries_for(most), kEmpty) {}
   static size_t bytes(int64_t most) { return entries_for(most) * sizeof(uint64_t); }
 
-  // The number of a row, or kNone.
+  // The number of `row`, or kNone.
   int64_t find(int32_t row) const {
     for (size_t at = home_of(row); entries_[at] != kEmpty; at = after(at))
       if (row_of(entries_[at]) == row) return number_of(entries_[at]);
@@ -23,15 +24,15 @@ class RowIndex {
   }
   void prefetch(int32_t row) const { __builtin_prefetch(&entries_[home_of(row)]); }
 
-  // Gives a row a number, a new one if it has one.
+  // Inserts or overwrites the number of `row`.
   void assign(int32_t row, int32_t number) {
     size_t at = home_of(row);
     while (entries_[at] != kEmpty && row_of(entries_[at]) != row) at = after(at);
     entries_[at] = static_cast<uint64_t>(static_cast<uint32_t>(row)) << 32 | static_cast<uint32_t>(number);
   }
 
-  // Of a row that has a number. Entries behind the gap that may be there move up (Knuth's algorithm R, 6.4), so that no
-  // mark of deletion is needed.
+  // Removes `row`, which must be present. Later entries of the probe sequence move into the gap (Knuth's algorithm R,
+  // 6.4), so no tombstones are needed.
   void erase(int32_t row) {
     const size_t size = entries_.size();
     size_t gap = home_of(row);
