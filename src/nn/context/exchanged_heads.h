@@ -1,11 +1,12 @@
-// Attention over sequences whose positions are cut over the context-parallel ranks, by all-to-all exchanges:
-// before attention, each rank sends the others its positions of their heads, and receives all positions of
-// its own heads; after it, the same in reverse (DeepSpeed Ulysses, Jacobs et al., arXiv 2309.14509).
-// Attention itself sees whole sequences and has the bits of one rank in both directions.
+// ExchangedHeads: context-parallel attention by all-to-all (DeepSpeed Ulysses, Jacobs et al., arXiv 2309.14509).
 //
-// If there are fewer key heads than ranks, consecutive ranks receive copies of one. Each then has its part of that
-// head's gradients, from its own query heads; they are added in the order of the ranks, in accumulate_type, where the
-// rows are.
+// Outside attention a rank has some positions of all heads. Before attention an all-to-all gives it all positions of
+// some heads, and another one reverses that afterwards. Attention itself sees whole sequences, so its results have the
+// same bits as on a single rank, forward and backward.
+//
+// With fewer key heads than ranks, consecutive ranks get copies of the same key head. In backward each of them computes
+// the part of its gradient that comes from its own query heads; the rank that has the rows adds these parts, in the
+// order of the ranks and in accumulate_type.
 #pragma once
 
 #include <initializer_list>
@@ -17,36 +18,38 @@ namespace trifold {
 
 class ExchangedHeads {
  public:
-  // `heads` query and `kv_heads` key heads of `width` numbers. Query heads are cut evenly over the ranks; so are key
-  // heads, or the ranks over them. Throws if they cannot be; the message names `name`.
+  // For `heads` query heads and `kv_heads` key heads of `width` columns each. The number of context-parallel ranks must
+  // divide `heads`, and divide `kv_heads` or be a multiple of it; else throws an Error that begins with `name`.
   ExchangedHeads(const Mesh& mesh, const std::string& name, int64_t heads, int64_t kv_heads, int64_t width);
-  int64_t heads() const { return here(heads_); }  // of this rank
+  int64_t heads() const { return here(heads_); }  // query heads on this rank
   int64_t kv_heads() const { return here(kv_heads_); }
   int64_t first() const { return part_ * heads(); }
 
-  // From packed projections or outputs of this rank's rows [rows, columns] to those of this rank's heads at
-  // all positions [samples * positions, columns of these heads], in `arena`.
+  // All-to-all from this rank's rows [rows, columns of all heads] to this rank's heads at all positions [samples *
+  // positions, columns of these heads], in order. The result, of packed projections or of attention's outputs, is taken
+  // from `arena`.
   Tensor projections_of_heads(Run& run, Arena& arena, Tensor packed) const {
     return to_heads(run, arena, packed, {heads_, kv_heads_, kv_heads_});
   }
   Tensor outputs_of_heads(Run& run, Arena& arena, Tensor out) const {
     return to_heads(run, arena, out, {heads_});
   }
-  // The reverse, for gradients of projections and for outputs.
+  // The reverse exchange: assigns this rank's rows to `packed` (gradients of projections) or to `out`.
   void projections_of_rows(Run& run, Tensor packed, Tensor of_heads) const;
   void outputs_of_rows(Run& run, Tensor out, Tensor of_heads) const;
 
  private:
-  // `kinds`: the numbers of heads of each kind, in the order of the columns.
+  // `kinds`: how many heads of each kind the columns hold, in their order.
   Tensor to_heads(Run& run, Arena& arena, Tensor packed, std::initializer_list<int64_t> kinds) const;
-  // The reverse, by rank: rows [part * rows, (part + 1) * rows) have the heads of rank `part`. In run.scratch.
+  // The reverse exchange without reordering: rows [part * rows, (part + 1) * rows) of the result have this rank's rows
+  // for the heads of rank `part`. In run.scratch.
   Tensor received_rows(Run& run, Tensor of_heads) const;
   void exchange(Run& run, Tensor to, Tensor from) const;
-  // Calls body(part, here, there, columns): columns from `here` of the packed matrix are columns from `there`
-  // of a rank's matrix.
+  // Calls body(part, here, there, columns) for each rank and kind: `columns` columns from `here` on of the matrix of
+  // all heads are the columns from `there` on of the matrix of rank `part`.
   template <class Body>
   void for_each_piece(std::initializer_list<int64_t> kinds, Body body) const;
-  // Adds up the gradients of each key head and its values, which several ranks have.
+  // Sums the gradients of each key head and of its values over the ranks that have a copy.
   void add_copies(Run& run, Tensor packed, Tensor received) const;
 
   int64_t here(int64_t heads) const { return std::max<int64_t>(1, heads / parts_); }
