@@ -1,5 +1,5 @@
-// The costs, in seconds on one rank, of the parts of a step, for the simulator. They come from counts and rates, from a
-// device's figures (--hardware), or from times measured by `bench --what blocks`.
+// Costs of the parts of a step for the simulator, in seconds on one rank. They are computed from counts of operations
+// and rates, from the data of a device (--hardware), or from times measured by `bench --what blocks`.
 #pragma once
 
 #include <cstddef>
@@ -18,70 +18,72 @@
 
 namespace trifold {
 
-// One micro-batch through one block.
+// Seconds of one micro-batch in one block: forward (f), backward for the input's gradients (i) and for the weights'
+// (w).
 struct BlockSeconds {
   double f = 0;
   double i = 0;
   double w = 0;
-  double b = 0;  // of a whole backward, which may be less than i + w; 0: i + w
-  // The parts of f, i and w in which rows of experts travel and nothing else is computed; 0 if measured as a part of them.
+  double b = 0;  // a whole backward, which may take less than i + w; 0: i + w
+  // The parts of f, i and w in which experts' rows are exchanged and nothing is computed, as far as the other half of a
+  // pair may overlap with them; 0 if measured as a part of f, i and w.
   double f_rows = 0, i_rows = 0, w_rows = 0;
 
   double whole_backward() const { return b > 0 ? b : i + w; }
   BlockSeconds times(double factor) const { return {factor * f, factor * i, factor * w, factor * b}; }
 };
 
-// What a block's exchanges over the context axis take in one micro-batch: behind attention, and beside it. The
-// latter are in the block's f and i.
+// Seconds of a block's exchanges over the context axis in one micro-batch. `hidden` ones overlap with attention;
+// `exposed` ones do not, and are included in the block's f and i.
 struct ContextSeconds {
   double hidden = 0;
   double exposed = 0;
 };
 
 struct PlanCosts {
-  std::vector<BlockSeconds> blocks;     // of the model, in order
-  std::vector<ContextSeconds> context;  // of the same blocks; empty if measured as a part of them
+  std::vector<BlockSeconds> blocks;     // blocks of the model, in order
+  std::vector<ContextSeconds> context;  // same order; empty if measured as a part of `blocks`
   double message_latency = 0;           // seconds
   double bytes_per_second = 0;          // between stages, and between copies of the model
-  double update_seconds = 0;            // of one parameter
+  double update_seconds = 0;            // for one parameter
   double waited_message = 0;            // seconds that a stage waits for a message that is not overlapped
   std::optional<HardwareForecast>
-      forecast;  // of --hardware; its once_seconds gives the once-per-step work of a stage
+      forecast;  // with --hardware; its once_seconds gives the once-per-step work of a stage
 };
 
-// `model` is that of `run` for one position in its mesh. BadInput for a --costs file that cannot be read or was measured
-// with other sizes. `costs` as in make_forecast.
+// The costs of `run`, whose model is cut as `model` says for one position in its mesh. BadInput for a --costs file that
+// cannot be read or was measured with other sizes. `costs` as in make_forecast.
 PlanCosts make_plan_costs(const RunSpec& run, const PlannedMachine& machine, const CutModel& model,
                           CostsOfModel* costs = nullptr);
 
-// The costs for which --schedule auto is optimised: those of --schedule-costs, or else counts at the default rates of
-// `trifold plan`. They depend only on `run` and that file, so all ranks and `trifold plan` get the same schedule.
-// BadInput as above.
+// The costs for which --schedule auto is optimised: from the file of --schedule-costs, or else from counts at the
+// default rates of `trifold plan`. They depend only on `run` and that file, so all ranks and `trifold plan` get the
+// same schedule. BadInput for a file as in make_plan_costs.
 PlanCosts make_schedule_costs(const RunSpec& run, const CutModel& model);
 
-// The times of computation in the stages and of messages between them.
+// The times of computation in each stage and of messages between stages.
 CostModel computing_costs(const RunSpec& run, const CutModel& model, const PlanCosts& costs);
 
-// What the blocks of a run do with one micro-batch on the first rank. `load` as in WorkLog.
+// The work of all blocks for one micro-batch on the first rank. `load` as in WorkLog.
 WalkedModel walk_run(const RunSpec& run, const Model& model, double load = 1,
                      FusedOps fused = FusedOps::None);
 // Prices of flops and bytes at the rates of a machine.
 std::unique_ptr<WorkPrices> rate_prices(const PlannedMachine& machine);
 
-// Bytes that a rank sends for one micro-batch in each block, forward and backward: over the tensor axis, over the context
-// axis, and to the ranks that share its experts. `load` as in WorkLog; if it is above 1, the last are what the busiest of
-// these ranks gets.
+// Bytes that a rank sends for one micro-batch in each block, forward and backward: over the tensor axis, over the
+// context axis, and to the ranks over which its experts are sharded. `load` as in WorkLog; if it is above 1, `experts`
+// has the bytes that the busiest of these ranks receives.
 struct SentBytes {
   std::vector<double> tensor, context, experts;
 };
 SentBytes sent_bytes(const RunSpec& run, const Model& model, double load = 1);
 
-// Bytes of one activation [R, C] as this rank holds it between stages.
+// Bytes of this rank's part of one activation [R, C] that is sent between stages.
 size_t boundary_bytes(const RunSpec& run);
-// Those of `numbers` numbers for each row, which a message may have in addition.
+// Extra bytes of a message that carries `numbers` statistics per row, in accumulate_type.
 size_t row_number_bytes(const RunSpec& run, int numbers);
 
-// Seconds in which `ranks` ranks sum `bytes` in a ring.
+// Seconds of a ring all-reduce of `bytes` over `ranks` ranks; 0 for a single rank.
 double ring_seconds(double bytes, int ranks, double bytes_per_second, double latency);
 
 }  // namespace trifold
