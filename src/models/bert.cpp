@@ -13,7 +13,7 @@ BertEmbedding::BertEmbedding(BlockBuilder& builder, const ModelConfig& config, i
       norm_(builder, "embedding.norm", config.hidden_size, Normalization::LayerNorm, config.norm_epsilon) {}
 
 Tensor BertEmbedding::forward(Run& run, Tensor no_input, Saved& saved) const {
-  Run kept = run.keeping_in(run.keep);  // the norm's backward reads it, when an outgoing message is gone
+  Run kept = run.keeping_in(*run.keep);  // the norm's backward reads it, when an outgoing message is gone
   const Tensor y = norm_.forward(run, embedding_.forward(kept, no_input, saved), saved);
   if (dropout_ > 0 && run.training) drop_activation(run, y, y, dropout_, key_, row_part_);
   return y;
@@ -22,7 +22,7 @@ Tensor BertEmbedding::forward(Run& run, Tensor no_input, Saved& saved) const {
 Tensor BertEmbedding::backward_input(Run& run, Tensor dy, Saved& saved) const {
   Tensor dnorm = dy;
   if (dropout_ > 0 && run.training) {
-    dnorm = run.flow.take(run.dtype, dy.shape);
+    dnorm = run.flow->take(run.dtype, dy.shape);
     drop_activation(run, dnorm, dy, dropout_, key_, row_part_);
   }
   return embedding_.backward_input(run, norm_.backward_input(run, dnorm, saved), saved);
@@ -77,10 +77,10 @@ Tensor first_row(Tensor x, const Run& run, int64_t row, int64_t i) {
 void PooledHead::forward(Run& run, Tensor x, Saved& saved) const {
   const Here here = samples_here(run, x.row_count());
   const Shape wide{here.count, x.last_dim()};
-  saved[x_] = run.keep.take(run.dtype, wide);
-  saved[pooled_] = run.keep.take(run.dtype, wide);
-  saved[dropped_] = drops(run) ? run.keep.take(run.dtype, wide) : saved[pooled_];
-  saved[dlogits_] = run.keep.take(run.dtype, {here.count, form_.classes});
+  saved[x_] = run.keep->take(run.dtype, wide);
+  saved[pooled_] = run.keep->take(run.dtype, wide);
+  saved[dropped_] = drops(run) ? run.keep->take(run.dtype, wide) : saved[pooled_];
+  saved[dlogits_] = run.keep->take(run.dtype, {here.count, form_.classes});
   const Arena::Mark mark = run.scratch.mark();
   const Tensor total = run.scratch.take(DType::F64, {1});
   run.ops.fill(run.stream, total, 0.0);
@@ -123,7 +123,7 @@ void PooledHead::find_losses(Run& run, Tensor logits, const Here& here, Tensor t
 void PooledHead::add_input_gradient(Run& run, Tensor dx, Saved& saved) const {
   const Here here = samples_here(run, dx.row_count());
   if (here.count == 0) return;
-  saved[dz_] = run.flow.take(run.dtype, saved[x_].shape);
+  saved[dz_] = run.flow->take(run.dtype, saved[x_].shape);
   run.ops.gemm(run.stream, saved[dz_], saved[dlogits_], false, run.weight(weight_), false, 1.0, 0.0);
   if (drops(run)) run.ops.dropout(run.stream, saved[dz_], saved[dz_], mask(run, here, dx.last_dim()));
   run.ops.tanh_backward(run.stream, saved[dz_], saved[dz_], saved[pooled_]);

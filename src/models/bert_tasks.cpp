@@ -37,7 +37,7 @@ Tensor ClassHead::forward(Run& run, Tensor x, Saved& saved) const {
 }
 
 Tensor ClassHead::backward_input(Run& run, Tensor, Saved& saved) const {
-  const Tensor dx = run.flow.take(run.dtype, saved[x_].shape);
+  const Tensor dx = run.flow->take(run.dtype, saved[x_].shape);
   run.ops.fill(run.stream, dx, 0.0);
   head_.add_input_gradient(run, dx, saved);
   return dx;
@@ -56,7 +56,7 @@ Tensor SpanHead::forward(Run& run, Tensor x, Saved& saved) const {
   const Tensor labels[] = {batch.answer_begin, batch.answer_end};
   const ShownResult shown[] = {kAnswerBegin, kAnswerEnd};
   saved[x_] = x;
-  for (const SlotId slot : dlogits_) saved[slot] = run.keep.take(run.dtype, {x.row_count(), 1});
+  for (const SlotId slot : dlogits_) saved[slot] = run.keep->take(run.dtype, {x.row_count(), 1});
   const Arena::Mark mark = run.scratch.mark();
   const Tensor total = run.scratch.take(DType::F64, {1});
   run.ops.fill(run.stream, total, 0.0);
@@ -117,7 +117,7 @@ void SpanHead::find_losses(Run& run, Tensor logits, Tensor labels, Tensor total)
 }
 
 Tensor SpanHead::backward_input(Run& run, Tensor, Saved& saved) const {
-  const Tensor dx = run.flow.take(run.dtype, saved[x_].shape);
+  const Tensor dx = run.flow->take(run.dtype, saved[x_].shape);
   for (int end = 0; end < 2; ++end)
     run.ops.gemm(run.stream, dx, saved[dlogits_[end]], false, run.weight(weight_).rows(end, end + 1), false,
                  1.0, end == 0 ? 0.0 : 1.0);

@@ -42,29 +42,29 @@ class Bottom : public Layer {
   Tensor forward(Run& run, Tensor /*x*/, Saved& saved) const override {
     const DlrmBatch& batch = batch_of(run);
     const DType dtype = batch.features.dtype;
-    const Tensor x = converted(run, run.keep, batch.dense, run.dtype);
-    const Tensor vector = converted(run, run.keep, mlp_.forward(run, x, saved), dtype);
+    const Tensor x = converted(run, *run.keep, batch.dense, run.dtype);
+    const Tensor vector = converted(run, *run.keep, mlp_.forward(run, x, saved), dtype);
     if (!shape_.wide) return vector;
     saved[x_] = x;
-    const Tensor linear = run.keep.take(run.dtype, {x.row_count(), shape_.logits()});
+    const Tensor linear = run.keep->take(run.dtype, {x.row_count(), shape_.logits()});
     run.ops.gemm(run.stream, linear, x, false, run.weight(linear_), true, 1, 0);
     run.show("wide", "output", linear);
-    const Tensor both = run.keep.take(dtype, {x.row_count(), shape_.row()});
+    const Tensor both = run.keep->take(dtype, {x.row_count(), shape_.row()});
     run.ops.copy_columns(run.stream, both, vector, {&vector_, 1});
-    run.ops.copy_columns(run.stream, both, converted(run, run.keep, linear, dtype), {&linear_to_, 1});
+    run.ops.copy_columns(run.stream, both, converted(run, *run.keep, linear, dtype), {&linear_to_, 1});
     return both;
   }
 
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override {
     Tensor dvector = dy;
     if (shape_.wide) {
-      const Tensor dlinear = run.flow.take(dy.dtype, {dy.row_count(), shape_.logits()});
+      const Tensor dlinear = run.flow->take(dy.dtype, {dy.row_count(), shape_.logits()});
       run.ops.copy_columns(run.stream, dlinear, dy, {&linear_from_, 1});
-      saved[dlinear_] = converted(run, run.flow, dlinear, run.dtype);
-      dvector = run.flow.take(dy.dtype, {dy.row_count(), shape_.width});
+      saved[dlinear_] = converted(run, *run.flow, dlinear, run.dtype);
+      dvector = run.flow->take(dy.dtype, {dy.row_count(), shape_.width});
       run.ops.copy_columns(run.stream, dvector, dy, {&vector_, 1});
     }
-    return mlp_.backward_input(run, converted(run, run.flow, dvector, run.dtype), saved);
+    return mlp_.backward_input(run, converted(run, *run.flow, dvector, run.dtype), saved);
   }
 
   void backward_weight(Run& run, Saved& saved) const override {
@@ -120,9 +120,9 @@ class Top : public Layer {
     if (shape_.has_bottom()) run.ops.copy_columns(run.stream, batch.features, x, {&bottom_, 1});
     gathered_.forward(run, batch, saved);
     const Tensor vectors = saved[vectors_] = vectors_of(run, batch.features);
-    Tensor y = converted(run, run.keep, interaction(run, vectors), run.dtype);
+    Tensor y = converted(run, *run.keep, interaction(run, vectors), run.dtype);
     y = head_->forward(run, cross_.forward(run, y, saved), saved);
-    saved[logits_] = converted(run, run.keep, y, batch.features.dtype);
+    saved[logits_] = converted(run, *run.keep, y, batch.features.dtype);
     add_terms(run, saved[logits_], batch.features, vectors);
     if (run.has_backward())
       add_losses(run, saved[logits_]);
@@ -134,23 +134,23 @@ class Top : public Layer {
   // Leaves the gradients of all features in the batch, and returns those of what the bottom made.
   Tensor backward_input(Run& run, Tensor /*dy*/, Saved& saved) const override {
     const DlrmBatch& batch = batch_of(run);
-    const Tensor dlogits = run.flow.take(saved[logits_].dtype, saved[logits_].shape);
+    const Tensor dlogits = run.flow->take(saved[logits_].dtype, saved[logits_].shape);
     run.ops.click_loss_backward(run.stream, dlogits, saved[logits_], batch.labels, batch.weights,
                                 run.loss_factor(), shape_.loss);
     const Tensor& vectors = saved[vectors_];
     const Tensor dvectors =
-        shape_.wide ? run.flow.take(vectors.dtype, vectors.shape) : batch.feature_gradients;
+        shape_.wide ? run.flow->take(vectors.dtype, vectors.shape) : batch.feature_gradients;
     // Before the MLP's, which may overwrite what it is given.
     const Tensor dproducts = products_backward(run, dlogits, vectors);
     if (shape_.wide) weights_backward(run, batch.feature_gradients, dlogits);
     const DType head_type = shape_.labels.empty() ? run.dtype : dlogits.dtype;
-    const Tensor dx = head_->backward_input(run, converted(run, run.flow, dlogits, head_type), saved);
+    const Tensor dx = head_->backward_input(run, converted(run, *run.flow, dlogits, head_type), saved);
     interaction_backward(run, dvectors, cross_.backward_input(run, dx, saved), vectors);
     if (shape_.interaction == InteractionKind::Fm) run.ops.add(run.stream, dvectors, dvectors, dproducts);
     if (shape_.wide) copy_each(run, batch.feature_gradients, dvectors, vector_);
     gathered_.backward_input(run, batch, saved);
     if (!shape_.has_bottom()) return {};
-    const Tensor dbottom = run.flow.take(dlogits.dtype, {dlogits.row_count(), shape_.row()});
+    const Tensor dbottom = run.flow->take(dlogits.dtype, {dlogits.row_count(), shape_.row()});
     run.ops.copy_columns(run.stream, dbottom, batch.feature_gradients, {&bottom_, 1});
     return dbottom;
   }
@@ -166,7 +166,7 @@ class Top : public Layer {
  private:
   void add_losses(Run& run, const Tensor& logits) const {
     const DlrmBatch& batch = batch_of(run);
-    const Tensor losses = run.keep.take(logits.dtype, logits.shape);
+    const Tensor losses = run.keep->take(logits.dtype, logits.shape);
     run.ops.click_loss(run.stream, losses, logits, batch.labels, shape_.loss);
     run.show("samples", "losses", losses);
     run.ops.weighted_sum(run.stream, run.loss_sum, losses.flat(), batch.weights);
@@ -185,7 +185,7 @@ class Top : public Layer {
   // [B, V D] of the features, which are that themselves where no weights stand between.
   Tensor vectors_of(Run& run, const Tensor& features) const {
     if (!shape_.wide) return features;
-    const Tensor vectors = run.keep.take(features.dtype, {features.row_count(), shape_.side_by_side()});
+    const Tensor vectors = run.keep->take(features.dtype, {features.row_count(), shape_.side_by_side()});
     copy_each(run, vectors, features, vector_);
     return vectors;
   }
@@ -235,7 +235,7 @@ class Top : public Layer {
   // The gradient of the vectors by the sum of their products; empty without one.
   Tensor products_backward(Run& run, const Tensor& dlogits, const Tensor& vectors) const {
     if (shape_.interaction != InteractionKind::Fm) return {};
-    const Tensor dvectors = run.flow.take(vectors.dtype, vectors.shape);
+    const Tensor dvectors = run.flow->take(vectors.dtype, vectors.shape);
     const Arena::Mark mark = run.scratch.mark();
     const Tensor dproducts =
         run.scratch.take(vectors.dtype, {vectors.row_count(), shape_.width + shape_.pairs()});
@@ -256,7 +256,7 @@ class Top : public Layer {
   Tensor interaction(Run& run, const Tensor& vectors) const {
     if (shape_.interaction != InteractionKind::Dot) return vectors;
     const auto take = [&](int64_t columns) {
-      return run.keep.take(vectors.dtype, {vectors.row_count(), columns});
+      return run.keep->take(vectors.dtype, {vectors.row_count(), columns});
     };
     const Tensor all = take(products_.from + shape_.interaction_width());
     run.ops.dot_interaction(run.stream, all, vectors, shape_.width, shape_.self);
@@ -269,9 +269,9 @@ class Top : public Layer {
   void interaction_backward(Run& run, const Tensor& dvectors, Tensor dx, const Tensor& vectors) const {
     if (shape_.interaction != InteractionKind::Dot)
       return (dx.dtype == dvectors.dtype ? run.ops.copy : run.ops.convert)(run.stream, dvectors, dx);
-    dx = converted(run, run.flow, dx, dvectors.dtype);
+    dx = converted(run, *run.flow, dx, dvectors.dtype);
     if (!shape_.has_bottom()) {
-      const Tensor padded = run.flow.take(dx.dtype, {dx.row_count(), shape_.width + dx.last_dim()});
+      const Tensor padded = run.flow->take(dx.dtype, {dx.row_count(), shape_.width + dx.last_dim()});
       run.ops.fill(run.stream, padded, 0);
       run.ops.copy_columns(run.stream, padded, dx, {&products_back_, 1});
       dx = padded;

@@ -75,7 +75,7 @@ void DlrmVectors::forward(Run& run, const DlrmBatch& batch, Saved& saved) const 
   for (const Bag& bag : bags_) {
     const Tensor looked_up = of_samples(batch.looked_up[bag.group], samples);
     const Tensor x =
-        run.keep.take(looked_up.dtype, {samples, (1 + static_cast<int64_t>(bag.take.size())) * width_});
+        run.keep->take(looked_up.dtype, {samples, (1 + static_cast<int64_t>(bag.take.size())) * width_});
     run.ops.copy_columns(run.stream, x, batch.features, bag.candidate);
     run.ops.copy_columns(run.stream, x, looked_up, bag.take);
     run.ops.copy_columns(run.stream, batch.features, bag.attention.forward(run, x, saved), bag.pooled);
@@ -92,7 +92,7 @@ void DlrmVectors::backward_input(Run& run, const DlrmBatch& batch, Saved& saved)
   for (size_t b = bags_.size(); b-- > 0;) {
     const Bag& bag = bags_[b];
     const Tensor dlooked_up = of_samples(batch.looked_up_gradients[bag.group], samples);
-    const Tensor dpooled = run.flow.take(gradients.dtype, {samples, width_});
+    const Tensor dpooled = run.flow->take(gradients.dtype, {samples, width_});
     run.ops.copy_columns(run.stream, dpooled, gradients, bag.back);
     const Tensor dx = bag.attention.backward_input(run, dpooled, saved);
     run.ops.copy_columns(run.stream, gradients, dx, bag.candidate_back);

@@ -26,7 +26,7 @@ Tensor GptEmbedding::forward(Run& run, Tensor earlier, Saved& saved) const {
 Tensor GptEmbedding::backward_input(Run& run, Tensor dy, Saved& saved) const {
   Tensor dx = dy;
   if (dropout_ > 0 && run.training) {
-    dx = run.flow.take(run.dtype, dy.shape);
+    dx = run.flow->take(run.dtype, dy.shape);
     drop_activation(run, dx, dy, dropout_, key_, row_part_);
   }
   return embedding_.backward_input(run, dx, saved);

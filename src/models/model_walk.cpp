@@ -25,8 +25,8 @@ class Walker {
         stream_(pool_, log_),
         side_(pool_, log_),
         params_(model.params, dtype),
-        run_{stream_,  side_,  ops,   mesh, params_, &params_, keep_, flow_,
-             scratch_, &batch, dtype, true, 1,       1.0,      kSum,  kSum} {}
+        run_{stream_,  side_,  ops,   mesh, params_, &params_, &keep_, &flow_,
+             scratch_, &batch, dtype, true, 1,       1.0,      kSum,   kSum} {}
 
   WalkedModel walk() {
     std::vector<size_t> kind_of_block;

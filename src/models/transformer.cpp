@@ -74,7 +74,7 @@ TransformerBlock::TransformerBlock(BlockBuilder& builder, const std::string& nam
 Tensor TransformerBlock::forward(Run& run, Tensor x, Saved& saved) const {
   const Arena::Mark mark = run.scratch.mark();
   const auto release = [&] {
-    if (&run.keep != &run.scratch) run.scratch.release(mark);
+    if (run.keep != &run.scratch) run.scratch.release(mark);
   };
   Run brief = run.keeping_in(run.scratch);
   Run& maybe = selective_ ? brief : run;
@@ -84,14 +84,14 @@ Tensor TransformerBlock::forward(Run& run, Tensor x, Saved& saved) const {
   release();
   const Tensor normed = middle_norm_.forward(maybe, sum, saved);
   if (!last_norm_) {
-    const Tensor y = feed_forward_->forward_added(run, maybe.keep, add2_, sum, normed, saved);
+    const Tensor y = feed_forward_->forward_added(run, *maybe.keep, add2_, sum, normed, saved);
     release();
     return y;
   }
   // The last norm reads the sum in backward too, so the sum is computed in repeats and stays on this rank.
-  Run sums = run.keeping_in(run.keep);
+  Run sums = run.keeping_in(*run.keep);
   sums.repeats = false;
-  const Tensor last_sum = feed_forward_->forward_added(sums, maybe.keep, add2_, normed, normed, saved);
+  const Tensor last_sum = feed_forward_->forward_added(sums, *maybe.keep, add2_, normed, normed, saved);
   release();
   const Tensor y = run.output().take(run.dtype, last_sum.shape);
   last_norm_->forward_to(run, y, last_sum, saved);
@@ -99,10 +99,10 @@ Tensor TransformerBlock::forward(Run& run, Tensor x, Saved& saved) const {
 }
 
 Tensor TransformerBlock::walk_back(Run& run, Tensor dy, Saved& saved, bool with_weights) const {
-  Arena& brief = with_weights ? run.scratch : run.flow;
+  Arena& brief = with_weights ? run.scratch : *run.flow;
   const Arena::Mark mark = brief.mark();
   const auto end_half = [&] {
-    if (&brief != &run.flow) brief.release(mark);
+    if (&brief != run.flow) brief.release(mark);
   };
   Run inner = run.flowing_in(brief);
   Run again = inner.keeping_in(brief);

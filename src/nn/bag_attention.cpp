@@ -80,11 +80,11 @@ Tensor BagAttention::ones(Run& run, DType dtype) const {
 Tensor BagAttention::forward(Run& run, Tensor x, Saved& saved) const {
   const int64_t samples = x.row_count();
   const Shape each{samples * vectors_, width_};
-  const Tensor c = saved[candidates_] = repeated(run, run.keep, x);
-  const Tensor all = run.keep.take(x.dtype, {samples, vectors_ * width_});
+  const Tensor c = saved[candidates_] = repeated(run, *run.keep, x);
+  const Tensor all = run.keep->take(x.dtype, {samples, vectors_ * width_});
   run.ops.copy_columns(run.stream, all, x, {&take_bag_, 1});
   const Tensor h = saved[bag_] = all.reshape(each);
-  const Tensor seen = run.keep.take(x.dtype, {each[0], 4 * width_});
+  const Tensor seen = run.keep->take(x.dtype, {each[0], 4 * width_});
   Arena::Mark mark = run.scratch.mark();
   const Tensor other = run.scratch.take(x.dtype, each);
   run.ops.copy_columns(run.stream, seen, c, {&parts_[0], 1});
@@ -96,9 +96,9 @@ Tensor BagAttention::forward(Run& run, Tensor x, Saved& saved) const {
   run.ops.copy_columns(run.stream, seen, other, {&parts_[3], 1});
   run.scratch.release(mark);
   const Tensor a =
-      of_type(run, run.keep, mlp_.forward(run, of_type(run, run.keep, seen, run.dtype), saved), x.dtype);
-  const Tensor factors = saved[factors_] = run.keep.take(x.dtype, each);
-  const Tensor y = run.keep.take(x.dtype, {samples, width_});
+      of_type(run, *run.keep, mlp_.forward(run, of_type(run, *run.keep, seen, run.dtype), saved), x.dtype);
+  const Tensor factors = saved[factors_] = run.keep->take(x.dtype, each);
+  const Tensor y = run.keep->take(x.dtype, {samples, width_});
   mark = run.scratch.mark();
   run.ops.gemm(run.stream, factors, a, false, ones(run, x.dtype), true, 1, 0);
   const Tensor weighted = run.scratch.take(x.dtype, each);
@@ -110,10 +110,10 @@ Tensor BagAttention::forward(Run& run, Tensor x, Saved& saved) const {
 
 Tensor BagAttention::backward_input(Run& run, Tensor dy, Saved& saved) const {
   const Tensor &c = saved[candidates_], &h = saved[bag_], &factors = saved[factors_];
-  const Tensor dx = run.flow.take(dy.dtype, {dy.row_count(), (1 + vectors_) * width_});
-  const Tensor dc = run.flow.take(dy.dtype, h.shape), dh = run.flow.take(dy.dtype, h.shape);
-  const Tensor da = run.flow.take(dy.dtype, {h.row_count(), 1});
-  const Tensor each = repeated(run, run.flow, dy);
+  const Tensor dx = run.flow->take(dy.dtype, {dy.row_count(), (1 + vectors_) * width_});
+  const Tensor dc = run.flow->take(dy.dtype, h.shape), dh = run.flow->take(dy.dtype, h.shape);
+  const Tensor da = run.flow->take(dy.dtype, {h.row_count(), 1});
+  const Tensor each = repeated(run, *run.flow, dy);
   Arena::Mark mark = run.scratch.mark();
   const Tensor other = run.scratch.take(dy.dtype, h.shape);
   product(run, other, each, h);
@@ -121,7 +121,7 @@ Tensor BagAttention::backward_input(Run& run, Tensor dy, Saved& saved) const {
   product(run, dh, each, factors);
   run.scratch.release(mark);
   const Tensor dseen = of_type(
-      run, run.flow, mlp_.backward_input(run, of_type(run, run.flow, da, run.dtype), saved), dy.dtype);
+      run, *run.flow, mlp_.backward_input(run, of_type(run, *run.flow, da, run.dtype), saved), dy.dtype);
   mark = run.scratch.mark();
   const Tensor part = run.scratch.take(dy.dtype, h.shape), sum = run.scratch.take(dy.dtype, h.shape);
   const auto take = [&](size_t which) {

@@ -76,11 +76,11 @@ void BatchNorm::moments(Run& run, const Tensor& mean, const Tensor& variance, co
 
 Tensor BatchNorm::forward(Run& run, const Tensor& x, Saved& saved) const {
   const WholeBatch& whole = whole_of(run);
-  const Tensor numbers = exact(run, run.keep, x);
+  const Tensor numbers = exact(run, *run.keep, x);
   const DType dtype = numbers.dtype;
-  const Tensor normal = saved[normal_] = run.keep.take(dtype, x.shape);
-  const Tensor factors = saved[factors_] = run.keep.take(dtype, {columns_});
-  const Tensor y = run.keep.take(run.dtype, x.shape);
+  const Tensor normal = saved[normal_] = run.keep->take(dtype, x.shape);
+  const Tensor factors = saved[factors_] = run.keep->take(dtype, {columns_});
+  const Tensor y = run.keep->take(run.dtype, x.shape);
   Tensor mean = of_layer(whole.running, 0), variance = of_layer(whole.running, 1);
   if (run.training) {
     mean = of_layer(whole.latest, 0);
@@ -109,8 +109,8 @@ Tensor BatchNorm::forward(Run& run, const Tensor& x, Saved& saved) const {
 Tensor BatchNorm::backward_input(Run& run, const Tensor& dy, Saved& saved) const {
   const Tensor& real = whole_of(run).real;
   const Tensor& normal = saved[normal_];
-  const Tensor dx = run.flow.take(run.dtype, dy.shape);
-  const Tensor numbers = exact(run, run.flow, dy);
+  const Tensor dx = run.flow->take(run.dtype, dy.shape);
+  const Tensor numbers = exact(run, *run.flow, dy);
   const Arena::Mark mark = run.scratch.mark();
   const Tensor sums = run.scratch.take(normal.dtype, {2, columns_});
   const Tensor inner = run.scratch.take(normal.dtype, dy.shape),

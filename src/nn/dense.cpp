@@ -33,7 +33,7 @@ DenseLayer::DenseLayer(BlockBuilder& builder, const std::string& name, int64_t i
 
 Tensor DenseLayer::forward(Run& run, Tensor x, Saved& saved) const {
   saved[x_] = x;
-  saved[y_] = norm_ ? normalised(run, x, saved) : run.keep.take(run.dtype, {x.row_count(), out_});
+  saved[y_] = norm_ ? normalised(run, x, saved) : run.keep->take(run.dtype, {x.row_count(), out_});
   if (!norm_) run.ops.linear(run.stream, saved[y_], x, run.weight(weight_), run.weight(bias_), form_.relu);
   if (drops(run)) drop_activation(run, saved[y_], saved[y_], form_.dropout, key_, 0);
   run.show(name_, "output", saved[y_]);
@@ -42,7 +42,7 @@ Tensor DenseLayer::forward(Run& run, Tensor x, Saved& saved) const {
 
 // The maximum equals the backward of a ReLU applied to y as its own gradient.
 Tensor DenseLayer::normalised(Run& run, const Tensor& x, Saved& saved) const {
-  const Tensor z = run.keep.take(run.dtype, {x.row_count(), out_});
+  const Tensor z = run.keep->take(run.dtype, {x.row_count(), out_});
   run.ops.gemm(run.stream, z, x, false, run.weight(weight_), true, 1, 0);
   const Tensor y = norm_->forward(run, z, saved);
   const Arena::Mark mark = run.scratch.mark();
@@ -67,7 +67,7 @@ Tensor DenseLayer::backward_input(Run& run, Tensor dy, Saved& saved) const {
     run.ops.column_sum(run.stream, run.grad(bias_), dy, run.adds_to(bias_));
   saved[dz_] = dy;
   if (form_.first) return {};
-  const Tensor dx = run.flow.take(run.dtype, {dy.row_count(), in_});
+  const Tensor dx = run.flow->take(run.dtype, {dy.row_count(), in_});
   run.ops.gemm(run.stream, dx, dy, false, run.weight(weight_), false, 1, 0);
   run.show(name_, "input gradient", dx);
   return dx;
@@ -124,12 +124,12 @@ Tensor CrossNetwork::forward(Run& run, Tensor x, Saved& saved) const {
   const Tensor start = x;
   for (const Part& part : parts_) {
     saved[part.x] = x;
-    saved[part.low] = run.keep.take(run.dtype, {x.row_count(), rank_});
-    saved[part.u] = run.keep.take(run.dtype, x.shape);
+    saved[part.low] = run.keep->take(run.dtype, {x.row_count(), rank_});
+    saved[part.u] = run.keep->take(run.dtype, x.shape);
     run.ops.gemm(run.stream, saved[part.low], x, false, run.weight(part.down), true, 1, 0);
     run.ops.linear(run.stream, saved[part.u], saved[part.low], run.weight(part.up), run.weight(part.bias),
                    false);
-    const Tensor y = run.keep.take(run.dtype, x.shape);
+    const Tensor y = run.keep->take(run.dtype, x.shape);
     run.ops.cross(run.stream, y, start, saved[part.u], x);
     run.show(part.name, "output", y);
     x = y;
@@ -142,12 +142,12 @@ Tensor CrossNetwork::forward(Run& run, Tensor x, Saved& saved) const {
 Tensor CrossNetwork::backward_input(Run& run, Tensor dy, Saved& saved) const {
   if (parts_.empty()) return dy;
   const Tensor start = saved[parts_[0].x];
-  const Tensor from_start = run.flow.take(run.dtype, dy.shape);
+  const Tensor from_start = run.flow->take(run.dtype, dy.shape);
   run.ops.fill(run.stream, from_start, 0);
   for (size_t l = parts_.size(); l-- > 0;) {
     const Part& part = parts_[l];
-    saved[part.du] = run.flow.take(run.dtype, dy.shape);
-    saved[part.dlow] = run.flow.take(run.dtype, {dy.row_count(), rank_});
+    saved[part.du] = run.flow->take(run.dtype, dy.shape);
+    saved[part.dlow] = run.flow->take(run.dtype, {dy.row_count(), rank_});
     run.ops.cross_backward(run.stream, saved[part.du], from_start, dy, start, saved[part.u]);
     run.ops.column_sum(run.stream, run.grad(part.bias), saved[part.du], run.adds_to(part.bias));
     run.ops.gemm(run.stream, saved[part.dlow], saved[part.du], false, run.weight(part.up), false, 1, 0);

@@ -58,13 +58,13 @@ void Experts::take_kept(Run& run, Tensor x, Saved& saved) const {
   const int64_t choices = shape_.router.choices;
   const DType wide = accumulate_type(run.dtype);
   saved[x_] = x;
-  saved[logits_] = run.keep.take(wide, {tokens * parts_, shape_.experts});
-  saved[gates_] = run.keep.take(wide, {tokens * parts_, choices});
-  saved[chosen_] = run.keep.take(DType::I32, {tokens * parts_, choices});
-  saved[counts_] = run.keep.take(DType::I32, {balance_groups(run), shape_.experts});
-  saved[own_.first] = run.keep.take(DType::I32, {shape_.experts + (drops(run) ? 2 : 1)});
-  saved[own_.row] = run.keep.take(DType::I32, {tokens, choices});
-  saved[own_.token] = run.keep.take(DType::I32, {tokens * choices});
+  saved[logits_] = run.keep->take(wide, {tokens * parts_, shape_.experts});
+  saved[gates_] = run.keep->take(wide, {tokens * parts_, choices});
+  saved[chosen_] = run.keep->take(DType::I32, {tokens * parts_, choices});
+  saved[counts_] = run.keep->take(DType::I32, {balance_groups(run), shape_.experts});
+  saved[own_.first] = run.keep->take(DType::I32, {shape_.experts + (drops(run) ? 2 : 1)});
+  saved[own_.row] = run.keep->take(DType::I32, {tokens, choices});
+  saved[own_.token] = run.keep->take(DType::I32, {tokens * choices});
   const Tensor logits = own(saved[logits_]);
   compute_logits(run, logits, x);
   if (parts_ > 1) run.mesh.comm({Axis::Tp}).all_gather(saved[logits_], logits, run.stream);
@@ -72,12 +72,12 @@ void Experts::take_kept(Run& run, Tensor x, Saved& saved) const {
   saved[gates_here_] = own(saved[gates_]);
   if (exchange_) {
     const Shape firsts{exchange_->ranks(), shape_.experts + 1};
-    saved[firsts_] = run.keep.take(DType::I32, firsts);
+    saved[firsts_] = run.keep->take(DType::I32, firsts);
     saved[arriving_] =
         run.ops.device == nullptr ? saved[firsts_] : saved.for_host(DType::I32, firsts, run.ops.device);
     exchange_->exchange_counts(run, saved[arriving_], saved[firsts_], saved[own_.first]);
     if (exchange_->gathers()) {
-      saved[tokens_] = run.keep.take(DType::I32, {exchange_->ranks(), tokens * choices});
+      saved[tokens_] = run.keep->take(DType::I32, {exchange_->ranks(), tokens * choices});
       run.exchange([&](Stream& on) {
         run.mesh.comm(kExpertShareAxes).all_gather(saved[tokens_], saved[own_.token], on);
       });
@@ -86,10 +86,10 @@ void Experts::take_kept(Run& run, Tensor x, Saved& saved) const {
   count(run, saved);
   if (!at_once(run, saved)) return;
   if (!exchange_) {
-    saved[inner_] = run.keep.take(run.dtype, {tokens * choices, inner_width()});
+    saved[inner_] = run.keep->take(run.dtype, {tokens * choices, inner_width()});
     return;
   }
-  const Part part = arriving(run, run.keep, saved, 0);
+  const Part part = arriving(run, *run.keep, saved, 0);
   saved[here_.first] = part.first;
   saved[here_.row] = part.row;
   saved[here_.token] = part.token;
@@ -214,7 +214,7 @@ Tensor Experts::mix(Run& run, Tensor y, Beside beside, Saved& saved) const {
 }
 
 Tensor Experts::forward(Run& run, Tensor x, Saved& saved) const {
-  const Tensor y = run.keep.take(run.dtype, x.shape);
+  const Tensor y = run.keep->take(run.dtype, x.shape);
   take_kept(run, x, saved);
   const Arena::Mark mark = run.scratch.mark();
   mix(run, y, {}, saved);
@@ -240,14 +240,14 @@ Tensor Experts::forward_added(Run& run, const DropoutAdd& add, Tensor residual, 
 }
 
 Tensor Experts::walk_back(Run& run, Tensor dy, Beside beside, Saved& saved, bool with_weights) const {
-  const Tensor dx = run.flow.take(run.dtype, dy.shape);
-  const Tensor dlogits = run.flow.take(run.dtype, saved[logits_].shape);
+  const Tensor dx = run.flow->take(run.dtype, dy.shape);
+  const Tensor dlogits = run.flow->take(run.dtype, saved[logits_].shape);
   saved[dlogits_] = own(dlogits);
   saved[dy_] = dy;
   const bool once = at_once(run, saved);
-  if (once) saved[dinner_] = run.flow.take(run.dtype, saved[inner_].shape);
+  if (once) saved[dinner_] = run.flow->take(run.dtype, saved[inner_].shape);
   if (once && exchange_)
-    saved[dy_] = run.flow.take(run.dtype, {saved[here_.token].elements(), dy.last_dim()});
+    saved[dy_] = run.flow->take(run.dtype, {saved[here_.token].elements(), dy.last_dim()});
 
   // In a pair the input travels for the weights when the gradients go back.
   const Arena::Mark begin_of_all = run.scratch.mark();

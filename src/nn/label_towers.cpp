@@ -109,8 +109,8 @@ Tensor LabelTowers::mixed(Run& run, const Gate& gate, Tensor x, Saved& saved) co
   const Tensor& experts = saved[experts_];
   const DType wide = experts.dtype;
   const int64_t rows = x.row_count();
-  const Tensor p = saved[gate.p] = run.keep.take(wide, {rows, shape_.experts});
-  const Tensor sum = run.keep.take(wide, {rows, shape_.width()});
+  const Tensor p = saved[gate.p] = run.keep->take(wide, {rows, shape_.experts});
+  const Tensor sum = run.keep->take(wide, {rows, shape_.width()});
   const Arena::Mark mark = run.scratch.mark();
   const Tensor logits = run.scratch.take(wide, p.shape);
   run.ops.gemm(run.stream, logits, x, false, run.weight(gate.weight), true, 1, 0);
@@ -122,19 +122,19 @@ Tensor LabelTowers::mixed(Run& run, const Gate& gate, Tensor x, Saved& saved) co
   run.ops.copy_columns(run.stream, sum, weighted, sum_experts_);
   run.scratch.release(mark);
   run.show(gate.name, "output", p);
-  return in_type(run, run.keep, sum, run.dtype);
+  return in_type(run, *run.keep, sum, run.dtype);
 }
 
 Tensor LabelTowers::forward(Run& run, Tensor x, Saved& saved) const {
   const DType wide = accumulate_type(run.dtype);
   const int64_t rows = x.row_count();
   saved[x_] = x;
-  const Tensor logits = run.keep.take(wide, {rows, std::ssize(towers_)});
+  const Tensor logits = run.keep->take(wide, {rows, std::ssize(towers_)});
   Tensor h = x;
   if (mixes()) {
-    const Tensor experts = saved[experts_] = run.keep.take(wide, {rows, side_by_side()});
+    const Tensor experts = saved[experts_] = run.keep->take(wide, {rows, side_by_side()});
     for (size_t e = 0; e < stacks_.size(); ++e) {
-      const Tensor y = in_type(run, run.keep, stacks_[e].forward(run, x, saved), wide);
+      const Tensor y = in_type(run, *run.keep, stacks_[e].forward(run, x, saved), wide);
       run.ops.copy_columns(run.stream, experts, y, {&to_expert_[e], 1});
     }
   } else if (!stacks_.empty()) {
@@ -142,7 +142,7 @@ Tensor LabelTowers::forward(Run& run, Tensor x, Saved& saved) const {
   }
   for (size_t l = 0; l < towers_.size(); ++l) {
     if (mixes()) h = mixed(run, gates_[l], x, saved);
-    const Tensor z = in_type(run, run.keep, towers_[l].forward(run, h, saved), wide);
+    const Tensor z = in_type(run, *run.keep, towers_[l].forward(run, h, saved), wide);
     run.ops.copy_columns(run.stream, logits, z, {&to_column_[l], 1});
   }
   return logits;
@@ -155,8 +155,8 @@ void LabelTowers::mixed_backward(Run& run, const Gate& gate, const Tensor& dexpe
   const Tensor& experts = saved[experts_];
   const Tensor& p = saved[gate.p];
   const DType wide = experts.dtype;
-  const Tensor dlogits = run.flow.take(wide, p.shape);
-  saved[gate.dlogits] = wide == run.dtype ? dlogits : run.flow.take(run.dtype, p.shape);
+  const Tensor dlogits = run.flow->take(wide, p.shape);
+  saved[gate.dlogits] = wide == run.dtype ? dlogits : run.flow->take(run.dtype, p.shape);
   const Arena::Mark mark = run.scratch.mark();
   const Tensor dsum = run.scratch.take(wide, experts.shape);
   run.ops.copy_columns(run.stream, dsum, dmixed, to_expert_);
@@ -179,26 +179,26 @@ Tensor LabelTowers::backward_input(Run& run, Tensor dy, Saved& saved) const {
   const DType wide = dy.dtype;
   const int64_t rows = dy.row_count();
   // The sum of the towers' input gradients: of x if they mix experts, else of the shared layers' output.
-  const Tensor sum = run.flow.take(run.dtype, {rows, mixes() ? shape_.in : shape_.width()});
-  const Tensor dexperts = mixes() ? run.flow.take(wide, saved[experts_].shape) : Tensor{};
+  const Tensor sum = run.flow->take(run.dtype, {rows, mixes() ? shape_.in : shape_.width()});
+  const Tensor dexperts = mixes() ? run.flow->take(wide, saved[experts_].shape) : Tensor{};
   run.ops.fill(run.stream, sum, 0);
   if (mixes()) run.ops.fill(run.stream, dexperts, 0);
   for (size_t l = towers_.size(); l-- > 0;) {
-    const Tensor dz = run.flow.take(wide, {rows, 1});
+    const Tensor dz = run.flow->take(wide, {rows, 1});
     run.ops.copy_columns(run.stream, dz, dy, {&from_column_[l], 1});
-    const Tensor back = towers_[l].backward_input(run, in_type(run, run.flow, dz, run.dtype), saved);
+    const Tensor back = towers_[l].backward_input(run, in_type(run, *run.flow, dz, run.dtype), saved);
     if (!mixes()) {
       run.ops.add(run.stream, sum, sum, back);
       continue;
     }
-    mixed_backward(run, gates_[l], dexperts, in_type(run, run.flow, back, wide), saved);
+    mixed_backward(run, gates_[l], dexperts, in_type(run, *run.flow, back, wide), saved);
     run.ops.gemm(run.stream, sum, saved[gates_[l].dlogits], false, run.weight(gates_[l].weight), false, 1, 1);
   }
   if (!mixes()) return stacks_.empty() ? sum : stacks_[0].backward_input(run, sum, saved);
   for (size_t e = stacks_.size(); e-- > 0;) {
-    const Tensor of_expert = run.flow.take(wide, {rows, shape_.width()});
+    const Tensor of_expert = run.flow->take(wide, {rows, shape_.width()});
     run.ops.copy_columns(run.stream, of_expert, dexperts, {&from_expert_[e], 1});
-    const Tensor back = stacks_[e].backward_input(run, in_type(run, run.flow, of_expert, run.dtype), saved);
+    const Tensor back = stacks_[e].backward_input(run, in_type(run, *run.flow, of_expert, run.dtype), saved);
     run.ops.add(run.stream, sum, sum, back);
   }
   return sum;

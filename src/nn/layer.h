@@ -86,7 +86,8 @@ class OtherHalf {
   Stream& exchanges;  // where both halves put what is under way while the other one computes
 };
 
-// The context in which a layer runs. All references outlive the call.
+// The context in which a layer runs. Everything it refers to outlives the call. It is copyable, so a layer that has another
+// layer run with another arena, for example, gives it a copy with that one member replaced.
 struct Run {
   Stream& stream;  // where all computation goes
   // For collectives that computation need not wait for immediately; may be `stream` itself. A layer that
@@ -100,10 +101,10 @@ struct Run {
   // Outputs of forward and saved tensors; they live until the block's backward_weight. A layer takes them
   // before it marks scratch, so `keep` may be scratch (for an output that is read once) or, in backward,
   // `flow`.
-  Arena& keep;
+  Arena* keep;
   // Activation gradients; they live until the block's backward_weight. A layer takes them before it marks
   // scratch, so within a whole backward `flow` may be scratch too.
-  Arena& flow;
+  Arena* flow;
   Arena& scratch;      // temporaries: a layer releases what it took before it returns
   const Batch* batch;  // of this micro-batch; outlives its backward
   DType dtype;         // of weights, activations and their gradients; statistics of rows and the gradients of
@@ -158,7 +159,7 @@ struct Run {
   }
 
   // The arena for a block's output.
-  Arena& output() const { return outgoing != nullptr ? *outgoing : keep; }
+  Arena& output() const { return outgoing != nullptr ? *outgoing : *keep; }
   // Shows a tensor to the watch, if there is one.
   void show(std::string_view layer, std::string_view what, Tensor tensor) const {
     if (watch != nullptr) watch->see(layer, what, tensor, stream);
@@ -191,17 +192,18 @@ struct Run {
     if (!adds_to(id)) ops.fill(stream, grad(id), 0.0);
     return grad(id);
   }
-  // The same run with another arena for `keep`.
+  // A copy that keeps everything, outputs too, in another arena.
   Run keeping_in(Arena& other) const {
-    return {stream,  side,    ops,         mesh,          params,       grads,      other,     flow,
-            scratch, batch,   dtype,       training,      seed,         loss_scale, loss_sum,  weight_sum,
-            watch,   nullptr, router_sums, choice_counts, last_choices, repeats,    other_half};
+    Run copy = *this;
+    copy.keep = &other;
+    copy.outgoing = nullptr;
+    return copy;
   }
-  // The same run with another arena for `flow`.
+  // A copy with another arena for `flow`.
   Run flowing_in(Arena& other) const {
-    return {stream,  side,    ops,         mesh,          params,       grads,      keep,      other,
-            scratch, batch,   dtype,       training,      seed,         loss_scale, loss_sum,  weight_sum,
-            watch,   nullptr, router_sums, choice_counts, last_choices, repeats,    other_half};
+    Run copy = *this;
+    copy.flow = &other;
+    return copy;
   }
 };
 

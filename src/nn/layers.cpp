@@ -21,15 +21,15 @@ Norm::Norm(BlockBuilder& builder, const std::string& name, int64_t width, Normal
 }
 
 Tensor Norm::forward(Run& run, Tensor x, Saved& saved) const {
-  const Tensor y = run.keep.take(run.dtype, x.shape);
+  const Tensor y = run.keep->take(run.dtype, x.shape);
   forward_to(run, y, x, saved);
   return y;
 }
 
 void Norm::take_statistics(Run& run, int64_t rows, Saved& saved) const {
   const DType wide = accumulate_type(run.dtype);
-  if (kind_ == Normalization::LayerNorm) saved[mean_] = run.keep.take(wide, {rows});
-  saved[rstd_] = run.keep.take(wide, {rows});
+  if (kind_ == Normalization::LayerNorm) saved[mean_] = run.keep->take(wide, {rows});
+  saved[rstd_] = run.keep->take(wide, {rows});
 }
 
 void Norm::apply(Run& run, Tensor y, Tensor x, Saved& saved) const {
@@ -44,7 +44,7 @@ void Norm::apply(Run& run, Tensor y, Tensor x, Saved& saved) const {
 
 Tensor Norm::backward_input(Run& run, Tensor dy, Saved& saved) const {
   saved[dy_] = dy;
-  const Tensor dx = run.flow.take(run.dtype, dy.shape);
+  const Tensor dx = run.flow->take(run.dtype, dy.shape);
   if (kind_ == Normalization::LayerNorm)
     run.ops.layer_norm_backward(run.stream, dx, dy, saved[x_], saved[mean_], saved[rstd_], run.weight(gain_));
   else
@@ -55,7 +55,7 @@ Tensor Norm::backward_input(Run& run, Tensor dy, Saved& saved) const {
 
 Tensor Norm::backward_input_added(Run& run, Tensor dy, Tensor residual, Saved& saved) const {
   saved[dy_] = dy;
-  const Tensor dx = run.flow.take(run.dtype, dy.shape);
+  const Tensor dx = run.flow->take(run.dtype, dy.shape);
   if (kind_ == Normalization::LayerNorm)
     run.ops.layer_norm_backward_add(run.stream, dx, residual, dy, saved[x_], saved[mean_], saved[rstd_],
                                     run.weight(gain_));
@@ -72,7 +72,7 @@ Tensor Norm::backward(Run& run, Tensor dy, Saved& saved) const {
 
 Tensor Norm::backward_added(Run& run, Tensor dy, Tensor residual, Saved& saved) const {
   saved[dy_] = dy;
-  const Tensor dx = run.flow.take(run.dtype, dy.shape);
+  const Tensor dx = run.flow->take(run.dtype, dy.shape);
   const bool adds = adds_to_gradients(run);
   if (kind_ == Normalization::LayerNorm)
     run.ops.layer_norm_backward_all(run.stream, dx, run.grad(gain_), run.grad(bias_), residual, dy, saved[x_],
@@ -99,7 +99,7 @@ void Activation::take_over(Run& run, Tensor x, Tensor y, Saved& saved) const {
 
 Tensor Activation::forward(Run& run, Tensor x, Saved& saved) const {
   const bool gated = kind_ == ActivationKind::Swiglu;
-  const Tensor y = run.keep.take(run.dtype, {x.row_count(), gated ? x.last_dim() / 2 : x.last_dim()});
+  const Tensor y = run.keep->take(run.dtype, {x.row_count(), gated ? x.last_dim() / 2 : x.last_dim()});
   (run.ops.*activation_ops(kind_).forward)(run.stream, y, x);
   take_over(run, x, y, saved);
   return y;
@@ -107,14 +107,14 @@ Tensor Activation::forward(Run& run, Tensor x, Saved& saved) const {
 
 Tensor Activation::backward_input(Run& run, Tensor dy, Saved& saved) const {
   const bool gated = kind_ == ActivationKind::Swiglu;
-  const Tensor dx = gated ? run.flow.take(run.dtype, saved[x_].shape) : dy;
+  const Tensor dx = gated ? run.flow->take(run.dtype, saved[x_].shape) : dy;
   (run.ops.*activation_ops(kind_).backward)(run.stream, dx, dy, saved[x_]);
   show_gradient(run, dx);
   return dx;
 }
 
 Tensor DropoutAdd::forward(Run& run, Tensor residual, Tensor x) const {
-  const Tensor y = run.keep.take(run.dtype, x.shape);
+  const Tensor y = run.keep->take(run.dtype, x.shape);
   forward_to(run, y, residual, x);
   return y;
 }
@@ -133,7 +133,7 @@ void DropoutAdd::forward_to(Run& run, Tensor y, Tensor residual, Tensor x) const
 
 Tensor DropoutAdd::backward_input(Run& run, Tensor dy) const {
   if (!drops(run)) return dy;
-  const Tensor dx = run.flow.take(run.dtype, dy.shape);
+  const Tensor dx = run.flow->take(run.dtype, dy.shape);
   drop_activation(run, dx, dy, probability_, key_, row_part_);
   run.show(name_, "input gradient", dx);
   return dx;
@@ -212,7 +212,7 @@ Tensor by_head(Tensor rows, int64_t width) { return rows.reshape({rows.elements(
 }  // namespace
 
 Tensor AttentionCore::forward(Run& run, Tensor qkv, Saved& saved) const {
-  const Tensor out = run.keep.take(run.dtype, {qkv.row_count(), heads_.local * heads_.head_dim});
+  const Tensor out = run.keep->take(run.dtype, {qkv.row_count(), heads_.local * heads_.head_dim});
   if (exchanged_)
     forward_exchanging(run, out, qkv, saved);
   else
@@ -221,7 +221,7 @@ Tensor AttentionCore::forward(Run& run, Tensor qkv, Saved& saved) const {
     run.show(name_, "output", out);
     return out;
   }
-  const Tensor values = run.keep.take(run.dtype, {qkv.row_count(), heads_.local * heads_.value_dim});
+  const Tensor values = run.keep->take(run.dtype, {qkv.row_count(), heads_.local * heads_.value_dim});
   run.ops.fit_columns(run.stream, by_head(values, heads_.value_dim), by_head(out, heads_.head_dim));
   run.show(name_, "output", values);
   return values;
@@ -231,7 +231,7 @@ void AttentionCore::forward_here(Run& run, Tensor out, Tensor qkv, Saved& saved)
   const Attention how = shape(run);
   saved[qkv_] = qkv;
   saved[out_] = out;
-  saved[lse_] = run.keep.take(accumulate_type(run.dtype), {how.batch, how.heads, how.queries()});
+  saved[lse_] = run.keep->take(accumulate_type(run.dtype), {how.batch, how.heads, how.queries()});
   if (ring_) return ring_->forward(run, out, saved[lse_], qkv, how);
   if (keys_) return keys_->forward(run, out, saved[lse_], qkv, how);
   run.ops.attention(run.stream, out, saved[lse_], qkv, how);
@@ -240,15 +240,15 @@ void AttentionCore::forward_here(Run& run, Tensor out, Tensor qkv, Saved& saved)
 // Backward needs, and saved holds, all positions of this rank's heads.
 void AttentionCore::forward_exchanging(Run& run, Tensor out, Tensor qkv, Saved& saved) const {
   const Attention how = shape(run);
-  saved[qkv_] = exchanged_->projections_of_heads(run, run.keep, qkv);
-  saved[out_] = run.keep.take(run.dtype, {how.batch * how.seq, how.heads * how.head_dim});
-  saved[lse_] = run.keep.take(accumulate_type(run.dtype), {how.batch, how.heads, how.seq});
+  saved[qkv_] = exchanged_->projections_of_heads(run, *run.keep, qkv);
+  saved[out_] = run.keep->take(run.dtype, {how.batch * how.seq, how.heads * how.head_dim});
+  saved[lse_] = run.keep->take(accumulate_type(run.dtype), {how.batch, how.heads, how.seq});
   run.ops.attention(run.stream, saved[out_], saved[lse_], saved[qkv_], how);
   exchanged_->outputs_of_rows(run, out, saved[out_]);
 }
 
 Tensor AttentionCore::backward_input(Run& run, Tensor dout, Saved& saved) const {
-  const Tensor dqkv = run.flow.take(run.dtype, {dout.row_count(), heads_.packed_columns()});
+  const Tensor dqkv = run.flow->take(run.dtype, {dout.row_count(), heads_.packed_columns()});
   const Arena::Mark mark = run.scratch.mark();
   if (drops_zeros()) {
     const Tensor values = dout;

@@ -12,7 +12,7 @@ WholeLinear::WholeLinear(BlockBuilder& builder, const std::string& name, int64_t
 Tensor WholeLinear::forward(Run& run, Tensor x, Saved& saved) const {
   saved[x_] = x;
   const Tensor w = run.weight(weight_);
-  const Tensor y = run.keep.take(run.dtype, {x.row_count(), w.row_count()});
+  const Tensor y = run.keep->take(run.dtype, {x.row_count(), w.row_count()});
   run.ops.fill_rows(run.stream, y, run.weight(bias_));
   run.ops.gemm(run.stream, y, x, false, w, true, 1.0, 1.0);
   run.show(name_, "output", y);
@@ -22,7 +22,7 @@ Tensor WholeLinear::forward(Run& run, Tensor x, Saved& saved) const {
 Tensor WholeLinear::backward_input(Run& run, Tensor dy, Saved& saved) const {
   saved[dy_] = dy;
   const Tensor w = run.weight(weight_);
-  const Tensor dx = run.flow.take(run.dtype, {dy.row_count(), w.last_dim()});
+  const Tensor dx = run.flow->take(run.dtype, {dy.row_count(), w.last_dim()});
   run.ops.gemm(run.stream, dx, dy, false, w, false, 1.0, 0.0);
   run.show(name_, "input gradient", dx);
   return dx;

@@ -23,7 +23,7 @@ void Recompute::repeat(Run& run, Saved& saved, Arena& arena) const {
 }
 
 Tensor Recompute::backward_input(Run& run, Tensor dy, Saved& saved) const {
-  repeat(run, saved, run.flow);
+  repeat(run, saved, *run.flow);
   return layer_->backward_input(run, dy, saved);
 }
 

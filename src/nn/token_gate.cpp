@@ -24,11 +24,11 @@ void TokenGate::forward(Run& run, Tensor x, Tensor y, Saved& saved) const {
   const int64_t tokens = x.row_count();
   const DType wide = accumulate_type(run.dtype);
   saved[x_] = x;
-  saved[y_] = run.keep.take(run.dtype, y.shape);
-  saved[logits_] = run.keep.take(wide, {tokens, 1});
-  saved[gates_] = run.keep.take(wide, {tokens, 1});
-  saved[chosen_] = run.keep.take(DType::I32, {tokens, 1});
-  saved[row_] = run.keep.take(DType::I32, {tokens, 1});
+  saved[y_] = run.keep->take(run.dtype, y.shape);
+  saved[logits_] = run.keep->take(wide, {tokens, 1});
+  saved[gates_] = run.keep->take(wide, {tokens, 1});
+  saved[chosen_] = run.keep->take(DType::I32, {tokens, 1});
+  saved[row_] = run.keep->take(DType::I32, {tokens, 1});
   const Arena::Mark mark = run.scratch.mark();
   const Tensor first = run.scratch.take(DType::I32, {2});
   const Tensor token = run.scratch.take(DType::I32, {tokens});
@@ -42,8 +42,8 @@ void TokenGate::forward(Run& run, Tensor x, Tensor y, Saved& saved) const {
 }
 
 Tensor TokenGate::backward_input(Run& run, Tensor dy, Saved& saved) const {
-  const Tensor gated = run.flow.take(run.dtype, dy.shape);
-  saved[dlogits_] = run.flow.take(run.dtype, saved[logits_].shape);
+  const Tensor gated = run.flow->take(run.dtype, dy.shape);
+  saved[dlogits_] = run.flow->take(run.dtype, saved[logits_].shape);
   const Arena::Mark mark = run.scratch.mark();
   const int64_t tokens = dy.row_count();
   const DType wide = saved[logits_].dtype;

@@ -20,7 +20,7 @@ void add_weight_gradients(Run& run, std::span<const ColumnGradient> products, Te
 }
 
 Region::Sum take_dx(const Region& region, Run& run, std::span<const ColumnGradient> products) {
-  return region.take_sum(run, run.flow, products[0].dy.row_count(), products[0].w.last_dim());
+  return region.take_sum(run, *run.flow, products[0].dy.row_count(), products[0].w.last_dim());
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ LatentHeads LatentProjections::heads_of_rank() const {
 }
 
 void LatentProjections::take_latent(Run& run, const Latent& latent, Tensor x, Saved& saved) const {
-  const Tensor raw = run.keep.take(run.dtype, {x.row_count(), latent.rank});
+  const Tensor raw = run.keep->take(run.dtype, {x.row_count(), latent.rank});
   run.ops.affine(run.stream, raw, x, run.weight(latent.down).rows(0, latent.rank), {});
   saved[latent.y] = latent.norm ? latent.norm->forward(run, raw, saved) : raw;
 }
@@ -71,7 +71,7 @@ Tensor LatentProjections::multiplied(Run& run, const Up& up, Tensor x) const {
 Tensor LatentProjections::forward(Run& run, Tensor x, Saved& saved) const {
   saved[x_] = x;
   const Tensor packed =
-      run.keep.take(run.dtype, {region_.rows_inside(x.row_count()), heads_.packed_columns()});
+      run.keep->take(run.dtype, {region_.rows_inside(x.row_count()), heads_.packed_columns()});
   if (query_latent_) take_latent(run, *query_latent_, x, saved);
   take_latent(run, key_value_latent_, x, saved);
   const Arena::Mark mark = run.scratch.mark();
@@ -106,9 +106,9 @@ void LatentProjections::back_through_norm(Run& run, const Latent& latent, Tensor
 // dy is taken apart into gradients of the two products and of k, a sum over heads and so over ranks. From these and
 // the latent vectors' gradients follows that of x.
 Tensor LatentProjections::walk_back(Run& run, Tensor dy, Saved& saved, bool with_weights) const {
-  saved[query_.dy] = run.flow.take(run.dtype, {dy.row_count(), query_.columns});
-  saved[key_value_.dy] = run.flow.take(run.dtype, {dy.row_count(), key_value_.columns});
-  const Region::Sum key = region_.take_sum(run, run.flow, dy.row_count(), turned_of(shape_));
+  saved[query_.dy] = run.flow->take(run.dtype, {dy.row_count(), query_.columns});
+  saved[key_value_.dy] = run.flow->take(run.dtype, {dy.row_count(), key_value_.columns});
+  const Region::Sum key = region_.take_sum(run, *run.flow, dy.row_count(), turned_of(shape_));
   run.ops.latent_heads_backward(run.stream, saved[query_.dy], saved[key_value_.dy], key.partial, dy,
                                 run.batch->positions.flat(), heads_of_rank());
   region_.add_up(run, key, run.stream);
@@ -120,7 +120,7 @@ Tensor LatentProjections::walk_back(Run& run, Tensor dy, Saved& saved, bool with
   Tensor dx = back(run, query_, query_input(saved), saved, with_weights);
   if (query_latent_) {
     back_through_norm(run, *query_latent_, dx, saved, with_weights);
-    dx = run.flow.take(run.dtype, {dx.row_count(), shape_.width});
+    dx = run.flow->take(run.dtype, {dx.row_count(), shape_.width});
     run.ops.affine_backward_input(run.stream, dx, saved[query_latent_->dz], run.weight(query_latent_->down),
                                   0);
   }

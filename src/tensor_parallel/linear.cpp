@@ -34,7 +34,7 @@ Tensor ColumnLinear::take_output(Run& run, Arena& from, Tensor x) const {
 Tensor ColumnLinear::forward(Run& run, Tensor x, Saved& saved) const {
   const Tensor w = run.weight(weight_);
   saved[x_] = x;
-  const Tensor y = take_output(run, run.keep, x);
+  const Tensor y = take_output(run, *run.keep, x);
   const Arena::Mark mark = run.scratch.mark();
   const Tensor all_x = region_.gather_rows(run, x, run.scratch, run.stream);
   column_product(run, y, all_x, w, bias_ ? run.weight(*bias_) : Tensor{});
@@ -50,7 +50,7 @@ Tensor ColumnLinear::forward_activated(Run& run, Arena& keep, const Activation& 
     return activation.forward(kept, forward(run, x, saved), saved);
   }
   saved[x_] = x;
-  const Tensor z = take_output(run, run.keep, x);
+  const Tensor z = take_output(run, *run.keep, x);
   const Tensor y = take_output(run, keep, x);
   const Arena::Mark mark = run.scratch.mark();
   const Tensor all_x = region_.gather_rows(run, x, run.scratch, run.stream);
@@ -92,7 +92,7 @@ RowLinear::RowLinear(BlockBuilder& builder, const std::string& name, int64_t out
 Tensor RowLinear::forward(Run& run, Tensor x, Saved& saved) const {
   const Tensor w = run.weight(weight_);
   saved[x_] = x;
-  const Region::Sum y = region_.take_sum(run, run.keep, x.row_count(), w.row_count());
+  const Region::Sum y = region_.take_sum(run, *run.keep, x.row_count(), w.row_count());
   // The bias is added once, by the first rank of the axis.
   const bool biased = bias_ && run.mesh.coord(Axis::Tp) == 0;
   run.ops.affine(run.stream, y.partial, x, w, biased ? run.weight(*bias_) : Tensor{});
@@ -112,7 +112,7 @@ Tensor RowLinear::forward_added(Run& run, const DropoutAdd& add, Tensor residual
   }
   const Tensor w = run.weight(weight_);
   saved[x_] = x;
-  const Tensor y = run.keep.take(run.dtype, {x.row_count(), w.row_count()});
+  const Tensor y = run.keep->take(run.dtype, {x.row_count(), w.row_count()});
   run.ops.affine_add(run.stream, y, residual, x, w, bias_ ? run.weight(*bias_) : Tensor{});
   add.show_sum(run, y);
   return y;
@@ -120,8 +120,8 @@ Tensor RowLinear::forward_added(Run& run, const DropoutAdd& add, Tensor residual
 
 Tensor RowLinear::backward_input(Run& run, Tensor dy, Saved& saved) const {
   const Tensor w = run.weight(weight_);
-  saved[dy_] = region_.gather_rows(run, dy, run.flow, run.stream);
-  const Tensor dx = run.flow.take(run.dtype, {saved[dy_].row_count(), w.last_dim()});
+  saved[dy_] = region_.gather_rows(run, dy, *run.flow, run.stream);
+  const Tensor dx = run.flow->take(run.dtype, {saved[dy_].row_count(), w.last_dim()});
   run.ops.affine_backward_input(run.stream, dx, saved[dy_], w, 0.0);
   run.show(name_, "input gradient", dx);
   return dx;
@@ -132,8 +132,8 @@ Tensor RowLinear::backward_input_activated(Run& run, const Activation& activatio
   if (activation.kind() != ActivationKind::Gelu)
     return activation.backward_input(run, backward_input(run, dy, saved), saved);
   const Tensor w = run.weight(weight_);
-  saved[dy_] = region_.gather_rows(run, dy, run.flow, run.stream);
-  const Tensor dz = run.flow.take(run.dtype, {saved[dy_].row_count(), w.last_dim()});
+  saved[dy_] = region_.gather_rows(run, dy, *run.flow, run.stream);
+  const Tensor dz = run.flow->take(run.dtype, {saved[dy_].row_count(), w.last_dim()});
   run.ops.affine_backward_gelu(run.stream, dz, saved[dy_], w, activation.input(saved));
   activation.show_gradient(run, dz);
   return dz;

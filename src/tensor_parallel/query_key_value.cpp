@@ -61,11 +61,11 @@ Rotary QueryKeyValue::turn(const Heads& heads, int64_t x_column, int64_t y_colum
 Tensor QueryKeyValue::forward(Run& run, Tensor x, Saved& saved) const {
   saved[x_] = x;
   const int64_t rows = region_.rows_inside(x.row_count());
-  const Tensor packed = run.keep.take(run.dtype, {rows, heads_.packed_columns()});
+  const Tensor packed = run.keep->take(run.dtype, {rows, heads_.packed_columns()});
   for (const Projection& projection : projections_)
     for (const Heads& heads : projection.heads)
       if (heads.norm) {
-        saved[heads.raw] = run.keep.take(run.dtype, {rows * heads.count, heads_.head_dim});
+        saved[heads.raw] = run.keep->take(run.dtype, {rows * heads.count, heads_.head_dim});
         heads.norm->take_statistics(run, rows * heads.count, saved);
       }
   const Arena::Mark mark = run.scratch.mark();
@@ -113,7 +113,7 @@ void QueryKeyValue::undo(Run& run, Tensor dpacked, Saved& saved) const {
   const Tensor positions = run.batch->positions.flat();
   for (const Projection& projection : projections_) {
     const Tensor dmade =
-        is_plain() ? dpacked : run.flow.take(run.dtype, {dpacked.row_count(), projection.columns});
+        is_plain() ? dpacked : run.flow->take(run.dtype, {dpacked.row_count(), projection.columns});
     saved[projection.dy] = dmade;
     for (const Heads& heads : projection.heads) {
       const int64_t width = heads.count * heads_.head_dim;
@@ -123,7 +123,7 @@ void QueryKeyValue::undo(Run& run, Tensor dpacked, Saved& saved) const {
         continue;
       }
       const Shape by_row{dpacked.row_count(), width};
-      const Tensor dnormal = run.flow.take(run.dtype, saved[heads.raw].shape);
+      const Tensor dnormal = run.flow->take(run.dtype, saved[heads.raw].shape);
       run.ops.rotary(run.stream, dnormal.reshape(by_row), dpacked, positions,
                      turn(heads, heads.packed, 0, true));
       const Tensor draw = heads.norm->backward_input(run, dnormal, saved);

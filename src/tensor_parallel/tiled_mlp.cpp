@@ -84,7 +84,7 @@ void TiledMlp::add_partial(Run& run, const Region::Sum& y, Tensor all_x, Saved& 
 
 Tensor TiledMlp::forward(Run& run, Tensor x, Saved& saved) const {
   saved[x_] = x;
-  const Region::Sum y = region_.take_sum(run, run.keep, region_.rows_inside(x.row_count()), x.last_dim());
+  const Region::Sum y = region_.take_sum(run, *run.keep, region_.rows_inside(x.row_count()), x.last_dim());
   add_partial(run, y, region_.gather_rows(run, x, run.scratch, run.stream), saved);
   run.scratch.release(y.mark);
   return y.result;
@@ -118,7 +118,7 @@ Tensor TiledMlp::walk_back(Run& run, Tensor dy, Saved& saved, Parts parts) const
   const int64_t rows = region_.rows_inside(x.row_count());
   Region::Sum dx;
   if (parts.input)
-    dx = region_.take_sum(run, run.flow, rows, x.last_dim());
+    dx = region_.take_sum(run, *run.flow, rows, x.last_dim());
   else
     dx.mark = run.scratch.mark();
   const Tensor all_x = region_.gather_rows(run, x, run.scratch, run.stream);

@@ -111,7 +111,7 @@ Tensor VocabCrossEntropy::logits(Run& run, Tensor x) const {
   check(!region_.slices(),
         "logits of chosen rows need whole activations: sample without sequence parallelism");
   const Tensor w = run.weight(weight_);
-  const Tensor y = run.keep.take(run.dtype, {x.row_count(), w.row_count()});
+  const Tensor y = run.keep->take(run.dtype, {x.row_count(), w.row_count()});
   find_logits(run, y, x);
   return y;
 }
@@ -120,7 +120,7 @@ Tensor VocabCrossEntropy::forward(Run& run, Tensor x, Saved& saved) const {
   const int64_t rows = region_.rows_inside(x.row_count());
   Region::Sum dx;
   if (run.has_backward()) {
-    dx = region_.take_sum(run, run.keep, rows, x.last_dim());
+    dx = region_.take_sum(run, *run.keep, rows, x.last_dim());
     saved[dx_] = dx.result;
   } else {
     dx.mark = run.scratch.mark();

@@ -43,7 +43,7 @@ Tensor VocabPart::forward(Run& run, Tensor x, Saved& saved) const {
   if (run.has_backward()) {
     saved[x_] = in.activation;
     saved[statistics_] = in.numbers;
-    logits = saved[logits_] = run.keep.take(run.dtype, {rows, run.weight(weight_).row_count()});
+    logits = saved[logits_] = run.keep->take(run.dtype, {rows, run.weight(weight_).row_count()});
   }
   const WithNumbers out =
       run.outgoing != nullptr && !place_.last() ? take(run, *run.outgoing, in.activation) : in;
@@ -63,9 +63,9 @@ void VocabPart::find_logits(Run& run, Tensor x, const VocabStatistics& all, Tens
   for_each_chunk(run.stream, x.row_count(), rows_of_chunk(vocab_), [&](int64_t begin, int64_t end) {
     const Arena::Mark mark = run.scratch.mark();
     // In the memory of the slot, where training keeps them, because a stage of parts alone has little scratch.
-    const Arena::Mark kept = run.keep.mark();
-    const Tensor here =
-        run.has_backward() ? logits.rows(begin, end) : run.keep.take(run.dtype, {end - begin, w.row_count()});
+    const Arena::Mark kept = run.keep->mark();
+    const Tensor here = run.has_backward() ? logits.rows(begin, end)
+                                           : run.keep->take(run.dtype, {end - begin, w.row_count()});
     run.ops.gemm(run.stream, here, x.rows(begin, end), false, w, true, 1.0, 0.0);
     run.show(name_, "logits", here);
     const VocabStatistics sum = all.rows(begin, end);
@@ -74,7 +74,7 @@ void VocabPart::find_logits(Run& run, Tensor x, const VocabStatistics& all, Tens
     find_statistics(run, region_, here, labels.rows(begin, end), first_id_, vocab_, part);
     if (!place_.first()) merge_statistics(run, sum, part);
     run.scratch.release(mark);
-    run.keep.release(kept);
+    run.keep->release(kept);
   });
 }
 
@@ -100,11 +100,11 @@ Tensor VocabPart::backward_input(Run& run, Tensor dy, Saved& saved) const {
   run.show(name_, "gradient of the logits", logits);
   const Tensor later = place_.last() ? Tensor{} : with_numbers(run, dy).activation;
   if (place_.first()) {
-    const Tensor dx = run.flow.take(run.dtype, x.shape);
+    const Tensor dx = run.flow->take(run.dtype, x.shape);
     add_input_gradient(run, dx, later, logits);
     return dx;
   }
-  const WithNumbers dx = take(run, run.flow, x);
+  const WithNumbers dx = take(run, *run.flow, x);
   add_input_gradient(run, dx.activation, later, logits);
   run.ops.copy(run.stream, dx.numbers, numbers);
   return dx.all;
@@ -134,7 +134,7 @@ void VocabPart::backward_weight(Run& run, Saved& saved) const {
 
 // The norm's result is kept: all parts read it, also in backward.
 Tensor NormedVocabPart::forward(Run& run, Tensor x, Saved& saved) const {
-  const WithNumbers y = part_.take(run, run.keep, x);
+  const WithNumbers y = part_.take(run, *run.keep, x);
   norm_.forward_to(run, y.activation, x, saved);
   return part_.forward(run, y.all, saved);
 }

@@ -34,7 +34,7 @@ class HeldUp final : public Layer {
   }
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override {
     hold_up(run);
-    const auto beside = [&] { return computed(run, run.flow, dy.shape); };
+    const auto beside = [&] { return computed(run, *run.flow, dy.shape); };
     const Tensor dx = experts_.backward_input(run, dy, beside, saved);
     EXPECT_TRUE(over_) << "the experts did not wait for the side stream: gradients do not travel on it";
     run.ops.add(run.stream, dx, dx, dy);  // of the residual

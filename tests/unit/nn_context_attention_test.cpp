@@ -86,8 +86,8 @@ Result attend(Communicator& world, const ContextCase& c) {
   Arena keep(size_t{1} << 20), flow(size_t{1} << 20), scratch(size_t{1} << 20);
   std::array<double, 2> losses{};
   const Tensor sum{losses.data(), DType::F64, {1}};
-  Run run{stream.get(), side.get(), cpu_ops(),  mesh, sources, nullptr, keep, flow,
-          scratch,      &batch,     DType::F64, true, kSeed,   1.0,     sum,  sum};
+  Run run{stream.get(), side.get(), cpu_ops(),  mesh, sources, nullptr, &keep, &flow,
+          scratch,      &batch,     DType::F64, true, kSeed,   1.0,     sum,   sum};
   Saved saved(builder.slots());
   const Tensor out = core.forward(run, tensor(qkv, columns), saved);
   const Tensor dqkv = core.backward_input(run, tensor(dout, kQueries), saved);

@@ -20,13 +20,13 @@ class Exchanging final : public Layer {
       : number_(number), ranks_(ranks), notes_(notes) {}
 
   Tensor forward(Run& run, Tensor, Saved& saved) const override {
-    const Tensor y = run.keep.take(DType::F64, {1, 2});
+    const Tensor y = run.keep->take(DType::F64, {1, 2});
     saved[SlotId{0}] = y;
     exchange(run, "F");
     return y;
   }
   Tensor backward_input(Run& run, Tensor, Saved&) const override {
-    const Tensor dx = run.flow.take(DType::F64, {1, 2});
+    const Tensor dx = run.flow->take(DType::F64, {1, 2});
     exchange(run, "B");
     return dx;
   }
@@ -111,13 +111,13 @@ TEST(Pairs, HalvesTakeTurnsInTheSameOrderOnAllRanks) {
 
 class Failing final : public Layer {
  public:
-  Tensor forward(Run& run, Tensor, Saved&) const override { return run.keep.take(DType::F64, {1, 2}); }
+  Tensor forward(Run& run, Tensor, Saved&) const override { return run.keep->take(DType::F64, {1, 2}); }
   Tensor backward_input(Run& run, Tensor, Saved&) const override {
     if (run.stream.mode() != Stream::Mode::Dry) {
       run.meanwhile();
       fail("a backward that fails");
     }
-    return run.flow.take(DType::F64, {1, 2});
+    return run.flow->take(DType::F64, {1, 2});
   }
   void backward_weight(Run&, Saved&) const override {}
 };

@@ -21,8 +21,8 @@ class Border {
   Border(Communicator& world, bool sequence_parallel)
       : mesh(world, {{Axis::Tp, world.size()}}),
         region(BlockBuilder(params_, mesh, 0, 1, sequence_parallel)),
-        run{stream_, stream_, cpu_ops(),  mesh, weights_, nullptr, keep, flow_,
-            scratch, nullptr, DType::F64, true, 0,        1.0,     {},   {}} {}
+        run{stream_, stream_, cpu_ops(),  mesh, weights_, nullptr, &keep, &flow_,
+            scratch, nullptr, DType::F64, true, 0,        1.0,     {},    {}} {}
 
   Mesh mesh;
   Arena keep{1 << 16}, scratch{1 << 16};
