@@ -293,7 +293,7 @@ class Top : public Layer {
 
 template <class Layers>
 void add_block(Model& model, const DlrmShape& shape, const Mesh& mesh, uint64_t seed) {
-  BlockBuilder builder(model.params, mesh, static_cast<int>(model.blocks.size()), seed);
+  BlockBuilder builder(model.params, model.reports, mesh, static_cast<int>(model.blocks.size()), seed);
   Block block;
   block.layer = std::make_unique<Layers>(builder, shape);
   block.slots = builder.slots();

@@ -143,7 +143,7 @@ class EmbeddingBlocks {
  private:
   template <class Make>
   void add(Model& model, Make make, const std::vector<int>& parts) {
-    BlockBuilder builder(model.params, mesh_, static_cast<int>(model.blocks.size()), seed_,
+    BlockBuilder builder(model.params, model.reports, mesh_, static_cast<int>(model.blocks.size()), seed_,
                          layout_.sequence_parallel);
     std::vector<ParamId> made;
     std::unique_ptr<Layer> layer = make(builder, config_, padded_vocab_, {parts, parts_}, made);
@@ -178,7 +178,7 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
   const int64_t padded_vocab = padded_vocab_size(config, mesh.size(Axis::Tp));
   check_parts(config, layout.pipeline_vocab_parts, mesh.size(Axis::Tp), padded_vocab);
   const auto next_block = [&] {
-    return BlockBuilder(model.params, mesh, static_cast<int>(model.blocks.size()), seed,
+    return BlockBuilder(model.params, model.reports, mesh, static_cast<int>(model.blocks.size()), seed,
                         layout.sequence_parallel);
   };
 

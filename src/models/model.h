@@ -30,6 +30,7 @@ struct Block {
 
 struct Model {
   ParamList params;
+  ReportList reports;
   std::vector<Block> blocks;  // first reads tokens, last computes the loss
   // The first blocks that look up tokens for the embedding, which follows them; each is a stage of its own, outside the
   // cut into stages (layout/cut_model.h).

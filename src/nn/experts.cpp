@@ -29,6 +29,8 @@ Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsSh
               ? builder.of_experts(name + ".experts.up.weight", {shape.experts, 2, ffn, width}, 2, up, true)
               : builder.of_experts(name + ".experts.up.weight", {shape.experts, ffn, width}, 1, up, true)),
       down_(builder.of_experts(name + ".experts.down.weight", {shape.experts, width, ffn}, 2, down, true)),
+      balance_(builder.loss_term(ExpertReports::kBalance)),
+      z_(builder.loss_term(ExpertReports::kZ)),
       x_(builder.slot()),
       logits_(builder.slot()),
       gates_(builder.slot()),

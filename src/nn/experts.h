@@ -73,6 +73,13 @@ struct ExpertsShape {
   TokenDispatcher dispatch = TokenDispatcher::AllToAll;  // where experts are spread over ranks
 };
 
+// The names of what Experts reports (nn/reports.h).
+struct ExpertReports {
+  // Loss terms, summed over all blocks with experts: the routers' two losses, without coefficients.
+  static constexpr const char* kBalance = "router balance";
+  static constexpr const char* kZ = "router z";
+};
+
 class Experts final : public Layer {
  public:
   // Parameters <name>.router.weight [E, C], with a selection bias <name>.router.bias [E],
@@ -224,6 +231,7 @@ class Experts final : public Layer {
   ParamId router_;
   std::optional<ParamId> bias_;  // of the router
   ParamId up_, down_;
+  LossTermId balance_, z_;
   SlotId x_, logits_, gates_, chosen_, counts_;
   Order own_;          // of the choices of the tokens here
   SlotId firsts_;      // of `exchange_`: where the rows of each expert begin on each rank;

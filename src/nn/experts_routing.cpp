@@ -73,9 +73,10 @@ void Experts::route(Run& run, Saved& saved) const {
   how.counted = find_counts(run, balance, z, saved);
   run.ops.router_losses(run.stream, balance, z, saved[counts_], logits, padding(run),
                         logits.row_count() / balance_groups(run), how);
-  if (run.router_sums.rank() > 0) {
-    run.ops.weighted_sum(run.stream, run.router_sums.rows(0, 1), balance, run.batch->loss_weight.flat());
-    run.ops.weighted_sum(run.stream, run.router_sums.rows(1, 2), z, run.batch->loss_weight.flat());
+  if (run.loss_terms.rank() > 0) {
+    const Tensor weights = run.batch->loss_weight.flat();
+    run.ops.weighted_sum(run.stream, run.loss_term(balance_), balance, weights);
+    run.ops.weighted_sum(run.stream, run.loss_term(z_), z, weights);
   }
   run.scratch.release(mark);
 }

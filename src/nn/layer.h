@@ -31,6 +31,7 @@
 #include "data/batch.h"
 #include "mesh/mesh.h"
 #include "nn/param.h"
+#include "nn/reports.h"
 #include "ops/ops.h"
 
 namespace trifold {
@@ -118,9 +119,8 @@ struct Run {
   // The arena for the output of a block if another rank continues with it: that output need not live as long
   // as `keep`. Null if the output is kept.
   Arena* outgoing = nullptr;
-  // f64 [2], += the sums of the routers' balance and z losses (nn/experts.h), each token's times its loss
-  // weight; without dims, they are not wanted.
-  Tensor router_sums = {};
+  // f64 [kMostLossTerms], the memory of loss_term; without dims, loss terms are not wanted.
+  Tensor loss_terms = {};
   // f64 [blocks of the model, E + 2], += the choices of each expert in a training step; then the largest number of rounds
   // that rows of experts have come in; then, += the choices that were dropped. With last_choices [.., 2E + 2]: then, += the
   // choices without bias and groups. Choices are those of tokens that are no Batch::padding. Without dims, they are not
@@ -181,6 +181,8 @@ struct Run {
   }
   // Whether this forward is part of a training step, not of evaluation or sampling.
   bool has_backward() const { return training && grads != nullptr; }
+  // f64 [1], += a loss term's sum over this micro-batch (nn/reports.h). Only if loss_terms has dims.
+  Tensor loss_term(LossTermId id) const { return loss_terms.rows(id.index, id.index + 1); }
   Tensor weight(ParamId id) const { return params.weight(id); }
   Tensor grad(ParamId id) const { return grads->grad(id); }
   // Whether an operation that is about to write these gradients must add to them; the first write of a step
@@ -207,14 +209,17 @@ struct Run {
   }
 };
 
-// Collects the parameters and save slots of one block while its layers are constructed.
+// Collects the parameters, save slots and reports of one block while its layers are constructed.
 class BlockBuilder {
  public:
-  // Adds parameters to `params`, all marked with `block`. `params` and `mesh` must outlive the builder.
+  // Adds parameters to `params`, all marked with `block`, and what the block reports to `reports`. These and `mesh` must
+  // outlive the builder.
   // With `sequence_parallel`, activations between the linear layers are cut by rows over the tensor axis
   // (tensor_parallel/regions.h); with one rank on that axis it changes nothing.
-  BlockBuilder(ParamList& params, const Mesh& mesh, int block, uint64_t seed, bool sequence_parallel = false)
+  BlockBuilder(ParamList& params, ReportList& reports, const Mesh& mesh, int block, uint64_t seed,
+               bool sequence_parallel = false)
       : params_(params),
+        reports_(reports),
         mesh_(mesh),
         block_(block),
         seed_(seed),
@@ -242,6 +247,8 @@ class BlockBuilder {
   // A second use of `of` (see ParamSpec::tied_to), named "<name of it>@<use>".
   ParamId tied(ParamId of, const std::string& use);
   SlotId slot() { return {slots_++}; }
+  // A loss term, which other blocks may share.
+  LossTermId loss_term(const std::string& name) { return reports_.loss_terms.declare(name); }
 
   int slots() const { return slots_; }
   int block() const { return block_; }  // its index in the model
@@ -257,6 +264,7 @@ class BlockBuilder {
               AxisSet partial, Init init, bool decay, int tensor_copies = 0);
 
   ParamList& params_;
+  ReportList& reports_;
   const Mesh& mesh_;
   int block_;
   uint64_t seed_;

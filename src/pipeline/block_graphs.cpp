@@ -47,8 +47,8 @@ void BlockGraphs::make_key(const BlockWork& work) {
   for (const Tensor& tensor : work.saved.tensors()) add(tensor);
   Batch batch = *run.batch;
   for (const Tensor* tensor : batch.tensors()) add(*tensor);
-  for (const Tensor& tensor : {batch.sample, batch.loss_factors, run.loss_sum, run.weight_sum,
-                               run.router_sums, run.choice_counts, run.last_choices})
+  for (const Tensor& tensor : {batch.sample, batch.loss_factors, run.loss_sum, run.weight_sum, run.loss_terms,
+                               run.choice_counts, run.last_choices})
     add(tensor);
   if (static_cast<size_t>(work.block) >= params_.size()) return;  // a block without parameters
   for (const ParamId id : params_[static_cast<size_t>(work.block)]) {

@@ -242,8 +242,11 @@ std::span<const LossSums> Executor::take_losses() {
   stream_.synchronize();
   const double* sums = losses().as<double>();
   sums_.clear();
-  for (int64_t row = 0; row < loss_rows_; ++row, sums += kLossNumbers)
-    sums_.push_back({sums[0], sums[1], sums[2], sums[3]});
+  for (int64_t row = 0; row < loss_rows_; ++row, sums += kLossNumbers) {
+    LossSums all{sums[0], sums[1]};
+    std::copy_n(sums + 2, kMostLossTerms, all.terms.begin());
+    sums_.push_back(all);
+  }
   return sums_;
 }
 

@@ -19,6 +19,7 @@
 // dry run of the plan with measuring arenas finds all capacities, so `measure` is exact and `run` allocates no tensor.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -124,18 +125,17 @@ struct StepInputs {
 };
 
 // The weighted sum of the losses of a rank's micro-batches, and the sum of the weights; zero on ranks without
-// the last stage. Also the weighted sums of the two losses of the routers in its own blocks
-// (Run::router_sums).
+// the last stage. Also the loss terms of its own blocks (nn/reports.h). Its layout is that of f64 [kLossNumbers].
 struct LossSums {
   double loss = 0;
   double weight = 0;
-  double router_balance = 0;
-  double router_z = 0;
+  std::array<double, kMostLossTerms> terms = {};
 
+  double term(LossTermId id) const { return terms.at(static_cast<size_t>(id.index)); }
   // No number if nothing counts.
   double mean_loss() const { return weight > 0 ? loss / weight : std::numeric_limits<double>::quiet_NaN(); }
 };
-constexpr int64_t kLossNumbers = 4;
+constexpr int64_t kLossNumbers = 2 + kMostLossTerms;
 static_assert(sizeof(LossSums) == kLossNumbers * sizeof(double));
 
 class Executor {
@@ -182,7 +182,7 @@ class Executor {
   // row on, nothing is allocated.
   std::span<const LossSums> run(const RankPlan& row, const StepInputs& inputs);
   // The same, but returns as soon as everything is enqueued. `losses` are the sums that `run` returns, f64
-  // [global batches, 2], for the host to read once the compute stream has passed the forwards.
+  // [global batches, kLossNumbers], for the host to read once the compute stream has passed the forwards.
   void enqueue(const RankPlan& row, const StepInputs& inputs);
   Tensor losses() const { return losses_.tensor(DType::F64, {loss_rows_, kLossNumbers}); }
   // A warm-up: runs this row, and a forward, on this rank alone, so that libraries are loaded, algorithms

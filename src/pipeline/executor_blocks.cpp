@@ -8,7 +8,7 @@ namespace trifold {
 Run Executor::make_run(const Action& action, Slot& slot, const BlockUse& use, const StepInputs& inputs) {
   const int64_t batch = inputs.micros_per_batch == 0 ? 0 : action.micro / inputs.micros_per_batch;
   const Tensor losses = this->losses().rows(batch, batch + 1).reshape({kLossNumbers});
-  return {stream_,
+  Run run{stream_,
           side_,
           ops_,
           mesh_,
@@ -23,14 +23,14 @@ Run Executor::make_run(const Action& action, Slot& slot, const BlockUse& use, co
           inputs.seed,
           inputs.loss_scale,
           losses.rows(0, 1),
-          losses.rows(1, 2),
-          inputs.watch,
-          use.outgoing,
-          losses.rows(2, 4),
-          choice_counts_,
-          last_choices_,
-          false,
-          use.half.other};
+          losses.rows(1, 2)};
+  run.watch = inputs.watch;
+  run.outgoing = use.outgoing;
+  run.loss_terms = losses.rows(2, kLossNumbers);
+  run.choice_counts = choice_counts_;
+  run.last_choices = last_choices_;
+  run.other_half = use.half.other;
+  return run;
 }
 
 template <class Work>

@@ -8,6 +8,7 @@
 #include "data/document_pairs.h"
 #include "layout/device_workspace.h"
 #include "layout/flat_memory.h"
+#include "nn/experts.h"
 #include "run/host.h"
 #include "run/ranks.h"
 #include "train/trainer.h"
@@ -16,6 +17,8 @@ namespace trifold {
 
 void Trainer::report_steps(std::span<const double> norms, double loss_scale, double seconds) {
   int64_t consumed = consumed_samples_, skipped = skipped_;
+  const LossTerms& terms = replica_.model().reports.loss_terms;
+  const auto balance = terms.find(ExpertReports::kBalance), z = terms.find(ExpertReports::kZ);
   reports_.clear();
   for (size_t i = 0; i < sums_.size(); ++i) {
     StepReport report;
@@ -26,10 +29,10 @@ void Trainer::report_steps(std::span<const double> norms, double loss_scale, dou
     report.consumed_samples = consumed;
     report.samples = samples;
     report.loss = sums_[i].mean_loss();
-    if (config_.model.num_experts && sums_[i].weight > 0) {
+    if (balance && z && sums_[i].weight > 0) {
       const double all = sums_[i].weight * static_cast<double>(expert_layers_);
-      report.router_balance = sums_[i].router_balance / all;
-      report.router_z = sums_[i].router_z / all;
+      report.router_balance = sums_[i].term(*balance) / all;
+      report.router_z = sums_[i].term(*z) / all;
     }
     if (loads_) {
       report.expert_loads = loads_->of_blocks();

@@ -53,7 +53,7 @@ class LayerBench {
         stream_(Stream::Mode::Inline, pool_),
         side_(Stream::Mode::Worker, side_pool_),
         batch_(samples, seq_length) {
-    BlockBuilder builder(params_, mesh_, 0, 99, sequence_parallel);
+    BlockBuilder builder(params_, reports_, mesh_, 0, 99, sequence_parallel);
     layer_ = make(builder);
     slots_ = builder.slots();
     groups_ = std::make_unique<DataGroups>(mesh_, 1, params_);
@@ -84,7 +84,7 @@ class LayerBench {
     const Tensor y = layer_->forward(run, local(x, input_, x_here_), *saved_);
     EXPECT_EQ(run.scratch.used(), 0U) << "temporaries were left";
     EXPECT_EQ(any_begun(), layer_->adds_in_forward());
-    double sum = first() ? (losses_[0] + losses_[2] + losses_[3]) * run.loss_scale : 0;
+    double sum = first() ? std::accumulate(losses_ + 2, std::end(losses_), losses_[0]) * run.loss_scale : 0;
     if (output_.cut != Placed::Cut::None && counts(output_)) {
       const Tensor weights = local(dy, output_, dy_here_);
       EXPECT_EQ(y.elements(), weights.elements());
@@ -172,7 +172,7 @@ class LayerBench {
   }
 
   Run make_run() {
-    return {stream_,
+    Run run{stream_,
             side_,
             cpu_ops(),
             mesh_,
@@ -187,12 +187,10 @@ class LayerBench {
             99,
             1.0 / 7,
             {&losses_[0], DType::F64, {1}},
-            {&losses_[1], DType::F64, {1}},
-            nullptr,
-            nullptr,
-            {&losses_[2], DType::F64, {2}},
-            {},
-            {last_choices_.data(), DType::I32, {1, static_cast<int64_t>(last_choices_.size())}}};
+            {&losses_[1], DType::F64, {1}}};
+    run.loss_terms = {&losses_[2], DType::F64, {kMostLossTerms}};
+    run.last_choices = {last_choices_.data(), DType::I32, {1, static_cast<int64_t>(last_choices_.size())}};
+    return run;
   }
 
   void randomise(int64_t vocab) {
@@ -233,6 +231,7 @@ class LayerBench {
   ThreadPool pool_, side_pool_;
   Stream stream_, side_;
   ParamList params_;
+  ReportList reports_;
   std::unique_ptr<Layer> layer_;
   int slots_ = 0;
   std::unique_ptr<DataGroups> groups_;
@@ -242,8 +241,8 @@ class LayerBench {
   std::unique_ptr<GradientBuffer> grads_;
   std::unique_ptr<Saved> saved_;
   BatchBuffer batch_;
-  double losses_[4] = {};              // sum, weights, and those of a router, whose coefficients are 1
-  std::vector<int32_t> last_choices_;  // of the experts, if there are any
+  double losses_[2 + kMostLossTerms] = {};  // sum, weights, and loss terms, whose coefficients are 1
+  std::vector<int32_t> last_choices_;       // of the experts, if there are any
   Values x_here_, dy_here_;
 };
 

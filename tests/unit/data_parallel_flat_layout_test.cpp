@@ -48,9 +48,10 @@ std::map<std::string, std::vector<Rect>> counted(const Layout& in, std::map<std:
   for (int rank = 0; rank < in.sizes.ranks(); ++rank) {
     const Mesh mesh(in.sizes, coords_of(rank, in.sizes));
     ParamList params;
+    ReportList reports;
     std::vector<int> mine;
     for (int block = 0; block < 2 * in.sizes[Axis::Pp]; ++block) {
-      BlockBuilder builder(params, mesh, block, 1, in.sequence_parallel);
+      BlockBuilder builder(params, reports, mesh, block, 1, in.sequence_parallel);
       add_every_kind(params, builder, block);
       if (block / 2 == mesh.coord(Axis::Pp)) mine.push_back(block);
     }

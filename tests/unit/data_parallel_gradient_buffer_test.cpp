@@ -14,8 +14,9 @@ namespace {
 // wherever it lies.
 ParamList two_kinds(const Mesh& mesh, bool sequence_parallel) {
   ParamList params;
+  ReportList reports;
   for (int block = 0; block < 2; ++block) {
-    BlockBuilder builder(params, mesh, block, 1, sequence_parallel);
+    BlockBuilder builder(params, reports, mesh, block, 1, sequence_parallel);
     const std::string name = std::to_string(block);
     builder.sharded(name + ".a", {4, 10}, 0, {}, true);
     builder.replicated(name + ".b", {7}, {}, false);
@@ -71,7 +72,8 @@ TEST(GradientBuffer, ShardsOnlyParametersReplicatedOverDataRanks) {
       OwnStream compute;
       OwnStream comm(Stream::Mode::Worker);
       ParamList params;
-      BlockBuilder builder(params, mesh, 0, 1);
+      ReportList reports;
+      BlockBuilder builder(params, reports, mesh, 0, 1);
       builder.replicated("shared", {600}, {}, false);
       ParamSpec own;
       own.shard.name = "own";

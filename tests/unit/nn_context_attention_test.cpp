@@ -57,7 +57,8 @@ Result attend(Communicator& world, const ContextCase& c) {
   const Mesh mesh(world, {{Axis::Cp, world.size()}});
   const int64_t columns = kQueries + 2 * c.kv_heads * kWidth;
   ParamList params;
-  BlockBuilder builder(params, mesh, 0, kSeed);
+  ReportList reports;
+  BlockBuilder builder(params, reports, mesh, 0, kSeed);
   const AttentionCore core(builder, "attention", {mesh, "attention", kHeads, c.kv_heads, kWidth}, c.dropout,
                            c.padded ? AttentionSight::Both : AttentionSight::Causal, 1,
                            {c.exchange, c.threads});

@@ -20,7 +20,7 @@ class Border {
  public:
   Border(Communicator& world, bool sequence_parallel)
       : mesh(world, {{Axis::Tp, world.size()}}),
-        region(BlockBuilder(params_, mesh, 0, 1, sequence_parallel)),
+        region(BlockBuilder(params_, reports_, mesh, 0, 1, sequence_parallel)),
         run{stream_, stream_, cpu_ops(),  mesh, weights_, nullptr, &keep, &flow_,
             scratch, nullptr, DType::F64, true, 0,        1.0,     {},    {}} {}
 
@@ -30,6 +30,7 @@ class Border {
 
  private:
   ParamList params_;
+  ReportList reports_;
   NoParams weights_;
   OwnStream own_;
   Stream& stream_ = own_.get();
@@ -125,7 +126,8 @@ TEST(Region, PartialGradientsFollowFromTheRows) {
     for (const bool slices : {false, true}) {
       const Mesh mesh(world, {{Axis::Tp, 2}});
       ParamList params;
-      BlockBuilder builder(params, mesh, 0, 1, slices);
+      ReportList reports;
+      BlockBuilder builder(params, reports, mesh, 0, 1, slices);
       const ParamId gain = builder.replicated("gain", {4}, {}, false);
       const ParamId weight = builder.sharded("weight", {4, 4}, 0, {}, true);
       EXPECT_EQ(params[gain].shard.partial.has(Axis::Tp), slices);

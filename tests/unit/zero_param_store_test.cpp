@@ -15,8 +15,9 @@ TEST(ParamStore, BlocksWaitForTheirOwnWeightsAlone) {
   run_ranks(2, [](Communicator& world) {
     const Mesh mesh(world, {{Axis::Dp, 2}});
     ParamList params;
+    ReportList reports;
     for (const int block : {0, 1})
-      BlockBuilder(params, mesh, block, 1).replicated(std::to_string(block), {512}, {}, true);
+      BlockBuilder(params, reports, mesh, block, 1).replicated(std::to_string(block), {512}, {}, true);
     const FlatLayout layout(params, {{0, 1}}, 1, mesh.sizes(), 2);
     const DataGroups groups(mesh, 2, params);
     OwnStream compute;
@@ -53,7 +54,8 @@ TEST(ParamStore, GathersShardedAndWholeUnits) {
   run_ranks(2, [](Communicator& world) {
     const Mesh mesh(world, {{Axis::Dp, 2}});
     ParamList params;
-    BlockBuilder(params, mesh, 0, 1).replicated("shared", {512}, {}, true);
+    ReportList reports;
+    BlockBuilder(params, reports, mesh, 0, 1).replicated("shared", {512}, {}, true);
     ParamSpec own;
     own.shard.name = "own";
     own.shard.global = {2, 300};
