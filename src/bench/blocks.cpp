@@ -91,10 +91,9 @@ class BlockTimer {
       batch_ = device_batches_->take(batch_, 0, 1.0);
     }
     grads_.restart(replica_.compute());
-    if (run_.model.num_experts) {
-      const Shape shape{std::ssize(replica_.model().blocks), *run_.model.num_experts};
-      choices_ = Buffer::shared(static_cast<size_t>(shape.elements()) * sizeof(int32_t), device());
-      last_choices_ = choices_.tensor(DType::I32, shape);
+    if (const int64_t values = replica_.model().reports.host_values.elements(); values > 0) {
+      host_value_memory_ = Buffer::shared(static_cast<size_t>(values) * sizeof(int32_t), device());
+      host_values_ = host_value_memory_.tensor(DType::I32, {values});
     }
   }
 
@@ -159,7 +158,7 @@ class BlockTimer {
             1.0,
             sums.rows(0, 1),
             sums.rows(1, 2)};
-    run.last_choices = last_choices_;
+    run.host_values = host_values_;
     return run;
   }
 
@@ -199,9 +198,9 @@ class BlockTimer {
   BatchBuffer host_batch_;
   std::unique_ptr<DeviceBatches> device_batches_;  // null if the host computes
   Batch batch_;                                    // in the memory of the operations
-  // Zeros, which cost as much as real counts.
-  Buffer choices_;
-  Tensor last_choices_;
+  // Zeros, which cost as much as real values.
+  Buffer host_value_memory_;
+  Tensor host_values_;
 };
 
 }  // namespace

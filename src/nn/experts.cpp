@@ -2,13 +2,21 @@
 
 namespace trifold {
 
+namespace {
+
+std::optional<CounterId> counter_if(bool wanted, BlockBuilder& builder, const std::string& name,
+                                    int64_t count) {
+  return wanted ? std::optional<CounterId>(builder.counter(name, count)) : std::nullopt;
+}
+
+}  // namespace
+
 Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsShape& shape, int64_t width,
                  int64_t ffn, ActivationKind activation, Init up, Init down)
     : name_(name),
       router_name_(name + ".router"),
       up_name_(name + ".experts.up"),
       shape_(shape),
-      block_(builder.block()),
       ffn_(ffn / builder.mesh().size(Axis::Etp)),
       activation_(activation),
       parts_(builder.sequence_parallel() ? builder.mesh().size(Axis::Tp) : 1),
@@ -31,6 +39,13 @@ Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsSh
       down_(builder.of_experts(name + ".experts.down.weight", {shape.experts, width, ffn}, 2, down, true)),
       balance_(builder.loss_term(ExpertReports::kBalance)),
       z_(builder.loss_term(ExpertReports::kZ)),
+      choices_(builder.counter(ExpertReports::kChoices, shape.experts)),
+      rounds_(builder.counter(ExpertReports::kRounds, 1)),
+      dropped_(counter_if(shape.capacity.factor > 0, builder, ExpertReports::kDropped, 1)),
+      preferred_(counter_if(counts_last_batch(), builder, ExpertReports::kPreferred, shape.experts)),
+      last_choices_(counts_last_batch() ? std::optional<HostValueId>(
+                                              builder.host_value(ExpertReports::kLastChoices, shape.experts))
+                                        : std::nullopt),
       x_(builder.slot()),
       logits_(builder.slot()),
       gates_(builder.slot()),

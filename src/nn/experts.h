@@ -73,11 +73,19 @@ struct ExpertsShape {
   TokenDispatcher dispatch = TokenDispatcher::AllToAll;  // where experts are spread over ranks
 };
 
-// The names of what Experts reports (nn/reports.h).
+// The names of what Experts reports (nn/reports.h). Choices are those of this rank's tokens, without Batch::padding.
 struct ExpertReports {
   // Loss terms, summed over all blocks with experts: the routers' two losses, without coefficients.
   static constexpr const char* kBalance = "router balance";
   static constexpr const char* kZ = "router z";
+  // Counters: [E], the choices of each expert; [1], the largest number of rounds in which rows have come; with a capacity
+  // [1], the choices that were dropped; and for RouterBalance::GlobalAuxLoss [E], what routers would choose without bias and groups.
+  static constexpr const char* kChoices = "choices";
+  static constexpr const char* kRounds = "rounds";
+  static constexpr const char* kDropped = "dropped choices";
+  static constexpr const char* kPreferred = "preferred choices";
+  // Host value [E] for RouterBalance::GlobalAuxLoss: the preferred choices of all ranks in the last global batch.
+  static constexpr const char* kLastChoices = "last choices";
 };
 
 class Experts final : public Layer {
@@ -155,16 +163,14 @@ class Experts final : public Layer {
   bool drops(const Run& run) const { return shape_.capacity.factor > 0 && run.has_backward(); }
   // The choices of all tokens, in scratch, with the number of experts in the place of dropped ones.
   Tensor taken(Run& run, const Saved& saved) const;
-  // Sorts the choices of the tokens here, dropped ones last, and adds the number of these to run.choice_counts, without
-  // those of padding.
+  // Sorts the choices of the tokens here, dropped ones last, and counts these.
   void sort_own(Run& run, const Saved& saved) const;
   // Zeros in the rows of dropped choices, of `rows`, which has one for each choice here.
   void clear_dropped(Run& run, Tensor rows, const Saved& saved) const;
-  // Adds what the tokens here have chosen to run.choice_counts, and notes the rounds that their rows come in.
+  // Counts what the tokens here have chosen, and notes the rounds that their rows come in.
   void count(Run& run, const Saved& saved) const;
   // The same with what they would choose without bias and groups, for the balance loss of the next global batch.
   void count_preferred(Run& run, const Saved& saved) const;
-  Tensor counts_here(const Run& run) const { return run.choice_counts.rows(block_, block_ + 1).flat(); }
   // Writes saved[counts_] if these are not just those of the tokens here, and returns whether it did.
   bool find_counts(Run& run, Tensor balance, Tensor z, const Saved& saved) const;
   // Counts the choices of whole sequences into saved[counts_]; `balance` and `z` [T] are scratch.
@@ -221,7 +227,6 @@ class Experts final : public Layer {
 
   std::string name_, router_name_, up_name_;  // as shown
   ExpertsShape shape_;
-  int block_;    // its row of Run::choice_counts
   int64_t ffn_;  // of an expert, as much as is here
   ActivationKind activation_;
   int parts_, part_;  // of the rows of a micro-batch, over tensor ranks
@@ -232,6 +237,9 @@ class Experts final : public Layer {
   std::optional<ParamId> bias_;  // of the router
   ParamId up_, down_;
   LossTermId balance_, z_;
+  CounterId choices_, rounds_;
+  std::optional<CounterId> dropped_, preferred_;
+  std::optional<HostValueId> last_choices_;
   SlotId x_, logits_, gates_, chosen_, counts_;
   Order own_;          // of the choices of the tokens here
   SlotId firsts_;      // of `exchange_`: where the rows of each expert begin on each rank;

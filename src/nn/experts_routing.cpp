@@ -123,10 +123,8 @@ void Experts::sort_own(Run& run, const Saved& saved) const {
   const Arena::Mark mark = run.scratch.mark();
   const Tensor choices = own(drops(run) ? taken(run, saved) : saved[chosen_]);
   run.ops.sort_choices(run.stream, saved[own_.first], saved[own_.row], saved[own_.token], choices);
-  const int64_t experts = shape_.experts;
-  if (drops(run) && run.choice_counts.rank() > 0)
-    run.ops.add_choice_counts(run.stream, counts_here(run).rows(experts + 1, experts + 2), choices,
-                              own_padding(run), experts);
+  if (drops(run) && run.counts())
+    run.ops.add_choice_counts(run.stream, run.counter(*dropped_), choices, own_padding(run), shape_.experts);
   run.scratch.release(mark);
 }
 
@@ -139,13 +137,11 @@ void Experts::clear_dropped(Run& run, Tensor rows, const Saved& saved) const {
 void Experts::count(Run& run, const Saved& saved) const {
   if (!run.has_backward()) return;
   if (counts_last_batch()) count_preferred(run, saved);
-  if (run.choice_counts.rank() == 0) return;
-  const Tensor counts = counts_here(run);
-  const int64_t experts = shape_.experts;
-  run.ops.add_choice_counts(run.stream, counts.rows(0, experts), own(saved[chosen_]), own_padding(run), 0);
+  if (!run.counts()) return;
+  run.ops.add_choice_counts(run.stream, run.counter(choices_), own(saved[chosen_]), own_padding(run), 0);
   const int64_t rounds = exchange_ ? exchange_->rounds(run, saved[arriving_]) : 1;
-  auto* sums = counts.as<double>();
-  sums[experts] = std::max(sums[experts], static_cast<double>(rounds));
+  double& most = *run.counter(rounds_).as<double>();
+  most = std::max(most, static_cast<double>(rounds));
 }
 
 void Experts::count_preferred(Run& run, const Saved& saved) const {
@@ -156,20 +152,18 @@ void Experts::count_preferred(Run& run, const Saved& saved) const {
     Router plain = shape_.router;
     plain.groups = plain.kept_groups = 1;
     chosen = run.scratch.take(DType::I32, chosen.shape);
-    if (run.choice_counts.rank() > 0) run.ops.route(run.stream, gates, chosen, logits, {}, plain);
+    if (run.counts()) run.ops.route(run.stream, gates, chosen, logits, {}, plain);
   }
-  const int64_t experts = shape_.experts;
-  if (run.choice_counts.rank() > 0)
-    run.ops.add_choice_counts(run.stream, counts_here(run).rows(experts + 2, 2 * experts + 2), chosen,
-                              own_padding(run), 0);
+  if (run.counts())
+    run.ops.add_choice_counts(run.stream, run.counter(*preferred_), chosen, own_padding(run), 0);
   run.scratch.release(mark);
 }
 
 bool Experts::find_counts(Run& run, Tensor balance, Tensor z, const Saved& saved) const {
   if (counts_last_batch()) {
     if (run.stream.mode() == Stream::Mode::Dry) return true;
-    check(run.last_choices.rank() == 2, "{}: nobody has counted the choices of the last global batch", name_);
-    run.ops.copy(run.stream, saved[counts_], run.last_choices.rows(block_, block_ + 1));
+    check(run.host_values.rank() > 0, "{}: the run has no choices of the last global batch", name_);
+    run.ops.copy(run.stream, saved[counts_].flat(), run.host_value(*last_choices_));
     return true;
   }
   if (context_ > 1) count_over_context(run, balance, z, saved);

@@ -121,14 +121,10 @@ struct Run {
   Arena* outgoing = nullptr;
   // f64 [kMostLossTerms], the memory of loss_term; without dims, loss terms are not wanted.
   Tensor loss_terms = {};
-  // f64 [blocks of the model, E + 2], += the choices of each expert in a training step; then the largest number of rounds
-  // that rows of experts have come in; then, += the choices that were dropped. With last_choices [.., 2E + 2]: then, += the
-  // choices without bias and groups. Choices are those of tokens that are no Batch::padding. Without dims, they are not
-  // wanted. In memory that the host and the device reach.
-  Tensor choice_counts = {};
-  // i32 [blocks of the model, E]: the choices without bias and groups of all ranks in the global batch before this one,
-  // zeros in the first; for routers whose balance loss needs them (BalanceOver::LastBatch).
-  Tensor last_choices = {};
+  // f64 [elements of all counters], i32 [elements of all host values]: the memory of counter and host_value, which the host
+  // and the device reach. Without dims, nothing is counted, or there are no values.
+  Tensor counters = {};
+  Tensor host_values = {};
   // This forward is repeated for what it keeps; its output is not read (nn/recompute.h).
   bool repeats = false;
   // Null if this action runs by itself.
@@ -183,6 +179,11 @@ struct Run {
   bool has_backward() const { return training && grads != nullptr; }
   // f64 [1], += a loss term's sum over this micro-batch (nn/reports.h). Only if loss_terms has dims.
   Tensor loss_term(LossTermId id) const { return loss_terms.rows(id.index, id.index + 1); }
+  // Whether counters are wanted; only then a layer may ask for one.
+  bool counts() const { return counters.rank() > 0; }
+  Tensor counter(CounterId id) const { return counters.rows(id.first, id.first + id.count); }
+  // Only if host_values has dims.
+  Tensor host_value(HostValueId id) const { return host_values.rows(id.first, id.first + id.count); }
   Tensor weight(ParamId id) const { return params.weight(id); }
   Tensor grad(ParamId id) const { return grads->grad(id); }
   // Whether an operation that is about to write these gradients must add to them; the first write of a step
@@ -249,6 +250,13 @@ class BlockBuilder {
   SlotId slot() { return {slots_++}; }
   // A loss term, which other blocks may share.
   LossTermId loss_term(const std::string& name) { return reports_.loss_terms.declare(name); }
+  // f64 and i32 [count] of this block.
+  CounterId counter(const std::string& name, int64_t count) {
+    return reports_.counters.declare(block_, name, count);
+  }
+  HostValueId host_value(const std::string& name, int64_t count) {
+    return reports_.host_values.declare(block_, name, count);
+  }
 
   int slots() const { return slots_; }
   int block() const { return block_; }  // its index in the model

@@ -17,7 +17,7 @@ Tensor Recompute::forward(Run& run, Tensor x, Saved& saved) const {
 void Recompute::repeat(Run& run, Saved& saved, Arena& arena) const {
   Run again = run.keeping_in(arena);
   again.loss_terms = {};
-  again.choice_counts = {};
+  again.counters = {};
   again.repeats = true;
   layer_->forward(again, saved[x_], saved);
 }

@@ -14,7 +14,7 @@ namespace trifold {
 class Recompute final : public Layer {
  public:
   // `layer` must have been constructed with the same builder. It must have an input and an output, and must
-  // not add to the loss; to loss terms (nn/reports.h) it adds only once.
+  // not add to the loss; to loss terms and counters (nn/reports.h) it adds only once.
   Recompute(BlockBuilder& builder, std::unique_ptr<Layer> layer)
       : layer_(std::move(layer)), x_(builder.slot()) {}
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;

@@ -20,4 +20,24 @@ std::optional<LossTermId> LossTerms::find(std::string_view name) const {
   return LossTermId{static_cast<int>(found - names_.begin())};
 }
 
+template <class Id>
+Id BlockReports<Id>::declare(int block, const std::string& name, int64_t count) {
+  check(!find(block, name), "block {} reports {} twice", block, name);
+  const Id id{{elements_, count}};
+  items_.push_back({block, name, id});
+  elements_ += count;
+  return id;
+}
+
+template <class Id>
+std::optional<Id> BlockReports<Id>::find(int block, std::string_view name) const {
+  const auto found = std::find_if(items_.begin(), items_.end(),
+                                  [&](const Item& item) { return item.block == block && item.name == name; });
+  if (found == items_.end()) return {};
+  return found->id;
+}
+
+template class BlockReports<CounterId>;
+template class BlockReports<HostValueId>;
+
 }  // namespace trifold

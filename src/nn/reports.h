@@ -1,14 +1,18 @@
-// ReportList: what the blocks of a model report in a training step besides activations and gradients. A block declares each
-// item by name in its constructor, through a BlockBuilder. The executor provides memory for the items of the list, and `Run`
-// gives a block access to its own. Code that reads a report, such as the trainer's, finds the item by the same name;
-// nothing in between knows what it means.
+// ReportList: what the blocks of a model report in a training step besides activations and gradients, and the values that
+// they read. A block declares each item by name in its constructor, through a BlockBuilder. The executor provides memory
+// for the items of the list, and `Run` gives a block access to its own. Code that reads or writes an item, such as the
+// trainer's, finds it by the same name; nothing in between knows what it means.
 //
 //   loss term   A further loss, reported beside the model's: f64 [1], to which blocks add the loss of each token times the
 //               token's loss weight. All blocks that declare a name add to one term.
+//   counter     f64 [n] of one block, zero when a plan begins, that the block changes in training steps.
+//   host value  i32 [n] of one block, zero at first, that the trainer may write between plans and the block reads.
 //
-// Every rank constructs all blocks, so an item has the same id on all of them.
+// Every rank constructs all blocks, so an item has the same id on all of them. Counters and host values of blocks on other
+// ranks have memory too, and stay zero.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -34,8 +38,37 @@ class LossTerms {
   std::vector<std::string> names_;
 };
 
+// Elements [first, first + count) of the memory that holds all items of a kind one after the other.
+struct ReportRange {
+  int64_t first = 0;
+  int64_t count = 0;
+};
+struct CounterId : ReportRange {};
+struct HostValueId : ReportRange {};
+
+// The items of one kind, each of one block.
+template <class Id>
+class BlockReports {
+ public:
+  // Throws if the block has an item of that name.
+  Id declare(int block, const std::string& name, int64_t count);
+  std::optional<Id> find(int block, std::string_view name) const;
+  int64_t elements() const { return elements_; }  // of all items
+
+ private:
+  struct Item {
+    int block;
+    std::string name;
+    Id id;
+  };
+  std::vector<Item> items_;
+  int64_t elements_ = 0;
+};
+
 struct ReportList {
   LossTerms loss_terms;
+  BlockReports<CounterId> counters;
+  BlockReports<HostValueId> host_values;
 };
 
 }  // namespace trifold

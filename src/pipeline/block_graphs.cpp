@@ -48,7 +48,7 @@ void BlockGraphs::make_key(const BlockWork& work) {
   Batch batch = *run.batch;
   for (const Tensor* tensor : batch.tensors()) add(*tensor);
   for (const Tensor& tensor : {batch.sample, batch.loss_factors, run.loss_sum, run.weight_sum, run.loss_terms,
-                               run.choice_counts, run.last_choices})
+                               run.counters, run.host_values})
     add(tensor);
   if (static_cast<size_t>(work.block) >= params_.size()) return;  // a block without parameters
   for (const ParamId id : params_[static_cast<size_t>(work.block)]) {

@@ -209,14 +209,17 @@ void Executor::execute(const Action& action, const StepInputs& inputs) {
   }
 }
 
-void Executor::count_choices(int64_t blocks, int64_t experts, bool last) {
-  const Shape shape{blocks, (last ? 2 : 1) * experts + 2};
-  choices_ = Buffer::shared(static_cast<size_t>(shape.elements()) * sizeof(double), ops_.device);
-  choice_counts_ = choices_.tensor(DType::F64, shape);
-  if (!last) return;
-  last_ = Buffer::shared(static_cast<size_t>(blocks * experts) * sizeof(int32_t), ops_.device);
-  last_choices_ = last_.tensor(DType::I32, {blocks, experts});
-  std::fill_n(last_choices_.as<int32_t>(), last_choices_.elements(), 0);
+void Executor::collect(const ReportList& reports) {
+  const int64_t counters = reports.counters.elements(), values = reports.host_values.elements();
+  if (counters > 0) {
+    counter_memory_ = Buffer::shared(static_cast<size_t>(counters) * sizeof(double), ops_.device);
+    counters_ = counter_memory_.tensor(DType::F64, {counters});
+  }
+  if (values > 0) {
+    host_value_memory_ = Buffer::shared(static_cast<size_t>(values) * sizeof(int32_t), ops_.device);
+    host_values_ = host_value_memory_.tensor(DType::I32, {values});
+    std::fill_n(host_values_.as<int32_t>(), values, 0);
+  }
 }
 
 void Executor::reset(const RankPlan& row, const StepInputs& inputs) {
@@ -229,8 +232,7 @@ void Executor::reset(const RankPlan& row, const StepInputs& inputs) {
   if (losses_.bytes() < numbers * sizeof(double))
     losses_ = Buffer::shared(numbers * sizeof(double), ops_.device);
   std::fill_n(losses_.tensor(DType::F64, {kLossNumbers * loss_rows_}).as<double>(), numbers, 0.0);
-  if (choice_counts_.data != nullptr)
-    std::fill_n(choice_counts_.as<double>(), choice_counts_.elements(), 0.0);
+  if (counters_.data != nullptr) std::fill_n(counters_.as<double>(), counters_.elements(), 0.0);
   for (StageState& state : stages_) state.slots.release_all();
   messages_.release_all();
   batches_.clear();

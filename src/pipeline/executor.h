@@ -154,14 +154,15 @@ class Executor {
   // (pipeline/block_graphs.h). The executor must compute on a device, in a mesh without tensor ranks;
   // `params` must outlive it.
   void capture_blocks(const ParamList& params);
-  // From now on `run` counts the choices of experts, from zero in each call (Run::choice_counts), for blocks [0,
-  // `blocks`) of the model with at most `experts` experts each; with `last`, the choices of the last global batch count
-  // too (Run::last_choices), which are zero at first.
-  void count_choices(int64_t blocks, int64_t experts, bool last);
-  // This rank's counts; without dims if it does not count. Valid once the compute stream has passed the forwards.
-  Tensor choice_counts() const { return choice_counts_; }
-  // Run::last_choices, to be written between calls of `run`; without dims if they do not count.
-  Tensor last_choices() const { return last_choices_; }
+  // From now on blocks have memory for the counters of their model, zero when a call of `run` begins, and for its host values
+  // (nn/reports.h).
+  void collect(const ReportList& reports);
+  // This rank's counters, f64 [elements of all]; without dims if the model has none. Valid once the compute stream has
+  // passed the forwards.
+  Tensor counters() const { return counters_; }
+  // The host values, i32 [elements of all], zero at first, to be written between calls of `run`; without dims if the model
+  // has none.
+  Tensor host_values() const { return host_values_; }
   // What could not be captured, and why; empty if everything could, or capturing was not requested.
   const std::string& capture_note() const;
   bool capture_refused() const { return graphs_ && graphs_->refused(); }  // BlockGraphs::refused
@@ -296,10 +297,8 @@ class Executor {
   std::unique_ptr<Fiber> fiber_;  // in which such forwards run; made for the first
   Buffer losses_;                 // f64 [global batches, kLossNumbers], as in LossSums
   int64_t loss_rows_ = 1;
-  Buffer choices_;
-  Tensor choice_counts_;  // in it
-  Buffer last_;
-  Tensor last_choices_;  // in it
+  Buffer counter_memory_, host_value_memory_;
+  Tensor counters_, host_values_;  // in them
   RankPlan forward_row_;
   std::vector<LossSums> sums_;  // of the last call
   std::vector<BatchUse> batches_;

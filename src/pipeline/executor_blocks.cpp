@@ -27,8 +27,8 @@ Run Executor::make_run(const Action& action, Slot& slot, const BlockUse& use, co
   run.watch = inputs.watch;
   run.outgoing = use.outgoing;
   run.loss_terms = losses.rows(2, kLossNumbers);
-  run.choice_counts = choice_counts_;
-  run.last_choices = last_choices_;
+  run.counters = counters_;
+  run.host_values = host_values_;
   run.other_half = use.half.other;
   return run;
 }

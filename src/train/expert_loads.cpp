@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "checkpoint/tensor_kind.h"
+#include "nn/experts.h"
 
 namespace trifold {
 
@@ -27,16 +28,23 @@ ExpertLoads::ExpertLoads(Replica& replica, const ShardedOptimizer& optimizer, co
       experts_(*model.num_experts),
       rate_(model.moe_router_bias_update_rate),
       in_rounds_(replica.mesh().sizes().ranks(kExpertShareAxes) > 1) {
-  const std::vector<int> layers = replica.model().layers();
-  const std::vector<bool> experts = expert_layers(model);
-  for (size_t layer = 0; layer < layers.size(); ++layer)
-    if (experts[layer]) blocks_.push_back(layers[layer]);
+  const ReportList& reports = replica.model().reports;
   const size_t blocks = replica.model().blocks.size();
+  for (int block = 0; block < static_cast<int>(blocks); ++block) {
+    const auto counter = [&](const char* name) { return reports.counters.find(block, name); };
+    const auto choices = counter(ExpertReports::kChoices), rounds = counter(ExpertReports::kRounds);
+    if (choices && rounds)
+      blocks_.push_back({block, *choices, *rounds, counter(ExpertReports::kDropped),
+                         counter(ExpertReports::kPreferred),
+                         reports.host_values.find(block, ExpertReports::kLastChoices)});
+  }
   counts_.resize(blocks * static_cast<size_t>(experts_));
   rounds_of_blocks_.resize(blocks);
   loads_.resize(blocks_.size(), 1.0);
-  if (model.moe_expert_capacity_factor) dropped_.resize(blocks_.size());
-  if (model.moe_router_load_balancing_type == RouterBalance::GlobalAuxLoss) {
+  const auto any = [&](auto reported) { return std::any_of(blocks_.begin(), blocks_.end(), reported); };
+  if (any([](const ExpertBlock& block) { return block.dropped.has_value(); }))
+    dropped_.resize(blocks_.size());
+  if (any([](const ExpertBlock& block) { return block.last_choices.has_value(); })) {
     preferred_.resize(counts_.size());
     last_.resize(counts_.size());
   }
@@ -74,27 +82,27 @@ void ExpertLoads::sum_over_ranks(std::span<double> table) {
                               host);
 }
 
-void ExpertLoads::sum(Tensor counts) {
+void ExpertLoads::sum(Tensor counters) {
   replica_.compute().synchronize();
-  const auto columns = static_cast<size_t>(counts.dim(1)), experts = static_cast<size_t>(experts_);
-  const std::span<const double> all(counts.as<double>(), static_cast<size_t>(counts.elements()));
-  for (size_t block = 0; block < rounds_of_blocks_.size(); ++block) {
-    const auto of_block = all.subspan(block * columns, columns);
-    std::copy_n(of_block.begin(), experts_, row(counts_, static_cast<int>(block)).begin());
-    rounds_of_blocks_[block] = of_block[experts];
-    if (keeps_choices())
-      std::copy_n(of_block.begin() + static_cast<ptrdiff_t>(experts) + 2, experts,
-                  row(preferred_, static_cast<int>(block)).begin());
+  const std::span<const double> all(counters.as<double>(), static_cast<size_t>(counters.elements()));
+  const auto values = [&](CounterId id) {
+    return all.subspan(static_cast<size_t>(id.first), static_cast<size_t>(id.count));
+  };
+  const auto copy = [&](CounterId from, std::span<double> to) {
+    std::copy_n(values(from).begin(), from.count, to.begin());
+  };
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const ExpertBlock& block = blocks_[i];
+    copy(block.choices, row(counts_, block.block));
+    rounds_of_blocks_[static_cast<size_t>(block.block)] = values(block.rounds).front();
+    if (block.preferred) copy(*block.preferred, row(preferred_, block.block));
+    if (block.dropped) dropped_[i] = values(*block.dropped).front();
   }
   sum_over_ranks(counts_);
   if (keeps_choices()) sum_over_ranks(preferred_);
-  if (!dropped_.empty()) {
-    for (size_t i = 0; i < blocks_.size(); ++i)
-      dropped_[i] = all[static_cast<size_t>(blocks_[i]) * columns + experts + 1];
-    sum_over_ranks(dropped_);
-  }
+  if (!dropped_.empty()) sum_over_ranks(dropped_);
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    const std::span<const double> of_block = row(counts_, blocks_[i]);
+    const std::span<const double> of_block = row(counts_, blocks_[i].block);
     const double total = std::accumulate(of_block.begin(), of_block.end(), 0.0);
     const double most = *std::max_element(of_block.begin(), of_block.end());
     loads_[i] = total > 0 ? most * static_cast<double>(experts_) / total : 1;
@@ -132,13 +140,16 @@ void ExpertLoads::keep_choices() {
 }
 
 void ExpertLoads::write_choices(Tensor to) const {
-  if (keeps_choices()) std::copy(last_.begin(), last_.end(), to.as<int32_t>());
+  for (const ExpertBlock& block : blocks_)
+    if (block.last_choices)
+      std::copy_n(last_.begin() + block.block * experts_, experts_,
+                  to.as<int32_t>() + block.last_choices->first);
 }
 
 nlohmann::json ExpertLoads::state() const {
   nlohmann::json state = nlohmann::json::array();
-  for (const int block : blocks_) {
-    const auto begin = last_.begin() + block * experts_;
+  for (const ExpertBlock& block : blocks_) {
+    const auto begin = last_.begin() + block.block * experts_;
     state.push_back(std::vector<int32_t>(begin, begin + experts_));
   }
   return state;
@@ -152,7 +163,7 @@ void ExpertLoads::restore(const JsonView& state) {
     const std::vector<int64_t> counts = item.integers(0, std::numeric_limits<int32_t>::max());
     if (counts.size() != static_cast<size_t>(experts_))
       item.refuse(fmt::format("a list of {} numbers", experts_));
-    std::transform(counts.begin(), counts.end(), last_.begin() + blocks_[i] * experts_,
+    std::transform(counts.begin(), counts.end(), last_.begin() + blocks_[i].block * experts_,
                    [](int64_t count) { return static_cast<int32_t>(count); });
   }
 }

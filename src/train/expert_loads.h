@@ -8,11 +8,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "config/fields/config.h"
 #include "core/read_json.h"
+#include "nn/reports.h"
 #include "train/replica.h"
 #include "zero/sharded_optimizer.h"
 
@@ -22,8 +24,8 @@ class ExpertLoads {
  public:
   // References must outlive it.
   ExpertLoads(Replica& replica, const ShardedOptimizer& optimizer, const ModelConfig& model);
-  // Takes the counts of a plan (Run::choice_counts), and adds up those of all ranks. Collective.
-  void sum(Tensor counts);
+  // Takes the counters of a plan (Executor::counters), and adds up those of all ranks. Collective.
+  void sum(Tensor counters);
   // For each block with experts, in order: the count of the expert that was chosen most over the mean; 1 is even. Valid
   // until the next call of `sum`.
   std::span<const double> of_blocks() const { return loads_; }
@@ -41,7 +43,7 @@ class ExpertLoads {
   bool keeps_choices() const { return !last_.empty(); }
   // Makes the choices that were summed last those of the last global batch. Throws if they are more than i32 holds.
   void keep_choices();
-  // Copies these to `to`, Executor::last_choices; does nothing if none are kept.
+  // Copies these to the blocks' host values, `to` (Executor::host_values); does nothing if none are kept.
   void write_choices(Tensor to) const;
   // The same as a checkpoint has them: of each block with experts, a list of counts. `restore` throws if there are others.
   nlohmann::json state() const;
@@ -49,6 +51,13 @@ class ExpertLoads {
   void forget();  // as before the first step
 
  private:
+  // A block with experts, and what it reports (ExpertReports).
+  struct ExpertBlock {
+    int block;
+    CounterId choices, rounds;
+    std::optional<CounterId> dropped, preferred;
+    std::optional<HostValueId> last_choices;
+  };
   // Elements [first, first + values) of the bias of a block.
   struct Part {
     int block;
@@ -68,8 +77,8 @@ class ExpertLoads {
   Replica& replica_;
   int64_t experts_;
   double rate_;
-  bool in_rounds_;                 // rows may come in more than one
-  std::vector<int> blocks_;        // that have experts
+  bool in_rounds_;  // rows may come in more than one
+  std::vector<ExpertBlock> blocks_;
   std::vector<double> counts_;     // [blocks of the model, experts]
   std::vector<double> preferred_;  // the same without bias and groups, if they are kept:
   std::vector<int32_t> last_;

@@ -94,11 +94,8 @@ void Trainer::make_executor() {
   executor_ = std::make_unique<Executor>(replica_.place(), replica_.mesh(), replica_.ops(),
                                          replica_.weights(), &grads_, replica_.compute(), replica_.side(),
                                          replica_.dtype(), activations_);
-  if (loads_) {
-    executor_->count_choices(static_cast<int64_t>(replica_.model().blocks.size()), *config_.model.num_experts,
-                             loads_->keeps_choices());
-    loads_->write_choices(executor_->last_choices());
-  }
+  executor_->collect(replica_.model().reports);
+  if (loads_) loads_->write_choices(executor_->host_values());
   const bool graphs = config_.mesh.enable_cuda_graph;
   if (config_.mesh.tune_products != "off") tune_products();
   if (graphs) executor_->capture_blocks(replica_.model().params);
@@ -221,7 +218,7 @@ void Trainer::compute(ReadAhead& batches, StepWatch* watch) {
       executor_->run(row(), {config_.seed, scale, true, give_batch, step, planned_->order().micros, watch});
   sums_.assign(mine.begin(), mine.end());
   sum_over_ranks(replica_, sums_);
-  if (loads_) loads_->sum(executor_->choice_counts());
+  if (loads_) loads_->sum(executor_->counters());
 }
 
 void Trainer::count_ahead() {
@@ -302,7 +299,7 @@ double Trainer::update(const LossSums& sums) {
   if (loads_) {
     loads_->move_biases();
     loads_->keep_choices();
-    loads_->write_choices(executor_->last_choices());
+    loads_->write_choices(executor_->host_values());
   }
   const int64_t updates = updates_before(steps_done_);
   optimizer_.step(

@@ -165,7 +165,7 @@ void Trainer::resume_at(const CheckpointMeta& meta, std::vector<std::string>& ch
   if (loads_ && loads_->keeps_choices()) {
     loads_->forget();
     if (state.has("expert_choices")) loads_->restore(state.at("expert_choices"));
-    loads_->write_choices(executor_->last_choices());
+    loads_->write_choices(executor_->host_values());
   }
   if (data_ != nullptr)
     if (const std::string changed = data_difference(meta, *data_); !changed.empty())

@@ -189,7 +189,7 @@ class LayerBench {
             {&losses_[0], DType::F64, {1}},
             {&losses_[1], DType::F64, {1}}};
     run.loss_terms = {&losses_[2], DType::F64, {kMostLossTerms}};
-    run.last_choices = {last_choices_.data(), DType::I32, {1, static_cast<int64_t>(last_choices_.size())}};
+    run.host_values = {host_values_.data(), DType::I32, {static_cast<int64_t>(host_values_.size())}};
     return run;
   }
 
@@ -218,10 +218,9 @@ class LayerBench {
       values_.push_back(random(shard.global.elements(), shard.name.c_str()));
       for (double& value : values_.back()) value *= 0.5;
       if (!params_[{i}].tied_to) set_weight({i}, 0, values_.back()[0]);
-      if (shard.name.ends_with("router.weight"))
-        for (int64_t e = 0; e < shard.global[0]; ++e)
-          last_choices_.push_back(static_cast<int32_t>(philox_word(key, static_cast<uint64_t>(e)) % 9));
     }
+    for (int64_t i = 0; i < reports_.host_values.elements(); ++i)
+      host_values_.push_back(static_cast<int32_t>(philox_word(key, static_cast<uint64_t>(i)) % 9));
   }
 
   Mesh mesh_;
@@ -242,7 +241,7 @@ class LayerBench {
   std::unique_ptr<Saved> saved_;
   BatchBuffer batch_;
   double losses_[2 + kMostLossTerms] = {};  // sum, weights, and loss terms, whose coefficients are 1
-  std::vector<int32_t> last_choices_;       // of the experts, if there are any
+  std::vector<int32_t> host_values_;
   Values x_here_, dy_here_;
 };
 

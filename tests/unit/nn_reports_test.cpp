@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "core/error.h"
 
 namespace trifold {
@@ -21,6 +23,20 @@ TEST(LossTerms, AreAsManyAsThereIsRoomFor) {
   for (int i = 0; i < kMostLossTerms; ++i) terms.declare(std::to_string(i));
   EXPECT_NO_THROW(terms.declare("0"));
   EXPECT_THROW(terms.declare("one more"), Error);
+}
+
+TEST(BlockReports, LieOneAfterTheOther) {
+  BlockReports<CounterId> counters;
+  const CounterId first = counters.declare(0, "a", 3), second = counters.declare(0, "b", 1);
+  const CounterId third = counters.declare(2, "a", 2);
+  EXPECT_EQ(first.first, 0);
+  EXPECT_EQ(second.first, 3);
+  EXPECT_EQ(third.first, 4);
+  EXPECT_EQ(counters.elements(), 6);
+  EXPECT_EQ(counters.find(2, "a")->first, 4);
+  EXPECT_EQ(counters.find(2, "a")->count, 2);
+  EXPECT_FALSE(counters.find(2, "b"));
+  EXPECT_THROW(counters.declare(2, "a", 2), Error);
 }
 
 }  // namespace
