@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Records the results of about seventy short runs, to show that a change to the code did not affect them.
+"""Records the results of about eighty short runs, to show that a change to the code did not affect them.
 
   same_bits.py record PROGRAM RECORD.json [PATTERN]   runs all, or those whose names contain PATTERN
   same_bits.py compare BEFORE.json AFTER.json         lists the differences; status 1 if there are any
@@ -69,6 +69,16 @@ VARIANTS = {
     "zero_each": ["--dp", 4, "--zero-stage", 2, "--zero-reduce", "each", "--zero-group-size", 2],
     "evaluated": ["--eval-interval", 2, "--eval-iters", 2, "--dp", 2],
 }
+# Mixtures of experts.
+EXPERTS = ["--num-experts", 4, "--moe-router-topk", 2, "--disable-bias-linear", "--moe-aux-loss-coeff", 0.01, "--moe-z-loss-coeff", 0.001]
+EXPERT_VARIANTS = {
+    "one": [],
+    "tp2_sequence": ["--tp", 2, "--sequence-parallel", "--recompute-granularity", "full"],
+    "ep2_pp2": ["--dp", 2, "--ep", 2, "--pp", 2, "--moe-buffer-factor", 0.6],
+    "bias": ["--dp", 2, "--moe-router-score-function", "sigmoid", "--moe-router-enable-expert-bias"],
+    "last_batch": ["--dp", 2, "--pp", 2, "--moe-router-load-balancing-type", "global_aux_loss", "--moe-layer-freq", 2],
+    "capacity": ["--cp", 2, "--moe-expert-capacity-factor", 1.0, "--moe-token-drop-policy", "position"],
+}
 CLICKS = {"--table-rows": "300-200-50-3", "--table-max-ids": "1-4-1-2", "--synthetic-samples": 6000, "--valid-samples": 1000,
           "--dense-features": 4, "--bottom-mlp": "8-4", "--embedding-dim": 4, "--top-mlp": "8-1", "--global-batch-size": 252,
           "--lr": 0.2, "--embedding-optimizer": "rowwise-adagrad", "--embedding-lr": 0.05, "--threads-per-rank": 1,
@@ -131,6 +141,10 @@ def all_runs():
             runs[f"{family}.{mesh}"] = [pretrain([*options, *more])]
     for name, more in VARIANTS.items():
         runs[f"gpt.{name}"] = [pretrain(more)]
+    for name, more in EXPERT_VARIANTS.items():
+        runs[f"experts.{name}"] = [pretrain([*EXPERTS, *more])]
+    last_batch = [*EXPERTS, *EXPERT_VARIANTS["last_batch"]]
+    runs["experts.resumed"] = [pretrain([*last_batch, "--exit-interval", 3]), [*pretrain(last_batch), "--load", "d"]]
     runs["gpt.resumed_elsewhere"] = [pretrain(["--dp", 2, "--zero-stage", 1, "--exit-interval", 2]),
                                      [*pretrain(["--tp", 2, "--pp", 2]), "--load", "d"]]
     runs["gpt.resumed"] = [pretrain(["--exit-interval", 3]), [*pretrain(["--async-save"]), "--auto-resume"]]
