@@ -17,6 +17,12 @@ namespace trifold {
 // Base of additional data of a batch that only the blocks of one kind of model read.
 struct BatchPart {};
 
+// The values that a model's blocks read with each micro-batch, by the index of a BatchValueId (nn/reports.h); 1 where the
+// trainer sets none.
+constexpr int kMostBatchValues = 1;
+using BatchValues = std::array<double, kMostBatchValues>;
+constexpr BatchValues kUnitValues = {1};
+
 // All tensors are views. For models that predict the next token `tokens[b, t + 1]` is `labels[b, t]`; for BERT the
 // labels are the tokens before some were masked, and the fields of pairs are filled in too (tasks/bert_samples.h).
 struct Batch {
@@ -41,9 +47,7 @@ struct Batch {
   Tensor pair_weight;  // f32 [b], 1, or 0 for a sample that is padding
   // For questions whose answer is a part of the sample (tasks/task_samples.h).
   Tensor answer_begin, answer_end;  // i32 [b], its first and last token
-  // The factor of a pair's loss: counted labels divided by pairs, both of the whole global batch, so that
-  // after the division by the labels each of the two losses is a mean.
-  double pair_scale = 1;
+  BatchValues values = kUnitValues;
 
   // The positions of each sample in this batch: T of them, all unless context parallelism cuts samples (cut_rows).
   // Empty: all.
@@ -56,7 +60,7 @@ struct Batch {
   // Only on a device: kernels read these at run time instead of the numbers above, which would be fixed arguments of
   // their launches (pipeline/device_batches.h).
   Tensor sample;        // i64 [1], first_sample
-  Tensor loss_factors;  // f64 [3], Run::loss_scale, that times pair_scale, pair_scale
+  Tensor loss_factors;  // f64 [1 + 2 kMostBatchValues]: Run::loss_scale, that times `values`, `values`
 
   int64_t samples() const { return tokens.dim(0); }
   int64_t seq_length() const { return tokens.dim(1); }  // T, of the positions here

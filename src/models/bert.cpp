@@ -48,6 +48,7 @@ PooledHead::PooledHead(BlockBuilder& builder, int64_t width, Init init, Form for
       pooler_bias_(builder.replicated("pooler.bias", {width}, {Init::Kind::Zeros}, false)),
       weight_(builder.replicated(form_.name + ".weight", {form_.classes, width}, init, true)),
       bias_(builder.replicated(form_.name + ".bias", {form_.classes}, {Init::Kind::Zeros}, false)),
+      scale_(form_.alone ? std::nullopt : std::optional<BatchValueId>(builder.batch_value(kPairScale))),
       x_(builder.slot()),
       pooled_(builder.slot()),
       dropped_(builder.slot()),
@@ -97,7 +98,7 @@ void PooledHead::forward(Run& run, Tensor x, Saved& saved) const {
     find_losses(run, saved[dlogits_], here, total);
   }
   if (slices_) reduce_over_axis(run, total, Reduce::Sum);
-  if (!form_.alone) run.ops.scale(run.stream, total, run.pair_factor());
+  if (scale_) run.ops.scale(run.stream, total, run.batch_factor(*scale_));
   run.ops.add(run.stream, run.loss_sum, run.loss_sum, total);
   run.scratch.release(mark);
 }
@@ -116,8 +117,7 @@ void PooledHead::find_losses(Run& run, Tensor logits, const Here& here, Tensor t
   run.ops.weighted_sum(run.stream, total, losses, weights);
   if (run.has_backward())
     run.ops.cross_entropy_backward(run.stream, logits, logits, max, sum, labels, weights,
-                                   form_.alone ? run.loss_factor() : run.pair_loss_factor(), 0,
-                                   form_.classes);
+                                   scale_ ? run.loss_factor(*scale_) : run.loss_factor(), 0, form_.classes);
 }
 
 void PooledHead::add_input_gradient(Run& run, Tensor dx, Saved& saved) const {

@@ -45,7 +45,8 @@ SamplesOfRows samples_of_rows(int64_t seq_length, int64_t begin, int64_t rows);
 // Classifies each sample from its first row:
 //   pooled = drop(tanh(x W^T + b)), logits = pooled U^T + c, cross entropy with batch.pair_labels.
 // Parameters pooler.{weight, bias} [C, C], [C] and <name>.{weight, bias} [classes, C], [classes]. Adds the
-// losses, weighted by batch.pair_weight, to run.loss_sum: times batch.pair_scale, unless it is the only loss (`alone`).
+// losses, weighted by batch.pair_weight, to run.loss_sum: times the batch value kPairScale, unless it is the only loss
+// (`alone`).
 // Not a Layer: its input gradient covers only a few rows, which it adds to the full gradient.
 class PooledHead {
  public:
@@ -56,6 +57,10 @@ class PooledHead {
     double dropout = 0;
     bool alone = false;
   };
+  // The factor of a pair's loss: counted labels divided by pairs, both of the whole global batch, so that after the division
+  // by the labels each of the two losses is a mean.
+  static constexpr const char* kPairScale = "pair scale";
+
   PooledHead(BlockBuilder& builder, int64_t width, Init init, Form form);
   void forward(Run& run, Tensor x, Saved& saved) const;              // x [R, C]
   void add_input_gradient(Run& run, Tensor dx, Saved& saved) const;  // dx [R, C], first rows of samples +=
@@ -77,6 +82,7 @@ class PooledHead {
   bool slices_;
   PhiloxKey key_;
   ParamId pooler_weight_, pooler_bias_, weight_, bias_;
+  std::optional<BatchValueId> scale_;
   SlotId x_, pooled_, dropped_, dlogits_, dz_;
 };
 

@@ -166,14 +166,16 @@ struct Run {
     const Tensor& late = batch->loss_factors;
     return late.data != nullptr ? Factor(constant, late.rows(0, 1)) : Factor(constant * loss_scale);
   }
-  // The same, times batch->pair_scale; and pair_scale alone.
-  Factor pair_loss_factor() const {
+  // That factor times a batch value; and the batch value alone.
+  Factor loss_factor(BatchValueId id) const {
     const Tensor& late = batch->loss_factors;
-    return late.data != nullptr ? Factor(1, late.rows(1, 2)) : Factor(loss_scale * batch->pair_scale);
+    const int row = 1 + id.index;
+    return late.data != nullptr ? Factor(1, late.rows(row, row + 1)) : Factor(loss_scale * batch_value(id));
   }
-  Factor pair_factor() const {
+  Factor batch_factor(BatchValueId id) const {
     const Tensor& late = batch->loss_factors;
-    return late.data != nullptr ? Factor(1, late.rows(2, 3)) : Factor(batch->pair_scale);
+    const int row = 1 + kMostBatchValues + id.index;
+    return late.data != nullptr ? Factor(1, late.rows(row, row + 1)) : Factor(batch_value(id));
   }
   // Whether this forward is part of a training step, not of evaluation or sampling.
   bool has_backward() const { return training && grads != nullptr; }
@@ -184,6 +186,7 @@ struct Run {
   Tensor counter(CounterId id) const { return counters.rows(id.first, id.first + id.count); }
   // Only if host_values has dims.
   Tensor host_value(HostValueId id) const { return host_values.rows(id.first, id.first + id.count); }
+  double batch_value(BatchValueId id) const { return batch->values.at(static_cast<size_t>(id.index)); }
   Tensor weight(ParamId id) const { return params.weight(id); }
   Tensor grad(ParamId id) const { return grads->grad(id); }
   // Whether an operation that is about to write these gradients must add to them; the first write of a step
@@ -250,6 +253,8 @@ class BlockBuilder {
   SlotId slot() { return {slots_++}; }
   // A loss term, which other blocks may share.
   LossTermId loss_term(const std::string& name) { return reports_.loss_terms.declare(name); }
+  // A batch value, which other blocks may share.
+  BatchValueId batch_value(const std::string& name) { return reports_.batch_values.declare(name); }
   // f64 and i32 [count] of this block.
   CounterId counter(const std::string& name, int64_t count) {
     return reports_.counters.declare(block_, name, count);

@@ -6,18 +6,20 @@
 
 namespace trifold {
 
-LossTermId LossTerms::declare(const std::string& name) {
+template <class Id, int kMost>
+Id SharedReports<Id, kMost>::declare(const std::string& name) {
   if (const auto known = find(name)) return *known;
-  check(names_.size() < kMostLossTerms, "{} is one loss term too many: a model has at most {}", name,
-        kMostLossTerms);
+  check(std::ssize(names_) < kMost, "the model reports {} too: it can have at most {} of that kind", name,
+        kMost);
   names_.push_back(name);
   return {static_cast<int>(names_.size()) - 1};
 }
 
-std::optional<LossTermId> LossTerms::find(std::string_view name) const {
+template <class Id, int kMost>
+std::optional<Id> SharedReports<Id, kMost>::find(std::string_view name) const {
   const auto found = std::find(names_.begin(), names_.end(), name);
   if (found == names_.end()) return {};
-  return LossTermId{static_cast<int>(found - names_.begin())};
+  return Id{static_cast<int>(found - names_.begin())};
 }
 
 template <class Id>
@@ -37,6 +39,8 @@ std::optional<Id> BlockReports<Id>::find(int block, std::string_view name) const
   return found->id;
 }
 
+template class SharedReports<LossTermId, kMostLossTerms>;
+template class SharedReports<BatchValueId, kMostBatchValues>;
 template class BlockReports<CounterId>;
 template class BlockReports<HostValueId>;
 

@@ -3,10 +3,12 @@
 // for the items of the list, and `Run` gives a block access to its own. Code that reads or writes an item, such as the
 // trainer's, finds it by the same name; nothing in between knows what it means.
 //
-//   loss term   A further loss, reported beside the model's: f64 [1], to which blocks add the loss of each token times the
-//               token's loss weight. All blocks that declare a name add to one term.
+//   loss term   A further loss, reported in addition to the model's: f64 [1], to which blocks add the loss of each token
+//               times the token's loss weight. All blocks that declare a name add to one term.
 //   counter     f64 [n] of one block, zero when a plan begins, that the block changes in training steps.
 //   host value  i32 [n] of one block, zero at first, that the trainer may write between plans and the block reads.
+//   batch value A factor that the trainer may set for each micro-batch, otherwise 1 (Batch::values). All blocks that declare
+//               a name read one value.
 //
 // Every rank constructs all blocks, so an item has the same id on all of them. Counters and host values of blocks on other
 // ranks have memory too, and stay zero.
@@ -18,6 +20,8 @@
 #include <string_view>
 #include <vector>
 
+#include "data/batch.h"
+
 namespace trifold {
 
 // The loss terms that a model can have. Memory and messages have room for all of them, so that their size does not depend on
@@ -28,15 +32,22 @@ struct LossTermId {
   int index = -1;  // below kMostLossTerms
 };
 
-class LossTerms {
+struct BatchValueId {
+  int index = -1;  // below kMostBatchValues
+};
+
+// The items of a kind that blocks share, at most kMost.
+template <class Id, int kMost>
+class SharedReports {
  public:
-  // The term of that name, which is added if no block has declared it yet. Throws if there are too many.
-  LossTermId declare(const std::string& name);
-  std::optional<LossTermId> find(std::string_view name) const;
+  // The item of that name, which is added if no block has declared it yet. Throws if there are too many.
+  Id declare(const std::string& name);
+  std::optional<Id> find(std::string_view name) const;
 
  private:
   std::vector<std::string> names_;
 };
+using LossTerms = SharedReports<LossTermId, kMostLossTerms>;
 
 // Elements [first, first + count) of the memory that holds all items of a kind one after the other.
 struct ReportRange {
@@ -53,7 +64,8 @@ class BlockReports {
   // Throws if the block has an item of that name.
   Id declare(int block, const std::string& name, int64_t count);
   std::optional<Id> find(int block, std::string_view name) const;
-  int64_t elements() const { return elements_; }  // of all items
+  // The elements of all items.
+  int64_t elements() const { return elements_; }
 
  private:
   struct Item {
@@ -69,6 +81,7 @@ struct ReportList {
   LossTerms loss_terms;
   BlockReports<CounterId> counters;
   BlockReports<HostValueId> host_values;
+  SharedReports<BatchValueId, kMostBatchValues> batch_values;
 };
 
 }  // namespace trifold

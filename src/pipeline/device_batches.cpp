@@ -39,11 +39,15 @@ Batch DeviceBatches::take(const Batch& batch, int64_t number, double loss_scale)
     tensor->data = at.device.data() + begin;
     begin += round_up(tensor->bytes());
   }
-  const Numbers numbers{batch.first_sample, {loss_scale, loss_scale * batch.pair_scale, batch.pair_scale}};
+  Numbers numbers{batch.first_sample, {loss_scale}};
+  for (size_t i = 0; i < batch.values.size(); ++i) {
+    numbers.loss_factors[1 + i] = loss_scale * batch.values[i];
+    numbers.loss_factors[1 + kMostBatchValues + i] = batch.values[i];
+  }
   std::memcpy(at.host.data() + begin, &numbers, sizeof numbers);
   std::byte* there = at.device.data() + begin;
   copy.sample = {there + offsetof(Numbers, first_sample), DType::I64, {1}};
-  copy.loss_factors = {there + offsetof(Numbers, loss_factors), DType::F64, {3}};
+  copy.loss_factors = {there + offsetof(Numbers, loss_factors), DType::F64, {kLossFactors}};
   begin += sizeof numbers;
   copies_.wait(at.used);
   const Shape all{static_cast<int64_t>(begin)};

@@ -26,10 +26,11 @@ class DeviceBatches {
   void release(int64_t number);
 
  private:
+  static constexpr int64_t kLossFactors = 1 + 2 * kMostBatchValues;
   // Stored after the tensors of a batch.
   struct Numbers {
     int64_t first_sample;
-    double loss_factors[3];
+    double loss_factors[kLossFactors];
   };
   struct Place {
     Buffer host, device;

@@ -3,9 +3,17 @@
 #include <algorithm>
 
 #include "comm/shared_error.h"
+#include "models/bert.h"
 #include "run/ranks.h"
 
 namespace trifold {
+
+BatchValues batch_values(const ReportList& reports, const LabelCount& count) {
+  BatchValues values = kUnitValues;
+  if (const auto scale = reports.batch_values.find(PooledHead::kPairScale))
+    values.at(static_cast<size_t>(scale->index)) = count.pairs > 0 ? count.labels / count.pairs : 0;
+  return values;
+}
 
 void count_labels(const DataSource& source, BatchBuffer& buffer, int64_t first, int64_t end,
                   LabelCount& count) {
@@ -51,7 +59,7 @@ void sum_over_data_ranks(Replica& replica, std::span<LabelCount> counts) {
 }
 
 LossSums forward_samples(Executor& executor, const Mesh& mesh, RowCut cut, const DataSource& source,
-                         BatchBuffer& buffer, int64_t end, StopPoll& poll, double pair_scale,
+                         BatchBuffer& buffer, int64_t end, StopPoll& poll, const BatchValues& values,
                          StepWatch* watch) {
   const int64_t block = buffer.batch().samples();
   LossSums sums;
@@ -61,7 +69,7 @@ LossSums forward_samples(Executor& executor, const Mesh& mesh, RowCut cut, const
     Batch batch = buffer.batch();
     read_padded(source, batch, first, end);
     cut_rows(batch, rows_here(cut, source.seq_length(), mesh.sizes(), mesh.coords()));
-    batch.pair_scale = pair_scale;
+    batch.values = values;
     const LossSums part = executor.evaluate(batch, watch);
     sums.loss += part.loss;
     sums.weight += part.weight;
@@ -79,10 +87,11 @@ void sum_over_ranks(Replica& replica, std::span<LossSums> sums) {
 std::optional<LossSums> loss_sums(Replica& replica, Executor& executor, const DataSource& source,
                                   BatchBuffer& buffer, int64_t samples, bool has_pairs, StopPoll& poll,
                                   StepWatch* watch) {
-  const double pair_scale =
-      has_pairs ? count_all_labels(replica, source, buffer, samples, poll).pair_scale() : 1;
+  BatchValues values = kUnitValues;
+  if (has_pairs)
+    values = batch_values(replica.model().reports, count_all_labels(replica, source, buffer, samples, poll));
   LossSums sums = forward_samples(executor, replica.mesh(), replica.model().row_cut, source, buffer, samples,
-                                  poll, pair_scale, watch);
+                                  poll, values, watch);
   if (poll.stopped()) return std::nullopt;
   sum_over_ranks(replica, {&sums, 1});
   return sums;

@@ -13,14 +13,16 @@
 
 namespace trifold {
 
-// The divisors of the losses of a range of samples. BERT's two losses have different ones (Batch::pair_scale), which
+// The divisors of the losses of a range of samples. BERT's two losses have different ones (PooledHead::kPairScale), which
 // must be known before the losses are computed.
 struct LabelCount {
   double labels = 0;  // sum of the loss weights
   double pairs = 0;   // sum of the pairs' weights
   double tokens = 0;  // without padding
-  double pair_scale() const { return pairs > 0 ? labels / pairs : 0; }
 };
+
+// Batch::values of the micro-batches of these samples.
+BatchValues batch_values(const ReportList& reports, const LabelCount& count);
 
 // Reads samples from `first` on into `buffer`, of which those from `end` on do not exist, and adds them to `count`.
 // Only for sources of pairs.
@@ -34,10 +36,10 @@ void sum_over_data_ranks(Replica& replica, std::span<LabelCount> counts);
 
 // This rank's share of the loss sums over samples [0, end): blocks of micro-batch size go to the data-parallel ranks in
 // turn; the last one is filled up with padding, so that it can be sharded like the others. `buffer` holds one
-// micro-batch, `pair_scale` is that of all samples; `watch`, if given, observes the computation. `poll` is called
+// micro-batch, `values` result from all samples; `watch`, if given, observes the computation. `poll` is called
 // before each round of blocks and may end it.
 LossSums forward_samples(Executor& executor, const Mesh& mesh, RowCut cut, const DataSource& source,
-                         BatchBuffer& buffer, int64_t end, StopPoll& poll, double pair_scale = 1,
+                         BatchBuffer& buffer, int64_t end, StopPoll& poll, const BatchValues& values,
                          StepWatch* watch = nullptr);
 
 // Turns each rank's sums into those over the data and pipeline axes; each sample counts once whatever the mesh.

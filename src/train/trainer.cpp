@@ -204,7 +204,8 @@ void Trainer::compute(ReadAhead& batches, StepWatch* watch) {
     Batch batch = batches.get();
     if (window_) window_->count_tokens(micro, batch);
     if (!counts_.empty())
-      batch.pair_scale = counts_[static_cast<size_t>(micro / planned_->order().micros)].pair_scale();
+      batch.values = batch_values(replica_.model().reports,
+                                  counts_[static_cast<size_t>(micro / planned_->order().micros)]);
     return batch;
   };
   const auto step = [&](const Action& action) {

@@ -212,7 +212,7 @@ class LayerBench {
       b.answer_begin.as<int32_t>()[i] = static_cast<int32_t>(1 + i);
       b.answer_end.as<int32_t>()[i] = static_cast<int32_t>(b.seq_length() - 1);
     }
-    b.pair_scale = 1.5;
+    b.values.fill(1.5);
     for (int i = 0; i < params_.size(); ++i) {
       const ShardSpec& shard = params_[{i}].shard;
       values_.push_back(random(shard.global.elements(), shard.name.c_str()));
