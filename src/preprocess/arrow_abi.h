@@ -1,8 +1,8 @@
-// The memory in which libraries of Apache Arrow pass columns to each other, in plain C: the "Arrow C data interface"
-// and "C stream interface" of Arrow's specification, whose names and order of members these are. It does not change
-// with the version of Arrow or of the compiler, so it is what crosses into the module of Parquet.
+// The "Arrow C data interface" and "C stream interface" of Apache Arrow's specification: plain C structs in which
+// libraries pass columns to each other. Names and order of the members are those of the specification, so the layout
+// depends neither on the version of Arrow nor on the compiler; the Parquet module exchanges columns with it.
 //
-// The receiver of such a struct owns it, and calls its `release`, which sets itself to null, once.
+// The receiver of a struct owns it and calls its `release` once; `release` then sets itself to null.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ extern "C" {
 #define ARROW_FLAG_NULLABLE 2
 #define ARROW_FLAG_MAP_KEYS_SORTED 4
 
-// The type of a column. `format` spells it: "l" is int64, "+l" a list of its child.
+// The type of a column. `format` encodes it: "l" is int64, "+l" a list of its child.
 struct ArrowSchema {
   const char* format;
   const char* name;
@@ -24,16 +24,16 @@ struct ArrowSchema {
   int64_t flags;
   int64_t n_children;
   struct ArrowSchema** children;
-  struct ArrowSchema* dictionary;  // of numbers into a list of values: their type
+  struct ArrowSchema* dictionary;  // type of the values if the column has indices of a dictionary; else null
   void (*release)(struct ArrowSchema*);
   void* private_data;
 };
 
-// Values of such a type. buffers[0] has a bit for each that says that it is there; null: all are.
+// Values of such a type. buffers[0] has a bit per value, 0 for a missing one; null: none is missing.
 struct ArrowArray {
   int64_t length;
   int64_t null_count;
-  int64_t offset;  // of the first value in the buffers
+  int64_t offset;  // index of the first value in the buffers
   int64_t n_buffers;
   int64_t n_children;
   const void** buffers;
@@ -48,8 +48,8 @@ struct ArrowArray {
 #ifndef ARROW_C_STREAM_INTERFACE
 #define ARROW_C_STREAM_INTERFACE
 
-// Arrays of one type, one after the other: released ones (release is null) at the end. Functions return 0, or a number
-// of errno.h with a text until the next call.
+// A sequence of arrays of one type; at its end get_next returns a released array (release is null). Functions return 0,
+// or an error code of errno.h; get_last_error then has a message, valid until the next call.
 struct ArrowArrayStream {
   int (*get_schema)(struct ArrowArrayStream*, struct ArrowSchema* out);
   int (*get_next)(struct ArrowArrayStream*, struct ArrowArray* out);

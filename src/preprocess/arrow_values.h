@@ -1,4 +1,4 @@
-// Values in columns of Apache Arrow (preprocess/arrow_abi.h), whatever type they have.
+// Reads single values from columns in Arrow's C interface (preprocess/arrow_abi.h), of any type that clicks may have.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace trifold {
 
-// The owner of one of the structs.
+// Owns an ArrowSchema, ArrowArray or ArrowArrayStream and releases it.
 template <class T>
 class ArrowOwner {
  public:
@@ -28,7 +28,7 @@ class ArrowOwner {
   ArrowOwner(const ArrowOwner&) = delete;
   ArrowOwner& operator=(const ArrowOwner&) = delete;
 
-  // Where a function puts it; what was there is released.
+  // Out-parameter for a function that makes a struct; releases the old one.
   T* out() {
     release();
     return &value_;
@@ -47,26 +47,27 @@ class ArrowOwner {
   T value_{};
 };
 
-// The kind of a type's values. Moment: a date or timestamp. Other: of no use in clicks.
+// The kind of a type's values. Moment: a date or timestamp. Other: a type that clicks cannot have.
 enum class ArrowKind { Nothing, Flag, Whole, Real, Text, Moment, List, Map, Other };
 
 // The kind of a type; for a dictionary, that of its values.
 ArrowKind kind_of(const ArrowSchema& type);
-// "int64", "list of string", "dictionary of string"; what is of no use by its spelling in the interface.
+// The name of a type for messages: "int64", "list of string", "dictionary of string"; unknown types by their format in
+// the interface.
 std::string type_text(const ArrowSchema& type);
 
-// Reads single values of a column, which must outlive it.
+// A column of values. Refers to type and values, which must outlive it.
 class ArrowColumn {
  public:
   ArrowColumn(const ArrowSchema& type, const ArrowArray& values);
 
   int64_t size() const { return values_->length; }
-  ArrowKind kind() const { return kind_; }  // List: of lists
+  ArrowKind kind() const { return kind_; }  // List for a column of lists
   // Value i, of any kind but List and Other.
   Cell value(int64_t i) const;
-  // The elements [first, end) of element() that list i holds, or the entries of map i; none where it is not there.
+  // The range [first, end) of elements of element() in list i, or of entries in map i; empty if that is missing.
   std::pair<int64_t, int64_t> list(int64_t i) const;
-  // Key and value of an entry of a map.
+  // Key and value of entry e, which `list` counts, of a column of maps.
   std::pair<Cell, Cell> entry(int64_t e) const;
   ArrowColumn element() const { return {*type_->children[0], *values_->children[0]}; }
 
@@ -89,9 +90,9 @@ class ArrowColumn {
   const ArrowSchema* type_;
   const ArrowArray* values_;
   ArrowKind kind_;
-  char letter_;        // of the type
-  int64_t width_ = 0;  // of lists that all have as many, and the bytes of decimals and of texts of fixed size
-  int scale_ = 0;      // of decimals: digits after the point
+  char letter_;        // letter of the format that identifies the type
+  int64_t width_ = 0;  // elements of a list of fixed size, or bytes of a decimal or a text of fixed size
+  int scale_ = 0;      // digits after the point of a decimal
 };
 
 }  // namespace trifold

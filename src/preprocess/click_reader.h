@@ -1,5 +1,5 @@
-// ClickReader: one input of preprocessing, whatever its format. It produces pieces of samples
-// (preprocess/parse_clicks.h), several at a time.
+// ClickReader reads one input of preprocessing, of any format, as pieces of samples (preprocess/parse_clicks.h),
+// several at a time:
 //
 //   text    a text file (clicks/click_input.h)
 //   parquet Parquet files (preprocess/parquet_file.h), whose names end in .parquet
@@ -25,33 +25,34 @@ class ClickReader {
   virtual ~ClickReader() = default;
   // The columns of the input.
   virtual const TextLayout& layout() const = 0;
-  // Bytes on the disk.
+  // Size of the input on disk, in bytes.
   virtual int64_t size() const = 0;
-  // The number of the first line or sample in messages.
+  // Number of the first line or sample, for messages.
   virtual int64_t first_line() const = 0;
   // Fills the pieces, one per worker of the pool, with the next samples; false at the end. BadInput for damaged input.
   virtual bool next(std::span<ClickPiece> pieces, ThreadPool& pool, const DropRule& drop) = 0;
-  // The approximate share of the input that next() has read.
+  // Approximate fraction of the input that next() has read, from 0 to 1.
   virtual double share() const = 0;
 };
 
-// BadInput for a file that is missing or does not hold clicks. `options` must outlive the reader; `threads` is the size
-// of the pools that read its pieces.
+// Opens an input. BadInput for a file that is missing or does not hold clicks. `options` must outlive the reader;
+// `threads` is the size of the pools passed to next().
 std::unique_ptr<ClickReader> open_click_reader(const std::string& path, const PreprocessOptions& options,
                                                int threads);
-// Gives the layout of a file with names the roles that options ask for besides its features, and the need of labels.
+// Applies options to the layout of a file with names of columns: adds the roles of --keep and --split-by, and whether
+// labels are needed.
 void apply_options(TextLayout& layout, const PreprocessOptions& options, const std::string& path);
 // BadInput about --keep and --split-by for an input whose columns have no names.
 void refuse_names(const PreprocessOptions& options, const std::string& path);
 // Whether `path` names a Parquet file.
 bool is_parquet_input(const std::string& path);
-// Failure if the Parquet module is missing.
+// Opens Parquet files. Failure if the Parquet module is missing.
 std::unique_ptr<ClickReader> open_parquet_reader(const std::string& path, const PreprocessOptions& options,
                                                  int threads);
 // Whether `path` is the labels file of arrays, or an .npz file.
 bool is_array_input(const std::string& path);
-// Whether a slot of a Norm file (is_norm_file of clicks/click_input.h) has another number of keys than one in any
-// record. Reads the whole file if none has. BadInput for a damaged one.
+// Whether some record of a Norm file (is_norm_file of clicks/click_input.h) has a slot that does not hold exactly one
+// key. Reads the file up to such a record. BadInput for a damaged file.
 bool has_norm_bags(const std::string& path);
 std::unique_ptr<ClickReader> open_norm_reader(const std::string& path, const PreprocessOptions& options);
 std::unique_ptr<ClickReader> open_array_reader(const std::string& path, const PreprocessOptions& options);

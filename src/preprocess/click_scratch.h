@@ -1,7 +1,6 @@
-// preprocess_as preprocesses samples for one run of another command, so that a file that has just arrived can be
-// trained on, evaluated or scored as it is. It makes a folder of clicks in the system's folder for temporary files
-// (TMPDIR), maps its files and removes it at once: the space is free again when the source is destroyed, or the
-// process ends.
+// preprocess_as preprocesses samples for a single run of another command, so that raw files can be trained on,
+// evaluated or scored directly. It makes a folder of clicks in the system's folder for temporary files (TMPDIR), maps
+// its files and removes it at once: the disk space is released when the source is destroyed or the process ends.
 #pragma once
 
 #include <memory>
@@ -17,17 +16,18 @@ namespace trifold {
 
 struct PreprocessedClicks {
   std::unique_ptr<ClickSource> source;
-  TextReport report;  // of rows that are no samples
+  TextReport report;  // rows that did not become samples
 };
 
 // The samples of `path`, a file or a folder as for `trifold preprocess`, with the columns, the transform and the ids of
-// the folder of clicks `like`. Of `asked`: `format` is "auto", or a format of text, and `table_rows` are those of
-// keys; labels, weights, columns to keep and the share of malformed lines are as there. BadInput as preprocess throws it.
+// the folder of clicks `like`. `asked.format` is "auto" or a format of text; `asked.table_rows` applies to tables of
+// keys; the options of ClickSampleOptions apply as in preprocess, and BadInput is thrown as by preprocess.
 PreprocessedClicks preprocess_as(const std::string& path, const std::string& like,
                                  const ClickFileOptions& asked);
 
-// The hashes of a column of the same samples (`unlabelled` as there), as --sparse would read it; 0 for a missing value. BadInput as above, or if
-// `like` was not made with names of columns.
+// The hash of each sample's value in `column`, as if --sparse named the column; 0 for a missing value. The samples are
+// the same as preprocess_as returns with this `unlabelled`. BadInput as preprocess_as, or if `like` was not made with
+// names of columns.
 std::vector<uint64_t> preprocess_column(const std::string& path, const std::string& format,
                                         const std::string& like, const std::string& column,
                                         Unlabelled unlabelled);

@@ -1,5 +1,5 @@
-// The files of preprocess/number_ids: columns of keys, ids and dictionaries that are larger than memory, read and
-// written in chunks; and temporary files. Errors of reading and writing are those of files/raw_file.h.
+// Files for preprocess/ids/number_ids.h: columns of keys, ids and dictionaries, read and written in chunks because they
+// may be larger than memory; and temporary files. Errors are thrown as by files/raw_file.h.
 #pragma once
 
 #include <algorithm>
@@ -17,9 +17,10 @@
 
 namespace trifold {
 
-inline constexpr int64_t kValuesAtOnce = int64_t{1} << 18;  // values read at a time
+inline constexpr int64_t kValuesAtOnce = int64_t{1} << 18;  // values per chunk
 
-// A value of the dictionary, and the sample of its first appearance, after the values of an older dictionary.
+// A key that gets an id, and when it first appeared: the sample's position, after the values of an older dictionary.
+// Ids are assigned in this order.
 struct KeptKey {
   uint64_t first;
   uint64_t key;
@@ -65,7 +66,7 @@ class ColumnWriter {
   int64_t written_ = 0;
 };
 
-// Writes the hashes of a dictionary, in its width.
+// Writes the hashes of a dictionary, in 4 or 8 bytes each.
 class DictionaryWriter {
  public:
   DictionaryWriter(const std::string& path, int bytes) {
@@ -125,7 +126,7 @@ class KeptKeyReader {
   int64_t left_;
 };
 
-// Names of temporary files, which are removed with this object.
+// Names of temporary files; the destructor removes the files.
 class ScratchFiles {
  public:
   explicit ScratchFiles(std::string prefix) : prefix_(std::move(prefix)) {}
@@ -145,7 +146,8 @@ class ScratchFiles {
   std::vector<std::string> paths_;
 };
 
-// Writes the ids of a file of u32, changed by `change`, as integers of `bytes` bytes (1, 2 or 4).
+// Reads ids of type u32 from a file in chunks, applies `change` to each chunk, and writes them to the new file `to` as
+// integers of `bytes` bytes (1, 2 or 4).
 inline void write_narrow_ids(const RawFile& from, const std::string& to, int bytes,
                              const std::function<void(std::span<uint32_t>)>& change) {
   RawFile out(to, RawFile::Mode::Create);

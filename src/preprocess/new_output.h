@@ -1,4 +1,4 @@
-// The unfinished output of preprocess.
+// The folder in which preprocess builds its output.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace trifold {
 
-// A scratch folder for the data set that becomes `output`. BadInput if that exists or cannot be made, so that it is known
-// before the inputs are read.
+// Makes a scratch folder next to `output`, which it becomes once the data set is complete. BadInput if `output` exists
+// or the folder cannot be made: checked early, before the inputs are read.
 std::unique_ptr<ScratchFolder> scratch_beside(const std::string& output);
 
 }  // namespace trifold

@@ -1,5 +1,5 @@
-// ParquetFile: a file in Apache Parquet's format, read in batches of rows by Arrow's libraries, which the module
-// trifold_parquet.so (preprocess/parquet_module.h) brings along.
+// ParquetFile reads an Apache Parquet file in batches of rows. It uses Arrow's libraries through the module
+// trifold_parquet.so (preprocess/parquet_module.h).
 //
 //   ParquetFile file(path, threads);
 //   for (const ParquetColumn& column : file.columns()) ...
@@ -20,7 +20,8 @@ namespace trifold {
 
 class ParquetFile {
  public:
-  // BadInput for a file that is missing or damaged. Failure that says what to do where the module is missing.
+  // `threads` decompress columns. BadInput for a file that is missing or damaged; Failure, with the remedy, if the
+  // module is missing.
   ParquetFile(const std::string& path, int threads);
 
   const std::string& path() const { return path_; }
@@ -29,18 +30,18 @@ class ParquetFile {
   std::vector<std::string> names() const;
   const ArrowSchema& type(size_t column) const { return *schema_->children[column]; }
 
-  // Selects the columns to read, in this order, from the first row on.
+  // Selects the columns that next() reads, in this order, and starts at the first row.
   void select(std::vector<size_t> columns);
 
   struct Batch {
     int64_t row_group = 0;
-    int64_t first_row = 0;  // of the file
+    int64_t first_row = 0;  // position in the file
     int64_t rows = 0;
-    std::vector<ArrowColumn> columns;  // as selected; of the owners below
+    std::vector<ArrowColumn> columns;  // as selected; they refer to the owners below
     std::shared_ptr<ArrowOwner<ArrowSchema>> type;
     std::shared_ptr<ArrowOwner<ArrowArray>> values;
   };
-  // The next rows of a group, some megabytes; nothing at the end. BadInput, naming the row group, for one that is
+  // The next rows, some megabytes of one row group; nullopt at the end. BadInput, naming the row group, if it is
   // damaged.
   std::optional<Batch> next();
 
@@ -54,9 +55,9 @@ class ParquetFile {
   std::unique_ptr<ParquetModuleFile> file_;
   ArrowOwner<ArrowSchema> schema_;
   std::vector<size_t> columns_;  // as selected
-  std::vector<int64_t> fields_;  // the same, ascending
+  std::vector<int64_t> fields_;  // the same columns, ascending
   std::shared_ptr<ArrowOwner<ArrowSchema>> batch_type_;
-  ArrowOwner<ArrowArrayStream> stream_;  // of the group
+  ArrowOwner<ArrowArrayStream> stream_;  // the rest of the row group
   int64_t group_ = -1;
   int64_t row_ = 0;
 };

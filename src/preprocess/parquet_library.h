@@ -1,4 +1,4 @@
-// The functions of the module trifold_parquet.so (preprocess/parquet_module.h), loaded when they are first asked for.
+// Loads the module trifold_parquet.so (preprocess/parquet_module.h) on first use.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@ struct ParquetLibrary {
   ParquetModuleWrite* write = nullptr;
 };
 
-// Failure where there is no such module, or one of another build: it says that `file` needs it, and how to get it.
-// From one thread at a time.
+// The functions of the module. Failure if the module is missing or belongs to another build; the message says that
+// `file` needs it and how to get it. Not thread-safe.
 const ParquetLibrary& parquet_library(const std::string& file);
 
 }  // namespace trifold

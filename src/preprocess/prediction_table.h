@@ -1,5 +1,5 @@
-// PredictionTable: predictions as the bytes of a Parquet file, with the columns sample (int64), those of texts (string),
-// those of labels (int8, where there are labels) and those of probabilities (float or double).
+// PredictionTable encodes predictions as the bytes of a Parquet file. Its columns are, in this order: sample (int64),
+// the columns of texts (string), of labels if the data have any (int8), and of probabilities (float or double).
 #pragma once
 
 #include <cstdint>
@@ -19,20 +19,20 @@ class PredictionTable {
     std::vector<std::string> texts, labels, probabilities;
     bool doubles = false;
   };
-  // Values of consecutive rows. Cleared and filled by the caller.
+  // Values of consecutive rows, filled by the caller.
   struct Rows {
     std::vector<int64_t> samples;
-    std::vector<int8_t> labels;                   // [rows, columns]: 0, 1 or -1 for a missing one
-    std::vector<double> probabilities;            // [rows, columns]; NaN is a missing one
-    std::vector<std::vector<std::string>> texts;  // [columns][rows]; an empty one is missing
+    std::vector<int8_t> labels;                   // [rows, columns]; 0, 1, or -1 if missing
+    std::vector<double> probabilities;            // [rows, columns]; NaN if missing
+    std::vector<std::vector<std::string>> texts;  // [columns][rows]; empty if missing
   };
 
-  // Failure where the module of Parquet is missing.
+  // Failure if the Parquet module is missing.
   explicit PredictionTable(const Columns& columns);
 
-  // The next rows. Both functions return the next bytes of the file, which are valid until the next call.
+  // Adds rows. Both functions return the next bytes of the file, which are valid until the next call.
   std::string_view add(const Rows& rows);
-  // Once, after the last rows.
+  // Completes the file. To be called once, after the last rows.
   std::string_view finish();
 
  private:

@@ -1,4 +1,4 @@
-// What preprocessing finds out about all text inputs before it reads any of them.
+// Checks on the beginnings of all text inputs, made before preprocessing reads any of them.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 
 namespace trifold {
 
-// The inputs without those texts that hold nothing but blank lines, as Spark and split(1) write for empty parts. If all
-// are like that, the first one, whose reader says so.
+// The inputs except texts that are empty or begin with nothing but blanks, as Spark and split(1) write for empty parts.
+// If all are like that, the first one alone, so that its reader reports the error.
 std::vector<std::string> without_empty_texts(const std::vector<std::string>& inputs);
 
-// The quoting of fields between `separator` in all inputs: Quotes for commas; otherwise what the first lines of any
-// input show (quoting_of in clicks/click_layout.h), and Quotes if some show Quotes and others None.
+// How fields are quoted in all inputs, which `separator` separates: Quotes for commas; otherwise as the first lines of
+// any input show (quoting_of in clicks/click_layout.h), and Quotes if inputs contradict each other.
 Quoting quoting_of_inputs(const std::vector<std::string>& inputs, char separator);
 
 }  // namespace trifold

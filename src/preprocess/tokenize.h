@@ -1,4 +1,4 @@
-// `trifold tokenize`: converts text or JSON lines to the indexed format.
+// `trifold tokenize` converts text or JSON lines to the indexed format of token files.
 #pragma once
 
 #include <cstdint>
@@ -36,10 +36,10 @@ struct TokenizeOptions {
 };
 
 struct TokenizeProgress {
-  int64_t input_bytes = 0;  // of the file
+  int64_t input_bytes = 0;  // size of the file
   int64_t bytes_done = 0;
   int64_t documents = 0;
-  int64_t tokens = 0;  // of all outputs
+  int64_t tokens = 0;  // in all outputs together
 };
 
 struct TokenizeResult {
@@ -47,15 +47,16 @@ struct TokenizeResult {
   int64_t input_bytes = 0;
   int64_t documents = 0;  // in all outputs together
   int64_t tokens = 0;
-  int64_t empty_documents = 0;  // left out, because they have no token
+  int64_t empty_documents = 0;  // not written, because they have no token
 };
 
 // Writes one .bin/.idx pair for each key ("text" for plain text). Tokens are u16 if the vocabulary is smaller than
 // 65500 and i32 otherwise. The input is streamed: memory holds the longest line and a few bytes per document.
 // `progress` is called about every megabyte of input and once at the end.
 //
-// BadInput, writing nothing, for a missing or empty input, one of a kind that is no text, an input without any token, a
-// line that is not a JSON object or lacks a key (with file and line, unless it is skipped), a missing output folder, or append_eod with a tokenizer that has none.
+// BadInput, writing nothing, for an input that is missing, empty, not text or without any token; a line that is not a
+// JSON object or lacks a key (the message has file and line), unless `bad` skips it; a missing output folder; or
+// append_eod with a tokenizer that has no end-of-document token.
 TokenizeResult tokenize(const TokenizeOptions& options, const Tokenizer& tokenizer,
                         FunctionRef<void(const TokenizeProgress&)> progress);
 
