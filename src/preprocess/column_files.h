@@ -19,8 +19,8 @@ namespace trifold {
 
 inline constexpr int64_t kValuesAtOnce = int64_t{1} << 18;  // values per chunk
 
-// A key that gets an id, and when it first appeared: the sample's position, after the values of an older dictionary.
-// Ids are assigned in this order.
+// A key that gets an id, and the position of its first occurrence in the column, counted behind the values of an older
+// dictionary. Ids are assigned in this order.
 struct KeptKey {
   uint64_t first;
   uint64_t key;

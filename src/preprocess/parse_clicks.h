@@ -74,8 +74,8 @@ class PieceBuilder {
 
   float* open();                     // for layout.dense values; NaN for a missing one
   void reject(LineProblem problem);  // the row is malformed
-  // Adds the row, unless `drop` excludes it; random choices depend on `at`, the row's position in its input. Sets
-  // missing labels to 0 if options.unlabelled asks for it.
+  // Adds the row, unless `drop` excludes it; random choices depend on `at`, the row's position in its input. A row
+  // without any label is kept, left out, or gets labels 0, as options.unlabelled says.
   void close(ClickRow& row, int64_t at);
 
  private:
