@@ -1,8 +1,9 @@
-// ClickBatch: the samples of one rank for one step of a recommender, and the schema they follow.
+// ClickBatch holds the samples of one rank for one step of a recommender; ClickSchema describes samples.
 //
-// A sample has a label (1: clicked) or several, `dense` numbers and one bag of ids for each embedding table. The bags
-// of a batch are stored by table: `lengths[t]` has the number of ids of each sample in table t, `ids[t]` the ids back
-// to back in sample order, so that lookups and exchanges, which go table by table, read them sequentially.
+// A *sample* has one label (1: clicked) or several, ClickSchema::dense dense features, and for each embedding table a
+// *bag* of ids. The bags of a batch are stored by table: `lengths[t]` has the number of ids of each sample in table t,
+// `ids[t]` has the ids back to back in the order of the samples. Lookups and exchanges, which go table by table, thus
+// read them sequentially.
 #pragma once
 
 #include <algorithm>
@@ -22,21 +23,21 @@ struct ClickTable {
   std::string name;
   int64_t rows = 0;  // ids are in [0, rows); at most kMaxRows
   int max_ids = 1;   // per sample; 1: one-hot (a bag may still be empty)
-  // How values were mapped to ids (clicks/compare_clicks.h); empty: the numbers of the file are the ids.
+  // How values were mapped to ids (clicks/compare_clicks.h); empty: the integers in the file are the ids.
   std::string mapping = {};
-  // The dictionaries that this one was grown from, oldest first: each is its beginning.
+  // Older dictionaries that this one was grown from, oldest first. Its first rows are those of each of them.
   struct Older {
     int64_t rows = 0;
     std::string mapping;
     bool operator==(const Older&) const = default;
   };
   std::vector<Older> grown_from = {};
-  // The table whose rows these ids are of; empty: this one has its own.
+  // Name of the table whose rows this column of ids uses; empty: the column has its own table.
   std::string shares = {};
 
-  // Ids where values are numbered by a dictionary or as keys.
-  static constexpr int32_t kMissingRow = 0;  // of missing values
-  static constexpr int32_t kOtherRow = 1;    // of all values that have no row of their own
+  // Reserved rows of tables with a dictionary or with keys.
+  static constexpr int32_t kMissingRow = 0;  // for missing values
+  static constexpr int32_t kOtherRow = 1;    // for all values without a row of their own
   bool has_other_row() const { return keyed() || mapping.starts_with(kDictionary); }
   static constexpr std::string_view kDictionary = "dictionary ";
 
@@ -57,14 +58,14 @@ struct ClickSchema {
   bool sample_weights = false;   // samples carry weights; else all have weight 1
   bool labeled = true;           // else every label is 0, for predictions only
   double dropped_negatives = 0;  // share of the samples without a click that preprocessing dropped
-  // The names of the labels where samples have several; empty: they have one, without a name.
+  // Names of the labels if samples have several; empty: there is one label, without a name.
   std::vector<std::string> labels = {};
-  // How much each label's loss counts; empty: 1.
+  // Weight of each label's loss; empty: all 1.
   std::vector<float> label_weights = {};
 
   int64_t label_count() const { return labels.empty() ? 1 : static_cast<int64_t>(labels.size()); }
   int table_count() const { return static_cast<int>(tables.size()); }
-  bool keyed() const {  // the ids of a table are keys
+  bool keyed() const {  // whether the ids of some table are keys
     return std::any_of(tables.begin(), tables.end(), [](const ClickTable& table) { return table.keyed(); });
   }
   const ClickTable& table(int index) const { return tables[static_cast<size_t>(index)]; }
@@ -72,12 +73,12 @@ struct ClickSchema {
 };
 
 // BadInput if a table has no rows, more than kMaxRows rows, max_ids below 1, or a name that cannot be stored
-// (core/stored_name.h), if two tables or two labels have the same name, or if weights are not one for each label and
-// positive.
+// (core/stored_name.h), if two tables or two labels have the same name, or if label_weights are not positive or not one
+// per label.
 void check_schema(const ClickSchema& schema);
 
-// Views into a ClickBatchBuffer, B = samples, L = labels of a sample. Samples from `real` on are padding: weight 0,
-// label 0, dense 0, no ids; a mean over samples divides by the sum of the weights.
+// Views into a ClickBatchBuffer, valid until it is filled again. B = samples, L = labels per sample. Samples from
+// `real` on are padding: weight 0, label 0, dense 0, no ids; a mean over samples divides by the sum of the weights.
 struct ClickBatch {
   int64_t first_sample = 0;  // index of sample 0 in reading order
   int64_t samples = 0;
@@ -94,7 +95,7 @@ struct ClickBatch {
 
 class ClickPart;
 
-// The rows of keys, for tables whose ids are keys.
+// Maps keys to rows, for tables whose ids are keys.
 class KeyRows {
  public:
   virtual ~KeyRows() = default;
@@ -110,7 +111,8 @@ class ClickBatchBuffer {
   const ClickBatch& batch() const { return batch_; }
   int64_t max_samples() const { return max_samples_; }
   const ClickSchema& schema() const { return schema_; }
-  // The rows of keys in batches from now on; needed where a table's ids are keys. It must outlive the buffer.
+  // Sets the map from keys to rows for the next batches; required if a table's ids are keys. It must outlive the
+  // buffer.
   void use(const KeyRows& keys) { keys_ = &keys; }
 
   // Makes a batch of `samples` samples, of which the first `real` are real. They are cut into contiguous parts, and the
@@ -142,9 +144,9 @@ class ClickBatchBuffer {
   ClickBatch batch_;
 };
 
-// Consecutive real samples of a batch that is being filled. Set for each, in ascending order and counted from the
-// part's first: label(i) = ..., or leave_out(i, l) where the sample lacks label l, weigh(i, w) if samples have weights,
-// dense(i)[d] = ..., and a bag for each table. Anything not set is 0 or empty.
+// ClickPart is a contiguous range of the real samples of a batch, to be filled by one thread. For each sample i,
+// counted from the part's first and in ascending order, set label(i), or call leave_out(i, l) if the sample lacks label
+// l; then weigh(i, w) if samples have weights, dense(i)[d], and a bag for each table. Anything not set is 0 or empty.
 class ClickPart {
  public:
   int64_t first() const { return begin_; }  // index of its first sample in the batch
@@ -163,8 +165,8 @@ class ClickPart {
       buffer_->weights_[(begin_ + sample) * buffer_->label_count_ + l] *= weight;
   }
   float* dense(int64_t sample) { return buffer_->dense_ + (begin_ + sample) * buffer_->schema_.dense; }
-  // Memory for the `count` ids of one sample in one table, count in [0, max_ids]. Call once per table and sample, in
-  // ascending order of samples.
+  // Returns memory for the `count` ids of one sample in one table, count in [0, max_ids]. To be called once per table
+  // and sample, in ascending order of samples.
   int32_t* bag(int table, int64_t sample, int count) {
     const auto t = static_cast<size_t>(table);
     if (count < 0 || count > buffer_->schema_.tables[t].max_ids) [[unlikely]]
@@ -174,12 +176,12 @@ class ClickPart {
     used_[t] += count;
     return here;
   }
-  // The rows of keys. Throws Error if the buffer has none.
+  // The map from keys to rows. Throws Error if the buffer has none.
   const KeyRows& keys() const {
     check(buffer_->keys_ != nullptr, "a batch of keys has no table of their rows");
     return *buffer_->keys_;
   }
-  // The weights of the last bag of that table; only if the schema is weighted.
+  // Memory for the `count` weights of the table's last bag; only if the schema is weighted.
   float* bag_weights(int table, int count);
 
  private:

@@ -1,4 +1,5 @@
-// Files of clicks in binary form, mapped into memory: readers of fixed records and of columns.
+// Readers of binary click files, which are mapped into memory: RecordClicks for records of fixed size, ColumnClicks for
+// a file per column.
 //
 // MLPerf and facebookresearch/dlrm `.bin`: no header, one record of 160 bytes per sample: 40 little-endian i32, the
 // label, 13 raw counts, 26 ids.
@@ -10,7 +11,7 @@
 // (one byte), dense numbers (f16 or f32, [samples, dense]), and for each table one integer per sample.
 // `feature_spec.yaml` names the files.
 //
-// Preprocessed clicks (clicks/click_format.h) are columns too.
+// Preprocessed clicks (clicks/click_format.h) are also read as columns.
 #pragma once
 
 #include <array>
@@ -38,15 +39,15 @@ inline constexpr RecordLayout kMlperfBin{false, RecordDense::I32};
 inline constexpr RecordLayout kHugeCtrRaw{true, RecordDense::F32};
 inline constexpr RecordLayout kHugeCtrRawCounts{true, RecordDense::U32};
 
-// Transformations that a reader applies. They must not need a pass over the data, as LogMin would.
+// What a reader does to values. `transform` must not need a pass over the data, as LogMin does.
 struct ClickRules {
   DenseTransform transform = DenseTransform::None;
   IdPolicy policy = IdPolicy::Error;
   LabelNeed need = LabelNeed::Required;
-  bool missing_negative = false;  // the only label of a sample is 0 where it is missing
+  bool missing_negative = false;  // a missing label counts as 0; only for samples with one label
 };
 
-// Records of equal size. Bags have max_ids ids each.
+// Samples in records of equal size. Every bag has max_ids ids.
 class RecordClicks final : public ClickSource {
  public:
   // BadInput for a file that is missing, empty or not a whole number of records.
@@ -55,7 +56,8 @@ class RecordClicks final : public ClickSource {
 
   const ClickSchema& schema() const override { return schema_; }
   int64_t samples() const override { return samples_; }
-  // Also throws BadInput for a label that is not 0 or 1, unless labels are irrelevant, and for a dense number that is not finite.
+  // Also throws BadInput for a label that is not 0 or 1, unless labels are irrelevant, and for a dense value that is
+  // not finite.
   void fill(std::span<const int64_t> positions, ClickPart& out) const override;
 
  private:
@@ -65,29 +67,29 @@ class RecordClicks final : public ClickSource {
   ClickSchema schema_;
   RecordLayout layout_;
   ClickRules rules_;
-  int64_t words_ = 0;                // of a record, 4 bytes each
-  std::array<float, 1024> small_{};  // these whole numbers, transformed: most dense numbers are among them
+  int64_t words_ = 0;                // words per record, 4 bytes each
+  std::array<float, 1024> small_{};  // transforms of 0 to 1023, as most dense values are small integers
   int64_t samples_ = 0;
 };
 
-// One column of ids: unsigned or signed little-endian integers of 1, 2, 4 or 8 bytes.
+// The files of one column of ids: unsigned or signed little-endian integers of `bytes` bytes: 1, 2, 4 or 8.
 struct IdColumn {
   std::string path;
   int bytes = 4;
-  // A file of u64: for each sample the number of ids up to and including it. Empty: each sample has one id.
+  // A file of u64 [samples]: the number of ids up to and including the sample. Empty: each sample has one id.
   std::string ends = {};
-  // A file of f32: the weights of the ids. Empty: all are 1.
+  // A file of f32 [ids]: their weights. Empty: all are 1.
   std::string weights = {};
-  // A file of u64: the hashes of the values with id 1, in the order of their ids. Empty: there are none, or they are not
-  // kept.
+  // A file of u64: for each id 1, in order, the hash of its value. Empty: there are none, or their hashes were not
+  // stored.
   std::string unknown = {};
 };
 
-// A column of texts that are kept.
+// The files of a column whose texts are kept with the samples.
 struct KeptColumn {
   std::string name;
-  std::string path;  // the texts, one after the other
-  std::string ends;  // a file of u64: for each sample the number of bytes up to and including its text
+  std::string path;  // the texts, back to back
+  std::string ends;  // a file of u64 [samples]: bytes up to and including its text
 };
 
 struct ColumnFiles {
@@ -124,7 +126,7 @@ class ColumnClicks final : public ClickSource {
     int count;
   };
   Bag bag_of(int table, int64_t sample) const;
-  // Id `place` of the file of a table.
+  // Entry `place` of a table's file of ids.
   uint64_t id_at(size_t table, int64_t place) const;
   void check_last_end(size_t table) const;
   void fill_weights(int table, int64_t sample, const Bag& bag, ClickPart& out) const;

@@ -1,4 +1,4 @@
-// open_clicks opens the clicks at a path, whatever their format.
+// open_clicks opens the clicks at a path, in any format.
 #pragma once
 
 #include <memory>
@@ -14,15 +14,16 @@
 
 namespace trifold {
 
-// Options left out are taken from the data. Given options must agree with the data where these define them.
+// Absent options are taken from the data, or have the default that is noted here. Given options must agree with data
+// that define them.
 struct ClickFileOptions : ClickSampleOptions {
   std::string format = "auto";      // or one of click_formats()
   std::vector<int64_t> table_rows;  // for each table, or one number for all; required for text and records
-  std::vector<int64_t> table_ids;   // ids per sample for each table, or one number for all; 1
-  std::optional<int64_t> dense;     // dense features; 13 for records
+  std::vector<int64_t> table_ids;   // ids per sample for each table, or one number for all; default 1
+  std::optional<int64_t> dense;     // dense features; default 13 for records
   std::optional<DenseTransform>
-      dense_transform;                // log1p; none for hugectr-raw, whose dense numbers are not counts
-  std::optional<IdPolicy> id_policy;  // error
+      dense_transform;  // default log1p; none for hugectr-raw, whose dense values are not counts
+  std::optional<IdPolicy> id_policy;  // default Error
   std::string part = "train";         // for split-binary
 };
 
@@ -40,15 +41,15 @@ bool is_text_format(std::string_view format);
 
 struct OpenClicks {
   std::unique_ptr<ClickSource> source;
-  TextReport report;  // of malformed lines, for text
+  TextReport report;  // malformed lines of text
 };
 
 // BadInput, naming the path, for an unknown format, options that contradict the data or have no effect, or a damaged
 // file.
 OpenClicks open_clicks(const std::string& path, const ClickFileOptions& options);
 
-// BadInput that names each option that contradicts the clicks at `path`. A dense transform "none" agrees with numbers
-// that were already transformed.
+// BadInput, naming each option that contradicts the clicks at `path`, which have this schema. The dense transform
+// "none" agrees with dense values that were transformed already.
 void check_agreement(const std::string& path, const ClickFileOptions& options, const ClickSchema& schema);
 
 }  // namespace trifold

@@ -1,30 +1,30 @@
 // Preprocessed clicks: a folder that `trifold preprocess` writes.
 //
 //   clicks.json    content and origin: the schema below, and the sources
-//   labels.bin     one byte per sample, 0 or 1, or 255: missing; with several labels a byte for each of them
-//   weights.bin    where samples have weights: f32, one per sample
+//   labels.bin     one byte per label of each sample: 0, 1, or 255 if it is missing
+//   weights.bin    if samples have weights: f32 [samples]
 //   dense.bin      f32 [samples, dense], transformed
-//   C1.ids ...     for each table: one unsigned id per sample, in 1, 2 or 4 bytes as its rows require, or where ids are
-//                  keys the hash itself, 0 for a missing value, in 4 or 8 bytes; of a
-//                  table of bags the ids of each sample, one bag after the other
-//   C1.ends ...    for each table of bags: per sample the number of ids up to and including it, u64
+//   C1.ids ...     for each table: one unsigned id per sample, in 1, 2 or 4 bytes as its rows require. If ids are keys:
+//                  the hash itself, 0 for a missing value, in 4 or 8 bytes. For a table of bags: the ids of all
+//                  samples, bag after bag
+//   C1.ends ...    for each table of bags: u64 [samples], the number of ids up to and including the sample
 //   C1.weights ... for each table of bags whose ids have weights: f32, one per id
-//   C1.unknown ... for each table whose ids come from a dictionary that was made for other data, and lacks some of these:
-//                  the hashes of the values with id 1, in the order of the ids, u64
-//   C1.dict ...    where ids come from a dictionary of the table's own: the hash of id 2, 3, ... (ids 0 and 1: see
-//                  preprocess/ids/number_ids.h), unsigned, in 4 bytes, or in 8 where one of them needs more
+//   C1.unknown ... for each table whose dictionary was made for other data and lacks values of these: u64, for each id
+//                  1, in order, the hash of its value
+//   C1.dict ...    for each table with its own dictionary: the hashes of ids 2, 3, ... (ids 0 and 1: see
+//                  preprocess/ids/number_ids.h), unsigned, in 4 bytes, or in 8 if one of them needs more
 //
-//   user.kept ...  for each column that is kept: its texts, one after the other, UTF-8 as in the input
-//   user.kept_ends for each of these: per sample the number of bytes up to and including its text, u64
+//   user.kept ...  for each column whose texts are kept: the texts, back to back, UTF-8 as in the input
+//   user.kept_ends ... for each of these: u64 [samples], the number of bytes up to and including the sample's text
 //
 // A dictionary that was grown from an older one begins with it, so that its ids keep their meaning; clicks.json lists
 // the older ones with their rows.
 //
-// All numbers are little-endian. Each column has its own file, so a rank may read only its tables. The folder gets its
-// name once it is complete. clicks.json has version 8 if samples have weights or no label, or columns are kept, 7 if
-// tables are shared, 6 if ids are keys, 5 if samples have
-// several labels, 4 if ids have weights, 3 if there are bags, 2 if a dictionary has hashes of 8 bytes, else 1; earlier
-// programs reject versions that they do not know.
+// Integers and floats are little-endian. Each column has its own file, so a rank may read only its tables. The folder
+// gets its name once it is complete. The version in clicks.json is the lowest that describes the folder, so that
+// earlier programs, which reject versions that they do not know, read what they can: 8 if samples have weights or no
+// label, or columns are kept; 7 if tables are shared; 6 if ids are keys; 5 if samples have several labels; 4 if ids
+// have weights; 3 if there are bags; 2 if a dictionary has hashes of 8 bytes; else 1.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@
 namespace trifold {
 
 struct ClickFolder {
-  static constexpr int64_t kMostBagIds = 1 << 20;  // of a sample, in a table of bags
+  static constexpr int64_t kMostBagIds = 1 << 20;  // largest bag
 
   struct Table {
     std::string name;
@@ -48,15 +48,15 @@ struct ClickFolder {
     int id_bytes = 4;
     bool bag = false;          // any number of ids per sample, else one
     bool weighted = false;     // for a table of bags: ids have weights
-    int64_t most_ids = 1;      // of a sample
-    int64_t cut_bags = 0;      // number of bags that had more than max_bag
-    int dictionary_bytes = 4;  // of a hash in the dictionary: 4 or 8
-    bool dictionary = true;    // else ids are hashes modulo the rows,
-    bool keys = false;         // or as they are, and the table has as many rows as a run gives it
-    std::optional<uint32_t> dictionary_crc;     // of the dictionary's file; absent in older folders
+    int64_t most_ids = 1;      // ids of the largest bag
+    int64_t cut_bags = 0;      // bags that had more than max_bag ids
+    int dictionary_bytes = 4;  // bytes per hash in the dictionary: 4 or 8
+    bool dictionary = true;    // ids come from a dictionary; else they are hashes modulo the rows,
+    bool keys = false;         // or keys: the hashes themselves; a run chooses the rows
+    std::optional<uint32_t> dictionary_crc;     // CRC-32 of the dictionary's file; absent in older folders
     std::vector<ClickTable::Older> grown_from;  // see ClickTable
-    std::optional<int64_t> unknown_values;      // of unknown_file; absent: it was not written
-    std::string shares = {};  // the table whose ids and dictionary these are; empty: its own
+    std::optional<int64_t> unknown_values;      // entries of unknown_file; absent: it was not written
+    std::string shares = {};                    // the table whose rows and dictionary it uses; empty: its own
   };
   struct Source {
     std::string file;
@@ -65,7 +65,7 @@ struct ClickFolder {
     int64_t samples = 0;  // accepted lines
   };
 
-  // Where samples have several.
+  // One label of a data set with several.
   struct Label {
     std::string name;
     int64_t clicks = 0;   // samples in which it is 1
@@ -75,18 +75,18 @@ struct ClickFolder {
   int64_t samples = 0;
   int64_t clicks = 0;  // samples whose label is 1, or one of whose labels is
   std::vector<Label> labels;
-  bool labeled = true;     // else the inputs had no labels, and all are 0
+  bool labeled = true;     // false: the inputs had no labels, and all are 0
   int64_t unlabelled = 0;  // samples without any label
   bool sample_weights = false;
   std::vector<std::string> kept;  // columns whose texts are kept
   int dense = 0;
   DenseTransform transform = DenseTransform::Log1p;
   double least = 0;                   // m of LogMin
-  IdBase base = IdBase::Hexadecimal;  // of the text's ids; absent in older folders
+  IdBase base = IdBase::Hexadecimal;  // how ids are written in text; absent in older folders
   uint64_t hash_seed = 0;             // for IdBase::Text
   int64_t max_ind_range = 0;          // hashes were reduced modulo this before the dictionary; 0: unchanged
-  int64_t frequency_threshold = 1;    // occurrences that a value needed for an id of its own
-  std::optional<int64_t> max_bag;     // most ids of a bag; only the first ones of longer bags were kept
+  int64_t frequency_threshold = 1;    // occurrences that a value needed to get its own id
+  std::optional<int64_t> max_bag;     // most ids of a bag; longer bags kept their first ids
   double drop_negatives = 0;          // share of samples without a click that were dropped
   double max_malformed = kMaxMalformed;  // share of malformed lines that was allowed
   bool texts_as_written = false;         // FieldRules::as_written; true for folders that do not record it
@@ -98,7 +98,7 @@ struct ClickFolder {
   static std::string labels_file(const std::string& folder) { return folder + "/labels.bin"; }
   static std::string dense_file(const std::string& folder) { return folder + "/dense.bin"; }
   static std::string sample_weights_file(const std::string& folder) { return folder + "/weights.bin"; }
-  // `column` of `kept`.
+  // Files for `column`, one of `kept`.
   static std::string kept_file(const std::string& folder, const std::string& column);
   static std::string kept_ends_file(const std::string& folder, const std::string& column);
   std::string ids_file(const std::string& folder, int table) const;
@@ -119,12 +119,11 @@ ClickFolder read_click_folder(const std::string& folder);
 // BadInput, naming the file, for a dictionary that is missing, or whose size or checksum differs from clicks.json.
 void check_dictionaries(const ClickFolder& clicks, const std::string& folder);
 struct SampleUse {
-  bool weights = true;            // else samples come without their weights
-  bool missing_negative = false;  // a label that is missing is 0
+  bool weights = true;            // false: samples are read without their weights
+  bool missing_negative = false;  // a missing label counts as 0
 };
 
-// The samples of a folder.
-// `rows`: for each table, or one number for all, its rows if its ids are keys.
+// Opens the samples of a folder. `rows`: for tables of keys, the rows of each table, or one number for all.
 std::unique_ptr<ColumnClicks> open_click_folder(const std::string& folder,
                                                 const std::vector<int64_t>& rows = {},
                                                 const SampleUse& use = {});

@@ -1,5 +1,5 @@
-// The roles of columns that options name (TextColumn): of the features and labels (NamedColumns), and keep_columns and
-// time_column of clicks/click_layout.h.
+// Gives columns the roles (TextColumn) that options assign by name: features, labels and weights (NamedColumns). Also
+// implements keep_columns and time_column of clicks/click_layout.h.
 #pragma once
 
 #include <string>
@@ -10,15 +10,15 @@
 
 namespace trifold {
 
-// The origin of the names of columns, for messages.
+// Where the names of columns come from, for messages.
 struct HeaderPlace {
-  std::string where;      // file, and line of a text
-  std::string_view what;  // has the names
+  std::string where;      // the file, for text with the line
+  std::string_view what;  // what holds the names: "the header"
   bool text = false;
 };
 
-// The layout of a file with columns of these names. BadInput for a column that is not there, is there twice, or cannot have
-// the roles that options give it.
+// The layout of a file whose columns have these names. BadInput for a column of `columns` that is missing, occurs
+// twice, or cannot have the roles assigned to it.
 TextLayout named_layout(const std::vector<std::string>& names, const NamedColumns& columns,
                         const HeaderPlace& place);
 

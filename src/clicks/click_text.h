@@ -10,8 +10,8 @@
 // The columns of a CSV file with any other header are named by options (ColumnNames): ids are 64-bit hashes of any
 // text, labels, numbers and missing values may be written in more ways, and fields may hold bags of ids.
 //
-// Blank lines are skipped. A field is a cell (clicks/cells/cell.h), without its quotes. A missing hash becomes hash 0 (in
-// a bag it is left out), a missing number NaN (see clicks/click_transform.h).
+// Blank lines are skipped. A field is a cell (clicks/cells/cell.h), without its quotes. A missing hash becomes hash 0,
+// or is left out of a bag; a missing number becomes NaN (see clicks/click_transform.h).
 #pragma once
 
 #include <cstdint>
@@ -25,30 +25,29 @@
 
 namespace trifold {
 
-// The role of a column. A column may have several, say a dense number and an id: the first is its own, `also` has the
-// others.
+// The role of a column. A column may have several roles, say a dense feature and an id; `also` has all but the first.
 struct TextColumn {
   enum class Kind {
     Label,
     Dense,
     Id,
-    BagWeights,  // of the bag of table `index`, one for each of its elements
-    Weight,      // of the sample
-    Time,        // of the sample
-    Kept,        // the text as it is, which goes with the sample (ClickSource::kept)
+    BagWeights,  // weights of the bag of table `index`, one for each of its elements
+    Weight,      // weight of the sample
+    Time,        // time of the sample
+    Kept,        // text that is kept with the sample as it is (ClickSource::kept)
     Ignored
   };
   Kind kind;
-  int index = 0;  // among those of its kind
+  int index = 0;  // among the columns of this kind
   std::string name;
-  char bag = '\0';        // for ids: the separator within a bag; '\0': one id
+  char bag = '\0';        // for ids: the separator within a bag; '\0': a single id
   bool weighted = false;  // for a bag: each element has a weight, which follows it as in comedy:0.5,
   bool paired = false;    //   or is in another column
-  std::optional<TimePart> part = {};  // of the date or time in the column, instead of the value itself
+  std::optional<TimePart> part = {};  // use this part of the date or time in the column, not the value itself
   std::vector<TextColumn> also = {};
 };
 
-// Calls body(role) for every role of a column while it returns true; whether all did.
+// Calls body(role) for each role of a column until it returns false; returns whether it never did.
 template <class Body>
 bool for_each_role(const TextColumn& column, Body body) {
   if (!body(column)) return false;
@@ -62,31 +61,31 @@ struct TextLayout {
   IdBase base = IdBase::Hexadecimal;
   bool header = false;
   int labels = 1;               // columns of labels
-  bool labeled = true;          // else the file has none of them, and every label is 0
+  bool labeled = true;          // false: the file has no labels, and every label is 0
   bool sample_weights = false;  // a column has the weights of samples
   bool times = false;           // a column has the times of samples
   bool paired_bags = false;     // weights of a bag are in another column
   int kept = 0;                 // columns whose texts are kept
   int dense = 13;
   int tables = 26;
-  int bags = 0;              // number of tables with bags, the last ones
+  int bags = 0;              // tables with bags; they are the last tables
   size_t least_fields = 14;  // a line with fewer is malformed, not merely short
   std::vector<TextColumn> columns;
-  bool named = false;      // by options: base is Text
+  bool named = false;      // options name the columns; base is Text
   bool quotes = false;     // fields may be quoted
-  int64_t first_line = 1;  // of samples, after blank lines and the header
+  int64_t first_line = 1;  // first line with a sample, after blank lines and the header
   FieldRules rules;
 };
 
 // The values of a row.
 struct ClickRow {
   explicit ClickRow(const TextLayout& layout);
-  // Begins a row, without labels and bags. `memory`: of the caller, for the dense numbers of the layout.
+  // Clears the row. `memory`, owned by the caller, gets the dense values.
   void begin(float* memory);
 
   std::vector<uint8_t> labels;  // 0, 1 or kNoLabel; 0 if the file has no labels
   float* dense = nullptr;       // NaN where missing
-  std::vector<uint64_t> ids;    // of a table of bags: not used
+  std::vector<uint64_t> ids;    // one per table; unused for tables of bags
   std::vector<ClickBag> bags;   // for each table of bags
   float weight = 1;
   double time = 0;
@@ -98,9 +97,9 @@ struct ClickRow {
 
 // Puts a cell into the row, in a role of its column other than one of bags. False if it is malformed.
 bool put_cell(const TextLayout& layout, const TextColumn& role, const Cell& cell, ClickRow& row);
-// To be called when all cells of a row are there: false if a bag and its weights in another column have different sizes.
+// To be called after the last cell of a row. False if a bag and its weights in another column have different sizes.
 bool finish_bags(const TextLayout& layout, ClickRow& row);
-// The problem of such a row.
+// The problem of a row for which finish_bags returned false.
 inline const LineProblem kUnequalBag{"a bag and its weights differ in size",
                                      "a bag has another number of values than of weights"};
 // Whether the row has a label, or needs none.
@@ -112,8 +111,8 @@ bool parse_line(const TextLayout& layout, std::string_view line, ClickRow& row);
 LineProblem explain_line(const TextLayout& layout, std::string_view line);
 // The values of a column, for counts of problems: "a label", "a number", "an id", "a list of weighted texts".
 std::string kind_name(const TextColumn& role);
-// The values that a role may have, for messages: "a label: 0, 1, false or true"; nothing for ids and bags, which depend on
-// the format.
+// The values that a role accepts, for messages: "a label: 0, 1, false or true". Empty for ids and bags, whose values
+// depend on the format.
 std::string wanted_value(const TextLayout& layout, const TextColumn& role);
 // The id of a table as written in a valid line: "77", or "'4d' (hexadecimal, 77 in decimal)".
 std::string shown_id(const TextLayout& layout, std::string_view line, int table);
@@ -122,11 +121,11 @@ std::string shown_id(const TextLayout& layout, std::string_view line, int table)
 struct TextField {
   std::string_view text;
   bool quoted = false;
-  // It begins with an unclosed quote, which is part of the text.
+  // The text begins with a quote that is never closed and is part of the text.
   bool open = false;
 };
 
-// The text of a field with single quotes for doubled ones; `room` may hold it.
+// The text of a field with doubled quotes reduced to single ones. The view refers to the field, or to `room`.
 std::string_view plain_text(const TextField& field, std::string& room);
 
 // The fields between the separators, which may be quoted if `quotes` is set.
@@ -138,7 +137,7 @@ constexpr size_t kLongestClickLine = size_t{1} << 20;
 // Cuts the next line off `text` and returns it without its line end. Returns nullopt and leaves `text` unchanged if the
 // line is longer than kLongestClickLine.
 std::optional<std::string_view> take_line(std::string_view& text);
-// Throws BadInput about such a line.
+// Throws BadInput about a line that is too long for take_line.
 [[noreturn]] void refuse_long_line(const std::string& file, int64_t line_number);
 
 // Whether a line holds no sample: it is empty, or has only blanks that are not separators.

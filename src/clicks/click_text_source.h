@@ -1,8 +1,8 @@
-// TextClicks: reads samples directly from text, Criteo's TSV or a CSV file with a header (clicks/click_text.h).
+// TextClicks reads samples directly from text: Criteo's TSV, or a CSV file with a header (clicks/click_text.h).
 //
-// The file is mapped and scanned once when it is opened, to find its lines and the malformed ones: 4 bytes of memory
-// per line. Lines are parsed each time a sample is read; preprocessing (preprocess/preprocess.h) makes data sets that
-// are smaller, faster to read and have ids without collisions.
+// The file is mapped, and scanned once when it is opened, to index its lines and find malformed ones; the index takes 4
+// bytes per sample. A line is parsed each time its sample is read. Preprocessing (preprocess/preprocess.h) makes data
+// sets that are smaller, faster to read, and have ids without collisions.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ namespace trifold {
 
 struct TextOptions {
   std::string format = "auto";  // as for find_layout
-  bool needs_labels = true;     // else the file may have none
+  bool needs_labels = true;     // false: the file may have none
   double max_malformed = kMaxMalformed;
   Unlabelled unlabelled = Unlabelled::Malformed;
-  std::vector<std::string> keep = {};  // columns whose texts go with the samples
+  std::vector<std::string> keep = {};  // columns whose texts are kept with the samples
 };
 
 class TextClicks final : public ClickSource {
@@ -55,9 +55,9 @@ class TextClicks final : public ClickSource {
   ClickRules rules_;
   TextReport report_;
   int64_t samples_ = 0;
-  std::vector<int64_t> groups_;  // start of each group of kGroup samples
+  std::vector<int64_t> groups_;  // offset of each group of kGroup samples
   std::vector<int64_t> unlabelled_;
-  std::vector<uint32_t> starts_;  // of each sample, relative to its group's start
+  std::vector<uint32_t> starts_;  // offset of each sample from its group
 };
 
 }  // namespace trifold

@@ -1,7 +1,7 @@
-// Transforms of dense numbers and ids from a file to a batch.
+// Transforms from the dense values and ids in a file to those in a batch.
 //
-// Data sets and published results differ in both without saying so; therefore each transform has a name, which is
-// stored with the results.
+// Published results differ in these transforms, often without saying which were used. Here each transform has a name,
+// which is stored with the results.
 #pragma once
 
 #include <algorithm>
@@ -15,20 +15,21 @@
 
 namespace trifold {
 
-// BadInput, listing the names, for an unknown one.
+// The transform called `name`. BadInput, listing the names, for an unknown one.
 DenseTransform parse_dense_transform(std::string_view name);
 
-// A transform with m of LogMin, and its text in schemas and checkpoints: "log1p", "logmin with the minimum -3".
+// A transform with its parameter, m of LogMin. Schemas and checkpoints store it as text: "log1p", "logmin with the
+// minimum -3".
 struct AppliedTransform {
   DenseTransform transform = DenseTransform::None;
   float least = 0;
 
-  // BadInput for a text that is none.
+  // BadInput for a text that names no transform.
   static AppliedTransform parse(std::string_view text);
   std::string text() const;
 };
 
-// `least` is m of LogMin. Never NaN, never infinite for a finite x.
+// Transforms x; NaN is a missing value. `least` is m of LogMin. The result is never NaN, and finite if x is.
 inline float transform_dense(DenseTransform transform, float x, float least = 0) {
   const bool missing = std::isnan(x);
   switch (transform) {
@@ -44,7 +45,7 @@ inline float transform_dense(DenseTransform transform, float x, float least = 0)
   return 0;
 }
 
-// ClickTable::mapping for ids that are numbers in a file.
+// ClickTable::mapping for ids that are integers in a file.
 std::string mapping_of(IdPolicy policy);
 
 // The location of an id, for messages.
