@@ -1,4 +1,4 @@
-// Whether the bags of a data set leave room for a step.
+// Checks before a run that the ids of its batches fit into host memory.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@
 
 namespace trifold {
 
-// Memory for the ids of a rank's batch is taken for bags that are all as long as the longest of their table. BadInput
-// if a batch of `samples` samples and the one that is read ahead need more than `host_bytes`; it names the table whose
-// bags need most, its longest bag and the remedy.
+// The memory for the ids of a rank's batch has room for the longest bag of each table in every sample. BadInput if two
+// batches of `samples` samples (one is read ahead) need more than `host_bytes`; the message names the table that needs
+// most, its longest bag and the remedy.
 void check_bags(const ClickSource& source, int64_t samples, int64_t host_bytes);
-// The same with the memory of this host.
+// Calls check_bags with the physical memory of this host.
 void check_bags(const ClickSource& source, int64_t samples);
 
 }  // namespace trifold

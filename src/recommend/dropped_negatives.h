@@ -1,8 +1,8 @@
-// The bias of models that are trained on data of which `preprocess --drop-negatives X` dropped samples without a click,
-// and its correction (He et al., "Practical lessons from predicting clicks on ads at Facebook", ADKDD 2014).
+// Corrects predictions of models trained on data from which `preprocess --drop-negatives X` dropped a share X of the
+// samples without a click (He et al., "Practical lessons from predicting clicks on ads at Facebook", ADKDD 2014).
 //
-// In these data the odds of a click are 1 / (1 - X) times those in all data, so ln(1 - X) is added to the model's log odds.
-// With several labels there is no such number: samples are dropped that have none of the labels.
+// Dropping multiplies the odds of a click by 1 / (1 - X), so ln(1 - X) is added to the model's log odds. With several
+// labels no such correction exists, because the dropped samples are the ones in which no label is 1.
 #pragma once
 
 #include <string>
@@ -12,11 +12,11 @@
 
 namespace trifold {
 
-// What is to be added to the log odds of a model that was trained on such samples, so that they are those of all data; 0
-// if nothing was dropped, there are several labels, or `model` leaves them.
+// The correction to add to the log odds of a model trained on `samples`; 0 if nothing was dropped, if there are several
+// labels, or if `model` has no_correct_negatives.
 double odds_correction(const ClickSchema& samples, const DlrmConfig& model);
 
-// Says what becomes of the odds, for people; empty if nothing was dropped.
+// A message for the user that says whether and how predictions are corrected; empty if nothing was dropped.
 std::string odds_note(const ClickSchema& samples, const DlrmConfig& model);
 
 }  // namespace trifold

@@ -1,10 +1,10 @@
-// Where a run with --finetune starts: from weights and optimizer state of a checkpoint, on data whose tables may have
-// more rows than the checkpoint's. Rows below its count are taken from it; rows behind keep the initial values of a new
-// run, which follow from seed, table, row and column alone, and an optimizer state of zero, so they are the same on
-// every mesh and in every placement.
+// Starts a run with --finetune from the weights and the optimizer state of a checkpoint, on data whose tables may have
+// grown, that is, have more rows than in the checkpoint. Rows that the checkpoint has are loaded. The other rows keep
+// the initial values of a new run, which depend on seed, table, row and column alone, and an optimizer state of zero;
+// so they are the same on every mesh and in every placement.
 //
-// A table may grow if its first rows mean the same: its dictionary was grown from that of the checkpoint
-// (ClickTable::grown_from), or its ids are the numbers of the file.
+// A table may grow if its first rows keep their meaning: if its dictionary was grown from the checkpoint's
+// (ClickTable::grown_from), or if its ids are the integers of the file.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -18,17 +18,17 @@
 
 namespace trifold {
 
-// The model of a checkpoint's metadata, for comparison with that of a run on the clicks called `data`, whose schema is
-// `schema`: with LoadPart::State grown tables have its rows. BadInput, with the differences table by table, if the
-// checkpoint was trained on other clicks.
+// The model in the checkpoint's metadata, to be compared with the model of a run on the clicks called `data`, which
+// have this schema. With LoadPart::State its grown tables get the rows of `schema`. BadInput, with the differences
+// table by table, if the checkpoint was trained on incompatible clicks.
 nlohmann::json model_to_go_on(const CheckpointReader& reader, LoadPart part, const std::string& data,
                               const ClickSchema& schema);
 
-// A line for people for each table that has grown.
+// A message for the user about each table that has grown.
 std::vector<std::string> growth_notes(const CheckpointReader& reader, const ClickSchema& schema);
 
-// The parts of `boxes`, which a model for `schema` loads, that the checkpoint has: those of grown tables end at its
-// last row. After model_to_go_on.
+// Cuts the tensors `boxes`, into which a model for `schema` loads, to the parts that the checkpoint has: tensors of
+// grown tables end at its last row. To be called after model_to_go_on.
 std::vector<NamedTensor> stored_parts(std::vector<NamedTensor> boxes, const CheckpointReader& reader,
                                       const ClickSchema& schema);
 

@@ -1,4 +1,4 @@
-// PredictionBytes: predictions as the bytes of a file, in the formats of recommend/score.h.
+// PredictionBytes encodes predictions as the bytes of a file, in one of the formats of recommend/score.h.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,8 @@
 
 namespace trifold {
 
-// Each function returns the next bytes of the file, which are valid until the next call.
+// To be called in this order: header once, `of` for consecutive rows, end once. Each function returns the next bytes of
+// the file, which are valid until the next call.
 class PredictionBytes {
  public:
   virtual ~PredictionBytes() = default;

@@ -1,5 +1,5 @@
-// `trifold recommend`: from a configuration to a trained recommender. `prepare` runs once per process and finds every
-// mistake in the user's files; `recommend` runs on every rank.
+// `trifold recommend` trains a recommender. `prepare` runs once per process, opens the data and reports mistakes in
+// options and files; `recommend` runs on every rank.
 #pragma once
 
 #include <atomic>
@@ -23,14 +23,14 @@ struct RecommendJob : RunJob {
 
 RecommendJob prepare(RecommendConfig config);
 
-// A configuration to be planned: model options that were not given are those of the checkpoint that the run would begin
-// with, if there is one, and so is the number of dense features. BadInput for a model that is invalid or contradicts the
-// checkpoint's.
+// Completes a configuration to be planned: model options that were not given, and the number of dense features, are
+// taken from the checkpoint that the run would start from, if there is one. BadInput for a model that is invalid or
+// contradicts the checkpoint.
 RecommendConfig with_model_of_start(RecommendConfig config);
 
 struct ClickEvaluation {
   int64_t step = 0;
-  std::vector<LabelScores> labels;  // one or more
+  std::vector<LabelScores> labels;  // one per label
   double seconds = 0;
 };
 
@@ -40,9 +40,9 @@ struct RecommendReport : StartReport {
   int64_t train_samples = 0;
   int64_t valid_samples = 0;
   std::optional<double> best_auc;
-  RecommenderMemory memory;  // of rank 0
+  RecommenderMemory memory;  // on rank 0
   std::vector<std::string> notes;
-  // The placement, to be shown as a table.
+  // The placement of the tables, to be printed as a table.
   std::vector<EmbeddingTable> tables;
   std::vector<TablePlacement> placement;
   std::vector<RankLoad> loads;
@@ -51,7 +51,7 @@ struct RecommendReport : StartReport {
 class RecommendObserver : public SaveObserver {
  public:
   virtual void on_start(const RecommendReport& report) = 0;
-  // Before each on_step, if rank 0 has tables in files: Recommender::cached_rows.
+  // Called before each on_step if rank 0 has tables in files; `rows` is Recommender::cached_rows.
   virtual void on_rows(const RowCache::Counts& /*rows*/) {}
   virtual void on_step(const StepReport& step) = 0;
   virtual void on_eval(const ClickEvaluation& evaluation) = 0;
