@@ -10,7 +10,9 @@ namespace trifold {
 ParamId ParamList::add(ParamSpec spec) {
   check(spec.shard.partial.without(spec.shard.replicated).empty(),
         "the gradient of {} would be summed over ranks that hold other values", spec.shard.name);
-  for (const ParamSpec& other : specs_) {
+  const auto [first, is_new] = first_of_name_.try_emplace(spec.shard.name, size());
+  for (int i = is_new ? size() : first->second; i < size(); ++i) {
+    const ParamSpec& other = specs_[static_cast<size_t>(i)];
     if (other.shard.name != spec.shard.name) continue;
     check(spec.shard.parts > 1 && other.shard.parts == spec.shard.parts &&
               other.shard.global == spec.shard.global && !intersect(other.shard.local, spec.shard.local),
@@ -21,9 +23,9 @@ ParamId ParamList::add(ParamSpec spec) {
 }
 
 ParamId ParamList::find(const std::string& name) const {
-  for (int i = 0; i < size(); ++i)
-    if (specs_[static_cast<size_t>(i)].shard.name == name) return {i};
-  fail("there is no parameter named '{}'", name);
+  const auto first = first_of_name_.find(name);
+  if (first == first_of_name_.end()) fail("there is no parameter named '{}'", name);
+  return {first->second};
 }
 
 void ParamList::pad_after(const std::string& name, int64_t rows) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "core/stream.h"
@@ -79,7 +80,8 @@ class ParamList {
 
  private:
   std::vector<ParamSpec> specs_;
-  std::vector<bool> held_blocks_;  // empty: all
+  std::unordered_map<std::string, int> first_of_name_;  // index of the first parameter with a name
+  std::vector<bool> held_blocks_;                       // empty: all
 };
 
 // Stands for the completing block of a unit that is the copy of a tied weight whose other use is on another
