@@ -35,7 +35,7 @@ struct ClickArrays {
   std::unique_ptr<NpyRows> labels;             // [n] or [n, 1]; null where the input has none
   std::unique_ptr<NpyRows> dense;              // [n, d]
   std::unique_ptr<NpyRows> ids;                // [n, tables]: one id in each table, or
-  std::vector<std::unique_ptr<NpyRows>> bags;  // of each table [n, ids of a bag]
+  std::vector<std::unique_ptr<NpyRows>> bags;  // per table [n, ids of a bag]
   std::vector<std::unique_ptr<NpzFile>> archives;
   int64_t bytes = 0;  // on the disk
 };

@@ -33,8 +33,8 @@ constexpr int64_t kMostDense = 1 << 20;
 
 // A record of a file, or why there is none.
 struct NormRecord {
-  int64_t begin = 0;  // of its labels
-  int64_t end = 0;    // of the record, with its sum
+  int64_t begin = 0;  // offset of its labels
+  int64_t end = 0;    // end of the record, with its sum
   std::string problem;
   bool one_each = true;  // key in each slot
 };

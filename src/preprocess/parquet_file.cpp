@@ -12,7 +12,7 @@ namespace trifold {
 
 namespace {
 
-constexpr int64_t kBatchBytes = int64_t{8} << 20;  // of encoded columns
+constexpr int64_t kBatchBytes = int64_t{8} << 20;  // encoded columns of a batch
 constexpr int64_t kMostRows = int64_t{1} << 15;
 constexpr int64_t kLeastRows = 64;
 

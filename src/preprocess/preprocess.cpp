@@ -336,7 +336,7 @@ class Job {
   FunctionRef<void(const PreprocessProgress&)> progress_;
   std::optional<ClickFolder> given_;
   std::vector<std::string> paths_;
-  TextLayout layout_;  // of the first input: names and numbers of columns
+  TextLayout layout_;  // layout of the first input: names and counts of columns
   int64_t total_bytes_ = 0;
   int64_t done_bytes_ = 0;
   int64_t samples_ = 0;

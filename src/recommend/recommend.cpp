@@ -157,7 +157,7 @@ class RecommendRun final : public TrainingRun, Savable {
   Recommender model_;  // after the feeds, from which it fetches
   int64_t done_ = 0;
   int64_t updates_before_ = 0;      // in runs before this one, from which --finetune took the state
-  std::vector<TableStart> starts_;  // of the tables, in this run and those before
+  std::vector<TableStart> starts_;  // starts of the tables, in this run and earlier ones
   bool is_fetched_ = false;         // the batch of the next step
   bool stop_agreed_ = false;
   std::optional<int64_t> failed_step_;

@@ -47,7 +47,7 @@ struct RecommenderSetup {
   int zero_stage = 0;    // for the MLPs; at most 2
   double clip_grad = 0;  // largest norm of the MLPs' gradient; 0: no clipping, the norm is not computed
   SparseRule sparse;     // each step sets its lr and step
-  TableStorage storage;  // for sharded tables; on_device: only set by plans for a device
+  TableStorage storage;  // for sharded tables; a Recommender sets on_device itself
   bool mean = false;     // bags are averaged
   bool bf16_exchange = false;
   bool training = true;

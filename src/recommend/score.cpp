@@ -139,7 +139,7 @@ class InputRows {
   std::vector<int> kept_;  // columns of the source
   size_t labels_, probabilities_;
   int64_t sample_ = 0, row_ = 0;  // the next ones
-  size_t left_ = 0;               // of left_out_, those that were added
+  size_t left_ = 0;               // entries of left_out_ that were added
   PredictionTable::Rows rows_;
 };
 

@@ -20,12 +20,12 @@ class IdDictionary {
   IdDictionary();
 
   uint32_t size() const { return static_cast<uint32_t>(keys_.size()); }
-  // Current size of the table and the lists.
+  // Current memory of the table and the lists.
   size_t bytes() const;
 
   // numbers[i] = number of keys[i]; a new key gets the next number. Counts each key, up to 2^32 - 1.
   void add(std::span<const Key> keys, uint32_t* numbers);
-  // The same without adding or counting: kAbsent for an unknown key.
+  // numbers[i] = number of keys[i], or kAbsent for an unknown key. Neither adds nor counts.
   void find(std::span<const Key> keys, uint32_t* numbers) const;
 
   Key key(uint32_t number) const { return keys_[number]; }
@@ -37,7 +37,7 @@ class IdDictionary {
     uint32_t behind = 0;  // number + 1; 0: free
   };
 
-  // The slot of a key, or the free slot for it.
+  // Index of the slot of a key, or of the free slot where it would be inserted.
   size_t place_of(Key key) const;
   size_t home(Key key) const { return static_cast<size_t>((key * uint64_t{0x9e3779b97f4a7c15}) >> shift_); }
   void reserve(size_t keys);

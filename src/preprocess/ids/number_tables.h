@@ -1,5 +1,5 @@
-// The second pass of preprocessing: the hashes of each table become ids (preprocess/ids/number_ids.h), and the table gets
-// its dictionary.
+// The second pass of preprocessing: the hashes of each table become ids (preprocess/ids/number_ids.h), and the table
+// gets its dictionary.
 #pragma once
 
 #include <map>
@@ -19,12 +19,12 @@ struct NumberingJob {
   const ClickFolder* given;       // the folder of options.dictionaries_of, or null
   const ClickColumnWriter& keys;  // has written all hashes; their files are removed
   std::string folder;             // where ids and dictionaries are written
-  int key_bytes = 8;              // of a hash
+  int key_bytes = 8;              // bytes per hash
 };
 
 struct NumberedTables {
   int partitioned = 0;                // tables whose dictionary did not fit into memory at once
-  std::map<int, UnknownIds> unknown;  // of each column whose dictionary may lack values
+  std::map<int, UnknownIds> unknown;  // by column, if its dictionary may lack values
 };
 
 // Numbers the columns of several tables at a time and completes folder.tables. `progress` gets the number of tables

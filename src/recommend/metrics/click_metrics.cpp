@@ -164,7 +164,7 @@ void ClickMetrics::add_all(const T* logits, const Tensor& labels, const Tensor& 
     const bool right = (z > 0) == click;
     const double counts = weighted_ ? static_cast<double>(sample_weights[i]) : 1;
     scores_.push_back(uint64_t{sortable_score(static_cast<float>(z))} << 1 | (click ? 1U : 0U));
-    const double tail = std::exp(-std::abs(z));  // of the less likely label: never overflows
+    const double tail = std::exp(-std::abs(z));  // for the less likely label: never overflows
     loss_.add(counts * (std::max(click ? -z : z, 0.0) + std::log1p(tail)));
     predicted_.add(counts * ((z >= 0 ? 1 : tail) / (1 + tail)));
     clicks_ += click ? 1 : 0;

@@ -11,14 +11,14 @@
 //   accuracy             share of samples with (z > 0) == (y == 1)
 //   calibration          sum of p / number of clicks; 1 is right on average
 //
-// If samples have weights, each counts that many times: sums and means are over weights, and a pair counts the product of
-// the weights of its two samples. For AUC weights are rounded to 2^-28 of the power of two above the largest. `samples`
-// and `clicks` count samples.
+// If samples have weights, sums and means are weighted, and a pair counts the product of the weights of its two
+// samples. For AUC, weights are rounded to 2^-28 of the power of two above the largest. `samples` and `clicks` still
+// count samples.
 //
-// All are bit-identical however samples are distributed over ranks and batches: pairs are counted as integers over
-// exactly sorted scores, and sums are computed without rounding (core/exact_sum.h). Ranks sort their own scores; a
-// histogram of the leading bits divides all scores into one range per rank, which the ranks exchange in an all-to-all,
-// so no rank holds more than its share. Equal scores are sent as one row of counts.
+// All metrics are bit-identical however samples are distributed over ranks and batches: pairs are counted as integers
+// over exactly sorted scores, and sums are computed without rounding (core/exact_sum.h). Ranks sort their own scores; a
+// histogram of the leading bits divides all scores into one range per rank, and an all-to-all sends each score to the
+// rank of its range, so no rank holds more than its share. Equal scores are sent as one row of counts.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ struct ClickScores {
   std::optional<double> normalised_entropy;  // needs samples of both labels
   double accuracy = 0;
   std::optional<double> calibration;  // needs a click
-  std::optional<double> weight;       // of all samples, if they have weights
+  std::optional<double> weight;       // sum over all samples, if they have weights
 };
 
 class ClickMetrics {
@@ -48,9 +48,9 @@ class ClickMetrics {
   explicit ClickMetrics(bool weighted = false) : weighted_(weighted) {}
 
   // Adds a batch: logits (f32 or f64; compared as f32), labels (f32, 0 or 1) and weights (f32), one of each per sample.
-  // Samples of weight 0 are skipped; all others count by `sample_weights` (f32) if they have weights, else once. Failure
-  // for a logit that is not finite, naming sample `first_sample` + its index, and for other labels. Keeps 8 bytes per
-  // sample, 12 with weights.
+  // Samples of weight 0 are skipped; all others count by `sample_weights` (f32) if they have weights, else once.
+  // Failure for a logit that is not finite, naming sample `first_sample` + its index, and for other labels. Keeps 8
+  // bytes per sample, 12 with weights.
   void add(const Tensor& logits, const Tensor& labels, const Tensor& weights, int64_t first_sample = 0,
            const Tensor& sample_weights = {});
 
@@ -70,7 +70,7 @@ class ClickMetrics {
 
   bool weighted_;
   std::vector<uint64_t> scores_;       // sortable bits of a logit, followed by its label
-  std::vector<float> sample_weights_;  // of these, if they have weights
+  std::vector<float> sample_weights_;  // per score, if samples have weights
   Weights weights_;
   ExactSum loss_;
   ExactSum predicted_;

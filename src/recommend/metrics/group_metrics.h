@@ -1,8 +1,8 @@
-// GroupMetrics computes exact ranking metrics within groups of samples, such as those of a user.
+// GroupMetrics computes exact ranking metrics within groups of samples, for example all samples of a user.
 //
-//   GAUC           the mean of the groups' AUC (recommend/metrics/click_metrics.h), each weighted by its number of samples,
-//                  over the groups that have clicked and unclicked samples (Zhou et al., "Deep interest network
-//                  for click-through rate prediction", KDD 2018)
+//   GAUC           the mean of the groups' AUC (recommend/metrics/click_metrics.h), weighted by their numbers of
+//                  samples, over the groups that have clicked and unclicked samples (Zhou et al., "Deep interest
+//                  network for click-through rate prediction", KDD 2018)
 //   NDCG@k the mean, over the groups that have a click, of DCG@k / that of the best order, where DCG@k = sum of y /
 //                  log2(1 + place) over places 1 ... k by descending score (Järvelin & Kekäläinen, "Cumulated
 //                  gain-based evaluation of IR techniques", TOIS 2002)
@@ -32,14 +32,14 @@ namespace trifold {
 struct TopScores {
   int64_t k = 0;
   std::optional<double> ndcg;      // needs a group with a click
-  std::optional<double> hit_rate;  // the same
+  std::optional<double> hit_rate;  // needs a group with a click
 };
 
 struct GroupScores {
   std::optional<double> gauc;  // needs a group with samples of both labels
-  int64_t groups = 0;          // with samples of both labels
+  int64_t groups = 0;          // groups with samples of both labels
   int64_t samples = 0;         // in these groups
-  int64_t clicked_groups = 0;  // with a click
+  int64_t clicked_groups = 0;  // groups with a click
   std::vector<TopScores> top;  // one for each requested k, in that order
 };
 
@@ -54,8 +54,8 @@ class GroupMetrics {
   // `places`: the k of NDCG@k and hit rate@k, each 1 or more; may be empty.
   explicit GroupMetrics(std::vector<int64_t> places = {}) : places_(std::move(places)) {}
 
-  // Adds a batch, as ClickMetrics::add does, with a group for each sample. Samples of kNoGroup are skipped. Keeps 16 bytes
-  // per sample.
+  // Adds a batch, as ClickMetrics::add does, with a group for each sample. Samples of kNoGroup are skipped. Keeps 16
+  // bytes per sample.
   static constexpr uint64_t kNoGroup = 0;
   void add(const Tensor& logits, const Tensor& labels, const Tensor& weights,
            std::span<const uint64_t> groups);

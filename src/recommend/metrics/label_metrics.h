@@ -1,5 +1,5 @@
-// The metrics of each label of a recommender's predictions (recommend/metrics/click_metrics.h), and the columns of tensors by
-// which labels are distinguished. Samples that lack a label do not count in its metrics.
+// LabelMetrics computes the metrics (recommend/metrics/click_metrics.h) of each label of a recommender's predictions,
+// which are columns of tensors. Samples that lack a label do not count in its metrics.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@
 namespace trifold {
 
 struct LabelScores {
-  std::string label;  // empty where samples have one label
+  std::string label;  // empty if samples have a single label
   ClickScores scores;
 };
 
-// The mean of the labels' AUC, which stands for all of them where one number is needed; nothing if one is not defined.
+// The mean of the labels' AUCs, for uses that need a single metric; nullopt if some AUC is not defined.
 std::optional<double> mean_auc(const std::vector<LabelScores>& labels);
 
-// A column of a host matrix [B, L], as [B] of the same type: a copy, which is valid until the next call, or the matrix
-// itself where it has one column.
+// Returns a column of a host matrix [B, L] as a tensor [B] of the same type. It is a copy, valid until the next call,
+// or the matrix itself if that has one column.
 class HostColumn {
  public:
   Tensor of(const Tensor& matrix, int64_t columns, int64_t column);
@@ -45,7 +45,7 @@ class LabelReader {
 
 class LabelMetrics {
  public:
-  // The labels of this schema, and whether samples have weights.
+  // `schema` gives the labels, and whether samples have weights.
   explicit LabelMetrics(const ClickSchema& schema);
 
   // As ClickMetrics::add and finish, for every label.

@@ -1,6 +1,7 @@
-// Checks by its plan whether a recommender fits the memory of this host, before anything is allocated and without starting
-// ranks: whole ranks without a device; with one, tables that are kept on the host for it (--table-cache), and what else is
-// pinned or kept there. A run that does not fit is rejected with its needs and with changes that would make it fit.
+// Checks whether a recommender fits the memory of this host, from its plan, before anything is allocated and without
+// starting ranks. Ranks without a device need host memory for everything; ranks with a device for tables that are
+// stored on the host (--table-cache) and for pinned memory. A run that does not fit is rejected with its needs and with
+// changes that would make it fit.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +11,12 @@
 
 namespace trifold {
 
-// BadInput if the ranks that will share this host need more than `host` bytes together; 0: unknown. `setup` is that of
-// the configuration.
+// BadInput if all ranks on this host together need more than `host` bytes (0: unknown). `setup` belongs to `config`.
 void check_host_fits(const RecommendConfig& config, const RecommenderSetup& setup, size_t host);
 // With the memory that this host has: what can be pinned if the ranks have devices.
 void check_host_fits(const RecommendConfig& config, const RecommenderSetup& setup);
 
-// Bytes of this host that such ranks can use; 0: unknown.
+// Bytes that ranks on this host can use; with devices, bytes that can be pinned. 0: unknown.
 size_t memory_for_ranks(bool has_device);
 
 }  // namespace trifold

@@ -19,7 +19,7 @@ namespace trifold {
 namespace {
 
 constexpr int kWarmUpSteps = 3;
-constexpr double kMeasureSeconds = 0.2;  // of each rate
+constexpr double kMeasureSeconds = 0.2;  // for each rate
 
 // The mean seconds of `body`, run for kMeasureSeconds after one warm-up call.
 template <class Body>
@@ -35,7 +35,7 @@ double mean_seconds(Body body) {
   return seconds / static_cast<double>(count);
 }
 
-// Bytes per second for single rows of `width` numbers, from a table larger than caches.
+// Bytes per second for single rows of `width` elements, from a table larger than caches.
 double measure_rows(const OpTable& ops, Stream& stream, DType dtype, int64_t width) {
   constexpr int64_t kTableBytes = int64_t{256} << 20, kBags = 1 << 16;
   const auto size = static_cast<int64_t>(size_of(dtype));
@@ -64,7 +64,7 @@ double measure_rows(const OpTable& ops, Stream& stream, DType dtype, int64_t wid
   return static_cast<double>(kBags * (4 + 2 * width * size)) / seconds;
 }
 
-// Seconds of an all-to-all of `numbers` numbers to each other rank, in the stream's memory.
+// Seconds of an all-to-all of `numbers` elements to each other rank, in the stream's memory.
 double measure_exchange(Communicator& comm, Stream& stream, Device* device, int64_t numbers) {
   const auto ranks = static_cast<int64_t>(comm.size());
   const Buffer in(static_cast<size_t>(numbers * ranks) * 4, device), out(in.bytes(), device);

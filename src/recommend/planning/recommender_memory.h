@@ -1,4 +1,4 @@
-// The memory of a recommender's rank, computed without starting it, for plans and for the run itself.
+// Computes the memory that a rank of a recommender needs, without starting it, for plans and for the run itself.
 #pragma once
 
 #include <cstddef>
@@ -22,11 +22,11 @@ struct RecommenderMemory {
   size_t table_state = 0;
   size_t exchange = 0;     // the two batches in flight, exchanged data, the update of replicated tables
   size_t dense = 0;        // MLPs: weights, gradients, state
-  size_t activations = 0;  // of a step, and the features with their gradients
-  size_t workspace = 0;    // on a device: for products, sorting and updates, and the numbers of a step
+  size_t activations = 0;  // for a step, and the features with their gradients
+  size_t workspace = 0;    // on a device: for products, sorting, updates, and per-step scalars
   size_t pinned = 0;       // on the host, read by a device; not part of totals
   size_t host = 0;   // on the host, for the tables of a device: owners of rows, caches; not part of totals
-  size_t files = 0;  // of tables, on disk; not part of totals
+  size_t files = 0;  // on disk, for tables; not part of totals
   size_t total() const { return tables + table_state + exchange + dense + activations + workspace; }
   // On the host, with or without a device, at least: without one, the room for batches is that of the longest bags, of
   // which only the ids that a batch has are ever touched.
@@ -34,7 +34,7 @@ struct RecommenderMemory {
   bool operator==(const RecommenderMemory&) const = default;
 };
 
-// For each rank, with a placement of all of the setup's tables; `on_device`: with --device cuda.
+// The memory of each rank, with this placement of all of the setup's tables. `on_device`: with --device cuda.
 std::vector<RecommenderMemory> memory_of_ranks(const RecommenderSetup& given, const Placement& placement,
                                                bool on_device);
 
@@ -49,19 +49,19 @@ GradLayout dense_gradients(const FlatLayout& layout, const ZeroSharing& zero);
 std::vector<int> blocks_of(const Model& model);
 PipelinePlace step_place(const RecommenderSetup& setup, const Model& model);
 
-// The working memory of a step: that of the executor, from a dry run of the plan, and in addition the features and, in
-// training, their gradients. `model` is on the ranks of `mesh`.
+// The working memory of a step: the executor's, measured by a dry run of the plan, and the memory of the features and,
+// in training, of their gradients. `model` is on the ranks of `mesh`.
 struct StepMemory {
   ActivationMemory blocks;
   size_t features = 0, feature_gradients = 0;
-  size_t looked_up = 0;   // with DlrmShape::places, and the gradients
-  size_t statistics = 0;  // of batch normalisation
+  size_t looked_up = 0;   // looked-up vectors and gradients, with DlrmShape::places
+  size_t statistics = 0;  // for batch normalisation
   size_t total() const { return blocks.total() + features + feature_gradients + looked_up + statistics; }
 };
 StepMemory measure_step(const RecommenderSetup& setup, const Model& model, const Mesh& mesh);
 
-// What the model's blocks do in a training step, on one of the ranks of `mesh`, which may be real; all have as many
-// samples. And the flops of it for one sample, forward and backward.
+// walk_step: the work of the model's blocks in a training step on a rank of `mesh`, which may be real; all ranks have
+// as many samples. train_flops: the flops of that work per sample, forward and backward.
 WalkedModel walk_step(const RecommenderSetup& setup, const Model& model, const Mesh& mesh);
 double train_flops(const RecommenderSetup& setup, const Model& model, const Mesh& mesh);
 

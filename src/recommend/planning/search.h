@@ -16,9 +16,9 @@ namespace trifold {
 
 struct FoundRecommender {
   RecommendConfig run;             // with the chosen values
-  std::vector<std::string> words;  // the same as options
+  std::vector<std::string> words;  // the same values as options
   double step_seconds = 0;
-  size_t bytes = 0;  // of the rank that needs most
+  size_t bytes = 0;  // on the rank that needs most
   double imbalance = 1;
   std::string bound;  // what limits its speed: "memory, gradients 41 %"
 };

@@ -1,4 +1,4 @@
-// Weights of a safetensors file with which a recommender begins, in place of its initial ones.
+// FirstWeights reads weights from a safetensors file, with which a recommender starts instead of random initial ones.
 #pragma once
 
 #include <filesystem>
@@ -17,7 +17,7 @@ class FirstWeights {
   // have.
   FirstWeights(const std::filesystem::path& path, const RecommenderSetup& setup);
 
-  // Fills the boxes of weights, f32 or f64 matrices and vectors in the memory of the host.
+  // Fills `boxes`, weights that are f32 or f64 matrices and vectors in host memory, with the values of the file.
   void load(const std::vector<NamedTensor>& boxes) const;
 
  private:

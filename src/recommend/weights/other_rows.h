@@ -1,8 +1,10 @@
-// The rows of values that have no row of their own (ClickTable::kOtherRow), in predictions.
+// Improves predictions for values without a row of their own, which use the table's *other row*
+// (ClickTable::kOtherRow).
 //
-// If no training sample had such a value in a table, its row still has random initial values. Predictions then read it as
-// the mean of the table's trained rows (embedding/trained_rows.h): of rows 2 to kMostRows + 1, because later ones hardly
-// change it, and a table may have billions. If there are none, the row stays as it is. Training never sees the mean.
+// If no training sample had such a value in a table, the other row still has random initial values. Predictions then
+// replace it by the mean of the table's trained rows (embedding/trained_rows.h). The mean is over rows 2 to
+// kMostMeanRows + 1, because later rows hardly change it and a table may have billions. If no row is trained, the other
+// row stays as it is. Training never sees the mean.
 #pragma once
 
 #include <cstddef>
@@ -19,30 +21,30 @@ namespace trifold {
 
 inline constexpr int64_t kMostMeanRows = int64_t{1} << 20;
 
-// In CheckpointMeta::state: the starts of the tables, oldest first.
+// Stores the starts of the tables, oldest first, in CheckpointMeta::state.
 void note_starts(const std::vector<TableStart>& starts, nlohmann::json& state);
-// Those of a checkpoint; of an older one, which lacks them, that of its run.
+// The starts that a checkpoint stores; for an older checkpoint without them, the start of its run.
 std::vector<TableStart> starts_of(const CheckpointReader& reader);
-// That of a run.
+// The start of a run.
 TableStart start_of(const RecommenderSetup& setup);
 
-// The means that take the place of such rows, in the type of the table, by the names of the tables.
+// The means that replace other rows, in the type of the table, by name of the table.
 std::map<std::string, std::vector<std::byte>> other_rows(CheckpointReader& reader,
                                                          const RecommenderSetup& setup);
 
 class MeanOfRows;
 
-// Puts these means in the place of such rows of a model. Between steps, with no batch fetched.
+// Replaces the other rows of a model by these means. To be used between steps, with no batch fetched.
 class OtherRows {
  public:
   // Collective over `world`, the model's ranks.
   OtherRows(Communicator& world, Recommender& model, const std::vector<TableStart>& starts);
-  // Gives the rows back what they had.
+  // Restores the original rows.
   void restore() { write(before_); }
 
  private:
   struct Row {
-    NamedTensor box;  // that holds the row
+    NamedTensor box;  // the tensor that holds the row
     std::vector<std::byte> values;
   };
   void replace(const MeanOfRows& mean, const std::vector<NamedTensor>& boxes);
