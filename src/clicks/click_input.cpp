@@ -17,9 +17,9 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr size_t kBeginningBytes = size_t{4} << 20;  // bytes of the beginning of a packed file
-constexpr size_t kMarkBytes = 3;                     // of a byte order mark
+constexpr size_t kMarkBytes = 3;                     // bytes of a byte order mark
 
-// Whether a file is read with the file of labels that is beside it.
+// Whether a file is read together with the file of labels next to it.
 bool belongs_to_labels(const std::string& name) {
   return has_suffix(name, "_multi_hot.npz") || has_suffix(name, "_dense.npy") ||
          has_suffix(name, "_sparse.npy");

@@ -265,7 +265,7 @@ std::string wanted_value(const TextLayout& layout, const TextColumn& role) {
 
 namespace {
 
-constexpr size_t kShownBytes = 40;  // of a field
+constexpr size_t kShownBytes = 40;  // most bytes of a field
 
 std::string wanted(const TextLayout& layout, const TextColumn& role) {
   if (role.kind == TextColumn::Kind::Id && role.weighted && !role.paired)

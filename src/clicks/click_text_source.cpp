@@ -12,7 +12,7 @@ namespace trifold {
 namespace {
 
 constexpr int64_t kGroup = 256;
-constexpr int64_t kReleasedBytes = int64_t{1} << 24;  // of the file, at a time
+constexpr int64_t kReleasedBytes = int64_t{1} << 24;  // bytes of the file, at a time
 
 }  // namespace
 

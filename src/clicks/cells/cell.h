@@ -1,6 +1,6 @@
-// Cell: one value of a raw input as its file holds it, before a role of its column gives it a meaning
-// (clicks/cells/field_values.h). Readers of every format (text, Parquet, arrays) make cells, so that one table has one
-// meaning whatever file holds it: that of the CSV file which pandas writes.
+// A Cell is one value of a raw input as its file holds it, before the role of its column gives it a meaning
+// (clicks/cells/field_values.h). Readers of all formats (text, Parquet, arrays) make cells, so that a table has the
+// same meaning in any format: the meaning of the CSV file that pandas writes for it.
 //
 //   number    its value is that of its shortest decimal digits: a float32 nearest 3.1 equals 3.1
 //   text      has no blanks around it. It is a number where all of it is one: 3, +3, -0.5, 1e5, nan, True (1)
@@ -27,7 +27,7 @@ struct DecimalNumber {
   __int128 digits = 0;
   int scale = 0;
 
-  double number() const;     // the nearest
+  double number() const;     // the nearest double
   std::string text() const;  // "-0.25", all digits
 };
 
@@ -40,7 +40,7 @@ std::string_view without_blanks(std::string_view text);
 // NaN for one that is not a number; nullopt for nothing, a date or time, and a text that is none.
 std::optional<double> number_of(const Cell& cell);
 
-// The spelling of a cell; `room` may hold it. Empty for nothing.
+// The spelling of a cell, a view of the cell or of `room`. Empty for an empty cell.
 std::string_view spelling_of(const Cell& cell, std::string& room);
 
 // The text of a cell as its file would show it, for messages: "null" for nothing.

@@ -1,4 +1,4 @@
-// FieldRules: how the fields of a data set are read, whatever the format of its files.
+// FieldRules says how the fields of a data set are read, in any format of files.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace trifold {
 
-// Values that mean a missing one, besides an empty field. Those that are numbers are compared as numbers with labels and
-// dense numbers (-1 is -1.0), and by their spelling (clicks/cells/cell.h) with ids.
+// Values that stand for a missing value, in addition to an empty field. A listed number equals a label or dense value
+// as a number (-1 is -1.0), and an id by its spelling (clicks/cells/cell.h).
 class MissingValues {
  public:
   MissingValues() = default;
@@ -26,22 +26,23 @@ class MissingValues {
   std::vector<double> numbers_;
 };
 
-// What a label has to be. Without one, a sample has kNoLabel.
+// Whether a sample must have labels. A missing label is stored as kNoLabel.
 enum class LabelNeed {
   Required,    // a row without any label is malformed
   Optional,    // a label may be missing
-  Irrelevant,  // the same; and what is no label counts as missing
+  Irrelevant,  // a label may be missing, and an invalid one counts as missing
 };
 
-// Samples that need no column of labels and are kept without a label are only scored: their labels are irrelevant.
+// The need that options imply. Irrelevant for samples that need no column of labels and are kept without a label: they
+// are only scored.
 LabelNeed label_need(bool needs_labels, Unlabelled unlabelled);
 
 struct FieldRules {
   std::vector<LabelRule> labels{LabelRule{}};
   LabelNeed need = LabelNeed::Required;
   MissingValues missing;
-  uint64_t hash_seed = 0;  // of ids
-  // Texts are ids as they are written, not by their spelling: the rule of data sets made before spellings.
+  uint64_t hash_seed = 0;  // for hashes of ids
+  // Ids are hashes of the texts as written, not of their spellings, as in data sets of older versions.
   bool as_written = false;
 };
 

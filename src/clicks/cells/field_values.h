@@ -1,5 +1,5 @@
-// The meaning of a cell in the role of its column: a label, a dense number, an id, or an element of a bag. Readers of all
-// formats take it from here.
+// Interprets cells by the role of their column: as a label, a dense value, an id, or an element of a bag. Readers of
+// all formats use these functions.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,8 @@ std::optional<float> weight_in(const Cell& cell);
 // A time to order rows by: a number as it is, or a date or time in seconds since 1970; nullopt if the cell is neither.
 std::optional<double> time_in(const Cell& cell);
 
-// The part of a date or time (clicks/cells/moment.h), a number; nothing for a missing value. nullopt if the cell is neither.
+// The part of a date or time (clicks/cells/moment.h), a number; nothing for a missing value. nullopt if the cell is
+// neither.
 std::optional<Cell> part_in(const FieldRules& rules, const Cell& cell, TimePart part);
 
 // The hash of a text's spelling, or a whole number; 0 for a missing value. nullopt if the cell is no id.
@@ -58,14 +59,14 @@ bool add_to_bag(const FieldRules& rules, IdBase base, bool weighted, const Cell&
 bool add_texts_to_bag(const FieldRules& rules, char separator, bool weighted, std::string_view texts,
                       ClickBag& bag);
 
-// For a bag whose weights are in another column: appends all elements, also those that are missing, as id 0, or all
-// weights. False if one of them is neither, or a weight is not a finite number.
+// For a bag whose weights are in another column: appends an element, as id 0 if it is missing, or a weight. False for a
+// cell that is no id, or a weight that is not a finite number.
 bool add_paired_to_bag(const FieldRules& rules, IdBase base, const Cell& element, ClickBag& bag);
 bool add_weight_to_bag(const Cell& cell, ClickBag& bag);
 // add_paired_to_bag and add_weight_to_bag for all elements of a text between separators; an empty text has none.
 bool add_paired_texts_to_bag(const FieldRules& rules, char separator, std::string_view texts, ClickBag& bag);
 bool add_weights_to_bag(char separator, std::string_view texts, ClickBag& bag);
-// Leaves missing elements and their weights out. False if there are not as many weights as elements.
+// Removes missing elements and their weights. False if there are not as many weights as elements.
 bool finish_paired_bag(ClickBag& bag);
 
 // The hash of a text that is not missing: 64 bits, and not 0.

@@ -1,4 +1,5 @@
-// The malformed lines or rows of raw clicks: counted by kind, shown, and limited to a share of the input.
+// Reports malformed lines or rows of raw clicks: counts them by kind, shows the first ones, and limits them to a share
+// of the input.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +22,14 @@ constexpr double kMaxMalformed = 0.01;
 struct TextReport {
   static constexpr int64_t kShown = 10;
   int64_t lines = 0;                     // total, without the header and blank lines
-  int64_t malformed = 0;                 // of these, skipped
-  int64_t unlabelled = 0;                // of these, not malformed but without a label
+  int64_t malformed = 0;                 // malformed lines, which were skipped
+  int64_t unlabelled = 0;                // valid lines without a label
   std::map<std::string, int64_t> kinds;  // lines of each kind of problem
   std::vector<std::string> shown;        // the first ten: "file:line: column ...: what is wrong"
 
-  std::vector<std::string> files_left_out;  // of the folders that were read
+  std::vector<std::string> files_left_out;  // files of the input folders that were not read
 
-  // Rows of the input that are no samples, ascending, counted from 0 over all files; where a reader was asked for them.
+  // Rows of the input that are no samples, ascending, counted from 0 over all files; only filled with note_left_out.
   std::vector<int64_t> left_out;
 
   void add(const std::string& file, int64_t line_number, const LineProblem& problem);
@@ -38,7 +39,7 @@ struct TextReport {
   std::string summary() const;
   // The summary and the first problem, in one line.
   std::string line() const;
-  // The summary and the first ten problems, each in a line of its own.
+  // The summary and the first ten problems, a line each.
   std::string text() const;
   // "3 of 1000 rows have no label and are left out"; empty if all have one, or are samples without one.
   std::string unlabelled_text(Unlabelled treatment) const;

@@ -1,10 +1,10 @@
-// KeyCounts remembers in fixed memory how often keys have occurred that no other table has an entry of: a count-min sketch
-// with conservative updates (Cormode & Muthukrishnan, 2005; Estan & Varghese, 2002).
+// KeyCounts approximates in fixed memory how often keys have occurred, for keys that have no entry in a KeyTable. It is
+// a count-min sketch with conservative updates (Cormode & Muthukrishnan, 2005; Estan & Varghese, 2002).
 //
-// A key has one counter in each of kDepth rows of counters, by hashes of the key. `keep` raises those counters to the
-// key's count where they are lower, and `of` returns the lowest. So `of` is never below the last count that was kept (up
-// to kMost), and above it only if other keys share all kDepth counters: after n different keys, a key that was never kept
-// has a count with the probability (1 - exp(-n / width))^kDepth.
+// Hashes assign a key one counter in each of kDepth rows of counters. `keep` raises these counters to the key's count
+// where they are lower, and `of` returns the lowest. So `of` is never below the last count that was kept (up to kMost),
+// and above it only if other keys share all kDepth counters: after n different keys, a key that was never kept has a
+// count with the probability (1 - exp(-n / width))^kDepth.
 #pragma once
 
 #include <cstddef>
@@ -29,16 +29,16 @@ class KeyCounts {
   };
 
   KeyCounts() = default;  // no counters: every count is 0
-  // For a table that has entries for `entries` keys.
+  // Sized for a table with entries for `entries` keys.
   explicit KeyCounts(size_t entries) : width_(width(entries)), counters_(kDepth * width_) {}
 
   uint32_t of(uint64_t key) const;
-  // Appends what it changed to `changes`.
+  // Keeps the count of a key; appends the counters that it raised to `changes`.
   void keep(uint64_t key, uint32_t count, std::vector<Change>& changes);
   // Exchanges a counter with Change::before.
   void swap(Change& change);
 
-  // By row of counters; a checkpoint's may be written here.
+  // All counters, row by row; loading a checkpoint overwrites them.
   std::span<Counter> counters() { return counters_; }
   static size_t bytes(size_t entries) { return kDepth * width(entries) * sizeof(Counter); }
 

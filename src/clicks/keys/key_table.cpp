@@ -74,7 +74,7 @@ size_t KeyTable::place_for(const Entries& entries, const Bucket& bucket, KeyEvic
   if (eviction == KeyEviction::None) return kNone;
   for (size_t place = bucket.first; place < bucket.first + bucket.size; ++place) {
     const Entry& entry = entries[place];
-    if (entry.count == 0) return place;  // its key has got a row
+    if (entry.count == 0) return place;  // its key was given a row
     if (entry.batch == batch_) continue;
     if (best == kNone || rank(entry) < rank(entries[best])) best = place;
   }

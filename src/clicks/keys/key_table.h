@@ -1,23 +1,24 @@
-// KeyTable gives the rows of an embedding table to 64-bit keys while a model trains, so that neither the keys nor their
-// number need to be known before. The table has a fixed number of rows:
+// KeyTable assigns the rows of an embedding table to 64-bit keys while a model trains, so that neither the keys nor how
+// many there are need to be known beforehand. The table has a fixed number of rows:
 //
 //   row 0    a missing value (key 0)
 //   row 1    all keys that have no row of their own
 //   2 ...    one key each
 //
 // Once per step `take` gets all keys of the global batch, in the order of its samples. A key that has occurred
-// `admission` times gets a row; if none is free, `eviction` determines the key that loses its row, never one of this
-// batch. Rows with a new owner are listed, because their vectors and optimizer state must be initialised again. All of
-// this follows from the sequence of batches alone, so every rank that takes the same batches has the same table,
-// whatever the mesh.
+// `admission` times becomes the *owner* of a row. If no row is free, `eviction` chooses the owner that loses its row,
+// never a key of the current batch. Rows with a new owner are listed, because their vectors and optimizer state must be
+// initialised again. The table depends on the sequence of batches alone, so ranks that take the same batches have equal
+// tables on any mesh.
 //
-// The rows are a hash table in buckets of at most kBucket rows, as in HierarchicalKV (NVIDIA) and, with larger
-// buckets, in TorchRec's zero-collision hashing: a key's hash names its bucket, within which it may have any row. So a
-// table of many rows can evict a key while others have free rows; nearly all rows are used before.
+// The rows form a hash table in buckets of at most kBucket rows, as in HierarchicalKV (NVIDIA) and, with larger
+// buckets, in TorchRec's zero-collision hashing: a key's hash chooses its bucket, in which it may own any row. A key
+// may therefore be evicted while other buckets still have free rows, but only once nearly all rows are used.
 //
-// With an `admission` above 1, and with `eviction` Rarest, keys without a row are counted in a second hash table of the
-// same size. The counts of those that it drops, which were seen longest ago, and of keys that lose their rows are kept
-// in a sketch (clicks/keys/key_counts.h). No count is ever too low; the sketch's bound says how rarely one is too high.
+// With an `admission` above 1, and with `eviction` Rarest, keys without a row (*waiting* keys) are counted in a second
+// hash table of the same size. If a bucket of it is full, its key seen longest ago is dropped. The counts of dropped
+// keys and of keys that lose their rows are kept in a sketch (clicks/keys/key_counts.h). No count is too low; the
+// sketch bounds how often a count is too high.
 //
 // `row_of` may be called from many threads at a time, the other functions from one.
 #pragma once
@@ -34,7 +35,7 @@
 namespace trifold {
 
 struct KeyRule {
-  int64_t admission = 1;  // occurrences that a key needs for a row
+  int64_t admission = 1;  // occurrences that a key needs to get a row
   KeyEviction eviction = KeyEviction::Oldest;
 };
 
@@ -42,8 +43,8 @@ class KeyTable {
  public:
   static constexpr int32_t kMissingRow = ClickTable::kMissingRow;
   static constexpr int32_t kOtherRow = ClickTable::kOtherRow;
-  static constexpr int64_t kFirstRow = 2;  // of a key
-  static constexpr int64_t kBucket = 64;   // rows
+  static constexpr int64_t kFirstRow = 2;  // first row that a key can own
+  static constexpr int64_t kBucket = 64;   // rows in a bucket
 
   // The entry of a key; all zero: free. A checkpoint stores it as two signed words: the key, and
   // count + 2^32 batch.
@@ -59,25 +60,26 @@ class KeyTable {
 
   // Takes the keys of the next batch. A batch without keys, and key 0, change nothing.
   void take(std::span<const uint64_t> keys);
-  // The rows that `take` gave to other keys than before.
+  // The rows that got a new owner in the last `take`.
   std::span<const int32_t> begun() const { return begun_; }
   // Undoes the last `take`, or redoes it.
   void swap_last();
-  // The batches taken so far, without those that had no keys.
+  // How many batches with keys were taken so far.
   uint32_t batches() const { return batch_; }
 
   int32_t row_of(uint64_t key) const;
 
-  // By row, from kFirstRow on; and the keys without a row, in no useful order (empty if they are not counted).
+  // Owners by row, from kFirstRow on; and waiting keys in the order of their hash table (empty if they are not
+  // counted).
   std::span<Entry> owners() { return owners_; }
   std::span<Entry> waiting() { return waiting_; }
-  // The counts of keys in neither (empty if they are not counted).
+  // The sketch with the counts of all other keys (empty if they are not counted).
   KeyCounts& counts() { return counts_; }
-  // Call it after these were overwritten, by those of a checkpoint after `batches` batches. With 0, if that is not known,
-  // the number is that of the last batch of any entry.
+  // To be called after a checkpoint was loaded into owners(), waiting() and counts(). `batches`: how many batches the
+  // checkpoint's table had taken; 0, if unknown, stands for the largest Entry::batch.
   void loaded(uint32_t batches);
-  // BadInput unless the entries are such as at most `batches` batches make. The message calls them the tensors `owners`
-  // and `waiting`.
+  // BadInput if the entries cannot result from at most `batches` batches. `owners` and `waiting` are the names of their
+  // tensors in the message.
   void check_entries(const std::string& owners, const std::string& waiting, uint64_t batches) const;
 
   size_t bytes() {
@@ -101,30 +103,30 @@ class KeyTable {
   static constexpr size_t kNone = ~size_t{0};
 
   Bucket bucket_of(uint64_t key) const;
-  // Asks for the memory in which a key is looked for first.
+  // Prefetches the first entries that a search for the key reads.
   void prefetch(uint64_t key) const;
   static size_t find(const Entries& entries, const Bucket& bucket, uint64_t key);
-  // A place that is free or may become so; kNone if there is none.
+  // A place in the bucket that is free or whose key may be evicted; kNone if there is none.
   size_t place_for(const Entries& entries, const Bucket& bucket, KeyEviction eviction, uint32_t count) const;
   void count_owner(size_t place);
   void take_unknown(uint64_t key);
   // Counts a key without a row in waiting_; kNone if its bucket is full of keys of this batch.
   size_t wait(const Bucket& bucket, uint64_t key);
-  // Keeps the count of an entry that is to be overwritten.
+  // Keeps the count of an entry in the sketch before it is overwritten.
   void set_aside(const Entry& entry);
   void forget_last();
   std::string problem_at(const Entries& entries, size_t place, uint64_t batches) const;
-  // Call it before the first change to a place in a batch.
+  // Records the state of a place for swap_last. To be called before a batch first changes it.
   void note(const Entries& entries, size_t place);
 
   KeyRule rule_;
   Entries owners_, waiting_;
   KeyCounts counts_;
-  std::vector<uint32_t> starts_;  // the first place of each bucket, and the end
-  uint32_t batch_ = 0;            // the number of the current one
-  uint32_t other_batch_ = 0;      // before the last `take`, or after it if that is undone
+  std::vector<uint32_t> starts_;  // first place of each bucket, and the end of the last
+  uint32_t batch_ = 0;            // number of the current batch
+  uint32_t other_batch_ = 0;      // batch_ before the last `take`, or after it while that is undone
   std::vector<Change> changes_;
-  std::vector<KeyCounts::Change> raised_;  // by the last batch
+  std::vector<KeyCounts::Change> raised_;  // counters that the last batch raised
   std::vector<uint64_t> unknown_;
   std::vector<int32_t> begun_;
 };

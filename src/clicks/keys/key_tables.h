@@ -1,4 +1,4 @@
-// KeyTables: the KeyTable of each embedding table whose ids are keys (ClickTable::keyed).
+// KeyTables holds a KeyTable for each embedding table whose ids are keys (ClickTable::keyed).
 #pragma once
 
 #include <memory>
@@ -15,19 +15,19 @@ class KeyTables final : public KeyRows {
  public:
   KeyTables(const ClickSchema& schema, const KeyRule& rule, bool learns);
 
-  // Whether there is none.
+  // Whether no table has keys.
   bool empty() const;
-  // Null where ids are not keys.
+  // The KeyTable of an embedding table; null if its ids are not keys.
   KeyTable* table(int index) { return tables_[static_cast<size_t>(index)].get(); }
   int tables() const { return static_cast<int>(tables_.size()); }
   size_t bytes() const;
 
-  // Takes the keys of global batch `step` of `feed`, whose clicks have these tables; the pool's workers share the
-  // tables.
+  // Takes the keys of global batch `step` of `feed`, whose clicks have these tables. The pool's workers process
+  // different tables in parallel.
   void take(const ClickFeed& feed, int64_t step, ThreadPool& pool);
   // Undoes the last `take`, or redoes it.
   void swap_last();
-  // See KeyTable::loaded; `batches` has a number for each table, or is empty.
+  // Calls KeyTable::loaded; `batches` has one entry per table, or is empty.
   void loaded(std::span<const uint32_t> batches);
 
   int32_t row_of(int table, uint64_t key) const override {
@@ -36,8 +36,8 @@ class KeyTables final : public KeyRows {
 
  private:
   std::vector<std::unique_ptr<KeyTable>> tables_;
-  std::vector<int64_t> positions_;           // of the samples of a batch
-  std::vector<std::vector<uint64_t>> keys_;  // of a batch, for each table
+  std::vector<int64_t> positions_;           // positions of a batch's samples
+  std::vector<std::vector<uint64_t>> keys_;  // per table, keys of a batch
 };
 
 }  // namespace trifold

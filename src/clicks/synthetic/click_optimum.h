@@ -20,7 +20,7 @@ struct ClickOptimum {
 class ScoreDistribution {
  public:
   struct Empty {};
-  static constexpr double kStep = 1.0 / 256;  // of the grid
+  static constexpr double kStep = 1.0 / 256;  // distance of grid points
 
   ScoreDistribution() { add(0, 1); }  // all mass at 0, the neutral element of `convolve`
   explicit ScoreDistribution(Empty) {}

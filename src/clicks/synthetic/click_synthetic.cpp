@@ -131,7 +131,7 @@ SyntheticClicks::SignedScores SyntheticClicks::signed_scores(int table) const {
   ScoreDistribution any = by_sign[0];
   any.mix(by_sign[1], 1);
   SignedScores scores{ScoreDistribution(empty), ScoreDistribution(empty), ScoreDistribution(empty)};
-  ScoreDistribution rest;  // of the ids after the first
+  ScoreDistribution rest;  // for the ids after the first
   for (int length = 1; length <= spec.max_ids; ++length) {
     const double share = (1 - spec_.missing) / spec.max_ids;
     for (int s = 0; s < 2; ++s) {

@@ -18,8 +18,8 @@
 // No model can rank better than z, the Bayes score. Its distribution f is the convolution of the independent parts
 // (each pair: a mixture of four), computed on a grid of 1/256; then
 //   best AUC = P(z+ > z-) + P(z+ = z-) / 2,  z+ ~ f sigma / rate, z- ~ f (1 - sigma) / (1 - rate),
-// which is the AUC of the population, not of a sample. Effects of tables lie exactly on the grid; those of dense
-// numbers are split linearly, which changes the AUC by less than 1e-4. Ranks beyond the first 2^18 of a table are
+// which is the AUC of the population, not of a sample. Effects of tables lie exactly on the grid; effects of
+// dense values are split linearly, which changes the AUC by less than 1e-4. Ranks beyond the first 2^18 of a table are
 // treated together, as if their effects were uniformly distributed.
 #pragma once
 
@@ -45,7 +45,7 @@ struct SyntheticClickSpec {
   double pair_effect = 0.3;
   double missing = 0;     // in [0, 1)
   bool weighted = false;  // ids carry weights in [0.5, 1.5), which the planted model ignores
-  int labels = 1;         // with the same score; each is drawn by itself
+  int labels = 1;         // labels per sample, drawn independently from the same score
   bool constant = false;  // all features are the same in every sample: no model reaches more than 0.5
 };
 
@@ -66,10 +66,10 @@ class SyntheticClicks final : public ClickSource {
   std::vector<double> scores(int64_t first, int64_t count) const;
 
  private:
-  // How a table's ids are drawn, and their effects.
+  // How the ids of a table are drawn, and their effects.
   struct Plant {
     PhiloxKey draw;    // ids of the samples
-    PhiloxKey effect;  // of the ids
+    PhiloxKey effect;  // effects of the ids
     PhiloxKey sign;
     int64_t factor = 1;  // row = (rank * factor + shift) mod rows
     int64_t shift = 0;
@@ -86,7 +86,7 @@ class SyntheticClicks final : public ClickSource {
   void plant();
   SignedScores signed_scores(int table) const;
   ScoreDistribution table_score(int table) const;
-  ScoreDistribution pair_score(int table) const;  // of `table` and the next
+  ScoreDistribution pair_score(int table) const;  // for `table` and the next
   double share_below(int table, int64_t rank) const;
   double fill_sample(int64_t sample, int64_t slot, ClickPart& out) const;  // returns its score
   double fill_bag(int table, int64_t sample, int64_t slot, ClickPart& out, int& sign) const;
