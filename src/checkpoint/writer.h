@@ -39,7 +39,7 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, const C
                                       std::span<const NamedTensor> mine, Communicator& world,
                                       const MeshCoords& coords, const SaveOptions& options = {});
 
-// Those of `mine` that this rank writes: owned, and not empty. Throws if one cannot be stored.
+// The boxes of `mine` that this rank writes: owned, and not empty. Throws if one cannot be stored.
 std::vector<NamedTensor> owned_boxes(std::span<const NamedTensor> mine, const MeshCoords& coords);
 
 }  // namespace trifold

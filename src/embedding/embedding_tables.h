@@ -110,7 +110,7 @@ class EmbeddingTables {
     void operator+=(const Memory& more);
   };
   Memory memory() const;
-  // The same for any rank of a placement, without constructing it.
+  // The memory of any rank of a placement, without constructing it.
   static Memory memory(const Placement& placement, int rank, const Options& options);
   // The options of groups of tables that share a rank's cache: each gets its part of it.
   static void share_cache(const std::vector<const Placement*>& groups, int rank,

@@ -54,7 +54,7 @@ size_t beginning_bytes(int64_t rows, size_t row_bytes);
 // The slots of each part, of a rank's parts together; `storage` is cached.
 std::vector<int64_t> divide_cache(const std::vector<PartShape>& parts, const TableStorage& storage);
 
-// The same for groups of parts that share a rank's cache: the part of it that each group gets, with which divide_cache
+// Divides a rank's cache among groups of parts: returns the part of it that each group gets, with which divide_cache
 // finds the slots that all of them together would have.
 std::vector<size_t> caches_of_groups(const std::vector<std::vector<PartShape>>& groups,
                                      const TableStorage& storage);

@@ -16,7 +16,7 @@ MemoryReport flat_memory(const FlatLayout& layout, const GradLayout& gradients, 
                          const OptimizerConfig& optimizer, const ZeroStage& zero, int versions,
                          int64_t gathered, const ZeroConfig& config);
 
-// The same for a running rank, from the objects that hold the memory.
+// The memory report of a running rank, from the objects that hold the memory.
 MemoryReport held_memory(const ParamStore& weights, const GradientBuffer& gradients,
                          const ShardedOptimizer& optimizer);
 

@@ -22,7 +22,7 @@ std::vector<int> planned_nodes(int ranks, const std::optional<int>& ranks_per_no
 // node. `nodes` is indexed by rank; empty: all on one. BadInput if the nodes do not cut the data axis into
 // equal groups of at least 2 ranks.
 ZeroSharing zero_sharing(const ZeroConfig& config, const MeshSizes& sizes, std::span<const int> nodes);
-// The same for a run that is only planned, not started.
+// How a run that is only planned, not started, shards its state.
 ZeroSharing zero_sharing(const RunSpec& run);
 
 // The minimum size of a unit of parameters (data_parallel/flat_layout.h), in elements.

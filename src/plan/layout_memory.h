@@ -51,7 +51,7 @@ struct ScheduleFlight {
 };
 
 ScheduleFlight flight_of(const Plan& plan);
-// The same for a synchronous schedule, where micro-batches beyond a few times the ranks change nothing.
+// The flight of a synchronous schedule, in which micro-batches beyond a few times the ranks change nothing.
 ScheduleFlight schedule_flight(Schedule schedule, int ranks, int chunks, int micros);
 
 // For layouts of one model. Thread-safe.

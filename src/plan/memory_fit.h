@@ -20,7 +20,7 @@ RunSpec run_spec_here(const PretrainConfig& config);
 // has. `planned` is of the run_spec_here of `config`.
 void check_memory_fits(const PretrainConfig& config, const PlannedRun& planned);
 
-// The same against --memory-limit only, for pipeline ranks with these needs.
+// BadInput if one of the pipeline ranks, which have these needs, exceeds --memory-limit, if that is given.
 void check_memory_limit(const PretrainConfig& config, const std::vector<MemoryReport>& ranks);
 
 }  // namespace trifold

@@ -35,7 +35,7 @@ class PlannedRun {
   const PlanShape& shape() const { return shape_; }
   // The complete plan, with gradients reduced as the run does.
   const Plan& plan() const { return plan_; }
-  // The same with gradients reduced after each micro-batch, or once a step.
+  // The complete plan with gradients reduced after each micro-batch (`each`), or once per step.
   Plan plan_reducing(bool each) const;
 
  private:

@@ -98,7 +98,7 @@ struct PlanReport {
 // share many rows, and counting takes most of the time of a plan.
 class CountedActivations {
  public:
-  // That of `row` on a pipeline rank, from the cache or by calling `count`; valid until the next call.
+  // The activations of `row` on a pipeline rank, from the cache or from `count`; valid until the next call.
   const ActivationMemory& of(int rank, const RankPlan& row, FunctionRef<ActivationMemory()> count);
 
  private:
@@ -109,7 +109,7 @@ class CountedActivations {
 PlanReport make_plan_report(const PlannedRun& planned, const PlannedMachine& machine,
                             CountedActivations* counted = nullptr);
 
-// The same without a picture, comparisons and checks, for a search or many plans at once.
+// The main results of a plan, without a picture, comparisons and checks, for a search or many plans at once.
 struct PlanOutcome {
   double step_seconds = 0;
   double bubble = 0;

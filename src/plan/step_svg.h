@@ -27,7 +27,7 @@ struct Timeline {
   PictureText text;
 };
 
-// The same for several steps, one below the other on a common time scale, so that their lengths can be compared.
+// Draws several steps, one below the other on a common time scale, so that their lengths can be compared.
 std::string timelines_svg(const std::vector<Timeline>& timelines);
 
 }  // namespace trifold

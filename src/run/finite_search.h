@@ -40,9 +40,9 @@ class FiniteSearch {
 
   // Checks a tensor that is complete at this point of `stream`; `what` is "the output of block.1.norm1".
   void look(std::string_view what, Tensor tensor, Stream& stream);
-  // The same for columns [begin, end) of a matrix with one row per sample.
+  // Checks columns [begin, end) of a matrix with one row per sample.
   void look_at_rows(std::string_view what, Tensor matrix, int64_t begin, int64_t end, Stream& stream);
-  // The same for a tensor on the host, wherever operations run.
+  // Checks a tensor that is in host memory, wherever operations run.
   void look_on_host(std::string_view what, Tensor tensor);
 
   // The ranks' findings in a sentence or two without a full stop, the same on every rank. Collective over the world.
@@ -81,7 +81,7 @@ class FiniteSearch {
 
 // "nan", "inf" or "-inf" (the sign of a NaN is ignored); other numbers as usual.
 std::string not_finite_text(double value);
-// The same for an element of a tensor on the host.
+// not_finite_text for an element of a tensor on the host.
 std::string not_finite_text(const Tensor& tensor, int64_t index);
 // Index of the first element that is infinite or NaN. The tensor must be complete and on the host.
 std::optional<int64_t> first_not_finite(Tensor tensor);

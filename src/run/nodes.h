@@ -26,7 +26,7 @@ struct RankProcess {
 // The process of each rank of `world`: "host a: ranks 0-7 are pids 4711-4718", one text per host, to identify the rank
 // of a process that the launcher or the kernel names. Empty if one process runs all ranks. Collective.
 std::vector<std::string> processes_of_ranks(Communicator& world);
-// The same for these ranks.
+// The lines for these ranks, without communication.
 std::vector<std::string> process_lines(std::span<const RankProcess> ranks);
 
 }  // namespace trifold

@@ -15,7 +15,7 @@ class TensorsOnHost {
   // must outlive this object.
   TensorsOnHost(std::vector<NamedTensor> tensors, const OpTable& ops, Stream& stream);
 
-  // The same boxes on the host; for a device their content is unspecified before `fetch`.
+  // The tensors in host memory; with a device their content is unspecified before `fetch`.
   std::vector<NamedTensor>& tensors() { return here_; }
   // Copies from the device, or back to it; complete on return.
   void fetch() { copy(here_, there_); }

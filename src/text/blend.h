@@ -30,7 +30,7 @@ struct BlendIndices {
 // max(i, 1) - taken; the first of equals. `weights` sum to 1.
 BlendIndices blend_by_weight(std::span<const double> weights, int64_t samples);
 
-// The same with each data set's size as its weight, where an exhausted data set is skipped: every sample of
+// Blends with each data set's size as its weight and skips exhausted data sets: every sample of
 // every data set once.
 BlendIndices blend_exhaustive(std::span<const int64_t> sizes);
 

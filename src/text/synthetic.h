@@ -25,7 +25,7 @@ class SyntheticTokens final : public DataSource {
   PhiloxKey key_;
 };
 
-// The same as sentence pairs for BERT: samples of all lengths, in which about one token in seven is masked (replaced by
+// Synthetic sentence pairs for BERT: samples of all lengths, in which about one token in seven is masked (replaced by
 // token 0), the first always. The last bit of a token decides whether the second sentence follows.
 class SyntheticPairs final : public DataSource {
  public:

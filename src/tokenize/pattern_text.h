@@ -18,7 +18,7 @@ std::string pattern_of(std::string_view open, const CodePointSet& set);
 
 // A case-insensitive character as items of a set: the character and its case variants.
 std::string folded_items(char32_t c);
-// The same as an atom, which also matches an equivalent sequence ("ss" for U+00DF).
+// A case-insensitive character as an atom, which also matches an equivalent sequence ("ss" for U+00DF).
 std::string folded_atom(char32_t c);
 // An atom for a sequence that is case-equivalent to a single character; absent for all other sequences.
 std::optional<std::string> folded_sequence(std::u32string_view characters);

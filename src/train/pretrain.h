@@ -27,7 +27,7 @@ struct PretrainJob : RunJob {
 
 // Opens the data and checks the checkpoint to load. BadInput before anything is written.
 PretrainJob prepare(PretrainConfig config);
-// The same with other data: `open_data` sets train, optionally valid, and with --train-epochs the length of
+// Prepares a job with other data: `open_data` sets train, optionally valid, and with --train-epochs the length of
 // the run. It is called once the start of the job is known.
 PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&)>& open_data);
 

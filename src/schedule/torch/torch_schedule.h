@@ -27,7 +27,7 @@ Plan parse_plan_with_waits(std::string_view text);
 // before its end.
 std::string to_torch_csv(const Plan& plan);
 
-// The same with everything that PyTorch's runtime does, for `_load_csv(FILE, format="compute_comms")`:
+// The plan as CSV with everything that PyTorch's runtime does, for `_load_csv(FILE, format="compute_comms")`:
 // - messages as add_communication places them, whatever the plan has, and a wait for each send: for a SEND_F
 //   after the backward of its stage and micro-batch, for a SEND_B at the end of the row;
 // - REDUCE_GRAD and the wait for it after the last weight gradient of a stage;

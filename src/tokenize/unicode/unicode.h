@@ -17,7 +17,7 @@ std::optional<size_t> invalid_utf8(std::string_view text);
 
 // BadInput, with advice, if `text` is not UTF-8; `place` names the location of a byte for the message.
 void expect_utf8(std::string_view text, FunctionRef<std::string(size_t)> place);
-// The same for a whole file; the message names the line. Does not keep the file's pages in memory.
+// BadInput if a file is not UTF-8; the message names the line. Does not keep the file's pages in memory.
 void expect_utf8_of_file(const MappedFile& file);
 
 // `text` with U+FFFD for every maximal invalid run of bytes that could have begun a character, as the Unicode standard
