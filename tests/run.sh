@@ -60,8 +60,11 @@ develops() { [[ $mode == all || $mode == long ]]; }
 # them. The same goes for the tests of CUDA code that need no GPU.
 builds_cuda() { develops || command -v nvidia-smi >/dev/null; }
 
+# Whether a build folder was configured with tests before; launch/quickstart.sh configures one without them.
+has_tests() { grep -q '^TRIFOLD_LONG_TESTS:' "build/$1/CMakeCache.txt" 2>/dev/null; }
+
 # build PRESET [TARGET...]: prints only what is wrong. From nothing, several files are compiled at once, which takes half
-# as long; a folder that was configured before stays as it is, so that little is compiled again while working.
+# as long; a folder that was configured with tests before stays as it is, so that little is compiled again while working.
 build() {
   local preset=$1 log=build/$1.log
   local -a targets=() options=()
@@ -76,15 +79,15 @@ build() {
     # The kernels of one architecture compile in a third of the time of all, which a long run and a machine with a GPU take.
     if [[ $mode == long ]]; then
       options+=(-UCMAKE_CUDA_ARCHITECTURES)
-    elif [[ ! -e build/$preset/CMakeCache.txt ]] && ! command -v nvidia-smi >/dev/null; then
+    elif ! has_tests "$preset" && ! command -v nvidia-smi >/dev/null; then
       options+=(-DCMAKE_CUDA_ARCHITECTURES=90a-real)
     fi
-  elif [[ ! -e build/$preset/CMakeCache.txt ]]; then
+  elif ! has_tests "$preset"; then
     options+=(-DTRIFOLD_CUDA=OFF -DTRIFOLD_DEVICE_TESTS=OFF)
   fi
   if develops; then
     options+=(-DTRIFOLD_LONG_TESTS=ON "-DTRIFOLD_WHOLE_TESTS=$([[ $mode == long ]] && echo ON || echo OFF)")
-  elif [[ ! -e build/$preset/CMakeCache.txt ]]; then
+  elif ! has_tests "$preset"; then
     options+=(-DTRIFOLD_LONG_TESTS=OFF)
   fi
   if (($#)); then targets=(--target "$@"); fi
