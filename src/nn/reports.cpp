@@ -6,17 +6,17 @@
 
 namespace trifold {
 
-template <class Id, int kMost>
-Id SharedReports<Id, kMost>::declare(const std::string& name) {
+template <class Id, int Most>
+Id SharedReports<Id, Most>::declare(const std::string& name) {
   if (const auto known = find(name)) return *known;
-  check(std::ssize(names_) < kMost, "the model reports {} too: it can have at most {} of that kind", name,
-        kMost);
+  check(std::ssize(names_) < Most, "the model reports {} too: it can have at most {} of that kind", name,
+        Most);
   names_.push_back(name);
   return {static_cast<int>(names_.size()) - 1};
 }
 
-template <class Id, int kMost>
-std::optional<Id> SharedReports<Id, kMost>::find(std::string_view name) const {
+template <class Id, int Most>
+std::optional<Id> SharedReports<Id, Most>::find(std::string_view name) const {
   const auto found = std::find(names_.begin(), names_.end(), name);
   if (found == names_.end()) return {};
   return Id{static_cast<int>(found - names_.begin())};

@@ -36,8 +36,8 @@ struct BatchValueId {
   int index = -1;  // below kMostBatchValues
 };
 
-// The items of a kind that blocks share, at most kMost.
-template <class Id, int kMost>
+// The items of a kind that blocks share, at most Most.
+template <class Id, int Most>
 class SharedReports {
  public:
   // The item of that name, which is added if no block has declared it yet. Throws if there are too many.

@@ -252,7 +252,8 @@ Work counted(Operand<&OpTable::copy_rows>, const Tensor& y, const Tensor& to, co
 
 // The products of all vectors of a sample with all others, as a matrix product computes them.
 Work interaction(const Tensor& vectors, int64_t width, double products, double bytes) {
-  const auto count = static_cast<double>(vectors.last_dim() / width);
+  const int64_t vectors_of_sample = vectors.last_dim() / width;
+  const auto count = static_cast<double>(vectors_of_sample);
   Work work = product(count, count, static_cast<double>(width), vectors.dtype,
                       static_cast<double>(vectors.row_count()) * products);
   work.bytes = bytes;

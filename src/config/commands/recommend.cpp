@@ -59,7 +59,7 @@ OptionTable options_of(PlanRecommenderConfig& config) {
 namespace {
 
 // Whether a rule depends on an option that a run that loads a checkpoint may take from it.
-constexpr auto is_about_model = [](const Option& option, const Rule& rule) {
+constexpr auto kIsAboutModel = [](const Option& option, const Rule& rule) {
   return is_inherited(option.name) ||
          is_about(rule, [](std::string_view name) { return is_inherited(name); });
 };
@@ -70,7 +70,7 @@ template <class Config>
 Findings findings_of_run(const Config& config, const RecommendConfig& run) {
   const bool starts_fresh = !run.checkpoint.load && !run.checkpoint.auto_resume;
   Problems problems = problems_of_options(config, [starts_fresh](const Option& option, const Rule& rule) {
-    return starts_fresh || !is_about_model(option, rule);
+    return starts_fresh || !kIsAboutModel(option, rule);
   });
   if (starts_fresh) check_recommender(run, problems);
   check_click_data(run.data, problems);
@@ -99,7 +99,7 @@ RecommendConfig without_data(RecommendConfig config) {
 Findings findings(const RecommendConfig& config) { return findings_of_run(config, config); }
 
 std::vector<Problem> model_problems(const RecommendConfig& config) {
-  Problems problems = problems_of_options(config, is_about_model);
+  Problems problems = problems_of_options(config, kIsAboutModel);
   check_recommender(config, problems);
   return problems.take();
 }

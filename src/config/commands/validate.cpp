@@ -86,7 +86,7 @@ PretrainConfig without_layout(PretrainConfig run) {
 }
 
 // A plan takes the options of pretrain, but trains nothing.
-constexpr auto is_planned = [](const Option& option, const Rule&) {
+constexpr auto kIsPlanned = [](const Option& option, const Rule&) {
   constexpr std::string_view kTraining[] = {"Data",       "Length of the run", "Learning rate",
                                             "Checkpoint", "Evaluation",        "Logging"};
   return std::find(std::begin(kTraining), std::end(kTraining), option.group) == std::end(kTraining);
@@ -152,8 +152,8 @@ Findings findings(const BenchConfig& config) {
 Findings findings(const PlanConfig& config) {
   PlanConfig neutral = config;
   if (config.search) neutral.run = without_layout(config.run);
-  Problems problems = config.search ? problems_of_options(config, neutral, is_planned)
-                                    : problems_of_options(config, is_planned);
+  Problems problems = config.search ? problems_of_options(config, neutral, kIsPlanned)
+                                    : problems_of_options(config, kIsPlanned);
   check_layout(neutral.run, problems);
   check_plan_search(config, problems);
   if (config.run.auto_layout)
