@@ -102,9 +102,41 @@ TEST(ConfigNotes, FlagsOfOtherProgramsThatAskForWhatIsAlwaysDone) {
   EXPECT_EQ(notes_of(complete() + Words{"--config", file.path()}),
             Words{file.path() +
                   ":1: --use-flash-attn has no effect: attention never holds the whole matrix of scores"});
-  // A value is a mistake: the flag may mean something else here.
+  // The same note once.
+  EXPECT_EQ(notes_of(complete() + Words{"--fused", "--fused=true"}),
+            Words{"--fused has no effect: the update of the optimizer is always one pass"});
+  // Another value asks for what is not possible.
   expect_contains(refusal_of(complete() + Words{"--use-flash-attn", "off"}), "'off' belongs to no option");
-  expect_contains(refusal_of(complete() + Words{"--use-flash-attn=off"}), "unknown option --use-flash-attn");
+  for (const char* word : {"--use-flash-attn=off", "--use-flash-attn=false"})
+    EXPECT_EQ(
+        refusal_of(complete() + Words{word}),
+        "--use-flash-attn has no effect: attention never holds the whole matrix of scores: leave it out");
+  // Commands that neither train nor plan have no such flags.
+  expect_contains(refusal_of({"inspect", "d", "--flash-attn"}), "--flash-attn has no effect: ");
+  // These ask for a check, or an output, that would not be there.
+  for (const char* word : {"--exit-on-missing-checkpoint", "--deterministic-mode", "--moe-per-layer-logging"})
+    expect_contains(refusal_of(complete() + Words{word}), "is not available in this version of Trifold: ");
+}
+
+// Intervals that have no effect need not fit the windows of an asynchronous schedule.
+TEST(ConfigNotes, IntervalsWithoutEffectDoNotBind) {
+  PretrainConfig config = sound();
+  config.pipeline.schedule = Schedule::PipeDream;
+  config.pipeline.async_window = 4;
+  config.optimizer.clip_grad = 0;
+  const auto wrong = [&] {
+    std::string text;
+    for (const Problem& problem : problems(config)) text += text_of(problem) + "\n";
+    return text;
+  };
+  config.checkpoint.save_interval = 3;
+  config.eval.eval_interval = 3;
+  config.eval.eval_iters = 0;
+  EXPECT_EQ(wrong().find("--async-window"), std::string::npos) << wrong();
+  config.checkpoint.save = "d";
+  expect_contains(wrong(), "--save-interval 3 is not a multiple of --async-window 4");
+  config.eval.eval_iters = 1;
+  expect_contains(wrong(), "--eval-interval 3 is not a multiple of --async-window 4");
 }
 
 }  // namespace

@@ -143,7 +143,8 @@ class Reader {
         continue;
       }
       const Option* option = table_.find(word.string_key);
-      if (word.unregistered && word.value.empty() && is_always_done(hyphenated(word.string_key), "")) {
+      const bool is_set = word.value.empty() || word.value.front() == "true";
+      if (word.unregistered && is_set && is_always_done(hyphenated(word.string_key), "")) {
         after_unknown = false;
         continue;
       }
@@ -207,11 +208,15 @@ class Reader {
     }
   }
 
-  // Notes a flag that asks for what is always done.
+  // Notes a flag that asks for what is always done, in a command that trains or plans.
   bool is_always_done(const std::string& name, const std::string& place) {
+    if (table_.find("micro-batch-size") == nullptr) return false;
     const std::optional<std::string> sentence = always_done(name);
-    if (sentence) parsed_.notes.push_back(place + *sentence);
-    return sentence.has_value();
+    if (!sentence) return false;
+    const std::string note = place + *sentence;
+    if (std::find(parsed_.notes.begin(), parsed_.notes.end(), note) == parsed_.notes.end())
+      parsed_.notes.push_back(note);
+    return true;
   }
 
   // `dashes` is how an option is written where the unknown one was found.
@@ -227,6 +232,10 @@ class Reader {
     }
     if (const auto sentence = unavailable(name)) {
       parsed_.problems.push_back(place + *sentence);
+      return;
+    }
+    if (const auto sentence = always_done(name)) {
+      parsed_.problems.push_back(fmt::format("{}{}: leave it out", place, *sentence));
       return;
     }
     if (const Synonym* synonym = synonym_of(name)) {

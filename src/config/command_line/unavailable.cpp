@@ -71,17 +71,18 @@ constexpr std::pair<std::string_view, std::string_view> kAdvice[] = {
      "--moe-buffer-factor bounds the rows of a rank, and more than that come in rounds: give it instead"},
     {"moe-layer-recompute", "give --recompute-granularity full instead"},
     {"moe-router-dtype", "routers always compute in f32, or in f64 with --f64: leave it out"},
+    {"exit-on-missing-checkpoint",
+     "a missing --load is always an error, and --auto-resume begins where --save has no checkpoint: leave it out"},
+    {"deterministic-mode",
+     "every run is deterministic, on a GPU too, unless --no-deterministic-mode is given: leave it out"},
+    {"moe-per-layer-logging", "--log-json FILE has the load of every layer: give it instead"},
     {"verify-integrity", "run 'trifold inspect DIR --verify' instead"}};
 
 // Flags, and what is always so.
 constexpr std::pair<std::string_view, std::string_view> kAlwaysDone[] = {
     {"overlap-grad-reduce", "gradient reduction always overlaps with backward"},
     {"accumulate-allreduce-grads-in-fp32", "gradients are always accumulated in f32"},
-    {"exit-on-missing-checkpoint", "a missing --load is always an error"},
-    {"deterministic-mode",
-     "every run is deterministic, on a GPU too, unless --no-deterministic-mode is given"},
-    {"moe-grouped-gemm", "the products of experts are always one"},
-    {"moe-per-layer-logging", "--log-json has the load of every layer"},
+    {"moe-grouped-gemm", "the products of all experts are always one grouped product"},
     {"moe-shared-expert-overlap", "a shared expert always overlaps with the exchange of rows"},
     {"use-flash-attn", "attention never holds the whole matrix of scores"},
     {"flash-attn", "attention never holds the whole matrix of scores"},

@@ -270,8 +270,11 @@ void check_asynchronous(const PretrainConfig& config, Problems& problems) {
   fill_pipeline(filled);
   if (!filled.pipeline.async_window) return;  // checked again once the length of the run is known
   const int64_t window = *filled.pipeline.async_window;
-  check_interval("eval-interval", config.eval.eval_interval, window, problems);
-  check_interval("save-interval", config.checkpoint.save_interval, window, problems);
+  // Without evaluations or checkpoints their intervals have no effect.
+  if (config.eval.eval_iters > 0)
+    check_interval("eval-interval", config.eval.eval_interval, window, problems);
+  if (config.checkpoint.save)
+    check_interval("save-interval", config.checkpoint.save_interval, window, problems);
   check_interval("exit-interval", config.batch.exit_interval, window, problems);
   if (config.checkpoint.check_replicas.value_or(0) > 0)
     check_interval("check-replicas", config.checkpoint.check_replicas, window, problems);
