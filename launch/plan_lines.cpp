@@ -62,8 +62,8 @@ Json closed_form(const PlanConfig& config) {
 
 Json simulated(const PlanConfig& config) {
   const RunSpec run = run_spec(config.run);
-  const PlanOutcome outcome =
-      plan_outcome(PlannedRun(run, batches_to_simulate(run)), planned_machine(config));
+  const PlannedMachine machine = planned_machine(config);
+  const PlanOutcome outcome = plan_outcome(PlannedRun(run, batches_to_simulate(run)), machine);
   check_memory_limit(config.run, outcome.memory);
   const size_t most = outcome.most_bytes();
   Json answer = {{"step_seconds", outcome.step_seconds}, {"bubble", outcome.bubble}, {"bytes", most}};

@@ -1,6 +1,6 @@
 // RunSpec: what one step of a run depends on, as values: the model, the mesh, the types of numbers, the order of
-// computation, the batch and what ZeRO shards. It is made once from the options of a command; plans, forecasts, searches,
-// reshardings and runs take it from there, and none of them asks an option again.
+// computation, the batch and what ZeRO shards. It is made from the resolved options of a command. What counts, plans or
+// forecasts a step takes it, and asks no option again.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,6 @@
 #include <optional>
 #include <vector>
 
-#include "config/fields/config.h"
 #include "layout/cut_model.h"
 #include "layout/run_spec.h"
 #include "models/model_walk.h"

@@ -1,4 +1,4 @@
-// LayoutMemory estimates the memory of the worst rank of a layout in microseconds (plan_ranks takes milliseconds to
+// LayoutMemory estimates the memory of the worst rank of a layout in microseconds (planned_ranks takes milliseconds to
 // seconds), for a search over thousands of layouts of one model (plan/layout_search.h).
 //
 // It uses the same counting as a plan. The memory that a stage keeps for a micro-batch, and its weights, are

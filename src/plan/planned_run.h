@@ -3,10 +3,8 @@
 // `trifold plan`, searches and the run itself read the same one.
 #pragma once
 
-#include <memory>
 #include <vector>
 
-#include "core/function_ref.h"
 #include "layout/rank_layout.h"
 #include "layout/run_spec.h"
 #include "plan/step_plan.h"

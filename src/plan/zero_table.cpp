@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "config/fields/pipeline_choice.h"
-#include "layout/zero_sharing.h"
 #include "plan/report.h"
 #include "zero/sharded_optimizer.h"
 #include "zero/zero_stage.h"
@@ -31,6 +29,7 @@ ZeroTable make_zero_table(const PlannedRun& planned, const PlannedMachine& machi
   for (int stage = 0; stage <= last; ++stage) {
     RunSpec other = run;
     other.zero.zero_stage = stage;
+    if (run.zero.zero_stage < 2) other.zero.zero_reduce.reset();  // it has no effect on this run
     const std::vector<PlannedRank> ranks =
         planned_ranks(PlannedRun(std::move(other), planned.order()), machine, &counted);
     const auto most = std::max_element(ranks.begin(), ranks.end(), [](const auto& a, const auto& b) {

@@ -61,7 +61,7 @@ Workload make_workload(const RunSpec& run, double padded_vocabulary) {
   work.chunks = run.order.stages_per_rank;
   work.zero_stage = run.zero.zero_stage;
   if (work.zero_stage > 0) work.zero_groups = zero_sharing(run).groups;
-  work.reduces_each = work.zero_stage >= 2 && run.zero.zero_reduce == ReducePolicy::Each;
+  work.reduces_each = run.reduces_each();
   work.products_in_8bit = run.products_in_8bit;
   work.element_bytes = static_cast<double>(size_of(run.dtype));
   work.gradient_bytes = static_cast<double>(size_of(run.sum_dtype));
