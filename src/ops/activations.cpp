@@ -8,7 +8,8 @@ ActivationOps activation_ops(ActivationKind kind) {
   for (const ActivationEntries& entry : kActivations)
     if (entry.kind == kind) return {entry.forward, entry.backward};
   check(kind == ActivationKind::Swiglu, "activation {} has no operations", static_cast<int>(kind));
-  return {&OpTable::swiglu, &OpTable::swiglu_backward};  // of two halves, so not in the list
+  // It takes two halves of each row, so it is no formula of the list.
+  return {&OpTable::swiglu, &OpTable::swiglu_backward};
 }
 
 }  // namespace trifold
