@@ -18,7 +18,7 @@ struct OrderSpec {
   std::optional<Schedule> schedule;  // nothing: the order is in `file`
   std::string file;
   std::string costs_file;   // times for which Schedule::Auto is optimised; empty: counted ones
-  int stages_per_rank = 1;  // of the pipeline; with a file, as many as the options say, or 1
+  int stages_per_rank = 1;  // on each pipeline rank; if the order is in `file`, the options' number, or 1
   int max_in_flight = 1;    // micro-batches on a rank, for Schedule::Auto
   int64_t window = 1;       // steps after which an asynchronous schedule drains the pipeline
 
@@ -36,8 +36,8 @@ struct RunSpec {
   ZeroConfig zero;
   OptimizerConfig optimizer;
   OrderSpec order;
-  DType dtype = DType::F32;      // of weights, activations and their gradients
-  DType sum_dtype = DType::F32;  // in which gradients travel to be summed
+  DType dtype = DType::F32;      // weights, activations and gradients of activations
+  DType sum_dtype = DType::F32;  // gradients of weights while ranks sum them
   bool products_in_8bit = false;
   bool masks_documents = false;  // tokens attend to those of their own document alone
   int64_t micro_batch_size = 1;

@@ -38,7 +38,7 @@ std::vector<MemoryReport> memory_of(const PlannedRun& planned) {
   return ranks;
 }
 
-// That of a run whose options may not be valid.
+// The memory of the ranks of a run whose options may not be valid.
 std::vector<MemoryReport> memory_of(const PretrainConfig& config) {
   PlanConfig plan;
   plan.run = config;
