@@ -14,8 +14,8 @@ void convert(const Tensor& y, const Tensor& x) {
   expect_float("convert", "x", x);
   const bool types_fit = y.dtype == x.dtype || y.dtype == DType::F32 || x.dtype == DType::F32;
   if (y.elements() != x.elements() || !types_fit)
-    fail("convert: {} {} cannot be made from {} {}: as many elements, and f32 on one side, are needed",
-         name_of(y.dtype), to_string(y.shape), name_of(x.dtype), to_string(x.shape));
+    fail("convert: {} {} -> {} {}: element counts must match, and one side must be f32", name_of(x.dtype),
+         to_string(x.shape), name_of(y.dtype), to_string(y.shape));
 }
 
 void scale(const Tensor& y, const Factor& /*a*/) { expect_float("scale", "y", y); }
@@ -67,7 +67,8 @@ void dropout(const Tensor& y, const Tensor& x, const Dropout& /*how*/) {
 
 void scale_uniform(const Tensor& y, const Tensor& x, double low, double high, const Dropout& /*which*/) {
   expect("scale_uniform", "x", x, y.dtype, y.elements());
-  check(low <= high, "scale_uniform: numbers from {} to {}", low, high);
+  check(low <= high, "scale_uniform: the interval from {} to {} is empty: low must be at most high", low,
+        high);
 }
 
 void dropout_add(const Tensor& y, const Tensor& residual, const Tensor& x, const Dropout& /*how*/) {

@@ -12,16 +12,18 @@ void expect_router(const char* op, const Tensor& logits, const Router& how) {
   expect_matrix(op, "logits", logits);
   check(accumulate_type(logits.dtype) == logits.dtype, "{}: logits are {}, but f32 or f64 is needed", op,
         name_of(logits.dtype));
-  check(how.choices >= 1 && how.choices <= logits.last_dim(), "{}: {} of {} experts cannot be chosen", op,
-        how.choices, logits.last_dim());
+  check(how.choices >= 1 && how.choices <= logits.last_dim(),
+        "{}: {} experts a token of {} experts: give 1 to the number of experts", op, how.choices,
+        logits.last_dim());
   if (how.groups == 1) return;
   const int64_t each = how.groups > 0 ? logits.last_dim() / how.groups : 0;
   check(how.groups >= 1 && how.groups <= kMostGroups && each * how.groups == logits.last_dim(),
-        "{}: {} experts are not {} groups of the same size", op, logits.last_dim(), how.groups);
+        "{}: {} experts do not divide into {} groups of one size (at most {} groups)", op, logits.last_dim(),
+        how.groups, kMostGroups);
   check(how.kept_groups >= 1 && how.kept_groups <= how.groups && how.choices % how.kept_groups == 0 &&
             how.choices / how.kept_groups <= each,
-        "{}: {} experts cannot be chosen in {} of {} groups of {}", op, how.choices, how.kept_groups,
-        how.groups, each);
+        "{}: {} experts a token cannot be chosen evenly from {} of {} groups of {} experts", op, how.choices,
+        how.kept_groups, how.groups, each);
 }
 
 // Checks rows and choices, whose number is that of `row`.
@@ -32,7 +34,7 @@ void expect_rows(const char* op, const Tensor& x, const Tensor& row) {
 
 void expect_experts(const char* op, const Tensor& w, const Tensor& first) {
   if (w.rank() != 3)
-    fail("{}: weights are {}, but [experts, rows, columns] are needed", op, to_string(w.shape));
+    fail("{}: weights are {}, but [experts, rows, columns] is needed", op, to_string(w.shape));
   expect(op, "first", first, DType::I32, w.dim(0) + 1);
 }
 
@@ -51,7 +53,8 @@ void router_losses(const Tensor& balance, const Tensor& z, const Tensor& counts,
   constexpr const char* kOp = "router_losses";
   expect_router(kOp, logits, how);
   const int64_t tokens = logits.row_count();
-  check(seq >= 1 && tokens % seq == 0, "{}: {} tokens are not sequences of {}", kOp, tokens, seq);
+  check(seq >= 1 && tokens % seq == 0, "{}: {} tokens are not a multiple of the sequence length {}", kOp,
+        tokens, seq);
   expect(kOp, "balance", balance, logits.dtype, tokens);
   expect(kOp, "z", z, logits.dtype, tokens);
   expect(kOp, "counts", counts, DType::I32, tokens / seq * logits.last_dim());
@@ -67,27 +70,33 @@ void route_backward(const Tensor& dlogits, const Tensor& dgates, const Tensor& g
   const int64_t experts = logits.last_dim();
   expect_float(kOp, "dlogits", dlogits);
   if (dlogits.elements() != logits.elements() || accumulate_type(dlogits.dtype) != logits.dtype)
-    fail("{}: {} {} cannot be the gradient of {} {}", kOp, name_of(dlogits.dtype), to_string(dlogits.shape),
-         name_of(logits.dtype), to_string(logits.shape));
+    fail(
+        "{}: the gradient {} {} does not match the logits {} {}: element counts and accumulation types must be equal",
+        kOp, name_of(dlogits.dtype), to_string(dlogits.shape), name_of(logits.dtype),
+        to_string(logits.shape));
   expect(kOp, "dgates", dgates, logits.dtype, tokens * how.choices);
   expect(kOp, "gates", gates, logits.dtype, tokens * how.choices);
   expect(kOp, "chosen", chosen, DType::I32, tokens * how.choices);
   expect(kOp, "counts", counts, DType::I32, counts.elements());
   const int64_t sequences = counts.elements() / experts;
   if (counts.elements() % experts != 0 || sequences < 1 || tokens % sequences != 0)
-    fail("{}: counts {} are not of {} tokens for {} experts", kOp, to_string(counts.shape), tokens, experts);
+    fail(
+        "{}: counts are {}, but [sequences, experts] is needed, for {} tokens in equal sequences and {} experts",
+        kOp, to_string(counts.shape), tokens, experts);
   expect(kOp, "weight", weight, DType::F32, tokens);
 }
 
 void drop_choices(const Tensor& taken, const Tensor& chosen, const Tensor& gates, const ExpertLimit& how) {
   constexpr const char* kOp = "drop_choices";
-  check(chosen.rank() == 2, "{}: chosen is {}, but [tokens, choices] are needed", kOp,
+  check(chosen.rank() == 2, "{}: chosen is {}, but [tokens, choices] is needed", kOp,
         to_string(chosen.shape));
-  check(how.experts >= 1 && how.seq >= 1 && chosen.dim(0) % how.seq == 0 && how.capacity >= 1,
-        "{}: {} of the {} choices of sequences of {} tokens for each of {} experts make no sense", kOp,
-        how.capacity, to_string(chosen.shape), how.seq, how.experts);
-  check(chosen.elements() <= std::numeric_limits<int32_t>::max(), "{}: {} choices are too many", kOp,
-        chosen.elements());
+  check(
+      how.experts >= 1 && how.seq >= 1 && chosen.dim(0) % how.seq == 0 && how.capacity >= 1,
+      "{}: capacity {} for assignments {} in sequences of {} tokens to {} experts: capacity and experts must be "
+      "positive, and tokens a multiple of the sequence length",
+      kOp, how.capacity, to_string(chosen.shape), how.seq, how.experts);
+  check(chosen.elements() <= std::numeric_limits<int32_t>::max(), "{}: {} assignments are more than 2^31 - 1",
+        kOp, chosen.elements());
   expect(kOp, "chosen", chosen, DType::I32, chosen.elements());
   expect(kOp, "taken", taken, DType::I32, chosen.elements());
   check(accumulate_type(gates.dtype) == gates.dtype, "{}: gates are {}, but f32 or f64 is needed", kOp,
@@ -100,9 +109,10 @@ void sort_choices(const Tensor& first, const Tensor& row, const Tensor& token, c
   expect(kOp, "first", first, DType::I32, first.elements());
   expect(kOp, "chosen", chosen, DType::I32, chosen.elements());
   if (first.elements() < 2 || chosen.rank() != 2)
-    fail("{}: {} choices for {} places make no sense", kOp, to_string(chosen.shape), to_string(first.shape));
-  check(chosen.elements() <= std::numeric_limits<int32_t>::max(), "{}: {} choices are too many", kOp,
-        chosen.elements());
+    fail("{}: chosen is {} and first is {}, but [tokens, choices] and [experts + 1] are needed", kOp,
+         to_string(chosen.shape), to_string(first.shape));
+  check(chosen.elements() <= std::numeric_limits<int32_t>::max(), "{}: {} assignments are more than 2^31 - 1",
+        kOp, chosen.elements());
   expect(kOp, "row", row, DType::I32, chosen.elements());
   expect(kOp, "token", token, DType::I32, chosen.elements());
 }
@@ -125,7 +135,7 @@ void gate_rows_backward(const Tensor& dx, const Tensor& dgates, const Tensor& dy
 
 void sum_choices(const Tensor& y, const Tensor& x, const Tensor& row, bool /*accumulate*/) {
   expect_rows("sum_choices", x, row);
-  if (row.rank() != 2) fail("sum_choices: row is {}, but [tokens, choices] are needed", to_string(row.shape));
+  if (row.rank() != 2) fail("sum_choices: row is {}, but [tokens, choices] is needed", to_string(row.shape));
   expect("sum_choices", "y", y, x.dtype, row.dim(0) * x.last_dim());
 }
 
@@ -151,12 +161,12 @@ void expert_product_weight(const Tensor& dw, const Tensor& dy, const Tensor& x, 
 
 void add_choice_counts(const Tensor& counts, const Tensor& chosen, const Tensor& padding, int64_t begin) {
   constexpr const char* kOp = "add_choice_counts";
-  check(chosen.rank() == 2, "{}: chosen is {}, but [tokens, choices] are needed", kOp,
+  check(chosen.rank() == 2, "{}: chosen is {}, but [tokens, choices] is needed", kOp,
         to_string(chosen.shape));
   expect(kOp, "counts", counts, DType::F64, counts.elements());
   expect(kOp, "chosen", chosen, DType::I32, chosen.elements());
   if (padding.data != nullptr) expect(kOp, "padding", padding, DType::I32, chosen.dim(0));
-  check(begin >= 0, "{}: experts from {} on make no sense", kOp, begin);
+  check(begin >= 0, "{}: the first expert is {}, but it must be at least 0", kOp, begin);
 }
 
 void clear_rows(const Tensor& y, const Tensor& begin) {
@@ -170,10 +180,11 @@ void experts_of_ranks(const Tensor& expert, const Tensor& first, int64_t begin, 
   expect(kOp, "expert", expert, DType::I32, expert.elements());
   expect(kOp, "first", first, DType::I32, first.elements());
   if (first.rank() != 2)
-    fail("{}: first is {}, but [ranks, experts + 1] are needed", kOp, to_string(first.shape));
-  check(begin >= 0 && here >= 1 && begin + here < first.last_dim() && skip >= 0,
-        "{}: experts {} to {} of {}, after {} rows, make no sense", kOp, begin, begin + here,
-        first.last_dim() - 1, skip);
+    fail("{}: first is {}, but [ranks, experts + 1] is needed", kOp, to_string(first.shape));
+  check(
+      begin >= 0 && here >= 1 && begin + here < first.last_dim() && skip >= 0,
+      "{}: experts [{}, {}) of {} after {} rows: the range must lie within the experts, and rows be at least 0",
+      kOp, begin, begin + here, first.last_dim() - 1, skip);
 }
 
 void add_experts(OpTable& checks) {

@@ -14,14 +14,14 @@ void expect_latent(const char* op, const Tensor& packed, const Tensor& q, const 
   const int64_t rows = positions.elements();
   const int64_t turned = how.turned();
   check(turned >= 2 && turned <= 2 * cpu::kRotaryPairs,
-        "{}: {} turned numbers are not possible: give an even number from 2 to {}", op, turned,
+        "{}: {} rotated elements of a head: give an even number from 2 to {}", op, turned,
         2 * cpu::kRotaryPairs);
   check(how.heads >= 1 && how.plain >= 0 && how.value >= 1 && how.width >= how.plain + turned &&
             how.width >= how.value,
-        "{}: {} heads of {} + {} numbers, with values of {}, do not fit in heads of {}", op, how.heads,
-        how.plain, turned, how.value, how.width);
+        "{}: {} heads of {} plain + {} rotated elements, with values of {}, do not fit in heads of width {}",
+        op, how.heads, how.plain, turned, how.value, how.width);
   check(3 * how.heads * how.width <= std::numeric_limits<int32_t>::max(),
-        "{}: {} heads of {} numbers: a packed row has too many", op, how.heads, how.width);
+        "{}: {} heads of width {}: a packed row has more than 2^31 - 1 elements", op, how.heads, how.width);
   expect(op, "positions", positions, DType::I32, rows);
   expect_float(op, "packed", packed);
   expect(op, "packed", packed, packed.dtype, rows * 3 * how.heads * how.width);

@@ -27,7 +27,8 @@ void chunk_squares(const Tensor& partials, const Tensor& x) {
 void exact_sum(const Tensor& limbs, const Tensor& x) {
   expect("exact_sum", "limbs", limbs, DType::I64, kExactLimbs);
   expect("exact_sum", "x", x, DType::F64, x.elements());
-  check(x.elements() <= kMostExactAdditions, "exact_sum: {} numbers are more than {} at a time", x.elements(),
+  check(x.elements() <= kMostExactAdditions,
+        "exact_sum: {} elements are more than the {} that one call may add", x.elements(),
         kMostExactAdditions);
 }
 

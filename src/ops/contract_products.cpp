@@ -79,16 +79,20 @@ namespace {
 
 // Checks attention by queries of some positions with the keys and values of all.
 void expect_gathered(const char* op, const Attention& how, DType dtype) {
-  check(how.rows.length() == how.seq, "{}: rows are of a sequence of {} positions, not of {}", op,
-        how.rows.length(), how.seq);
+  check(how.rows.length() == how.seq, "{}: rows cover {} positions, but seq is {}", op, how.rows.length(),
+        how.seq);
   expect(op, "key_values", how.key_values, dtype, how.batch * how.keys() * 2 * how.given() * how.head_dim);
 }
 
 // A step over some of the keys.
 void expect_step(const char* op, const Attention& how) {
   check(how.rows.rows() > 0 && how.key_rows.length() == how.seq,
-        "{}: keys of some positions are for rows of a sequence of as many", op);
-  check(how.further || how.key_rows == how.rows, "{}: the first step needs the keys of the queries", op);
+        "{}: key_rows cover {} positions and rows select {}, but {} and at least 1 are needed", op,
+        how.key_rows.length(), how.rows.rows(), how.seq);
+  check(
+      how.further || how.key_rows == how.rows,
+      "{}: key_rows of the first step differ from rows: it computes with the keys at the queries' positions",
+      op);
   for (const RowRun& queries : how.rows.runs())
     for (const RowRun& keys : how.key_rows.runs())
       check((keys.begin == queries.begin && keys.count == queries.count) || keys.end() <= queries.begin ||
@@ -103,21 +107,22 @@ void expect_attention(const char* op, const Tensor& out, DType out_type, const T
   check(how.batch >= 0 && how.seq >= 0 && how.head_dim >= 1, "{}: batch {}, seq {}, head_dim {} are invalid",
         op, how.batch, how.seq, how.head_dim);
   check(how.kv_heads >= 1 && how.heads >= 1 && how.heads % how.kv_heads == 0,
-        "{}: {} query heads cannot share {} key heads evenly", op, how.heads, how.kv_heads);
+        "{}: {} query heads are not a multiple of {} key heads", op, how.heads, how.kv_heads);
   if (how.lengths.data != nullptr) expect(op, "lengths", how.lengths, DType::I32, how.batch);
   if (how.first_keys.data != nullptr) {
     expect(op, "first_keys", how.first_keys, DType::I32, how.batch * how.seq);
     check(how.causal && how.lengths.data == nullptr,
-          "{}: first_keys are for causal attention without lengths, this one {}", op,
+          "{}: first_keys need causal attention without lengths, but this attention {}", op,
           how.causal ? "has lengths" : "is not causal");
   }
   check(how.dropout.probability == 0 || how.global_heads >= how.first_head + how.heads,
-        "{}: heads [{}, {}) are not among the {} of the whole model", op, how.first_head,
+        "{}: heads [{}, {}) exceed the {} heads of the whole model", op, how.first_head,
         how.first_head + how.heads, how.global_heads);
   check(how.first_given >= 0 && how.given_heads >= 0 && how.first_given + how.given() <= how.kv_heads &&
             (how.given() == how.kv_heads || how.rows.rows() > 0),
-        "{}: {} key heads from {} on of {} cannot be given{}", op, how.given(), how.first_given, how.kv_heads,
-        how.rows.rows() > 0 ? "" : " in packed projections");
+        "{}: key_values have {} key heads from {} on, but the layer has {}{}", op, how.given(),
+        how.first_given, how.kv_heads,
+        how.rows.rows() > 0 ? "" : ", and packed projections have all of them");
   const int64_t rows = how.batch * how.queries();
   if (how.rows.rows() > 0) expect_gathered(op, how, qkv.dtype);
   if (how.in_steps()) expect_step(op, how);

@@ -35,8 +35,9 @@ void embedding_bags(const Tensor& y, std::span<const BagLookup> lookups) {
     expect_lookup(kOp, lookup, y.row_count());
     if (lookup.table.dtype != y.dtype || lookup.column < 0 ||
         lookup.column + lookup.table.last_dim() > y.last_dim())
-      fail("{}: a table of {} {} does not fit column {} of {} {}", kOp, name_of(lookup.table.dtype),
-           to_string(lookup.table.shape), lookup.column, name_of(y.dtype), to_string(y.shape));
+      fail("{}: a table {} {} at column {} exceeds y {} {}, or its type differs", kOp,
+           name_of(lookup.table.dtype), to_string(lookup.table.shape), lookup.column, name_of(y.dtype),
+           to_string(y.shape));
   }
 }
 
@@ -53,7 +54,8 @@ void sort_lookups(std::span<const LookupOrder> orders, std::span<const BagLookup
     if (lookups[i].weights.data != nullptr) expect(kOp, "weight", order.weight, DType::F32, n);
     expect(kOp, "count", order.count, DType::I64, 1);
     expect(kOp, "scratch", order.scratch, DType::I64, 2 * n);
-    check(n <= std::numeric_limits<int32_t>::max(), "{}: {} lookups in one table are too many", kOp, n);
+    check(n <= std::numeric_limits<int32_t>::max(), "{}: {} lookups in one table are more than 2^31 - 1", kOp,
+          n);
   }
 }
 
@@ -66,8 +68,8 @@ void expect_update(const char* op, const RowUpdate& update, const Tensor& dy) {
   const Tensor& table = update.table;
   const int64_t width = table.last_dim();
   if (table.dtype != dy.dtype || update.column < 0 || update.column + width > dy.last_dim())
-    fail("{}: the gradient of a table of {} {} is not in column {} of {} {}", op, name_of(table.dtype),
-         to_string(table.shape), update.column, name_of(dy.dtype), to_string(dy.shape));
+    fail("{}: the gradient of a table {} {} at column {} exceeds dy {} {}, or its type differs", op,
+         name_of(table.dtype), to_string(table.shape), update.column, name_of(dy.dtype), to_string(dy.shape));
   const int64_t lookups = update.order->row.elements();
   if (update.squares.data != nullptr) expect(op, "squares", update.squares, dy.dtype, lookups);
   if (update.touched.data != nullptr) expect(op, "touched", update.touched, dy.dtype, lookups);
@@ -113,8 +115,8 @@ namespace {
 // y [B, width + pairs] for x [B, vectors * width].
 void expect_interaction(const char* op, const Tensor& x, const Tensor& y, int64_t width, bool self) {
   expect_matrix(op, "x", x);
-  check(width >= 1 && x.last_dim() % width == 0, "{}: rows of {} numbers cannot hold vectors of {}", op,
-        x.last_dim(), width);
+  check(width >= 1 && x.last_dim() % width == 0,
+        "{}: rows of {} elements are not a multiple of the vector width {}", op, x.last_dim(), width);
   const int64_t vectors = x.last_dim() / width;
   const int64_t pairs = self ? vectors * (vectors + 1) / 2 : vectors * (vectors - 1) / 2;
   expect(op, "y", y, x.dtype, x.row_count() * (width + pairs));
@@ -167,8 +169,8 @@ void copy_columns(const Tensor& y, const Tensor& x, std::span<const ColumnCopy> 
   for (const ColumnCopy& copy : copies) {
     check(copy.from >= 0 && copy.from + copy.width <= from_width && copy.to >= 0 &&
               copy.to + copy.width <= to_width,
-          "copy_columns: {} columns from {} of {} to {} of {}", copy.width, copy.from, from_width, copy.to,
-          to_width);
+          "copy_columns: {} columns from column {} to column {} exceed the {} columns of x or the {} of y",
+          copy.width, copy.from, copy.to, from_width, to_width);
     if (copy.row_scale.data != nullptr) expect("copy_columns", "row_scale", copy.row_scale, x.dtype, rows);
   }
 }

@@ -117,14 +117,14 @@ void rotary(const Tensor& y, const Tensor& x, const Tensor& positions, const Rot
   expect("rotary", "x", x, y.dtype, rows * x.last_dim());
   expect("rotary", "positions", positions, DType::I32, rows);
   check(how.heads == 0 || (pairs >= 1 && pairs <= cpu::kRotaryPairs && 2 * pairs <= how.head_dim),
-        "rotary: {} pairs of a head of {} numbers cannot be rotated: give from 1 to {}", pairs, how.head_dim,
+        "rotary: {} pairs in a head of {} elements: give 1 to {} pairs", pairs, how.head_dim,
         std::min(cpu::kRotaryPairs, how.head_dim / 2));
   check(how.heads >= 0 && how.heads * how.head_dim <= how.columns,
-        "rotary: {} heads of {} numbers are not in {} columns", how.heads, how.head_dim, how.columns);
+        "rotary: {} heads of {} elements exceed {} columns", how.heads, how.head_dim, how.columns);
   if (how.x_column < 0 || how.x_column + how.columns > x.last_dim() || how.y_column < 0 ||
       how.y_column + how.columns > y.last_dim())
-    fail("rotary: {} columns from {} of x {} to {} of y {} are not all there", how.columns, how.x_column,
-         to_string(x.shape), how.y_column, to_string(y.shape));
+    fail("rotary: {} columns from column {} of x {} to column {} of y {} exceed a tensor's columns",
+         how.columns, how.x_column, to_string(x.shape), how.y_column, to_string(y.shape));
 }
 
 namespace {

@@ -24,7 +24,7 @@ void expect_float(const char* op, const char* name, const Tensor& tensor) {
 
 void expect_matrix(const char* op, const char* name, const Tensor& tensor) {
   expect_float(op, name, tensor);
-  check(tensor.rank() >= 1, "{}: {} is a single number, but a matrix is needed", op, name);
+  check(tensor.rank() >= 1, "{}: {} is a scalar, but a tensor with at least one dim is needed", op, name);
 }
 
 }  // namespace trifold::contract

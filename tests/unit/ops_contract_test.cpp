@@ -84,12 +84,12 @@ TEST(Contract, FirstKeysNeedACausalMaskAndNoLengths) {
   EXPECT_EQ(error_of([&] { ops.attention(dry, out, lse, qkv, how); }), "");
   how.lengths = lengths;
   EXPECT_EQ(error_of([&] { ops.attention(dry, out, lse, qkv, how); }),
-            "attention: first_keys are for causal attention without lengths, this one has lengths");
+            "attention: first_keys need causal attention without lengths, but this attention has lengths");
   how.lengths = {};
   how.causal = false;
   EXPECT_EQ(
       error_of([&] { ops.attention_backward(dry, qkv, out, qkv, out, lse, how); }),
-      "attention_backward: first_keys are for causal attention without lengths, this one is not causal");
+      "attention_backward: first_keys need causal attention without lengths, but this attention is not causal");
   how.causal = true;
   how.first_keys = lengths;
   EXPECT_EQ(error_of([&] { ops.attention(dry, out, lse, qkv, how); }),
