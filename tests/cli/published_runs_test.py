@@ -1,4 +1,4 @@
-"""The planner's step times against published runs: the bounds that docs/planning.md promises."""
+"""The planner's step times against published runs (docs/plan.md): mean errors stay within bounds."""
 
 import os
 import pathlib

@@ -75,13 +75,13 @@ void add_plan(OptionTable& table, PlanConfig& config) {
       .absent("none: the rates above");
   table
       .add("hardware-set", &config.hardware_set,
-           "Override figures of the device, such as adapter-gbytes=12.5 (docs/planning.md lists them).")
+           "Override figures of the device, such as adapter-gbytes=12.5 (docs/plan.md lists them).")
       .takes("KEY=VALUE ...")
       .needs("hardware");
   table
       .add("assume", &config.assume,
            "Forecast the steps and memory of another program, given how it differs from Trifold, such as "
-           "attention=unfused or activations=eager (docs/planning.md lists the keys).")
+           "attention=unfused or activations=eager (docs/plan.md lists the keys).")
       .takes("KEY=VALUE ...")
       .needs("hardware");
   table.group("Search");

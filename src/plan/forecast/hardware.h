@@ -2,7 +2,7 @@
 // that training reaches. The forecasts of --hardware start from one.
 //
 // Data sheets give the peaks. The shares and latencies of the built-in A100 and H100 were fitted to 351
-// published training runs (docs/planning.md); other devices use those of the nearest fitted device, and `trifold bench
+// published training runs (docs/plan.md); other devices use those of the nearest fitted device, and `trifold bench
 // --what hardware` measures a machine's own. A description is a plain value: copy it, change fields with `set_value`.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Times in seconds of the kernels of a training step, on one device. Formulas and constants: docs/planning.md.
+// Times in seconds of the kernels of a training step, on one device. Formulas and constants: docs/plan.md.
 #pragma once
 
 #include "plan/forecast/hardware.h"
