@@ -1,9 +1,9 @@
-// The memory that the stages of a pipeline need for one micro-batch, and the weights that they hold, as functions of
-// their layers: for estimates of thousands of layouts of one model (plan/layout_memory.h).
+// Memory that a pipeline stage needs for one micro-batch, and the weights it holds, as linear functions of the number
+// of its layers: for estimates of thousands of layouts of one model (plan/layout_memory.h).
 //
-// Both are linear in the layers of a stage: RankLayout dry-runs three stages with one and with two layers, once for each
-// tensor size, micro-batch and recomputation, and the rest is extrapolated; layers with experts and layers without are
-// dry-run separately. Only the last stage depends on the parts of the head.
+// The functions are measured: RankLayout dry-runs three stages with one and with two layers, once for each combination
+// of tensor ranks, micro-batch and recomputation. Layers with experts and layers without are dry-run separately. Only
+// the last stage depends on the parts of the head.
 #pragma once
 
 #include <cstdint>
@@ -21,24 +21,27 @@ struct PerLayers {
   double of(double layers) const { return none + layers * layer; }
 };
 
-// Bytes for a micro-batch: what lives until the weight gradients, what an I leaves for its W, and what is used again from
-// layer to layer, by a forward that takes turns with a backward too.
+// Bytes of a stage for one micro-batch, as ActivationMemory counts them (pipeline/stage_memory.h).
 struct StageNeeds {
-  PerLayers keep, held, flow, scratch, beside;
+  PerLayers keep;     // tensors kept from forward until the weight gradients
+  PerLayers held;     // gradients that I leaves for W
+  PerLayers flow;     // gradient arenas of backward, reused from layer to layer
+  PerLayers scratch;  // temporaries, reused from layer to layer
+  PerLayers beside;   // temporaries of a forward paired with a backward
 };
 
-// Elements, those of experts among them.
+// Elements on a rank: all weights, and the experts' part of them.
 struct StageWeights {
   PerLayers weights, experts;
 };
 
-// Needs of the first stage with the embedding, of a middle one, and of the last with all `parts` of the head.
+// `first` is a stage with the embedding, `middle` one with layers only, `last` one with all `parts` of the head.
 struct BlockNeeds {
   StageNeeds first, middle, last;
-  double message = 0;  // bytes
+  double message = 0;  // bytes of an activation sent between stages
   int parts = 1;
 
-  // Needs of stage `index` of `stages`, which may be the only one, with `heads` parts of the head.
+  // The needs of stage `index` of `stages` (at least 1), with `heads` parts of the head.
   StageNeeds stage(int index, int stages, int heads) const;
 };
 struct BlockWeights {
@@ -49,16 +52,16 @@ struct BlockWeights {
   StageWeights stage(int index, int stages, int heads) const;
 };
 
-// For one model. Thread-safe.
+// A cache of BlockNeeds and BlockWeights for layouts of one model. Thread-safe.
 class BlocksOfModel {
  public:
-  // As if all layers had experts or, if `plain`, none did. `split`: backward is I and W. `run` is resolved except for
-  // options that do not affect memory.
+  // The model is taken as if every layer had experts or, with `plain`, none did. `split`: backward is divided into I
+  // and W. `run` is resolved except for options that do not affect memory.
   const BlockNeeds& needs(const RunSpec& run, bool split, bool plain);
   const BlockWeights& weights(const RunSpec& run, bool plain);
 
  private:
-  // Tensor, context, expert and expert tensor ranks, parts of the head; whether layers are plain.
+  // Numbers of tensor, context, expert and expert tensor ranks and of parts of the head; `plain`.
   using MeshKey = std::tuple<int, int, int, int, int, bool>;
   using NeedsKey = std::tuple<MeshKey, ContextExchange, int64_t, bool, RecomputeGranularity, bool>;
 

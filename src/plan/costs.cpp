@@ -163,7 +163,7 @@ void check_exchange(const JsonView& json, ContextExchange planned) {
               measured, name_of(planned));
 }
 
-// Older files do not record the device, and are taken for those of processors.
+// Older files do not record the device; they were measured on processors.
 void check_device_measured(const JsonView& json, const MeshConfig& mesh) {
   const std::string measured = json.text("device", "cpu"),
                     planned = mesh.device == ComputeDevice::Cuda ? "cuda" : "cpu";
@@ -287,7 +287,7 @@ CostModel computing_costs(const RunSpec& run, const CutModel& model, const PlanC
   for (size_t stage = 0; stage < model.stages.size(); ++stage) {
     all.stages.push_back(stage_cost(model, stage, costs));
     const Block& last = model.model.blocks[static_cast<size_t>(model.stages[stage].end) - 1];
-    all.stages.back().message_bytes = boundary_bytes(run) + row_number_bytes(run, last.row_numbers);
+    all.stages.back().message_bytes = boundary_bytes(run) + row_statistics_bytes(run, last.row_numbers);
   }
   return all;
 }
@@ -318,7 +318,7 @@ size_t boundary_bytes(const RunSpec& run) {
   return run.mesh.sequence_parallel ? all / static_cast<size_t>(run.mesh.tensor_model_parallel_size) : all;
 }
 
-size_t row_number_bytes(const RunSpec& run, int numbers) {
+size_t row_statistics_bytes(const RunSpec& run, int count) {
   const double rows = positions(run) / run.mesh.context_parallel_size;
   return static_cast<size_t>(rows) * static_cast<size_t>(numbers) * size_of(accumulate_type(run.dtype));
 }

@@ -17,15 +17,14 @@
 
 namespace trifold {
 
-// Seconds of one micro-batch in one block: forward (f), backward for the input's gradients (i) and for the weights'
-// (w).
+// Seconds of one micro-batch in one block: forward (f), gradients of the input (i), gradients of the weights (w).
 struct BlockSeconds {
   double f = 0;
   double i = 0;
   double w = 0;
   double b = 0;  // a whole backward, which may take less than i + w; 0: i + w
-  // The parts of f, i and w in which experts' rows are exchanged and nothing is computed, as far as the other half of a
-  // pair may overlap with them; 0 if measured as a part of f, i and w.
+  // The parts of f, i and w in which only experts' rows are exchanged, as far as the other half of a pair can overlap
+  // with them. 0 for measured times, which do not distinguish them.
   double f_rows = 0, i_rows = 0, w_rows = 0;
 
   double whole_backward() const { return b > 0 ? b : i + w; }
@@ -44,14 +43,14 @@ struct PlanCosts {
   std::vector<ContextSeconds> context;  // same order; empty if measured as a part of `blocks`
   double message_latency = 0;           // seconds
   double bytes_per_second = 0;          // between stages, and between copies of the model
-  double update_seconds = 0;            // for one parameter
+  double update_seconds = 0;            // per parameter
   double waited_message = 0;            // seconds that a stage waits for a message that is not overlapped
   std::optional<HardwareForecast>
       forecast;  // with --hardware; its once_seconds gives the once-per-step work of a stage
 };
 
-// The costs of `run`, whose model is cut as `model` says for one position in its mesh. BadInput for a --costs file that
-// cannot be read or was measured with other sizes. `costs` as in make_forecast.
+// The costs of `run` for `model`, its model cut for one position in the mesh. BadInput for a --costs file that cannot
+// be read or was measured with other sizes. `costs` as in make_forecast.
 PlanCosts make_plan_costs(const RunSpec& run, const PlannedMachine& machine, const CutModel& model,
                           CostsOfModel* costs = nullptr);
 
@@ -63,24 +62,24 @@ PlanCosts make_schedule_costs(const RunSpec& run, const CutModel& model);
 // The times of computation in each stage and of messages between stages.
 CostModel computing_costs(const RunSpec& run, const CutModel& model, const PlanCosts& costs);
 
-// The work of all blocks for one micro-batch on the first rank. `load` as in WorkLog.
+// The work of every block for one micro-batch on the first rank. `load` as in WorkLog.
 WalkedModel walk_run(const RunSpec& run, const Model& model, double load = 1,
                      FusedOps fused = FusedOps::None);
 // Prices of flops and bytes at the rates of a machine.
 std::unique_ptr<WorkPrices> rate_prices(const PlannedMachine& machine);
 
-// Bytes that a rank sends for one micro-batch in each block, forward and backward: over the tensor axis, over the
+// Bytes that a rank sends in each block for one micro-batch, forward and backward: over the tensor axis, over the
 // context axis, and to the ranks over which its experts are sharded. `load` as in WorkLog; if it is above 1, `experts`
-// has the bytes that the busiest of these ranks receives.
+// counts the bytes that the busiest of these ranks receives.
 struct SentBytes {
   std::vector<double> tensor, context, experts;
 };
 SentBytes sent_bytes(const RunSpec& run, const Model& model, double load = 1);
 
-// Bytes of this rank's part of one activation [R, C] that is sent between stages.
+// Bytes of a rank's part of an activation [R, C] that is sent between stages.
 size_t boundary_bytes(const RunSpec& run);
-// Extra bytes of a message that carries `numbers` statistics per row, in accumulate_type.
-size_t row_number_bytes(const RunSpec& run, int numbers);
+// Extra bytes of a message that carries `count` statistics per row, in accumulate_type.
+size_t row_statistics_bytes(const RunSpec& run, int count);
 
 // Seconds of a ring all-reduce of `bytes` over `ranks` ranks; 0 for a single rank.
 double ring_seconds(double bytes, int ranks, double bytes_per_second, double latency);

@@ -1,14 +1,14 @@
 // LayoutMemory estimates the memory of the worst rank of a layout in microseconds (planned_ranks takes milliseconds to
 // seconds), for a search over thousands of layouts of one model (plan/layout_search.h).
 //
-// It uses the same counting as a plan. The memory that a stage keeps for a micro-batch, and its weights, are
-// extrapolated from dry runs of stages with few layers (plan/block_needs.h); the micro-batches in flight on a stage are
-// counted in the rows of the schedule. Only two quantities are estimated: the messages in flight at once (the dry run
-// of a whole plan counts them), and, if weights or gradients are sharded, the units in memory at one time. The error is
-// a few percent (tests/unit/plan_layout_memory_test.cpp); the layouts that a search proposes are planned exactly.
+// It counts as a plan does. The memory that a stage keeps for a micro-batch, and its weights, are extrapolated from dry
+// runs of stages with few layers (plan/block_needs.h); the micro-batches in flight on a stage are counted in the
+// schedule's rows. Two quantities are estimates: the number of messages in flight, which only the dry run of a whole
+// plan counts, and, if weights or gradients are sharded, the number of units in memory at once. The error is a few
+// percent (tests/unit/plan_layout_memory_test.cpp); layouts that a search proposes are planned exactly.
 //
-// If `software` describes what another program keeps, its activations take the place of the dry runs (plan/program_needs.h),
-// and the work space of Trifold's libraries is not counted.
+// If `software` describes another program's memory, the activations of that program replace the dry runs
+// (plan/program_needs.h), and the workspace of Trifold's libraries is not counted.
 #pragma once
 
 #include <cstddef>
@@ -24,47 +24,49 @@
 
 namespace trifold {
 
-// What each stage has.
+// The parts of the model on each stage.
 struct StageCounts {
   std::vector<int> layers;
-  std::vector<int>
-      plain;  // of its layers, those without experts, where others have some; empty if there are none
+  std::vector<int> plain;  // the layers among these without experts, if others have experts; empty: none
   std::vector<int> heads;  // parts of the head; empty: all on the last stage
 };
 
-// The most micro-batches that a stage has in flight at once, and the most between I and W.
+// The largest numbers of micro-batches in flight on a stage (`slots`), and of micro-batches between I and W
+// (`pending`).
 struct StageFlight {
   int stage = 0;
   int slots = 0;
   int pending = 0;
 };
-// A computation that changes what is in flight on a rank, at `place` among its stages.
+// A computation that changes the micro-batches in flight on a rank; `place` is the index of its stage among the rank's
+// stages.
 struct FlightEvent {
   int place = 0;
   ActionKind kind = ActionKind::F;
 };
 struct ScheduleFlight {
   std::vector<std::vector<StageFlight>> ranks;   // [pipeline rank]
-  std::vector<std::vector<FlightEvent>> events;  // [pipeline rank] in their order
-  bool splits = false;                           // there are I and W
-  bool whole = false;                            // there are B
+  std::vector<std::vector<FlightEvent>> events;  // [pipeline rank], in execution order
+  bool splits = false;                           // the schedule has I and W
+  bool whole = false;                            // the schedule has B
 };
 
 ScheduleFlight flight_of(const Plan& plan);
-// The flight of a synchronous schedule, in which micro-batches beyond a few times the ranks change nothing.
+// The flight of a synchronous schedule. `micros` may be large: beyond a few times the ranks, more micro-batches change
+// nothing, and are not generated.
 ScheduleFlight schedule_flight(Schedule schedule, int ranks, int chunks, int micros);
 
-// For layouts of one model. Thread-safe.
+// Estimates for layouts of one model. Thread-safe.
 class LayoutMemory {
  public:
   explicit LayoutMemory(const Software& software = {}) : software_(software) {}
 
-  // Bytes of the rank that needs most. `run` is resolved except for options that do not affect memory; all calls must
+  // Bytes on the rank that needs most. `run` is resolved except for options that do not affect memory; all calls must
   // pass the same model. The schedule must be synchronous. BadInput if ZeRO cannot shard as the options request.
   size_t most_bytes(const RunSpec& run, const StageCounts& counts);
-  // Without activations: at most as much, known without a dry run.
+  // A lower bound of most_bytes that needs no dry run: the bytes without activations.
   size_t least_bytes(const RunSpec& run, const StageCounts& counts);
-  // Of activations alone, on each pipeline rank.
+  // Bytes of activations on each pipeline rank.
   std::vector<double> activation_bytes(const RunSpec& run, const StageCounts& counts,
                                        const ScheduleFlight& flight);
 

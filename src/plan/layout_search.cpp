@@ -233,7 +233,7 @@ class Searcher {
       if (found_.best.size() < kShownLayouts) found_.best.push_back(std::move(exact[index]));
   }
 
-  // Adds those that fit.
+  // Adds the layouts that fit to `fitting`.
   void simulate_each(const std::vector<EstimatedLayout>& layouts, std::vector<FoundLayout>& fitting) {
     std::vector<std::optional<FoundLayout>> results(layouts.size());
     on_all_cores(layouts.size(), 1, [&](size_t index) { results[index] = simulated_layout(layouts[index]); });

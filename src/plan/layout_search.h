@@ -24,7 +24,7 @@ inline constexpr double kSearchTie = 0.02;
 // The values by which layouts are compared.
 struct LayoutRank {
   double seconds = 0;  // per step
-  double bytes = 0;    // of the rank that needs most
+  double bytes = 0;    // on the rank that needs most
   int64_t tensor = 1;
 };
 // The order of `ranks`, best first, as indices. The fastest and its ties come first, ordered by memory in steps of 2 %
@@ -35,7 +35,7 @@ struct EstimatedLayout {
   Layout layout;
   int64_t data = 1;  // data-parallel ranks
   StepTime time;     // in closed form
-  size_t bytes = 0;  // estimated, of the rank that needs most
+  size_t bytes = 0;  // estimate for the rank that needs most
 };
 
 struct FoundLayout {
@@ -44,28 +44,28 @@ struct FoundLayout {
   std::vector<std::string> words;
   double step_seconds = 0;  // simulated
   double bubble = 0;
-  size_t bytes = 0;  // exact
+  size_t bytes = 0;  // exact count
   double mfu = 0;
   std::string bound;  // what limits its speed: "memory, bubble 12 %"
 };
 
 struct LayoutSearch {
   Hardware hardware;
-  double limit = 0;     // bytes of a rank
-  int64_t layouts = 0;  // in the space
+  double limit = 0;     // bytes that a rank may use
+  int64_t layouts = 0;  // layouts in the space
   int64_t fitting = 0;
   int64_t simulated = 0;
-  int64_t tokens = 0;                   // of a step
+  int64_t tokens = 0;                   // tokens per step
   std::vector<FoundLayout> best;        // at most ten
-  std::vector<EstimatedLayout> meshes;  // the best estimate of each mesh that fits, best first
-  bool activations_described = false;   // they are those of another program (Software::activations)
+  std::vector<EstimatedLayout> meshes;  // the best estimate for each mesh that fits, best first
+  bool activations_described = false;   // activations are another program's (Software::activations)
 };
 
-// `config` is resolved with its `search` set, and has a vocabulary. BadInput if no layout can run, or none fits; the
-// message then gives the layout that needs least.
+// `config` is resolved, has `search` set and has a vocabulary. BadInput if no layout can run, or none fits; the message
+// then names the layout that needs least.
 LayoutSearch search_layouts(const PlanConfig& config);
 
-// The best layout for a run with --auto-layout; resolved, and without that option.
+// The best layout for a run with --auto-layout; `run` is resolved and lacks that option.
 struct ChosenLayout {
   PretrainConfig run;
   FoundLayout found;

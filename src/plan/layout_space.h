@@ -1,5 +1,5 @@
-// LayoutSpace: the layouts of a run that can run, with their cuts into stages: the candidates of a search
-// (plan/layout_search.h).
+// LayoutSpace enumerates the candidates of a search (plan/layout_search.h): every layout of a run that can run, with
+// its cut into stages.
 #pragma once
 
 #include <array>
@@ -16,13 +16,13 @@ namespace trifold {
 
 struct LayoutCandidate {
   Layout layout;
-  const StageCounts* stages = nullptr;  // of the space
+  const StageCounts* stages = nullptr;  // owned by the LayoutSpace
 };
 
 class LayoutSpace {
  public:
-  // `config` is that of a search, without its own options, and `axes` are those to choose. `devices_per_node` and
-  // `schedules`: SearchJob. All must outlive the space.
+  // `config` is the search's configuration without the search's own options; `axes` are the axes to choose.
+  // `devices_per_node` and `schedules` as in SearchJob. All references must outlive the space.
   LayoutSpace(const PlanConfig& config, const std::vector<SearchAxis>& axes, int64_t devices_per_node,
               std::vector<Schedule> schedules);
 
@@ -30,12 +30,12 @@ class LayoutSpace {
   std::vector<LayoutCandidate> candidates();
   // The number of data-parallel ranks of a layout.
   int64_t data(const Layout& layout) const { return job_.data(layout); }
-  // Why nothing can run, if there are no candidates.
+  // The reason why nothing can run, if there are no candidates.
   std::string problem() const;
 
  private:
   using RunKey = std::array<int64_t, 11>;
-  using CutKey = std::array<int, 5>;  // tensor, context, pipeline ranks, stages of a rank, parts of the head
+  using CutKey = std::array<int, 5>;    // tensor, context, pipeline ranks, stages per rank, parts of the head
   using ModelKey = std::array<int, 5>;  // tensor, context, expert, expert tensor ranks, parts of the head
 
   void visit(size_t depth, Layout& layout);
@@ -45,7 +45,7 @@ class LayoutSpace {
   bool has_idle_parts(const PretrainConfig& run, const StageCounts& stages) const;
   struct CostedModel {
     Model model;
-    std::vector<double> costs;  // of its blocks
+    std::vector<double> costs;  // cost of each block
   };
   const CostedModel& model_of(const PretrainConfig& run);
   const StageCounts* stages_of(const PretrainConfig& run);
@@ -58,8 +58,8 @@ class LayoutSpace {
   std::map<CutKey, StageCounts> cuts_;
   std::vector<LayoutCandidate> candidates_;
   std::string first_problem_;
-  std::string_view unmet_need_;  // of the first axis that had no candidates
-  bool is_divided_ = true;       // whether all layouts that were left out lacked such a need
+  std::string_view unmet_need_;  // need of the first axis that had no candidates
+  bool is_divided_ = true;       // whether every rejected layout lacked such a need
 };
 
 }  // namespace trifold

@@ -1,6 +1,6 @@
-// PlannedRun: the plan of a run's steps, made once: the order of computation, the model cut into stages, and what every
-// pipeline rank does and holds. Nothing runs and nothing of the model is allocated. The check of memory, the report of
-// `trifold plan`, searches and the run itself read the same one.
+// PlannedRun is the plan of a run's steps: the order of computation, the model cut into stages, and the actions and
+// memory of every pipeline rank. It is made once, without allocating anything of the model; the memory check, `trifold
+// plan`, searches and the run itself read it.
 #pragma once
 
 #include <vector>
@@ -13,9 +13,9 @@ namespace trifold {
 
 class PlannedRun {
  public:
-  // A plan that covers `batches` global batches: more than one only for asynchronous schedules. May take minutes if the
-  // order is searched for (searches_order). BadInput if the run's schedule, or the file that holds it, gives no plan that
-  // can run, or if ZeRO cannot shard as requested.
+  // A plan for `batches` global batches: more than one only for asynchronous schedules. May take minutes if the order
+  // is searched for (searches_order). BadInput if the schedule, or the file that holds it, gives no plan that can run,
+  // or if ZeRO cannot shard as requested.
   explicit PlannedRun(const RunSpec& run, int batches = 1);
   // With an order that is already known.
   PlannedRun(RunSpec run, StepOrder order);
@@ -26,9 +26,9 @@ class PlannedRun {
   const MeshSizes& sizes() const { return sizes_; }
   const ZeroSharing& zero() const { return zero_; }
   const StepOrder& order() const { return order_; }
-  // The model as the ranks at the first position of the other axes hold it.
+  // The model as cut for the ranks at the first position of all axes but the pipeline's.
   const CutModel& cut() const { return cut_; }
-  // What the first of these ranks holds, for each pipeline rank.
+  // The layout of that rank on each pipeline stage.
   const RankLayout& layout(int pipeline_rank) const { return layouts_[static_cast<size_t>(pipeline_rank)]; }
   const PlanShape& shape() const { return shape_; }
   // The complete plan, with gradients reduced as the run does.

@@ -1,4 +1,5 @@
-// What a rank does with one micro-batch, as a plan counts and prices it: `trifold plan --records`.
+// The work of a rank for one micro-batch, operation by operation, as a plan counts and prices it: `trifold plan
+// --records`.
 #pragma once
 
 #include <string>
@@ -10,22 +11,22 @@
 
 namespace trifold {
 
-// Work that is the same but for its place in the list. The numbers of `work` are of one time.
+// Equal operations, merged wherever they occur in the list. The counts in `work` are for one execution.
 struct Record {
   Work work;
-  double times = 0;
-  double seconds = 0;  // of all times, where nothing else runs; as `work` it may overlap with other work
+  double times = 0;    // executions
+  double seconds = 0;  // all executions, without overlap; operations on other streams may overlap
 };
 
-// Of one kind of block: in F, I and W.
+// The work of one kind of block in F, I and W.
 struct RecordedBlock {
   std::string name;  // "embedding", "layer", "layer without experts", "head"
-  int blocks = 1;    // of the model that are like it
+  int blocks = 1;    // blocks of this kind in the model
   std::vector<Record> forward, input, weight;
 };
 
-// Of the first rank of a stage, for each kind of block. BadInput if times are measured (--costs), of which no operation's
-// are known.
+// The work of each kind of block on the first rank of a stage. BadInput if times are measured (--costs): they are per
+// block, not per operation.
 std::vector<RecordedBlock> recorded_work(const RunSpec& planned, const PlannedMachine& machine);
 
 }  // namespace trifold

@@ -253,8 +253,8 @@ class Builder {
     return model;
   }
 
-  // The first stage's rank adds up its gradients of the embedding with those of the other uses on other ranks, one after
-  // the other.
+  // The first stage's rank sums its embedding gradients with the gradients of the other ranks that use the embedding,
+  // one after the other.
   double tied_seconds() const {
     double seconds = 0;
     for (const ParamSpec& spec : model_.model.params.specs()) {

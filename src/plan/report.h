@@ -1,12 +1,12 @@
 // Forecast of a configuration on a whole mesh: stages, plan, time, memory and traffic of every pipeline rank. No rank
 // is started and nothing of the model is allocated.
 //
-// What each block of the model does is walked (models/model_walk.h), never written down. Times are those of its
-// matrix-product flops at the given rate and of its bytes at the given bandwidths, with ring collectives (2 (n-1)/n of
-// the bytes of an all-reduce, 2 (n-1) latencies); or a device's figures price all of it (plan/forecast); or they are
-// those of a benchmark. Tensor collectives do not overlap with computation, those over the context axis as far as their
-// streams let them; gradient reduction overlaps as the plan arranges it. Memory is exact: each rank's plan is dry-run.
-// References: arXiv 2104.04473 (flops, traffic), 2205.05198 (sequence parallel), 2401.10241 (split I and W).
+// The work of each block is recorded by walking its layers (models/model_walk.h). It is priced in one of three ways:
+// matrix-product flops at a given rate and bytes at given bandwidths, with ring collectives (2 (n-1)/n of the bytes of
+// an all-reduce, 2 (n-1) latencies); a device's figures (plan/forecast); or a benchmark's measured times. Tensor
+// collectives do not overlap with computation; exchanges over the context axis overlap as far as their streams allow;
+// gradient reduction overlaps as the plan arranges it. Memory is exact: each rank's plan is dry-run. References: arXiv
+// 2104.04473 (flops, traffic), 2205.05198 (sequence parallel), 2401.10241 (split I and W).
 #pragma once
 
 #include <cstdint>
@@ -33,22 +33,22 @@ namespace trifold {
 struct TrafficReport {
   double tensor = 0;
   double context = 0;
-  double experts = 0;  // where tokens choose every expert as often
+  double experts = 0;  // if tokens choose all experts equally often
   double pipeline = 0;
   double data = 0;
-  double offloaded = 0, fetched = 0;  // activations, to files and back
+  double offloaded = 0, fetched = 0;  // activations, written to files and read back
 };
 
-// Bytes that the busiest of the ranks that share experts receives in a step, with either way of dispatch
+// Bytes per step that the busiest of the ranks that share experts receives, with either kind of dispatch
 // (nn/exchanged_rows.h), on the pipeline rank that receives most.
 struct ExpertReport {
-  double load = 1;  // its rows, over the mean: --moe-load-imbalance
+  double load = 1;  // rows of the busiest rank, relative to the mean: --moe-load-imbalance
   int64_t rounds = 1;
-  bool gathers = false;  // the one of this plan
+  bool gathers = false;  // whether this plan dispatches by all-gather
   double all_to_all = 0, all_gather = 0;
 };
 
-// The cost of summing gradients after the last micro-batch, or after each, for the pipeline rank with the highest cost.
+// The cost of one policy of gradient reduction, on the pipeline rank where it is highest.
 struct ReductionReport {
   ReducePolicy policy = ReducePolicy::Once;
   bool chosen = false;   // whether this configuration uses it
@@ -59,34 +59,34 @@ struct ReductionReport {
 
 struct PlanReport {
   int tensor = 1, context = 1, data = 1, pipeline = 1;
-  int experts = 1, expert_parts = 1;     // ranks of a stage that share the experts, and that cut each of them
-  std::string experts_text;              // of these, for people: experts_text of mesh/mesh.h
+  int experts = 1, expert_parts = 1;  // ranks of a stage that share the experts; ranks that cut each expert
+  std::string experts_text;           // experts_text of mesh/mesh.h for these
   std::optional<ExpertReport> dispatch;  // if ranks share experts
-  int64_t parameters = 0;                // of the model; tied ones once
+  int64_t parameters = 0;                // parameters of the model; tied ones count once
   std::string schedule;
   std::optional<AutomaticChoice> automatic;  // for --schedule auto
   int stages_per_rank = 1;
-  int micros = 0;   // of one global batch
+  int micros = 0;   // micro-batches of a global batch
   int batches = 1;  // global batches in the simulation: more than one for an asynchronous schedule
   std::vector<StageReport> stages;
-  std::vector<MemoryReport> memory;    // of each pipeline rank
-  std::vector<TrafficReport> traffic;  // of each pipeline rank
-  // Seconds of the exchanges over the context axis in a step, for each pipeline rank; empty if unknown.
+  std::vector<MemoryReport> memory;    // [pipeline rank]
+  std::vector<TrafficReport> traffic;  // [pipeline rank]
+  // [pipeline rank] Seconds of the exchanges over the context axis in a step; empty if unknown.
   std::vector<ContextSeconds> exchanges;
-  // Both policies if gradients are sharded and there is a choice; else empty.
+  // Both policies, if gradients are sharded and the options leave a choice; else empty.
   std::vector<ReductionReport> reductions;
-  double step_seconds = 0;                   // of one global batch
-  double flops = 0;                          // model flops of one step, see SampleFlops
+  double step_seconds = 0;                   // per global batch
+  double flops = 0;                          // model flops per step, see SampleFlops
   double mfu = 0;                            // flops / (step_seconds x ranks x peak rate)
-  double peak_flops = 0;                     // of a rank: --peak-gflops, or the peak of --hardware
-  std::optional<HardwareForecast> forecast;  // of --hardware
-  int64_t tokens = 0;                        // of one step
+  double peak_flops = 0;                     // per rank: --peak-gflops, or the peak of --hardware
+  std::optional<HardwareForecast> forecast;  // with --hardware
+  int64_t tokens = 0;                        // tokens per step
   Plan plan;
-  Plan computation;  // as generated or read: before completion, with pairs still marked
-  // Forward and backward actions that the order pairs (OVERLAP_F_B). The plan runs them one after the other, or lets
-  // `turns` of them take turns; a step without that takes `seconds_without_turns`.
-  // `overlapped_seconds`: the time of a step if ranks computed both at once, a pair taking as long as the longer of the
-  // two; absent if the order makes that impossible.
+  Plan computation;  // as generated or read, before it is completed; pairs are still marked
+  // `pairs`: pairs of a forward and a backward in the order (OVERLAP_F_B). `turns`: pairs whose halves alternate in
+  // the plan; the others run one after the other. `seconds_without_turns`: the time of a step if none alternated.
+  // `overlapped_seconds`: the time of a step if ranks computed both halves at once, a pair taking as long as its longer
+  // half; absent if the order makes that impossible.
   int pairs = 0;
   int turns = 0;
   double seconds_without_turns = 0;
@@ -95,7 +95,7 @@ struct PlanReport {
 };
 
 // A cache of the activation memory of plan rows. Plans of one configuration that differ only in ZeRO or in reductions
-// share many rows, and counting takes most of the time of a plan.
+// share many rows, and dry runs take most of the time of a plan.
 class CountedActivations {
  public:
   // The activations of `row` on a pipeline rank, from the cache or from `count`; valid until the next call.
@@ -105,27 +105,27 @@ class CountedActivations {
   std::map<int, std::vector<std::pair<RankPlan, ActivationMemory>>> known_;  // [pipeline rank]
 };
 
-// BadInput for a file of measured times with mistakes.
+// BadInput for mistakes in a file of measured times.
 PlanReport make_plan_report(const PlannedRun& planned, const PlannedMachine& machine,
                             CountedActivations* counted = nullptr);
 
-// The main results of a plan, without a picture, comparisons and checks, for a search or many plans at once.
+// The main results of a plan, without picture, comparisons and checks: for searches, which make many.
 struct PlanOutcome {
   double step_seconds = 0;
   double bubble = 0;
-  std::vector<MemoryReport> memory;  // of each pipeline rank
+  std::vector<MemoryReport> memory;  // [pipeline rank]
   std::optional<HardwareForecast> forecast;
 
-  size_t most_bytes() const;  // of the rank that needs most
+  size_t most_bytes() const;  // on the rank that needs most
 };
 // `costs` as in make_forecast.
 PlanOutcome plan_outcome(const PlannedRun& planned, const PlannedMachine& machine,
                          CostsOfModel* costs = nullptr);
 
-// The memory of each pipeline rank alone, without a simulation.
+// The memory of each pipeline rank, computed without a simulation.
 struct PlannedRank {
   MemoryReport memory;
-  int64_t parameters = 0;  // elements of the weights it holds if they are not sharded
+  int64_t parameters = 0;  // elements of the weights it holds before sharding
 };
 std::vector<PlannedRank> planned_ranks(const PlannedRun& planned, const PlannedMachine& machine = {},
                                        CountedActivations* counted = nullptr);

@@ -1,4 +1,4 @@
-// From the options of `trifold plan` to the values with which plans are made.
+// Resolves the options of `trifold plan` into the values with which plans are made.
 #pragma once
 
 #include "config/fields/config.h"

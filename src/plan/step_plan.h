@@ -1,5 +1,5 @@
-// Makes the plan of a training step from the configuration: first a StepOrder, which says what is computed in which
-// order on which rank; then, once the model is cut into stages, the complete Plan for the executors.
+// Makes the plan of a training step from the configuration: first a StepOrder, the order of computation on each rank;
+// then, once the model is cut into stages, the complete Plan for the executors.
 #pragma once
 
 #include <cstdint>
@@ -26,15 +26,15 @@ struct StepOrder {
   bool take_turns = false;  // the halves of pairs alternate (--overlap-moe-expert-parallel-comm)
   std::optional<AutomaticChoice> automatic = {};  // with --schedule auto
 
-  // Where the stages are, as CutModel takes it.
+  // The pipeline ranks of the stages, for CutModel.
   StagePlaces places() const { return {rank_of_stage, lookups}; }
 };
 
-// How many global batches one plan covers from step `done` on: more than 1 only for asynchronous schedules, whose
-// pipeline drains at multiples of --async-window and at the end of the run.
+// The number of global batches that one plan covers from step `done` on: more than 1 only for asynchronous schedules,
+// whose pipeline drains at multiples of --async-window and at the end of the run.
 int batches_of_plan(const RunSpec& run, int64_t done);
-// How many global batches of an asynchronous schedule a forecast simulates: the window, or enough of it to reach the
-// steady state.
+// The number of global batches of an asynchronous schedule that a forecast simulates: the window, or as many as reach
+// the steady state.
 int batches_to_simulate(const RunSpec& run);
 
 // Generates the order, or reads it from the file that --schedule names. `batches`: global batches that the plan of an
@@ -44,7 +44,7 @@ StepOrder step_order(const RunSpec& run, int batches = 1);
 
 // Whether step_order searches for the order (--schedule auto), which may take minutes.
 bool searches_order(const RunSpec& run);
-// The StepOrder for `compute`, which such a search found earlier; it lacks the AutomaticChoice.
+// The StepOrder for `compute`, an order that such a search found earlier; it lacks the AutomaticChoice.
 StepOrder order_of_plan(const RunSpec& run, Plan compute);
 
 // How a step sums its gradients over the ranks: after each micro-batch (`each`) or once per step.
@@ -55,12 +55,11 @@ Reduction reduction_of(const RunSpec& run, bool each);
 // layers as are to be off-loaded.
 PlanShape plan_shape(const RunSpec& run, const StepOrder& order, const CutModel& model, bool each);
 
-// The order of computation, with the stages that look up tokens added unless it has them already.
+// The order of computation, with the token-lookup stages added if it lacks them.
 Plan with_lookups(const StepOrder& order, const PlanShape& shape);
 
 // Adds lookups, reductions, updates, messages and off-loading to the order, and checks the result. BadInput if halves
-// of pairs are to alternate but no pair is possible: the last backward of a stage, which reductions follow, is never in
-// one.
+// of pairs are to alternate but no pair can: the last backward of a stage, which reductions follow, never can.
 Plan complete_plan(const StepOrder& order, const PlanShape& shape);
 
 }  // namespace trifold

@@ -319,7 +319,7 @@ class Picture {
   static constexpr double kMargin = 16;
   static constexpr double kLeft = 92;
   static constexpr double kRight = 26;
-  static constexpr double kLetter = 6.6;  // of the legend, on average
+  static constexpr double kLetter = 6.6;  // mean width of a letter in the legend
   static constexpr double kLegendLine = 18;
   static constexpr double kTop = 92;
   static constexpr double kBelow = 58;
@@ -327,7 +327,7 @@ class Picture {
   const Simulation& simulation_;
   const PictureText& text_;
   std::string scope_;
-  std::map<int, std::set<int>> stages_;  // of each rank
+  std::map<int, std::set<int>> stages_;  // [rank]
   std::set<Look> looks_;
   size_t chunks_ = 1;
   bool detailed_ = true;

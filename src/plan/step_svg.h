@@ -1,8 +1,8 @@
 // Draws a simulated step: one row per pipeline rank, or one per line of work of a rank, with time to the right.
 //
-// Every action is one <rect> with a <title> (its text form and its times) that viewers show under the
-// pointer; computation is in the row, messages and reductions in a thin band below it. If there are too many to be seen
-// individually, the boxes of a row and colour become one <path>, and messages are left out. Colours:
+// Every action is a <rect> with a <title> (its text form and its times) that viewers show under the pointer.
+// Computation is drawn in the row, messages and reductions in a thin band below it. If there are too many actions to
+// tell apart, the boxes of a row and colour become one <path>, and messages are left out. Colours:
 // schedule/action_colors.h.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace trifold {
 struct PictureText {
   std::string title;                    // one line
   std::string subtitle;                 // one line
-  std::vector<std::string> lines = {};  // labels of the rows, instead of ranks
+  std::vector<std::string> lines = {};  // labels of the rows; empty: ranks
 };
 
 // The text of an SVG file, complete with title, legend and time axis.

@@ -6,10 +6,10 @@
 
 namespace trifold {
 
-// Key and value. Throws Error(BadInput) naming `option` unless there is an '=' between two non-empty texts.
+// Splits into key and value. Throws Error(BadInput) naming `option` unless both are non-empty.
 std::pair<std::string, std::string> split_assignment(const char* option, const std::string& assignment);
 
-// The finite number that `value` is. Throws Error(BadInput) naming `key`.
+// Parses a finite number. Throws Error(BadInput) naming `key`.
 double number_of(const std::string& key, const std::string& value);
 
 }  // namespace trifold

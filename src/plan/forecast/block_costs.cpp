@@ -15,8 +15,8 @@ namespace trifold {
 namespace {
 
 constexpr double kSeparateKernels = 1.825;  // bytes of elementwise operations in separate kernels
-constexpr double kBatchedRate = 0.55;       // of batched products of heads, relative to linear layers
-constexpr double kBackwardWork = 2.5;       // of fused attention: five products instead of two
+constexpr double kBatchedRate = 0.55;       // rate of batched products of heads, relative to linear layers
+constexpr double kBackwardWork = 2.5;  // fused attention's backward computes five products, its forward two
 
 bool is_named(const Work& work, std::string_view begin) {
   return std::string_view(work.name).starts_with(begin);
@@ -52,7 +52,7 @@ class DevicePrices final : public WorkPrices {
 
   double exposed(const Work& work) const override {
     if (work.group != AxisSet{Axis::Tp}.bits()) return 1;
-    if (work.stream != 0 && is_named(work, "all_gather")) return 0;  // of inputs for the gradients of weights
+    if (work.stream != 0 && is_named(work, "all_gather")) return 0;  // inputs for weight gradients
     return 1 - software_.tensor_overlap;
   }
   double contention() const override { return hardware_.contention; }
@@ -181,8 +181,8 @@ RunSpec with_one_layer(RunSpec run, bool experts, bool on_device) {
 
 // ---- How other programs do the same ----
 
-// Their losses leave the gradients of logits, and the products with them, to backward; here the forward of an output loss
-// has all of it (tensor_parallel/vocab.h).
+// Their losses leave the gradients of logits, and the products with them, to backward; here the forward of an output
+// loss computes both (tensor_parallel/vocab.h).
 void move_loss_gradients(WalkedBlock& head) {
   std::vector<Work> forward;
   std::vector<std::vector<Work>*>

@@ -1,6 +1,6 @@
 // Seconds of one micro-batch in each kind of block of a language model, on one rank: the common input of the simulator
-// and the closed form (step_time.h). What a block does is walked (models/model_walk.h); a device's figures price it, and
-// what is known of another program rewrites it (`Software`).
+// and of the closed form (step_time.h). The work of a block is recorded by walking its layers (models/model_walk.h),
+// adjusted to another program where `Software` describes one, and priced with a device's figures.
 #pragma once
 
 #include <memory>
@@ -18,8 +18,8 @@
 
 namespace trifold {
 
-// Seconds of a micro-batch's three parts: forward, gradient of the input (with recomputation), gradient of the weights.
-// Of a backward in one call, the last is the part that is products of weight gradients.
+// Seconds of one micro-batch by part: forward, gradient of the input (with recomputation), gradient of the weights. If
+// backward is one call, `weight` is the time of its weight-gradient products and `input` the rest.
 struct PartSeconds {
   double forward = 0;
   double input = 0;
@@ -29,37 +29,39 @@ struct PartSeconds {
   double all() const { return forward + input + weight; }
 };
 
-// Weights on one rank. Those of experts are also held, and their gradients summed, by other ranks than the rest.
+// Elements of the weights on one rank. Experts are counted separately because the ranks that hold the same experts
+// and sum their gradients are not the ranks that hold the same dense weights.
 struct HeldWeights {
   double dense = 0;
   double experts = 0;
   double all() const { return dense + experts; }
 };
 
-// `compute` is without collectives; `tensor` and `context` are the parts of the collectives over these axes that do not
-// overlap with computation, `context_hidden` the part of the latter that does.
+// `compute` excludes collectives. `tensor` and `context` are the parts of the collectives over these axes that do not
+// overlap with computation; `context_hidden` is the part over the context axis that does.
 struct BlockCost {
   PartSeconds compute;
   PartSeconds tensor;
   PartSeconds context, context_hidden;
-  // The part of `tensor` that the other half of a pair can hide: rows of experts that travel once and in one round,
-  // less the time by which they would slow down the computation next to them.
+  // The part of `tensor` that the other half of a pair can hide: exchanges of experts' rows in a single round, less the
+  // time by which they slow down the overlapping computation.
   PartSeconds rows = {};
   HeldWeights weights = {};
   PartSeconds all() const;
   BlockCost times(double factor) const;
 };
 
-// `plain_layer` is a layer without experts, where others have some; otherwise the same as `layer`. `head` has all of its
-// parts.
+// `plain_layer` is a layer without experts in a model that also has layers with experts, else equal to `layer`. `head`
+// is the whole head.
 struct BlockCosts {
   BlockCost embedding, layer, head, plain_layer;
 };
 
-// The costs of one model's blocks on any layout: blocks that layouts have in common are walked once. Thread-safe.
+// A cache of the costs of one model's blocks on any layout. Each block is walked once for all layouts that agree on it.
+// Thread-safe.
 class CostsOfModel {
  public:
-  // `load`: rows of the busiest rank of those that share experts, over the mean.
+  // `load`: rows of the busiest of the ranks that share experts, relative to the mean.
   CostsOfModel(Hardware hardware, const Software& software, double load = 1)
       : hardware_(std::move(hardware)), software_(software), load_(load) {}
 
@@ -67,11 +69,11 @@ class CostsOfModel {
   const BlockCosts& of(const RunSpec& run, bool split);
 
  private:
-  // Tensor, context, expert and expert tensor ranks, parts of the head; exchange and dispatch; micro-batch, sequence
-  // parallel, recomputation.
+  // Numbers of tensor, context, expert and expert tensor ranks and of parts of the head; exchange and dispatch;
+  // micro-batch, sequence parallelism, recomputation.
   using Key = std::tuple<int, int, int, int, int, ContextExchange, TokenDispatcher, int64_t, bool,
                          RecomputeGranularity>;
-  // With a backward in one call, and split: a walk gives both.
+  // Costs with backward as one call and split into I and W: one walk gives both.
   struct BothCosts {
     BlockCosts whole, split;
   };
@@ -82,8 +84,8 @@ class CostsOfModel {
   Memo<Key, BothCosts> costs_;
 };
 
-// The operations that a device computes in one kernel in a program, and its prices for single pieces of work, for which
-// both must outlive the result.
+// The operations that a program computes in one kernel on a device, and the prices of its work. `hardware` and
+// `software` must outlive the prices.
 FusedOps fused_ops(const Hardware& hardware, const Software& software, const RunSpec& run);
 std::unique_ptr<WorkPrices> device_prices(const Hardware& hardware, const Software& software,
                                           const RunSpec& run);

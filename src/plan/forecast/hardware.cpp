@@ -90,7 +90,7 @@ Hardware h100(std::string name, double memory_gbytes, double memory_gib) {
   return hardware;
 }
 
-// The shares are those of an H100, not measured.
+// The shares are copied from the H100, not measured.
 Hardware b200() {
   Hardware hardware = h100("b200", 8000, 180);
   hardware.tflops = 2250;

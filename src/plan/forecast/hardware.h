@@ -1,9 +1,9 @@
-// Hardware describes one kind of device and the node it is in: the figures of its data sheet, and the share of them
-// that training reaches. The forecasts of --hardware start from one.
+// Hardware describes one kind of device and its node: the peaks of the data sheet, and the share of each peak that
+// training sustains. The forecasts of --hardware start from one.
 //
-// Data sheets give the peaks. The shares and latencies of the built-in A100 and H100 were fitted to 351
-// published training runs (docs/plan.md); other devices use those of the nearest fitted device, and `trifold bench
-// --what hardware` measures a machine's own. A description is a plain value: copy it, change fields with `set_value`.
+// The shares and latencies of the built-in A100 and H100 were fitted to 351 published training runs (docs/plan.md);
+// other devices use the values of the nearest fitted device, and `trifold bench --what hardware` measures a machine's
+// own. A description is a plain value: copy it, change fields with `set_value`.
 #pragma once
 
 #include <string>
@@ -29,15 +29,15 @@ struct Hardware {
   double devices_per_node = 0;
 
   // The share of each peak that is sustained.
-  double product_share = 0;       // of tflops, by linear layers
-  double product_share_8bit = 0;  // of tflops_8bit
-  double attention_share = 0;     // of tflops, by fused attention, forward
-  double flash_share = 0;         // the same with the first FlashAttention
+  double product_share = 0;       // linear layers, share of tflops
+  double product_share_8bit = 0;  // 8-bit products, share of tflops_8bit
+  double attention_share = 0;     // forward of fused attention, share of tflops
+  double flash_share = 0;         // forward of the first FlashAttention, share of tflops
   double attention_backward = 0;  // rate of the backward of fused attention, relative to its forward
   double memory_share = 0;
   double nvlink_share = 0;
-  double network_share = 0;  // of adapter_gbytes, by collectives
-  double message_share = 0;  // of adapter_gbytes, by messages between pipeline stages
+  double network_share = 0;  // collectives, share of adapter_gbytes
+  double message_share = 0;  // messages between pipeline stages, share of adapter_gbytes
 
   double nvlink_latency = 0;   // microseconds of a hop inside a node
   double network_latency = 0;  // microseconds of a hop between nodes
@@ -45,9 +45,9 @@ struct Hardware {
   double contention = 0;       // share of the shorter of two overlapping activities that is lost
   double product_depth = 0;    // inner dimension at which a product loses half of its rate
 
-  // For a machine whose ranks divide its processor cores (`of_ranks`); 0: a rank is a device.
-  double node_cores = 0;  // of a node
-  double rank_cores = 0;  // of the rank that the figures above describe
+  // Set for a machine whose ranks divide its processor cores (`of_ranks`); 0: each rank has a device.
+  double node_cores = 0;  // cores of a node
+  double rank_cores = 0;  // cores of the rank that the figures above describe
 
   // Sustained bytes and operations per second.
   double product_rate() const { return tflops * 1e12 * product_share; }
@@ -62,12 +62,12 @@ struct Hardware {
   }
 };
 
-// The device that `text` names, or the description in a file if it ends in .json. Throws Error(BadInput) with the known
-// names, the misspelt key or the missing value.
+// The built-in device named `text`, or the description in the file `text` if it ends in .json. Throws Error(BadInput)
+// with the known names, the misspelt key or the missing value.
 //
-// A file is a JSON object: the keys of hardware_keys(), each a number, and optionally "name" and "base". With "base",
-// missing values are those of that built-in device; without it every key but those of cores is required. `option` is the
-// one that names it, for messages.
+// A file is a JSON object: the keys of hardware_keys(), each a number, and optionally "name" and "base". Missing values
+// are taken from the built-in device "base"; without "base" every key except the two for cores is required. `option`
+// names the option in messages.
 Hardware find_hardware(const std::string& text, std::string_view option = "hardware");
 
 // The built-in names, in the order of --help.
@@ -77,8 +77,9 @@ std::vector<std::string_view> hardware_keys();
 // The value of each key, in that order: the content of a file for this device.
 std::vector<std::pair<std::string_view, double>> hardware_values(const Hardware& hardware);
 
-// The hardware of a rank of this run: with `node_cores`, the ranks of a node divide its cores, and the figures of a rank
-// are proportional to its cores; memory is divided evenly. BadInput for one of `node_cores` and `rank_cores` alone.
+// The hardware available to one rank of a run. With `node_cores`, the ranks of a node divide its cores, a rank's
+// figures are proportional to its cores, and memory is divided evenly. BadInput if only one of `node_cores` and
+// `rank_cores` is set.
 Hardware of_ranks(const Hardware& hardware, const MeshConfig& mesh);
 
 // Applies "KEY=VALUE". Throws Error(BadInput) for an unknown key and for a value out of its range.

@@ -19,20 +19,21 @@ struct HardwareForecast {
   bool fits(size_t bytes) const { return static_cast<double>(bytes) <= hardware.usable_bytes(); }
 };
 
-// `machine` must have its hardware; `model` is that of `run`, cut as it says. `costs`, if given, knows those of this machine
-// and of other layouts of the model.
+// `machine` must have hardware; `model` is the model of `run`, cut as it says. `costs`, if given, caches the costs of
+// this machine for layouts of the model.
 HardwareForecast make_forecast(const RunSpec& run, const PlannedMachine& machine, const Model& model,
                                CostsOfModel* costs = nullptr);
 
-// The once-per-step work of a stage with `weights` (on one tensor rank).
+// Seconds of the once-per-step work of a stage on one tensor rank.
 struct OnceSeconds {
-  double reduce = 0;  // sums of gradients, which may overlap with the last backward
-  double step = 0;    // the work after the last backward
+  double reduce = 0;  // gradient sums, which may overlap with the last backward
+  double step = 0;    // all work after the last backward
 };
-// `each`: gradients are reduced after each micro-batch; `reduce` is then per micro-batch.
+// `weights` are held by the stage's rank. `each`: gradients are reduced after each micro-batch; `reduce` is then per
+// micro-batch.
 OnceSeconds once_seconds(const HardwareForecast& forecast, const HeldWeights& weights, bool each);
 
-// Seconds in which `ranks` neighbouring pipeline ranks sum `bytes`.
+// Seconds of a message of `bytes` between two pipeline ranks that sum the gradient of a tied weight.
 double tied_sum_seconds(const HardwareForecast& forecast, double bytes);
 
 }  // namespace trifold

@@ -1,6 +1,7 @@
-// KeptActivations counts what a described program (Software::activations) keeps in memory of one micro-batch, from the
-// operations of a transformer layer: which of their inputs and outputs backward reads. Nothing is fitted. References: the
-// list of arXiv 2205.05198, section 4.1, for fused kernels; for single operations what PyTorch's autograd saves of each.
+// KeptActivations counts the activations that another program, described by Software::activations, keeps for one
+// micro-batch. It derives them from the operations of a transformer layer: the inputs and outputs that backward reads.
+// Nothing is fitted. References: arXiv 2205.05198, section 4.1, for fused kernels; what PyTorch's autograd saves for
+// each operation otherwise.
 //
 // Per row (token), with h the width, q and k the widths of all query and of all key heads, f the inner width (g = 2 of them
 // if gated), e bytes an activation, and t tensor ranks; [t] is divided by them, [s] only with sequence parallelism:
@@ -24,20 +25,21 @@
 
 namespace trifold {
 
-// Bytes on one rank.
+// Bytes on one rank for one micro-batch.
 struct KeptBytes {
-  double layer = 0;     // from forward to backward, on average over layers that are recomputed and others
-  double input = 0;     // of the layer's input, if it is part of `layer`
-  double held = 0;      // gradients that a layer's input gradients leave for its weight gradients
-  double freed = 0;     // of `layer`, with its input gradients: all but the inputs of products
-  double passing = 0;   // of a layer's backward: what is recomputed, and gradients of the inner width
+  double layer = 0;     // kept until backward, averaged over recomputed and other layers
+  double input = 0;     // the layer's input, if `layer` includes it
+  double held = 0;      // gradients that I leaves for W
+  double freed = 0;     // part of `layer` that I releases: all except the inputs of products
+  double passing = 0;   // temporaries of a layer's backward: recomputed tensors, gradients of the inner width
   double boundary = 0;  // the residual stream between two layers
   double embedding = 0;
-  double head = 0;  // from forward to backward
+  double head = 0;  // kept until backward
   double loss = 0;  // logits and what is computed from them
 };
 
-// BadInput if the program is Trifold, whose dry runs count its memory, and for models with experts or latent attention.
+// BadInput if the program is Trifold itself (dry runs count its memory), or if the model has experts or latent
+// attention.
 KeptBytes kept_bytes(const Software& software, const Workload& work);
 
 }  // namespace trifold

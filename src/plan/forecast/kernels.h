@@ -11,18 +11,19 @@ struct ProductShape {
   double batch = 1;
 };
 
-// The share of the reached rate that a product's shape allows: its tiles fill the multiprocessors in waves,
-// and a short inner dimension leaves less to compute for each number loaded.
+// The factor in (0, 1] by which a product's shape lowers its rate: its tiles fill the multiprocessors in waves, and a
+// short inner dimension means less computation per element loaded.
 double shape_efficiency(const Hardware& hardware, const ProductShape& product);
 
-// With 16-bit operands (or 32-bit ones, which cost twice), and with operands that are rounded to 8 bits first.
+// Seconds of a product of 16-bit operands (32-bit ones take twice as long), and of one whose operands are first rounded
+// to 8 bits.
 double product_seconds(const Hardware& hardware, const ProductShape& product, double element_bytes = 2);
 double product_8bit_seconds(const Hardware& hardware, const ProductShape& product);
 
-// One pass that reads and writes `bytes` in all.
+// Seconds of an elementwise pass that reads and writes `bytes` in total.
 double pass_seconds(const Hardware& hardware, double bytes);
 
-// Fused attention over `batch` heads, forward: [rows, columns] scores each. A causal mask halves the work.
+// Forward of fused attention: `batch` heads with [rows, columns] scores each. A causal mask halves the work.
 struct AttentionWork {
   double batch, rows, columns, width;
   bool causal;

@@ -16,8 +16,8 @@ struct Ring {
   double nodes() const { return ranks / in_node; }
 };
 
-// The ring of the ranks that differ only along `axes`, of a mesh whose ranks are numbered tensor fastest, then context,
-// data and pipeline, and fill one node after the other; those that share experts are next to each other.
+// The ring of the ranks that differ only along `axes`. Ranks are numbered tensor fastest, then context, data and
+// pipeline, and fill one node after the other; ranks that share experts are neighbours.
 Ring ring_over(const Hardware& hardware, const MeshSizes& sizes, AxisSet axes);
 // Ranks that hold the same weights: data and context ranks.
 Ring data_ring(const Hardware& hardware, const Workload& work);
@@ -27,7 +27,7 @@ Ring expert_data_ring(const Hardware& hardware, const Workload& work);
 // An all-gather or reduce-scatter of `bytes` in total over the ring; an all-reduce is one of each.
 double gather_seconds(const Hardware& hardware, const Software& software, const Ring& ring, double bytes);
 
-// An all-gather of all `weights` over the ranks that shard them, with `bytes_of_each` bytes a weight.
+// An all-gather of all `weights` over the ranks that shard them, at `bytes_of_each` bytes per weight.
 double gather_seconds(const Hardware& hardware, const Software& software, const Workload& work,
                       const HeldWeights& weights, double bytes_of_each);
 // The reduce-scatter of their gradients over the same ranks and, if these are a group of --zero-group-size, the

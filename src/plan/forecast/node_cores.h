@@ -1,24 +1,24 @@
 // Scales rates that were measured on processors to the cores that the ranks of a planned run have.
 //
-// A rank of a run uses --threads-per-rank cores, or an equal part of those of its node. Rates measured by one rank on all
-// cores are therefore not those of each of two ranks on the same machine.
+// A rank uses --threads-per-rank cores, or an equal part of its node's cores. Rates measured by one rank on all cores
+// must therefore be scaled down for two ranks on the same machine.
 #pragma once
 
 #include "config/fields/config.h"
 
 namespace trifold {
 
-// The cores behind a measurement. `node` 0: not of cores; ranks are devices of their own.
+// Cores of the machine on which rates were measured. `node` 0: the rates are per device, not per core.
 struct NodeCores {
-  double node = 0;   // of the machine
-  double rank = 0;   // of each rank that measured
-  double ranks = 0;  // at most on a machine
+  double node = 0;   // cores of the machine
+  double rank = 0;   // cores of each rank that measured
+  double ranks = 0;  // most ranks on a machine
 };
 
-// A rank of the run on such machines.
+// The cores of a planned run's rank on such a machine.
 struct RankCores {
-  double ratio = 1;  // its cores, relative to those of a rank that measured
-  double ranks = 1;  // on its machine
+  double ratio = 1;  // relative to the cores of a rank that measured
+  double ranks = 1;  // ranks on the same machine
 };
 RankCores rank_cores(const NodeCores& measured, const MeshConfig& mesh);
 

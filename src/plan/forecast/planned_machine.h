@@ -1,4 +1,5 @@
-// PlannedMachine: the machine, and the program, for which a plan is made: a device's figures, rates, or measured times.
+// PlannedMachine: the machine and the program for which a plan is made. Times come from a device's figures, from
+// measured blocks, or from plain rates.
 #pragma once
 
 #include <optional>
@@ -10,19 +11,19 @@
 namespace trifold {
 
 struct PlannedMachine {
-  std::optional<Hardware> hardware;  // its figures price a step; otherwise the file, or the rates, below do
-  Software software;                 // that runs on the hardware
-  std::string costs_file;            // times of blocks that `trifold bench` measured; empty: none
+  std::optional<Hardware> hardware;  // if set, prices a step; otherwise costs_file or the rates below do
+  Software software;                 // the program on that hardware
+  std::string costs_file;            // block times measured by `trifold bench`; empty: none
 
-  double peak_flops = 150e12;              // a second, of matrix products
+  double peak_flops = 150e12;              // per second, matrix products
   double tensor_bytes_per_second = 250e9;  // between ranks that share a layer
   double bytes_per_second = 25e9;          // between stages, and between data-parallel replicas
   double message_latency = 5e-6;           // seconds
   double offload_bytes_per_second = 2e9;   // between memory and the file of off-loaded activations
 
-  double expert_load = 1;  // rows of the busiest of the ranks that share experts, over the mean
+  double expert_load = 1;  // rows of the busiest of the ranks that share experts, relative to the mean
 
-  // Whether what a rank keeps is that of another program.
+  // Whether the memory of a rank is another program's.
   bool describes_memory() const { return hardware && software.describes_memory(); }
 };
 

@@ -13,9 +13,9 @@ namespace trifold {
 // it, or as batched products with the scores in memory.
 enum class AttentionKernel { Fused, Flash, Unfused };
 
-// What is kept of a micro-batch from forward to backward (plan/forecast/kept_activations.h): what Trifold keeps, counted
-// in a dry run, or what PyTorch's autograd keeps of a model written with fused kernels (Megatron-LM), of compiled layers,
-// or of one operation after the other.
+// Activations kept from forward to backward (plan/forecast/kept_activations.h): Trifold's own, counted in a dry run, or
+// what PyTorch's autograd keeps for a model written with fused kernels (Megatron-LM), with compiled layers, or as
+// single operations.
 enum class KeptActivations { Own, Fused, Compiled, Eager };
 
 struct Software {
@@ -31,16 +31,16 @@ struct Software {
   double adapters_per_collective = 0;  // adapters of a node that a collective uses; 0: one per rank
   double recompute_fraction = 1;       // fraction of the layers that are recomputed
   double context = 1;                  // context-parallel ranks of another program; 1: as the options say
-  bool balanced_context = true;  // each has rows from both ends of a sample, so all have equally many scores
-  // Memory. The others have no effect on what Trifold keeps itself.
+  bool balanced_context = true;  // context ranks have rows from both ends of a sample: equally many scores
+  // Memory. The fields above do not affect what Trifold itself keeps.
   KeptActivations activations = KeptActivations::Own;
-  bool fused_norms = false;      // of eager programs, norms are kernels that keep their input
-  double input_bytes = 0;        // of an element that a product keeps of its input; 0: of an activation
+  bool fused_norms = false;      // in eager programs: norms are kernels that keep their input
+  double input_bytes = 0;        // bytes per element of a product's kept input; 0: as an activation
   bool gathered_inputs = false;  // inputs that tensor ranks gather for a product are kept whole
   bool recompute_products =
       false;              // recomputed layers keep attention's output and a part of the products' outputs
-  double loss_bytes = 0;  // of what is in memory for each logit; 0: as `activations` counts it
-  double weight_copy_bytes = 0;  // of a second copy of each weight, for products in 8 bits
+  double loss_bytes = 0;  // bytes per logit during the loss; 0: as `activations` counts it
+  double weight_copy_bytes = 0;  // bytes per weight of a second copy for 8-bit products
 
   bool describes_memory() const { return activations != KeptActivations::Own; }
 };
@@ -51,7 +51,7 @@ struct SoftwareKey {
 };
 std::vector<SoftwareKey> software_keys();
 
-// BadInput if something is said of memory that only describes another program's, and `activations` does not.
+// BadInput if a key that describes another program's memory is set while `activations` is Own.
 void check_memory_keys(const Software& software);
 
 // Applies "KEY=VALUE". Throws Error(BadInput) for an unknown key and for a value out of its range.

@@ -12,10 +12,10 @@ namespace {
 // The cost of one micro-batch in all stages of a pipeline rank.
 struct RankCost {
   PartSeconds compute, tensor, context;
-  double gathers = 0;  // of sharded weights, in a micro-batch
-  double hidden = 0;   // of rows that travel behind the other halves of pairs: the mean of a micro-batch
+  double gathers = 0;  // gathers of sharded weights
+  double hidden = 0;   // exchanges of experts' rows that the other halves of pairs hide, averaged
   HeldWeights weights;
-  double layers = 0, plain_layers = 0;  // with experts, or all alike; without, where others have some
+  double layers = 0, plain_layers = 0;  // with experts (or all, if alike) and without
   double all() const { return compute.all() + tensor.all() + context.all() + gathers; }
   double busy() const { return all() - hidden; }
 };
@@ -39,7 +39,7 @@ void add(BlockCost& sum, const BlockCost& block, double times) {
   add(sum.rows, block.rows, times);
 }
 
-// What of a forward's and a backward's travelling rows is hidden behind what the other half of the pair computes
+// Seconds of the exchanges of experts' rows in a forward and in a backward that the other half of the pair hides
 // (schedule/action_seconds.h).
 double hidden_in_pair(const BlockCost& forward, const BlockCost& backward) {
   const double ahead = forward.rows.forward, back = backward.rows.backward();
@@ -113,8 +113,9 @@ class Closed {
     return back ? 2 * work_.pipeline - 1 - rank : chunk * work_.pipeline + rank;
   }
 
-  // Of a step, in the pairs of DualPipe-V (schedule/schedules_zero_bubble.cpp): while both chunks have micro-batches to
-  // begin, and then those of the second chunk that the ranks after this one are ahead.
+  // Seconds hidden per step in the pairs of DualPipe-V (schedule/schedules_zero_bubble.cpp): pairs form while both
+  // chunks have micro-batches to begin, and afterwards for the second chunk's micro-batches by which the later ranks
+  // are ahead.
   double hidden_seconds(int rank, const BlockCost& first, const BlockCost& second) const {
     return of_first_chunk(rank) * hidden_in_pair(first, second) +
            of_second_chunk(rank) * hidden_in_pair(second, first);
@@ -145,7 +146,7 @@ class Closed {
     return gather_seconds(hardware_, software_, work_, weights, work_.element_bytes);
   }
 
-  // The first gather overlaps with nothing, nor do those of the embedding.
+  // Neither the first gather nor gathers of the embedding overlap with computation.
   double once_a_step(const RankCost& rank) const {
     if (work_.pipeline > 1) return gather(rank.weights);
     const HeldWeights ends{embedding_weights().dense + (work_.tied ? 0 : costs_.head.weights.dense), 0};
@@ -198,10 +199,10 @@ class Closed {
   }
 
   // The delay of a micro-batch by messages of `one` seconds that overlap with computation. In 1F1B a rank has as many
-  // micro-batches in flight as there are stages from it on: each has to travel to the last stage and back before the
-  // next may begin. Zero-bubble schedules have weight gradients, or more micro-batches, to fill that time. With several
-  // chunks, neighbours exchange the messages of all of them one after the other. The fractions that hide them were
-  // taken from the simulator (tests/unit/plan_messages_test.cpp).
+  // micro-batches in flight as there are stages from it on: each must reach the last stage and return before the next
+  // one may begin. Zero-bubble schedules fill that time with weight gradients or more micro-batches. With several
+  // chunks, neighbours exchange the messages of all chunks one after the other. The fractions that hide them were taken
+  // from the simulator (tests/unit/plan_messages_test.cpp).
   double waits_of_micro(const RankCost& rank, double one) const {
     const double all = rank.busy();
     const double forward = rank.compute.forward + rank.tensor.forward + rank.context.forward;

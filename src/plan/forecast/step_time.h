@@ -10,21 +10,21 @@
 
 namespace trifold {
 
-// In seconds; `all()` is the whole step.
+// Seconds of a step by part.
 struct StepTime {
-  double compute = 0;   // of the slowest pipeline rank, without collectives
+  double compute = 0;   // the slowest pipeline rank's computation
   double tensor = 0;    // tensor collectives that do not overlap
   double context = 0;   // context collectives that do not overlap
   double weights = 0;   // gathers of sharded weights that do not overlap
   double bubble = 0;    // waiting for other stages
-  double messages = 0;  // between stages
-  double data = 0;      // sums of gradients and gathers of updated weights that do not overlap
+  double messages = 0;  // messages between stages that do not overlap
+  double data = 0;      // gradient sums and gathers of updated weights that do not overlap
   double update = 0;
 
   double all() const { return compute + tensor + context + weights + bubble + messages + data + update; }
 };
 
-// The parts in their order, for people and JSON.
+// The parts in the order of the struct, with the names used in reports and JSON.
 std::vector<std::pair<const char*, double>> named_parts(const StepTime& time);
 
 // `work.stage_layers` must have pipeline * chunks entries.
@@ -44,8 +44,8 @@ GatherSeconds layer_gathers(const Hardware& hardware, const Software& software, 
 // Seconds of one message between stages.
 double stage_message_seconds(const Hardware& hardware, const Software& software, const Workload& work);
 
-// The once-per-step parts, for a pipeline rank that holds `weights`.
-// Sums of gradients and gathers of weights; they may overlap with the `backward` seconds of the last backward.
+// Seconds of a step's gradient sums and weight gathers, of which `backward` seconds of the last backward can hide a
+// part, and of its update, for a pipeline rank that holds `weights`.
 double data_seconds(const Hardware& hardware, const Software& software, const Workload& work,
                     const HeldWeights& weights, double backward);
 double update_seconds(const Hardware& hardware, const Workload& work, const HeldWeights& weights);

@@ -1,5 +1,5 @@
-// Workload is one training step reduced to the numbers that its time depends on: the shape of the model, the
-// mesh, the batch and what is recomputed. It is a plain value; make_workload reads one from a configuration.
+// Workload: the parameters of a training step on which its time depends: the shape of the model, the mesh, the batch
+// and what is recomputed. It is a plain value; make_workload derives one from a configuration.
 #pragma once
 
 #include <cstdint>
@@ -31,17 +31,17 @@ struct Workload {
   double sequence = 0;
   double vocabulary = 0;        // padded
   bool tied = true;             // the head multiplies with the token embedding
-  bool tokens_at_head = false;  // which is on the ranks with parts of the head alone
+  bool tokens_at_head = false;  // the head's ranks also hold the token embedding
 
   // The mesh. `context` ranks shard the rows of a sample.
   double tensor = 1;
   double context = 1;
   double data = 1;
   double expert = 1;         // ranks that share the experts of a layer
-  double expert_parts = 1;   // ranks next to each other that cut each of them
-  bool takes_turns = false;  // halves of DualPipe-V's pairs (--overlap-moe-expert-parallel-comm)
+  double expert_parts = 1;   // neighbouring ranks that cut each expert
+  bool takes_turns = false;  // halves of DualPipe-V's pairs alternate (--overlap-moe-expert-parallel-comm)
   int pipeline = 1;
-  int chunks = 1;  // stages of a pipeline rank
+  int chunks = 1;  // stages per pipeline rank
   bool sequence_parallel = false;
 
   // The step.
@@ -49,35 +49,37 @@ struct Workload {
   double micros = 1;  // micro-batches of a step on one pipeline
   Schedule schedule = Schedule::OneFOneB;
   int zero_stage = 0;
-  double zero_groups = 1;     // groups of data-parallel ranks, each with all of the state that ZeRO shards
+  double zero_groups = 1;     // groups of data-parallel ranks, each with a full copy of ZeRO's state
   bool reduces_each = false;  // gradients are summed after each micro-batch, not once per step
   RecomputeGranularity recompute = RecomputeGranularity::None;
   bool products_in_8bit = false;
-  double element_bytes = 2;     // of a weight and of an activation
+  double element_bytes = 2;     // per weight and per activation
   double gradient_bytes = 4;    // per gradient on the network
-  bool copy_of_weights = true;  // the update works on 32-bit masters
+  bool copy_of_weights = true;  // the update works on 32-bit master weights
 
-  std::vector<int> stage_layers;  // transformer layers of each stage; pipeline * chunks of them
-  std::vector<int> stage_plain;   // those of them without experts, where others have some; empty: none
+  std::vector<int> stage_layers;  // transformer layers per stage; pipeline * chunks entries
+  std::vector<int> stage_plain;   // those without experts, in a model with experts; empty: none
 
   std::vector<double> stage_head;  // fraction of the head in each stage; empty: all in the last one
 
-  // Layers of a stage without experts, where others have some.
+  // The layers of a stage without experts in a model that has experts.
   double plain_layers(int stage) const {
     return stage_plain.empty() ? 0 : stage_plain[static_cast<size_t>(stage)];
   }
   double head_of(int stage) const;
 
-  double rows() const { return micro_batch * sequence / context; }  // of a micro-batch on one rank
-  // Ranks that sum gradients of the same weights, and of the same experts.
+  double rows() const { return micro_batch * sequence / context; }  // rows of a micro-batch on one rank
+  // The numbers of ranks that sum gradients of the same weights (data_ranks) or of the same experts
+  // (expert_data_ranks), and that share the experts of a layer (expert_ranks).
   double data_ranks() const { return data * context; }
   double expert_ranks() const { return expert * expert_parts; }
   double expert_data_ranks() const { return tensor * data * context / expert_ranks(); }
-  // Groups among `ranks` that hold the same weights: none shares them if the ranks cannot be divided evenly.
+  // The number of ZeRO groups among `ranks` ranks with the same weights; `ranks`, so that nothing is sharded, if they
+  // cannot be divided evenly.
   double groups_among(double ranks) const;
 };
 
-// Rounds in which rows come to a rank of experts that gets `load` times the mean (--moe-buffer-factor).
+// Rounds in which a rank receives its experts' rows if it gets `load` times the mean (--moe-buffer-factor).
 int64_t expert_rounds(const MeshConfig& mesh, double load);
 
 // `run` must be resolved. `stage_layers` and `stage_plain` stay empty.
@@ -86,7 +88,7 @@ Workload make_workload(const RunSpec& run, double padded_vocabulary);
 // If `software` describes another program with context parallelism, adapts `work` to it.
 void assume_context(const Software& software, Workload& work);
 
-// Transformer layers of each stage if the layers are divided evenly; earlier stages take one more.
+// The layers of each stage if they are divided as evenly as possible; earlier stages take one more.
 std::vector<int> even_layers(int layers, int stages);
 
 }  // namespace trifold
