@@ -281,7 +281,7 @@ PlanCosts make_schedule_costs(const RunSpec& run, const CutModel& model) {
 
 CostModel computing_costs(const RunSpec& run, const CutModel& model, const PlanCosts& costs) {
   CostModel all;
-  if (run.mesh.overlap_moe_expert_parallel_comm) all.pairs = Together::Turns;
+  if (run.mesh.overlap_moe_expert_parallel_comm) all.pairs = PairExecution::Alternating;
   all.message_seconds = costs.message_latency;
   all.bytes_per_second = costs.bytes_per_second;
   for (size_t stage = 0; stage < model.stages.size(); ++stage) {

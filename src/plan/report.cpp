@@ -121,7 +121,7 @@ class Builder {
     if (order_.take_turns) compare_turns();
     CostModel cost = cost_model();
     cost.timeline = false;
-    cost.pairs = Together::AtOnce;
+    cost.pairs = PairExecution::Concurrent;
     try {
       const PlanShape& shape = planned_.shape();
       const Plan together = add_communication(

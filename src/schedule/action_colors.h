@@ -1,5 +1,5 @@
-// The colours of a drawn step (plan/step_svg.h): those of Okabe and Ito, which people with any colour vision
-// can distinguish; several stages of a rank are shades of one colour.
+// The colours of a drawn step (plan/step_svg.h): the palette of Okabe and Ito, which people with any colour vision can
+// distinguish. Several stages of a rank are shades of one colour.
 #pragma once
 
 #include <array>
@@ -16,19 +16,19 @@ enum class Look : uint8_t { F, B, I, W, Send, Receive, Reduce, Step, Lookup, Tra
 
 struct LookInfo {
   const char* name;
-  std::array<int, 3> color;  // red, green and blue up to 255, of the first stage of a rank
+  std::array<int, 3> color;  // red, green and blue up to 255, for the first stage of a rank
   const char* legend;
 };
 
 const LookInfo& look_info(Look look);
 Look look_of(ActionKind kind);
-// Whether it is drawn in the thin band below a row.
+// Whether actions of this look are drawn in the thin band below a row.
 bool in_band(Look look);
 
-// The colour of stage `chunk` of `chunks` on a rank: later ones are mixed with more white.
+// The colour of stage `chunk` of `chunks` on a rank: white is mixed into later stages.
 std::array<int, 3> shade(Look look, size_t chunk, size_t chunks);
 std::string hex(const std::array<int, 3>& color);
-// Whether text on it has to be white.
+// Whether text on this colour must be white.
 bool is_dark(const std::array<int, 3>& color);
 
 }  // namespace trifold

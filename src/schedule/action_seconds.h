@@ -21,7 +21,7 @@ class ActionSeconds {
   }
   // Seconds of a pair that runs as one action.
   double of_pair(const Action& one, const Action& two) const {
-    if (cost_.pairs == Together::AtOnce) return std::max(of(one), of(two));
+    if (cost_.pairs == PairExecution::Concurrent) return std::max(of(one), of(two));
     return of(one) + of(two) - hidden(one, two) - hidden(two, one);
   }
 

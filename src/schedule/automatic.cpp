@@ -29,7 +29,7 @@ constexpr int64_t kComparedActions = 20000;
 constexpr int64_t kComparedPerRank = 2;
 constexpr int64_t kTriedActions = 3'000'000;
 constexpr int64_t kFewestRules = 12;
-// Of the plans that are shorter than the step, those that are made whole.
+// The number of shortened plans, best first, that are then made for the whole step.
 constexpr size_t kWhole = 2;
 
 std::vector<GreedyRules> all_rules() {

@@ -1,6 +1,6 @@
-// --schedule auto: the order of F, I and W that the simulator finds fastest for given costs, within a limit
-// on the activations that a rank keeps. Every named synchronous schedule that fits is a candidate, so none of
-// them is faster; the other candidates are made by greedy.h under a grid of rules.
+// --schedule auto: finds the order of F, I and W that the simulator finds fastest for given costs, within a limit on
+// the activations that a rank keeps. Every named synchronous schedule that fits the limit is a candidate, so the result
+// is at least as fast as each of them; greedy.h makes the other candidates under a grid of rules.
 #pragma once
 
 #include <optional>
@@ -16,21 +16,21 @@ struct AutomaticTask {
   int ranks = 1;
   int chunks = 1;
   int micros = 1;
-  // The number of micro-batches for which a rank may keep the inputs of its stages, from F to W or B: the
-  // limit on inputs is this times the stages of a rank.
+  // Micro-batches for which a rank may keep the inputs of its stages, from F to W or B: it may keep this number times
+  // its stages of inputs.
   int max_in_flight = 1;
   bool looped = false;  // two stages per rank may not be placed in a V
-  // Stages that share the token embedding: their ranks look up tokens, each in a stage of this cost before the others
-  // (add_lookups), unless they have the first stage.
+  // Stages that share the token embedding. Their ranks look up tokens in additional stages of this cost in front of the
+  // others (add_lookups), unless they have the first stage.
   std::vector<int> token_stages = {};
   StageCost lookup = {};
 };
 
 // The result of the search; seconds are simulated, with messages, without reductions and updates.
 struct AutomaticChoice {
-  std::optional<Schedule> named;  // the schedule whose plan was chosen; none: the search made the plan
+  std::optional<Schedule> named;  // the named schedule that was chosen; none: a plan of the search
   double seconds = 0;
-  std::optional<Schedule> best_named;  // the fastest of those that fit the limit; none: none fits
+  std::optional<Schedule> best_named;  // the fastest named schedule within the limit; none: none fits
   double best_named_seconds = 0;
 };
 
@@ -39,11 +39,11 @@ struct AutomaticSchedule {
   AutomaticChoice choice;
 };
 
-// The default for the most micro-batches in flight: about that of zb-h2.
+// The default of max_in_flight: about as many as zb-h2 has.
 int default_max_in_flight(int ranks);
 
-// `cost` has the costs of the stages along the model and of messages; its bytes of memory are ignored. Equal
-// arguments give equal plans, on every rank.
+// `cost` has the costs of the stages along the model and of messages; its bytes of memory are ignored. Equal arguments
+// give equal plans, so that all ranks get the same one.
 AutomaticSchedule make_automatic(const AutomaticTask& task, const CostModel& cost);
 
 }  // namespace trifold

@@ -1,4 +1,4 @@
-// How messages are grouped: the rule that the executor, check_plan and simulate share.
+// The grouping of messages into batches, a rule that the executor, check_plan and simulate share.
 //
 // Forward messages (SEND_F, RECV_F) have their own stream and communicator, and so have backward messages. On
 // each stream, batches run in the order of the row. A batch is a run of adjacent messages of one direction in

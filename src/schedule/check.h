@@ -1,4 +1,4 @@
-// Checks that a plan is complete and in order, and can run to its end.
+// Checks that a plan is complete, ordered correctly and free of deadlocks.
 #pragma once
 
 #include <vector>
@@ -10,42 +10,40 @@ namespace trifold {
 // The training step for which a plan is made.
 struct PlanShape {
   int stages = 1;
-  int micros = 1;                    // in the whole plan: of all its global batches
-  std::vector<int> blocks = {};      // [stage] the number of its blocks; empty: one each
+  int micros = 1;                    // micro-batches of the whole plan, all its global batches together
+  std::vector<int> blocks = {};      // [stage] its number of blocks; empty: one block each
   bool forward_only = false;         // evaluation: forwards and their messages, no Step
   std::vector<TiedStage> tied = {};  // stages that share a weight with an earlier one, ascending
-  std::vector<int> lookups =
-      {};  // pipeline rank of each of the first stages that only look up tokens (add_lookups)
-  std::vector<std::vector<int>> bucket_ends =
-      {};                                   // [stage] blocks that complete a gradient bucket; if given,
-                                            // exactly these must be reduced before a Step
-  std::vector<std::vector<int>> each = {};  // [stage] those of bucket_ends that are reduced once
-                                            // after every micro-batch; empty: none
-  std::vector<int> offloaded = {};  // [stage] its first blocks whose activations may be off-loaded, fewer
-                                    // than it has; empty: none
+  std::vector<int> lookups = {};     // [lookup stage] its pipeline rank (add_lookups)
+  // [stage] The blocks that complete a gradient bucket; if given, exactly these must be reduced before a Step.
+  std::vector<std::vector<int>> bucket_ends = {};
+  // [stage] The blocks of bucket_ends whose buckets are reduced after every micro-batch; empty: none.
+  std::vector<std::vector<int>> each = {};
+  // [stage] The number of first blocks, not all, whose activations may be off-loaded; empty: none.
+  std::vector<int> offloaded = {};
   bool operator==(const PlanShape&) const = default;
 };
 
 // Throws Error(BadInput), naming the action, its rank and its position in the row (counted from 1), unless
 // - every stage is on one rank and every rank has a stage;
-// - each micro-batch goes forward once on each stage, for the whole stage or once for each of its blocks, first
-//   first, then backward once: B, or I then W; for the whole stage, or once for each of its blocks, last first;
-//   all with the weight version of the forward, which must exist by then;
+// - each micro-batch runs forward once on each stage, as a whole or block by block from the first, and then backward
+//   once, as B or as I and W, as a whole or block by block from the last; all with the weight version of the forward,
+//   which must exist by then;
 // - every input is available before it is used: computed on the same rank, or received. Tensors that another
 //   rank needs are sent once and received once; messages between two ranks in one direction are received in
 //   the order in which they are sent;
-// - reductions follow the last gradient of their block, the tied one precedes the bucket that it belongs to,
-//   and Step follows all of them; a reduction that names a micro-batch follows the gradient of that
-//   micro-batch; nothing is computed on a stage after its last Step. If a stage has several Steps, every stage
-//   has the same micro-batches before each of them;
+// - reductions follow the last gradient of their block, the tied reduction precedes its bucket's reduction, and Step
+//   follows all of them; a reduction that names a micro-batch follows the gradient of that micro-batch; nothing is
+//   computed on a stage after its last Step. If a stage has several Steps, every stage has the same micro-batches
+//   before each of them;
 // - OFFLOAD names a block whose activations may be off-loaded and comes after the forward of the next block,
 //   which reads its output, at most once for a micro-batch; FETCH comes after OFFLOAD, and before the backward
 //   of either block;
 // - in a plan that has an UNSHARD, F, B and I come between an UNSHARD and a RESHARD of their stage;
 // - it runs to its end on ranks that do one thing at a time: a rank continues after its messages only when the
-//   peers have taken part in all of them, and after a REDUCE_TIED when the other ranks have reached theirs. The
-//   executor waits for less: computation waits only for its inputs, and the two directions do not wait for
-//   each other. So a plan that passes cannot deadlock there. The error says what each rank waits for.
+//   peers have taken part in all of them, and after a REDUCE_TIED when the other ranks have reached theirs. The error
+//   says what each rank waits for. The executor waits for less (computation waits only for its inputs, and the two
+//   directions of messages are independent), so a plan that passes cannot deadlock there.
 void check_plan(const Plan& plan, const PlanShape& shape);
 
 }  // namespace trifold

@@ -81,7 +81,7 @@ class Writer {
     size_t next = 0;
     bool busy = false;
   };
-  struct Arrival {  // of an output or a gradient at the rank that reads it
+  struct Arrival {  // an output or a gradient that reaches the rank that reads it
     double time;
     bool forward;
     size_t item, rank;
@@ -154,8 +154,8 @@ class Writer {
     return action.kind == ActionKind::F && action.stage < lookups_;
   }
 
-  // Whether the rank's next action looks up tokens too early: it has nothing else to do, and the stage after has not begun
-  // the micro-batch before. All messages of lookups would otherwise come before the first outputs.
+  // Whether the rank's next action would look up tokens too early: the rank has nothing else to do, and the next stage
+  // has not begun the previous micro-batch. All messages of lookups would otherwise precede the first outputs.
   bool is_early(size_t rank) const {
     const RankPlan& row = plan_[rank];
     size_t at = ranks_[rank].next;
@@ -255,10 +255,10 @@ class Writer {
   std::vector<size_t> tied_ranks_;
   std::vector<int> blocks_;  // [stage]
   size_t micros_ = 0;
-  std::vector<bool> started_;              // [stage, micro] forwards of those that look up and the next
-  std::vector<int> before_;                // [micro] the one before it on the stage after those that look up
-  std::vector<bool> outputs_, gradients_;  // [stage, micro] available to the next and the previous stage
-  std::queue<Arrival> arrivals_;           // all messages take as long, so in order of time
+  std::vector<bool> started_;  // [stage, micro] forwards of the lookup stages and of the next stage
+  std::vector<int> before_;    // [micro] the previous micro-batch on the stage after the lookup stages
+  std::vector<bool> outputs_, gradients_;  // [stage, micro] available to the next and to the previous stage
+  std::queue<Arrival> arrivals_;           // in order of time, because all messages take equally long
   Plan out_;
   std::vector<Rank> ranks_;
   std::vector<size_t> awake_;  // ranks that may be able to start an action

@@ -11,8 +11,8 @@ namespace trifold {
 
 namespace {
 
-// Of a lookup before its result is needed, and after its gradient is there: as long as the longest computation of a stage
-// lasts, a whole backward, where a forward takes 1.
+// Time between a lookup and the use of its result, and between its gradient and its backward: that of a stage's longest
+// computation, a whole backward, where a forward takes 1.
 constexpr double kLead = 2;
 
 struct Span {
@@ -54,7 +54,7 @@ class Times {
   std::map<std::tuple<ActionKind, int, int>, Span> spans_;
 };
 
-// The plan's own shape, of the stages behind those that look up.
+// The shape of the plan without its lookup stages.
 PlanShape shape_behind(const PlanShape& shape) {
   const auto count = static_cast<std::ptrdiff_t>(shape.lookups.size());
   PlanShape own{.stages = shape.stages - static_cast<int>(count), .micros = shape.micros};
@@ -63,8 +63,8 @@ PlanShape shape_behind(const PlanShape& shape) {
   return own;
 }
 
-// The last backward of the first stage, if others of the plan are split, so that its gradient can go on before the rest of
-// it is computed.
+// Splits the last backward of the first stage into I and W if other backwards of the plan are split, so that its
+// gradient is sent before the weight gradients are computed.
 void split_last(Plan& plan) {
   const auto has = [&](ActionKind kind) {
     return std::any_of(plan.begin(), plan.end(), [&](const RankPlan& row) {
@@ -85,8 +85,8 @@ void split_last(Plan& plan) {
     }
 }
 
-// Every added action has a time between the computations of its row around it, and later than those that it depends on, so
-// the rows can run in the order of these times.
+// Every added action gets a time between the computations around it in its row, and later than the actions it depends
+// on, so the rows can run in the order of these times.
 class LookupWriter {
  public:
   LookupWriter(const Plan& plan, const PlanShape& shape)
@@ -122,7 +122,7 @@ class LookupWriter {
   int count() const { return static_cast<int>(shape_.lookups.size()); }
   size_t rank_of(int stage) const { return static_cast<size_t>(shape_.lookups[static_cast<size_t>(stage)]); }
 
-  // The two of a pair stay together.
+  // Both actions of a pair stay together.
   bool splits_pair(size_t rank, size_t at) const { return at > 0 && plan_[rank][at - 1].overlaps_next; }
 
   void add_forwards(int micro) {
@@ -139,7 +139,8 @@ class LookupWriter {
   }
 
   void add_backwards(int micro) {
-    // Where gradients of one micro-batch are summed both uses of a weight share their memory, and the head's come first.
+    // If gradients are summed per micro-batch, both uses of a weight share their memory, and the head's use comes
+    // first.
     const bool in_order = shape_.micros == 1 || !shape_.each.empty();
     double time = times_.of(ActionKind::I, 0, micro).end;
     for (int stage = count(); stage-- > 0;) {

@@ -8,7 +8,7 @@ namespace trifold {
 
 namespace {
 
-// Of a block and a micro-batch: stage, block, micro.
+// Stage, block, micro-batch.
 using Kept = std::tuple<int, int, int>;
 
 // Puts the actions of one row around its computation. Positions are those of the row split into blocks.
@@ -66,7 +66,7 @@ class Offloader {
       const auto place = std::lower_bound(computations_.begin(), computations_.end(), read);
       const size_t before = std::min(ahead_, static_cast<size_t>(place - computations_.begin()));
       const size_t fetch = *(place - static_cast<std::ptrdiff_t>(before));
-      if (fetch <= left->second) continue;  // it would come back before anything is computed
+      if (fetch <= left->second) continue;  // nothing would be computed between OFFLOAD and FETCH
       const auto next = std::upper_bound(computations_.begin(), computations_.end(), left->second);
       if (next == computations_.end() || *next >= fetch) continue;
       after_[left->second].push_back({ActionKind::Offload, stage, block, micro});
@@ -89,7 +89,7 @@ class Offloader {
   std::span<const int> blocks_, offloaded_;
   size_t ahead_;
   RankPlan row_;
-  std::vector<size_t> computations_;  // their positions
+  std::vector<size_t> computations_;  // positions of computations
   std::map<Kept, size_t> leave_, read_;
   std::map<size_t, RankPlan> after_, before_;
 };

@@ -1,4 +1,4 @@
-// Passes: each takes a plan and returns it with more actions. From computation to a plan that can run:
+// Passes: each takes a plan and returns it with more actions. From computation to an executable plan:
 //
 //   Plan plan = make_schedule(...);
 //   plan = add_lookups(std::move(plan), shape);
@@ -19,39 +19,42 @@
 
 namespace trifold {
 
-// Puts a stage in front of the others for each rank of shape.lookups, in this order: it looks up the tokens whose rows of
-// the table that rank has, adds what the stage before found, and passes the sum on ("Balancing pipeline parallelism with
-// vocabulary parallelism", arXiv 2411.05288, input layer; docs/decisions/0031). `plan` has the other stages, numbered from
-// 0, and computation only; they get the numbers that follow. `shape` is that of the result.
+// Puts a lookup stage in front of the others for each rank of shape.lookups, in that order. It looks up the tokens
+// whose table rows the rank holds, adds the sum received from the stage before, and passes the sum on ("Balancing
+// pipeline parallelism with vocabulary parallelism", arXiv 2411.05288, input layer; docs/decisions/0031). `plan` has
+// the other stages, numbered from 0, and computation only; its stages are renumbered behind the lookups. `shape` is the
+// shape of the result.
 //
-// Lookups take next to no time, but ranks compute in order and must not wait for each other's. The rows are therefore
-// simulated as in add_communication, without messages. A forward comes two forwards' time, as long as any computation lasts,
-// before the next stage needs its result; a backward as long after the next stage's, and after the weight gradients of
-// the same micro-batch of the stages that share its weight.
+// Lookups take almost no time, but ranks compute in order and must not wait for each other's lookups. The rows are
+// therefore simulated as in add_communication, without messages. The forward of a lookup is placed the time of two
+// forwards, which no computation exceeds, before the next stage needs its result; its backward as long after the next
+// stage's, and after the weight gradients of the same micro-batch on the stages that share its weight.
 Plan add_lookups(Plan plan, const PlanShape& shape);
 
-// Adds a send and a receive wherever an output or a gradient passes from one rank to another. A plan that
-// already contains a message keeps its order: it is assumed to have all of them.
-//
-// The rows are simulated with F = I = W = 1 and B = 2 (a block takes its share), and messages of 1/64.
-// When a computation ends it is written to its row; at the same time its send is written to the same row and
-// the receive to the row of the peer, after the actions that rank has finished and before its current
-// computation. (With messages that take no time, ranks would compute just in time, and receives would be written
-// between two computations of which the later one waits for them.) All rows together thus have one total order in
-// which a send and its receive are adjacent, so ranks that do one thing at a time and block in every send until it is
-// received cannot deadlock. And a receive is posted before the computation during which its message arrives, so the
-// message need not wait for that to end.
-//
-// Overlapped pairs are split: run one after the other, the first can send its result before the second
-// begins, and the pipeline is faster than with pairs that begin and end together. `Together` keeps them, for
-// halves that take turns, or a device that really runs both at once. If the order of computation cannot run, throws Error(BadInput) that
-// names what each rank waits for.
+// What add_communication does with overlapped pairs.
 enum class Pairs : uint8_t { Apart, Together };
-// Computation of the first `lookups` stages takes no time (add_lookups). A rank that has nothing else to do computes their
-// forwards one micro-batch ahead of the next stage, so that their messages do not delay those of the others.
+
+// Adds a send and a receive wherever an output or a gradient passes from one rank to another. A plan that already
+// contains a message is assumed to have all of them, and keeps its order.
+//
+// The rows are simulated with F = I = W = 1 and B = 2 (a block takes its share), and messages of 1/64. When a
+// computation ends it is written to its row; at the same time its send is written to the same row and the receive to
+// the row of the peer, after the actions that rank has finished and before its current computation. (If messages took
+// no time, ranks would compute just in time, and receives would be written between two computations of which the later
+// one waits for them.) All rows together thus have one total order in which a send and its receive are adjacent, so
+// ranks that do one thing at a time and block in every send until it is received cannot deadlock. A receive is posted
+// before the computation during which its message arrives, so the message need not wait for that computation to end.
+//
+// `Apart` splits overlapped pairs: the first action can then send its result before the second begins, which makes the
+// pipeline faster than pairs that begin and end together. `Together` keeps them, for halves that alternate or a device
+// that runs both at once. Throws Error(BadInput) that says what each rank waits for if the order of computation cannot
+// run.
+//
+// The first `lookups` stages take no time (add_lookups). A rank with nothing else to do computes their forwards one
+// micro-batch ahead of the next stage, so that their messages do not delay other messages.
 Plan add_communication(Plan plan, Pairs pairs = Pairs::Apart, int lookups = 0);
 
-// Adds the reduction of gradients and the weight update.
+// Adds the reduction of gradients and the weight update:
 // - On each stage, the last weight gradient (W or B) before a Step, or of the plan if it has no Step, is split
 //   into blocks. A block that completes a bucket is followed by the reduction of that bucket, which then
 //   overlaps with the backward of earlier blocks. `blocks[stage]` is the number of blocks of the stage,
@@ -62,20 +65,20 @@ Plan add_communication(Plan plan, Pairs pairs = Pairs::Apart, int lookups = 0);
 //   weight gradient of the stage is split, and the block that completes such a bucket is followed by a
 //   reduction that names the micro-batch. If a stage on the same rank shares the weight of block 0, the reduction of
 //   block 0 also waits for that stage's gradient of that micro-batch.
-// - `tied` names the stages that share a weight with an earlier one. If some share that of the first stage on other ranks,
-//   each of these ranks and that of the first stage get a REDUCE_TIED: the first stage after the gradient of its block 0,
-//   before the reduction of that bucket; the others at the last tied stage of the rank, immediately before its Step, after
-//   everything else in the row, because there they wait for the first. The reduction of that bucket also follows the
-//   gradients of the stages on its own rank that share the weight.
+// - `tied` names the stages that share a weight with an earlier one. If stages on other ranks share the first stage's
+//   weight, each of these ranks and the first stage's rank get a REDUCE_TIED: on the first stage after the gradient of
+//   its block 0 and before the reduction of that bucket; on the other ranks at their last tied stage, immediately before
+//   its Step and after everything else in the row, because there they wait for the first stage. The reduction of that
+//   bucket also follows the gradients of the stages on its own rank that share the weight.
 // - If the plan has no Step for a stage, it is added at the end of the row.
 Plan add_reduce(Plan plan, std::span<const int> blocks, std::span<const std::vector<int>> bucket_ends,
                 const std::vector<TiedStage>& tied = {}, std::span<const std::vector<int>> each = {});
 
-// Off-loads the activations of the first offloaded[stage] blocks of each stage, fewer than it has. F, B, I and W of
-// these stages are split into blocks. An OFFLOAD follows the forward of the next block, which reads the block's
-// output; a FETCH comes before the `ahead` last computations that precede the backward of that block, so that it
-// overlaps with them. Blocks that would be fetched again before anything else is computed stay in memory. A row that
-// already has OFFLOADs keeps them, and its order.
+// Off-loads the activations of the first offloaded[stage] blocks of each stage, which must be fewer than all. F, B, I
+// and W of these stages are split into blocks. An OFFLOAD follows the forward of the next block, which reads the
+// block's output; a FETCH is placed `ahead` computations before the backward of that block, so that it overlaps with
+// them. Blocks that would be fetched before anything else is computed stay in memory. A row that already has OFFLOADs
+// keeps them, and its order.
 Plan add_offload(Plan plan, std::span<const int> blocks, std::span<const int> offloaded, int ahead = 1);
 
 // A unit of weights that is gathered and released, or whose gradients are reduced, as a whole; named by the
@@ -99,27 +102,26 @@ struct StageBlockIndex {
 // The units whose weights a block of a stage uses: units[stage][block].
 using UnitsOfBlocks = std::vector<std::vector<std::vector<WeightUnit>>>;
 
-// For weights that are sharded over the data axis (ZeRO stage 3): splits F, B and I into blocks and puts an
-// UNSHARD before a block that reads weights which are not gathered, and a RESHARD after the last block that
-// reads them for a while. `ahead` units are gathered before they are needed, so that gathering overlaps with
-// computation. W reads the units in `read_by_w` alone, of blocks that compute something again there, and is split where
-// its stage has some; without any of them W reads no weights. Must be the last pass. If the row already has UNSHARD
-// and RESHARD of whole stages, these decide: the units of a stage are gathered as long as the row says, and again
-// after a Step.
+// For weights that are sharded over the data axis (ZeRO stage 3): splits F, B and I into blocks, and puts an UNSHARD
+// before a block that reads weights which are not gathered and a RESHARD after the last block that reads them for a
+// while. Units are gathered `ahead` units early, so that gathering overlaps with computation. W reads only the units in
+// `read_by_w`, the weights of blocks that recompute something in W, and is split on stages that have some; otherwise W
+// reads no weights. Must be the last pass. If the row already has UNSHARD and RESHARD of whole stages, they decide: the
+// units of a stage are gathered for as long as the row says, and again after a Step.
 RankPlan add_residency(const RankPlan& row, const UnitsOfBlocks& units, int ahead,
                        const UnitsOfBlocks& read_by_w = {});
 
 // The row without its UNSHARD and RESHARD: for weights that are always resident (ZeRO stages 0 to 2).
 RankPlan without_residency(RankPlan row);
 
-// The pairs of units that are gathered at the same time in such a row.
+// The pairs of units that are gathered at the same time in a row of add_residency.
 std::vector<std::pair<WeightUnit, WeightUnit>> weights_together(const RankPlan& row);
 
-// For transient gradients: the pairs of units that are in memory at the same time in this row. A unit's
-// memory is taken by the first action that adds to its gradients and released after its REDUCE_GRAD; the unit
-// reduced last counts as in memory until the next reduction, so that reductions overlap with computation.
-// `units` lists the transient units; `adds` decides whether such an action on a block adds to its gradients, by the rule
-// of the executor (StageBlock::adds_to_gradients).
+// For transient gradients: the pairs of units whose gradients are in memory at the same time in this row. A unit's
+// memory is taken by the first action that adds to its gradients and released after its REDUCE_GRAD; the unit reduced
+// last counts as in memory until the next reduction, so that reductions overlap with computation. `units` lists the
+// transient units; `adds` says whether an action of a kind adds to a block's gradients, by the rule of the executor
+// (StageBlock::adds_to_gradients).
 std::vector<std::pair<WeightUnit, WeightUnit>> gradients_together(
     const RankPlan& row, const UnitsOfBlocks& units, FunctionRef<bool(ActionKind, StageBlockIndex)> adds);
 

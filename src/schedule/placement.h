@@ -7,11 +7,11 @@
 
 namespace trifold {
 
-// [stage] the rank whose row names the stage. The largest number in the plan gives the number of stages.
-// Throws Error(BadInput) naming rank, position and action if a stage appears on two ranks or on none.
+// [stage] The rank whose row names the stage. The largest stage number in the plan gives the number of stages. Throws
+// Error(BadInput) naming rank, position and action if a stage appears on two ranks or on none.
 std::vector<int> stage_ranks(const Plan& plan);
 
-// The ranks that meet in the plan's REDUCE_TIEDs, ascending: those whose rows have one.
+// The ranks that take part in the plan's REDUCE_TIEDs, ascending.
 std::vector<size_t> tied_ranks(const Plan& plan);
 
 // "1B3 (rank 0, action 17)": the position of an action, counted from 1 in each row.

@@ -1,4 +1,4 @@
-// The memory of a row, which depends on its order but not on time; internal to simulate.
+// The memory of a row, which depends on the order of its actions but not on their times; internal to simulate.
 #pragma once
 
 #include "schedule/simulate.h"
@@ -6,17 +6,17 @@
 namespace trifold {
 
 struct RowMemory {
-  int versions = 1;        // the maximum of a stage
-  int peak_in_flight = 0;  // micro-batches times stages
+  int versions = 1;        // most weight versions of a stage at once
+  int peak_in_flight = 0;  // micro-batches in flight, summed over stages
   size_t fixed = 0;        // bytes of weights and state
-  size_t peak = 0;         // fixed, plus the most that micro-batches need at once
+  size_t peak = 0;         // `fixed` and the most that micro-batches need at once
   size_t peak_at = 0;      // the action of the row at which the peak is first reached
   int in_flight_there = 0;
 };
 
 RowMemory row_memory(const RankPlan& row, const PlanShape& shape, const CostModel& cost);
 
-// Throws if a row needs more than the limit; `begins[rank]` is the time at which its action peak_at begins.
+// Throws if a row needs more than `limit` bytes; `begins[rank]` is the time at which the rank's action peak_at begins.
 void check_memory(const Plan& plan, const std::vector<RowMemory>& rows, const std::vector<double>& begins,
                   size_t limit);
 

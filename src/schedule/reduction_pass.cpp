@@ -70,47 +70,46 @@ std::vector<int> without(const std::vector<int>& ends, const std::vector<int>& e
   return rest;
 }
 
-// Where stages meet those that share a weight with them.
-struct TiedPlaces {
-  std::vector<int>
-      meeting;  // on other ranks than the first stage, whose weight they share: the last of each rank
-  std::vector<TiedStage> here;  // on the rank of the other stage
+// The stages that share a weight with an earlier one, by whether both are on the same rank.
+struct TiedUses {
+  std::vector<int> remote;       // last stage of each other rank that shares the first stage's weight
+  std::vector<TiedStage> local;  // stages on the rank of the earlier stage
   // Whether the weight of block 0 of `stage` is shared.
   bool shares(int stage) const {
-    return (stage == 0 && !meeting.empty()) ||
-           std::any_of(here.begin(), here.end(), [&](const TiedStage& tied) { return tied.of == stage; });
+    return (stage == 0 && !remote.empty()) ||
+           std::any_of(local.begin(), local.end(), [&](const TiedStage& tied) { return tied.of == stage; });
   }
   // `stage`, if it shares the weight of `of` on the same rank.
-  const TiedStage* find_here(int stage, int of) const {
-    const auto found = std::find_if(here.begin(), here.end(), [&](const TiedStage& tied) {
+  const TiedStage* find_local(int stage, int of) const {
+    const auto found = std::find_if(local.begin(), local.end(), [&](const TiedStage& tied) {
       return tied.stage == stage && tied.of == of;
     });
-    return found == here.end() ? nullptr : &*found;
+    return found == local.end() ? nullptr : &*found;
   }
 };
 
-TiedPlaces places_of(const std::vector<TiedStage>& tied, const std::vector<int>& rank_of) {
-  TiedPlaces places;
-  std::map<int, int> last;  // of each rank
+TiedUses uses_of(const std::vector<TiedStage>& tied, const std::vector<int>& rank_of) {
+  TiedUses uses;
+  std::map<int, int> last;  // [rank] its last stage that shares the first stage's weight
   for (const TiedStage& each : tied) {
     check(0 <= each.of && each.of < each.stage && each.stage < static_cast<int>(rank_of.size()),
           "stages {} and {} of {} cannot share a weight", each.of, each.stage, rank_of.size());
     const int rank = rank_of[static_cast<size_t>(each.stage)];
     if (rank == rank_of[static_cast<size_t>(each.of)]) {
-      places.here.push_back(each);
+      uses.local.push_back(each);
       continue;
     }
     check(each.of == 0, "stages {} and {}, on different ranks, cannot share a weight", each.of, each.stage);
     last[rank] = std::max(last[rank], each.stage);
   }
-  for (const auto& [rank, stage] : last) places.meeting.push_back(stage);
-  return places;
+  for (const auto& [rank, stage] : last) uses.remote.push_back(stage);
+  return uses;
 }
 
-// Processes the rows one stage at a time, each from its last Step to its first, so that indices stay valid.
+// Processes a row one stage at a time, from the last Step to the first, so that indices stay valid.
 class Reducer {
  public:
-  Reducer(std::span<const int> blocks, std::span<const std::vector<int>> bucket_ends, TiedPlaces tied,
+  Reducer(std::span<const int> blocks, std::span<const std::vector<int>> bucket_ends, TiedUses tied,
           std::span<const std::vector<int>> each)
       : blocks_(blocks), bucket_ends_(bucket_ends), tied_(std::move(tied)), each_(each) {}
 
@@ -142,7 +141,7 @@ class Reducer {
  private:
   // The first stage already has its tied reduction; the others need theirs, at their Step.
   bool needs_tied(const RankPlan& row, int stage) const {
-    return contains(tied_.meeting, stage) && !has(row, ActionKind::ReduceTied, stage);
+    return contains(tied_.remote, stage) && !has(row, ActionKind::ReduceTied, stage);
   }
 
   // Replaces a reduction of the whole stage, as PyTorch writes it, by one for each of its buckets. A
@@ -162,24 +161,24 @@ class Reducer {
     }
   }
 
-  // PyTorch's plans do not have tied weights: makes the reduction of the embedding include the gradients of the head.
+  // Makes the embedding's reduction include the gradients of the head, because PyTorch's plans have no tied weights.
   void join_tied(RankPlan& row, int stage) const {
     if (!tied_.shares(stage) || has(row, ActionKind::ReduceTied, stage)) return;
     for (size_t i = row.size(); i-- > 0;)
       if (row[i] == Action{ActionKind::ReduceGrad, stage, 0}) reduce_with_tied(row, i);
   }
 
-  // Places the reduction at `at`, that of a stage's block 0, after the gradients of the stages on this rank that share its
-  // weight and, if others share that of the first stage, after a REDUCE_TIED.
+  // Moves the reduction of a stage's block 0 from `at` behind the gradients of the stages on this rank that share its
+  // weight and, if stages on other ranks share the first stage's weight, behind a REDUCE_TIED.
   void reduce_with_tied(RankPlan& row, size_t at) const {
     const Action reduction = row[at];
     size_t last = at;
     for (size_t i = at + 1; i < row.size() && row[i] != Action{ActionKind::Step, reduction.stage}; ++i)
-      if (tied_.find_here(row[i].stage, reduction.stage) != nullptr && is_weight_gradient(row[i])) last = i;
+      if (tied_.find_local(row[i].stage, reduction.stage) != nullptr && is_weight_gradient(row[i])) last = i;
     std::rotate(row.begin() + static_cast<std::ptrdiff_t>(at),
                 row.begin() + static_cast<std::ptrdiff_t>(at) + 1,
                 row.begin() + static_cast<std::ptrdiff_t>(last) + 1);
-    if (reduction.stage == 0 && !tied_.meeting.empty())
+    if (reduction.stage == 0 && !tied_.remote.empty())
       insert(row, last, {{ActionKind::ReduceTied, reduction.stage}});
   }
 
@@ -227,7 +226,7 @@ class Reducer {
     if (done.block == 0)
       for (size_t i = row.size() - 1; i > at; --i) {
         const Action& other = row[i];
-        const TiedStage* tied = tied_.find_here(other.stage, done.stage);
+        const TiedStage* tied = tied_.find_local(other.stage, done.stage);
         if (tied == nullptr || other.micro != done.micro || !is_weight_gradient(other) ||
             (other.block != Action::kAll && other.block != tied->block))
           continue;
@@ -248,16 +247,16 @@ class Reducer {
 
   std::span<const int> blocks_;
   std::span<const std::vector<int>> bucket_ends_;
-  TiedPlaces tied_;
+  TiedUses tied_;
   std::span<const std::vector<int>> each_;
-  bool has_once_ = false, has_each_ = false;  // of the current stage, see has_reduction
+  bool has_once_ = false, has_each_ = false;  // has_reduction of the current stage
 };
 
 }  // namespace
 
 Plan add_reduce(Plan plan, std::span<const int> blocks, std::span<const std::vector<int>> bucket_ends,
                 const std::vector<TiedStage>& tied, std::span<const std::vector<int>> each) {
-  Reducer reducer(blocks, bucket_ends, places_of(tied, stage_ranks(plan)), each);
+  Reducer reducer(blocks, bucket_ends, uses_of(tied, stage_ranks(plan)), each);
   for (RankPlan& row : plan) reducer.complete(row);
   return plan;
 }

@@ -1,4 +1,4 @@
-// The parts from which generators make a rank's row, and the schedules in files of their own; internal.
+// Helpers with which the generators of schedules write a rank's row, and the generators in other files; internal.
 #pragma once
 
 #include <utility>
@@ -33,7 +33,7 @@ class RowWriter {
   RankPlan actions_;
 };
 
-// zb-h1 and zb-h2: `warm_up` forwards, then F, I and, with a lag of `delay` micro-batches, W.
+// zb-h1 and zb-h2: `warm_up` forwards, then F, I and W, where W lags `delay` micro-batches behind I.
 RankPlan zero_bubble_row(const Row& row, int warm_up, int delay);
 RankPlan zb_v_row(const Row& row);
 RankPlan dualpipe_v_row(const Row& row);

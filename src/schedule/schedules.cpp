@@ -128,7 +128,7 @@ Plan make_async(Schedule schedule, int ranks, int micros_per_batch, int batches)
     const Row row{schedule, ranks, rank, micros};
     const int in_flight = ranks - rank;
     RowWriter out(row);
-    std::vector<int> versions;  // of the forwards so far
+    std::vector<int> versions;  // [micro] weight version of its forward
     int steps = 0;
     const auto backward = [&](int micro) {
       out.add(ActionKind::B, 0, micro, versions[static_cast<size_t>(micro)]);

@@ -1,9 +1,9 @@
-// Generators of plans: which rank computes what, in which order. A plan made here holds computation only (and
-// Steps if the schedule is asynchronous); passes.h adds the rest.
+// Generators of plans: the order of computation on each rank. A plan made here holds computation only (and Steps if the
+// schedule is asynchronous); passes.h adds the rest.
 //
-// Terms: p ranks, r a rank, m micro-batches, v chunks per rank; stage numbers run along the model. A chunk is
-// one of the stages of a rank, so a rank with v chunks runs v stages. config/fields/schedule.h cites the
-// papers; tests/unit/schedule_schedules_test.cpp checks how much each schedule idles and keeps.
+// Terms: p ranks, r a rank, m micro-batches, v chunks per rank; stage numbers run along the model. A chunk is one of
+// the stages of a rank, so a rank with v chunks runs v stages. config/fields/schedule.h cites the papers;
+// tests/unit/schedule_schedules_test.cpp checks the idle time and the memory of each schedule.
 #pragma once
 
 #include <vector>
@@ -13,13 +13,13 @@
 
 namespace trifold {
 
-// The stage that is chunk `chunk` of rank `rank`. Looped placement: chunk * p + r. zb-v and dualpipe-v go
-// down the ranks and come back, a V: chunk 0 is stage r, chunk 1 is stage 2p - 1 - r.
+// The stage that is chunk `chunk` of rank `rank`. Looped placement: chunk * p + r. The placement of zb-v and dualpipe-v
+// is a V, down the ranks and up again: chunk 0 is stage r, chunk 1 is stage 2p - 1 - r.
 int stage_of(Schedule schedule, int ranks, int chunk, int rank);
 
-// The plan of one global batch of `micros` micro-batches on `ranks` ranks with `chunks` chunks each, for the
-// synchronous schedules; that of `auto` is for stages of equal cost. If it cannot run, throws Error(BadInput)
-// with the text of schedule_problem; throws Error for an asynchronous schedule.
+// The plan of one global batch of `micros` micro-batches on `ranks` ranks with `chunks` chunks each, for a synchronous
+// schedule; `auto` assumes stages of equal cost. Throws Error(BadInput) with the text of schedule_problem if the
+// schedule cannot run with these numbers, and Error for an asynchronous schedule.
 Plan make_schedule(Schedule schedule, int ranks, int chunks, int micros);
 
 // The plan of a window of `batches` global batches for pipedream and pipedream-2bw. Micro-batches are
@@ -32,8 +32,8 @@ Plan make_schedule(Schedule schedule, int ranks, int chunks, int micros);
 // Throws Error(BadInput) with schedule_problem's text, and Error for a synchronous schedule.
 Plan make_async(Schedule schedule, int ranks, int micros_per_batch, int batches);
 
-// Forward only, for evaluation, with the placement of `schedule`. Chunks take turns after every p
-// micro-batches, so that few outputs wait for their next chunk.
+// Forward only, for evaluation, with the placement of `schedule`. The chunk changes after every p micro-batches, so
+// that few outputs wait for their next chunk.
 Plan forward_only(Schedule schedule, int ranks, int chunks, int micros);
 
 // One stage, each micro-batch forward and backward in turn: gradient accumulation with one micro-batch in

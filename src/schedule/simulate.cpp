@@ -79,7 +79,7 @@ class Simulator {
     double tied_at = kUnknown;        // when it reached the REDUCE_TIED in which it waits
     std::array<Stream, 2> streams{};  // backward, forward
     double busy = 0;
-    double first = kUnknown, last = 0;  // of its computation: the begin and the end
+    double first = kUnknown, last = 0;  // begin of its first and end of its last computation
     double peak_begins = 0;             // see check_memory
     size_t sent_bytes = 0;
     bool awake = false;
@@ -227,7 +227,7 @@ class Simulator {
     if (self.first == kUnknown) self.first = begin;
     const bool pair = is_overlapped(rank, self.next);
     const double whole = pair ? seconds_.of_pair(action, plan_[rank][self.next + 1]) : seconds_.of(action);
-    const bool turns = pair && cost_.pairs == Together::Turns;
+    const bool turns = pair && cost_.pairs == PairExecution::Alternating;
     for (size_t end = self.next + (pair ? 2 : 1); self.next < end; ++self.next) {
       if (self.next == memory_[rank].peak_at) self.peak_begins = begin;
       const Action& own = plan_[rank][self.next];
@@ -241,7 +241,7 @@ class Simulator {
   }
 
   bool is_overlapped(size_t rank, size_t at) const {
-    return cost_.pairs != Together::No && can_take_turns(plan_[rank], at);
+    return cost_.pairs != PairExecution::Sequential && can_take_turns(plan_[rank], at);
   }
 
   bool reduce_tied(size_t rank) {
@@ -269,7 +269,8 @@ class Simulator {
     return own.kept_bytes / static_cast<size_t>(blocks_of(static_cast<size_t>(action.stage)));
   }
 
-  // When the activations that a backward reads are back: those of its block, and the output of the block before.
+  // The time at which the activations that a backward reads have been fetched: its block's, and the output of the block
+  // before.
   double fetched_at(const Rank& self, const Action& action) const {
     if (self.fetched.empty() || !is_backward(action.kind)) return 0;
     const bool whole = action.block == Action::kAll;

@@ -131,7 +131,7 @@ TEST(Simulate, OverlappedPairsTakeAsLongAsTheLongerHalf) {
   const auto makespan = [](const char* text, int micros, bool overlap) {
     const auto plan = complete(parse_plan(text), micros, false, 1, Pairs::Together);
     CostModel cost = costs(1, {});
-    cost.pairs = overlap ? Together::AtOnce : Together::No;
+    cost.pairs = overlap ? PairExecution::Concurrent : PairExecution::Sequential;
     const Simulation simulation = simulate(plan.plan, plan.shape, cost);
     EXPECT_DOUBLE_EQ(simulation.ranks[0].busy, simulation.makespan);
     EXPECT_EQ(simulation.timeline.size(), plan.plan[0].size());
@@ -153,7 +153,7 @@ TEST(Simulate, PairsThatTakeTurnsHideExchanges) {
     cost.stages[0].b_exchanges = b_exchanges;
     const double apart = simulate(plan.plan, plan.shape, cost).makespan;
     EXPECT_DOUBLE_EQ(apart, 6 + 2 * f_exchanges + 2 * b_exchanges);
-    cost.pairs = Together::Turns;
+    cost.pairs = PairExecution::Alternating;
     const Simulation simulation = simulate(plan.plan, plan.shape, cost);
     EXPECT_DOUBLE_EQ(simulation.ranks[0].busy, simulation.makespan);
     EXPECT_EQ(simulation.timeline[1].half, 1);

@@ -1,4 +1,4 @@
-// Checks of one action by itself: what it may name; internal.
+// Checks of a single action's fields; internal.
 #pragma once
 
 #include <utility>
@@ -9,7 +9,7 @@
 
 namespace trifold {
 
-// Where the checks are in a plan. Their errors name the action there.
+// The position in a plan that is being checked; errors name the action there.
 struct PlanPosition {
   const Plan& plan;
   size_t rank = 0, index = 0;
@@ -28,7 +28,7 @@ inline bool is_micro_of(const PlanShape& shape, const Action& action) {
 
 // Whether the plan reduces the bucket that ends at this block after every micro-batch.
 bool is_each(const PlanShape& shape, int stage, int block);
-// Whether the action is a reduction of such a bucket.
+// Whether the action reduces such a bucket.
 bool reduces_one_micro(const PlanShape& shape, const Action& action);
 
 // Checks micro-batch, block and weight version of an action whose stage has `blocks` blocks.

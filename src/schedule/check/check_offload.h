@@ -12,18 +12,17 @@ class OffloadCheck {
  public:
   explicit OffloadCheck(const PlanShape& shape) : shape_(shape) {}
 
-  // An OFFLOAD or FETCH, when `forwards` blocks of its stage have gone forward with its micro-batch and the input
-  // gradient of block `input` is next.
+  // Checks an OFFLOAD or FETCH at a point where `forwards` blocks of its stage have run forward with its micro-batch
+  // and block `input` is the next to compute its input gradient.
   void take(const PlanPosition& at, const Action& action, int forwards, int input);
 
-  // That a backward action finds fetched all that it reads: the activations of its blocks, and the output of the block
-  // in front of them. Its stage has `blocks` blocks.
+  // Checks that everything a backward action reads has been fetched: the activations of its blocks, and the output of
+  // the block in front of them. Its stage has `blocks` blocks.
   void check_read(const PlanPosition& at, const Action& action, int blocks) const;
 
  private:
   const PlanShape& shape_;
-  std::map<std::tuple<int, int, int>, bool>
-      offloaded_;  // stage, block, micro: whether they have been fetched
+  std::map<std::tuple<int, int, int>, bool> offloaded_;  // [stage, block, micro] whether fetched again
 };
 
 }  // namespace trifold

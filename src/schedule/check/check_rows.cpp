@@ -17,7 +17,7 @@ namespace {
 struct Item {
   int input = 0;         // the block whose input gradient is next; -1: all are complete
   int weight = 0;        // the same for weight gradients
-  int version = 0;       // of its forward
+  int version = 0;       // weight version of its forward
   int batch = -1;        // Steps of the stage that precede its weight gradient
   int forwards = 0;      // blocks that have gone forward
   bool forward = false;  // all have

@@ -5,11 +5,11 @@
 
 namespace trifold {
 
-// Checks the rules that concern one row at a time, and that every message has its counterpart. `rank_of` is
-// stage_ranks(plan).
+// Checks the rules for single rows, and that every message has its counterpart. `rank_of` is stage_ranks(plan).
 void check_rows(const Plan& plan, const PlanShape& shape, const std::vector<int>& rank_of);
 
-// Checks the rules of order between ranks, for a plan that has passed check_rows.
+// Check the rules of order between ranks, for a plan that has passed check_rows: the order of messages, and that the
+// plan runs to its end.
 void check_message_order(const Plan& plan, const std::vector<int>& rank_of);
 void check_runs(const Plan& plan, const PlanShape& shape, const std::vector<int>& rank_of);
 
