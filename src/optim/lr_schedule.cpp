@@ -10,7 +10,7 @@ namespace trifold {
 
 namespace {
 
-// Throws unless each value of `config` by itself is in its range.
+// Throws unless each value of `config`, taken alone, is in its range.
 void check_ranges(const LrConfig& config, int64_t global_batch_size, int64_t train_iters) {
   if (global_batch_size < 1) bad_input("--global-batch-size is {}; it must be at least 1", global_batch_size);
   if (train_iters < 0) bad_input("--train-iters is {}; it must not be negative", train_iters);

@@ -1,7 +1,7 @@
 // StepNumbers keeps scalars that change every step in device memory, so that kernels read them at run time
-// (Factor::number, the `numbers` of update rules) and a captured graph can be replayed. The host writes a
-// pinned copy and enqueues the transfer on the reading stream; work already enqueued keeps the old values. On
-// the CPU the scalars are passed with the calls instead.
+// (Factor::number, the `numbers` of update rules) and a captured graph can be replayed. The host writes a pinned copy
+// and enqueues the transfer on the reading stream; work already enqueued keeps the old values. On the CPU the scalars
+// are passed with the calls instead.
 #pragma once
 
 #include "core/function_ref.h"
@@ -11,14 +11,14 @@ namespace trifold {
 
 class StepNumbers {
  public:
-  // Rows of kRuleNumbers numbers. `ops` must outlive this.
+  // Allocates [rows, kRuleNumbers] scalars. `ops` must outlive this object.
   StepNumbers(const OpTable& ops, int64_t rows);
 
-  // Calls write(row) for every row and enqueues the copy, once the previous copy has been read. Does nothing
-  // on the host. `stream` must be the stream of all readers, the same each time, and outlive this.
+  // Calls write(row) for every row and enqueues the copy, once the previous copy has been read. Does nothing on the
+  // CPU. `stream` must be the stream of all readers, the same each time, and outlive this object.
   void send(Stream& stream, FunctionRef<RuleNumbers(int64_t row)> write);
 
-  // f64 [kRuleNumbers]; without memory on the host.
+  // f64 [kRuleNumbers] in device memory; without memory on the CPU.
   Tensor row(int64_t index) const;
 
  private:

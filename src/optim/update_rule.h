@@ -1,10 +1,10 @@
-// UpdateRule: updates weights from their gradient. A rule treats each element separately, so it works on any
-// flat slice of a parameter; the owner of the slices (zero/sharded_optimizer.h) calls it for each.
+// UpdateRule updates weights from their gradient. A rule treats each element separately, so it works on any flat slice
+// of a parameter; the owner of the slices (zero/sharded_optimizer.h) calls it for each slice.
 //
 // One step, for each slice:
 //   without norms (adam, sgd, adagrad)   update(slice, values)
 //   with norms (LAMB)                    measure(slice, values, squares)       all slices of a parameter
-//                                        add the squares of all of them, on any ranks, with ExactSum
+//                                        sum the squares of all slices, over the ranks, with ExactSum
 //                                        values.trust_ratio = trust_ratio(their sums, weight_decay)
 //                                        update(slice, values)
 // Slices begin at multiples of kNormChunk elements of their parameter, so the sums, and with them the update,
@@ -34,12 +34,12 @@ namespace trifold {
 // A contiguous slice of one parameter, flat, of n elements. Views only.
 struct Slice {
   Tensor master;               // [n] f32 or f64: the weights that are updated
-  Tensor weight;               // [n] their copy for the layers, rounded to its dtype; no memory: master is it
+  Tensor weight;               // [n] the layers' copy, rounded to its dtype; no memory: it is `master`
   Tensor grad;                 // [n] like master
-  SmallList<Tensor, 2> state;  // [n] like master each: what state_names() lists; all zero before step 1
+  SmallList<Tensor, 2> state;  // [n] like master each: the state_names(); all zero before step 1
   double weight_decay = 0;     // 0 for parameters that are exempt
-  // If it has memory, f64 [kRuleNumbers]: UpdateRule::numbers of the step, which kernels read at run time
-  // instead of the values passed with the call (optim/step_numbers.h).
+  // f64 [kRuleNumbers], the step's UpdateRule::numbers, which kernels read at run time instead of the values passed
+  // with the call (optim/step_numbers.h); no memory: they use the passed values.
   Tensor numbers = {};
 };
 
@@ -48,7 +48,7 @@ struct StepValues {
   double lr = 0;
   int64_t step = 1;        // counts updates from 1
   double grad_scale = 1;   // gradients are multiplied by this first (averaging, loss scale, clipping)
-  double trust_ratio = 1;  // read only by rules that need norms
+  double trust_ratio = 1;  // used only by rules with norms
 };
 
 // Sums of squares of a slice by chunk: f64 [ceil(n / kNormChunk)] each.
@@ -61,25 +61,25 @@ class UpdateRule {
  public:
   virtual ~UpdateRule() = default;
 
-  // One for each tensor of state an element needs, in the order of Slice::state. They are the first part of
-  // the state's names in checkpoints ("adam_m/..."). None for sgd without momentum.
+  // The names of the state tensors of a slice, in the order of Slice::state; prefixes of their names in checkpoints
+  // ("adam_m/..."). None for sgd without momentum.
   virtual std::span<const std::string_view> state_names() const = 0;
 
-  // The scalars of a step with these values, for a slice with this weight decay.
+  // The scalars of a step with these values for a slice with this weight decay.
   virtual RuleNumbers numbers(double weight_decay, const StepValues& values) const = 0;
 
-  // Whether `measure` comes before every `update`.
+  // Whether `measure` must precede every `update`.
   virtual bool needs_norms() const { return false; }
   // Updates the state from the gradient and writes the squares. An Error for rules that need no norms.
   virtual void measure(const Slice& slice, const StepValues& values, const SliceSquares& squares,
                        const OpTable& ops, Stream& stream) const;
 
-  // Updates master (and its copy), and the state too where that was not done by `measure`.
+  // Updates master and its copy, and the state unless `measure` has updated it.
   virtual void update(const Slice& slice, const StepValues& values, const OpTable& ops,
                       Stream& stream) const = 0;
 };
 
-// The rule that the configuration names, with its constants; weight decay is the slices'.
+// The rule that the configuration names, with its constants; weight decay belongs to the slices.
 std::unique_ptr<UpdateRule> make_update_rule(const OptimizerConfig& config);
 
 // The trust ratio of a parameter whose weights and direction have these sums of squares: the ratio of the

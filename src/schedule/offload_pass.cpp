@@ -11,7 +11,7 @@ namespace {
 // Stage, block, micro-batch.
 using Kept = std::tuple<int, int, int>;
 
-// Puts the actions of one row around its computation. Positions are those of the row split into blocks.
+// Inserts OFFLOAD and FETCH between the computations of one row. Positions are indices in the row split into blocks.
 class Offloader {
  public:
   Offloader(std::span<const int> blocks, std::span<const int> offloaded, int ahead)

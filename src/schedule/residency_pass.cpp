@@ -144,7 +144,7 @@ class Given {
         if (here_.insert(unit).second) out_.push_back({ActionKind::Unshard, unit.stage, unit.block});
   }
 
-  // Releases the units of a stage, except those that other gathered stages share.
+  // Releases the units of a stage, except units that other gathered stages share.
   void release(int stage) {
     std::set<WeightUnit> units = units_of(stage);
     for (int other : stages_)

@@ -52,7 +52,7 @@ size_t place_of(const RankPlan& row, const Action& action) {
   return static_cast<size_t>(std::find(row.begin(), row.end(), action) - row.begin());
 }
 
-using Line = int;  // of a rank, in the order of the diagram in the header
+using Line = int;  // line of a rank, in the order of the diagram in the header
 constexpr Line kCompute = 0, kExchange = 1, kFetch = 2;
 
 class Walk {

@@ -20,10 +20,10 @@ struct CheckpointModel {
   std::string directory;
 };
 
-// The description of a checkpoint. BadInput if it is not one of a language model.
+// The description in a checkpoint. BadInput unless it is a checkpoint of a language model.
 CheckpointModel describe_checkpoint(const CheckpointReader& reader);
 
-// BadInput, naming the command to use instead, if the checkpoint is one of a recommender.
+// BadInput, naming the command to use instead, for the checkpoint of a recommender.
 void expect_language_model(const CheckpointReader& reader);
 
 // The model of a checkpoint, resolved and valid. BadInput if it belongs to another program or to a recommender.
@@ -33,20 +33,19 @@ ModelConfig language_model_of(const CheckpointReader& reader);
 // is named by its full path. BadInput if the checkpoint's values are not valid.
 void read_tokenizer_of(const CheckpointReader& reader, DataConfig& data);
 
-// BadInput that lists every reason why `mesh` cannot hold the model, as for a training run.
+// BadInput that lists every reason why `mesh` cannot hold the model, with the same checks as for a training run.
 void expect_layout(const CheckpointModel& from, const MeshConfig& mesh, int64_t micro_batch_size);
 
-// Sets the tokenizer of `data` to that of `from` if it has none. BadInput if `from` has none either and `data` are
-// text.
+// Gives `data` the tokenizer of `from` if it has none. BadInput if `from` has none either and `data` are text.
 void inherit_tokenizer(DataConfig& data, const CheckpointModel& from, bool is_text);
 
 // BadInput that lists the differing fields, unless a checkpoint of the model `stored` fits the model `wanted`. With
 // LoadPart::Weights the sample length, dropout, the scale of initial weights and the range of rotary positions may
-// differ; with LoadPart::Encoder also the head, and with LoadPart::Dense experts, which `stored` must not have.
-// Padding of the vocabulary never matters, because it is not stored.
+// differ; with LoadPart::Encoder the head may differ too, and with LoadPart::Dense `wanted` may have experts, but not
+// `stored`. The padding of the vocabulary may always differ, because it is not stored.
 void compare_checkpoint_model(nlohmann::json stored, nlohmann::json wanted, LoadPart part);
 
-// Fills the weights of `replica` from the checkpoint. Every rank reads what it holds.
+// Loads the weights of `replica` from the checkpoint. Every rank reads its own part.
 void load_weights(Replica& replica, const std::string& path);
 
 }  // namespace trifold

@@ -13,37 +13,37 @@
 
 namespace trifold {
 
-// The divisors of the losses of a range of samples. BERT's two losses have different ones (PooledHead::kPairScale), which
-// must be known before the losses are computed.
+// The divisors of the losses of a range of samples. BERT's two losses have different divisors (PooledHead::kPairScale),
+// which must be known before the losses are computed.
 struct LabelCount {
   double labels = 0;  // sum of the loss weights
   double pairs = 0;   // sum of the pairs' weights
   double tokens = 0;  // without padding
 };
 
-// Batch::values of the micro-batches of these samples.
+// Batch::values for the micro-batches of the samples counted in `count`.
 BatchValues batch_values(const ReportList& reports, const LabelCount& count);
 
-// Reads samples from `first` on into `buffer`, of which those from `end` on do not exist, and adds them to `count`.
-// Only for sources of pairs.
+// Reads a batch from sample `first` on into `buffer` and adds it to `count`; samples from `end` on are padding and do
+// not count. Only for sources of pairs.
 void count_labels(const DataSource& source, BatchBuffer& buffer, int64_t first, int64_t end,
                   LabelCount& count);
-// Counts samples [0, end), read as by forward_samples. Collective. The result is not valid if `poll` stopped it.
+// Counts samples [0, end), divided among ranks as by forward_samples. Collective. The result is invalid if `poll`
+// stopped it.
 LabelCount count_all_labels(Replica& replica, const DataSource& source, BatchBuffer& buffer, int64_t end,
                             StopPoll& poll);
-// Adds up each rank's counts over the data axis. Collective.
+// Sums the counts over the data axis. Collective.
 void sum_over_data_ranks(Replica& replica, std::span<LabelCount> counts);
 
-// This rank's share of the loss sums over samples [0, end): blocks of micro-batch size go to the data-parallel ranks in
-// turn; the last one is filled up with padding, so that it can be sharded like the others. `buffer` holds one
-// micro-batch, `values` result from all samples; `watch`, if given, observes the computation. `poll` is called
-// before each round of blocks and may end it.
+// This rank's share of the loss sums over samples [0, end). Blocks of micro-batch size go to the data-parallel ranks in
+// turn; the last block is padded so that it can be sharded like the others. `buffer` holds one micro-batch; `values`
+// result from all samples; `watch`, if given, observes the computation. `poll` is called before each round of blocks
+// and may end the loop.
 LossSums forward_samples(Executor& executor, const Mesh& mesh, RowCut cut, const DataSource& source,
                          BatchBuffer& buffer, int64_t end, StopPoll& poll, const BatchValues& values,
                          StepWatch* watch = nullptr);
 
-// Turns each rank's sums into those over the data and pipeline axes; each sample counts once whatever the mesh.
-// Collective.
+// Sums each rank's shares over the data and pipeline axes; every sample counts once on any mesh. Collective.
 void sum_over_ranks(Replica& replica, std::span<LossSums> sums);
 
 // The sums over samples [0, samples) of all ranks; nullopt if `poll` stopped it. Collective.
@@ -51,7 +51,7 @@ std::optional<LossSums> loss_sums(Replica& replica, Executor& executor, const Da
                                   BatchBuffer& buffer, int64_t samples, bool has_pairs, StopPoll& poll,
                                   StepWatch* watch = nullptr);
 
-// Throws BadInput, the same on all ranks, if nothing counts in the sums of `what` ("valid of 3 samples").
+// Throws the same BadInput on all ranks if no label counts in `sums`; `what` names the samples ("valid of 3 samples").
 void expect_counted(const LossSums& sums, const Communicator& world, const std::string& what);
 
 // Mean loss over the first `samples` samples. Builds the executor it needs. `has_pairs`: the model is a

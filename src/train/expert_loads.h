@@ -1,9 +1,11 @@
-// ExpertLoads: how evenly the tokens of a step chose their experts, counted over all ranks, and the biases of routers
-// that even this out without a loss (Wang et al., "Auxiliary-loss-free load balancing", arXiv 2408.15664): after each
-// step, for every expert of a block,
+// ExpertLoads counts, over all ranks, how evenly the tokens of a step chose their experts, and moves the routers'
+// biases that balance the choices without a loss (Wang et al., "Auxiliary-loss-free load balancing", arXiv 2408.15664).
+// After each step, for every expert of a block,
 //   bias += rate * sign(mean of the block's counts - count of the expert).
-// Counts are whole numbers, summed exactly in f64, so every mesh moves the biases alike. A step whose update is skipped
-// moves none. It also keeps the choices of the last global batch, for routers whose balance loss counts these
+// Counts are whole numbers, summed exactly in f64, so the biases are the same on every mesh. A step whose update is
+// skipped moves none.
+//
+// It also keeps the choices of the last global batch for routers whose balance loss uses them
 // (RouterBalance::GlobalAuxLoss); they are part of a run's state.
 #pragma once
 
@@ -24,71 +26,72 @@ class ExpertLoads {
  public:
   // References must outlive it.
   ExpertLoads(Replica& replica, const ShardedOptimizer& optimizer, const ModelConfig& model);
-  // Takes the counters of a plan (Executor::counters), and adds up those of all ranks. Collective.
+  // Reads the counters of a plan (Executor::counters) and sums them over all ranks. Collective.
   void sum(Tensor counters);
-  // For each block with experts, in order: the count of the expert that was chosen most over the mean; 1 is even. Valid
-  // until the next call of `sum`.
+  // For each block with experts, in order: the count of its most chosen expert over the mean; 1 is even. Valid until
+  // the next call of `sum`.
   std::span<const double> of_blocks() const { return loads_; }
-  // For each of these blocks, the number of choices that were dropped (nn/expert_capacity.h); empty if the model has no
+  // For each block with experts: the choices that were dropped (nn/expert_capacity.h); empty if the model has no
   // capacity.
   std::span<const double> dropped() const { return dropped_; }
-  // The most rounds in which rows of experts came.
+  // The largest number of rounds in which a layer exchanged its experts' rows.
   int64_t rounds() const { return rounds_; }
-  // Moves the biases this rank has, those of the optimizer's part included; to be called before the optimizer's step,
-  // which hands them to the other ranks.
+  // Moves this rank's biases, including the optimizer's slices of them. Call it before the optimizer's step, which
+  // sends the slices to the other ranks.
   void move_biases();
-  // To be called after the optimizer's part was loaded: all ranks read its biases. Collective.
+  // Makes all ranks read the biases of the optimizer's slices; call it after these were loaded. Collective.
   void take_biases();
   // Whether choices of the last global batch are kept.
   bool keeps_choices() const { return !last_.empty(); }
-  // Makes the choices that were summed last those of the last global batch. Throws if they are more than i32 holds.
+  // Keeps the choices summed last for the next global batch's routers. Throws if a count exceeds the range of i32.
   void keep_choices();
-  // Copies these to the blocks' host values, `to` (Executor::host_values); does nothing if none are kept.
+  // Copies the kept choices to `to`, the blocks' host values (Executor::host_values); does nothing if none are kept.
   void write_choices(Tensor to) const;
-  // The same as a checkpoint has them: of each block with experts, a list of counts. `restore` throws if there are others.
+  // The kept choices as a checkpoint stores them: a list of counts for each block with experts. `restore` throws if the
+  // blocks or experts differ.
   nlohmann::json state() const;
   void restore(const JsonView& state);
-  void forget();  // as before the first step
+  void forget();  // returns to the state before the first step
 
  private:
-  // A block with experts, and what it reports (ExpertReports).
+  // A block with experts and the values it reports (ExpertReports).
   struct ExpertBlock {
     int block;
     CounterId choices, rounds;
     std::optional<CounterId> dropped, preferred;
     std::optional<HostValueId> last_choices;
   };
-  // Elements [first, first + values) of the bias of a block.
+  // Elements [first, first + n) of a block's bias, where n is the number of `values`.
   struct Part {
     int block;
     int64_t first;
     Tensor values;
-    bool counts;  // no other rank with the same elements counts them
+    bool counts;  // whether this rank counts the elements, which other ranks may have too
   };
   std::span<double> row(std::vector<double>& table, int block) const {
     return std::span(table).subspan(static_cast<size_t>(block) * static_cast<size_t>(experts_),
                                     static_cast<size_t>(experts_));
   }
   void sum_over_ranks(std::span<double> table);
-  // Calls body(i, element) for a reference to each element of a tensor in f32 or f64, also of one on a device.
+  // Calls body(i, element) with a reference to each element of a tensor in f32 or f64, which may be on a device.
   template <class Body>
   void change_each(const Tensor& values, Body body);
 
   Replica& replica_;
   int64_t experts_;
   double rate_;
-  bool in_rounds_;  // rows may come in more than one
+  bool in_rounds_;  // rows may take more than one round
   std::vector<ExpertBlock> blocks_;
   std::vector<double> counts_;     // [blocks of the model, experts]
-  std::vector<double> preferred_;  // the same without bias and groups, if they are kept:
+  std::vector<double> preferred_;  // choices without bias and groups; only with keeps_choices():
   std::vector<int32_t> last_;
   std::vector<double> rounds_of_blocks_;
   std::vector<double> loads_;
   std::vector<double> dropped_;
-  std::vector<double> copy_;  // of a bias on a device
+  std::vector<double> copy_;  // host copy of a bias on a device
   int64_t rounds_ = 1;
-  std::vector<Part> masters_;  // of the optimizer
-  std::vector<Part> exact_;    // of ParamStore::exact, where that is other memory:
+  std::vector<Part> masters_;  // slices in the optimizer
+  std::vector<Part> exact_;    // parts in ParamStore::exact, if it has memory of its own:
   bool shares_exact_ = false;
 };
 

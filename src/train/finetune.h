@@ -1,5 +1,5 @@
-// `trifold finetune`: finetunes a pretrained BERT for a task, or evaluates a finetuned one. The run is that of
-// `pretrain` (train/pretrain.h) with the trained model, whose head is replaced by the task's.
+// `trifold finetune`: finetunes a pretrained BERT for a task, or evaluates a finetuned one. It runs as `pretrain` does
+// (train/pretrain.h), on the trained model with its head replaced by the task's.
 #pragma once
 
 #include <memory>
@@ -17,16 +17,17 @@ struct FinetuneJob {
   ModelConfig model;                       // with the task's head
   std::string checkpoint;                  // the checkpoint to start from
   std::unique_ptr<TaskData> valid;         // null without --valid-data
-  std::unique_ptr<DataSource> valid_once;  // its samples in order
+  std::unique_ptr<DataSource> valid_once;  // the samples of `valid` in order
   std::optional<PretrainJob> run;          // absent without --train-data
-  RunTerms terms;                          // must be the same for the jobs of all ranks
+  RunTerms terms;                          // must be equal in the jobs of all ranks
 };
 
-// Reads the files and the checkpoint's description. BadInput before anything is written.
+// Reads the files and the checkpoint's description. Throws BadInput before anything is written.
 FinetuneJob prepare(FinetuneConfig config);
 
 // Collective over `world`: trains, if the job has training data, and evaluates on the validation data every
-// --eval-interval steps and at the end. Rank 0 writes the last predictions. References must stay valid while it runs.
+// --eval-interval steps and at the end. Rank 0 writes the last predictions. All references must stay valid during the
+// call.
 RunEnd finetune(Communicator& world, FinetuneJob& job, RunObserver& observer, const std::atomic<int>& signal);
 
 }  // namespace trifold

@@ -1,4 +1,4 @@
-// The mean loss at each position of the samples: how much a model gains from what precedes a token.
+// The mean loss at each position of the samples, which shows how much a model gains from the tokens before.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 namespace trifold {
 
 struct PositionLoss {
-  double loss = 0;    // weighted sum
-  double weight = 0;  // of the labels at this position
+  double loss = 0;    // weighted sum of losses
+  double weight = 0;  // sum of the weights of the labels at this position
 };
 
 // Collects the losses of labels while samples are computed: one object for each rank.
@@ -21,7 +21,7 @@ class PositionLosses final : public StepWatch {
  public:
   PositionLosses(Replica& replica, int64_t seq_length);
 
-  // After all samples: of each position, the same on every rank. Collective.
+  // [position] The sums over all samples and ranks, to be called after the last sample. Collective.
   std::span<const PositionLoss> gather();
 
   void begin(const Action& action, int block, const Batch& batch, const ParamSource& weights,
@@ -43,7 +43,7 @@ struct PositionRun {
   int64_t begin = 0, end = 0;
   double loss = 0;
 };
-// [0, 1), [1, 2), [2, 4), [4, 8) and so on, without those that have no tokens.
+// The ranges [0, 1), [1, 2), [2, 4), [4, 8) and so on, without ranges that have no tokens.
 std::vector<PositionRun> doubling_runs(std::span<const PositionLoss> positions);
 
 }  // namespace trifold

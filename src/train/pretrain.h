@@ -21,7 +21,7 @@ struct PretrainJob : RunJob {
   std::unique_ptr<DataSource> train;
   std::unique_ptr<DataSource> valid;          // null without evaluation
   std::shared_ptr<BadRecords> bad_records;    // records that the sources skip; null: none
-  DataNotes notes;                            // on the data
+  DataNotes notes;                            // notes on the data
   std::shared_ptr<const PlannedRun> planned;  // null if nothing is left to train
 };
 
@@ -31,11 +31,11 @@ PretrainJob prepare(PretrainConfig config);
 // the run. It is called once the start of the job is known.
 PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&)>& open_data);
 
-// Collective over `world`. `observer` receives all reports on rank 0. A non-zero `signal` on any rank ends
-// the run after the current step of all ranks.
+// Collective over `world`. `observer` receives all reports on rank 0. A non-zero `signal` on any rank ends the run
+// after the current step of all ranks.
 //
-// `measure`, if given, is called on every rank every --eval-interval steps and after the last. It returns the loss, the
-// same on all ranks, or nullopt if `signal` stopped it.
+// `measure`, if given, is called on every rank every --eval-interval steps and after the last step. It returns the
+// loss, the same on all ranks, or nullopt if `signal` stopped it.
 using Measure = std::function<std::optional<double>(Trainer&)>;
 RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observer,
                 const std::atomic<int>& signal, const Measure& measure = {});

@@ -108,8 +108,8 @@ Ties Replica::ties() {
   return ties;
 }
 
-// A device's messages may connect their ranks first, on the host (comm/meet.h): backward messages must not block the
-// forward ones on which they depend.
+// Connects neighbours in advance. On a device the first message between two ranks may connect them on the host
+// (comm/meet.h), and a backward message that blocks there would block the forward messages it depends on.
 void Replica::meet_neighbours() {
   const std::vector<int>& ranks = place_.rank_of_stage;
   std::set<int> before, behind;
@@ -126,7 +126,7 @@ void Replica::meet_neighbours() {
   meet(*place_.backward, from, to, *place_.backward_stream);
 }
 
-// So that a pair of ranks whose first rows travel in the middle of a run does not block the host.
+// Connects ranks that share experts in advance, so that a first exchange of rows in mid-run does not block the host.
 void Replica::meet_experts() {
   Communicator& comm = mesh_.comm(kExpertShareAxes);
   std::vector<int> others;

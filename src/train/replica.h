@@ -1,5 +1,5 @@
-// Replica: everything one rank needs to run its part of a model: its position in the mesh and the pipeline, its cores
-// and streams, the model and the weights. Training, evaluation, sampling and benchmarks are built on it.
+// Replica owns everything with which one rank runs its part of a model: its position in the mesh and the pipeline, its
+// cores and streams, the model and the weights. Training, evaluation, sampling and benchmarks are built on it.
 #pragma once
 
 #include <map>
@@ -19,9 +19,10 @@ namespace trifold {
 class Replica {
  public:
   // Collective over `world`, which must outlive the replica. `model` and `mesh` must be resolved. Weights are zero
-  // until they are loaded or an optimizer initialises them. `seed` keys dropout. `places` are those of the stages.
-  // BadInput if the model has fewer blocks than there are stages. `weight_versions` of each pipeline rank as in ParamStore;
-  // empty: one each. `precision` selects the kind of products on a device; the type of weights is `dtype`.
+  // until they are loaded or an optimizer initialises them. `seed` keys dropout. `places` assigns stages to ranks.
+  // `weight_versions` is indexed by pipeline rank, as in ParamStore; empty: one version each. `precision` selects the
+  // kind of products on a device; `dtype` is the type of weights. BadInput if the model has fewer blocks than there are
+  // stages.
   Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig& model, DType dtype, uint64_t seed,
           StagePlaces places = {}, const ZeroConfig& zero = {}, const std::vector<int>& weight_versions = {},
           const PrecisionConfig& precision = {});
@@ -31,13 +32,13 @@ class Replica {
   const OpTable& ops() const { return ops_; }
   Stream& compute() { return compute_; }
   Stream& comm() { return comm_; }
-  // For tensor and context-parallel collectives that overlap with computation (Run::side). It has its own queue on a
-  // device, and its own thread if a core is spare. Otherwise it is compute() itself: without a spare core a thread
-  // overlaps nothing, and waking it costs up to a tenth of a small model's step.
+  // The stream of tensor and context-parallel collectives that overlap with computation (Run::side). It has its own
+  // queue on a device, and its own thread if a core is spare. Otherwise it is compute() itself: without a spare core a
+  // thread overlaps nothing, and waking it costs up to a tenth of a small model's step.
   Stream& side() { return own_side_ ? *own_side_ : compute_; }
   DType dtype() const { return dtype_; }
   // Allocates the device workspace of compute()'s operations (layout/device_workspace.h) now, while no other rank waits
-  // for this one's device.
+  // for this rank's device.
   void reserve_workspace(size_t bytes);
   // The whole model, its stages, and the part that this rank holds.
   const Model& model() const { return cut_.model; }
@@ -49,12 +50,12 @@ class Replica {
   const PipelinePlace& place() const { return place_; }
   // All streams on which this rank enqueues work.
   std::vector<Stream*> streams();
-  // A plan row of this rank with the weight gathers that ZeRO stage 3 needs, for which it allocates memory; unchanged
-  // if the weights are resident.
+  // `row` of this rank with the weight gathers that ZeRO stage 3 needs, for which memory is allocated; unchanged if the
+  // weights are resident.
   RankPlan with_residency(const RankPlan& row);
   // The ranks with which this rank shards its parameters.
   const DataGroups& groups() const { return *groups_; }
-  // With the ranks that hold the other uses of this rank's tied weights.
+  // Communicators with the ranks that hold the other uses of this rank's tied weights.
   Ties ties();
   // "dp 2 x pp 1 x tp 1, thread ranks, 1 thread each"
   std::string description() const;
@@ -83,7 +84,7 @@ class Replica {
   DType dtype_;
   CutModel cut_;
   RankLayout layout_;
-  std::map<int, std::unique_ptr<Communicator>> ties_;  // with the rank of later uses, by that rank
+  std::map<int, std::unique_ptr<Communicator>> ties_;  // [rank of the later uses]
   std::unique_ptr<Communicator> backward_;
   std::unique_ptr<Worker> forward_worker_, backward_worker_, offload_worker_, exchange_worker_;
   PipelinePlace place_;

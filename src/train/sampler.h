@@ -1,5 +1,5 @@
-// Sampler: continues a token sequence with a trained model. One rank, one sequence at a time; every new token
-// runs the whole window again (there is no key-value cache).
+// Sampler continues a token sequence with a trained model. One rank, one sequence at a time; every new token computes
+// the whole window again (there is no key-value cache).
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,18 @@ struct SamplingRule {
   double top_p = 1;        // only the most likely tokens that together reach this probability
 };
 
-// Draws an index from softmax(logits / temperature) restricted by top_k and top_p; `uniform` in [0, 1) decides. A pure
-// function; ties are broken towards the lower index.
+// Draws an index from softmax(logits / temperature) restricted by top_k and top_p, with the random value `uniform` in
+// [0, 1). A pure function; ties go to the lower index.
 int64_t draw_token(std::span<const double> logits, const SamplingRule& rule, double uniform);
 
 class Sampler {
  public:
-  // `replica` must have one rank and outlive the sampler; `model` resolved. Only ids below `vocab`, the tokenizer's
-  // size, are drawn; the model may have more.
+  // `replica` must have one rank and outlive the sampler; `model` must be resolved. Only ids below `vocab`, the
+  // tokenizer's size, are drawn; the model may have more.
   Sampler(Replica& replica, const ModelConfig& model, int64_t vocab);
 
   // The token that follows `tokens` (at least one); only the last seq_length tokens are used, since later positions
-  // were never trained. `position` numbers the draws of a text: the same (seed, position) gives the same draw.
+  // were never trained. `position` is the index of the draw in a text: the same (seed, position) gives the same draw.
   int32_t next(std::span<const int32_t> tokens, const SamplingRule& rule, uint64_t seed, uint64_t position);
 
  private:

@@ -1,4 +1,4 @@
-// The state of a language model's run as its checkpoints have it (CheckpointMeta::state), besides tensors.
+// The state of a language model's run, other than tensors, as checkpoints store it (CheckpointMeta::state).
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace trifold {
 
-// BadInput, naming the field, unless the state is one that a run with `model` writes after meta.step steps. `name` is the
-// checkpoint's.
+// BadInput, naming the field, unless the state is valid for a run with `model` after meta.step steps. `name` is the
+// checkpoint's name.
 void check_state(const CheckpointMeta& meta, const ModelConfig& model, const std::string& name);
 
 }  // namespace trifold

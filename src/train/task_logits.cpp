@@ -34,7 +34,7 @@ void TaskLogits::see(std::string_view layer, std::string_view what, Tensor tenso
   if (shown == kClassLogits) {
     const int parts = replica_.model().row_parts;
     if (parts == 1 && !first_rank) return;
-    const int64_t length = batch_->seq_length();  // of the positions here
+    const int64_t length = batch_->seq_length();  // positions on this rank
     const int64_t rows = batch_->samples() * length / parts;
     const int part = parts == 1 ? 0 : replica_.mesh().coord(Axis::Tp);
     keep(tensor, batch_->first_sample + samples_of_rows(length, part * rows, rows).first, 0, stream);

@@ -1,4 +1,4 @@
-// Gathers the logits that a finetuned BERT's head gives for samples from all ranks.
+// Gathers the logits of a finetuned BERT's head for samples from all ranks.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace trifold {
 
-// The number of logits per sample: one for each class, or two for each position, those of the beginnings first.
+// The number of logits per sample: one for each class, or two for each position, all beginnings before all ends.
 int64_t logits_of_sample(const ModelConfig& model);
 
 // Collects the logits while samples are computed: one object for each rank and list of samples.
@@ -18,7 +18,7 @@ class TaskLogits final : public StepWatch {
  public:
   TaskLogits(Replica& replica, const ModelConfig& model, int64_t samples);
 
-  // After all samples: [samples, logits_of_sample], the same on every rank. Collective.
+  // The logits [samples, logits_of_sample] of all ranks, to be called after the last sample. Collective.
   const std::vector<double>& gather();
 
   void begin(const Action& action, int block, const Batch& batch, const ParamSource& weights,

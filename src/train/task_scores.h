@@ -18,12 +18,12 @@ class TaskData {
  public:
   virtual ~TaskData() = default;
   virtual const std::vector<TaskSample>& samples() const = 0;
-  // From the model's logits for each sample (train/task_logits.h): the metrics by name, and the predictions as JSON.
+  // The metrics by name, and the predictions as JSON, for the model's logits of each sample (train/task_logits.h).
   virtual Scores scores(std::span<const double> logits) const = 0;
   virtual std::string predictions(std::span<const double> logits) const = 0;
 };
 
-// The file `path` for the task of `config`. `model` is the finetuned one; for a classifier it names the classes.
+// Reads the file `path` for the task of `config`. `model` is the finetuned one; for a classifier it names the classes.
 // BadInput for mistakes in the file.
 std::unique_ptr<TaskData> read_task(const std::string& path, const FinetuneConfig& config,
                                     const ModelConfig& model, const Tokenizer& tokenizer);

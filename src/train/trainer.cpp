@@ -29,8 +29,8 @@ std::vector<int> versions_of_ranks(const StepOrder& order) {
   return versions;
 }
 
-// The plan of a step, the same on all ranks: `known`, or one that is made now. A search for an order runs on rank 0 alone,
-// because it may take minutes, and all ranks take its result, because processors of other kinds could round its costs
+// The plan of a step, the same on all ranks: `known`, or a new one. The search for an order runs on rank 0 alone,
+// because it may take minutes, and all ranks use its result, because processors of other kinds could round its costs
 // differently.
 std::shared_ptr<const PlannedRun> agreed_plan(Communicator& world, const RunSpec& run, int batches,
                                               std::shared_ptr<const PlannedRun> known) {
@@ -77,7 +77,7 @@ Trainer::Trainer(Communicator& world, const PretrainConfig& config, std::shared_
   make_executor();
 }
 
-// The ranks at all positions of the other axes hold parts of equal shapes, so one plan is that of all.
+// Ranks at all positions of the other axes hold parts of equal shapes, so one plan serves all of them.
 Plan Trainer::make_plan() {
   if (plan_shape(run_, planned_->order(), replica_.cut(), run_.reduces_each()) != planned_->shape())
     fail("the model of rank {} does not have the shape that was planned", replica_.world().rank());
@@ -274,8 +274,8 @@ void Trainer::run_plan(const std::atomic<int>* signal) {
   for (const StepReport& report : reports_) skipped_ += report.skipped() ? 1 : 0;
 }
 
-// With sharded optimizer state an update overwrites the weights of every rank by those of the ranks that own them, and
-// with these every difference that arose during the step.
+// With sharded optimizer state an update overwrites every rank's weights with the weights of the ranks that own them,
+// and so hides any difference that arose during the step.
 void Trainer::compare_before_update() {
   const int64_t interval = config_.checkpoint.check_replicas.value_or(0), step = steps_done_ + 1;
   if (interval == 0 || step % interval != 0 || window_ || config_.zero.zero_stage == 0) return;
@@ -285,8 +285,8 @@ void Trainer::compare_before_update() {
 double Trainer::update(const LossSums& sums) {
   if (sums.weight == 0) return 0;  // all tokens are masked, so every gradient is 0
   Stream& stream = replica_.compute();
-  // Gradients are those of the sum over all tokens, times the loss scale; this factor turns them into those of the mean
-  // over counted tokens (1 without a mask and a scale).
+  // Gradients belong to the sum of the loss over all tokens, times the loss scale; this factor turns them into
+  // gradients of the mean over counted tokens (1 without a mask and a scale).
   const double mean_factor = static_cast<double>(tokens_per_step()) / sums.weight / scaler_.scale();
   ExactSum squares;
   norm_.add_squares(squares, stream);

@@ -1,6 +1,6 @@
-// Trainer: one rank's training run, built from the configuration. `step` is one action list executed by the
-// Executor and one optimizer update; everything else (data order, learning rate, evaluation) is a pure
-// function of the configuration and of the number of steps done.
+// Trainer is one rank's training run, built from the configuration. A step is one action list executed by the Executor
+// and one optimizer update; everything else (data order, learning rate, evaluation) is a pure function of the
+// configuration and of the number of steps done.
 #pragma once
 
 #include <atomic>
@@ -31,34 +31,33 @@ namespace trifold {
 
 class Trainer final : public Savable {
  public:
-  // Collective over `world`. `config` must be resolved and valid, and `planned` is its plan; the ranks agree on rank 0's if
-  // its order was searched for. `train` and `valid` (may be null) must outlive the trainer. References are kept.
+  // Collective over `world`. `config` must be resolved and valid, and `planned` is its plan; if its order was searched
+  // for, all ranks use rank 0's plan. `train` and `valid` (may be null) must outlive the trainer.
   Trainer(Communicator& world, const PretrainConfig& config, std::shared_ptr<const PlannedRun> planned,
           const DataSource& train, const DataSource* valid);
-  // Plans the run itself.
+  // Makes the plan itself.
   Trainer(Communicator& world, const PretrainConfig& config, const DataSource& train, const DataSource* valid)
       : Trainer(world, config, nullptr, train, valid) {}
   ~Trainer() override;
 
-  // One step: all micro-batches of this rank, gradients summed over the data axis, clipping, update. With an
-  // asynchronous schedule, all steps up to the next drain of the pipeline. If `signal` is not zero on some rank at the
-  // end, stop_agreed() becomes true on all ranks. The reports are valid until the next call. From the third step on
-  // nothing is allocated (tests/parity/allocation_test.cpp).
+  // Runs one step: all micro-batches of this rank, gradients summed over the data axis, clipping, update. With an
+  // asynchronous schedule it runs all steps up to the next drain of the pipeline. If `signal` is not zero on some rank
+  // at the end, stop_agreed() becomes true on all ranks. The reports are valid until the next call. From the third step
+  // on nothing is allocated (tests/parity/allocation_test.cpp).
   std::span<const StepReport> advance(const std::atomic<int>* signal = nullptr);
-  // The same; returns the last report.
+  // Calls advance and returns the last report.
   StepReport step(const std::atomic<int>* signal = nullptr) { return advance(signal).back(); }
   // True on every rank once one of them has seen its signal.
   bool stop_agreed() const { return stop_agreed_; }
-  // Before the next step: waits until its first samples can be read, which takes long if a stream must skip the samples
-  // consumed before. False on all ranks if one of them sees its signal meanwhile. Collective.
+  // Waits until the next step's first samples can be read, which takes long if a stream must skip the samples already
+  // consumed. Returns false on all ranks if one of them sees its signal meanwhile. Collective.
   bool wait_for_data(const std::atomic<int>& signal);
-  // Mean loss over eval_iters global batches of the validation data, always the same samples; at most every sample
-  // once.
+  // Mean loss over eval_iters global batches of the validation data: always the same samples, each at most once.
   EvalReport evaluate();
-  // The same, but abandoned within seconds if a rank sees its signal: returns nullopt on all ranks, and stop_agreed()
-  // is true.
+  // As evaluate(), but stops within seconds if a rank sees its signal: it then returns nullopt on all ranks, and
+  // stop_agreed() is true.
   std::optional<EvalReport> evaluate(const std::atomic<int>* signal);
-  // The same over all samples of another source, observed by `watch`.
+  // Mean loss over all samples of `source`, observed by `watch`; stops as above.
   std::optional<EvalReport> evaluate(const DataSource& source, StepWatch& watch,
                                      const std::atomic<int>* signal = nullptr);
   // Checks whether a signal has come since the step, for example during a save; updates stop_agreed(). Collective.
@@ -68,14 +67,14 @@ class Trainer final : public Savable {
   std::string save(const std::string& root, const SaveOptions& options) override;
   std::string save(const std::string& root) { return save(root, {}); }
 
-  // The same while training continues: returns as soon as this rank's part is copied. Collective.
+  // Saves as above while training continues: returns as soon as this rank's part is copied. Collective.
   std::string save_in_background(BackgroundSaver& saver, const std::string& root,
                                  const SaveOptions& options) override;
 
-  // Continues from the newest checkpoint under (or the one at) `path`, of the same model on any mesh and in
-  // any type (rounded to nearest where that is narrower); or takes weights only. Returns the differences from the
+  // Continues from the newest checkpoint under (or the one at) `path`, of the same model on any mesh and in any type
+  // (rounded to nearest where that is narrower), or loads its weights only. Returns the differences from the
   // configuration that wrote the checkpoint, one line each. Collective: a failure of one rank (a damaged file, say) is
-  // an Error on all; then another checkpoint may be loaded.
+  // an Error on all, after which another checkpoint may be loaded.
   std::vector<std::string> load(const std::string& path, LoadPart part = LoadPart::All);
 
   // Shows every step, repeated ones included, to `watch` (null: none): for tests that make a step fail.
@@ -84,8 +83,8 @@ class Trainer final : public Savable {
   // Measures the matrix-product rate to which MFU refers, and keeps the largest one; until then MFU is 0. Collective.
   double measure_peak();
 
-  // The parts that --enable-cuda-graph could not capture so far, and why; empty: it captured everything. The same on
-  // all ranks: the note of the lowest rank with a failed capture, or else of the lowest with a note.
+  // Names the parts that --enable-cuda-graph could not capture so far, and why; empty: everything was captured. The
+  // same on all ranks: the note of the lowest rank with a failed capture, or else of the lowest rank with a note.
   const std::string& capture_note() const { return capture_note_; }
 
   // Sets the fingerprint of the training data, which checkpoints store and loaded checkpoints are compared with.
@@ -94,10 +93,10 @@ class Trainer final : public Savable {
   // The evaluations of the run, which are part of its state; run_loop adds to them.
   BestEvaluation& best() { return best_; }
 
-  // A note on what --tune-products measured, on rank 0; empty: the file had everything.
+  // On rank 0, a note on the products that --tune-products measured; empty: the file had all of them.
   const std::string& product_note() const { return product_note_; }
 
-  // After advance() threw: the step, counted from 1, whose loss or gradients were not finite, if that was the reason.
+  // After advance() threw because a loss or gradients were not finite: the step, counted from 1.
   std::optional<int64_t> failed_step() const { return failed_step_; }
 
   int64_t steps_done() const override { return steps_done_; }
@@ -115,55 +114,56 @@ class Trainer final : public Savable {
  private:
   class Window;
 
-  // The plan with the additions that this rank's row needs.
+  // The plan with the additions for this rank's row.
   Plan make_plan();
   void make_executor();
-  // On a device: performs the first-time work of a step while no other rank waits for this one.
+  // On a device: runs the first-time work of a step while no other rank waits for this rank.
   void rehearse(int times);
   // --tune-products.
   void tune_products();
   void run_plan(const std::atomic<int>* signal);
   // Makes the plan for `batches` global batches, unless it exists.
   void prepare(int batches);
-  // The micro-batches of this rank from here to the end of the run.
+  // The micro-batches of this rank from the current position to the end of the run.
   ReadOrder read_order() const;
-  // Computes the plan's reduced gradients, and sums_, summed over the ranks.
+  // Runs the plan, up to the reduced gradients and sums_, which are summed over the ranks.
   void compute(ReadAhead& batches, StepWatch* watch);
   // Fills counts_ for the global batches of the next plan by reading them in advance: BERT's losses need the counts of
   // a whole global batch before its first micro-batch. Collective.
   void count_ahead();
-  // Repeats the computation of the last step's micro-batches, before its update.
+  // Computes the last step's micro-batches again, before its update.
   void repeat(StepWatch& watch);
-  // Repeats it without any overlap; throws Error if a bit differs.
+  // As `repeat`, without any overlap; throws Error if a bit differs.
   void repeat_without_overlap();
-  // Compares the replicas of the step that is being computed, if they are due (--check-replicas) and the update would
-  // make them equal.
+  // Compares the replicas before the current step's update if they are due (--check-replicas) and the update would hide
+  // a difference.
   void compare_before_update();
   // Clips and applies the reduced gradients; returns their norm. If no token counts, or the norm is not finite and the
-  // loss scale is dynamic, the weights are left unchanged on all ranks (sums and norm are the same on each). If the scale
-  // cannot be the cause, throws Error.
+  // loss scale is dynamic, the weights stay unchanged on all ranks (sums and norm are the same on each). Throws Error
+  // if the norm is not finite for another reason than the scale.
   double update(const LossSums& sums);
   FiniteCheckParts finite_check_parts();
-  // Repeats the step to find out why its loss or norm is not finite; throws an Error of kind Agreed. Collective.
+  // Repeats the step to find the cause of a loss or norm that is not finite; throws an Error of kind Agreed.
+  // Collective.
   [[noreturn]] void explain(double loss, double norm);
-  double rate_of(int64_t step) const;  // counts from 0
-  // Updates made before step `step`, which learning rate and optimizer count, as in Megatron-LM.
+  double rate_of(int64_t step) const;  // learning rate; steps count from 0
+  // Updates made before step `step`, by which learning rate and optimizer count, as in Megatron-LM.
   int64_t updates_before(int64_t step) const { return step - skipped_; }
   // Tokens of a full global batch; the last batch of a run with --train-epochs may have fewer.
   int64_t tokens_per_step() const;
-  // Samples of the global batch after the `ahead` next ones.
+  // The number of samples in the global batch that follows the next `ahead` ones.
   int64_t samples_of_batch(int64_t ahead) const;
   // Fills reports_ from sums_ and the gradients' norms.
   void report_steps(std::span<const double> norms, double loss_scale, double seconds);
   int64_t eval_samples() const;
   std::optional<EvalReport> evaluate(const DataSource& source, int64_t samples, bool has_pairs,
                                      const std::atomic<int>* signal, StepWatch* watch);
-  // The state shared by all ranks after a plan: whether one of them was asked to stop, so that all stop after the same
+  // State that all ranks share after a plan: whether one of them was asked to stop, so that all stop after the same
   // step, and the bytes that all have sent since `before`, this rank's earlier count.
   struct Agreement {
     bool stop = false;
     Traffic traffic;
-    bool noted = false;  // some rank's executor has a new note since they were last shared
+    bool noted = false;  // some rank's executor has a note that was not shared yet
   };
   Agreement agree(bool stop, const Traffic& before);
   // Computes capture_note_ from all ranks' notes. Collective.
@@ -198,21 +198,21 @@ class Trainer final : public Savable {
   BestEvaluation best_{"loss", BestEvaluation::Better::Lower};
   std::unique_ptr<Window> window_;      // only with an asynchronous schedule
   std::unique_ptr<ReadAhead> batches_;  // made at the first step, when the position is known
-  std::vector<LossSums> sums_;          // of the global batches of the last plan
-  std::vector<LabelCount> counts_;      // the same; only for BERT
-  std::vector<StepReport> reports_;     // of its steps
+  std::vector<LossSums> sums_;          // [global batch of the last plan]
+  std::vector<LabelCount> counts_;      // [global batch of the last plan]; only for BERT
+  std::vector<StepReport> reports_;     // [step of the last plan]
   BatchBuffer valid_batch_;
   StepWatch* watch_ = nullptr;
-  int64_t checked_ = 0;  // steps that were repeated without overlap
+  int64_t checked_ = 0;  // steps repeated without overlap so far
   double peak_flops_ = 0;
   int64_t steps_done_ = 0;
   int64_t consumed_samples_ = 0;
-  int64_t skipped_ = 0;  // of the steps done, those without an update (StepSkip)
+  int64_t skipped_ = 0;  // steps done without an update (StepSkip)
   bool stop_agreed_ = false;
   std::optional<int64_t> failed_step_;
   std::string capture_note_;
   std::string product_note_;
-  std::string shared_note_;  // this rank's note when they were last shared
+  std::string shared_note_;  // this rank's note when notes were last shared
 };
 
 }  // namespace trifold

@@ -1,5 +1,5 @@
-// Trainer::Window: the updates inside an asynchronous plan. Every stage updates separately, as soon as its gradients of
-// a global batch are complete, into a new version of its weights.
+// Trainer::Window makes the updates inside an asynchronous plan. Every stage updates separately, as soon as its
+// gradients of a global batch are complete, into a new version of its weights.
 #pragma once
 
 #include <span>
@@ -17,10 +17,11 @@ class Trainer::Window {
 
   // Call before the plan is run.
   void begin();
-  // Every stage needs the mean's denominator without waiting for the last one, so it counts the tokens itself.
+  // Adds the tokens of a micro-batch to the mean's denominator. Every stage counts them itself, so that none waits for
+  // the last stage.
   void count_tokens(int micro, const Batch& batch);
-  // The update of the next global batch, skipped if no token counts. Collective over the data axis, with LAMB over the
-  // tensor axis too.
+  // Updates the stage for the next global batch; skipped if no token counts. Collective over the data axis, with LAMB
+  // over the tensor axis too.
   void step(const Action& action);
   // Call after the plan: the newest weights become the start of the next plan. Returns the gradient norm of each global
   // batch, valid until the next call.
@@ -28,11 +29,11 @@ class Trainer::Window {
 
  private:
   Trainer& trainer_;
-  std::vector<double> token_weights_;  // per global batch, of the micro-batches read on this rank
+  std::vector<double> token_weights_;  // [global batch] tokens of the micro-batches read on this rank
   std::vector<double> factors_;
   std::vector<ExactSum> squares_;
   int steps_ = 0;
-  int skipped_ = 0;  // of these, those without an update
+  int skipped_ = 0;  // steps of steps_ without an update
 };
 
 }  // namespace trifold

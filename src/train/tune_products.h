@@ -1,9 +1,9 @@
-// --tune-products FILE: the algorithms of matrix products are measured once and kept in a file, so that later
-// runs take the same ones and have the same bits.
+// --tune-products FILE: measures the algorithms of matrix products once and keeps the choice in a file, so that later
+// runs use the same algorithms and get the same bits.
 //
 // The file is JSON and records the kind of device and the version of the library for which it was made. All ranks use
-// the same choices: those of the file, which rank 0 reads, and for products not in it those measured by the lowest rank
-// that has the product. Rank 0 rewrites the file if something was added.
+// the same choices: from the file, which rank 0 reads, and for new products from the lowest rank that has the product.
+// Rank 0 rewrites the file if products were added.
 #pragma once
 
 #include <string>
@@ -42,7 +42,7 @@ class ProductMeasuring {
   Communicator& world_;
   ProductTuning& tuning_;
   std::string file_;
-  std::string was_made_for_;  // on rank 0: the device of the file, if it is of another kind
+  std::string was_made_for_;  // on rank 0: the file's kind of device, if it differs
   size_t known_ = 0;          // choices in the file
 };
 
