@@ -17,21 +17,21 @@ AttentionCall::AttentionCall(const OpTable& ops, Stream& stream, const PretrainC
   const ModelConfig& model = run.model;
   const int64_t tensor = run.mesh.tensor_model_parallel_size;
   const DType dtype = compute_type(run.precision);
-  how_.batch = run.batch.micro_batch_size;
-  how_.seq = model.seq_length;
-  how_.heads = model.num_attention_heads / tensor;
-  how_.kv_heads = std::max(tensor, key_heads(model)) / tensor;
-  how_.head_dim = head_width(model);
-  how_.scale = 1 / std::sqrt(static_cast<double>(how_.head_dim));
-  how_.global_heads = model.num_attention_heads;
-  const int64_t rows = how_.batch * how_.seq;
-  const int64_t columns = how_.heads * how_.head_dim;
-  const int64_t packed = columns + 2 * how_.kv_heads * how_.head_dim;
+  attention_.batch = run.batch.micro_batch_size;
+  attention_.seq = model.seq_length;
+  attention_.heads = model.num_attention_heads / tensor;
+  attention_.kv_heads = std::max(tensor, key_heads(model)) / tensor;
+  attention_.head_dim = head_width(model);
+  attention_.scale = 1 / std::sqrt(static_cast<double>(attention_.head_dim));
+  attention_.global_heads = model.num_attention_heads;
+  const int64_t rows = attention_.batch * attention_.seq;
+  const int64_t columns = attention_.heads * attention_.head_dim;
+  const int64_t packed = columns + 2 * attention_.kv_heads * attention_.head_dim;
   qkv_ = zeros(dtype, {rows, packed});
   dqkv_ = zeros(dtype, {rows, packed});
   out_ = zeros(dtype, {rows, columns});
   dout_ = zeros(dtype, {rows, columns});
-  lse_ = zeros(accumulate_type(dtype), {how_.batch, how_.heads, how_.seq});
+  lse_ = zeros(accumulate_type(dtype), {attention_.batch, attention_.heads, attention_.seq});
 }
 
 Tensor AttentionCall::zeros(DType dtype, const Shape& shape) {
@@ -44,10 +44,10 @@ Tensor AttentionCall::zeros(DType dtype, const Shape& shape) {
 void AttentionCall::cut_into_documents(int64_t mean) {
   const std::array<int64_t, 4> lengths{mean, std::max<int64_t>(1, mean / 2), mean + mean / 2, mean};
   first_keys_.clear();
-  for (int64_t sample = 0; sample < how_.batch; ++sample) {
+  for (int64_t sample = 0; sample < attention_.batch; ++sample) {
     auto document = static_cast<size_t>(sample);
     int64_t begin = 0;
-    for (int64_t t = 0; t < how_.seq; ++t) {
+    for (int64_t t = 0; t < attention_.seq; ++t) {
       if (t - begin == lengths[document % lengths.size()]) {
         begin = t;
         ++document;
@@ -55,15 +55,15 @@ void AttentionCall::cut_into_documents(int64_t mean) {
       first_keys_.push_back(static_cast<int32_t>(begin));
     }
   }
-  const Shape shape{how_.batch, how_.seq};
+  const Shape shape{attention_.batch, attention_.seq};
   memory_.emplace_back(first_keys_.size() * sizeof(int32_t), ops_.device);
-  how_.first_keys = memory_.back().tensor(DType::I32, shape);
-  ops_.copy(stream_, how_.first_keys, {first_keys_.data(), DType::I32, shape});
+  attention_.first_keys = memory_.back().tensor(DType::I32, shape);
+  ops_.copy(stream_, attention_.first_keys, {first_keys_.data(), DType::I32, shape});
 }
 
-void AttentionCall::forward() { ops_.attention(stream_, out_, lse_, qkv_, how_); }
+void AttentionCall::forward() { ops_.attention(stream_, out_, lse_, qkv_, attention_); }
 
-void AttentionCall::backward() { ops_.attention_backward(stream_, dqkv_, dout_, qkv_, out_, lse_, how_); }
+void AttentionCall::backward() { ops_.attention_backward(stream_, dqkv_, dout_, qkv_, out_, lse_, attention_); }
 
 std::vector<AttentionBench> bench_attention(Communicator& world, const BenchConfig& config) {
   constexpr int64_t kDocuments = 8;

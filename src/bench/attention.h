@@ -1,5 +1,5 @@
-// AttentionCall runs the attention of a configured model on one micro-batch, on one rank of the tensor axis, and owns
-// its tensors. Benchmarks time it.
+// AttentionCall runs the attention of a configured model for one micro-batch on one tensor rank, for benchmarks. It
+// owns its tensors.
 #pragma once
 
 #include <vector>
@@ -14,11 +14,11 @@ class AttentionCall {
   // Allocates on the device of `ops`, and fills inputs with zeros. `ops` and `stream` must outlive this object.
   AttentionCall(const OpTable& ops, Stream& stream, const PretrainConfig& run);
 
-  // From now on every sample consists of documents that do not attend to each other, on average `mean` tokens long,
-  // with lengths cycling from half to one and a half times that. The last one ends with the sample.
+  // Makes every sample a sequence of documents that do not attend to each other, `mean` tokens long on average; lengths
+  // cycle from half to one and a half times that, and the last document ends with the sample.
   void cut_into_documents(int64_t mean);
 
-  const Attention& shape() const { return how_; }
+  const Attention& shape() const { return attention_; }
   void forward();
   void backward();  // after a forward
 
@@ -27,7 +27,7 @@ class AttentionCall {
 
   const OpTable& ops_;
   Stream& stream_;
-  Attention how_;
+  Attention attention_;
   std::vector<Buffer> memory_;
   std::vector<int32_t> first_keys_;
   Tensor qkv_, dqkv_, out_, dout_, lse_;

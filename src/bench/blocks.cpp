@@ -192,7 +192,7 @@ class BlockTimer {
   GradNorm norm_;
   ActivationMemory memory_;
   Arena keep_, held_;
-  std::array<Arena, 2> flows_;  // of B: dy is in one, dx goes to the other
+  std::array<Arena, 2> flows_;  // B alternates: dy is in one, dx goes to the other
   Arena scratch_;
   Buffer losses_;
   BatchBuffer host_batch_;

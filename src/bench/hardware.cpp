@@ -26,8 +26,8 @@ double mean_over(Communicator& world, double value) {
 
 // Between ranks: seconds, and bytes per second.
 struct Links {
-  double sum_latency = 0, sum_rate = 0;          // of a hop of a sum over all ranks
-  double message_latency = 0, message_rate = 0;  // between two
+  double sum_latency = 0, sum_rate = 0;          // one hop of a sum over all ranks
+  double message_latency = 0, message_rate = 0;  // one message between two ranks
 };
 
 // All ranks are assumed to be on one node. Collective.
@@ -180,12 +180,12 @@ class HardwareTimer {
   // The model's attention for one micro-batch on a tensor rank.
   void attention() {
     AttentionCall call(ops_, stream_, run_);
-    const Attention& how = call.shape();
+    const Attention& shape = call.shape();
     const double forward = seconds_of([&] { call.forward(); });
     const double backward = seconds_of([&] { call.backward(); });
     // Relative to the forecast at peak rate.
-    const AttentionWork work{static_cast<double>(how.batch * how.heads), static_cast<double>(how.seq),
-                             static_cast<double>(how.seq), static_cast<double>(how.head_dim), true};
+    const AttentionWork work{static_cast<double>(shape.batch * shape.heads), static_cast<double>(shape.seq),
+                             static_cast<double>(shape.seq), static_cast<double>(shape.head_dim), true};
     constexpr double kBackwardWork = 2.5;
     const double launch = 1e-6 * hardware_.launch;
     const double at_peak = fused_attention_seconds(hardware_, work, 1) - launch;

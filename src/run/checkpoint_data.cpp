@@ -38,7 +38,7 @@ std::string data_bookmark(const CheckpointMeta& meta) {
   return found->get<std::string>();
 }
 
-void open_at_place(const CheckpointMeta& meta, const DataSource& source, bool may_differ) {
+void open_at_bookmark(const CheckpointMeta& meta, const DataSource& source, bool may_differ) {
   const std::string bookmark = data_bookmark(meta);
   if (bookmark.empty()) {
     if (!may_differ && meta.consumed_samples > 0 && !source.bookmark(0).empty())

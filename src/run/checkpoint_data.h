@@ -1,5 +1,5 @@
-// The part of a checkpoint that identifies its training data: a fingerprint (text/data_fingerprint.h), and the position
-// in the data if the source has bookmarks. Older checkpoints have no fingerprint and resume with any data.
+// The part of a checkpoint that identifies its training data: a fingerprint (text/data_fingerprint.h) and, if the
+// source has bookmarks, the position in the data. Older checkpoints have no fingerprint and resume with any data.
 #pragma once
 
 #include <string>
@@ -13,12 +13,11 @@ namespace trifold {
 // Puts the fingerprint into the state of a checkpoint that is being saved.
 void note_data(CheckpointMeta& meta, const DataFingerprint& data);
 
-// How `data` differ from those of the checkpoint, for a message; empty if they do not, or if the checkpoint has no
+// How `data` differ from the checkpoint's data, for a message; empty if they do not, or if the checkpoint has no
 // fingerprint. BadInput if the fingerprint cannot be read.
 std::string data_difference(const CheckpointMeta& meta, const DataFingerprint& data);
 
-// BadInput, naming the first difference, unless the data are the same or `may_differ`. `name` is the
-// checkpoint's.
+// BadInput, naming the first difference, unless the data are the same or `may_differ`. `name` is the checkpoint's name.
 void check_training_data(const CheckpointMeta& meta, const std::string& name, const DataFingerprint& data,
                          bool may_differ);
 
@@ -26,8 +25,8 @@ void check_training_data(const CheckpointMeta& meta, const std::string& name, co
 // BadInput if it cannot be read.
 std::string data_bookmark(const CheckpointMeta& meta);
 
-// Opens `source` at that position. BadInput if the bookmark belongs to other data; with `may_differ` the samples are
-// then counted from the beginning of these data, which takes longer.
-void open_at_place(const CheckpointMeta& meta, const DataSource& source, bool may_differ);
+// Opens `source` at the checkpoint's bookmark. BadInput if the bookmark belongs to other data; with `may_differ` the
+// samples are then counted from the beginning of the data, which takes longer.
+void open_at_bookmark(const CheckpointMeta& meta, const DataSource& source, bool may_differ);
 
 }  // namespace trifold

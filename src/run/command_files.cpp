@@ -21,10 +21,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A file or folder with the option that leads to it.
-struct Place {
+// A file or folder that the command line names, with its option.
+struct UsedPath {
   const NamedFile* named;
-  std::string path;  // as the user knows it
+  std::string path;  // as the user wrote it
   fs::path real;     // absolute, without symbolic links
 };
 
@@ -71,7 +71,8 @@ bool is_special(const fs::path& path) {
   return fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status);
 }
 
-// Everything that an option which is read may mean: a file or folder, a .bin/.idx pair, or arrays beside their labels.
+// The files and folders that the path of an input may stand for: itself, a .bin/.idx pair, or arrays next to their
+// labels.
 std::vector<std::string> meanings_of(const std::string& path) {
   std::vector<std::string> paths{path, path + ".bin", path + ".idx"};
   constexpr std::string_view kLabels = "_labels.npy";
@@ -81,13 +82,13 @@ std::vector<std::string> meanings_of(const std::string& path) {
   return paths;
 }
 
-std::vector<Place> inputs_of(const std::vector<NamedFile>& files) {
-  std::vector<Place> inputs;
+std::vector<UsedPath> inputs_of(const std::vector<NamedFile>& files) {
+  std::vector<UsedPath> inputs;
   for (const NamedFile& file : files) {
     if (file.use != FileUse::Read && file.use != FileUse::Loaded) continue;
     for (const std::string& path : meanings_of(file.path))
       if (is_there(path)) inputs.push_back({&file, path, real_path(path)});
-    // BEST names one of the checkpoints beside it.
+    // BEST names a checkpoint in its own folder.
     const fs::path path = file.path;
     if (path.filename() == kBestName && is_there(path))
       inputs.push_back({&file, file.path, real_path(fs::absolute(path).parent_path())});
@@ -95,8 +96,8 @@ std::vector<Place> inputs_of(const std::vector<NamedFile>& files) {
   return inputs;
 }
 
-std::vector<Place> outputs_of(const std::vector<NamedFile>& files) {
-  std::vector<Place> outputs;
+std::vector<UsedPath> outputs_of(const std::vector<NamedFile>& files) {
+  std::vector<UsedPath> outputs;
   const auto add = [&](const NamedFile& file, const std::string& path) {
     if (!is_special(path)) outputs.push_back({&file, path, real_path(path)});
   };
@@ -111,15 +112,15 @@ std::vector<Place> outputs_of(const std::vector<NamedFile>& files) {
   return outputs;
 }
 
-[[noreturn]] void refuse(const Place& output, const std::string& why) {
+[[noreturn]] void refuse(const UsedPath& output, const std::string& why) {
   bad_input("{} {} {}", output.named->option, output.path, why);
 }
 
-std::string_view kind_of(const Place& output) {
+std::string_view kind_of(const UsedPath& output) {
   return output.named->use == FileUse::Filled ? "folder" : "file";
 }
 
-void check_not_input(const Place& output, const Place& input) {
+void check_not_input(const UsedPath& output, const UsedPath& input) {
   const auto option_of = [&] { return fmt::format("{} {}", input.named->option, input.path); };
   const bool loaded = input.named->use == FileUse::Loaded;
   if (loaded && output.named->use == FileUse::Filled && output.real == input.real) return;
@@ -135,7 +136,7 @@ void check_not_input(const Place& output, const Place& input) {
                                kind_of(output)));
 }
 
-// What a folder is whose files belong together; empty if it is nothing special.
+// The kind of a folder whose files belong together, such as a checkpoint; empty for other folders.
 std::string_view collection_in(const fs::path& folder) {
   if (is_there(folder / kManifestName) && is_there(folder / kViewName)) return "a checkpoint";
   if (is_there(ClickFolder::manifest(folder.string())) || is_there(folder / "feature_spec.yaml"))
@@ -146,7 +147,7 @@ std::string_view collection_in(const fs::path& folder) {
   return {};
 }
 
-void check_not_in_collection(const Place& output) {
+void check_not_in_collection(const UsedPath& output) {
   const fs::path folder = output.real.parent_path();
   for (fs::path outer = folder; outer != outer.root_path(); outer = outer.parent_path())
     if (const std::string_view what = collection_in(outer); !what.empty())
@@ -193,7 +194,7 @@ bool is_log_line(std::string_view line) {
   return object.is_object() && object.contains("step") && object["step"].is_number_integer();
 }
 
-// Whether the first and the last complete line are those of a log. A kill may have cut the line after it short.
+// Whether the first and the last complete line are lines of a log. A kill may have cut off the line after the last one.
 bool is_log(const Ends& ends) {
   const size_t first = ends.first.find('\n');
   const size_t last = ends.last.rfind('\n');
@@ -215,7 +216,7 @@ bool is_token_pair(const std::string& prefix) {
 }
 
 // Whether an existing file may be replaced, or appended to, without asking.
-bool is_own(const Place& output) {
+bool is_own(const UsedPath& output) {
   switch (output.named->use) {
     case FileUse::TokenPairs:
       return is_token_pair(output.named->path);
@@ -232,7 +233,7 @@ bool belongs_to_pair(const fs::path& path) {
   return false;
 }
 
-void check_replaceable(const Place& output, bool overwrite) {
+void check_replaceable(const UsedPath& output, bool overwrite) {
   std::error_code ignored;
   const FileUse use = output.named->use;
   if (use == FileUse::Filled || !fs::is_regular_file(output.real, ignored) ||
@@ -253,11 +254,11 @@ void check_replaceable(const Place& output, bool overwrite) {
 }  // namespace
 
 void check_command_files(const CommandFiles& files) {
-  const std::vector<Place> inputs = inputs_of(files.files);
-  const std::vector<Place> outputs = outputs_of(files.files);
+  const std::vector<UsedPath> inputs = inputs_of(files.files);
+  const std::vector<UsedPath> outputs = outputs_of(files.files);
   for (size_t i = 0; i < outputs.size(); ++i) {
-    const Place& output = outputs[i];
-    for (const Place& input : inputs) check_not_input(output, input);
+    const UsedPath& output = outputs[i];
+    for (const UsedPath& input : inputs) check_not_input(output, input);
     for (size_t j = 0; j < i; ++j)
       if (are_one_file(output.real, outputs[j].real))
         refuse(output, fmt::format("is also {} {}: name two", outputs[j].named->option, outputs[j].path));

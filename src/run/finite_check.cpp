@@ -9,8 +9,8 @@ namespace trifold {
 
 namespace {
 
-// Places of one block in one direction: its weights, the tensors its layers show, the gradients of its parameters. In
-// the forward direction places for the block's inputs precede them.
+// Places of a block in one direction: its weights, the tensors its layers show, the gradients of its parameters. In the
+// forward direction, places for the block's inputs precede them.
 constexpr int64_t kPlacesOfBlock = 1 << 20;
 constexpr int64_t kFirstGradient = kPlacesOfBlock / 2;
 

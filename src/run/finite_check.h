@@ -1,7 +1,7 @@
-// FiniteCheck finds the origin of the first infinite or NaN number of a step. A step whose loss or gradients are not
-// finite is computed again from the same weights and samples, and so with the same bits, while FiniteCheck passes
-// everything that layers show to a FiniteSearch: weights, outputs, gradients of activations, and after every block the
-// gradients of its parameters. Places are the blocks forward, then backward.
+// FiniteCheck finds the origin of the first infinite or NaN value of a step. A step whose loss or gradients are not
+// finite is computed again from the same weights and samples, and so with the same bits, while FiniteCheck passes every
+// tensor that layers show to a FiniteSearch: weights, outputs, gradients of activations, and after every block the
+// gradients of its parameters. FiniteSearch's places are the blocks forward, then backward.
 #pragma once
 
 #include <string>
@@ -26,8 +26,8 @@ struct FiniteCheckParts {
   const FlatLayout& layout;
   const GradientBuffer& grads;
   Stream& compute;
-  std::string_view data;            // the data in which samples are counted: "the training data"
-  bool names_micro_batches = true;  // false: a step has one
+  std::string_view data;            // name of the data in which samples are counted: "the training data"
+  bool names_micro_batches = true;  // false: a step has only one micro-batch
 };
 
 class FiniteCheck : public StepWatch {
@@ -40,20 +40,20 @@ class FiniteCheck : public StepWatch {
   void see(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream) final;
   void end(Stream& stream) override;
 
-  // After the step: checks the gradients summed over ranks, and returns the Error (Agreed) for all ranks to throw: it
-  // says whether the loss or the norm of step `step` is not finite, and where the first such number appears. `of_norm`
-  // is appended to a norm: " with the loss scale 8". Collective over the world.
+  // Call after the step. Checks the gradients summed over ranks, and returns the Error (Agreed) for all ranks to throw:
+  // it says whether the loss or the norm of step `step` is not finite, and where the first such value appears.
+  // `of_norm` is appended to a norm: " with the loss scale 8". Collective over the world.
   Error error(int64_t step, double loss, double norm, std::string_view of_norm = {});
 
  protected:
   // Checks a tensor that a layer shows.
   virtual void look(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream);
   FiniteSearch& search() { return search_; }
-  // Moves to the places before this block's forward pass, of which `before` are free. Block 0: the inputs.
+  // Moves the search to the places before this block's forward, of which `before` are free. Block 0: the inputs.
   void go_before(int block, int64_t before);
 
  private:
-  // Ranks whose samples are computed with this parameter here: those that share experts exchange their rows.
+  // The number of ranks whose samples are computed with this parameter here: ranks that share experts exchange rows.
   int sources_of(const ShardSpec& spec) const;
   // Checks a tensor that was computed from rows of `sources` ranks.
   void look_at_exchanged(int sources, const std::string& text, Tensor tensor, Stream& stream);
@@ -63,11 +63,11 @@ class FiniteCheck : public StepWatch {
   std::vector<bool> bad_gradients_;  // per parameter: reported once, by the micro-batch that caused it
   Action action_{};
   int block_ = 0;
-  int64_t row_samples_ = 0;  // samples of the batch if each is a row of shown tensors; else 0
+  int64_t row_samples_ = 0;  // samples of the batch if shown tensors have one row per sample; else 0
 };
 
-// Throws an Error that names the first gradient summed on this rank that is not finite, if there is one; `where` begins
-// its text. For asynchronous schedules, whose steps cannot be repeated.
+// Throws an Error that names the first gradient summed on this rank that is not finite, if any; `where` begins its
+// text. For asynchronous schedules, whose steps cannot be repeated.
 void check_sums_finite(const FiniteCheckParts& parts, const std::string& where);
 
 }  // namespace trifold

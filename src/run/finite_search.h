@@ -1,9 +1,9 @@
-// FiniteSearch finds the first infinite or NaN number of a step among all tensors that the ranks show while the step is
+// FiniteSearch finds the first infinite or NaN value of a step among all tensors that the ranks show while the step is
 // repeated.
 //
 // "First" refers to the flow of data: callers number places in that direction. Everything before the first bad place is
-// finite, so the cause is there, whatever the rank and the time of its computation. Within one place the first sample
-// counts.
+// finite, so the cause is at that place, on whatever rank and at whatever time it was computed. Within a place the
+// first sample counts.
 #pragma once
 
 #include <cstdint>
@@ -22,16 +22,15 @@ class FiniteSearch {
   // The samples to which tensors belong.
   struct Samples {
     int64_t first = -1;
-    int64_t count = 0;  // 0: not about samples
-    int micro = -1;     // the micro-batch; -1: a step has only one
-    int sources =
-        1;  // ranks whose samples the tensors have rows of; above 1, `first` and `count` do not hold
+    int64_t count = 0;  // 0: the tensors do not belong to samples
+    int micro = -1;     // the micro-batch; -1: the step has only one
+    int sources = 1;    // ranks whose rows the tensors have; above 1, `first` and `count` are invalid
   };
 
   // `data` names the data in which samples are counted: "the training data". References must outlive the object.
   FiniteSearch(Communicator& world, const Mesh& mesh, const OpTable& ops, std::string_view data);
 
-  // The samples of the tensors checked from now on.
+  // Sets the samples of the tensors checked from now on.
   void set_samples(const Samples& samples) { samples_ = samples; }
   const Samples& samples() const { return samples_; }
   // Sets the place of the next tensor; each check advances by one.
@@ -42,14 +41,14 @@ class FiniteSearch {
   void look(std::string_view what, Tensor tensor, Stream& stream);
   // Checks columns [begin, end) of a matrix with one row per sample.
   void look_at_rows(std::string_view what, Tensor matrix, int64_t begin, int64_t end, Stream& stream);
-  // Checks a tensor that is in host memory, wherever operations run.
+  // Checks a tensor in host memory, on whatever device operations run.
   void look_on_host(std::string_view what, Tensor tensor);
 
   // The ranks' findings in a sentence or two without a full stop, the same on every rank. Collective over the world.
   std::string verdict(Stream& stream);
 
  private:
-  // A number that is not finite, and its place. Sent between ranks as bytes.
+  // A value that is not finite, and its place. Sent between ranks as bytes.
   struct Finding {
     static constexpr size_t kTextBytes = 192;
 
@@ -57,7 +56,7 @@ class FiniteSearch {
     int64_t first_sample = 0;
     int64_t samples = 0;
     int64_t rank = 0;
-    int64_t found = 0;  // whether there is one
+    int64_t found = 0;  // 1 if there is such a value, else 0
     int64_t micro = 0;
     int64_t sources = 1;
     char text[kTextBytes] = {};  // "element 3 of the output of block.1.norm1, [32, 64], is -inf"
@@ -79,11 +78,11 @@ class FiniteSearch {
   Finding first_;
 };
 
-// "nan", "inf" or "-inf" (the sign of a NaN is ignored); other numbers as usual.
+// "nan", "inf" or "-inf" (the sign of a NaN is ignored); finite values as usual.
 std::string not_finite_text(double value);
 // not_finite_text for an element of a tensor on the host.
 std::string not_finite_text(const Tensor& tensor, int64_t index);
-// Index of the first element that is infinite or NaN. The tensor must be complete and on the host.
+// The index of the first element that is infinite or NaN. The tensor must be complete and on the host.
 std::optional<int64_t> first_not_finite(Tensor tensor);
 
 }  // namespace trifold

@@ -1,4 +1,4 @@
-// Information about the machine that a rank shares with others.
+// Information about the host that a rank shares with other ranks.
 #pragma once
 
 #include "comm/communicator.h"
@@ -11,13 +11,13 @@ int ranks_on_host(Communicator& world);
 
 // The cores of this host divided by its ranks, at least 1. Collective.
 int fair_threads(Communicator& world);
-// The largest number that a rank has. Collective.
+// The largest `number` of all ranks. Collective.
 int most_on_ranks(Communicator& world, int number);
 
-// The cores of this host that are left if each of its ranks uses `threads`. Collective.
+// The cores of this host that remain if each of its ranks uses `threads`. Collective.
 int spare_cores(Communicator& world, int threads);
 
-// Rate of matrix products in `dtype` in flop/s, measured for about `seconds` with random data on the stream's
+// The rate of matrix products in `dtype` in flop/s, measured for about `seconds` with random data on the stream's
 // cores.
 double measure_gemm(const OpTable& ops, Stream& stream, DType dtype, int64_t m, int64_t n, int64_t k,
                     double seconds);

@@ -1,5 +1,5 @@
-// The common parts of all kinds of runs (`pretrain`, `finetune`, `recommend`) before and after their steps: a job,
-// which is made once per process and finds mistakes in the user's files, and how a run ends.
+// The parts that all kinds of runs (`pretrain`, `finetune`, `recommend`) have in common before and after their steps:
+// the job, which is made once per process and finds mistakes in the user's files, and the end of a run.
 #pragma once
 
 #include <functional>
@@ -27,20 +27,18 @@ enum class RunEnd {
 // The conditions that end a run.
 struct RunLimits {
   int64_t last_step = 0;
-  std::optional<int64_t> exit_interval;  // ends at the first step that it divides
-  std::optional<double>
-      exit_duration_in_mins;  // ends at the first step that finishes later than this after the start
-  // Ends after as many evaluations in a row without a new best.
-  std::optional<int64_t> early_stop_patience;
+  std::optional<int64_t> exit_interval;         // end at the first step divisible by it
+  std::optional<double> exit_duration_in_mins;  // end at the first step that finishes later than this
+  std::optional<int64_t> early_stop_patience;   // end after this many evaluations in a row without a new best
 };
 
 struct RunJob {
-  DataFingerprint fingerprint;  // of the training data
+  DataFingerprint fingerprint;  // fingerprint of the training data
   RunStart start;
   RunLimits limits;
-  RunTerms terms;                                // must be the same for the jobs of all ranks
-  Clock::time_point began = Clock::now();        // start of exit_duration_in_mins
-  std::string finished;                          // why --auto-resume found nothing left to train, else empty
+  RunTerms terms;                          // must be equal in the jobs of all ranks
+  Clock::time_point began = Clock::now();  // start of exit_duration_in_mins
+  std::string finished;  // why --auto-resume found nothing left to train; empty: something is left
   std::function<void(SavePhase)> at_save_phase;  // called at every phase of every save; for tests
   RunProbe* probe = nullptr;                     // for tests
 
@@ -48,19 +46,19 @@ struct RunJob {
   void add_terms(const OptionTable& options);
 };
 
-// The text of `finished` for a run that has done all its steps.
+// RunJob::finished for a run that has done all its steps.
 std::string all_steps_done(int64_t steps);
-// Whether the checkpoint at `start` is that of an interrupted run whose evaluation after the checkpoint's step was left
-// out, which --save-best of `config` needs: such a run evaluates even if no step is left.
+// Whether the checkpoint at `start` was saved by an interrupted run that left out the evaluation of the checkpoint's
+// step, which --save-best of `config` needs. The run then evaluates even if no step is left.
 bool lacks_evaluation(const RunStart& start, const CheckpointConfig& config);
-// The text of `finished` for a run that `limits` ended early, according to the checkpoint at `start`; empty if they did
-// not. BadInput if the user explicitly asked to continue from that checkpoint.
+// RunJob::finished for a run that `limits` ended early, according to the checkpoint at `start`; empty if they did not.
+// BadInput if the user explicitly asked to continue from that checkpoint.
 std::string ended_early(const RunStart& start, const RunLimits& limits);
 
 // Collects the mistakes in the files of a run, so that the user sees all at once.
 class Preparation {
  public:
-  // Runs `part`, and keeps the text of a BadInput that it throws.
+  // Runs `part` and collects the text of a BadInput that it throws.
   template <class Part>
   void attempt(Part&& part) {
     try {

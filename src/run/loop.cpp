@@ -33,7 +33,7 @@ void advance(TrainingRun& run, RunSaver& saver, const LoadedStart& loaded, const
   }
 }
 
-// Collective. Rank 0's numbers, on all ranks.
+// Returns rank 0's values on all ranks. Collective.
 template <size_t N>
 std::array<double, N> of_rank_0(Communicator& world, std::array<double, N> numbers) {
   ThreadPool pool(1);
@@ -71,18 +71,18 @@ class Evaluations {
         saver_(saver),
         observer_(observer) {}
 
-  // Whether the run continues from a checkpoint that was saved on a signal before the evaluation of its step, and
-  // decisions depend on it.
+  // Whether the run continues from a checkpoint that a signal caused before the evaluation of its step, although
+  // decisions depend on that evaluation.
   bool lacks_one() const {
     const int64_t done = run_.state().steps_done();
     return (keeps_best_ || patience_) && done > 0 && run_.evaluation_due() && run_.best().last_step() < done;
   }
-  // Whether a signal kept the last step from being evaluated, so that --save-best cannot decide about it.
+  // Whether a signal prevented the evaluation of the last step, so that --save-best cannot decide about it.
   bool best_is_open() const {
     const int64_t done = run_.state().steps_done();
     return keeps_best_ && done > 0 && run_.best().left_out() == done;
   }
-  // Returns whether the run ends because of it.
+  // Evaluates, and returns whether that ends the run.
   bool make(const std::atomic<int>& signal) {
     Evaluation evaluation;
     if (!run_.stop_agreed()) evaluation = run_.evaluate(signal);

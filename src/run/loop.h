@@ -1,4 +1,4 @@
-// The loop of every training run, whatever is trained: it loads the job's checkpoint, trains step by step, evaluates
+// The loop of every training run, for any kind of model: it loads the job's checkpoint, trains step by step, evaluates
 // and saves when due, and ends after the last step, at the limits of the job, or on a signal.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace trifold {
 
 // The outcome of an evaluation.
 struct Evaluation {
-  std::optional<double> value;  // what the best one is chosen by; absent if the data do not define it
+  std::optional<double> value;  // decides about the best evaluation; absent if the data do not define it
   bool at_target = false;       // the run has reached its target and ends
 };
 
@@ -35,16 +35,14 @@ class TrainingRun {
   // Waits until samples can be read; returns false on all ranks if one of them sees its signal first.
   virtual bool wait_for_data(const std::atomic<int>& /*signal*/) { return true; }
 
-  // Trains the next step, or several that belong together, and reports them. Returns whether one of them
-  // changed the weights. When `signal` is not zero on some rank at the end, stop_agreed() becomes true on
-  // all.
+  // Trains the next step, or several that belong together, and reports them. Returns whether one of them changed the
+  // weights. If `signal` is not zero on some rank at the end, stop_agreed() becomes true on all ranks.
   virtual bool advance(const std::atomic<int>& signal) = 0;
-  // After advance() threw: the step, counted from 1, whose numbers were not finite, if that was why. Not
-  // collective.
+  // After advance() threw because a loss or gradients were not finite: the step, counted from 1. Not collective.
   virtual std::optional<int64_t> failed_step() const = 0;
   // Whether to evaluate after the steps so far. The same on all ranks; not collective.
   virtual bool evaluation_due() const = 0;
-  // Evaluates and reports; abandoned once a rank sees its signal, and stop_agreed() is true then.
+  // Evaluates and reports. Stops early if a rank sees its signal; stop_agreed() is then true.
   virtual Evaluation evaluate(const std::atomic<int>& signal) = 0;
   // The evaluations so far, which are part of the state; the loop adds to them. Not collective.
   virtual BestEvaluation& best() = 0;
@@ -61,7 +59,7 @@ class TrainingRun {
   TrainingRun& operator=(const TrainingRun&) = default;
 };
 
-// Collective over `world`. `observer` is null on all ranks but 0. References must stay valid while it runs.
+// Collective over `world`. `observer` is null on all ranks but 0. All references must stay valid during the call.
 RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const CheckpointConfig& checkpoint,
                 SaveObserver* observer, const std::atomic<int>& signal);
 

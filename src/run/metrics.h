@@ -18,41 +18,41 @@ namespace trifold {
 
 // Why a step left the model as it was.
 enum class StepSkip {
-  None,      // it did not
-  Overflow,  // its gradients overflowed with the loss scale
-  NoTokens,  // all of its tokens are masked out of the loss
+  None,      // the step changed the model
+  Overflow,  // gradients overflowed with the loss scale
+  NoTokens,  // all tokens are masked out of the loss
 };
 
-// One training step; everything but times and rates is the same on every rank. Losses are means over the tokens (for a
-// recommender, the samples) of the global batch, before the update.
+// One training step; everything except times and rates is the same on every rank. Losses are means over the tokens (for
+// a recommender, the samples) of the global batch, before the update.
 struct StepReport {
   int64_t step = 0;  // counts from 1
   int64_t consumed_samples = 0;
-  int64_t samples = 0;   // of this step; padding does not count
-  double loss = 0;       // no number if no token counts
-  double grad_norm = 0;  // before clipping; for a recommender that of the MLPs, 0 without clipping
-  double lr = 0;         // for a recommender that of the MLPs
+  int64_t samples = 0;   // samples of the step; padding does not count
+  double loss = 0;       // NaN if no token counts
+  double grad_norm = 0;  // before clipping; for a recommender the norm of the MLPs, 0 without clipping
+  double lr = 0;         // for a recommender the rate of the MLPs
   double step_seconds = 0;
-  // From here on only for transformers.
-  // For a mixture of experts, means over tokens and blocks, without coefficients: the balance loss, 1 if all experts
-  // are used equally, and the z-loss of the routers' logits (nn/experts.h).
+  // The fields below are set only for transformers. Mixtures of experts report means over tokens and blocks, without
+  // coefficients: the balance loss, 1 if all experts are used equally, and the z-loss of the routers' logits
+  // (nn/experts.h).
   std::optional<double> router_balance;
   double router_z = 0;
-  // On processors, for each of these blocks the tokens of the expert that was chosen most over the mean of its
-  // experts, and with a capacity the choices that were dropped (nn/expert_capacity.h), valid until the next step; and
-  // the most rounds in which rows came to experts of other ranks (nn/exchanged_rows.h).
+  // Only on processors. `expert_loads`: for each block with experts, the tokens of its most chosen expert over the
+  // mean. `experts_dropped`: for each of these blocks, the dropped choices, if there is a capacity
+  // (nn/expert_capacity.h). Both are valid until the next step. `expert_rounds`: the largest number of rounds in which
+  // rows were exchanged (nn/exchanged_rows.h).
   std::span<const double> expert_loads = {};
   std::span<const double> experts_dropped = {};
   int64_t expert_rounds = 1;
   double loss_scale = 1;
-  double next_loss_scale = 1;   // of the next step
-  int64_t tokens = 0;           // of this step, all ranks; padding does not count
-  int64_t sent_bytes = 0;       // by all ranks together, counted as in comm/communicator.h
-  int64_t left_node_bytes = 0;  // of these, to a rank on another node
+  double next_loss_scale = 1;   // loss scale of the next step
+  int64_t tokens = 0;           // tokens of the step on all ranks; padding does not count
+  int64_t sent_bytes = 0;       // sent by all ranks together, counted as in comm/communicator.h
+  int64_t left_node_bytes = 0;  // the part of sent_bytes that went to another node
   double tokens_per_second = 0;
   // Model flops per second (matrix products; causal attention counts half, recomputation not at all, shorter samples in
-  // proportion to their tokens) as a share of the matrix-product rate measured on these same cores when the run
-  // started.
+  // proportion to their tokens) as a share of the matrix-product rate measured on the same cores when the run started.
   double mfu = 0;
   StepSkip skip = StepSkip::None;
 
@@ -60,15 +60,15 @@ struct StepReport {
   double samples_per_second() const { return static_cast<double>(samples) / step_seconds; }
 };
 
-// Further metrics of a model's answers, by name.
+// Further metrics of a task, by name.
 using Scores = std::vector<std::pair<std::string, double>>;
 
 struct EvalReport {
   int64_t step = 0;
-  double loss = 0;     // no number if no token counts
-  int64_t tokens = 0;  // that count
+  double loss = 0;     // NaN if no token counts
+  int64_t tokens = 0;  // tokens that count
   double seconds = 0;
-  const char* unit = "tokens";  // the loss is the mean over these
+  const char* unit = "tokens";  // unit over which the loss is a mean
 };
 
 // A run of whole passes over the training data.
@@ -85,25 +85,25 @@ struct StartReport {
   std::string operations;              // instruction set of the operation table
   // Differences between a resumed run and the one that wrote the checkpoint, a line each.
   std::vector<std::string> changes;
-  int64_t parameters = 0;  // of the whole model
+  int64_t parameters = 0;  // parameters of the whole model
   double train_flops_per_sample = 0;
   int64_t first_step = 1;
   int64_t last_step = 0;
 };
 
-// The same for a transformer.
+// The description of a transformer's run.
 struct RunReport : StartReport {
   double peak_flops = 0;  // measured matrix-product rate of all ranks together, flop/s
   std::vector<StageReport> stages;
-  std::vector<MemoryReport> memory;  // of each pipeline rank
+  std::vector<MemoryReport> memory;  // [pipeline rank]
   PassesReport passes;
-  // Samples of one evaluation, and of --eval-iters before it is limited to the validation split. 0: none.
+  // Samples of one evaluation, and the samples of --eval-iters before the limit of the validation split. 0: none.
   int64_t eval_samples = 0;
   int64_t eval_samples_asked = 0;
   std::string plan;               // text form, one line per rank
-  std::vector<std::string> data;  // the files that are read, and those that are left out, a line each
-  // With context ranks and documents that do not attend to each other: the most query-key pairs of one context rank in
-  // the samples of this data rank's first step, over the mean. 0: does not apply, or not read yet.
+  std::vector<std::string> data;  // the files that are read and the files that are ignored, a line each
+  // With context ranks and documents that do not attend to each other: the query-key pairs of the busiest context rank
+  // in the samples of this data rank's first step, over the mean. 0: not applicable, or not read yet.
   double document_imbalance = 0;
 };
 
@@ -124,7 +124,7 @@ class RunObserver : public SaveObserver {
   virtual void on_start(const RunReport& report) = 0;
   virtual void on_step(const StepReport& report) = 0;
   virtual void on_eval(const EvalReport& report) = 0;
-  // Called after the on_eval of the same step if the data are those of a task.
+  // Called after the on_eval of the same step if the data belong to a task.
   virtual void on_scores(int64_t /*step*/, const Scores& /*scores*/) {}
 };
 

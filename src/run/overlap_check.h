@@ -1,5 +1,5 @@
-// --check-overlap: a step computed twice, normally and without any overlap, must give the same bits; a difference means
-// that something was read or written too early or too late.
+// --check-overlap: computes a step twice, normally and without any overlap. Both must give the same bits; a difference
+// means that something was read or written too early or too late.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 namespace trifold {
 
 // Prevents all overlap: waits for all streams of the rank after each action. A plan whose messages were inserted by
-// add_communication cannot deadlock that way (schedule/passes.h).
+// add_communication (schedule/passes.h) cannot deadlock then.
 class OneByOne final : public StepWatch {
  public:
   // `streams`: all streams of the rank.
@@ -41,7 +41,7 @@ class OverlapCheck {
   const FlatLayout& layout_;
   const GradientBuffer& grads_;
   LossSums loss_;
-  std::vector<std::byte> sums_;  // of the segments of all units, in order
+  std::vector<std::byte> sums_;  // gradients of the segments of all units, in order
 };
 
 }  // namespace trifold

@@ -8,7 +8,7 @@
 
 namespace trifold {
 
-// A part of a run that a rank is about to begin, except Updated, which it has just ended.
+// The part of a run that a rank is about to begin; Updated: the update that it has just ended.
 enum class RunPart { Load, Step, Updated, Evaluate, Save };
 
 // Functions are called by the ranks' threads, several at a time.
@@ -17,7 +17,7 @@ class RunProbe {
   virtual ~RunProbe() = default;
   // Called on rank `rank`, which trains `state`. At Load there are no weights yet.
   virtual void reach(RunPart part, int rank, Savable& state) = 0;
-  // A save of this rank has reached that phase.
+  // Called when a save of rank `rank` has reached `phase`.
   virtual void reach(SavePhase phase, int rank) = 0;
   // The watch that sees every block this rank computes; null: none.
   virtual StepWatch* watch(int rank) = 0;

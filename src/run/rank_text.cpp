@@ -5,7 +5,7 @@
 namespace trifold {
 
 std::string ranks_text(std::span<const int> ranks) {
-  std::vector<std::string> runs;  // of three and more as "0-6"
+  std::vector<std::string> runs;  // numbers and, for three or more in a row, ranges: "0-6"
   for (size_t begin = 0; begin < ranks.size();) {
     size_t end = begin + 1;
     while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;

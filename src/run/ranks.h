@@ -14,23 +14,23 @@ namespace trifold {
 
 class RunTerms;
 
-// The ranks of this process, created at the start of the program: under an MPI launcher MPI is initialised before
-// anything is checked, because the other ranks would wait in MPI_Init for one that fails before it.
+// The ranks of this process, created at the start of the program: under an MPI launcher, MPI is initialised before
+// anything is checked, because the other ranks would wait in MPI_Init for a rank that fails earlier.
 class Ranks {
  public:
-  // Threads, or the launcher's processes. `last_words` is called before the process ends with status 1 because a rank
-  // hangs and cannot be waited for; if null, errors are only thrown and threads are always waited for. Collective over
-  // an MPI launcher's processes, if there are any and `launched` is true.
+  // The ranks are threads, or the launcher's processes. `last_words` is called before the process ends with status 1
+  // because a rank hangs and cannot be waited for; if null, errors are only thrown and threads are always waited for.
+  // Collective over an MPI launcher's processes, if there are any and `launched` is true.
   explicit Ranks(std::chrono::milliseconds timeout = kDefaultCommTimeout, LastWords last_words = nullptr,
                  bool launched = true);
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
 
-  // Whether the first rank is one of this process.
+  // Whether this process has the first rank.
   bool has_first() const;
 
-  // Runs `checks`, which may throw, once per process and agrees on the outcome: if they failed somewhere, all processes
-  // throw one SharedError, which is BadInput if every failure was. Collective over the processes.
+  // Runs `checks`, which may throw, once per process and agrees on the outcome: if they failed on some process, all
+  // processes throw one SharedError, which is BadInput if every failure was. Collective over the processes.
   void agree(FunctionRef<void()> checks);
 
   // Compares the terms of the processes (run/terms.h) with agree_on; threads of one process share them. Collective over
@@ -50,13 +50,13 @@ class Ranks {
                    FunctionRef<void(Communicator&)> rank_main) const;
 
   LastWords last_words_;
-  std::unique_ptr<Communicator> world_;  // of an MPI launcher; null without one
+  std::unique_ptr<Communicator> world_;  // an MPI launcher's ranks; null without one
 };
 
 // The time-out of a configuration.
 std::chrono::milliseconds timeout_of(const MeshConfig& config);
 
-// Ranks::run for programs without checks before it; time-outs are errors.
+// Ranks::run for programs that need no checks before it; time-outs are errors.
 void run_on_ranks(const MeshConfig& config, FunctionRef<void(Communicator& world)> rank_main);
 
 // Runs `work`; an error that not all ranks share aborts the other ranks before it is rethrown. For work that leaves

@@ -204,7 +204,7 @@ std::string disagreement(const std::vector<Voice>& copies) {
   return fmt::format("{} differ, and there is no majority", fmt::join(texts, " and "));
 }
 
-// The same for the two uses of a tied weight.
+// Compares the two uses of a tied weight.
 std::string disagreement(const std::array<std::vector<Voice>, 2>& uses) {
   std::array<uint64_t, 2> sums{};
   std::array<std::vector<int>, 2> ranks;
@@ -276,7 +276,7 @@ void compare_copies(Communicator& world, const OpTable& ops, Stream& stream,
       ErrorKind::Agreed);
 }
 
-// ---- of the parameters of a model ----
+// ---- the copies of a model's parameters ----
 
 namespace {
 
@@ -308,9 +308,9 @@ class Collector {
   std::vector<HeldCopy> take() { return std::move(held_); }
 
  private:
-  // The gradients of the two uses are added once, and each use then sums its own over the data axis. These sums are
-  // equal if a back end adds in the order of the ranks; otherwise the order may depend on the position of the numbers
-  // in memory, which differs.
+  // The gradients of the two uses are added once, and each use then sums its own over the data axis. The sums are equal
+  // if a back end adds in the order of the ranks; otherwise the order may depend on the elements' addresses, which
+  // differ.
   void tie(HeldCopy& copy, std::string_view kind, ParamId id) const {
     copy.is_use = params_[id].tied_to.has_value();
     if (!compares_uses_ || (!copy.is_use && !used_elsewhere(params_, id))) return;

@@ -15,14 +15,14 @@ class Savable {
   virtual int64_t steps_done() const = 0;
   // Writes a checkpoint of this step under `root` and returns its directory. Collective.
   virtual std::string save(const std::string& root, const SaveOptions& options) = 0;
-  // The same while training continues: returns as soon as this rank's part is copied. Collective. See
+  // Saves as `save` does while training continues: returns as soon as this rank's part is copied. Collective. See
   // BackgroundSaver::start.
   virtual std::string save_in_background(BackgroundSaver& saver, const std::string& root,
                                          const SaveOptions& options) = 0;
   // Compares the replicated state between ranks (run/replica_check.h); `when` begins the text of the Error. Collective.
   virtual void check_replicas(const std::string& when) = 0;
-  // The weights and the optimizer's states that this rank holds, complete and in place, as filled by a load. For tests
-  // that change one.
+  // The weights and the optimizer's state that this rank holds, in place, complete as a load fills them. For tests that
+  // change one.
   virtual std::vector<NamedTensor> held_tensors() = 0;
 
  protected:

@@ -1,5 +1,5 @@
-// RunSaver writes the checkpoints of a run according to its options: in the foreground or background, how many to keep,
-// and whether a failed save ends the run.
+// RunSaver writes the checkpoints of a run as its options say: in the foreground or background, how many to keep, and
+// whether a failed save ends the run.
 #pragma once
 
 #include <functional>
@@ -23,9 +23,9 @@ class RunSaver {
   RunSaver(Communicator& world, Savable& run, const CheckpointConfig& config, const RunStart& start,
            SaveObserver* observer, std::function<void(SavePhase)> at_phase);
 
-  // Collective. Compares replicas every --check-replicas steps. `save` and `finish` do so as well, unless it was done
-  // after this step or --check-replicas is 0: a difference is an Error before anything is written, whatever
-  // --on-save-error is.
+  // Collective. Compares replicas every --check-replicas steps. `save` and `finish` do so as well, unless this step was
+  // already compared or --check-replicas is 0: a difference is an Error before anything is written, regardless of
+  // --on-save-error.
   void check_when_due();
   // Collective. Saves this step, unless it is saved already. A failure is an Error on all ranks, or a warning with
   // --on-save-error continue.
@@ -33,13 +33,13 @@ class RunSaver {
   // Collective. Saves this step, unless it is saved already, and marks its checkpoint as the best of the folder
   // (kBestName). Fails as `save` does.
   void save_best();
-  // Reports a background save that has ended. Call every step; does not wait.
+  // Reports a background save that has ended; does not wait. Call it every step.
   void poll();
   // Collective. Saves this step and waits for everything outstanding; failures are Errors.
   void finish();
 
-  // Each checkpoint records how the first step from it ended (checkpoint/first_step.h). The run reports here that its
-  // state is loaded,
+  // Each checkpoint records how the first step from it ended (checkpoint/first_step.h). The run reports to the saver
+  // that its state is loaded,
   void loaded(const RunStart& start);
   // that the last step was finite and changed the weights,
   void step_was_finite();
@@ -48,7 +48,7 @@ class RunSaver {
   Error not_finite(int64_t step, const Error& error, const LoadedStart& loaded);
 
  private:
-  // Whether this step was saved, or a save of it in the background was begun. The same on all ranks.
+  // Whether this step was saved, or its background save was started. The same on all ranks.
   bool is_saved() const;
   void mark_saved_as_best();
   void check_replicas();
@@ -65,19 +65,19 @@ class RunSaver {
   const CheckpointConfig& config_;
   SaveObserver* observer_;
   std::mutex mutex_;
-  std::vector<std::string> warnings_;  // of the saving thread, not yet reported; guarded by mutex_
+  std::vector<std::string> warnings_;  // not yet reported by the saving thread; guarded by mutex_
   SaveOptions options_;
-  std::optional<SaveFolder> folder_;  // of rank 0
+  std::optional<SaveFolder> folder_;  // on rank 0
   std::optional<BackgroundSaver> background_;
   FirstStepNotes notes_;
-  int64_t checked_step_ = -1;  // the last one after which copies were compared
-  int64_t saved_step_ = -1;    // the last one that was saved
-  int64_t started_step_ = -1;  // the last one of which a save in the background was begun
+  int64_t checked_step_ = -1;  // last step after which copies were compared
+  int64_t saved_step_ = -1;    // last step that was saved
+  int64_t started_step_ = -1;  // last step whose background save was started
   bool started_as_best_ = false;
 };
 
-// For a run with nothing left to do: removes what a kill after its last save left in the folder of --save, unless
-// another process holds the folder.
+// For a run with nothing left to do: removes the files that a kill after its last save left in the folder of --save,
+// unless another process holds the folder.
 void tidy_save_folder(const CheckpointConfig& config);
 
 }  // namespace trifold

@@ -45,7 +45,7 @@ void check_not_emptied(const std::string& save) {
       latest.string(), save, printable(name.substr(0, name.find('\n'))), latest.string());
 }
 
-// Whether two paths, which need not exist, denote the same place, however they are written.
+// Whether two paths, which need not exist, denote the same file or folder, however they are written.
 bool are_alike(const std::string& one, const std::string& other) {
   const auto plain = [](const std::string& path) { return (fs::absolute(path) / "").lexically_normal(); };
   return plain(one) == plain(other);

@@ -1,6 +1,5 @@
-// StopPoll checks, during long work of many rounds, whether a signal has asked some rank to stop. The ranks communicate
-// only about once a second, in rounds on which they all agree, so the cost is negligible and all stop in the same
-// round.
+// StopPoll checks, during work of many rounds, whether a signal has asked some rank to stop. The ranks communicate only
+// about once a second, in rounds on which they all agree, so the cost is negligible and all stop in the same round.
 #pragma once
 
 #include <atomic>
@@ -18,8 +17,8 @@ class StopPoll {
   // With a null signal it never stops. References must outlive this object.
   StopPoll(Communicator& world, Stream& stream, const std::atomic<int>* signal);
 
-  // Collective: every rank calls it before each of its rounds; all must have equally many, even without work. True from
-  // the round in which they stop.
+  // Collective: every rank calls it before each of its rounds, equally often, even without work. True from the round in
+  // which all ranks stop.
   bool stops();
   // The last result of stops().
   bool stopped() const { return stopped_; }
@@ -29,13 +28,13 @@ class StopPoll {
   Stream& stream_;
   const std::atomic<int>* signal_;
   Clock::time_point last_ = Clock::now();  // time of the last communication
-  int64_t last_round_ = 0;                 // its round
-  int64_t next_ = 0;                       // the round of the next one
+  int64_t last_round_ = 0;                 // round of the last communication
+  int64_t next_ = 0;                       // round of the next communication
   int64_t round_ = 0;
   bool stopped_ = false;
 };
 
-// Collective: whether a signal has come to some rank. The same answer on all of them.
+// Collective: whether some rank has received a signal; the same on all ranks.
 bool any_signal(Communicator& world, Stream& stream, const std::atomic<int>& signal);
 
 // Collective: calls `is_ready(patience)` (DataSource::make_ready) until it is true on every rank. False on all ranks if

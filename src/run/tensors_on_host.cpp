@@ -3,13 +3,13 @@
 namespace trifold {
 
 TensorsOnHost::TensorsOnHost(std::vector<NamedTensor> tensors, const OpTable& ops, Stream& stream)
-    : ops_(ops), stream_(stream), there_(std::move(tensors)), here_(there_) {
+    : ops_(ops), stream_(stream), originals_(std::move(tensors)), on_host_(originals_) {
   if (ops.device == nullptr) return;
   size_t bytes = 0;
-  for (const NamedTensor& tensor : there_) bytes += tensor.on_host ? 0 : tensor.data.bytes();
+  for (const NamedTensor& tensor : originals_) bytes += tensor.on_host ? 0 : tensor.data.bytes();
   memory_ = Buffer(bytes);
   std::byte* at = memory_.data();
-  for (NamedTensor& tensor : here_) {
+  for (NamedTensor& tensor : on_host_) {
     if (tensor.on_host) continue;
     tensor.data.data = at;
     at += tensor.data.bytes();

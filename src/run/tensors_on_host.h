@@ -1,5 +1,5 @@
 // TensorsOnHost gives host access to tensors that are saved or loaded. Tensors in host memory are used directly; for
-// those of a device it allocates host memory, all at once.
+// tensors on a device it allocates host memory, for all of them in one piece.
 #pragma once
 
 #include <vector>
@@ -11,22 +11,22 @@ namespace trifold {
 
 class TensorsOnHost {
  public:
-  // `tensors` are in the memory of `ops` unless they say otherwise, and were last written by work on `stream`. All
-  // must outlive this object.
+  // `tensors` are in the memory of `ops` unless they say otherwise (NamedTensor::on_host), and were last written by
+  // work on `stream`. All must outlive this object.
   TensorsOnHost(std::vector<NamedTensor> tensors, const OpTable& ops, Stream& stream);
 
   // The tensors in host memory; with a device their content is unspecified before `fetch`.
-  std::vector<NamedTensor>& tensors() { return here_; }
-  // Copies from the device, or back to it; complete on return.
-  void fetch() { copy(here_, there_); }
-  void put_back() { copy(there_, here_); }
+  std::vector<NamedTensor>& tensors() { return on_host_; }
+  // Copy from the device to the host, and from the host to the device; complete on return.
+  void fetch() { copy(on_host_, originals_); }
+  void put_back() { copy(originals_, on_host_); }
 
  private:
   void copy(const std::vector<NamedTensor>& to, const std::vector<NamedTensor>& from);
 
   const OpTable& ops_;
   Stream& stream_;
-  std::vector<NamedTensor> there_, here_;
+  std::vector<NamedTensor> originals_, on_host_;
   Buffer memory_;
 };
 

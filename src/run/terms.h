@@ -1,4 +1,4 @@
-// The terms that all ranks of a run must agree on: options, data and the program. Under MPI every rank is a process
+// The terms on which all ranks of a run must agree: options, data and the program. Under MPI every rank is a process
 // with its own command line and files; ranks that differ would train something unintended, or deadlock.
 //
 // The rule for options: all ranks must have the same value, unless the option only concerns paths on a rank's host or
@@ -28,15 +28,15 @@ class RunTerms {
  public:
   // Begins with the program's version and build.
   RunTerms();
-  // The options of a table that ranks may not differ in.
+  // Adds the options of a table in which ranks may not differ.
   void add(const OptionTable& table);
-  // The data of `option`, one term per part.
+  // Adds the data of `option`, one term per part.
   void add(const std::string& option, const DataFingerprint& data);
-  // The files of --data-path and the tokenizer, whose fingerprint is `files`, and their shares in a blend.
+  // Adds the files of --data-path and the tokenizer, with the fingerprint `files`, and their shares in a blend.
   void add(const DataConfig& data, const DataFingerprint& files);
-  // The content of the file that `option` names.
+  // Adds the content of the file that `option` names.
   void add_file(const std::string& option, const std::string& path);
-  // The checkpoint at (or the newest one under) `path`; it must be readable.
+  // Adds the checkpoint at (or the newest one under) `path`, which must be readable.
   void add_checkpoint(const std::string& path);
   void add(Term term) { terms_.push_back(std::move(term)); }
 

@@ -76,7 +76,7 @@ int64_t check_start(const RunStart& start, const PretrainConfig& config, const D
               meta.step, *config.batch.global_batch_size);
   const bool may_differ = config.checkpoint.allow_changed_data;
   if (!is_finished(start, config)) check_training_data(meta, name, data, may_differ);
-  if (train != nullptr) open_at_place(meta, *train, may_differ);
+  if (train != nullptr) open_at_bookmark(meta, *train, may_differ);
   return meta.step;
 }
 

@@ -170,7 +170,7 @@ void Trainer::resume_at(const CheckpointMeta& meta, std::vector<std::string>& ch
   if (data_ != nullptr)
     if (const std::string changed = data_difference(meta, *data_); !changed.empty())
       changes.push_back("the training data: " + changed);
-  open_at_place(meta, train_, config_.checkpoint.allow_changed_data);
+  open_at_bookmark(meta, train_, config_.checkpoint.allow_changed_data);
   batches_.reset();
 }
 
