@@ -8,9 +8,9 @@
 
 namespace trifold {
 
-// Parses `arguments` as main gets them, argv[0] included. Under MPI the number of processes becomes `ranks`,
-// and a different --ranks is a problem. `remarks` gets the files that they name and what changes nothing; null: not wanted.
-// Throws Error(BadInput) that lists every mistake.
+// Parses the arguments of main, including argv[0]. Under MPI the number of processes becomes `ranks`, and a different
+// --ranks is a problem. `remarks`, if not null, receives the files that the words name and notes on options without
+// effect. Throws Error(BadInput) that lists every mistake.
 Request parse_command_line(std::span<const std::string> arguments, const Environment& environment = {},
                            Remarks* remarks = nullptr);
 Request parse_command_line(int argc, const char* const* argv, const Environment& environment = {},

@@ -149,7 +149,7 @@ namespace {
 
 std::string title(const std::string& words) { return fmt::format("\n== {} ==\n", words); }
 
-// The options of a command and of those that stand in for it.
+// The options of a command and of the commands that are typed as it with other options.
 std::string options_of_kinds(const OptionTable& table, const std::vector<const CommandInfo*>& others,
                              size_t width) {
   const std::set<std::string> shared = options_of_all(table, others);

@@ -8,10 +8,10 @@
 
 namespace trifold {
 
-// Usage, examples, then the options grouped by subject with range, default, allowed values and other spellings,
-// wrapped to `width` columns (clamped to 60 to 160). `table` must be bound to a configuration that holds the defaults.
-// Of a command that other commands stand in for (CommandInfo::instead_of) it has their options too: first what applies to
-// all of them, then what each has of its own.
+// Usage, examples, then the options grouped by subject with range, default, allowed values and other spellings, wrapped
+// to `width` columns (clamped to 60 to 160). `table` must be bound to a configuration that holds the defaults. If other
+// commands are typed as this one (CommandInfo::instead_of), their options are listed too: first the options common to
+// all of these commands, then each command's own.
 std::string help_text(const CommandInfo& command, const OptionTable& table, int width);
 
 // "usage: trifold inspect DIR [options]"
@@ -20,7 +20,7 @@ std::string usage_line(const CommandInfo& command);
 // One paragraph: the help of an option, its range, its default or that it is required, and its other spellings.
 std::string option_description(const Option& option);
 
-// The list of commands, wrapped as above.
+// The list of commands, wrapped to `width` columns.
 std::string program_help(int width);
 
 }  // namespace trifold

@@ -19,7 +19,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-// Values travel through Boost as plain text: set_value checks them more strictly than a lexical cast would.
+// Values pass through Boost as plain text: set_value checks them more strictly than a lexical cast would.
 const po::value_semantic* semantic(const Option& option) {
   if (is_flag(option)) return new po::untyped_value(true);  // Boost takes ownership
   if (is_list(option)) return po::value<std::vector<std::string>>()->multitoken();

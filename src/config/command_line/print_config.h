@@ -9,9 +9,9 @@
 
 namespace trifold {
 
-// The values of `table` as a configuration file: one `name = value  # where from` per option, grouped, the
-// comments aligned; an unset option is a comment only. Reading the text back gives the same values. `origins`
-// says where each value came from; an option not in it has its default.
+// The values of `table` as a configuration file: one `name = value  # source` per option, grouped, with aligned
+// comments; an unset option is a comment only. Reading the text back gives the same values. `origins` has the source of
+// each given value; options not in it have their defaults.
 std::string print_config(const CommandInfo& command, const OptionTable& table,
                          const std::map<std::string, std::string>& origins);
 

@@ -1,5 +1,5 @@
-// read_command turns the words after a command's name into its configuration. Only the table of commands (commands.cpp)
-// uses it, once per command.
+// read_command parses the words after a command's name into its configuration. Only the table of commands
+// (commands.cpp) uses it, once per command.
 #pragma once
 
 #include <map>
@@ -53,9 +53,9 @@ const OptimizerConfig* optimizer_of(const Config&) {
   return nullptr;
 }
 
-constexpr std::string_view kCommandLine = "command line";  // how the origin of what is given there begins
+constexpr std::string_view kCommandLine = "command line";  // prefix of the origins of its values
 
-// A configuration whose values may also come from a checkpoint remembers which were given on the command line. A
+// Records the options given on the command line in a configuration that takes other values from a checkpoint. A
 // configuration file may have been written by --print-config, which lists every option; there only a value other than
 // the default counts as given (inherit_model in commands/json.h).
 inline void note_given(RecommendConfig& config, const Parsed& parsed) {
@@ -80,7 +80,7 @@ void check_unused(const Config& config, const OptionTable& table, Parsed& parsed
     add_unused_by_optimizer(table, parsed);
 }
 
-// Positional words: the folder of `inspect`, a mistake in every other command.
+// Uses the positional words: the folder of `inspect`; a mistake in every other command.
 template <class Config>
 void take_positional(Config&, Parsed& parsed) {
   for (const std::string& word : parsed.positional)
@@ -93,7 +93,7 @@ inline void take_positional(InspectConfig& config, Parsed& parsed) {
                                           parsed.positional[i]));
 }
 
-// The places of outputs whose names the command makes, or that are of a kind that other options decide.
+// Completes the outputs whose names the command makes, or whose kind other options decide.
 template <class Config>
 void settle_outputs(const Config&, std::vector<NamedFile>&) {}
 inline void settle_outputs(const TokenizeConfig& config, std::vector<NamedFile>& files) {
@@ -106,7 +106,7 @@ inline void settle_outputs(const TokenizeConfig& config, std::vector<NamedFile>&
       files.push_back({prefix.option, fmt::format("{}_{}_document", prefix.path, key), prefix.use});
   }
 }
-// A recommender becomes a file, a language model a folder.
+// A recommender is converted to a file, a language model to a folder.
 inline void settle_outputs(const ConvertConfig&, std::vector<NamedFile>& files) {
   for (NamedFile& file : files) {
     if (file.use != FileUse::Filled) continue;
@@ -116,16 +116,16 @@ inline void settle_outputs(const ConvertConfig&, std::vector<NamedFile>& files) 
   }
 }
 
-// The files that the command line names, by the table of the command's options and the options of every command.
+// The files that the command line names, in options of the command's table and in options common to all commands.
 CommandFiles files_of(const OptionTable& table, const Parsed& parsed);
-// BadInput if --overwrite is given for nothing.
+// BadInput if --overwrite is given without an output that it could affect.
 void check_overwrite(const CommandFiles& files);
 
-// Mistakes in the words and in the configuration as a whole, each reported once: a value that could not be read is not
-// also reported as missing.
+// All mistakes in the words and in the configuration as a whole, each reported once: a value that could not be read is
+// not also reported as missing.
 std::vector<std::string> all_problems(const Parsed& parsed, const std::vector<Problem>& whole);
 
-// Replaces `config` by its resolved form and notes which of its values were derived.
+// Resolves `config` and records in `origins` which of its values were derived.
 template <class Config>
 void resolve_noting(Config& config, const OptionTable& table, std::map<std::string, std::string>& origins) {
   std::vector<const Option*> unset;

@@ -89,7 +89,7 @@ constexpr std::pair<std::string_view, std::string_view> kAlwaysDone[] = {
     {"use-cpu-initialization", "weights do not depend on the device or the mesh"},
     {"fused", "the update of the optimizer is always one pass"}};
 
-// The text for `name` in a list of pairs; empty if it is not there.
+// The text for `name` in a list of pairs; empty if the list lacks it.
 template <class List>
 std::string_view text_for(const List& list, std::string_view name) {
   const auto* found =

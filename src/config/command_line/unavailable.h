@@ -1,4 +1,4 @@
-// Options of Megatron-LM and other programs, or planned for Trifold, that this version does not have.
+// Options that this version lacks: options of Megatron-LM and other programs, and options planned for Trifold.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@ namespace trifold {
 // Trifold", with an alternative if there is one; nullopt for any other name.
 std::optional<std::string> unavailable(std::string_view name);
 
-// A sentence about the flag `name`, if Trifold always does what it asks for: "--NAME has no effect: ...".
+// A sentence about the flag `name` if it requests what Trifold always does: "--NAME has no effect: ...".
 std::optional<std::string> always_done(std::string_view name);
 
 }  // namespace trifold

@@ -1,4 +1,4 @@
-// The configurations of the commands: their options, the problems with them, and their derived values.
+// The functions that every command's configuration has: options, checks and derived values.
 #pragma once
 
 #include <string>
@@ -11,13 +11,11 @@
 
 namespace trifold {
 
-// Functions that every configuration has:
-//
 // options_of: the command's options, bound to the fields of `config`; the table points into `config`.
 //
-// findings: every mistake in the configuration, with the options concerned and what would be right (options/problem.h), and
-// notes about options that change nothing; no errors if it can run. Nothing is read from disk: whether files exist is
-// checked by the rooms that open them.
+// findings: every mistake in the configuration, with the options concerned and a remedy (options/problem.h), and notes
+// about options without effect. A configuration without errors can run. Nothing is read from disk: the code that opens
+// files checks whether they exist.
 //
 // resolve: the configuration with its derived values filled in: ffn_hidden_size, max_position_embeddings,
 // data_parallel_size, global_batch_size, the schedule with its stages per rank and window, and lr_decay_iters (and
@@ -93,8 +91,7 @@ std::vector<Problem> problems(const Config& config) {
   return findings(config).errors;
 }
 
-// A request that is answered by printing this text on standard output: --help, --version, --print-config,
-// completion, man-page.
+// A request to print this text on standard output: --help, --version, --print-config, completion, man-page.
 struct TextRequest {
   std::string text;
 };

@@ -1,5 +1,5 @@
 // Configurations as JSON: the model and tokenizer that a checkpoint stores, and the record of a whole run. Keys are
-// option names with underscores; an unset value is null. Numbers keep their exact value.
+// option names with underscores; an unset value is null. Numbers are stored exactly.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -25,19 +25,19 @@ ModelConfig model_from_json(const nlohmann::json& json);
 // Sets the fields of tokenizer_to_json in `data` and leaves the others unchanged. Throws as model_from_json does.
 void tokenizer_from_json(const nlohmann::json& json, DataConfig& data);
 
-// Sets the fields that decide a recommender's predictions (model, precision, how its data were read) from `json`, a
-// value of to_json(RecommendConfig), and leaves the others unchanged. Throws as model_from_json does.
+// Sets the fields that affect a recommender's predictions (model, precision, reading of its data) from `json`, a value
+// of to_json(RecommendConfig), and leaves the others unchanged. Throws as model_from_json does.
 void recommender_from_json(const nlohmann::json& json, RecommendConfig& config);
 
-// Sets the options of the model and of the optimizers whose state a checkpoint has, but for those that were given,
-// to what `json`, a value of to_json(RecommendConfig), says. An option that is in config.given, or that has not its
-// default value, was given. Throws as model_from_json does.
+// Sets the options of the model, and of the optimizers whose state a checkpoint has, from `json`, a value of
+// to_json(RecommendConfig). Given options are unchanged: options in config.given, and options without their default
+// value. Throws as model_from_json does.
 void inherit_model(const nlohmann::json& json, RecommendConfig& config);
-// Whether an option is one of these.
+// Whether inherit_model sets this option.
 bool is_inherited(std::string_view option);
 
-// The fields in which two models differ, one line each: "hidden_size is 128 in the checkpoint, 256 asked
-// for". Compare resolved configurations, so that a derived value equals the same value given.
+// The fields in which two models differ, one line each: "hidden_size is 128 in the checkpoint, 256 asked for". Both
+// must be resolved, so that a derived value equals the same value given.
 std::vector<std::string> model_differences(const ModelConfig& checkpoint, const ModelConfig& asked);
 
 }  // namespace trifold

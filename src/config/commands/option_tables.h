@@ -1,5 +1,6 @@
-// The options of each command, bound to the fields of its configuration (commands.h), and those of a model. This is the
-// only place that defines option names, spellings and help texts. Defaults are those of the structs in config.h.
+// The options of each command and of a model, bound to the fields of configurations (commands.h). This is the only
+// place that defines option names, spellings and help texts. Defaults are the initial values of the structs in
+// config.h.
 #pragma once
 
 #include "config/commands/commands.h"

@@ -2,9 +2,9 @@
 // options it sets, its candidates and the rule that narrows them. A new axis is a new value of SearchAxis and a new
 // entry.
 //
-// Axes are chosen in the order of the table, so a rule may depend on the axes before its own. Rules exclude layouts
-// that cannot run or are never worthwhile, such as tensor ranks on several nodes; they need not be complete, because
-// `problems` checks every resulting configuration.
+// Axes are chosen in the order of the table, so a rule may depend on earlier axes. Rules exclude layouts that cannot
+// run or are never worthwhile, such as tensor ranks on several nodes; they need not be complete, because `problems`
+// checks every resulting configuration.
 #pragma once
 
 #include <array>
@@ -53,13 +53,13 @@ struct SearchJob {
 struct SearchAxisInfo {
   SearchAxis axis;
   std::vector<std::string_view> options;  // canonical names
-  int64_t neutral;                        // stands for the axis while nothing is chosen
-  // The values to try, given the choices of `before` for earlier axes; empty: a dead end.
+  int64_t neutral;                        // value while nothing is chosen
+  // The values to try, given the values of earlier axes in `before`; empty: a dead end.
   std::vector<int64_t> (*candidates)(const SearchJob& job, const Layout& before);
   void (*write)(const Layout& layout, PretrainConfig& run);
   int64_t (*read)(const PretrainConfig& run);
-  bool is_rare = false;  // its options are left out where it is neutral, unless the run had another value
-  std::string_view need = {};  // what earlier axes must allow for it to have candidates, for messages
+  bool is_rare = false;        // its options are omitted if neutral, unless the run had another value
+  std::string_view need = {};  // condition on earlier axes for it to have candidates, for messages
 };
 
 // In the order of SearchAxis.
@@ -67,22 +67,22 @@ std::span<const SearchAxisInfo> search_axes();
 // The axes that `config` leaves to the search.
 std::vector<SearchAxis> axes_searched(const PlanConfig& config);
 std::vector<SearchAxis> all_search_axes();
-// The candidate schedules: those of --search-schedules, or else 1f1b, interleaved, zb-h1, zb-h2 and zb-v. gpipe needs
-// more memory than 1f1b and is no faster; the pairs of dualpipe-v need a device that computes two things at once.
+// The candidate schedules: the schedules of --search-schedules, or else 1f1b, interleaved, zb-h1, zb-h2 and zb-v. gpipe
+// needs more memory than 1f1b and is no faster; the pairs of dualpipe-v need a device that computes two things at once.
 std::vector<Schedule> schedules_searched(const PlanConfig& config);
 
-// Resets the options of these axes, and the data-parallel size, which follows from the others.
+// Resets the options of these axes, and the data-parallel size, which follows from the other sizes.
 void open_axes(PretrainConfig& run, std::span<const SearchAxis> axes);
-// The values that a run has on all axes.
+// The values of a run on all axes.
 Layout layout_of(const PretrainConfig& run);
 // Sets the options of these axes, and the data-parallel size. `run` is not resolved.
 void write_layout(const Layout& layout, std::span<const SearchAxis> axes, PretrainConfig& run);
-// The same as command-line words.
+// The options that write_layout sets, as command-line words.
 std::vector<std::string> layout_words(const Layout& layout, std::span<const SearchAxis> axes,
                                       PretrainConfig run);
 
 // Adds a problem for each setting that a search over these axes cannot handle: a missing global batch, a schedule from
-// a file, stages that are given one by one. `option` is the option that starts the search: "search" or "auto-layout".
+// a file, stages whose layers are given. `option` is the option that starts the search: "search" or "auto-layout".
 void check_search(const PretrainConfig& run, std::span<const SearchAxis> axes, std::string_view option,
                   Problems& problems);
 

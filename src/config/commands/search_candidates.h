@@ -1,4 +1,4 @@
-// The values that each axis of the search space can have (search_axes.h), given those of the axes before it.
+// The candidate values of each axis of the search space (search_axes.h), given the values of the earlier axes.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace trifold {
 
-// No exchange is chosen, because there is nothing to exchange.
+// The value of the exchange axis without context ranks: there is nothing to exchange.
 inline constexpr int64_t kNoExchange = -1;
 
 std::vector<int64_t> tensor_candidates(const SearchJob& job, const Layout& before);

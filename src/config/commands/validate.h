@@ -1,5 +1,4 @@
-// Checks of a configuration as a whole and derived values, in addition to `problems` and `resolve` of each command
-// (commands.h).
+// Further checks and derived values of configurations, besides `problems` and `resolve` of each command (commands.h).
 #pragma once
 
 #include <optional>
@@ -11,19 +10,20 @@
 
 namespace trifold {
 
-// Progress of a run that is resumed.
+// The progress of a resumed run.
 struct RunPosition {
   int64_t steps = 0;
   int64_t consumed_samples = 0;
 };
 
-// For a resolved configuration with train_epochs: `samples` is the total over those passes. Fills in train_samples and
-// train_iters, and from them lr_decay_iters and async_window if they are not given. Throws like resolve.
+// Completes a resolved configuration with train_epochs, whose passes have `samples` samples in total: sets
+// train_samples and train_iters, and from them lr_decay_iters and async_window if they are not given. Throws like
+// resolve.
 PretrainConfig resolve_length(PretrainConfig config, int64_t samples, const RunPosition& from);
 
 // The problems with the model and the precision of a recommender. A run that loads a checkpoint takes options that were
-// not given from it (inherit_model in commands/json.h), so `problems` leaves these checks out for a configuration with
-// --load or --auto-resume, and callers make them when they know what the run begins with.
+// not given from it (inherit_model in commands/json.h). `problems` therefore omits these checks for a configuration
+// with --load or --auto-resume, and callers make them once the checkpoint is known.
 std::vector<Problem> model_problems(const RecommendConfig& config);
 
 }  // namespace trifold

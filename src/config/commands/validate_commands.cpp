@@ -23,7 +23,8 @@ void check_folders(const std::string& load, const std::string& save, Problems& p
     problems.about("save", "load").wrong("--save {} is the folder of --load", save).right("give another");
 }
 
-// Rejects training options where nothing is trained: all except those of the task, of the mesh, and those listed here.
+// Rejects training options if nothing is trained: all except the options of the task, the options of the mesh, and the
+// options listed here.
 void check_evaluation_only(const FinetuneConfig& config, Problems& problems) {
   static const std::set<std::string_view> kUsed{"task",
                                                 "valid-data",

@@ -86,9 +86,9 @@ struct Names<FinetuneTask> {
                                                  {FinetuneTask::Squad, "squad"}};
 };
 
-// ---- How and where ----
+// ---- Layout and precision of a run ----
 
-// How transformer layers are divided among pipeline stages if their numbers are not given.
+// How transformer layers are divided among pipeline stages if no options give the numbers of layers.
 enum class PipelineCut { Cost, Even };
 template <>
 struct Names<PipelineCut> {
@@ -124,8 +124,8 @@ struct Names<RecomputeGranularity> {
                                                          {RecomputeGranularity::Full, "full"}};
 };
 
-// When the gradients of a step are summed over data-parallel ranks: after the last micro-batch, or after
-// each, so that a rank holds whole gradients of only a few units at a time.
+// When the gradients of a step are summed over data-parallel ranks: after the last micro-batch, or after each, so that
+// a rank holds whole gradients of only a few units at a time.
 enum class ReducePolicy { Once, Each };
 template <>
 struct Names<ReducePolicy> {
@@ -179,7 +179,7 @@ struct Names<Split> {
       {Split::Train, "train"}, {Split::Valid, "valid"}, {Split::Test, "test"}};
 };
 
-// A record that cannot be read ends the run, or is skipped and counted up to a limit.
+// Whether a record that cannot be read ends the run, or is skipped and counted up to a limit.
 enum class OnBadRecord { Stop, Skip };
 template <>
 struct Names<OnBadRecord> {

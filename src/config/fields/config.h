@@ -1,8 +1,7 @@
-// The user's configuration: one typed struct per subject; those of recommenders are in
-// config/fields/recommend_config.h, those of training steps in config/fields/training_config.h. Field names are the
-// option names with underscores; names and defaults are Megatron-LM's where it has the option
-// (config/commands/option_tables.cpp binds them and holds the help texts). A `std::optional` is derived from other
-// values if it is not given; a trailing comment says from which.
+// The user's configuration: one typed struct per subject. Recommenders are in config/fields/recommend_config.h,
+// training steps in config/fields/training_config.h. Field names are the option names with underscores; names and
+// defaults are Megatron-LM's where it has the option (config/commands/option_tables.cpp binds them and holds the help
+// texts). A `std::optional` that is not given is derived from other values; a trailing comment names them.
 #pragma once
 
 #include <cstdint>
@@ -32,23 +31,23 @@ struct ModelConfig {
   bool multi_latent_attention = false;
   std::optional<int64_t> q_lora_rank;
   int64_t kv_lora_rank = 32;
-  int64_t qk_head_dim = 128;         // of a head's queries and keys, without the part that is rotated
-  int64_t qk_pos_emb_head_dim = 64;  // the part that is rotated
+  int64_t qk_head_dim = 128;         // width of a head's queries and keys without the rotated part
+  int64_t qk_pos_emb_head_dim = 64;  // width of the rotated part
   int64_t v_head_dim = 128;
   int64_t seq_length = 0;                          // required
   std::optional<int64_t> max_position_embeddings;  // seq_length
   PositionEmbedding position_embedding_type = PositionEmbedding::LearnedAbsolute;
   double rotary_base = 10000;
   double rotary_percent = 1.0;
-  // Scaling of RoPE beyond the trained positions (models/rotary_frequencies.h), at most one of three kinds: as Llama
-  // 3.1 does, with four numbers of its own, ...
+  // Scaling of RoPE beyond the trained positions (models/rotary_frequencies.h), by at most one of three rules: Llama
+  // 3.1's, with four values of its own, ...
   bool use_rope_scaling = false;
   double rope_scaling_factor = 8.0;
   double rope_scaling_low_freq_factor = 1, rope_scaling_high_freq_factor = 4;
   int64_t rope_scaling_original_positions = 8192;
-  double rotary_seq_len_interpolation_factor = 1;  // ... all pairs alike, ...
-  RopeType rope_type = RopeType::Rope;             // ... or as YaRN does.
-  double rotary_scaling_factor = 1;                // of YaRN, as all below
+  double rotary_seq_len_interpolation_factor = 1;  // ... one factor for all pairs, ...
+  RopeType rope_type = RopeType::Rope;             // ... or YaRN.
+  double rotary_scaling_factor = 1;                // this and all below: YaRN
   int64_t original_max_position_embeddings = 4096;
   double beta_fast = 32, beta_slow = 1;
   double mscale = 1, mscale_all_dim = 0;
@@ -64,46 +63,45 @@ struct ModelConfig {
   bool squared_relu = false;
   GeluKind gelu = GeluKind::Tanh;
   bool disable_bias_linear = false;
-  // Biases in spite of it: of the query, key and value projections; of attention's output; of feed-forward networks.
+  // Biases that remain despite disable_bias_linear: query, key and value projections; attention's output; feed-forward
+  // networks.
   bool add_qkv_bias = false;
   bool add_attention_out_bias = false;
   bool add_mlp_bias = false;
   double init_method_std = 0.02;
   std::optional<int64_t> num_experts;          // a mixture of experts replaces every feed-forward network
   std::optional<int64_t> moe_ffn_hidden_size;  // stays unset; see expert_width
-  std::optional<int64_t>
-      moe_shared_expert_intermediate_size;  // width of a network that all tokens pass in addition
-  bool moe_shared_expert_gate = false;      // its output is scaled by a logistic function of the token
-  std::string moe_layer_freq = "1";         // which layers have experts, see expert_layers
+  std::optional<int64_t> moe_shared_expert_intermediate_size;  // width of an expert that all tokens use
+  bool moe_shared_expert_gate = false;  // its output is scaled by a logistic function of the token
+  std::string moe_layer_freq = "1";     // which layers have experts; see expert_layers
   int64_t moe_router_topk = 2;
   RouterScore moe_router_score_function = RouterScore::Softmax;
   bool moe_router_pre_softmax = false;
   double moe_router_topk_scaling_factor = 1;
-  std::optional<int64_t>
-      moe_router_num_groups;  // a token chooses in the best moe_router_group_topk of them alone
+  std::optional<int64_t> moe_router_num_groups;  // a token uses only the best moe_router_group_topk groups
   std::optional<int64_t> moe_router_group_topk;
   bool moe_router_enable_expert_bias = false;  // added to scores for choosing
   double moe_router_bias_update_rate = 1e-3;
   RouterBalance moe_router_load_balancing_type = RouterBalance::SequenceAuxLoss;
   double moe_aux_loss_coeff = 0, moe_z_loss_coeff = 0;
-  double moe_input_jitter_eps = 0;               // of the router's input in training; 0: none
+  double moe_input_jitter_eps = 0;               // jitter of the router's input in training; 0: none
   bool moe_router_force_load_balancing = false;  // random choices in training, for benchmarks
-  // In training, an expert takes at most this many times the mean; none: no token is dropped.
+  // In training, the most tokens of an expert, as a multiple of the mean; absent: no token is dropped.
   std::optional<double> moe_expert_capacity_factor;
   KeptChoices moe_token_drop_policy = KeptChoices::LargestGates;
-  double hidden_dropout = 0.0;     // Megatron-LM's 0.1 surprises people and is not inherited
-  double attention_dropout = 0.0;  // the same
+  double hidden_dropout = 0.0;     // not Megatron-LM's 0.1, which surprises users
+  double attention_dropout = 0.0;  // likewise
   bool bert_no_binary_head = false;
   HeadKind bert_head = HeadKind::Pretraining;  // set by a checkpoint, never by an option
-  std::vector<std::string> class_names;        // of classes
+  std::vector<std::string> class_names;        // for HeadKind::Classes
 };
 
 inline bool has_task_head(const ModelConfig& config) { return config.bert_head != HeadKind::Pretraining; }
 
-// Derived sizes: the width of an attention head as it is computed; that of its keys, of its values and of the part of
-// it that rope rotates (which differ in latent attention); the number of key and value heads (that of attention heads
-// unless query groups share them); the inner width of the feed-forward network (--ffn-hidden-size, or derived from
-// hidden_size); the inner width of an expert (--moe-ffn-hidden-size, or the former).
+// Derived sizes. head_width: an attention head as it is computed. key_width, value_width, rotated_width: its keys, its
+// values, and the part that RoPE rotates, which differ in latent attention. key_heads: key and value heads, equal to
+// the attention heads unless query groups share them. inner_width: the feed-forward network (--ffn-hidden-size, or
+// derived from hidden_size). expert_width: an expert (--moe-ffn-hidden-size, or inner_width).
 int64_t head_width(const ModelConfig& config);
 int64_t key_width(const ModelConfig& config);
 int64_t value_width(const ModelConfig& config);
@@ -111,21 +109,21 @@ int64_t rotated_width(const ModelConfig& config);
 int64_t key_heads(const ModelConfig& config);
 int64_t inner_width(const ModelConfig& config);
 int64_t expert_width(const ModelConfig& config);
-// For each layer, whether its feed-forward part is a mixture of experts (--moe-layer-freq); and their number. BadInput
-// if the pattern does not fit the number of layers.
+// expert_layers: for each layer, whether its feed-forward part is a mixture of experts (--moe-layer-freq). BadInput if
+// the pattern does not fit the number of layers. count_expert_layers: the number of layers with experts.
 std::vector<bool> expert_layers(const ModelConfig& config);
 int64_t count_expert_layers(const ModelConfig& config);
-// The model as if all its layers were like those with experts, or like those without.
+// The model with all layers alike: all with experts, or all without.
 ModelConfig with_layers_alike(ModelConfig config, bool experts);
 
 // The blocks of each pipeline stage (config/subjects/pipeline_cut.h).
 struct StageCutConfig {
   PipelineCut pipeline_cut = PipelineCut::Cost;
   std::optional<std::string> pipeline_model_parallel_layout;  // every stage, as Megatron-LM spells it
-  std::optional<int64_t> decoder_first_pipeline_num_layers;   // of the first pipeline rank
-  std::optional<int64_t> decoder_last_pipeline_num_layers;    // of the last
-  bool account_for_embedding_in_pipeline_split = false;       // as one layer of the first stage
-  bool account_for_loss_in_pipeline_split = false;            // as one layer of the last
+  std::optional<int64_t> decoder_first_pipeline_num_layers;   // layers on the first pipeline rank
+  std::optional<int64_t> decoder_last_pipeline_num_layers;    // layers on the last pipeline rank
+  bool account_for_embedding_in_pipeline_split = false;       // counts as a layer of the first stage
+  bool account_for_loss_in_pipeline_split = false;            // counts as a layer of the last stage
 
   bool given() const {
     return pipeline_cut != PipelineCut::Cost || pipeline_model_parallel_layout ||
@@ -134,44 +132,46 @@ struct StageCutConfig {
   }
 };
 
-// How the model is laid out on the machines. Nothing here changes what is computed, so none of it is part of
-// the model's identity in a checkpoint.
+// The layout of the model on the machines. None of it changes what is computed, so it is not part of the model's
+// identity in a checkpoint.
 struct MeshConfig {
   int ranks = 1;  // ranks as threads of this process; under MPI the number of processes
   int tensor_model_parallel_size = 1;
   int pipeline_model_parallel_size = 1;
   int context_parallel_size = 1;                // ranks over which the positions of each sample are sharded
-  std::optional<ContextExchange> cp_comm_type;  // if there are several; nothing: all_gather
+  std::optional<ContextExchange> cp_comm_type;  // with several context ranks; absent: all_gather
   ContextExchange context_exchange() const { return cp_comm_type.value_or(ContextExchange::AllGather); }
-  // Ranks of a pipeline stage that share the experts of a layer: over the first, each has some of them; over the
-  // second, a part of each.
+  // Ranks of a pipeline stage that share the experts of a layer: each expert-parallel rank holds some of the experts;
+  // each expert tensor rank holds a part of each.
   int expert_model_parallel_size = 1;
   int expert_tensor_parallel_size = 1;
   int64_t expert_ranks() const { return int64_t{expert_model_parallel_size} * expert_tensor_parallel_size; }
   TokenDispatcher moe_token_dispatcher_type = TokenDispatcher::AllToAll;
-  // Most rows that may arrive on one of them at a time, as a multiple of the mean; nothing: all there can be.
+  // The most rows that an expert rank receives at a time, as a multiple of the mean; absent: all that can arrive.
   std::optional<double> moe_buffer_factor;
-  // The forward and the backward that a schedule pairs take turns: each computes while the other one's rows travel.
+  // Alternates the forward and the backward that a schedule pairs: one computes while the other exchanges experts'
+  // rows.
   bool overlap_moe_expert_parallel_comm = false;
   // Activations between the tensor-parallel regions are sharded by rows over the tensor axis (arXiv 2205.05198).
   bool sequence_parallel = false;
   RecomputeGranularity recompute_granularity = RecomputeGranularity::None;
   int64_t tiled_mlp = 1;  // tiles of rows that pass the MLP one after the other (tensor_parallel/tiled_mlp.h)
-  // Parts over the vocabulary that the output layer is cut into, each a block that a stage may begin or end with
+  // Vocabulary parts into which the output layer is cut, each a block that a stage may begin or end with
   // (tensor_parallel/vocab_part.h); 1: one block.
   int pipeline_vocab_parts = 1;
-  // Layers of each stage, the first ones, whose activations are in a file in this folder between forward and backward.
+  // The number of first layers of each stage whose activations are kept in a file in this folder between forward and
+  // backward.
   int64_t cpu_offloading_num_layers = 0;
   std::optional<std::string> cpu_offloading_folder;
   StageCutConfig cut;
   std::optional<int> data_parallel_size;  // ranks / (tensor * context * pipeline)
-  std::optional<int> ranks_per_node;      // ranks that share a node, in order; default: by host name
+  std::optional<int> ranks_per_node;      // consecutive ranks that share a node; by host name
   std::optional<int> threads_per_rank;    // the cores of the host, divided among its ranks
   ComputeDevice device = ComputeDevice::Auto;
   bool enable_cuda_graph = false;  // capture the work of blocks in CUDA graphs (pipeline/block_graphs.h)
   // A file with the algorithms of matrix products on CUDA devices (train/tune_products.h); "off": none.
   std::string tune_products = "off";
-  bool no_deterministic_mode = false;  // faster attention on CUDA devices, with other bits in every run
+  bool no_deterministic_mode = false;  // faster attention on CUDA devices; bits differ between runs
   double distributed_timeout_minutes = 10;
   std::optional<double> memory_limit;  // GiB that a rank may use; the host's memory / its ranks
 };
@@ -179,13 +179,12 @@ struct MeshConfig {
 // The order in which micro-batches pass through the stages of the model (config/fields/schedule.h).
 struct PipelineConfig {
   std::optional<ScheduleChoice> schedule;  // 1f1b, or interleaved if a rank has several stages
-  // Two ways to give the number of stages per rank, at most one of which is used; see stages_per_rank in
-  // config/fields/pipeline_choice.h. A schedule from a file defines its own stages.
+  // The number of stages per rank, given in one of two ways; see stages_per_rank in config/fields/pipeline_choice.h. A
+  // schedule from a file defines its own stages.
   std::optional<int64_t> num_layers_per_virtual_pipeline_stage;
   std::optional<int> num_virtual_stages_per_pipeline_rank;
-  // For schedule auto: the number of micro-batches whose activations a rank may keep at once (absent: twice the
-  // pipeline ranks), and a file of `bench --what blocks --json` with measured block times (absent: estimated from
-  // flops).
+  // For schedule auto: the most micro-batches whose activations a rank may keep at once (absent: twice the pipeline
+  // ranks), and a file of `bench --what blocks --json` with measured block times (absent: estimated from flops).
   std::optional<int> schedule_max_in_flight;
   std::optional<std::string> schedule_costs;
   // Asynchronous schedules only: global batches between two drains of the pipeline.
@@ -198,7 +197,8 @@ struct DataConfig {
   std::optional<TokenizerType> tokenizer_type;  // byte for text, none for .bin/.idx
   std::optional<std::string> tokenizer_model;   // file of the SentencePiece model, or a tokenizer.json
   std::optional<std::string> eod_token;         // text of the token that ends a document; the tokenizer's
-  // For several documents packed into a sample, each but the last up to its end-of-document token (text/samples.h).
+  // Treatment of several documents packed into a sample; each but the last ends with its end-of-document token
+  // (text/samples.h).
   bool eod_mask_loss = false;
   bool reset_position_ids = false;
   bool reset_attention_mask = false;
@@ -209,21 +209,21 @@ struct DataConfig {
   bool split_sentences = false;
   std::string json_key = "text";  // field of a JSON line with the text
   OnBadRecord on_bad_record = OnBadRecord::Stop;
-  int64_t max_bad_records = 1000;  // skip: the run ends when more than this many were skipped
+  int64_t max_bad_records = 1000;  // with Skip: the run ends if more than this many were skipped
 };
 
 struct CheckpointConfig {
   std::optional<std::string> save;
-  std::optional<int64_t> save_interval;  // also saved at the end
-  std::optional<std::string> load;       // missing is an error
+  std::optional<int64_t> save_interval;  // the end of the run is saved too
+  std::optional<std::string> load;       // a missing checkpoint is an error
   bool auto_resume = false;              // continue from the checkpoint in `save`, if there is one
-  bool finetune = false;                 // take the weights of `load` only
-  bool moe_use_upcycling = false;        // of a dense model; every expert becomes a copy (train/upcycling.h)
-  bool async_save = false;               // write while training continues
-  std::optional<int> save_retain;        // number of newest good checkpoints to keep; all of them
-  bool save_best = false;  // save and mark the model after each evaluation that is the best so far
+  bool finetune = false;                 // load only the weights
+  bool moe_use_upcycling = false;  // `load` is a dense model; every expert becomes a copy (train/upcycling.h)
+  bool async_save = false;         // write while training continues
+  std::optional<int> save_retain;  // number of newest good checkpoints to keep; absent: all
+  bool save_best = false;          // save and mark the model after each evaluation that is the best so far
   OnSaveError on_save_error = OnSaveError::Stop;
-  bool allow_changed_data = false;  // resume although the data differ from those of the checkpoint
+  bool allow_changed_data = false;  // resume although the data differ from the checkpoint's
   // Steps between comparisons of replicated weights and optimizer state; 0: never. Absent: before each save.
   std::optional<int64_t> check_replicas;
 };
@@ -237,16 +237,16 @@ struct EvalConfig {
 struct LogConfig {
   int64_t log_interval = 100;
   std::optional<std::string> log_json;
-  int64_t check_overlap = 0;  // the first check_overlap steps are computed twice (run/overlap_check.h)
+  int64_t check_overlap = 0;  // number of first steps that are computed twice (run/overlap_check.h)
 };
 
 // Sharding over data-parallel ranks (zero/zero_stage.h), and their communication.
 struct ZeroConfig {
   int zero_stage = 0;
   std::optional<int64_t> zero_min_unit_params;  // smallest unit (docs/glossary.md), in parameters; 4 Mi
-  // Data-parallel ranks that shard the state among them; every such group holds a full copy. Absent: all ranks.
+  // Data-parallel ranks per group that shards the state; every group holds a full copy. Absent: all ranks.
   std::optional<GroupSize> zero_group_size;
-  Offload offload;  // of the optimizer state, and of sharded weights
+  Offload offload;  // optimizer state, and sharded weights
   bool offloads() const { return offload.to != Offload::To::None; }
   bool offloads_to_host() const { return offload.to == Offload::To::Host; }
   std::optional<ReducePolicy> zero_reduce;  // each if gradients are sharded and a step has one micro-batch
@@ -266,28 +266,28 @@ struct PretrainConfig {
   EvalConfig eval;
   LogConfig log;
   uint64_t seed = 1234;
-  // A device (plan/forecast/hardware.h) for which the layout is chosen before the run begins; the searched options
-  // stay unset when such a configuration is resolved (config/commands/search_axes.h).
+  // A device (plan/forecast/hardware.h) for which the layout is chosen before the run begins. The searched options stay
+  // unset when such a configuration is resolved (config/commands/search_axes.h).
   std::optional<std::string> auto_layout;
 };
 
-// `trifold finetune`: the model and its tokenizer are read from the checkpoint, and trained as `run` says
-// with a head for the task; `run.model` and `run.data.data_path` follow when the files are read.
+// `trifold finetune`: trains the model of a checkpoint, with its tokenizer, as `run` says, with a head for the task;
+// `run.model` and `run.data.data_path` are set when the files are read.
 struct FinetuneConfig {
   PretrainConfig run;
   std::optional<FinetuneTask> task;       // required
   std::optional<std::string> train_data;  // absent: a finetuned model is only evaluated
   std::optional<std::string> valid_data;
   std::optional<std::string> predictions;  // file for the answers to valid_data
-  std::optional<int64_t> seq_length;       // the checkpoint's, like the next two
+  std::optional<int64_t> seq_length;       // the checkpoint's, as are the next two
   std::optional<double> hidden_dropout, attention_dropout;
-  int64_t doc_stride = 128;  // squad only, like all that follow
+  int64_t doc_stride = 128;  // this and all below: squad only
   int64_t max_query_length = 64;
   int64_t max_answer_length = 30;
   double null_score_diff_threshold = 0;
 };
 
-// `trifold generate`: the model is read from the checkpoint, and its tokenizer too unless one is named here.
+// `trifold generate`: the model is read from the checkpoint, and so is its tokenizer unless one is given here.
 struct GenerateConfig {
   std::string load;  // required: directory of the checkpoint
   std::optional<TokenizerType> tokenizer_type;
@@ -303,13 +303,13 @@ struct GenerateConfig {
   std::optional<int> threads_per_rank;  // all cores of the host
 };
 
-// `trifold evaluate`: the model is read from the checkpoint, and its tokenizer too unless one is named here.
+// `trifold evaluate`: the model is read from the checkpoint, and so is its tokenizer unless one is given here.
 struct EvaluateConfig {
   std::string load;  // required
   DataConfig data;   // data_path is required
   Split part = Split::Valid;
-  std::optional<int64_t>
-      eval_iters;  // batches of micro_batch_size * data-parallel size sequences; the whole split
+  // Batches of micro_batch_size * data-parallel size sequences; the whole split.
+  std::optional<int64_t> eval_iters;
   int64_t micro_batch_size = 4;
   std::optional<int64_t> seq_length;  // the checkpoint's
   MeshConfig mesh;
@@ -332,21 +332,21 @@ struct ReshardConfig {
   PipelineConfig pipeline;
   ZeroConfig zero;
   std::optional<int> files;    // instead of a mesh
-  std::optional<DType> dtype;  // of all tensors; unchanged
+  std::optional<DType> dtype;  // type of all tensors; unchanged
   bool no_save_optim = false;  // weights only
   double max_memory = 256;     // MiB
 };
 
-// `trifold convert`: the direction follows from what `load` is.
+// `trifold convert`: the kind of `load` decides the direction.
 struct ConvertConfig {
   std::string load;            // required: a checkpoint, or a folder with config.json and safetensors files
   std::string save;            // required
-  std::optional<DType> dtype;  // of all tensors; unchanged
-  double max_file_size = 5;    // GB (1e9 bytes) of a safetensors file
-  std::optional<int64_t> seq_length;         // of the checkpoint that is written; all positions of the model
-  WeightNames names = WeightNames::Trifold;  // of a recommender's weights in a safetensors file
-  std::optional<std::string>
-      changed_since;        // of a recommender: an older checkpoint; only rows that differ are written
+  std::optional<DType> dtype;  // type of all tensors; unchanged
+  double max_file_size = 5;    // GB (1e9 bytes) per safetensors file
+  std::optional<int64_t> seq_length;         // length in the written checkpoint; all positions of the model
+  WeightNames names = WeightNames::Trifold;  // names of a recommender's weights in a safetensors file
+      // An older checkpoint of a recommender: only rows that differ from it are written.
+  std::optional<std::string> changed_since;
   double max_memory = 256;  // MiB
 };
 
@@ -363,8 +363,8 @@ struct BenchConfig {
 };
 
 // `trifold plan`: the forecast of `run`, computed without starting ranks. Takes the options of pretrain; data, steps
-// and learning rate are not needed. The costs are those of one rank; the defaults are roughly those of a GPU in arXiv
-// 2104.04473: half of an A100's 312 TFLOP/s, NVLink inside a node, one 200 Gbit/s adapter a GPU between nodes.
+// and learning rate are not needed. Costs are per rank; the defaults are roughly a GPU's in arXiv 2104.04473: half of
+// an A100's 312 TFLOP/s, NVLink inside a node, one 200 Gbit/s adapter per GPU between nodes.
 struct PlanConfig {
   PlanConfig();
 
@@ -378,19 +378,19 @@ struct PlanConfig {
   double tensor_link_bandwidth = 250;  // GB/s (1e9 bytes) between ranks that share a layer
   double link_bandwidth = 25;          // GB/s between stages and between data-parallel replicas
   double link_latency = 5;             // microseconds of a message
-  double moe_load_imbalance = 1;       // rows of the busiest of the ranks that share experts, over the mean
-  double offload_bandwidth = 2;        // GB/s between memory and the file of off-loaded activations
-  std::optional<std::string> costs;    // file that `bench --what blocks --json` wrote
-  // A device by name or file instead of the five values above (plan/forecast/hardware.h), changes to it, and
+  double moe_load_imbalance = 1;  // rows of the busiest of the ranks that share experts, relative to the mean
+  double offload_bandwidth = 2;   // GB/s between memory and the file of off-loaded activations
+  std::optional<std::string> costs;  // file that `bench --what blocks --json` wrote
+  // A device by name or file, which replaces the five values above (plan/forecast/hardware.h); changes to it; and
   // assumptions about the program that runs the step (plan/forecast/software.h), each as "KEY=VALUE".
   std::optional<std::string> hardware;
   std::vector<std::string> hardware_set;
   std::vector<std::string> assume;
-  // Find the best layout instead of planning the layout of `run`, and the axes to search
+  // Search for the best layout instead of planning the layout of `run`, and the axes to search
   // (config/commands/search_axes.h).
   bool search = false;
   std::vector<SearchAxis> search_over;           // empty: all of them
-  std::vector<ScheduleChoice> search_schedules;  // empty: those of schedules_searched
+  std::vector<ScheduleChoice> search_schedules;  // empty: the default of schedules_searched
 };
 
 // `trifold plan --lines FILE`: many plans in one process, one line of `plan` options each.
@@ -405,7 +405,7 @@ struct TokenizeConfig {
   std::string output_prefix;  // required
   std::vector<std::string> json_keys = {"text"};
   TokenizerType tokenizer_type = TokenizerType::Byte;
-  std::optional<std::string> tokenizer_model;  // required for the last two
+  std::optional<std::string> tokenizer_model;  // required except for Byte
   std::optional<std::string> eod_token;        // text of the token that ends a document; the tokenizer's
   bool append_eod = false;
   OnBadRecord on_bad_record = OnBadRecord::Stop;

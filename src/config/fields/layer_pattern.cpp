@@ -23,7 +23,7 @@ class PatternReader {
   }
 
  private:
-  static constexpr int kMostDepth = 16;  // of parentheses
+  static constexpr int kMostDepth = 16;  // nested parentheses
 
   [[noreturn]] void wrong(std::string_view what) const {
     bad_input("'{}' has {} at character {}", whole_, what, whole_.size() - rest_.size() + 1);

@@ -15,7 +15,8 @@ struct Named {
   std::string_view name;
 };
 
-// `static constexpr Named<E> kAll[]` for an enum with names; it contains every value that an option may have.
+// Specialise with `static constexpr Named<E> kAll[]` for an enum with names; it lists every value that an option may
+// have.
 template <class E>
 struct Names;
 

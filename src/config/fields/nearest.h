@@ -9,7 +9,7 @@
 
 namespace trifold {
 
-// The least number of letters to insert, delete, replace or swap with their neighbour to get from `a` to `b`.
+// The least number of letters to insert, delete, replace or swap with their neighbour that turns `a` into `b`.
 size_t edit_distance(std::string_view a, std::string_view b);
 
 // The names most similar to `word`, best first, at most three. A name is similar if it differs by a few typing errors

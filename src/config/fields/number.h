@@ -1,4 +1,4 @@
-// Numbers from text and back, strictly: the whole text must be the number, and the number must fit.
+// Converts between numbers and text, strictly: the whole text must be the number, and the number must fit.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace trifold {
 
-// Each throws Error(BadInput) that says what is wrong with the text, beginning with the text in quotes.
+// Each throws Error(BadInput) that begins with the text in quotes and says what is wrong with it.
 int64_t parse_int64(std::string_view text);
 int parse_int(std::string_view text);
 uint64_t parse_uint64(std::string_view text);

@@ -1,5 +1,5 @@
-// The enums in configurations of recommenders, with the names of their values as in choices.h, and values with their
-// own text form as in values.h.
+// The enums in configurations of recommenders, with the names of their values as in choices.h, and values that have
+// their own text form as in values.h.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,12 @@ namespace trifold {
 
 // ---- Clicks ----
 
-// The transform of a dense number x from a file; NaN stands for a missing one (clicks/click_transform.h).
+// The transform of a dense value x from a file; NaN stands for a missing one (clicks/click_transform.h).
 enum class DenseTransform {
-  None,    // x; missing 0
-  Log1p,   // ln(max(x, 0) + 1); missing 0. facebookresearch/dlrm, MLPerf
-  Log3,    // ln(x + 3); missing, and x <= -3, where there is no logarithm, 0. NVIDIA's DLRM
-  LogMin,  // ln(x - m + 2), m the least number of all samples and dense features, missing ones counting as 0;
-           // missing: x = 0. TorchRec
+  None,   // x; missing 0
+  Log1p,  // ln(max(x, 0) + 1); missing 0. facebookresearch/dlrm, MLPerf
+  Log3,   // ln(x + 3); missing, and x <= -3, which has no logarithm: 0. NVIDIA's DLRM
+  LogMin,  // ln(x - m + 2), m the least value of all samples and dense features; missing: x = 0, also in m. TorchRec
 };
 template <>
 struct Names<DenseTransform> {
@@ -35,7 +34,7 @@ struct Names<DenseTransform> {
 // The treatment of ids outside [0, rows).
 enum class IdPolicy {
   Error,   // BadInput that names file, sample or line, column, id and limit
-  Modulo,  // id mod rows; ids are unsigned numbers
+  Modulo,  // id mod rows; ids are unsigned
   Clip,    // rows - 1
 };
 template <>
@@ -44,8 +43,8 @@ struct Names<IdPolicy> {
       {IdPolicy::Error, "error"}, {IdPolicy::Modulo, "modulo"}, {IdPolicy::Clip, "clip"}};
 };
 
-// Quotes in a text whose columns are named by options: around fields, or plain characters. Auto: around fields between
-// commas; between other separators as the first lines show.
+// Quotes in a text whose columns are named by options: around fields, or plain characters. Auto: around fields if
+// commas separate them; otherwise the first lines decide.
 enum class Quoting { Auto, Quotes, None };
 template <>
 struct Names<Quoting> {
@@ -53,12 +52,12 @@ struct Names<Quoting> {
       {Quoting::Auto, "auto"}, {Quoting::Quotes, "quotes"}, {Quoting::None, "none"}};
 };
 
-// What becomes of a row without a label.
+// The treatment of a row without a label.
 enum class Unlabelled {
   Malformed,  // a malformed row: listed, left out, and counted towards --max-malformed
   Skip,       // left out
   Negative,   // its label is 0
-  Keep,       // a sample without a label, which can be scored; training and evaluation pass over it
+  Keep,       // a sample without a label, which can be scored; training and evaluation ignore it
 };
 template <>
 struct Names<Unlabelled> {
@@ -68,8 +67,8 @@ struct Names<Unlabelled> {
                                                {Unlabelled::Keep, "keep"}};
 };
 
-// A part of a date or time, as a feature (clicks/cells/moment.h). Weekdays are 1, Monday, to 7; Days and Seconds count
-// from 1970-01-01 UTC, with fractions.
+// A part of a date or time, used as a feature (clicks/cells/moment.h). Weekdays are 1, Monday, to 7; Days and Seconds
+// count from 1970-01-01 UTC, with fractions.
 enum class TimePart { Year, Month, Day, Weekday, Hour, Minute, Second, Days, Seconds };
 template <>
 struct Names<TimePart> {
@@ -79,8 +78,8 @@ struct Names<TimePart> {
       {TimePart::Second, "second"},   {TimePart::Days, "days"},   {TimePart::Seconds, "seconds"}};
 };
 
-// How preprocessing turns hashes into ids: numbered in order of first appearance, modulo a number, or not at all, so
-// that training gives rows to them (clicks/keys/key_table.h).
+// How preprocessing turns hashes into ids: numbered in order of first appearance; modulo a number; or not at all, so
+// that training assigns rows to them (clicks/keys/key_table.h).
 enum class IdSource { Dictionary, Hash, Keys };
 template <>
 struct Names<IdSource> {
@@ -88,8 +87,8 @@ struct Names<IdSource> {
       {IdSource::Dictionary, "dictionary"}, {IdSource::Hash, "hash"}, {IdSource::Keys, "keys"}};
 };
 
-// The key that loses its row to a new one when no row is free: none, the one seen longest ago, or the one that
-// was seen least often (clicks/keys/key_table.h).
+// The key that loses its row to a new one if no row is free: none, the one seen longest ago, or the one seen least
+// often (clicks/keys/key_table.h).
 enum class KeyEviction { None, Oldest, Rarest };
 template <>
 struct Names<KeyEviction> {
@@ -97,7 +96,7 @@ struct Names<KeyEviction> {
       {KeyEviction::None, "none"}, {KeyEviction::Oldest, "oldest"}, {KeyEviction::Rarest, "rarest"}};
 };
 
-// The order in which a run takes the training samples: each pass shuffled by the seed, or as they are stored.
+// The order of the training samples: each pass shuffled by the seed, or as they are stored.
 enum class SampleOrder { Shuffled, Stored };
 template <>
 struct Names<SampleOrder> {
@@ -118,8 +117,8 @@ struct Names<InteractionKind> {
                                                     {InteractionKind::Fm, "fm"}};
 };
 
-// The part that several labels share below their towers: one stack of layers, or experts that each label mixes
-// by a gate (nn/label_towers.h).
+// The layers that several labels share below their towers: one stack, or experts that each label mixes by a gate
+// (nn/label_towers.h).
 enum class MultiTask { SharedBottom, Mmoe };
 template <>
 struct Names<MultiTask> {
@@ -134,14 +133,14 @@ struct Names<Pooling> {
   static constexpr Named<Pooling> kAll[] = {{Pooling::Sum, "sum"}, {Pooling::Mean, "mean"}};
 };
 
-// Binary cross entropy of the logit, or the squared difference of probability and label.
+// The loss: binary cross entropy of the logit, or the squared difference of probability and label.
 enum class ClickLossKind { Bce, Mse };
 template <>
 struct Names<ClickLossKind> {
   static constexpr Named<ClickLossKind> kAll[] = {{ClickLossKind::Bce, "bce"}, {ClickLossKind::Mse, "mse"}};
 };
 
-// Update rule of touched table rows.
+// The update rule of the table rows that a step uses.
 enum class TableOptimizer { Sgd, Adagrad, RowwiseAdagrad, Adam, Ftrl };
 template <>
 struct Names<TableOptimizer> {
@@ -180,7 +179,7 @@ struct Names<ScoreFormat> {
 
 // ---- Values ----
 
-// A list of numbers of 1 or more, like 512-256-64 or 512,256,64: widths of MLPs, rows and ids of tables.
+// A list of whole numbers of at least 1, like 512-256-64 or 512,256,64: widths of MLPs, rows and ids of tables.
 class NumberList {
  public:
   static constexpr std::string_view kBounds = "each at least 1";
@@ -195,13 +194,13 @@ class NumberList {
 
  private:
   std::vector<int64_t> numbers_;
-  std::string spelled_;  // as it was given
+  std::string spelled_;  // as the user gave it
 };
 
-// --table-rows: the rows of each table, or those given by the data.
+// --table-rows: the rows of each table, given here or by the data.
 struct TableRows {
   static constexpr std::string_view kBounds = NumberList::kBounds;
-  std::optional<NumberList> list;  // absent: those of the data
+  std::optional<NumberList> list;  // absent: the data's
 
   static TableRows parse(std::string_view text);
   std::string text() const;
@@ -216,7 +215,7 @@ struct TablePlacements {
   bool is_auto() const { return kinds.empty(); }
 };
 
-// Names of columns, separated by commas; a name with commas is quoted.
+// Column names, separated by commas; a name with commas is quoted.
 struct ColumnNames {
   std::vector<std::string> names;
 
@@ -224,7 +223,8 @@ struct ColumnNames {
   std::string text() const;
 };
 
-// Pairs of columns, as in history:item,seen:item; a name with commas is quoted. No column is the first of two pairs.
+// Pairs of columns, as in history:item,seen:item; a name with commas is quoted. A column is the first of at most one
+// pair.
 struct ColumnPairs {
   std::vector<std::pair<std::string, std::string>> pairs;
 
@@ -232,8 +232,8 @@ struct ColumnPairs {
   std::string text() const;
 };
 
-// Columns with any number of texts per field, each with its separator, as in genres:|,tags:space. Columns of lists,
-// which Parquet files have, need none.
+// Columns with any number of texts per field, each with its separator, as in genres:|,tags:space. Columns of lists, as
+// in Parquet files, need no separator.
 struct BagColumns {
   struct Column {
     std::string name;
@@ -254,9 +254,9 @@ struct Separator {
   std::string text() const;
 };
 
-// Defines which samples count as clicked: a column of 0 and 1 (or false and true), or a comparison of a column with a
-// value, as in rating>=4 or income==>50K. Numbers are compared as such; == and != also compare texts, and
-// ^= is true of texts that begin with the value.
+// The rule by which samples count as clicked: a column of 0 and 1 (or false and true), or a comparison of a column with
+// a value, as in rating>=4 or income==>50K. Numbers are compared by value; == and != also compare texts, and ^= is true
+// of texts that begin with the value.
 struct LabelRule {
   enum class Is { True, Equal, Unequal, Begins, Less, LessEqual, Greater, GreaterEqual };
 
@@ -269,7 +269,7 @@ struct LabelRule {
   std::string text() const;
 };
 
-// One label of a sample or several, separated by commas as ColumnNames are: click,like or click,"note==a, b".
+// One or several labels of a sample, separated by commas as in ColumnNames: click,like or click,"note==a, b".
 struct LabelRules {
   std::vector<LabelRule> rules;
 

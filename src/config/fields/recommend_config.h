@@ -18,35 +18,33 @@ struct ClickDataConfig {
   std::optional<std::string> valid_data;  // a file or a folder
   // auto | synthetic | one of click_formats() (clicks/click_files.h)
   std::string data_format = "auto";
-  // Absent values come from the data if they contain them. Otherwise rows must be given (default for synthetic clicks:
+  // Absent values come from the data if it contains them. Otherwise rows must be given (default for synthetic clicks:
   // 1000), and there are 13 dense features.
-  std::optional<std::string>
-      dictionaries_of;  // a folder of clicks, by whose columns and ids others are preprocessed
+  std::optional<std::string> dictionaries_of;  // a folder of clicks whose columns and ids preprocessing uses
   std::optional<TableRows> table_rows;
   std::optional<NumberList> table_max_ids;  // per sample, for each table; 1
   std::optional<int64_t> dense_features;
-  std::optional<DenseTransform> dense_transform;  // that of the format
+  std::optional<DenseTransform> dense_transform;  // the format's
   std::optional<IdPolicy> id_policy;              // error
-  std::optional<double>
-      max_malformed;  // share of malformed lines of raw data; that of dictionaries_of, or 0.01
+  std::optional<double> max_malformed;  // share of malformed lines of raw data; dictionaries_of's, or 0.01
   Unlabelled unlabelled = Unlabelled::Malformed;  // not Keep
   int64_t synthetic_samples = 200'000;
   double synthetic_zipf = 1.05;
   double synthetic_missing = 0;
   bool synthetic_constant = false;
   int synthetic_labels = 1;
-  int64_t valid_samples = 0;  // the last samples of the training data, if there is no other validation data
+  int64_t valid_samples = 0;  // number of last training samples used for validation; only without valid_data
 };
 
 struct DlrmConfig {
   int64_t embedding_dim = 16;
   double embedding_init_range = 0;  // 0: 1 / sqrt(rows)
-  // Of data whose ids are keys.
+  // For data whose ids are keys.
   int64_t key_admission = 1;
   KeyEviction key_eviction = KeyEviction::Oldest;
   NumberList bottom_mlp = {512, 256, 64, 16};
   NumberList top_mlp = {512, 256, 1};
-  // With several labels.
+  // For several labels.
   NumberList tower_mlp = {64, 1};
   MultiTask multi_task = MultiTask::SharedBottom;
   int mmoe_experts = 4;
@@ -56,13 +54,13 @@ struct DlrmConfig {
   int cross_layers = 3;
   int64_t cross_rank = 512;
   Pooling pooling = Pooling::Sum;
-  std::optional<std::string> init_weights;  // a safetensors file of first weights
-  std::optional<ColumnPairs> attention;     // bags that are pooled by attention, each with its candidate
+  std::optional<std::string> init_weights;  // a safetensors file of initial weights
+  std::optional<ColumnPairs> attention;     // bags pooled by attention, each with its candidate
   NumberList attention_mlp = {64, 32, 1};
-  double dropout = 0;       // of the hidden layers of the MLPs
-  bool batch_norm = false;  // of the same
+  double dropout = 0;       // in the hidden layers of the MLPs
+  bool batch_norm = false;  // in the hidden layers of the MLPs
   ClickLossKind loss = ClickLossKind::Bce;
-  bool no_correct_negatives = false;  // predictions keep the odds of data of which negatives were dropped
+  bool no_correct_negatives = false;  // predictions keep the odds of data with dropped negatives
 };
 
 struct ClickTrainingConfig {
@@ -70,65 +68,65 @@ struct ClickTrainingConfig {
   std::optional<int64_t> train_iters;  // one epoch
   std::optional<int64_t> train_epochs;
   SampleOrder sample_order = SampleOrder::Shuffled;
-  bool drop_last = false;                        // batch of an epoch, if it is short
-  std::optional<int64_t> exit_interval;          // as BatchConfig's
-  std::optional<double> exit_duration_in_mins;   // the same
+  bool drop_last = false;                        // drop the last batch of an epoch if it is short
+  std::optional<int64_t> exit_interval;          // as in BatchConfig
+  std::optional<double> exit_duration_in_mins;   // as in BatchConfig
   std::optional<double> embedding_lr;            // RecommendConfig::lr
-  OptimizerKind optimizer = OptimizerKind::Sgd;  // of the MLPs: sgd, adagrad or adam
+  OptimizerKind optimizer = OptimizerKind::Sgd;  // for the MLPs: sgd, adagrad or adam
   TableOptimizer embedding_optimizer = TableOptimizer::Sgd;
   double ftrl_alpha = 0.05, ftrl_beta = 1, ftrl_l1 = 0, ftrl_l2 = 0;
   double eps = 1e-8;
   std::optional<WeightList> label_weights;  // 1 each
-  double weight_decay = 0;                  // of the MLPs' weights
-  double embedding_weight_decay = 0;        // of the table rows that a step uses
-  double clip_grad = 0;                     // of the MLPs' gradient; 0 switches clipping off
+  double weight_decay = 0;                  // on the MLPs' weights
+  double embedding_weight_decay = 0;        // on the table rows that a step uses
+  double clip_grad = 0;                     // on the MLPs' gradient; 0: no clipping
   std::optional<int64_t> eval_interval;     // absent or 0: only at the end
   std::optional<double> target_auc;
-  std::optional<int64_t> early_stop_patience;  // as EvalConfig's
+  std::optional<int64_t> early_stop_patience;  // as in EvalConfig
 };
 
 struct EmbeddingPlacementConfig {
   TablePlacements placement;
   bool bf16_exchange = false;
-  std::optional<double> memory_limit;        // GiB of a rank
+  std::optional<double> memory_limit;        // GiB per rank
   std::optional<std::string> table_storage;  // a folder for files of tables; absent: no files
-  std::optional<double> table_cache;         // GiB of a rank or its device; kTableCache with table_storage
+  std::optional<double> table_cache;         // GiB per rank or device; kTableCache with table_storage
   static constexpr double kTableCache = 1;
 };
 
-// `trifold preprocess`: click logs as text -> a folder of columns and dictionaries
+// `trifold preprocess`: converts click logs as text into a folder of columns and dictionaries
 struct PreprocessConfig {
   std::vector<std::string> input;    // required: files or folders
   std::string output;                // required
   std::string data_format = "auto";  // auto | tsv | csv | csv-hex
-  // The columns of a CSV file with any header. If none of these is given, the header's names decide, or the columns are
-  // Criteo's.
+  // The columns of a CSV file with any header. If no option below is given, the header's names decide, or the columns
+  // are Criteo's.
   std::optional<LabelRules> label;
   std::optional<ColumnNames> columns;  // all columns of text without a header, in order
   std::optional<ColumnNames> dense, sparse;
   std::optional<BagColumns> bag;
-  std::optional<ColumnNames> bag_weights;  // of those
-  std::optional<std::string> weight;       // column of the weights of samples
-  std::optional<ColumnNames> keep;         // columns whose texts go with the samples
-  std::optional<ColumnPairs>
-      share_table;  // columns that have no table of their own, each with the one whose table it has
+  std::optional<ColumnNames> bag_weights;  // columns of `bag` with weights of ids
+  std::optional<std::string> weight;       // column with the weights of samples
+  std::optional<ColumnNames> keep;         // columns whose texts are kept with the samples
+  std::optional<ColumnPairs> share_table;  // columns without a table, each with the owner of its table
   Separator separator;
   Quoting quoting = Quoting::Auto;
-  std::vector<std::string> missing_values = {"NA", "NaN", "nan", "null", "NULL"};  // and an empty field
-  uint64_t hash_seed = 0;                                                          // of texts
+  // Texts of missing values; an empty field is missing too.
+  std::vector<std::string> missing_values = {"NA", "NaN", "nan", "null", "NULL"};
+  uint64_t hash_seed = 0;  // seed of the hashes of texts
   DenseTransform dense_transform = DenseTransform::Log1p;
   IdSource ids = IdSource::Dictionary;
-  int64_t max_ind_range = 0;  // 0: hashes as they are
+  int64_t max_ind_range = 0;  // 0: hashes are used unchanged
   int64_t frequency_threshold = 1;
   std::optional<std::string> dictionaries_of;
   bool grow_dictionaries = false;
-  std::optional<int64_t> max_bag;  // ids of a bag that are kept, its first ones
+  std::optional<int64_t> max_bag;  // number of first ids of a bag that are kept
   Unlabelled unlabelled = Unlabelled::Malformed;
   std::optional<WeightList> split;      // shares of training, validation and test
   std::optional<std::string> split_by;  // column of times
   double drop_negatives = 0;
   uint64_t seed = 1234;
-  std::optional<double> max_malformed;  // that of dictionaries_of, or 0.01
+  std::optional<double> max_malformed;  // dictionaries_of's, or 0.01
   double dictionary_memory = 1;         // GiB
   std::optional<int> threads;           // all cores of the host
 };
@@ -140,7 +138,7 @@ struct RecommendConfig {
   ClickDataConfig data;
   DlrmConfig model;
   ClickTrainingConfig training;
-  LrConfig lr;                // of the MLPs; those of the tables are derived from it
+  LrConfig lr;                // for the MLPs; the rates of the tables are derived from it
   PrecisionConfig precision;  // bf16 (for the MLPs and the cross network), tf32 and f64 are used
   EmbeddingPlacementConfig placement;
   MeshConfig mesh;  // ranks, threads_per_rank, device and the time-out count
@@ -149,23 +147,23 @@ struct RecommendConfig {
   LogConfig log;
   uint64_t seed = 1234;
 
-  // No option: the names of those that were given on the command line. A model option that was not, and has its
-  // default value, comes from the checkpoint that the run loads (inherit_model in json.h).
+  // Not an option: the names of the options given on the command line. A model option that is not among them and has
+  // its default value is read from the checkpoint that the run loads (inherit_model in json.h).
   std::set<std::string> given;
 };
 
-// `trifold plan-recommender`: the forecast of `run`, computed without starting ranks. The costs are those of one rank;
-// the defaults are roughly those of one socket of a 2023 server with 32 cores.
+// `trifold plan-recommender`: the forecast of `run`, computed without starting ranks. Costs are per rank; the defaults
+// roughly describe one socket of a 2023 server with 32 cores.
 struct PlanRecommenderConfig {
   RecommendConfig run;
   double peak_gflops = 2000;      // GFLOP/s of matrix products
   double memory_bandwidth = 150;  // GB/s (1e9 bytes) for reading random rows
   double link_bandwidth = 25;     // GB/s between ranks
   double link_latency = 5;        // microseconds of a message
-  int64_t measure_steps = 0;      // steps to train here, to compare with the prediction for this host
+  int64_t measure_steps = 0;      // steps to train on this host, to compare with the prediction for it
   std::optional<std::string> svg;
   std::optional<std::string> json;
-  bool search = false;  // search placement, ranks and exchange instead of planning those of `run`
+  bool search = false;  // search placement, ranks and exchange instead of planning `run`
 };
 
 // The common part of commands that use a trained recommender. Model and precision come from the checkpoint.
@@ -174,10 +172,10 @@ struct TrainedRecommenderConfig {
   std::string data;  // required: a file or a folder
   // auto | one of click_formats() (clicks/click_files.h)
   std::string data_format = "auto";
-  std::optional<std::string> dictionaries_of;  // the folder that the model was trained on
-  std::optional<IdPolicy> id_policy;           // that of the training run
-  bool no_correct_negatives = false;           // as DlrmConfig's; true if either is
-  std::optional<double> max_malformed;  // share of malformed lines of raw data; that of the training data
+  std::optional<std::string> dictionaries_of;  // the folder on which the model was trained
+  std::optional<IdPolicy> id_policy;           // the training run's
+  bool no_correct_negatives = false;           // as in DlrmConfig; true if either is
+  std::optional<double> max_malformed;         // share of malformed lines of raw data; the training data's
   int64_t global_batch_size = 4096;
   EmbeddingPlacementConfig placement;
   MeshConfig mesh;  // ranks, threads_per_rank, device and the time-out count
@@ -187,8 +185,8 @@ struct TrainedRecommenderConfig {
 struct ScoreConfig {
   TrainedRecommenderConfig run;
   std::string output;                        // required; "-": standard output
-  std::optional<ScoreFormat> output_format;  // chosen by the name of the output
-  std::optional<ColumnNames> keep;           // columns of the data that the output has too
+  std::optional<ScoreFormat> output_format;  // by the name of the output
+  std::optional<ColumnNames> keep;           // columns of the data that are copied to the output
 };
 
 // `trifold evaluate` of a recommender

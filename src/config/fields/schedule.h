@@ -1,5 +1,4 @@
-// The micro-batch schedules that can be chosen, and what each requires of a configuration. schedule/schedules.h makes
-// the plans; this header has the part that options need.
+// The micro-batch schedules, and the requirements of each on a configuration. schedule/schedules.h makes the plans.
 #pragma once
 
 #include <optional>
@@ -28,17 +27,18 @@ std::span<const std::string_view> schedule_names();
 std::string_view schedule_name(Schedule schedule);
 std::optional<Schedule> find_schedule(std::string_view name);
 
-// Those that update weights while micro-batches are in flight, for rules of options (options/rule.h) and for code.
+// The schedules that update weights while micro-batches are in flight, for rules of options (options/rule.h) and for
+// code.
 inline constexpr std::string_view kAsynchronousSchedules = "pipedream|pipedream-2bw";
 bool is_async(Schedule schedule);
-bool needs_two_chunks(Schedule schedule);  // zb-v, dualpipe-v: exactly 2
-bool takes_any_chunks(Schedule schedule);  // interleaved, auto; the others have 1
+bool needs_two_chunks(Schedule schedule);  // zb-v, dualpipe-v: exactly 2 chunks
+bool takes_any_chunks(Schedule schedule);  // interleaved, auto; the other schedules have 1 chunk
 
-// The fewest micro-batches of one global batch that the schedule can run with.
+// The fewest micro-batches per global batch with which the schedule can run.
 int min_micros(Schedule schedule, int ranks, int chunks);
 
-// Empty if the schedule can run with these numbers, else one line: what is wrong and what would be right. `ranks` is
-// the pipeline-parallel size, `chunks` the model chunks of each rank, `micros` the micro-batches of a global batch.
+// Empty if the schedule can run with these sizes, else one line: what is wrong and what would be right. `ranks` is the
+// pipeline-parallel size, `chunks` the model chunks of each rank, `micros` the micro-batches of a global batch.
 std::string schedule_problem(Schedule schedule, int ranks, int chunks, int micros);
 
 }  // namespace trifold

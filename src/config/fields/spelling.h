@@ -1,4 +1,4 @@
-// Spellings of names that count as the same.
+// Normal forms of names, which may be spelled in several ways.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@ namespace trifold {
 
 // `name` with underscores replaced by hyphens.
 std::string hyphenated(std::string_view name);
-// The form in which choices are compared: hyphenated and in lower case, since Megatron-LM itself mixes WSD and
+// The form in which choices are compared: hyphenated and in lower case, because Megatron-LM itself mixes WSD and
 // minus_sqrt.
 std::string folded(std::string_view choice);
 

@@ -15,8 +15,8 @@ struct BatchConfig {
   std::optional<int64_t> global_batch_size;  // micro_batch_size * data-parallel size
   // Steps of the run. Required for pretrain unless train_epochs is given; resolve_length then computes it.
   int64_t train_iters = 0;
-  std::optional<int64_t> train_epochs;  // passes over the training data, each sample exactly once in each
-  // Derived, no option: samples in these passes. The last global batch may be smaller.
+  std::optional<int64_t> train_epochs;  // passes over the training data; each pass has every sample once
+  // Not an option: the samples in all passes, derived from the data. The last global batch may be smaller.
   std::optional<int64_t> train_samples;
   std::optional<int64_t> exit_interval;         // stop after the first step divisible by this
   std::optional<double> exit_duration_in_mins;  // stop after the first step that ends later than this
@@ -26,11 +26,11 @@ struct LrConfig {
   double lr = 0;  // required for pretrain
   double min_lr = 0;
   LrDecayStyle lr_decay_style = LrDecayStyle::Linear;
-  double lr_decay_power = 0.5;            // of polynomial decay
-  int64_t lr_decay_start = 0;             // of a parabola; 0: no decay
-  std::optional<int64_t> lr_decay_iters;  // train_iters; of a parabola the length of its fall
+  double lr_decay_power = 0.5;            // exponent of Polynomial
+  int64_t lr_decay_start = 0;             // Parabola's; 0: no decay
+  std::optional<int64_t> lr_decay_iters;  // train_iters; for Parabola the length of its fall
   int64_t lr_warmup_iters = 0;
-  std::optional<double> lr_warmup_fraction;  // of lr_decay_iters; excludes lr_warmup_iters
+  std::optional<double> lr_warmup_fraction;  // as a fraction of lr_decay_iters; excludes lr_warmup_iters
   double lr_warmup_init = 0;
   WsdDecayStyle lr_wsd_decay_style = WsdDecayStyle::Exponential;
   std::optional<int64_t> lr_wsd_decay_iters;
@@ -39,7 +39,7 @@ struct LrConfig {
 struct OptimizerConfig {
   OptimizerKind optimizer = OptimizerKind::Adam;
   double weight_decay = 0.01;  // skipped for biases and one-dimensional tensors
-  double clip_grad = 1.0;      // 0 switches clipping off
+  double clip_grad = 1.0;      // 0: no clipping
   double adam_beta1 = 0.9;     // adam and lamb
   double adam_beta2 = 0.999;   // adam and lamb
   double adam_eps = 1e-8;      // adam and lamb
@@ -47,7 +47,7 @@ struct OptimizerConfig {
   double adagrad_eps = 1e-10;
 };
 
-// The type of weights and activations: at most one of the flags, or f32 if none is set. With 16-bit types, gradients of
+// The type of weights and activations: at most one of the flags is set; f32 if none is. With 16-bit types, gradients of
 // parameters, master weights and the optimizer's state are f32 (core/dtype.h, accumulate_type).
 struct PrecisionConfig {
   bool bf16 = false;

@@ -18,7 +18,7 @@ constexpr std::string_view kNode = "node";
 constexpr std::string_view kNone = "none";
 constexpr std::string_view kHost = "host";
 
-// Names are compared without regard to case and to '_' or '-', as those of other choices are.
+// Case is ignored, and '_' equals '-', as in the names of other choices.
 std::string guess_of(const std::string& name) {
   const std::vector<std::string> names(schedule_names().begin(), schedule_names().end());
   const std::vector<std::string> close = similar(name, names);

@@ -1,6 +1,6 @@
-// Option values that are more than a number or a name. Each is parsed once, when the command line or a file is read,
-// and `text` gives it back for display. parse throws Error(BadInput) with the part of the message that follows the
-// option's name: "'x' is not possible: ...".
+// Option values that are more than a number or a name. Each is parsed once, when the command line or a file is read;
+// `text` returns its text form. parse throws Error(BadInput) with the part of the message that follows the option's
+// name: "'x' is not possible: ...".
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace trifold {
 
-// --schedule: one of the schedules, or a file of actions, whose name ends in .csv.
+// --schedule: one of the schedules, or a file of actions with a name that ends in .csv.
 struct ScheduleChoice {
   Schedule schedule = Schedule::OneFOneB;  // used if `file` is empty
   std::string file;
@@ -37,7 +37,7 @@ struct GroupSize {
 struct Offload {
   enum class To { None, Host, Files };
   To to = To::None;
-  std::string folder;  // of Files
+  std::string folder;  // for Files
 
   static Offload parse(std::string_view text);
   std::string text() const;

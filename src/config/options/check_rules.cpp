@@ -72,10 +72,10 @@ bool holds(const Option& option, const When::Term& term, const RuleScope& scope)
   return is_given(option, scope);
 }
 
-// The terms of a statement about options that the command has.
+// The result of looking up the terms of a statement in a command's options.
 struct Found {
-  const Option* true_one = nullptr;  // of the first term that holds
-  bool is_asked = false;             // there is a term
+  const Option* true_one = nullptr;  // option of the first term that holds
+  bool is_asked = false;             // the statement has a term
   bool known = false;                // the command has one of the options
   bool sound = true;
   std::vector<std::string> names;
@@ -98,11 +98,11 @@ Found look_up(const When& when, const RuleScope& scope) {
 }
 
 struct Disagreement {
-  std::string_view fails;  // between the two options
+  std::string_view fails;  // the verb between the two options
   std::string right;
 };
 
-// nullopt: the numbers are as they should be.
+// nullopt if the values satisfy the relation.
 std::optional<Disagreement> compared(Relation relation, double value, double other) {
   const std::string text = format_double(other);
   const bool divisible = other != 0 && std::fmod(value, other) == 0;

@@ -1,4 +1,4 @@
-// The evaluation of rules (rule.h), and their messages.
+// Evaluates rules (rule.h) and writes their messages.
 #pragma once
 
 #include <optional>
@@ -11,20 +11,20 @@
 
 namespace trifold {
 
-// The options of a command with their values, for the evaluation of rules.
+// The values of a command's options, on which rules are evaluated.
 struct RuleScope {
   const OptionTable& table;
   const OptionTable& defaults;  // the same options with their default values
-  // Whether an option's value is valid by itself; rules about other values are skipped.
+  // Whether an option's value, taken alone, is valid; rules about invalid values are skipped.
   FunctionRef<bool(std::string_view option)> sound;
-  FunctionRef<bool(const Option&, const Rule&)> applies;  // other rules are left out
+  FunctionRef<bool(const Option&, const Rule&)> applies;  // false: the rule is left out
 };
 
-// Whether the rule is about an option with one of these names, besides its own.
+// Whether the rule concerns an option, besides its own, whose name satisfies `named`.
 bool is_about(const Rule& rule, FunctionRef<bool(std::string_view option)> named);
 
-// A problem for each broken rule of the option, up to the first by which it has no effect. `given`: the option is taken
-// as given even if it has its default value.
+// A problem for each broken rule of the option, up to the first rule by which the option has no effect. `given`: treat
+// the option as given even if it has its default value.
 std::vector<Problem> broken_rules(const Option& option, const RuleScope& scope, bool given = false);
 
 }  // namespace trifold

@@ -1,4 +1,5 @@
-// What commands do with the files that their options name, and how files that a command wrote are recognised.
+// The uses that commands make of the files that their options name, and the marks by which files that a command wrote
+// are recognised.
 #pragma once
 
 #include <string>
@@ -8,18 +9,18 @@
 namespace trifold {
 
 // Every option that names files has a use (Option::reads, writes, names). Before a command writes anything, its outputs
-// are compared with its inputs and with what exists (run/command_files.h).
+// are compared with its inputs and with existing files (run/command_files.h).
 enum class FileUse {
   None,        // the option names no files
   Read,        // a file, a folder, the prefix of a .bin/.idx pair, or a word that is none of these
-  Loaded,      // a folder of checkpoints or of a model, which a run may go on in
+  Loaded,      // a folder of checkpoints or of a model, in which a run may also save
   Written,     // a file that is written as a whole
   TokenPairs,  // the prefix of .bin/.idx pairs that are written as a whole
   Appended,    // a log, to which lines are appended
-  Filled,      // a folder that the command makes, or in which it saves checkpoints
-  Kept,        // a file that is read, if it exists, and updated
-  Scratch,     // a folder for files that have no name
-  Unused,      // an output of the command whose options these are; this command does not write it
+  Filled,      // a folder that the command creates, or in which it saves checkpoints
+  Kept,        // a file that is read if it exists, and updated
+  Scratch,     // a folder for files without a name
+  Unused,      // an output of another command with these options; this command does not write it
 };
 
 constexpr bool is_output(FileUse use) {
@@ -33,7 +34,7 @@ struct OutputMark {
   std::string begin, content;
 };
 
-// JSON and SVG documents say which command made them.
+// The marks of JSON and SVG documents, which name the command that made them.
 OutputMark json_mark(std::string_view command);
 OutputMark svg_mark(std::string_view command);
 // A JSON object, indented, with the mark as its first member.

@@ -92,7 +92,7 @@ std::optional<Problem> out_of_range(const Option& option, double value, bool who
                  "it must be " + bounds};
 }
 
-// A name without an ending is as good as any.
+// A name without an ending is always accepted.
 bool has_other_ending(const Option& option, const std::string& value) {
   if (option.ending.empty()) return false;
   const std::string ending = std::filesystem::path(value).extension().string();
@@ -169,8 +169,8 @@ Option& Option::reads(std::string what) { return names(std::move(what), FileUse:
 Option& Option::writes(std::string what, std::vector<OutputMark> formats) {
   return names(std::move(what), FileUse::Written, std::move(formats));
 }
-Option& Option::names(std::string what, FileUse how, std::vector<OutputMark> formats) {
-  use = how;
+Option& Option::names(std::string what, FileUse file_use, std::vector<OutputMark> formats) {
+  use = file_use;
   marks = std::move(formats);
   return takes(std::move(what));
 }

@@ -1,4 +1,4 @@
-// Option: one option of a command, bound to the field of the configuration it sets; OptionTable: all of a
+// Option is one option of a command, bound to the field of the configuration it sets; OptionTable is the list of a
 // command's options in the order of its help. Parsing, help, completion, --print-config, JSON and range checks all read
 // this one table, so an option is known to all of them or to none.
 //
@@ -25,15 +25,15 @@
 
 namespace trifold {
 
-// A type with its own text form: an enum with names (config/fields/named.h), or a value (config/fields/values.h). A type
-// of numbers has kBounds, the numbers that it accepts in words: "at least 1".
+// A type with its own text form: an enum with names (config/fields/named.h), or a value (config/fields/values.h). A
+// numeric type has kBounds, its valid values in words: "at least 1".
 template <class T>
 concept HasText = HasNames<T> || requires(const T& value, std::string_view word) {
   { T::parse(word) } -> std::same_as<T>;
   { value.text() } -> std::same_as<std::string>;
 };
 
-// A field of such a type, alone, optional or as a list.
+// A field of such a type: a single value, optional, or a list.
 class ValueField {
  public:
   template <HasText T>
@@ -43,10 +43,10 @@ class ValueField {
   template <HasText T>
   ValueField(std::vector<T>* field) : field_(field), type_(&kType<T, std::vector<T>>) {}  // NOLINT
 
-  // Sets the field; exactly one word unless it is a list. Throws Error(BadInput) for a word that is not a value of the
-  // type.
+  // Sets the field from exactly one word, or from any number for a list. Throws Error(BadInput) for a word that is not
+  // a value of the type.
   void set(std::span<const std::string> words) const { type_->set(field_, words); }
-  std::vector<std::string> words() const { return type_->words(field_); }  // none: unset
+  std::vector<std::string> words() const { return type_->words(field_); }  // empty: unset
   std::vector<std::string> names() const { return type_->names(); }        // empty: any text may be a value
   std::string_view bounds() const { return type_->bounds; }                // T::kBounds, if the type has it
   bool is_list() const { return type_->list; }
@@ -71,7 +71,7 @@ using Field = std::variant<bool*, int*, int64_t*, uint64_t*, double*, std::strin
                            std::optional<int>*, std::optional<int64_t>*, std::optional<double>*,
                            std::optional<std::string>*, ValueField>;
 
-// The numbers an option accepts; `above` and `below` leave out the bound itself.
+// The values that an option accepts; `above` and `below` exclude the bound itself.
 struct Range {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
@@ -87,31 +87,30 @@ struct Option {
   std::vector<std::string> aliases = {};    // other spellings
   std::string argument = "";                // the value's name in --help: N, X, FILE; empty for a flag
   std::vector<std::string> allowed = {};    // the names of a choice; empty: anything
-  std::vector<std::string> suggested = {};  // completed with these, but other text is possible too
-  std::string when_absent = "";             // what holds when an optional field is not set
+  std::vector<std::string> suggested = {};  // offered by completion; other text is possible too
+  std::string when_absent = "";             // the value or behaviour while an optional field is unset
   Range bounds = {};
-  std::string ending =
-      "";  // of the names of files in the only format that is written, as ".svg"; empty: any name
-  std::string instead = "";  // another option that may be given instead of a required one
+  std::string ending = "";   // required end of a file's name, such as ".svg"; empty: any name
+  std::string instead = "";  // an option that may be given instead of a required one
   bool required = false;
-  FileUse use = FileUse::None;         // other than None: completed with file names
+  FileUse use = FileUse::None;         // None: names no files; else completed with file names
   std::vector<OutputMark> marks = {};  // the formats that the command writes and recognises
-  bool local = false;                  // about a rank's host (paths, threads): may differ between ranks
+  bool local = false;                  // concerns a rank's host (paths, threads): may differ between ranks
   bool common = false;      // local, but given on all ranks or on none: it decides what the ranks do together
-  bool incidental = false;  // about where and how a run executes, not what it computes
+  bool incidental = false;  // concerns where and how a run executes, not what it computes
   std::vector<Rule> rules = {};
 
   // Builders, used as table.add(...).range(1, 10).also("x").
-  Option& need(std::string other = "");            // must be given, or the option called `other` instead
+  Option& need(std::string other = "");            // required, or `other` must be given instead
   Option& range(double low, double high);          // low <= value <= high
   Option& positive();                              // value > 0
   Option& at_least(double low);                    // value >= low
   Option& fraction();                              // 0 <= value < 1
   Option& one_of(std::vector<std::string> names);  // a choice of these names; not needed for an enum
-  // Names files, and says what the command does with them; run/command_files.h protects inputs by it.
+  // The option names files; `use` says what the command does with them, so that run/command_files.h protects inputs.
   Option& reads(std::string what);                                    // FileUse::Read
   Option& writes(std::string what, std::vector<OutputMark> formats);  // FileUse::Written
-  Option& names(std::string what, FileUse how, std::vector<OutputMark> formats = {});
+  Option& names(std::string what, FileUse file_use, std::vector<OutputMark> formats = {});
   Option& written_as(std::string end);              // ending
   Option& suggest(std::vector<std::string> names);  // suggested
   Option& optional();                               // undoes `need`
@@ -122,18 +121,18 @@ struct Option {
   Option& of_all_hosts();                           // local and common
   Option& of_execution();                           // incidental
 
-  // Builders of rules (rule.h). `because` ends what is wrong, `remedy` replaces the usual words for what is right.
+  // Builders of rules (rule.h). `because` ends the description of the mistake; `remedy` replaces the usual remedy.
   Option& needs(When other, std::string_view because = {}, std::string_view remedy = {});
   Option& excludes(When other, std::string_view because = {}, std::string_view remedy = {});
   Option& only_with(When other, std::string_view because = {}, std::string_view remedy = {});
   Option& no_effect_with(When other, std::string_view because = {}, std::string_view remedy = {});
   Option& compares(Relation relation, const char* other, std::string_view because = {},
                    std::string_view remedy = {});
-  Option& only_for(
-      std::string_view values);  // the last rule applies to these values of the option, "each" or "a|b"
-  Option& provided(When other);  // it applies only if this holds
-  Option& unless(When other);    // it does not apply if this holds
-  Option& as_note();             // it is a note, not an error
+  // The next four refine the last rule: it applies only to these values of the option ("each", "a|b"), ...
+  Option& only_for(std::string_view values);
+  Option& provided(When other);  // ... only if this holds, ...
+  Option& unless(When other);    // ... not if this holds, ...
+  Option& as_note();             // ... and breaking it is a note, not an error.
 };
 
 class OptionTable {
@@ -144,11 +143,11 @@ class OptionTable {
   Option& add(std::string name, Field field, std::string help);
 
   std::span<const Option> options() const { return options_; }
-  // The option of that name, to be modified in this table. Throws Error if there is none.
+  // The option of that name, for changes in this table. Throws Error if there is none.
   Option& change(std::string_view name);
   // Marks outputs as unused: for a command that has the options of another one, but writes none of its files.
   void forget_outputs();
-  // The option with this canonical name or alias, underscores taken as hyphens; null when there is none.
+  // The option with this canonical name or alias, where underscores equal hyphens; null if there is none.
   const Option* find(std::string_view name) const;
 
  private:
@@ -159,26 +158,26 @@ class OptionTable {
 bool is_flag(const Option& option);
 bool is_list(const Option& option);
 
-// Sets the field from the words given for it (one word unless it is a list). Throws Error(BadInput) that
-// names the option and the word and says what would be right. A range is not checked here: see range_problem.
+// Sets the field from the words given for it (one word unless it is a list). Throws Error(BadInput) that names the
+// option and the word and says what would be right. Ranges are checked by range_problem instead.
 void set_value(const Option& option, std::span<const std::string> words);
 
 // The field as words from which set_value restores exactly the same value; nullopt if it is unset.
 std::optional<std::vector<std::string>> value_words(const Option& option);
-// The same as one text, for messages; empty when unset.
+// The words of value_words as one text, for messages; empty if the field is unset.
 std::string value_text(const Option& option);
 
 // Whether two options of one type have the same value.
 bool same_value(const Option& left, const Option& right);
 
-// The mistake in the field's value by itself: out of range, not one of the choices, or required and missing.
+// The mistake in the field's value taken alone: out of range, not one of the choices, or required and missing.
 std::optional<Problem> range_problem(const Option& option);
 
 // "at least 1", "above 0", "at least 0 and below 1": the bounds in words; empty when there are none.
 std::string describe(const Range& range, bool whole);
 
-// The same for an option's help. Upper bounds of 65536 and more, which only keep products of sizes from overflowing, are
-// left out; the message about a number beyond them has them.
+// The bounds of an option in words, for its help. Upper bounds of 65536 and more, which only keep products of sizes
+// from overflowing, are left out; the message about a larger value has them.
 std::string described_bounds(const Option& option);
 
 // ---- implementation ----

@@ -1,5 +1,5 @@
 // Problem: a mistake in the values of a configuration, in three parts: the options concerned, what is wrong, and what
-// would be right; or a note about an option that changes nothing. text_of alone formats it, as one line.
+// would be right; or a note about an option without effect. Only text_of formats it, as one line.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace trifold {
 enum class Severity : uint8_t { Error, Note };
 
 struct Problem {
-  // Names without "--" of the options whose values conflict, beginning with the one to change, if there is one. Empty
-  // only for words that belong to no option.
+  // The names, without "--", of the options whose values conflict, beginning with the one to change, if there is one.
+  // Empty only for words that belong to no option.
   std::vector<std::string> options;
   std::string wrong;     // with the value seen: "--ranks 8 is not divisible by --ranks-per-node 3"
   std::string right;     // "6 and 9 are"; "leave it out"; empty: a note
@@ -33,10 +33,10 @@ struct Findings {
 std::string text_of(const Problem& problem);
 std::vector<std::string> texts_of(std::span<const Problem> problems);
 
-// "128 and 132 are", "4 is": the multiples of `unit` nearest to `value`, which is not one.
+// "128 and 132 are", "4 is": the multiples of `unit` nearest to `value`, which must not be a multiple.
 std::string multiples_around(int64_t value, int64_t unit);
 
-// Throws Error(BadInput) when `list` is not empty: one problem unchanged, several as a list of lines.
+// Throws Error(BadInput) unless `list` is empty: one problem unchanged, several as a list of lines.
 void throw_problems(const std::vector<std::string>& list);
 void throw_problems(const std::vector<Problem>& list);
 

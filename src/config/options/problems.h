@@ -23,8 +23,8 @@
 
 namespace trifold {
 
-// Values that are wrong by themselves are found first, through the table. Checks that relate several values first ask
-// `sound`, so that a mistake is reported once and arithmetic on checked values cannot overflow.
+// The constructor finds values that are wrong alone, by the table. Checks that relate several values must ask `sound`
+// first, so that a mistake is reported once and arithmetic on checked values cannot overflow.
 class Problems {
  public:
   explicit Problems(const OptionTable& table) {
@@ -39,7 +39,7 @@ class Problems {
     return std::none_of(names.begin(), names.end(), [&](const char* name) { return wrong_.count(name) > 0; });
   }
 
-  // Expects the last part of a problem, then adds it to the list.
+  // A problem that still lacks its remedy; `right` adds that and puts the problem into the list.
   class Wrong {
    public:
     template <class... Args>
@@ -88,7 +88,7 @@ class Problems {
         add(std::move(problem));
   }
 
-  // What has been found; the list is empty then. take(): the errors alone.
+  // Moves the errors and notes out of the list; take() returns the errors alone.
   Findings findings() {
     const auto notes = std::stable_partition(list_.begin(), list_.end(), [](const Problem& problem) {
       return problem.severity == Severity::Error;
@@ -116,8 +116,9 @@ const OptionTable& defaults_of() {
 
 constexpr auto kEveryRule = [](const Option&, const Rule&) { return true; };
 
-// The mistakes in single options and the rules among `applies` that they break, to which a command adds what no rule
-// can say. Taken by value, because the option table needs a configuration that it may modify.
+// The mistakes in single options, and the broken rules among those for which `applies` is true; the command adds the
+// mistakes that no rule can express. `config` is taken by value because the option table needs a configuration that it
+// may modify.
 template <class Config>
 Problems problems_of_options(Config config, FunctionRef<bool(const Option&, const Rule&)> applies) {
   const OptionTable table = options_of(config);
@@ -130,7 +131,7 @@ Problems problems_of_options(Config config) {
   return problems_of_options(std::move(config), kEveryRule);
 }
 
-// The same, but the rules are checked on another configuration: that of a run whose layout is still to be chosen.
+// As above, with the rules checked on `for_rules`: for a run whose layout is still to be chosen.
 template <class Config>
 Problems problems_of_options(Config config, Config for_rules,
                              FunctionRef<bool(const Option&, const Rule&)> applies) {

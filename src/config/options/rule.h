@@ -1,4 +1,4 @@
-// Rule: what an option demands of the other options of its command, as data next to the option:
+// Rule: a condition on the other options of a command, as data next to the option:
 //
 //   table.add("moe-router-topk", &model.moe_router_topk, "Experts per token.")
 //       .range(1, 1 << 16)
@@ -6,12 +6,12 @@
 //       .compares(Relation::AtMost, "num-experts");
 //
 // Problems::check_rules evaluates the rules of a table and writes their messages: the option with its value, the other
-// option with its value, the reason if the rule has one, and what would be right. A rule is skipped in a command that
-// does not have the other option. All broken rules of an option are reported, up to the first by which it has no
-// effect. What no rule can say is code in the same file (Problems::about).
+// option with its value, the reason if the rule has one, and the remedy. A rule is skipped in a command that lacks the
+// other option. All broken rules of an option are reported, up to the first by which it has no effect. Conditions that
+// no rule can express are code in the same file (Problems::about).
 //
-// A broken rule is an error. If an option without effect would only say how often, how fast or where something is done that
-// this run does not do, its rule is marked as a note (Option::as_note): results and files are the same without the option.
+// A broken rule is an error. A rule is marked as a note (Option::as_note) if the option would only say how often, how
+// fast or where something is done that this run does not do: results and files are the same without the option.
 #pragma once
 
 #include <array>
@@ -23,15 +23,15 @@
 
 namespace trifold {
 
-// A whole number or more, as the value of an option.
+// The values of an option from `number` on.
 struct AtLeast {
   double number;
 };
 
 inline constexpr AtLeast kAboveZero{std::numeric_limits<double>::min()};
 
-// A statement about options of a command, which holds if one of its terms does: an option is given, which means that
-// its value is not the default; it has one of some values; or its number is large enough.
+// A statement about options of a command. It holds if one of its terms holds: an option is given, that is, its value is
+// not the default; an option has one of some values; or an option's value is large enough.
 class When {
  public:
   struct Term {
@@ -60,7 +60,7 @@ class When {
   uint32_t size_ = 0;
 };
 
-// A number compared with that of another option. Options without a value are not compared.
+// A relation between the values of two options. Options without a value are not compared.
 enum class Relation : uint8_t { AtMost, AtLeast, Above, Divides, MultipleOf };
 
 struct Rule {
@@ -72,15 +72,14 @@ struct Rule {
     Compares       // "--moe-router-topk 5 is more than --num-experts 4"
   };
   Kind kind;
-  Relation relation = Relation::AtMost;  // of Compares
+  Relation relation = Relation::AtMost;  // for Compares
   When other;
-  std::string_view because = {};  // ends what is wrong, after a comma: "because experts have no biases"
-  std::string_view remedy = {};   // instead of the usual one
-  std::string_view values =
-      {};              // of the option, for which alone the rule applies, separated by '|'; empty: if given
-  When provided = {};  // it applies only if this holds, ...
-  When unless = {};    // ... and not if this does
-  Severity severity = Severity::Error;  // Note: of OnlyWith and NoEffectWith alone
+  std::string_view because = {};        // ends the message, after a comma: "because experts have no biases"
+  std::string_view remedy = {};         // replaces the usual remedy
+  std::string_view values = {};         // values of the option with this rule, separated by '|'; empty: all
+  When provided = {};                   // the rule applies only if this holds, ...
+  When unless = {};                     // ... and not if this holds
+  Severity severity = Severity::Error;  // Note: only for OnlyWith and NoEffectWith
 };
 
 }  // namespace trifold

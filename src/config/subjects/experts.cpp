@@ -213,8 +213,8 @@ void add_expert_ranks(OptionTable& table, MeshConfig& mesh) {
       .excludes({"cpu-offloading-num-layers", AtLeast{1}}, "which cuts forwards and backwards into blocks");
 }
 
-// A mixture of experts computes what the dense model computed if the weights of a token's experts sum to 1, and nothing
-// else is added.
+// A mixture of experts computes the same function as the dense model only if the weights of a token's experts sum to 1
+// and nothing else is added.
 void add_upcycling(OptionTable& table, CheckpointConfig& checkpoint) {
   table
       .add("moe-use-upcycling", &checkpoint.moe_use_upcycling,
@@ -270,7 +270,7 @@ void check_experts(const ModelConfig& model, Problems& problems) {
   check_experts_of_groups(model, problems);
 }
 
-// The softmax over one expert, or over one that was chosen, is 1, whatever the router says.
+// The softmax over a single expert, or over the single chosen one, is 1 for any logits, so the router would not learn.
 void check_router_training(const ModelConfig& model, Problems& problems) {
   if (!problems.sound({"num-experts", "moe-router-topk"}) || !model.num_experts) return;
   if (model.moe_router_topk != 1 || model.moe_router_score_function != RouterScore::Softmax) return;
@@ -291,7 +291,7 @@ void check_router_training(const ModelConfig& model, Problems& problems) {
 
 namespace {
 
-// " on 2 tensor x 2 context ranks", that the tokens of a micro-batch are cut over.
+// " on 2 tensor x 2 context ranks": the ranks over which the tokens of a micro-batch are sharded.
 std::string ranks_of_tokens(int64_t tensor, int64_t context) {
   if (context == 1) return tensor > 1 ? fmt::format(" on {} tensor ranks", tensor) : "";
   return fmt::format(" on {}{} context ranks", tensor > 1 ? fmt::format("{} tensor x ", tensor) : "",
@@ -309,8 +309,8 @@ std::string expert_options(const MeshConfig& mesh) {
   return both_cut(mesh) ? experts + " x " + parts : parts;
 }
 
-// Rows, of which the products of experts have 32-bit numbers: those of a rank's own tokens, and those that can arrive
-// on it in a round (nn/exchanged_rows.h).
+// Checks that the rows of the products of experts fit 32-bit indices: a rank's own tokens, and the rows that can arrive
+// in a round (nn/exchanged_rows.h).
 void check_expert_rows(const PretrainConfig& config, Problems& problems) {
   constexpr int64_t kMost = (int64_t{1} << 31) - 1;
   const ModelConfig& model = config.model;
@@ -318,13 +318,13 @@ void check_expert_rows(const PretrainConfig& config, Problems& problems) {
                        "context-parallel-size"}))
     return;
   const int64_t ranks = config.mesh.expert_ranks();
-  const int64_t tensor = config.mesh.tensor_model_parallel_size;  // each of which has as many tokens
-  const int64_t context = config.mesh.context_parallel_size;      // and of these too
+  const int64_t tensor = config.mesh.tensor_model_parallel_size;
+  const int64_t context = config.mesh.context_parallel_size;
   const int64_t choices =
       std::min(model.moe_router_topk, *model.num_experts / config.mesh.expert_model_parallel_size);
   int64_t tokens = 0, own = 0, arriving = 0;
   if (__builtin_mul_overflow(config.batch.micro_batch_size, model.seq_length, &tokens)) tokens = INT64_MAX;
-  tokens /= tensor * context;
+  tokens /= tensor * context;  // each rank has as many
   if (__builtin_mul_overflow(tokens, model.moe_router_topk, &own)) own = INT64_MAX;
   if (__builtin_mul_overflow(tokens, ranks * choices, &arriving)) arriving = INT64_MAX;
   const std::optional<double> factor = config.mesh.moe_buffer_factor;
@@ -379,7 +379,7 @@ void check_fold_of_experts(const MeshConfig& mesh, Problems& problems) {
       .right("give {} of them: they share the experts", both_cut(mesh) ? "divisors" : "a divisor");
 }
 
-// The reason why no forward and backward can take turns; empty if there may be some that do.
+// The reason why no forward and backward can alternate; empty if some pair may.
 std::string nothing_to_overlap(const PretrainConfig& config) {
   const MeshConfig& mesh = config.mesh;
   const auto schedule = chosen_schedule(config.pipeline);  // none: from a file, which may have pairs

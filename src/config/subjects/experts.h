@@ -11,12 +11,12 @@ void add_experts(OptionTable& table, ModelConfig& model);
 void add_expert_ranks(OptionTable& table, MeshConfig& mesh);
 void add_upcycling(OptionTable& table, CheckpointConfig& checkpoint);
 
-// Checks of the model by itself, and against the ranks.
+// Checks of the model alone, and of the model with the ranks.
 void check_experts(const ModelConfig& model, Problems& problems);
 void check_experts_mesh(const PretrainConfig& config, Problems& problems);
-// Settings with which a router would not learn.
+// Rejects settings with which a router would not learn.
 void check_router_training(const ModelConfig& model, Problems& problems);
-// Experts that begin as copies of a dense model's networks.
+// Checks a start of experts as copies of a dense model's networks.
 void check_upcycling(const PretrainConfig& config, Problems& problems);
 
 }  // namespace trifold

@@ -8,7 +8,7 @@ namespace trifold {
 
 void add_recompute(OptionTable& table, MeshConfig& mesh);
 void add_memory_limit(OptionTable& table, MeshConfig& mesh);  // continues the group
-// Tiles of rows against the rows of a micro-batch.
+// Checks the tiles of rows against the rows of a micro-batch.
 void check_tiled_mlp(const PretrainConfig& config, Problems& problems);
 
 }  // namespace trifold

@@ -210,7 +210,7 @@ void check_tensor(const PretrainConfig& config, Problems& problems) {
         .right(
             "one must divide the other, so that groups are divided evenly among ranks, "
             "or ranks among groups");
-  if (model.num_experts)  // which are never cut, but the one that all tokens share is
+  if (model.num_experts)  // experts are never cut, but the shared expert is
     if (const auto& shared = model.moe_shared_expert_intermediate_size)
       divisible("moe-shared-expert-intermediate-size", *shared, "");
   const bool dense_layers = !model.num_experts || (problems.sound({"moe-layer-freq", "num-layers"}) &&
@@ -245,7 +245,8 @@ void check_tensor(const PretrainConfig& config, Problems& problems) {
 
 namespace {
 
-// Each tensor rank's heads are sharded once more. Heads that tensor ranks do not divide are reported elsewhere.
+// Checks that context ranks can shard each tensor rank's heads once more. Heads that tensor ranks do not divide are
+// reported elsewhere.
 void check_exchanged_heads(const PretrainConfig& config, Problems& problems) {
   if (!problems.sound({"num-attention-heads", "num-query-groups", "tensor-model-parallel-size"})) return;
   const int64_t tensor = config.mesh.tensor_model_parallel_size;

@@ -8,26 +8,26 @@
 
 namespace trifold {
 
-// The number of ranks and how each of them computes, for every command that runs on ranks. Starts no group.
+// The number of ranks and how each computes, for every command that runs on ranks. Starts no group.
 void add_ranks(OptionTable& table, MeshConfig& mesh);
 void add_host(OptionTable& table, MeshConfig& mesh);
 void add_mesh(OptionTable& table, MeshConfig& mesh);
 // For commands that train; continues the group of add_mesh.
 void add_device_choices(OptionTable& table, MeshConfig& mesh);
 
-// Whether each number of ranks is valid by itself, so that they can be multiplied and divided.
+// Whether each number of ranks, taken alone, is valid, so that they can be multiplied and divided.
 bool sound_sizes(const Problems& problems);
-// The sizes of the mesh against each other.
+// Checks the sizes of the mesh against each other.
 void check_mesh(const MeshConfig& mesh, Problems& problems);
-// The given size, or else ranks / (tensor x context x pipeline), at least 1. The sizes must be sound.
+// The given size, or else ranks / (tensor x context x pipeline), at least 1. Requires sound_sizes.
 int64_t data_parallel_size(const MeshConfig& mesh);
 // The number of ranks that sum gradients of the same parameters, and may shard them: data x context.
 int64_t gradient_ranks(const MeshConfig& mesh);
-// The global batch against micro-batch and data parallel size.
+// Checks the global batch against micro-batch and data parallel size.
 void check_batch(const BatchConfig& batch, const MeshConfig& mesh, Problems& problems);
-// The model against the tensor axis.
+// Checks the model against the tensor axis.
 void check_tensor(const PretrainConfig& config, Problems& problems);
-// The model and its positions against the context axis.
+// Checks the model and its positions against the context axis.
 void check_context(const PretrainConfig& config, Problems& problems);
 
 }  // namespace trifold

@@ -8,7 +8,7 @@ namespace trifold {
 
 void add_model(OptionTable& table, ModelConfig& model);
 void check_model(const ModelConfig& model, Problems& problems);
-// Task heads exclude asynchronous schedules, whose stages count token labels; a task has none.
+// Rejects a task head with an asynchronous schedule, whose stages count token labels: a task has none.
 void check_task_head(const PretrainConfig& config, Problems& problems);
 
 }  // namespace trifold

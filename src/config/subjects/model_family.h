@@ -19,8 +19,8 @@ struct ModelFamily {
   // Batches have sentence pairs, whose losses are weighted by the number of pairs in a whole step, counted before it
   // begins.
   bool has_pairs;
-  // Projections into the residual stream are initialised smaller the more of them there are, as in GPT-2; blocks that
-  // normalize the sum do not need it.
+  // Projections into the residual stream are initialised smaller the more there are, as in GPT-2; blocks that normalize
+  // the sum do not need it.
   bool scales_residual_init;
   // A layer ends with the norm of its sum, which backward needs (NormOrder::AfterSum of models/transformer.h).
   bool normalizes_sums;
@@ -30,8 +30,8 @@ struct ModelFamily {
   bool has_tasks;
   // The model can be trained on tokenized data sets (.bin/.idx), not only on text.
   bool reads_token_files;
-  // Options of the model that the family excludes; and options of the model and its data that it has no use for, the
-  // reason, and what would be right.
+  // `excluded`: options of the model that the family excludes. `unused`: options of the model and its data without
+  // effect in the family, with the reason and the remedy of their messages.
   std::span<const std::string_view> excluded;
   std::span<const std::string_view> unused;
   std::string_view unused_because;

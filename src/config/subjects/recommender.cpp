@@ -390,7 +390,7 @@ void check_click_data(const ClickDataConfig& data, Problems& problems) {
 void check_recommender(const RecommendConfig& config, Problems& problems) {
   check_widths(config.model, has_bottom(config.model, config.data), problems);
   const ClickTrainingConfig& training = config.training;
-  // A run without --embedding-lr gets that of --lr.
+  // Without --embedding-lr the tables use the rate of --lr.
   if (training.embedding_optimizer == TableOptimizer::Ftrl &&
       training.embedding_lr.value_or(config.lr.lr) != config.lr.lr)
     problems.about("embedding-lr", "embedding-optimizer")

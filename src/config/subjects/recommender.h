@@ -1,4 +1,4 @@
-// Recommenders: their samples, their model, its training, and where its tables are.
+// Recommenders: samples, model, training, and the placement of tables.
 #pragma once
 
 #include "config/fields/recommend_config.h"
@@ -14,7 +14,7 @@ void add_table_ranks(OptionTable& table, RecommendConfig& config);
 void add_click_files(OptionTable& table, RecommendConfig& config);
 
 void check_click_data(const ClickDataConfig& data, Problems& problems);
-// Depends on options that a run may take from the checkpoint that it loads.
+// Depends on options that a run may inherit from the checkpoint that it loads.
 void check_recommender(const RecommendConfig& config, Problems& problems);
 
 }  // namespace trifold

@@ -120,7 +120,7 @@ void add_pipeline(OptionTable& table, PipelineConfig& pipeline, MeshConfig& mesh
 
 namespace {
 
-// Layers, ranks and the two options for the number of stages per rank are valid by themselves.
+// Whether layers, ranks and the two options for the number of stages per rank are valid, each taken alone.
 bool sound_stages(const Problems& problems) {
   return problems.sound({"num-layers", "pipeline-model-parallel-size",
                          "num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank"});
@@ -161,7 +161,7 @@ void check_enough_layers(const PretrainConfig& config, int chunks, Problems& pro
   const int64_t layers = config.model.num_layers;
   const int parts = config.mesh.pipeline_vocab_parts;
   const int64_t behind = parts > 1 ? parts : 0;
-  const int64_t shared = layers + behind;  // by the stages
+  const int64_t shared = layers + behind;  // layers and blocks to divide among the stages
   if (shared >= stages) return;
   std::string fewer;
   if (chunks > 1 && shared >= ranks)
@@ -177,7 +177,7 @@ void check_enough_layers(const PretrainConfig& config, int chunks, Problems& pro
       .right("give at least {} layers{}", std::max<int64_t>(1, stages - behind), fewer);
 }
 
-// The parts of the output layer against the model.
+// Checks the parts of the output layer against the model.
 void check_vocab_parts(const PretrainConfig& config, Problems& problems) {
   constexpr const char* kOption = "pipeline-vocab-parts";
   const int parts = config.mesh.pipeline_vocab_parts;

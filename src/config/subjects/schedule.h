@@ -1,4 +1,4 @@
-// The schedule, the stages of the pipeline, and the layers and blocks that each has.
+// The schedule, the stages of the pipeline, and the layers and blocks of each stage.
 #pragma once
 
 #include "config/fields/config.h"
@@ -7,7 +7,7 @@
 namespace trifold {
 
 void add_pipeline(OptionTable& table, PipelineConfig& pipeline, MeshConfig& mesh);
-// Stages, schedule and number of micro-batches; for asynchronous schedules also the options that need a drained
+// Checks stages, schedule and number of micro-batches; for asynchronous schedules also the options that need a drained
 // pipeline.
 void check_pipeline(const PretrainConfig& config, Problems& problems);
 

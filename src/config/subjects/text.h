@@ -10,7 +10,7 @@
 
 namespace trifold {
 
-// The two options of a tokenizer; commands differ in the defaults.
+// The options of a tokenizer; commands differ in the defaults.
 Option& add_tokenizer_type(OptionTable& table, Field type);
 Option& add_tokenizer_model(OptionTable& table, Field model);
 Option& add_end_token(OptionTable& table, Field token);
@@ -19,13 +19,13 @@ void add_data(OptionTable& table, DataConfig& data);
 void add_documents(OptionTable& table, DataConfig& data);
 void add_pairs(OptionTable& table, DataConfig& data);
 
-// The first given option about documents in a sample, if any; rejected where samples have no documents.
+// The first given option about documents in a sample, if any; rejected if samples have no documents.
 std::optional<std::string> given_option_of_documents(const DataConfig& data);
 // The first option about BERT's sentence pairs that differs from its default, if any; rejected for other models.
 std::optional<std::string> given_option_of_pairs(const DataConfig& data);
 
 void check_data(const DataConfig& data, Problems& problems);
-// A split of the data that `reader` reads must not have a share of 0; `options` are those that require the split.
+// Checks that the split which `reader` reads has a share above 0; `options` are the options that require the split.
 void check_part(const DataConfig& data, Split split, const std::string& reader,
                 std::vector<std::string> options, Problems& problems);
 

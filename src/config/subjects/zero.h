@@ -11,7 +11,7 @@ namespace trifold {
 void add_zero(OptionTable& table, ZeroConfig& zero);
 Option& add_zero_stage(OptionTable& table, ZeroConfig& zero);  // --zero-stage alone; starts no group
 void check_zero(const PretrainConfig& config, Problems& problems);
-// The number given by --zero-group-size, if it is a number.
+// The number of ranks given by --zero-group-size; nullopt if it follows the nodes or is absent.
 std::optional<int> given_group_size(const ZeroConfig& zero);
 
 }  // namespace trifold
