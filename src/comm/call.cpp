@@ -75,16 +75,16 @@ std::string_view name_of(CallKind kind) {
   return "?";
 }
 
-Call all_reduce_call(const Tensor& inout, Reduce how) {
+Call all_reduce_call(const Tensor& inout, Reduce reduction) {
   Call call = make_call(CallKind::AllReduce, inout.dtype, inout.elements());
-  call.how = how;
+  call.reduction = reduction;
   if (!reducible(inout.dtype)) call.problem = CallProblem::NotSummed;
   return call;
 }
 
-Call reduce_scatter_call(const Tensor& out, const Tensor& in, Reduce how, int size) {
+Call reduce_scatter_call(const Tensor& out, const Tensor& in, Reduce reduction, int size) {
   Call call = make_call(CallKind::ReduceScatter, out.dtype, out.elements());
-  call.how = how;
+  call.reduction = reduction;
   if (!reducible(out.dtype)) call.problem = CallProblem::NotSummed;
   if (in.elements() != out.elements() * size) call.problem = CallProblem::Parts;
   if (in.dtype != out.dtype) call.problem = CallProblem::Dtypes;
@@ -117,7 +117,7 @@ Call broadcast_call(const Tensor& inout, int root, int size) {
 std::string to_string(const Call& call) {
   std::string text{name_of(call.kind)};
   const bool reduces = call.kind == CallKind::AllReduce || call.kind == CallKind::ReduceScatter;
-  if (reduces) text += call.how == Reduce::Sum ? "(sum)" : "(max)";
+  if (reduces) text += call.reduction == Reduce::Sum ? "(sum)" : "(max)";
   if (call.kind == CallKind::Broadcast) text += fmt::format("(root {})", call.root);
   if (call.kind == CallKind::AllToAll)
     text += fmt::format(" of rows of {} {}", call.count, trifold::name_of(call.dtype));
@@ -127,8 +127,8 @@ std::string to_string(const Call& call) {
 }
 
 bool agree(const Call& a, const Call& b) {
-  return a.kind == b.kind && a.dtype == b.dtype && a.how == b.how && a.root == b.root && a.count == b.count &&
-         a.number == b.number;
+  return a.kind == b.kind && a.dtype == b.dtype && a.reduction == b.reduction && a.root == b.root &&
+         a.count == b.count && a.number == b.number;
 }
 
 std::string name_ranks(std::span<const int> ranks) {

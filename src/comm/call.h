@@ -33,7 +33,7 @@ enum class CallProblem : uint8_t {
 struct Call {
   CallKind kind = CallKind::Barrier;
   DType dtype = DType::U8;
-  Reduce how = Reduce::Sum;
+  Reduce reduction = Reduce::Sum;
   CallProblem problem = CallProblem::None;
   int32_t root = 0;
   int64_t count = 0;    // elements: of inout, of the small tensor, or of one row (all_to_all)
@@ -41,8 +41,8 @@ struct Call {
 };
 
 // The calls with these arguments, problems filled in. `size` is the size of the communicator.
-Call all_reduce_call(const Tensor& inout, Reduce how);
-Call reduce_scatter_call(const Tensor& out, const Tensor& in, Reduce how, int size);
+Call all_reduce_call(const Tensor& inout, Reduce reduction);
+Call reduce_scatter_call(const Tensor& out, const Tensor& in, Reduce reduction, int size);
 Call all_gather_call(const Tensor& out, const Tensor& in, int size);
 Call all_to_all_call(const Tensor& out, const Tensor& in, std::span<const int64_t> out_rows,
                      std::span<const int64_t> in_rows, int size);

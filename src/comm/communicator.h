@@ -57,9 +57,9 @@ class Communicator {
   virtual bool sums_in_rank_order() const = 0;
 
   // inout = sum (or max) over ranks.
-  virtual void all_reduce(Tensor inout, Reduce how, Stream& stream) = 0;
+  virtual void all_reduce(Tensor inout, Reduce reduction, Stream& stream) = 0;
   // `in` is size() equal parts; out = sum (or max) over ranks of part rank(). `out` may be that part of `in`.
-  virtual void reduce_scatter(Tensor out, Tensor in, Reduce how, Stream& stream) = 0;
+  virtual void reduce_scatter(Tensor out, Tensor in, Reduce reduction, Stream& stream) = 0;
   // out = the ranks' `in`, concatenated in rank order. `in` may be part rank() of `out`.
   virtual void all_gather(Tensor out, Tensor in, Stream& stream) = 0;
   // Rows (first dim) of `in` go to ranks in order, in_rows[r] of them to rank r; out_rows[r] rows come from

@@ -47,8 +47,8 @@ class ThreadCommunicator final : public Communicator {
   std::string_view backend() const override { return "thread"; }
   bool sums_in_rank_order() const override { return true; }
 
-  void all_reduce(Tensor inout, Reduce how, Stream& stream) override;
-  void reduce_scatter(Tensor out, Tensor in, Reduce how, Stream& stream) override;
+  void all_reduce(Tensor inout, Reduce reduction, Stream& stream) override;
+  void reduce_scatter(Tensor out, Tensor in, Reduce reduction, Stream& stream) override;
   void all_gather(Tensor out, Tensor in, Stream& stream) override;
   void all_to_all(Tensor out, Tensor in, std::span<const int64_t> out_rows, std::span<const int64_t> in_rows,
                   Stream& stream) override;
@@ -77,8 +77,8 @@ class ThreadCommunicator final : public Communicator {
     });
   }
 
-  void reduce_part(const Tensor& inout, Reduce how, Stream& stream);
-  void reduce_into(const Tensor& out, int64_t first, Reduce how, Stream& stream);
+  void reduce_part(const Tensor& inout, Reduce reduction, Stream& stream);
+  void reduce_into(const Tensor& out, int64_t first, Reduce reduction, Stream& stream);
   void fetch_rows(const Tensor& out, std::span<const int64_t> out_rows, size_t row_bytes, Stream& stream);
   std::string inspect_rows();
   void make_groups();
@@ -96,32 +96,32 @@ Tensor ThreadCommunicator::input(int rank, DType dtype, int64_t begin, int64_t e
 
 // Reduces this rank's part of all tensors: the sum accumulates in rank 0's tensor, which already holds x0,
 // and is copied from there, block by block, into the others. No other rank touches this part meanwhile.
-void ThreadCommunicator::reduce_part(const Tensor& inout, Reduce how, Stream& stream) {
+void ThreadCommunicator::reduce_part(const Tensor& inout, Reduce reduction, Stream& stream) {
   const Part part = part_of(inout.elements(), rank_, size());
   const int64_t block = block_bytes(stream) / static_cast<int64_t>(size_of(inout.dtype));
   for (int64_t begin = part.begin; begin < part.end; begin += block) {
     const int64_t end = std::min(part.end, begin + block);
     const Tensor sum = input(0, inout.dtype, begin, end);
     for (int r = 1; r < size(); ++r)
-      ops_on(stream).reduce(stream, sum, input(r, inout.dtype, begin, end), how);
+      ops_on(stream).reduce(stream, sum, input(r, inout.dtype, begin, end), reduction);
     for (int r = 1; r < size(); ++r)
       copy_bytes(stream, input(r, inout.dtype, begin, end).data, sum.data, sum.bytes());
   }
 }
 
-void ThreadCommunicator::all_reduce(Tensor inout, Reduce how, Stream& stream) {
+void ThreadCommunicator::all_reduce(Tensor inout, Reduce reduction, Stream& stream) {
   count_ring(2, inout.bytes(), stream);
   stream.run([=, this, &stream] {
     ThreadOffer offer;
-    offer.call = all_reduce_call(inout, how);
+    offer.call = all_reduce_call(inout, reduction);
     offer.in = inout.data;
-    collective(offer, stream, kNothingToInspect, [&](Stream& on) { reduce_part(inout, how, on); });
+    collective(offer, stream, kNothingToInspect, [&](Stream& on) { reduce_part(inout, reduction, on); });
   });
 }
 
 // out = x0 + x1 + ... over elements [first, first + count) of the inputs. If `out` aliases this rank's own
 // input, it still holds a summand that may not be the first one, so the sum is computed in temporary memory.
-void ThreadCommunicator::reduce_into(const Tensor& out, int64_t first, Reduce how, Stream& stream) {
+void ThreadCommunicator::reduce_into(const Tensor& out, int64_t first, Reduce reduction, Stream& stream) {
   const int64_t count = out.elements();
   const int64_t block = std::min(count, block_bytes(stream) / static_cast<int64_t>(size_of(out.dtype)));
   const bool aliased = input(rank_, out.dtype, first, first + count).data == out.data;
@@ -137,20 +137,20 @@ void ThreadCommunicator::reduce_into(const Tensor& out, int64_t first, Reduce ho
       if (r == 0)
         copy_bytes(stream, sum.data, x.data, sum.bytes());
       else
-        ops_on(stream).reduce(stream, sum, x, how);
+        ops_on(stream).reduce(stream, sum, x, reduction);
     }
     copy_bytes(stream, target.data, sum.data, sum.bytes());
   }
 }
 
-void ThreadCommunicator::reduce_scatter(Tensor out, Tensor in, Reduce how, Stream& stream) {
+void ThreadCommunicator::reduce_scatter(Tensor out, Tensor in, Reduce reduction, Stream& stream) {
   count_ring(1, in.bytes(), stream);
   stream.run([=, this, &stream] {
     ThreadOffer offer;
-    offer.call = reduce_scatter_call(out, in, how, size());
+    offer.call = reduce_scatter_call(out, in, reduction, size());
     offer.in = in.data;
     collective(offer, stream, kNothingToInspect,
-               [&](Stream& on) { reduce_into(out, rank_ * out.elements(), how, on); });
+               [&](Stream& on) { reduce_into(out, rank_ * out.elements(), reduction, on); });
   });
 }
 

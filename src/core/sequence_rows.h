@@ -35,8 +35,8 @@ class SequenceRows {
       : length_(length), rows_(length), count_(1), runs_{{{0, length, 0}}} {}
   // The positions of rank `part` of `parts`; all of them if there is one. Throws if the runs would differ in
   // length.
-  static SequenceRows cut(RowCut how, int64_t length, int part, int parts) {
-    return how == RowCut::BothEnds ? zig_zag(length, part, parts) : consecutive(length, part, parts);
+  static SequenceRows cut(RowCut cut, int64_t length, int part, int parts) {
+    return cut == RowCut::BothEnds ? zig_zag(length, part, parts) : consecutive(length, part, parts);
   }
   static SequenceRows zig_zag(int64_t length, int part, int parts) {
     if (parts == 1) return SequenceRows(length);

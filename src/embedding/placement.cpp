@@ -14,22 +14,22 @@ Placement::Placement(std::vector<EmbeddingTable> tables, std::vector<TablePlacem
         "{} tables are placed on {} ranks, but {} were requested", choice_.size(), ranks, tables_.size());
   for (size_t t = 0; t < tables_.size(); ++t) {
     const EmbeddingTable& table = tables_[t];
-    TablePlacement& how = choice_[t];
-    if (ranks == 1) how = {};
+    TablePlacement& placed = choice_[t];
+    if (ranks == 1) placed = {};
     check(table.rows >= 1 && table.width >= 1, "embedding table {} is {} x {}", table.name, table.rows,
           table.width);
-    const int64_t most = how.kind == PlacementKind::Row      ? table.rows
-                         : how.kind == PlacementKind::Column ? table.width
-                                                             : 1;
-    how.parts = static_cast<int>(std::clamp<int64_t>(how.parts, 1, std::min<int64_t>(most, ranks)));
-    if (how.kind == PlacementKind::Replicated) continue;
-    for (int p = 0; p < how.parts; ++p) {
+    const int64_t most = placed.kind == PlacementKind::Row      ? table.rows
+                         : placed.kind == PlacementKind::Column ? table.width
+                                                                : 1;
+    placed.parts = static_cast<int>(std::clamp<int64_t>(placed.parts, 1, std::min<int64_t>(most, ranks)));
+    if (placed.kind == PlacementKind::Replicated) continue;
+    for (int p = 0; p < placed.parts; ++p) {
       Rect rect = Rect::whole({table.rows, table.width});
-      const int dim = how.kind == PlacementKind::Column ? 1 : 0;
+      const int dim = placed.kind == PlacementKind::Column ? 1 : 0;
       const int64_t extent = rect.extent[dim];
-      rect.offset[dim] = extent * p / how.parts;
-      rect.extent[dim] = extent * (p + 1) / how.parts - rect.offset[dim];
-      shards_.push_back({static_cast<int>(t), (how.first_rank + p) % ranks, rect, 0});
+      rect.offset[dim] = extent * p / placed.parts;
+      rect.extent[dim] = extent * (p + 1) / placed.parts - rect.offset[dim];
+      shards_.push_back({static_cast<int>(t), (placed.first_rank + p) % ranks, rect, 0});
     }
   }
   std::stable_sort(shards_.begin(), shards_.end(),
@@ -56,8 +56,8 @@ bool Placement::replicated(int table) const {
 }
 
 bool Placement::cut_by_columns(int table) const {
-  const TablePlacement& how = choice_[static_cast<size_t>(table)];
-  return how.kind == PlacementKind::Column && how.parts > 1;
+  const TablePlacement& choice = choice_[static_cast<size_t>(table)];
+  return choice.kind == PlacementKind::Column && choice.parts > 1;
 }
 
 bool Placement::first_of_rows(const Shard& shard) const {

@@ -146,9 +146,9 @@ std::vector<TablePlacement> plan_placement(const std::vector<EmbeddingTable>& ta
     return a.cost != b.cost || !input.balance_bytes ? a.cost > b.cost : a.bytes > b.bytes;
   });
   for (const Piece& piece : pieces) {
-    TablePlacement& how = placement[piece.table];
+    TablePlacement& choice = placement[piece.table];
     const auto ranks = static_cast<size_t>(input.ranks);
-    const auto parts = static_cast<size_t>(how.parts);
+    const auto parts = static_cast<size_t>(choice.parts);
     // Consecutive ranks take the parts of a table: from the start with room whose busiest rank is least busy.
     std::optional<size_t> best;
     std::pair<double, int64_t> best_load;  // of its busiest rank, and of its fullest one
@@ -167,10 +167,10 @@ std::vector<TablePlacement> plan_placement(const std::vector<EmbeddingTable>& ta
         best_load = load;
       }
     }
-    how.first_rank = static_cast<int>(best.value_or(0));
+    choice.first_rank = static_cast<int>(best.value_or(0));
     for (size_t p = 0; p < parts; ++p) {
-      work[(static_cast<size_t>(how.first_rank) + p) % ranks] += piece.cost / static_cast<double>(parts);
-      held[(static_cast<size_t>(how.first_rank) + p) % ranks] += piece.bytes / static_cast<int64_t>(parts);
+      work[(static_cast<size_t>(choice.first_rank) + p) % ranks] += piece.cost / static_cast<double>(parts);
+      held[(static_cast<size_t>(choice.first_rank) + p) % ranks] += piece.bytes / static_cast<int64_t>(parts);
     }
   }
   return placement;

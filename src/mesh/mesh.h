@@ -108,8 +108,8 @@ std::string experts_text(const MeshSizes& sizes);
 // "tp", "ep.etp"
 std::string axes_text(AxisSet axes);
 // The positions of a sequence that a rank holds.
-inline SequenceRows rows_here(RowCut how, int64_t length, const MeshSizes& sizes, const MeshCoords& coords) {
-  return SequenceRows::cut(how, length, coords[Axis::Cp], sizes[Axis::Cp]);
+inline SequenceRows rows_here(RowCut cut, int64_t length, const MeshSizes& sizes, const MeshCoords& coords) {
+  return SequenceRows::cut(cut, length, coords[Axis::Cp], sizes[Axis::Cp]);
 }
 // "dp1.pp0.tp3", with ".cp1" for other context ranks than the first, and ".ep1" and ".etp1" for other expert ranks:
 // for messages.

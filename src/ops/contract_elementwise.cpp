@@ -25,7 +25,7 @@ void add(const Tensor& y, const Tensor& a, const Tensor& b) {
   expect("add", "b", b, y.dtype, y.elements());
 }
 
-void reduce(const Tensor& y, const Tensor& x, Reduce /*how*/) {
+void reduce(const Tensor& y, const Tensor& x, Reduce /*reduction*/) {
   expect("reduce", "x", x, y.dtype, y.elements());
 }
 
@@ -61,7 +61,7 @@ void swiglu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) {
   expect("swiglu_backward", "x", x, dy.dtype, 2 * dy.elements());
 }
 
-void dropout(const Tensor& y, const Tensor& x, const Dropout& /*how*/) {
+void dropout(const Tensor& y, const Tensor& x, const Dropout& /*dropout*/) {
   expect("dropout", "x", x, y.dtype, y.elements());
 }
 
@@ -71,7 +71,7 @@ void scale_uniform(const Tensor& y, const Tensor& x, double low, double high, co
         high);
 }
 
-void dropout_add(const Tensor& y, const Tensor& residual, const Tensor& x, const Dropout& /*how*/) {
+void dropout_add(const Tensor& y, const Tensor& residual, const Tensor& x, const Dropout& /*dropout*/) {
   expect("dropout_add", "residual", residual, y.dtype, y.elements());
   expect("dropout_add", "x", x, y.dtype, y.elements());
 }

@@ -8,22 +8,22 @@ namespace trifold::contract {
 
 namespace {
 
-void expect_router(const char* op, const Tensor& logits, const Router& how) {
+void expect_router(const char* op, const Tensor& logits, const Router& router) {
   expect_matrix(op, "logits", logits);
   check(accumulate_type(logits.dtype) == logits.dtype, "{}: logits are {}, but f32 or f64 is needed", op,
         name_of(logits.dtype));
-  check(how.choices >= 1 && how.choices <= logits.last_dim(),
-        "{}: {} experts a token of {} experts: give 1 to the number of experts", op, how.choices,
+  check(router.choices >= 1 && router.choices <= logits.last_dim(),
+        "{}: {} experts a token of {} experts: give 1 to the number of experts", op, router.choices,
         logits.last_dim());
-  if (how.groups == 1) return;
-  const int64_t each = how.groups > 0 ? logits.last_dim() / how.groups : 0;
-  check(how.groups >= 1 && how.groups <= kMostGroups && each * how.groups == logits.last_dim(),
+  if (router.groups == 1) return;
+  const int64_t each = router.groups > 0 ? logits.last_dim() / router.groups : 0;
+  check(router.groups >= 1 && router.groups <= kMostGroups && each * router.groups == logits.last_dim(),
         "{}: {} experts do not divide into {} groups of one size (at most {} groups)", op, logits.last_dim(),
-        how.groups, kMostGroups);
-  check(how.kept_groups >= 1 && how.kept_groups <= how.groups && how.choices % how.kept_groups == 0 &&
-            how.choices / how.kept_groups <= each,
-        "{}: {} experts a token cannot be chosen evenly from {} of {} groups of {} experts", op, how.choices,
-        how.kept_groups, how.groups, each);
+        router.groups, kMostGroups);
+  check(router.kept_groups >= 1 && router.kept_groups <= router.groups &&
+            router.choices % router.kept_groups == 0 && router.choices / router.kept_groups <= each,
+        "{}: {} experts a token cannot be chosen evenly from {} of {} groups of {} experts", op,
+        router.choices, router.kept_groups, router.groups, each);
 }
 
 // Checks rows and choices, whose number is that of `row`.
@@ -41,17 +41,17 @@ void expect_experts(const char* op, const Tensor& w, const Tensor& first) {
 }  // namespace
 
 void route(const Tensor& gates, const Tensor& chosen, const Tensor& logits, const Tensor& bias,
-           const Router& how) {
-  expect_router("route", logits, how);
-  expect("route", "gates", gates, logits.dtype, logits.row_count() * how.choices);
-  expect("route", "chosen", chosen, DType::I32, logits.row_count() * how.choices);
+           const Router& router) {
+  expect_router("route", logits, router);
+  expect("route", "gates", gates, logits.dtype, logits.row_count() * router.choices);
+  expect("route", "chosen", chosen, DType::I32, logits.row_count() * router.choices);
   if (bias.data != nullptr) expect("route", "bias", bias, logits.dtype, logits.last_dim());
 }
 
 void router_losses(const Tensor& balance, const Tensor& z, const Tensor& counts, const Tensor& logits,
-                   const Tensor& padding, int64_t seq, const Router& how) {
+                   const Tensor& padding, int64_t seq, const Router& router) {
   constexpr const char* kOp = "router_losses";
-  expect_router(kOp, logits, how);
+  expect_router(kOp, logits, router);
   const int64_t tokens = logits.row_count();
   check(seq >= 1 && tokens % seq == 0, "{}: {} tokens are not a multiple of the sequence length {}", kOp,
         tokens, seq);
@@ -63,9 +63,9 @@ void router_losses(const Tensor& balance, const Tensor& z, const Tensor& counts,
 
 void route_backward(const Tensor& dlogits, const Tensor& dgates, const Tensor& gates, const Tensor& chosen,
                     const Tensor& logits, const Tensor& counts, const Tensor& weight, const Factor& /*loss*/,
-                    const RouterLosses& /*losses*/, const Router& how) {
+                    const RouterLosses& /*losses*/, const Router& router) {
   constexpr const char* kOp = "route_backward";
-  expect_router(kOp, logits, how);
+  expect_router(kOp, logits, router);
   const int64_t tokens = logits.row_count();
   const int64_t experts = logits.last_dim();
   expect_float(kOp, "dlogits", dlogits);
@@ -74,9 +74,9 @@ void route_backward(const Tensor& dlogits, const Tensor& dgates, const Tensor& g
         "{}: the gradient {} {} does not match the logits {} {}: element counts and accumulation types must be equal",
         kOp, name_of(dlogits.dtype), to_string(dlogits.shape), name_of(logits.dtype),
         to_string(logits.shape));
-  expect(kOp, "dgates", dgates, logits.dtype, tokens * how.choices);
-  expect(kOp, "gates", gates, logits.dtype, tokens * how.choices);
-  expect(kOp, "chosen", chosen, DType::I32, tokens * how.choices);
+  expect(kOp, "dgates", dgates, logits.dtype, tokens * router.choices);
+  expect(kOp, "gates", gates, logits.dtype, tokens * router.choices);
+  expect(kOp, "chosen", chosen, DType::I32, tokens * router.choices);
   expect(kOp, "counts", counts, DType::I32, counts.elements());
   const int64_t sequences = counts.elements() / experts;
   if (counts.elements() % experts != 0 || sequences < 1 || tokens % sequences != 0)
@@ -86,15 +86,15 @@ void route_backward(const Tensor& dlogits, const Tensor& dgates, const Tensor& g
   expect(kOp, "weight", weight, DType::F32, tokens);
 }
 
-void drop_choices(const Tensor& taken, const Tensor& chosen, const Tensor& gates, const ExpertLimit& how) {
+void drop_choices(const Tensor& taken, const Tensor& chosen, const Tensor& gates, const ExpertLimit& limit) {
   constexpr const char* kOp = "drop_choices";
   check(chosen.rank() == 2, "{}: chosen is {}, but [tokens, choices] is needed", kOp,
         to_string(chosen.shape));
   check(
-      how.experts >= 1 && how.seq >= 1 && chosen.dim(0) % how.seq == 0 && how.capacity >= 1,
+      limit.experts >= 1 && limit.seq >= 1 && chosen.dim(0) % limit.seq == 0 && limit.capacity >= 1,
       "{}: capacity {} for assignments {} in sequences of {} tokens to {} experts: capacity and experts must be "
       "positive, and tokens a multiple of the sequence length",
-      kOp, how.capacity, to_string(chosen.shape), how.seq, how.experts);
+      kOp, limit.capacity, to_string(chosen.shape), limit.seq, limit.experts);
   check(chosen.elements() <= std::numeric_limits<int32_t>::max(), "{}: {} assignments are more than 2^31 - 1",
         kOp, chosen.elements());
   expect(kOp, "chosen", chosen, DType::I32, chosen.elements());

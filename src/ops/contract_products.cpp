@@ -78,23 +78,24 @@ void linear(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bia
 namespace {
 
 // Checks attention by queries of some positions with the keys and values of all.
-void expect_gathered(const char* op, const Attention& how, DType dtype) {
-  check(how.rows.length() == how.seq, "{}: rows cover {} positions, but seq is {}", op, how.rows.length(),
-        how.seq);
-  expect(op, "key_values", how.key_values, dtype, how.batch * how.keys() * 2 * how.given() * how.head_dim);
+void expect_gathered(const char* op, const Attention& attention, DType dtype) {
+  check(attention.rows.length() == attention.seq, "{}: rows cover {} positions, but seq is {}", op,
+        attention.rows.length(), attention.seq);
+  expect(op, "key_values", attention.key_values, dtype,
+         attention.batch * attention.keys() * 2 * attention.given() * attention.head_dim);
 }
 
 // A step over some of the keys.
-void expect_step(const char* op, const Attention& how) {
-  check(how.rows.rows() > 0 && how.key_rows.length() == how.seq,
+void expect_step(const char* op, const Attention& attention) {
+  check(attention.rows.rows() > 0 && attention.key_rows.length() == attention.seq,
         "{}: key_rows cover {} positions and rows select {}, but {} and at least 1 are needed", op,
-        how.key_rows.length(), how.rows.rows(), how.seq);
+        attention.key_rows.length(), attention.rows.rows(), attention.seq);
   check(
-      how.further || how.key_rows == how.rows,
+      attention.further || attention.key_rows == attention.rows,
       "{}: key_rows of the first step differ from rows: it computes with the keys at the queries' positions",
       op);
-  for (const RowRun& queries : how.rows.runs())
-    for (const RowRun& keys : how.key_rows.runs())
+  for (const RowRun& queries : attention.rows.runs())
+    for (const RowRun& keys : attention.key_rows.runs())
       check((keys.begin == queries.begin && keys.count == queries.count) || keys.end() <= queries.begin ||
                 queries.end() <= keys.begin,
             "{}: keys of positions [{}, {}) overlap queries of positions [{}, {})", op, keys.begin,
@@ -103,50 +104,55 @@ void expect_step(const char* op, const Attention& how) {
 
 // `out_type`: of the output.
 void expect_attention(const char* op, const Tensor& out, DType out_type, const Tensor& lse, const Tensor& qkv,
-                      const Attention& how) {
-  check(how.batch >= 0 && how.seq >= 0 && how.head_dim >= 1, "{}: batch {}, seq {}, head_dim {} are invalid",
-        op, how.batch, how.seq, how.head_dim);
-  check(how.kv_heads >= 1 && how.heads >= 1 && how.heads % how.kv_heads == 0,
-        "{}: {} query heads are not a multiple of {} key heads", op, how.heads, how.kv_heads);
-  if (how.lengths.data != nullptr) expect(op, "lengths", how.lengths, DType::I32, how.batch);
-  if (how.first_keys.data != nullptr) {
-    expect(op, "first_keys", how.first_keys, DType::I32, how.batch * how.seq);
-    check(how.causal && how.lengths.data == nullptr,
+                      const Attention& attention) {
+  check(attention.batch >= 0 && attention.seq >= 0 && attention.head_dim >= 1,
+        "{}: batch {}, seq {}, head_dim {} are invalid", op, attention.batch, attention.seq,
+        attention.head_dim);
+  check(attention.kv_heads >= 1 && attention.heads >= 1 && attention.heads % attention.kv_heads == 0,
+        "{}: {} query heads are not a multiple of {} key heads", op, attention.heads, attention.kv_heads);
+  if (attention.lengths.data != nullptr)
+    expect(op, "lengths", attention.lengths, DType::I32, attention.batch);
+  if (attention.first_keys.data != nullptr) {
+    expect(op, "first_keys", attention.first_keys, DType::I32, attention.batch * attention.seq);
+    check(attention.causal && attention.lengths.data == nullptr,
           "{}: first_keys need causal attention without lengths, but this attention {}", op,
-          how.causal ? "has lengths" : "is not causal");
+          attention.causal ? "has lengths" : "is not causal");
   }
-  check(how.dropout.probability == 0 || how.global_heads >= how.first_head + how.heads,
-        "{}: heads [{}, {}) exceed the {} heads of the whole model", op, how.first_head,
-        how.first_head + how.heads, how.global_heads);
-  check(how.first_given >= 0 && how.given_heads >= 0 && how.first_given + how.given() <= how.kv_heads &&
-            (how.given() == how.kv_heads || how.rows.rows() > 0),
-        "{}: key_values have {} key heads from {} on, but the layer has {}{}", op, how.given(),
-        how.first_given, how.kv_heads,
-        how.rows.rows() > 0 ? "" : ", and packed projections have all of them");
-  const int64_t rows = how.batch * how.queries();
-  if (how.rows.rows() > 0) expect_gathered(op, how, qkv.dtype);
-  if (how.in_steps()) expect_step(op, how);
-  expect(op, "qkv", qkv, qkv.dtype, rows * (how.heads + 2 * how.kv_heads) * how.head_dim);
-  expect(op, "out", out, out_type, rows * how.heads * how.head_dim);
-  expect(op, "lse", lse, accumulate_type(qkv.dtype), rows * how.heads);
+  check(
+      attention.dropout.probability == 0 || attention.global_heads >= attention.first_head + attention.heads,
+      "{}: heads [{}, {}) exceed the {} heads of the whole model", op, attention.first_head,
+      attention.first_head + attention.heads, attention.global_heads);
+  check(attention.first_given >= 0 && attention.given_heads >= 0 &&
+            attention.first_given + attention.given() <= attention.kv_heads &&
+            (attention.given() == attention.kv_heads || attention.rows.rows() > 0),
+        "{}: key_values have {} key heads from {} on, but the layer has {}{}", op, attention.given(),
+        attention.first_given, attention.kv_heads,
+        attention.rows.rows() > 0 ? "" : ", and packed projections have all of them");
+  const int64_t rows = attention.batch * attention.queries();
+  if (attention.rows.rows() > 0) expect_gathered(op, attention, qkv.dtype);
+  if (attention.in_steps()) expect_step(op, attention);
+  expect(op, "qkv", qkv, qkv.dtype, rows * (attention.heads + 2 * attention.kv_heads) * attention.head_dim);
+  expect(op, "out", out, out_type, rows * attention.heads * attention.head_dim);
+  expect(op, "lse", lse, accumulate_type(qkv.dtype), rows * attention.heads);
 }
 
 }  // namespace
 
-void attention(const Tensor& out, const Tensor& lse, const Tensor& qkv, const Attention& how) {
-  expect_attention("attention", out, how.in_steps() ? accumulate_type(qkv.dtype) : qkv.dtype, lse, qkv, how);
+void attention(const Tensor& out, const Tensor& lse, const Tensor& qkv, const Attention& attention) {
+  expect_attention("attention", out, attention.in_steps() ? accumulate_type(qkv.dtype) : qkv.dtype, lse, qkv,
+                   attention);
 }
 
 void attention_backward(const Tensor& dqkv, const Tensor& dout, const Tensor& qkv, const Tensor& out,
-                        const Tensor& lse, const Attention& how) {
-  expect_attention("attention_backward", out, qkv.dtype, lse, qkv, how);
+                        const Tensor& lse, const Attention& attention) {
+  expect_attention("attention_backward", out, qkv.dtype, lse, qkv, attention);
   expect("attention_backward", "dqkv", dqkv, out.dtype, qkv.elements());
   expect("attention_backward", "dout", dout, out.dtype, out.elements());
-  if (how.rows.rows() > 0)
-    expect("attention_backward", "dkey_values", how.dkey_values, accumulate_type(out.dtype),
-           how.key_values.elements());
-  if (how.in_steps())
-    expect("attention_backward", "dqueries", how.dqueries, accumulate_type(out.dtype), out.elements());
+  if (attention.rows.rows() > 0)
+    expect("attention_backward", "dkey_values", attention.dkey_values, accumulate_type(out.dtype),
+           attention.key_values.elements());
+  if (attention.in_steps())
+    expect("attention_backward", "dqueries", attention.dqueries, accumulate_type(out.dtype), out.elements());
 }
 
 void add_products(OpTable& checks) {

@@ -147,13 +147,13 @@ void cross_backward(const Tensor& du, const Tensor& dx0, const Tensor& dy, const
 
 void sigmoid(const Tensor& p, const Tensor& z) { expect("sigmoid", "z", z, p.dtype, p.elements()); }
 
-void click_loss(const Tensor& loss, const Tensor& z, const Tensor& labels, ClickLoss /*how*/) {
+void click_loss(const Tensor& loss, const Tensor& z, const Tensor& labels, ClickLoss /*kind*/) {
   expect("click_loss", "z", z, loss.dtype, loss.elements());
   expect("click_loss", "labels", labels, DType::F32, loss.elements());
 }
 
 void click_loss_backward(const Tensor& dz, const Tensor& z, const Tensor& labels, const Tensor& weight,
-                         const Factor& /*scale*/, ClickLoss /*how*/) {
+                         const Factor& /*scale*/, ClickLoss /*kind*/) {
   expect("click_loss_backward", "z", z, dz.dtype, dz.elements());
   expect("click_loss_backward", "labels", labels, DType::F32, dz.elements());
   expect("click_loss_backward", "weight", weight, DType::F32, dz.elements());

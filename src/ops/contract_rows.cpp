@@ -109,22 +109,23 @@ void column_sum(const Tensor& db, const Tensor& dy, bool /*accumulate*/) {
   expect("column_sum", "db", db, accumulate_type(dy.dtype), dy.last_dim());
 }
 
-void rotary(const Tensor& y, const Tensor& x, const Tensor& positions, const Rotary& how) {
+void rotary(const Tensor& y, const Tensor& x, const Tensor& positions, const Rotary& rotation) {
   expect_matrix("rotary", "y", y);
   const int64_t rows = positions.elements();
-  const auto pairs = static_cast<int64_t>(how.frequencies.size());
+  const auto pairs = static_cast<int64_t>(rotation.frequencies.size());
   expect("rotary", "y", y, y.dtype, rows * y.last_dim());
   expect("rotary", "x", x, y.dtype, rows * x.last_dim());
   expect("rotary", "positions", positions, DType::I32, rows);
-  check(how.heads == 0 || (pairs >= 1 && pairs <= cpu::kRotaryPairs && 2 * pairs <= how.head_dim),
-        "rotary: {} pairs in a head of {} elements: give 1 to {} pairs", pairs, how.head_dim,
-        std::min(cpu::kRotaryPairs, how.head_dim / 2));
-  check(how.heads >= 0 && how.heads * how.head_dim <= how.columns,
-        "rotary: {} heads of {} elements exceed {} columns", how.heads, how.head_dim, how.columns);
-  if (how.x_column < 0 || how.x_column + how.columns > x.last_dim() || how.y_column < 0 ||
-      how.y_column + how.columns > y.last_dim())
+  check(rotation.heads == 0 || (pairs >= 1 && pairs <= cpu::kRotaryPairs && 2 * pairs <= rotation.head_dim),
+        "rotary: {} pairs in a head of {} elements: give 1 to {} pairs", pairs, rotation.head_dim,
+        std::min(cpu::kRotaryPairs, rotation.head_dim / 2));
+  check(rotation.heads >= 0 && rotation.heads * rotation.head_dim <= rotation.columns,
+        "rotary: {} heads of {} elements exceed {} columns", rotation.heads, rotation.head_dim,
+        rotation.columns);
+  if (rotation.x_column < 0 || rotation.x_column + rotation.columns > x.last_dim() || rotation.y_column < 0 ||
+      rotation.y_column + rotation.columns > y.last_dim())
     fail("rotary: {} columns from column {} of x {} to column {} of y {} exceed a tensor's columns",
-         how.columns, how.x_column, to_string(x.shape), how.y_column, to_string(y.shape));
+         rotation.columns, rotation.x_column, to_string(x.shape), rotation.y_column, to_string(y.shape));
 }
 
 namespace {

@@ -71,7 +71,9 @@ double bytes_of(std::span<const RowUpdate> updates) {
   return bytes;
 }
 
-double bytes_of(const Attention& how) { return sum_of({how.key_values, how.dkey_values, how.dqueries}); }
+double bytes_of(const Attention& attention) {
+  return sum_of({attention.key_values, attention.dkey_values, attention.dqueries});
+}
 
 template <class Argument>
 double bytes_of(const Argument& /*flag, number or rule*/) {
@@ -183,32 +185,33 @@ Work counted(Operand<&OpTable::expert_product_weight>, const Tensor& dw, const T
   return work;
 }
 
-Work attention(const Attention& how, double products, double bytes, const Tensor& result, bool gradient) {
-  const double of_kv_head = static_cast<double>(how.heads) / static_cast<double>(how.kv_heads);
+Work attention_work(const Attention& attention, double products, double bytes, const Tensor& result,
+                    bool gradient) {
+  const double of_kv_head = static_cast<double>(attention.heads) / static_cast<double>(attention.kv_heads);
   Work work;
   work.kind = Work::Kind::Attention;
   work.dtype = result.dtype;
   work.result = result.shape;
-  work.batch = static_cast<double>(how.batch * how.given()) * of_kv_head;
-  work.rows = static_cast<double>(how.queries());
-  work.columns = static_cast<double>(how.keys());
-  work.inner = static_cast<double>(how.head_dim);
-  work.causal = how.causal;
+  work.batch = static_cast<double>(attention.batch * attention.given()) * of_kv_head;
+  work.rows = static_cast<double>(attention.queries());
+  work.columns = static_cast<double>(attention.keys());
+  work.inner = static_cast<double>(attention.head_dim);
+  work.causal = attention.causal;
   work.gradient = gradient;
-  const auto width = [&](int64_t dim) { return static_cast<double>(dim > 0 ? dim : how.head_dim); };
+  const auto width = [&](int64_t dim) { return static_cast<double>(dim > 0 ? dim : attention.head_dim); };
   work.flops = products * work.batch * work.rows * work.columns *
-               (width(how.key_dim) + width(how.value_dim)) * (how.causal ? 0.5 : 1);
-  work.bytes = bytes + bytes_of(how);
+               (width(attention.key_dim) + width(attention.value_dim)) * (attention.causal ? 0.5 : 1);
+  work.bytes = bytes + bytes_of(attention);
   return work;
 }
 // Queries with keys, and probabilities with values; backward has two products of gradients for each.
 Work counted(Operand<&OpTable::attention>, const Tensor& out, const Tensor& lse, const Tensor& qkv,
-             const Attention& how) {
-  return attention(how, 2, sum_of({out, lse, qkv}), out, false);
+             const Attention& attention) {
+  return attention_work(attention, 2, sum_of({out, lse, qkv}), out, false);
 }
 Work counted(Operand<&OpTable::attention_backward>, const Tensor& dqkv, const Tensor& dout, const Tensor& qkv,
-             const Tensor& out, const Tensor& lse, const Attention& how) {
-  return attention(how, 4, sum_of({dqkv, dout, qkv, out, lse}), dqkv, true);
+             const Tensor& out, const Tensor& lse, const Attention& attention) {
+  return attention_work(attention, 4, sum_of({dqkv, dout, qkv, out, lse}), dqkv, true);
 }
 
 // Of a table the rows that are looked up, or added to.

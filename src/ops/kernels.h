@@ -141,7 +141,7 @@ struct RouterGradient {
   const float* weight;
   LateFactor loss;
   RouterLosses losses;
-  Router how;
+  Router router;
   int64_t experts;
   int64_t seq;
 };
@@ -240,11 +240,11 @@ struct Kernels {
   void (*cross_entropy)(T* loss, const T* max, const T* sum, const T* target, int64_t n);
   double (*weighted_sum)(const T* x, const float* weight, int64_t n);
   // Tokens [begin, end); bias may be null.
-  void (*route)(T* gates, int32_t* chosen, const T* logits, const T* bias, int64_t experts, const Router& how,
-                int64_t begin, int64_t end);
+  void (*route)(T* gates, int32_t* chosen, const T* logits, const T* bias, int64_t experts,
+                const Router& router, int64_t begin, int64_t end);
   // Sequences [begin, end); `padding` may be null.
   void (*router_losses)(T* balance, T* z, int32_t* counts, const T* logits, const int32_t* padding,
-                        int64_t experts, int64_t seq, const Router& how, int64_t begin, int64_t end);
+                        int64_t experts, int64_t seq, const Router& router, int64_t begin, int64_t end);
   void (*chunk_squares)(double* partials, const T* x, int64_t n);
   void (*adamw)(T* p, WeightCopy copy, T* m, T* v, const T* g, int64_t n, const AdamWRule& rule);
   void (*sgd)(T* p, WeightCopy copy, T* b, const T* g, int64_t n, const SgdRule& rule);  // b may be null

@@ -12,25 +12,25 @@ namespace trifold::cpu {
 namespace {
 
 // The parts of an Attention that the enqueued work keeps.
-struct Heads {
-  explicit Heads(const Attention& how)
-      : batch(how.batch),
-        seq(how.seq),
-        rows(how.rows.rows() > 0 ? how.rows : SequenceRows(how.seq)),
-        gathered(how.rows.rows() > 0),
-        key_rows(how.in_steps() ? how.key_rows : SequenceRows(how.seq)),
-        in_steps(how.in_steps()),
-        further(how.further),
-        heads(how.heads),
-        kv_heads(how.kv_heads),
-        first_given(how.first_given),
-        given(how.given()),
-        head_dim(how.head_dim),
-        global_heads(how.global_heads),
-        causal(how.causal),
-        scale(how.scale),
-        lengths(memory_of(how.lengths)),
-        first_keys(memory_of(how.first_keys)) {}
+struct Layout {
+  explicit Layout(const Attention& attention)
+      : batch(attention.batch),
+        seq(attention.seq),
+        rows(attention.rows.rows() > 0 ? attention.rows : SequenceRows(attention.seq)),
+        gathered(attention.rows.rows() > 0),
+        key_rows(attention.in_steps() ? attention.key_rows : SequenceRows(attention.seq)),
+        in_steps(attention.in_steps()),
+        further(attention.further),
+        heads(attention.heads),
+        kv_heads(attention.kv_heads),
+        first_given(attention.first_given),
+        given(attention.given()),
+        head_dim(attention.head_dim),
+        global_heads(attention.global_heads),
+        causal(attention.causal),
+        scale(attention.scale),
+        lengths(memory_of(attention.lengths)),
+        first_keys(memory_of(attention.first_keys)) {}
 
   static const int32_t* memory_of(const Tensor& tensor) {
     return tensor.data == nullptr ? nullptr : tensor.as<int32_t>();
@@ -62,44 +62,44 @@ struct Heads {
 };
 
 // The scratch that a head needs, according to kernels.h.
-int64_t scratch_of(const Heads& how, int64_t scores, int64_t blocks, int64_t panel_copies) {
+int64_t scratch_of(const Layout& layout, int64_t scores, int64_t blocks, int64_t panel_copies) {
   return scores * kScoreScratch +
-         (blocks * kQueryBlock + panel_copies * ((how.most_keys() + kPanel - 1) / kPanel * kPanel)) *
-             how.head_dim;
+         (blocks * kQueryBlock + panel_copies * ((layout.most_keys() + kPanel - 1) / kPanel * kPanel)) *
+             layout.head_dim;
 }
 
-HeadShape shape_of(const Heads& how, const LateIndex& first, int64_t sample, int64_t head, const RowRun& run,
-                   const RowRun& keys) {
-  const uint64_t row = first.now() + static_cast<uint64_t>(sample * how.global_heads + head);
-  const auto seq = static_cast<uint64_t>(how.seq);
-  const int64_t seen = std::min(keys.end(), how.causal ? run.end() : how.seq);
+HeadShape shape_of(const Layout& layout, const LateIndex& first, int64_t sample, int64_t head,
+                   const RowRun& run, const RowRun& keys) {
+  const uint64_t row = first.now() + static_cast<uint64_t>(sample * layout.global_heads + head);
+  const auto seq = static_cast<uint64_t>(layout.seq);
+  const int64_t seen = std::min(keys.end(), layout.causal ? run.end() : layout.seq);
   // Under a causal mask positions are counted from the first key; otherwise only keys are, and queries may come first.
-  const int64_t origin = how.causal ? keys.begin : 0;
+  const int64_t origin = layout.causal ? keys.begin : 0;
   return {
-      .seq = how.seq,
+      .seq = layout.seq,
       .origin = keys.begin,
       .held = keys.count,
-      .keys = std::min(how.existing(sample), seen) - keys.begin,
+      .keys = std::min(layout.existing(sample), seen) - keys.begin,
       .first_query = run.begin - origin,
       .queries = run.count,
-      .first_keys = how.first_keys == nullptr ? nullptr : how.first_keys + sample * how.seq + origin,
-      .width = how.head_dim,
-      .query_stride = how.query_stride(),
-      .key_stride = how.key_stride(),
-      .out_stride = how.heads * how.head_dim,
-      .causal = how.causal,
-      .scale = how.scale,
+      .first_keys = layout.first_keys == nullptr ? nullptr : layout.first_keys + sample * layout.seq + origin,
+      .width = layout.head_dim,
+      .query_stride = layout.query_stride(),
+      .key_stride = layout.key_stride(),
+      .out_stride = layout.heads * layout.head_dim,
+      .causal = layout.causal,
+      .scale = layout.scale,
       .element = row * seq * seq + static_cast<uint64_t>(origin) * seq + static_cast<uint64_t>(keys.begin)};
 }
 
 // Calls body(keys, first) for the runs of keys that a run of queries sees: its own first, if it is among them. Returns
 // whether there is any.
 template <class Body>
-bool for_each_key_run(const Heads& how, int64_t sample, const RowRun& queries, Body body) {
-  const int64_t end = std::min(how.existing(sample), how.causal ? queries.end() : how.seq);
+bool for_each_key_run(const Layout& layout, int64_t sample, const RowRun& queries, Body body) {
+  const int64_t end = std::min(layout.existing(sample), layout.causal ? queries.end() : layout.seq);
   bool first = true;
   for (const bool own : {true, false})
-    for (const RowRun& keys : how.key_rows.runs()) {
+    for (const RowRun& keys : layout.key_rows.runs()) {
       const bool same = keys.begin == queries.begin && keys.count == queries.count;
       if (same != own || keys.begin >= end) continue;
       body(keys, first);
@@ -113,27 +113,28 @@ bool for_each_key_run(const Heads& how, int64_t sample, const RowRun& queries, B
 struct Offsets {
   int64_t query, key, value;
 };
-Offsets offsets_of(const Heads& how, int64_t sample, int64_t head, const RowRun& run, const RowRun& key_run) {
-  const int64_t query = (sample * how.rows.rows() + run.row) * how.query_stride();
-  const int64_t keys = (sample * how.key_rows.rows() + key_run.row) * how.key_stride();
-  const int64_t first_key = how.gathered ? 0 : how.heads;
-  const int64_t kv_head = head / how.shared() - how.first_given;
-  return {query + head * how.head_dim, keys + (first_key + kv_head) * how.head_dim,
-          keys + (first_key + how.given + kv_head) * how.head_dim};
+Offsets offsets_of(const Layout& layout, int64_t sample, int64_t head, const RowRun& run,
+                   const RowRun& key_run) {
+  const int64_t query = (sample * layout.rows.rows() + run.row) * layout.query_stride();
+  const int64_t keys = (sample * layout.key_rows.rows() + key_run.row) * layout.key_stride();
+  const int64_t first_key = layout.gathered ? 0 : layout.heads;
+  const int64_t kv_head = head / layout.shared() - layout.first_given;
+  return {query + head * layout.head_dim, keys + (first_key + kv_head) * layout.head_dim,
+          keys + (first_key + layout.given + kv_head) * layout.head_dim};
 }
 
 // The offset of a run's first row of the output, and of its first log of the sum.
-int64_t out_offset(const Heads& how, int64_t sample, int64_t head, const RowRun& run) {
-  return ((sample * how.rows.rows() + run.row) * how.heads + head) * how.head_dim;
+int64_t out_offset(const Layout& layout, int64_t sample, int64_t head, const RowRun& run) {
+  return ((sample * layout.rows.rows() + run.row) * layout.heads + head) * layout.head_dim;
 }
-int64_t lse_offset(const Heads& how, int64_t sample, int64_t head, const RowRun& run) {
-  return (sample * how.heads + head) * how.rows.rows() + run.row;
+int64_t lse_offset(const Layout& layout, int64_t sample, int64_t head, const RowRun& run) {
+  return (sample * layout.heads + head) * layout.rows.rows() + run.row;
 }
 
 template <class T>
 struct Forward {
   const StorageKernels<T>& kernels;
-  Heads how;
+  Layout layout;
   LateIndex first;
   DropRule rule;
   T* out;                   // or null
@@ -143,31 +144,31 @@ struct Forward {
   const T* keys;  // qkv, or keys and values of all positions, or of some
 
   void head(int64_t sample, int64_t head) const {
-    for (const RowRun& run : how.rows.runs()) {
-      const bool any = for_each_key_run(how, sample, run, [&](const RowRun& key_run, bool first_run) {
-        const Offsets at = offsets_of(how, sample, head, run, key_run);
-        kernels.attention_forward(output(sample, head, run, how.further || !first_run),
+    for (const RowRun& run : layout.rows.runs()) {
+      const bool any = for_each_key_run(layout, sample, run, [&](const RowRun& key_run, bool first_run) {
+        const Offsets at = offsets_of(layout, sample, head, run, key_run);
+        kernels.attention_forward(output(sample, head, run, layout.further || !first_run),
                                   {qkv + at.query, keys + at.key, keys + at.value},
-                                  shape_of(how, first, sample, head, run, key_run), rule,
-                                  scratch<Accumulate<T>>(scratch_of(how, 1, 2, 2)));
+                                  shape_of(layout, first, sample, head, run, key_run), rule,
+                                  scratch<Accumulate<T>>(scratch_of(layout, 1, 2, 2)));
       });
-      if (!any && !how.further) begin_without_keys(sample, head, run);
+      if (!any && !layout.further) begin_without_keys(sample, head, run);
     }
   }
 
   // The first step of queries whose own keys are all padding: sums over no keys, to which the next step adds.
   void begin_without_keys(int64_t sample, int64_t head, const RowRun& run) const {
-    Accumulate<T>* from = wide_out + out_offset(how, sample, head, run);
+    Accumulate<T>* from = wide_out + out_offset(layout, sample, head, run);
     for (int64_t r = 0; r < run.count; ++r)
-      std::fill_n(from + r * how.heads * how.head_dim, how.head_dim, Accumulate<T>(0));
-    std::fill_n(lse + lse_offset(how, sample, head, run), run.count,
+      std::fill_n(from + r * layout.heads * layout.head_dim, layout.head_dim, Accumulate<T>(0));
+    std::fill_n(lse + lse_offset(layout, sample, head, run), run.count,
                 std::numeric_limits<Accumulate<T>>::lowest());
   }
 
   HeadOutput<T> output(int64_t sample, int64_t head, const RowRun& run, bool adds) const {
-    const int64_t at = out_offset(how, sample, head, run);
-    Accumulate<T>* sums = lse + lse_offset(how, sample, head, run);
-    if (how.in_steps) return {nullptr, sums, wide_out + at, adds};
+    const int64_t at = out_offset(layout, sample, head, run);
+    Accumulate<T>* sums = lse + lse_offset(layout, sample, head, run);
+    if (layout.in_steps) return {nullptr, sums, wide_out + at, adds};
     return {out + at, sums};
   }
 };
@@ -175,7 +176,7 @@ struct Forward {
 template <class T>
 struct Backward {
   const StorageKernels<T>& kernels;
-  Heads how;
+  Layout layout;
   LateIndex first;
   DropRule rule;
   T* dqkv;
@@ -189,27 +190,27 @@ struct Backward {
 
   // Processes all query heads that share one key head.
   void group(int64_t sample, int64_t kv_head) const {
-    const int64_t shared = how.shared();
+    const int64_t shared = layout.shared();
     for (int64_t i = 0; i < shared; ++i) {
       const int64_t head = kv_head * shared + i;
-      const std::span<const RowRun> runs = how.rows.runs();
+      const std::span<const RowRun> runs = layout.rows.runs();
       for (const RowRun& run : runs)
-        for_each_key_run(how, sample, run, [&](const RowRun& key_run, bool) {
-          const Offsets at = offsets_of(how, sample, head, run, key_run);
-          const int64_t row = out_offset(how, sample, head, run);
+        for_each_key_run(layout, sample, run, [&](const RowRun& key_run, bool) {
+          const Offsets at = offsets_of(layout, sample, head, run, key_run);
+          const int64_t row = out_offset(layout, sample, head, run);
           kernels.attention_backward(
-              gradient(at, row), dout + row, out + row, lse + lse_offset(how, sample, head, run),
+              gradient(at, row), dout + row, out + row, lse + lse_offset(layout, sample, head, run),
               {qkv + at.query, keys + at.key, keys + at.value},
-              shape_of(how, first, sample, head, run, key_run), rule,
-              !how.in_steps && i == 0 && &run == &runs.front(), i == shared - 1 && &run == &runs.back(),
-              scratch<Accumulate<T>>(scratch_of(how, 2, 3, 5)));
+              shape_of(layout, first, sample, head, run, key_run), rule,
+              !layout.in_steps && i == 0 && &run == &runs.front(), i == shared - 1 && &run == &runs.back(),
+              scratch<Accumulate<T>>(scratch_of(layout, 2, 3, 5)));
         });
     }
   }
 
   HeadGradient<T> gradient(const Offsets& at, int64_t row) const {
-    if (how.in_steps) return {nullptr, nullptr, nullptr, dkeys + at.key, dkeys + at.value, dqueries + row};
-    if (!how.gathered) return {dqkv + at.query, dqkv + at.key, dqkv + at.value};
+    if (layout.in_steps) return {nullptr, nullptr, nullptr, dkeys + at.key, dkeys + at.value, dqueries + row};
+    if (!layout.gathered) return {dqkv + at.query, dqkv + at.key, dqkv + at.value};
     return {dqkv + at.query, nullptr, nullptr, dkeys + at.key, dkeys + at.value};
   }
 };
@@ -217,25 +218,25 @@ struct Backward {
 }  // namespace
 
 void attention(const KernelTable& table, Stream& stream, Tensor out, Tensor lse, Tensor qkv,
-               const Attention& how) {
-  const DropRule rule = drop_rule("attention", how.dropout);
-  const LateIndex first = first_head("attention", how);
+               const Attention& attention) {
+  const DropRule rule = drop_rule("attention", attention.dropout);
+  const LateIndex first = first_head("attention", attention);
   dispatch_float(qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* packed = qkv.as<T>();
     const Forward<T> work{storage_kernels<T>(table),
-                          Heads(how),
+                          Layout(attention),
                           first,
                           rule,
-                          how.in_steps() ? nullptr : out.as<T>(),
-                          how.in_steps() ? out.as<Accumulate<T>>() : nullptr,
+                          attention.in_steps() ? nullptr : out.as<T>(),
+                          attention.in_steps() ? out.as<Accumulate<T>>() : nullptr,
                           lse.as<Accumulate<T>>(),
                           packed,
-                          how.rows.rows() > 0 ? how.key_values.as<T>() : packed};
+                          attention.rows.rows() > 0 ? attention.key_values.as<T>() : packed};
     stream.run([pool = &stream.pool(), work] {
-      const int64_t first_of_run = work.how.first_given * work.how.shared();
-      const int64_t heads = work.how.given * work.how.shared();
-      pool->parallel_for(work.how.batch * heads, 1, [&](int64_t begin, int64_t end) {
+      const int64_t first_of_run = work.layout.first_given * work.layout.shared();
+      const int64_t heads = work.layout.given * work.layout.shared();
+      pool->parallel_for(work.layout.batch * heads, 1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) work.head(i / heads, first_of_run + i % heads);
       });
     });
@@ -243,29 +244,29 @@ void attention(const KernelTable& table, Stream& stream, Tensor out, Tensor lse,
 }
 
 void attention_backward(const KernelTable& table, Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv,
-                        Tensor out, Tensor lse, const Attention& how) {
-  const DropRule rule = drop_rule("attention_backward", how.dropout);
-  const LateIndex first = first_head("attention_backward", how);
+                        Tensor out, Tensor lse, const Attention& attention) {
+  const DropRule rule = drop_rule("attention_backward", attention.dropout);
+  const LateIndex first = first_head("attention_backward", attention);
   dispatch_float(out.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const bool gathered = how.rows.rows() > 0;
+    const bool gathered = attention.rows.rows() > 0;
     const T* packed = qkv.as<T>();
     const Backward<T> work{storage_kernels<T>(table),
-                           Heads(how),
+                           Layout(attention),
                            first,
                            rule,
                            dqkv.as<T>(),
-                           gathered ? how.dkey_values.as<Accumulate<T>>() : nullptr,
-                           how.in_steps() ? how.dqueries.as<Accumulate<T>>() : nullptr,
+                           gathered ? attention.dkey_values.as<Accumulate<T>>() : nullptr,
+                           attention.in_steps() ? attention.dqueries.as<Accumulate<T>>() : nullptr,
                            dout.as<T>(),
                            packed,
-                           gathered ? how.key_values.as<T>() : packed,
+                           gathered ? attention.key_values.as<T>() : packed,
                            out.as<T>(),
                            lse.as<Accumulate<T>>()};
     stream.run([pool = &stream.pool(), work] {
-      const int64_t heads = work.how.given;
-      pool->parallel_for(work.how.batch * heads, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) work.group(i / heads, work.how.first_given + i % heads);
+      const int64_t heads = work.layout.given;
+      pool->parallel_for(work.layout.batch * heads, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) work.group(i / heads, work.layout.first_given + i % heads);
       });
     });
   });

@@ -60,8 +60,8 @@ struct Limited {
 }  // namespace
 
 void drop_choices(const KernelTable&, Stream& stream, Tensor taken, Tensor chosen, Tensor gates,
-                  const ExpertLimit& how) {
-  const int64_t count = how.seq * chosen.last_dim();
+                  const ExpertLimit& limit) {
+  const int64_t count = limit.seq * chosen.last_dim();
   dispatch_wide_float(gates.dtype, [&](auto zero) {
     using T = decltype(zero);
     over_elements(stream, chosen.elements() / count, 1,
@@ -69,13 +69,13 @@ void drop_choices(const KernelTable&, Stream& stream, Tensor taken, Tensor chose
                       int64_t begin, int64_t end) {
                     const auto size = static_cast<size_t>(count);
                     for (int64_t s = begin; s < end; ++s) {
-                      int32_t* order = scratch<int32_t>(count + how.experts + 1);
+                      int32_t* order = scratch<int32_t>(count + limit.experts + 1);
                       Limited<T>{{expert + s * count, size},
                                  {gate + s * count, size},
                                  {to + s * count, size},
                                  {order, size},
-                                 {order + count, static_cast<size_t>(how.experts) + 1}}
-                          .drop(how.capacity, how.kept);
+                                 {order + count, static_cast<size_t>(limit.experts) + 1}}
+                          .drop(limit.capacity, limit.kept);
                     }
                   });
   });

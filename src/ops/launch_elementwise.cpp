@@ -10,12 +10,12 @@ namespace trifold::cpu {
 namespace {
 
 template <class T>
-void reduce_whole_numbers(Stream& stream, Tensor y, Tensor x, Reduce how) {
+void reduce_whole_numbers(Stream& stream, Tensor y, Tensor x, Reduce reduction) {
   T* out = y.as<T>();
   const T* in = x.as<T>();
   over_elements(stream, y.elements(), kCheapGrain, [=](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      out[i] = how == Reduce::Sum ? out[i] + in[i] : std::max(out[i], in[i]);
+      out[i] = reduction == Reduce::Sum ? out[i] + in[i] : std::max(out[i], in[i]);
   });
 }
 
@@ -83,10 +83,10 @@ void add(const KernelTable& table, Stream& stream, Tensor y, Tensor a, Tensor b)
   });
 }
 
-void reduce(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Reduce how) {
-  if (y.dtype == DType::I32) return reduce_whole_numbers<int32_t>(stream, y, x, how);
-  if (y.dtype == DType::I64) return reduce_whole_numbers<int64_t>(stream, y, x, how);
-  if (how == Reduce::Sum) return add(table, stream, y, y, x);
+void reduce(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Reduce reduction) {
+  if (y.dtype == DType::I32) return reduce_whole_numbers<int32_t>(stream, y, x, reduction);
+  if (y.dtype == DType::I64) return reduce_whole_numbers<int64_t>(stream, y, x, reduction);
+  if (reduction == Reduce::Sum) return add(table, stream, y, y, x);
   dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = y.as<T>();
@@ -154,13 +154,14 @@ void drop(const KernelTable& table, Stream& stream, Tensor y, const Tensor* resi
 
 }  // namespace
 
-void dropout(const KernelTable& table, Stream& stream, Tensor y, Tensor x, const Dropout& how) {
-  drop(table, stream, y, nullptr, x, drop_rule("dropout", how), first_element("dropout", how));
+void dropout(const KernelTable& table, Stream& stream, Tensor y, Tensor x, const Dropout& dropout) {
+  drop(table, stream, y, nullptr, x, drop_rule("dropout", dropout), first_element("dropout", dropout));
 }
 
 void dropout_add(const KernelTable& table, Stream& stream, Tensor y, Tensor residual, Tensor x,
-                 const Dropout& how) {
-  drop(table, stream, y, &residual, x, drop_rule("dropout_add", how), first_element("dropout_add", how));
+                 const Dropout& dropout) {
+  drop(table, stream, y, &residual, x, drop_rule("dropout_add", dropout),
+       first_element("dropout_add", dropout));
 }
 
 void scale_uniform(const KernelTable& table, Stream& stream, Tensor y, Tensor x, double low, double high,

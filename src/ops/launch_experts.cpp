@@ -11,20 +11,20 @@
 namespace trifold::cpu {
 
 void route(const KernelTable& table, Stream& stream, Tensor gates, Tensor chosen, Tensor logits, Tensor bias,
-           const Router& how) {
+           const Router& router) {
   const int64_t experts = logits.last_dim();
   dispatch_wide_float(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     over_rows(
-        stream, logits.row_count(), experts * how.choices, kMathGrain,
+        stream, logits.row_count(), experts * router.choices, kMathGrain,
         [=, weights = gates.as<T>(), to = chosen.as<int32_t>(), from = logits.as<T>(),
          shift = bias.data == nullptr ? nullptr : bias.as<T>(), kernel = kernels<T>(table).route](
-            int64_t begin, int64_t end) { kernel(weights, to, from, shift, experts, how, begin, end); });
+            int64_t begin, int64_t end) { kernel(weights, to, from, shift, experts, router, begin, end); });
   });
 }
 
 void router_losses(const KernelTable& table, Stream& stream, Tensor balance, Tensor z, Tensor counts,
-                   Tensor logits, Tensor padding, int64_t seq, const Router& how) {
+                   Tensor logits, Tensor padding, int64_t seq, const Router& router) {
   const int64_t experts = logits.last_dim();
   dispatch_wide_float(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -32,14 +32,14 @@ void router_losses(const KernelTable& table, Stream& stream, Tensor balance, Ten
                   [=, even = balance.as<T>(), size = z.as<T>(), counted = counts.as<int32_t>(),
                    from = logits.as<T>(), padded = padding.data == nullptr ? nullptr : padding.as<int32_t>(),
                    kernel = kernels<T>(table).router_losses](int64_t begin, int64_t end) {
-                    kernel(even, size, counted, from, padded, experts, seq, how, begin, end);
+                    kernel(even, size, counted, from, padded, experts, seq, router, begin, end);
                   });
   });
 }
 
 void route_backward(const KernelTable& table, Stream& stream, Tensor dlogits, Tensor dgates, Tensor gates,
                     Tensor chosen, Tensor logits, Tensor counts, Tensor weight, const Factor& loss,
-                    const RouterLosses& losses, const Router& how) {
+                    const RouterLosses& losses, const Router& router) {
   const int64_t experts = logits.last_dim();
   const int64_t tokens = logits.row_count();
   const LateFactor factor = late("route_backward", loss);
@@ -54,7 +54,7 @@ void route_backward(const KernelTable& table, Stream& stream, Tensor dlogits, Te
                                weight.as<float>(),
                                factor,
                                losses,
-                               how,
+                               router,
                                experts,
                                tokens * experts / std::max<int64_t>(1, counts.elements())};
     over_rows(stream, tokens, experts, kMathGrain,

@@ -5,10 +5,11 @@
 namespace trifold::cpu {
 
 void latent_heads(const KernelTable& table, Stream& stream, Tensor packed, Tensor q, Tensor kv, Tensor key,
-                  Tensor positions, const LatentHeads& how) {
-  const LatentShape shape = latent_shape(how);
-  const int64_t width = 3 * how.heads * how.width, queries = how.heads * (how.plain + how.turned());
-  const int64_t pairs = how.heads * (how.plain + how.value), keys = how.turned();
+                  Tensor positions, const LatentHeads& latent) {
+  const LatentShape shape = latent_shape(latent);
+  const int64_t width = 3 * latent.heads * latent.width,
+                queries = latent.heads * (latent.plain + latent.turned());
+  const int64_t pairs = latent.heads * (latent.plain + latent.value), keys = latent.turned();
   dispatch_float(packed.dtype, [&](auto zero) {
     using T = decltype(zero);
     over_rows(stream, positions.elements(), width, kMathGrain,
@@ -22,10 +23,11 @@ void latent_heads(const KernelTable& table, Stream& stream, Tensor packed, Tenso
 }
 
 void latent_heads_backward(const KernelTable& table, Stream& stream, Tensor dq, Tensor dkv, Tensor dkey,
-                           Tensor dpacked, Tensor positions, const LatentHeads& how) {
-  const LatentShape shape = latent_shape(how);
-  const int64_t width = 3 * how.heads * how.width, queries = how.heads * (how.plain + how.turned());
-  const int64_t pairs = how.heads * (how.plain + how.value), keys = how.turned();
+                           Tensor dpacked, Tensor positions, const LatentHeads& latent) {
+  const LatentShape shape = latent_shape(latent);
+  const int64_t width = 3 * latent.heads * latent.width,
+                queries = latent.heads * (latent.plain + latent.turned());
+  const int64_t pairs = latent.heads * (latent.plain + latent.value), keys = latent.turned();
   dispatch_float(dpacked.dtype, [&](auto zero) {
     using T = decltype(zero);
     over_rows(stream, positions.elements(), width, kMathGrain,

@@ -85,17 +85,17 @@ void rms_norm_backward_weight(const KernelTable& table, Stream& stream, Tensor d
 }
 
 void rotary(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor positions,
-            const Rotary& how) {
+            const Rotary& rotation) {
   const int64_t rows = positions.elements();
-  const RotaryShape shape = rotary_shape(y, x, how);
+  const RotaryShape shape = rotary_shape(y, x, rotation);
   dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = y.as<T>();
     const T* in = x.as<T>();
     const int32_t* position = positions.as<int32_t>();
     const auto kernel = storage_kernels<T>(table).rotary;
-    const int64_t from = how.x_column, to = how.y_column;
-    over_rows(stream, rows, how.columns, kMathGrain, [=](int64_t begin, int64_t end) {
+    const int64_t from = rotation.x_column, to = rotation.y_column;
+    over_rows(stream, rows, rotation.columns, kMathGrain, [=](int64_t begin, int64_t end) {
       kernel(out + to + begin * shape.y_stride, in + from + begin * shape.x_stride, position + begin,
              end - begin, shape);
     });

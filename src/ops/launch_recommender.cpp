@@ -113,20 +113,20 @@ void sigmoid(const KernelTable& table, Stream& stream, Tensor p, Tensor z) {
 }
 
 void click_loss(const KernelTable& table, Stream& stream, Tensor loss, Tensor z, Tensor labels,
-                ClickLoss how) {
+                ClickLoss kind) {
   const int64_t n = loss.elements();
   dispatch_wide_float(loss.dtype, [&](auto zero) {
     using T = decltype(zero);
     over_elements(stream, n, kMathGrain,
                   [=, out = loss.as<T>(), in = z.as<T>(), label = labels.as<float>(),
                    kernel = recommender_kernels<T>(table).click_loss](int64_t begin, int64_t end) {
-                    kernel(out + begin, in + begin, label + begin, end - begin, how == ClickLoss::Squared);
+                    kernel(out + begin, in + begin, label + begin, end - begin, kind == ClickLoss::Squared);
                   });
   });
 }
 
 void click_loss_backward(const KernelTable& table, Stream& stream, Tensor dz, Tensor z, Tensor labels,
-                         Tensor weight, const Factor& scale, ClickLoss how) {
+                         Tensor weight, const Factor& scale, ClickLoss kind) {
   const int64_t n = dz.elements();
   const LateFactor factor = late("click_loss_backward", scale);
   dispatch_wide_float(dz.dtype, [&](auto zero) {
@@ -136,7 +136,7 @@ void click_loss_backward(const KernelTable& table, Stream& stream, Tensor dz, Te
         [=, out = dz.as<T>(), in = z.as<T>(), label = labels.as<float>(), weights = weight.as<float>(),
          kernel = recommender_kernels<T>(table).click_loss_backward](int64_t begin, int64_t end) {
           kernel(out + begin, in + begin, label + begin, weights + begin, factor.now(), end - begin,
-                 how == ClickLoss::Squared);
+                 kind == ClickLoss::Squared);
         });
   });
 }

@@ -4,29 +4,32 @@
 
 namespace trifold::cpu {
 
-DropRule drop_rule(const char* op, const Dropout& how) {
-  if (how.probability == 0) return {};
-  const double threshold = std::ceil(how.probability * 4294967296.0);
-  check(how.probability > 0 && threshold < 4294967296.0,
-        "{}: the dropout probability is {}, but must be in [0, 1)", op, how.probability);
-  return {true, how.key.lo, how.key.hi, static_cast<uint32_t>(threshold), 1 / (1 - how.probability)};
+DropRule drop_rule(const char* op, const Dropout& dropout) {
+  if (dropout.probability == 0) return {};
+  const double threshold = std::ceil(dropout.probability * 4294967296.0);
+  check(dropout.probability > 0 && threshold < 4294967296.0,
+        "{}: the dropout probability is {}, but must be in [0, 1)", op, dropout.probability);
+  return {true, dropout.key.lo, dropout.key.hi, static_cast<uint32_t>(threshold),
+          1 / (1 - dropout.probability)};
 }
 
 UniformRule uniform_rule(double low, double high, const Dropout& which) {
   return {{true, which.key.lo, which.key.hi}, low, (high - low) / 4294967296.0};
 }
 
-LateIndex first_element(const char* op, const Dropout& how) {
-  if (how.sample.data == nullptr) return {how.first_element};
-  expect(op, "sample", how.sample, DType::I64, 1);
-  return {how.first_element, how.sample.as<int64_t>(), static_cast<uint64_t>(how.sample_elements)};
+LateIndex first_element(const char* op, const Dropout& dropout) {
+  if (dropout.sample.data == nullptr) return {dropout.first_element};
+  expect(op, "sample", dropout.sample, DType::I64, 1);
+  return {dropout.first_element, dropout.sample.as<int64_t>(),
+          static_cast<uint64_t>(dropout.sample_elements)};
 }
 
-LateIndex first_head(const char* op, const Attention& how) {
-  const auto row = static_cast<uint64_t>(how.first_sample * how.global_heads + how.first_head);
-  if (how.sample.data == nullptr) return {row};
-  expect(op, "sample", how.sample, DType::I64, 1);
-  return {row, how.sample.as<int64_t>(), static_cast<uint64_t>(how.global_heads)};
+LateIndex first_head(const char* op, const Attention& attention) {
+  const auto row =
+      static_cast<uint64_t>(attention.first_sample * attention.global_heads + attention.first_head);
+  if (attention.sample.data == nullptr) return {row};
+  expect(op, "sample", attention.sample, DType::I64, 1);
+  return {row, attention.sample.as<int64_t>(), static_cast<uint64_t>(attention.global_heads)};
 }
 
 LateFactor late(const char* op, const Factor& factor) {
@@ -39,15 +42,22 @@ VocabularyPart vocabulary_part(int64_t columns, int64_t first_id, int64_t vocab)
   return {columns, std::clamp<int64_t>(vocab - first_id, 0, columns), first_id};
 }
 
-RotaryShape rotary_shape(const Tensor& y, const Tensor& x, const Rotary& how) {
-  const auto pairs = static_cast<int64_t>(how.frequencies.size());
-  return {x.last_dim(), y.last_dim(),           how.columns, how.heads, how.head_dim,
-          pairs,        how.frequencies.data(), how.inverse};
+RotaryShape rotary_shape(const Tensor& y, const Tensor& x, const Rotary& rotation) {
+  const auto pairs = static_cast<int64_t>(rotation.frequencies.size());
+  return {x.last_dim(),
+          y.last_dim(),
+          rotation.columns,
+          rotation.heads,
+          rotation.head_dim,
+          pairs,
+          rotation.frequencies.data(),
+          rotation.inverse};
 }
 
-LatentShape latent_shape(const LatentHeads& how) {
-  return {how.heads,    how.plain, how.turned() / 2, how.value, how.width, how.frequencies.data(),
-          how.key_scale};
+LatentShape latent_shape(const LatentHeads& latent) {
+  return {latent.heads,    latent.plain, latent.turned() / 2,
+          latent.value,    latent.width, latent.frequencies.data(),
+          latent.key_scale};
 }
 
 WeightCopy copy_of(const char* op, const Tensor& p, const Tensor& copy) {

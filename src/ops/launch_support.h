@@ -107,16 +107,16 @@ using contract::expect;
 // ---- on behalf of `op`, while they are converted to that form.
 
 // The kernels' form of `how`; throws if the probability is not in [0, 1).
-DropRule drop_rule(const char* op, const Dropout& how);
+DropRule drop_rule(const char* op, const Dropout& dropout);
 UniformRule uniform_rule(double low, double high, const Dropout& which);
-LateIndex first_element(const char* op, const Dropout& how);
+LateIndex first_element(const char* op, const Dropout& dropout);
 // The index, in probabilities of [samples, global_heads] rows, of the first sample and head of `how`.
-LateIndex first_head(const char* op, const Attention& how);
+LateIndex first_head(const char* op, const Attention& attention);
 LateFactor late(const char* op, const Factor& factor);
 
 VocabularyPart vocabulary_part(int64_t columns, int64_t first_id, int64_t vocab);
-RotaryShape rotary_shape(const Tensor& y, const Tensor& x, const Rotary& how);
-LatentShape latent_shape(const LatentHeads& how);
+RotaryShape rotary_shape(const Tensor& y, const Tensor& x, const Rotary& rotation);
+LatentShape latent_shape(const LatentHeads& latent);
 
 // Update rules with everything that is the same for all elements folded into constants; they throw if a rule
 // is invalid.

@@ -129,10 +129,10 @@ struct OpTable {
   void (*copy)(Stream&, Tensor y, Tensor x);  // y = x, any dtype, the same in both
   // y = x rounded to y's dtype; one of them is f32 (or both are the same), the other any float type
   void (*convert)(Stream&, Tensor y, Tensor x);
-  void (*scale)(Stream&, Tensor y, const Factor& a);        // y = a * y
-  void (*add)(Stream&, Tensor y, Tensor a, Tensor b);       // y = a + b; y may be a or b
-  void (*reduce)(Stream&, Tensor y, Tensor x, Reduce how);  // y = y + x, or max(y, x); also i32 and i64
-  void (*fill_rows)(Stream&, Tensor y, Tensor row);         // y[r, :] = row.  y [R, C]  row [C]
+  void (*scale)(Stream&, Tensor y, const Factor& a);              // y = a * y
+  void (*add)(Stream&, Tensor y, Tensor a, Tensor b);             // y = a + b; y may be a or b
+  void (*reduce)(Stream&, Tensor y, Tensor x, Reduce reduction);  // y = y + x, or max(y, x); also i32 and i64
+  void (*fill_rows)(Stream&, Tensor y, Tensor row);               // y[r, :] = row.  y [R, C]  row [C]
 
   // ---- matrix product: c = alpha * op(a) op(b) + beta * c, op transposing when its flag is set ----
   // c [M, N]; a [M, K] or, transposed, [K, M]; b [K, N] or, transposed, [N, K]. With beta 0, c need not be
@@ -178,9 +178,9 @@ struct OpTable {
   void (*swiglu_backward)(Stream&, Tensor dx, Tensor dy, Tensor x);  // dx may be x
 
   // ---- dropout ----
-  void (*dropout)(Stream&, Tensor y, Tensor x, const Dropout& how);  // y may be x
+  void (*dropout)(Stream&, Tensor y, Tensor x, const Dropout& dropout);  // y may be x
   void (*dropout_add)(Stream&, Tensor y, Tensor residual, Tensor x,
-                      const Dropout& how);  // y = residual + drop(x)
+                      const Dropout& dropout);  // y = residual + drop(x)
   // y = x * (low + (high - low) (w + 1/2) / 2^32), w the Philox word of the element as in `which`, whose probability
   // is not read; y may be x
   void (*scale_uniform)(Stream&, Tensor y, Tensor x, double low, double high, const Dropout& which);
@@ -217,16 +217,16 @@ struct OpTable {
 
   // ---- rotary position embedding (Su et al., arXiv 2104.09864); its adjoint is its inverse ----
   // x [R, X]  y [R, Y]  positions [R] i32, below 2^20; y may be x if the columns are the same
-  void (*rotary)(Stream&, Tensor y, Tensor x, Tensor positions, const Rotary& how);
+  void (*rotary)(Stream&, Tensor y, Tensor x, Tensor positions, const Rotary& rotation);
 
   // ---- multi-head latent attention ----
   // packed [R, 3 H width]  q [R, H (plain + turned)]  kv [R, H (plain + value)], of each head its key, then its value
   // key [R, turned]  positions as above
   void (*latent_heads)(Stream&, Tensor packed, Tensor q, Tensor kv, Tensor key, Tensor positions,
-                       const LatentHeads& how);
+                       const LatentHeads& latent);
   // Its adjoint. dkey is a sum over the heads of this rank.
   void (*latent_heads_backward)(Stream&, Tensor dq, Tensor dkv, Tensor dkey, Tensor dpacked, Tensor positions,
-                                const LatentHeads& how);
+                                const LatentHeads& latent);
   // y[r, c] = x[r, c], or 0 where x has no column c.  y [R, Y]  x [R, X]
   void (*fit_columns)(Stream&, Tensor y, Tensor x);
 
@@ -241,10 +241,10 @@ struct OpTable {
 
   // ---- attention: never stores [H, T, T]; blocks over queries and keys (Dao et al., arXiv 2205.14135) ----
   // out [B*T, heads*D]  lse [B, heads, T] (log of the sum of exponentials)  qkv [B*T, (heads + 2 kv_heads)*D],
-  // where T is how.queries()
-  void (*attention)(Stream&, Tensor out, Tensor lse, Tensor qkv, const Attention& how);
+  // where T is attention.queries()
+  void (*attention)(Stream&, Tensor out, Tensor lse, Tensor qkv, const Attention& attention);
   void (*attention_backward)(Stream&, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out, Tensor lse,
-                             const Attention& how);
+                             const Attention& attention);
 
   // ---- cross entropy over a vocabulary that may be cut over ranks (Shoeybi et al., arXiv 1909.08053) ----
   // This rank holds the logits of ids [first_id, first_id + V); columns with id >= vocab are padding and are
@@ -328,10 +328,10 @@ struct OpTable {
   void (*cross_backward)(Stream&, Tensor du, Tensor dx0, Tensor dy, Tensor x0, Tensor u);
   void (*sigmoid)(Stream&, Tensor p, Tensor z);  // p = 1 / (1 + exp(-z))
   // loss[r] = the loss of logit z[r] and labels[r].  labels [R] f32
-  void (*click_loss)(Stream&, Tensor loss, Tensor z, Tensor labels, ClickLoss how);
+  void (*click_loss)(Stream&, Tensor loss, Tensor z, Tensor labels, ClickLoss kind);
   // dz[r] = weight[r] * scale * dloss/dz.  labels, weight [R] f32
   void (*click_loss_backward)(Stream&, Tensor dz, Tensor z, Tensor labels, Tensor weight, const Factor& scale,
-                              ClickLoss how);
+                              ClickLoss kind);
   // Copies columns between matrices with the same number of rows, in the order of the list.
   void (*copy_columns)(Stream&, Tensor y, Tensor x, std::span<const ColumnCopy> copies);
   // y[to[i], :] = x[from[i], :] for every i; no row is twice in `to`. On a device each tensor may also be in
@@ -344,7 +344,7 @@ struct OpTable {
   // The k experts with the largest logits or, if there is a bias, with the largest logistic function of the
   // logit plus bias; of equal ones the first; with Router::groups, in the best groups alone.
   // logits [T, E]  bias [E] or no memory  gates, chosen [T, k]
-  void (*route)(Stream&, Tensor gates, Tensor chosen, Tensor logits, Tensor bias, const Router& how);
+  void (*route)(Stream&, Tensor gates, Tensor chosen, Tensor logits, Tensor bias, const Router& router);
   // counts[b, e] = choices of expert e, ignoring bias and groups, of the tokens in sequence b, of `seq` tokens, that are
   // no padding; with p the softmax of a token's logits, or their logistic functions divided by their sum,
   //   balance[t] = E * sum over e of counts[b, e] p_e / sum over e of counts[b, e]   (1 where these are equal)
@@ -352,16 +352,16 @@ struct OpTable {
   // balance, z [T]  counts [T / seq, E], read if they are counted already; balance is 0 where they are all 0
   // padding i32 [T], not 0 at tokens whose choices do not count; no memory: all count
   void (*router_losses)(Stream&, Tensor balance, Tensor z, Tensor counts, Tensor logits, Tensor padding,
-                        int64_t seq, const Router& how);
+                        int64_t seq, const Router& router);
   // The gradient of the logits: that of the gates, plus weight[t] * loss times that of losses.balance *
   // balance[t] + losses.z * z[t]; counts and choices have no gradient.
   // dlogits [T, E]  dgates [T, k]  weight [T] f32
   void (*route_backward)(Stream&, Tensor dlogits, Tensor dgates, Tensor gates, Tensor chosen, Tensor logits,
                          Tensor counts, Tensor weight, const Factor& loss, const RouterLosses& losses,
-                         const Router& how);
-  // taken = chosen, with the number how.experts in the place of choices beyond the capacity of their expert.
+                         const Router& router);
+  // taken = chosen, with the number limit.experts in the place of choices beyond the capacity of their expert.
   // taken, chosen, gates [T, k]
-  void (*drop_choices)(Stream&, Tensor taken, Tensor chosen, Tensor gates, const ExpertLimit& how);
+  void (*drop_choices)(Stream&, Tensor taken, Tensor chosen, Tensor gates, const ExpertLimit& limit);
   // The rows of the choices: row[c] of choice c, and the token of each row.  first [E + 1]  row, token [R]
   void (*sort_choices)(Stream&, Tensor first, Tensor row, Tensor token, Tensor chosen);
   // y[row[c]] = gates[c] * x[row[c]]; y may be x.  x, y [R, C]

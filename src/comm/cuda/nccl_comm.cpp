@@ -36,7 +36,7 @@ size_t count_of(const Tensor& tensor) {
   return tensor.dtype == DType::U16 ? tensor.bytes() : static_cast<size_t>(tensor.elements());
 }
 
-ncclRedOp_t operation(Reduce how) { return how == Reduce::Sum ? ncclSum : ncclMax; }
+ncclRedOp_t operation(Reduce reduction) { return reduction == Reduce::Sum ? ncclSum : ncclMax; }
 
 bool on_host(const Stream& stream) { return stream.queue() == nullptr && stream.mode() != Stream::Mode::Dry; }
 
@@ -56,8 +56,8 @@ class NcclCommunicator final : public Communicator {
   std::string_view backend() const override { return "nccl"; }
   bool sums_in_rank_order() const override { return false; }
 
-  void all_reduce(Tensor inout, Reduce how, Stream& stream) override;
-  void reduce_scatter(Tensor out, Tensor in, Reduce how, Stream& stream) override;
+  void all_reduce(Tensor inout, Reduce reduction, Stream& stream) override;
+  void reduce_scatter(Tensor out, Tensor in, Reduce reduction, Stream& stream) override;
   void all_gather(Tensor out, Tensor in, Stream& stream) override;
   void all_to_all(Tensor out, Tensor in, std::span<const int64_t> out_rows, std::span<const int64_t> in_rows,
                   Stream& stream) override;
@@ -101,22 +101,23 @@ class NcclCommunicator final : public Communicator {
   uint64_t calls_ = 0;               // collective calls on streams of the device
 };
 
-void NcclCommunicator::all_reduce(Tensor inout, Reduce how, Stream& stream) {
-  if (on_host(stream)) return host_.all_reduce(inout, how, stream);
+void NcclCommunicator::all_reduce(Tensor inout, Reduce reduction, Stream& stream) {
+  if (on_host(stream)) return host_.all_reduce(inout, reduction, stream);
   count_ring(2, inout.bytes(), stream);
-  enqueue(all_reduce_call(inout, how), stream, [=](ncclComm_t communicator, cudaStream_t on) {
-    return nccl().all_reduce(inout.data, inout.data, count_of(inout), type_of(inout.dtype), operation(how),
-                             communicator, on);
+  enqueue(all_reduce_call(inout, reduction), stream, [=](ncclComm_t communicator, cudaStream_t on) {
+    return nccl().all_reduce(inout.data, inout.data, count_of(inout), type_of(inout.dtype),
+                             operation(reduction), communicator, on);
   });
 }
 
-void NcclCommunicator::reduce_scatter(Tensor out, Tensor in, Reduce how, Stream& stream) {
-  if (on_host(stream)) return host_.reduce_scatter(out, in, how, stream);
+void NcclCommunicator::reduce_scatter(Tensor out, Tensor in, Reduce reduction, Stream& stream) {
+  if (on_host(stream)) return host_.reduce_scatter(out, in, reduction, stream);
   count_ring(1, in.bytes(), stream);
-  enqueue(reduce_scatter_call(out, in, how, size()), stream, [=](ncclComm_t communicator, cudaStream_t on) {
-    return nccl().reduce_scatter(in.data, out.data, count_of(out), type_of(out.dtype), operation(how),
-                                 communicator, on);
-  });
+  enqueue(reduce_scatter_call(out, in, reduction, size()), stream,
+          [=](ncclComm_t communicator, cudaStream_t on) {
+            return nccl().reduce_scatter(in.data, out.data, count_of(out), type_of(out.dtype),
+                                         operation(reduction), communicator, on);
+          });
 }
 
 void NcclCommunicator::all_gather(Tensor out, Tensor in, Stream& stream) {

@@ -132,19 +132,19 @@ int64_t MpiCommunicator::segment(DType dtype) const {
 
 // out = parts[0] + parts[1] + ..., which may all be overwritten, except that this rank's own part is only
 // read, unless `out` is that part.
-void MpiCommunicator::reduce_parts(const Tensor& out, std::span<const Tensor> parts, Reduce how,
+void MpiCommunicator::reduce_parts(const Tensor& out, std::span<const Tensor> parts, Reduce reduction,
                                    ThreadPool& pool) {
   Stream inline_stream(Stream::Mode::Inline, pool);
   if (rank_ == 0) copy(out.data, parts[0].data, out.bytes());
   const Tensor sum = rank_ == 0 ? out : parts[0];
-  for (size_t r = 1; r < parts.size(); ++r) world_.ops().reduce(inline_stream, sum, parts[r], how);
+  for (size_t r = 1; r < parts.size(); ++r) world_.ops().reduce(inline_stream, sum, parts[r], reduction);
   copy(out.data, sum.data, out.bytes());
 }
 
-void MpiCommunicator::all_reduce(Tensor inout, Reduce how, Stream& stream) {
+void MpiCommunicator::all_reduce(Tensor inout, Reduce reduction, Stream& stream) {
   count_ring(2, inout.bytes(), stream);
   stream.run([=, this, &stream] {
-    agree(all_reduce_call(inout, how));
+    agree(all_reduce_call(inout, reduction));
     if (size() == 1) return;
     const int64_t count = inout.elements();
     const int64_t step = segment(inout.dtype);
@@ -168,7 +168,7 @@ void MpiCommunicator::all_reduce(Tensor inout, Reduce how, Stream& stream) {
         if (theirs.bytes() > 0) sends.push_back({r, theirs.data, theirs.bytes()});
       }
       move(sends, receives, MpiTag::Data);
-      if (mine.bytes() > 0) reduce_parts(mine, summands, how, stream.pool());
+      if (mine.bytes() > 0) reduce_parts(mine, summands, reduction, stream.pool());
       for (const Piece& piece : sends)
         results.push_back(piece);  // their sums return to where the parts came from
       for (const Piece& piece : receives) sums.push_back({piece.peer, mine.data, mine.bytes()});
@@ -177,10 +177,10 @@ void MpiCommunicator::all_reduce(Tensor inout, Reduce how, Stream& stream) {
   });
 }
 
-void MpiCommunicator::reduce_scatter(Tensor out, Tensor in, Reduce how, Stream& stream) {
+void MpiCommunicator::reduce_scatter(Tensor out, Tensor in, Reduce reduction, Stream& stream) {
   count_ring(1, in.bytes(), stream);
   stream.run([=, this, &stream] {
-    agree(reduce_scatter_call(out, in, how, size()));
+    agree(reduce_scatter_call(out, in, reduction, size()));
     const int64_t count = out.elements();
     const int64_t step = std::max<int64_t>(1, segment(out.dtype) / size());
     for (int64_t begin = 0; begin < count; begin += step) {
@@ -199,7 +199,7 @@ void MpiCommunicator::reduce_scatter(Tensor out, Tensor in, Reduce how, Stream& 
         sends.push_back({r, part.data, part.bytes()});
       }
       move(sends, receives, MpiTag::Data);
-      reduce_parts(target, summands, how, stream.pool());
+      reduce_parts(target, summands, reduction, stream.pool());
     }
   });
 }

@@ -28,8 +28,8 @@ class MpiCommunicator final : public Communicator {
   std::string_view backend() const override { return "mpi"; }
   bool sums_in_rank_order() const override { return true; }
 
-  void all_reduce(Tensor inout, Reduce how, Stream& stream) override;
-  void reduce_scatter(Tensor out, Tensor in, Reduce how, Stream& stream) override;
+  void all_reduce(Tensor inout, Reduce reduction, Stream& stream) override;
+  void reduce_scatter(Tensor out, Tensor in, Reduce reduction, Stream& stream) override;
   void all_gather(Tensor out, Tensor in, Stream& stream) override;
   void all_to_all(Tensor out, Tensor in, std::span<const int64_t> out_rows, std::span<const int64_t> in_rows,
                   Stream& stream) override;
@@ -55,7 +55,7 @@ class MpiCommunicator final : public Communicator {
   template <class T>
   std::vector<T> from_all(const std::vector<T>& for_each, MpiTag tag);
   int64_t segment(DType dtype) const;
-  void reduce_parts(const Tensor& out, std::span<const Tensor> parts, Reduce how, ThreadPool& pool);
+  void reduce_parts(const Tensor& out, std::span<const Tensor> parts, Reduce reduction, ThreadPool& pool);
   void check_rows(std::span<const int64_t> out_rows, std::span<const int64_t> in_rows);
   bool advance(std::vector<Item>& items);
   std::string pending(const std::vector<Item>& items) const;

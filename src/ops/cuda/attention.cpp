@@ -49,24 +49,24 @@ Engine& engine_on(CudaQueue& queue) {
   return engine;
 }
 
-bool is_plain(const Stream& stream, const Attention& how, DType dtype) {
-  if (!is_for_cudnn(how, dtype) || is_wrong_in_cudnn(how, cudnn_version())) return true;
+bool is_plain(const Stream& stream, const Attention& attention, DType dtype) {
+  if (!is_for_cudnn(attention, dtype) || is_wrong_in_cudnn(attention, cudnn_version())) return true;
   if (stream.queue() == nullptr) return false;  // Dry: nothing is computed
   const CudaDevice& device = static_cast<CudaQueue&>(*stream.queue()).device();
-  return is_missing_in_cudnn(how, device.properties().major);
+  return is_missing_in_cudnn(attention, device.properties().major);
 }
 
 // The scale, lengths, documents and dropout of one call. cuDNN counts the weights of a call from zero, so each call has
 // its own seed, derived from the layer's key, its first sample and its first head.
 struct Numbers {
-  Numbers(const char* op, const Attention& how)
-      : scale(how.scale),
-        dropout(how.dropout.probability),
-        key(cpu::drop_rule(op, how.dropout)),
-        first(cpu::first_head(op, how)),
-        global_heads(how.global_heads),
-        lengths(how.lengths.data),
-        first_keys(how.first_keys.data) {}
+  Numbers(const char* op, const Attention& attention)
+      : scale(attention.scale),
+        dropout(attention.dropout.probability),
+        key(cpu::drop_rule(op, attention.dropout)),
+        first(cpu::first_head(op, attention)),
+        global_heads(attention.global_heads),
+        lengths(attention.lengths.data),
+        first_keys(attention.first_keys.data) {}
   double scale, dropout;
   cpu::DropRule key;
   cpu::LateIndex first;
@@ -75,19 +75,19 @@ struct Numbers {
   void* first_keys;  // null: queries see keys from the first on
 };
 
-AttentionShape shape_of(const char* op, const Attention& how, DType dtype, bool deterministic = true) {
-  static_cast<void>(cpu::drop_rule(op, how.dropout));  // rejects invalid probabilities
-  return {.batch = how.batch,
-          .seq = how.seq,
-          .heads = how.heads,
-          .kv_heads = how.kv_heads,
-          .width = how.head_dim,
+AttentionShape shape_of(const char* op, const Attention& attention, DType dtype, bool deterministic = true) {
+  static_cast<void>(cpu::drop_rule(op, attention.dropout));  // rejects invalid probabilities
+  return {.batch = attention.batch,
+          .seq = attention.seq,
+          .heads = attention.heads,
+          .kv_heads = attention.kv_heads,
+          .width = attention.head_dim,
           .dtype = dtype,
-          .causal = how.causal,
+          .causal = attention.causal,
           .deterministic = deterministic,
-          .dropout = how.dropout.probability,
-          .lengths = how.lengths.data != nullptr,
-          .documents = how.first_keys.data != nullptr};
+          .dropout = attention.dropout.probability,
+          .lengths = attention.lengths.data != nullptr,
+          .documents = attention.first_keys.data != nullptr};
 }
 
 AttentionSize size_of_call(const AttentionShape& shape) {
@@ -276,10 +276,10 @@ void backward(CudaQueue& queue, const AttentionShape& shape, const Numbers& numb
 
 }  // namespace
 
-void attention(Stream& stream, Tensor out, Tensor lse, Tensor qkv, const Attention& how) {
-  if (is_plain(stream, how, out.dtype)) return plain_attention(stream, out, lse, qkv, how);
-  const AttentionShape shape = shape_of("attention", how, out.dtype);
-  stream.enqueue([queue = stream.queue(), shape, numbers = Numbers("attention", how), o = out.data,
+void attention(Stream& stream, Tensor out, Tensor lse, Tensor qkv, const Attention& attention) {
+  if (is_plain(stream, attention, out.dtype)) return plain_attention(stream, out, lse, qkv, attention);
+  const AttentionShape shape = shape_of("attention", attention, out.dtype);
+  stream.enqueue([queue = stream.queue(), shape, numbers = Numbers("attention", attention), o = out.data,
                   l = lse.data,
                   x = qkv.data] { forward(static_cast<CudaQueue&>(*queue), shape, numbers, o, l, x); });
 }
@@ -287,27 +287,26 @@ void attention(Stream& stream, Tensor out, Tensor lse, Tensor qkv, const Attenti
 namespace {
 
 void backward_as(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out, Tensor lse,
-                 const Attention& how, bool deterministic) {
-  if (is_plain(stream, how, out.dtype))
-    return plain_attention_backward(stream, dqkv, dout, qkv, out, lse, how);
-  const AttentionShape shape = shape_of("attention_backward", how, out.dtype, deterministic);
+                 const Attention& attention, bool deterministic) {
+  if (is_plain(stream, attention, out.dtype))
+    return plain_attention_backward(stream, dqkv, dout, qkv, out, lse, attention);
+  const AttentionShape shape = shape_of("attention_backward", attention, out.dtype, deterministic);
   const BackwardTensors tensors{dqkv.data, dout.data, qkv.data, out.data, lse.data};
-  stream.enqueue([queue = stream.queue(), shape, numbers = Numbers("attention_backward", how), tensors] {
-    backward(static_cast<CudaQueue&>(*queue), shape, numbers, tensors);
-  });
+  stream.enqueue([queue = stream.queue(), shape, numbers = Numbers("attention_backward", attention),
+                  tensors] { backward(static_cast<CudaQueue&>(*queue), shape, numbers, tensors); });
 }
 
 }  // namespace
 
 void attention_backward(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out, Tensor lse,
-                        const Attention& how) {
-  backward_as(stream, dqkv, dout, qkv, out, lse, how, true);
+                        const Attention& attention) {
+  backward_as(stream, dqkv, dout, qkv, out, lse, attention, true);
 }
 
 void attention_backward_in_any_order(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out,
-                                     Tensor lse, const Attention& how) {
-  contract::checks().attention_backward(stream, dqkv, dout, qkv, out, lse, how);
-  backward_as(stream, dqkv, dout, qkv, out, lse, how, false);
+                                     Tensor lse, const Attention& attention) {
+  contract::checks().attention_backward(stream, dqkv, dout, qkv, out, lse, attention);
+  backward_as(stream, dqkv, dout, qkv, out, lse, attention, false);
 }
 
 void add_attention(OpTable& ops) {

@@ -31,6 +31,6 @@ void add_attention(OpTable& ops);
 
 // A table's attention_backward, nondeterministic if cuDNN computes it (--no-deterministic-mode).
 void attention_backward_in_any_order(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out,
-                                     Tensor lse, const Attention& how);
+                                     Tensor lse, const Attention& attention);
 
 }  // namespace trifold::cuda

@@ -59,9 +59,9 @@ Node index_of(Graph& graph, const Layouts& at, Node scores, int64_t axis) {
   return index;
 }
 
-Node compared(Graph& graph, const Layouts& at, cudnnPointwiseMode_t how, Node left, Node right) {
+Node compared(Graph& graph, const Layouts& at, cudnnPointwiseMode_t comparison, Node left, Node right) {
   const Node result = graph.virtual_tensor(at.scores(), CUDNN_DATA_BOOLEAN);
-  graph.pointwise(how, left, result, &right, nullptr, CUDNN_DATA_BOOLEAN);
+  graph.pointwise(comparison, left, result, &right, nullptr, CUDNN_DATA_BOOLEAN);
   return result;
 }
 

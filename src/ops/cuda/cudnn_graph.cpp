@@ -141,28 +141,28 @@ void Graph::add_pointwise(Descriptor mode, Node x, Node y, std::optional<Node> b
 
 void Graph::pointwise(cudnnPointwiseMode_t mode, Node x, Node y, const Node* b, const Node* t,
                       cudnnDataType_t compute) {
-  Descriptor how(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-  how.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
-  how.set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute);
+  Descriptor setting(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+  setting.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
+  setting.set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute);
   const auto given = [](const Node* node) { return node == nullptr ? std::nullopt : std::optional(*node); };
-  add_pointwise(std::move(how), x, y, given(b), given(t));
+  add_pointwise(std::move(setting), x, y, given(b), given(t));
 }
 
 void Graph::index(Node x, Node y, int64_t axis) {
   static const cudnnPointwiseMode_t kMode = CUDNN_POINTWISE_GEN_INDEX;
   static const cudnnDataType_t kCompute = CUDNN_DATA_FLOAT;
-  Descriptor how(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-  how.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &kMode);
-  how.set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &kCompute);
-  how.set(CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &axis);
-  add_pointwise(std::move(how), x, y, {}, {});
+  Descriptor setting(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+  setting.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &kMode);
+  setting.set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &kCompute);
+  setting.set(CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &axis);
+  add_pointwise(std::move(setting), x, y, {}, {});
 }
 
 void Graph::matmul(Node a, Node b, Node c, const Extents& extents) {
   static const cudnnDataType_t kCompute = CUDNN_DATA_FLOAT;
-  Descriptor how(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
-  how.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &kCompute);
-  add(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, {CUDNN_ATTR_OPERATION_MATMUL_DESC, std::move(how)},
+  Descriptor setting(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
+  setting.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &kCompute);
+  add(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, {CUDNN_ATTR_OPERATION_MATMUL_DESC, std::move(setting)},
       {{CUDNN_ATTR_OPERATION_MATMUL_ADESC, a},
        {CUDNN_ATTR_OPERATION_MATMUL_BDESC, b},
        {CUDNN_ATTR_OPERATION_MATMUL_CDESC, c},
@@ -171,10 +171,10 @@ void Graph::matmul(Node a, Node b, Node c, const Extents& extents) {
        {CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, extents.k}});
 }
 
-void Graph::reduce(cudnnReduceTensorOp_t how, Node x, Node y) {
+void Graph::reduce(cudnnReduceTensorOp_t reduction, Node x, Node y) {
   static const cudnnDataType_t kCompute = CUDNN_DATA_FLOAT;
   Descriptor setting(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
-  setting.set(CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &how);
+  setting.set(CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &reduction);
   setting.set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &kCompute);
   add(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, {CUDNN_ATTR_OPERATION_REDUCTION_DESC, std::move(setting)},
       {{CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x}, {CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y}});
@@ -202,11 +202,11 @@ Node Graph::per_row(int64_t batch, int64_t rows, int64_t uid) {
 }
 
 void Graph::bernoulli(double probability, Node seed, Node offset, Node y) {
-  static const cudnnRngDistribution_t kHow = CUDNN_RNG_DISTRIBUTION_BERNOULLI;
-  Descriptor how(CUDNN_BACKEND_RNG_DESCRIPTOR);
-  how.set(CUDNN_ATTR_RNG_DISTRIBUTION, CUDNN_TYPE_RNG_DISTRIBUTION, 1, &kHow);
-  how.set(CUDNN_ATTR_RNG_BERNOULLI_DIST_PROBABILITY, CUDNN_TYPE_DOUBLE, 1, &probability);
-  add(CUDNN_BACKEND_OPERATION_RNG_DESCRIPTOR, {CUDNN_ATTR_OPERATION_RNG_DESC, std::move(how)},
+  static const cudnnRngDistribution_t kDistribution = CUDNN_RNG_DISTRIBUTION_BERNOULLI;
+  Descriptor setting(CUDNN_BACKEND_RNG_DESCRIPTOR);
+  setting.set(CUDNN_ATTR_RNG_DISTRIBUTION, CUDNN_TYPE_RNG_DISTRIBUTION, 1, &kDistribution);
+  setting.set(CUDNN_ATTR_RNG_BERNOULLI_DIST_PROBABILITY, CUDNN_TYPE_DOUBLE, 1, &probability);
+  add(CUDNN_BACKEND_OPERATION_RNG_DESCRIPTOR, {CUDNN_ATTR_OPERATION_RNG_DESC, std::move(setting)},
       {{CUDNN_ATTR_OPERATION_RNG_YDESC, y},
        {CUDNN_ATTR_OPERATION_RNG_SEED, seed},
        {CUDNN_ATTR_OPERATION_RNG_OFFSET_DESC, offset}});

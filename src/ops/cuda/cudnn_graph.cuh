@@ -71,7 +71,7 @@ class Graph {
   // y = the index of each element along `axis`.
   void index(Node x, Node y, int64_t axis);
   void matmul(Node a, Node b, Node c, const Extents& extents = {});
-  void reduce(cudnnReduceTensorOp_t how, Node x, Node y);
+  void reduce(cudnnReduceTensorOp_t reduction, Node x, Node y);
   void reshape(Node x, Node y);
   // y = 1 with this probability, otherwise 0, by Philox from two i64 numbers in device memory.
   void bernoulli(double probability, Node seed, Node offset, Node y);

@@ -63,9 +63,9 @@ void add(Stream& stream, Tensor y, Tensor a, Tensor b) {
 namespace {
 
 template <class T>
-void reduce_as(Stream& stream, Tensor y, Tensor x, Reduce how) {
-  enqueue(stream, "reduce", [out = y.as<T>(), in = x.as<T>(), n = y.elements(), how](CudaStream on) {
-    if (how == Reduce::Sum)
+void reduce_as(Stream& stream, Tensor y, Tensor x, Reduce reduction) {
+  enqueue(stream, "reduce", [out = y.as<T>(), in = x.as<T>(), n = y.elements(), reduction](CudaStream on) {
+    if (reduction == Reduce::Sum)
       add<T>(on, out, out, in, n);
     else
       maximum<T>(on, out, in, n);
@@ -74,10 +74,10 @@ void reduce_as(Stream& stream, Tensor y, Tensor x, Reduce how) {
 
 }  // namespace
 
-void reduce(Stream& stream, Tensor y, Tensor x, Reduce how) {
-  if (y.dtype == DType::I32) return reduce_as<int32_t>(stream, y, x, how);
-  if (y.dtype == DType::I64) return reduce_as<int64_t>(stream, y, x, how);
-  dispatch_float(y.dtype, [&](auto zero) { reduce_as<decltype(zero)>(stream, y, x, how); });
+void reduce(Stream& stream, Tensor y, Tensor x, Reduce reduction) {
+  if (y.dtype == DType::I32) return reduce_as<int32_t>(stream, y, x, reduction);
+  if (y.dtype == DType::I64) return reduce_as<int64_t>(stream, y, x, reduction);
+  dispatch_float(y.dtype, [&](auto zero) { reduce_as<decltype(zero)>(stream, y, x, reduction); });
 }
 
 void fill_rows(Stream& stream, Tensor y, Tensor row) {
@@ -139,25 +139,26 @@ void swiglu_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x) {
 
 namespace {
 
-void drop(Stream& stream, const char* op, Tensor y, const Tensor* residual, Tensor x, const Dropout& how) {
-  const cpu::DropRule rule = cpu::drop_rule(op, how);
+void drop(Stream& stream, const char* op, Tensor y, const Tensor* residual, Tensor x,
+          const Dropout& options) {
+  const cpu::DropRule rule = cpu::drop_rule(op, options);
   dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* base = residual == nullptr ? nullptr : residual->as<T>();
     enqueue(stream, op,
-            [out = y.as<T>(), base, in = x.as<T>(), n = y.elements(), first = cpu::first_element(op, how),
+            [out = y.as<T>(), base, in = x.as<T>(), n = y.elements(), first = cpu::first_element(op, options),
              rule](CudaStream on) { dropout<T>(on, out, base, in, n, first, rule); });
   });
 }
 
 }  // namespace
 
-void dropout(Stream& stream, Tensor y, Tensor x, const Dropout& how) {
-  drop(stream, "dropout", y, nullptr, x, how);
+void dropout(Stream& stream, Tensor y, Tensor x, const Dropout& dropout) {
+  drop(stream, "dropout", y, nullptr, x, dropout);
 }
 
-void dropout_add(Stream& stream, Tensor y, Tensor residual, Tensor x, const Dropout& how) {
-  drop(stream, "dropout_add", y, &residual, x, how);
+void dropout_add(Stream& stream, Tensor y, Tensor residual, Tensor x, const Dropout& dropout) {
+  drop(stream, "dropout_add", y, &residual, x, dropout);
 }
 
 void scale_uniform(Stream& stream, Tensor y, Tensor x, double low, double high, const Dropout& which) {

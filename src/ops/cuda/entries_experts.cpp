@@ -14,36 +14,36 @@ const int32_t* padding_of(const Tensor& padding) {
 
 }  // namespace
 
-void route(Stream& stream, Tensor gates, Tensor chosen, Tensor logits, Tensor bias, const Router& how) {
+void route(Stream& stream, Tensor gates, Tensor chosen, Tensor logits, Tensor bias, const Router& router) {
   dispatch_wide_float(logits.dtype, [&](auto zero) {
     using W = decltype(zero);
     enqueue(stream, "route",
-            [how, weights = gates.as<W>(), to = chosen.as<int32_t>(), from = logits.as<W>(),
+            [router, weights = gates.as<W>(), to = chosen.as<int32_t>(), from = logits.as<W>(),
              shift = bias.data == nullptr ? nullptr : bias.as<W>(), tokens = logits.row_count(),
              experts = logits.last_dim()](CudaStream on) {
-              route<W>(on, weights, to, from, shift, tokens, experts, how);
+              route<W>(on, weights, to, from, shift, tokens, experts, router);
             });
   });
 }
 
 void router_losses(Stream& stream, Tensor balance, Tensor z, Tensor counts, Tensor logits, Tensor padding,
-                   int64_t seq, const Router& how) {
+                   int64_t seq, const Router& router) {
   const int64_t tokens = logits.row_count();
   dispatch_wide_float(logits.dtype, [&](auto zero) {
     using W = decltype(zero);
-    enqueue_with_scratch(stream, "router_losses", router_workspace(tokens * how.choices),
-                         [how, seq, tokens, even = balance.as<W>(), size = z.as<W>(),
+    enqueue_with_scratch(stream, "router_losses", router_workspace(tokens * router.choices),
+                         [router, seq, tokens, even = balance.as<W>(), size = z.as<W>(),
                           counted = counts.as<int32_t>(), from = logits.as<W>(), padded = padding_of(padding),
                           experts = logits.last_dim()](CudaStream on, void* scratch) {
                            router_losses<W>(on, scratch, even, size, counted, from, padded, tokens, experts,
-                                            seq, how);
+                                            seq, router);
                          });
   });
 }
 
 void route_backward(Stream& stream, Tensor dlogits, Tensor dgates, Tensor gates, Tensor chosen, Tensor logits,
                     Tensor counts, Tensor weight, const Factor& loss, const RouterLosses& losses,
-                    const Router& how) {
+                    const Router& router) {
   constexpr const char* kOp = "route_backward";
   const int64_t experts = logits.last_dim();
   const int64_t tokens = logits.row_count();
@@ -60,7 +60,7 @@ void route_backward(Stream& stream, Tensor dlogits, Tensor dgates, Tensor gates,
                                     weight.as<float>(),
                                     factor,
                                     losses,
-                                    how,
+                                    router,
                                     experts,
                                     seq};
     enqueue(stream, kOp,
@@ -68,14 +68,14 @@ void route_backward(Stream& stream, Tensor dlogits, Tensor dgates, Tensor gates,
   });
 }
 
-void drop_choices(Stream& stream, Tensor taken, Tensor chosen, Tensor gates, const ExpertLimit& how) {
+void drop_choices(Stream& stream, Tensor taken, Tensor chosen, Tensor gates, const ExpertLimit& limit) {
   dispatch_wide_float(gates.dtype, [&](auto zero) {
     using W = decltype(zero);
     enqueue_with_scratch(
         stream, "drop_choices", router_workspace(chosen.elements()),
-        [how, to = taken.as<int32_t>(), expert = chosen.as<int32_t>(), gate = gates.as<W>(),
-         all = chosen.elements(), choices = how.seq * chosen.last_dim()](CudaStream on, void* scratch) {
-          drop_choices<W>(on, scratch, to, expert, gate, all, choices, how);
+        [limit, to = taken.as<int32_t>(), expert = chosen.as<int32_t>(), gate = gates.as<W>(),
+         all = chosen.elements(), choices = limit.seq * chosen.last_dim()](CudaStream on, void* scratch) {
+          drop_choices<W>(on, scratch, to, expert, gate, all, choices, limit);
         });
   });
 }

@@ -5,8 +5,8 @@
 namespace trifold::cuda {
 
 void latent_heads(Stream& stream, Tensor packed, Tensor q, Tensor kv, Tensor key, Tensor positions,
-                  const LatentHeads& how) {
-  const cpu::LatentShape shape = cpu::latent_shape(how);
+                  const LatentHeads& latent) {
+  const cpu::LatentShape shape = cpu::latent_shape(latent);
   dispatch_float(packed.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(stream, "latent_heads",
@@ -18,8 +18,8 @@ void latent_heads(Stream& stream, Tensor packed, Tensor q, Tensor kv, Tensor key
 }
 
 void latent_heads_backward(Stream& stream, Tensor dq, Tensor dkv, Tensor dkey, Tensor dpacked,
-                           Tensor positions, const LatentHeads& how) {
-  const cpu::LatentShape shape = cpu::latent_shape(how);
+                           Tensor positions, const LatentHeads& latent) {
+  const cpu::LatentShape shape = cpu::latent_shape(latent);
   dispatch_float(dpacked.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(stream, "latent_heads_backward",

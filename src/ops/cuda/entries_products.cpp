@@ -37,60 +37,60 @@ RowPositions positions_of(const SequenceRows& rows) {
   return result;
 }
 
-PlainAttention plain(const char* op, const Attention& how) {
-  check(how.head_dim <= kPlainAttentionWidth,
-        "{}: heads of {} numbers are not computed on CUDA: at most {} are", op, how.head_dim,
+PlainAttention plain(const char* op, const Attention& attention) {
+  check(attention.head_dim <= kPlainAttentionWidth,
+        "{}: heads of {} numbers are not computed on CUDA: at most {} are", op, attention.head_dim,
         kPlainAttentionWidth);
-  const SequenceRows all(how.seq);
-  return {how.batch,
-          how.seq,
-          how.heads,
-          how.kv_heads,
-          how.head_dim,
-          how.first_given,
-          how.given(),
-          positions_of(how.rows.rows() > 0 ? how.rows : all),
-          positions_of(how.in_steps() ? how.key_rows : all),
-          how.rows.rows() > 0,
-          how.in_steps(),
-          how.further,
-          cpu::first_head(op, how),
-          how.global_heads,
-          how.scale,
-          how.causal,
-          how.lengths.data == nullptr ? nullptr : how.lengths.as<int32_t>(),
-          how.first_keys.data == nullptr ? nullptr : how.first_keys.as<int32_t>(),
-          cpu::drop_rule(op, how.dropout)};
+  const SequenceRows all(attention.seq);
+  return {attention.batch,
+          attention.seq,
+          attention.heads,
+          attention.kv_heads,
+          attention.head_dim,
+          attention.first_given,
+          attention.given(),
+          positions_of(attention.rows.rows() > 0 ? attention.rows : all),
+          positions_of(attention.in_steps() ? attention.key_rows : all),
+          attention.rows.rows() > 0,
+          attention.in_steps(),
+          attention.further,
+          cpu::first_head(op, attention),
+          attention.global_heads,
+          attention.scale,
+          attention.causal,
+          attention.lengths.data == nullptr ? nullptr : attention.lengths.as<int32_t>(),
+          attention.first_keys.data == nullptr ? nullptr : attention.first_keys.as<int32_t>(),
+          cpu::drop_rule(op, attention.dropout)};
 }
 
 }  // namespace
 
-void plain_attention(Stream& stream, Tensor out, Tensor lse, Tensor qkv, const Attention& how) {
-  const PlainAttention shape = plain("attention", how);
+void plain_attention(Stream& stream, Tensor out, Tensor lse, Tensor qkv, const Attention& attention) {
+  const PlainAttention shape = plain("attention", attention);
   dispatch_float(qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
     using Wide = Accumulate<T>;
     const T* in = qkv.as<T>();
     const PlainForward<T> tensors{shape.in_steps ? nullptr : out.as<T>(),
                                   shape.in_steps ? out.as<Wide>() : nullptr, lse.as<Wide>(), in,
-                                  shape.gathered ? how.key_values.as<T>() : in};
+                                  shape.gathered ? attention.key_values.as<T>() : in};
     enqueue(stream, "attention", [=](CudaStream on) { plain_attention<T>(on, tensors, shape); });
   });
 }
 
 void plain_attention_backward(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out, Tensor lse,
-                              const Attention& how) {
-  const PlainAttention shape = plain("attention_backward", how);
+                              const Attention& attention) {
+  const PlainAttention shape = plain("attention_backward", attention);
   dispatch_float(out.dtype, [&](auto zero) {
     using T = decltype(zero);
     using Wide = Accumulate<T>;
     const T* in = qkv.as<T>();
     const PlainBackward<T> tensors{dqkv.as<T>(),
-                                   shape.gathered ? how.dkey_values.as<Wide>() : nullptr,
-                                   shape.in_steps ? how.dqueries.as<Wide>() : nullptr,
+                                   shape.gathered ? attention.dkey_values.as<Wide>() : nullptr,
+                                   shape.in_steps ? attention.dqueries.as<Wide>() : nullptr,
                                    dout.as<T>(),
                                    in,
-                                   shape.gathered ? how.key_values.as<T>() : in,
+                                   shape.gathered ? attention.key_values.as<T>() : in,
                                    out.as<T>(),
                                    lse.as<Wide>()};
     enqueue(stream, "attention_backward",

@@ -200,19 +200,19 @@ void sigmoid(Stream& stream, Tensor p, Tensor z) {
   });
 }
 
-void click_loss(Stream& stream, Tensor loss, Tensor z, Tensor labels, ClickLoss how) {
+void click_loss(Stream& stream, Tensor loss, Tensor z, Tensor labels, ClickLoss kind) {
   const int64_t n = loss.elements();
   dispatch_wide_float(loss.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(stream, "click_loss",
             [=, out = loss.as<T>(), in = z.as<T>(), label = labels.as<float>()](CudaStream on) {
-              click_loss<T>(on, out, in, label, n, how == ClickLoss::Squared);
+              click_loss<T>(on, out, in, label, n, kind == ClickLoss::Squared);
             });
   });
 }
 
 void click_loss_backward(Stream& stream, Tensor dz, Tensor z, Tensor labels, Tensor weight,
-                         const Factor& scale, ClickLoss how) {
+                         const Factor& scale, ClickLoss kind) {
   const int64_t n = dz.elements();
   const cpu::LateFactor factor = cpu::late("click_loss_backward", scale);
   dispatch_wide_float(dz.dtype, [&](auto zero) {
@@ -220,7 +220,7 @@ void click_loss_backward(Stream& stream, Tensor dz, Tensor z, Tensor labels, Ten
     enqueue(stream, "click_loss_backward",
             [=, out = dz.as<T>(), in = z.as<T>(), label = labels.as<float>(),
              weights = weight.as<float>()](CudaStream on) {
-              click_loss_backward<T>(on, out, in, label, weights, factor, n, how == ClickLoss::Squared);
+              click_loss_backward<T>(on, out, in, label, weights, factor, n, kind == ClickLoss::Squared);
             });
   });
 }

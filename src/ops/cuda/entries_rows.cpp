@@ -121,13 +121,13 @@ void column_sum(Stream& stream, Tensor db, Tensor dy, bool accumulate) {
   });
 }
 
-void rotary(Stream& stream, Tensor y, Tensor x, Tensor positions, const Rotary& how) {
+void rotary(Stream& stream, Tensor y, Tensor x, Tensor positions, const Rotary& rotation) {
   const int64_t rows = positions.elements();
-  const cpu::RotaryShape shape = cpu::rotary_shape(y, x, how);
+  const cpu::RotaryShape shape = cpu::rotary_shape(y, x, rotation);
   dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(stream, "rotary",
-            [=, out = y.as<T>() + how.y_column, in = x.as<T>() + how.x_column,
+            [=, out = y.as<T>() + rotation.y_column, in = x.as<T>() + rotation.x_column,
              position = positions.as<int32_t>()](CudaStream on) {
               rotary<T>(on, out, in, position, rows, shape);
             });

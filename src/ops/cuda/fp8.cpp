@@ -43,13 +43,14 @@ void expect_units(const char* op, const Factor& left, const Factor& right) {
 static_assert(offsetof(Fp8Scale, from) % kScaleAlignment == 0 && alignof(Fp8Scale) % kScaleAlignment == 0);
 
 // Rounds a factor into `memory`.
-void narrow(CudaStream stream, std::byte* memory, const Factor& factor, const void** at, NarrowFactor* how) {
+void narrow(CudaStream stream, std::byte* memory, const Factor& factor, const void** at,
+            NarrowFactor* narrowed) {
   auto* scale = reinterpret_cast<Fp8Scale*>(memory);
   auto* codes = reinterpret_cast<uint8_t*>(memory + kWorkspaceAlignment + kFp8Scratch);
   to_fp8(stream, memory + kWorkspaceAlignment, codes, scale, factor.tensor.as<Bfloat16>(),
          factor.tensor.row_count(), factor.tensor.last_dim(), factor.transposed, factor.format);
   *at = codes;
-  *how = {factor.format, &scale->from};
+  *narrowed = {factor.format, &scale->from};
 }
 
 // y [left's extent, right's extent] = left right^T + beta y, plus a bias for every column if there is one.

@@ -146,11 +146,11 @@ class Description {
 // A product in cuBLASLt's own terms.
 struct Described {
   Described(const Lt& lt, const Product& p)
-      : how(lt, p),
+      : operation(lt, p),
         a(lt, type_of(p.narrow_a, p.factors), p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k),
         b(lt, type_of(p.narrow_b, p.factors), p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n),
         d(lt, type_of(p.result), p.m, p.n) {}
-  Description how;
+  Description operation;
   Layout a, b, d;
 };
 

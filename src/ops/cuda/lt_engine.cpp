@@ -224,7 +224,7 @@ cublasStatus_t LtEngine::multiply(const Product& p, const Described& described,
     if (wide) return &f64;
     return &f32;
   };
-  return lt_.matmul(handle_, described.how.get(), number(p.alpha, alpha), p.a, described.a.get(), p.b,
+  return lt_.matmul(handle_, described.operation.get(), number(p.alpha, alpha), p.a, described.a.get(), p.b,
                     described.b.get(), number(p.beta, beta), c_of(p), described.d.get(), p.d,
                     described.d.get(), &algorithm, queue.workspace(kProductWorkspace), kProductWorkspace,
                     static_cast<cudaStream_t>(queue.native()));
@@ -255,8 +255,8 @@ std::vector<cublasLtMatmulAlgo_t> LtEngine::propose(const Product& p, const Desc
   std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
   int found = 0;
   const cublasStatus_t status =
-      lt_.heuristic(handle_, described.how.get(), described.a.get(), described.b.get(), described.d.get(),
-                    described.d.get(), preference.get(), most, results.data(), &found);
+      lt_.heuristic(handle_, described.operation.get(), described.a.get(), described.b.get(),
+                    described.d.get(), described.d.get(), preference.get(), most, results.data(), &found);
   if (is_rejection(status)) return {};
   lt_.check_status(status, "choosing an algorithm");
   std::vector<cublasLtMatmulAlgo_t> algorithms;

@@ -9,36 +9,37 @@ namespace trifold::cpu {
 namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
 
 template <class T>
-void route(T* gates, int32_t* chosen, const T* logits, const T* bias, int64_t experts, const Router& how,
+void route(T* gates, int32_t* chosen, const T* logits, const T* bias, int64_t experts, const Router& router,
            int64_t begin, int64_t end) {
   for (int64_t t = begin; t < end; ++t)
-    route_token(gates + t * how.choices, chosen + t * how.choices, logits + t * experts, bias, experts, how);
+    route_token(gates + t * router.choices, chosen + t * router.choices, logits + t * experts, bias, experts,
+                router);
 }
 
 // `padding` may be null: all tokens count.
 template <class T>
 void count_choices(int32_t* counts, const T* logits, const int32_t* padding, int64_t experts, int64_t tokens,
-                   const Router& how) {
+                   const Router& router) {
   for (int64_t i = 0; i < experts; ++i) counts[i] = 0;
   for (int64_t t = 0; t < tokens; ++t) {
     if (padding != nullptr && padding[t] != 0) continue;
     const T* row = logits + t * experts;
     visit_largest<T>(
-        experts, how.choices, [row](int64_t i) { return row[i]; },
+        experts, router.choices, [row](int64_t i) { return row[i]; },
         [counts](int64_t, int64_t expert) { ++counts[expert]; });
   }
 }
 
 template <class T>
 void router_losses(T* balance, T* z, int32_t* counts, const T* logits, const int32_t* padding,
-                   int64_t experts, int64_t seq, const Router& how, int64_t begin, int64_t end) {
+                   int64_t experts, int64_t seq, const Router& router, int64_t begin, int64_t end) {
   for (int64_t b = begin; b < end; ++b) {
     int32_t* counted = counts + b * experts;
-    if (!how.counted)
+    if (!router.counted)
       count_choices(counted, logits + b * seq * experts, padding == nullptr ? nullptr : padding + b * seq,
-                    experts, seq, how);
+                    experts, seq, router);
     for (int64_t t = b * seq; t < (b + 1) * seq; ++t)
-      token_losses(balance[t], z[t], logits + t * experts, counted, experts, how);
+      token_losses(balance[t], z[t], logits + t * experts, counted, experts, router);
   }
 }
 

@@ -68,31 +68,31 @@ HD inline T sum_of_sigmoids(const T* z, const int32_t* chosen, int64_t choices) 
 }
 
 template <class T>
-HD inline void gates_of(T* gates, const int32_t* chosen, const T* z, int64_t experts, const Router& how) {
-  const auto scale = static_cast<T>(how.scale);
-  if (how.gate == RouterGate::Sigmoid) {
-    const T sum = how.choices == 1 ? T(1) : sum_of_sigmoids(z, chosen, how.choices);
-    for (int64_t s = 0; s < how.choices; ++s) gates[s] = scale * sigmoid_of(z[chosen[s]]) / sum;
+HD inline void gates_of(T* gates, const int32_t* chosen, const T* z, int64_t experts, const Router& router) {
+  const auto scale = static_cast<T>(router.scale);
+  if (router.gate == RouterGate::Sigmoid) {
+    const T sum = router.choices == 1 ? T(1) : sum_of_sigmoids(z, chosen, router.choices);
+    for (int64_t s = 0; s < router.choices; ++s) gates[s] = scale * sigmoid_of(z[chosen[s]]) / sum;
     return;
   }
   Spread<T> spread{z[chosen[0]], 0};
-  if (how.gate == RouterGate::All) {
+  if (router.gate == RouterGate::All) {
     spread = spread_of(z, experts);
   } else {
-    for (int64_t s = 1; s < how.choices; ++s) spread.most = larger(spread.most, z[chosen[s]]);
-    for (int64_t s = 0; s < how.choices; ++s) spread.sum += exp_of(z[chosen[s]] - spread.most);
+    for (int64_t s = 1; s < router.choices; ++s) spread.most = larger(spread.most, z[chosen[s]]);
+    for (int64_t s = 0; s < router.choices; ++s) spread.sum += exp_of(z[chosen[s]] - spread.most);
   }
-  for (int64_t s = 0; s < how.choices; ++s) gates[s] = scale * spread.share(z[chosen[s]]);
+  for (int64_t s = 0; s < router.choices; ++s) gates[s] = scale * spread.share(z[chosen[s]]);
 }
 
 // Calls visit(slot, expert) for the experts with the best scores in the best groups of them (Router::groups).
 template <class T, class Key, class Visit>
-HD inline void visit_best_in_groups(int64_t experts, const Router& how, Key key, Visit visit) {
-  const int64_t each = experts / how.groups;
-  const int64_t counted = how.choices / how.kept_groups;
+HD inline void visit_best_in_groups(int64_t experts, const Router& router, Key key, Visit visit) {
+  const int64_t each = experts / router.groups;
+  const int64_t counted = router.choices / router.kept_groups;
   uint64_t kept = 0;  // one bit for each group
   visit_largest<T>(
-      how.groups, how.kept_groups,
+      router.groups, router.kept_groups,
       [=](int64_t group) {
         const auto in_group = [=](int64_t i) { return key(group * each + i); };
         T sum = 0;
@@ -102,40 +102,41 @@ HD inline void visit_best_in_groups(int64_t experts, const Router& how, Key key,
       },
       [&kept](int64_t, int64_t group) { kept |= uint64_t{1} << group; });
   visit_largest_of<T>(
-      experts, how.choices, key, [=](int64_t i) { return (kept >> (i / each) & 1) != 0; }, visit);
+      experts, router.choices, key, [=](int64_t i) { return (kept >> (i / each) & 1) != 0; }, visit);
 }
 
 template <class T, class Visit>
-HD inline void choose_in_groups(const T* z, const T* bias, int64_t experts, const Router& how, Visit visit) {
-  if (how.gate == RouterGate::Sigmoid)
+HD inline void choose_in_groups(const T* z, const T* bias, int64_t experts, const Router& router,
+                                Visit visit) {
+  if (router.gate == RouterGate::Sigmoid)
     return visit_best_in_groups<T>(
-        experts, how, [z, bias](int64_t i) { return sigmoid_of(z[i]) + (bias == nullptr ? T(0) : bias[i]); },
-        visit);
-  if (how.gate == RouterGate::Chosen)
+        experts, router,
+        [z, bias](int64_t i) { return sigmoid_of(z[i]) + (bias == nullptr ? T(0) : bias[i]); }, visit);
+  if (router.gate == RouterGate::Chosen)
     return visit_best_in_groups<T>(
-        experts, how, [z](int64_t i) { return z[i]; }, visit);
+        experts, router, [z](int64_t i) { return z[i]; }, visit);
   const Spread<T> spread = spread_of(z, experts);
   visit_best_in_groups<T>(
-      experts, how, [z, spread](int64_t i) { return spread.share(z[i]); }, visit);
+      experts, router, [z, spread](int64_t i) { return spread.share(z[i]); }, visit);
 }
 
 template <class T>
 HD inline void route_token(T* gates, int32_t* chosen, const T* z, const T* bias, int64_t experts,
-                           const Router& how) {
+                           const Router& router) {
   const auto put_in_order = [chosen](int64_t slot, int64_t expert) {
     for (; slot > 0 && chosen[slot - 1] > expert; --slot) chosen[slot] = chosen[slot - 1];
     chosen[slot] = static_cast<int32_t>(expert);
   };
-  if (how.groups > 1) {
-    choose_in_groups(z, bias, experts, how, put_in_order);
+  if (router.groups > 1) {
+    choose_in_groups(z, bias, experts, router, put_in_order);
   } else if (bias == nullptr) {
     visit_largest<T>(
-        experts, how.choices, [z](int64_t i) { return z[i]; }, put_in_order);
+        experts, router.choices, [z](int64_t i) { return z[i]; }, put_in_order);
   } else {
     visit_largest<T>(
-        experts, how.choices, [z, bias](int64_t i) { return sigmoid_of(z[i]) + bias[i]; }, put_in_order);
+        experts, router.choices, [z, bias](int64_t i) { return sigmoid_of(z[i]) + bias[i]; }, put_in_order);
   }
-  gates_of(gates, chosen, z, experts, how);
+  gates_of(gates, chosen, z, experts, router);
 }
 
 // Scores that sum to 1, to be weighed with the counts of choices.
@@ -146,9 +147,9 @@ struct Scores {
   T divisor;
   Spread<T> spread;
 
-  HD inline Scores(const T* logits, int64_t experts, const Router& how)
+  HD inline Scores(const T* logits, int64_t experts, const Router& router)
       : z(logits),
-        sigmoid(how.gate == RouterGate::Sigmoid),
+        sigmoid(router.gate == RouterGate::Sigmoid),
         divisor(T(kSmallestSum)),
         spread(spread_of(logits, experts)) {
     if (sigmoid)
@@ -173,8 +174,8 @@ HD inline double balance_factor(const int32_t* counts, int64_t experts) {
 
 template <class T>
 HD inline void token_losses(T& balance, T& z_loss, const T* z, const int32_t* counts, int64_t experts,
-                            const Router& how) {
-  const Scores<T> scores(z, experts, how);
+                            const Router& router) {
+  const Scores<T> scores(z, experts, router);
   const T log_sum = scores.spread.log_sum();
   balance = static_cast<T>(balance_factor(counts, experts)) * scores.counted(counts, experts);
   z_loss = log_sum * log_sum;
@@ -184,22 +185,22 @@ HD inline void token_losses(T& balance, T& z_loss, const T* z, const int32_t* co
 template <class T>
 HD inline void token_gradient(T* dlogits, const RouterGradient<T>& in, int64_t t) {
   using Wide = Accumulate<T>;
-  const Router& how = in.how;
+  const Router& router = in.router;
   const Wide* z = in.logits + t * in.experts;
-  const Wide* gates = in.gates + t * how.choices;
-  const Wide* dgates = in.dgates + t * how.choices;
-  const int32_t* chosen = in.chosen + t * how.choices;
+  const Wide* gates = in.gates + t * router.choices;
+  const Wide* dgates = in.dgates + t * router.choices;
+  const int32_t* chosen = in.chosen + t * router.choices;
   const int32_t* counts = in.counts + t / in.seq * in.experts;
-  const Scores<Wide> scores(z, in.experts, how);
+  const Scores<Wide> scores(z, in.experts, router);
   const double loss = in.loss.now() * static_cast<double>(in.weight[t]);
   const auto balance = static_cast<Wide>(loss * in.losses.balance * balance_factor(counts, in.experts));
   const Wide z_slope = static_cast<Wide>(2 * loss * in.losses.z) * scores.spread.log_sum();
   const Wide counted = scores.counted(counts, in.experts);
-  const auto scale = static_cast<Wide>(how.scale);
+  const auto scale = static_cast<Wide>(router.scale);
   Wide shared = 0;  // the part that is common to the choices' gradients
-  for (int64_t s = 0; s < how.choices; ++s) shared += dgates[s] * gates[s];
-  const bool one_sigmoid = how.choices == 1;
-  const Wide sum = one_sigmoid || !scores.sigmoid ? Wide(1) : sum_of_sigmoids(z, chosen, how.choices);
+  for (int64_t s = 0; s < router.choices; ++s) shared += dgates[s] * gates[s];
+  const bool one_sigmoid = router.choices == 1;
+  const Wide sum = one_sigmoid || !scores.sigmoid ? Wide(1) : sum_of_sigmoids(z, chosen, router.choices);
   int64_t slot = 0;
   for (int64_t i = 0; i < in.experts; ++i) {
     const Wide p = scores.spread.share(z[i]);
@@ -210,11 +211,11 @@ HD inline void token_gradient(T* dlogits, const RouterGradient<T>& in, int64_t t
       slope = s * (1 - s) / scores.divisor;
     }
     d += balance * slope * (static_cast<Wide>(counts[i]) - counted);
-    if (how.gate == RouterGate::All) d -= p * shared;
-    if (slot < how.choices && chosen[slot] == i) {
-      if (how.gate == RouterGate::Chosen) {
+    if (router.gate == RouterGate::All) d -= p * shared;
+    if (slot < router.choices && chosen[slot] == i) {
+      if (router.gate == RouterGate::Chosen) {
         d += gates[slot] * (dgates[slot] - shared / scale);
-      } else if (how.gate == RouterGate::All) {
+      } else if (router.gate == RouterGate::All) {
         d += gates[slot] * dgates[slot];
       } else {
         const Wide s = sigmoid_of(z[i]);

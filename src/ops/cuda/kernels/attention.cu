@@ -18,37 +18,38 @@ struct Places {
   int64_t qkv_stride, key_stride, out_stride;
   int64_t query, key, value, out;
 };
-__device__ inline Places places_of(const PlainAttention& how, int64_t b, int64_t head) {
-  const int64_t kv_head = head / (how.heads / how.kv_heads) - how.first_given;
-  const int64_t stride = (how.heads + 2 * how.kv_heads) * how.head_dim;
-  const int64_t key_stride = how.gathered ? 2 * how.given * how.head_dim : stride;
-  const int64_t keys = b * how.keys.rows * key_stride;
-  const int64_t first_key = how.gathered ? 0 : how.heads;
+__device__ inline Places places_of(const PlainAttention& attention, int64_t b, int64_t head) {
+  const int64_t kv_head = head / (attention.heads / attention.kv_heads) - attention.first_given;
+  const int64_t stride = (attention.heads + 2 * attention.kv_heads) * attention.head_dim;
+  const int64_t key_stride = attention.gathered ? 2 * attention.given * attention.head_dim : stride;
+  const int64_t keys = b * attention.keys.rows * key_stride;
+  const int64_t first_key = attention.gathered ? 0 : attention.heads;
   return {stride,
           key_stride,
-          how.heads * how.head_dim,
-          b * how.queries.rows * stride + head * how.head_dim,
-          keys + (first_key + kv_head) * how.head_dim,
-          keys + (first_key + how.given + kv_head) * how.head_dim,
-          (b * how.queries.rows * how.heads + head) * how.head_dim};
+          attention.heads * attention.head_dim,
+          b * attention.queries.rows * stride + head * attention.head_dim,
+          keys + (first_key + kv_head) * attention.head_dim,
+          keys + (first_key + attention.given + kv_head) * attention.head_dim,
+          (b * attention.queries.rows * attention.heads + head) * attention.head_dim};
 }
 
 // The number of valid keys of a sample.
-__device__ inline int64_t keys_of(const PlainAttention& how, int64_t b) {
-  if (how.lengths == nullptr) return how.seq;
-  const auto length = static_cast<int64_t>(how.lengths[b]);
+__device__ inline int64_t keys_of(const PlainAttention& attention, int64_t b) {
+  if (attention.lengths == nullptr) return attention.seq;
+  const auto length = static_cast<int64_t>(attention.lengths[b]);
   return length < 1 ? 1 : length;
 }
 
 // The end of the keys that the query at position i of a sample sees.
-__device__ inline int64_t keys_seen(const PlainAttention& how, int64_t b, int64_t i) {
-  const int64_t all = keys_of(how, b);
-  return how.causal && i + 1 < all ? i + 1 : all;
+__device__ inline int64_t keys_seen(const PlainAttention& attention, int64_t b, int64_t i) {
+  const int64_t all = keys_of(attention, b);
+  return attention.causal && i + 1 < all ? i + 1 : all;
 }
 
 // The first key that the query at position i of a sample sees.
-__device__ inline int64_t first_key(const PlainAttention& how, int64_t b, int64_t i) {
-  return how.first_keys == nullptr ? 0 : static_cast<int64_t>(how.first_keys[b * how.seq + i]);
+__device__ inline int64_t first_key(const PlainAttention& attention, int64_t b, int64_t i) {
+  return attention.first_keys == nullptr ? 0
+                                         : static_cast<int64_t>(attention.first_keys[b * attention.seq + i]);
 }
 
 __device__ inline int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -56,14 +57,15 @@ __device__ inline int64_t earlier(int64_t a, int64_t b) { return a < b ? a : b; 
 
 // The factor of a probability under dropout: the inverse of the keep rate, or 0.
 template <class Wide>
-__device__ inline Wide kept(const PlainAttention& how, int64_t b, int64_t head, int64_t i, int64_t j) {
-  if (!how.rule.active) return 1;
-  const uint64_t row = how.first.now() + static_cast<uint64_t>(b * how.global_heads + head);
-  const uint64_t element =
-      (row * static_cast<uint64_t>(how.seq) + static_cast<uint64_t>(i)) * static_cast<uint64_t>(how.seq) +
-      static_cast<uint64_t>(j);
-  const cpu::PhiloxWords words = cpu::philox_block(how.rule.key_lo, how.rule.key_hi, element / 4);
-  return words.at[element % 4] >= how.rule.threshold ? static_cast<Wide>(how.rule.multiplier) : Wide(0);
+__device__ inline Wide kept(const PlainAttention& attention, int64_t b, int64_t head, int64_t i, int64_t j) {
+  if (!attention.rule.active) return 1;
+  const uint64_t row = attention.first.now() + static_cast<uint64_t>(b * attention.global_heads + head);
+  const uint64_t element = (row * static_cast<uint64_t>(attention.seq) + static_cast<uint64_t>(i)) *
+                               static_cast<uint64_t>(attention.seq) +
+                           static_cast<uint64_t>(j);
+  const cpu::PhiloxWords words = cpu::philox_block(attention.rule.key_lo, attention.rule.key_hi, element / 4);
+  return words.at[element % 4] >= attention.rule.threshold ? static_cast<Wide>(attention.rule.multiplier)
+                                                           : Wide(0);
 }
 
 template <class T>
@@ -102,54 +104,56 @@ __device__ inline Item item_of(int64_t each, int64_t first_head, int64_t heads, 
 }
 
 // A query of a head whose keys are given.
-__device__ inline Item query_of(const PlainAttention& how) {
-  const int64_t shared_by = how.heads / how.kv_heads;
-  return item_of(how.queries.rows, how.first_given * shared_by, how.given * shared_by, how.batch);
+__device__ inline Item query_of(const PlainAttention& attention) {
+  const int64_t shared_by = attention.heads / attention.kv_heads;
+  return item_of(attention.queries.rows, attention.first_given * shared_by, attention.given * shared_by,
+                 attention.batch);
 }
 
 // A step over further keys continues from the sums over earlier ones, which are in out and lse.
 template <class T>
-__global__ void __launch_bounds__(kThreads, 1) attention_kernel(PlainForward<T> t, PlainAttention how) {
+__global__ void __launch_bounds__(kThreads, 1) attention_kernel(PlainForward<T> t, PlainAttention attention) {
   using Wide = Accumulate<T>;
   __shared__ Wide query[kWarps][kPlainAttentionWidth];
   __shared__ Wide probability[kWarps][kWarp];
-  const Item item = query_of(how);
+  const Item item = query_of(attention);
   if (!item.valid) return;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const Places at = places_of(how, item.sample, item.head);
-  const int64_t i = how.queries.of(item.at);
+  const Places at = places_of(attention, item.sample, item.head);
+  const int64_t i = attention.queries.of(item.at);
   const int64_t out_row = at.out + item.at * at.out_stride;
-  Wide* log_sum = t.lse + (item.sample * how.heads + item.head) * how.queries.rows + item.at;
-  share(query[warp], t.qkv + at.query + item.at * at.qkv_stride, how.head_dim);
+  Wide* log_sum = t.lse + (item.sample * attention.heads + item.head) * attention.queries.rows + item.at;
+  share(query[warp], t.qkv + at.query + item.at * at.qkv_stride, attention.head_dim);
   __syncwarp();
-  Wide most = how.further ? *log_sum : cpu::kLowest<Wide>;
-  Wide total = how.further ? Wide(1) : Wide(0);
+  Wide most = attention.further ? *log_sum : cpu::kLowest<Wide>;
+  Wide total = attention.further ? Wide(1) : Wide(0);
   Wide sum[kColumns] = {};
 #pragma unroll
   for (int k = 0; k < kColumns; ++k)
-    if (how.further && lane + k * kWarp < how.head_dim) sum[k] = t.wide_out[out_row + lane + k * kWarp];
+    if (attention.further && lane + k * kWarp < attention.head_dim)
+      sum[k] = t.wide_out[out_row + lane + k * kWarp];
   for (int run = 0; run < 2; ++run) {
-    const int64_t end = earlier(how.keys.end(run), keys_seen(how, item.sample, i));
-    const int64_t row_of_zero = how.keys.first_row(run) - how.keys.begin[run];
-    for (int64_t first = later(how.keys.begin[run], first_key(how, item.sample, i)); first < end;
+    const int64_t end = earlier(attention.keys.end(run), keys_seen(attention, item.sample, i));
+    const int64_t row_of_zero = attention.keys.first_row(run) - attention.keys.begin[run];
+    for (int64_t first = later(attention.keys.begin[run], first_key(attention, item.sample, i)); first < end;
          first += kWarp) {
       const int64_t j = first + lane;
       Wide score = cpu::kLowest<Wide>;
       if (j < end)
-        score = dot(query[warp], t.keys + at.key + (row_of_zero + j) * at.key_stride, how.head_dim) *
-                static_cast<Wide>(how.scale);
+        score = dot(query[warp], t.keys + at.key + (row_of_zero + j) * at.key_stride, attention.head_dim) *
+                static_cast<Wide>(attention.scale);
       const Wide now = cpu::larger(most, combine_lanes(score, Most{}));
       const Wide p = j < end ? cpu::exp_of(score - now) : Wide(0);
       const Wide shrink = cpu::exp_of(most - now);
       most = now;
       total = total * shrink + combine_lanes(p, Plus{});
-      probability[warp][lane] = j < end ? p * kept<Wide>(how, item.sample, item.head, i, j) : Wide(0);
+      probability[warp][lane] = j < end ? p * kept<Wide>(attention, item.sample, item.head, i, j) : Wide(0);
 #pragma unroll
       for (int k = 0; k < kColumns; ++k) sum[k] *= shrink;
       __syncwarp();
       add_rows(sum, probability[warp], t.keys + at.value + (row_of_zero + first) * at.key_stride,
-               at.key_stride, earlier(end - first, kWarp), how.head_dim);
+               at.key_stride, earlier(end - first, kWarp), attention.head_dim);
       __syncwarp();
     }
   }
@@ -157,9 +161,9 @@ __global__ void __launch_bounds__(kThreads, 1) attention_kernel(PlainForward<T> 
 #pragma unroll
   for (int k = 0; k < kColumns; ++k) {
     const int64_t c = lane + k * kWarp;
-    if (c >= how.head_dim) continue;
+    if (c >= attention.head_dim) continue;
     const Wide result = none ? Wide(0) : sum[k] / total;
-    if (how.in_steps)
+    if (attention.in_steps)
       t.wide_out[out_row + c] = result;
     else
       put(t.out[out_row + c], result);
@@ -171,50 +175,52 @@ __global__ void __launch_bounds__(kThreads, 1) attention_kernel(PlainForward<T> 
 // With P = exp(scale S - lse), its kept part D = kept P, and delta = dout . out: dS = P (kept dout . v -
 // delta). The two kernels below compute P and dS of one query, or one key, 32 at a time.
 template <class T>
-__global__ void __launch_bounds__(kThreads, 1) query_gradient_kernel(PlainBackward<T> t, PlainAttention how) {
+__global__ void __launch_bounds__(kThreads, 1)
+    query_gradient_kernel(PlainBackward<T> t, PlainAttention attention) {
   using Wide = Accumulate<T>;
   __shared__ Wide query[kWarps][kPlainAttentionWidth];
   __shared__ Wide grad[kWarps][kPlainAttentionWidth];
   __shared__ Wide score_gradient[kWarps][kWarp];
-  const Item item = query_of(how);
+  const Item item = query_of(attention);
   if (!item.valid) return;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const Places at = places_of(how, item.sample, item.head);
-  const int64_t i = how.queries.of(item.at);
+  const Places at = places_of(attention, item.sample, item.head);
+  const int64_t i = attention.queries.of(item.at);
   const int64_t out_row = at.out + item.at * at.out_stride;
-  share(query[warp], t.qkv + at.query + item.at * at.qkv_stride, how.head_dim);
-  share(grad[warp], t.dout + out_row, how.head_dim);
+  share(query[warp], t.qkv + at.query + item.at * at.qkv_stride, attention.head_dim);
+  share(grad[warp], t.dout + out_row, attention.head_dim);
   __syncwarp();
-  const Wide delta = dot(grad[warp], t.out + out_row, how.head_dim);
-  const Wide log_sum = t.lse[(item.sample * how.heads + item.head) * how.queries.rows + item.at];
-  const auto scale = static_cast<Wide>(how.scale);
+  const Wide delta = dot(grad[warp], t.out + out_row, attention.head_dim);
+  const Wide log_sum = t.lse[(item.sample * attention.heads + item.head) * attention.queries.rows + item.at];
+  const auto scale = static_cast<Wide>(attention.scale);
   Wide sum[kColumns] = {};
   for (int run = 0; run < 2; ++run) {
-    const int64_t end = earlier(how.keys.end(run), keys_seen(how, item.sample, i));
-    const int64_t row_of_zero = how.keys.first_row(run) - how.keys.begin[run];
-    for (int64_t first = later(how.keys.begin[run], first_key(how, item.sample, i)); first < end;
+    const int64_t end = earlier(attention.keys.end(run), keys_seen(attention, item.sample, i));
+    const int64_t row_of_zero = attention.keys.first_row(run) - attention.keys.begin[run];
+    for (int64_t first = later(attention.keys.begin[run], first_key(attention, item.sample, i)); first < end;
          first += kWarp) {
       const int64_t j = first + lane;
       Wide ds = 0;
       if (j < end) {
         const int64_t row = (row_of_zero + j) * at.key_stride;
-        const Wide p = cpu::exp_of(dot(query[warp], t.keys + at.key + row, how.head_dim) * scale - log_sum);
-        const Wide dp = dot(grad[warp], t.keys + at.value + row, how.head_dim) *
-                        kept<Wide>(how, item.sample, item.head, i, j);
+        const Wide p =
+            cpu::exp_of(dot(query[warp], t.keys + at.key + row, attention.head_dim) * scale - log_sum);
+        const Wide dp = dot(grad[warp], t.keys + at.value + row, attention.head_dim) *
+                        kept<Wide>(attention, item.sample, item.head, i, j);
         ds = p * (dp - delta) * scale;
       }
       score_gradient[warp][lane] = ds;
       __syncwarp();
       add_rows(sum, score_gradient[warp], t.keys + at.key + (row_of_zero + first) * at.key_stride,
-               at.key_stride, earlier(end - first, kWarp), how.head_dim);
+               at.key_stride, earlier(end - first, kWarp), attention.head_dim);
       __syncwarp();
     }
   }
 #pragma unroll
   for (int k = 0; k < kColumns; ++k) {
     const int64_t c = lane + k * kWarp;
-    if (c >= how.head_dim) continue;
+    if (c >= attention.head_dim) continue;
     if (t.dqueries != nullptr)
       t.dqueries[out_row + c] += sum[k];
     else
@@ -223,49 +229,51 @@ __global__ void __launch_bounds__(kThreads, 1) query_gradient_kernel(PlainBackwa
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads, 1) key_gradient_kernel(PlainBackward<T> t, PlainAttention how) {
+__global__ void __launch_bounds__(kThreads, 1)
+    key_gradient_kernel(PlainBackward<T> t, PlainAttention attention) {
   using Wide = Accumulate<T>;
   __shared__ Wide key[kWarps][kPlainAttentionWidth];
   __shared__ Wide val[kWarps][kPlainAttentionWidth];
   __shared__ Wide score_gradient[kWarps][kWarp];
   __shared__ Wide probability[kWarps][kWarp];
-  const Item item = item_of(how.keys.rows, how.first_given, how.given, how.batch);
+  const Item item = item_of(attention.keys.rows, attention.first_given, attention.given, attention.batch);
   if (!item.valid) return;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int64_t shared_by = how.heads / how.kv_heads;
-  const int64_t j = how.keys.of(item.at);
-  const auto scale = static_cast<Wide>(how.scale);
+  const int64_t shared_by = attention.heads / attention.kv_heads;
+  const int64_t j = attention.keys.of(item.at);
+  const auto scale = static_cast<Wide>(attention.scale);
   Wide dkey[kColumns] = {};
   Wide dvalue[kColumns] = {};
-  const Places own = places_of(how, item.sample, item.head * shared_by);
+  const Places own = places_of(attention, item.sample, item.head * shared_by);
   const int64_t key_row = item.at * own.key_stride;
-  share(key[warp], t.keys + own.key + key_row, how.head_dim);
-  share(val[warp], t.keys + own.value + key_row, how.head_dim);
+  share(key[warp], t.keys + own.key + key_row, attention.head_dim);
+  share(val[warp], t.keys + own.value + key_row, attention.head_dim);
   __syncwarp();
-  const bool exists = j < keys_of(how, item.sample);
+  const bool exists = j < keys_of(attention, item.sample);
   for (int64_t h = item.head * shared_by; exists && h < (item.head + 1) * shared_by; ++h) {
-    const Places at = places_of(how, item.sample, h);
-    const Wide* log_sums = t.lse + (item.sample * how.heads + h) * how.queries.rows;
+    const Places at = places_of(attention, item.sample, h);
+    const Wide* log_sums = t.lse + (item.sample * attention.heads + h) * attention.queries.rows;
     for (int run = 0; run < 2; ++run) {
-      const int64_t end = how.queries.end(run);
-      const int64_t row_of_zero = how.queries.first_row(run) - how.queries.begin[run];
-      for (int64_t first = how.causal ? later(how.queries.begin[run], j) : how.queries.begin[run];
+      const int64_t end = attention.queries.end(run);
+      const int64_t row_of_zero = attention.queries.first_row(run) - attention.queries.begin[run];
+      for (int64_t first = attention.causal ? later(attention.queries.begin[run], j)
+                                            : attention.queries.begin[run];
            first < end; first += kWarp) {
-        if (first_key(how, item.sample, first) > j) break;  // no later query sees the key either
+        if (first_key(attention, item.sample, first) > j) break;  // no later query sees the key either
         const int64_t i = first + lane;
         Wide ds = 0;
         Wide p = 0;
-        if (i < end && first_key(how, item.sample, i) <= j) {
+        if (i < end && first_key(attention, item.sample, i) <= j) {
           const int64_t row = row_of_zero + i;
           const T* grad = t.dout + at.out + row * at.out_stride;
           const T* result = t.out + at.out + row * at.out_stride;
           Wide delta = 0;
-          for (int64_t c = 0; c < how.head_dim; ++c) delta += value(grad[c]) * value(result[c]);
-          p = cpu::exp_of(dot(key[warp], t.qkv + at.query + row * at.qkv_stride, how.head_dim) * scale -
+          for (int64_t c = 0; c < attention.head_dim; ++c) delta += value(grad[c]) * value(result[c]);
+          p = cpu::exp_of(dot(key[warp], t.qkv + at.query + row * at.qkv_stride, attention.head_dim) * scale -
                           log_sums[row]);
-          const Wide keep = kept<Wide>(how, item.sample, h, i, j);
-          ds = p * (dot(val[warp], grad, how.head_dim) * keep - delta) * scale;
+          const Wide keep = kept<Wide>(attention, item.sample, h, i, j);
+          ds = p * (dot(val[warp], grad, attention.head_dim) * keep - delta) * scale;
           p *= keep;
         }
         score_gradient[warp][lane] = ds;
@@ -274,9 +282,9 @@ __global__ void __launch_bounds__(kThreads, 1) key_gradient_kernel(PlainBackward
         const int64_t count = earlier(end - first, kWarp);
         const int64_t first_row = row_of_zero + first;
         add_rows(dkey, score_gradient[warp], t.qkv + at.query + first_row * at.qkv_stride, at.qkv_stride,
-                 count, how.head_dim);
+                 count, attention.head_dim);
         add_rows(dvalue, probability[warp], t.dout + at.out + first_row * at.out_stride, at.out_stride, count,
-                 how.head_dim);
+                 attention.head_dim);
         __syncwarp();
       }
     }
@@ -284,7 +292,7 @@ __global__ void __launch_bounds__(kThreads, 1) key_gradient_kernel(PlainBackward
 #pragma unroll
   for (int k = 0; k < kColumns; ++k) {
     const int64_t c = lane + k * kWarp;
-    if (c >= how.head_dim) continue;
+    if (c >= attention.head_dim) continue;
     if (t.dkeys == nullptr) {
       put(t.dqkv[own.key + key_row + c], dkey[k]);
       put(t.dqkv[own.value + key_row + c], dvalue[k]);
@@ -292,33 +300,34 @@ __global__ void __launch_bounds__(kThreads, 1) key_gradient_kernel(PlainBackward
     }
     Wide& to_key = t.dkeys[own.key + key_row + c];
     Wide& to_value = t.dkeys[own.value + key_row + c];
-    to_key = how.in_steps ? to_key + dkey[k] : dkey[k];
-    to_value = how.in_steps ? to_value + dvalue[k] : dvalue[k];
+    to_key = attention.in_steps ? to_key + dkey[k] : dkey[k];
+    to_value = attention.in_steps ? to_value + dvalue[k] : dvalue[k];
   }
 }
 
-int64_t query_items(const PlainAttention& how) {
-  return how.batch * how.given * (how.heads / how.kv_heads) * how.queries.rows;
+int64_t query_items(const PlainAttention& attention) {
+  return attention.batch * attention.given * (attention.heads / attention.kv_heads) * attention.queries.rows;
 }
 
 }  // namespace
 
 template <class T>
-void plain_attention(CudaStream stream, const PlainForward<T>& tensors, const PlainAttention& how) {
-  const int64_t queries = query_items(how);
+void plain_attention(CudaStream stream, const PlainForward<T>& tensors, const PlainAttention& attention) {
+  const int64_t queries = query_items(attention);
   if (queries == 0) return;
   TRIFOLD_LAUNCH((attention_kernel<T>), dim3(static_cast<unsigned>(parts(queries, kWarps))), dim3(kThreads),
-                 0, stream, tensors, how);
+                 0, stream, tensors, attention);
 }
 template <class T>
-void plain_attention_backward(CudaStream stream, const PlainBackward<T>& tensors, const PlainAttention& how) {
-  const int64_t queries = query_items(how);
-  const int64_t keys = how.batch * how.given * how.keys.rows;
+void plain_attention_backward(CudaStream stream, const PlainBackward<T>& tensors,
+                              const PlainAttention& attention) {
+  const int64_t queries = query_items(attention);
+  const int64_t keys = attention.batch * attention.given * attention.keys.rows;
   if (queries == 0) return;
   TRIFOLD_LAUNCH((query_gradient_kernel<T>), dim3(static_cast<unsigned>(parts(queries, kWarps))),
-                 dim3(kThreads), 0, stream, tensors, how);
+                 dim3(kThreads), 0, stream, tensors, attention);
   TRIFOLD_LAUNCH((key_gradient_kernel<T>), dim3(static_cast<unsigned>(parts(keys, kWarps))), dim3(kThreads),
-                 0, stream, tensors, how);
+                 0, stream, tensors, attention);
 }
 
 #define INSTANTIATE(T)                                                                         \

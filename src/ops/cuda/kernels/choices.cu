@@ -86,11 +86,11 @@ __device__ inline uint64_t find_key(const uint64_t* keys, int32_t count, int32_t
 template <class W>
 __global__ void __launch_bounds__(kWarp)
     drop_kernel(int32_t* taken, uint64_t* keys, int32_t* list, const int32_t* chosen, const W* gates,
-                int64_t choices, ExpertLimit how) {
+                int64_t choices, ExpertLimit limit) {
   const int64_t begin = blockIdx.y * choices;
-  const auto expert = static_cast<int32_t>(blockIdx.x), dropped = static_cast<int32_t>(how.experts);
-  const auto capacity = static_cast<int32_t>(how.capacity < choices ? how.capacity : choices);
-  const bool by_gate = how.kept == KeptChoices::LargestGates;
+  const auto expert = static_cast<int32_t>(blockIdx.x), dropped = static_cast<int32_t>(limit.experts);
+  const auto capacity = static_cast<int32_t>(limit.capacity < choices ? limit.capacity : choices);
+  const bool by_gate = limit.kept == KeptChoices::LargestGates;
   const int32_t* own = chosen + begin;
   int32_t* to = taken + begin;
   const int32_t count =
@@ -192,13 +192,13 @@ void add_choice_counts(CudaStream stream, double* counts, const int32_t* chosen,
 
 template <class W>
 void drop_choices(CudaStream stream, void* scratch, int32_t* taken, const int32_t* chosen, const W* gates,
-                  int64_t all, int64_t choices, const ExpertLimit& how) {
+                  int64_t all, int64_t choices, const ExpertLimit& limit) {
   if (all == 0) return;
   auto* keys = static_cast<uint64_t*>(scratch);
   auto* list = reinterpret_cast<int32_t*>(keys + all);
-  const dim3 grid(extent(how.experts), extent(all / choices));
+  const dim3 grid(extent(limit.experts), extent(all / choices));
   TRIFOLD_LAUNCH(drop_kernel<W>, grid, dim3(kWarp), 0, stream, taken, keys, list, chosen, gates, choices,
-                 how);
+                 limit);
 }
 
 void sort_choices(CudaStream stream, int32_t* first, int32_t* row, int32_t* token, const int32_t* chosen,

@@ -22,20 +22,20 @@ __device__ inline int64_t thread_index() {
 template <class W>
 __global__ void __launch_bounds__(kThreads, 1)
     route_kernel(W* gates, int32_t* chosen, const W* logits, const W* bias, int64_t tokens, int64_t experts,
-                 Router how) {
+                 Router router) {
   const int64_t t = thread_index();
   if (t >= tokens) return;
-  cpu::route_token(gates + t * how.choices, chosen + t * how.choices, logits + t * experts, bias, experts,
-                   how);
+  cpu::route_token(gates + t * router.choices, chosen + t * router.choices, logits + t * experts, bias,
+                   experts, router);
 }
 
 template <class W>
 __global__ void __launch_bounds__(kThreads)
     router_losses_kernel(W* balance, W* z, const int32_t* counts, const W* logits, int64_t tokens,
-                         int64_t experts, int64_t seq, Router how) {
+                         int64_t experts, int64_t seq, Router router) {
   const int64_t t = thread_index();
   if (t >= tokens) return;
-  cpu::token_losses(balance[t], z[t], logits + t * experts, counts + t / seq * experts, experts, how);
+  cpu::token_losses(balance[t], z[t], logits + t * experts, counts + t / seq * experts, experts, router);
 }
 
 template <class T>
@@ -184,27 +184,29 @@ unsigned extent(int64_t count) { return static_cast<unsigned>(count); }
 
 template <class W>
 void route(CudaStream stream, W* gates, int32_t* chosen, const W* logits, const W* bias, int64_t tokens,
-           int64_t experts, const Router& how) {
+           int64_t experts, const Router& router) {
   if (tokens == 0) return;
   TRIFOLD_LAUNCH(route_kernel<W>, blocks_for(tokens), dim3(kThreads), 0, stream, gates, chosen, logits, bias,
-                 tokens, experts, how);
+                 tokens, experts, router);
 }
 
 template <class W>
 void router_losses(CudaStream stream, void* scratch, W* balance, W* z, int32_t* counts, const W* logits,
-                   const int32_t* padding, int64_t tokens, int64_t experts, int64_t seq, const Router& how) {
+                   const int32_t* padding, int64_t tokens, int64_t experts, int64_t seq,
+                   const Router& router) {
   if (tokens == 0) return;
-  if (!how.counted) {
+  if (!router.counted) {
     // The gates are not needed, and groups do not matter.
     auto* chosen = static_cast<int32_t*>(scratch);
-    auto* gates = reinterpret_cast<W*>(chosen + 2 * tokens * how.choices);
-    Router plain = how;
+    auto* gates = reinterpret_cast<W*>(chosen + 2 * tokens * router.choices);
+    Router plain = router;
     plain.groups = plain.kept_groups = 1;
     route<W>(stream, gates, chosen, logits, nullptr, tokens, experts, plain);
-    count_choices(stream, counts, chosen, {padding, how.choices}, experts, seq * how.choices, tokens / seq);
+    count_choices(stream, counts, chosen, {padding, router.choices}, experts, seq * router.choices,
+                  tokens / seq);
   }
   TRIFOLD_LAUNCH(router_losses_kernel<W>, blocks_for(tokens), dim3(kThreads), 0, stream, balance, z, counts,
-                 logits, tokens, experts, seq, how);
+                 logits, tokens, experts, seq, router);
 }
 
 template <class T>

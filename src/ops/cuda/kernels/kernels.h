@@ -298,7 +298,7 @@ struct PlainForward {
   const T* keys;
 };
 template <class T>
-void plain_attention(CudaStream stream, const PlainForward<T>& tensors, const PlainAttention& how);
+void plain_attention(CudaStream stream, const PlainForward<T>& tensors, const PlainAttention& attention);
 // dkeys (Attention::dkey_values) and dqueries may be null: dqkv then has these gradients.
 template <class T>
 struct PlainBackward {
@@ -312,16 +312,18 @@ struct PlainBackward {
   const Accumulate<T>* lse;
 };
 template <class T>
-void plain_attention_backward(CudaStream stream, const PlainBackward<T>& tensors, const PlainAttention& how);
+void plain_attention_backward(CudaStream stream, const PlainBackward<T>& tensors,
+                              const PlainAttention& attention);
 
 // ---- mixture of experts (experts.cu) ----
 template <class W>
 void route(CudaStream stream, W* gates, int32_t* chosen, const W* logits, const W* bias, int64_t tokens,
-           int64_t experts, const Router& how);
+           int64_t experts, const Router& router);
 // scratch: router_workspace(tokens * choices), ops/cuda/workspace.h; `padding` may be null
 template <class W>
 void router_losses(CudaStream stream, void* scratch, W* balance, W* z, int32_t* counts, const W* logits,
-                   const int32_t* padding, int64_t tokens, int64_t experts, int64_t seq, const Router& how);
+                   const int32_t* padding, int64_t tokens, int64_t experts, int64_t seq,
+                   const Router& router);
 template <class T>
 void route_backward(CudaStream stream, T* dlogits, const cpu::RouterGradient<T>& in, int64_t tokens);
 template <class T>
@@ -373,7 +375,7 @@ void add_choice_counts(CudaStream stream, double* counts, const int32_t* chosen,
 // `all` choices, of which a sequence has `choices`; scratch: router_workspace(all)
 template <class W>
 void drop_choices(CudaStream stream, void* scratch, int32_t* taken, const int32_t* chosen, const W* gates,
-                  int64_t all, int64_t choices, const ExpertLimit& how);
+                  int64_t all, int64_t choices, const ExpertLimit& limit);
 void sort_choices(CudaStream stream, int32_t* first, int32_t* row, int32_t* token, const int32_t* chosen,
                   int64_t experts, int64_t choices, int64_t each);
 // first [ranks, each]; `rows` are those of `expert`.
